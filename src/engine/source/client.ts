@@ -68,7 +68,6 @@ export function createSource(options: SourceOptions): Source {
   });
   const paging = createPaging({ clock, note, origin: new URL(config.base_url).origin });
 
-  /** `stored` returns the stored record of an id, which replaces an equal record of the reply. */
   function list<T extends { readonly id: string | number }>(
     endpoint: ListEndpoint,
     parse: RecordParser<T>,

@@ -5,7 +5,6 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 
 const REMEMBERED = 15;
-/** Replies that took longer are ignored: their header may be old. */
 const LONGEST_REPLY_MS = 10_000;
 /** The header has whole seconds, rounded down (RFC 9110, 5.6.7); the middle of that second is the best guess. */
 const HALF_A_SECOND_MS = 500;
@@ -20,9 +19,7 @@ interface ClockSkewOptions {
   readonly log: Pick<Log, "warn" | "info">;
 }
 
-/**
- * Measures our clock against the service's by the median of the last `Date` headers, so one odd reply changes nothing.
- */
+/** Measures our clock against the service's: the median of the last `Date` headers. */
 export function createClockSkew({ clock, clockCheck, source, metrics, log }: ClockSkewOptions) {
   const differences = createLastMedian(REMEMBERED);
   let steps = 0;
@@ -45,7 +42,6 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
   }
 
   return {
-    /** `startedMs`: monotonic time of the request. */
     observe(date: string | undefined, startedMs: number): void {
       const theirsMs = Date.parse(date ?? "");
       const tookMs = clock.monotonic() - startedMs;

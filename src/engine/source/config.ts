@@ -29,7 +29,6 @@ function addressComplaint(text: string): string {
     : "Write the address of the service as https://host or https://host/path.";
 }
 
-/** Removes the slash or `/api/v1` that people copy with the address. */
 function bare(address: string): string {
   return address
     .replace(/\/+$/, "")

@@ -17,10 +17,7 @@ const OFFSET = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
 const LONGEST = 200;
 const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
-/**
- * Converts ISO 8601 into UTC with milliseconds. Text without an offset or that is no time stays; only the latter is not
- * `known`.
- */
+/** Converts ISO 8601 into UTC with milliseconds. Keeps other text, `known` if only the offset is missing. */
 export function wireTime(raw: string): WireTime {
   if (PLAIN_UTC.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, known: true };
   if (COMMON_UTC.test(raw)) {

@@ -3,11 +3,9 @@ export type ParsedJson =
   | { readonly ok: true; readonly value: unknown }
   | { readonly ok: false; readonly reason: string };
 
-/** Replies of the interface have at most 6 levels. */
 const MAX_DEPTH = 32;
 export const MAX_NUMBER_LENGTH = 400;
 
-/** `depth`: nesting levels around this text. */
 export function parseJson(bytes: Uint8Array, depth = 0): ParsedJson {
   let text: string;
   try {
@@ -30,7 +28,6 @@ interface Digits {
   readonly to: number;
 }
 
-/** A number with fewer digits is exact. */
 const LONG_DIGITS = 16;
 /** Matches an `id` member up to its number: only ids must be exact. */
 const ID_BEFORE = /"id"\s*:\s*$/;

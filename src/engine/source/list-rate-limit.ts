@@ -44,10 +44,8 @@ export type ListRateLimit = ReturnType<typeof createListRateLimit>;
 
 /**
  * Limits requests to lists, for which the interface states no limit. Refusals of one minute halve the rate once, at
- * most to what that minute granted; the rate recovers by 1 per minute every 10 minutes. Each lane sends one request at
- * a time.
- * Active alarms have two requests a minute of their own, urgent lists a third of the rate. `other` and `tags` borrow
- * all but three slots of that third: of 30 a minute, 20 at once and 27 in a minute.
+ * most to what that minute granted. Two requests a minute are for active alarms, a third of the rate is for urgent
+ * lists. Other lanes borrow all but three slots of that third: of 30 a minute, 20 at once and 27 in a minute.
  */
 export function createListRateLimit({ perMinute, clock, mark = () => momentOf(clock) }: ListRateLimitOptions) {
   const oneAtATime = () => new PQueue({ concurrency: 1 });
@@ -72,16 +70,12 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
     return Math.min(limit, recovered, ageMs < REMEMBER_MS ? lowered.ceiling : limit);
   }
 
-  /** Returns when fewer than `most` of these starts are in the window. */
   function freeAt(among: readonly Start[], most: number, windowMs = WINDOW_MS): number {
     const blocking = among.at(-most);
     return blocking === undefined ? NEVER : blocking.atMs + windowMs;
   }
 
-  /**
-   * When `other` or `tags` may start. At 30 a minute start 21 comes 7.6 s after the first, start 22 after 15.3 s, 27
-   * after 53 s.
-   */
+  /** At 30 a minute, start 21 comes 7.6 s after the first, start 22 after 15.3 s, 27 after 53 s. */
   function borrowableAt(allowed: number): number {
     const reserve = Math.floor(allowed * URGENT_SHARE);
     const lendable = Math.max(0, reserve - NEVER_LENT);
@@ -91,7 +85,6 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
     return Math.max(...times);
   }
 
-  /** Infinite until the other lane has taken a slot. */
   function turnAt(lane: ListLane): number {
     const isTurnOfTags = othersInARow >= OTHER_PER_TAGS;
     if (lane === "tags" && !isTurnOfTags) return waiting.has("other") ? UNKNOWN : lastOtherMs + NEXT_OTHER_MS;
@@ -168,7 +161,6 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
       pausedUntilMs = NEVER;
       changed.wakeUp();
     },
-    /** Lets one request leave during a pause. */
     permitTrial(isPermitted: boolean): void {
       isTrialPermitted = isPermitted;
       if (isPermitted) changed.wakeUp();
@@ -189,7 +181,6 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
       }
       pause(forMs);
     },
-    /** A limit of 0 means no limit. */
     observe({ limit, remaining }: { readonly limit: number | null; readonly remaining: number | null }): void {
       if (limit === 0) return;
       if (limit !== null) statedLimit = limit;

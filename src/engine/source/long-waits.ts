@@ -15,7 +15,6 @@ interface LongWaitsOptions {
   readonly health: (signal: AbortSignal) => Promise<Health>;
 }
 
-/** Longest pause that a limit per minute explains: 60 s, rounded up, and a second. */
 const USUAL_MS = 62_000;
 const HEALTH_EVERY_MS = 60_000;
 const HEALTHY_IN_A_ROW = 2;
@@ -25,13 +24,11 @@ interface Wait {
   readonly untilMs: number;
   readonly healthyInARow: number;
 }
-/** Doubled with each trial. */
 const TRIAL_EVERY = { firstMs: 300_000, maxMs: 3_600_000 };
 
 /**
- * Shortens ordered pauses (503, 429) over a minute, which may be a mistake, e.g. 30 days. After two healthy checks a
- * minute apart, one request leaves as a trial (never a write); any response ends the pause. Further trials come after
- * 5, 10, 20 and 40 minutes, then every hour. Without a stated time one healthy check is enough.
+ * Shortens ordered pauses (503, 429) over a minute, which may be a mistake, e.g. 30 days. After two healthy checks one
+ * request leaves as a trial, never a write. Any response ends the pause; trials repeat after 5 to 60 minutes.
  */
 export function createLongWaits({ clock, log, lists, limiter, health }: LongWaitsOptions) {
   const waits = new Map<PauseScope, Wait>();
@@ -89,13 +86,13 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
   }
 
   /** `isStated`: the service said how long to wait. */
-  function ordered(scope: PauseScope, forMs: number, isTold = true): void {
+  function ordered(scope: PauseScope, forMs: number, isStated = true): void {
     const tried = trials.get(scope);
     if (tried !== undefined) trials.set(scope, spaced(tried.count));
     if (forMs <= USUAL_MS) return;
     const nowMs = clock.monotonic();
     const untilMs = Math.max(waits.get(scope)?.untilMs ?? 0, nowMs + forMs);
-    waits.set(scope, { sinceMs: nowMs, untilMs, healthyInARow: isTold ? HEALTHY_IN_A_ROW : 1 });
+    waits.set(scope, { sinceMs: nowMs, untilMs, healthyInARow: isStated ? HEALTHY_IN_A_ROW : 1 });
     start();
   }
 

@@ -13,7 +13,6 @@ interface ListRequest<T> {
   readonly filters: Readonly<Record<string, string>>;
   readonly pageSize: number;
   readonly read: RecordParser<T>;
-  /** A list without such records is incomplete. */
   readonly leavesOut?: (record: unknown) => boolean;
   /** False: a record without a usable id makes its page `Malformed`. */
   readonly leavesOutUnreadable?: boolean;
@@ -22,7 +21,6 @@ interface ListRequest<T> {
 
 interface ListReply {
   readonly answer: DecodedReply;
-  /** Wait for our own limits, which is no part of the list's time. */
   readonly queuedMs: number;
   readonly records?: <R>(answer: DecodedReply, parse: () => readonly R[]) => readonly R[];
 }
@@ -49,10 +47,7 @@ const FILTERS = new Set([
   "per_page",
 ]);
 
-/**
- * Requests the pages of a list. Only the position in `links.next` is used, because Laravel forgets our filters there
- * and a link may name another machine. Throws `Unwalkable` for a list that does not end or advance.
- */
+/** Uses only the position in `links.next`: Laravel forgets filters there, and a link may name another machine. */
 export function createPaging({ clock, note, origin }: PagingOptions) {
   const refusedSizes = new Set<string>();
 
@@ -179,7 +174,6 @@ function positionIn(link: string | null): Position | null {
   return Object.keys(position).length === 0 ? null : position;
 }
 
-/** Some frameworks write `per_page` as text. */
 function countIn(value: unknown): number | null {
   const count = typeof value === "string" && /^\d{1,9}$/.test(value) ? Number(value) : value;
   return typeof count === "number" && Number.isSafeInteger(count) && count >= 0 ? count : null;
@@ -194,10 +188,7 @@ interface CachedPage {
 
 const MOST_PAGES = 1_000;
 
-/**
- * Reuses the records of a page whose bytes did not change: 5,000 alarms are requested twice every 30 s. Stores a hash
- * and references to records that the caller stores anyway.
- */
+/** Reuses the records of a page whose bytes did not change: 5,000 alarms are requested twice every 30 s. */
 export function createPageCache(report: Note) {
   const pages = new Map<string, CachedPage>();
   let noted: string[] | null = null;

@@ -15,7 +15,6 @@ interface Content<C> {
   readonly chosen: () => C;
 }
 
-/** `check` validates the content before the request is sent. */
 export function decide<T extends object, C>(requested: T | Choose<T>, check: (requested: T) => C): Content<C> {
   if (!isChoose(requested)) {
     const checked = check(requested);
@@ -36,7 +35,6 @@ export function decide<T extends object, C>(requested: T | Choose<T>, check: (re
   };
 }
 
-/** Calls `observe` with the content when it is chosen. */
 export function observed<T extends object>(requested: T | Choose<T>, observe: (requested: T) => void): T | Choose<T> {
   if (!isChoose(requested)) {
     observe(requested);
@@ -53,7 +51,6 @@ function isChoose<T extends object>(requested: T | Choose<T>): requested is Choo
   return typeof requested === "function";
 }
 
-/** A request that our code must not make; no tag is suspected. */
 export class Misuse extends Error {}
 
 /** Throws `Misuse` for ids that cannot be requested together. */

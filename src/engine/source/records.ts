@@ -42,10 +42,7 @@ export function isBeyondNumbers(record: unknown): boolean {
 /** Such a time contains no part of a secret, so it needs no masking. */
 const USUAL_TIME = /^[\d-]{10}T[\d:.]{8,12}(Z|[+-][\d:]{4,5})?$/;
 
-/**
- * Tolerant access to the fields of a record: counts a field of the wrong type and returns the empty value of the right
- * type.
- */
+/** Reads fields of a record: counts a field of the wrong type and returns the empty value of the right type. */
 class Fields {
   readonly #record: Readonly<Record<string, unknown>>;
   readonly #name: string;
@@ -142,9 +139,7 @@ function flagIn(value: unknown): boolean | undefined {
   return typeof value === "boolean" ? value : undefined;
 }
 
-/**
- * Returns a list, also as PHP writes one: `{}` if empty, and an object with numbers as names. Null for anything else.
- */
+/** Accepts lists as PHP writes them: `{}` if empty, or an object with numbers as names. */
 export function listIn(value: unknown): readonly unknown[] | null {
   if (Array.isArray(value)) return value;
   if (!isRecord(value)) return null;
@@ -156,9 +151,7 @@ const JSON_NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
 const SHOWN = 60;
 const MEMBERS = 3;
 
-/**
- * A number, a boolean or null, or the number in a text (PHP prints decimals as text). Undefined for unreadable values.
- */
+/** Accepts numbers in texts, as PHP prints decimals. Undefined for unreadable values. */
 export function tagValueIn(raw: unknown): TagValue | undefined {
   if (raw === null || typeof raw === "boolean") return raw;
   return numberIn(raw);

@@ -15,7 +15,6 @@ import type { TransportReply } from "./transport.ts";
 export interface ReplyContext {
   readonly endpoint: string;
   readonly missing: "no-log" | "rejected" | "settings";
-  /** Wall time for a `Retry-After` date without a `Date`. */
   readonly nowMs: number;
 }
 
@@ -26,10 +25,8 @@ export interface DecodedReply {
 
 /**
  * Returns an envelope that has `data`, or throws the failure; errors also arrive with HTTP 200 (interface, Errors).
- * | Reply, by HTTP status or in the body  | Error                                              |
  * | 401, 403; 422 and other 4xx           | `ConfigError`                                      |
- * | 429                                   | `Throttled` allowance, always with a time          |
- * | 503                                   | `Throttled` everything, null if no time is stated  |
+ * | 429; 503                              | `Throttled` allowance; everything                  |
  * | 404 in the body                       | history log: `NoLog`, tag: `Rejected`, else config |
  * | 5xx, `errors` without a status        | `Retryable`                                        |
  * | redirect, HTML, broken JSON, no data  | `Malformed`, never an empty list                   |
@@ -170,7 +167,6 @@ function rank(status: number): number {
 
 const RANKED = [401, 403, 429, 503, 422, 404];
 
-/** All messages in one line, e.g. `422, from: The from field is required.`. */
 function describe(status: number, errors: readonly ServiceError[]): string {
   const messages = errors.map(({ status: own, message, field }) =>
     [own === null || own === status ? "" : `${own}`, field === null ? "" : `${field}:`, message]
@@ -214,13 +210,11 @@ export function isRecord(value: unknown): value is Readonly<Record<string, unkno
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Wait after a 429 without a time. */
 const DEFAULT_SECONDS = 60;
 const LONGEST_SECONDS = 3_600;
 /** A service that counts in whole seconds states up to one second too little, even 0. */
 const SHORTFALL_SECONDS = 1;
 
-/** The first candidate that is a number of seconds counts, rounded up, from 1 s to 1 h. */
 function throttleWait(candidates: readonly unknown[]) {
   const seconds = candidates.map(secondsIn).find((each) => each !== null);
   if (seconds === undefined) return { waitMs: DEFAULT_SECONDS * 1000, saysNow: false };

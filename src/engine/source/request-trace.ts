@@ -11,7 +11,6 @@ export interface TracedRequest {
   readonly lane: Lane;
   readonly endpoint: QuotaEndpoint;
   readonly tagIds: readonly string[];
-  /** `ok`, `stopped`, or the kind of the failure in src/core/errors/errors.ts. */
   readonly outcome: string;
   readonly message: string | null;
   /** From the request, or from the late choice of its content, to the result. */

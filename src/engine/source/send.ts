@@ -22,12 +22,10 @@ export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | 
 
 interface Call {
   readonly endpoint: QuotaEndpoint | ListEndpoint | "me";
-  /** Called when the slot is free. */
   readonly query?: () => string;
   readonly choose?: ((offer: SlotOffer) => number | null) | undefined;
   /** Makes the request a POST. Called in the slot, after the token was read. If it rejects, nothing is sent. */
   readonly body?: () => Promise<unknown>;
-  /** Logged series may be long and are parsed in parts. */
   readonly isLogged?: boolean;
   readonly lane?: ListLane | undefined;
   readonly recall?: (reply: TransportReply) => DecodedReply | null;
@@ -48,7 +46,6 @@ const LANE_OF: Readonly<Record<ListCall["endpoint"], ListLane>> = {
 
 export interface Sent {
   readonly answer: DecodedReply;
-  /** From sending to the complete reply. */
   readonly latencyMs: number;
   readonly queuedMs: number;
 }
@@ -57,7 +54,6 @@ interface SendOptions {
   readonly name: string;
   readonly baseUrl: string;
   readonly transport: Transport;
-  /** Throws `ConfigError` without a token. */
   readonly token: () => Secret;
   readonly limiter: Limiter;
   readonly lists: ListRateLimit;
@@ -96,19 +92,14 @@ const HEADERS = {
 };
 
 interface Limit {
-  /** Requests that a refusal pauses. */
   readonly scope: () => PauseScope;
   observe(headers: { readonly limit: number | null; readonly remaining: number | null }, sentMs: number): void;
   refused(startedMs: number, forMs: number, saysNow: boolean): void;
 }
 
-/** Validity of a health check for other callers during a long pause. */
 const HEALTH_VALID_MS = 59_000;
 
-/**
- * Sends requests. Orders to wait reach the limits before a request frees its slot, so no other request leaves in
- * between.
- */
+/** Orders to wait reach the limits before a request frees its slot, so no other request leaves in between. */
 export function createSend(options: SendOptions) {
   const { name: source, transport, token, limiter, lists, clock, metrics, log, note, leaving } = options;
   const prefix = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
@@ -264,7 +255,6 @@ export function createSend(options: SendOptions) {
       return send(call, listLimit, (task) => lists.run(task, signal, lane), signal);
     },
 
-    /** Needs no token and no slot. Every failure means `unhealthy`. */
     health,
     close: longWaits.close,
   };
@@ -273,7 +263,6 @@ export function createSend(options: SendOptions) {
 /** The refused token has been replaced: the request is repeated at once, without a pause of all requests. */
 class OldToken extends Retryable {}
 
-/** The pause that ends because the service itself responded; null for none. */
 function pauseEndedBy(failure: Failure, limit: Limit): PauseScope | null {
   if (failure.kind === "throttled") return failure.scope === "everything" ? null : "everything";
   return failure.kind === "retryable" || failure.kind === "malformed" ? null : limit.scope();
@@ -319,8 +308,7 @@ function createMaintenance(clock: Clock, random: () => number) {
 }
 
 /**
- * Reads the token for every request, so a new one works at once. Throws `ConfigError` for an unusable token,
- * `LocalFailure` while the file is being replaced.
+ * Reads the token for every request. Throws `ConfigError` for an unusable token, `LocalFailure` while it is replaced.
  */
 export function createToken(
   from: SecretRef,

@@ -15,10 +15,7 @@ import type {
 } from "../../core/model/building.ts";
 import type { OtherClientUse } from "./quota/caution.ts";
 
-/**
- * A monitored service: one method per endpoint. Failures are the classes of src/core/errors/errors.ts.
- * `stored` returns records that the caller stores: pages contain these objects in place of equal records.
- */
+/** Failures are the classes of src/core/errors/errors.ts. Pages contain `stored` records in place of equal ones. */
 export interface Source {
   readonly name: string;
   sites(filter: SiteFilter, signal: AbortSignal, held?: Known<Site>): AsyncIterable<Page<Site>>;
@@ -27,22 +24,16 @@ export interface Source {
   gateways(filter: GatewayFilter, signal: AbortSignal, held?: Known<Gateway>): AsyncIterable<Page<Gateway>>;
   hosts(filter: HostFilter, signal: AbortSignal, held?: Known<Host>): AsyncIterable<Page<Host>>;
   systems(filter: SystemFilter, signal: AbortSignal, held?: Known<System>): AsyncIterable<Page<System>>;
-  /** Current values of 1 to 20 tags. */
   read(tagIds: readonly string[] | Choose<readonly string[]>, lane: Lane, signal: AbortSignal): Promise<ReadReply>;
-  /**
-   * Writes up to 20 tags. `prepare` is called when a slot is free: without writes nothing is sent, and its rejection
-   * rejects. After `Retryable` or `Malformed` the write may have happened: read back, never repeat it.
-   */
+  /** Without writes from `prepare` nothing is sent. After `Retryable` or `Malformed`, read back and never repeat. */
   write(prepare: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<WriteReply>;
   /** Logged series of 1 to 20 tags; `NoLog` when any of them has none. */
   history(query: HistoryQuery | Choose<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagLog[]>;
-  /** Last minus first over the range, one per tag. */
   totals(query: HistoryQuery | Choose<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagTotal[]>;
   me(signal: AbortSignal): Promise<TokenInfo>;
   health(signal: AbortSignal): Promise<Health>;
   quota(): QuotaStatus;
   listRate(): ListRate;
-  /** Our clock minus the service's; null before the first `Date` header. */
   clockSkewMs(): number | null;
   close(): Promise<void>;
 }
@@ -57,11 +48,9 @@ export type QuotaEndpoint = (typeof QUOTA_ENDPOINTS)[number];
 
 /** Chooses the content when a slot is free; must not wait. Its error rejects the request. */
 export type Choose<T> = (offer: SlotOffer) => Choice<T>;
-/** `passMs`: the slot goes to the next lane; the choice is repeated for the next slot, at most so much later. */
 export type Choice<T> = { readonly ask: T } | { readonly passMs: number };
 
 export interface SlotOffer {
-  /** True when the slot belongs to this lane because it was passed over so often. */
   readonly own: boolean;
 }
 
@@ -108,15 +97,12 @@ export interface SystemFilter {
   readonly search?: string;
 }
 
-/** Returns the stored record of an id, which replaces an equal record of a reply. Do not change the object. */
 export type Known<T> = (id: string) => T | undefined;
 
 export interface Page<T> {
   readonly items: readonly T[];
-  /** 1 for the first page. */
   readonly number: number;
   readonly lastPage: number;
-  /** Records over all pages by this page; null when the page does not say. */
   readonly total: number | null;
   readonly more: boolean;
   /** Records without a usable id, quoted and shortened; only for alarms. */
@@ -125,7 +111,6 @@ export interface Page<T> {
 
 export interface ReadReply {
   readonly readings: readonly TagReading[];
-  /** Requested tags without a usable value in the reply. */
   readonly leftOut?: readonly LeftOut[];
   readonly receivedAtMs: number;
   readonly latencyMs: number;
@@ -144,24 +129,20 @@ export interface TagWrite {
 }
 
 export interface WriteReply {
-  /** A missing tag has an unknown fate. */
   readonly written: readonly TagReading[];
   readonly receivedAtMs: number;
 }
 
 export interface HistoryQuery {
   readonly tagIds: readonly string[];
-  /** ISO 8601 with trailing Z. */
   readonly from: string;
   /** ISO 8601 with trailing Z; the interface does not state whether the end is inclusive. */
   readonly to: string;
   readonly resolution: Resolution;
-  /** IANA zone for the alignment of buckets. */
   readonly timeZone: string;
 }
 
 export interface ListRate {
-  /** Now allowed, after refusals. */
   readonly perMinute: number;
   readonly configured: number;
 }
@@ -169,21 +150,17 @@ export interface ListRate {
 export interface QuotaStatus {
   /** One quota for all tag endpoints, or one for each. */
   readonly buckets: readonly RateLimitStatus[];
-  /** Until when every lane must wait (503), milliseconds since 1970. */
   readonly heldUntilMs: number | null;
 }
 
 export interface RateLimitStatus {
   readonly name: string;
   readonly perMinute: number;
-  /** Requests that polls get now: without the reserve, and what politeness, refusals or another client take. */
   readonly pacedPerMinute: number;
-  /** The same without the slow first minute after a start without a record. */
   readonly lastingPerMinute: number;
   readonly used: number;
   readonly waiting: Readonly<Record<Lane, number>>;
   readonly heldUntilMs: number | null;
-  /** For a request of the lane `live`. */
   readonly nextSlotInMs: number;
   readonly throttled: number;
   readonly foreign: OtherClientUse | null;

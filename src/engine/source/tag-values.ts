@@ -8,7 +8,6 @@ import type { LeftOut, ReadReply } from "./source.ts";
 
 type WireRecord = Readonly<Record<string, unknown>>;
 
-/** Records of one tag in a reply; several if the service repeats the tag. */
 interface Found {
   readonly tag: Tag;
   readonly records: [WireRecord, ...WireRecord[]];
@@ -16,10 +15,7 @@ interface Found {
 
 const TEXTS_MAX = 100_000;
 
-/**
- * Reads tag values from read, write and history replies. Other values than a number, boolean or null are unreadable,
- * and so is a tag with two different values. `onTexts` receives each tag with numbers as texts once.
- */
+/** A value that is no number, boolean or null is unreadable, and so is a tag with two different values. */
 export function valueReader(tagIn: RecordParser<Tag>, note: Note, onTexts: (tagIds: readonly string[]) => void) {
   const withTexts = new Set<string>();
 
@@ -149,10 +145,7 @@ function brokenBecause(series: LoggedSeries | null, measurements: unknown): stri
     : "The reply lists the log more than once with different measurements.";
 }
 
-/**
- * Reads the number from `value` or `measurements`: a number, an object with `value`, or a list of one of these. Null if
- * the reply states none; undefined for anything else, such as a complete series.
- */
+/** Accepts a number, an object with `value`, or a list of one of these. Undefined for a complete series. */
 function totalIn(record: WireRecord): number | null | undefined {
   const totals = [record.value, record.measurements].filter((raw) => raw !== undefined).map(oneNumberIn);
   if (totals.length === 0 || totals.includes(undefined)) return undefined;

@@ -13,7 +13,6 @@ import type { SourceConfig } from "./config.ts";
 /** No request can name another origin. */
 export interface TransportRequest {
   readonly method: "GET" | "POST";
-  /** Path and query, beginning with a slash. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | null;
@@ -124,7 +123,6 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
   };
 }
 
-/** Throws `ConfigError` when the file cannot be used. */
 function authorities(path: string): string[] {
   let own: string;
   try {
@@ -147,7 +145,6 @@ function isBrokenSocket(error: unknown): boolean {
 const ORDERS_TO_WAIT = new Set([429, 503]);
 const NO_BODY = new Uint8Array();
 
-/** Buffer for a body without a stated length; grows. */
 const UNANNOUNCED_BYTES = 65_536;
 
 /** Receives a reply from undici's `dispatch`: streams and events of `request` cost most of the time of a 4 kB reply. */
@@ -166,7 +163,6 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
     });
   }
 
-  /** One buffer of the announced length: otherwise a large reply would be in memory twice. */
   function allocate(): void {
     const announced = Number(headers["content-length"] ?? 0);
     if (announced > maxBytes) throw tooLarge();
@@ -193,7 +189,6 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
       controller = started;
     },
     onResponseStart(_controller, statusCode, rawHeaders) {
-      // An interim reply, such as 103.
       if (statusCode < 200) return;
       status = statusCode;
       headers = flat(rawHeaders);
@@ -214,7 +209,6 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
     handler,
     reply: promise,
     hasBegun: () => status !== null,
-    /** A request that has not left never leaves. */
     cut(reason: unknown): void {
       ended = { reason };
       controller?.abort(reason as Error);
@@ -246,7 +240,6 @@ export class StaleSocket extends Retryable {}
 const CHECK_MS = 5_000;
 const SLOW_MS = 5_000;
 
-/** True if a health check over a new connection gets any response within 5 s. */
 export async function reachesService(
   config: SourceConfig,
   clock: Clock,
@@ -270,10 +263,7 @@ export async function reachesService(
   }
 }
 
-/**
- * Reports whether the service responds, with any status; null after 5 s without a response. Of requests that fail
- * together only the first counts.
- */
+/** Reports null after 5 s without a response. Of requests that fail together only the first counts. */
 export function reporting(send: Transport, reached: (isReached: boolean | null) => void, clock: Clock): Transport {
   let failedAtMs = Number.NEGATIVE_INFINITY;
   return async (request, signal) => {

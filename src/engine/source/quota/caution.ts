@@ -13,10 +13,9 @@ const RATE_STEP_EVERY_MS = 10 * 60_000;
 
 /**
  * Slows down after refusals that our count does not explain.
- * - The first refusal takes one slot and adds 0.25 s per window; each further one doubles the margin, up to 4 s.
- * - With two slots unused, the service limits the spacing: full margin, and urgent requests keep the spacing too.
- * - A second refusal within 30 minutes means another client: a third less, then 1 a minute more every 10 minutes.
- * The caution lasts an hour, a day after repeated refusals. In three clean hours the margin shrinks by a fifth.
+ * - The first takes one slot and adds 0.25 s per window; each further one doubles the margin, up to 4 s.
+ * - With two slots unused, the service limits the spacing: full margin, also for urgent requests.
+ * - A second within 30 minutes means another client: a third less, then 1 a minute more every 10 minutes.
  */
 export function createCaution(limit: number) {
   let lastRefusal = Number.NEGATIVE_INFINITY;
@@ -46,7 +45,6 @@ export function createCaution(limit: number) {
   };
 
   return {
-    /** `used`: other occupied slots. `isComplete`: no other requests can exist. */
     refused(now: number, used: number, isComplete: boolean): void {
       settle(now);
       if (perWindow < limit || now - lastRefusal < REPEATED_WITHIN_MS) {
@@ -67,7 +65,6 @@ export function createCaution(limit: number) {
       settle(now);
       return {
         marginMs,
-        /** Requests per window, possibly a fraction. */
         perWindow: Math.max(1, Math.min(most(), perWindow)),
         throttled: lesson !== "none" || perWindow < limit,
         spaced: lesson === "spacing",
@@ -77,7 +74,6 @@ export function createCaution(limit: number) {
   };
 }
 
-/** Evidence that another client spends the same quota. */
 export interface OtherClientUse {
   /** `remaining`: the service's count says so. `refusals`: nothing else explains them. */
   readonly evidence: "remaining" | "refusals";

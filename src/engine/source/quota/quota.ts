@@ -9,10 +9,7 @@ import { createRateLimiter, type QuotaShare, type RateLimiter } from "./rate-lim
 import { createQuotaRecord, type PauseScope, type Slot } from "./record.ts";
 
 export interface Limiter {
-  /**
-   * Stores the slot, then starts the task. `choose` returns null to take the slot or milliseconds to pass; its error
-   * rejects `run`.
-   */
+  /** `choose` returns null to take the slot or milliseconds to pass; its error rejects `run`. */
   run<T>(
     lane: Lane,
     endpoint: QuotaEndpoint,
@@ -20,12 +17,10 @@ export interface Limiter {
     signal: AbortSignal,
     choose?: (offer: SlotOffer) => number | null,
   ): Promise<T>;
-  /** `allowance`: of the endpoint, after a 429. `everything`: of every lane, after a 503. */
   pause(forMs: number, scope: "allowance" | "everything", endpoint?: QuotaEndpoint): void;
   release(of: QuotaEndpoint | "everything"): void;
   /** Lets one request other than a write leave during a pause of its allowance, never of every lane. */
   permitTrial(endpoint: QuotaEndpoint, isPermitted: boolean): void;
-  /** `sentMs`: monotonic. Null for an absent header. */
   observe(
     endpoint: QuotaEndpoint,
     headers: { readonly limit: number | null; readonly remaining: number | null },
@@ -34,13 +29,11 @@ export interface Limiter {
   status(): QuotaStatus;
 }
 
-/** Quota of one source. `npm run bench:quota` measures it against seven kinds of limiters. */
 export interface QuotaOptions {
   readonly source: string;
   readonly clock: Clock;
   readonly store: QuotaStore;
   readonly perMinute?: number;
-  /** Greatest share of the limit to use; below 1, other clients of the same user get the rest. */
   readonly polite?: number;
   /** Slots that only writes may use, so that a command never waits behind polls. Each costs 1/20 of the quota. */
   readonly reserve?: number;
@@ -48,12 +41,8 @@ export interface QuotaOptions {
   readonly sharing?: "shared" | "separate" | "auto";
   /** Needs as many connections, otherwise a request waits after its slot began. */
   readonly concurrency?: number;
-  /** Longest time to the service (a lost packet is sent again after 3 s). */
   readonly longestWayMs?: number;
-  /**
-   * Without a record: `pace` sends four fifths of the usual rate for one window, so a new user sees values at once;
-   * `wait` sends none. After a lost file, 2 to 5 in 100 first requests are refused.
-   */
+  /** `pace`: four fifths of the usual rate for one window, so a new user sees values at once. `wait`: no requests. */
   readonly withoutRecord?: "pace" | "wait";
   readonly mark?: Mark;
   readonly log?: Pick<Log, "warn">;
@@ -104,7 +93,6 @@ export function createQuota(options: QuotaOptions): Quota {
     return { ...share, reserve: endpoints.includes("write") ? share.reserve : 0 };
   }
 
-  /** Moves spent slots and waiting requests to one limiter per group. */
   function regroup(
     groups: Groups,
     slots: readonly Slot[],
@@ -161,7 +149,6 @@ export function createQuota(options: QuotaOptions): Quota {
     }
   }
 
-  /** With separate counts, the service would not have refused a request. */
   function mergeAgain(): void {
     const split = all();
     if (split.length === 1 || sharing !== "auto") return;
@@ -264,9 +251,8 @@ function shareOf({ perMinute = PER_MINUTE, polite = 1, reserve = 0 }: Partial<Qu
 }
 
 /**
- * Finds out from `X-RateLimit-Remaining` whether read, write and history share one count. Evidence for separate counts:
- * endpoint A, then B, then A again, each sent after the reply before. A's count has risen by one, so no window turned
- * between, and B's count is far from A's. Two such findings split the count.
+ * Finds out from `X-RateLimit-Remaining` whether read, write and history share one count. Evidence: endpoint A, B, A,
+ * each sent after the reply before. A's count rose by one, and B's is far from A's. Two findings split the count.
  */
 export function createSharingEvidence() {
   type Count = {

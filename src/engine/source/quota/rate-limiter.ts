@@ -18,7 +18,6 @@ interface QuotaRequest {
   hasPassed: boolean;
 }
 
-/** Times that other lanes may pass a lane over in a row. */
 const PATIENCE = 9;
 const LAST = LANES.at(-1);
 const LEAST_PASS_MS = 50;
@@ -29,7 +28,6 @@ function createLanes() {
   const inLane = (lane: Lane) => waiting.get(lane) as Set<QuotaRequest>;
   const countWaiting = (lane: Lane) => [...inLane(lane)].filter(({ hasPassed }) => !hasPassed).length;
 
-  /** A request whose choice throws is rejected. */
   function takeFrom(lane: Lane, own: boolean, now: number) {
     let lookAtMs = Number.POSITIVE_INFINITY;
     for (const request of inLane(lane)) {
@@ -79,7 +77,6 @@ function createLanes() {
       }
     },
 
-    /** Leaves out requests that passed the last slot on. */
     counts: () => Object.fromEntries(LANES.map((lane) => [lane, countWaiting(lane)])) as Record<Lane, number>,
   };
 }
@@ -87,7 +84,6 @@ function createLanes() {
 export interface QuotaShare {
   readonly perMinute: number;
   readonly reserve: number;
-  /** Greatest share of the limit to use, above 0 up to 1. */
   readonly polite: number;
 }
 
@@ -125,7 +121,6 @@ export function createRateLimiter(options: RateLimiterOptions) {
   let { perMinute: granted, polite, reserve, refusedUntilMs, closedUntilMs, throttled } = options;
   let limit = granted;
   let caution = createCaution(limit);
-  /** Spreads paced requests evenly, so that an urgent one never finds the complete window spent. */
   let nextPacedMs = clock.monotonic();
   let isTrialPermitted = false;
   const running = new PQueue({ concurrency: options.concurrency });
@@ -242,7 +237,6 @@ export function createRateLimiter(options: RateLimiterOptions) {
         slot.countedBy = Math.min(slot.countedBy, clock.monotonic());
         stated.noteReply();
       }
-      // Must not wait for the transaction of the reply.
       if (isSent) void record.afterReply(slot).catch(options.onUnsaved);
     }
   }
@@ -259,7 +253,6 @@ export function createRateLimiter(options: RateLimiterOptions) {
         closedUntilMs = Math.max(closedUntilMs, untilMs);
         return;
       }
-      // Only the first refusal of requests under way together counts.
       if (now >= pausedUntilMs()) {
         const isComplete = now >= options.carefulUntilMs && foreign.occupied(now) === 0;
         caution.refused(now, spent.used(now) - 1, isComplete);
@@ -323,10 +316,7 @@ function isReply(error: unknown): boolean {
   return kind === "throttled" || kind === "config" || kind === "rejected" || kind === "no-log" || kind === "malformed";
 }
 
-/**
- * Limit stated by `X-RateLimit-Limit`. Forgotten after ten replies and ten minutes without it, because a proxy may
- * state 2 once.
- */
+/** Forgets a limit after ten replies and ten minutes without it, because a proxy may state 2 once. */
 function createStatedLimit() {
   let stated = Number.POSITIVE_INFINITY;
   let statedMs = Number.NEGATIVE_INFINITY;

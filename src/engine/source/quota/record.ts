@@ -18,17 +18,13 @@ interface QuotaRecordOptions {
 const SAVE_WITHIN_MS = 250;
 /** Smaller changes of the wall clock are slewing by a time server. */
 const JUMP_MS = 100;
-/** The newest older slots stay as proof of a record. */
 const KEEP_MS = 3_600_000;
 const FORGET_EVERY_REPLIES = 500;
 const AHEAD_MS = 10_000;
 
 export type QuotaRecord = ReturnType<typeof createQuotaRecord>;
 
-/**
- * Stores each slot before its request leaves, with the latest time at which the service can count it. After a kill the
- * record contains at least what the service counts. Stored wall times are corrected where the clock was set.
- */
+/** Stores each slot before its request leaves, so after a kill the record contains at least what the service counts. */
 export function createQuotaRecord(options: QuotaRecordOptions) {
   const { store, source, clock, occupiedMs, longestWayMs, mark } = options;
   const keyOf = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
@@ -99,7 +95,6 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
   }
 
   return {
-    /** Returns monotonic times. */
     async loadPauses() {
       const holds = new Map<PauseScope, number>();
       for (const scope of [...QUOTA_ENDPOINTS, "everything"] as const) {
@@ -146,10 +141,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
       lastId += 1;
       return lastId;
     },
-    /**
-     * Makes a slot durable and returns the time of the record: a request that leaves much later may exceed the recorded
-     * bound.
-     */
+    /** Makes a slot durable. Returns the time of the record: a later request may exceed the recorded bound. */
     async beforeSend(slot: Slot): Promise<Moment> {
       await followWallClock();
       live = live.filter((each) => each.countedBy + occupiedMs > clock.monotonic());
@@ -176,10 +168,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
         if (slot.countedBy <= bound) return since;
       }
     },
-    /**
-     * Stores the reply's time in the next transaction. Busy endpoints record their next slot in the same transaction;
-     * after a kill, one unused slot of 20 is lost for a minute.
-     */
+    /** Busy endpoints record their next slot in the same transaction; a kill then costs one slot for a minute. */
     async afterReply(slot: Slot): Promise<void> {
       await followWallClock();
       const noted = store.saveDeferred(keyOf(slot.endpoint), stored(slot));
@@ -194,8 +183,8 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
 }
 
 /**
- * A request occupies its slot from its sending until `countedBy` + window. With at most N such slots, no sliding log,
- * fixed window or token bucket of N refuses a request. Times are monotonic.
+ * A slot is occupied until `countedBy` + window. With at most N slots, no kind of limiter of N refuses. Monotonic
+ * times.
  */
 export interface Slot {
   readonly id: number;
@@ -222,10 +211,7 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] 
       slots = slots.filter((each) => each !== slot);
     },
     used: (now: number) => count(slots, now - occupiedMs),
-    /**
-     * Requests that a count made after `since` has more than ours, by the widest usual way of counting (two weighted
-     * windows).
-     */
+    /** Requests of a count after `since` beyond our own, by the widest usual way of counting (two windows). */
     unexplained(counted: number, since: number): number {
       if (counted <= count(slots, since - occupiedMs)) return 0;
       return Math.max(0, counted - Math.ceil(widestCount(slots, since, occupiedMs) - ROUNDING));

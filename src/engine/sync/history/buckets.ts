@@ -55,10 +55,7 @@ export function cached<K, V>(compute: (key: K) => V, max = 10_000): (key: K) => 
 
 export const parseTime = cached((time: string) => Date.parse(time));
 
-/**
- * Bucket length and the IANA zone of hours, days, weeks and months. The service's timestamp remains the key of a
- * bucket.
- */
+/** IANA zone of hours, days, weeks and months. The service's timestamp remains the key of a bucket. */
 export interface BucketRules {
   readonly resolution: Resolution;
   readonly timeZone: string;
@@ -68,7 +65,6 @@ const FIVE_MINUTES_MS = 300_000;
 const HOUR_MS = 3_600_000;
 export const DAY_MS = 24 * HOUR_MS;
 
-/** Weeks begin on Monday. */
 export function bucketStart(atMs: number, { resolution, timeZone }: BucketRules): number {
   if (resolution === "5m") return Math.floor(atMs / FIVE_MINUTES_MS) * FIVE_MINUTES_MS;
   if (resolution === "1h") return hourStart(atMs, timeZone);
@@ -79,8 +75,7 @@ export function bucketStart(atMs: number, { resolution, timeZone }: BucketRules)
 }
 
 /**
- * Counts from the start that the service states, as its weeks or days may differ: 18:00 UTC is 23:45 in Kathmandu, so
- * that hour ends at 19:00 UTC.
+ * Counts from the service's start, as its days may differ: 18:00 UTC is 23:45 in Kathmandu, the hour ends 19:00 UTC.
  */
 export function bucketEnd(startMs: number, rules: BucketRules): number {
   const { resolution, timeZone } = rules;
@@ -124,7 +119,6 @@ export function bucketsIn(
   return startsOf(resolution)(timeZone)(day).reduce((sum, at) => sum + (at >= fromMs && at < toMs ? 1 : 0), 0);
 }
 
-/** Starts of the buckets of a UTC day, ascending. */
 const startsOf = cached((resolution: Resolution) =>
   cached((timeZone: string) =>
     cached((day: number) => {
@@ -137,7 +131,6 @@ const startsOf = cached((resolution: Resolution) =>
   ),
 );
 
-/** Number of the local date; the next date has the next number. */
 export function localDay(atMs: number, zone: string): number {
   return Math.floor((atMs + offsetMs(atMs, zone)) / DAY_MS);
 }
@@ -150,7 +143,6 @@ export function timeBefore(atMs: number, lengthMs: number, zone: string): number
   return DateTime.fromMillis(atMs, { zone }).minus({ days }).toMillis() - (lengthMs - days * DAY_MS);
 }
 
-/** The date formatter is 100 times as slow as this cache. */
 const offsetAtHour = cached((zone: string) => cached((hour: number) => exactOffsetMs(hour * HOUR_MS, zone)));
 
 function exactOffsetMs(atMs: number, zone: string): number {

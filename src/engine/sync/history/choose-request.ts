@@ -13,9 +13,7 @@ import {
 import { type BackfillRequest, concerns, followedRange, type Series } from "./series.ts";
 
 export interface HistoryRequest {
-  /**
-   * `following`: recently closed buckets. `backfill`: the configured past. `ordered`: a request of `plenum backfill`.
-   */
+  /** `following`: recently closed buckets. `backfill`: the configured past. `ordered`: `plenum backfill`. */
   readonly kind: "following" | "backfill" | "ordered" | "total";
   readonly series: readonly Series[];
   readonly range: Range;
@@ -37,9 +35,7 @@ export type Candidates = readonly [Candidate, ...Candidate[]];
 
 export interface RequestLimits {
   readonly values: number;
-  /** Single series and groups take turns. */
   readonly singleFirst: boolean;
-  /** Buckets per tag for a number of tags if the service has a limit. */
   readonly bucketsEach?: (tags: number) => number;
 }
 
@@ -110,10 +106,7 @@ function needsSingleRequest({ ledger, isSuspect }: Series): boolean {
   return isSuspect || ledger.refusal !== null;
 }
 
-/**
- * Latest part that was not refused, else the latest refused part; unreadable parts together, as 100 requests take 5
- * minutes.
- */
+/** Unreadable parts are requested together, because 100 requests take 5 minutes. */
 function latestGap(series: Series, range: Range, nowMs: number): readonly Candidate[] {
   const parts: readonly OpenPart[] = openParts(series.ledger, range, nowMs);
   const part = parts.findLast(({ isSingle }) => !isSingle) ?? parts.at(-1);

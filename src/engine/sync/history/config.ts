@@ -40,7 +40,6 @@ export const HistoryClass = z.strictObject({
 });
 export type HistoryClass = z.infer<typeof HistoryClass>;
 
-/** Per resolution, and separately for totals, a tag belongs to the first entry that selects it. */
 export const HistoryConfig = z
   .array(
     HistoryClass.refine((entry) => !entry.total || entry.resolution !== "5m", {

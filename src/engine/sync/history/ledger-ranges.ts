@@ -25,7 +25,6 @@ const SILENCE_MS: Readonly<Record<Resolution, number>> = {
   "1mo": 2 * BUCKET_MS["1mo"],
 };
 
-/** Bounds the memory of thousands of ledgers. */
 export const RANGES_MAX = 48;
 
 export function isFetched({ why }: Pick<LedgerRange, "why">): boolean {
@@ -52,7 +51,6 @@ export const rangesIn = cachedBySpans((stored): readonly LedgerRange[] =>
 
 export const fetchedIn = cachedBySpans((stored) => mergeRanges(rangesIn(stored).filter(isFetched).map(timesOf)));
 
-/** Times with a response, readable or not, ascending. */
 export const answeredWithin = cachedBySpans((stored) =>
   mergeRanges([...fetchedIn(stored), ...rangesIn(stored).filter(isUnreadable).map(timesOf)]),
 );
@@ -95,7 +93,6 @@ function partsOutside(range: LedgerRange, taken: readonly Range[]): readonly Led
   return subtract(range, taken).map((part) => ({ ...range, ...part }));
 }
 
-/** Returns what a response states about a range: values, and silences before, between and after them. */
 export function answeredRanges(points: Points, range: Range, rules: BucketRules): readonly LedgerRange[] {
   const ranges: LedgerRange[] = [];
   let fromMs = range.fromMs;
@@ -116,7 +113,6 @@ export function answeredRanges(points: Points, range: Range, rules: BucketRules)
   return joinRanges(ranges, rules.resolution);
 }
 
-/** Joins neighbours with the same statement, and short silences with the values around them. */
 function joinRanges(ranges: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
   const isShortSilence = ({ why, fromMs, toMs }: LedgerRange) =>
     why === "null" && toMs - fromMs < SILENCE_MS[resolution];
@@ -144,8 +140,8 @@ function joinPair(a: LedgerRange, b: LedgerRange): LedgerRange {
 }
 
 /**
- * Joins the shortest silences with their values, then drops the shortest refusals. Unreadable ranges would be requested
- * at once, so the two nearest are joined instead.
+ * Joins silences with values, then drops refusals, the shortest first. Dropped unreadable ranges would be requested at
+ * once.
  */
 function limitRanges(all: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
   let ranges = all;
@@ -195,7 +191,6 @@ function shortest(ranges: readonly LedgerRange[]): LedgerRange | undefined {
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
-/** By number of refusals in a row. */
 export const REFUSAL_WAITS_MS = [10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS] as const;
 
 export function refusalWaitMs(times: number): number {
@@ -207,9 +202,7 @@ export function refusalAfter(timesBefore: number, said: string, nowMs: number, w
   return { said, at: isoUtc(nowMs), times, againAt: isoUtc(nowMs + waitMs(times)) };
 }
 
-/**
- * Unreadable buckets of a response, stored as refused and requested again singly after 10 minutes, 1, 6 and 24 hours.
- */
+/** Stored as refused and requested again singly after 10 minutes, 1, 6 and 24 hours. */
 export interface Unreadable {
   readonly ranges: readonly Range[];
   readonly said: string;
@@ -219,7 +212,6 @@ export function unreadableMessage(said: string): string {
   return `unreadable: ${said}`;
 }
 
-/** By tag id. */
 export function unreadableById(reply: readonly (TagLog | TagTotal)[]): ReadonlyMap<string, string> {
   return new Map(
     reply.flatMap(({ id, unreadable }) => {
@@ -250,7 +242,6 @@ export function unreadableIn(
   return ranges.length === 0 ? null : { ranges, said: unreadableMessage(unreadable.said) };
 }
 
-/** Points of unreadable buckets are emitted when the complete bucket is readable. */
 export function readablePoints(points: Points, unreadable: Unreadable | null): Points {
   if (unreadable === null) return points;
   const always = { fromMs: Number.NEGATIVE_INFINITY, toMs: Number.POSITIVE_INFINITY };
@@ -267,10 +258,7 @@ export function answeredPoints({ measurements, unreadable }: TagLog): Points | n
   return all;
 }
 
-/**
- * Returns the ranges of a response, with refusals instead of the silences of unreadable buckets. Nearby buckets share a
- * retry time, so an unreadable bucket every hour causes one request a day.
- */
+/** Nearby unreadable buckets share a retry time, so an unreadable bucket every hour causes one request a day. */
 export function withUnreadable(
   ledger: StoredHistory,
   learned: readonly LedgerRange[],

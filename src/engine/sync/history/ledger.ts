@@ -30,10 +30,7 @@ import {
   withRanges,
 } from "./ledger-ranges.ts";
 
-/**
- * The ledger of one series: which range to fetch next, and how responses change it. A refused range is a gap; only "no
- * log" counts as a response.
- */
+/** The ledger of one series. A refused range is a gap; only "no log" counts as a response. */
 
 export type EmittedValues = Map<number, TagValue>;
 
@@ -66,7 +63,6 @@ export function newLedger(rules: SeriesRules, nowMs: number): StoredHistory {
   };
 }
 
-/** The depth counts from the start of following, because from now it would move with each look. */
 function targetStart(sinceMs: number, rules: SeriesRules): number {
   return bucketStart(sinceMs - rules.backfillMs, rules);
 }
@@ -78,12 +74,10 @@ export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: nu
   return targetMs < parseTime(ledger.wished) - DAY_MS ? { ...ledger, wished: isoUtc(targetMs) } : ledger;
 }
 
-/** All earlier buckets have closed, the grace period included. */
 export function closedUntil(rules: SeriesRules, nowMs: number): number {
   return bucketStart(nowMs - rules.graceMs, rules);
 }
 
-/** New closed buckets and the latest ones again; null if none is due. */
 export function followingRange(
   ledger: StoredHistory,
   rules: SeriesRules,
@@ -96,15 +90,12 @@ export function followingRange(
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
 
-/** Start of the responses that reach up to the watermark. */
 export function fetchedSince(ledger: StoredHistory): number {
   const watermarkMs = parseTime(ledger.watermark);
   return answeredWithin(ledger.spans).find(({ toMs }) => toMs >= watermarkMs)?.fromMs ?? watermarkMs;
 }
 
-/**
- * By calendar, because a fixed day of 24 hours would skip a fetch that comes half a second early, or after 23 hours.
- */
+/** A fixed day of 24 hours would skip a fetch that comes half a second early, or after 23 hours. */
 function isByCalendar({ resolution, everyMs }: SeriesRules): boolean {
   return (everyMs >= DAY_MS && Number.isFinite(everyMs)) || (resolution !== "5m" && resolution !== "1h");
 }
@@ -118,10 +109,7 @@ function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number
   return localDay(nowMs, rules.timeZone) - localDay(parseTime(at), rules.timeZone) >= days;
 }
 
-/**
- * Two buckets back each time, the last day once a day, the look-back once a week. A reread overlaps the one before by
- * the look-back, so no late data falls between.
- */
+/** Two buckets back each time, the last day once a day, the look-back once a week; rereads overlap by the look-back. */
 function lookBackStart(ledger: StoredHistory, rules: SeriesRules, nowMs: number): number {
   const { dailyAt, weeklyAt } = ledger;
   const watermarkMs = parseTime(ledger.watermark);
@@ -144,7 +132,6 @@ export interface Settled {
   readonly revised: Points;
 }
 
-/** `learn` changes what the response states about the range. */
 export function settleFollowing(
   ledger: StoredHistory,
   rules: SeriesRules,
@@ -166,8 +153,7 @@ export function settleFollowing(
   for (let at = 0; at < inside.length; at++) {
     const atMs = inside.timeMs(at);
     const endMs = bucketEnd(atMs, rules);
-    // The service cuts its buckets differently: this one is still open, or has only a part of its values. A bucket at
-    // the start of the range is accepted, so that the range advances.
+    // The service cuts its buckets differently. A bucket at the start of the range is accepted, to advance.
     if (endMs + rules.graceMs > nowMs || (endMs > range.toMs && atMs > fromMs)) toMs = Math.min(toMs, atMs);
     else if (!emitted.has(atMs)) fresh.copy(inside, at);
     else if (emitted.get(atMs) !== inside.value(at)) revised.copy(inside, at);
@@ -208,7 +194,6 @@ function indexByEnd(all: Points, atMs: number, rules: BucketRules): number {
   return index;
 }
 
-/** Moves the watermark to the end of the range with responses. */
 export function addRanges(before: StoredHistory, learned: readonly LedgerRange[]): StoredHistory {
   const ledger = { ...before, spans: withRanges(before.spans, learned, before.resolution) };
   const watermarkMs = parseTime(ledger.watermark);
@@ -222,13 +207,11 @@ export function unfetched(ledger: StoredHistory, range: Range): readonly Range[]
   return subtract(range, fetchedIn(ledger.spans));
 }
 
-/** Part of a gap that may be requested now; singly if it was refused. */
 export interface OpenPart extends Range {
   readonly isSingle: boolean;
   readonly unreadable?: true;
 }
 
-/** Recently refused parts wait. */
 export function openParts(ledger: StoredHistory, range: Range, nowMs: number): readonly OpenPart[] {
   const gaps = unfetched(ledger, range);
   const refused = rangesIn(ledger.spans).filter((span) => !isFetched(span));
@@ -244,12 +227,10 @@ export function openParts(ledger: StoredHistory, range: Range, nowMs: number): r
     .toSorted((a, b) => a.fromMs - b.fromMs);
 }
 
-/** From the depth of the backfill to the front of following. */
 export function targetPast(ledger: StoredHistory): Range {
   return { fromMs: Math.min(parseTime(ledger.wished), parseTime(ledger.since)), toMs: parseTime(ledger.watermark) };
 }
 
-/** Start of the emitted points that are stored for comparison; never goes back. */
 function retainedFrom(ledger: StoredHistory, rules: SeriesRules): number {
   let threeBack = parseTime(ledger.watermark);
   for (let i = 0; i < 3; i++) threeBack = bucketBefore(threeBack, rules);
@@ -277,7 +258,6 @@ export function recordNoLog(ledger: StoredHistory, said: string, nowMs: number):
   return { ...ledger, state: "no-log", refusal: refusalAfter(timesBefore, said, nowMs, waitMs) };
 }
 
-/** For any reason except a missing log. */
 export function recordRefusal(
   ledger: StoredHistory,
   said: string,
@@ -312,10 +292,7 @@ function wasAnswered({ spans }: StoredHistory): boolean {
   return spans.some(({ why, said }) => why === "points" || (why === "null" && said === undefined));
 }
 
-/**
- * Turns "no log" statements since a time into gaps: the service also answers "no log" for tags that the token does not
- * see.
- */
+/** The service also answers "no log" for tags that the token does not see: such statements become gaps. */
 export function retractNoLog(ledger: StoredHistory, after: string, total: boolean): StoredHistory {
   const isDoubted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
   const ranges = rangesIn(ledger.spans);

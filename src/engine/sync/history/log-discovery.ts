@@ -16,10 +16,7 @@ export interface DiscoveryRequest {
 
 const FROM_OVERVIEW = "the monthly overview lists nothing so early";
 
-/**
- * Finds tags without a log with a query for a few monthly values, so that they spoil no large request. The first listed
- * month limits the backfill.
- */
+/** Finds tags without a log with a query for a few monthly values. The first listed month limits the backfill. */
 export function createLogDiscovery(registry: HistorySeries, isVisible: (series: Series) => boolean) {
   const testing = createGroupTesting<string>(TAGS_PER_REQUEST);
 
@@ -34,7 +31,6 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
     return { tagIds, from, to: rangeTime(nowMs), resolution: "1mo", timeZone };
   }
 
-  /** A followed series learns about its log by following. */
   const undecided = (tagId: string) => registry.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
 
   function provenLedger(series: Series, log: TagLog | undefined, nowMs: number): StoredHistory {
@@ -60,7 +56,6 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
         .map(({ located }) => located.tag.id);
       testing.add([...new Set(unknown)].filter((id) => !waiting.has(id)));
     },
-    /** The same request until it is settled; null when every tag is known. */
     next(nowMs: number): DiscoveryRequest | null {
       for (let group = testing.next(); group.length > 0; group = testing.next()) {
         const hidden = group.filter((id) => !registry.ofTag(id).some(isVisible));
@@ -88,7 +83,6 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
       const known = tagIds.flatMap(undecided);
       return new Map(known.map((series) => [series, provenLedger(series, byId.get(series.located.tag.id), nowMs)]));
     },
-    /** Returns the ledgers of tags that have no log, or were refused singly for another reason. */
     refused(
       tagIds: readonly string[],
       isNoLog: boolean,
@@ -98,7 +92,6 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
       const record = isNoLog ? recordNoLog : recordRefusal;
       return new Map(tagIds.flatMap(undecided).map((series) => [series, record(series.ledger, message, nowMs)]));
     },
-    /** The next refresh adds tags that are still unknown. */
     forget: (tagIds: readonly string[]) => testing.leave(new Set(tagIds)),
     waiting: () => testing.waiting().length,
   };
@@ -122,11 +115,9 @@ const WORTH_OF_CLEARED = 0.01;
 const LOOK_AHEAD = 60;
 
 /**
- * Adaptive group testing for tags without a log ("bad" members), which make a complete request fail with 404.
- * A response clears a group. Parts of a refused group are tested until one bad member is found; the last one left is
- * bad without a test. Neighbours of a bad member are tested singly, because bad members come in runs (hosts that log
- * nothing). The learned shares of bad members after a good and after a bad one decide all sizes (`npm run
- * bench:history`).
+ * Adaptive group testing for tags without a log ("bad" members), which make a complete request fail with 404. Parts of
+ * a refused group are tested until one bad member is found. Neighbours of a bad member are tested singly, because hosts
+ * that log nothing are neighbours. Learned shares decide all sizes (`npm run bench:history`).
  */
 export function createGroupTesting<T>(size: number) {
   /** Unknown members, and known ones among and right before them. */
@@ -171,11 +162,9 @@ export function createGroupTesting<T>(size: number) {
   const membersOf = (spots: readonly Spot<T>[]) => spots.map(({ member }) => member);
 
   return {
-    /** In their order, without those that wait already. */
     add(members: readonly T[]): void {
       for (const member of members) line.push({ member, verdict: null });
     },
-    /** The same group until it is settled; empty when every member is known. */
     next(): readonly T[] {
       if (tested.length === 0) tested = choose();
       return membersOf(tested);
@@ -193,7 +182,6 @@ export function createGroupTesting<T>(size: number) {
       return { good: membersOf(good), bad: membersOf(bad) };
     },
     waiting: () => membersOf(line.filter(({ verdict }) => verdict === null)),
-    /** The test of a group with one of them no longer counts. */
     leave(members: ReadonlySet<T>): void {
       line = line.filter(({ member }) => !members.has(member));
       if (![...suspects, ...tested].some(({ member }) => members.has(member))) return;
@@ -237,22 +225,17 @@ function mostInformative<S>(suspects: readonly S[], allGood: (spots: readonly S[
   return best;
 }
 
-/** In bits. */
 function informationOf(share: number): number {
   if (share <= 0 || share >= 1) return 0;
   return -share * Math.log2(share) - (1 - share) * Math.log2(1 - share);
 }
 
-/**
- * Probability that some spots are good, given the verdicts of the line: a Markov chain, because bad members come in
- * runs. `badAfter`: share of bad members after a good or a bad one.
- */
+/** A Markov chain, because bad members come in runs. `badAfter`: share of bad members after a good or a bad one. */
 function probabilityOfAllGood<T>(
   line: readonly Spot<T>[],
   spots: ReadonlySet<Spot<T>>,
   badAfter: Readonly<Record<Verdict, number>>,
 ): number {
-  /** Probability that the last spot is good or bad, scaled to a sum of 1. */
   let [good, bad] = [1, 0];
   let [goodIf, badIf] = [1, 0];
   for (const spot of line) {

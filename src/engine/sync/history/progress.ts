@@ -17,12 +17,9 @@ import {
 
 export interface HistoryProgress {
   readonly resolutions: readonly ResolutionProgress[];
-  /** Tags of which it is unknown whether they have a log. */
   readonly unproven: number;
-  /** At the present request size. */
   readonly requestsLeft: number;
   readonly paused: boolean;
-  /** Unfinished requests of `plenum backfill`. */
   readonly orders: readonly BackfillProgress[];
   /** Since when following or log discovery is due without a request, far beyond the plan. */
   readonly starving: { readonly since: string } | null;
@@ -34,10 +31,8 @@ export interface BackfillProgress {
   readonly to: string;
   readonly resolution: Resolution;
   readonly tags: number;
-  /** Tags of which it is unknown whether they have a log. */
   readonly unproven: number;
   readonly requestsLeft: number;
-  /** Fetched share, 0 to 1. */
   readonly done: number;
 }
 
@@ -46,16 +41,12 @@ export interface ResolutionProgress {
   readonly total: boolean;
   readonly tags: number;
   readonly withoutLog: number;
-  /** Tags with a refused range. */
   readonly refused: number;
-  /** Tags without a gap from the depth of the backfill to the latest closed bucket. */
   readonly complete: number;
   readonly oldestWatermark: string | null;
   readonly pendingRanges: number;
   readonly pendingValues: number;
-  /** At the present request size. */
   readonly requestsLeft: number;
-  /** Fetched share of the past, 0 to 1. */
   readonly done: number;
 }
 
@@ -172,10 +163,7 @@ export interface HistoryGap {
   readonly againAt: string | null;
 }
 
-/**
- * `ordered`: part of a `plenum backfill`. `behind`: overdue. `between`: never requested, between emitted values.
- * `unproven`: unknown whether there is a log. `no-log` and `null` (no value) are responses; all others are not fetched.
- */
+/** `behind`: overdue. `between`: never requested, between emitted values. `no-log` and `null` are responses. */
 export type HistoryGapReason =
   | "ordered"
   | "backfill"
@@ -225,7 +213,6 @@ function gapsOf(
   const past = total ? [] : [targetPast(ledger)];
   const all = mergeRanges([...fetchedIn(ledger.spans), ...requested, front, ...past]);
   let left = unfetched(ledger, { fromMs: all[0]?.fromMs ?? 0, toMs: all.at(-1)?.toMs ?? 0 });
-  /** Parts that have a reason keep it. */
   const assign = (why: HistoryGapReason, ranges: readonly Range[], statement?: Statement) => {
     for (const range of ranges) {
       for (const part of left.flatMap((gap) => clip(gap, range))) add(why, part, statement);

@@ -42,7 +42,6 @@ export interface HistoryPullOptions {
   readonly metrics?: Pick<Metrics, "historyRefusals" | "historySeries">;
   readonly scope?: HistoryScope;
   readonly classes: HistoryConfig;
-  /** For classes without a zone. */
   readonly timeZone: string;
   readonly demand?: Pick<HistoryDemand, "setFollowing">;
   /** False pauses the past and log discovery while the sinks lag behind. */
@@ -55,7 +54,6 @@ export interface HistoryPullOptions {
 
 const REFRESH_MS = 60_000;
 const LOOK_MS = 1_000;
-/** Twenty sources without series would otherwise wake the worker 20 times a second. */
 const IDLE_LOOK_MS = 5_000;
 const NOTE_DUE_MS = 5_000;
 const IN_FLIGHT_MAX = 3;
@@ -65,16 +63,13 @@ const STARVING_MIN_MS = 180_000;
 const STARVING_MAX_MS = 900_000;
 const LONG_AGO = Number.NEGATIVE_INFINITY;
 
-/** Monotonic times. */
 interface PullState {
   refreshedAtMs: number;
   scopeChanges: number;
-  /** Since when a request is due and none was sent. */
   dueSinceMs: number | null;
   notedDueMs: number;
   isDiscovering: boolean;
   discoveredAtMs: number;
-  /** Others go before the next single series. */
   wasSingle: boolean;
   failures: number;
   isPastPaused: boolean;
@@ -95,7 +90,6 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const perform = createHistoryRequests({
     ...{ source, clock, log, metrics, scope, registry, window, discovery, settle, short, lookMs },
   });
-  /** Without series, no line waits for a slot. */
   const seriesFound = createWakeup();
   const classesChanged = createWakeup();
   let isLoaded = false;
@@ -196,7 +190,6 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const plannedPerMinute = () => followingPerMinute(followedSeries(registry.all()), TAGS_PER_REQUEST);
   const discoveryRate = () => learningPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
 
-  /** Discovery gets its planned rate even if the live reads let no slot pass. */
   const isDiscoveryDue = () => clock.monotonic() - state.discoveredAtMs >= 60_000 / Math.max(0.01, discoveryRate());
 
   function starving(): HistoryProgress["starving"] {
@@ -207,7 +200,6 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return forMs <= Math.min(STARVING_MAX_MS, allowedMs) ? null : { since: isoUtc(clock.now() - forMs) };
   }
 
-  /** Throws failures that concern all series. */
   async function pullOnce(
     kind: "series" | "totals",
     begun: () => void,

@@ -18,9 +18,8 @@ import { answeredPoints } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
 
 /**
- * Learns how many values one request may ask for: doubles after two full responses until a failure, then halves between
- * the best and the worst size to 3 %, then tries 25 % more every 200 full responses. A failure at a size that has
- * worked is probably an outage; from the second in a row on the size is halved.
+ * Learns the values of one request: doubles after two full responses, halves between the best and the worst size, tries
+ * 25 % more every 200. A failure at a size that has worked is probably an outage; the second in a row halves the size.
  */
 const FULL_ANSWERS_TO_GROW = 2;
 const FULL_ANSWERS_TO_TRY = 200;
@@ -29,11 +28,8 @@ const TRY = 1.25;
 /** Share of the planned size from which on a response counts as full. */
 const FULL = 0.8;
 const FAILURES_TO_RETREAT = 2;
-/** A day of 5-minute values of 20 tags. */
 const FIRST = 5_760;
-/** An hour of 5-minute values of 20 tags. */
 const LEAST = 240;
-/** JSON of one value with its time and separators. */
 const BYTES_PER_VALUE = 64;
 
 export const INITIAL_WINDOW: StoredWindow = { good: LEAST, bad: null, doubt: null, streak: 0 };
@@ -79,10 +75,7 @@ function isRetreating({ failures = 0 }: StoredWindow): boolean {
   return failures >= FAILURES_TO_RETREAT;
 }
 
-/**
- * Point counts of a response, which may have been cut at an unstated limit. A service that once returned 2,016 points
- * does not cut at 1,000, so a response is unverified only if no earlier one had more points.
- */
+/** A response with more points than any before may have been cut at an unstated limit. */
 interface Counts {
   readonly series: number;
   readonly answer: number;
@@ -117,10 +110,7 @@ export function unverified({ none }: SafeCounts, response: Counts): Counts {
   return eachCount((name) => (response[name] > none[name] ? response[name] : 0));
 }
 
-/**
- * A response with these counts was complete. People choose limits like 500 or 4,096, so a round count needs two of
- * them.
- */
+/** People choose limits like 500 or 4,096, so a round count needs two complete responses. */
 export function withEnd({ none, once }: SafeCounts, response: Counts): SafeCounts {
   const isChosen = (count: number) => count % 10 === 0 || Number.isInteger(Math.log2(count));
   const isNoLimit = (name: keyof Counts) => response[name] === once[name] || !isChosen(response[name]);
@@ -136,10 +126,7 @@ function withLimit({ none }: SafeCounts, limit: Counts): SafeCounts {
   return { none: eachCount(below), once: NO_COUNTS };
 }
 
-/**
- * 20 series that end at 250 points: 250 a series or 5,000 in all? The count that recurs with another number of tags
- * decides.
- */
+/** 20 series end at 250 points: 250 a series or 5,000 in all? The count that recurs with other tags decides. */
 export function provenLimit(before: StoredCut | null, { series, answer }: Counts, at: string): StoredCut {
   const isBoth = series > 0 && answer > 0;
   const isSeriesAgain = isBoth && before?.series === series && before.answer !== answer;
@@ -168,7 +155,6 @@ export function valuesBelow(cut: StoredCut | null, nowMs: number): number {
 
 export type LearnedWindow = ReturnType<typeof createLearnedWindow>;
 
-/** Stored, so that the size survives restarts. */
 export function createLearnedWindow(store: Store, source: string, limits: WindowLimits, clock: Pick<Clock, "now">) {
   const set = syncSet("history-window", source);
   let window: StoredWindow = INITIAL_WINDOW;
@@ -203,15 +189,12 @@ interface UnverifiedEnd {
   readonly range: Range;
   readonly count: number;
   readonly isLive: boolean;
-  /** Counts that may be the limit; the same object for all ends of one response. */
   readonly counts: Counts;
-  /** The repeated request returned too many points of other series to prove an end. */
   readonly isInconclusive: boolean;
 }
 
 /** A service may introduce a limit. */
 const COUNTS_LIFETIME_MS = DAY_MS;
-/** Missing buckets at the end of following that the next fetch reads again anyway. */
 const READ_AGAIN = 2;
 
 export type ShortResponses = ReturnType<typeof createShortResponses>;
@@ -326,7 +309,6 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
       return isNone(unverified(known, counts));
     },
 
-    /** `past`: also of the past. */
     next(free: readonly Series[], limits: RequestLimits, past: boolean): HistoryRequest | null {
       const candidates = free.flatMap((series): readonly (Candidate & { readonly isInconclusive: boolean })[] => {
         const [end] = endsByKey.get(series.key) ?? [];
@@ -358,7 +340,6 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
       return { ...requestFor("backfill", group, { fromMs: range.fromMs, toMs }), isRepeat: true };
     },
 
-    /** `live`: an end of following, or only of the past. */
     has: ({ key }: Series, live?: boolean): boolean =>
       endsByKey.get(key)?.some(({ isLive }) => live === undefined || isLive === live) ?? false,
     forget(series: readonly Series[]): void {

@@ -17,11 +17,9 @@ import type { HistorySettle } from "./settle.ts";
 
 export type Task = { readonly request: HistoryRequest } | { readonly discovery: DiscoveryRequest };
 
-/** Pause of a series whose response added nothing. */
 const STUCK_MS = 300_000;
 /** Pause after a refusal without an explanation; `GET me` is requested once a minute then. */
 const UNCLEAR_MS = 60_000;
-/** After more refusals in a row without any response, the cause is not a single tag. */
 const HOPELESS = 4;
 const MESSAGE_MAX = 300;
 const ABILITY = "read:tags";
@@ -62,22 +60,17 @@ export function createHistoryRequests(options: {
   readonly discovery: LogDiscovery;
   readonly settle: HistorySettle;
   readonly short: ShortResponses;
-  /** Time that a slot stays unused after `decide` returned null. */
   readonly lookMs: () => number;
 }) {
   const { source, clock, log, metrics, scope, registry, window, discovery, settle, short } = options;
   const leftOut = new Set<string>();
-  /** Keys of series whose last response was unreadable. */
   const unreadable = new Set<string>();
   const loggedMistakes = new Set<string>();
   let refusalsInRow = 0;
 
   const firstSeriesOf = (tagIds: readonly string[]) => tagIds.flatMap((id) => registry.ofTag(id).slice(0, 1));
 
-  /**
-   * Performs the task that `decide` chooses when a slot is free (null passes the slot on). Throws failures that do not
-   * concern single tags.
-   */
+  /** `decide` returns null to pass the slot on. Throws failures that do not concern single tags. */
   async function perform(
     kind: "series" | "totals",
     decide: (offer: SlotOffer) => Task | null,
@@ -113,7 +106,6 @@ export function createHistoryRequests(options: {
     }
   }
 
-  /** The parts of a division take slots of their own. */
   async function serve(request: HistoryRequest, first: Reply, signal: AbortSignal): Promise<void> {
     let given: Reply | null = first;
     const fetch = async (part: readonly Series[]) => {
@@ -132,7 +124,6 @@ export function createHistoryRequests(options: {
     }
   }
 
-  /** Throws the error of the reply. */
   async function settlePart(request: HistoryRequest, series: readonly Series[], reply: Reply): Promise<void> {
     const values = Math.round((request.values * series.length) / request.series.length);
     const part = { ...request, series, values };
@@ -157,7 +148,6 @@ export function createHistoryRequests(options: {
     }
   }
 
-  /** After two responses in a row without the tag, the series pauses. */
   function mayRetryAtOnce(series: Series, isListed: boolean): boolean {
     if (isListed) {
       leftOut.delete(series.key);
@@ -168,7 +158,6 @@ export function createHistoryRequests(options: {
     return isFirst;
   }
 
-  /** Shrinks the next request after a failure that its size may have caused, a 422 included. */
   async function learnSize(error: unknown, values: number): Promise<void> {
     const failure = meaningOf(error);
     if (failure instanceof LocalFailure) return;
@@ -176,7 +165,6 @@ export function createHistoryRequests(options: {
     if (failure.kind === "retryable" || failure.kind === "malformed" || isWrong) await window.failed(values);
   }
 
-  /** Logs each series once until it is readable again. */
   function reportUnreadable(series: readonly Series[], messages: ReadonlyMap<string, string>): void {
     const now = series.filter(({ located }) => messages.has(located.tag.id));
     if (now.length > 0) metrics?.historyRefusals.inc({ source: source.name, reason: "unreadable" }, now.length);
@@ -191,9 +179,7 @@ export function createHistoryRequests(options: {
       log.info({ series: readable.map(({ key }) => key) }, "history of these was answered readably");
   }
 
-  /**
-   * Throws errors that are not about the series. `first`: refusal of a larger group, whose explanation saves `GET me`.
-   */
+  /** Throws errors that are not about the series. `first`: explained refusal of a larger group, saves `GET me`. */
   async function explain(
     error: unknown,
     series: readonly Series[],
@@ -230,7 +216,6 @@ export function createHistoryRequests(options: {
     return refusal("refused");
   }
 
-  /** Returns the series without a log whose site the token still sees. */
   async function visible(series: readonly Series[], signal: AbortSignal): Promise<readonly Series[]> {
     if (series.length === 0) return [];
     await scope.explain({ siteIds: siteIdsOf(series), ability: ABILITY, atMs: clock.monotonic() }, signal);
@@ -387,9 +372,8 @@ interface RefusedSingly<T = Series, R = Refusal> {
 }
 
 /**
- * Requests halves of refused groups until each refused member was refused singly: nine requests for one bad tag of 20.
- * `attempt` returns null for a served part, a refusal, or `stop`, which leaves the group without a verdict (null). A
- * last refusal ends the search.
+ * Requests halves of refused groups: nine requests for one bad tag of 20. `attempt` returns null for a served part;
+ * `stop` leaves the group without a verdict (null).
  */
 export async function divide<T, R extends { readonly isLast: boolean }>(
   group: readonly T[],

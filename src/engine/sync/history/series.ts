@@ -17,15 +17,12 @@ export interface Series {
   readonly key: string;
   readonly located: LocatedTag;
   readonly rules: SeriesRules;
-  /** Totals per bucket instead of values. */
   readonly total: boolean;
   ledger: StoredHistory;
   isBusy: boolean;
   /** A request failed, perhaps after its commit: read the ledger from the store. */
   isUnsure: boolean;
-  /** Monotonic; set when the last response added nothing. */
   notBeforeMs: number;
-  /** A recent request with this series was refused: request the series singly until one succeeds. */
   isSuspect: boolean;
 }
 
@@ -42,7 +39,6 @@ export function historyKey(tagId: string, entry: Pick<HistoryClass, "resolution"
   return `${tagId} ${entry.resolution}${entry.total ? " total" : ""}`;
 }
 
-/** All series of one source: those of the configured classes and of open backfill requests. */
 export function createHistorySeries(options: {
   readonly store: Store;
   readonly source: string;
@@ -100,10 +96,7 @@ export function createHistorySeries(options: {
     if (changed.length > 0) await store.commit({ documents: [{ set: ledgerSet, put: changed }] });
   }
 
-  /**
-   * Retracts "no log" responses for tags of sites that the token no longer sees, since the last confirmed visibility,
-   * and reopens backfill requests that ended on them.
-   */
+  /** The service answers "no log" for invisible sites: retracts these responses and reopens their backfill requests. */
   async function retractUnseen(): Promise<readonly Series[]> {
     if (seenAt === null) {
       const token = await store.document<StoredToken>(documentSet("token", source), "token");
@@ -144,7 +137,6 @@ export function createHistorySeries(options: {
     return retracted;
   }
 
-  /** Returns null while a bucket is neither fetched nor without a log. */
   function withoutLogOf(request: BackfillRequest, nowMs: number): StoredBackfill["withoutLog"] | null {
     const members = all.filter((series) => concerns(request, series));
     // Before the first listing of tags there are no members, and the request is not done.
@@ -160,7 +152,6 @@ export function createHistorySeries(options: {
     change(classes: HistoryConfig): void {
       seriesOf = wantedSeries(classes, options.timeZone);
     },
-    /** Returns the series whose "no log" was retracted because the token no longer sees their site. */
     async refresh(): Promise<readonly Series[]> {
       await refreshBackfills();
       await refreshLedgers(clock.now());
@@ -168,7 +159,6 @@ export function createHistorySeries(options: {
       if (retracted.length > 0) await refreshBackfills();
       return retracted;
     },
-    /** Reads the store at most every 4.5 s. */
     async haveBackfillsChanged(): Promise<boolean> {
       const nowMs = clock.monotonic();
       if (nowMs - backfillsLoadedAtMs < BACKFILL_LOOK_MS) return false;
@@ -199,11 +189,9 @@ export function createHistorySeries(options: {
 }
 
 export interface WantedSeries extends Pick<Series, "key" | "rules" | "total"> {
-  /** Null if only a backfill request needs the series. */
   readonly className: string | null;
 }
 
-/** Of the classes for the same series, the first that selects a tag applies. */
 export function wantedSeries(
   classes: HistoryConfig,
   timeZone: string,
@@ -240,7 +228,6 @@ function rulesOf(entry: HistoryClass, timeZone: string): SeriesRules {
   };
 }
 
-/** No following, no reread. */
 export function backfillRules(resolution: Resolution, timeZone: string): SeriesRules {
   return { resolution, timeZone, everyMs: Number.POSITIVE_INFINITY, backfillMs: 0, graceMs: 120_000, lookBackMs: 0 };
 }
@@ -256,13 +243,11 @@ export function ledgerFor(
   if (before === undefined) return fresh;
   const ledger = upgradeLedger(before, total);
   const { since, spans, watermark, state, refusal } = ledger;
-  // A clock ahead of time created the ledger: without a new one, four hours of a new series would never be fetched
-  // after a start at 12:00 with the clock at 16:00.
+  // A clock ahead of time created the ledger: four hours of a new series would never be fetched.
   const isYetToCome = spans.length === 0 && watermark === since && Date.parse(since) > nowMs;
   return isYetToCome ? { ...fresh, state, refusal } : adaptLedger(ledger, rules, nowMs);
 }
 
-/** Counts series that may have a log, too. */
 export function followedSeries(all: readonly Series[]): readonly FollowedHistory[] {
   const groups = Map.groupBy(
     all.filter(({ ledger }) => ledger.state !== "no-log"),
@@ -281,9 +266,7 @@ export interface LegacyLedger extends Omit<StoredHistory, "version" | "spans" | 
   readonly reached: string;
 }
 
-/**
- * In the old format a refusal could pass for a response: keeps what was followed, requests the past and the log again.
- */
+/** In the old format a refusal could pass for a response: requests the past and the log again. */
 export function upgradeLedger(stored: StoredHistory | LegacyLedger, total: boolean): StoredHistory {
   if (stored.version !== undefined) return stored;
   const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = stored;
@@ -308,16 +291,13 @@ export interface BackfillRequest {
 }
 
 export interface BackfillRequests {
-  /** Unfinished requests, oldest first. */
   readonly open: readonly BackfillRequest[];
   readonly paused: boolean;
 }
 
-/** Done requests that stay listed. */
 const DONE_RETAINED = 20;
 const DONE_RETAINED_MS = 30 * 86_400_000;
 
-/** The command line writes the requests, and the worker completes them. */
 export async function loadBackfills(store: Store, source: string): Promise<BackfillRequests> {
   const [requests, pause] = await Promise.all([
     store.documents<StoredBackfill>(syncSet("backfill", source)),
@@ -354,7 +334,6 @@ export function concerns(request: BackfillRequest, { total, rules, located }: Le
   return !total && rules.resolution === request.resolution && request.matches(located);
 }
 
-/** Complete buckets that have closed. */
 export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, nowMs: number): Range {
   const fromMs = parseTime(stored.from);
   const lastMs = bucketStart(Math.max(fromMs, parseTime(stored.to) - 1), rules);

@@ -24,11 +24,8 @@ import type { Series } from "./series.ts";
 
 /** A chunk has at most 400 buckets, but a service that samples may return more points. */
 const POINTS_PER_EVENT = 500;
-/** Half a megabyte of events. */
 const POINTS_PER_COMMIT = 8_000;
-/** With so many points the next part starts a new transaction. */
 const ENOUGH_FOR_COMMIT = POINTS_PER_COMMIT / 2;
-/** Age at the end of the bucket from which points are backfill. */
 const LIVE_MS = DAY_MS;
 
 /** Receives each response of following: ascending points, also those beyond the requested range. */
@@ -48,10 +45,7 @@ interface Batch {
 
 export type HistorySettle = ReturnType<typeof createHistorySettle>;
 
-/**
- * Settles replies: one transaction changes ledgers and points and emits the events. A large reply takes one transaction
- * per 8,000 points, at a boundary between series or ranges.
- */
+/** One transaction for ledgers, points and events of a reply, or one per 8,000 points at a boundary of ranges. */
 export function createHistorySettle(options: {
   readonly store: Store;
   readonly clock: Clock;
@@ -124,7 +118,6 @@ export function createHistorySettle(options: {
     batch.points += fresh.length + revised.length;
   }
 
-  /** Each event has points of one chunk, either live or late. */
   function eventsOf(series: Series, points: Points, revised: boolean, nowMs: number): readonly Event<"tag-history">[] {
     const { located, rules } = series;
     const { resolution, timeZone } = rules;
@@ -241,7 +234,6 @@ export function createHistorySettle(options: {
   };
 }
 
-/** Requested series that the reply lists. */
 function recordsOf<R extends { readonly id: string }>({ series, ranges }: HistoryRequest, reply: readonly R[]) {
   const byId = new Map(reply.map((record) => [record.id, record]));
   return series.flatMap((each) => {
@@ -251,7 +243,6 @@ function recordsOf<R extends { readonly id: string }>({ series, ranges }: Histor
   });
 }
 
-/** Cuts a range at boundaries of chunks into parts of about one transaction each. */
 function partsOf(points: Points, { fromMs, toMs }: Range, resolution: Resolution): readonly Range[] {
   const parts: Range[] = [];
   let beginMs = fromMs;
@@ -260,7 +251,6 @@ function partsOf(points: Points, { fromMs, toMs }: Range, resolution: Resolution
   while (end - at > POINTS_PER_COMMIT) {
     const cutMs = chunkStart(chunkOf(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
     const next = points.placeOf(cutMs);
-    // The points of one chunk stay together.
     if (next <= at) break;
     parts.push({ fromMs: beginMs, toMs: cutMs });
     beginMs = cutMs;
@@ -273,10 +263,7 @@ function clipRanges(ranges: readonly LedgerRange[], within: Range): readonly Led
   return ranges.flatMap((range) => clip(range, within).map((part) => ({ ...range, ...part })));
 }
 
-/**
- * Fixed UTC length of a chunk. An event has points of one chunk, so the same points make the same events even after the
- * state was lost.
- */
+/** Fixed UTC lengths: the same points make the same events even after the state was lost. */
 const CHUNK_MS: Readonly<Record<Resolution, number>> = {
   "5m": DAY_MS,
   "1h": 14 * DAY_MS,

@@ -2,30 +2,23 @@
 export interface PlannedTags {
   readonly count: number;
   readonly ids: readonly string[];
-  /** Stretched and backed off. */
   readonly intervalMs: Float64Array;
   /** Time of the last response; `NEVER_MS` without one. */
   readonly lastMs: Float64Array;
-  /** When the tag was added. */
   readonly sinceMs: Float64Array;
-  /** 1 while the tag is being read or waits for a retry: not chosen, but its next reading is planned for. */
   readonly underWay: Uint8Array;
   /** Tags that may delay others and share no request with them, by row in rising order. */
   readonly isolated: ReadonlyMap<number, IsolatedTag>;
 }
 
 export interface Isolation {
-  /** Only tags with the same label share a request. */
   readonly label: string;
   /** `punctual`: at its usual interval. `patient`: in spare slots. Null: a slow tag. */
   readonly timing: "punctual" | "patient" | null;
 }
 
 export interface IsolatedTag extends Isolation {
-  /**
-   * Last request for a `patient` tag of the site. Sites take turns by this time, so that no refused site goes first for
-   * ever.
-   */
+  /** Sites take turns by this time, so that no refused site goes first for ever. */
   readonly siteRequestedMs: number;
 }
 
@@ -33,23 +26,17 @@ export interface IsolatedTag extends Isolation {
 export const NEVER_MS = -Number.MAX_SAFE_INTEGER;
 
 export interface PlanRules {
-  /** From one request to the next that the quota leaves to live reads. */
   readonly slotMs: number;
   readonly size: number;
-  /** From this decision to the response. */
   readonly leadMs: number;
-  /** True for a slot that no other lane needs. */
   readonly eager: boolean;
   /** False right after starving tags took a slot, so that seven labels do not take seven slots in a row. */
   readonly mayDisplace?: boolean;
 }
 
-/** Tags of the next request, most urgent first; empty when the slot is free for other lanes. */
 export interface Plan {
   readonly group: readonly string[];
-  /** `patient` tags in a slot that no interval needs. */
   readonly isSearch?: true;
-  /** Isolated tags in a slot that ordinary tags need. */
   readonly displaces?: true;
 }
 
@@ -57,43 +44,30 @@ type Rows = Uint32Array;
 
 /** 65 minutes at 20 requests a minute: a whole round of hourly tags. */
 const HORIZON_SLOTS = 1_300;
-/**
- * Share of the coming slots that the plan counts on, because tags read early come round earlier. Simulated up to 94 %
- * demand without late values.
- */
+/** Tags read early come round earlier than planned. Simulated up to 94 % demand without late values. */
 const USABLE_SHARE = 0.975;
-/**
- * Added to that share, in requests: 0.25 of 20 tags = 5, so the next 10 slots count in full. More makes values late.
- */
+/** In requests: 0.25 of 20 tags = 5, so the next 10 slots count in full. More makes values late. */
 const NEAR_SHARE = 0.25;
-/** Age relative to the interval from which isolated tags may take a slot from others: 120 s for a 60 s tag. */
 const STARVING = 2;
-/** Age relative to the interval from which a tag may fill a request early: 30 s for a 60 s tag. */
 const HALF_WAY = 0.5;
 /** Extra time until a first value is due: 4,000 tags take 10 minutes of the complete quota. */
 const FIRST_ROUND_MS = 600_000;
 
-/** By row. Reused, because new objects for 50,000 tags would cost more than all other work of the process. */
 interface Urgencies {
   /** Slots that may still be left out before the tag is late; 0 = it must go now. */
   readonly slotsLeft: Float64Array;
   readonly periodSlots: Float64Array;
-  /** 1 = due; infinite without a value. */
   readonly age: Float64Array;
   readonly ordinary: Rows;
   readonly underWay: Rows;
 }
 let urgencies = urgenciesFor(0);
-/** Requests needed at each slot of the look-ahead. */
 const demand = new Float64Array(HORIZON_SLOTS);
 
 /**
- * Chooses the tags of the next live read: `size` tags per slot, one slot every 3 s with 20 requests a minute.
- * 1. Tags that must go now: if this slot were left out and in some later slot more tags were due than fit into the
- * slots up to it, the excess must go now.
- * 2. Tags that fill the request, which costs the same with 20 tags as with one: the largest ages relative to their
- * intervals.
- * If no tag must go, the slot is left to history, or with `eager` spent on the largest relative ages.
+ * Chooses the tags of the next live read, one request of `size` tags per slot. First the tags that make later slots
+ * exceed their capacity if this slot is left out, then the largest relative ages. Without such tags the slot is left to
+ * history, or with `eager` spent on the largest ages.
  */
 export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): Plan {
   if (tags.count === 0) return { group: [] };
@@ -136,7 +110,6 @@ function computeUrgencies(
   for (let row = 0; row < count; row++) {
     const everyMs = intervalMs[row] as number;
     const readMs = lastMs[row] as number;
-    // Count a tag under way as if its response came now.
     const isUnderWay = underWay[row] === 1;
     const isNew = !isUnderWay && readMs === NEVER_MS;
     // Keep this expression: choosing between one and `nowMs` made V8 allocate an object for each tag.
@@ -170,16 +143,12 @@ function findUnderWay(into: Rows, { count, underWay }: PlannedTags): number {
   return found;
 }
 
-/** At least `count` of the tags with at most `slotsLeft` slots left must go in this slot. */
 interface Need {
   readonly slotsLeft: number;
   readonly count: number;
 }
 
-/**
- * Numbers of tags that must go now; empty when the slot can be left out. 45 tags with 2 slots left: the other two slots
- * take 40, so 5 must go now.
- */
+/** 45 tags with 2 slots left and 20 a request: the other two slots take 40, so 5 must go now. Empty: none must. */
 function needsByDeadline(ordinary: Rows, underWay: Rows, rules: PlanRules): readonly Need[] {
   demand.fill(0);
   countDemand(ordinary);
@@ -215,7 +184,6 @@ function countDemand(rows: Rows): void {
   }
 }
 
-/** First tags that meet the needs, then as many as fit in the order of `isBefore`. */
 function fill(rows: Rows, needs: readonly Need[], size: number, order: Order, isBefore = order.isOlder): string[] {
   const chosen = new Set<number>();
   for (const { slotsLeft, count } of needs) {
@@ -235,8 +203,8 @@ function fill(rows: Rows, needs: readonly Need[], size: number, order: Order, is
 }
 
 /**
- * Tags without a slot left, one of each interval in turn: of 15 tags of 60 s and 15 of 120 s, 10 of each fill a
- * request. Complete groups would collide again and again.
+ * One tag of each interval in turn: of 15 tags of 60 s and 15 of 120 s, 10 of each fill a request. Complete groups
+ * would collide again and again.
  */
 function alternateIntervals(rows: Rows, { isOlder }: Order): readonly number[] {
   const { slotsLeft, periodSlots } = urgencies;
@@ -286,8 +254,7 @@ function orderOf(ids: readonly string[]): Order {
 }
 
 /**
- * Cost of reading early: slots left / period^0.75 (exponent found by simulation). With 10 slots left: 0.05 for an
- * hourly tag (1,200 slots), 1.06 for one of a minute (20).
+ * Slots left / period^0.75, found by simulation: 10 / 1,200^0.75 = 0.05 for an hourly tag, 1.06 for one of a minute.
  */
 function earlinessOf(row: number): number {
   // Square roots are the same on every machine, other powers need not be.
@@ -297,7 +264,6 @@ function earlinessOf(row: number): number {
 
 type Group = readonly (readonly [row: number, tag: IsolatedTag])[];
 
-/** Null when the slot is for ordinary tags. */
 function chooseIsolated(
   { isolated, underWay, lastMs }: PlannedTags,
   ordinary: Rows,

@@ -2,7 +2,6 @@ import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 
 export interface ClassDemand {
   readonly name: string;
-  /** A tag that is read less often because it keeps failing counts as less than one. */
   readonly tags: number;
   readonly everyMs: number;
   readonly firm: boolean;
@@ -11,9 +10,7 @@ export interface ClassDemand {
 }
 
 export interface Overload {
-  /** Requests per slot that the target intervals need; more than 1 exceeds the quota. */
   readonly demand: number;
-  /** Planned interval divided by target interval, by class name. */
   readonly factors: ReadonlyMap<string, number>;
 }
 
@@ -23,10 +20,8 @@ const PLANNABLE_SHARE = 0.97;
 const FIRM_SHARE = 0.8;
 
 /**
- * Stretches target intervals that exceed the quota, important classes by less, firm ones only if they alone exceed it.
- * 800 tags at 60 s need 2 requests per 3 s slot: every 126 s (2.1); with half at importance 2: 107 s and 153 s.
- * `share`: slots for live reads, 0.77 if history takes 4 of 20. `replyMs`: with 1,000 ms a 60 s tag is requested every
- * 59 s.
+ * Stretches intervals that exceed the quota. 800 tags at 60 s need 2 requests per 3 s slot: every 126 s (2.1); with
+ * half at importance 2: 107 s and 153 s. `share`: slots for live reads, 0.77 if history takes 4 of 20.
  */
 export function overloadFactor(
   classes: readonly ClassDemand[],
@@ -57,7 +52,6 @@ export function slotsPerSlot(
   return tags / (Math.max(1, Math.floor((everyMs * factor - replyMs) / slotMs)) * size);
 }
 
-/** The smallest scale at which the demand, in requests per slot, is within the share. */
 function smallestScale(demandAt: (scale: number) => number, share: number): number {
   let low = 1;
   let high = 2;
@@ -70,10 +64,7 @@ function smallestScale(demandAt: (scale: number) => number, share: number): numb
   return high;
 }
 
-/**
- * Doubles from the third null in a row on, up to ten times: 60, 60, 120, 240, 480, 600 s. Ten times at once behind an
- * offline gateway.
- */
+/** Doubles from the third null on: 60, 60, 120, 240, 480, 600 s. Ten times at once behind an offline gateway. */
 export function backedOff(intervalMs: number, nulls: number, gatewayOffline: boolean): number {
   if (gatewayOffline) return intervalMs * 10;
   return nulls < 3 ? intervalMs : intervalMs * Math.min(10, 2 ** (nulls - 2));
@@ -83,17 +74,13 @@ export interface FollowedHistory {
   readonly resolution: Resolution;
   readonly total: boolean;
   readonly tags: number;
-  /** Milliseconds from one fetch to the next; infinite if not followed. */
   readonly everyMs: number;
 }
 
 /** Least share of the requests for live reads, however much history is configured. */
 const LIVE_SHARE_MIN = 0.5;
 
-/**
- * Requests per minute that keep series complete: 45 tags fetched every 10 min, 20 tags a request: 3 requests, 0.3 a
- * minute.
- */
+/** 45 tags fetched every 10 min, 20 tags a request: 3 requests in 10 min, 0.3 a minute. */
 export function followingPerMinute(followed: readonly FollowedHistory[], size: number): number {
   return followed.reduce((sum, { tags, everyMs, resolution, total }) => {
     // A total takes one request per bucket, and a bucket is new only once it has closed.
@@ -114,9 +101,7 @@ export function liveQuotaShare(perMinute: number, historyPerMinute: number, shar
   return PLANNABLE_SHARE - history;
 }
 
-/** Requests per minute that history needs: live reads plan with the remainder. */
 export interface HistoryDemand {
-  /** Tags count as soon as they are known to have a log. */
   followingPerMinute(): number;
   setFollowing(perMinute: number): void;
 }

@@ -19,23 +19,18 @@ export interface PlanFacts {
   readonly tags: number;
   readonly classes: readonly ClassFacts[];
   readonly history: readonly HistoryFacts[];
-  /** Tags of which it is unknown whether they have a log. */
   readonly toLearn?: number;
   readonly backfill: {
-    /** Requests of the past at the learned size, probes included. */
     readonly requestsLeft: number;
-    /** At the largest size. */
     readonly requestsAtBest: number;
     readonly paused: boolean;
   };
   readonly quota: QuotaFacts;
-  /** Absent if alarms are not polled. */
   readonly alarms?: AlarmPolling;
 }
 
 export interface ClassFacts extends ClassDemand {
   readonly allTags: number;
-  /** Greatest recent age of a value; null while no worker has measured it. */
   readonly measuredMs: number | null;
 }
 
@@ -45,15 +40,11 @@ export interface HistoryFacts extends FollowedHistory {
 }
 
 export interface QuotaFacts {
-  /** Requests per minute that the service allows, or the configuration if that is less. */
   readonly perMinute: number;
   readonly reserve: number;
   readonly polite: number;
-  /** Requests per minute that polls get. */
   readonly polls: number;
-  /** True if live reads and history share one quota. */
   readonly shared: boolean;
-  /** Tags in one request. */
   readonly size: number;
 }
 
@@ -68,36 +59,27 @@ export interface AlarmPolling {
 export interface PlanReport {
   readonly source: string;
   readonly madeAt: string;
-  /** `state`: from the inventory of a worker. `lists`: from lists of the service, without a tag request. */
   readonly basis: PlanFacts["basis"];
   readonly sites: number;
   readonly tags: number;
-  /** Tags that no class of live reads selects. */
   readonly tagsNotRead: number;
   readonly quota: QuotaFacts;
   readonly lanes: readonly LanePlan[];
-  /** True if the number of requests suffices for the target intervals. */
   readonly fits: boolean;
   /** Requests that the target intervals need, divided by those that can be planned; above 1 they do not fit. */
   readonly load: number;
   readonly classes: readonly ClassPlan[];
-  /** Time to read every tag of every class once, with all requests that polls get. */
   readonly fullSweepSeconds: number;
   readonly history: readonly (HistoryFacts & { readonly requestsPerMinute: number })[];
-  /** Log discovery ends, so the classes are planned without it. Null when all tags are known. */
   readonly learning: { readonly tags: number; readonly requestsPerMinute: number } | null;
   readonly backfill: BackfillPlan | null;
-  /** Alternatives, the cheapest first; empty if the plan fits. */
   readonly changes: readonly PlanChange[];
-  /** Set if the active alarms cannot be polled as often as configured. */
   readonly alarms?: string;
 }
 
 interface LanePlan {
-  /** `spare` goes to the backfill first, then to fresher values. */
   readonly lane: "write" | "live" | "history" | "spare";
   readonly requestsPerMinute: number;
-  /** Share of the requests that the service allows, 0 to 1. */
   readonly share: number;
 }
 
@@ -105,12 +87,9 @@ interface ClassPlan {
   readonly name: string;
   readonly tags: number;
   readonly wishedSeconds: number;
-  /** The target interval, stretched if the quota does not suffice. */
   readonly promisedSeconds: number;
-  /** If live reads get all spare requests. */
   readonly atBestSeconds: number;
   readonly measuredSeconds: number | null;
-  /** True if the measured age exceeds the target in the rounded figures; the plan may fit all the same. */
   readonly olderThanWished: boolean;
   readonly stretch: number;
   readonly requestsPerMinute: number;
@@ -120,16 +99,12 @@ interface BackfillPlan {
   readonly requestsLeft: number;
   readonly requestsPerMinute: number;
   readonly paused: boolean;
-  /** UTC; null while paused. */
   readonly doneAt: string | null;
-  /** At the largest request size. */
   readonly requestsAtBest: number;
   readonly atBestDoneAt: string | null;
 }
 
-/** A waiting lane is not starved. */
 const BACKFILL_SHARE_MIN = 0.03;
-/** Response and the clock check before it; a worker uses measured times. */
 const REPLY_MS = 200;
 
 export function planReport(facts: PlanFacts): PlanReport {
@@ -206,10 +181,7 @@ export function planReport(facts: PlanFacts): PlanReport {
   };
 }
 
-/**
- * Null if the pages fit between two polls. 20 pages at 30 lists a minute take 40 s, so every second poll of 30 s
- * starts.
- */
+/** 20 pages at 30 lists a minute take 40 s, so every second poll of 30 s starts. Null if the pages fit. */
 function expectedInterval({ alarms, pages, everyMs, listsPerMinute }: AlarmPolling): string | null {
   const neededMs = (pages / listsPerMinute) * 60_000;
   if (neededMs <= everyMs) return null;
@@ -217,7 +189,6 @@ function expectedInterval({ alarms, pages, everyMs, listsPerMinute }: AlarmPolli
   return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${durationText(expectedMs / 1_000)} instead of every ${durationText(everyMs / 1_000)}.`;
 }
 
-/** Two ages with the same figure are equal. */
 function isOlder(measuredMs: number | null, targetMs: number): boolean {
   if (measuredMs === null || measuredMs <= targetMs) return false;
   return durationText(rounded(measuredMs / 1_000)) !== durationText(targetMs / 1_000);
@@ -227,7 +198,6 @@ interface QuotaChange extends Pick<PlanChange, "text" | "yaml"> {
   readonly perMinute: number;
 }
 
-/** Requests per minute that the interface allows. */
 const REQUESTS_MAX = 20;
 
 function quotaChangesOf({ perMinute, reserve, polite, size }: QuotaFacts): readonly QuotaChange[] {
@@ -261,7 +231,6 @@ function rounded(value: number, digits = 2): number {
 
 interface PlanChange {
   readonly text: string;
-  /** Lines of the configuration, below the source. */
   readonly yaml: string;
   /** Sum over the tags of (new interval / target interval - 1): 1 for one tag read half as often. */
   readonly cost: number;
@@ -271,10 +240,8 @@ export interface AdviceFacts {
   readonly demands: readonly ClassDemand[];
   readonly overload: Overload;
   readonly size: number;
-  /** Share of the polls' requests that live reads may plan with. */
   readonly share: number;
   readonly replyMs: number;
-  /** Requests per minute that polls get. */
   readonly perMinute: number;
   readonly quotaChanges: readonly QuotaChange[];
 }
@@ -315,7 +282,6 @@ export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
   return [...free, ...single, all].toSorted((a, b) => a.cost - b.cost);
 }
 
-/** By bisection, then rounded up to a usual interval. */
 function smallestInterval(fromMs: number, fits: (ms: number) => boolean): number {
   let low = fromMs;
   let high = fromMs * FACTOR_MAX;
@@ -327,7 +293,6 @@ function smallestInterval(fromMs: number, fits: (ms: number) => boolean): number
   return roundedUp(high);
 }
 
-/** To 1 s below a minute, 10 s below 10 minutes, a minute below an hour, and 10 minutes beyond. */
 function roundedUp(ms: number): number {
   const stepMs = ms < 60_000 ? 1_000 : ms < 600_000 ? 10_000 : ms < 3_600_000 ? 60_000 : 600_000;
   return Math.ceil((ms - 1e-6) / stepMs) * stepMs;

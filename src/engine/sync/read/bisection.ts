@@ -3,9 +3,7 @@ import { createLastMedian } from "../../../core/runtime/last-median.ts";
 import type { Isolation } from "../plan/group.ts";
 
 export interface TagIsolation extends Isolation {
-  /** True if the tag itself, not only its site, is suspected of being refused. */
   readonly isSuspect?: boolean;
-  /** Absent unless the tag was refused singly. */
   readonly notBeforeMs?: number;
 }
 
@@ -14,13 +12,11 @@ interface RefusedRequest {
   /** Time of the last `GET me` before this request was refused, and of the last until now. */
   readonly scopeBeforeMs: number;
   readonly scopeAtMs: number;
-  /** The tag that the service blamed, if any. */
   readonly named: string | null;
 }
 
 interface Suspicion {
   readonly label: string;
-  /** Label of the other half, if there is one. */
   readonly sibling: string | null;
   readonly firstSingleMs: number | null;
   readonly lastSingleMs: number | null;
@@ -34,17 +30,14 @@ const SITE_FAILURES = 2;
 const MANY_GROUPS = 4;
 
 /**
- * Finds the tags that make complete requests fail, without delaying other reads. Times are monotonic.
- * 1. A request for several sites fails: their tags share requests only within their site until one succeeds, at their
- * usual intervals. So a refused site costs the others one slot.
- * 2. A request for one site fails: its tags are suspects, read in halves in spare slots until a group succeeds or one
- * tag is left. If one half succeeds, the other is divided at once; if one half fails, the other joins the clean tags.
- * 3. Two single refusals at least 62 s apart prove a tag refused if `GET me` says after each that the token may read
- * it, so a scope or service that is briefly unavailable condemns no tag.
+ * Finds the tags that make complete requests fail. Times are monotonic.
+ * 1. A request for several sites fails: their tags share requests only within their site until one succeeds.
+ * 2. A request for one site fails: its tags are read in halves in spare slots until one is left. If one half succeeds,
+ * the other is divided at once; if one half fails, the other joins the clean tags.
+ * 3. Two single refusals 62 s apart prove a tag refused if `GET me` says after each that the token may read it.
  */
 export function createBisection(siteOf: (id: string) => number | undefined) {
   const suspicions = new Map<string, Suspicion>();
-  /** Failed requests for tags of that site alone since the last success. */
   const sitesInDoubt = new Map<number | undefined, number>();
   let groups = 0;
 
@@ -67,7 +60,6 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     regroup(ids.slice(middle), second, first);
   }
 
-  /** The other halves of these tags. */
   function siblingsOf(ids: readonly string[]): readonly (readonly string[])[] {
     const labels = new Set(ids.flatMap((id) => suspicions.get(id)?.sibling ?? []));
     return [...labels].map((label) => [...suspicions].filter(([, each]) => each.label === label).map(([id]) => id));
@@ -77,7 +69,6 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     for (const rest of siblingsOf(ids)) regroup(rest, `likely clean, site ${siteOf(rest[0] ?? "")}`);
   }
 
-  /** A tag that was not refused singly is probably clean. */
   function joinGroups(site: number | undefined): void {
     const unproven = [...suspicions].filter(([id, each]) => each.firstSingleMs === null && siteOf(id) === site);
     if (new Set(unproven.map(([, { label }]) => label)).size < MANY_GROUPS) return;
@@ -102,7 +93,6 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
   return {
     any: () => suspicions.size > 0 || sitesInDoubt.size > 0,
 
-    /** `punctual`: only the site is in doubt. `patient`: the tag or its complete site is searched. */
     isolationOf(id: string): TagIsolation | null {
       const own = suspicions.get(id);
       if (own !== undefined) {
@@ -117,7 +107,6 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
       return { label: `site ${site}`, timing: failures < SITE_FAILURES ? "punctual" : "patient" };
     },
 
-    /** A request for these tags succeeded. */
     cleared(ids: readonly string[]): void {
       if (suspicions.size === 0 && sitesInDoubt.size === 0) return;
       const siblings = siblingsOf(ids);
@@ -131,12 +120,10 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
       for (const site of new Set(ids.map(siteOf))) joinGroups(site);
     },
 
-    /** A request for these tags failed for a reason that need not be theirs. */
     failed(ids: readonly string[]): void {
       if (ids.length > 1) narrow(ids, null);
     },
 
-    /** Returns the tag that is proven to be refused now, or null. */
     refused(ids: readonly string[], { atMs, scopeBeforeMs, scopeAtMs, named }: RefusedRequest): string | null {
       const [only] = ids;
       if (ids.length > 1 || only === undefined) {
@@ -164,9 +151,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
   };
 }
 
-/**
- * `refused`: scope, ability, view or log (403, 404). `invalid`: our request was wrong (422). Null: not about the tags.
- */
+/** `refused`: scope, view or log (403, 404). `invalid`: wrong request (422). Null: not about the tags. */
 export function refusalOf(failure: Failure): "refused" | "invalid" | null {
   if (failure instanceof NoLog || failure instanceof Rejected) return "refused";
   if (!(failure instanceof ConfigError)) return null;
@@ -181,7 +166,6 @@ export function namedMember(ids: readonly string[], failure: Failure): string | 
   return index === undefined ? null : (ids[Number(index)] ?? null);
 }
 
-/** By number of single refusals in a row. */
 const WAITS_MS = [600_000, 3_600_000, 21_600_000, 86_400_000] as const;
 
 export function quarantineMs(times: number): number {
@@ -197,15 +181,14 @@ const LATENCIES_MIN = 5;
 const SLOW = "slow";
 
 /**
- * Finds the tags that make complete requests slow, because a request waits for its slowest gateway. A suspected group
- * is read in halves until a half is fast (cleared) or one tag is left (slow tags share requests).
+ * Finds slow tags, which delay their complete request: divides a suspected group until a half is fast or one tag is
+ * left.
  */
 export function createSlowTags() {
   const labels = new Map<string, string>();
   const latencies = createLastMedian(LATENCIES);
   let groups = 0;
 
-  /** 0 before the first latency. */
   const typicalMs = () => latencies.value() ?? 0;
   function suspect(ids: readonly string[]): void {
     groups += 1;
@@ -214,12 +197,10 @@ export function createSlowTags() {
 
   return {
     any: () => labels.size > 0,
-    /** Tags with the same label share requests, apart from all others; null for ordinary tags. */
     labelOf: (id: string) => labels.get(id) ?? null,
     typicalMs,
     forget: () => labels.clear(),
 
-    /** `latencyMs`: infinite without a response in time. */
     replied(ids: readonly string[], latencyMs: number): void {
       const isSlow = latencyMs > Math.max(SLOW_MS, SLOW_FACTOR * typicalMs()) && latencies.count() >= LATENCIES_MIN;
       // Only ordinary requests with a response decide what is typical.

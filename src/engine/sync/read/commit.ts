@@ -21,20 +21,14 @@ export interface ReadCommitOptions {
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn" | "error">;
   readonly metrics: Pick<Metrics, "tagsRead" | "freshnessPromised" | "freshnessAchieved">;
-  /** Null if uncertain; the interface links no tag to a gateway. */
   readonly offlineGatewayOf?: (siteId: number) => string | null;
-  /** Our clock minus the service's. */
   readonly clockSkewMs?: () => number | null;
-  /** Called after the commit. */
   readonly onRead?: (id: string, value: TagValue, atMs: number) => void;
   readonly onSuddenNulls?: (siteId: number) => void;
-  /** Shared by all sources. */
   readonly groupCommit: GroupCommit;
 }
 
-/** About 300 bytes each; other values are read from the store. */
 const CACHED_MAX = 1_000;
-/** Clock skew from which the times of values are uncertain. */
 const SKEW_MAX_MS = 300_000;
 
 /** Commits the replies of live reads, one transaction for each, and then updates the tag schedule. */
@@ -44,7 +38,6 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
   const quarantineSet = syncSet("quarantine", source.name);
   const leftOut = createLeftOutTags({ store, source: source.name, log, clock });
   const sudden = createSuddenChanges(clock, log, (id) => schedule.watched(id) !== undefined);
-  /** As of the last commit; only this module writes them. */
   const cached = new Map<string, StoredValue>();
   let lastRead: PollTime | null = null;
 
@@ -60,7 +53,6 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
     cached.set(id, stored);
   }
 
-  /** Builds the change of one reply on the values that are stored now. */
   async function prepare(
     requested: readonly string[],
     values: ReadonlyMap<string, TagValue>,
@@ -116,11 +108,9 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
 
   return {
     leftOut,
-    /** When a reply last had a value. */
     lastRead: (): PollTime | null => lastRead,
     suddenChanges: sudden.current,
 
-    /** Resolves when the values of a reply are durable. `hurry` ends the wait for other replies. */
     async values(requested: readonly string[], reply: ReadReply, hurry: AbortSignal): Promise<void> {
       // Time of the reply; the transaction may follow up to a second later.
       const nowMs = clock.monotonic();
@@ -142,7 +132,6 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
       }
     },
 
-    /** The wait grows with the refusals in a row. */
     async quarantine(id: string, reason: unknown): Promise<void> {
       const before = await store.document<StoredQuarantine>(quarantineSet, id);
       const times = (before?.times ?? 0) + 1;
@@ -155,15 +144,9 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
   };
 }
 
-/**
- * Joins replies of several sources in one transaction, because each one is a disk sync: 20 sources bring 7 replies a
- * second. The replies of a single source never wait.
- */
+/** One transaction for several sources, because each is a disk sync. Replies of a single source never wait. */
 export interface GroupCommit {
-  /**
-   * Resolves when the change is durable. `change` runs just before the transaction, so that it builds on earlier
-   * commits. Rejects with the error of `change` or of the transaction.
-   */
+  /** `change` runs just before the transaction, so that it builds on earlier commits; its error rejects. */
   commit(source: string, change: () => Promise<Change>, hurry: AbortSignal): Promise<void>;
 }
 
@@ -199,7 +182,6 @@ export function createGroupCommit({ store, clock, sources }: GroupCommitOptions)
       const waitMs = Math.max(lastMs + COMMIT_EVERY_MS - clock.monotonic(), sources > 1 ? FIRST_WAIT_MS : 0);
       if (waitMs > 0) await sleepFor(clock, waitMs, first.hurry);
       lastMs = clock.monotonic();
-      // Commit a second reply of the same source after the first, without another wait.
       while (waiting.length > 0) {
         await commitAll(takeOnePerSource());
         if (waiting.length > 0) await yieldToEventLoop();

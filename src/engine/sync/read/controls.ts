@@ -1,17 +1,14 @@
 import { type Failure, Malformed, Retryable } from "../../../core/errors/errors.ts";
 
-/** Failures in a row after which the service, not a gateway, must be the cause. */
 const FAILURES_MAX = 3;
 /** Refusals in a row after which control tags are read: in idle slots, and in the slots of bisection groups. */
 const REFUSALS_BEFORE_CONTROL = { idle: 3, search: 6 };
-/** Refused controls in a row that prove that no single tag is the cause. */
 const CONTROLS = 3;
 /** The same without a control, because no tag was ever read. */
 const REFUSALS_UNREAD = 8;
 
 interface ControlState {
   readonly mode: "working" | "trying";
-  /** Counts in a row since the last read. */
   readonly failures: number;
   readonly refusals: number;
   readonly controlsRefused: number;
@@ -51,12 +48,10 @@ function stateAfter(state: ControlState, event: ControlEvent, hasControl: () => 
  *     working ── 3 refusals in a row ──► checking: reads control tags in spare slots ── any read ──► working
  *     checking ── 3 controls refused ──► trying: one control tag at a time ──────────── any read ──► working
  *     working ── failure of token, quota or service, or 3 failures in a row ──► trying
- * A control is a single tag that was read recently, because if a third of the tags is refused, nearly every group of 20
- * is. `pick` returns a recently read tag that is not in `tried`, or undefined.
+ * A control is a single tag that was read recently: a refused group of 20 proves nothing.
  */
 export function createControls(pick: (tried: readonly string[]) => string | undefined) {
   let state = WORKING;
-  /** Controls requested since the last read. */
   let tried: readonly string[] = [];
   let underWay: readonly string[] | null = null;
   const apply = (event: ControlEvent) => {
@@ -68,7 +63,6 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
     /** Bisection often succeeds in between, so its slots wait for more refusals. */
     mayUse: (slot: "idle" | "search") => state.mode === "trying" || state.refusals >= REFUSALS_BEFORE_CONTROL[slot],
     isUnderWay: () => underWay !== null,
-    /** Empty while a control is under way or if no tag was read recently. */
     next(): readonly string[] {
       if (underWay !== null) return [];
       const untried = pick(tried);
@@ -82,14 +76,11 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
       apply("read");
       tried = [];
     },
-    /** The control was read recently, so its failure has another cause. */
     isTrial: (group: readonly string[]) => state.mode === "trying" && group === underWay,
-    /** Returns true if the failure concerns all tags. */
     failed(failure: Failure): boolean {
       apply(mayBeOneGateway(failure) ? "failed" : "failed for all");
       return state.mode === "trying";
     },
-    /** For a refusal that the token's scope does not explain. Returns true if all tags are concerned. */
     refused(group: readonly string[]): boolean {
       apply(group === underWay ? "control refused" : "refused");
       return state.refusals === 0;

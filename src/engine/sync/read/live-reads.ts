@@ -15,9 +15,7 @@ import { createScheduleRefresh, EMPTY_LOOK_MS, type RefreshOptions } from "./sch
 import { createTagSchedule, type TagSchedule, type TagState } from "./tag-schedule.ts";
 
 export interface KnownTag extends TagState {
-  /** Null for a tag that shares requests with all others. */
   readonly isolation: string | null;
-  /** Why and since when the replies have no usable value of the tag. */
   readonly leftOut: StoredLeftOut | undefined;
 }
 
@@ -26,9 +24,7 @@ export interface LiveReadOptions extends ReadCommitOptions, RefreshOptions {
 }
 
 const ABILITY = "read:tags";
-/** Requests under way at once. */
 const UNDER_WAY_MAX = { working: 6, trying: 1 };
-/** A slower response makes its tags suspects of being slow. */
 const SUSPICIOUS_MS = 15_000;
 /** Bisection takes spare slots, and one of 20 so that it ends even under full load. */
 const SEARCH_EVERY_SLOTS = 20;
@@ -86,11 +82,9 @@ export function createLiveReads(options: LiveReadOptions) {
   }
 
   /**
-   * Picks up to 20 tags for the next read request; `[]` leaves the slot to history. In order:
-   * 1. while every read fails: one control tag, to find out when the service recovers;
-   * 2. in every 20th slot: a bisection group;
-   * 3. tags whose target interval would be missed, e.g. a 10 s tag last read 8.9 s ago with slots 3 s apart;
-   * 4. other slots: a control, a bisection group, with `eager` the oldest values, or a quarantined tag to retry.
+   * Picks up to 20 tags: while every read fails a control; in every 20th slot a bisection group; tags whose interval
+   * would be missed, e.g. a 10 s tag last read 8.9 s ago with slots 3 s apart; in other slots a control, a bisection
+   * group, the oldest values, or a quarantined tag. `[]` leaves the slot to history.
    */
   function selectTags(eager: boolean, spacingMs: number): readonly string[] {
     const nowMs = clock.monotonic();
@@ -135,7 +129,6 @@ export function createLiveReads(options: LiveReadOptions) {
     return true;
   }
 
-  /** Throws a failure that concerns all tags. */
   async function readOnce(lane: Lane, begun: () => void, signal: AbortSignal, { draining, well }: RunContext) {
     let group: readonly string[] = [];
     let startedAtMs = 0;
@@ -144,7 +137,6 @@ export function createLiveReads(options: LiveReadOptions) {
       schedule.returned(group);
     };
     const choose = () => {
-      // A second call means that the group of the first was not sent.
       giveBack();
       const spacingMs = refresh.slotMs();
       group = selectTags(lane === "spare", spacingMs);
@@ -191,7 +183,6 @@ export function createLiveReads(options: LiveReadOptions) {
     const siteIds = new Set(group.flatMap((id) => schedule.watched(id)?.siteId ?? []));
     const scopeBeforeMs = scope.saidAtMs();
     const why = await scope.explain({ siteIds, ability: ABILITY, atMs }, signal);
-    // Tags of an invisible site have left the plan by now; the others are still due.
     if (why === "site") return;
     if (why === "ability") throw failure;
     if (refusal === "invalid") log.error({ tags: group.length, err: failure }, "the service calls a read invalid");
@@ -251,23 +242,18 @@ export function createLiveReads(options: LiveReadOptions) {
     ...follower,
     status: () => ({
       quarantined: schedule.quarantined(),
-      /** How the target intervals fit into the quota; null before the first check. */
       overload: refresh.overload(),
       freshness: schedule.freshness(clock.monotonic()),
     }),
     lastRead: commit.lastRead,
-    /** Tags without a usable value in the replies; null before the first reply. */
     leftOut: leftOut.all,
     suddenChanges: commit.suddenChanges,
-    /** At most every millisecond per tag: with 50,000 tags every 50 s. */
     showFreshness: refresh.showFreshnessIfDue,
-    /** From the next request on; what was read and what is under way stays. */
     change(classes: ReadConfig): void {
       refresh.changeClasses(classes);
       classesChanged.wakeUp();
       if (classes.length === 0) stopRun();
     },
-    /** Undefined if the tag is not read. */
     known(id: string): KnownTag | undefined {
       const state = schedule.known(id);
       return state && { ...state, isolation: isolationOf(id)?.label ?? null, leftOut: leftOut.of(id) };
@@ -284,7 +270,6 @@ function isPunctualDue({ isolated, underWay, lastMs, intervalMs }: PlannedTags, 
   return false;
 }
 
-/** The group of the longest-waiting patient tag that is due; sites take turns. */
 function bisectionGroup({ ids, isolated, underWay, lastMs, intervalMs }: PlannedTags, nowMs: number) {
   const ageOf = (row: number) => (nowMs - (lastMs[row] as number)) / (intervalMs[row] as number);
   const free = [...isolated].filter(([row]) => underWay[row] !== 1);

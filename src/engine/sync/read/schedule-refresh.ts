@@ -11,18 +11,13 @@ import type { TagSchedule } from "./tag-schedule.ts";
 
 export interface RefreshOptions extends Pick<ReadCommitOptions, "source" | "store" | "clock" | "log" | "metrics"> {
   readonly classes: ReadConfig;
-  /** Requests that following history takes from the same quota. */
   readonly demand: HistoryDemand;
-  /** True while the lists are read for the first time, so that most tags may be unknown. */
   readonly isFirstInventory?: () => boolean;
 }
 
 const REFRESH_MS = 60_000;
 export const EMPTY_LOOK_MS = 1_000;
-/**
- * Growth that causes a selection within the minute: 50,000 tags that arrive page by page take 30 selections instead of
- * 500.
- */
+/** Growth that causes a selection within the minute: 50,000 new tags take 30 selections instead of 500. */
 const GROWTH = 1.25;
 
 /** Keeps the tag schedule in step with the inventory, the classes and the quota; reports overload and freshness. */
@@ -41,7 +36,6 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     const { buckets } = source.quota();
     return buckets.find((each) => each.name.includes("read")) ?? buckets[0];
   }
-  /** May be longer for a minute after a start. */
   const slotMs = () => 60_000 / Math.max(1, readBucket()?.pacedPerMinute ?? 20);
   const lastingSlotMs = () => 60_000 / Math.max(1, readBucket()?.lastingPerMinute ?? 20);
   const quotaShare = () =>
@@ -61,7 +55,6 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     showFreshness();
   }
 
-  /** Returns the milliseconds until the next check. */
   async function ifDue(): Promise<number> {
     const versions = await inventoryVersions();
     const isGrowing = versions !== inventory.checked;
@@ -81,7 +74,6 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     return (await Promise.all(sets.map((set) => store.version(set)))).join(" ");
   }
 
-  /** Reads nothing if the inventory is unchanged. */
   async function selectTags(): Promise<void> {
     const versions = await inventoryVersions();
     if (versions === inventory.scheduled) return;
@@ -111,7 +103,6 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     for (const name of freshness.classes) {
       const figures = current.find((each) => each.name === name);
       if (figures === undefined) metrics.freshnessPromised.remove({ source: source.name, class: name });
-      // Any number would be wrong for an unknown age.
       if ((figures?.achievedMs ?? null) === null)
         metrics.freshnessAchieved.remove({ source: source.name, class: name });
     }

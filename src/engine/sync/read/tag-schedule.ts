@@ -5,12 +5,10 @@ import { quarantineMs, type TagIsolation } from "./bisection.ts";
 import type { WatchedTag } from "./value-event.ts";
 
 export interface ScheduleContext {
-  /** True if the site's values are missing because a gateway is offline. */
   gatewayOffline(siteId: number): boolean;
   sees(siteId: number): boolean;
   /** Usually false, which saves a query for each of 50,000 tags. */
   anyIsolated(): boolean;
-  /** Null for a tag that shares requests with all other tags. */
   isolationOf(id: string): TagIsolation | null;
 }
 
@@ -25,7 +23,6 @@ export interface StoredReads {
 export interface ClassFreshness {
   readonly name: string;
   readonly tags: number;
-  /** By the current plan. */
   readonly promisedMs: number;
   /** Greatest recent age of a value, or the wait of a late first value; null while none was read. */
   readonly achievedMs: number | null;
@@ -33,12 +30,10 @@ export interface ClassFreshness {
 
 interface ScheduledTag {
   readonly id: string;
-  /** Row in the planner's columns; -1 if the tag is not in them. */
   row: number;
   watched: WatchedTag;
   lastMs: number | null;
   readonly countedMs: number | null;
-  /** When the tag was added. */
   readonly sinceMs: number;
   nulls: number;
   /** When the last null was counted; spare slots may bring several within one interval. */
@@ -52,13 +47,11 @@ interface ScheduledTag {
   answersOffline: boolean;
 }
 
-/** Facts that are the same for all tags of a site. */
 interface SiteFacts {
   readonly offline: boolean;
   readonly inSight: boolean;
 }
 
-/** Rows from `count` on are unused. */
 type Columns = { count: number } & Omit<PlannedTags, "count" | "ids" | "isolated"> & {
     readonly ids: string[];
     readonly isolated: Map<number, IsolatedTag>;
@@ -66,21 +59,16 @@ type Columns = { count: number } & Omit<PlannedTags, "count" | "ids" | "isolated
 
 /** Nulls in a row from which a tag no longer counts for the freshness of its class. */
 const SILENT_NULLS = 3;
-/** First wait after a failed single request; doubles up to the tag's interval. */
 const RETRY_MS = 15_000;
 
 export type TagSchedule = ReturnType<typeof createTagSchedule>;
 export type TagState = NonNullable<ReturnType<TagSchedule["known"]>>;
 
-/**
- * State of each tag while the worker runs. Times are monotonic. The columns are updated per slot: 20 of 50,000 tags
- * change per slot, and rewriting all takes 1 ms.
- */
+/** Monotonic times. Columns change per slot: 20 of 50,000 tags change, and rewriting all takes 1 ms. */
 export function createTagSchedule(context: ScheduleContext) {
   let tags = new Map<string, ScheduledTag>();
   let quarantined = new Set<string>();
   let factors: ReadonlyMap<string, number> = new Map();
-  /** When a `patient` tag of a site was last requested. */
   const siteRequestedMs = new Map<number, number>();
   /** Largest age at which a value was replaced, by class, in this minute and the one before. */
   let oldest = { now: new Map<string, number>(), before: new Map<string, number>() };
@@ -144,7 +132,6 @@ export function createTagSchedule(context: ScheduleContext) {
 
   function writeRow(tag: ScheduledTag, facts: SiteFacts, nowMs: number): void {
     const offline = facts.offline && !tag.answersOffline;
-    // The gateway is back, so its nulls no longer count.
     if (tag.gatewayWasOffline && !offline) tag.nulls = 0;
     tag.gatewayWasOffline = offline;
     const isWaiting = tag.retryMs > nowMs;
@@ -193,7 +180,6 @@ export function createTagSchedule(context: ScheduleContext) {
     );
 
   return {
-    /** Keeps the state of tags that stay. */
     watch(watchedTags: readonly WatchedTag[], stored: StoredReads): void {
       const next = new Map<string, ScheduledTag>();
       for (const watched of watchedTags) {
@@ -222,7 +208,6 @@ export function createTagSchedule(context: ScheduleContext) {
       return columns;
     },
 
-    /** A quarantined tag whose wait is over; requested singly. */
     nextProbe(nowMs: number): string | undefined {
       return [...quarantined].find((id) => {
         const tag = tags.get(id);
@@ -231,10 +216,7 @@ export function createTagSchedule(context: ScheduleContext) {
       });
     },
 
-    /**
-     * A tag that tests whether anything can be read: never refused singly, if possible of another site than `tried` and
-     * not suspected.
-     */
+    /** Never refused singly, if possible of another site than `tried` and not suspected. */
     control(tried: readonly string[]): string | undefined {
       const triedSites = new Set(tried.map((id) => tags.get(id)?.watched.siteId));
       const { of } = siteCache();
@@ -258,7 +240,6 @@ export function createTagSchedule(context: ScheduleContext) {
       }
     },
 
-    /** `absent`: the service responded without this tag. */
     answered(id: string, answer: "value" | "null" | "absent", nowMs: number): void {
       change(id, (tag) => {
         const { name } = tag.watched.readClass;
@@ -309,7 +290,6 @@ export function createTagSchedule(context: ScheduleContext) {
     },
     quarantined: (): readonly string[] => [...quarantined],
 
-    /** Fits the target intervals into a share of the slots and uses the resulting intervals from now on. */
     stretch(slotMs: number, size: number, share: number, replyMs: number): Overload {
       const counts = new Map<WatchedTag["readClass"], number>();
       const { of } = siteCache();
@@ -350,7 +330,6 @@ export function createTagSchedule(context: ScheduleContext) {
       return [...classes.values()];
     },
 
-    /** For `freshness`; ages before the previous minute no longer count. */
     startMinute(): void {
       oldest = { now: new Map(), before: oldest.now };
     },
@@ -361,12 +340,10 @@ export function createTagSchedule(context: ScheduleContext) {
       const { watched, lastMs, nulls, underWay, quarantinedUntilMs } = tag;
       const facts = factsOf(watched.siteId);
       return {
-        /** `lastMs`: null if there was no response or its time is unknown. */
         ...{ watched, lastMs, nulls, underWay, quarantinedUntilMs, inSight: facts.inSight },
         /** Counts as the last response if the real time is unknown. */
         countedMs: lastMs === null ? tag.countedMs : null,
         gatewayOffline: facts.offline && !tag.answersOffline,
-        /** Target interval; with the overload factor; with back-off. */
         wishedMs: watched.readClass.every,
         stretchedMs: stretchedMsOf(tag),
         intervalMs: intervalMsOf(tag, facts),

@@ -11,16 +11,13 @@ const LOGGED_TAGS_MAX = 20;
 const FORMAT_TAGS = 5;
 
 interface SingleTag {
-  /** Times in a row that it was unreadable with others and readable singly. */
   times: number;
-  /** Infinite until the first single reply. */
   untilMs: number;
 }
 
 /**
- * Requested tags without a usable value in a reply. They cause no event, because unknown is not bad, and are requested
- * less and less often. A tag that is unreadable with others is requested singly next, because another tag may be the
- * cause; if readable then, it stays single for 10 minutes, then 1, 6 and 24 hours.
+ * Such tags cause no event, because unknown is not bad, and are requested less and less often. A tag that is unreadable
+ * with others is requested singly next; if readable then, for 10 minutes, then 1, 6 and 24 hours.
  */
 export function createLeftOutTags(options: {
   readonly store: Pick<Store, "documents">;
@@ -52,7 +49,6 @@ export function createLeftOutTags(options: {
   }
 
   return {
-    /** Call `committed` after the transaction of the documents. */
     async change(
       requested: readonly string[],
       values: ReadonlyMap<string, unknown>,
@@ -85,10 +81,8 @@ export function createLeftOutTags(options: {
       return { documents: { set, put, remove }, committed };
     },
     of: (id: string): StoredLeftOut | undefined => all?.get(id),
-    /** Null before the first reply. */
     all: (): ReadonlyMap<string, StoredLeftOut> | null => all,
     anySingle: () => singles.size > 0,
-    /** Null for tags that are not requested singly. */
     labelOf: (id: string) => (clock.monotonic() < (singles.get(id)?.untilMs ?? 0) ? `single ${id}` : null),
   };
 }
@@ -99,11 +93,8 @@ export interface JudgedReading {
   readonly id: string;
   readonly siteId: number;
   readonly isNull: boolean;
-  /** The reading before was a value and this one is null. */
   readonly turnedNull: boolean;
-  /** The tag had a value before, and so has a known type. */
   readonly wasKnown: boolean;
-  /** The first reading of an unverified type. */
   readonly isNewType: boolean;
   readonly isTypeInDoubt: boolean;
 }
@@ -112,13 +103,11 @@ export interface SuddenChange {
   readonly what: "types" | "nulls";
   readonly siteIds: readonly number[];
   readonly since: string;
-  /** Tags that changed and are not settled yet. */
   readonly tags: number;
 }
 
 /** Fewer tags change together every day, with one device. */
 const SUDDEN_TAGS = 5;
-/** As many as one reply has. */
 const LATEST_READINGS = 20;
 
 /** More than a third of the known types in a reply, and 5 at least, change with it: 7 of 20, 5 of 14. */
@@ -132,21 +121,16 @@ interface OpenChange {
   readonly what: SuddenChange["what"];
   readonly sinceMs: number;
   readonly siteIds: Set<number>;
-  /** Tags that are not settled. */
   readonly ids: Set<string>;
   most: number;
 }
 
-/**
- * Notices that many live values change at once, likely a fault of the service or a gateway. Values are published all
- * the same: nulls as `bad`, changed types as `uncertain`.
- */
+/** Values are published all the same when many change at once: nulls as `bad`, changed types as `uncertain`. */
 export function createSuddenChanges(
   clock: Pick<Clock, "now">,
   log: Pick<Log, "info" | "warn">,
   isWatched: (id: string) => boolean,
 ) {
-  /** By site: its latest tags, and whether each turned null with its last reading. */
   const latest = new Map<number, Map<string, boolean>>();
   const nulls = new Map<number, OpenChange>();
   let types: OpenChange | null = null;
@@ -212,13 +196,11 @@ export function createSuddenChanges(
   }
 
   return {
-    /** Returns the sites of which many values have turned null. */
     committed(readings: readonly JudgedReading[]): ReadonlySet<number> {
       noteTypes(readings);
       const bySite = Map.groupBy(readings, ({ siteId }) => siteId);
       return new Set([...bySite].flatMap(([siteId, own]) => (noteNulls(siteId, own) ? [siteId] : [])));
     },
-    /** Changes that neither a further reading nor the end of the nulls has settled yet. */
     current(): readonly SuddenChange[] {
       return [...(types === null ? [] : [types]), ...nulls.values()].flatMap(({ what, sinceMs, siteIds, ids }) => {
         const tags = [...ids].filter(isWatched).length;

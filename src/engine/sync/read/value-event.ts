@@ -12,11 +12,7 @@ export interface WatchedTag extends LocatedTag {
   readonly readClass: ReadClass;
 }
 
-/**
- * Turns one reading into the document to store and the event to emit, if any. Null is `bad`, with the last good value
- * next to it; an unverified type or a reply `inDoubt` is `uncertain`. `time` is the receipt, as the service states
- * none.
- */
+/** Null is `bad`, with the last good value next to it; an unverified type or a reply `inDoubt` is `uncertain`. */
 export function valueEvent(
   { tag, siteId, readClass }: WatchedTag,
   value: TagValue,
@@ -73,7 +69,6 @@ function isWorthEmitting(
   return reading.value !== emitted.value;
 }
 
-/** Leaves out tags that were not requested. Throws `Malformed` when the reply gives two values for one tag. */
 export function valuesById(requested: readonly string[], readings: readonly TagReading[]): Map<string, TagValue> {
   const wanted = new Set(requested);
   const values = new Map<string, TagValue>();
@@ -89,19 +84,15 @@ export function valuesById(requested: readonly string[], readings: readonly TagR
 }
 
 interface TypeJudgement {
-  /** Stored with the reading; null while the type is verified. */
   readonly doubt: UnverifiedType | null;
-  /** Published with the reading; null while the type is verified. */
   readonly fact: Required<TagValueFact>["type"] | null;
-  /** The tag had a value before. */
   readonly wasKnown: boolean;
-  /** The first reading, after others, of an unverified type. */
   readonly isNew: boolean;
 }
 
 /**
- * Compares the type of a reading with the known type of the tag. The unit decides if it can: a boolean with the unit °C
- * is unverified. Otherwise a new type is unverified for one reading: 20, true, true is good, uncertain, good.
+ * A boolean with the unit °C is unverified. Otherwise a new type is, for one reading: 20, true, true is good,
+ * uncertain, good.
  */
 export function judgeType(unit: string | null, before: StoredValue | undefined, value: TagValue): TypeJudgement {
   const last = before === undefined ? null : (lastGoodOf(before)?.value ?? null);
