@@ -8,12 +8,8 @@ import type { SyncState } from "./sync-state.ts";
 
 export type Availability = ReturnType<typeof createAvailability>;
 
-/**
- * Emits `source-unavailable` once when the service, one feature, or one site outside the token's scope becomes unavailable, and
- * `source-available` once when it is back. The state is stored, so a restart in between repeats neither.
- */
+/** Emits `source-unavailable` and `source-available` once per loss of the service, a feature or a site. */
 export function createAvailability(options: {
-  /** The configured source's name. */
   readonly source: string;
   readonly syncState: SyncState;
   readonly clock: Clock;
@@ -60,7 +56,6 @@ export function createAvailability(options: {
     async featureUp(job: string): Promise<void> {
       await syncState.commit(returnOf(featureSubject(job)));
     },
-    /** Sites reported as out of the token's scope, and since when, UTC. */
     sitesDown(): ReadonlyMap<number, string> {
       const sites = [...unavailable()].flatMap(([subject, { since }]) => {
         const [, id] = /^site\/(\d+)$/.exec(subject) ?? [];
@@ -68,7 +63,6 @@ export function createAvailability(options: {
       });
       return new Map(sites);
     },
-    /** `since`: when the loss was noticed, UTC. */
     siteDown: (siteId: number, since: string, reason: string) => commitLoss(siteSubject(siteId), reason, since, siteId),
     /** `token`: the stored token without the loss, in the same commit: after a restart the loss would look new. */
     async siteUp(siteId: number, token: readonly DocumentChange[]): Promise<void> {
@@ -79,10 +73,7 @@ export function createAvailability(options: {
     async siteGone(siteId: number): Promise<void> {
       await syncState.commit({ documents: [{ set, remove: [siteSubject(siteId)] }] });
     },
-    /**
-     * Commits the result of a job, after the return of its feature if that was unavailable. During an outage only the pass that
-     * compares everything (`returning`) commits, after the return of the service; other jobs reject with `Retryable`.
-     */
+    /** Commits a job's result. During an outage only the `returning` pass commits; others get `Retryable`. */
     async commit(job: string, change: Change, returning = false): Promise<void> {
       if (!returning && unavailable().has(SERVICE_SUBJECT)) {
         throw new Retryable("The service went away meanwhile; nothing is told before it is back.");

@@ -1,7 +1,6 @@
 import type { Site } from "../../core/model/building.ts";
 import { firstMatch, type SelectableTag, type Selection, selects } from "./select.ts";
 
-/** Buildings of one source, to compare with the names in the configuration. */
 export interface SeenBuilding {
   readonly sites: readonly Site[];
   /** Ids of the sites whose tags are followed (`inventory.sites`); null for every site. */
@@ -26,7 +25,6 @@ export interface LocatedObject extends NamedThing {
 export interface Mismatch {
   /** Path below the compared section, such as `["units", 0]`. */
   readonly path: readonly (string | number)[];
-  /** States the mismatch, what exists instead and, if known, what to write. */
   readonly message: string;
 }
 
@@ -60,10 +58,7 @@ export function siteMismatches(
 
 type Fields = Omit<Selection, "exclude">;
 
-/**
- * Returns the parts of a selection that select no tag in a building: entries that match no tag, fields that match some
- * tags but none together, and an `exclude` that removes all tags or none. Empty if every part has an effect.
- */
+/** Returns the parts of a selection that select no tag, and an `exclude` that removes all tags or none. */
 export function selectionMismatches(selection: Selection, building: SeenBuilding): readonly Mismatch[] {
   // Without any tags the caller reports that once, not for each selection.
   if (building.tags.length === 0) return [];
@@ -82,7 +77,6 @@ export function selectionMismatches(selection: Selection, building: SeenBuilding
   ];
 }
 
-/** Returns the entries of each field that match no tag by themselves. */
 function deadEntries(fields: Fields, building: SeenBuilding): readonly Mismatch[] {
   return [
     ...deadSites(fields.sites ?? [], building),
@@ -188,7 +182,6 @@ function describeNoneTogether(fields: Fields, building: SeenBuilding): string {
   return `${message} Without \`units\` it has ${others.length}, with the units ${some(units)}.`;
 }
 
-/** One entry of `read`, or of those of `history` for the same series. */
 export interface NamedSelection {
   readonly name: string;
   readonly select: Selection;
@@ -201,10 +194,7 @@ export interface ClassComparison {
   readonly mismatches: readonly Mismatch[];
 }
 
-/**
- * Returns the tags of each class, in the order of the list, and its mismatches: entries that match no tag, or a class
- * whose tags all belong to earlier classes. Paths begin below the class.
- */
+/** Returns the tags of each class, in order, and its mismatches. Paths begin below the class. */
 export function compareClasses(classes: readonly NamedSelection[], building: SeenBuilding): readonly ClassComparison[] {
   const members = Map.groupBy(building.tags, firstMatch(classes));
   return classes.map((each, index) => {

@@ -42,7 +42,6 @@ const Schedules = z.strictObject({
   }),
 });
 
-/** Handling of alarms that are active when the worker starts. */
 const STARTUP_MODES = ["reconcile", "announce", "silent"] as const;
 
 const Alarms = z.strictObject({
@@ -82,7 +81,6 @@ const Inventory = z.strictObject({
   }),
 });
 
-/** When one source is asked what, and how its answers are believed. */
 export const SyncConfig = z.strictObject({
   schedules: Schedules.prefault({}).meta({
     description:

@@ -29,13 +29,11 @@ import {
   syncSet,
 } from "./snapshot.ts";
 
-/** Options that a plan uses. */
 export interface PlanSettings {
   readonly source: string;
   readonly read: ReadConfig;
   readonly history: HistoryConfig;
   readonly timeZone: string;
-  /** Values that one history request may ask for at most. */
   readonly valuesMax: number;
   readonly quota: {
     readonly requests_per_minute: number;
@@ -43,7 +41,6 @@ export interface PlanSettings {
     readonly reserve_for_writes: number;
     readonly separate_endpoints: boolean;
   };
-  /** How the active alarms are polled; absent if they are not. */
   readonly alarms?: {
     readonly schedule: string;
     readonly pageSize: number;
@@ -51,7 +48,6 @@ export interface PlanSettings {
   };
 }
 
-/** Facts that only a running worker knows. */
 export interface PlanLive {
   readonly quota: Pick<QuotaFacts, "polls" | "shared">;
   readonly freshness: readonly ClassFreshness[];
@@ -61,7 +57,6 @@ export interface PlanLive {
 const SILENT_NULLS = 6;
 const SILENT_WEIGHT = 0.1;
 
-/** Stored tags, ledgers and learned request sizes. */
 interface StoredPast {
   readonly tags: readonly LocatedTag[];
   readonly ledgers: ReadonlyMap<string, StoredHistory | LegacyLedger>;
@@ -81,7 +76,6 @@ async function loadPast(store: Store, source: string): Promise<StoredPast> {
   return { tags, ledgers, orders, window: window ?? INITIAL_WINDOW, cut: cut ?? null };
 }
 
-/** From the stored inventory and ledgers, read only. */
 export async function factsFromState(
   store: Store,
   settings: PlanSettings,
@@ -163,7 +157,6 @@ export async function activeFromList(source: Source, settings: PlanSettings, sig
   return 0;
 }
 
-/** From tags that the caller has listed at the service. */
 export function factsFromTags(
   settings: PlanSettings,
   listed: { readonly sites: number; readonly tags: readonly LocatedTag[]; readonly active?: number },
@@ -179,7 +172,6 @@ interface BuildingFacts extends Pick<PlanFacts, "basis" | "sites" | "nowMs"> {
   readonly past: StoredPast;
   /** Ids of tags that keep responding with null. */
   readonly silent: ReadonlySet<string>;
-  /** Active alarms. */
   readonly active: number;
   readonly live: PlanLive | null;
 }
@@ -257,7 +249,6 @@ function historyFacts(history: HistoryConfig, ledgers: readonly NamedLedger[]): 
   });
 }
 
-/** Number of tags of which it is unknown whether they have a log. */
 function unprovenTags(ledgers: readonly LedgerOf[]): number {
   return new Set(ledgers.flatMap(({ ledger, located }) => (ledger.state === "unproven" ? [located.tag.id] : []))).size;
 }

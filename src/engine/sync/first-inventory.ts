@@ -8,19 +8,11 @@ interface PageCount {
   readonly pagesTotal: number;
 }
 
-/** Progress of the first listing of a building. */
 export interface FirstInventory {
-  /** Pages of the lists of tags. */
   readonly pagesRead: number;
-  /**
-   * Null before the first page. A site that was not listed yet counts with the average of the others: after 10 of 300 sites
-   * with 2 pages each, 600.
-   */
+  /** Null before the first page. Unlisted sites count with the average: 600 after 10 of 300 sites with 2 pages each. */
   readonly pagesTotal: number | null;
-  /**
-   * True once the lists of gateways, hosts, systems and tags were each read at least once, or were refused. Lists read before
-   * an earlier restart count.
-   */
+  /** True once each list was read or refused, also before an earlier restart. */
   readonly done: boolean;
   /** Pages of the lists of gateways, hosts and systems together. */
   readonly others: PageCount;
@@ -36,7 +28,6 @@ const SHORT_LISTS = ["gateways", "hosts", "systems"] as const;
 interface ListPages {
   site: number;
   sites: number;
-  /** Pages of the sites before this one. */
   before: number;
   number: number;
   lastPage: number;
@@ -44,10 +35,7 @@ interface ListPages {
 
 export type FirstInventoryProgress = ReturnType<typeof createFirstInventory>;
 
-/**
- * Follows the first runs of the lists. Each method costs the same, however large the building is. `isKnown`: whether the list
- * was read before this start.
- */
+/** Follows the first runs of the lists. `isKnown`: the list was read before this start. */
 export function createFirstInventory(isKnown: (job: string) => boolean) {
   const pending = new Set<string>([...SHORT_LISTS, "tags"].filter((job) => !isKnown(job)));
   const lists = new Map<string, ListPages>();
@@ -96,9 +84,7 @@ export function createFirstInventory(isKnown: (job: string) => boolean) {
       if (site !== list.site) list.before = site === 1 ? 0 : list.before + list.number;
       lists.set(job, Object.assign(list, { site, sites, number, lastPage: Math.max(number, lastPage) }));
     },
-    /** Returns the same job, watched until its first run has ended. */
     watched: (job: Job): Job => ({ ...job, run: (signal) => runWatched(job, signal) }),
-    /** Waits only for jobs that are switched on. */
     only(jobs: readonly Job[]): void {
       for (const name of pending)
         if (!jobs.some((job) => job.name === name && job.schedule !== false)) pending.delete(name);
@@ -111,10 +97,7 @@ function totalOf({ site, sites, before, lastPage }: ListPages): number {
   return known + Math.ceil((known / site) * (sites - site));
 }
 
-/**
- * `Reading the building: 34 of 60 pages of tags, about 1 minute left.`; null when it is done. Two requests for short lists
- * leave for each page of tags, so a page of tags takes three requests while short lists are left.
- */
+/** `Reading the building: 34 of 60 pages of tags, about 1 minute left.` Two short lists are read per page of tags. */
 export function inventoryMessage(
   { done, pagesRead, pagesTotal, others }: FirstInventory,
   listsPerMinute: number,
@@ -136,10 +119,7 @@ export function inventoryMessage(
 /** Share of the rate of lists that inventories get: at 30 requests a minute 24. Alarms, sites and the token take the rest. */
 const SHARE_OF_INVENTORY = 0.8;
 
-/**
- * Whole minutes until `pagesLeft` pages have come after `pages`. The lists of a minute leave at once: of 60 pages at 30
- * requests a minute the last 12 wait two minutes.
- */
+/** The lists of a minute leave at once: of 60 pages at 30 requests a minute the last 12 wait two minutes. */
 export function minutesLeft(pages: number, pagesLeft: number, listsPerMinute: number): number {
   const atOnce = Math.max(1, Math.ceil(listsPerMinute * SHARE_OF_INVENTORY));
   return Math.floor((pages + pagesLeft - 1) / atOnce) - Math.floor((pages - 1) / atOnce);

@@ -9,14 +9,10 @@ import { documentSet, type Store } from "../store/store.ts";
 import type { StoredPoll } from "./snapshot.ts";
 
 export interface Heartbeat extends Service {
-  /** `everyMs`: false for none. */
   change(everyMs: number | false): void;
 }
 
-/**
- * Emits `worker-alive` for one source at the start and then at the interval, through the outbox like any event. A sink that
- * is unavailable silences no other sink: delivery leaves out outdated heartbeats.
- */
+/** Emits `worker-alive` at the start and at the interval, through the outbox. Sinks leave out outdated heartbeats. */
 export function createHeartbeat(options: {
   readonly source: string;
   /** False for none. */
@@ -29,7 +25,6 @@ export function createHeartbeat(options: {
   const stopping = new AbortController();
   const changed = createWakeup();
   let { everyMs } = options;
-  /** When the last heartbeat was due, on the monotonic clock. */
   let lastMs = Number.NEGATIVE_INFINITY;
   let running: Promise<void> = Promise.resolve();
 

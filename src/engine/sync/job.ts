@@ -1,9 +1,4 @@
-/**
- * One recurring piece of work of a source: a poll of a list, of the alarms, of the token.
- *
- * `run` does the work once. The class of its error (src/core/errors/errors.ts) decides what happens next. A run commits
- * completely or not at all.
- */
+/** One recurring piece of work of a source. The class of its error decides when it runs again. */
 export interface Job {
   /** Also the key of its state in the documents `poll/<source>`, and the label of its metrics. */
   readonly name: string;
@@ -18,10 +13,7 @@ export interface Job {
   run(signal: AbortSignal): Promise<JobOutcome>;
 }
 
-/**
- * `ok`: done; `remark` if a part is refused for good. `incomplete`: a part has to wait for another run, which follows with
- * back-off or at the next tick. Texts are one sentence.
- */
+/** `remark`: a part is refused for good. `incomplete`: a part waits for the next run. Texts are one sentence. */
 export type JobOutcome =
   | { readonly kind: "ok"; readonly remark?: string }
   | { readonly kind: "incomplete"; readonly reason: string };
@@ -32,7 +24,6 @@ export function incomplete(reason: string): JobOutcome {
   return { kind: "incomplete", reason };
 }
 
-/** When a poll succeeded, by the wall clock and by the monotonic clock, milliseconds. */
 export interface PollTime {
   readonly atMs: number;
   readonly monotonicMs: number;
@@ -40,10 +31,7 @@ export interface PollTime {
 
 /** Continuous work that follows target intervals instead of a schedule: live reads and history. */
 export interface Follower extends Pick<Job, "name" | "ability"> {
-  /**
-   * Works until `draining` aborts. Rejects with failures that concern all of its work; it restarts after a pause that the
-   * error decides, and loses nothing by it.
-   */
+  /** Works until `draining` aborts. Rejects with failures that concern all of its work, and restarts after a pause. */
   follow(run: RunContext): Promise<void>;
 }
 
@@ -54,6 +42,5 @@ export interface RunContext {
   readonly forced: AbortSignal;
   /** True when the service was unavailable since the previous run, so earlier failures prove nothing. */
   readonly afterOutage?: boolean;
-  /** Called after every successful response. */
   readonly well: () => void;
 }

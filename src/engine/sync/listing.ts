@@ -2,11 +2,8 @@ import { type Failure, LocalFailure, Malformed, Retryable, sentence, Unwalkable 
 import type { Page } from "../source/source.ts";
 
 /**
- * Result of all pages of one list.
- *
- * Only a complete listing proves an absence: every page arrived, and the total stayed the same and equals the number of
- * different ids. A list that changed while it was read proves what it contains and no absence. A list with a missing page
- * proves nothing, unless its records count one by one (`keepsShown`): then the pages before the missing one count.
+ * Only a complete listing proves an absence: every page arrived, and the total equals the number of different ids. A list
+ * that changed proves what it contains; a list with a missing page proves nothing, unless `keepsShown`.
  */
 export type Listing<T> =
   | { readonly complete: true; readonly items: readonly T[]; readonly pages: number }
@@ -14,32 +11,22 @@ export type Listing<T> =
       readonly complete: false;
       readonly reason: string;
       readonly shown: readonly T[] | null;
-      /** Number of different records before the list ended. */
       readonly count: number;
       /** Number of records as the last page stated it. */
       readonly total: number | null;
-      /**
-       * Why the list was not read to its end. `pages`: its pages do not lead there, and will not at the next try either.
-       * `trouble`: a later page failed, which may pass.
-       */
+      /** `pages`: the list's pages do not lead to its end, at the next try either. `trouble`: a later page failed. */
       readonly brokenBy?: "pages" | "trouble";
       readonly failure?: Failure;
-      /**
-       * Why a list that was read to its end does not add up. `total`: the stated total changed. `records`: it did not, and yet
-       * records are on two pages, or on none.
-       */
+      /** `total`: the stated total changed. `records`: records are on two pages, or on none. */
       readonly unsteady?: "total" | "records";
-      /** Unreadable records, each as the service sent it, cut; absent without any. */
       readonly unreadable?: readonly string[];
     };
 
 export interface CollectOptions<T> {
   readonly idOf: (item: T) => string;
-  /** Pages after which the list is given up; 1,000 by default. */
   readonly maxPages?: number;
   /** True for records that count one by one: a list that breaks off after its first page has the records before. */
   readonly keepsShown?: boolean;
-  /** Called with the records of each page before the next page is requested. */
   readonly onPage?: ((items: readonly T[]) => Promise<void>) | undefined;
 }
 
@@ -107,21 +94,16 @@ export async function collect<T>(answers: AsyncIterable<Page<T>>, options: Colle
   return isUnsteady ? { ...differs, unsteady: "records" } : differs;
 }
 
-/** True if a list was read to its end, and is incomplete only because of unreadable records. */
 export function lacksOnlyUnreadable<T>(listing: Listing<T>): boolean {
   if (listing.complete || listing.unreadable === undefined || listing.brokenBy !== undefined) return false;
   return listing.total === listing.count + listing.unreadable.length;
 }
 
-/** Records of a listing, complete or not. */
 export function listedCoverage<T>(listing: Listing<T>): readonly T[] {
   return listing.complete ? listing.items : (listing.shown ?? []);
 }
 
-/**
- * As `collect`, for a list that changes fast (alarms). Records can slip from one page to another without changing the
- * total, so several pages count only when a second reading is the same; a single page needs none.
- */
+/** Reads a fast-changing list: several pages count only when a second reading shows the same, because records slip. */
 export async function collectSteady<T>(
   read: () => AsyncIterable<Page<T>>,
   options: CollectOptions<T> & { readonly sameAs: (item: T) => string; readonly always?: boolean },

@@ -13,9 +13,8 @@ import type { TokenScope } from "./scope.ts";
 import type { StoredHealth } from "./snapshot.ts";
 
 /**
- * An outage of the complete service: it rejects the token, is in maintenance, or cannot be reached. Everything pauses except one
- * probe, and the stored state stays as it was. When the service is back, `source-available` comes first; then one pass emits the
- * contents of each page, and compares everything before it reports absences.
+ * An outage of the complete service. Everything pauses except one probe. When the service is back, `source-available` comes
+ * first; then one pass emits each page and compares everything before it reports absences.
  */
 export interface Outage {
   isOn(): boolean;
@@ -24,7 +23,6 @@ export interface Outage {
   begun(signal: AbortSignal): Promise<void>;
   /** Judges a failed job; true when it means an outage. */
   judge(failure: Failure, of: FailedJob, signal: AbortSignal): Promise<boolean>;
-  /** Probes during an outage until the service is back. Runs in parallel to everything else. */
   watch(signal: AbortSignal): Promise<void>;
   noteSuccess(): void;
 }
@@ -42,7 +40,6 @@ export interface OutageOptions {
   readonly random: () => number;
   readonly availability: Availability;
   readonly scope: Pick<TokenScope, "refresh" | "explain">;
-  /** Stores the service's health status during an outage, for people; null when the service is back. */
   readonly noteHealth: (health: StoredHealth | null) => Promise<void>;
   /** Pass that compares everything and emits `source-available`. Null while alarms are not followed. */
   readonly reconcile: () => ((signal: AbortSignal) => Promise<JobOutcome>) | null;
@@ -50,10 +47,7 @@ export interface OutageOptions {
   readonly tokenStamp: (() => Promise<string>) | null;
 }
 
-/**
- * A rejected token is tried five times every minute, because it may have been renewed under the same secret, then every
- * 8 minutes: 12 requests in the first hour. A changed token is tried within 5 seconds.
- */
+/** A rejected token is tried each minute, then every 8: 12 requests in the first hour. A new one within 5 s. */
 const REFUSED_TOKEN_MS = 60_000;
 const REFUSED_TOKEN_LATER_MS = 480_000;
 const SOON_PROBES = 5;
@@ -61,12 +55,8 @@ const TOKEN_LOOK_MS = 5_000;
 const HEALTH_EVERY_MS = 60_000;
 /** Least time between two `GET me` about failures: an endpoint that fails for ten minutes costs 10 requests, not 100. */
 const ME_EVERY_MS = 60_000;
-/** A service that cannot be reached is tried again after 5 s at first and every 30 s at most. */
 const UNREACHABLE = { firstMs: 5_000, maxMs: 30_000 };
-/**
- * For ten minutes after an outage, a failing `GET me` begins another one only if no job has succeeded for a minute. Otherwise,
- * while `GET me` fails and lists succeed, an outage would begin and end every five seconds.
- */
+/** After an outage, `GET me` begins another only if no job succeeds: otherwise they alternate every 5 s. */
 const RELAPSE_MS = 600_000;
 const SILENT_MS = 60_000;
 const MAINTENANCE_MS = 30_000;

@@ -1,16 +1,12 @@
 import { ConfigError, type Failure, LocalFailure, meaningOf, sentence, Throttled } from "../../core/errors/errors.ts";
 import { incomplete, type JobOutcome, OK } from "./job.ts";
 
-/** Result of visiting every site; a failed site is only in `failures`. */
 export interface Visits<T> {
   readonly seen: ReadonlyMap<number, T>;
   readonly failures: ReadonlyMap<number, Failure>;
 }
 
-/**
- * Visits the sites one after the other; a failure of one site does not stop the others. Throws a failure that concerns all
- * sites, and the first failure if every site failed.
- */
+/** Visits the sites in turn. Throws a failure that concerns all sites, and the first failure if every site failed. */
 export async function perSite<T>(
   siteIds: Iterable<number>,
   visit: (siteId: number) => Promise<T>,

@@ -8,7 +8,6 @@ import type { FirstInventoryProgress } from "./first-inventory.ts";
 import type { TokenScope } from "./scope.ts";
 import type { SyncState } from "./sync-state.ts";
 
-/** Dependencies of every poll of a source. */
 export interface PollParts {
   readonly source: Source;
   readonly config: SyncConfig;

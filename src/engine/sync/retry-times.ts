@@ -2,21 +2,14 @@ import { ConfigError, type Failure, LocalFailure, Throttled } from "../../core/e
 import { LOCAL_RETRY_MS } from "../../core/errors/local-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 
-/** Back-off of jobs; the next tick may come earlier. */
 const JOB_RETRY = { firstMs: 15_000, maxMs: 900_000 };
 /** Back-off of live reads and history, which have no ticks; shorter, because a missed value is lost. */
 const FOLLOWER_RETRY = { firstMs: 15_000, maxMs: 120_000 };
-/**
- * Pause in milliseconds after a failure that a person has to fix (403, 422). It ends when the token's scope changes. While
- * the scope is unknown, `GET me` is requested once a minute and the pause is a minute.
- */
+/** Pause after a failure that a person must fix (403, 422), unless the token's scope changes. */
 const REFUSED_MS = 900_000;
 export const SECOND_LOOK_MS = 60_000;
 const SECOND_LOOKS = 5;
-/**
- * Longest pause of a job after a 429 or 503, in milliseconds. The source holds its requests back for as long as the service
- * ordered, or until the order is over (src/engine/source/long-waits.ts): then a request must be waiting.
- */
+/** Longest pause after a 429 or 503: a request must be waiting when the service's order ends (long-waits.ts). */
 export const ORDERED_BACKOFF_MS = 60_000;
 
 /** Milliseconds until a job runs again after its `failures`-th failure in a row; null for `incomplete`. */
@@ -24,7 +17,6 @@ export function jobRetryMs(failure: Failure | null, failures: number, random: ()
   return (failure && statedMs(failure)) ?? backoffMs(JOB_RETRY, failures, random);
 }
 
-/** Milliseconds until a follower runs again after its `failures`-th failure in a row. */
 export function followerRetryMs(failure: Failure, failures: number, random: () => number): number {
   return statedMs(failure) ?? backoffMs(FOLLOWER_RETRY, failures, random);
 }

@@ -5,10 +5,7 @@ import { Stopping } from "../../core/runtime/lifecycle.ts";
 import { anyOf, createWakeup, loop } from "../../core/runtime/waiting.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 
-/**
- * Calls functions at the times of cron expressions. These are in UTC: in a zone with daylight saving, the repeated hour of
- * autumn would run once, and every poll would pause for an hour.
- */
+/** Schedules are in UTC: daylight saving would pause every poll for an hour. */
 export interface Ticker {
   /** Calls `fire` at every match of the expression until the returned function is called. */
   every(expression: string, fire: () => void): () => void;
@@ -34,12 +31,10 @@ const RANGES: Readonly<Record<string, string>> = {
   dayOfWeek: "0 to 7",
 };
 
-/** The expression that a nickname such as `@hourly` stands for; other text unchanged. */
 export function withoutNickname(expression: string): string {
   return NICKNAMES[expression.trim().toLowerCase()] ?? expression;
 }
 
-/** One sentence on an invalid cron expression; null when it is valid. */
 export function scheduleComplaint(expression: string): string | null {
   const text = expression.trim();
   if (text === "@reboot") return "Leave this out: each job runs once at every start anyway.";
@@ -106,8 +101,7 @@ export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | 
       const nowMs = clock.now();
       if (isStepped) setDue(timer, Math.min(timer.nextMatch(nowMs), nowMs + timer.dueMonotonicMs - clock.monotonic()));
       if (nowMs >= timer.dueMs && timers.has(timer)) {
-        // Move the timer behind all others: of jobs that are due together, the hourly list of gateways goes before the
-        // alarms of each minute, which it explains.
+        // Due together, the hourly list of gateways goes before the alarms of each minute, which it explains.
         timers.delete(timer);
         timers.add(timer);
         timer.fire();
@@ -210,7 +204,6 @@ function newMatcher(expression: string): Matcher {
   };
 }
 
-/** Time from one run of a schedule to the next, in milliseconds. */
 export function everyMsOf(schedule: string, nowMs: number): number {
   const next = matcher(schedule);
   const first = next(nowMs);

@@ -16,7 +16,6 @@ import type { TokenScope } from "./scope.ts";
 import type { StoredPoll } from "./snapshot.ts";
 
 export interface SchedulerOptions {
-  /** The configured source's name. */
   readonly source: string;
   /** In the order of their first runs. */
   readonly jobs: readonly Job[];
@@ -33,14 +32,12 @@ export interface SchedulerOptions {
   /** A change of the token's scope retries rejected jobs at once. */
   readonly scope: Pick<TokenScope, "known" | "may" | "saidAtMs" | "changes" | "watch">;
   readonly lostSites?: LostSites;
-  /** Called for each successful run of a job, and for each successful response to a follower. */
   readonly succeeded?: (job: string) => void;
   readonly storeState: (job: string, state: StoredPoll) => void;
   readonly storedState: (job: string) => StoredPoll | undefined;
 }
 
 export interface Scheduler extends Service {
-  /** Replaces the jobs from their next runs on. */
   change(next: SchedulerChange): void;
 }
 
@@ -51,14 +48,11 @@ export interface SchedulerChange extends Pick<SchedulerOptions, "jobs" | "spread
 
 /** The unchanged state of a successful job is stored this often, in milliseconds. */
 const STORE_STATE_MS = 60_000;
-/** Lists that describe a site which has become visible. */
 const LISTS_OF_NEW_SITE: ReadonlySet<string> = new Set(["sites", "gateways", "systems", "tags", "hosts"]);
 
-/** A job or a follower. */
 type Named = Pick<Job, "name" | "ability">;
 
 interface JobState {
-  /** The job of the next run. */
   job: Job;
   isRunning: boolean;
   /** In a row. */
@@ -70,7 +64,6 @@ interface JobState {
   isPending: boolean;
   /** True once the first run has begun, or if there is none. */
   takesTicks: boolean;
-  /** Ends the wait for the next run. */
   wait: AbortController | null;
   stopTicks: () => void;
 }
@@ -85,10 +78,8 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   const waits = new AbortController();
   const backgroundWork = new Set<Promise<void>>();
   const runs = new Set<Promise<void>>();
-  /** The current run of each job, by name. */
   const currentRuns = new Map<string, Promise<void>>();
   let postponed = Promise.withResolvers<void>();
-  /** Monotonic time of the last stored state, by name. */
   const storedAtMs = new Map<string, number>();
 
   function newState(job: Job): JobState {
@@ -101,7 +92,6 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     };
   }
 
-  /** Runs work in parallel; an error other than a stop is a fault. */
   function runBeside(work: Promise<void>): void {
     const watched = work
       .catch((error: unknown) => {
@@ -175,7 +165,6 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     }
   }
 
-  /** Replaces the pending run of the job. */
   async function runLater(state: JobState, inMs: number): Promise<void> {
     state.wait?.abort(new Stopping());
     const wait = new AbortController();
@@ -230,7 +219,6 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     storedAtMs.set(name, nowMs);
   }
 
-  /** Keeps one follower at work, with pauses during an outage and after a failure. */
   async function keepFollowing(follower: Follower): Promise<void> {
     let failures = 0;
     /** Rejections in a row: an earlier outage proves nothing about a rejection. */

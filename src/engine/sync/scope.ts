@@ -16,30 +16,21 @@ interface Refusal {
   readonly atMs: number;
 }
 
-/**
- * `site`: the token does not see one of the sites. `ability`: it lacks the ability. `unexplained`: a `GET me` after the
- * rejection allows all of it. `unknown`: there was no such `GET me` yet.
- */
+/** `unexplained`: a `GET me` after the rejection allows the request. `unknown`: there was no such `GET me` yet. */
 export type Explanation = "site" | "ability" | "unexplained" | "unknown";
 
 /** Least time between two `GET me`, in milliseconds; more for losses older than an hour. */
 const REFRESH_MS = 60_000;
 const RECENT_LOSS_MS = 3_600_000;
 const OLD_LOSS_REFRESH_MS = 300_000;
-/** Time after which a loss counts as final, in milliseconds. */
 const FINAL_LOSS_MS = 7 * 86_400_000;
 
 /**
- * Scope of the token: visible sites and abilities, as `GET me` last stated. An object counts as missing only while its site is
- * visible before and after the list. Code that gets a rejection asks here for the cause.
- *
- * `GET me` is requested after a rejection, at most once a minute, and every minute while a known site is invisible, so that its
- * return is noticed. The result counts at once for all, in both directions.
+ * Visible sites and abilities, as `GET me` last stated. `GET me` is requested after a rejection, at most once a minute,
+ * and every minute while a known site is invisible. Code that gets a rejection asks here for the cause.
  */
 export function createScope(source: Source, clock: Clock) {
-  /** Wakes when the sites or the abilities have changed. */
   const changes = createWakeup();
-  /** Wakes `watch`. */
   const watchChanged = createWakeup();
   let sites: ReadonlySet<number> | null = null;
   let abilities: ReadonlySet<string> | null = null;
@@ -53,7 +44,6 @@ export function createScope(source: Source, clock: Clock) {
   /** Lost sites and abilities, with the monotonic time of the loss. */
   const lost = new Map<string, number>();
 
-  /** Takes over the result of another `GET me`. */
   function learn(info: Pick<TokenInfo, "sites" | "abilities">): void {
     const had = new Set([...(sites ?? []), ...(abilities ?? [])].map(String));
     const isFirst = sites === null;
@@ -68,7 +58,6 @@ export function createScope(source: Source, clock: Clock) {
     if (lost.size > 0) watchChanged.wakeUp();
   }
 
-  /** Requests `GET me` now. */
   async function refresh(signal: AbortSignal): Promise<Scope> {
     const before = sites;
     last.requestMs = clock.monotonic();
@@ -106,7 +95,6 @@ export function createScope(source: Source, clock: Clock) {
 
   return {
     ...{ sees, may, learn, refresh, tryRefresh, changes },
-    /** Visible sites; null while unknown. */
     known: () => sites,
     /** Time of the last `GET me` response, milliseconds since 1970; null without one. */
     askedAtMs: () => respondedWallMs,
@@ -124,7 +112,6 @@ export function createScope(source: Source, clock: Clock) {
       for (const [name, since] of Object.entries(known)) lost.set(name, clock.monotonic() - agoMs(since));
       if (lost.size > 0) watchChanged.wakeUp();
     },
-    /** Explains a rejection: a 403, or a 404 that may be one. */
     async explain({ siteIds, ability, atMs }: Refusal, signal: AbortSignal): Promise<Explanation> {
       last.refusalMs = Math.max(last.refusalMs, atMs);
       watchChanged.wakeUp();

@@ -14,13 +14,9 @@ import { minutesLeft } from "./first-inventory.ts";
 import { compareIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/located-tags.ts";
 import { type Listed, type StoredTagSeen, type StoredValue, syncSet } from "./snapshot.ts";
 
-/** Parts of a building that a comparison needs. */
 export interface BuildingSelection {
-  /** Sites whose tags are followed (`inventory.sites`); null for every site. */
   readonly followed: readonly number[] | null;
-  /** Ids of the systems that selections name. */
   readonly systems: readonly string[];
-  /** True if the configuration names a gateway. */
   readonly gateways: boolean;
 }
 
@@ -65,7 +61,6 @@ export async function buildingFromState(
   };
 }
 
-/** Progress of a listing of tags. */
 export interface ListProgress {
   readonly tags: number;
   /** Index of the listed site, from 1. */
@@ -144,7 +139,6 @@ export async function tagsFromLists(
   return [...tags.values()].sort((a, b) => compareIds(a.tag.id, b.tag.id));
 }
 
-/** Ids of the named systems, by tag; takes a listing for each system. */
 async function systemsOfTags(
   source: Source,
   sites: readonly number[],

@@ -37,14 +37,12 @@ export const Selection = z.strictObject({
 });
 export type Selection = z.infer<typeof Selection>;
 
-/** Fields that a selection matches on. */
 export interface SelectableTag {
   readonly tag: Tag;
   readonly siteId: number | null;
   readonly systemIds: readonly string[];
 }
 
-/** Compiles a selection into a predicate. */
 export function selects(selection: Selection): (candidate: SelectableTag) => boolean {
   const { exclude, ...include } = selection;
   const included = narrows(include);

@@ -2,12 +2,8 @@ import type { Alarm, Resolution, TagValue, TokenInfo } from "../../core/model/bu
 import type { DayAccount } from "../../core/model/history-facts.ts";
 import type { Quality } from "../../core/model/tag-facts.ts";
 
-/**
- * Documents that are stored between two polls. Sets are named by `documentSet`; those that only this package uses by `syncSet`.
- * Pollers write them; the status page and the command gate read them.
- */
+/** Documents that are stored between two polls. */
 
-/** Sets that only this package uses. */
 export type SyncSet =
   | "tag-system"
   | "tag-seen"
@@ -37,7 +33,6 @@ export interface Listed<T> {
   readonly value: T;
   /** Null for a site itself. A tag that several listings show keeps the first. */
   readonly siteId: number | null;
-  /** When it was first seen, UTC. */
   readonly since: string;
   /** Since when complete listings lack it; null while they contain it. */
   readonly missingSince: string | null;
@@ -47,7 +42,6 @@ export interface Listed<T> {
 
 /** Systems of a tag (set `tag-system`, by tag id). */
 export interface StoredTagSystems {
-  /** System ids whose listing shows the tag. */
   readonly systemIds: readonly string[];
   /** Time of the last event about them, UTC; absent in older states, which emits them again. */
   readonly toldAt?: string;
@@ -64,10 +58,7 @@ export interface StoredTagSeen {
 export interface StoredAlarm {
   readonly alarm: Alarm;
   readonly episode: string;
-  /**
-   * `active` as the service says; `missing` after a complete listing without it, until evidence is found;
-   * `out-of-scope` while the token does not see its site; `resolved` and `vanished` are ends of the episode.
-   */
+  /** `missing`: absent without evidence of an end. `out-of-scope`: the token does not see its site. */
   readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
   /** Start of the state, by our clock, UTC. */
   readonly since: string;
@@ -77,10 +68,7 @@ export interface StoredAlarm {
   readonly untold?: true;
   /** How often the same episode came back after it had ended or left the scope; part of the ids of later events. */
   readonly returns: number;
-  /**
-   * The last emitted end before the episode came back: its time, milliseconds since 1970, and the number of its last active event.
-   * Absent while it never came back.
-   */
+  /** Last emitted end before the episode came back: milliseconds since 1970, and the number of its last event. */
   readonly ended?: { readonly endMs: number | null; readonly eventId: number | null };
   /** The latest earlier episodes of the same alarm, oldest first; absent without any. */
   readonly former?: readonly FormerEpisode[];
@@ -94,9 +82,7 @@ export interface FormerEpisode {
 
 /** Known alarms of a site (set `alarm-site`), keyed by site id; a site without an entry is new. */
 export interface StoredAlarmSite {
-  /** First listing of its active alarms, UTC. */
   readonly activeSince: string | null;
-  /** First listing of its resolved alarms, UTC. */
   readonly resolvedSince: string | null;
   /** Up to when its resolved alarms are known, while the token does not see the site; absent while it does. */
   readonly sweptUntil?: string;
@@ -112,7 +98,6 @@ export interface StoredSweep {
   readonly wholeAt: string;
 }
 
-/** An unavailable service or feature (set `availability`), keyed by subject; absent while it is available. */
 export interface StoredUnavailability {
   readonly since: string;
   readonly reason: string;
@@ -136,10 +121,7 @@ export interface StoredToken {
   readonly lost?: Readonly<Record<string, string>>;
 }
 
-/**
- * The latest reading of a tag (set `value`), keyed by tag id. It is written with each reading and repeats nothing: usually it
- * is `{"value":21.5,"quality":"good","time":"…","told":"this"}`, 80 bytes instead of 200.
- */
+/** Latest reading of a tag (set `value`), usually `{"value":21.5,"quality":"good","time":"…","told":"this"}`. */
 export interface StoredValue {
   readonly value: TagValue;
   readonly quality: Quality;
@@ -148,14 +130,10 @@ export interface StoredValue {
   readonly lastGood?: GoodReading | null;
   /** Null readings in a row; absent if this one is not null. */
   readonly nulls?: number;
-  /**
-   * Why the type of the last value is unverified. `changed`: earlier values have the other type, and no second reading has
-   * confirmed the new one. `unit`: a boolean with a unit of numbers. Absent while the type is verified.
-   */
+  /** `changed`: no second reading has confirmed the new type. `unit`: a boolean with a unit of numbers. */
   readonly typeDoubt?: UnverifiedType;
   /** Last emitted reading; differs from this one with `on_change`. Absent before the first. */
   readonly told?: EmittedReading | "this";
-  /** The offline gateway that explains a null; absent without one. */
   readonly behindGateway?: string;
 }
 
@@ -171,12 +149,10 @@ export interface EmittedReading extends GoodReading {
   readonly behindGateway?: string;
 }
 
-/** The last reading of a tag that was not null; null without one. */
 export function lastGoodOf({ lastGood, time, value }: StoredValue): GoodReading | null {
   return lastGood === undefined ? { value, time } : lastGood;
 }
 
-/** Last emitted reading of a tag; undefined before the first. */
 export function lastEmittedOf({ behindGateway, quality, time, told, value }: StoredValue): EmittedReading | undefined {
   return told === "this" ? { value, quality, time, ...(behindGateway !== undefined && { behindGateway }) } : told;
 }
@@ -184,7 +160,6 @@ export function lastEmittedOf({ behindGateway, quality, time, told, value }: Sto
 /** A tag that was refused singly twice though the token may read it (set `quarantine`, by tag id). Probed after `until`. */
 export interface StoredQuarantine {
   readonly until: string;
-  /** The service's message. */
   readonly reason: string;
   /** Time of the refusal, UTC, and number in a row; absent in documents of an older version, which could be wrong. */
   readonly at?: string;
@@ -193,7 +168,6 @@ export interface StoredQuarantine {
 
 /** A requested tag without a usable value in the replies (set `left-out`, by tag id). */
 export interface StoredLeftOut {
-  /** Time of the first such reply in a row, UTC. */
   readonly since: string;
   /** `unreadable`: a value that the interface does not allow. `unanswered`: not in the reply. Absent in older documents. */
   readonly kind?: "unreadable" | "unanswered";
@@ -225,7 +199,6 @@ export interface StoredHistory {
   readonly spans: readonly StoredRange[];
   /** Points by UTC day (src/engine/sync/completeness/days.ts); older days may be in `StoredDays`. Absent in older ledgers. */
   readonly days?: string;
-  /** Older days than the first here may be in `StoredDays`. */
   readonly daysMoved?: true;
   /** Responses before this time were not counted; absent when all were. */
   readonly countedFrom?: string;
@@ -242,10 +215,7 @@ export interface StoredHistory {
   readonly refusal: StoredRefusal | null;
 }
 
-/**
- * A range of a series. Fetched: `points` (short times without values included), `null` (a response without a value), `no-log`
- * (404). Not fetched: `refused`, for another reason, or because the response is unreadable.
- */
+/** Fetched: `points`, `null` (no value in the response), `no-log` (404). Not fetched: `refused`, or unreadable. */
 export interface StoredRange {
   readonly from: string;
   readonly to: string;
@@ -269,7 +239,6 @@ export interface StoredRefusal {
   readonly times: number;
   /** Time of the next request, for this series alone. */
   readonly againAt: string;
-  /** The response could not be read. */
   readonly reason?: "unreadable";
 }
 
@@ -313,7 +282,6 @@ export interface EmittedPoints {
 
 /** Points of older days that left the ledger (set `history-days`), keyed as the ledger. */
 export interface StoredDays {
-  /** Zone of the buckets. */
   readonly timeZone: string;
   readonly days: string;
 }
@@ -339,7 +307,6 @@ export interface FinalizedDay {
 export interface StoredDayChange {
   /** UTC; the first of several changes shortly after each other. */
   readonly at: string;
-  /** Points that came or changed. */
   readonly points: number;
 }
 
@@ -371,7 +338,6 @@ export interface StoredCut {
 
 /** The period in which sensors are watched now (set `sensors`, key `period`). */
 export interface StoredSensorPeriod {
-  /** UTC. */
   readonly from: string;
   /** How long of it the worker has watched, milliseconds by measured time. */
   readonly watchedMs: number;
@@ -389,6 +355,5 @@ export interface StoredSensors {
 export interface StoredPoll {
   readonly lastSuccess: string | null;
   readonly lastAttempt: string;
-  /** One sentence; null without a problem. */
   readonly problem: string | null;
 }

@@ -2,10 +2,7 @@ import type { Change, Committed, Store } from "../store/store.ts";
 
 export type SyncState = Awaited<ReturnType<typeof createSyncState>>;
 
-/**
- * Documents that only this package changes, in memory: read once, changed by commits alone. A commit that fails changes
- * nothing, so the next poll finds the same difference and emits it.
- */
+/** Documents in memory, changed by commits alone: after a failed commit the next poll finds the same difference. */
 export async function createSyncState(store: Store, sets: readonly string[]) {
   const documents = new Map<string, Map<string, unknown>>();
   for (const set of sets) documents.set(set, await store.documents(set));
@@ -64,10 +61,7 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
   };
 }
 
-/**
- * The store with documents of this package read from memory: 50,000 tags are in memory once, and reading them does not stop
- * the event loop for half a second. The maps keep changing: copy one before you wait while iterating.
- */
+/** Reads stored documents from memory. The maps keep changing: copy one before you wait while iterating. */
 export function withSyncState(store: Store, syncState: Pick<SyncState, "get" | "version">): Store {
   return {
     ...store,

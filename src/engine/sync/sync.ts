@@ -43,14 +43,11 @@ export interface SyncOptions {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly ticker: Ticker;
-  /** A text that changes with the token (the time of its file, for example), so that a new token is tried at once. */
   readonly tokenStamp?: () => Promise<string>;
-  /** Called after each complete listing of the tags. */
   readonly tagsListed?: () => Promise<void>;
   readonly random?: () => number;
 }
 
-/** Opens the stored state of one monitored service, and creates its polls. */
 export async function openSync(options: SyncOptions) {
   const { source, store, clock, log, metrics, random = Math.random } = options;
   let { config } = options;
@@ -150,12 +147,9 @@ export async function openSync(options: SyncOptions) {
 
   return {
     scope,
-    /** The store, with documents of this package read from memory. */
     store: withSyncState(store, syncState),
     activeAlarms: activeAlarms.counts,
-    /** When each job last succeeded since the start. */
     lastPolls: lastPolls as ReadonlyMap<string, PollTime>,
-    /** When the last page of a first inventory came, monotonic milliseconds; null without one since the start. */
     inventoryPageMs: () => inventoryPageMs,
     siteIds: () => [...syncState.get(documentSet("site", source.name)).keys()].map(Number),
     knowsTag: (id: string) => syncState.get(documentSet("tag", source.name)).has(id),
@@ -164,13 +158,11 @@ export async function openSync(options: SyncOptions) {
       config.schedules.tags === false ||
       listedSites.has(siteId) ||
       syncState.get<StoredTagSeen>(syncSet("tag-seen", source.name)).has(String(siteId)),
-    /** The offline gateway that every tag of this site is behind, if that is certain. */
     offlineGatewayOf: offline.of,
     /** Many values of the site turned null at once: reads its list of gateways soon, unless that would show nothing new. */
     recheckGateways: gatewayRecheck.request,
     firstInventory: firstInventory.now,
 
-    /** Polls at their times, and live reads and history. Called once. */
     service(followers: readonly Follower[]): Service {
       scheduler = createScheduler({
         ...{ source: source.name, clock, log, metrics, random, outage, availability, scope },
@@ -192,10 +184,7 @@ export async function openSync(options: SyncOptions) {
       return scheduler;
     },
 
-    /**
-     * Applies another configuration. The stored state, the scope and a current outage stay. Only lists with changed requests
-     * are read at once.
-     */
+    /** Applies another configuration. State, scope and outage stay; lists with changed requests are read at once. */
     change(next: SyncConfig): void {
       const before = config;
       config = next;
@@ -214,7 +203,6 @@ function nextGatewayListOf({ schedules }: SyncConfig): ((afterMs: number) => num
   return schedules.gateways === false ? null : matcher(schedules.gateways);
 }
 
-/** Names of the lists whose requests differ between two configurations. */
 function changedLists(before: SyncConfig, after: SyncConfig): ReadonlySet<string> {
   const differs = (of: (config: SyncConfig) => unknown) => !isDeepStrictEqual(of(before), of(after));
   return new Set([
@@ -231,10 +219,8 @@ function gatewayPollOf(parts: PollParts, offline: OfflineGateways): InventoryPol
 }
 
 /**
- * Jobs in the order of their first runs: what decides the scope first, then what matters most. The list of tags runs in
- * parallel with all later jobs: its first page comes within a second, so values do too. While slots are scarce, two short
- * lists are read for each page of tags: the gateways of 300 sites are known after 18 minutes. After a restart the stored
- * tags are read at once, and gateways come before hosts and systems, so that an offline gateway is noticed early.
+ * Jobs in the order of their first runs: what decides the scope first. Tags run in parallel: their first page comes within
+ * a second. Gateways come before hosts and systems, so that an offline gateway is noticed early.
  */
 function jobsOf(
   parts: PollParts,

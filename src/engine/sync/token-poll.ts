@@ -12,7 +12,6 @@ const WARNING_DAYS = [30, 14, 7, 1] as const;
 
 const DAY_MS = 86_400_000;
 
-/** Polls `GET me`, stores the result, and warns before the token expires. */
 export function createTokenPoll(parts: PollParts): Poll {
   const { source, clock, syncState, scope } = parts;
   const set = documentSet("token", source.name);

@@ -1,24 +1,16 @@
 import { isStopping, Stopping } from "../../core/runtime/lifecycle.ts";
 
-/**
- * Waits for a free slot of the quota, decides then what to request, calls `begun`, and settles the response. A rejection
- * ends the work of all lanes.
- */
+/** Waits for a slot, decides what to request, calls `begun`, and settles. A rejection ends all lanes. */
 type LaneRequest = (begun: () => void, signal: AbortSignal) => Promise<void>;
 
 interface WaitingOptions {
-  /** Most requests under way at once, now. */
   readonly most: () => number;
   /** Aborts when nothing new may begin: waiting requests end, running ones finish. */
   readonly draining: AbortSignal;
-  /** Ends requests under way. */
   readonly forced: AbortSignal;
 }
 
-/**
- * Keeps one request waiting in each lane while fewer than `most()` are under way, until `draining` aborts or a request
- * rejects; then the others finish, and the first error is thrown.
- */
+/** Keeps one request waiting per lane while fewer than `most()` are under way. Throws the first error at the end. */
 export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options: WaitingOptions): Promise<void> {
   const { most, draining, forced } = options;
   let failure: { readonly error: unknown } | undefined;

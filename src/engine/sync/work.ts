@@ -30,7 +30,6 @@ export interface LiveTag {
   readonly lastAt: string | null;
   /** Null while the tag is being read. It may be read earlier, to fill a request. */
   readonly dueAt: string | null;
-  /** Sentences that explain the times. */
   readonly reasons: readonly string[];
 }
 
@@ -48,7 +47,6 @@ export function readingOf(live: Pick<LiveReads, "known">, id: string): TagReadin
   return { className: known.watched.readClass.name, promisedMs: known.stretchedMs };
 }
 
-/** Null when no class of live reads has the tag. */
 export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | null {
   const known = live.known(id);
   if (known === undefined) return null;

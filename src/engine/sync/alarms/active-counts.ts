@@ -3,7 +3,6 @@ import type { StoredAlarm } from "../snapshot.ts";
 /** Active alarms by site and priority, including missing ones. */
 export type ActiveCounts = ReadonlyMap<number, ReadonlyMap<string, number>>;
 
-/** Counts active alarms with each change, so that a reader of the counts need not read all alarms. */
 export function createActiveCounts() {
   const counts = new Map<number, Map<string, number>>();
 

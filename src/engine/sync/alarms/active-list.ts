@@ -24,10 +24,8 @@ export interface ActiveAlarms {
   /** False for several pages that were read once: an absence counts only when a second reading shows the same. */
   readonly isConfirmed: boolean;
   readonly failures: ReadonlyMap<number, Failure>;
-  /** Why the list is incomplete, as messages. */
   readonly reasons: readonly string[];
   readonly remarks: readonly string[];
-  /** Unreadable records as the service sent them, cut. */
   readonly unreadable: readonly string[];
 }
 
@@ -44,10 +42,7 @@ const RATE_PER_SITE = 3;
 /** Pages that are this far apart, in milliseconds, show different moments: alarms that moved meanwhile are no evidence. */
 const SLOW_PAGES_MS = 10_000;
 
-/**
- * Reads the active alarms: one list of all sites. If its pages cannot be trusted (page-trust.ts), they prove no absence,
- * and each poll also lists some sites singly (site-list.ts).
- */
+/** Reads one list of all sites, and some sites singly while its pages prove no absence (page-trust.ts). */
 export function createAlarmList({ source, config, scope, syncState, clock, log }: PollParts): AlarmList {
   const only = config.alarms.sites ?? null;
   const alarms = syncState.get<StoredAlarm>(documentSet("alarm", source.name));
@@ -57,7 +52,6 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
   let wasPerSite = false;
   let isOneSite = false;
   let nextSite = 0;
-  /** Longest time between two consecutive pages of the last reading. */
   let pageGapMs = 0;
 
   async function readList(

@@ -81,7 +81,6 @@ export function resolve(before: StoredAlarm, alarm: Alarm, context: AlarmContext
   return { stored, events };
 }
 
-/** An ended alarm was acknowledged; null without a new acknowledgement. */
 export function acknowledgeEnded(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step | null {
   if (!isNewAcknowledgement(before.alarm, alarm)) return null;
   const { acknowledgedBy, acknowledgedMessage, acknowledgedAt } = alarm;
@@ -96,20 +95,17 @@ export function vanish(before: StoredAlarm, context: AlarmContext): Step {
   return { stored, events: [alarmEvent("alarm-vanished", stored, context.at, [stored.returns], context, {})] };
 }
 
-/** The token lost the alarm's site; the stored record stays as it was. */
 export function leaveScope(before: StoredAlarm, context: AlarmContext): Step {
   const stored: StoredAlarm = { ...before, state: "out-of-scope", since: context.at, misses: 0 };
   return { stored, events: [alarmEvent("alarm-out-of-scope", stored, context.at, [stored.returns], context, {})] };
 }
 
-/** A complete list did not show the alarm, for a reason that is not known yet. */
 export function miss(before: StoredAlarm, context: AlarmContext): Step {
   const since = before.state === "missing" ? before.since : context.at;
   const returns = before.returns + (before.state === "out-of-scope" ? 1 : 0);
   return { stored: { ...before, state: "missing", since, misses: before.misses + 1, returns }, events: [] };
 }
 
-/** True when the emitted state of the episode is open. */
 export function isOpen({ state }: StoredAlarm): boolean {
   return state !== "resolved" && state !== "vanished";
 }

@@ -29,11 +29,9 @@ import {
 } from "./episode.ts";
 import { endOf } from "./times.ts";
 
-/** Result of one poll of the active alarms and of the searches that followed. */
 export interface AlarmObservation {
   readonly listed: readonly Alarm[];
   readonly coverage: (siteId: number) => Coverage;
-  /** Ids of listed alarms whose records prove nothing yet (unverified-records.ts). */
   readonly doubted?: ReadonlySet<string>;
   /** Ids of alarms whose overtaken records enough polls have shown: they count. */
   readonly insisted?: ReadonlySet<string>;
@@ -41,16 +39,11 @@ export interface AlarmObservation {
   readonly corrected?: ReadonlySet<string>;
   /** Records of any status that the search of absent alarms returned. */
   readonly found: readonly Alarm[];
-  /** Alarm ids that were searched in every page of every status. */
   readonly searched: ReadonlySet<string>;
-  /** Sites that the token sees; null when unknown. */
   readonly scope: Scope | null;
 }
 
-/**
- * Meaning of a site's absent alarms. `complete`: they are not active. `moving`: unknown, because the list changed, is
- * incomplete, or its drop awaits confirmation. `none`: the site was not read.
- */
+/** Absent alarms are over (`complete`), unverified in a changing list (`moving`), or were not read (`none`). */
 export type Coverage = "complete" | "moving" | "none";
 
 export interface Scope {
@@ -93,10 +86,7 @@ export function findAbsent(
   });
 }
 
-/**
- * Compares stored alarms with one poll. Pure. Yields after each alarm that may have changed, because 5,000 of them take 100 ms
- * and other work must run in between.
- */
+/** Compares stored alarms with one poll. Pure. Yields after each possible change, because 5,000 alarms take 100 ms. */
 export function* diffAlarms(
   alarms: Alarms,
   seen: AlarmObservation,
@@ -138,7 +128,6 @@ export function* diffAlarms(
   return { put, events };
 }
 
-/** True when the alarm is emitted again, because it is read for the first time after a start. */
 function isAnnounced(alarm: Alarm, { startup, isTakenOver }: AlarmDiffOptions): boolean {
   return startup === "announce" && !isTakenOver(alarm);
 }
@@ -171,10 +160,7 @@ function* compareListed(
   yield begin(record, initial, options, closed?.stored ?? known);
 }
 
-/**
- * True when an overtaken record contains more than a known open alarm. A service restored from a backup numbers its events from
- * an earlier point, and later acknowledgements there are new.
- */
+/** True when an overtaken record adds to an open alarm: a service restored from a backup repeats event numbers. */
 function isNews(known: StoredAlarm, record: Alarm): boolean {
   if (!isOpen(known) || orderOfActivity(record, known.alarm) !== "before") return true;
   const { triggeredAt, triggeredAtRaw, lastActiveEvent } = known.alarm;
@@ -231,7 +217,6 @@ export function* endEpisode(
   yield* wholeEpisode(record, { ...context, late: true }, closed?.stored ?? known);
 }
 
-/** Begins and ends an episode that was over when it was found. */
 export function* wholeEpisode(record: Alarm, context: AlarmContext, before?: StoredAlarm): Generator<Step> {
   const begun = begin(record, false, context, before);
   yield begun;
@@ -244,7 +229,6 @@ function close(known: StoredAlarm, evidence: Evidence, context: AlarmContext): S
   return record === undefined ? vanish(known, context) : resolve(known, record, context);
 }
 
-/** Returns the resolved record with this relation to the stored episode that ended last. */
 function lastRecord(known: StoredAlarm, relation: Relation, evidence: Evidence): Alarm | undefined {
   const records = (evidence.get(known.alarm.id) ?? []).filter((record) => relationOf(known, record) === relation);
   // An unreadable end is null, which counts as 0 and so as the earliest.
@@ -275,10 +259,7 @@ const EVENT_ORDER: readonly Kind[] = [
   "alarm-out-of-scope",
 ];
 
-/**
- * Orders the events of one alarm from one poll: episode by episode, each by time. The raise is always first, because its time
- * is that of the poll when the service states none.
- */
+/** Orders one alarm's events by episode and time, the raise first: without a stated time it has that of the poll. */
 export function inEpisodeOrder(events: readonly Event[]): readonly Event[] {
   if (events.length < 2) return events;
   const rankOf = ({ type }: Event) => EVENT_ORDER.indexOf(type);
@@ -292,7 +273,7 @@ export function inEpisodeOrder(events: readonly Event[]): readonly Event[] {
   return [...episodes.values()].flatMap((own) => own.toSorted(compare));
 }
 
-/** Cuts a difference into parts of `size` alarms, each with the document and events of its alarms. There is always a last part. */
+/** Cuts a difference into parts of `size` alarms with their documents and events. There is always a last part. */
 export function* cutDiff({ put, events }: AlarmDiff, size: number) {
   const eventsOf = Map.groupBy(events, (event) => (event.data as AlarmFact).alarm.id);
   const ids = [...new Set([...eventsOf.keys(), ...put.keys()])];

@@ -19,16 +19,11 @@ import { endOf, lastTimeOf } from "./times.ts";
 export interface ResolvedDiffOptions extends AlarmContext {
   /** Episodes that ended before this time are history, milliseconds since 1970 by the service's clock. */
   readonly fromMs: number;
-  /** True when an unknown alarm began and ended before its site was followed. */
   readonly isHistory: (alarm: Alarm) => boolean;
-  /** True at the first sweep if `startup` is `silent`. */
   readonly silent: boolean;
 }
 
-/**
- * Adds what the list of resolved alarms shows beyond the polls: missed ends, complete episodes between two polls, and
- * acknowledgements after the end. Each record is evidence about one alarm; an absence proves nothing.
- */
+/** Adds what polls missed: ends, complete episodes, acknowledgements after the end. An absence proves nothing. */
 export function diffResolved(
   alarms: ReadonlyMap<string, StoredAlarm>,
   records: readonly Alarm[],

@@ -12,15 +12,11 @@ export function episodeOf({ id, triggeredAt, lastActiveEvent }: Alarm): string {
   return lastActiveEvent === null ? id : `${id}@event-${lastActiveEvent.id}`;
 }
 
-/** Start in the key of an episode; null without a comparable time. */
 function startIn(episode: string, alarmId: string): number | null {
   return instant(episode.slice(alarmId.length + 1));
 }
 
-/**
- * True when the service states that the alarm is over: status `resolved`, or a time of resolution with an unknown status.
- * `active` with a time of resolution contradicts itself and does not count as resolved.
- */
+/** True for the status `resolved`, or for a time of resolution with an unknown status. `active` is never resolved. */
 export function isResolved({ status, triggeredAt, resolvedAt }: Alarm): boolean {
   if (status === "resolved") return true;
   if (status === "active" || resolvedAt === null) return false;
@@ -28,10 +24,7 @@ export function isResolved({ status, triggeredAt, resolvedAt }: Alarm): boolean 
   return startMs === null || endMs === null || endMs >= startMs;
 }
 
-/**
- * True when a record of the *active* list contradicts itself: resolved without a time, or with an end but not resolved. An end
- * before the last trigger belongs to an earlier episode and contradicts nothing.
- */
+/** True for a record that is resolved without a time, or has an end after its last trigger and is not resolved. */
 export function contradictsItself({ status, resolvedAt, triggeredAt, lastActiveEvent }: Alarm): boolean {
   if (status === "resolved" || resolvedAt === null) return status === "resolved" && resolvedAt === null;
   const endMs = instant(resolvedAt);
@@ -66,16 +59,12 @@ function filledFrom(known: Alarm, alarm: Alarm): Alarm {
   };
 }
 
-/**
- * Relation of a record to the stored episode: `same` is that episode, current or ended; `newer` began after it; `past` is older
- * and changes nothing by itself.
- */
+/** `same`: a record of the stored episode. `newer`: its episode began later. `past`: it changes nothing. */
 export type Relation = "same" | "newer" | "past";
 
 /**
- * A record with the known trigger and event number belongs to the known episode, whatever its times: a new episode has a new
- * event, while a wrong time zone moves every time by an hour. Otherwise the start orders episodes. If the starts are equal,
- * run backwards or cannot be compared, the number of the last active event does: numbers only rise, clocks are corrected.
+ * A record with the known trigger and event number is of the known episode: a wrong time zone moves all times by an hour.
+ * Otherwise the start decides, and if starts are equal or unreadable the event number: numbers only rise.
  */
 export function relationOf(known: StoredAlarm, record: Alarm): Relation {
   if (record === known.alarm) return "same";
@@ -94,10 +83,7 @@ export function relationOf(known: StoredAlarm, record: Alarm): Relation {
   return activity === "same" && (endMs === null || endMs >= knownMs) ? "same" : "past";
 }
 
-/**
- * True when the start of a record is the first or the present start of the stored episode, at the precision of both, or one
- * between these without a later event.
- */
+/** True for the first or present start of the stored episode, or a start between these without a later event. */
 export function isSameEpisode({ episode, alarm: known }: StoredAlarm, alarm: Alarm): boolean {
   if (episodeOf(alarm) === episode || episodeOf(alarm) === episodeOf(known)) return true;
   const [startMs, presentMs] = [instant(alarm.triggeredAt), instant(known.triggeredAt)];
@@ -111,20 +97,14 @@ function isSameEvent(one: Alarm, other: Alarm): boolean {
   return one.trigger.id === other.trigger.id && orderOfActivity(one, other) === "same";
 }
 
-/**
- * True when a record shows the known event with another start. A start earlier than all known ones counts at once; any other
- * must be shown twice in a row (unverified-records.ts), because two replicas of the service may alternate.
- */
+/** True for the known event with another start. A later start counts when shown twice: two replicas may alternate. */
 export function hasOtherStart({ alarm: known }: StoredAlarm, record: Alarm): boolean {
   const alarm = filledFrom(known, record);
   const [startMs, presentMs] = [instant(alarm.triggeredAt), instant(known.triggeredAt)];
   return startMs !== null && presentMs !== null && !areOneTime(startMs, presentMs) && isSameEvent(known, alarm);
 }
 
-/**
- * True when a record ended before the stored episode began and has other times: the stored episode with its times moved back,
- * or an older one to which the service gives the number of the latest event.
- */
+/** True for an end before the stored start: the stored episode with its times moved back, or an older episode. */
 export function isOverBefore(known: StoredAlarm, record: Alarm): boolean {
   const [endMs, startMs] = [instant(record.resolvedAt), instant(known.alarm.triggeredAt)];
   return endMs !== null && startMs !== null && endMs < startMs && !isSameEpisode(known, record);
@@ -136,10 +116,7 @@ export function orderOfActivity(one: Alarm, other: Alarm): "before" | "same" | "
   return order === 0 ? "same" : order > 0 ? "after" : "before";
 }
 
-/**
- * True when a record of the active list is overtaken: it is older than the stored one, or shows an ended episode as open without
- * a later event.
- */
+/** True when a listed record is older than the stored one, or reopens an ended episode without a later event. */
 export function isOvertaken(known: StoredAlarm, alarm: Alarm): boolean {
   const relation = relationOf(known, alarm);
   if (relation !== "same" || known.state !== "resolved" || known.untold === true) return relation === "past";
@@ -164,7 +141,6 @@ export function isEmittedEnd({ ended }: StoredAlarm, record: Alarm): boolean {
 /** Former episodes that are stored per alarm. If it flaps more often within the overlap of the sweeps, older ones are lost. */
 const FORMER = 20;
 
-/** True when a record belongs to an episode that was emitted before the stored one. */
 export function isFormer({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const episode = episodeOf(record);
   const startMs = instant(record.triggeredAt);
@@ -184,10 +160,7 @@ export function withFormer({ former = [] }: StoredAlarm, episode: FormerEpisode)
   return [...former, episode].slice(-FORMER);
 }
 
-/**
- * Fills a record from the stored alarm. An earlier start replaces the stored one; a later one only if it `counts` (see
- * `hasOtherStart`), because some lists cut times to whole seconds.
- */
+/** Fills a record from the stored alarm. A later start needs `counts`: some lists cut times to whole seconds. */
 export function completed(known: StoredAlarm, record: Alarm, counts = false): Alarm {
   const alarm = filledFrom(known.alarm, record);
   if (counts || alarm.triggeredAt === known.alarm.triggeredAt) return alarm;

@@ -5,23 +5,15 @@ import type { AlarmDiff, Coverage } from "./diff-alarms.ts";
 
 /** Withholds a change of many active alarms until later polls confirm it. */
 
-/**
- * A change counts as a mass change from five alarms on, if these are also more than a third of the active ones. Five that
- * change together are more often a cache, an old replica, an index being built, or a server with a wrong time zone.
- */
+/** Five alarms and a third of the active ones: often a cache, an old replica or a wrong time zone. */
 const LEAST = 5;
 const SHARE = 1 / 3;
 
-/**
- * Kinds of mass change, and how many further polls in a row must show the same. Ten polls (five minutes at one poll per 30 s)
- * outlast a usual cache. `text` follows "5 of 12 active alarms".
- */
+/** `polls`: further polls in a row that must show the same. Ten polls (5 minutes at 30 s) outlast a usual cache. */
 const KINDS = {
   absent: { polls: 10, text: "left the list at once" },
   ended: { polls: 1, text: "are said to be resolved at once" },
-  /** Another episode has begun. */
   replaced: { polls: 1, text: "are said to have begun again at once" },
-  /** The same episode has another start time. */
   restarted: { polls: 1, text: "got another start time at once" },
 } as const;
 type ChangeKind = keyof typeof KINDS;
@@ -36,10 +28,7 @@ interface MassChange {
   readonly of: number;
 }
 
-/**
- * Finds a mass change at single sites or at all sites together; null without one. Missing alarms do not count as active,
- * because their absence was confirmed before.
- */
+/** Finds a mass change at single sites or at all together. Missing alarms do not count: their absence was confirmed. */
 export function findMassChange(
   alarms: Alarms,
   isChanged: (known: StoredAlarm) => boolean,
@@ -79,7 +68,6 @@ export function massEnds(alarms: Alarms, { put }: AlarmDiff): ReadonlySet<string
 }
 
 export interface MassGuard {
-  /** Returns the difference without unconfirmed mass changes, and messages about these. */
   judge(
     alarms: Alarms,
     diff: AlarmDiff,

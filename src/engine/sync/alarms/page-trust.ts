@@ -3,10 +3,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { type Listing, listedCoverage } from "../listing.ts";
 
-/**
- * Evidence that the pages of a list cannot be trusted: how many consecutive readings must show it, for how long, and the
- * message. A total that changes together with the records is no evidence: alarms come and go.
- */
+/** Evidence against the pages of a list: `readings` in a row must show it, for at least `forMs`. */
 const EVIDENCE = {
   /** The links lead back, the page size changes, or the list does not end. */
   pages: { readings: 1, forMs: 0, text: (reason: string) => reason },
@@ -22,13 +19,8 @@ const STEADY_READINGS = 3;
 const RETRY_MS = 3_600_000;
 
 export interface PageTrust {
-  /**
-   * Judges a reading that was not limited to the first page. `ofOneSite`: the site's own list has the same pages, so wrong
-   * records or totals are no reason to read that one instead. `isSlow`: the pages arrived far apart, so alarms that
-   * changed meanwhile explain wrong records and totals.
-   */
+  /** `ofOneSite`: its own list has the same pages. `isSlow`: changes between pages explain wrong totals. */
   judge(listing: Listing<Alarm>, ofOneSite: boolean, isSlow: boolean): void;
-  /** Why the pages are not trusted; null while they are. */
   distrust(): string | null;
   /** False while only the first page is worth a request. */
   hasUsablePages(): boolean;

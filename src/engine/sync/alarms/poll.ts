@@ -40,10 +40,7 @@ import { createUnverifiedReport, isUndisputed, type Statements, sortRecords } fr
  */
 export interface AlarmPoll {
   run(signal: AbortSignal): Promise<JobOutcome>;
-  /**
-   * First poll after an outage: reads everything twice, and an absence counts only when both agree. Pages are emitted when
-   * they arrive, after `source-available`.
-   */
+  /** First poll after an outage: reads everything twice. Pages are emitted at once, after `source-available`. */
   reconcile(signal: AbortSignal): Promise<JobOutcome>;
 }
 
@@ -162,11 +159,7 @@ async function refreshOldScope({ parts: { clock, scope }, store, list }: PollSta
   if (list.wasPerSite() || hasHidden) await scope.tryRefresh(signal);
 }
 
-/**
- * Creates the function that emits the undisputed alarms of a page before the next page arrives. If a commit fails, this page
- * and all later ones wait for the complete list. `returning`: `source-available` comes first after an outage, because gateway
- * events wait for it.
- */
+/** Emits undisputed alarms of each page at once. After a failed commit, all later pages wait for the complete list. */
 function createPageEmitter(state: PollState, returning: boolean, signal: AbortSignal): ReadActive["onPage"] {
   const { parts, store } = state;
   const { alarms } = store;
@@ -210,7 +203,6 @@ function createPageEmitter(state: PollState, returning: boolean, signal: AbortSi
   };
 }
 
-/** True when the list lacks so many active alarms that it must be read again. */
 function isDrop(before: ReadonlyMap<string, StoredAlarm>, { listed, coverage }: ActiveAlarms): boolean {
   const ids = new Set(listed.map(({ id }) => id));
   return (
@@ -297,10 +289,7 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadAc
   return { reading, sorted, absent, ends, observation, failures, postponed: search.postponed };
 }
 
-/**
- * Searches alarms at visible sites for half of the poll interval at most; the other sites wait for the next poll. 150 sites
- * at 30 lists a minute would delay it by 5 minutes.
- */
+/** Searches for half of the poll interval at most: 150 sites at 30 lists a minute would take 5 minutes. */
 function searchAbsent(
   { parts: { clock, config, scope, source }, everyMs }: PollState,
   alarms: readonly StoredAlarm[],

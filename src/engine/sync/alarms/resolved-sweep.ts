@@ -19,11 +19,8 @@ import { describeUnreadable } from "./unverified-records.ts";
 const ORDER_TRUSTED_MS = 86_400_000;
 
 /**
- * Reads the list of resolved alarms for what happened between two polls.
- *
- * The interface states no order of the list and no filter by time. So the first sweep reads every page. If the list begins
- * with the newest, later sweeps stop at the first page that is older than the watermark less the overlap, and once a day all
- * pages are read again. Otherwise each sweep reads every page, at most `resolved_pages_max`.
+ * Reads the list of resolved alarms for what happened between two polls. The list has no stated order and no filter by
+ * time: later sweeps stop at the watermark less the overlap only if the list begins with the newest.
  */
 export function createResolvedSweep(
   parts: PollParts,
@@ -118,10 +115,7 @@ export function createResolvedSweep(
     return instant(isBack ? sweptUntil : watermark) ?? 0;
   }
 
-  /**
-   * True when a record ended in the range that is read for its site. A return of one site makes the sweep read ten days of
-   * all sites; older episodes of the other sites are no longer stored and would be emitted again.
-   */
+  /** True when a record ended in its site's range. Older episodes are no longer stored and would be emitted again. */
   function isInSweptRange(record: Alarm, last: StoredSweep, visible: ReadonlySet<number> | null): boolean {
     const fromMs = siteSweptUntilMs(record.site.id, last, visible) - settings.resolved_overlap;
     return (lastTimeOf(record) ?? fromMs) >= fromMs;
@@ -155,10 +149,7 @@ export function createResolvedSweep(
     return startMs < Math.floor(Date.parse(site.activeSince) / 1_000) * 1_000;
   }
 
-  /**
-   * Returns the next watermark, at most our own time. An end of 18:00 that is listed at 08:00 would otherwise move the next
-   * sweep beyond alarms that end at 08:01.
-   */
+  /** The next watermark is at most our time: an end of 18:00 listed at 08:00 would hide alarms that end at 08:01. */
   function nextSweep(last: StoredSweep | undefined, readings: readonly ResolvedReading[], at: string): StoredSweep {
     const nowMs = clock.now();
     const endMs = Math.max(...readings.map(({ latestMs }) => latestMs ?? Number.NEGATIVE_INFINITY));
@@ -196,15 +187,12 @@ interface ResolvedReading {
   /** True when no record can have moved unread: the total stayed the same, or the reading could stop early. */
   readonly steady: boolean;
   readonly tooLong: boolean;
-  /** Why the relevant pages could not be read, as a message; null if they were. */
   readonly brokenBy: string | null;
   readonly newestFirstBy: StoredSweep["newestFirstBy"];
-  /** Unreadable records as the service sent them, cut. */
   readonly unreadable: readonly string[];
 }
 
 interface ReadingLimits {
-  /** Start of the relevant time, milliseconds since 1970; null for the first reading. */
   readonly fromMs: number | null;
   /** Order that earlier readings learned; null to read every page. */
   readonly stopBy: StoredSweep["newestFirstBy"];

@@ -6,8 +6,6 @@ import type { StoredAlarm } from "../snapshot.ts";
 import { episodeOf, isOverBefore, isResolved, relationOf } from "./episode.ts";
 import { endOf, instant } from "./times.ts";
 
-/** Requests to the service about alarms that the list of active alarms does not explain. */
-
 /** Search by name for at most this many names; for more, the list of resolved alarms costs fewer requests. */
 const NAMES = 2;
 /** Most pages of a site's resolved alarms that one poll reads; the sweep reads all of them. */
@@ -46,7 +44,6 @@ export function countRequests(
 
 export interface SearchResult {
   readonly found: readonly Alarm[];
-  /** Alarm ids that were searched in every page of every status. */
   readonly searched: ReadonlySet<string>;
   readonly failures: ReadonlyMap<number, Failure>;
   readonly postponed: ReadonlySet<string>;
@@ -77,10 +74,7 @@ export async function searchAlarms(absent: readonly StoredAlarm[], options: Sear
   };
 }
 
-/**
- * Searches the alarms of one site: by the name of their trigger, then in the list of resolved alarms, and before the last
- * miss in the complete list of all alarms.
- */
+/** Searches by the name of the trigger, then in the resolved alarms, and before the last miss in all alarms. */
 async function searchSite(siteId: number, absent: readonly StoredAlarm[], options: SearchOptions) {
   const { source, maxPages, signal } = options;
   const wanted = new Map(absent.map((known) => [known.alarm.id, known]));
@@ -120,21 +114,16 @@ async function searchSite(siteId: number, absent: readonly StoredAlarm[], option
   return { found, searched: new Set(all.complete ? last : []) };
 }
 
-/** Which stored ends the list of resolved alarms confirms, of alarms that the list of active alarms shows. */
 export interface EndCheck {
   /** Ids of alarms whose stored end the service does not list (restored from a backup): they are active again. */
   readonly revoked: ReadonlySet<string>;
   /** Ids of alarms whose stored end the service lists: their records in the list of active alarms are out of date. */
   readonly stale: ReadonlySet<string>;
   readonly failures: ReadonlyMap<number, Failure>;
-  /** Alarms whose stored end the list of active alarms contradicts. */
   readonly contested: readonly StoredAlarm[];
 }
 
-/**
- * Checks the stored ends of alarms that are listed as active without a later event. An incomplete list of resolved alarms
- * decides nothing; then ten polls do (unverified-records.ts).
- */
+/** Checks stored ends of alarms that are listed as active without a later event. An incomplete list decides nothing. */
 export async function checkEnds(
   alarms: ReadonlyMap<string, StoredAlarm>,
   overtaken: readonly Alarm[],

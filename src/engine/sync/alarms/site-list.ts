@@ -10,9 +10,7 @@ import { episodeOf } from "./episode.ts";
 type Part = Pick<AlarmFilter, "priority" | "acknowledged">;
 
 export interface ReadActive {
-  /** Reads everything twice, however few pages. */
   readonly careful: boolean;
-  /** Called with the followed alarms of each page before the next page is requested. */
   readonly onPage: (listed: readonly Alarm[]) => Promise<void>;
   readonly signal: AbortSignal;
 }
@@ -40,11 +38,7 @@ interface ListFailures {
   readonly cutMs: number | null;
 }
 
-/**
- * Creates the reader of one site's active alarms. A list whose pages cannot be followed is cut by priority, and such a part
- * by acknowledgement. The cut is kept for an hour. The first page of the uncut list states the total, which proves whether
- * the parts show all alarms, including those of an unknown priority.
- */
+/** Cuts a site's list by priority and acknowledgement, for an hour, when its pages do not lead to its end. */
 export function createSiteListReader(
   read: (filter: Part & { siteId: number }, how: ReadActive, limits: ReadLimits) => Promise<Listing<Alarm>>,
   /** True when the pages of the uncut list lead nowhere. */

@@ -21,7 +21,6 @@ export interface AlarmStore {
   readonly alarms: ReadonlyMap<string, StoredAlarm>;
   readonly sites: ReadonlyMap<string, StoredAlarmSite>;
   readonly sweeps: ReadonlyMap<string, StoredSweep>;
-  /** Returns the function that finds the offline gateway of an alarm, by the present lists of gateways and hosts. */
   gatewayFinder(): (alarm: Alarm) => string | null;
 }
 
@@ -44,7 +43,6 @@ export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }
   };
 }
 
-/** Documents of the sites that a list showed for the first time. */
 export function firstListings(
   sites: AlarmStore["sites"],
   siteIds: Iterable<number>,
@@ -57,10 +55,7 @@ export function firstListings(
   });
 }
 
-/**
- * Returns the ids of ended episodes that no later sweep finds again. Ends are retained for a day, and for a week while
- * their acknowledgement may still come.
- */
+/** Returns ended episodes that no sweep finds again, a day after their end, or a week without an acknowledgement. */
 export function expiredAlarmIds(
   { alarms, sites, sweeps }: AlarmStore,
   changed: ReadonlyMap<string, StoredAlarm>,

@@ -22,15 +22,10 @@ export interface SortedRecords {
   readonly listed: readonly Alarm[];
   /** Ids of alarms whose records change nothing in this poll: they contradict themselves or are unreadable. */
   readonly doubted: ReadonlySet<string>;
-  /** Doubted records that state the end of their alarm. */
   readonly contradictory: readonly Alarm[];
-  /** Ids of records without a readable status or site. */
   readonly unreadable: readonly string[];
-  /** Listed records that are older than the stored alarm. */
   readonly overtaken: readonly Alarm[];
-  /** Ids of overtaken records that enough polls have shown: they count. */
   readonly insisted: ReadonlySet<string>;
-  /** Ids of listed alarms whose changed start enough polls have shown: it counts. */
   readonly corrected: ReadonlySet<string>;
   readonly statements: Statements;
 }
@@ -94,10 +89,7 @@ export function sortRecords(
   return { listed, doubted, contradictory, unreadable, overtaken, insisted, corrected, statements: next };
 }
 
-/**
- * True for a record that can be emitted before the rest of the list is read: a new alarm, one that is active again, or a
- * change of an active one. False for what may be a mistake of the service: a contradiction, another start or episode.
- */
+/** True for a record to emit before the rest of the list: no contradiction, other start or other episode. */
 export function isUndisputed(known: StoredAlarm | undefined, record: Alarm): boolean {
   const alarm = known === undefined ? record : completed(known, record);
   if (alarm.site.id === 0 || hasNoStatus(record) || isResolved(alarm) || contradictsItself(alarm)) return false;
@@ -107,7 +99,6 @@ export function isUndisputed(known: StoredAlarm | undefined, record: Alarm): boo
   return relationOf(known, alarm) === "same" && alarm.triggeredAt === known.alarm.triggeredAt;
 }
 
-/** Creates the report about unverified records: it sets the metrics, logs, and returns messages for the job's status. */
 export function createUnverifiedReport({ source: { name: source }, metrics, log }: PollParts) {
   let wereContradictory = false;
   return (
@@ -144,7 +135,6 @@ export function createUnverifiedReport({ source: { name: source }, metrics, log 
   };
 }
 
-/** Message about records without a usable id, with the first one as the service sent it. */
 export function describeUnreadable(records: readonly string[], list: "active" | "resolved"): readonly string[] {
   if (records.length === 0) return [];
   return [`Records of the list of ${list} alarms without a usable id: ${records.length}, such as ${records[0]}.`];

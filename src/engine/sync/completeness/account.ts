@@ -35,7 +35,6 @@ function statementOf({ said, at }: Pick<LedgerRange, "said" | "at">): Statement 
 
 export interface SeriesDay extends DayAccount {
   readonly why: WaitingSeries["why"] | null;
-  /** Last statement about buckets without a log, and about refused ones; null without any. */
   readonly noLog: Statement | null;
   readonly refusal: Statement | null;
 }
@@ -57,7 +56,6 @@ function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
   return sum;
 }
 
-/** Returns the state of the buckets of a series that begin in a UTC day. */
 export function accountOf(series: AccountedSeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
   const { ledger, rules } = series;
   const theDay: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
@@ -137,7 +135,6 @@ export interface SiteDay {
 
 const NAMED_MAX = 200;
 
-/** Adds up the accounts of the series of a site. */
 export function createSiteDay(day: number) {
   let account = EMPTY_ACCOUNT;
   let count = 0;
@@ -214,7 +211,6 @@ export function seriesCompleteEvent(
   });
 }
 
-/** Names the group of a series: the same resolution, zone and kind. */
 export function groupName({ rules, total }: Pick<Series, "rules" | "total">): string {
   return `${rules.resolution} ${rules.timeZone}${total ? " total" : ""}`;
 }

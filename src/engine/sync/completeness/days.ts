@@ -17,10 +17,7 @@ import { earlierTime, type SeriesRules } from "../history/ledger.ts";
 import { fetchedIn, rangesIn } from "../history/ledger-ranges.ts";
 import { type StoredDays, type StoredHistory, syncSet } from "../snapshot.ts";
 
-/**
- * UTC days, as numbers since 1970-01-01 (20759 is 2026-11-02), and the buckets that begin in them. A bucket belongs to
- * the day in which it begins, whatever its zone: the day of Stockholm of 2026-11-02 begins at 2026-11-01T23:00Z. Pure.
- */
+/** UTC day numbers: 20759 is 2026-11-02. A bucket belongs to the day in which it begins, whatever its zone. */
 export interface Days {
   /** Day numbers; the end is not included. */
   readonly from: number;
@@ -45,23 +42,15 @@ const lastStartBefore = cached((resolution: BucketRules["resolution"]) =>
   cached((timeZone: string) => cached((atMs: number) => bucketStart(atMs - 1, { resolution, timeZone }))),
 );
 
-/**
- * Returns the days of which every bucket begins within a range. The day of `opensAt`, where the needed time begins,
- * counts from there.
- */
+/** Returns the days of which every bucket begins within a range. The day of `opensAt` counts from there. */
 function completeDays({ fromMs, toMs }: Range, opensAt: number, { resolution, timeZone }: BucketRules): Days {
   const from = fromMs <= opensAt ? dayOf(fromMs) : dayOf(lastStartBefore(resolution)(timeZone)(fromMs)) + 1;
   return { from, until: dayOf(toMs) };
 }
 
 /**
- * Number of values and nulls that the service returned for a series in one UTC day. The ranges of the ledger state that a
- * time has a response, not how many buckets the response had. Each ledger stores the counts as a text, in which days in a
- * row with the same counts share an entry:
- *
- * ```
- * 20750+6:288,20757:280.8,20758:288     a week of 288 values a day, a day with 8 nulls, another full one
- * ```
+ * Values and nulls that the service returned for a series in one UTC day. Stored as a text: `20750+6:288,20757:280.8` is
+ * a week of 288 values a day, and a day with 280 values and 8 nulls.
  */
 export interface DayCount {
   readonly had: number;
@@ -130,15 +119,12 @@ function textOf(counts: DayCounts): string {
 }
 
 export interface EmittedCounts {
-  /** Ascending; emitted for the first time. */
   readonly fresh: Points;
-  /** Ascending; emitted before with another value. */
   readonly revised: Points;
   /** Values emitted before, by timestamp in milliseconds. */
   readonly before: ReadonlyMap<number, TagValue>;
 }
 
-/** Returns the change of the counts by emitted points, and the number of points, by day. */
 export function countEmitted(
   { fresh, revised, before }: EmittedCounts,
   rules: BucketRules,
@@ -187,9 +173,7 @@ export function isWanted({ rules, located }: Pick<AccountedSeries, "rules" | "lo
 
 /** First and last UTC day without a gap of a series, as day numbers; the end is not included. Infinite if unlimited. */
 export interface Reach {
-  /** The first day that is needed. */
   readonly begin: number;
-  /** Every bucket has a response, or has no log. */
   readonly from: number;
   readonly until: number;
   /** The same range for finalized days: repeated refusals count as known, and late data have been looked for. */
@@ -261,7 +245,6 @@ function countedFrom({ countedFrom: from, days, spans }: StoredHistory): number 
 /** Days with stored counts: three years. */
 export const RETAINED_DAYS = 1_100;
 
-/** Returns true if the points of a day are counted and the counts are stored. */
 export function isCountedOn(ledger: StoredHistory, day: number, nowMs: number): boolean {
   return day >= countedFrom(ledger) && day >= dayOf(nowMs) - RETAINED_DAYS;
 }

@@ -160,7 +160,6 @@ export function createFinalizedDays(options: {
       }
     }
 
-    /** Marks finalized days that new points or newly fetched ranges change. */
     function markDays(
       siteId: number,
       fetched: readonly Range[],
@@ -353,7 +352,6 @@ export function createFinalizedDays(options: {
     changes.set(key, change);
   }
 
-  /** Removes days beyond the retention from memory. Returns their keys. */
   function forgetOldDays(siteId: number, nowMs: number): readonly string[] {
     const old = [...(days.get(siteId) ?? [])].filter((day) => day < dayOf(nowMs) - RETAINED_DAYS);
     const keys = old.map((day) => dayKey({ siteId, day }));

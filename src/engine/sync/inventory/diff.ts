@@ -30,7 +30,6 @@ export interface InventoryObservation<T> {
 export interface InventoryDiffOptions {
   readonly source: string;
   readonly at: string;
-  /** Time after which a missing object is removed, in milliseconds. */
   readonly removeAfterMs: number;
   readonly hostsBehind?: (gatewayId: string) => GatewayFact["hosts"];
 }

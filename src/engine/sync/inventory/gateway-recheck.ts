@@ -4,17 +4,10 @@ import type { Log } from "../../../core/runtime/log.ts";
 import { createWakeup, loop, within } from "../../../core/runtime/waiting.ts";
 import type { Follower } from "../job.ts";
 
-/**
- * Reads the list of gateways of one site between two polls, because many of its values turned null at once: a gateway that
- * is offline is then known within seconds. The interface links no tag to a gateway, so the site decides.
- */
+/** Reads a site's gateways at once when many values turned null. No tag is linked to a gateway, so the site decides. */
 export interface GatewayRecheck extends Follower {
-  /** Reads the list of this site soon; ignored while that would tell nothing new. */
   request(siteId: number): void;
-  /**
-   * Reads the gateway lists of sites with new alarms and one gateway that is not known as offline, so that the alarms can be
-   * attributed to it. Waits 5 seconds at most; the rest is read later. Null when there is nothing to read.
-   */
+  /** Reads gateways of sites whose only gateway may explain new alarms, for 5 s at most. Null when there are none. */
   beforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;
 }
 
@@ -31,7 +24,6 @@ const ALARMS_SITES = 5;
 export function createGatewayRecheck(options: {
   readonly read: (siteId: number, signal: AbortSignal) => Promise<void>;
   readonly isFollowed: (siteId: number) => boolean;
-  /** True when the only gateway of the site is known to be offline. */
   readonly isExplained: (siteId: number) => boolean;
   readonly hasOffline: (siteId: number) => boolean;
   readonly hasOnlyOneOnline: (siteId: number) => boolean;

@@ -7,17 +7,12 @@ type Gateways = ReadonlyMap<string, Listed<Gateway>>;
 type Hosts = ReadonlyMap<string, Listed<Host>>;
 
 /**
- * Returns which offline gateway explains an alarm; null without evidence. The interface links no alarm to a gateway, so there
- * are two kinds of evidence: the source of the alarm, or of its last active event, is the display name of a gateway or of
- * hosts of the site, and all of them are behind one offline gateway; or the only gateway of the site is offline.
- *
- * A tag names neither gateway nor host, and the search of tags does not state what a host interface is. So values are marked
- * by `offlineGateways` only: a wrong link would mark good values as doubtful.
+ * Returns which offline gateway explains an alarm: all gateways and hosts with the name of its source are behind it,
+ * or it is the site's only gateway. The interface links no alarm and no tag to a gateway.
  */
 export function behindGateway(
   gateways: Gateways,
   hosts: Hosts,
-  /** Returns the only gateway of a site while it is known to be offline. */
   onlyOffline: (siteId: number) => string | null = () => null,
 ): (alarm: Alarm) => string | null {
   const offline = new Set(presentOf(gateways).flatMap(({ value }) => (value.online === false ? [value.id] : [])));
@@ -69,14 +64,9 @@ export function hasOffline(gateways: Gateways, siteId: number): boolean {
   return presentOf(gateways).some((gateway) => gateway.siteId === siteId && gateway.value.online === false);
 }
 
-/**
- * Offline gateways of each site while their list is recent. An old list proves nothing: the gateway may be back, and its tags
- * must be read at their interval.
- */
+/** Offline gateways while their list is recent: after an old list the gateway may be back and needs its interval. */
 export interface OfflineGateways {
-  /** Passes on the pages of a site's list, and notes when it was read to its end. */
   noting(siteId: number, pages: AsyncIterable<Page<Gateway>>): AsyncIterable<Page<Gateway>>;
-  /** Returns the only gateway of a site while it is offline; null otherwise. */
   of(siteId: number): string | null;
 }
 

@@ -3,7 +3,6 @@ import { isAskable } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { type Listed, type StoredTagSystems, syncSet } from "../snapshot.ts";
 
-/** A readable tag with its site and systems. */
 export interface LocatedTag {
   readonly tag: Tag;
   readonly siteId: number;
@@ -19,7 +18,6 @@ export function inventorySets(source: string): readonly string[] {
 
 const NO_SYSTEMS: readonly string[] = [];
 
-/** Results by stored set, with the versions of the sets that they were derived from. */
 const cache = new WeakMap<object, { readonly versions: string; readonly located: readonly LocatedTag[] }>();
 
 /** Stored tags that a request can contain, in the order of their ids. Cached until the stored tags change. */

@@ -64,7 +64,6 @@ export interface InventoryPoll extends Poll {
   pollSite(siteId: number, signal: AbortSignal): Promise<void>;
 }
 
-/** Polls gateways, hosts, systems or tags: one list for each site. */
 export function createInventoryPoll<N extends SiteNoun>(
   parts: PollParts,
   job: string,
@@ -78,10 +77,7 @@ export function createInventoryPoll<N extends SiteNoun>(
   /** Sites that `pollSite` read during the present poll: the older list must not revert what it found. */
   const polledSince = new Set<number>();
 
-  /**
-   * Reads one list and commits what it contains: the lists of all sites take minutes. Pages of tags are committed when they
-   * arrive. Absences wait until all lists are read.
-   */
+  /** Commits what one list contains, pages of tags when they arrive. Absences wait until all lists are read. */
   async function readSite(
     siteId: number,
     signal: AbortSignal,
@@ -100,7 +96,6 @@ export function createInventoryPoll<N extends SiteNoun>(
     return list;
   }
 
-  /** Stores when each site was listed without an absence. */
   async function commitCompleteLists(lists: ReadonlyMap<number, Listing<T>>, begunAt: ReadonlyMap<number, string>) {
     const whole = [...lists].filter(([siteId, list]) => list.complete && dropIn(stored, siteId, list.items).gone === 0);
     await commitSeen(parts, job, "tags", new Map(whole.map(([siteId]) => [siteId, begunAt.get(siteId) ?? null])));
@@ -162,12 +157,10 @@ export function storedObjects<T>({ syncState, source }: PollParts, noun: Invento
   return (id) => syncState.get<Listed<T>>(documentSet(noun, source.name)).get(id)?.value;
 }
 
-/** True when the token saw the site before and after the lists. */
 export function staysVisible(scope: Scope, siteId: number): boolean {
   return scope?.before.has(siteId) === true && scope.after.has(siteId);
 }
 
-/** Stores by site when its tags, or those of its systems, were last listed completely. */
 export async function commitSeen(
   { syncState, source, commit }: PollParts,
   job: string,
@@ -183,10 +176,7 @@ export async function commitSeen(
   await commit(job, { documents: [{ set, put }] });
 }
 
-/**
- * Commits what a list contains, without absences. A long list is committed in parts: each object depends only on its stored
- * state, except a gateway, which may be the only one of its site.
- */
+/** Commits a list in parts, without absences. Gateways stay together: a gateway may be the only one of its site. */
 async function commitListed<N extends InventoryNoun>(
   parts: PollParts,
   job: string,
@@ -296,7 +286,6 @@ function needsScope<T extends Identified>(
   });
 }
 
-/** Objects of a list before, and how many of them are absent now. */
 export interface Drop {
   readonly before: number;
   readonly gone: number;
@@ -306,7 +295,6 @@ export interface Drop {
 const DROP_LEAST = 5;
 const DROP_BELIEVED_MS = 600_000;
 
-/** Returns a function that is true while a list that lost most of its objects does not count yet. */
 export function createDropCheck(
   clock: Pick<Clock, "monotonic">,
   log: Pick<Log, "warn">,

@@ -23,10 +23,7 @@ import { type StoredTagContext, type SystemObservation, type TagSystemsStep, tag
 
 type TagList = Listing<{ readonly id: string }>;
 
-/**
- * Polls tags, and then, when configured, the tags of each system with one list per system. `systemsRead` resolves after the
- * first list of systems.
- */
+/** Polls tags and, when configured, those of each system after the first list of systems (`systemsRead`). */
 export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Poll {
   const { source, config, clock, scope } = parts;
   const tags = createInventoryPoll(parts, "tags", "tag", (siteId, signal, stored) =>

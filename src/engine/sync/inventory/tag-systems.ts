@@ -5,8 +5,6 @@ import type { DocumentChange } from "../../store/store.ts";
 import type { Listed, StoredTagSeen, StoredTagSystems } from "../snapshot.ts";
 import type { InventoryStep } from "./diff.ts";
 
-/** Events of tags in addition to those of the inventory: series breaks and changed systems. */
-
 export interface SystemObservation {
   readonly systemId: string;
   readonly siteId: number;
@@ -35,10 +33,7 @@ export interface TagSystemsStep {
   readonly events: readonly Event[];
 }
 
-/**
- * Yields the tags whose systems differ from the last event. A removed system has no tags; a missing system, or one whose list was
- * not read, keeps its tags. A tag that no list contains waits until one does. Pure.
- */
+/** Yields tags whose systems differ from the last event. Tags of missing or unread systems keep them. Pure. */
 export function* tagSystemsSteps(
   observations: readonly SystemObservation[],
   { tags, systems, tagSystems, seen }: StoredTagContext,
@@ -81,10 +76,7 @@ export function* tagSystemsSteps(
   }
 }
 
-/**
- * Adds the events that follow when a tag changes or is removed: `series-break` after `tag-changed`, and an empty
- * `tag-systems-changed` before `tag-removed`. Pure; computed before the commit.
- */
+/** Adds `series-break` after `tag-changed`, and an empty `tag-systems-changed` before `tag-removed`. Pure. */
 export function withTagEvents(
   step: InventoryStep<Tag>,
   { tags, tagSystems, tagSystemSet, seen }: Omit<StoredTagContext, "systems">,
@@ -109,10 +101,7 @@ export function withTagEvents(
   return { step: { ...step, next: present, events: [...events, ...breaks] }, documents: [] };
 }
 
-/**
- * Returns the series break that a new record causes; null without one. An empty unit before proves nothing about earlier
- * values: from none to kWh is no break; from Wh to kWh, and from Wh to none, is one.
- */
+/** Returns the series break of a new record. From no unit to kWh is no break; from Wh to kWh or to none is one. */
 function recordBreak(before: Tag, tag: Tag, since: SeriesBreak["since"]): SeriesBreak | null {
   const hasChanged = (from: string | null, to: string | null) => from !== null && from !== "" && from !== to;
   const hasUnit = hasChanged(before.unit, tag.unit);

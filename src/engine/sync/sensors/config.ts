@@ -34,7 +34,6 @@ const MAY_REST = [
   "*gräns*",
 ];
 
-/** Checks of sensors in values that are read anyway; they need no further requests. */
 export const SilentSensorsConfig = z
   .union([
     z.literal(false),

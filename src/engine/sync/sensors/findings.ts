@@ -71,10 +71,7 @@ function alwaysNull({ placed, row }: WatchedSensor): readonly SensorFinding[] {
   return [finding(placed, row, "always-null", message, {})];
 }
 
-/**
- * Finds logs whose mean difference from the live values is not chance, or that stay constant while the live value moves. Single
- * differences prove nothing: a log of averages differs from each live value of a pump that goes on and off.
- */
+/** Finds logs whose mean differs, or that stand still. A log of averages may differ from each single value. */
 function logDiffers({ placed, row }: WatchedSensor): readonly SensorFinding[] {
   const { log } = row;
   if (log === null || log.pairs < ENOUGH_PAIRS) return [];
@@ -108,7 +105,6 @@ function logClockOff({ placed, row }: WatchedSensor, usualMs: number | undefined
   return [finding(placed, row, "log-clock-off", message, { lagMs, resolution: log.resolution })];
 }
 
-/** Median of the least lags of a site's logs by resolution. */
 function usualLags(sensors: readonly WatchedSensor[]): ReadonlyMap<Resolution, number> {
   const logs = sensors.flatMap(({ row: { log } }) => (log === null || log.replies < ENOUGH_REPLIES ? [] : [log]));
   return new Map(

@@ -17,7 +17,6 @@ export interface SensorTable {
   logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
   rows(): Iterable<readonly [id: string, row: SensorRow]>;
   groups(): number;
-  /** Groups that changed since they were packed. */
   changedGroups(): readonly number[];
   pack(group: number): PackedSensors;
   load(packed: PackedSensors): void;
@@ -283,10 +282,7 @@ interface Bucket {
 
 const MOST_DECIMALS = 6;
 
-/**
- * Returns how far a live value lies outside the range of the bucket and its neighbours; 0 inside. A bucket may be an average,
- * its first or its last value, and may be rounded: with buckets 20.9 and 21, 21.04 gives 0 and 21.6 gives 0.55.
- */
+/** Distance of a live value from the rounded range of buckets: for 20.9 and 21, 21.04 gives 0, 21.6 gives 0.55. */
 export function compared(live: number, around: readonly Bucket[]): number {
   const values = around.map(({ value }) => value);
   const roundedBy = 0.5 * 10 ** -Math.max(...values.map(decimalsOf));

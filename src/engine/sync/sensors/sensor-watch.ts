@@ -21,10 +21,7 @@ import type { AnyOf, SilentSensorsConfig } from "./config.ts";
 import { findingsIn, isJudged, type WatchedSensor } from "./findings.ts";
 import { createSensorTable } from "./sensor-table.ts";
 
-/**
- * Reports once per period which sensors seem dead, from values that are read anyway. Times are hours that the worker has
- * watched, so a stop or a changed clock makes no value look constant for longer than it was observed.
- */
+/** Reports once per period which sensors seem dead. Hours are those that the worker watched, not those of the clock. */
 export interface SensorWatch extends Service {
   read(id: string, value: TagValue, atMs: number): void;
   logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
@@ -39,7 +36,6 @@ interface SensorWatchOptions {
   readonly clockDoubt: Pick<ClockCheck, "anywhere" | "stepped">;
   readonly log: Pick<Log, "info" | "warn">;
   readonly config: SilentSensorsConfig;
-  /** Returns the class by which a tag is read live; undefined without one. */
   readonly classOf: (placed: LocatedTag) => string | undefined;
 }
 
@@ -213,7 +209,6 @@ const FINDINGS_PER_PART = 500;
 /** Size limit of a part in JSON, below the usual limit of message brokers. */
 const CHARACTERS_PER_PART = 150_000;
 
-/** Splits the findings of one site and period into the parts that are emitted and stored. Pure. */
 export function reportParts(
   site: Site,
   period: Pick<SilentSensors, "from" | "to" | "watchedHours">,
