@@ -42,16 +42,7 @@ function account(
 describe("the account of a series for a UTC day", () => {
   test("counts values, nulls and absent buckets of a fetched day", () => {
     expect(account(ledger(), 4, { had: 200, null: 8 })).toEqual({
-      ...{
-        expected: 288,
-        had: 200,
-        null: 8,
-        absent: 80,
-        withoutLog: 0,
-        refused: 0,
-        pending: 0,
-        notWanted: 0,
-      },
+      ...{ expected: 288, had: 200, null: 8, absent: 80, withoutLog: 0, refused: 0, pending: 0, notWanted: 0 },
       ...{ why: null, noLog: null, refusal: null },
     });
     expect(account(ledger(), 4)).toMatchObject({ expected: 288, had: 0, null: 0, absent: 288 });

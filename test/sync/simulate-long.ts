@@ -43,16 +43,7 @@ async function play(seed: number): Promise<Report> {
 async function conduct(): Promise<void> {
   const schedules = Number(process.argv[2] ?? 10_000);
   const first = Number(process.argv[3] ?? 1);
-  const sum = {
-    done: 0,
-    failed: 0,
-    unlike: 0,
-    events: 0,
-    requests: 0,
-    simulatedMs: 0,
-    tookMs: 0,
-    slowest: 0,
-  };
+  const sum = { done: 0, failed: 0, unlike: 0, events: 0, requests: 0, simulatedMs: 0, tookMs: 0, slowest: 0 };
   const startedMs = performance.now();
   let next = first;
 

@@ -37,9 +37,7 @@ const Schedules = z.strictObject({
   systems: Schedule.prefault("30 */12 * * *").meta({
     description: "Technical systems; one request per site and 100 systems.",
   }),
-  tags: Schedule.prefault("40 */6 * * *").meta({
-    description: "List of tags; one request per site and 100 tags.",
-  }),
+  tags: Schedule.prefault("40 */6 * * *").meta({ description: "List of tags; one request per site and 100 tags." }),
 });
 
 const STARTUP_MODES = ["reconcile", "announce", "silent"] as const;
@@ -98,8 +96,6 @@ export const SyncConfig = z.strictObject({
       "Each job runs up to this much after its tick, always by the same amount, so that not everything starts at second 0.",
   }),
   alarms: Alarms.prefault({}).meta({ description: "How alarms are followed." }),
-  inventory: Inventory.prefault({}).meta({
-    description: "How sites, gateways, hosts, systems and tags are followed.",
-  }),
+  inventory: Inventory.prefault({}).meta({ description: "How sites, gateways, hosts, systems and tags are followed." }),
 });
 export type SyncConfig = z.infer<typeof SyncConfig>;

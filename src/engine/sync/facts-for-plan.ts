@@ -41,11 +41,7 @@ export interface PlanSettings {
     readonly reserve_for_writes: number;
     readonly separate_endpoints: boolean;
   };
-  readonly alarms?: {
-    readonly schedule: string;
-    readonly pageSize: number;
-    readonly listsPerMinute: number;
-  };
+  readonly alarms?: { readonly schedule: string; readonly pageSize: number; readonly listsPerMinute: number };
 }
 
 export interface PlanLive {

@@ -35,11 +35,7 @@ export async function expectedTags(store: Store, source: string): Promise<readon
   for (const [id, held] of tags) {
     if (held.siteId === null || !missing.has(held.siteId)) continue;
     if (!isAskable(id)) continue;
-    const place = {
-      tag: held.value,
-      siteId: held.siteId,
-      systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEMS,
-    };
+    const place = { tag: held.value, siteId: held.siteId, systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEMS };
     const outOfSight = missing.get(held.siteId) === true ? "site" : held.missingSince !== null ? "tag" : null;
     located.push(outOfSight === null ? place : { ...place, outOfSight });
   }

@@ -38,9 +38,7 @@ export const SilentSensorsConfig = z
   .union([
     z.literal(false),
     z.strictObject({
-      every: Duration.refine((ms) => ms >= DAY_MS && ms <= 31 * DAY_MS, {
-        message: "Write between 1d and 31d.",
-      })
+      every: Duration.refine((ms) => ms >= DAY_MS && ms <= 31 * DAY_MS, { message: "Write between 1d and 31d." })
         .prefault("7d")
         .meta({ description: "How long tags are watched for one report, 1d to 31d." }),
       exclude: AnyOf.prefault({}).meta({
