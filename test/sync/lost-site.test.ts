@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createWakeup } from "#src/core/runtime/waiting.ts";
-import { createLostSites } from "#src/engine/sync/lost-sites.ts";
+import { watchLostSites } from "#src/engine/sync/lost-sites.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import type { StatusReport } from "#src/ui/status/report.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -70,25 +70,28 @@ test("stops waiting for a lost site without an event when neither the scope nor 
   const done: string[] = [];
   const down = async (siteId: number) => void done.push(`down ${siteId}`);
   const end = new AbortController();
-  const watching = createLostSites({
-    source: "main",
-    availability: {
-      sitesDown: () => held,
-      siteDown: down,
-      siteUp: async (siteId) => void done.push(`up ${siteId}`),
-      siteGone: async (siteId) => void done.push(`gone ${siteId}`),
+  const watching = watchLostSites(
+    {
+      source: "main",
+      availability: {
+        sitesDown: () => held,
+        siteDown: down,
+        siteUp: async (siteId) => void done.push(`up ${siteId}`),
+        siteGone: async (siteId) => void done.push(`gone ${siteId}`),
+      },
+      outage: { over: async () => undefined },
+      scope: {
+        known: () => new Set([6]),
+        sees: (siteId) => siteId === 6,
+        lost: () => ({ 2: "2026-06-07T00:00:00.000Z", "read:tags": "2026-06-07T00:00:00.000Z" }),
+        changes: createWakeup(),
+      },
+      syncState: { get: () => new Map<string, never>() },
+      clock,
+      log: createLog({ level: "silent" }),
     },
-    outage: { over: async () => undefined },
-    scope: {
-      known: () => new Set([6]),
-      sees: (siteId) => siteId === 6,
-      lost: () => ({ 2: "2026-06-07T00:00:00.000Z", "read:tags": "2026-06-07T00:00:00.000Z" }),
-      changes: createWakeup(),
-    },
-    holding: { get: () => new Map<string, never>() },
-    clock,
-    log: createLog({ level: "silent" }),
-  }).watch(end.signal);
+    end.signal,
+  );
   await clock.advance(1_000);
   expect(done).toEqual(["gone 1"]);
   end.abort();

@@ -48,7 +48,6 @@ export function createAvailability(options: {
   return {
     isDown: () => unavailable().has(SERVICE_SUBJECT),
     down: (reason: string) => commitLoss(SERVICE_SUBJECT, reason, isoUtc(clock.now()), null),
-    /** Reports that the service is available again, when no job has a commit to report it with. */
     async up(): Promise<void> {
       await syncState.commit(returnOf(SERVICE_SUBJECT));
     },
@@ -69,7 +68,6 @@ export function createAvailability(options: {
       const { documents, events } = returnOf(siteSubject(siteId), siteId);
       await syncState.commit({ documents: [...documents, ...token], events });
     },
-    /** The site is gone for good; nothing is emitted. */
     async siteGone(siteId: number): Promise<void> {
       await syncState.commit({ documents: [{ set, remove: [siteSubject(siteId)] }] });
     },

@@ -21,7 +21,6 @@ export interface LocatedObject extends NamedThing {
   readonly siteId: number | null;
 }
 
-/** Part of the configuration that matches nothing in this building. */
 export interface Mismatch {
   /** Path below the compared section, such as `["units", 0]`. */
   readonly path: readonly (string | number)[];

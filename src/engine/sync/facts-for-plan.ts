@@ -94,7 +94,6 @@ export async function factsFromState(
   });
 }
 
-/** Ledgers and progress of every series that is configured or requested now, from the store, read only. */
 export async function pastFromState(
   store: Store,
   settings: PlanSettings,
@@ -111,7 +110,6 @@ export async function pastFromState(
   return { ledgers, orders: past.orders, progress };
 }
 
-/** Ledgers of every series of a backfill request, also when it is done, from the store, read only. */
 export async function ledgersOfRequest(
   store: Store,
   settings: PlanSettings,
@@ -177,7 +175,6 @@ function factsOf(settings: PlanSettings, building: BuildingFacts): PlanFacts {
   const ledgers = ledgersOf(settings, past, nowMs);
   const unproven = unprovenTags(ledgers);
   const most = valuesMaxOf(settings, past, nowMs);
-  // Probes that show which tags have a log: about one for a full group where most have one.
   const probes = Math.ceil(unproven / TAGS_PER_REQUEST);
   const requestsLeft = (values: number) =>
     progressOf(ledgers, past.orders, values, unproven, nowMs).requestsLeft + probes;
@@ -225,7 +222,6 @@ function classFacts(
 
 type NamedLedger = LedgerOf & { readonly className: string | null };
 
-/** Ledgers as the worker would start or continue them. */
 function ledgersOf(settings: PlanSettings, past: StoredPast, nowMs: number): readonly NamedLedger[] {
   const seriesOf = wantedSeries(settings.history, settings.timeZone);
   return past.tags.flatMap((located) =>

@@ -14,11 +14,9 @@ export interface FirstInventory {
   readonly pagesTotal: number | null;
   /** True once each list was read or refused, also before an earlier restart. */
   readonly done: boolean;
-  /** Pages of the lists of gateways, hosts and systems together. */
   readonly others: PageCount;
 }
 
-/** The same for the status; `message` is null when the inventory is done. */
 export interface FirstInventoryReport extends Pick<FirstInventory, "pagesRead" | "pagesTotal" | "done"> {
   readonly message: string | null;
 }
@@ -80,7 +78,6 @@ export function createFirstInventory(isKnown: (job: string) => boolean) {
     page(job: string, { site, sites }: { site: number; sites: number }, { number, lastPage }: Page<unknown>): void {
       if (!pending.has(job)) return;
       const list = lists.get(job) ?? { site: 0, sites, before: 0, number: 0, lastPage: 0 };
-      // A list that is read again starts over, so that no page counts twice.
       if (site !== list.site) list.before = site === 1 ? 0 : list.before + list.number;
       lists.set(job, Object.assign(list, { site, sites, number, lastPage: Math.max(number, lastPage) }));
     },

@@ -8,19 +8,14 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { StoredPoll } from "./snapshot.ts";
 
-export interface Heartbeat extends Service {
-  change(everyMs: number | false): void;
-}
-
 /** Emits `worker-alive` at the start and at the interval, through the outbox. Sinks leave out outdated heartbeats. */
 export function createHeartbeat(options: {
   readonly source: string;
-  /** False for none. */
   readonly everyMs: number | false;
   readonly store: Pick<Store, "commit" | "document">;
   readonly clock: Clock;
   readonly log: Log;
-}): Heartbeat {
+}): Service & { change(everyMs: number | false): void } {
   const { source, store, clock, log } = options;
   const stopping = new AbortController();
   const changed = createWakeup();
@@ -67,7 +62,7 @@ export function createHeartbeat(options: {
       stopping.abort(new Stopping());
       await within(clock, deadlineMs, running);
     },
-    change(next) {
+    change(next: number | false) {
       everyMs = next;
       changed.wakeUp();
     },

@@ -12,7 +12,6 @@ export type Listing<T> =
       readonly reason: string;
       readonly shown: readonly T[] | null;
       readonly count: number;
-      /** Number of records as the last page stated it. */
       readonly total: number | null;
       /** `pages`: the list's pages do not lead to its end, at the next try either. `trouble`: a later page failed. */
       readonly brokenBy?: "pages" | "trouble";

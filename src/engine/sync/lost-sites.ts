@@ -9,29 +9,30 @@ import type { TokenScope } from "./scope.ts";
 import type { Listed, StoredToken } from "./snapshot.ts";
 import type { SyncState } from "./sync-state.ts";
 
-/** Emits one event when a site leaves the token's scope, within a minute, and one when it is back. */
-export interface LostSites {
-  /** Compares the reported sites with the token's scope, at once and after each change. Ends with the signal. */
-  watch(signal: AbortSignal): Promise<void>;
-}
-
-export function createLostSites(options: {
-  readonly source: string;
-  readonly availability: Pick<Availability, "sitesDown" | "siteDown" | "siteUp" | "siteGone">;
-  readonly outage: Pick<Outage, "over">;
-  readonly scope: Pick<TokenScope, "known" | "lost" | "sees" | "changes">;
-  readonly holding: Pick<SyncState, "get">;
-  readonly clock: Clock;
-  readonly random?: (() => number) | undefined;
-  readonly log: Pick<Log, "info" | "warn">;
-}): LostSites {
-  const { source, availability, outage, scope, holding, clock, log } = options;
-  const sites = () => holding.get<Listed<Site>>(documentSet("site", source));
+/**
+ * Emits one event when a site leaves the token's scope, within a minute, and one when it is back. Compares the reported sites
+ * with the scope at once and after each change, until the signal aborts.
+ */
+export function watchLostSites(
+  options: {
+    readonly source: string;
+    readonly availability: Pick<Availability, "sitesDown" | "siteDown" | "siteUp" | "siteGone">;
+    readonly outage: Pick<Outage, "over">;
+    readonly scope: Pick<TokenScope, "known" | "lost" | "sees" | "changes">;
+    readonly syncState: Pick<SyncState, "get">;
+    readonly clock: Clock;
+    readonly random?: (() => number) | undefined;
+    readonly log: Pick<Log, "info" | "warn">;
+  },
+  signal: AbortSignal,
+): Promise<void> {
+  const { source, availability, outage, scope, syncState, clock, log } = options;
+  const sites = () => syncState.get<Listed<Site>>(documentSet("site", source));
 
   /** Updates the stored token, which states the loss; its next poll may come after a restart. */
   function withVisibleSite(siteId: number): readonly DocumentChange[] {
     const set = documentSet("token", source);
-    const token = holding.get<StoredToken>(set).get("token");
+    const token = syncState.get<StoredToken>(set).get("token");
     if (token === undefined) return [];
     const site = sites().get(String(siteId))?.value ?? { id: siteId, displayName: String(siteId) };
     const { [String(siteId)]: _, ...lost } = token.lost ?? {};
@@ -60,22 +61,19 @@ export function createLostSites(options: {
     }
   }
 
-  return {
-    watch: (signal) =>
-      loop({
-        clock,
-        signal,
-        ...(options.random && { random: options.random }),
-        bell: scope.changes,
-        async turn() {
-          // During an outage, `source-available` comes first.
-          await abortable(outage.over(signal), signal);
-          await emitChanges();
-          return Number.POSITIVE_INFINITY;
-        },
-        fault: (error, inMs) => log.warn({ err: error, inMs }, "a lost site could not be told; it is tried again"),
-      }),
-  };
+  return loop({
+    clock,
+    signal,
+    ...(options.random && { random: options.random }),
+    bell: scope.changes,
+    async turn() {
+      // During an outage, `source-available` comes first.
+      await abortable(outage.over(signal), signal);
+      await emitChanges();
+      return Number.POSITIVE_INFINITY;
+    },
+    fault: (error, inMs) => log.warn({ err: error, inMs }, "a lost site could not be told; it is tried again"),
+  });
 }
 
 function reasonOf(id: string, name: string | undefined): string {

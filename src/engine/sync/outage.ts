@@ -16,22 +16,7 @@ import type { StoredHealth } from "./snapshot.ts";
  * An outage of the complete service. Everything pauses except one probe. When the service is back, `source-available` comes
  * first; then one pass emits each page and compares everything before it reports absences.
  */
-export interface Outage {
-  isOn(): boolean;
-  over(signal: AbortSignal): Promise<void>;
-  /** Resolves during an outage, or when one begins. */
-  begun(signal: AbortSignal): Promise<void>;
-  /** Judges a failed job; true when it means an outage. */
-  judge(failure: Failure, of: FailedJob, signal: AbortSignal): Promise<boolean>;
-  watch(signal: AbortSignal): Promise<void>;
-  noteSuccess(): void;
-}
-
-export interface FailedJob {
-  readonly repeated: boolean;
-  /** The job requests `GET me`, by which other failures are judged. */
-  readonly isAboutMe: boolean;
-}
+export type Outage = ReturnType<typeof createOutage>;
 
 export interface OutageOptions {
   readonly source: Source;
@@ -63,7 +48,7 @@ const MAINTENANCE_MS = 30_000;
 /** Passes over a changing list, after which the outage ends without a complete comparison. */
 const PASSES = 3;
 
-export function createOutage(options: OutageOptions): Outage {
+export function createOutage(options: OutageOptions) {
   const { source, clock, log, random, availability, scope, tokenStamp } = options;
   let cause: Failure | null = null;
   let attempts = 0;
@@ -115,7 +100,6 @@ export function createOutage(options: OutageOptions): Outage {
     }
   }
 
-  /** Decides what a rejection means for the complete service. Requests `GET me` once a minute at most. */
   async function explainRejection(failure: ConfigError, signal: AbortSignal): Promise<Failure | null> {
     if (failure.reason === "unauthenticated") return failure;
     if (failure.reason !== "forbidden" && failure.reason !== "validation") {
@@ -191,14 +175,19 @@ export function createOutage(options: OutageOptions): Outage {
 
   return {
     isOn,
-    over: (signal) => until(() => !isOn(), signal),
-    begun: (signal) => until(isOn, signal),
-    noteSuccess() {
+    over: (signal: AbortSignal) => until(() => !isOn(), signal),
+    begun: (signal: AbortSignal) => until(isOn, signal),
+    noteSuccess(): void {
       lastSuccessMs = clock.monotonic();
       suspectSinceMs = null;
     },
 
-    async judge(failure, { repeated, isAboutMe }, signal) {
+    /** Judges a failed job; true when it means an outage. `isAboutMe`: the job requests `GET me`, which judges others. */
+    async judge(
+      failure: Failure,
+      { repeated, isAboutMe }: { readonly repeated: boolean; readonly isAboutMe: boolean },
+      signal: AbortSignal,
+    ): Promise<boolean> {
       if (isOn()) return true;
       if (failure instanceof LocalFailure) return false;
       if (failure instanceof ConfigError) {
@@ -227,7 +216,8 @@ export function createOutage(options: OutageOptions): Outage {
       return isOn();
     },
 
-    async watch(signal) {
+    /** Probes during an outage until the service is back. Runs in parallel to everything else. */
+    async watch(signal: AbortSignal): Promise<void> {
       for (;;) {
         await until(isOn, signal);
         attempts = 0;

@@ -12,7 +12,6 @@ const SECOND_LOOKS = 5;
 /** Longest pause after a 429 or 503: a request must be waiting when the service's order ends (long-waits.ts). */
 export const ORDERED_BACKOFF_MS = 60_000;
 
-/** Milliseconds until a job runs again after its `failures`-th failure in a row; null for `incomplete`. */
 export function jobRetryMs(failure: Failure | null, failures: number, random: () => number): number {
   return (failure && statedMs(failure)) ?? backoffMs(JOB_RETRY, failures, random);
 }
@@ -26,7 +25,6 @@ export function unexplainedRetryMs(refusals: number): number {
   return refusals <= SECOND_LOOKS ? SECOND_LOOK_MS : REFUSED_MS;
 }
 
-/** The wait that the failure itself states, in milliseconds; null without one. */
 function statedMs(failure: Failure): number | null {
   if (failure instanceof Throttled) return Math.min(failure.retryAfterMs ?? ORDERED_BACKOFF_MS, ORDERED_BACKOFF_MS);
   if (failure instanceof ConfigError) return REFUSED_MS;

@@ -7,7 +7,6 @@ import { parseDuration } from "../../core/values/duration.ts";
 
 /** Schedules are in UTC: daylight saving would pause every poll for an hour. */
 export interface Ticker {
-  /** Calls `fire` at every match of the expression until the returned function is called. */
   every(expression: string, fire: () => void): () => void;
 }
 
@@ -21,7 +20,6 @@ const NICKNAMES: Readonly<Record<string, string>> = {
   "@annually": "0 0 1 1 *",
 };
 
-/** By node-cron's names of the fields. */
 const RANGES: Readonly<Record<string, string>> = {
   second: "0 to 59",
   minute: "0 to 59",
@@ -51,7 +49,6 @@ export function scheduleComplaint(expression: string): string | null {
   return `The field ${field} cannot be read: write ${RANGES[field] ?? "a number"}, *, */5, 1-5 or 1,3.`;
 }
 
-/** Cron expression for `5m`, `every 5 minutes`, `@every 1h` or `06:30`; null for other text. */
 function expressionFor(text: string): string | null {
   const time = /^([01]?\d|2[0-3]):([0-5]\d)$/.exec(text);
   if (time !== null) return `${Number(time[2])} ${Number(time[1])} * * *`;
@@ -156,7 +153,6 @@ const DAY_MS = 86_400_000;
 /** The 29th of February can be eight years away. */
 const LONGEST_WAIT_DAYS = 366 * 8;
 
-/** Returns a function that computes the first match after a time, both in milliseconds since 1970. */
 export function matcher(expression: string): Matcher {
   const known = matchers.get(expression);
   if (known !== undefined) return known;

@@ -8,7 +8,6 @@ import { abortable, loop, oneAtATime, sleepFor, within } from "../../core/runtim
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Availability } from "./availability.ts";
 import type { Follower, Job } from "./job.ts";
-import type { LostSites } from "./lost-sites.ts";
 import type { Outage } from "./outage.ts";
 import { followerRetryMs, jobRetryMs, SECOND_LOOK_MS, unexplainedRetryMs } from "./retry-times.ts";
 import { everyMsOf, type Ticker } from "./schedule.ts";
@@ -17,7 +16,6 @@ import type { StoredPoll } from "./snapshot.ts";
 
 export interface SchedulerOptions {
   readonly source: string;
-  /** In the order of their first runs. */
   readonly jobs: readonly Job[];
   readonly followers?: readonly Follower[];
   readonly ticker: Ticker;
@@ -25,13 +23,12 @@ export interface SchedulerOptions {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly random: () => number;
-  /** Longest stable offset of a job after its tick, in milliseconds. */
   readonly spreadMs: number;
   readonly outage: Outage;
   readonly availability: Availability;
   /** A change of the token's scope retries rejected jobs at once. */
   readonly scope: Pick<TokenScope, "known" | "may" | "saidAtMs" | "changes" | "watch">;
-  readonly lostSites?: LostSites;
+  readonly watchLostSites?: (signal: AbortSignal) => Promise<void>;
   readonly succeeded?: (job: string) => void;
   readonly storeState: (job: string, state: StoredPoll) => void;
   readonly storedState: (job: string) => StoredPoll | undefined;
@@ -55,7 +52,6 @@ type Named = Pick<Job, "name" | "ability">;
 interface JobState {
   job: Job;
   isRunning: boolean;
-  /** In a row. */
   failures: number;
   isRefused: boolean;
   /** The job takes no ticks before this monotonic time, because the service refused it or ordered a pause. */
@@ -348,7 +344,6 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     });
   }
 
-  /** Applies new jobs; running ones finish unchanged. */
   function change({ jobs, spreadMs: nextSpreadMs, again }: SchedulerChange): void {
     if (waits.signal.aborted) return;
     const isSpreadSame = nextSpreadMs === spreadMs;
@@ -389,7 +384,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       runBeside(outage.watch(end.signal));
       runBeside(watchScope());
       runBeside(followScope());
-      if (options.lostSites !== undefined) runBeside(options.lostSites.watch(end.signal));
+      if (options.watchLostSites !== undefined) runBeside(options.watchLostSites(end.signal));
       runBeside(runPending());
       for (const follower of options.followers ?? []) {
         const following = keepFollowing(follower).finally(() => runs.delete(following));
@@ -410,7 +405,6 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   return { ...service, change };
 }
 
-/** The same offset for a job every time, below `mostMs`. */
 function offsetOf(key: string, mostMs: number): number {
   const share = createHash("sha256").update(key).digest().readUInt32BE(0) / 2 ** 32;
   return Math.floor(share * mostMs);

@@ -10,7 +10,6 @@ export type TokenScope = ReturnType<typeof createScope>;
 
 interface Refusal {
   readonly siteIds: Iterable<number>;
-  /** Null if the request needs none. */
   readonly ability: string | null;
   /** Monotonic time of the rejection. */
   readonly atMs: number;
@@ -41,7 +40,6 @@ export function createScope(source: Source, clock: Clock) {
     responseMs: Number.NEGATIVE_INFINITY,
     refusalMs: Number.NEGATIVE_INFINITY,
   };
-  /** Lost sites and abilities, with the monotonic time of the loss. */
   const lost = new Map<string, number>();
 
   function learn(info: Pick<TokenInfo, "sites" | "abilities">): void {
@@ -90,7 +88,6 @@ export function createScope(source: Source, clock: Clock) {
 
   /** True when the site is visible, or while the scope is unknown. */
   const sees = (siteId: number) => sites === null || sites.has(siteId);
-  /** True when the token has the ability, such as `read:tags`, or while the scope is unknown. */
   const may = (ability: string) => abilities === null || abilities.has(ability);
 
   return {

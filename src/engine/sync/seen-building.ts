@@ -63,7 +63,6 @@ export async function buildingFromState(
 
 export interface ListProgress {
   readonly tags: number;
-  /** Index of the listed site, from 1. */
   readonly site: number;
   readonly sites: number;
   readonly pages: number;
@@ -71,7 +70,6 @@ export interface ListProgress {
   readonly pagesLeft: number;
 }
 
-/** `Listing tags: 10000, site 1 of 1, about 2 min more at the pace of lists`. */
 export function listingText(
   { tags, site, sites, pages, pagesLeft }: ListProgress,
   { list_requests_per_minute: pace }: { readonly list_requests_per_minute: number },
@@ -81,7 +79,6 @@ export function listingText(
   return `Listing tags: ${tags}, site ${site} of ${sites}${more}`;
 }
 
-/** Reads the lists, which use no quota, and reports progress to `told`. */
 export async function buildingFromLists(
   source: Source,
   visible: readonly Site[],
@@ -113,7 +110,6 @@ export async function buildingFromLists(
   };
 }
 
-/** Lists the tags of some sites in the order of their ids. Each has the named systems that contain it. */
 export async function tagsFromLists(
   source: Source,
   sites: readonly number[],
@@ -177,7 +173,6 @@ function typesOf(values: ReadonlyMap<string, StoredValue>): ReadonlyMap<string, 
   return types;
 }
 
-/** Lists of classes by their displayed name; the first class of a list that selects a tag has it. */
 export type ClassLists = ReadonlyMap<string, readonly NamedSelection[]>;
 
 /** Logs classes without a tag, with the reason, after each complete list of tags; repeats a warning only when it changes. */

@@ -2,8 +2,6 @@ import type { Alarm, Resolution, TagValue, TokenInfo } from "../../core/model/bu
 import type { DayAccount } from "../../core/model/history-facts.ts";
 import type { Quality } from "../../core/model/tag-facts.ts";
 
-/** Documents that are stored between two polls. */
-
 export type SyncSet =
   | "tag-system"
   | "tag-seen"
@@ -49,7 +47,6 @@ export interface StoredTagSystems {
 
 /** Start of the last complete listings of a site's tags, and of those of its systems (set `tag-seen`, by site id). */
 export interface StoredTagSeen {
-  /** UTC; null without a listing. */
   readonly tags: string | null;
   readonly systems: string | null;
 }
@@ -60,7 +57,6 @@ export interface StoredAlarm {
   readonly episode: string;
   /** `missing`: absent without evidence of an end. `out-of-scope`: the token does not see its site. */
   readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
-  /** Start of the state, by our clock, UTC. */
   readonly since: string;
   /** Complete listings in a row without it. */
   readonly misses: number;
@@ -94,7 +90,6 @@ export interface StoredSweep {
   readonly watermark: string;
   /** Time by which the service lists the newest alarm first, by the last reading of several pages; null if by none. */
   readonly newestFirstBy: "resolved" | "triggered" | null;
-  /** When all pages were last read, UTC. */
   readonly wholeAt: string;
 }
 
@@ -106,7 +101,6 @@ export interface StoredUnavailability {
 /** Last result of the service's health check during an outage (set `health`, key `health`). */
 export interface StoredHealth {
   readonly status: string;
-  /** Time stated by the service, UTC; null without one. */
   readonly time: string | null;
   readonly askedAt: string;
 }
@@ -228,7 +222,6 @@ export interface StoredRange {
   readonly againAt?: string;
   /** `refused`: the response could not be read. */
   readonly reason?: "unreadable";
-  /** The readable points between the unreadable buckets were emitted. */
   readonly emitted?: true;
 }
 
@@ -237,7 +230,6 @@ export interface StoredRefusal {
   readonly said: string;
   readonly at: string;
   readonly times: number;
-  /** Time of the next request, for this series alone. */
   readonly againAt: string;
   readonly reason?: "unreadable";
 }
@@ -259,7 +251,6 @@ export interface StoredBackfill {
   readonly from: string;
   readonly to: string;
   readonly resolution: Resolution;
-  /** A selection as in the configuration. */
   readonly select: unknown;
   readonly askedAt: string;
   /** Time at which every bucket was fetched or known to have no log; null until then. */
@@ -288,7 +279,6 @@ export interface StoredDays {
 
 /** Last emitted completeness of a site (set `history-complete`), keyed by `<site> <resolution> <zone>[ total]`. */
 export interface StoredCompleteness {
-  /** As in the event, `2026-11-02`. */
   readonly from: string | null;
   readonly until: string;
   /** Latest day with a reported delay; null without one. */
@@ -305,7 +295,6 @@ export interface FinalizedDay {
 
 /** Later change of a finalized day (set `day-changed`), keyed as `FinalizedDay`. */
 export interface StoredDayChange {
-  /** UTC; the first of several changes shortly after each other. */
   readonly at: string;
   readonly points: number;
 }
@@ -318,7 +307,6 @@ export interface StoredWindow {
   readonly bad: number | null;
   /** Value of `bad` before a failure that may have another cause. */
   readonly doubt: { readonly before: number | null } | null;
-  /** Full responses since the last change. */
   readonly streak: number;
   /** Failures in a row at sizes that succeeded before; absent after a success. */
   readonly failures?: number;
@@ -326,13 +314,10 @@ export interface StoredWindow {
 
 /** Limit at which the service leaves out points of a history response without an error (set `history-window`, key `cut`). */
 export interface StoredCut {
-  /** Points of one series; null if unknown. */
   readonly series: number | null;
-  /** Points of the complete response. */
   readonly answer: number | null;
   /** True if one of the two applies, and it is unknown which. */
   readonly either: boolean;
-  /** Last proof, UTC. */
   readonly at: string;
 }
 

@@ -36,7 +36,6 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
       observers.set(set, observer as (before: unknown, after: unknown) => void);
     },
 
-    /** Commits documents and events in one transaction; null for a change without any. */
     async commit(change: Change): Promise<Committed | null> {
       const changes = (change.documents ?? []).map(({ set, put = [], remove = [] }) => ({
         ...{ set, put: [...put], remove: [...remove] },

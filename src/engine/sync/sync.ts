@@ -14,11 +14,11 @@ import { createAvailability } from "./availability.ts";
 import type { SyncConfig } from "./config.ts";
 import { createFirstInventory } from "./first-inventory.ts";
 import { createGatewayRecheck } from "./inventory/gateway-recheck.ts";
-import { createOfflineGateways, hasOffline, hasOnlyOneOnline, type OfflineGateways } from "./inventory/gateways.ts";
+import { createOfflineGateways, type OfflineGateways } from "./inventory/gateways.ts";
 import { createInventoryPoll, createSitePoll, followedSites, type InventoryPoll } from "./inventory/poll.ts";
 import { createTagPoll } from "./inventory/tag-poll.ts";
 import type { Follower, Job, PollTime } from "./job.ts";
-import { createLostSites } from "./lost-sites.ts";
+import { watchLostSites } from "./lost-sites.ts";
 import { createOutage } from "./outage.ts";
 import type { PollParts } from "./poll-parts.ts";
 import { everyMsOf, matcher, type Ticker } from "./schedule.ts";
@@ -117,9 +117,7 @@ export async function openSync(options: SyncOptions) {
       scope.may("read:gateways") &&
       followedSites(partsFor(config)).includes(siteId),
     isExplained: (siteId) => offline.of(siteId) !== null,
-    hasOffline: (siteId) => hasOffline(gatewaysStored(), siteId),
-    hasOnlyOneOnline: (siteId) => hasOnlyOneOnline(gatewaysStored(), siteId),
-    ...{ clock, log },
+    ...{ gateways: gatewaysStored, clock, log },
   });
   let scheduler: Scheduler | null = null;
 
@@ -170,9 +168,11 @@ export async function openSync(options: SyncOptions) {
         followers: [...followers, gatewayRecheck],
         ticker: options.ticker,
         spreadMs: config.spread,
-        lostSites: createLostSites({
-          ...{ source: source.name, random, availability, outage, scope, holding: syncState, clock, log },
-        }),
+        watchLostSites: (signal) =>
+          watchLostSites(
+            { ...{ source: source.name, random, availability, outage, scope, syncState, clock, log } },
+            signal,
+          ),
         succeeded: (job) => void lastPolls.set(job, { atMs: clock.now(), monotonicMs: clock.monotonic() }),
         storedState: storedPoll,
         storeState(job, state) {

@@ -7,7 +7,6 @@ import { OK } from "./job.ts";
 import type { PollParts } from "./poll-parts.ts";
 import type { StoredToken } from "./snapshot.ts";
 
-/** Days before the expiry of the token at which `token-expiring` is emitted. */
 const WARNING_DAYS = [30, 14, 7, 1] as const;
 
 const DAY_MS = 86_400_000;

@@ -13,7 +13,6 @@ export type { SuddenChange } from "./read/unusual-replies.ts";
 export interface SourceCounts {
   readonly activeAlarms: ActiveCounts;
   readonly siteIds: readonly number[];
-  /** Tags without a usable value in the replies; null before the first reply. */
   readonly leftOut: { readonly unreadable: number; readonly unanswered: number } | null;
   /** Last successful polls since the start by job; for `live` the last reply that had a value. */
   readonly lastPolls: ReadonlyMap<string, PollTime>;
@@ -33,14 +32,12 @@ export interface LiveTag {
   readonly reasons: readonly string[];
 }
 
-/** The same in short, for lists of tags. */
 export interface TagReading {
   readonly className: string;
   /** Greatest age of its value by the current plan, milliseconds. */
   readonly promisedMs: number;
 }
 
-/** Null when no class of live reads has the tag. */
 export function readingOf(live: Pick<LiveReads, "known">, id: string): TagReading | null {
   const known = live.known(id);
   if (known === undefined) return null;

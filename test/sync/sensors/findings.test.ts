@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Resolution, TagValue } from "#src/core/model/building.ts";
 import { findingsIn } from "#src/engine/sync/sensors/findings.ts";
-import { createSensorTable, type SensorTable } from "#src/engine/sync/sensors/sensor-table.ts";
+import { createSensorTable } from "#src/engine/sync/sensors/sensor-table.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
 import { replay, seed } from "../../seed.ts";
 
@@ -38,7 +38,10 @@ function rowsOf(tags: Readonly<Record<string, Watched>>) {
   return table.rows();
 }
 
-function judge(table: Pick<SensorTable, "rows">, tags: Readonly<Record<string, Watched>> = {}) {
+function judge(
+  table: Pick<ReturnType<typeof createSensorTable>, "rows">,
+  tags: Readonly<Record<string, Watched>> = {},
+) {
   const sensors = [...table.rows()].map(([id, row]) => ({
     row,
     placed: { tag: { id, displayName: id, description: null, unit: tags[id]?.unit ?? null }, siteId: 1, systemIds: [] },

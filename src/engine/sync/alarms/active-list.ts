@@ -29,12 +29,6 @@ export interface ActiveAlarms {
   readonly unreadable: readonly string[];
 }
 
-export interface AlarmList {
-  read(how: ReadActive): Promise<ActiveAlarms>;
-  /** True when the last reading listed sites singly: then it cannot show unknown sites. */
-  wasPerSite(): boolean;
-}
-
 /** Most pages of the list of all sites: 100,000 alarms at 500 a page. */
 const MOST_PAGES = 200;
 /** Lists per minute for each site that one poll lists singly: 10 sites, twice each, take 20 s at 30 lists a minute. */
@@ -43,7 +37,7 @@ const RATE_PER_SITE = 3;
 const SLOW_PAGES_MS = 10_000;
 
 /** Reads one list of all sites, and some sites singly while its pages prove no absence (page-trust.ts). */
-export function createAlarmList({ source, config, scope, syncState, clock, log }: PollParts): AlarmList {
+export function createAlarmList({ source, config, scope, syncState, clock, log }: PollParts) {
   const only = config.alarms.sites ?? null;
   const alarms = syncState.get<StoredAlarm>(documentSet("alarm", source.name));
   const sites = syncState.get(documentSet("site", source.name));
@@ -99,8 +93,9 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
   }
 
   return {
+    /** True when the last reading listed sites singly: then it cannot show unknown sites. */
     wasPerSite: () => wasPerSite,
-    async read(how) {
+    async read(how: ReadActive): Promise<ActiveAlarms> {
       const followed = [...(only ?? scope.known() ?? sites.keys().map(Number))];
       isOneSite = followed.length === 1;
       const all = await readAllSites(how);

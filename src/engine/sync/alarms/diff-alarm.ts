@@ -6,10 +6,7 @@ import type { StoredAlarm } from "../snapshot.ts";
 import { episodeOf, lastEndOf, orderOfActivity, withFormer } from "./episode.ts";
 import { instant, isSameMoment, shiftBetween } from "./times.ts";
 
-/** Steps of one alarm: each function returns the new stored alarm and the events of one change. */
-
 export interface AlarmContext {
-  /** `/sources/<name>` */
   readonly source: string;
   readonly at: string;
   /** True for events that the sweep over resolved alarms adds later. */
@@ -42,7 +39,6 @@ export function begin(alarm: Alarm, initial: boolean, context: AlarmContext, bef
   return { stored, events };
 }
 
-/** Emits an active alarm again, once per start, if `startup` is `announce`. */
 export function announce(stored: StoredAlarm, startedAt: string, context: AlarmContext): Event {
   return raised(stored, true, context, ["announced", startedAt]);
 }

@@ -37,7 +37,6 @@ export interface AlarmObservation {
   readonly insisted?: ReadonlySet<string>;
   /** Ids of alarms whose listed start counts although it is not the stored one. */
   readonly corrected?: ReadonlySet<string>;
-  /** Records of any status that the search of absent alarms returned. */
   readonly found: readonly Alarm[];
   readonly searched: ReadonlySet<string>;
   readonly scope: Scope | null;
@@ -58,7 +57,6 @@ export interface AlarmDiffOptions extends AlarmContext {
   /** Handling of a site's first list after the start of the worker, and the time of that start, UTC. */
   readonly startup: "reconcile" | "announce" | "silent";
   readonly startedAt: string;
-  /** True when the alarm's site, or a page with the alarm, was listed after the start. */
   readonly isTakenOver: (alarm: Alarm) => boolean;
 }
 
@@ -201,7 +199,6 @@ function* compareAbsent(
   yield hasVanished ? vanish(step.stored, options) : step;
 }
 
-/** Applies a resolved record that ends the stored episode, or belongs to a later one of the same alarm. */
 export function* endEpisode(
   known: StoredAlarm,
   record: Alarm,
@@ -223,7 +220,6 @@ export function* wholeEpisode(record: Alarm, context: AlarmContext, before?: Sto
   yield resolve(begun.stored, record, context);
 }
 
-/** Ends an episode whose id belongs to a newer one: resolved if the service still lists its end. */
 function close(known: StoredAlarm, evidence: Evidence, context: AlarmContext): Step {
   const record = lastRecord(known, "same", evidence);
   return record === undefined ? vanish(known, context) : resolve(known, record, context);

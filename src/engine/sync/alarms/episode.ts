@@ -37,7 +37,6 @@ export function hasNoStatus({ status, triggeredAt, trigger, resolvedAt, lastActi
   return status === "" && triggeredAt === "" && trigger.id === 0 && resolvedAt === null && lastActiveEvent === null;
 }
 
-/** Fills the empty fields of a record from the stored one: a missing field is no change and no new episode. */
 function filledFrom(known: Alarm, alarm: Alarm): Alarm {
   if (alarm === known || hasNoStatus(alarm)) return known;
   const lacksStart = alarm.triggeredAt === "" && known.triggeredAt !== "";
@@ -130,7 +129,6 @@ export function lastEndOf({ alarm, ended }: StoredAlarm): NonNullable<StoredAlar
   };
 }
 
-/** True when a record states an end that was emitted before the episode came back. */
 export function isEmittedEnd({ ended }: StoredAlarm, record: Alarm): boolean {
   if (ended === undefined) return false;
   if (ended.eventId !== null && (record.lastActiveEvent?.id ?? 0) > ended.eventId) return false;
@@ -150,7 +148,6 @@ export function isFormer({ former = [] }: StoredAlarm, record: Alarm): boolean {
   });
 }
 
-/** True when a record may belong to an emitted episode that is no longer stored. */
 export function isForgotten({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const startMs = instant(record.triggeredAt) ?? Number.NEGATIVE_INFINITY;
   return former.length >= FORMER && former.every((one) => startMs < (startIn(one.episode, record.id) ?? startMs + 1));

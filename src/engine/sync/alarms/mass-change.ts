@@ -21,7 +21,6 @@ const KIND_NAMES = Object.keys(KINDS) as readonly ChangeKind[];
 
 type Alarms = ReadonlyMap<string, StoredAlarm>;
 
-/** Sites of a mass change; `changed` of their `of` active alarms change. */
 interface MassChange {
   readonly siteIds: ReadonlySet<number>;
   readonly changed: number;
@@ -67,25 +66,12 @@ export function massEnds(alarms: Alarms, { put }: AlarmDiff): ReadonlySet<string
   return new Set(ended.map(({ alarm }) => alarm.id));
 }
 
-export interface MassGuard {
-  judge(
-    alarms: Alarms,
-    diff: AlarmDiff,
-    coverage: (siteId: number) => Coverage,
-    /** Ids of alarms whose end a second reading in the same poll confirmed. */
-    confirmed?: ReadonlySet<string>,
-  ): { readonly diff: AlarmDiff; readonly remarks: readonly string[] };
-  /** True while the absence of many alarms of a site is unconfirmed. */
-  isPending(siteId: number): boolean;
-}
-
 /** Changes are measured against the stored active alarms, so a restart finds them again and counts from the start. */
-export function createMassGuard(log: Pick<Log, "info" | "warn">): MassGuard {
+export function createMassGuard(log: Pick<Log, "info" | "warn">) {
   const readings = Object.fromEntries(KIND_NAMES.map((kind) => [kind, new Map<number, number>()])) as Readonly<
     Record<ChangeKind, Map<number, number>>
   >;
 
-  /** Counts one reading of a kind and returns the sites where it is unconfirmed. */
   function count(kind: ChangeKind, mass: MassChange | null, isObserved: (siteId: number) => boolean): Set<number> {
     const bySite = readings[kind];
     const { polls, text } = KINDS[kind];
@@ -105,8 +91,14 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">): MassGuard {
   }
 
   return {
-    isPending: (siteId) => readings.absent.has(siteId),
-    judge(alarms, diff, coverage, confirmed = new Set()) {
+    isPending: (siteId: number) => readings.absent.has(siteId),
+    /** `confirmed`: ids of alarms whose end a second reading in the same poll confirmed. */
+    judge(
+      alarms: Alarms,
+      diff: AlarmDiff,
+      coverage: (siteId: number) => Coverage,
+      confirmed: ReadonlySet<string> = new Set(),
+    ): { readonly diff: AlarmDiff; readonly remarks: readonly string[] } {
       const remarks: string[] = [];
       const withheld = new Set<string>();
       const ended = massEnds(alarms, diff);

@@ -15,20 +15,9 @@ const EVIDENCE = {
 type EvidenceKind = keyof typeof EVIDENCE;
 
 const STEADY_READINGS = 3;
-/** Time after which pages that lead nowhere are tried again. */
 const RETRY_MS = 3_600_000;
 
-export interface PageTrust {
-  /** `ofOneSite`: its own list has the same pages. `isSlow`: changes between pages explain wrong totals. */
-  judge(listing: Listing<Alarm>, ofOneSite: boolean, isSlow: boolean): void;
-  distrust(): string | null;
-  /** False while only the first page is worth a request. */
-  hasUsablePages(): boolean;
-  /** True when the pages are trusted, or were found unusable an hour ago. */
-  isDue(): boolean;
-}
-
-export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">): PageTrust {
+export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
   let distrust: { readonly kind: EvidenceKind; readonly sinceMs: number; readonly text: string } | null = null;
   let evidence: { readonly kind: EvidenceKind; readonly sinceMs: number; readonly readings: number } | null = null;
   let steadyReadings = 0;
@@ -43,7 +32,8 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">): 
   }
 
   return {
-    judge(listing, ofOneSite, isSlow) {
+    /** `ofOneSite`: its own list has the same pages. `isSlow`: changes between pages explain wrong totals. */
+    judge(listing: Listing<Alarm>, ofOneSite: boolean, isSlow: boolean): void {
       const nowMs = clock.monotonic();
       const kind = evidenceIn(listing);
       const isAboutRecords = kind === "records" || kind === "total";
@@ -71,6 +61,7 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">): 
       distrust = { kind, sinceMs: nowMs, text: reason };
     },
     distrust: () => distrust?.text ?? null,
+    /** False while only the first page is worth a request. */
     hasUsablePages: () => distrust?.kind !== "pages" || isDue(),
     isDue,
   };

@@ -9,7 +9,7 @@ import { incomplete, type JobOutcome } from "../job.ts";
 import { isRefusal, outcomeOf } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import type { StoredAlarm } from "../snapshot.ts";
-import { type ActiveAlarms, type AlarmList, bothReadings, createAlarmList } from "./active-list.ts";
+import { type ActiveAlarms, bothReadings, createAlarmList } from "./active-list.ts";
 import { isOpen } from "./diff-alarm.ts";
 import {
   type AlarmDiff,
@@ -20,8 +20,8 @@ import {
   findAbsent,
 } from "./diff-alarms.ts";
 import { contradictsItself, isEmittedEnd, isOverBefore, isResolved } from "./episode.ts";
-import { createMassGuard, findMassChange, type MassGuard, massEnds } from "./mass-change.ts";
-import { checkEnds, countRequests, type RequestCounts, searchAlarms, selectDue } from "./search.ts";
+import { createMassGuard, findMassChange, massEnds } from "./mass-change.ts";
+import { checkEnds, countRequests, type EndCheck, type RequestCounts, searchAlarms, selectDue } from "./search.ts";
 import type { ReadActive } from "./site-list.ts";
 import { type AlarmStore, expiredAlarmIds, firstListings, openAlarmStore } from "./stored-alarms.ts";
 import { createUnverifiedReport, isUndisputed, type Statements, sortRecords } from "./unverified-records.ts";
@@ -47,8 +47,8 @@ export interface AlarmPoll {
 interface PollState {
   readonly parts: PollParts;
   readonly store: AlarmStore;
-  readonly list: AlarmList;
-  readonly massGuard: MassGuard;
+  readonly list: ReturnType<typeof createAlarmList>;
+  readonly massGuard: ReturnType<typeof createMassGuard>;
   readonly reportUnverified: ReturnType<typeof createUnverifiedReport>;
   readonly everyMs: () => number | null;
   readonly startedAt: string;
@@ -57,9 +57,7 @@ interface PollState {
   readonly takenOverAlarms: Set<string>;
   statements: Statements;
   absenceCounts: RequestCounts;
-  endCounts: RequestCounts;
-  staleEnds: ReadonlySet<string>;
-  /** Monotonic times of the last polls, and the pages of the present one. */
+  ends: Pick<EndCheck, "counts" | "stale">;
   begins: readonly number[];
   pages: number;
 }
@@ -72,7 +70,6 @@ const PART = 250;
 const MANY = 5_000;
 /** Intervals between polls that are averaged; the longest is left out, because it may be an outage. */
 const INTERVALS = 10;
-/** A mean interval longer than this multiple of the configured one is reported. */
 const LATE_FACTOR = 1.15;
 
 export function createAlarmPoll(
@@ -92,8 +89,7 @@ export function createAlarmPoll(
     takenOverAlarms: new Set(),
     statements: new Map(),
     absenceCounts: new Map(),
-    endCounts: new Map(),
-    staleEnds: new Set(),
+    ends: { counts: new Map(), stale: new Set() },
     begins: [],
     pages: 0,
   };
@@ -139,8 +135,7 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   ];
   await commitDiff(state, diff, lastDocuments, careful, signal);
   state.absenceCounts = countRequests(state.absenceCounts, verified.absent, verified.postponed);
-  state.endCounts = countRequests(state.endCounts, ends.contested);
-  state.staleEnds = ends.stale;
+  state.ends = ends;
   state.statements = sorted.statements;
   for (const siteId of listedSites) state.takenOverSites.add(siteId);
   const remarks = [
@@ -218,7 +213,6 @@ async function readAgain({ list }: PollState, first: ActiveAlarms, how: ReadActi
   return bothReadings(first, await list.read({ ...how, careful: false }));
 }
 
-/** Verifies what the reading does not explain: absent alarms, contested ends, and sites that the token may have lost. */
 async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadActive) {
   const { parts, store, massGuard } = state;
   const { config, clock, scope, source } = parts;
@@ -251,8 +245,8 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadAc
     sight = sortReading(await readAgain(state, first, how));
   const { reading, sorted, absent } = sight;
 
-  const check = { counts: state.endCounts, stale: state.staleEnds, always: vanishAfter, nowMs: clock.now() };
-  const ends = await checkEnds(alarms, sorted.overtaken, check, source, signal);
+  const limits = { always: vanishAfter, nowMs: clock.now() };
+  const ends = await checkEnds(alarms, sorted.overtaken, state.ends, limits, source, signal);
   const followed = [...alarms.values()].filter((known) => isOpen(known) && known.state !== "out-of-scope");
   const hidden = followed.filter(({ alarm }) => !scope.sees(alarm.site.id));
   const listedIds = new Set(hidden.length === 0 ? [] : sorted.listed.map(({ id }) => id));
@@ -302,19 +296,16 @@ function searchAbsent(
   return searchAlarms(visible, { source, maxPages: config.alarms.resolved_pages_max, isLastSearch, isLate, signal });
 }
 
-/** Returns which of many simultaneous ends a second search states again. */
 async function confirmMassEnds(state: PollState, ended: ReadonlySet<string>, signal: AbortSignal) {
   const known = [...ended].flatMap((id) => state.store.alarms.get(id) ?? []);
   const { found } = await searchAbsent(state, known, () => false, signal);
   return new Set(found.filter(isResolved).map(({ id }) => id));
 }
 
-/** True when a resolved record ends the stored episode, whatever the list of active alarms shows. */
 function isEndOf(known: StoredAlarm, record: Alarm): boolean {
   return !isEmittedEnd(known, record) && !isOverBefore(known, record);
 }
 
-/** Reads the gateways of followed sites with new alarms, so that the alarms can be attributed to an offline one. */
 async function recheckGateways({ parts, store }: PollState, listed: readonly Alarm[], signal: AbortSignal) {
   const isNew = ({ id, site }: Alarm) => {
     const known = store.alarms.get(id);

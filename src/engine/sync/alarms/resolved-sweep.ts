@@ -194,7 +194,6 @@ interface ResolvedReading {
 
 interface ReadingLimits {
   readonly fromMs: number | null;
-  /** Order that earlier readings learned; null to read every page. */
   readonly stopBy: StoredSweep["newestFirstBy"];
   readonly maxPages: number;
   readonly isAwaited: (alarmId: string) => boolean;

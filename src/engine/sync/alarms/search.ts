@@ -58,7 +58,6 @@ export interface SearchOptions {
   readonly signal: AbortSignal;
 }
 
-/** Searches absent alarms site by site. A site that fails provides no evidence. */
 export async function searchAlarms(absent: readonly StoredAlarm[], options: SearchOptions): Promise<SearchResult> {
   const results: Pick<SearchResult, "found" | "searched">[] = [];
   const postponed: string[] = [];
@@ -95,7 +94,6 @@ async function searchSite(siteId: number, absent: readonly StoredAlarm[], option
         if (wanted.size === 0 || count >= pages) return;
       }
     } catch (error) {
-      // Records of earlier pages stay evidence.
       if (count === 0 || !(error instanceof Malformed)) throw error;
     }
   };
@@ -120,24 +118,15 @@ export interface EndCheck {
   /** Ids of alarms whose stored end the service lists: their records in the list of active alarms are out of date. */
   readonly stale: ReadonlySet<string>;
   readonly failures: ReadonlyMap<number, Failure>;
-  readonly contested: readonly StoredAlarm[];
+  readonly counts: RequestCounts;
 }
 
 /** Checks stored ends of alarms that are listed as active without a later event. An incomplete list decides nothing. */
 export async function checkEnds(
   alarms: ReadonlyMap<string, StoredAlarm>,
   overtaken: readonly Alarm[],
-  {
-    counts,
-    stale,
-    always,
-    nowMs,
-  }: {
-    readonly counts: RequestCounts;
-    readonly stale: ReadonlySet<string>;
-    readonly always: number;
-    readonly nowMs: number;
-  },
+  last: Pick<EndCheck, "stale" | "counts">,
+  { always, nowMs }: { readonly always: number; readonly nowMs: number },
   source: Source,
   signal: AbortSignal,
 ): Promise<EndCheck> {
@@ -146,8 +135,8 @@ export async function checkEnds(
     .flatMap((id) => alarms.get(id) ?? [])
     .filter(({ state, since }) => state === "resolved" && Math.abs(nowMs - Date.parse(since)) >= REPLICA_MS);
   const revoked = new Set<string>();
-  const stillStale = new Set(contested.map(({ alarm }) => alarm.id).filter((id) => stale.has(id)));
-  const failures = await visitSites(selectDue(counts, contested, always), signal, async (siteId, due) => {
+  const stillStale = new Set(contested.map(({ alarm }) => alarm.id).filter((id) => last.stale.has(id)));
+  const failures = await visitSites(selectDue(last.counts, contested, always), signal, async (siteId, due) => {
     // A list may have one row for each episode of an alarm.
     const rowOf = (alarm: Alarm) => `${episodeOf(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
     const read = () => source.alarms({ siteId, status: "resolved" }, signal);
@@ -163,7 +152,7 @@ export async function checkEnds(
       else if (!beganAfterEnd(known, listed.get(id))) stillStale.add(id);
     }
   });
-  return { revoked, stale: stillStale, failures, contested };
+  return { revoked, stale: stillStale, failures, counts: countRequests(last.counts, contested) };
 }
 
 function beganAfterEnd({ alarm }: StoredAlarm, record: Alarm | undefined): boolean {
@@ -171,7 +160,6 @@ function beganAfterEnd({ alarm }: StoredAlarm, record: Alarm | undefined): boole
   return startMs !== null && endMs !== null && startMs > endMs;
 }
 
-/** Visits the sites of some alarms and returns the failures; only a failure of this machine ends the round. */
 async function visitSites(
   alarms: readonly StoredAlarm[],
   signal: AbortSignal,

@@ -41,7 +41,6 @@ interface ListFailures {
 /** Cuts a site's list by priority and acknowledgement, for an hour, when its pages do not lead to its end. */
 export function createSiteListReader(
   read: (filter: Part & { siteId: number }, how: ReadActive, limits: ReadLimits) => Promise<Listing<Alarm>>,
-  /** True when the pages of the uncut list lead nowhere. */
   isBroken: () => boolean,
   clock: Clock,
   log: Pick<Log, "info" | "warn">,

@@ -1,4 +1,4 @@
-import type { Alarm, Gateway, Host } from "../../../core/model/building.ts";
+import type { Gateway, Host } from "../../../core/model/building.ts";
 import { documentSet } from "../../store/store.ts";
 import { behindGateway } from "../inventory/gateways.ts";
 import type { PollParts } from "../poll-parts.ts";
@@ -14,31 +14,18 @@ const SHIFTED_MS = 86_400_000;
 const MOST_ENDS = 2_000;
 
 /** Documents of one source's alarms. The maps are live: they change with each commit. */
-export interface AlarmStore {
-  readonly alarmSet: string;
-  readonly siteSet: string;
-  readonly sweepSet: string;
-  readonly alarms: ReadonlyMap<string, StoredAlarm>;
-  readonly sites: ReadonlyMap<string, StoredAlarmSite>;
-  readonly sweeps: ReadonlyMap<string, StoredSweep>;
-  gatewayFinder(): (alarm: Alarm) => string | null;
-}
+export type AlarmStore = ReturnType<typeof openAlarmStore>;
 
-export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }: PollParts): AlarmStore {
-  const [alarmSet, siteSet, sweepSet] = [
-    documentSet("alarm", name),
-    syncSet("alarm-site", name),
-    syncSet("sweep", name),
-  ];
+export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }: PollParts) {
+  const alarmSet = documentSet("alarm", name);
+  const [siteSet, sweepSet] = [syncSet("alarm-site", name), syncSet("sweep", name)];
   const gateways = syncState.get<Listed<Gateway>>(documentSet("gateway", name));
   const hosts = syncState.get<Listed<Host>>(documentSet("host", name));
   return {
-    alarmSet,
-    siteSet,
-    sweepSet,
-    alarms: syncState.get(alarmSet),
-    sites: syncState.get(siteSet),
-    sweeps: syncState.get(sweepSet),
+    ...{ alarmSet, siteSet, sweepSet },
+    alarms: syncState.get<StoredAlarm>(alarmSet),
+    sites: syncState.get<StoredAlarmSite>(siteSet),
+    sweeps: syncState.get<StoredSweep>(sweepSet),
     gatewayFinder: () => behindGateway(gateways, hosts, offlineGatewayOf),
   };
 }
@@ -68,7 +55,6 @@ export function expiredAlarmIds(
     if (isOpen(stored) || changed.has(id)) continue;
     const { alarm, since, state, untold } = stored;
     const endMs = latestEndMs(stored);
-    // The sweep of an invisible site continues from where it stopped.
     const sweptMs = instant(sites.get(String(alarm.site.id))?.sweptUntil ?? null) ?? watermarkMs;
     const ageMs = nowMs - Date.parse(since);
     const isSwept = state === "resolved" && endMs !== null && sweptMs !== null;

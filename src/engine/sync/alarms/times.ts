@@ -31,7 +31,6 @@ export function shiftBetween(before: Alarm, now: Alarm): number {
   return (instant(now.triggeredAt) ?? 0) - (instant(before.triggeredAt) ?? 0);
 }
 
-/** True when a time is unchanged, or moved by exactly `shiftMs`. */
 export function isSameMoment(before: string | null, now: string | null, shiftMs: number): boolean {
   if (before === now) return true;
   const [known, shown] = [instant(before), instant(now)];

@@ -30,7 +30,6 @@ export interface SortedRecords {
   readonly statements: Statements;
 }
 
-/** Last unverified statement about each alarm, and in how many consecutive polls it was made. */
 export type Statements = ReadonlyMap<
   string,
   { readonly siteId: number; readonly text: string; readonly times: number }

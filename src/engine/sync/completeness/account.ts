@@ -202,7 +202,6 @@ export function seriesCompleteEvent(
   return makeEvent({
     type: "history-complete",
     source: sourceUri(source),
-    // The subject of the history itself, so that sinks which order by subject deliver it after the history.
     subject: `${subjectOf("tag", located.siteId, located.tag.id)}/${total ? "total" : "history"}/${resolution}`,
     time: isoUtc(nowMs),
     siteId: located.siteId,

@@ -57,7 +57,6 @@ export interface DayCount {
   readonly null: number;
 }
 
-/** Counts by day. Numbers to add may be negative. */
 export type DayCounts = ReadonlyMap<number, DayCount>;
 
 interface Entry extends DayCount {
@@ -176,7 +175,6 @@ export interface Reach {
   readonly begin: number;
   readonly from: number;
   readonly until: number;
-  /** The same range for finalized days: repeated refusals count as known, and late data have been looked for. */
   readonly sealFrom: number;
   readonly sealUntil: number;
 }
@@ -242,7 +240,6 @@ function countedFrom({ countedFrom: from, days, spans }: StoredHistory): number 
   return Math.ceil(parseTime(from) / DAY_MS);
 }
 
-/** Days with stored counts: three years. */
 export const RETAINED_DAYS = 1_100;
 
 export function isCountedOn(ledger: StoredHistory, day: number, nowMs: number): boolean {
@@ -259,7 +256,6 @@ export function commonReach(a: Reach, b: Reach): Reach {
   };
 }
 
-/** Returns the days that a change of a ledger completed, in as few ranges as possible; the end is not included. */
 export function newlyComplete(before: StoredHistory, after: StoredHistory): readonly Days[] {
   if (before.spans === after.spans) return [];
   const completeBefore = completeRangesOf(before);

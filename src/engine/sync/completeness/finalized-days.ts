@@ -55,7 +55,6 @@ interface Group {
 
 /** Longest counts inside a ledger, in characters: a ledger is written with each reply, so longer counts move out. */
 const INLINE_MAX = 600;
-/** Changes within this time share a mark, in milliseconds. */
 const SAME_CHANGE_MS = 300_000;
 /** Pause between the last change of a finalized day and its next revision, in milliseconds. */
 const SETTLING_MS = 3_600_000;

@@ -34,7 +34,6 @@ export interface InventoryDiffOptions {
   readonly hostsBehind?: (gatewayId: string) => GatewayFact["hosts"];
 }
 
-/** Document and events of one object; both belong into one transaction. */
 export interface InventoryStep<T> {
   readonly id: string;
   readonly next: Listed<T> | null;

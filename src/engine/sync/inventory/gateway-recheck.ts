@@ -2,14 +2,8 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import { isStopping } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { createWakeup, loop, within } from "../../../core/runtime/waiting.ts";
-import type { Follower } from "../job.ts";
-
-/** Reads a site's gateways at once when many values turned null. No tag is linked to a gateway, so the site decides. */
-export interface GatewayRecheck extends Follower {
-  request(siteId: number): void;
-  /** Reads gateways of sites whose only gateway may explain new alarms, for 5 s at most. Null when there are none. */
-  beforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;
-}
+import type { RunContext } from "../job.ts";
+import { type Gateways, hasOffline, hasOnlyOneOnline } from "./gateways.ts";
 
 /** Least time between two lists of a site: the default schedule polls as often. */
 const AGAIN_MS = 300_000;
@@ -21,15 +15,15 @@ const EXPLAINED_MS = 3_600_000;
 const ALARMS_WAIT_MS = 5_000;
 const ALARMS_SITES = 5;
 
+/** Reads a site's gateways at once when many values turned null. No tag is linked to a gateway, so the site decides. */
 export function createGatewayRecheck(options: {
   readonly read: (siteId: number, signal: AbortSignal) => Promise<void>;
   readonly isFollowed: (siteId: number) => boolean;
   readonly isExplained: (siteId: number) => boolean;
-  readonly hasOffline: (siteId: number) => boolean;
-  readonly hasOnlyOneOnline: (siteId: number) => boolean;
+  readonly gateways: () => Gateways;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn" | "error">;
-}): GatewayRecheck {
+}) {
   const { clock, log } = options;
   const requested = createWakeup();
   const waiting = new Set<number>();
@@ -53,16 +47,19 @@ export function createGatewayRecheck(options: {
   return {
     name: "gateway_recheck",
     ability: "read:gateways",
-    request(siteId) {
-      if (!isDue(siteId, options.hasOffline(siteId) ? EXPLAINED_MS : AGAIN_MS)) return;
+    /** Reads the list of this site soon; ignored while that would tell nothing new. */
+    request(siteId: number): void {
+      if (!isDue(siteId, hasOffline(options.gateways(), siteId) ? EXPLAINED_MS : AGAIN_MS)) return;
       if (!options.isFollowed(siteId) || options.isExplained(siteId)) return;
       requestedMs.set(siteId, clock.monotonic());
       waiting.add(siteId);
       requested.wakeUp();
     },
-    beforeAlarms(siteIds, signal) {
+    /** Reads gateways of sites whose only gateway may explain new alarms, for 5 s at most. Null when there are none. */
+    beforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null {
+      const gateways = options.gateways();
       const due = siteIds.filter(
-        (siteId) => options.hasOnlyOneOnline(siteId) && options.isFollowed(siteId) && isDue(siteId, ALARMS_AGAIN_MS),
+        (siteId) => hasOnlyOneOnline(gateways, siteId) && options.isFollowed(siteId) && isDue(siteId, ALARMS_AGAIN_MS),
       );
       if (due.length === 0) return null;
       for (const siteId of due) requestedMs.set(siteId, clock.monotonic());
@@ -72,7 +69,7 @@ export function createGatewayRecheck(options: {
       const first = due.slice(0, ALARMS_SITES);
       return within(clock, ALARMS_WAIT_MS, recheck(first, "the site has a new alarm", signal));
     },
-    async follow({ draining, forced }) {
+    async follow({ draining, forced }: RunContext): Promise<void> {
       const signal = AbortSignal.any([draining, forced]);
       await loop({
         clock,

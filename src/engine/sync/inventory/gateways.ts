@@ -3,7 +3,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Page } from "../../source/source.ts";
 import type { Listed } from "../snapshot.ts";
 
-type Gateways = ReadonlyMap<string, Listed<Gateway>>;
+export type Gateways = ReadonlyMap<string, Listed<Gateway>>;
 type Hosts = ReadonlyMap<string, Listed<Host>>;
 
 /**
@@ -64,22 +64,18 @@ export function hasOffline(gateways: Gateways, siteId: number): boolean {
   return presentOf(gateways).some((gateway) => gateway.siteId === siteId && gateway.value.online === false);
 }
 
-/** Offline gateways while their list is recent: after an old list the gateway may be back and needs its interval. */
-export interface OfflineGateways {
-  noting(siteId: number, pages: AsyncIterable<Page<Gateway>>): AsyncIterable<Page<Gateway>>;
-  of(siteId: number): string | null;
-}
+export type OfflineGateways = ReturnType<typeof createOfflineGateways>;
 
 const REUSE_MS = 1_000;
-/** A list may come this much later than its schedule says. */
 const LATE_MS = 60_000;
 
+/** Offline gateways while their list is recent: after an old list the gateway may be back and needs its interval. */
 export function createOfflineGateways(
   stored: () => Gateways,
   /** Returns a function from a time to that of the next list, milliseconds since 1970; null when lists are not read. */
   nextList: () => ((afterMs: number) => number) | null,
   clock: Clock,
-): OfflineGateways {
+) {
   /** Monotonic time until which a site's list counts: until the next two are due and neither came. */
   const countsUntilMs = new Map<number, number>();
   const twoListsLaterMs = () => {
@@ -94,13 +90,13 @@ export function createOfflineGateways(
   let offline: ReadonlyMap<number, string> = new Map();
 
   return {
-    async *noting(siteId, pages) {
+    async *noting(siteId: number, pages: AsyncIterable<Page<Gateway>>): AsyncIterable<Page<Gateway>> {
       for await (const page of pages) {
         if (!page.more) countsUntilMs.set(siteId, twoListsLaterMs());
         yield page;
       }
     },
-    of(siteId) {
+    of(siteId: number): string | null {
       const nowMs = clock.monotonic();
       if (nowMs > (countsUntilMs.get(siteId) ?? atStartMs)) return null;
       if (nowMs - derivedMs >= REUSE_MS) {

@@ -40,7 +40,6 @@ interface Identified {
 }
 type Scope = Awaited<ReturnType<PollParts["scope"]["tryRefresh"]>>;
 
-/** Objects committed in one transaction, before other work runs. */
 export const SLICE = 250;
 
 export function createSitePoll(parts: PollParts): Poll {
@@ -59,17 +58,15 @@ export function createSitePoll(parts: PollParts): Poll {
   };
 }
 
-export interface InventoryPoll extends Poll {
-  /** Reads the list of one site between two polls and commits what it contains, without absences. */
-  pollSite(siteId: number, signal: AbortSignal): Promise<void>;
-}
+export type InventoryPoll = ReturnType<typeof createInventoryPoll>;
 
+/** Polls gateways, hosts, systems or tags: one list for each site. */
 export function createInventoryPoll<N extends SiteNoun>(
   parts: PollParts,
   job: string,
   noun: N,
   read: ReadSite<InventoryNouns[N]>,
-): InventoryPoll {
+) {
   type T = InventoryNouns[N];
   const { source, scope, syncState, clock, log } = parts;
   const stored = syncState.get<Listed<T>>(documentSet(noun, source.name));
@@ -102,11 +99,12 @@ export function createInventoryPoll<N extends SiteNoun>(
   }
 
   return {
-    async pollSite(siteId, signal) {
+    /** Reads the list of one site between two polls and commits what it contains, without absences. */
+    async pollSite(siteId: number, signal: AbortSignal): Promise<void> {
       await readSite(siteId, signal);
       polledSince.add(siteId);
     },
-    async run(signal) {
+    async run(signal: AbortSignal): Promise<JobOutcome> {
       const sites = followedSites(parts);
       if (sites.length === 0) return incomplete("No site is known yet.");
       const begunAt = new Map<number, string>();
@@ -152,7 +150,6 @@ export function followedSites({ config, source, syncState }: PollParts): readonl
     .map(({ value }) => value.id);
 }
 
-/** Returns stored objects by id, so that a list with an equal record can reuse the object. */
 export function storedObjects<T>({ syncState, source }: PollParts, noun: InventoryNoun): StoredObjects<T> {
   return (id) => syncState.get<Listed<T>>(documentSet(noun, source.name)).get(id)?.value;
 }
@@ -255,7 +252,6 @@ function removeAfterMs({ config, source }: PollParts): number {
   return isClockWrong ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
 }
 
-/** Reads a list, and once more if it changed while it was read. */
 export async function readList<T extends Identified>(read: () => AsyncIterable<Page<T>>): Promise<Listing<T>> {
   const options = { idOf: (item: T) => String(item.id) };
   const first = await collect(read(), options);

@@ -99,7 +99,6 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
   };
 }
 
-/** How many listed tags each system had, and how many present tags its complete list no longer contains. */
 function dropsIn(
   lists: ReadonlyMap<string, TagList>,
   { tags, tagSystems }: StoredTagContext,

@@ -26,7 +26,6 @@ interface StepOptions {
   readonly at: string;
 }
 
-/** Document and events of one tag; both belong into one transaction. Null removes the document. */
 export interface TagSystemsStep {
   readonly id: string;
   readonly next: StoredTagSystems | null;

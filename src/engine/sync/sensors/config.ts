@@ -6,7 +6,6 @@ const DAY_MS = 86_400_000;
 
 const { exclude: _exclude, ...narrowing } = Selection.shape;
 
-/** A tag is on such a list when any of its entries fits. */
 const AnyOf = z.strictObject({
   classes: z
     .array(z.string().min(1))

@@ -44,7 +44,6 @@ export function findingsIn(sensors: readonly WatchedSensor[], rules: SensorRules
   });
 }
 
-/** True when a tag was read often and long enough to conclude that its value never changed. */
 export function isJudged({ hours, spanHours }: SensorRow, periodHours: number): boolean {
   return hours >= Math.min(ENOUGH_HOURS, periodHours / 4) && spanHours >= ENOUGH_SPAN * periodHours;
 }

@@ -1,33 +1,8 @@
 import type { Points } from "../../../core/codec/points.ts";
 import { BUCKET_MS, type Resolution, type TagValue } from "../../../core/model/building.ts";
+import type { StoredSensors } from "../snapshot.ts";
 
-/**
- * Statistics of each tag in one period: a row of 26 numbers of 8 bytes, 10 MB for 50,000 tags.
- *
- * One live value per history response, the probe, is compared with the log. It waits until its bucket and the next one
- * have arrived; then the next live value becomes the probe. No other values need to be stored.
- *
- *   buckets   v1 ├────┤ v2 ├────┤ v3 ├────┤          the newest two are kept
- *   live                  × probe                    compared when v3 comes
- */
-export interface SensorTable {
-  /** Adds a live reading. `hour`: full hours watched in this period. `atMs` is null without a reliable time. */
-  read(id: string, value: TagValue, hour: number, atMs: number | null): void;
-  /** Receives the points of a request for closed buckets of one series, ascending. */
-  logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
-  rows(): Iterable<readonly [id: string, row: SensorRow]>;
-  groups(): number;
-  changedGroups(): readonly number[];
-  pack(group: number): PackedSensors;
-  load(packed: PackedSensors): void;
-  clear(): void;
-}
-
-/** Up to 250 tags. */
-interface PackedSensors {
-  readonly ids: readonly string[];
-  readonly numbers: readonly number[];
-}
+type PackedSensors = Pick<StoredSensors, "ids" | "numbers">;
 
 /** Numbers, and booleans as 0 and 1. */
 export interface SensorRow {
@@ -36,7 +11,6 @@ export interface SensorRow {
   /** Hours with readings, and hours from the first to the last of these. */
   readonly hours: number;
   readonly spanHours: number;
-  /** Least value; 0 if there is none. */
   readonly min: number;
   readonly max: number;
   readonly type: "none" | "number" | "boolean" | "mixed";
@@ -102,7 +76,16 @@ const NUMBER = 1;
 const BOOLEAN = 2;
 const TYPES = ["none", "number", "boolean", "mixed"] as const;
 
-export function createSensorTable(): SensorTable {
+/**
+ * Statistics of each tag in one period: a row of 26 numbers of 8 bytes, 10 MB for 50,000 tags.
+ *
+ * One live value per history response, the probe, is compared with the log. It waits until its bucket and the next one
+ * have arrived; then the next live value becomes the probe. No other values need to be stored.
+ *
+ *   buckets   v1 ├────┤ v2 ├────┤ v3 ├────┤          the newest two are kept
+ *   live                  × probe                    compared when v3 comes
+ */
+export function createSensorTable() {
   const rowOf = new Map<string, number>();
   let ids: string[] = [];
   let groups: Float64Array[] = [];
@@ -188,25 +171,22 @@ export function createSensorTable(): SensorTable {
   }
 
   function statisticsAt(row: number): SensorRow {
-    const of = Object.fromEntries(COLUMNS.map((column) => [column, get(row, column)])) as Record<Column, number>;
-    const resolution = RESOLUTIONS[of.resolution - 1];
-    const { readings, nulls, hours, min, max, replies, leastLagMs, pairs, off } = of;
-    const { sumOff, sumOffSquared, sumLive, sumLogged, sumSize } = of;
+    const numbers = Object.fromEntries(COLUMNS.map((column) => [column, get(row, column)])) as Record<Column, number>;
+    const { readings, nulls, hours, min, max, replies, leastLagMs, pairs, off, logMin, logMax } = numbers;
+    const { sumOff, sumOffSquared, sumLive, sumLogged, sumSize, firstHour, lastHour, type } = numbers;
+    const resolution = RESOLUTIONS[numbers.resolution - 1];
     const sums = { replies, leastLagMs, pairs, off, sumOff, sumOffSquared, sumLive, sumLogged, sumSize };
     return {
-      readings,
-      nulls,
-      hours,
-      spanHours: hours === 0 ? 0 : of.lastHour - of.firstHour + 1,
-      min,
-      max,
-      type: TYPES[of.type] ?? "none",
-      log: resolution === undefined ? null : { resolution, ...sums, min: of.logMin, max: of.logMax },
+      ...{ readings, nulls, hours, min, max },
+      spanHours: hours === 0 ? 0 : lastHour - firstHour + 1,
+      type: TYPES[type] ?? "none",
+      log: resolution === undefined ? null : { resolution, ...sums, min: logMin, max: logMax },
     };
   }
 
   return {
-    read(id, value, hour, atMs) {
+    /** Adds a live reading. `hour`: full hours watched in this period. `atMs` is null without a reliable time. */
+    read(id: string, value: TagValue, hour: number, atMs: number | null): void {
       const row = takeRow(id);
       add(row, "readings", 1);
       noteHour(row, hour);
@@ -221,7 +201,7 @@ export function createSensorTable(): SensorTable {
       set(row, "probe", number);
     },
 
-    logged(id, resolution, points, nowMs) {
+    logged(id: string, resolution: Resolution, points: Points, nowMs: number): void {
       const rank = RESOLUTIONS.indexOf(resolution) + 1;
       const newestAt = lastWithValue(points);
       if (rank === 0 || newestAt < 0) return;
@@ -237,21 +217,17 @@ export function createSensorTable(): SensorTable {
       }
     },
 
-    *rows() {
-      for (const [row, id] of ids.entries()) yield [id, statisticsAt(row)] as const;
-    },
+    rows: () => ids.values().map((id, row) => [id, statisticsAt(row)] as const),
 
     groups: () => groups.length,
-
     changedGroups: () => [...changed],
-
-    pack(group) {
+    pack(group: number): PackedSensors {
       changed.delete(group);
       const inGroup = ids.slice(group * GROUP, (group + 1) * GROUP);
       return { ids: inGroup, numbers: [...(groups[group]?.subarray(0, inGroup.length * WIDTH) ?? [])] };
     },
 
-    load(packed) {
+    load(packed: PackedSensors): void {
       // Ignore rows that another version wrote with other columns: the period starts again for their tags.
       if (packed.numbers.length !== packed.ids.length * WIDTH) return;
       for (const [from, id] of packed.ids.entries()) {
@@ -260,7 +236,7 @@ export function createSensorTable(): SensorTable {
       }
     },
 
-    clear() {
+    clear(): void {
       rowOf.clear();
       ids = [];
       groups = [];

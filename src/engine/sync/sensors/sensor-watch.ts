@@ -243,7 +243,6 @@ function portionsOf(findings: readonly SensorFinding[]): readonly (readonly Sens
   return portions;
 }
 
-/** The same period and part have the same id, also after a crash in the middle of a report. */
 function reportEvent(source: string, data: SilentSensors): Event<"silent-sensors"> {
   return makeEvent({
     type: "silent-sensors",
