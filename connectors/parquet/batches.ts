@@ -6,10 +6,10 @@ import { parquetOf, readParquet } from "./parquet-file.ts";
 import type { Change, PartitionBatch } from "./row-buffer.ts";
 import type { LakeFiles, UploadedFiles } from "./table-format.ts";
 
-/** Uploads at a time: a distant storage needs 50 ms for each object, however small. */
+/** A distant storage needs 50 ms for each object, however small. */
 const UPLOADS_AT_ONCE = 8;
 
-/** Encoded file with its rows, in the order of the file. */
+/** File with its rows, in the order of the file. */
 export interface EncodedRows {
   readonly bytes: Uint8Array;
   readonly columns: Columns;
@@ -23,7 +23,7 @@ export interface PutFile {
   readonly batch: PartitionBatch;
 }
 
-/** Puts each batch as a file into its partition's folder. All files are durable when it resolves. */
+/** Puts each batch as a file into its partition's folder. */
 export async function putBatches(
   batches: readonly PartitionBatch[],
   keyFor: (batch: PartitionBatch, digest: string) => string,
@@ -63,10 +63,7 @@ export function digestOf(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("base64");
 }
 
-/**
- * Returns the file that replaces those of a partition whose rows change; null where the updates change nothing.
- * Applying the same updates twice changes nothing, so a repetition after a crash is safe.
- */
+/** Returns the file that replaces those of a partition; null where the updates change nothing. Safe to repeat. */
 export async function replacementOf(
   { updates, partition: { table } }: Change,
   keys: readonly string[],

@@ -5,7 +5,6 @@ export type Columns = ReturnType<typeof createColumns>;
 
 type Comparing = (a: number, b: number) => number;
 
-/** Cells of one column. */
 interface ColumnStore {
   readonly characters: number;
   add(cell: Cell, row: number): void;
@@ -17,24 +16,16 @@ const FIRST_ROWS = 256;
 const NULL = -1;
 /** Column of unique texts: a dictionary look-up would cost more than a duplicate. */
 const IDENTITY = "event_id";
-/** Rows copied or compared between two checks of the time: 1,000 rows take up to 2 ms. */
+/** 1,000 rows take up to 2 ms to copy or compare. */
 export const ROWS_AT_ONCE = 1_000;
-/** Longest work without a yield to the event loop, in milliseconds. */
 const AT_ONCE_MS = 4;
 
-/**
- * Stores rows of one table as columns: a text is an index into a dictionary, everything else a typed array element. A
- * history row takes about 100 bytes this way, and more than 1,000 as an object.
- */
+/** Stores rows as columns with a dictionary of texts. A history row takes 100 bytes; as an object more than 1,000. */
 export function createColumns(table: Table) {
   const stores = table.columns.map(storeOf);
   let length = 0;
 
-  function storeAt(index: number): ColumnStore {
-    const store = stores[index];
-    if (store === undefined) throw new Error(`The table ${table.name} has no column ${index}.`);
-    return store;
-  }
+  const storeAt = (index: number) => stores[index] as ColumnStore;
 
   return {
     table,
@@ -44,17 +35,12 @@ export function createColumns(table: Table) {
     get characters() {
       return stores.reduce((sum, { characters }) => sum + characters, 0);
     },
-
-    /** Copies the cells of a row and returns its row number. */
     add(row: Row): number {
       for (let index = 0; index < stores.length; index++) storeAt(index).add(row[index] ?? null, length);
       return length++;
     },
 
-    /**
-     * Appends rows, column by column: `cellsOf` returns the cells of a column, or null where all of them are null.
-     * Pauses between columns, so nothing else may add rows meanwhile.
-     */
+    /** Appends rows, column by column; `cellsOf` returns null for an empty column. Do not add rows meanwhile. */
     async addAll(rows: number, cellsOf: (index: number) => Promise<ArrayLike<unknown> | null>): Promise<void> {
       for (const [index, store] of stores.entries()) {
         const cells = await cellsOf(index);
@@ -64,10 +50,9 @@ export function createColumns(table: Table) {
     },
 
     cell: (index: number, row: number): Cell => storeAt(index).cell(row),
-    /** Returns the function that reads cells of one column. */
     reading: (index: number): ((row: number) => Cell) => storeAt(index).cell,
 
-    /** Compares rows by columns, one after the other; null comes first. Rows added later are not ranked. */
+    /** Compares rows by these columns; null comes first. Rows added later are not ranked. */
     comparing(names: readonly string[]): Comparing {
       const all = names.map((name) => storeAt(columnIndexOf(table, name)).comparing());
       return (a, b) => {
@@ -81,13 +66,13 @@ export function createColumns(table: Table) {
   };
 }
 
-/** Returns a function that sorts rows by their table's `sortedBy`; equal rows keep their order. Yields often. */
+/** Returns a function that sorts rows by their table's `sortedBy`; equal rows keep their order. */
 export function sorting(columns: Columns): (rows: readonly number[]) => Promise<Uint32Array> {
   const compare = columns.comparing(columns.table.sortedBy);
   return (rows) => mergedRuns(Uint32Array.from(rows), (a, b) => compare(a, b) || a - b);
 }
 
-/** Sorts all rows and keeps, of rows with the same key, only the one observed last. Yields often. */
+/** Sorts all rows and keeps, of rows with the same key, only the one observed last. */
 export async function sortedOnce(columns: Columns): Promise<Uint32Array> {
   const { table, length } = columns;
   const rest = table.key.filter((name) => !table.sortedBy.includes(name));

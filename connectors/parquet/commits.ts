@@ -10,9 +10,9 @@ import { createRowBuffer, type PartitionBatch, type RowBuffer } from "./row-buff
 import { type CompleteDay, completeDayIn, type SinkState, type StagedCommit, stateChange } from "./sink-state.ts";
 import type { TableFormat, UploadedFiles } from "./table-format.ts";
 
-/** Most characters of distinct texts in the buffer, whatever the number of rows: at most 32 MB. */
+/** Limit of the distinct texts in the buffer: at most 32 MB. */
 const MAX_CHARACTERS = 16_000_000;
-/** Largest number of row keys cached between batches; beyond it, files are read again. */
+/** Cached row keys; beyond this number, files are read again. */
 const MAX_KEYS = 200_000;
 
 export type StagedCommits = ReturnType<typeof createStagedCommits>;
@@ -20,9 +20,7 @@ export type StagedCommits = ReturnType<typeof createStagedCommits>;
 /**
  * Collects events from the cursor on and commits their rows in stages.
  *
- *   add ─► row buffer ─► staged commit written to the sink state ─► files in the lake ─► settled with the cursor
- *
- * A crash before the settlement leaves unfinished commits; the redelivered events fill the same commits again.
+ *   add ─► row buffer ─► staged commit in the sink state ─► files in the lake ─► settled with the cursor
  */
 export function createStagedCommits(options: {
   readonly state: Pick<SinkState, "writerId" | "stagedCommits">;
@@ -36,11 +34,9 @@ export function createStagedCommits(options: {
 }) {
   const { uploaded, state, clock, format, memory, store } = options;
   const { writerId } = state;
-  /** Commits that a crash interrupted; the same events fill them again. */
+  /** A crash interrupted these commits; the redelivered events fill them again. */
   let unfinished = state.stagedCommits;
-  /** Commits that are in the lake and not settled. */
   let unsettled: readonly StagedCommit[] = [];
-  /** Partitions with new rows, by folder. */
   const partitions = new Map<string, Partition>();
   let buffer: RowBuffer = createRowBuffer();
   let sinceMs = 0;
@@ -56,7 +52,6 @@ export function createStagedCommits(options: {
     return buffer.events > 0 && (isFull || isOld() || completeDays.length > 0);
   }
 
-  /** Commits the buffer as the positions of `staged`. */
   async function commitAs(staged: StagedCommit, signal: AbortSignal): Promise<void> {
     const { from, keys: before, through: last } = staged;
     const name = format.nameOf(stagedName(writerId, from, last));
@@ -78,9 +73,8 @@ export function createStagedCommits(options: {
   }
 
   return {
-    /** True where no file in the lake may have to be written again. */
     isSettled: () => unsettled.length === 0 && unfinished.length === 0,
-    /** True where an event of this position was added already: the engine has started again from the cursor. */
+    /** True where the engine has started again from the cursor. */
     hasSeen: (position: number) => position <= through,
 
     /** Adds an event. Commits unfinished stages that end before it first. Throws `UnmappableEvent`. */
@@ -95,7 +89,7 @@ export function createStagedCommits(options: {
       if (day !== null) completeDays = [...completeDays, day];
     },
 
-    /** Commits the buffer where a stage is complete or the buffer is full or old enough. */
+    /** Commits the buffer where a stage is complete, or the buffer is full or old. */
     async commit(signal: AbortSignal): Promise<void> {
       const [next] = unfinished;
       if (next === undefined) {
@@ -103,7 +97,7 @@ export function createStagedCommits(options: {
       } else if (next.through === buffer.through || isOld()) await commitAs(next, signal);
     },
 
-    /** Returns the state change, partitions and complete days to settle; null while some event is not in the lake. */
+    /** Returns what to settle; null while some event is not in the lake. */
     settle() {
       if (unsettled.length === 0 || unfinished.length > 0 || buffer.events > 0) return null;
       const remember: SinkStateChange = stateChange({
@@ -120,7 +114,7 @@ export function createStagedCommits(options: {
   };
 }
 
-/** Inserts events again: it reads the keys of the partition's files and leaves rows out that they already have. */
+/** Inserts redelivered events: skips rows whose keys are already in the partition's files. */
 export function createIdempotentInserts(format: TableFormat) {
   const rowKeysByFolder = new Map<string, Set<string>>();
 
@@ -146,7 +140,6 @@ export function createIdempotentInserts(format: TableFormat) {
   }
 
   return {
-    /** Clears the cache, because files were written or removed. */
     forget: () => rowKeysByFolder.clear(),
 
     async commit(buffer: RowBuffer, signal: AbortSignal): Promise<void> {

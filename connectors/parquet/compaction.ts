@@ -12,24 +12,20 @@ import type { TableFormat } from "./table-format.ts";
  *   after the day      day-….parquet      decoded, sorted, without duplicates, encoded
  */
 
-/** Rows in memory at a time, about 35 MB; a larger day keeps several files. */
+/** Rows in memory at a time, 35 MB; a larger day keeps several files. */
 const MAX_ROWS = 300_000;
-/** Number of joined files at which they are joined again. */
+/** At this number of joined files, they are joined again. */
 const MOST_JOINED = 8;
-/** Bytes joined at a time, and largest file that is worth joining. */
 const JOIN_BYTES = 32_000_000;
 const SMALL_BYTES = 8_000_000;
 const JOINED = /\/hour-[^/]*$/;
 const MERGED = /\/day-[^/]*$/;
 
-/** File that replaces two or more others. */
 export interface Compacted {
   readonly partition: Partition;
   readonly kind: "day" | "hour";
-  /** Keys of the replaced files. */
   readonly sources: readonly string[];
   readonly bytes: Uint8Array;
-  /** Rows in the file and in its sources. */
   readonly rows: number;
   readonly sourceRows: number;
   /** Only column bounds where the rows were not decoded. */
@@ -46,7 +42,7 @@ export async function merge(
 ): Promise<void> {
   let columns = createColumns(partition.table);
   let sources: string[] = [];
-  /** Decoded only when another file follows, because a single file stays unchanged. */
+  /** A single file stays unchanged, so it is decoded only when another file follows. */
   let first: { readonly bytes: Uint8Array; readonly key: string; readonly rows: number } | null = null;
 
   async function add(key: string, bytes: Uint8Array): Promise<void> {
@@ -63,15 +59,8 @@ export async function merge(
     const rows = await sortedOnce(all);
     const bytes = await parquetOf(all, rows);
     const content = { bytes, columns: all, rows };
-    await replace({
-      partition,
-      kind: "day",
-      sources: group,
-      bytes,
-      rows: rows.length,
-      sourceRows: all.length,
-      content,
-    });
+    const counts = { rows: rows.length, sourceRows: all.length };
+    await replace({ partition, kind: "day", sources: group, bytes, ...counts, content });
   }
 
   // Start with the smallest: a full file stays unchanged.
@@ -92,10 +81,7 @@ export async function merge(
   await close();
 }
 
-/**
- * Joins small files into one without decoding them. Returns null for fewer than two, and where one of them was written
- * by another program or with other columns; those wait until the partition is merged.
- */
+/** Joins small files without decoding them; null for fewer than two, or where a file has other columns or another writer. */
 export async function join(format: TableFormat, partition: Partition, signal: AbortSignal): Promise<Compacted | null> {
   const files = await format.filesOf(partition, signal);
   const small = files.filter(({ bytes, key }) => bytes <= SMALL_BYTES && !MERGED.test(key));

@@ -106,12 +106,11 @@ export function endpointOf({ endpoint, region }: Pick<S3Config, "endpoint" | "re
   return endpoint ?? `https://s3.${region}.amazonaws.com`;
 }
 
-/** Returns the prefix with one trailing slash; empty without a prefix. */
 export function prefixOf({ prefix }: Pick<S3Config, "prefix">): string {
   return prefix === "" ? "" : `${prefix.replace(/^\/+|\/+$/g, "")}/`;
 }
 
-/** Several writers may share a Delta table, but two sinks that get the same events would add each row twice. */
+/** Several writers may share a Delta table, but two sinks with the same events would add each row twice. */
 export function sharedTables(one: ParquetConfig, other: ParquetConfig): SharedStore | null {
   const location = locationOf(other);
   if (location === null || locationOf(one) !== location) return null;
@@ -131,7 +130,6 @@ function locationOf({ folder, s3 }: ParquetConfig): string | null {
   return url && `${url.origin} ${s3.bucket} ${prefixOf(s3)}`;
 }
 
-/** Returns a DuckDB query, which reads folders, S3 and Delta tables alike. */
 export function parquetQuery({ folder, s3, table_format }: ParquetConfig, event: Event): string | null {
   const { type, data } = event as AnyEvent;
   if (type !== "tag-value") return null;

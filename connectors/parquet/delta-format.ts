@@ -15,19 +15,17 @@ import type { Change, PartitionBatch } from "./row-buffer.ts";
 import { stateChange } from "./sink-state.ts";
 import type { CommitWork, TableFormat, UploadedFiles } from "./table-format.ts";
 
-/** Attempts to replace rows while other writers change the same partitions. */
 const CONFLICTS = 5;
-/** Files removed in one step: 5 s with a distant storage. */
+/** 100 removals take 5 s with a distant storage. */
 const MOST_REMOVED = 100;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Difference between wall and monotonic time that counts as a clock step (src/core/runtime/clock-check.ts). */
+/** A difference of wall and monotonic time that counts as a clock step (src/core/runtime/clock-check.ts). */
 const CLOCK_STEP_MS = 2_000;
 
 /**
- * Table format in which the Delta log says which files belong to a table. Each table is committed separately: a
- * crash during a commit leaves some tables with their rows and others without. The staged commit is then repeated
- * from the same positions (sink-state.ts), and each table's log says whether it already has them:
+ * Table format in which the Delta log says which files belong to a table. Each table is committed separately. After a
+ * crash between two tables the staged commit is repeated, and each table's log says whether the rows are there:
  *
  *   staged commit 101–200   value: txn 200 in its log → skipped      alarm: txn 100 → committed now
  */
@@ -35,7 +33,7 @@ export function createDeltaFormat(
   store: ObjectStore,
   { clock, log, memory }: Pick<ConnectorContext, "clock" | "log" | "memory">,
 ): TableFormat {
-  /** Random part of this process's file names, so that files of an earlier process are never overwritten. */
+  /** Part of this process's file names, so that files of an earlier process are never overwritten. */
   const processId = randomBytes(4).toString("hex");
   const tables = new Map<Table, DeltaTable>();
   const vacuumTime = createVacuumTime(clock);
@@ -113,7 +111,7 @@ export function createDeltaFormat(
     throw new Retryable(`The Delta table ${store.where}/${folderOf(table)} is changed by others faster than we can.`);
   }
 
-  /** Returns the files of a partition. Throws ConfigError where the table refers to a file outside its folder. */
+  /** Throws ConfigError where the table refers to a file outside its folder. */
   function filesIn({ table, of }: Partition, files: readonly ActiveFile[]): readonly StoredFile[] {
     const values = Object.entries(partitionValuesOf(of));
     const all = files.filter(({ partitionValues }) => values.every(([name, value]) => partitionValues[name] === value));
@@ -125,7 +123,7 @@ export function createDeltaFormat(
     );
   }
 
-  /** Replaces files in one commit, so readers see each row once at every moment. Returns false after a conflict. */
+  /** Replaces files in one commit, so readers always see each row once. Returns false after a conflict. */
   async function replaceFiles(table: Table, all: readonly Compacted[], signal: AbortSignal): Promise<boolean> {
     const results = all.map(({ kind, partition }) => keyIn(partition, `${kind}-${randomBytes(8).toString("hex")}`));
     await memory.put(stateChange({ compactions: results.map((result) => ({ result, sources: [] })) }));
@@ -215,7 +213,7 @@ export function createDeltaFormat(
       });
     },
 
-    /** Joins files; after a conflict all partitions wait for the next pass. */
+    /** After a conflict, all partitions wait for the next pass. */
     async join(table, partitions, signal) {
       const all: Compacted[] = [];
       for (const partition of partitions) {
@@ -248,7 +246,7 @@ export function createDeltaFormat(
       if (changes.length > 0) await replaceRows(table, changes, work, signal);
     },
 
-    /** Vacuums some files of one table at a time, so that no other work waits for long. */
+    /** Vacuums some files of one table per call, so that no other work waits for long. */
     async tidy(signal) {
       if (vacuumTime.isDue()) toVacuum = TABLES;
       const [table] = toVacuum;
@@ -279,7 +277,7 @@ async function addedFile(
   return { key, bytes, rows: rows.length, partitionValues: partitionValuesOf(of), stats };
 }
 
-/** Partition values of the log, in which a missing site is null. */
+/** A missing site is null in the log. */
 function partitionValuesOf(of: Partition["of"]): Readonly<Record<string, string | null>> {
   if (of === null) return {};
   return { date: of.day, site: of.site === null || of.site === "" ? null : of.site.toWellFormed() };
@@ -289,7 +287,7 @@ function txnOf(positions: CommitWork["positions"]) {
   return positions === null ? null : { appId: positions.writerId, version: positions.through };
 }
 
-/** Schedules the vacuum: daily, from an hour after the start or a clock step on, because tombstones have wall times. */
+/** Schedules the daily vacuum. Tombstones have wall times: after a clock step, the vacuum waits for an hour. */
 export function createVacuumTime(clock: Clock) {
   const offset = () => clock.now() - clock.monotonic();
   let lastOffset = offset();
@@ -305,7 +303,7 @@ export function createVacuumTime(clock: Clock) {
 
   return {
     isTrusted,
-    /** True once a day. Call it every few seconds, so that it notices every clock step. */
+    /** Call it every few seconds, so that it notices every clock step. */
     isDue(): boolean {
       if (!isTrusted() || clock.monotonic() < due) return false;
       due = clock.monotonic() + DAY_MS;

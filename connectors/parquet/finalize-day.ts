@@ -8,22 +8,21 @@ import { isDivided, manifestOf, type Partition, partitionOf } from "./paths.ts";
 import type { CompleteDay, SiteDay } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
-/** Manifest of a day that is over. JSON in `_manifests/`; times are UTC. */
+/** Manifest of a day that is over, in `_manifests/`. Times are UTC. */
 interface Manifest {
   readonly site: string | null;
   readonly date: string;
-  /** True where the ledger has accounted for the day: `account` lists what is present and missing. */
+  /** True where the ledger has accounted for the day. */
   readonly complete: boolean;
-  /** 0 where no ledger has accounted for the day. */
+  /** 0 without an account. */
   readonly revision: number;
-  /** When the day was finalized; null where it was not. */
+  /** Null where the day was not finalized. */
   readonly sealed_at: string | null;
-  /** When this list of files was written. */
   readonly written_at: string;
-  /** Account of the ledger, as in the event `day-sealed`; null without one. */
+  /** Account of the ledger, as in the event `day-sealed`. */
   readonly account: unknown;
   readonly tables: Readonly<Record<string, { readonly rows: number; readonly files: readonly ListedFile[] }>>;
-  /** Earlier revisions, the newest first, with their rows by table. */
+  /** Earlier revisions, newest first, with row counts by table. */
   readonly before: readonly {
     readonly revision: number;
     readonly sealed_at: string;
@@ -32,11 +31,10 @@ interface Manifest {
 }
 
 interface ListedFile {
-  /** Key, relative to the root of the lake. */
+  /** Key in the lake. */
   readonly name: string;
   readonly rows: number;
   readonly bytes: number;
-  /** Hexadecimal. */
   readonly sha256: string;
 }
 
@@ -61,10 +59,7 @@ export async function finalizeDay(day: CompleteDay, tools: Tools): Promise<void>
   await writeManifest(day, { complete: true, revision, sealed_at, account, before }, tools);
 }
 
-/**
- * Lists the files of a compacted day, with the ledger's account where there is one. A day that the ledger will account for
- * gets no manifest yet, because readers of complete days wait for it.
- */
+/** Lists the files of a compacted day. Readers wait for the manifest of a day that the ledger will account for. */
 export async function listUnaccountedDay(day: SiteDay, hasLedger: boolean, tools: Tools): Promise<void> {
   const last = await readManifest(day, tools);
   if (last !== null && last.revision > 0) {

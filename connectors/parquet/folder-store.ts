@@ -8,12 +8,12 @@ import { systemCodeOf } from "../../src/core/errors/local-failure.ts";
 import { type Clock, systemClock } from "../../src/core/runtime/clock.ts";
 import { compareUtf8, type ObjectStore, type StoredFile } from "./object-store.ts";
 
-/** Names of unfinished files, which a crash can leave; readers of `*.parquet` ignore them. */
+/** Unfinished files, which a crash can leave; readers of `*.parquet` ignore them. */
 const UNFINISHED = /^\..*\.[0-9a-f]{8}\.tmp$/;
-/** Age at which an unfinished file is abandoned, in milliseconds: a write takes seconds. */
+/** A write takes seconds: an unfinished file of this age is abandoned. */
 const ABANDONED_MS = 10 * 60_000;
 
-/** Stores objects as files. After a power cut a file is the old one or the new one, complete. */
+/** Stores objects as files. After a power cut a file is the complete old one or the complete new one. */
 export function createFolderStore(
   folder: string,
   mode: number,
@@ -22,7 +22,6 @@ export function createFolderStore(
   const root = resolve(folder);
   let steppedMs = clock.monotonic();
   const folderMode = mode | ((mode & 0o444) >> 2) | 0o300;
-  /** Folders that exist and are free of abandoned files. */
   const readyFolders = new Set<string>();
 
   const pathOf = (key: string) => {
@@ -34,7 +33,6 @@ export function createFolderStore(
   async function ready(path: string): Promise<void> {
     if (readyFolders.has(path)) return;
     const first = await mkdir(path, { recursive: true, mode: folderMode });
-    // Make the names of new folders durable too.
     if (first !== undefined) {
       for (let made = path; made.length >= first.length; made = dirname(made)) await syncFolder(dirname(made));
     } else await tidy(path);
@@ -59,7 +57,6 @@ export function createFolderStore(
     return draft;
   }
 
-  /** Writes a draft, lets `named` give it its name, and removes the draft. */
   async function publish<T>(key: string, bytes: Uint8Array, named: (draft: string) => Promise<T>): Promise<T> {
     try {
       const draft = await written(key, bytes);
@@ -70,13 +67,12 @@ export function createFolderStore(
         await syncFolder(dirname(draft));
       }
     } catch (error) {
-      // A folder may have been removed.
+      // The folder may have been removed.
       readyFolders.clear();
       throw error;
     }
   }
 
-  /** Runs one operation on a file; the operation counts as progress when it is done. */
   async function step<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
@@ -142,7 +138,7 @@ export function createFolderStore(
   };
 }
 
-/** Checks the folder, or the nearest one above it that exists, without creating anything. */
+/** Checks the folder, or the nearest existing one above, without creating anything. */
 export async function probeFolder(folder: string): Promise<void> {
   const path = resolve(folder);
   try {
@@ -152,10 +148,7 @@ export async function probeFolder(folder: string): Promise<void> {
       if (systemCodeOf(error) === "ENOENT" && dirname(path) !== path) return null;
       throw error;
     });
-    if (found === null) {
-      await probeFolder(dirname(path));
-      return;
-    }
+    if (found === null) return await probeFolder(dirname(path));
     if (!found.isDirectory()) throw new ConfigError(`${path} is not a folder.`, { field: "folder" });
     await access(path, constants.W_OK | constants.X_OK);
   } catch (error) {

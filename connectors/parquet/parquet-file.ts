@@ -8,7 +8,6 @@ import { compareUtf8 } from "./object-store.ts";
 
 const TEXT: Partial<SchemaElement> = { type: "BYTE_ARRAY", converted_type: "UTF8", logical_type: { type: "STRING" } };
 
-/** Parquet types of the columns, the same in every file of a table. */
 const TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {
   text: TEXT,
   json: TEXT,
@@ -22,14 +21,14 @@ const TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {
   boolean: { type: "BOOLEAN" },
 };
 
-/** Rows of a row group, the unit that a reader skips or reads. Encoding one of its columns takes 2 to 5 ms. */
+/** Rows of a row group. Encoding one of its columns takes 2 to 5 ms. */
 const GROUP_ROWS = 10_000;
-/** Row groups above this size are read column by column, so that other work can run in between. */
+/** Larger row groups are read column by column, so that other work can run in between. */
 const LARGE_GROUP_ROWS = 2_000;
-/** Size below which compression saves less than the 0.1 ms that setting up a compressor costs. */
+/** A smaller page saves less by compression than the 0.1 ms that setting up a compressor costs. */
 const UNCOMPRESSED_BYTES = 128;
 
-/** Encodes these rows, in this order, as a Parquet file. Yields to the event loop between columns. */
+/** Encodes these rows, in this order. Yields to the event loop between columns. */
 export async function parquetOf(columns: Columns, rows: Uint32Array): Promise<Uint8Array> {
   const { table } = columns;
   const { file, writer } = newFile(table);
@@ -43,7 +42,7 @@ export async function parquetOf(columns: Columns, rows: Uint32Array): Promise<Ui
       const isRising = type === "time" || name === "position";
       const column = isRising ? { name, data, encoding: "DELTA_BINARY_PACKED" as const } : { name, data };
       await file.write({ columnData: [column], rowGroupSize: group.length });
-      // The writer made a row group of this column alone; merge it into a group with all columns.
+      // The writer made a row group of this column alone.
       parts.push(...file.row_groups.splice(-1));
       await pause();
     }
@@ -73,11 +72,10 @@ function newFile({ columns }: Table) {
   return { file, writer };
 }
 
-/** Compresses with zstd; small inputs become a single raw block (RFC 8878). */
 function compressed(bytes: Uint8Array): Uint8Array {
   if (bytes.length === 0 || bytes.length > UNCOMPRESSED_BYTES) return zstdCompressSync(bytes);
   const frame = new Uint8Array(9 + bytes.length);
-  // Magic number; a single segment whose size is one byte; that size; the last block, raw, and its size.
+  // Magic number; single segment with a one-byte size; that size; last block, raw, with its size (RFC 8878).
   frame.set([0x28, 0xb5, 0x2f, 0xfd, 0x20, bytes.length, (bytes.length << 3) | 1, bytes.length >> 5, 0]);
   frame.set(bytes, 9);
   return frame;
@@ -97,10 +95,7 @@ function fileValues(columns: Columns, index: number, rows: Uint32Array): unknown
   return values;
 }
 
-/**
- * Concatenates the row groups of several files without decoding them, for 1 % of the cost of a merge. Returns null where
- * a file was not written by `parquetOf` with the table's current columns.
- */
+/** Concatenates row groups, for 1 % of the cost of a merge; null where a file has other columns or another writer. */
 export async function joinedParquet(
   table: Table,
   files: readonly { readonly bytes: Uint8Array; readonly name: string }[],
@@ -126,14 +121,16 @@ export async function joinedParquet(
   }
   await file.finish();
   const groups = file.row_groups.filter(({ num_rows }) => num_rows > 0n);
-  const bounds = table.columns.map(({ type }, index) => {
-    const chunks = groups.flatMap(({ columns }) => columns[index] ?? []);
-    return boundsOf(type, chunks);
-  });
+  const bounds = table.columns.map(({ type }, index) =>
+    boundsOf(
+      type,
+      groups.flatMap(({ columns }) => columns[index] ?? []),
+    ),
+  );
   return { bytes: writer.getBytes(), rows: Number(file.num_rows), bounds };
 }
 
-/** Lowest and highest cell of a column; both null where no cell has a value or the file states no bounds. */
+/** Both bounds are null where no cell has a value or the file states no bounds. */
 export interface Bounds {
   readonly min: Cell;
   readonly max: Cell;
@@ -160,7 +157,6 @@ function boundsOf(type: ColumnType, chunks: readonly Chunk[]): Bounds {
   return isStated ? bounds : { min: null, max: null, nulls: bounds.nulls };
 }
 
-/** Returns the lower of two cells with `sign` -1, the higher with 1. */
 function outermost(a: Cell, b: Cell, sign: -1 | 1): Cell {
   if (a === null) return b;
   const isText = typeof a === "string" && typeof b === "string";
@@ -189,7 +185,7 @@ function isWrittenFor({ columns: ours }: Table, { created_by, row_groups, schema
   );
 }
 
-/** Byte range of a row group's pages in its file. */
+/** Range of a row group's pages, in bytes. */
 function rangeOf({ columns }: RowGroup): readonly [start: number, end: number] {
   const chunks = columns.flatMap(({ meta_data }) => meta_data ?? []);
   const starts = chunks.map((each) => Number(each.dictionary_page_offset ?? each.data_page_offset));
@@ -210,10 +206,7 @@ function movedBy(column: Chunk, by: bigint): Chunk {
 
 type Cells = ArrayLike<unknown>;
 
-/**
- * Appends the rows of a file to columns of its table. Missing columns become null, unknown columns are skipped. Yields
- * often. Throws ConfigError for an unreadable file or a column of another type.
- */
+/** Appends a file's rows. Missing columns become null. Throws ConfigError for an unreadable file or another type. */
 export async function readParquet(bytes: Uint8Array, columns: Columns, name: string): Promise<void> {
   const { table } = columns;
   const buffer = bufferOf(bytes);
@@ -263,19 +256,17 @@ export async function readParquet(bytes: Uint8Array, columns: Columns, name: str
   }
 }
 
-/** Inserts the cells of one page into those of a column chunk. */
 function withPage(before: Cells, page: Cells, at: number): Cells {
   const all = Array.isArray(before) ? before : Array.from(before);
   for (let n = 0; n < page.length; n++) all[at + n] = page[n];
   return all;
 }
 
-/** Number of rows, from the file's footer. */
 export function rowsOf(bytes: Uint8Array, name: string): number {
   return Number(metadataOf(bufferOf(bytes), name).num_rows);
 }
 
-/** Returns the bytes as an ArrayBuffer; copies them only where they are part of a larger buffer. */
+/** Copies the bytes only where they are part of a larger buffer. */
 function bufferOf(bytes: Uint8Array): ArrayBuffer {
   const { buffer, byteLength } = bytes;
   const isAll = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;

@@ -1,31 +1,29 @@
 import type { Table } from "../shared/lake/table.ts";
 
 /**
- * Keys of files in the lake, in Hive's layout, so that query engines skip days and sites that a query does not
- * need. Names with `_` are internal, and readers ignore them.
+ * Keys of files in the lake, in Hive's layout, so that query engines skip days and sites:
  *
  *   value/date=2026-11-21/site=1/k3v9q2-000000000101-000000004711.parquet
  *   tag/tag.parquet
- *   _manifests/site=1/date=2026-11-21.json
+ *   _manifests/site=1/date=2026-11-21.json        (readers ignore names with `_`)
  */
 
-/** Folder name for facts that belong to no single site. */
+/** Folder name for rows of no single site. */
 const NO_SITE = "none";
-/** Hive's name for a partition without a value, which DuckDB and Spark read as null. */
+/** Hive's name for a missing partition value, which DuckDB and Spark read as null. */
 const NO_DAY = "__HIVE_DEFAULT_PARTITION__";
-/** The day under which earlier versions put rows without a time, and files without rows. */
+/** Day under which earlier versions put rows without a time, and files without rows. */
 export const FIRST_DAY = "1970-01-01";
-/** Name of a file that has all columns of its table and no rows. */
+/** File with all columns of its table and no rows. */
 export const EMPTY = "empty.parquet";
-/** Key of the file with the columns of all tables. */
+/** File with the columns of all tables. */
 export const SCHEMAS = "_schemas.json";
 
-/** Rows of one folder: a table's day and site, or a complete table that changes too rarely to be divided. */
+/** One day and site of a table, or a complete table that changes too rarely to be divided. */
 export interface Partition {
   readonly table: Table;
-  /** Key prefix in the lake, with a trailing slash. */
   readonly folder: string;
-  /** UTC day and site; null where the table is not divided. The day is null where the row's time is unknown. */
+  /** Null where the table is not divided. The day (UTC) is null where the row's time is unknown. */
   readonly of: { readonly day: string | null; readonly site: string | null } | null;
 }
 
@@ -33,7 +31,7 @@ export function partitionOf(table: Table, day: string | null, site: string | nul
   return { table, folder: `${folderOf(table)}date=${day ?? NO_DAY}/site=${escaped(site)}/`, of: { day, site } };
 }
 
-/** Parses two folder names, such as `date=2026-11-21` and `site=1`; returns null for other names. */
+/** Parses two folder names, such as `date=2026-11-21` and `site=1`; null for other names. */
 export function partitionIn(table: Table, date: string, site: string): Partition | null {
   const [, day] = /^date=(\d{4}-\d\d-\d\d)$/.exec(date) ?? [];
   const [, word] = /^site=(.+)$/.exec(site) ?? [];
@@ -68,7 +66,7 @@ export function keyIn({ folder }: Partition, name: string): string {
   return `${folder}${name}.parquet`;
 }
 
-/** File name of a staged commit, without the ending: writer and positions. */
+/** File name of a staged commit, without the ending. */
 export function stagedName(writerId: string, from: number, through: number): string {
   return [writerId, ...[from, through].map((position) => String(position).padStart(12, "0"))].join("-");
 }
@@ -77,12 +75,12 @@ export function manifestOf(day: string, site: string | null): string {
   return `_manifests/site=${escaped(site)}/date=${day}.json`;
 }
 
-/** Key of the file that records how far a writer has started to commit. */
+/** File that records how far a writer has started to commit. */
 export function writerFileOf(writerId: string): string {
   return `_lives/${writerId}.json`;
 }
 
-/** Escapes a site id as Hive does and DuckDB and Spark read it: `a/b` is `a%2Fb`. */
+/** Escapes a site id as DuckDB and Spark read it: `a/b` is `a%2Fb`. */
 function escaped(site: string | null): string {
   return site === null || site === "" ? NO_SITE : encodeURIComponent(site.toWellFormed());
 }

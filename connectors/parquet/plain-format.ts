@@ -12,19 +12,13 @@ import type { Change, PartitionBatch } from "./row-buffer.ts";
 import { type Compaction, stateChange } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
-/**
- * Table format in which all files of a table's folder belong to the table. A repeated commit writes the same names
- * and so overwrites its earlier files; rows that change are one object, replaced completely.
- */
+/** Table format in which all files in a table's folder belong to the table. A repeated commit overwrites its files. */
 export function createPlainFormat(
   store: ObjectStore,
   { clock, memory }: Pick<ConnectorContext, "clock" | "memory">,
   maxRows?: number,
 ): TableFormat {
-  /**
-   * Records the sources, puts the new file, then removes the sources: a reader misses no row, and for a moment sees rows
-   * twice, with the same key. The digest in the name keeps a file from changing while it is read.
-   */
+  /** Readers miss no row, and for a moment see rows twice, with the same key. The digest makes file names immutable. */
   async function replace({ bytes, kind, partition, sources }: Compacted, signal: AbortSignal): Promise<void> {
     const digest = createHash("sha256").update(bytes).digest("hex").slice(0, 16);
     const compaction = { result: keyIn(partition, `${kind}-${digest}`), sources };
@@ -51,7 +45,7 @@ export function createPlainFormat(
     where: store.where,
     read: (key, signal) => store.get(key, signal),
 
-    /** Writes a file without rows into the newest partition, or today's: views need each table and column in a file. */
+    /** Puts an empty file into the newest partition, or today's: views need each table and column in some file. */
     async make(table, signal) {
       const empty = await parquetOf(createColumns(table), new Uint32Array());
       const folder = folderOf(table);
@@ -66,7 +60,7 @@ export function createPlainFormat(
       await store.put(`${site === undefined ? today : `${folder}${newest}/${site}/`}${EMPTY}`, empty, signal);
     },
 
-    /** Writes an empty file for each table without files, and moves what earlier versions put under 1970-01-01. */
+    /** Creates missing tables, and moves what earlier versions put under 1970-01-01. */
     async prepare(signal) {
       for (const table of TABLES.filter(isDivided)) {
         const dates = await store.folders(folderOf(table), signal);
@@ -122,7 +116,6 @@ export function createPlainFormat(
       }
     },
 
-    /** Removes the sources of a compaction whose result exists. */
     async finishCompaction(compactions, signal) {
       for (const compaction of compactions) {
         const { result } = compaction;
@@ -135,7 +128,7 @@ export function createPlainFormat(
   return format;
 }
 
-/** Key of the only file of a partition that is always replaced completely. */
+/** Key of the only file of a partition whose rows change. */
 function singleFileOf(partition: Partition): string {
   return keyIn(partition, partition.table.name);
 }

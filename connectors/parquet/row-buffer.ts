@@ -4,20 +4,19 @@ import { columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
 import { type Columns, createColumns, sorting } from "./columns.ts";
 import { isDivided, type Partition, partitionOf, undivided } from "./paths.ts";
 
-/** Thrown for an event that cannot be mapped to rows; a retry cannot help. */
+/** A retry cannot help: the event cannot be mapped to rows. */
 export class UnmappableEvent extends Error {}
 
 export interface PartitionBatch {
   readonly partition: Partition;
   readonly columns: Columns;
-  /** Returns the rows in the order of the file. */
   sorted(): Promise<Uint32Array>;
 }
 
 export interface Change {
   readonly partition: Partition;
   readonly updates: readonly Row[];
-  /** Partition whose files are removed with this change, because `updates` contains their rows. */
+  /** Partition to be emptied, because `updates` contain its rows. */
   readonly from?: Partition;
 }
 
@@ -25,7 +24,7 @@ export type RowBuffer = ReturnType<typeof createRowBuffer>;
 
 const DAY_MS = 86_400_000;
 
-/** Creates a buffer of rows waiting to be written. After a crash, the events are redelivered from the cursor. */
+/** Rows waiting to be written. Not durable: after a crash, the events are redelivered from the cursor. */
 export function createRowBuffer() {
   let from = 0;
   let through = 0;
@@ -49,7 +48,7 @@ export function createRowBuffer() {
   }
 
   return {
-    /** Positions of the first and last event; 0 while empty, or for events without a log position. */
+    /** Log positions of the first and last event. */
     get from() {
       return from;
     },
@@ -62,12 +61,11 @@ export function createRowBuffer() {
     get rows() {
       return rows;
     },
-    /** Characters of the distinct texts. */
     get characters() {
       return [...tableBuffers.values()].reduce((sum, { columns }) => sum + columns.characters, 0);
     },
 
-    /** Adds the rows of an event. Throws `UnmappableEvent` where it makes none; the event counts as added. */
+    /** Throws `UnmappableEvent` where an event makes no rows; the event counts as added. */
     add(event: Event, position: number, committedAt: string): void {
       if (events === 0) from = position;
       through = position;
@@ -79,10 +77,8 @@ export function createRowBuffer() {
       }
     },
 
-    /** Rows to append, by table, day and site. */
     batches: (): readonly PartitionBatch[] =>
       [...tableBuffers.values()].flatMap((tableBuffer) => tableBuffer.batches()),
-    /** Updates of rows that change. */
     changes: (): readonly Change[] => [...changes.values()],
   };
 }
@@ -115,7 +111,6 @@ function createTableBuffer(table: Table) {
   };
 }
 
-/** Index of the site column; -1 where the table has none. */
 function siteColumnOf(table: Table): number {
   return table.columns.findIndex(({ name }) => name === "site_id");
 }

@@ -14,35 +14,34 @@ import { timeLimit } from "../../src/core/runtime/waiting.ts";
 import { endpointOf, prefixOf, type S3Config } from "./config.ts";
 import type { ObjectStore, StoredFile } from "./object-store.ts";
 
-/** Time for lookup, connection and handshake, in milliseconds. */
 const CONNECT_MS = 10_000;
-/** Largest number of connections: a commit uploads this many objects at a time. */
+/** A commit uploads this many objects at a time. */
 const CONNECTIONS = 8;
-/** Attempts of a conditional put that meets a concurrent one (409); afterwards the other one has finished. */
+/** Attempts of a conditional put that meets a concurrent one (409). */
 const CONFLICTS = 3;
-/** Bytes read of an error or of a put's response: a code and a message, such as `SlowDown`. */
+/** A response to a put or an error has a code and a message, such as `SlowDown`. */
 const MAX_ERROR_BYTES = 64 * 1024;
-/** Largest page of a list, in bytes: 1,000 keys of 1,024 bytes, percent-encoded, with metadata take 4 MB. */
+/** 1,000 keys of 1,024 bytes, percent-encoded, with metadata take 4 MB. */
 const MAX_PAGE_BYTES = 8 * 1024 ** 2;
-/** Largest object, in bytes: a day of 300,000 rows takes 10 MB, a commit of a million rows 50 MB. */
+/** A day of 300,000 rows takes 10 MB, a commit of a million rows 50 MB. */
 const MAX_OBJECT_BYTES = 256 * 1024 ** 2;
 
 export type S3Store = ReturnType<typeof createS3Store>;
 
 interface S3Request {
   readonly method: "GET" | "PUT" | "DELETE";
-  /** Relative to the prefix; null for the bucket itself. */
+  /** Null for the bucket itself. */
   readonly key: string | null;
   readonly query?: Readonly<Record<string, string>>;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Uint8Array;
-  /** Largest body of a successful response; a larger one is an error. Without it, only the start is read. */
+  /** A larger response is an error. Without this limit, only the start is read. */
   readonly maxBytes?: number;
   /** Statuses other than 2xx that the caller handles. */
   readonly allow?: readonly number[];
 }
 
-/** Stores objects in a bucket, with requests signed by AWS Signature Version 4. It repeats no request. */
+/** Signs requests by AWS Signature Version 4. Does not retry. */
 export function createS3Store(config: S3Config, clock: Clock) {
   const endpoint = new URL(endpointOf(config));
   const prefix = prefixOf(config);
@@ -74,7 +73,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     };
   }
 
-  /** Signs a request. Reads the secrets again each time, so a replaced key needs no restart. */
+  /** Reads the secrets each time, so a replaced key needs no restart. */
   async function signed({ method, key, query = {}, headers = {}, body }: S3Request) {
     const url = new URL(key === null ? `${base}/` : `${base}/${escaped(prefix + key)}`);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
@@ -91,7 +90,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
       datetime: new Date(clock.now()).toISOString().replace(/[:-]|\.\d{3}/g, ""),
     });
     const { headers: all } = await signer.sign();
-    // Use the signed form: the library encodes characters that URLSearchParams does not, such as `*`.
+    // Use the signed form: the signer encodes characters that URLSearchParams does not, such as `*`.
     const search = signer.encodedSearch === "" ? "" : `?${signer.encodedSearch}`;
     return { origin: url.origin, path: `${url.pathname}${search}`, headers: Object.fromEntries(all) };
   }
@@ -127,7 +126,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     throw failureOfResponse(response, config, clock.now());
   }
 
-  /** Throws for a login page or another HTML page in place of the storage's empty response. */
+  /** Throws for a login page in place of the storage's empty response. */
   function throwIfNotStored({ status, bytes }: S3Response): void {
     if (!isPage(Buffer.from(bytes.subarray(0, 64)).toString())) return;
     throw new Retryable(`${endpoint.origin} answered ${status}, but not as a storage that has stored something.`, {
@@ -148,7 +147,6 @@ export function createS3Store(config: S3Config, clock: Clock) {
     });
   }
 
-  /** Yields the pages of a list. */
   async function* pages(prefixInLake: string, options: Readonly<Record<string, string>>, signal: AbortSignal) {
     let token: string | null = null;
     do {
@@ -213,10 +211,10 @@ export function createS3Store(config: S3Config, clock: Clock) {
 
   return {
     ...store,
-    /** When the last request began, on the monotonic clock; minus infinity before the first one. */
+    /** Monotonic time at which the last request began. */
     lastStepMs: () => requestedMs,
 
-    /** Lists one key: checks address, credentials, bucket and the right to list, and writes nothing. */
+    /** Lists one key: checks address, credentials, bucket and the right to list. */
     async probe(signal: AbortSignal): Promise<void> {
       await pages("", { "max-keys": "1" }, signal).next();
     },
@@ -246,14 +244,13 @@ async function readStart({ body, headers }: Dispatcher.ResponseData, maxBytes: n
   return { bytes: Buffer.concat(parts).subarray(0, maxBytes), isCut: isLonger || bytes > maxBytes };
 }
 
-/** Encodes a key for the signature: every character except letters, digits, `-._~` and slashes. */
+/** Encodes every character except letters, digits, `-._~` and slashes. */
 function escaped(key: string): string {
   const one = (text: string) =>
     encodeURIComponent(text).replace(/[!'()*]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`);
   return key.split("/").map(one).join("/");
 }
 
-/** Parses a page of a list; keys without the prefix. `next` is null on the last page. */
 function parseList(xml: string, prefixLength: number) {
   const keyOf = (text: string) => decodeURIComponent(text.replaceAll("+", " ")).slice(prefixLength);
   const [, ...contents] = xml.split("<Contents>");
@@ -296,7 +293,7 @@ const OTHER_REGION = [
 ];
 const FULL = ["QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "InsufficientStorage"];
 
-/** Maps an error response to a failure, by the storage's own code first, because the status alone is ambiguous. */
+/** Reads the storage's error code first, because the status alone is ambiguous. */
 export function failureOfResponse(response: S3Response, { bucket, ...rest }: S3Config, nowMs: number): Failure {
   const { status } = response;
   const text = Buffer.from(response.bytes.subarray(0, 4_096)).toString();

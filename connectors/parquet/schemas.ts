@@ -6,14 +6,11 @@ import type { TableFormat } from "./table-format.ts";
 
 type Schemas = Readonly<Record<string, Readonly<Record<string, string>>>>;
 
-/** Key of the entry that names the table format of the lake; lakes of plain files have none. */
+/** Names the table format of the lake; lakes of plain files have none. */
 const FORMAT = "_format";
 const OPTION = "table_format";
 
-/**
- * Compares the tables with those stored in the lake, records new columns, and creates each table. Readers unite files by
- * column name, so a column with another type is a ConfigError; a new or dropped column is null in the other files.
- */
+/** Compares the tables with those in the lake and adds new columns. Throws ConfigError for a column of another type. */
 export async function agreeOnSchemas(store: ObjectStore, format: TableFormat, signal: AbortSignal): Promise<void> {
   const bytes = await store.get(SCHEMAS, signal);
   const before = bytes === null ? {} : parseSchemas(bytes, store.where);

@@ -5,26 +5,20 @@ import type { ObjectStore } from "./object-store.ts";
 import { writerFileOf } from "./paths.ts";
 
 /**
- * State of the sink, which lets a repetition after a crash overwrite its own files and nothing else.
- *
- * A commit is recorded, with its positions and keys, before its first object is put. It is settled in the
- * transaction that moves the cursor past it. After a crash in between, the events are redelivered from the cursor
- * and fill the same commits:
+ * State of the sink, with which a repetition after a crash overwrites only its own files. A commit is recorded before
+ * its first object is put, and settled in the transaction that moves the cursor past it:
  *
  *   cursor 100    staged 101–200, 201–350    redelivered 101 102 … → commit at 200, commit at 350, continue
  */
 export interface SinkState {
-  /** Random id in every file name: two states never overwrite each other's files. */
+  /** Random id in every file name. */
   readonly writerId: string;
-  /** Commits that were started and are not settled, by position. */
   readonly stagedCommits: readonly StagedCommit[];
   /** Days to be finalized, oldest first. */
   readonly completeDays: readonly CompleteDay[];
-  /** Compactions that were started and not completed. */
   readonly compactions: readonly Compaction[];
-  /** Days with files to compact, by `dayKey`. */
   readonly uncompacted: ReadonlyMap<string, UncompactedDay>;
-  /** When the last compaction pass began, wall time in milliseconds; null where there was none. */
+  /** Wall time at which the last compaction pass began. */
   readonly compactedAtMs: number | null;
 }
 
@@ -39,16 +33,15 @@ export interface Compaction {
   readonly sources: readonly string[];
 }
 
-/** UTC day of a site; the site is null for facts about no single site. */
+/** The site is null for rows of no single site. */
 export interface SiteDay {
   readonly site: string | null;
   /** Such as `2026-11-21`. */
   readonly day: string;
 }
 
-/** Day that the worker's ledger has accounted for, and that is to be finalized. */
+/** Day that the worker's ledger has accounted for. */
 export interface CompleteDay extends SiteDay {
-  /** Starts at 1 and rises with each later change of the day. */
   readonly revision: number;
   readonly account: unknown;
 }
@@ -56,7 +49,7 @@ export interface CompleteDay extends SiteDay {
 /** Day with files that no compaction has merged. */
 export interface UncompactedDay extends SiteDay {
   readonly tables: readonly string[];
-  /** When the first and last of these files were committed, wall time in milliseconds. */
+  /** Wall times at which the first and last of these files were committed. */
   readonly sinceMs: number;
   readonly lastMs: number;
 }
@@ -70,14 +63,10 @@ const COMPACTED = "compacted";
 
 interface Writer {
   readonly id: string;
-  /** Last settled position. */
   readonly through: number;
 }
 
-/**
- * Loads the state. Starts with a new writer id where there is none, and where the lake has more commits of this writer:
- * the state is then an older copy, and its positions will mean other events.
- */
+/** Loads the state. If the lake has more commits of this writer, the state is an old copy: takes a new writer id. */
 export async function openSinkState(
   { memory, log }: Pick<ConnectorContext, "memory" | "log">,
   store: ObjectStore,
@@ -120,7 +109,7 @@ async function committedThrough(writerId: string, store: ObjectStore, signal: Ab
   return typeof through === "number" ? through : 0;
 }
 
-/** Returns the state change that stores these parts. A day or key that is null is removed. */
+/** A day or key that is null is removed. */
 export function stateChange(parts: {
   readonly writer?: Writer;
   readonly stagedCommits?: readonly StagedCommit[];
@@ -142,12 +131,12 @@ export function stateChange(parts: {
   return change;
 }
 
-/** True while a compaction must be completed or undone. */
+/** True while a crash could leave a compaction that must be completed or undone. */
 export async function isCompacting(memory: Pick<ConnectorContext["memory"], "get">): Promise<boolean> {
   return ((await memory.get(COMPACTION)) ?? null) !== null;
 }
 
-/** Adds days; a later revision replaces an earlier one. */
+/** A later revision of a day replaces an earlier one. */
 export function mergeDays(completeDays: readonly CompleteDay[], more: readonly CompleteDay[]): readonly CompleteDay[] {
   return [...new Map([...completeDays, ...more].map((day) => [dayKey(day), day])).values()];
 }
@@ -156,7 +145,7 @@ export function dayKey({ day, site }: SiteDay): string {
   return `${day} ${site ?? ""}`;
 }
 
-/** Returns the complete day of a `day-sealed` event; null for any other event. */
+/** Returns null for any other event than `day-sealed`. */
 export function completeDayIn(event: Event): CompleteDay | null {
   const { data, siteid, type } = event as AnyEvent;
   if (type !== "day-sealed") return null;

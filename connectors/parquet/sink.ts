@@ -18,12 +18,12 @@ import type { UploadedFiles } from "./table-format.ts";
 import { createUpkeep, type Upkeep } from "./upkeep.ts";
 
 const MAX_BATCH = 5_000;
-/** Time for compaction in one tick, in milliseconds: a year of backfill has many days, and offered events wait. */
+/** Compaction time in one tick: a year of backfill has many days, and offered events wait. */
 const COMPACTING_MS = 500;
-/** Longest time between checks for old rows and due compactions, in milliseconds. */
+/** Interval of checks for old rows and compactions. */
 const CHECK_MS = 5_000;
 
-/** Accepted means: the rows are in the lake, in complete files. Until then events are only buffered. */
+/** Accepts an event when its rows are in complete files of the lake. Until then events are only buffered. */
 export function createParquetSink(config: ParquetConfig, context: ConnectorContext): Sink {
   const { clock, log, memory } = context;
   const { store, farEnd, probe, close, lastStepMs } = openLake(config, clock);
@@ -75,7 +75,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     return remember === null ? { rejected, gathered: true } : { rejected, remember };
   }
 
-  /** Returns the state change of a settlement; null while some row is not in the lake. */
+  /** Returns null while some row is not in the lake. */
   function settle(staged: StagedCommits): SinkStateChange | null {
     const settled = staged.settle();
     if (settled === null) return null;
@@ -98,7 +98,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     return stateChange({ finalizedDay: day });
   }
 
-  /** Does a step of the hourly compaction. An unreadable file keeps only its own day from being compacted. */
+  /** An unreadable file keeps only its own day from being compacted. */
   async function upkeepStep(signal: AbortSignal): Promise<SinkStateChange | null> {
     try {
       return (await upkeep?.step(signal)) ?? null;
@@ -173,7 +173,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   };
 }
 
-/** Adds the events one by one and returns those that make no rows. */
+/** Returns the events that cannot be mapped to rows. */
 async function collectRejections(
   batch: readonly Event[],
   take: (event: Event, index: number) => Promise<void>,

@@ -7,9 +7,9 @@ import type { TableFormat } from "./table-format.ts";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Longest time that a day with late rows waits for its merge, and between its merges. */
+/** Longest wait of a day with late rows for its merge. */
 const MOST_WAIT_MS = DAY_MS;
-/** Partitions of one table joined in one step: one commit of a Delta table. */
+/** Partitions of one table in one step, which is one commit of a Delta table. */
 const JOINED_AT_ONCE = 50;
 
 type Step = { readonly join: readonly Partition[] } | { readonly mergeKey: string };
@@ -17,15 +17,14 @@ type Step = { readonly join: readonly Partition[] } | { readonly mergeKey: strin
 export type Upkeep = ReturnType<typeof createUpkeep>;
 
 /**
- * Compacts the files of each day and site, with or without a ledger of history.
+ * Compacts the files of each day and site.
  *
  *   a commit settles ─► its days are uncompacted ─► once an hour: join their small files
  *                                               └─► the day is over and had no commit for an hour:
  *                                                   merge each table into one file, write the manifest, forget the day
  *
- * The transaction that settles a commit also stores its uncompacted days, so they survive crashes and long stops.
- * A state without a compaction pass searches the complete lake once. `onMerged` is called when all tables of a day
- * are merged.
+ * The transaction that settles a commit also stores its uncompacted days. A state without a compaction pass searches
+ * the complete lake once. `onMerged` is called when all tables of a day are merged.
  */
 export function createUpkeep(
   state: Pick<SinkState, "uncompacted" | "compactedAtMs">,
@@ -36,11 +35,11 @@ export function createUpkeep(
   const uncompacted = new Map(state.uncompacted);
   const startMs = clock.monotonic();
   const wallMs = clock.now();
-  /** Time of a day's last commit on the monotonic clock; converted from wall time for days of an earlier start. */
+  /** Monotonic times, converted from wall time for days of an earlier start. */
   const committedAt = new Map(
     [...uncompacted].map(([key, { lastMs }]) => [key, startMs - elapsedMs(lastMs, wallMs)] as const),
   );
-  /** When the last pass began, on the monotonic clock. */
+  /** Monotonic time at which the last pass began. */
   let passMs = startMs - (state.compactedAtMs === null ? HOUR_MS : elapsedMs(state.compactedAtMs, wallMs));
   let passWallMs = wallMs;
   let steps: Step[] | null = null;
@@ -53,7 +52,7 @@ export function createUpkeep(
     }
   }
 
-  /** Notes one partition that another state or an earlier version left; returns false when all are noted. */
+  /** Notes one partition that another state or an earlier version left; returns false at the end. */
   async function continueSearch(signal: AbortSignal): Promise<boolean> {
     if (search === null) return false;
     searchSignal = signal;
@@ -86,7 +85,7 @@ export function createUpkeep(
     return isQuiet || nowMs - Math.max(sinceMs, endMs) >= MOST_WAIT_MS;
   }
 
-  /** Returns the steps of this pass, the oldest day first. */
+  /** Oldest day first. */
   function planSteps(lastPassMs: number): Step[] {
     const merges: Step[] = [];
     const joins = new Map<string, Partition[]>();
@@ -115,7 +114,7 @@ export function createUpkeep(
   }
 
   return {
-    /** Notes new rows in these partitions; returns the state change for the settlement. */
+    /** Notes new rows; returns the state change for the settlement. */
     committed(partitions: Iterable<Partition>): SinkStateChange {
       const changed = new Map<string, UncompactedDay | null>();
       for (const partition of partitions) {
@@ -125,7 +124,7 @@ export function createUpkeep(
       return stateChange({ uncompacted: changed });
     },
 
-    /** Does one step, a day or a table; null where nothing is due. A failed step waits for the next pass. */
+    /** Joins or merges one group; null where nothing is due. A failed step waits for the next pass. */
     async step(signal: AbortSignal): Promise<SinkStateChange | null> {
       // A pass that takes longer than an hour starts again with the open day; other days stay uncompacted.
       if (clock.monotonic() - passMs >= HOUR_MS) {
@@ -148,7 +147,7 @@ export function createUpkeep(
   };
 }
 
-/** Milliseconds between two wall times; the length of a pass where the clock was set back. */
+/** Returns the length of a pass where the clock was set back. */
 function elapsedMs(thenMs: number, nowMs: number): number {
   return nowMs < thenMs ? HOUR_MS : nowMs - thenMs;
 }

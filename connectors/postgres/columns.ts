@@ -2,12 +2,11 @@ import { Rejected } from "../../src/core/errors/errors.ts";
 import type { Cell, ColumnType } from "../shared/lake/table.ts";
 
 /**
- * Encodes the cells of one column as a binary statement parameter. Where all rows have the same cell, as all
- * points of an event have their tag, the parameter is a single value, otherwise an array:
+ * Cells of one column as a binary statement parameter: one value where all rows have the same cell, otherwise an array.
  *
  *   dimensions 1 · has null · type · length · lower bound 1 · (bytes · value)*       (-1 bytes is null)
  *
- * Integers are big-endian; a time is microseconds since 2000. Texts are UTF-8 without escaping.
+ * Integers are big-endian; a time is microseconds since 2000.
  * https://www.postgresql.org/docs/current/protocol-overview.html#PROTOCOL-FORMAT-CODES, array_recv in arrayfuncs.c
  */
 export interface Parameter {
@@ -16,13 +15,13 @@ export interface Parameter {
 }
 
 export interface ColumnWriter {
-  /** Adds a cell. Throws Rejected for a value that PostgreSQL cannot store. */
+  /** Throws Rejected for a value that PostgreSQL cannot store. */
   push(cell: Cell): void;
   /** Returns the cells pushed since the last call. */
   take(): Parameter;
 }
 
-/** PostgreSQL types of the columns, with their object ids for arrays. */
+/** Types with their object ids, which arrays contain. */
 export const TYPES: Readonly<Record<ColumnType, { readonly name: string; readonly oid: number }>> = {
   text: { name: "text", oid: 25 },
   time: { name: "timestamp with time zone", oid: 1184 },
@@ -33,11 +32,11 @@ export const TYPES: Readonly<Record<ColumnType, { readonly name: string; readonl
 };
 
 const HEAD_BYTES = 20;
-/** Initial buffer: twenty times or numbers. Later batches start with the size of the one before. */
+/** Twenty times or numbers. Later batches start with the size of the batch before. */
 const FIRST_BYTES = 256;
 const NO_BYTES = Buffer.alloc(0);
 
-/** Creates a writer. `name` is for messages; with `isAlwaysList` even equal cells become an array. */
+/** `name` is for messages; with `isAlwaysList` even equal cells become an array. */
 export function createColumn(name: string, type: ColumnType, isAlwaysList = false): ColumnWriter {
   const write = WRITERS[type];
   let bytes = NO_BYTES;
@@ -46,7 +45,6 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
   let rows = 0;
   let hasNull = false;
   let isSame = true;
-  /** Last cell and the position of its bytes. */
   let last: Cell = null;
   let lastAt = 0;
 
@@ -121,7 +119,6 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
   }
 }
 
-/** Writes a cell that is not null and returns the next position. */
 type Write = (cell: Exclude<Cell, null>, into: Buffer, at: number, name: string) => number;
 
 const WRITERS: Readonly<Record<ColumnType, Write>> = {
@@ -133,7 +130,6 @@ const WRITERS: Readonly<Record<ColumnType, Write>> = {
   time: (cell, into, at, name) => writeTime(Number(cell), into, at, name),
 };
 
-/** Largest encoded size: a UTF-16 unit takes at most three bytes. */
 function mostBytes(cell: Exclude<Cell, null>): number {
   return typeof cell === "string" ? 3 * cell.length : 8;
 }
@@ -148,7 +144,7 @@ export function storableText(text: string): string {
   return whole.includes("\0") ? whole.replaceAll("\0", "\ufffd") : whole;
 }
 
-/** Does the same in JSON escapes, where `\\u0000` is a backslash and five letters. */
+/** Replaces U+0000 and lone surrogates in JSON escapes; `\\u0000` is a backslash and five letters. */
 function storableJson(json: string): string {
   if (!json.includes("\\u")) return json;
   return json.replace(
@@ -162,8 +158,9 @@ const TWO_TO_32 = 2 ** 32;
 const LARGEST = 2 ** 63;
 
 function writeInteger(number: number, into: Buffer, at: number, name: string): number {
-  if (!Number.isInteger(number) || number >= LARGEST || number < -LARGEST)
+  if (!Number.isInteger(number) || number >= LARGEST || number < -LARGEST) {
     throw new Rejected(`${name} is ${number}, which is no whole number of 64 bits.`);
+  }
   if (!Number.isSafeInteger(number)) return into.writeBigInt64BE(BigInt(number), at);
   return writeWhole(number, into, at);
 }
@@ -173,8 +170,9 @@ const YEAR_2000 = 946_684_800_000_000;
 const FIRST_MS = -210_866_803_200_000;
 
 function writeTime(ms: number, into: Buffer, at: number, name: string): number {
-  if (!Number.isFinite(ms) || ms < FIRST_MS || ms > 8.64e15)
+  if (!Number.isFinite(ms) || ms < FIRST_MS || ms > 8.64e15) {
     throw new Rejected(`${name} is no moment that PostgreSQL knows.`);
+  }
   const since = Math.round(ms * 1_000) - YEAR_2000;
   if (Number.isSafeInteger(since)) return writeWhole(since, into, at);
   return into.writeBigInt64BE(BigInt(Math.round(ms)) * 1_000n - BigInt(YEAR_2000), at);

@@ -25,7 +25,7 @@ export interface Wanted {
   readonly timeoutMs: number;
 }
 
-/** Creates missing tables and columns; returns whether it did. Throws ConfigError where it may not or they do not fit. */
+/** Returns whether tables or columns were created. Throws ConfigError where they may not be created or do not fit. */
 export async function prepareTables(session: Session, wanted: Wanted, log: Log): Promise<boolean> {
   const { tables, target } = wanted;
   const missing = missingIn(tables, await readCatalog(session, wanted), target);
@@ -33,7 +33,6 @@ export async function prepareTables(session: Session, wanted: Wanted, log: Log):
   if (!wanted.create) throw notCreated(missing, target);
   const functions = target.timescale ? await schemaOfTimescale(session) : null;
   await transact(session, { statementMs: wanted.timeoutMs }, async () => {
-    // When two workers start together, the second finds the tables of the first.
     await lockTables(session, target);
     const before = await readCatalog(session, wanted);
     const { tables: newTables, columns } = missingIn(tables, before, target);
@@ -64,7 +63,7 @@ export async function prepareTables(session: Session, wanted: Wanted, log: Log):
   return true;
 }
 
-/** Throws ConfigError where the role may not create or write the tables. Changes nothing. */
+/** Throws ConfigError where the role may not create or write the tables. */
 export async function checkPrivileges(session: Session, wanted: Wanted): Promise<void> {
   const { tables, target } = wanted;
   const existing = await readCatalog(session, wanted);
@@ -164,7 +163,7 @@ where n.nspname = $1`,
   return { hasSchema: rows.length > 0, tables: existing, stamps };
 }
 
-/** Adds the columns of each unique index that `on conflict` can use. */
+/** Adds the unique indexes that `on conflict` can use. */
 async function addUniques(session: Session, { schema }: Target, tables: ReadonlyMap<string, CatalogTable>) {
   const { rows } = await session.query(
     `select c.relname::text, array_to_string(array_agg(a.attname::text order by a.attname::text collate "C"), ' ')
@@ -180,9 +179,9 @@ group by c.relname, i.indexrelid`,
 }
 
 interface CatalogTable {
-  /** `r` for a table, `p` for a partitioned one; other kinds are refused. */
+  /** `r` for a table, `p` for a partitioned one. */
   readonly kind: string;
-  /** Types as `format_type` writes them, such as `double precision`. With a default, the database fills the column. */
+  /** Types as `format_type` writes them, such as `double precision`. */
   readonly columns: Map<string, { readonly type: string; readonly isNotNull: boolean; readonly hasDefault: boolean }>;
   /** Columns of each unique index, sorted by name. */
   readonly uniques: string[];
@@ -195,13 +194,13 @@ interface Catalog {
   readonly stamps: ReadonlySet<string>;
 }
 
-/** Tables and columns that Plenum never created, such as those of a later version. */
+/** What Plenum never created, such as columns of a later version. */
 interface Missing {
   readonly tables: readonly Table[];
   readonly columns: readonly { readonly table: Table; readonly column: Column }[];
 }
 
-/** Returns what is missing. Throws ConfigError where a changed table does not fit our rows; nothing is then written. */
+/** Throws ConfigError where a changed table does not fit our rows; nothing is then written. */
 function missingIn(tables: readonly Table[], catalog: Catalog, target: Target): Missing {
   const columns = tables.flatMap((table) => {
     const existing = catalog.tables.get(table.name);

@@ -11,7 +11,7 @@ import type { PostgresConfig } from "./config.ts";
 import { checkPrivileges, prepareTables, type Wanted } from "./schema.ts";
 import { writeBatch } from "./write.ts";
 
-/** Accepted means: the transaction with the event's rows has committed. */
+/** Accepts an event when the transaction with its rows has committed. */
 export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {
   const address = addressOf(config);
   const target = { schema: config.schema, timescale: config.timescale };
@@ -20,14 +20,14 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   const texts = new Map<string, string>();
   let open: Session | null = null;
 
-  /** Opens a connection. Reads password and authority each time, so replaced files need no restart. */
+  /** Reads password and authority each time, so replaced files need no restart. */
   async function connect(signal: AbortSignal): Promise<Session> {
     const ca = config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file");
     const options = { address, password: password(), ca, connectTimeoutMs: config.connect_timeout };
     return openSession(options, signal);
   }
 
-  /** Runs `work` and cuts the connection when the signal aborts. */
+  /** Cuts the connection when the signal aborts. */
   async function cutOnAbort<T>(session: Session, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     const abort = () => session.cut(signal.reason);
     signal.addEventListener("abort", abort, { once: true });
@@ -48,7 +48,6 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     }
   }
 
-  /** Returns the open connection, or a new one after preparing the tables. */
   async function ready(signal: AbortSignal): Promise<Session> {
     if (open !== null && open.lost() === null) return open;
     await close();
@@ -100,7 +99,6 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
 
     close,
 
-    /** Probes over a separate connection, without side effects. */
     async probe(signal) {
       await explaining(signal, async () => {
         const fresh = await connect(signal);
@@ -129,7 +127,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   };
 }
 
-/** Warns where commits are not synced: a server crash may then lose accepted events. */
+/** Without synced commits, a server crash may lose accepted events. */
 function warnOfLoss({ synchronousCommit, fsync }: Durability, log: Log): void {
   if (synchronousCommit !== "off" && fsync !== "off") return;
   log.warn(
@@ -138,10 +136,7 @@ function warnOfLoss({ synchronousCommit, fsync }: Durability, log: Log): void {
   );
 }
 
-/**
- * Identifies the server instance. A new timeline is a promoted replica, which may lack the last commits. Without synced
- * commits, each start may have lost some.
- */
+/** A promoted replica (new timeline) may lack the last commits. Without synced commits, each start may lack some. */
 async function serverInstanceOf(session: Session, before: string | null): Promise<ServerInstance> {
   const { rows } = await session.query(
     `select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),

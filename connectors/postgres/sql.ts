@@ -2,7 +2,6 @@ import { quoted } from "../../src/core/postgres/sql-text.ts";
 import type { Column, Table } from "../shared/lake/table.ts";
 import { TYPES } from "./columns.ts";
 
-/** Schema of the tables, and whether they are hypertables. */
 export interface Target {
   readonly schema: string;
   readonly timescale: boolean;
@@ -16,7 +15,7 @@ export function listOf(names: readonly string[]): string {
   return names.map(quoted).join(", ");
 }
 
-/** Primary key: starts with the sort columns where possible. Hypertables need their time column in every key. */
+/** Starts with the sort columns where possible. Hypertables need their time column in every key. */
 export function keyOf(table: Table, { timescale }: Pick<Target, "timescale">): readonly string[] {
   const names = timescale && table.rowPolicy === "append" ? new Set([...table.key, table.time]) : table.key;
   const key = [...names];
@@ -25,11 +24,9 @@ export function keyOf(table: Table, { timescale }: Pick<Target, "timescale">): r
 }
 
 /**
- * Builds an insert. `arrays` tells for each column whether its parameter is an array or one value for all rows; at
- * least one is an array. Of two rows with the same key stays:
- * - in a table of versions, the new row: the writer has compared it with the stored one;
- * - with the event's id in the key, the stored row: both say the same;
- * - otherwise the row with the later `observed_at`, or with the higher position at the same time.
+ * `arrays` tells for each column whether its parameter is an array or one value for all rows. Of two rows with a key stays
+ * the new row in a table of versions, the stored row with the event's id in the key, otherwise the row with the higher
+ * `observed_at` and position.
  */
 export function insertText(table: Table, target: Target, arrays: readonly boolean[]): string {
   const key = keyOf(table, target);
@@ -55,12 +52,12 @@ ${onConflict} ${update}
 where (excluded."observed_at", excluded."position") > (stored."observed_at", stored."position")`;
 }
 
-/** Sends JSON as text: binary jsonb is text with a leading byte. */
+/** JSON is sent as text: binary jsonb is text with a leading byte. */
 function sentAs({ type }: Pick<Column, "type">): string {
   return type === "json" ? "text" : TYPES[type].name;
 }
 
-/** Table of the columns that Plenum created and when; it tells a new column from a dropped one. */
+/** Columns that Plenum created; tells a new column from a dropped one. */
 export const VERSION_TABLE = { name: "schema_version" } as const;
 
 export function createSchema({ schema }: Target): string {
@@ -77,12 +74,11 @@ export function createVersionTable(target: Target): string {
 comment on table ${name} is 'Which columns Plenum has made, as table.column: one row for each time that it made some.'`;
 }
 
-/** Name of a column in that table. */
 export function stampOf(table: Table, column: Column): string {
   return `${table.name}.${column.name}`;
 }
 
-/** Creates a table, its comments, and the indexes of the usual queries. */
+/** With comments and the indexes of the usual queries. */
 export function createTable(table: Table, target: Target): string {
   const name = nameOf(target, table);
   const key = keyOf(table, target);
@@ -110,7 +106,6 @@ function indexes(table: Table, target: Target): readonly string[] {
   ];
 }
 
-/** Adds a column. It is null in existing rows, whose value is unknown. */
 export function addColumn(table: Table, column: Column, target: Target): string {
   const definition = `${quoted(column.name)} ${TYPES[column.type].name}`;
   return `alter table ${nameOf(target, table)} add column if not exists ${definition};
@@ -121,7 +116,7 @@ function commentOn(table: Table, column: Column, target: Target): string {
   return `comment on column ${nameOf(target, table)}.${quoted(column.name)} is ${literal(column.about)}`;
 }
 
-/** Makes a hypertable; TimescaleDB has this call since version 1. `functions` is the extension's schema. */
+/** `functions` is the schema of the TimescaleDB extension. */
 export function createHypertable(table: Table, target: Target, functions: string): string {
   const [relation, time] = [literal(nameOf(target, table)), literal(table.time)];
   return `select ${quoted(functions)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;

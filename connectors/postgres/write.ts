@@ -15,11 +15,11 @@ export interface WriteContext {
   readonly target: Target;
   readonly timeoutMs: number;
   readonly texts: Map<string, string>;
-  /** Called when the server refuses a batch: throws for unfit tables, returns true where it created missing ones. */
+  /** Throws for unfit tables; returns true where missing ones were created. */
   check(): Promise<boolean>;
 }
 
-/** Largest number of parts in one search for refused events; 14 find one among 5,000. */
+/** Parts in one search for refused events; 14 find one among 5,000. */
 const MOST_PARTS = 200;
 
 /** Writes a batch in one transaction. Where the server refuses a value, a second one finds and rejects its event. */
@@ -49,7 +49,7 @@ interface IndexedEvent {
   readonly offered: OfferedEvent;
 }
 
-/** Separates the events that cannot be mapped to rows. */
+/** Maps events to rows; rejects those that make none. */
 function mapRows(batch: readonly OfferedEvent[]) {
   const all = batch.map((offered, index) => ({ index, offered }));
   const rejected: Rejection[] = [];
@@ -115,7 +115,6 @@ async function storeByHalves(batch: readonly IndexedEvent[], context: WriteConte
   return { rejected };
 }
 
-/** Rows of one table for one statement. */
 interface Rows {
   readonly table: Table;
   readonly columns: readonly Parameter[];
@@ -127,10 +126,10 @@ interface TableRows {
   readonly updates: ReadonlyMap<Table, readonly Row[]>;
 }
 
-/** Most rows in a statement; more would not be faster. A history event with 8,000 points makes two statements. */
+/** Rows in a statement. A history event with 8,000 points makes two statements. */
 const MOST_ROWS = 5_000;
 
-/** Maps events to rows. Throws where an event cannot be mapped, and Rejected for a value that PostgreSQL cannot store. */
+/** Throws where an event cannot be mapped, and Rejected for a value that PostgreSQL cannot store. */
 function tableRowsOf(offered: Iterable<OfferedEvent>): TableRows {
   const rows: Rows[] = [];
   const updates = new Map<Table, Row[]>();
@@ -144,11 +143,8 @@ function tableRowsOf(offered: Iterable<OfferedEvent>): TableRows {
       updates.set(table, ofTable);
       return;
     }
-    let writer = writers.get(table);
-    if (writer === undefined) {
-      writer = createTableWriter(table);
-      writers.set(table, writer);
-    }
+    const writer = writers.get(table) ?? createTableWriter(table);
+    writers.set(table, writer);
     writer.add(row);
     if (writer.length() === MOST_ROWS) rows.push(writer.take());
   }
@@ -158,7 +154,6 @@ function tableRowsOf(offered: Iterable<OfferedEvent>): TableRows {
   return { rows, updates };
 }
 
-/** Encodes complete rows of one table. */
 export function rowsFor(table: Table, rows: readonly Row[]): Rows {
   const writer = createTableWriter(table);
   for (const row of rows) writer.add(row);
@@ -184,7 +179,7 @@ function createTableWriter(table: Table) {
   };
 }
 
-/** Returns the rows of a table of versions that the updates change or add. The caller must hold the table lock. */
+/** Returns the rows that the updates change or add. The caller must hold the table lock. */
 async function changedRows(
   session: Session,
   table: Table,
@@ -206,7 +201,7 @@ where (${listOf(key)}) in (select ${names.join(", ")} from unnest(${arrays.join(
   return changed.length === 0 ? null : rowsFor(table, changed);
 }
 
-/** Reads a time as milliseconds and an integer as a double, which the library would return as text. */
+/** Times and integers become doubles, because the library would return integers as texts. */
 function readAs({ name, type }: Column): string {
   if (type === "time") return `(extract(epoch from ${quoted(name)}) * 1000)::double precision`;
   if (type === "integer") return `${quoted(name)}::double precision`;

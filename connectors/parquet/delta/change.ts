@@ -6,10 +6,8 @@ import { checkAppendOnly, fitSchema, newMetaData, type PartitionColumn, PROTOCOL
 import { lastChange, type PartitionValues, partitionKey, type Snapshot } from "./snapshot.ts";
 import type { Statistics } from "./statistics.ts";
 
-/** Changes of a table: their content, their conflicts with other writers, and their actions in the log. */
-
 export interface AddedFile {
-  /** Storage key. Never that of an earlier file of the table, which readers may still use. */
+  /** Never the key of an earlier file of the table, which readers may still use. */
   readonly key: string;
   readonly bytes: number;
   readonly rows: number;
@@ -19,25 +17,16 @@ export interface AddedFile {
 
 export interface Change {
   readonly add: readonly AddedFile[];
-  /** Keys of files to take out of the table. */
   readonly remove: readonly string[];
-  /**
-   * The change is done where the log has this version of the application or a higher one. Null where a repetition is
-   * impossible because the removed files are gone.
-   */
+  /** The change is done where the log has this version of the application or a higher one. */
   readonly txn: { readonly appId: string; readonly version: number } | null;
-  /** Operation in the table's history: rows added, rows replaced, or the same rows in fewer files. */
   readonly operation: "WRITE" | "MERGE" | "OPTIMIZE";
-  /** False where the rows stay the same, as in compaction: readers that follow the table skip the change. */
+  /** False in compaction: readers that follow the table skip the change. */
   readonly dataChange: boolean;
-  /**
-   * Version (of `files`) whose rows the change was made from; a later change of the same partitions is a conflict.
-   * Null where no rows were read except those of the removed files.
-   */
+  /** Table version of the rows read; a later change of the same partitions is a conflict. Null where no rows were read. */
   readonly basedOn: number | null;
 }
 
-/** Base of a change: no files, no conflicts. */
 export const EMPTY_CHANGE: Change = {
   add: [],
   remove: [],
@@ -47,7 +36,7 @@ export const EMPTY_CHANGE: Change = {
   basedOn: null,
 };
 
-/** `conflict`: nothing was changed; the change must be made again from the current rows. */
+/** After a conflict, the change must be made again from the current rows. */
 export type Committed =
   | { readonly outcome: "committed"; readonly version: number }
   | { readonly outcome: "done-before" }
@@ -60,7 +49,7 @@ export interface TableLocation {
   readonly where: string;
 }
 
-/** Returns the outcome of a change that is not written: done before, or a conflict. Null where it can be written. */
+/** Returns null where the change can be written. */
 export function earlyOutcome(change: Change, before: Snapshot, prefix: string): Committed | null {
   const { add, remove, txn, basedOn } = change;
   const last = txn === null ? undefined : before.txns.get(txn.appId)?.version;
@@ -82,7 +71,7 @@ export function earlyOutcome(change: Change, before: Snapshot, prefix: string): 
   return null;
 }
 
-/** Returns the actions of a commit with this id. Throws ConfigError where the table does not accept them. */
+/** Actions of a commit. Throws ConfigError where the table does not accept them. */
 export function actionsOf(
   { add, basedOn, dataChange, operation, remove, txn }: Change,
   before: Snapshot,

@@ -3,10 +3,8 @@ import { ConfigError } from "../../../src/core/errors/errors.ts";
 import { decodedUri } from "../paths.ts";
 
 /**
- * Actions of a Delta log that Plenum reads, as commits (JSON lines) and checkpoints contain them. Unknown actions
- * and fields are ignored, as the protocol demands ("Protocol Evolution"); unknown fields of `metaData` are kept
- * when it is rewritten. Times are milliseconds since 1970.
- * Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md ("Actions").
+ * Actions in commits (JSON lines) and checkpoints of a Delta log. Unknown actions and fields are ignored, but kept in a
+ * rewritten `metaData`. Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md ("Actions").
  */
 
 const integer = z.number().int();
@@ -33,7 +31,7 @@ const MetaData = z.looseObject({
 export type MetaData = z.infer<typeof MetaData>;
 
 const Add = z.object({
-  /** Relative to the table's folder, or absolute; percent-encoded (see `pathOf`). */
+  /** Relative to the table's folder, or absolute; percent-encoded. */
   path: z.string(),
   partitionValues: stringMap,
   size: integer,
@@ -73,7 +71,7 @@ export function commitBytes(actions: readonly Action[]): Uint8Array {
   return new TextEncoder().encode(`${actions.map((action) => JSON.stringify(action)).join("\n")}\n`);
 }
 
-/** Parses a commit; `name` is its file for messages. Throws ConfigError for another file. */
+/** `name` is the file for messages. Throws ConfigError for an unreadable commit. */
 export function actionsIn(bytes: Uint8Array, name: string): readonly Action[] {
   const lines = new TextDecoder().decode(bytes).split("\n");
   return parseOrRefuse(name, () =>
@@ -81,7 +79,6 @@ export function actionsIn(bytes: Uint8Array, name: string): readonly Action[] {
   );
 }
 
-/** Parses a log file with `parse`. Throws ConfigError where the file does not follow the protocol. */
 export function parseOrRefuse<T>(name: string, parse: () => T): T {
   try {
     return parse();
@@ -126,13 +123,11 @@ export function checkpointName(version: number): string {
 
 export interface Listing {
   readonly commits: ReadonlySet<number>;
-  /** File names of each complete checkpoint, by version. */
   readonly checkpoints: ReadonlyMap<number, readonly string[]>;
   /** True where there is a checkpoint in the unsupported V2 form. */
   readonly hasUnsupported: boolean;
 }
 
-/** Parses the file names of the folder; ignores unknown names. */
 export function listingOf(names: readonly string[]): Listing {
   const versionsOf = (form: RegExp) => names.flatMap((name) => form.exec(name)?.[1] ?? []).map(Number);
   const checkpoints = new Map<number, readonly string[]>();
@@ -145,31 +140,29 @@ export function listingOf(names: readonly string[]): Listing {
     const [version, count] = key?.split(",").map(Number) ?? [];
     if (version !== undefined && partNames.length === count) checkpoints.set(version, partNames);
   }
-  // Prefer the single-file form of a checkpoint.
   for (const version of versionsOf(CLASSIC)) checkpoints.set(version, [checkpointName(version)]);
   const hasUnsupported = names.some((name) => V2_FORM.test(name));
   return { commits: new Set(versionsOf(COMMIT)), checkpoints, hasUnsupported };
 }
 
-/** Returns -1 without any version. */
 export function maxVersion(versions: Iterable<number>): number {
   let max = -1;
   for (const version of versions) max = Math.max(max, version);
   return max;
 }
 
-/** Key relative to the table's folder `prefix`, such as `value/`: the decoded form of its path in the log. */
+/** Returns the key relative to the table's folder, such as `value/`. */
 export function decodedPathOf(key: string, prefix: string): string {
   if (!key.startsWith(prefix)) throw new Error(`The file ${key} does not lie in ${prefix}.`);
   return key.slice(prefix.length);
 }
 
-/** Encodes a storage key as a percent-encoded URI: `site=a%2Fb` becomes `site=a%252Fb` ("Add File and Remove File"). */
+/** Percent-encodes a storage key: `site=a%2Fb` becomes `site=a%252Fb` ("Add File and Remove File"). */
 export function pathOf(key: string, prefix: string): string {
   return decodedPathOf(key, prefix).split("/").map(encodeURIComponent).join("/").replaceAll("%3D", "=");
 }
 
-/** Returns the storage key; null for a file outside the table's folder, which another writer added. */
+/** Returns null for a file outside the table's folder, which another writer added. */
 export function keyOf(path: string, prefix: string): string | null {
   const decoded = decodedUri(path);
   const isOutside = /^(?:[A-Za-z][A-Za-z0-9+.-]*:|\/)/.test(path) || decoded.split("/").includes("..");

@@ -3,16 +3,13 @@ import type { ObjectStore } from "../object-store.ts";
 import { actionsIn, commitName, LAST_CHECKPOINT, type Listing, listingOf, maxVersion, padded } from "./log-format.ts";
 import { actionsInCheckpoint, apply, emptySnapshot, type Snapshot } from "./snapshot.ts";
 
-/**
- * Reads the log of one table: from the newest checkpoint, or from the version read last. Lists the log before each
- * write: if somebody has emptied the folder or removed known versions, a further commit would be unreadable.
- */
+/** Lists the log before each write: a commit would be unreadable if somebody had removed earlier versions. */
 export function createLog(store: ObjectStore, prefix: string) {
   const folder = `${prefix}_delta_log/`;
   const nameOf = (file: string) => `${store.where}/${folder}${file}`;
 
   async function list(signal: AbortSignal, fromVersion: number | null): Promise<Listing> {
-    // A name without its ending sorts before all names that start with it.
+    // A name without its ending sorts before all names that start with that name.
     const after = fromVersion === null ? undefined : `${folder}${padded(fromVersion)}`;
     const files = await store.list(folder, signal, after);
     return listingOf(files.map(({ key }) => key.slice(folder.length)));
@@ -24,7 +21,7 @@ export function createLog(store: ObjectStore, prefix: string) {
     return bytes;
   }
 
-  /** Applies the listed commits; returns false where one is missing in the listing. */
+  /** Returns false where a commit is missing in the listing. */
   async function readCommits(
     snapshot: Snapshot,
     { commits }: Listing,
@@ -40,7 +37,7 @@ export function createLog(store: ObjectStore, prefix: string) {
     return true;
   }
 
-  /** Version in `_last_checkpoint`; null without a valid one, because the complete listing has the same information. */
+  /** Returns null without a valid hint, because the complete listing has the same information. */
   async function lastCheckpoint(signal: AbortSignal): Promise<number | null> {
     const bytes = await store.get(`${folder}${LAST_CHECKPOINT}`, signal);
     if (bytes === null) return null;
@@ -52,7 +49,7 @@ export function createLog(store: ObjectStore, prefix: string) {
     }
   }
 
-  /** Builds the snapshot from a listing; returns null where a version is missing in it. */
+  /** Returns null where a version is missing in the listing. */
   async function replay(listing: Listing, signal: AbortSignal, keepStats: boolean): Promise<Snapshot | null> {
     const snapshot = emptySnapshot();
     const checkpoint = maxVersion(listing.checkpoints.keys());
@@ -85,7 +82,6 @@ export function createLog(store: ObjectStore, prefix: string) {
     folder,
     nameOf,
 
-    /** Reads the complete snapshot, with column statistics. */
     readAll: (signal: AbortSignal) => load(signal, true),
 
     /** Updates a snapshot without statistics, or loads it again where versions are missing. */

@@ -3,9 +3,7 @@ import { ConfigError } from "../../../src/core/errors/errors.ts";
 import type { ColumnType, Table } from "../../shared/lake/table.ts";
 import { type MetaData, type Protocol, parseOrRefuse } from "./log-format.ts";
 
-/** Schema of a Delta table, and errors where another writer changed it. Source: PROTOCOL.md, "Column Invariants" ff. */
-
-/** Types and descriptions of the partition columns; their values are in the log, not in the files. */
+/** Partition columns; their values are in the log, not in the files. */
 const PARTITIONS = {
   date: ["date", "The day, in UTC, into which the row belongs."],
   site: ["string", "The site's id, by which the files are divided."],
@@ -33,7 +31,7 @@ const Field = z.looseObject({
 type Field = z.infer<typeof Field>;
 const Schema = z.looseObject({ type: z.literal("struct"), fields: z.array(Field) });
 
-/** All columns are nullable, because a column added later is null in older files. */
+/** All columns are nullable: a column added later is null in older files. */
 function fieldsOf(table: Table, partitionColumns: readonly PartitionColumn[]): readonly Field[] {
   const columns = table.columns.map(({ name, type, about }) => [name, TYPES[type], about] as const);
   const partitions = partitionColumns.map((name) => [name, ...PARTITIONS[name]] as const);
@@ -59,7 +57,6 @@ export function newMetaData(
   };
 }
 
-/** Throws ConfigError where the table needs a newer reader or writer. */
 export function checkProtocol(protocol: Protocol, where: string): void {
   const { minReaderVersion: reader, minWriterVersion: writer } = protocol;
   if (reader <= PROTOCOL.minReaderVersion && writer <= PROTOCOL.minWriterVersion) return;
@@ -71,10 +68,7 @@ export function checkProtocol(protocol: Protocol, where: string): void {
   );
 }
 
-/**
- * Returns the `metaData` that fits our rows: the table's own, with our missing columns added. Columns of other
- * writers stay, and are null in our files. Throws ConfigError where the rows do not fit.
- */
+/** Adds our missing columns to `metaData` and keeps those of other writers. Throws ConfigError where rows do not fit. */
 export function fitSchema(
   current: MetaData,
   table: Table,
@@ -118,7 +112,6 @@ function checkField(field: Field, ours: readonly Field[], where: string): void {
   }
 }
 
-/** Throws ConfigError where rows would be removed from an append-only table. */
 export function checkAppendOnly(metaData: MetaData, takesAway: boolean, where: string): void {
   if (!takesAway || metaData.configuration?.["delta.appendOnly"] !== "true") return;
   throw new ConfigError(`The Delta table ${where} only grows (delta.appendOnly), and its rows have to be replaced.`, {

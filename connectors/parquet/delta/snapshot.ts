@@ -5,25 +5,19 @@ import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { decodedUri } from "../paths.ts";
 import { Action, type Add, type MetaData, type Protocol, type Remove, type Txn, unreadable } from "./log-format.ts";
 
-/** Values by partition column; null for facts that belong to no single site. */
 export type PartitionValues = Readonly<Record<string, string | null>>;
 
-/**
- * State of a table at a version: the newest action about each object, as the protocol reconciles actions ("Action
- * Reconciliation"). Files have their decoded paths as keys.
- */
+/** State of a table at a version ("Action Reconciliation"). Files have their decoded paths as keys. */
 export interface Snapshot {
-  /** -1 while there is no table. */
   version: number;
-  /** Version of the newest known checkpoint; -1 without one. */
   checkpoint: number;
   protocol: Protocol | null;
   metaData: MetaData | null;
   readonly files: Map<string, Add>;
-  /** Files taken out of the table that may still exist for earlier readers. */
+  /** Removed files that may still exist for earlier readers. */
   readonly tombstones: Map<string, Remove>;
   readonly txns: Map<string, Txn>;
-  /** Version of the last change, by partition (`partitionKey`). */
+  /** Version of the last change, by `partitionKey`. */
   readonly changed: Map<string, number>;
   /** Last version whose changes are unknown, because a checkpoint does not list them. */
   changedUntil: number;
@@ -43,11 +37,7 @@ export function emptySnapshot(): Snapshot {
   };
 }
 
-/**
- * Applies the actions of a version. Their order within a commit has no meaning, so removals come first. Column
- * statistics take as much memory as the rest of a file's entry, and only checkpoints need them: without
- * `keepStats` only the number of rows stays.
- */
+/** Applies a commit, removals first. Only checkpoints need column statistics, which double the memory of a file. */
 export function apply(snapshot: Snapshot, version: number, actions: readonly Action[], keepStats: boolean): void {
   for (const { protocol, metaData, txn, remove } of actions) {
     if (protocol) snapshot.protocol = protocol;
@@ -64,10 +54,8 @@ export function apply(snapshot: Snapshot, version: number, actions: readonly Act
   for (const { add } of actions) {
     if (!add) continue;
     const path = decodedUri(add.path);
-    snapshot.files.set(
-      path,
-      keepStats ? add : { ...add, stats: JSON.stringify({ numRecords: rowsIn(add) ?? undefined }) },
-    );
+    const stats = () => JSON.stringify({ numRecords: rowsIn(add) ?? undefined });
+    snapshot.files.set(path, keepStats ? add : { ...add, stats: stats() });
     snapshot.tombstones.delete(path);
     if (add.dataChange) snapshot.changed.set(partitionKey(add.partitionValues), version);
   }
@@ -79,17 +67,16 @@ export function lastChange(snapshot: Snapshot, partition: string): number {
   return snapshot.changed.get(partition) ?? snapshot.changedUntil;
 }
 
-/** Key of a partition, independent of the order of its values. */
+/** Independent of the order of the values. */
 export function partitionKey(values: PartitionValues): string {
   return JSON.stringify(Object.entries(normalized(values)).toSorted(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-/** Normalizes partition values: an empty text is null in Delta ("Partition Value Serialization"). */
+/** An empty text is null in Delta ("Partition Value Serialization"). */
 export function normalized(values: PartitionValues): PartitionValues {
   return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value === "" ? null : value]));
 }
 
-/** Number of rows by a file's statistics; null without them. */
 export function rowsIn({ stats }: Add): number | null {
   if (!stats) return null;
   try {
@@ -100,10 +87,7 @@ export function rowsIn({ stats }: Add): number | null {
   }
 }
 
-/**
- * Checkpoint: the complete state at a version in one Parquet file. A row is one action; each kind of action is a group of
- * columns. Source: PROTOCOL.md, "Checkpoint Schema", "V1 Spec".
- */
+/** Checkpoint: one action per row, one group of columns per kind. Source: PROTOCOL.md, "Checkpoint Schema", "V1 Spec". */
 
 type Node = readonly SchemaElement[];
 
@@ -168,10 +152,9 @@ type Kind = keyof typeof KINDS;
 const NAMES = Object.keys(KINDS) as readonly Kind[];
 const SCHEMA: Node = [{ name: "root", num_children: NAMES.length }, ...Object.values(KINDS).flat()];
 
-/** Actions written or read without a yield: 10 to 15 ms of work. */
+/** Actions between two yields: 10 to 15 ms of work. */
 const AT_ONCE = 500;
 
-/** Encodes a checkpoint and counts its actions. */
 export async function checkpointOf({ protocol, metaData, txns, files, tombstones }: Snapshot): Promise<{
   readonly bytes: Uint8Array;
   readonly size: number;
@@ -187,10 +170,7 @@ export async function checkpointOf({ protocol, metaData, txns, files, tombstones
   const file = new ParquetWriter({ writer, schema: [...SCHEMA], createdBy: "plenum" });
   for (let from = 0; from < actions.length; from += AT_ONCE) {
     const some = actions.slice(from, from + AT_ONCE);
-    const columnData = NAMES.map((name) => ({
-      name,
-      data: some.map((action) => parquetValue(name, action)),
-    }));
+    const columnData = NAMES.map((name) => ({ name, data: some.map((action) => parquetValue(name, action)) }));
     await file.write({ columnData, rowGroupSize: AT_ONCE });
     await yieldToEventLoop();
   }
@@ -198,7 +178,7 @@ export async function checkpointOf({ protocol, metaData, txns, files, tombstones
   return { bytes: writer.getBytes(), size: actions.length };
 }
 
-/** Converts an action for the Parquet writer: 64-bit integers become `bigint`. */
+/** The Parquet writer takes 64-bit integers as `bigint`. */
 function parquetValue(kind: Kind, action: Action): Record<string, unknown> | null {
   const value = action[kind];
   if (value === null || value === undefined) return null;
@@ -208,13 +188,12 @@ function parquetValue(kind: Kind, action: Action): Record<string, unknown> | nul
   );
 }
 
-/** Compressions of other writers' checkpoints that the reader does not include. */
 const COMPRESSORS = {
   ZSTD: (bytes: Uint8Array) => zstdDecompressSync(bytes),
   GZIP: (bytes: Uint8Array) => gunzipSync(bytes),
 };
 
-/** Decodes a checkpoint of any writer; `name` is its file for messages. Throws ConfigError. */
+/** `name` is the file for messages. Throws ConfigError for an unreadable checkpoint. */
 export async function actionsInCheckpoint(bytes: Uint8Array, name: string): Promise<readonly Action[]> {
   try {
     const file = new Uint8Array(bytes).buffer;
@@ -223,15 +202,8 @@ export async function actionsInCheckpoint(bytes: Uint8Array, name: string): Prom
     const columns = NAMES.filter((kind) => kinds.has(kind));
     const actions: Action[] = [];
     for (let rowStart = 0; rowStart < Number(metadata.num_rows); rowStart += AT_ONCE) {
-      const rowEnd = rowStart + AT_ONCE;
-      const rows = await parquetReadObjects({
-        file,
-        metadata,
-        columns,
-        rowStart,
-        rowEnd,
-        compressors: COMPRESSORS,
-      });
+      const options = { file, metadata, columns, rowStart, rowEnd: rowStart + AT_ONCE, compressors: COMPRESSORS };
+      const rows = await parquetReadObjects(options);
       for (const row of rows) actions.push(Action.parse(withoutBigints(row)));
       await yieldToEventLoop();
     }
@@ -241,7 +213,7 @@ export async function actionsInCheckpoint(bytes: Uint8Array, name: string): Prom
   }
 }
 
-/** Converts every `bigint` to a number: sizes, times and versions are far below 2^53. */
+/** Sizes, times and versions are far below 2^53. */
 function withoutBigints(value: unknown): unknown {
   if (typeof value === "bigint") return Number(value);
   if (Array.isArray(value)) return value.map(withoutBigints);

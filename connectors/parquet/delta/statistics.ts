@@ -6,27 +6,23 @@ import type { Bounds } from "../parquet-file.ts";
 
 type Bound = string | number;
 
-/**
- * Statistics of a data file, by which readers skip files. Source: PROTOCOL.md, "Per-file Statistics": "String
- * columns are cut off at a fixed prefix length. Timestamp columns are truncated down to milliseconds."
- */
+/** Statistics by which readers skip files. Source: PROTOCOL.md, "Per-file Statistics". */
 export interface Statistics {
   readonly minValues: Readonly<Record<string, Bound>>;
   readonly maxValues: Readonly<Record<string, Bound>>;
   readonly nullCount: Readonly<Record<string, number>>;
 }
 
-/** Number of leading columns with statistics, Spark's default (`delta.dataSkippingNumIndexedCols`). */
+/** Spark's default number of leading columns with statistics (`delta.dataSkippingNumIndexedCols`). */
 const COLUMNS = 32;
-/** Longest text bound, in characters, as in Spark. */
+/** Longest text bound in characters, as in Spark. */
 const PREFIX = 32;
-/** Cells examined without a yield: 5 ms of work. */
+/** Cells between two yields: 5 ms of work. */
 const AT_ONCE = 20_000;
 /** Highest character: a truncated text that ends with it sorts after all texts with the same beginning. */
 const LAST = "\u{10FFFF}";
 const SURROGATE = /[\ud800-\udfff]/;
 
-/** Computes a file's statistics; `cell` returns a cell by column index and row. */
 export async function statisticsOf(
   table: Table,
   rows: number,
@@ -39,7 +35,7 @@ export async function statisticsOf(
   return statisticsFrom(table, bounds);
 }
 
-/** Builds the statistics from known column bounds, in the table's order. Columns without bounds have only a count. */
+/** Columns without bounds have only a null count. */
 export function statisticsFrom(table: Table, bounds: readonly Bounds[]): Statistics {
   const minValues: Record<string, Bound> = {};
   const maxValues: Record<string, Bound> = {};
@@ -82,7 +78,7 @@ function boundValue(type: ColumnType, bound: Bound, cut: (text: string) => strin
   return type === "time" ? isoUtc(Math.floor(bound)) : bound;
 }
 
-/** Compares texts as UTF-8 sorts them; JavaScript's order of UTF-16 units differs only for surrogates. */
+/** Compares texts as UTF-8 sorts them; UTF-16 units sort differently only for surrogates. */
 function comesBefore(a: Bound, b: Bound): boolean {
   if (typeof a !== "string" || typeof b !== "string" || !(SURROGATE.test(a) || SURROGATE.test(b))) return a < b;
   return compareUtf8(a, b) < 0;
@@ -92,7 +88,6 @@ function cutBelow(text: string): string {
   return text.length <= PREFIX ? text : [...text].slice(0, PREFIX).join("");
 }
 
-/** Truncates an upper bound and appends the highest character. */
 function cutAbove(text: string): string {
   if (text.length <= PREFIX) return text;
   const characters = [...text];

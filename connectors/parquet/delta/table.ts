@@ -31,7 +31,7 @@ import {
 export type DeltaTable = ReturnType<typeof openDeltaTable>;
 
 export interface ActiveFile {
-  /** Storage key; null for a file outside the table's folder, which cannot be read here. */
+  /** Null for a file outside the table's folder, which cannot be read here. */
   readonly key: string | null;
   readonly bytes: number;
   readonly rows: number | null;
@@ -41,35 +41,32 @@ export interface ActiveFile {
 export interface DeltaTableOptions {
   readonly store: ObjectStore;
   readonly table: Table;
-  /** Folder of the table in the storage, with a trailing slash, such as `value/`. */
+  /** Folder of the table with a trailing slash, such as `value/`. */
   readonly prefix: string;
   readonly partitionColumns: readonly PartitionColumn[];
   readonly clock: Pick<Clock, "now">;
   readonly log: Pick<Log, "warn">;
   readonly checkpointEvery?: number;
-  /** Time that removed files stay in the storage, in milliseconds. */
+  /** Time that removed files stay in the storage. */
   readonly retentionMs?: number;
 }
 
-/** Readers have at most 100 small files to read in addition. */
+/** Readers then read at most 100 small files after a checkpoint. */
 const CHECKPOINT_EVERY = 100;
-/** Default of the protocol, in milliseconds. */
+/** Default of the protocol. */
 const RETENTION_MS = 7 * 86_400_000;
-/** Lost races in a row after which the cause must be something other than concurrent writers. */
+/** After this many lost races in a row, the cause must be something other than concurrent writers. */
 const MAX_RACES = 100;
 
 /**
- * One table of the lake as a Delta table, changed atomically.
+ * One table of the lake as a Delta table.
  *
  *   data files exist ─► commit ─► _delta_log/…12.json, put only if absent ─► all readers see it
  *                         ▲              │ another writer was first
  *                         └── read its commit, check again ◄┘
  *
- * A commit is the file of its version, so one of two concurrent writers wins and the other reads the winner's
- * commit. Where the response to a put is lost, the file is read, and the id in it tells whose it is. If that fails
- * too, the next commit with the same `txn` finds it in the log and does nothing.
- *
- * The table is opened lazily: the first call reports a table that cannot be written.
+ * Where the response to a put is lost, the id in the stored file tells whose commit it is. If that read fails too, the
+ * next commit with the same `txn` finds it in the log and does nothing.
  */
 export function openDeltaTable(options: DeltaTableOptions) {
   const { store, table, prefix, partitionColumns, clock } = options;
@@ -85,7 +82,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
     return snapshot;
   }
 
-  /** Puts the commit; returns whether the commit at this version is ours, whatever the response to the put. */
+  /** Returns whether the commit at this version is ours, whatever the response to the put. */
   async function putCommit(
     version: number,
     actions: readonly Action[],
@@ -102,7 +99,6 @@ export function openDeltaTable(options: DeltaTableOptions) {
       failure = error;
       isPutAnswered = false;
     }
-    // A storage behind a retrying proxy may report "exists" for our own file.
     const stored = await store.get(key, signal).catch((error: unknown) => {
       throw isPutAnswered ? error : failure;
     });
@@ -110,7 +106,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
     return actionsIn(stored, log.nameOf(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
   }
 
-  /** Writes a checkpoint where due. The commit is done, so a failure is only logged. */
+  /** The commit is done, so a failure is only logged. */
   async function checkpointWhenDue(signal: AbortSignal): Promise<void> {
     if (snapshot.version - Math.max(0, snapshot.checkpoint) < checkpointEvery) return;
     try {
@@ -130,7 +126,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
     }
   }
 
-  /** Removes up to `atMost` expired files and their tombstones. Ignores files outside the table's folder. */
+  /** Returns the number of removed files. Ignores files outside the table's folder. */
   async function removeExpired(
     { metaData, tombstones }: Snapshot,
     signal: AbortSignal,
@@ -152,7 +148,6 @@ export function openDeltaTable(options: DeltaTableOptions) {
     return removed;
   }
 
-  /** Commits a change; writes nothing where `isWanted` rejects its actions. */
   async function commitChange(
     change: Change,
     signal: AbortSignal,
@@ -176,7 +171,6 @@ export function openDeltaTable(options: DeltaTableOptions) {
   }
 
   return {
-    /** Returns the current files and version, after reading other writers' commits. */
     async files(signal: AbortSignal): Promise<{ readonly version: number; readonly files: readonly ActiveFile[] }> {
       const { version, files } = await refresh(signal);
       const active = [...files.values()].map((add) => ({
@@ -188,23 +182,19 @@ export function openDeltaTable(options: DeltaTableOptions) {
       return { version, files: active };
     },
 
-    /** Version of an application's last commit, whose events are in the table; null without one. */
+    /** Version of an application's last commit; null without one. */
     async lastVersionOf(appId: string, signal: AbortSignal): Promise<number | null> {
       return (await refresh(signal)).txns.get(appId)?.version ?? null;
     },
 
-    /** Creates the table or adds its missing columns. Throws as `commit` does. */
     async make(signal: AbortSignal): Promise<void> {
       await commitChange(EMPTY_CHANGE, signal, (actions) => actions.some(({ metaData }) => metaData));
     },
 
-    /**
-     * Changes the table, and creates it first where needed. The added files must exist. After an error nothing is changed,
-     * or the next attempt with the same `txn` reports the change as done.
-     */
+    /** The added files must exist. After an error, the next attempt with the same `txn` says whether it was done. */
     commit: (change: Change, signal: AbortSignal) => commitChange(change, signal),
 
-    /** Returns the keys that the log does not mention: after a crash between put and commit, no table has them. */
+    /** Keys that the log does not mention: after a crash between put and commit, no table has them. */
     async unreferenced(keys: readonly string[], signal: AbortSignal): Promise<readonly string[]> {
       const { files, tombstones } = await refresh(signal);
       return keys.filter((key) => {
@@ -213,7 +203,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
       });
     },
 
-    /** Removes up to `atMost` expired files and returns their number. Call it again while it returns `atMost`. */
+    /** Call it again while it returns `atMost`. */
     vacuum: async (signal: AbortSignal, atMost?: number) => removeExpired(await refresh(signal), signal, atMost),
   };
 }
@@ -226,10 +216,7 @@ const UNITS_MS: Readonly<Record<string, number>> = {
   week: 604_800_000,
 };
 
-/**
- * Time that removed files stay for readers that started earlier: `retentionMs`, or longer where the table's owner set
- * `delta.deletedFileRetentionDuration` (`interval 30 days`).
- */
+/** Files stay longer where `delta.deletedFileRetentionDuration` says so (`interval 30 days`). */
 function retentionOf(metaData: MetaData | null, retentionMs: number): number {
   const property = metaData?.configuration?.["delta.deletedFileRetentionDuration"] ?? "";
   const [, count, unit] = /^\s*(?:interval\s+)?(\d+)\s+([a-z]+?)s?\s*$/i.exec(property) ?? [];

@@ -25,7 +25,7 @@ export function systemCells({ system }: EventData["system-added"]): Cells {
   };
 }
 
-/** Returns a row for each current system of the tag, and one for each system that it left. */
+/** One row for each current system of the tag, and one for each system that the tag left. */
 export function systemsCells({ systems, before }: EventData["tag-systems-changed"]): readonly Cells[] {
   const now = new Set(systems.map(({ id }) => id));
   const left = before.filter((id) => !now.has(id));
@@ -59,7 +59,6 @@ export function hostCells({ host }: EventData["host-added"]): Cells {
   };
 }
 
-/** Units whose UCUM code is the same text. */
 const SAME_IN_UCUM = new Set(
   [
     "K % Pa hPa kPa MPa bar mbar W kW MW kJ MJ GJ V mV kV mA Hz",
@@ -69,8 +68,8 @@ const SAME_IN_UCUM = new Set(
 );
 
 /**
- * Units as people write them, and their codes in the Unified Code for Units of Measure (case sensitive,
- * https://ucum.org/ucum). Only unambiguous units: `C` may mean coulombs, `M3` anything.
+ * Codes in the Unified Code for Units of Measure (https://ucum.org/ucum) of units as people write them. Ambiguous
+ * units are missing: `C` may mean coulombs.
  */
 const CODES = new Map([
   ["°C", "Cel"],
@@ -106,7 +105,7 @@ const CODES = new Map([
   ["pH", "[pH]"],
 ]);
 
-/** UCUM code of a unit; null where it is ambiguous. */
+/** Returns null for an ambiguous unit. */
 export function ucumOf(unit: string | null): string | null {
   const text = unit?.trim() ?? "";
   return SAME_IN_UCUM.has(text) ? text : (CODES.get(text) ?? null);

@@ -24,21 +24,19 @@ import {
   WORKER_EVENT_TABLE,
 } from "./tables.ts";
 
-/** Event with its position in the worker's log, as in `Offered`. */
 export interface OfferedEvent {
   readonly event: Event;
-  /** 0 for an event made from the stored state. */
+  /** 0 for an event made from the stored state; `committedAt` is then empty. */
   readonly position: number;
-  /** UTC; empty for an event made from the stored state. */
   readonly committedAt: string;
 }
 
 type CommonCells = Readonly<Record<"source" | "site_id" | "event_id" | "position" | "observed_at", Cell>>;
 
-/** Receives one row. The array is reused after the call returns. */
+/** The row array is reused after the call returns. */
 export type AddRow = (table: Table, row: Row) => void;
 
-/** Emits the rows of an event. A snapshot event repeats the stored state: no rows for append-only tables. */
+/** A snapshot event repeats the stored state, so it adds no row to an append-only table. */
 export function emitRows({ event, position, committedAt }: OfferedEvent, add: AddRow): void {
   const seenMs = momentMs(event.time);
   if (seenMs === null) throw new Error(`The time of ${event.id} is no moment: ${event.time}.`);
@@ -113,15 +111,10 @@ function cellsOf(event: OtherEvent, seenMs: number): readonly TableCells[] {
     case "tag-removed":
       return [[TAG_TABLE, { ...tagCells(event.data.tag), ...validity }]];
     case "tag-systems-changed":
-      return systemsCells(event.data).map((cells) => [
-        TAG_SYSTEM_TABLE,
-        {
-          tag_id: event.data.tag.id,
-          ...cells,
-          valid_from: seenMs,
-          valid_to: cells.is_current === true ? null : seenMs,
-        },
-      ]);
+      return systemsCells(event.data).map((cells) => {
+        const valid_to = cells.is_current === true ? null : seenMs;
+        return [TAG_SYSTEM_TABLE, { tag_id: event.data.tag.id, ...cells, valid_from: seenMs, valid_to }];
+      });
     case "host-added":
     case "host-changed":
     case "host-removed":
@@ -135,7 +128,7 @@ function cellsOf(event: OtherEvent, seenMs: number): readonly TableCells[] {
   }
 }
 
-/** Orders cells by the table's columns. A missing cell is a programming error. */
+/** Orders cells by the table's columns. */
 function rowOf(table: Table, cells: Cells): Cell[] {
   return table.columns.map(({ name }) => {
     const cell = cells[name];
@@ -144,7 +137,7 @@ function rowOf(table: Table, cells: Cells): Cell[] {
   });
 }
 
-/** Milliseconds since 1970; null for null and for a time without an offset. */
+/** Returns null for null and for a time without an offset. */
 function momentMs(time: string | null): number | null {
   if (time === null || !(time.endsWith("Z") || /[+-]\d\d:?\d\d$/.test(time))) return null;
   const ms = Date.parse(time);
@@ -162,7 +155,7 @@ function scalarCells(name: string, value: TagValue): Cells {
   };
 }
 
-/** Emits a value's row without an object of cells by name, which would double the work: most events are values. */
+/** Most events are values: an object of cells by name would double the work. */
 function addValue(event: Event<"tag-value">, seenMs: number, common: CommonCells, add: AddRow): void {
   const { tag, value, quality, time, latencyMs, behindGateway } = event.data;
   // In the column order of VALUE_TABLE.
@@ -191,7 +184,7 @@ const HISTORY_COLUMNS = {
   quality: columnIndexOf(HISTORY_TABLE, "quality"),
 };
 
-/** Emits history rows. A backfill has millions of points that differ in four cells, so one row is refilled for each. */
+/** A backfill has millions of points that differ in four cells, so one row array is refilled. */
 function addHistory(event: Event<"tag-history">, common: CommonCells, add: AddRow): void {
   const { fact, points } = historyText(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
@@ -210,7 +203,7 @@ function addHistory(event: Event<"tag-history">, common: CommonCells, add: AddRo
   });
   for (const reader = new PointReader(points); reader.next(); ) {
     const timeMs = Number.isNaN(reader.timeMs) ? momentMs(reader.time) : reader.timeMs;
-    // Skip a bucket whose time is invalid; the event still contains it.
+    // The event still contains a bucket whose time is invalid.
     if (timeMs === null) continue;
     const value = reader.isOther ? (JSON.parse(reader.value) as TagValue) : Number(reader.value);
     row[HISTORY_COLUMNS.time] = timeMs;
@@ -344,7 +337,7 @@ function gatewayStateCells({ type, data }: Event<"gateway-online"> | Event<"gate
   };
 }
 
-/** State of a gateway seen for the first time; its hosts are not known yet. */
+/** A new gateway's hosts are not known yet. */
 function firstStateCells({ gateway }: EventData["gateway-added"], seenMs: number): Cells {
   return { gateway_id: gateway.id, time: seenMs, online: gateway.online, whole_site: null, hosts: null };
 }
@@ -354,7 +347,7 @@ function gapCells({ sink, reason, firstTime, lastTime, count }: EventData["deliv
   return { sink, reason, first_time: first, last_time: last, count, time: seenMs };
 }
 
-/** UTC day of a time, such as `2026-11-21`. */
+/** UTC day, such as `2026-11-21`. */
 export function dayOf(timeMs: number): string {
   return isoUtc(timeMs).slice(0, 10);
 }

@@ -1,16 +1,13 @@
-/** Table of the lake (docs/lake.md), from which each connector derives its own schema. The rows come from `rows.ts`. */
-
 /** `time` is UTC, in milliseconds since 1970. `number` is a double, `integer` has 64 bits, `json` is a text. */
 export type ColumnType = "text" | "time" | "number" | "integer" | "boolean" | "json";
 
-/** Number for `time`, `number` and `integer`; text for `text` and `json`. Never undefined. */
 export type Cell = string | number | boolean | null;
 
 export interface Column {
   readonly name: string;
   readonly type: ColumnType;
   readonly isNullable: boolean;
-  /** Description for the documentation and for comments in a database. */
+  /** For the documentation and for comments in a database. */
   readonly about: string;
 }
 
@@ -22,25 +19,23 @@ export interface Column {
  */
 export type RowPolicy = "append" | "latest" | "versions";
 
+/** Table of the lake (docs/lake.md); rows.ts makes the rows. */
 export interface Table {
   readonly name: string;
   readonly about: string;
   readonly rowPolicy: RowPolicy;
   readonly columns: readonly Column[];
-  /** Key columns, which are never null. */
+  /** These columns are never null. */
   readonly key: readonly string[];
-  /** Time column, which decides the row's day. */
+  /** Column that decides the row's day. */
   readonly time: string;
-  /** Sort order of rows in a file, so that readers find rows close together. */
   readonly sortedBy: readonly string[];
 }
 
 export type Cells = Readonly<Record<string, Cell>>;
 
-/** One row, with its cells in column order. */
 export type Row = readonly Cell[];
 
-/** Index of a column in a row. An unknown name is a programming error. */
 export function columnIndexOf(table: Table, column: string): number {
   const index = table.columns.findIndex(({ name }) => name === column);
   if (index < 0) throw new Error(`The table ${table.name} has no column ${column}.`);
@@ -48,17 +43,11 @@ export function columnIndexOf(table: Table, column: string): number {
 }
 
 /**
- * Applies updates to the rows of a table whose rows change: successive states of a dimension (`versions`), or
- * objects whose last state counts (`latest`). Pure: the caller reads the rows concerned and writes the result.
- * Applying an update twice changes nothing.
- *
- * In a table of versions, an update with `is_current` starts a state at `valid_from`; one without it ends the
- * current state at its `valid_from` and is not stored itself.
+ * Applies updates to rows of a table that change; applying them twice changes nothing. Returns `stored` where nothing
+ * changes. In a table of versions, an update with `is_current` starts a state, one without it ends the current state:
  *
  *   stored  4711 Supply °C  from 08:00  current      update  4711 Supply K  from 09:00  current
  *   →       4711 Supply °C  from 08:00 to 09:00,     4711 Supply K  from 09:00  current
- *
- * Returns `stored` itself where nothing changes.
  */
 export function applyUpdates(table: Table, stored: readonly Row[], updates: readonly Row[]): readonly Row[] {
   if (table.rowPolicy === "append") throw new Error(`Rows of ${table.name} do not change.`);
@@ -104,29 +93,27 @@ function objectKeyOf(table: Table): (row: Row) => string {
   return (row) => JSON.stringify(indexes.map((index) => row[index]));
 }
 
-/** Compares rows by commit order of their events. */
 function comparing(table: Table): (a: Row, b: Row) => number {
   const observed = columnIndexOf(table, "observed_at");
   const position = columnIndexOf(table, "position");
   return (a, b) => Number(a[observed]) - Number(b[observed]) || Number(a[position]) - Number(b[position]);
 }
 
-/** Columns that trace a row to its event. */
 const TRACE = ["observed_at", "event_id", "position"];
-/** Columns about the time and origin of a row, not the object's state. */
+/** Columns about the time and origin of a row, not about the object's state. */
 const CIRCUMSTANCES = ["valid_from", "valid_to", "is_current", ...TRACE];
 
 function hasSameState(table: Table, a: Row, b: Row): boolean {
   return table.columns.every(({ name }, index) => CIRCUMSTANCES.includes(name) || a[index] === b[index]);
 }
 
-/** Lets a state start at least a millisecond after the one before, also where a clock was set back. */
+/** A state starts at least a millisecond after the one before, even if a clock was set back. */
 function after(table: Table, before: Row, row: Row): Row {
   const from = columnIndexOf(table, "valid_from");
   return withCell(row, from, Math.max(Number(row[from]), Number(before[from]) + 1));
 }
 
-/** Ends a state. Where none follows, the row takes the trace of the ending event, so that older events are recognized. */
+/** Without a following state, the row takes the trace of the ending event, so that older events are recognized. */
 function ended(table: Table, row: Row, by: Row, isFollowed: boolean): Row {
   const to = withCell(row, columnIndexOf(table, "valid_to"), by[columnIndexOf(table, "valid_from")] ?? null);
   const over = withCell(to, columnIndexOf(table, "is_current"), false);

@@ -21,7 +21,6 @@ const SOURCE = text("source", "Name of the monitored service in the configuratio
 const SITE = textOrNull("site_id", "The site's id; null for facts about no single site.");
 const TAG = text("tag_id", "The tag's id.");
 
-/** Columns that trace a row to its event. */
 const TRACE = [
   time(
     "observed_at",
@@ -44,14 +43,14 @@ const UNIT = [
   textOrNull("unit_ucum", "The same unit as a UCUM code, where that is certain."),
 ];
 
-/** Columns of a time stated by the service, and its original text. */
+/** A time that the service states, and its original text. */
 const stated = (name: string, about: string) => [
   timeOrNull(name, `${about}; null where the service's word is no moment, as one without an offset.`),
   textOrNull(`${name}_raw`, "The same as the service wrote it."),
   textOrNull(`${name}_offset`, "The offset with which it wrote that, such as +02:00; null for Z and for none."),
 ];
 
-/** Table of occurrences: one row for each event. */
+/** Table with one row for each event. */
 function occurrences(name: string, about: string, columns: readonly Column[], sortedBy: readonly string[]): Table {
   const key = ["source", "event_id"];
   const [, time = ""] = sortedBy;
@@ -249,7 +248,7 @@ export const DELIVERY_GAP_TABLE = occurrences(
   ["sink", "time"],
 );
 
-/** Validity of a row. `valid_to` and `is_current` are set by `applyUpdates`. */
+/** `applyUpdates` sets `valid_to` and `is_current`. */
 const VALIDITY = [
   time("valid_from", "From when on it was so, as far as was seen."),
   timeOrNull("valid_to", "Until when; null while it is so."),
