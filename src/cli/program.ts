@@ -4,12 +4,10 @@ import type { CliContext } from "./shell/context.ts";
 import { EXIT_LINE } from "./shell/exit.ts";
 import { parserOutput } from "./shell/terminal.ts";
 
-/** Module of a command: adds arguments, options and the action. */
 interface CommandFile {
   define(command: Command, context: CliContext): void;
 }
 
-/** Usage and description of each command. */
 const DESCRIPTIONS = {
   demo: "run a demo: simulator, broker, worker and page in one process, without a configuration",
   "init [address]": "create a configuration for a building from an address and a token",
@@ -48,7 +46,7 @@ const DESCRIPTIONS = {
   schema: "print the JSON schema of the configuration, for editors",
 } as const;
 
-/** Loads the module of a command when it is called, so a worker does not hold the others in memory. */
+/** Lazy, so that a worker does not hold the other commands in memory. */
 const MODULES: Readonly<Record<keyof typeof DESCRIPTIONS, () => Promise<CommandFile>>> = {
   demo: () => import("./running/demo.ts"),
   "init [address]": () => import("./running/init.ts"),
@@ -87,7 +85,6 @@ const MODULES: Readonly<Record<keyof typeof DESCRIPTIONS, () => Promise<CommandF
   schema: async () => (await import("./manual/man.ts")).schema,
 };
 
-/** Creates the program. `signal` aborts on Ctrl-C; PLENUM_CONFIG in `environment` may name the configuration file. */
 export function createProgram(signal: AbortSignal, environment: Readonly<Record<string, string | undefined>>): Command {
   const usages = new WeakMap<Command, string>();
   const loads = new WeakMap<Command, () => Promise<CommandFile>>();
@@ -125,7 +122,7 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     const [{ createCliContext }, file] = await Promise.all([import("./shell/context.ts"), load()]);
     file.define(command, createCliContext(program, command.name(), signal, allCommands));
   }
-  /** Defines the command at this path, such as `outbox dead`. False if there is none. */
+  /** Returns false if there is no command such as `outbox dead`. */
   async function isDefined(names: readonly string[]): Promise<boolean> {
     let inside = program;
     for (const name of names) {
@@ -152,7 +149,7 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     .argument("[command...]", "its name")
     .action(async (names: readonly string[]) => {
       const isKnown = await isDefined(names);
-      // An unknown command gives the same error as without `help`.
+      // An unknown command fails as it does without `help`.
       await program.parseAsync(isKnown ? [...names, "--help"] : names, { from: "user" });
     });
   return program;

@@ -1,4 +1,3 @@
-// Before anything that imports node:http.
 import "./shell/one-undici.ts";
 import { CommanderError, InvalidArgumentError } from "commander";
 import { createProgram } from "./program.ts";
@@ -6,15 +5,14 @@ import { EXIT, errorLines, exitCodeOf, withProgramName } from "./shell/exit.ts";
 import { createTerminal } from "./shell/terminal.ts";
 import { exitOnUncaughtErrors } from "./shell/uncaught-errors.ts";
 
-/** Milliseconds that a slow reader of the output may delay the exit. */
+/** A slow reader of the output may delay the exit so long. */
 const END_WITHIN_MS = 1_000;
 
-/** Runs the command line of this process to its end, and ends the process. */
+/** Runs the command line of this process, and ends the process. */
 export async function start(): Promise<never> {
   const stopping = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
     process.on(signal, () => {
-      // The first signal stops cleanly, the second ends at once.
       if (stopping.signal.aborted) process.exit(EXIT.failure);
       stopping.abort();
     });
@@ -28,12 +26,11 @@ export async function start(): Promise<never> {
     const { json, utc } = program.opts();
     const { say } = createTerminal({ json: json === true, utc: utc === true });
     if (stopping.signal.aborted) say("Stopped before the command was done.");
-    // Commander has printed its own errors already.
     else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)
       say(...errorLines(error).map((line) => withProgramName(line)));
     process.exitCode = stopping.signal.aborted ? EXIT.failure : exitCodeOf(error);
   }
-  // Exit once the output is written, even if a library left a timer behind.
+  // A library may have left a timer behind.
   setTimeout(() => process.exit(), END_WITHIN_MS).unref();
   for (const stream of [process.stdout, process.stderr])
     if (stream.writableLength > 0) await new Promise((resolve) => stream.once("drain", resolve).once("close", resolve));

@@ -13,7 +13,6 @@ import { splitIds } from "../shell/options.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
 import type { Terminal } from "../shell/terminal.ts";
 
-/** Objects that the service lists for each site. */
 interface Listables {
   readonly tag: Tag;
   readonly gateway: Gateway;
@@ -48,10 +47,7 @@ export function inventoryOptions(command: Command): Command {
     .option("--search <text>", "only what contains this");
 }
 
-/**
- * Returns the inventory in the worker's state. Before the first listing it asks the service, whose lists cost no quota.
- * With `systemId` it always asks the service, for the tags of that system.
- */
+/** Reads the worker's state; before its first listing, asks the service (no quota). With `systemId` always asks. */
 export async function inventoryOf<K extends Kind>(
   context: CliContext,
   kind: K,
@@ -135,7 +131,7 @@ export function namesOf(sites: readonly Site[]): ReadonlyMap<number, string> {
 
 const SITES_NAMED = 10;
 
-/** Throws ConfigError that names the sites that there are. */
+/** Throws ConfigError that names the known sites. */
 export function refuseUnknownSite(site: number | undefined, sites: ReadonlyMap<number, string>): void {
   if (site === undefined || sites.has(site)) return;
   const named = [...sites].slice(0, SITES_NAMED).map(([id, name]) => `${id} (${name})`);
@@ -148,7 +144,7 @@ export function refuseUnknownSite(site: number | undefined, sites: ReadonlyMap<n
   );
 }
 
-/** Searches every text field of the record, as the service does. */
+/** Searches every text field, as the service does. */
 function contains(value: unknown, search: string | undefined): boolean {
   if (search === undefined) return true;
   const wanted = search.toLowerCase();
@@ -157,7 +153,7 @@ function contains(value: unknown, search: string | undefined): boolean {
   );
 }
 
-/** Prints the objects with these ids, or all without ids. Then throws ConfigError that names the unknown ids. */
+/** Shows the objects with these ids, or all without ids. Throws ConfigError for unknown ids. */
 export function showChosen<T extends { readonly id: string }>(
   { items, source }: Inventory<T>,
   kind: Kind,
@@ -179,7 +175,6 @@ export function showChosen<T extends { readonly id: string }>(
   });
 }
 
-/** Prints how many objects were found, and whether the worker or the service listed them. */
 export function printOrigin(terminal: Terminal, kind: Kind, count: number, { listedAt, source }: Inventory<unknown>) {
   const origin = listedAt === null ? "as the service lists them" : `as the worker listed them ${ageText(listedAt)} ago`;
   terminal.say(`${counted(count, kind)} of ${source}, ${origin}.`);

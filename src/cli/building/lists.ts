@@ -38,7 +38,7 @@ export const systems = listing<System>("system", "a system", {
   location: "location",
 });
 
-/** Creates a command that lists objects of one kind, with these columns between their name and their site. */
+/** Creates a command with these columns between an object's name and its site. */
 function listing<T extends { readonly id: string; readonly displayName: string }>(
   kind: Exclude<Kind, "tag">,
   what: string,

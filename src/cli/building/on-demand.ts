@@ -45,7 +45,7 @@ async function readTags(reader: Reader, ids: readonly string[], signal: AbortSig
   return all;
 }
 
-/** Adds to the rejection of several tags that a single one may be the cause. */
+/** In a rejection of several tags, the service does not name the cause. */
 function withGroupHint(error: unknown, group: readonly string[]): unknown {
   const failure = meaningOf(error);
   const [only] = group;

@@ -24,12 +24,12 @@ interface TagOptions extends InventoryOptions {
   readonly class?: string;
 }
 
-/** Null is unknown: a tag that was never read, or a log that was never requested. */
+/** Null: never read, or never requested. */
 interface TagRow extends Tag {
   readonly siteId: number;
   readonly site: string;
   readonly systemIds: readonly string[];
-  /** The class of live reads that has it, by the configuration. */
+  /** Class of live reads in the configuration that selects the tag. */
   readonly class: string | null;
   readonly hasLog: boolean | null;
   readonly value: StoredValue["value"] | undefined;
@@ -40,7 +40,7 @@ interface TagRow extends Tag {
 interface StoredTagState {
   readonly values: ReadonlyMap<string, StoredValue>;
   readonly systems: ReadonlyMap<string, StoredTagSystems>;
-  /** True for a tag with a log, by tag id; absent while unknown. */
+  /** Absent while unknown. */
   readonly logs: ReadonlyMap<string, boolean>;
 }
 
@@ -122,7 +122,7 @@ function rowsOf(
   });
 }
 
-/** `no value` for a reading without a value; null, a dash in the table, for a tag that was never read. */
+/** Returns null, a dash in the table, for a tag that was never read. */
 function valueText({ value, quality }: TagRow): string | number | boolean | null {
   if (value === undefined) return null;
   if (value === null) return "no value";
@@ -156,7 +156,7 @@ function refuseUnknownSystem(
 
 const UNITS_NAMED = 12;
 
-/** Throws ConfigError with the known units: `C` is not `°C`. */
+/** Throws ConfigError with the known units. */
 function refuseUnknownUnit(unit: string | undefined, tags: readonly Located<Tag>[]): void {
   const counts = Map.groupBy(tags, ({ value }) => value.unit ?? "");
   if (unit === undefined || tags.length === 0 || counts.has(unit)) return;

@@ -29,7 +29,6 @@ export interface ComparedSource {
 type Lines = readonly CheckLine[];
 type Path = readonly (string | number)[];
 
-/** Compares the configuration of a source with the building that its token shows. */
 export function compareSource(compared: ComparedSource): Lines {
   const { read, history, schedules } = compared.entry;
   const what = `${compared.name}: values`;
@@ -60,7 +59,7 @@ export function planLines(name: string, { alarms, fits, load, changes, classes, 
   return [...slow, warning(what, `${needs}, so values become older than wished.${help}`)];
 }
 
-/** Warns of filter priorities that the interface does not define. An alarm may have one anyway, so it is no error. */
+/** An alarm may have a priority that the interface does not define, so it is no error. */
 export function priorityLines({ sinks }: Config, places: Places): Lines {
   return filterWarnings(sinks, places, "priorities", ({ priorities }) =>
     priorities.map((priority) =>
@@ -71,7 +70,6 @@ export function priorityLines({ sinks }: Config, places: Places): Lines {
   );
 }
 
-/** Warns of site ids in sink filters that no source of the filter has. */
 export function filterLines(
   { sinks }: Config,
   buildings: ReadonlyMap<string, Pick<SeenBuilding, "sites">>,
@@ -80,7 +78,6 @@ export function filterLines(
   return filterWarnings(sinks, places, "sites", (filter) => {
     const sources = filter.sources.length === 0 ? [...buildings.keys()] : filter.sources;
     const seen = sources.map((source) => buildings.get(source));
-    // The site may belong to a source that did not respond.
     if (filter.sources.length > 0 && seen.includes(undefined)) return [];
     const sites = seen.flatMap((building) => building?.sites ?? []);
     const ids = new Set(sites.map(({ id }) => String(id)));
@@ -90,7 +87,7 @@ export function filterLines(
   });
 }
 
-/** Warns of single values of a filter option; `problems` returns a text or null for each value. */
+/** `problems` returns a text or null for each value of the option. */
 function filterWarnings(
   sinks: Config["sinks"],
   places: Places,
@@ -126,7 +123,7 @@ function classLines(compared: ComparedSource): Lines {
   });
 }
 
-/** Compares history classes; each resolution, and totals, is a separate list. */
+/** Each resolution, and totals, is a separate list. */
 function historyLines(compared: ComparedSource): Lines {
   const indexed = compared.entry.history.map((each, index) => ({ ...each, index }));
   const lists = Map.groupBy(indexed, ({ resolution, total }) => `${resolution}${total ? " totals" : ""}`);
@@ -153,11 +150,11 @@ function classComparison(
   );
 }
 
-/** Compares each field separately, because a tag is on the list as soon as one field matches. */
+/** A tag is on the list as soon as one field matches, so each field is compared separately. */
 function sensorLines(compared: ComparedSource): Lines {
   const { silent_sensors: sensors } = compared.entry;
   if (sensors === false) return [];
-  // Skip the default units and names of may_rest: they need not exist in every building.
+  // The default units and names of may_rest need not exist in every building.
   const { sites, systems, ids } = sensors.may_rest;
   const written = { exclude: { ...sensors.exclude, classes: undefined }, may_rest: { sites, systems, ids } };
   return Object.entries(written).flatMap(([list, fields]) =>
@@ -168,7 +165,7 @@ function sensorLines(compared: ComparedSource): Lines {
   );
 }
 
-/** An allowed tag that the building does not have is an error, because the operator expects to write it. */
+/** An allowed tag that the building lacks is an error: the operator expects to write it. */
 function writableLines(compared: ComparedSource): Lines {
   const { name, config, building, places } = compared;
   const { enabled, allow } = config.commands;
@@ -186,7 +183,6 @@ function writableLines(compared: ComparedSource): Lines {
   return [...(good.length === 0 ? [] : [ok(what, found)]), ...bad];
 }
 
-/** Returns the entries of `commands.allow` that match a tag of the building. */
 export function writableTags({ name, config, building }: Pick<ComparedSource, "name" | "config" | "building">) {
   return config.commands.allow.filter(
     (entry: AllowedTag) => (entry.source ?? name) === name && writableMismatches(entry, building).length === 0,

@@ -1,15 +1,12 @@
 import { meaningOf, Retryable, sentence } from "../../core/errors/errors.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 
-/**
- * One result of `plenum check`. `warning`: it runs, but a part has no effect or a cost. `unavailable`: a temporary
- * failure. `wrong`: somebody has to change something before it works.
- */
+/** `warning`: a part has no effect. `unavailable`: a temporary failure. `wrong`: somebody has to change something. */
 export interface CheckLine {
   readonly what: string;
   readonly result: "ok" | "warning" | "unavailable" | "wrong";
   readonly detail: string;
-  /** Position in the configuration, e.g. `plenum.yaml:12:9`; absent for other findings. */
+  /** Position in the configuration, such as `plenum.yaml:12:9`. */
   readonly place?: string | undefined;
 }
 
@@ -25,7 +22,7 @@ export function wrong(what: string, detail: string, place?: string): CheckLine {
   return { what, result: "wrong", detail, place };
 }
 
-/** Sends one request with a time limit. Throws Retryable after the limit. */
+/** Throws Retryable after the limit. */
 export async function withTimeLimit<T>(
   signal: AbortSignal,
   request: (signal: AbortSignal) => Promise<T>,

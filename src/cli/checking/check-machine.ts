@@ -26,7 +26,7 @@ export async function checkMachine(
   return [...folder, warning("state folder", busy, places(["state", "folder"])), doubtful];
 }
 
-/** Finds a running worker on this state. Members of a fleet share one, so any member counts as `own`. */
+/** Members of a fleet share one state, so any member counts as `own`. */
 async function runningFor(
   config: Config,
   file: string,

@@ -26,9 +26,7 @@ export interface SourceToCheck {
   readonly entry: SourceEntry;
   readonly config: Config;
   readonly places: Places;
-  /** False skips the comparison with the building. */
   readonly lists: boolean;
-  /** Lists the building at the service even if the state knows it. */
   readonly ask: boolean;
   readonly signal: AbortSignal;
   readonly update: (text: string) => void;
@@ -36,13 +34,13 @@ export interface SourceToCheck {
 
 export interface CheckedSource {
   readonly lines: readonly CheckLine[];
-  /** Sites that the token sees; null if the service did not respond. */
+  /** Null if the service did not respond. */
   readonly sites: ListedBuilding["sites"] | null;
   /** Entries of `commands.allow` whose tags exist; null without a comparison. */
   readonly writable: readonly AllowedTag[] | null;
 }
 
-/** Checks the token and clock of a source and compares its configuration with the building. Sends no tag request. */
+/** Sends no tag request. */
 export async function checkSource(check: SourceToCheck): Promise<CheckedSource> {
   const { name, entry, config, signal } = check;
   const what = `source ${name}`;
@@ -94,7 +92,6 @@ async function compared(
         if (building === null) return null;
         return { building, plan: planReport(await factsFromState(store, settings, systemClock, null)) };
       });
-  // Listing a large building takes minutes, so the progress text names --no-lists.
   const building =
     known?.building ??
     (await buildingFromLists(source, me.sites, selection, check.signal, (progress) =>
@@ -128,7 +125,7 @@ function selectionFor(name: string, entry: SourceEntry, { commands }: Config): B
 }
 
 const DAY_MS = 86_400_000;
-/** Warn this many days before the token expires, because a new one takes days. */
+/** Warn early, because a new token takes days. */
 const SOON_DAYS = 14;
 
 function checkToken(
@@ -164,7 +161,7 @@ function expiry(what: string, { name, user, expiresAt }: TokenInfo, nowMs: numbe
   return warning(what, `${detail}: have a new one made, and put it where \`token\` says`);
 }
 
-/** Lists the abilities that a source needs: the parts that need each, and the configuration that works without it. */
+/** Abilities with the parts that need each, and the configuration that works without it. */
 function neededAbilities({ schedules, read, history }: SourceEntry, { commands }: Config, source: string) {
   const lists = ["gateways", "hosts", "systems"] as const;
   const needs: readonly (readonly [isNeeded: boolean, ability: string, purpose: string, without: string])[] = [

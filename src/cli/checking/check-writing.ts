@@ -16,10 +16,7 @@ import { findWorkerFor } from "../shell/find-worker.ts";
 import { readParts, readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
 import { type CheckLine, failedCheck, ok, warning } from "./check-line.ts";
 
-/**
- * Lists every reason why no command can be written, each with its remedy; empty when writing is possible. The limits of
- * single commands (value, step, rate) and approval, token and building are checked elsewhere.
- */
+/** Returns every reason why no command can be written, with its remedy. Limits of single tags are checked elsewhere. */
 export async function checkWriting(config: Config, places: Places, signal: AbortSignal): Promise<readonly CheckLine[]> {
   const { commands, sinks } = config;
   const isMeant = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(isListening);
@@ -64,7 +61,7 @@ function configurationBlockers({ commands, sources }: Config, places: Places): r
   return blockers.flatMap(([isBlocking, detail, path]) => (isBlocking ? [blocker(detail, places(path))] : []));
 }
 
-/** Tags outside their allowed hours; they open again by themselves. */
+/** Allowed hours open again by themselves. */
 function hoursBlockers({ commands, sources }: Config): readonly CheckLine[] {
   return commands.allow.flatMap((entry) => {
     const { time_zone: timeZone } = sources[sourceOf(entry, sources)] ?? {};
@@ -78,7 +75,6 @@ function sourceOf({ source }: AllowedTag, sources: Config["sources"]): string {
   return source ?? Object.keys(sources)[0] ?? "";
 }
 
-/** Reasons in the state: kill switch, arming, audit log, gateways. */
 async function stateBlockers(config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
   try {
     const { state } = config;
@@ -134,7 +130,7 @@ async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
   return [...(isStopped ? [blocker(STOPPED)] : []), ...unarmedHere, ...found];
 }
 
-/** Reasons in one state. `place` names the state in the arming message; null needs no arming. */
+/** `place` names the state in the arming message; null needs no arming. */
 async function storeBlockers(config: Config, store: Store, place: string | null): Promise<readonly CheckLine[]> {
   const { allow, audit_max_bytes: auditBytes } = config.commands;
   const unarmed = place === null ? null : await armingRefusal(store, place);
@@ -156,10 +152,9 @@ async function storeBlockers(config: Config, store: Store, place: string | null)
   ];
 }
 
-/** Name of the command line and the status page in `commands.allow[].from`. */
+/** The command line and the status page, in `commands.allow[].from`. */
 const OPERATOR = "operator";
 
-/** Reasons in the senders: allowed tags without a sender, and senders that cannot send commands. */
 function senderBlockers(config: Config, places: Places): readonly CheckLine[] {
   const { sinks, commands } = config;
   const listeners = Object.keys(sinks).filter((name) => sinks[name] !== undefined && isListening(sinks[name]));
@@ -197,7 +192,7 @@ function listenOption(name: string, sink: Config["sinks"][string]): string {
   return `sinks.${name}.${connectorOf(sink)}.commands: { enabled: true }`;
 }
 
-/** Reason why a sink in `from` sends no commands; null if it listens. */
+/** Returns null if the sink listens. */
 function closedSink(name: string, sink: Config["sinks"][string] | undefined): string | null {
   if (sink === undefined || isListening(sink)) return null;
   if (!canListen(sink))
@@ -207,12 +202,11 @@ function closedSink(name: string, sink: Config["sinks"][string] | undefined): st
   return `The sink ${name} does not listen for commands: set ${listenOption(name, sink)}.`;
 }
 
-/** Reason why no sender can write this tag; null if one can, or if closedSink reports its sinks. */
+/** Returns null if a sender can write the tag, or if closedSink reports its sinks. */
 function unreachable(entry: AllowedTag, listeners: readonly string[]): string | null {
   const { from, second_person: isSeconded, tag_id: id } = entry;
   if (from?.length === 0)
     return `Tag ${id} may be written by no sender, because its from is empty: name a sink or operator in it.`;
-  // The second person agrees over MQTT only.
   if (isSeconded && from?.every((name) => name === OPERATOR) === true && listeners.length === 0)
     return `Tag ${id} needs a second person, who agrees to commands of an operator over MQTT, and no sink listens for commands: set commands: { enabled: true } at an mqtt sink.`;
   return null;

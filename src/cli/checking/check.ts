@@ -29,10 +29,7 @@ interface CheckOptions {
   readonly allowWritableConfig?: boolean;
 }
 
-/**
- * Checks everything that a run needs and changes nothing: no tag request, no event, no file in the state. The only
- * message sent is an MQTT probe, which a broker delivers only to clients that subscribe to its topic.
- */
+/** Sends no tag request and no event, only an MQTT probe, which brokers deliver to subscribers of its topic. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--strict", "treat warnings as errors, for pipelines")
@@ -86,7 +83,6 @@ async function check(
     update(`Asking sink ${name}`);
     lines.push(...(await checkSink(name, config, signal)));
   }
-  // The sites of a service that did not respond are unknown, so filters cannot be compared.
   const isKnown = buildings.size === Object.keys(config.sources).length;
   if (isKnown) lines.push(...filterLines(config, buildings, places));
   const isOpen = locks.length === 0 && !lines.some(({ result }) => result === "wrong" || result === "unavailable");
@@ -104,7 +100,7 @@ function checkFile(file: string, isWritableAllowed: boolean): CheckLine {
   }
 }
 
-/** Throws if a check failed: ConfigError if somebody has to change something, otherwise Retryable. */
+/** Throws ConfigError if somebody has to change something, otherwise Retryable. */
 function conclude(lines: readonly CheckLine[], isStrict: boolean): void {
   const wrong = lines.filter(({ result }) => result === "wrong" || (isStrict && result === "warning"));
   const unavailable = lines.filter(({ result }) => result === "unavailable");
@@ -123,7 +119,7 @@ function checkPasswords({ status }: Config): readonly CheckLine[] {
   }
 }
 
-/** Checks the approval of writing: nothing is written before a second person has approved. */
+/** Nothing is written before a second person has approved. */
 async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
   if (!config.commands.enabled) return [];
   const what = "approval of writing";
@@ -137,7 +133,6 @@ async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
   }
 }
 
-/** Connects to the server of a sink and authenticates; writes no event. */
 async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
   const what = `sink ${name}`;
   const entry = config.sinks[name];
@@ -168,7 +163,7 @@ function checkAnySink({ sinks, state }: Config): readonly CheckLine[] {
   return [warning("sinks", detail)];
 }
 
-/** Warns of a backfill that reaches further back than the retention of the sink's server. */
+/** A backfill may reach further back than the retention of the sink's server. */
 function pastThatIsLost(
   what: string,
   { filter }: Config["sinks"][string],

@@ -15,7 +15,7 @@ import { epochNow, startBroker, startService } from "./services.ts";
 /** Sites with short intervals, many alarms, and the only set-point of the recordings. */
 const SITES = [1, 6, 9, 10, 14, 15];
 
-/** Preferred ports; the demo uses free ones instead of taken ones. */
+/** The demo replaces ports that are taken. */
 const PORTS = { broker: 1883, status: 9850, inbox: 9860, service: 8085 } as const;
 
 const STOP_WITHIN_MS = 8_000;
@@ -26,9 +26,8 @@ interface SavedWorld {
 }
 
 /**
- * The demo of one worker, in one process on loopback: a simulated service that replays recorded readings, an MQTT
- * broker, an inbox that stands for a chat channel, and the worker. One folder stores the start and the changes of the
- * simulated world, the worker's state and the delivered events, so the next start continues where the last stopped.
+ * Demo of one worker in this process, on loopback: a simulated service with recorded readings, an MQTT broker, an inbox
+ * that stands for a chat channel. The folder stores everything, so the next start continues.
  */
 export async function startDemo({ folder }: { readonly folder: string }) {
   prepareFolder(folder);
@@ -75,7 +74,6 @@ export async function startDemo({ folder }: { readonly folder: string }) {
   };
 }
 
-/** Throws ConfigError if this user cannot create the folder or write to it. */
 function prepareFolder(folder: string): void {
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
@@ -97,7 +95,7 @@ function readWorld(file: string): SavedWorld | null {
   }
 }
 
-/** Writes a new file and renames it, so that a crash leaves the old file complete. */
+/** Renames a new file, so that a crash leaves a complete file. */
 function writeWorld(file: string, world: SavedWorld): void {
   writeFileSync(`${file}.new`, JSON.stringify(world), { mode: 0o600 });
   renameSync(`${file}.new`, file);

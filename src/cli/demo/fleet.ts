@@ -9,10 +9,7 @@ import { type Child, startChild, startPostgres } from "./postgres.ts";
 import { registerDemo } from "./running-demos.ts";
 import { epochNow, startBroker, startService } from "./services.ts";
 
-/**
- * The demo of a fleet: members that share six sources, each in its own process so that you can kill one. PostgreSQL,
- * simulators, broker and inbox belong to the demo. It deletes everything when it stops.
- */
+/** Members share six sources, each in its own process so that you can kill one. Nothing remains after the stop. */
 export interface FleetDemo {
   readonly members: readonly DemoMember[];
   readonly inboxUrl: string;
@@ -34,14 +31,14 @@ interface FleetDemoOptions {
 
 const FLEET_CONFIG = fileURLToPath(new URL("../../../config/demo-fleet.yaml", import.meta.url));
 
-/** Names of the sources in the configuration and the sites of their services. */
+/** Sites by source name of the configuration. */
 const SOURCES = { harbour: 1, hill: 6, park: 9, square: 10, station: 14, tower: 15 } as const;
-/** Preferred ports; the demo uses free ones instead of taken ones. */
+/** The demo replaces ports that are taken. */
 const PORTS = { broker: 1883, status: 9850, inbox: 9860, database: 15_432 } as const;
 const STOP_WITHIN_MS = 10_000;
 
 export async function startFleetDemo(options: FleetDemoOptions): Promise<FleetDemo> {
-  /** Functions that stop the started parts; the last part stops first. */
+  /** The part that started last stops first. */
   const stops: (() => Promise<void> | void)[] = [];
   const stop = async () => {
     for (let next = stops.pop(); next !== undefined; next = stops.pop()) await next();
@@ -92,7 +89,6 @@ async function startParts(
     const name = `member-${n}`;
     const port = await freePort(PORTS.status + n - 1);
     const args = [...programArgs, "run", "--config", FLEET_CONFIG, "--member", name, "--arm-writing"];
-    // The configuration file is part of the program, which may belong to another user.
     args.push("--allow-writable-config");
     const env = { ...process.env, ...environment, PLENUM_DEMO_STATUS_PORT: String(port) };
     running.push({ name, statusUrl: `http://127.0.0.1:${port}`, ...startChild(command, args, { env }) });

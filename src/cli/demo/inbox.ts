@@ -7,8 +7,7 @@ import { z } from "zod";
 import { PAGE_HEADERS } from "../../core/http/page-headers.ts";
 
 /**
- * The demo's chat channel: the worker's webhook posts, edits and closes messages, and a page shows them. It stores
- * messages in memory and accepts every program of this machine: loopback only, and never for a building.
+ * The demo's chat channel, in memory. It accepts every program of this machine: loopback only, never for a building.
  *
  * | Request | Response |
  * |---|---|
@@ -19,14 +18,13 @@ import { PAGE_HEADERS } from "../../core/http/page-headers.ts";
  */
 export type Inbox = Awaited<ReturnType<typeof startInbox>>;
 
-/** Body of a request. The page shows the texts of the service unchanged. */
 const Post = z.strictObject({
   key: z.string().min(1).max(100),
   title: z.string().max(5_000),
   status: z.string().max(20),
   statusText: z.string().max(200),
   priority: z.string().max(100),
-  /** Facts about the alarm, one per line: `Site: Kvarnholmen 4`. */
+  /** One fact about the alarm per line: `Site: Kvarnholmen 4`. */
   text: z.string().max(50_000),
 });
 type Post = z.output<typeof Post>;
@@ -38,7 +36,7 @@ export interface Message extends Post {
 }
 
 const MAX_MESSAGES = 200;
-/** Enough for 50,000 characters of text with most escapes. */
+/** 50,000 characters of text with most escapes. */
 const MAX_BODY_BYTES = 256 * 1024;
 
 const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
@@ -82,10 +80,9 @@ export async function startInbox(options: { readonly port?: number } = {}) {
 type Channel = ReturnType<typeof createChannel>;
 
 function createChannel() {
-  /** Messages by id, the oldest first. */
+  /** Oldest first. */
   const messages = new Map<string, Message>();
 
-  /** Returns undefined if the message does not exist. */
   function edit(id: string, post: Post, isClosed: boolean): Message | undefined {
     const known = messages.get(id);
     if (known === undefined) return undefined;
@@ -97,7 +94,7 @@ function createChannel() {
   return {
     messages: (): readonly Message[] => [...messages.values()].reverse(),
     edit,
-    /** Adds a message, or edits the message with the same key. */
+    /** A message with the same key is edited. */
     post(post: Post): { readonly message: Message; readonly isNew: boolean } {
       const known = messages.values().find(({ key }) => key === post.key);
       const edited = known === undefined ? undefined : edit(known.id, post, false);
@@ -114,10 +111,10 @@ function createChannel() {
 async function respond(channel: Channel, request: IncomingMessage): Promise<Reply> {
   const { method = "GET", headers } = request;
   const { pathname } = new URL(request.url ?? "/", "http://inbox.invalid");
-  // Reject other host names: DNS rebinding must not let a web page read the messages.
+  // DNS rebinding must not let a web page read the messages.
   if (!/^(127\.0\.0\.1|localhost)(:\d+)?$/.test(headers.host ?? "")) return messageReply(403, "Unknown host name.");
   if (method === "GET") return readReply(channel, pathname);
-  // Require the JSON type: a browser does not send it cross-origin without permission, and the inbox grants none.
+  // A browser sends the JSON type cross-origin only with permission, and the inbox grants none.
   if (!/^application\/json\b/.test(headers["content-type"] ?? "")) return messageReply(415, "Only JSON is taken.");
   const body = await bodyOf(request);
   if (body === null) return messageReply(413, "That is too long for a message.");
@@ -160,7 +157,6 @@ function send(response: ServerResponse, { status, type, body }: Reply): void {
   response.writeHead(status, { ...PAGE_HEADERS, "cache-control": "no-store", "content-type": type }).end(body);
 }
 
-/** Returns null for a body above the limit. */
 async function bodyOf(request: IncomingMessage): Promise<string | null> {
   const pieces: Buffer[] = [];
   let size = 0;

@@ -19,7 +19,7 @@ import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor, within } from "../../core/runtime/waiting.ts";
 
-/** A child process. Ctrl-C in the terminal does not reach it, so the demo stops its processes in the right order. */
+/** Ctrl-C in the terminal does not reach the child, so the demo stops its processes in the right order. */
 export type Child = ReturnType<typeof startChild>;
 
 const MAX_ERROR_CHARACTERS = 4_000;
@@ -46,11 +46,10 @@ export function startChild(
   return {
     pid: child.pid ?? 0,
     isRunning: () => isRunning,
-    /** Returns the latest output on standard error. */
     errorOutput: () => errorOutput,
-    /** Resolves with the signal or exit code that ended it. */
+    /** Signal or exit code that ended the process. */
     ended,
-    /** Sends the signal, and kills the process if it does not end within the time. */
+    /** Kills a process that ignores the signal. */
     async stop(signal: NodeJS.Signals, withinMs: number): Promise<void> {
       if (!isRunning) return;
       child.kill(signal);
@@ -64,7 +63,7 @@ const START_WITHIN_MS = 60_000;
 const STOP_WITHIN_MS = 10_000;
 const CHECK_EVERY_MS = 100;
 
-/** Starts a PostgreSQL server on loopback, in a temporary folder. Throws `ConfigError` if PostgreSQL is not installed or this user cannot run it. */
+/** Server on loopback in a temporary folder. Throws `ConfigError` if PostgreSQL is missing or this user cannot run it. */
 export async function startPostgres(port: number, signal: AbortSignal) {
   const programs = programsFolder();
   const user = serverUser();
@@ -91,13 +90,12 @@ async function startIn(folder: string, programs: string, user: User | null, port
     stdio: "ignore",
   });
   rmSync(passwordFile);
-  // Without fsync: the demo deletes all data when it stops.
+  // The demo deletes all data when it stops, so it needs no fsync.
   const settings = [`port = ${port}`, "listen_addresses = '127.0.0.1'", "unix_socket_directories = ''", "fsync = off"];
   appendFileSync(join(data, "postgresql.conf"), `${settings.join("\n")}\n`);
   const server = startChild(join(programs, "postgres"), ["-D", data], as);
-  /** Stops the server and deletes its folder. */
   const close = async (): Promise<void> => {
-    // SIGINT makes PostgreSQL close all connections and stop cleanly.
+    // At SIGINT PostgreSQL closes all connections and stops cleanly.
     await server.stop("SIGINT", STOP_WITHIN_MS);
     rmSync(folder, { recursive: true, force: true });
   };
@@ -112,7 +110,7 @@ async function startIn(folder: string, programs: string, user: User | null, port
   return { url: `postgresql://plenum@127.0.0.1:${port}/postgres?sslmode=disable`, password, close };
 }
 
-/** Returns the folders of PATH, Debian's folders of each version, and the usual folders of other systems. */
+/** Folders of PATH, Debian's folders of each version, and the usual folders of other systems. */
 function usualFolders(): readonly string[] {
   const debian = "/usr/lib/postgresql";
   const versions = foldersIn(debian).toSorted((a, b) => Number(b) - Number(a));
@@ -123,10 +121,10 @@ function usualFolders(): readonly string[] {
   ];
 }
 
-/** Returns the folder of initdb and postgres. */
+/** Folder of initdb and postgres. */
 export function programsFolder(folders = usualFolders()): string {
   const found = folders.find((folder) => isProgram(join(folder, "initdb")) && isProgram(join(folder, "postgres")));
-  // The file may be a link into the folder that contains all programs.
+  // A link leads into the folder that contains all programs.
   if (found !== undefined) return dirname(realpathSync(join(found, "postgres")));
   throw new ConfigError("A fleet needs PostgreSQL, and none is installed here.", {
     hint: "Install it (apt-get install postgresql, dnf install postgresql-server, brew install postgresql); it need not run. Without --fleet the demo needs none.",
@@ -155,7 +153,7 @@ interface User {
   readonly gid: number;
 }
 
-/** PostgreSQL does not run as root: returns the user postgres for root, and null for every other user. */
+/** PostgreSQL does not run as root, but as the user postgres. Null for every other user. */
 function serverUser(): User | null {
   if (process.getuid?.() !== 0) return null;
   const idOf = (flag: string) => Number(execFileSync("id", [flag, "postgres"], { stdio: "pipe" }).toString());
@@ -167,14 +165,14 @@ function serverUser(): User | null {
   }
 }
 
-/** Returns a folder for temporary folders that the user of the server can access. */
+/** Folder for temporary folders that the user of the server can access. */
 function openFolder(): string {
   const folder = tmpdir();
   const isOpen = process.getuid?.() !== 0 || (statSync(folder).mode & 0o001) !== 0;
   return isOpen ? folder : "/tmp";
 }
 
-/** Checks that the server accepts connections; it opens its port earlier. */
+/** The server opens its port before it accepts connections. */
 async function isReady(programs: string, port: number): Promise<boolean> {
   try {
     const args = ["-q", "-h", "127.0.0.1", "-p", String(port)];

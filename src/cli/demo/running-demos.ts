@@ -4,24 +4,22 @@ import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { isPrivateFolder, runtimeFolder } from "../shell/pointer.ts";
 
-// Each running demo writes a file to the runtime folder of its user, so that other commands find it with --demo.
+// Each running demo writes a file to the runtime folder of its user, so that other commands find the demo.
 
 const RunningDemo = z.strictObject({
   pid: z.int().positive(),
   statusUrl: z.string(),
-  /** Path of the demo's configuration. */
   config: z.string(),
-  /** Variables that the configuration refers to. */
+  /** Variables in the configuration. */
   environment: z.record(z.string().regex(/^PLENUM_DEMO_[A-Z_]+$/), z.string()),
 });
 export type RunningDemo = z.infer<typeof RunningDemo>;
 
-/** Configuration of the demo with one worker. */
 export const DEMO_CONFIG = fileURLToPath(new URL("../../../config/demo.yaml", import.meta.url));
 
 const FILE_NAME = /^demo-\d+\.json$/;
 
-/** Writes the file of this process and returns a function that deletes it. The demo also runs without the file. */
+/** Returns a function that deletes the file of this process. The demo also runs without the file. */
 export function registerDemo(demo: Omit<RunningDemo, "pid">): () => void {
   const folder = runtimeFolder();
   const file = join(folder, `demo-${process.pid}.json`);
@@ -44,14 +42,14 @@ export function registerDemo(demo: Omit<RunningDemo, "pid">): () => void {
   };
 }
 
-/** Returns the running demo that was started last, or null. */
+/** Returns the demo that was started last. */
 export function findDemo(): RunningDemo | null {
   const folder = runtimeFolder();
   if (!isPrivateFolder(folder)) return null;
   return demosIn(folder).find(({ demo }) => demo !== null)?.demo ?? null;
 }
 
-/** Returns the files of demos, the newest first; `demo` is null if it ended or the file is invalid. */
+/** Newest first; `demo` is null if the demo ended or the file is invalid. */
 function demosIn(folder: string): readonly { readonly file: string; readonly demo: RunningDemo | null }[] {
   const modifiedAt = (file: string) => lstatSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0;
   return readdirSync(folder)

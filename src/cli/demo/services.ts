@@ -8,10 +8,9 @@ import { startSimulatorServer } from "../../simulator/server.ts";
 import { createSimulator, type Simulator, type SimulatorState } from "../../simulator/simulator.ts";
 import { freePort } from "../shell/free-port.ts";
 
-// The services that both demos run in their own process: an MQTT broker, and simulated monitoring services with a
-// caretaker. They accept every client, so they listen on loopback only.
+// Services of both demos: an MQTT broker and simulated monitoring services. They accept every client: loopback only.
 
-/** Starts an MQTT 3.1.1 broker without persistence. Tests use it too. */
+/** MQTT 3.1.1 broker without persistence, also for tests. */
 export async function startBroker(options: { readonly port?: number } = {}) {
   const broker = await Aedes.createBroker();
   const sockets = new Set<Socket>();
@@ -36,10 +35,9 @@ export async function startBroker(options: { readonly port?: number } = {}) {
   };
 }
 
-/** Two minutes of the recording pass each second: an hourly series changes every 30 s. */
+/** Recorded seconds per second: an hourly series changes every 30 s. */
 const SPEED = 120;
 
-/** Starts a simulated monitoring service with a caretaker who acknowledges its alarms. */
 export async function startService(options: {
   readonly epoch: string;
   readonly sites: number[];
@@ -66,16 +64,15 @@ export async function startService(options: {
   };
 }
 
-/** The present time in whole seconds, as the epoch of a simulated world. */
 export function epochNow(): string {
   return isoUtc(Math.floor(systemClock.now() / 1000) * 1000);
 }
 
-/** Delay of the acknowledgement after the alarm; the alarms of the demo last about 33 s. */
+/** Alarms of the demo last about 33 s. */
 const ACKNOWLEDGE_AFTER_MS = 12_000;
 const CHECK_EVERY_MS = 2_000;
 
-/** Acknowledges in the service every alarm that is raised from now on, until the signal aborts. */
+/** Acknowledges in the service every new alarm until the signal aborts. */
 export function acknowledgeAlarms(
   { control, now, truth }: Pick<Simulator, "control" | "now" | "truth">,
   clock: Clock,

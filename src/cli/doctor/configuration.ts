@@ -11,23 +11,21 @@ import { MASKED, maskConfig, secretReferences } from "./shown-config.ts";
 export interface ConfigurationFacts {
   readonly file: string;
   readonly found: "good" | "wrong" | "missing" | "unreadable";
-  /** Problems, a sentence each. */
   readonly problems: readonly string[];
-  /** Secrets that cannot be read, a sentence each. */
   readonly secrets: readonly string[];
-  /** Content before variables are substituted; null if it is not YAML. */
+  /** Before variables are substituted; null if the file is no YAML. */
   readonly content: unknown;
 }
 
 export interface LookedAtConfiguration {
   readonly facts: ConfigurationFacts;
-  /** Null if a worker would not start with it. */
+  /** Null if a worker would not start with the file. */
   readonly config: Config | null;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Bytes of an unusable secret file that are read so that they can be masked. */
+/** Start of an unusable secret file, so that the doctor can mask it. */
 const SECRET_BYTES = 4_096;
 
 export function lookAtConfiguration(file: string, environment: Environment): LookedAtConfiguration {
@@ -69,7 +67,7 @@ function problemsOf(error: unknown): readonly string[] {
   });
 }
 
-/** Reads a secret so that it is masked from here on. Returns the reason if it cannot be used. */
+/** Reading a secret masks it from here on. */
 function secretProblem(
   reference: { readonly file?: string; readonly env?: string },
   environment: Environment,

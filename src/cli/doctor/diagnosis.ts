@@ -4,11 +4,10 @@ import type { ConfigurationFacts } from "./configuration.ts";
 import { type DiskFacts, isClockBehind, type StateFacts } from "./local-facts.ts";
 import type { Reach, WorkerFacts } from "./remote-facts.ts";
 
-/** Content of the file that `plenum doctor` writes. */
 export interface DoctorReport {
   readonly format: "plenum-doctor/1";
   readonly madeAt: string;
-  /** Problems, the most likely cause first, each with its remedy. */
+  /** Problems with their remedies, the most likely cause first. */
   readonly troubles: readonly string[];
   readonly program: Readonly<Record<string, unknown>>;
   readonly machine: Readonly<Record<string, unknown>>;
@@ -18,22 +17,19 @@ export interface DoctorReport {
   readonly worker: WorkerFacts;
   /** Null without a usable configuration. */
   readonly reach: readonly Reach[] | null;
-  /** The end of a file that was named with --log; null when none was. */
+  /** Null without --log. */
   readonly log: { readonly file: string; readonly lines: readonly string[] } | null;
 }
 
 export type Facts = Omit<DoctorReport, "format" | "madeAt" | "troubles" | "program" | "machine">;
 
-/**
- * Lists the problems, the most likely cause first: reasons that keep a worker from starting, then this machine, then
- * servers. Each is one sentence with the remedy.
- */
+/** Likely causes first: reasons that keep a worker from starting, then this machine, then servers. */
 export function diagnose(facts: Facts): readonly string[] {
   const checks = [configuration, state, disks, clock, worker, reach, lost, notices];
   return [...new Set(checks.flatMap((check) => check(facts)))];
 }
 
-/** Free bytes below which a disk counts as full: the write-ahead log alone can take a quarter of it. */
+/** A disk with less is full: the write-ahead log alone can take a quarter of it. */
 const LITTLE_BYTES = 64 * 1024 ** 2;
 const MEBIBYTE = 1024 ** 2;
 
@@ -136,12 +132,12 @@ function reach({ reach: asked }: Facts): readonly string[] {
   return silent.toSorted((a, b) => rank(a) - rank(b)).map(sentenceOf);
 }
 
-/** True if the server could not be found or did not respond, in contrast to a refusal. */
+/** False for a refusal. */
 function isOutOfReach({ kind, reason }: Reach): boolean {
   return kind === "retryable" && /ENOTFOUND|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|within/.test(reason ?? "");
 }
 
-/** Sorts database before sources before sinks, and configuration errors before temporary failures. */
+/** Database before sources before sinks, configuration errors before temporary failures. */
 function rank({ what, kind }: Reach): number {
   return { database: -2, source: 0, sink: 2 }[what] + (kind === "config" ? 0 : 1);
 }
@@ -165,7 +161,7 @@ function lost({ state: { content }, reach: asked }: Facts): readonly string[] {
     );
 }
 
-/** Warnings of the running worker, without those about sinks that `reach` reports already. */
+/** Warnings of the running worker, except those about sinks that `reach` reports already. */
 function notices({ worker: { report }, reach: asked }: Facts): readonly string[] {
   const away = (asked ?? []).filter(({ what, answers }) => what === "sink" && !answers);
   return (report?.notices ?? []).filter(

@@ -1,7 +1,6 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
-import type { Config } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { VERSION } from "../../core/runtime/version.ts";
@@ -16,7 +15,7 @@ import { diskFacts, lookAtStateFolder, machineFacts } from "./local-facts.ts";
 import { lookAtWorker, reachAll } from "./remote-facts.ts";
 import { maskText } from "./shown-config.ts";
 
-/** Writes a report for support; works with a broken configuration, state or worker. */
+/** Works with a broken configuration, state or worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--to <folder>", "where the file is written", ".")
@@ -54,7 +53,7 @@ function write(folder: string, report: DoctorReport): string {
   }
 }
 
-/** Problems printed after the first; the file contains all. */
+/** The file contains all problems. */
 const SHOWN = 10;
 
 function lines(file: string, { troubles }: DoctorReport): readonly string[] {
@@ -72,22 +71,21 @@ function lines(file: string, { troubles }: DoctorReport): readonly string[] {
 interface GatherOptions {
   readonly configFile: string;
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** Log file whose end is added to the report. */
   readonly logFile: string | null;
   readonly signal: AbortSignal;
   readonly update: (what: string) => void;
 }
 
-/** Limits for the end of a log file: lines, characters of a line, bytes. */
 const LOG_LINES = 300;
 const LINE_LENGTH = 2_000;
 const LOG_BYTES = 1024 ** 2;
 
-/** Collects all facts without changing anything. Every text is masked before it is returned. */
+/** Changes nothing and masks every text. */
 async function gather(options: GatherOptions): Promise<DoctorReport> {
   const { configFile, environment, signal, update } = options;
   const { facts: configuration, config: own } = lookAtConfiguration(configFile, environment);
-  const { config, stateFolder } = own === null ? await withoutFile(options) : ofConfig(own);
+  const { config, stateFolder } =
+    own === null ? await withoutFile(options) : { config: own, stateFolder: own.state.folder };
   update("Looking at the state");
   const disks = diskFacts(stateFolder);
   const state = await lookAtStateFolder(stateFolder, Object.keys(config?.sources ?? {}));
@@ -107,15 +105,11 @@ async function gather(options: GatherOptions): Promise<DoctorReport> {
   };
 }
 
-function ofConfig(config: Config) {
-  return { config, stateFolder: config.state.folder };
-}
-
 /** Replaces a wrong file by the last configuration that the running worker accepted, or at least finds the state. */
 async function withoutFile({ configFile, environment, signal }: GatherOptions) {
   const { running, folders } = await findState(configFile, environment, signal);
   const [worker] = running;
-  if (worker !== undefined) return ofConfig(worker.config);
+  if (worker !== undefined) return { config: worker.config, stateFolder: worker.config.state.folder };
   const said = lenientStateOf(configFile, environment).folder;
   return { config: null, stateFolder: folders[0] ?? said ?? DEFAULT_FOLDER };
 }
@@ -129,7 +123,6 @@ function endOf(file: string): NonNullable<DoctorReport["log"]> {
   }
 }
 
-/** Masks every text in a value. */
 function withoutSecrets<T>(value: T): T {
   const shown = (each: unknown): unknown => {
     if (typeof each === "string") return maskText(each);

@@ -12,11 +12,10 @@ import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredToken } from "../../engine/sync/snapshot.ts";
 import { readStateFolder } from "../shell/state-access.ts";
 
-/** Variables that change what a worker does; only their names are reported. */
+/** Variables that change a worker; only their names are reported. */
 const TELLING_VARIABLES =
   /^(PLENUM_.*|NODE_OPTIONS|NODE_EXTRA_CA_CERTS|SSL_CERT_(FILE|DIR)|(HTTPS?|NO|ALL)_PROXY|TZ|LANG)$/i;
 
-/** Facts about this machine, which has to be the worker's. */
 export function machineFacts() {
   return {
     node: process.version,
@@ -38,7 +37,6 @@ export function machineFacts() {
 
 export type DiskFacts = ReturnType<typeof diskOf>;
 
-/** Free space on the disks of the state folder and of temporary files. */
 export function diskFacts(stateFolder: string): readonly DiskFacts[] {
   return [diskOf("state", stateFolder), diskOf("temporary files", tmpdir())];
 }
@@ -52,10 +50,8 @@ function diskOf(where: "state" | "temporary files", folder: string) {
   }
 }
 
-/** Files of the state folder that are listed. */
 const FILES_LISTED = 50;
 
-/** Lists the files of the state folder: name, size, permissions and time. */
 function filesIn(folder: string) {
   const names = readdirSync(folder).sort().slice(0, FILES_LISTED);
   return names.map((name) => {
@@ -67,17 +63,16 @@ function filesIn(folder: string) {
 export interface StateFacts {
   readonly folder: string;
   readonly found: "good" | "none" | "damaged" | "unusable";
-  /** Problems, a sentence each. */
   readonly problems: readonly string[];
   readonly files: readonly object[];
-  /** Result of the checksum comparison; null without a state, or for one that is too large. */
+  /** Null without a state, or for one that is too large. */
   readonly check: StateReport | null;
   readonly content: StateContent | null;
 }
 
 export type StateContent = Awaited<ReturnType<typeof contentOf>>;
 
-/** Skip the checksum comparison above this size: it takes 1 s for every 100 MiB. */
+/** A comparison of checksums takes 1 s for every 100 MiB. */
 const CHECKED_BYTES = 512 * 1024 ** 2;
 const EVENTS = 50;
 const DEAD_LETTERS = 20;
@@ -137,15 +132,12 @@ async function contentOf(store: Store, sources: readonly string[]) {
     schemaVersion,
     bytes,
     log: { bytes: logBytes, pendingBytes },
-    /** Latest events without telemetry, newest first. */
     events: events.map(({ committedAt, event: { type: kind, source, subject } }) => {
       return { at: committedAt, kind, source, subject };
     }),
     deadLetters: deadLetters.map(({ sink, at, event, reason }) => ({ sink, at, kind: event?.type ?? null, reason })),
     gaps: gaps.slice(-DEAD_LETTERS),
-    /** Sites and abilities that a token has lost. */
     lost: (await Promise.all(lost)).flat(),
-    /** Commit time of the latest event; null if there is none. */
     lastCommittedAt: last?.committedAt ?? null,
   };
 }
@@ -158,10 +150,9 @@ function safely<T>(look: () => T, otherwise: T): T {
   }
 }
 
-/** Milliseconds that the last commit may be ahead of the clock before the clock counts as wrong. */
+/** A last commit ahead of the clock by more proves a wrong clock. */
 const AHEAD_MS = 60_000;
 
-/** True if the clock is earlier than the last committed event. */
 export function isClockBehind(content: StateContent | null, nowMs = systemClock.now()): boolean {
   const last = content?.lastCommittedAt ?? null;
   return last !== null && Date.parse(last) > nowMs + AHEAD_MS;

@@ -12,19 +12,17 @@ import { statusFromState } from "../watching/status.ts";
 
 export interface WorkerFacts {
   readonly found: "running" | "silent" | "none" | "unknown";
-  /** Reason why the worker does not respond, or cannot be asked; null otherwise. */
+  /** Why the worker does not respond, or cannot be asked. */
   readonly trouble: string | null;
-  /** Reason why the worker is not ready; null if it is ready or unknown. */
+  /** Why the running worker is not ready. */
   readonly notReady: string | null;
-  /** The worker's own status, or the last one in the state; null without either. */
+  /** From the worker, else from the state. */
   readonly report: StatusReport | null;
-  /** Address of the status page if another program uses it; null if it is free. */
+  /** Address of the status page if another program uses it. */
   readonly portTaken: string | null;
-  /** The last lines of its log. */
   readonly log: readonly string[];
 }
 
-/** Asks the worker on a state folder; reads the state if none runs. */
 export async function lookAtWorker(folder: string, config: Config | null, signal: AbortSignal): Promise<WorkerFacts> {
   const nothing = { notReady: null, portTaken: null, log: [] };
   try {
@@ -58,7 +56,7 @@ async function takenPort(config: Config | null): Promise<string | null> {
   return taken ? `${host}:${port}` : null;
 }
 
-/** Status from the state; null if it cannot be read, which StateFacts reports. */
+/** StateFacts reports a state that cannot be read. */
 async function storedStatus(config: Config | null): Promise<StatusReport | null> {
   if (config === null) return null;
   try {
@@ -72,7 +70,7 @@ export type Reach = Awaited<ReturnType<typeof measure>>;
 
 const WITHIN_MS = 10_000;
 
-/** Asks the database of a fleet, every source (`GET me`, no tag request) and every sink in use, all at once; changes nothing. */
+/** Probes everything at once without a tag request or a change. */
 export function reachAll(config: Config, signal: AbortSignal): Promise<readonly Reach[]> {
   const sources = Object.entries(config.sources).map(([name, entry]) =>
     measure("source", name, new URL(entry.base_url).origin, () => askSource(name, entry, signal)),
@@ -88,7 +86,6 @@ export function reachAll(config: Config, signal: AbortSignal): Promise<readonly 
   return Promise.all([...databaseOf(config), ...sources, ...sinks]);
 }
 
-/** The database of a fleet; none where the state is in a folder. */
 function databaseOf(config: Config): readonly Promise<Reach>[] {
   const { postgres } = config.state;
   if (postgres === undefined) return [];
@@ -97,9 +94,8 @@ function databaseOf(config: Config): readonly Promise<Reach>[] {
 }
 
 interface Learned {
-  /** Clock of this machine minus that of the service, milliseconds; null if unknown. */
+  /** Clock of this machine minus that of the service. */
   readonly clockSkewMs: number | null;
-  /** Token of a source; null if unknown. */
   readonly token: {
     readonly expiresAt: string | null;
     readonly abilities: readonly string[];
@@ -113,7 +109,6 @@ async function measure(what: "database" | "source" | "sink", name: string, by: s
   const result = await ask().then(
     (learned) => ({ answers: true, kind: null, reason: null, ...learned }),
     (error: unknown) => {
-      // `config` if somebody has to change something.
       const { kind } = meaningOf(error);
       return { answers: false, kind, reason: sentence(error), clockSkewMs: null, token: null };
     },

@@ -2,16 +2,11 @@ import { configJsonSchema } from "../../app/config/config.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { MASK } from "../../core/values/masking.ts";
 
-/**
- * Masks a configuration so that it can be sent to strangers. Shows only values that the schema expects at their path.
- * Masks a text in place of a secret reference, everything below an unknown key, header values, and parts of addresses
- * that may be keys. So a file with mistakes is as safe as a correct one.
- */
+// Masks a configuration for strangers: shows only values that the schema expects at their path. Texts in place of secret
+// references, everything below unknown keys, and parts of addresses that may be keys are masked.
 
-/** Replaces a masked value, as in the log. */
 export const MASKED = MASK;
 
-/** Subset of JSON Schema that `plenum schema` prints. */
 interface Schema {
   readonly $ref?: string;
   readonly type?: string | readonly string[];
@@ -25,22 +20,21 @@ interface Schema {
   readonly allOf?: readonly Schema[];
 }
 
-/** Keys whose texts are secrets at every path. */
 const SECRET_KEY = /pass|secret|token|credential|authori[sz]ation|signature|cookie|api_?key|^key$|^headers$/i;
-/** Name of an environment variable, in contrast to a secret written in its place. */
+/** Name of an environment variable, not a secret in its place. */
 const VARIABLE = /^[A-Z][A-Z_]{0,63}$/;
-/** A bare `${NAME}`; a placeholder with a default is checked like any text. */
+/** A bare `${NAME}`; a placeholder with a default may contain a secret. */
 const PLACEHOLDER = /^\$\{[A-Za-z_][A-Za-z0-9_]*\}$/;
-/** Longest key that is shown: a secret written as a key is longer than any option name. */
+/** A secret written as a key is longer than any option name. */
 const LONGEST_KEY = 40;
 
 export interface MaskedConfig {
   readonly content: unknown;
-  /** Masked texts, so that other parts of the report mask them too. */
+  /** Masked texts, which other parts of the report mask too. */
   readonly hidden: readonly string[];
 }
 
-/** Masks a configuration; `environment` says which variables are set. */
+/** `environment` says which variables are set. */
 export function maskConfig(
   content: unknown,
   environment: Readonly<Record<string, string | undefined>> = process.env,
@@ -105,7 +99,6 @@ interface Reference {
   readonly env?: string;
 }
 
-/** Returns every secret reference in a configuration. */
 export function secretReferences(content: unknown): readonly Reference[] {
   if (typeof content !== "object" || content === null) return [];
   const reference = secretReference(content);
@@ -128,9 +121,9 @@ function accepts(schema: Schema, value: unknown): boolean {
 }
 
 const URL_IN_TEXT = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]*[^\s"'<>.,;:)]/gi;
-/** Path segments that are plain words: `api`, `v1`, `hooks`. */
+/** `api`, `v1`, `hooks`. */
 const PLAIN_STEP = /^([a-z][a-z_-]{0,15}|v\d{1,2})?$/;
-/** Generated credentials: known key prefixes, JWTs, PEM blocks, long hexadecimal numbers. */
+/** Known key prefixes, JWTs, PEM blocks, long hexadecimal numbers. */
 const KEYS_OF_MACHINES = [
   /\b\d{1,10}\|[A-Za-z0-9+/=_-]{16,}/g,
   /\b(whsec|xox[a-z]|ghp|gho|glpat|sk|pk|rk|AKIA|ASIA)[_-]?[A-Za-z0-9+/=_-]{12,}/g,
@@ -138,15 +131,13 @@ const KEYS_OF_MACHINES = [
   /-----BEGIN [^-]+-----[\s\S]*?(-----END [^-]+-----|$)/g,
   /\b[0-9a-fA-F]{32,}\b/g,
 ] as const;
-/** Long runs of characters; looksRandom masks those that mix upper case, lower case and digits. */
 const LONG_ROW = /[A-Za-z0-9+/_-]{20,}={0,2}/g;
 const TIME_IN_NAME = /\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z/g;
 const MIXED = [/\d/, /[a-z]/, /[A-Z]/];
-/** `password=…` or `token: …` in a text of another program. */
 const NAMED_SECRET =
   /\b((?:[a-z_-]*(?:passw(?:or)?d|secret|token|api[_-]?key|credential)s?)["']?\s*[=:]\s*["']?)(?!\[|\{|null\b|true\b|false\b)[^\s"',;}&]+/gi;
 
-/** Masks possible credentials in a text; URLs lose user, query and path segments that may be keys. */
+/** URLs lose user, query and path segments that may be keys. */
 export function maskText(text: string): string {
   const plain = withoutCredentials(text).replace(URL_IN_TEXT, maskUrl).replace(NAMED_SECRET, `$1${MASKED}`);
   return KEYS_OF_MACHINES.reduce((left, pattern) => left.replace(pattern, MASKED), plain).replace(LONG_ROW, (row) =>

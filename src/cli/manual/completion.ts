@@ -31,12 +31,11 @@ export function define(command: Command, context: CliContext): void {
 
 export type Shell = "bash" | "zsh" | "fish";
 
-/** Generates the completion script. It asks the program only for the names of sinks and sources in the configuration. */
+/** The script asks the program only for the names of sinks and sources. */
 export function completionScript(shell: Shell, facts: readonly CommandFacts[]): readonly string[] {
   return shell === "fish" ? fish(facts) : caseScript(facts, shell === "bash" ? BASH : ZSH);
 }
 
-/** Value names of options that take a path. */
 const FILES = new Set(["file", "folder", "path"]);
 
 const pathsOf = (facts: readonly CommandFacts[]) => facts.map(({ path }) => path).filter((path) => path !== "");
@@ -49,14 +48,12 @@ interface Described {
   readonly description: string;
 }
 
-/** Parts in which the scripts of bash and zsh differ. */
 interface Dialect {
   readonly head: readonly string[];
-  /** Array with the typed words, the index after the program and that of the current word. */
+  /** Array of typed words, index after the program, index of the current word. */
   readonly line: readonly [words: string, first: number, current: string];
   readonly completeFile: string;
   readonly complete: (words: string) => string;
-  /** Prints names of the configuration. */
   readonly names: (what: "sinks" | "sources") => string;
   readonly setWords: (words: readonly Described[]) => string;
   readonly beforeSinks: readonly string[];
@@ -103,7 +100,7 @@ const ZSH: Dialect = {
   tail: ["}", '_plenum "$@"'],
 };
 
-/** A script that follows the typed words through the subcommands, then completes a value, a word or a sink. */
+/** The script follows the typed words through the subcommands, then completes a value, a word or a sink. */
 function caseScript(facts: readonly CommandFacts[], dialect: Dialect): readonly string[] {
   const { head, line, setWords, names, beforeSinks, addSinks, tail } = dialect;
   const [words, first, current] = line;
@@ -135,7 +132,6 @@ function caseScript(facts: readonly CommandFacts[], dialect: Dialect): readonly 
   ];
 }
 
-/** Cases for the word after an option that takes a value: a file, a source, a choice, or free text. */
 function valueCases(facts: readonly CommandFacts[], { completeFile, complete, names }: Dialect): readonly string[] {
   const all = facts.flatMap(({ options }) => options).filter(({ takes }) => takes !== null);
   const flagsOf = ({ usage }: OptionFacts) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
@@ -201,7 +197,7 @@ function fishValue({ name, takes, choices }: Pick<OptionFacts, "name" | "takes" 
   return takes === null ? "" : " -x";
 }
 
-/** Puts a text into single quotes of a shell; replaces quotes inside by a similar character. */
+/** Replaces quotes inside by a similar character. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", "’")}'`;
 }

@@ -73,7 +73,6 @@ function sentence(words: string): string {
   return /[.!?]$/.test(first) ? first : `${first}.`;
 }
 
-/** Escapes a line for roff. */
 function text(line: string): string {
   return line
     .replaceAll("\\", "\\e")

@@ -30,7 +30,7 @@ interface BackfillOptions extends SelectionOptions {
   readonly cancel?: string;
 }
 
-/** Stores backfill requests in the state; the running worker fetches them in idle slots. */
+/** The running worker fetches stored requests in idle slots. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
@@ -68,7 +68,6 @@ interface Target {
   readonly context: CliContext;
   readonly store: Store;
   readonly source: string;
-  /** True if a worker runs on the state. */
   readonly isRunning: boolean;
   readonly list: () => Promise<readonly Backfill[]>;
 }
@@ -127,7 +126,6 @@ async function pauseOrResume({ context, store, source, isRunning }: Target, isPa
   if (!isRunning) context.terminal().say(NO_WORKER);
 }
 
-/** Pauses or resumes fetching the past. */
 export async function pauseBackfills(store: Store, source: string, isPaused: boolean): Promise<StoredPause> {
   const pause: StoredPause = { pausedAt: isPaused ? isoUtc(systemClock.now()) : null };
   await store.commit({ documents: [{ set: syncSet("backfill-pause", source), put: [["pause", pause]] }] });
@@ -149,7 +147,6 @@ async function find({ list }: Target, id: string): Promise<Backfill> {
   return found;
 }
 
-/** Progress of one backfill. Times are UTC. */
 interface Backfill {
   /** Null for the configured backfill, which has no range either. */
   readonly id: string | null;
@@ -158,19 +155,19 @@ interface Backfill {
   readonly resolution: Resolution;
   readonly tags: number;
   readonly requestsLeft: number;
-  /** Fetched share, 0 to 1. */
+  /** 0 to 1. */
   readonly done: number;
   readonly paused: boolean;
-  /** True while it waits for the sinks to take more events. */
+  /** True while the sinks have to take events first. */
   readonly sinksBehind: boolean;
   readonly doneAt: string | null;
-  /** Intervals without a log; null before the end, and for the configured backfill. */
+  /** Intervals without a log, once the request is done. */
   readonly withoutLog: StoredBackfill["withoutLog"] | null;
-  /** Planned end; null while it is paused and when it is done. */
+  /** Null while paused and when done. */
   readonly expectedAt: string | null;
 }
 
-/** Lists every backfill request, then the configured backfill, in the order in which the worker fetches them. */
+/** Requests, then the configured backfill, in the order in which the worker fetches them. */
 export async function listBackfills(
   store: Store,
   settings: PlanSettings,
@@ -210,7 +207,6 @@ export async function listBackfills(
   return [...done, ...open, ...configured];
 }
 
-/** Planned requests per minute for the past. */
 function plannedRate({ backfill, lanes, quota }: PlanReport): number {
   const spare = lanes.find(({ lane }) => lane === "spare")?.requestsPerMinute ?? 0;
   return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spare);
@@ -234,7 +230,6 @@ function backfillLine(backfill: Backfill): string {
   return `${what}, ${resolution}: done at ${minute(doneAt)}${withoutLogText(withoutLog)}`;
 }
 
-/** Names the intervals without a log in a finished request. */
 function withoutLogText(withoutLog: Backfill["withoutLog"]): string {
   if (!withoutLog || withoutLog.buckets === 0) return "";
   return `; the service has no log of ${withoutLog.buckets} intervals of ${withoutLog.tags} tags`;

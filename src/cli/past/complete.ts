@@ -19,10 +19,8 @@ interface CompleteOptions {
   readonly to?: number;
 }
 
-/** One UTC day of a site. */
 type Row = Awaited<ReturnType<typeof rowsOf>>[number];
 
-/** Days shown by default, and the maximum. */
 const DAYS = 7;
 const DAYS_MAX = 400;
 const WORST_MAX = 20;
@@ -36,7 +34,7 @@ const WHY: Readonly<Record<WaitingSeries["why"], string>> = {
   open: "not closed yet",
 };
 
-/** Shows for each UTC day which readings have arrived, by the ledgers in the state. Needs no running worker. */
+/** Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--date <date>", "one UTC day, such as 2026-11-02", parseDay)
@@ -112,16 +110,13 @@ async function rowsOf(
     rows.push({
       site,
       date: dateOf(day),
-      /** True if nothing is pending or refused. */
       complete: account.pending + account.refused + notCounted === 0 && account.expected > 0,
-      /** Finalization of the day; null before it. */
       sealed: seal === undefined ? null : { revision: seal.revision, at: seal.sealedAt },
       series: counted,
-      /** Series without a count for this day: an earlier version fetched them, or the day is too old. */
+      /** An earlier version fetched these series, or the day is too old. */
       notCounted,
       ...account,
       byResolution,
-      /** Series with pending or refused readings, the most incomplete first. */
       worst: worst.toSorted((a, b) => b.pending + b.refused - a.pending - a.refused).slice(0, WORST_MAX),
     });
   }
@@ -163,7 +158,7 @@ function daysOf({ date: only, from, to }: CompleteOptions, nowMs: number): reado
   return Array.from({ length: last - first + 1 }, (_, i) => first + i);
 }
 
-/** Parses a UTC day into its number; rejects 2026-02-30. */
+/** Rejects 2026-02-30. */
 function parseDay(text: string): number {
   const day = /^\d{4}-\d\d-\d\d$/.test(text) ? dayOfDate(text) : Number.NaN;
   if (Number.isNaN(day) || dateOf(day) !== text) throw new InvalidArgumentError("Write a UTC day as 2026-11-02.");

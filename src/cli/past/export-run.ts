@@ -30,7 +30,6 @@ import { listBackfills, pauseBackfills, progressBar } from "./backfill.ts";
 
 export interface ExportRequest {
   readonly order: StoredBackfill;
-  /** The request as typed; identifies a repetition of the command. */
   readonly asked: string;
 }
 
@@ -39,10 +38,8 @@ export interface ExportRun {
   readonly source: string;
   readonly entry: SourceEntry;
   readonly folder: string;
-  /** Folder of the state that the export resumes from. */
   readonly stateFolder: string;
   readonly request: ExportRequest;
-  /** Counts the requests that the export sends. */
   readonly quotaStore: QuotaStore;
   readonly signal: AbortSignal;
   update(text: string): void;
@@ -52,18 +49,15 @@ export type ExportOutcome = Awaited<ReturnType<typeof writeDays>>;
 
 const LOOK_EVERY_MS = 1_000;
 const STOP_WITHIN_MS = 8_000;
-/** Documents of the export's own state: what was typed (`request`). */
 const SET = "export";
 const ORDER = "export";
 const LISTS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
 
-/** Gap reasons that another request cannot close now. */
 const REFUSED: ReadonlySet<HistoryGapReason> = new Set(["refused", "unreadable"]);
 const SETTLED: ReadonlySet<HistoryGapReason> = new Set(["no-log", "null", "out-of-scope", "not-listed", ...REFUSED]);
 
 /**
- * Lists, fetches and writes; resumes an earlier run of the same export. Returns a ConfigError before fetching if no tag
- * matches or a tag or site is unknown.
+ * Resumes an earlier run of the same export. Returns a ConfigError if no tag matches or a tag or site is unknown.
  *
  * Two workers run one after the other on the state of the export. The first fetches, and writes files once they are
  * large. The second sends no requests, writes the remaining events and finalizes the days.
@@ -122,24 +116,20 @@ async function writeDays(run: ExportRun, { store, start }: Worker, request: Back
   const holes = gapsIn(ledgers, { open: [request], paused: true }, nowMs);
   const troubles = await problemsOf(run, store);
   return {
-    /** True if nothing is missing; intervals without a log do not count as missing. */
+    /** Intervals without a log do not count as missing. */
     complete: holes.every(({ why }) => why === "no-log") && troubles.length === 0,
     from: request.stored.from,
     to: request.stored.to,
     tags: ledgers.length,
-    /** Buckets with a value, and without one. */
     had: days.had,
     null: days.null,
-    /** Finalized days of sites: compacted, with a manifest. */
     sealedDays: days.seals.length,
-    /** Gaps: intervals without a log, and refused ones. */
     holes,
-    /** Lists that could not be read and events that could not be written, a message each. */
     troubles,
   };
 }
 
-/** Returns an error for tags and sites of the selection that the lists do not have; null if they have all. */
+/** Returns an error for tags and sites of the selection that the lists do not have. */
 async function unknownIn({ request, source }: ExportRun, store: Store): Promise<ConfigError | null> {
   const { ids = [], sites = [] } = Selection.parse(request.order.select);
   try {
@@ -161,7 +151,7 @@ async function withWorker<T>(run: ExportRun, step: ExportStep, use: (worker: Wor
   }
 }
 
-/** Returns the stored request of this export, or stores it at the first run. */
+/** Returns the request of the first run. */
 async function storeRequest(run: ExportRun, store: Store): Promise<StoredBackfill> {
   const known = await store.document<ExportRequest>(SET, "request");
   if (known !== undefined && known.asked !== run.request.asked) {
@@ -207,7 +197,7 @@ async function fetchProgress(run: ExportRun, store: Store): Promise<string> {
   return `${progressBar({ ...open, sinksBehind: false })}${await problemOf(run)}`;
 }
 
-/** First problem that the worker reports, after a semicolon; empty without one. */
+/** First problem of the worker, after a semicolon. */
 async function problemOf({ stateFolder, signal }: ExportRun): Promise<string> {
   const { notices, sinks } = await requestReport({ stateFolder }, signal);
   const sink = sinks.find(({ sink: name }) => name === EXPORT_SINK);
@@ -225,28 +215,24 @@ async function problemsOf(run: ExportRun, store: Store): Promise<readonly string
   return [...lists, ...dead.map(({ reason }) => `Something could not be written: ${reason}`)];
 }
 
-/** Path of the manifest of a finalized day; see connectors/parquet/README.md. */
+/** See connectors/parquet/README.md. */
 function manifestOf({ siteid = "none", data: { date } }: Event<"day-sealed">): string {
   return join("_manifests", `site=${siteid}`, `date=${date}.json`);
 }
 
-/** Name of the sink of an export. */
 const EXPORT_SINK = "export";
 
-/** Cron schedule of lists: effectively only at the start of the worker. */
+/** Effectively only at the start of the worker. */
 const AT_THE_START = "0 0 1 1 *";
 
-/** `fetching`: list once, then fetch and write large files. `landing`: send no requests and write at once. */
+/** `landing` sends no requests and writes at once. */
 type ExportStep = "fetching" | "landing";
 
-/**
- * Returns the configuration of the export's worker: one source that only lists and fetches the past, and one sink, the
- * lake in `folder`. No alarms, live reads or commands; the status page uses a random port.
- */
+/** One source that only lists and fetches the past, one sink (the lake), no commands, a random status port. */
 function exportConfig({ config, entry, folder, source, stateFolder }: ExportRun, step: ExportStep): Config {
   const isFetching = step === "fetching";
   const parts = Config.parse({
-    // Placeholder for the source below, which is parsed already and cannot be parsed again.
+    // The parsed source below replaces this one; Config cannot parse its own output.
     sources: { [source]: { base_url: "https://replaced.invalid", token: { env: "REPLACED" }, time_zone: "UTC" } },
     sinks: {
       [EXPORT_SINK]: { from: "beginning", batch: 5_000, parquet: { folder, max_age: isFetching ? "15m" : "1s" } },
@@ -262,20 +248,17 @@ function exportConfig({ config, entry, folder, source, stateFolder }: ExportRun,
   return {
     ...parts,
     state: { ...config.state, folder: stateFolder, replay_window: 15 * 60_000 },
-    // The command itself reports failures.
+    // The command reports failures.
     log: { level: "silent" },
     status: { ...parts.status, port: 0 },
     sources: { [source]: { ...entry, ...off, inventory, schedules } },
   };
 }
 
-/** Milliseconds after the end of a day in which late data may arrive: the default look-back of a `history` class. */
+/** Late data may arrive: default look-back of a `history` class. */
 const LATE_MS = DAY_MS;
 
-/**
- * Counts the fetched days of an export by its ledgers. Returns `day-sealed` for each complete UTC day of a site that
- * ended at least a day ago.
- */
+/** Returns `day-sealed` for each complete UTC day of a site that ended at least a day ago. */
 async function finalizeDays(
   store: Store,
   source: string,

@@ -17,7 +17,7 @@ import { parseTime, type SelectionOptions, selectionOf, selectionOptions } from 
 import { type ExportOutcome, type ExportRequest, runExport } from "./export-run.ts";
 import { grouped, reasonOf } from "./gaps.ts";
 
-/** A time, and its text: `30d` is another time tomorrow, but the same request. */
+/** The text identifies a repetition: `30d` is another time tomorrow. */
 interface Moment {
   readonly written: string;
   readonly at: string;
@@ -32,10 +32,9 @@ interface ExportOptions extends SelectionOptions {
   readonly format: "parquet";
 }
 
-/** Folder of the export's state, deleted when the export is complete. */
 const STATE = ".export";
 
-/** Writes history once into a folder, with the worker that also fetches it for sinks. */
+/** Runs the worker that also fetches history for sinks. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
@@ -60,7 +59,7 @@ export function define(command: Command, context: CliContext): void {
       await refuseSharedQuota(config.state, context.signal);
       const folder = resolve(options.toFolder);
       const isNew = prepareFolder(folder);
-      // Lock the state until the end: no worker can start, and the next one counts the requests sent here.
+      // The lock of the state keeps workers from starting, and the state counts the requests sent here.
       const own = await openStore({ folder: config.state.folder, clock: systemClock });
       try {
         const stateFolder = join(folder, STATE);
@@ -84,7 +83,7 @@ function written(text: string): Moment {
   return { written: text, at: parseTime(text) };
 }
 
-/** Builds the backfill request, limited to closed intervals. */
+/** Limits the request to closed intervals. */
 function requestOf(tagIds: readonly string[], options: ExportOptions, source: string, timeZone: string): ExportRequest {
   const { from, resolution, to } = options;
   if (from.at >= to.at) throw new InvalidArgumentError("--from has to be before --to.");
@@ -99,7 +98,7 @@ function requestOf(tagIds: readonly string[], options: ExportOptions, source: st
   return { order, asked: JSON.stringify([source, from.written, to.written, resolution, select]) };
 }
 
-/** Throws in a fleet and while a worker runs, because two processes must not use one quota. */
+/** Two processes must not use one quota. */
 async function refuseSharedQuota({ folder, postgres }: Config["state"], signal: AbortSignal): Promise<void> {
   if (postgres !== undefined)
     throw new ConfigError("In a fleet an export would spend the quota of whichever member holds the source.", {
@@ -111,7 +110,7 @@ async function refuseSharedQuota({ folder, postgres }: Config["state"], signal: 
     });
 }
 
-/** Creates or checks the folder. True if it is empty; false if it holds an unfinished export. */
+/** Returns false for a folder with an unfinished export. */
 function prepareFolder(folder: string): boolean {
   let names: readonly string[];
   try {

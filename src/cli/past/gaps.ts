@@ -21,10 +21,8 @@ const WHY: Readonly<Record<HistoryGapReason, string>> = {
   null: "the response has no value",
 };
 
-/** Reasons that need no further request: the service responded. */
 const ANSWERED: ReadonlySet<HistoryGapReason> = new Set(["no-log", "null"]);
 
-/** The reason, with the message of the service. */
 export function reasonOf({ why, said, at, againAt }: HistoryGap): string {
   return [
     WHY[why],
@@ -33,7 +31,7 @@ export function reasonOf({ why, said, at, againAt }: HistoryGap): string {
   ].join("; ");
 }
 
-/** Lists the gaps in the fetched history by the ledgers in the state. Needs no running worker. */
+/** Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; then one line for each tag, and what was answered without a value too")
@@ -73,7 +71,7 @@ function noGaps(series: number): string {
     : `No holes: all ${series} series are had up to now.`;
 }
 
-/** Groups tags with the same gap; `isDetailed` keeps one group for each tag. `example` is the first tag. */
+/** Tags with the same gap share a group, except with `isDetailed`. `example` is the first tag. */
 export function grouped(gaps: readonly HistoryGap[], isDetailed: boolean) {
   const keyOf = (gap: HistoryGap) =>
     `${reasonOf(gap)} ${gap.resolution} ${gap.total} ${gap.from} ${gap.to} ${isDetailed ? gap.tagId : ""}`;

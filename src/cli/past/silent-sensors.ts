@@ -5,7 +5,7 @@ import { type StoredSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts"
 import { type CliContext, parseInteger, readSource } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 
-/** Shows the last report of each site from the state. Needs no running worker. */
+/** Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "which source, when there are several")

@@ -30,7 +30,7 @@ interface InitOptions {
 const DAY_MS = 86_400_000;
 const TRIES = 3;
 
-/** Creates a configuration from an address and a token; asks for missing values and overwrites nothing. */
+/** Asks for missing values and overwrites nothing. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[address]", "address of the monitoring service, such as https://monitoring.example.com")
@@ -151,11 +151,9 @@ function reached(setting: Setting, written: string | undefined): Promise<Reached
   return answered(setting, withAddress, mayAskAgain);
 }
 
-/** Takes the token from its file, or asks the user to paste it. */
 async function tokenFrom({ asker, options }: Setting, attempt: number): Promise<Reach["token"]> {
   const { tokenFile } = options;
   if (tokenFile !== undefined && lstatSync(tokenFile, { throwIfNoEntry: false }) !== undefined) {
-    // Only the user can change the file.
     if (attempt > 1) await asker?.ask(`Put a valid token into ${tokenFile}, then press Enter`);
     return { file: tokenFile };
   }
@@ -234,14 +232,12 @@ function name(text: string): string {
 }
 
 export interface Asker {
-  /** Returns the trimmed answer, or `proposed` for Enter alone. Rejects when the terminal closes. */
+  /** Returns `proposed` for Enter alone. Rejects when the terminal closes. */
   ask(question: string, proposed?: string): Promise<string>;
-  /** The same without echo. */
   askHidden(question: string): Promise<string>;
   close(): void;
 }
 
-/** Null if standard input or standard error is not a terminal. */
 function createAsker(signal: AbortSignal): Asker | null {
   if (!process.stdin.isTTY || !process.stderr.isTTY) return null;
   let hidden = false;

@@ -1,8 +1,3 @@
-/**
- * Flags of Node.js by the number of sources. The size of the young generation is fixed when a process starts, so a worker
- * with many sources executes itself again before it opens anything.
- */
-
 /** Flags of the start scripts and the image; docs/sizing.md has the measurements. */
 const OF_FEW_SOURCES = [
   "--min-semi-space-size=4",
@@ -21,10 +16,9 @@ const OF_MANY_SOURCES = [
   "--no-allocation-site-pretenuring",
 ];
 
-/** Number of sources from which the larger young generation pays. */
+/** From here on the larger young generation pays. */
 const MANY_SOURCES = 10;
 
-/** Returns better flags for this number of sources; null to keep the current ones. */
 export function betterFlags(
   sources: number,
   flags: readonly string[],
@@ -34,7 +28,7 @@ export function betterFlags(
   return isByHand || sources < MANY_SOURCES ? null : OF_MANY_SOURCES;
 }
 
-/** Executes this process again with better flags, and then does not return. */
+/** The size of the young generation is fixed at the start of a process, so this executes the process again. */
 export function takeBetterFlags(sources: number): void {
   const flags = betterFlags(sources, process.execArgv, process.env);
   // Windows cannot replace a process.

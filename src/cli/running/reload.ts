@@ -6,7 +6,6 @@ import type { CliContext } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { presentLines } from "../shell/terminal.ts";
 
-/** Asks the running worker to read its file again; prints the problems as `plenum check` does. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--dry-run", "show what would change, and change nothing")

@@ -15,11 +15,10 @@ import { redirectStandardError } from "../shell/uncaught-errors.ts";
 import { takeBetterFlags } from "./node-flags.ts";
 import { createTerminalFeed, newEvents, type TerminalFeed } from "./terminal-feed.ts";
 
-/** Milliseconds for a clean stop: containers and service managers kill after about 10 s. */
+/** Containers and service managers kill after about 10 s. */
 const STOP_WITHIN_MS = 8_000;
 const READY_EVERY_MS = 2_000;
 
-/** Runs the worker. Errors before the start are sentences; afterwards there is only the log. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--arm-writing", "let a new state write, as the configuration allows; once is enough")
@@ -70,7 +69,7 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-/** Runs a worker until the signal aborts. Returns true if its state was damaged and the worker has to restart. */
+/** Returns true if the state was damaged, and the worker has to restart. */
 async function runWorker(
   options: WorkerOptions & Pick<MemberOptions, "config" | "configFile"> & { readonly log: Log },
   people: TerminalFeed | null,
@@ -102,10 +101,10 @@ interface RunOptions {
   readonly setup?: boolean;
 }
 
-/** Member names appear in topics, paths and tables. */
+/** Topics, paths and tables contain member names. */
 const MEMBER_NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
 
-/** Returns the name and folder of a member; a named member has its own folder, so one machine can run several. */
+/** A named member has its own folder, so one machine can run several. */
 function memberOf({ state }: Config, given: string | undefined) {
   const name = given ?? hostname();
   if (!MEMBER_NAME.test(name))
@@ -116,7 +115,6 @@ function memberOf({ state }: Config, given: string | undefined) {
 }
 
 async function runMember(options: MemberOptions, people: TerminalFeed | null, signal: AbortSignal): Promise<void> {
-  // A worker without a fleet does not load this.
   const { createMember } = await import("../../scale/member.ts");
   const member = await createMember(options);
   const { reload } = member;
@@ -135,7 +133,7 @@ async function runMember(options: MemberOptions, people: TerminalFeed | null, si
   await member.stop(STOP_WITHIN_MS);
 }
 
-/** Leaves a pointer from the configuration file to the state, for commands that run while the file is wrong. */
+/** Commands find the state by this pointer while the file is wrong. */
 function leavePointerFor(
   { config, configFile, log }: Pick<MemberOptions, "config" | "configFile" | "log">,
   isFleet: boolean,
@@ -146,13 +144,13 @@ function leavePointerFor(
   log?.info("no pointer to the state could be left; while the file is wrong, commands find it only by state.folder");
 }
 
-/** Reloads the configuration on SIGHUP. At a terminal SIGHUP still ends the worker. */
+/** At a terminal SIGHUP still ends the worker. */
 function onHangup(reload: () => void): void {
   process.removeAllListeners("SIGHUP");
   process.on("SIGHUP", reload);
 }
 
-/** Prints what happens until the signal aborts. A failure here does not affect the worker. */
+/** A failure here does not affect the worker. */
 async function printActivity(
   worker: Worker,
   people: TerminalFeed,

@@ -16,16 +16,14 @@ import { programName, shellWord } from "../shell/exit.ts";
 import { freePort } from "../shell/free-port.ts";
 import { withStandaloneSource } from "../shell/standalone.ts";
 
-/** Address and token of a service; `plenum init` and the setup page create a configuration from them. */
 export interface Reach {
   readonly baseUrl: string;
   readonly allowPlainHttp: boolean;
   readonly caFile: string | null;
-  /** Token file, or the token itself. */
   readonly token: { readonly file: string } | { readonly text: string };
 }
 
-/** Variable of the temporary source; never in the environment of this process. */
+/** Never in the environment of this process. */
 const TOKEN_VARIABLE = "PLENUM_SETUP_TOKEN";
 
 export async function lookAtBuilding(
@@ -57,7 +55,7 @@ export async function lookAtBuilding(
   }
 }
 
-/** Replaces an error that names the internal variable by one about the pasted token. */
+/** The error must not name the internal variable. */
 function withoutVariable(error: ConfigError, baseUrl: string): Error {
   if (!error.message.includes(TOKEN_VARIABLE)) return explainInspectionError(error, baseUrl);
   return new ConfigError("What was given is not an access token.", {
@@ -69,7 +67,7 @@ function withoutVariable(error: ConfigError, baseUrl: string): Error {
 
 const STATUS_PORTS = 10;
 
-/** Returns a free port for the status page; a demo or another worker may use the default one. */
+/** A demo or another worker may use the default port. */
 export async function freeStatusPort(): Promise<number> {
   for (let port = STATUS_PORT; port < STATUS_PORT + STATUS_PORTS; port += 1)
     if ((await freePort(port)) === port) return port;
@@ -95,7 +93,7 @@ export interface Drafted {
   readonly plan: PlanReport;
 }
 
-/** Writes the text of the configuration and its plan. Throws ConfigurationError for a wrong frame. */
+/** Throws ConfigurationError for a wrong frame. */
 export function draft(frame: Frame, wishes: Choices, seen: BuildingSummary): Drafted {
   const parse = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
   const bare = parse(plenumYaml(frame, wishes, seen, null));
@@ -118,13 +116,13 @@ export function nextCommands(
   ];
 }
 
-/** Serves the setup page. True when the user starts the worker, false after Ctrl-C. Throws ConfigError if the file exists. */
+/** True when the user starts the worker, false after Ctrl-C. Throws ConfigError if the file exists. */
 export async function runSetup(context: CliContext): Promise<boolean> {
   const file = context.configFile();
   refuseExisting(file, "--config");
   const terminal = context.terminal();
   const machineZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  // The status page of the worker gets the same address.
+  // The worker gets the same address for its status page.
   const port = await freeStatusPort();
   const started = Promise.withResolvers<boolean>();
   const stop = () => started.resolve(false);
@@ -150,7 +148,7 @@ export async function runSetup(context: CliContext): Promise<boolean> {
 }
 
 function stepsFor(file: string, port: number): SetupSteps {
-  /** Frame for a plan, which does not depend on paths. */
+  /** A plan does not depend on paths. */
   const planFrame = (baseUrl: string): Frame =>
     frameFor(file, port, {
       ...{ name: "setup", baseUrl, allowPlainHttp: true, caFile: null },

@@ -5,26 +5,24 @@ import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 import { shownEvent } from "../../ui/status/events.ts";
 import { clockTime } from "../shell/terminal.ts";
 
-/** Prints log lines and important events as short lines for a person at the terminal. Ignores values. */
+/** Prints log lines and important events, but no values, as short lines for a person. */
 export interface TerminalFeed {
   readonly destination: { write(line: string): void };
   event(logged: LoggedEvent): void;
-  /** Receives the reasons why the worker is not ready; empty when it is. */
+  /** No reasons mean ready. */
   readiness(reasons: readonly string[]): void;
   say(text: string): void;
 }
 
-/** Milliseconds in which the same text is not repeated. */
+/** A text is not repeated within this time. */
 const REPEAT_AFTER_MS = 5 * 60_000;
-/** pino level of warnings. */
 const WARN = 40;
-/** Log messages that the start text replaces. */
+/** The start text replaces these log messages. */
 const REPLACED_MESSAGES = ["started", "Plenum is running"];
 
 export function createTerminalFeed(print: (line: string) => void, now: () => number): TerminalFeed {
-  /** Time at which each recent text was printed. */
   const printedAt = new Map<string, number>();
-  /** Sinks with a problem in the log; `/readyz` reports one only after a while. */
+  /** `/readyz` reports a sink only after a while. */
   const failingSinks = new Set<string>();
   let wasReady: boolean | null = null;
   let initialAlarms = 0;
@@ -37,7 +35,7 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
     print(`${clockTime(atMs)} ${mark} ${text}`);
   }
 
-  /** Prints only the count of alarms that were active at the first listing: there can be hundreds. */
+  /** There can be hundreds of alarms at the first listing. */
   function sayInitialAlarms(): void {
     if (initialAlarms > 0)
       say(" ", `${initialAlarms} ${initialAlarms === 1 ? "alarm is" : "alarms are"} active already.`);
@@ -79,7 +77,6 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
   };
 }
 
-/** Text for a ready worker; names the sinks that still have a problem. */
 function readyText(isFirst: boolean, failingSinks: readonly string[]): string {
   if (failingSinks.length > 0) return `All is well but for what was said of ${failingSinks.join(", ")}.`;
   return isFirst ? "All is well: polls, state, sinks." : "All is well again.";
@@ -92,7 +89,7 @@ interface LogFields {
   readonly problem?: string;
   readonly reason?: string;
   readonly err?: { readonly message?: string; readonly hint?: string };
-  /** Problems of a configuration, its changes, and the changes that wait for a restart. */
+  /** Of the configuration. `pending` changes wait for a restart. */
   readonly problems?: readonly string[];
   readonly changes?: readonly string[];
   readonly pending?: readonly string[];
@@ -111,12 +108,12 @@ function ended(text: string): string {
   return /[.!?:]$/.test(text) ? text : `${text}.`;
 }
 
-/** Capitalizes the first letter, unless a name comes first. */
+/** A name at the beginning stays as it is. */
 function sentence(text: string): string {
   return /^[a-z]+([.!?]$|[.!?]? )/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
 }
 
-/** Label of an event; null for events that are not printed. */
+/** Returns null for events that are not printed. */
 function labelOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
   const alarm = event.priority === undefined ? "Alarm" : `Alarm ${event.priority}`;
   switch (event.type) {
@@ -149,7 +146,7 @@ function labelOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: st
 const PAGE = 250;
 const LOOK_EVERY_MS = 1_000;
 
-/** Yields the events after a position, a page at a time, until the signal aborts. */
+/** Yields pages of events after a position until the signal aborts. */
 export async function* newEvents({ outbox }: Pick<Store, "outbox">, position: number, signal: AbortSignal) {
   let last = position;
   while (!signal.aborted) {

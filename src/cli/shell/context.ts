@@ -18,29 +18,22 @@ import { createTerminal, type Terminal } from "./terminal.ts";
 
 export interface CliContext {
   terminal(): Terminal;
-  /** True if times stay in UTC. */
   utc(): boolean;
   configFile(): string;
   config(): Config;
-  /** The configuration file, or, if it is wrong, the last one that its running worker accepted, with a warning. */
+  /** The last configuration that the running worker accepted replaces a wrong file, with a warning. */
   acceptedConfig(): Promise<Config>;
   /** The same without the warning. */
   accepted(): Promise<AcceptedConfig>;
-  /** Defines every command, not only the called one. */
   allCommands(): Promise<Command>;
-  /** Aborts on Ctrl-C. */
   readonly signal: AbortSignal;
-  /**
-   * Gives `use` a connection to the service. It is that of the running worker, or a new one that locks the state folder,
-   * so that only one process counts the quota.
-   */
+  /** Connection of the running worker, or a new one that locks the state folder: one process counts the quota. */
   withReader<T>(
     source: string | undefined,
     use: (reader: Reader, signal: AbortSignal, timeZone: string) => Promise<T>,
   ): Promise<T>;
 }
 
-/** Commands that do not use a running worker. */
 const WITHOUT_DEMO = new Set(["demo", "init", "run", "schema", "simulate"]);
 
 export function createCliContext(
@@ -76,7 +69,6 @@ export function createCliContext(
       const [name, entry] = chooseSource(settings, wanted);
       const door = await controlSocketFor({ config: settings, source: name }, signal);
       if (door !== null) return use(remoteReader(door, name), signal, entry.time_zone);
-      // Load these only without a worker.
       const [{ openStore }, { buildSource }, { createMetrics }] = await Promise.all([
         import("../../engine/store/open.ts"),
         import("../../app/build-source.ts"),
@@ -85,14 +77,7 @@ export function createCliContext(
       const store = await openStore({ folder: settings.state.folder, clock: systemClock });
       try {
         const log = createLog({ level: "error" });
-        const { source } = buildSource({
-          name,
-          entry,
-          store,
-          clock: systemClock,
-          log,
-          metrics: createMetrics(),
-        });
+        const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
         try {
           return await use(source, signal, entry.time_zone);
         } finally {
@@ -105,7 +90,6 @@ export function createCliContext(
   };
 }
 
-/** State and configuration of one source. */
 export interface SourceState {
   readonly config: Config;
   readonly source: string;
@@ -113,7 +97,7 @@ export interface SourceState {
   readonly store: Store;
 }
 
-/** Reads the state of the named source, or of the only one. */
+/** Without a name, reads the state of the only source. */
 export function readSource<T>(
   config: Config,
   wanted: string | undefined,
@@ -123,10 +107,7 @@ export function readSource<T>(
   return readState({ config, source }, (store) => use({ config, source, entry, store }));
 }
 
-/**
- * Returns the configuration file: the named one, else plenum.yaml, else that of a running demo, whose variables are added
- * to the environment of this process.
- */
+/** The named file, else plenum.yaml, else that of a running demo, whose variables this process takes. */
 function chosenConfig(program: Command, name: string, terminal: Terminal): string {
   const { config, demo } = program.opts<{ config: string; demo?: boolean }>();
   const isNamed = program.getOptionValueSource("config") !== "default" || process.env.PLENUM_CONFIG;
@@ -136,7 +117,6 @@ function chosenConfig(program: Command, name: string, terminal: Terminal): strin
     if (running !== null) return useDemo(running);
     throw new Retryable("No demo is running.", { hint: "Start one in another terminal with `plenum demo`." });
   }
-  // A worker whose file was removed takes precedence over a demo.
   if (isNamed || WITHOUT_DEMO.has(name) || existsSync(config) || pointersOf(config).length > 0) return config;
   const running = findDemo();
   if (running === null) return config;
@@ -149,7 +129,6 @@ function useDemo({ config, environment }: RunningDemo): string {
   return config;
 }
 
-/** Returns the source with this name, or the only one. */
 export function chooseSource(config: Config, wanted: string | undefined): readonly [string, SourceEntry] {
   const all = Object.entries(config.sources);
   const names = all.map(([name]) => name).join(", ");
@@ -168,7 +147,6 @@ export async function collect<T>(pages: AsyncIterable<Page<T>>): Promise<T[]> {
   return all;
 }
 
-/** Waits until the signal aborts. */
 export async function aborted(signal: AbortSignal): Promise<void> {
   if (!signal.aborted) await once(signal, "abort");
 }

@@ -4,22 +4,16 @@ import { ConfigurationError, problemLine } from "../../app/config/problems.ts";
 import { meaningOf, sentence } from "../../core/errors/errors.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 
-/** Exit codes of every command. */
 export const EXIT = {
   ok: 0,
-  /** It was tried and did not work. */
   failure: 1,
-  /** The command line is wrong. */
   usage: 2,
-  /** `plenum complete`: readings of the requested days are missing. */
+  /** `plenum complete`, `plenum export`: data are missing. */
   incomplete: 3,
-  /** Temporary failure: the service or the worker does not respond. */
   unavailable: 75,
-  /** The configuration, the token or a permission has to change. */
   configuration: 78,
 } as const;
 
-/** Meanings for the help and the documentation. */
 export const EXIT_MEANINGS = {
   ok: "done",
   failure: "tried and failed",
@@ -31,7 +25,6 @@ export const EXIT_MEANINGS = {
 
 export const EXIT_CODES = Object.keys(EXIT) as readonly (keyof typeof EXIT)[];
 
-/** `0 done; 1 tried and failed; …`. */
 export const EXIT_LINE = EXIT_CODES.map((key) => `${EXIT[key]} ${EXIT_MEANINGS[key]}`).join("; ");
 
 export function exitCodeOf(error: unknown): number {
@@ -48,26 +41,24 @@ export function exitCodeOf(error: unknown): number {
   }
 }
 
-/** Describes an error in one sentence without a stack trace; a wrong configuration in one line for each mistake. */
+/** One sentence without a stack trace; for a wrong configuration one line per mistake. */
 export function errorLines(error: unknown): readonly string[] {
   if (error instanceof ConfigurationError) return error.problems.map(problemLine);
   const text = withoutCredentials(sentence(error));
   return [isProgramBug(error) ? `Plenum has a fault of its own, please report it: ${text}` : text];
 }
 
-/** True for a bug in the program, which a retry does not solve. */
 function isProgramBug(error: unknown): boolean {
   return error instanceof TypeError || error instanceof ReferenceError || error instanceof RangeError;
 }
 
-/** Name of the program as the user typed it: `./plenum` in a clone, `plenum` where it is installed. */
+/** As the user typed it: `./plenum` in a clone, `plenum` where it is installed. */
 export function programName({ PLENUM_CALLED: by = "plenum", PATH = "" }: NodeJS.ProcessEnv = process.env): string {
-  // If the program is on the PATH, its name alone is enough.
   const isFound = PATH.split(delimiter).includes(dirname(by));
   return shellWord(isFound ? basename(by) : by);
 }
 
-/** Replaces the program name in commands of a sentence, such as ``Make one with `plenum init`.`` */
+/** Replaces the program name in commands such as ``Make one with `plenum init`.`` */
 export function withProgramName(sentence: string, program = programName()): string {
   return sentence.replaceAll(/`plenum (?=[a-z])/g, () => `\`${program} `);
 }

@@ -17,10 +17,7 @@ import { errorLines } from "./exit.ts";
 import { pointersOf } from "./pointer.ts";
 import { type WhichState, withStateDatabase } from "./state-access.ts";
 
-/**
- * Finds the worker of a configuration on this machine. Members of a fleet have a control socket each, in the state folder
- * or in a folder below it; with a source, returns the member that holds it.
- */
+/** Members of a fleet have a control socket each, below the state folder; `source` selects the member that holds it. */
 export async function findWorkerFor(which: WhichState, signal: AbortSignal): Promise<FoundWorker> {
   const { state } = which.config;
   if (state.postgres === undefined) return findWorker(state.folder, signal);
@@ -32,7 +29,6 @@ export async function findWorkerFor(which: WhichState, signal: AbortSignal): Pro
   return silent ?? { kind: "none" };
 }
 
-/** Finds all members of a fleet on this machine. */
 export async function membersOnThisMachine(
   { folder }: Pick<Config["state"], "folder">,
   signal: AbortSignal,
@@ -41,7 +37,7 @@ export async function membersOnThisMachine(
   return found.filter(({ kind }) => kind !== "none");
 }
 
-/** Returns the control socket of the worker; null if none runs. Throws if the worker does not respond. */
+/** Returns null if no worker runs. Throws if the worker does not respond. */
 export async function controlSocketFor(which: WhichState, signal: AbortSignal): Promise<ControlSocket | null> {
   const found = await findWorkerFor(which, signal);
   if (found.kind === "silent") throw found.trouble;
@@ -78,36 +74,28 @@ function foldersIn(folder: string): readonly string[] {
   }
 }
 
-/** Configuration that a command uses. */
 export interface AcceptedConfig {
   readonly config: Config;
-  /** Problems of a rejected file; null if the file is used. */
+  /** Problems of a file that the worker rejects. */
   readonly rejected: readonly string[] | null;
 }
 
-/** Running worker of a configuration file, and the last configuration that it accepted. */
 export interface RunningWorker {
   readonly door: ControlSocket;
   readonly config: Config;
 }
 
-/** Workers and state folders that were found without a valid configuration file. */
 export interface FoundState {
   readonly running: readonly RunningWorker[];
-  /** State folders without a fleet, also of a worker that does not run or does not respond. */
   readonly folders: readonly string[];
-  /** State of a fleet if the file names its database; null otherwise. */
   readonly fleetState: StateConfig | null;
-  /** Reason why a possible worker cannot be asked; null otherwise. */
+  /** Reason why a possible worker cannot be asked. */
   readonly trouble: ConfigError | Retryable | null;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/**
- * Loads the file, or, if it is wrong, returns the last configuration that its running worker accepted. Throws the error
- * of the file if no worker responds.
- */
+/** The last configuration that the running worker accepted replaces a wrong file; else throws the error of the file. */
 export async function acceptedConfig(file: string, load: () => Config, signal: AbortSignal): Promise<AcceptedConfig> {
   try {
     return { config: load(), rejected: null };
@@ -119,27 +107,22 @@ export async function acceptedConfig(file: string, load: () => Config, signal: A
   }
 }
 
-/** Describes the first problem of a rejected file in one line. */
 export function rejectedLine(file: string, [first = "", ...others]: readonly string[]): string {
   const more = others.length === 0 ? "" : ` (${others.length} more; \`plenum check\` lists them)`;
   return `The configuration file ${file} is rejected: ${first}${more}`;
 }
 
-/** The same, and that the running worker keeps its configuration. */
 export function usedInstead(file: string, rejected: readonly string[]): string {
   return `${rejectedLine(file, rejected)} The running worker continues with the configuration that it accepted last.`;
 }
 
-/**
- * Finds the worker of a file whose content may be wrong: by the pointers that workers left, by the section `state`, then
- * in the default folder.
- */
+/** Finds workers of a wrong file: by the pointers that workers left, by the section `state`, in the default folder. */
 export async function findState(file: string, environment: Environment, signal: AbortSignal): Promise<FoundState> {
   const configured = lenientStateOf(file, environment);
   const pointers = pointersOf(file);
   const isOfFleet = (folder: string) =>
     configured.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
-  // A pointer outlives its worker, so the worker of another file may use the folder. So may the default folder.
+  // Another file's worker may use the folder of a pointer, and the default folder.
   const candidates = [
     ...pointers.map((each) => ({ ...each, isConfigured: false })),
     ...foldersOf(configured.folder ?? DEFAULT_FOLDER, file).map((stateFolder) => {
@@ -166,7 +149,7 @@ export async function findState(file: string, environment: Environment, signal: 
   for (const { config } of running) if (config.state.postgres !== undefined) folders.delete(config.state.folder);
   return { running, folders: [...folders], fleetState: fleetStateOf(configured), trouble };
 
-  /** Null, and the trouble, if a folder cannot be trusted (ConfigError) or its worker does not respond (Retryable). */
+  /** ConfigError: untrusted folder. Retryable: worker does not respond. */
   async function orTrouble<T>(look: () => Promise<T>): Promise<T | null> {
     try {
       return await look();
@@ -194,7 +177,6 @@ export function lenientStateOf(file: string, environment: Environment): LenientS
 
 export const DEFAULT_FOLDER = Config.shape.state.parse(undefined).folder;
 
-/** True if two paths lead to the same file. */
 export function isSameFile(one: string, other: string): boolean {
   try {
     return resolve(one) === resolve(other) || realpathSync(one) === realpathSync(other);
@@ -203,14 +185,14 @@ export function isSameFile(one: string, other: string): boolean {
   }
 }
 
-/** Resolves a relative folder from the two places where the worker was probably started. */
+/** A worker was started next to the file or in this folder. */
 function foldersOf(folder: string, file: string): readonly string[] {
   return [...new Set([resolve(folder), resolve(dirname(file), folder)])];
 }
 
 function textOf(file: string): string {
   try {
-    // Do not read a pipe a second time: it could block forever.
+    // A pipe read a second time could block forever.
     return statSync(file).isFile() ? readFileSync(file, "utf8") : "";
   } catch {
     return "";

@@ -1,6 +1,5 @@
 import { type AddressInfo, createServer } from "node:net";
 
-/** Returns the preferred port if it is free on loopback, otherwise any free port. */
 export async function freePort(preferred: number): Promise<number> {
   return (await tryPort(preferred)) ?? (await tryPort(0)) ?? preferred;
 }

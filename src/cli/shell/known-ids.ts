@@ -6,7 +6,7 @@ import type { Listed, StoredAlarm, StoredPoll } from "../../engine/sync/snapshot
 import { type CliContext, chooseSource } from "./context.ts";
 import { readStateIfAny } from "./state-access.ts";
 
-/** Checks ids and names in options: an unknown one is an error, because an empty result would read as "none". */
+// An unknown id in an option is an error, because an empty result would read as "none".
 
 const LISTED_BY = {
   site: "`plenum sites` lists the sites.",
@@ -14,10 +14,8 @@ const LISTED_BY = {
   alarm: "`plenum alarms` lists the alarms.",
 } as const;
 
-/** Alarm priorities of the service interface. */
 export const PRIORITIES: readonly string[] = ["A", "B", "C"];
 
-/** Throws ConfigError with the ids that no source has in its state. */
 export async function refuseUnknown(
   store: Store,
   sources: readonly string[],
@@ -61,10 +59,7 @@ export async function refuseUnknownPriorities(
     throw new ConfigError(`No alarm has a priority ${unknown}; known are ${[...known].toSorted().join(", ")}.`);
 }
 
-/**
- * Throws ConfigError for ids that the list of tags in the state does not have. The service would reject the complete
- * request, often without a reason, and the rejection costs quota. Without a list the service decides.
- */
+/** The service rejects a request with an unknown tag, often without a reason and at the cost of quota. */
 export async function refuseUnlisted(
   context: CliContext,
   wantedSource: string | undefined,

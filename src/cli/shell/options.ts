@@ -4,15 +4,13 @@ import { parseDuration } from "../../core/values/duration.ts";
 import { Selection } from "../../engine/sync/select.ts";
 import { parseInteger } from "./context.ts";
 
-/** Options that several commands share: times, tags and counts. */
-
 export interface SelectionOptions {
   readonly site?: readonly number[];
   readonly name?: readonly string[];
   readonly unit?: readonly string[];
 }
 
-/** Adds `--site`, `--name` and `--unit`; each may be given several times. */
+/** Each option may be given several times. */
 export function selectionOptions(command: Command): Command {
   const another = <T>(value: T, before: readonly T[] = []) => [...before, value];
   return command
@@ -23,7 +21,7 @@ export function selectionOptions(command: Command): Command {
     .option("--unit <unit>", "only tags with this unit", another<string>);
 }
 
-/** Builds a selection from arguments and options; without any, it selects every tag. */
+/** Without any criterion, selects every tag. */
 export function selectionOf(tagIds: readonly string[], { site, name, unit }: SelectionOptions): Selection {
   const ids = splitIds(tagIds);
   return Selection.parse({
@@ -34,18 +32,17 @@ export function selectionOf(tagIds: readonly string[], { site, name, unit }: Sel
   });
 }
 
-/** Splits ids at commas and removes repetitions. */
 export function splitIds(texts: readonly string[]): readonly string[] {
   return [...new Set(texts.flatMap((text) => text.split(",")))];
 }
 
-/** Creates an option that takes a time; its default is an age, which the help prints as an age. */
+/** The help prints the default as an age. */
 export function timeOption(flags: string, description: string, ageByDefault: string): Option {
   const shown = ageByDefault === "0s" ? "now" : `${ageByDefault} ago`;
   return new Option(flags, description).argParser(parseTime).default(parseTime(ageByDefault), shown);
 }
 
-/** Parses a time or an age, such as 24h, into ISO 8601 UTC. */
+/** Returns ISO 8601 UTC for a time or an age such as 24h. */
 export function parseTime(text: string): string {
   const age = parseDuration(text);
   const time = age === null ? DateTime.fromISO(text, { zone: "utc" }) : DateTime.utc().minus({ milliseconds: age });
@@ -54,7 +51,6 @@ export function parseTime(text: string): string {
   return iso;
 }
 
-/** Collects the words of an option that may be repeated or contain commas. */
 export function collectWords(text: string, before: readonly string[] = []): readonly string[] {
   return [...before, ...text.split(",")];
 }

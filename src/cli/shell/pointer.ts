@@ -4,19 +4,17 @@ import { basename, dirname, join } from "node:path";
 import { realFolder } from "../../core/errors/folder-problem.ts";
 
 /**
- * A worker's pointer from its configuration file to its state folder. Controls such as `plenum writes stop` find the
- * worker by it while the file is wrong, empty or gone. A worker that ends leaves it, so that the next start stays
- * stopped too; the next worker of the same file replaces it.
- *
- * It is next to the file (`.plenum.yaml.worker`), or, where that folder is read-only, in a runtime folder of the user.
+ * A worker's pointer from its configuration file to its state folder: `plenum writes stop` finds the worker while the file
+ * is wrong or gone. It stays after the worker ends. It is next to the file (`.plenum.yaml.worker`), or, where that folder
+ * is read-only, in a runtime folder of the user.
  */
 export interface Pointer {
-  /** Absolute; of a fleet the folder in which each member has its own. */
+  /** Absolute; in a fleet, the members have folders below. */
   readonly stateFolder: string;
   readonly isFleet: boolean;
 }
 
-/** Validates without a library, so that a health check loads none. */
+/** A health check loads this, so it needs no library. */
 function isPointer(read: unknown): read is Pointer {
   if (typeof read !== "object" || read === null) return false;
   const { stateFolder, isFleet, ...rest } = read as Partial<Record<string, unknown>>;
@@ -24,10 +22,7 @@ function isPointer(read: unknown): read is Pointer {
   return isFolder && typeof isFleet === "boolean" && Object.keys(rest).length === 0;
 }
 
-/**
- * Writes the pointer next to the file. If that fails, writes it into every runtime folder of this user, because the shell
- * of a later command may know another one. False if no folder can be written.
- */
+/** Without access next to the file, writes into every runtime folder: a later command's shell may know another one. */
 export function leavePointer(configFile: string, pointer: Pointer): boolean {
   const [nextToFile, ...others] = pointerLocations(configFile);
   const text = JSON.stringify(pointer);
@@ -50,12 +45,9 @@ function write({ file, isRuntime }: Place, text: string): boolean {
   }
 }
 
-/** Returns the trusted pointers of a configuration file. */
-export function pointersOf(configFile: string): readonly Pointer[] {
-  return [...trustedPointers(configFile)];
-}
+export const pointersOf = (configFile: string): readonly Pointer[] => [...trustedPointers(configFile)];
 
-/** Yields the trusted pointers one by one, for a caller that needs only the first. */
+/** Lazy, for a caller that needs only the first pointer. */
 export function* trustedPointers(configFile: string): Generator<Pointer> {
   for (const { file, isRuntime } of pointerLocations(configFile)) {
     try {
@@ -76,16 +68,13 @@ function* pointerLocations(configFile: string): Generator<Place> {
   const folder = realFolder(dirname(configFile));
   const name = basename(configFile);
   yield { file: join(folder, `.${name}.worker`), isRuntime: false };
-  // Load crypto lazily: it takes a tenth of a health check.
+  // Loading crypto takes a tenth of a health check.
   const { hash } = process.getBuiltinModule("node:crypto");
   const digest = hash("sha256", join(folder, name)).slice(0, 32);
   for (const each of runtimeFolders()) yield { file: join(each, `worker-${digest}.json`), isRuntime: true };
 }
 
-/**
- * Returns a pointer only if its owner could write the configuration anyway: this user, root, or the owner of the file or
- * its folder. The same user has to own the state folder, because a worker uses no folder of another user.
- */
+/** The pointer's owner has to own the state folder, and be this user, root, or the owner of the file or its folder. */
 function trusted(file: string, configFile: string): readonly Pointer[] {
   const found = lstatSync(file);
   if (!found.isFile()) return [];
@@ -106,7 +95,6 @@ function removeIfThere(file: string): void {
   }
 }
 
-/** Returns the runtime folder of this user. The health check loads this file, so it imports no library. */
 export function runtimeFolder(): string {
   const given = process.env.XDG_RUNTIME_DIR;
   return given ? join(given, "plenum") : temporaryFolder();
@@ -116,15 +104,15 @@ function temporaryFolder(): string {
   return join(tmpdir(), `plenum-${process.getuid?.() ?? "user"}`);
 }
 
-/** systemd creates this folder for the packaged service (`RuntimeDirectory`), which has its own temporary folder. */
+/** systemd creates this folder for the packaged service (`RuntimeDirectory`). */
 const SERVICE_FOLDER = "/run/plenum";
 
-/** Returns all runtime folders of this user: a service and a login session have different ones. */
+/** A service and a login session have different runtime folders. */
 function runtimeFolders(): readonly string[] {
   return [...new Set([runtimeFolder(), temporaryFolder(), SERVICE_FOLDER])];
 }
 
-/** Checks that the folder belongs to this user and that no other user may open it. */
+/** True if only this user may open the folder. */
 export function isPrivateFolder(folder: string): boolean {
   const found = lstatSync(folder, { throwIfNoEntry: false });
   if (found?.isDirectory() !== true) return false;

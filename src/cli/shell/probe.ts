@@ -3,13 +3,10 @@ import { join } from "node:path";
 import { connectTo, lookAtSocket } from "../../ui/operator/socket.ts";
 import { trustedPointers } from "./pointer.ts";
 
-/** Time limit for the worker in milliseconds; afterwards the full command asks again and reports the problem. */
+/** After this time the full command asks again and reports the problem. */
 const ANSWER_WITHIN_MS = 4_000;
 
-/**
- * True if the arguments are `status --probe` and the worker of the configuration file is ready. Takes a tenth of the time
- * of the full command, which handles all other cases.
- */
+/** Answers `status --probe` for a ready worker in a tenth of the time of the full command, which handles all else. */
 export async function isReady(
   args: readonly string[],
   environment: Readonly<Record<string, string | undefined>>,
@@ -27,7 +24,6 @@ export async function isReady(
   return false;
 }
 
-/** Returns the configuration file of a probe; null for any other command line. */
 function probedConfig(
   args: readonly string[],
   environment: Readonly<Record<string, string | undefined>>,
@@ -49,14 +45,14 @@ function foldersIn(folder: string): readonly string[] {
   return entries.filter((entry) => entry.isDirectory()).map(({ name }) => join(folder, name));
 }
 
-/** True if other users can write the folder, so that any of them could respond. */
+/** Any user who can write the folder could respond. */
 function isOpenToOthers(folder: string): boolean {
   return process.platform !== "win32" && (statSync(folder).mode & 0o022) !== 0;
 }
 
 async function answersReady(stateFolder: string): Promise<boolean> {
   const socket = await connectTo(stateFolder);
-  // Speak HTTP by hand, because loading `node:http` takes longer than the request.
+  // Loading `node:http` takes longer than the request.
   socket.setEncoding("utf8").end("GET /ready HTTP/1.0\r\nhost: plenum\r\n\r\n");
   const limit = setTimeout(() => socket.destroy(new Error("No answer in time.")), ANSWER_WITHIN_MS);
   const answer = await new Promise<string>((resolve, reject) => {

@@ -13,13 +13,10 @@ import type { Source } from "../../engine/source/source.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { createBuildingView } from "../../engine/views/building-view.ts";
 
-/**
- * Records in a page of a list, five times the default of the interface: 30,000 tags need 60 requests instead of 300. A
- * service that rejects such pages gets smaller requests.
- */
+/** Five times the default: 30,000 tags need 60 requests. A service that rejects such pages gets smaller requests. */
 const PAGE_SIZE = 500;
 
-/** Gives `use` a source with a temporary state, because the real state may belong to a running worker. */
+/** The state is temporary, because the real one may belong to a running worker. */
 export async function withStandaloneSource<T>(
   name: string,
   entry: SourceEntry,
@@ -43,7 +40,7 @@ export async function withStandaloneSource<T>(
   }
 }
 
-/** Empty state for a sink that is only tried: the worker may use the real one. */
+/** The worker may use the real state. */
 const NO_STATE = {
   document: async () => undefined,
   documents: async () => new Map<string, never>(),
@@ -53,7 +50,7 @@ const NO_STATE = {
   },
 };
 
-/** Creates a configured sink without a worker, to test its server; undefined if the connector has no sink. */
+/** Returns undefined if the connector has no sink. */
 export async function createStandaloneSink(name: string, entry: SinkEntry): Promise<Sink | undefined> {
   const connector = connectorOf(entry);
   const definition = definitionOf(connector);

@@ -11,18 +11,17 @@ import { openShard } from "../../scale/postgres/store.ts";
 
 type PostgresConfig = NonNullable<Config["state"]["postgres"]>;
 
-/** Selects a state: that of a folder, or in a fleet that of one source, or of all sources combined. */
+/** The state of a folder, of one source in a fleet, or of all its sources combined. */
 export interface WhichState {
   readonly config: Pick<Config, "state" | "sources">;
   readonly source?: string | undefined;
 }
 
-/** Reads the state; a worker may be running. Throws ConfigError if there is no state. */
+/** Throws ConfigError if there is no state. */
 export async function readState<T>(which: WhichState, look: (store: Store) => Promise<T>): Promise<T> {
   return withState(which, true, look);
 }
 
-/** Reads the state; null if there is none yet. */
 export async function readStateIfAny<T>(which: WhichState, look: (store: Store) => Promise<T>): Promise<T | null> {
   const store = await openState(which, true).catch((error: unknown) => {
     if (error instanceof ConfigError) return null;
@@ -31,7 +30,7 @@ export async function readStateIfAny<T>(which: WhichState, look: (store: Store) 
   return store === null ? null : closing(store, () => look(store));
 }
 
-/** Reads or changes the state next to a worker that may be running. */
+/** A worker may be running. */
 export async function withState<T>(
   which: WhichState,
   readOnly: boolean,
@@ -41,14 +40,14 @@ export async function withState<T>(
   return closing(store, () => work(store));
 }
 
-/** Opens the state next to a worker that may be running. The caller closes it. */
+/** A worker may be running. The caller closes the store. */
 export async function openState({ config, source }: WhichState, readOnly: boolean): Promise<Store> {
   const sources = source === undefined ? Object.keys(config.sources) : [source];
   const { parts, close } = await openParts(config.state, sources, readOnly);
   return { ...joinStores(parts), close };
 }
 
-/** Reads the state of each source of a fleet, and all of them combined. */
+/** Reads each source of a fleet, and all of them combined. */
 export async function readParts<T>(
   { state }: WhichState["config"],
   sources: readonly string[],
@@ -59,7 +58,6 @@ export async function readParts<T>(
   return closing(opened, () => look(stores, joinStores(opened.parts)));
 }
 
-/** Changes the state of each source of a fleet; a worker may be running. */
 export async function changeParts<T>(
   { state, sources }: WhichState["config"],
   change: (parts: readonly Store[]) => Promise<T>,
@@ -73,7 +71,6 @@ export async function readStateFolder<T>(folder: string, look: (store: Store) =>
   return closing(store, () => look(store));
 }
 
-/** Opens one store for a folder, and in a fleet one for each source. */
 async function openParts({ folder, postgres }: Config["state"], sources: readonly string[], readOnly: boolean) {
   if (postgres === undefined) {
     const store = await openStore({ folder, clock: systemClock, readOnly, lock: false });
@@ -102,7 +99,6 @@ async function openParts({ folder, postgres }: Config["state"], sources: readonl
   }
 }
 
-/** Closes a resource after its use. */
 async function closing<T>(resource: { close(): Promise<void> }, use: () => Promise<T>): Promise<T> {
   try {
     return await use();
@@ -111,7 +107,7 @@ async function closing<T>(resource: { close(): Promise<void> }, use: () => Promi
   }
 }
 
-/** Gives `use` the database of the fleet. Throws ConfigError if the configuration has none. */
+/** Throws ConfigError if the state is in a folder. */
 export async function withStateDatabase<T>(
   { state }: Pick<Config, "state">,
   use: (database: StateDatabase) => Promise<T>,
@@ -125,9 +121,8 @@ export async function withStateDatabase<T>(
   return closing(database, () => use(database));
 }
 
-/** Opens the database of the fleet. A command rejects another schema version and never migrates it. */
+/** A command rejects another schema version and never migrates it. */
 function openStateDatabaseForCommand(config: PostgresConfig): Promise<StateDatabase> {
   const log = createLog({ level: "error" });
-  // A command sends one query at a time.
   return openStateDatabase({ config, clock: systemClock, log, migrate: false, connections: 2 });
 }

@@ -2,25 +2,23 @@ import { styleText } from "node:util";
 import { printable, printableJson } from "../../core/values/printable.ts";
 
 /**
- * Output of every command: data to standard output, messages to standard error, so that a pipe gets only data.
- *
- * Each line is cleaned when it is written, so names from the service, a broker or a file cannot control the terminal or
- * start a new line. Times in UTC become local times with their age, except with `--utc` and in JSON.
+ * Data goes to standard output, messages to standard error. Lines are cleaned, so that names from outside cannot control
+ * the terminal. Times in UTC become local times with their age, except with `--utc` and in JSON.
  */
 export interface Terminal {
   readonly json: boolean;
-  /** Prints a table, or one JSON array with `--json`. */
+  /** One JSON array with `--json`. */
   rows<T>(rows: readonly T[], columns: Columns<T>): void;
-  /** Prints lines, or the object with `--json`. */
+  /** The value is for `--json`. */
   object(value: unknown, lines: readonly string[]): void;
-  /** Prints lines for another program unchanged: a schema, a script. */
+  /** Lines for another program: a schema, a script. */
   text(lines: readonly string[]): void;
   say(...lines: readonly string[]): void;
-  /** Shows the progress of work that takes longer than 2 s. */
+  /** Visible after 2 s. */
   progress<T>(what: string, work: (update: (text: string) => void) => Promise<T>): Promise<T>;
 }
 
-/** Columns of a table by title: a field of the row, or a function of it. A dash is printed for null. */
+/** Field of the row, or function of the row, by title. */
 export type Columns<T> = Readonly<Record<string, (keyof T & string) | ((row: T) => string | number | boolean | null)>>;
 
 export interface TerminalStreams {
@@ -32,7 +30,6 @@ const PROGRESS_AFTER_MS = 2_000;
 
 export function createTerminal(options: {
   readonly json: boolean;
-  /** Times stay in UTC. */
   readonly utc?: boolean;
   readonly streams?: TerminalStreams;
 }): Terminal {
@@ -90,19 +87,19 @@ export function createTerminal(options: {
   };
 }
 
-/** Cleans the output of the argument parser, which repeats what the user typed. */
+/** The argument parser repeats what the user typed. */
 export function parserOutput({ out, err }: TerminalStreams = { out: process.stdout, err: process.stderr }) {
   const write = (stream: NodeJS.WritableStream) => (text: string) =>
     stream.write(text.split("\n").map(printable).join("\n"));
   return { writeOut: write(out), writeErr: write(err) };
 }
 
-/** Drops absent lines, so that a list of lines can contain `condition && line`. */
+/** For lists with `condition && line`. */
 export function presentLines(...lines: readonly (string | false | null)[]): readonly string[] {
   return lines.filter((line) => typeof line === "string");
 }
 
-/** Lays out a table. Cells start at the left; with "right", those after the first column end at the right. */
+/** With "right", cells after the first column end at the right. */
 export function tableLines(
   titles: readonly string[],
   rows: readonly (readonly string[])[],
@@ -118,10 +115,8 @@ export function tableLines(
   return lines.map((cells) => cells.map(padded).join("  ").trimEnd());
 }
 
-/** ISO 8601 time in UTC within a text. */
 const UTC = /\b\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?Z\b/g;
 
-/** Replaces every UTC time in a text by the local time and its age. */
 export function withLocalTimes(text: string, nowMs: number): string {
   return text.replace(UTC, (time) => {
     const atMs = Date.parse(time);
@@ -131,14 +126,14 @@ export function withLocalTimes(text: string, nowMs: number): string {
   });
 }
 
-/** A time in the zone of this machine, such as `2026-11-23 08:52:10 +01:00`. */
+/** `2026-11-23 08:52:10 +01:00`. */
 export function localTime(atMs: number): string {
   const at = new Date(atMs);
   const date = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join("-");
   return `${date} ${clockTime(atMs)} ${zoneAt(at)}`;
 }
 
-/** Local time of day, such as `08:52:10`. */
+/** `08:52:10`. */
 export function clockTime(atMs: number): string {
   const at = new Date(atMs);
   return [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":");
@@ -154,10 +149,9 @@ const SECOND_MS = 1_000;
 const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
-/** Ages above this are left out. */
 const LONGEST_MS = 60 * DAY_MS;
 
-/** How long ago, or in how long: `3 min ago`, `in 5 days`; null beyond 60 days. */
+/** `3 min ago`, `in 5 days`; null beyond 60 days. */
 export function ageText(agoMs: number): string | null {
   const far = Math.abs(agoMs);
   if (far > LONGEST_MS) return null;
@@ -166,7 +160,7 @@ export function ageText(agoMs: number): string | null {
   return agoMs > 0 ? `${text} ago` : `in ${text}`;
 }
 
-/** Formats a duration in one unit, up to twice the next unit: 119 s, then 2 min. */
+/** One unit, up to twice the next unit: 119 s, then 2 min. */
 function spanWords(ms: number): string {
   if (ms < 2 * MINUTE_MS) return `${Math.floor(ms / SECOND_MS)} s`;
   if (ms < 2 * HOUR_MS) return `${Math.floor(ms / MINUTE_MS)} min`;

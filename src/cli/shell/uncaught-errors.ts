@@ -3,13 +3,10 @@ import { createLog, type Log, withoutCredentials } from "../../core/runtime/log.
 import { EXIT } from "./exit.ts";
 import { createTerminal } from "./terminal.ts";
 
-/** Log of the worker in this process; null before it starts. */
+/** Null before the worker starts. */
 let workerLog: Log | null = null;
 
-/**
- * Turns standard error into the log of a worker, where readers expect only JSON lines: warnings of Node.js and prints of
- * libraries become log lines. Standard output stays free for data.
- */
+/** Standard error becomes JSON lines: warnings of Node.js and prints of libraries become log lines. */
 export function redirectStandardError(log: Log): void {
   workerLog = log;
   process.removeAllListeners("warning");
@@ -22,10 +19,7 @@ export function redirectStandardError(log: Log): void {
   for (const method of ["log", "info", "debug", "warn", "error", "trace"] as const) console[method] = print;
 }
 
-/**
- * Ends the process at an uncaught error, because its memory may be inconsistent. Committed data is on disk, and a service
- * manager restarts the process.
- */
+/** After an uncaught error the memory may be inconsistent. Committed data is on disk. */
 export function exitOnUncaughtErrors(): void {
   const fail = (error: unknown) => {
     // The reader closed the pipe, as in `plenum alarms | head`.
@@ -35,7 +29,6 @@ export function exitOnUncaughtErrors(): void {
       { err: error, stack: withoutCredentials(stack ?? "") },
       "an uncaught error ends the process",
     );
-    // The log of a worker contains the line above, and only JSON.
     if (workerLog !== null) process.exit(EXIT.failure);
     createTerminal({ json: false }).say(
       `Plenum has a fault of its own and ends: ${withoutCredentials(message)}. Please report it with the line above; what was committed is safe.`,

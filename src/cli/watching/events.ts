@@ -29,7 +29,7 @@ type Wanted = (event: Event) => boolean;
 const LOOK_EVERY_MS = 500;
 const PAGE = 500;
 
-/** Prints the log of events from the state. Needs no running worker. */
+/** Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("-f, --follow", "continue with new events until Ctrl-C")
@@ -73,7 +73,6 @@ async function show(context: CliContext, options: EventsOptions): Promise<void> 
 
 type LogReader = Awaited<ReturnType<typeof readLog>>;
 
-/** Reads the events that are in a log at the start, and later the new ones. */
 async function readLog(store: Store, options: EventsOptions, isWanted: Wanted) {
   let changes = await store.changes();
   const end = (await store.outbox.latest(1))[0]?.position ?? 0;
@@ -98,7 +97,6 @@ async function readLog(store: Store, options: EventsOptions, isWanted: Wanted) {
       : await after(await positionAt(store, end, Date.parse(options.since)));
   return {
     present,
-    /** Returns the events since the last call. */
     async readNew(signal: AbortSignal): Promise<readonly LoggedEvent[]> {
       const now = await store.changes();
       if (now === changes) return [];
@@ -108,7 +106,7 @@ async function readLog(store: Store, options: EventsOptions, isWanted: Wanted) {
   };
 }
 
-/** Merges several logs by commit time, because positions are counted in each log. */
+/** Positions are counted in each log, so several logs are merged by commit time. */
 function inOrder(parts: readonly LogReader[], { last, since }: EventsOptions): readonly LoggedEvent[] {
   const [only] = parts;
   if (parts.length === 1 && only !== undefined) return only.present;
@@ -116,7 +114,6 @@ function inOrder(parts: readonly LogReader[], { last, since }: EventsOptions): r
   return since === undefined ? all.slice(-last) : all;
 }
 
-/** `2026-11-23 08:52:10 +01:00  alarm-raised  Supply too cold · North school`. */
 function lineOf(logged: LoggedEvent, utc: boolean): string {
   const { type, gist } = shownEvent(logged);
   const { time, siteid, priority } = logged.event;
@@ -128,7 +125,6 @@ function lineOf(logged: LoggedEvent, utc: boolean): string {
   return [at, type.padEnd(18), ...marks, gist].join("  ");
 }
 
-/** Builds the filter of the options. Throws ConfigError for unknown names. */
 async function wantedBy(options: EventsOptions, config: Config, store: Store): Promise<Wanted> {
   const { kind = [], site = [], source = [], priority = [], tag = [] } = options;
   const filter = Filter.safeParse({ kinds: kind, sites: site, sources: source, priorities: priority });
@@ -141,7 +137,7 @@ async function wantedBy(options: EventsOptions, config: Config, store: Store): P
     matches(filter.data, event) && (tag.length === 0 || tag.some((id) => event.subject.endsWith(`tag/${id}`)));
 }
 
-/** Returns the last matching events, oldest first: searches the newest 1,000, then ten times as many, and so on. */
+/** Oldest first: searches the newest 1,000, then ten times as many, and so on. */
 async function lastOf(store: Store, end: number, most: number, wanted: Wanted): Promise<readonly LoggedEvent[]> {
   for (let reach = 1_000; ; reach *= 10) {
     const found: LoggedEvent[] = [];
@@ -156,7 +152,7 @@ async function lastOf(store: Store, end: number, most: number, wanted: Wanted): 
   }
 }
 
-/** Returns the position before the first event committed at or after a time. */
+/** Position before the first event committed at or after a time. */
 async function positionAt(store: Store, end: number, sinceMs: number): Promise<number> {
   let low = 0;
   let high = end;

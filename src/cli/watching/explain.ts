@@ -66,7 +66,6 @@ async function explainTag(state: SourceState, stored: Listed<Tag>, worker: Found
   const { store, source, entry, config } = state;
   const { id } = stored.value;
   const nowMs = systemClock.now();
-  // A rejected command may have no site.
   const subjects = [subjectOf("tag", stored.siteId, id), `site/-/tag/${id}`];
   const about = { source: sourceUri(source), subjects };
   const [value, quarantine, leftOut, past, events, results] = await Promise.all([
@@ -85,18 +84,17 @@ async function explainTag(state: SourceState, stored: Listed<Tag>, worker: Found
     missingSince: stored.missingSince,
     value: value ?? null,
     quarantine: quarantine ?? null,
-    /** Reason why the responses have no usable value; null while they have one. */
+    /** Why the responses have no usable value. */
     leftOut: leftOut ?? null,
-    /** Next and last requests, known only to the worker; null if no worker responds. */
+    /** Next and last requests, which only the worker knows. */
     work: worker.kind === "open" ? await requestTag(worker.door, source, id, signal) : null,
     worker: worker.kind,
     history: own.map(({ rules, total, ledger }) => ({
       key: historyKey(id, { resolution: rules.resolution, total }),
       held: ledger,
-      /** Everything from then up to the watermark is fetched. */
+      /** The range from then to the watermark is fetched. */
       hadSince: isoUtc(fetchedSince(ledger)),
     })),
-    /** Gaps and intervals without a value, with the reason. */
     holes: gapsIn(own, past.orders, nowMs, { silences: true }),
     sinks: await sinkProgress(state, events[0]),
     commands: results.map(({ event }) => (event as Event<"command-result">).data),
@@ -126,12 +124,10 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
   return {
     source,
     held: stored,
-    /** Events in the log, newest first, at most 50. */
     told: events.map(({ event: { time, type, data } }) => ({ time, type, late: (data as { late: boolean }).late })),
     polls: jobs,
     worker: worker.kind,
     sinks: await sinkProgress(state, events[0]),
-    /** Tickets and messages of the alarm. */
     tickets: tickets.get(ticketKey(source, stored.episode)) ?? [],
   };
 }
@@ -143,12 +139,12 @@ function withLastGood(poll: StoredPoll | undefined, lastGood: string | undefined
   return { ...poll, lastSuccess: later(poll.lastSuccess), lastAttempt: later(poll.lastAttempt) };
 }
 
-/** Delivery state of the last event of a tag or alarm at one sink. */
+/** How far a sink is with the last event of a tag or alarm. */
 export interface SinkProgress {
   readonly sink: string;
-  /** `settled`: delivered, or excluded by the filter of the sink. Null if the log has no event. */
+  /** `settled`: delivered, or excluded by the filter. Null without an event in the log. */
   readonly last: "settled" | "waiting" | "refused" | null;
-  /** Pending events; an upper bound if `exact` is false. */
+  /** An upper bound if `exact` is false. */
   readonly behind: number;
   readonly exact: boolean;
 }
@@ -167,7 +163,6 @@ async function sinkProgress({ store, config }: SourceState, last: LoggedEvent | 
   });
 }
 
-/** Requests and events that are printed; --json has all. */
 const SHOWN = 8;
 
 export function tagLines(explained: TagExplanation): readonly string[] {

@@ -7,7 +7,7 @@ import { presentLines } from "../shell/terminal.ts";
 
 const TAKEOVERS = 10;
 
-/** Reads the database directly, so it needs no running member. */
+/** Needs no running member. */
 export function define(fleet: Command, context: CliContext): void {
   fleet
     .option("--takeovers <count>", "how many of the latest changes of holder", String(TAKEOVERS))

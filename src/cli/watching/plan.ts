@@ -20,7 +20,7 @@ interface PlanOptions {
   readonly ask?: boolean;
 }
 
-/** Plans the use of the quota. Needs no running worker, sends no tag request and writes nothing. */
+/** Needs no running worker, sends no tag request. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "only this source")
@@ -47,10 +47,7 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-/**
- * Plans from the state and the measurements of the running worker. Null without an inventory. Uses the configuration
- * file, even if the worker runs with another one.
- */
+/** Plans the configuration file with the worker's measurements. Null without an inventory. */
 async function fromState(
   context: CliContext,
   config: Config,
@@ -143,7 +140,7 @@ function historyTable(history: PlanReport["history"]): readonly string[] {
   );
 }
 
-/** Adds an alternative end if the service accepts larger responses than seen so far. */
+/** Shows a second end if the service may accept larger responses than before. */
 function backfillLines(backfill: NonNullable<PlanReport["backfill"]>): readonly string[] {
   const { doneAt, requestsLeft, requestsPerMinute, requestsAtBest, atBestDoneAt } = backfill;
   return presentLines(
@@ -170,7 +167,6 @@ function verdict({ fits, load, changes, classes }: PlanReport): readonly string[
   ];
 }
 
-/** Compares the measured ages with the targets. */
 function measured(classes: PlanReport["classes"]): string {
   const known = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
   const older = known.filter(({ olderThanWished }) => olderThanWished);

@@ -23,7 +23,7 @@ interface AddOptions {
   readonly reason: string;
 }
 
-/** Manages silences: times in which no person is notified of alarms. Needs no running worker. */
+/** Needs no running worker. */
 export function define(silence: Command, context: CliContext): void {
   silence
     .addHelpText(
@@ -60,7 +60,7 @@ export function define(silence: Command, context: CliContext): void {
     });
 }
 
-/** Ends a silence. In a fleet each source has its own copy, and its holder emits the end. */
+/** In a fleet each source has its own copy, and its holder emits the end. */
 function end(config: Config, id: string, at: string): Promise<boolean> {
   const endIn = config.state.postgres === undefined ? endSilence : cutSilence;
   return changeParts(config, async (parts) => {

@@ -13,7 +13,7 @@ import type { CliContext } from "../shell/context.ts";
 import { createStandaloneSink } from "../shell/standalone.ts";
 import { withState } from "../shell/state-access.ts";
 
-/** Shows and changes the positions of sinks in the log. Needs no running worker. */
+/** Needs no running worker. */
 function defineOutbox(outbox: Command, context: CliContext): void {
   outbox
     .addHelpText(
@@ -27,7 +27,6 @@ function defineOutbox(outbox: Command, context: CliContext): void {
     .argument("[sink]", "only this sink's")
     .action((sink?: string) => withStore(context, true, (store) => showDead(context, store, sink), sink));
 
-  /** Adds a command that changes one sink, and prints the returned value. */
   const changing = <T extends unknown[]>(
     name: string,
     description: string,
@@ -131,7 +130,7 @@ async function withStore(
   });
 }
 
-/** Parses ids of dead letters. Throws ConfigError for an unknown id before any letter changes. */
+/** Throws ConfigError for an unknown id before any letter changes. */
 async function parseLetterIds(
   { outbox }: Store,
   sink: string,
@@ -160,10 +159,8 @@ function age(text: string): string {
 
 export const outbox = { define: defineOutbox };
 
-/** Time limit for the complete test alarm, in milliseconds. */
 const WITHIN_MS = 60_000;
 
-/** Tests one sink. Needs no running worker and changes no state. */
 function defineSink(sink: Command, context: CliContext): void {
   sink.addHelpText("after", "\nExample:\n  plenum sink test chat");
 

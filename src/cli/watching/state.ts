@@ -20,7 +20,6 @@ import { openStateDatabase } from "../../scale/postgres/open.ts";
 import type { CliContext } from "../shell/context.ts";
 import { presentLines } from "../shell/terminal.ts";
 
-/** Checks the state, salvages a damaged file, and moves the state into a database. Needs no running worker. */
 export function define(state: Command, context: CliContext): void {
   state.addHelpText(
     "after",
@@ -104,7 +103,7 @@ interface Options {
   readonly allowPlain?: true;
 }
 
-/** Above this number of sources only --json lists the rows of each source. */
+/** With more sources only --json lists the rows of each source. */
 const SHOWN_SOURCES = 5;
 
 function defineMove(state: Command, context: CliContext): void {
@@ -144,7 +143,7 @@ function defineMove(state: Command, context: CliContext): void {
     });
 }
 
-/** Returns the database, either completely from the options or completely from the configuration. */
+/** Options and configuration do not mix. */
 function targetDatabase(
   { to, schema, passwordFile, caFile, allowPlain }: Options,
   configured: PostgresState | undefined,
@@ -172,7 +171,7 @@ function targetDatabase(
   throw new ConfigError(`${option}: ${(issue?.message ?? "").replace("set allow_plain: true", "add --allow-plain")}`);
 }
 
-/** Returns the kill switch and the approval, which are files of the folder, as documents of the fleet. */
+/** The kill switch and the approval are files of the folder, and documents in a fleet. */
 function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   const documents = new Map<string, string>();
   const at = isoUtc(systemClock.now());
@@ -183,7 +182,7 @@ function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   return documents;
 }
 
-/** Creates the audit record of the move: every source gets the complete chain and continues from its head. */
+/** Every source gets the complete audit chain and continues from its head. */
 export function closingOf(folder: string, to: string) {
   const at = isoUtc(systemClock.now());
   const from = { folder: resolve(folder), host: hostname() };

@@ -35,7 +35,7 @@ export function define(command: Command, context: CliContext): void {
       const { report: own, failure } = await reportOf(found, config, context.signal);
       const report = withFileWarning(fileWarnings, own);
       context.terminal().object(report, statusLines(report, failure !== null));
-      // The report from the state is printed first; the exit code says that it may be outdated.
+      // The report from the state may be outdated, as the exit code says.
       if (failure !== null) throw failure;
     });
 }
@@ -47,7 +47,7 @@ async function probe(found: FoundWorker, signal: AbortSignal): Promise<void> {
   if (reason !== null) throw new Retryable(`The worker is not ready. ${reason}`);
 }
 
-/** Returns the report of the worker, or the one in the state if no worker responds. */
+/** Returns the report in the state if no worker responds. */
 async function reportOf(
   found: FoundWorker,
   config: Config,
@@ -63,7 +63,7 @@ async function reportOf(
   return { report: await readState({ config }, (store) => statusFromState(store, config)), failure };
 }
 
-/** Puts the warning about the file first and removes the one of the worker about the same file. */
+/** The worker's own warning about the file would be a repetition. */
 function withFileWarning(fileWarnings: readonly string[], report: StatusReport): StatusReport {
   const { configuration, notices } = report;
   if (fileWarnings.length === 0) return report;
@@ -139,7 +139,6 @@ function sourceLines(source: SourceReport): readonly string[] {
   );
 }
 
-/** Prints a number, or "unknown" with the last known number. */
 function numberOf({ state, at, held }: Reading, count: number | null, noun: string): string {
   if (count !== null) return `${count} ${noun}`;
   switch (state) {
@@ -175,7 +174,6 @@ function sinkLine(sink: SinkReport): string {
   return `sink ${sink.sink}: ${sink.state}, lag ${behind(sink)}, ${refused}${memory}${trouble}`;
 }
 
-/** Builds the status report from the state, without a worker. */
 export function statusFromState(store: Store, config: Config): Promise<StatusReport> {
   return createStatus({ version: VERSION, clock: systemClock, store, ...configView(config), live: null }).report();
 }

@@ -75,7 +75,6 @@ interface ShowOptions {
   readonly kind?: readonly string[];
 }
 
-/** Prints records of the audit log, with filters as in `plenum events`. */
 function showCommand(show: Command, context: CliContext): void {
   show
     .description("the records, the latest last, with filters")
@@ -96,7 +95,6 @@ function showCommand(show: Command, context: CliContext): void {
       const terminal = context.terminal();
       const config = context.config();
       refuseUnknownSources(config, options.source ?? []);
-      // Each source of a fleet has a log of its own.
       const only = config.state.postgres === undefined ? undefined : chooseSource(config, options.source?.[0])[0];
       const found = await readState({ config, source: only }, (store) => findRecords(store, options));
       const rows = found.map(({ sequence, body }) => ({ sequence, ...body }));
@@ -109,7 +107,7 @@ function showCommand(show: Command, context: CliContext): void {
 
 const PAGE = 1_000;
 
-/** Returns the matching records, the latest last. Throws ConfigError for a command, tag or step without any record. */
+/** Latest record last. Throws ConfigError for a command, tag or step without any record. */
 async function findRecords(store: Store, options: ShowOptions): Promise<readonly LogRecord<AuditRecord>[]> {
   const { since, command, tag, source, kind } = options;
   const isFiltered = [since, command, tag, source, kind].some((part) => part !== undefined);
@@ -129,7 +127,7 @@ async function findRecords(store: Store, options: ShowOptions): Promise<readonly
   return found;
 }
 
-/** Filters the log from its beginning, because only the first record of a command names its tag. */
+/** Only the first record of a command names its tag, so filters read the log from its beginning. */
 function createFilter({ since, command = [], tag = [], source = [], kind = [] }: ShowOptions) {
   const subjects = new Map<string, Subject>();
   const tags = new Set<string>();

@@ -12,12 +12,9 @@ import { errorLines } from "../shell/exit.ts";
 import { findState, type RunningWorker, rejectedLine } from "../shell/find-worker.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
 
-/**
- * Kill switch of a configuration file. A wrong file is no reason to fail: then the running worker, its pointer or the
- * readable part of the file says where the switch is.
- */
+/** If the file is wrong, the running worker, its pointer or the readable part of the file says where the switch is. */
 interface KillControls {
-  /** Stops writing at every location; returns a line for each. */
+  /** Returns a line for each location. */
   stop(by: string): Promise<readonly string[]>;
   resume(): Promise<void>;
 }
@@ -35,7 +32,7 @@ export async function killControls(context: CliContext): Promise<KillControls> {
   }
 }
 
-/** A running worker still uses the old folder after a change of `state.folder`, so that folder counts too. */
+/** A running worker still uses the old folder after a change of `state.folder`. */
 function ofFile(context: CliContext, file: string, folder: string): KillControls {
   const own = ofFolder(folder);
   const others = async () => {
@@ -45,7 +42,7 @@ function ofFile(context: CliContext, file: string, folder: string): KillControls
     );
     return together(folders.map(ofFolder));
   };
-  // The folder of the file comes first, because a search for a worker that hangs takes seconds.
+  // A search for a worker that hangs takes seconds, so the folder of the file comes first.
   return {
     stop: async (by) => [...(await own.stop(by)), ...(await (await others()).stop(by))],
     async resume() {
@@ -75,7 +72,7 @@ async function withoutFile(context: CliContext, file: string, error: ConfigError
 const NOT_FOUND =
   "Nothing was changed: no worker of this configuration file was found. Correct the file; or, to stop writing, create the file WRITES-STOPPED in the worker's state folder.";
 
-/** Applies a change at every location, even if one fails; the failure is thrown afterwards. */
+/** Tries every location, then throws the first failure. */
 function together(all: readonly KillControls[]): KillControls {
   async function each<T>(work: (one: KillControls) => Promise<T>): Promise<readonly T[]> {
     const done = await Promise.allSettled(all.map(work));
@@ -88,7 +85,7 @@ function together(all: readonly KillControls[]): KillControls {
   };
 }
 
-/** Creates a missing folder, so that writing can be stopped before the first start. */
+/** A missing folder is created, so that writing can be stopped before the first start. */
 function ofFolder(folder: string): KillControls {
   return {
     async stop(by) {

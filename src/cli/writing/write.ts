@@ -13,7 +13,7 @@ import { controlSocketFor } from "../shell/find-worker.ts";
 import { refuseUnknownSources } from "../shell/known-ids.ts";
 import { openState, type WhichState } from "../shell/state-access.ts";
 
-/** Sends a command to the running worker, which handles it like one from MQTT: gate, journal, quota, write, read-back. */
+/** The worker handles the command like one from MQTT. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("<tag>", "tag id; it must be listed under commands.allow")
@@ -44,7 +44,6 @@ interface WriteOptions {
   readonly within?: number;
 }
 
-/** Confirms the command of another person, as the second person. */
 export function addSecond(writes: Command, context: CliContext): void {
   writes
     .command("second")
@@ -119,13 +118,11 @@ function parseScalar(text: string): TagScalar {
 }
 
 const LOOK_EVERY_MS = 250;
-/** Results of other commands that may arrive between two looks. */
 const LOOK_BACK = 200;
-/** Longest lifetime of a command (300 s) plus the time to read it back. */
+/** Longest lifetime of a command (300 s) plus the time to read back. */
 const GIVE_UP_AFTER_MS = 6 * 60_000;
 
 interface Results {
-  /** Waits for the result of a command. Ignores results from before the watch. */
   of(commandId: string, signal: AbortSignal): Promise<Event<"command-result">>;
   close(): Promise<void>;
 }

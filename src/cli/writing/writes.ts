@@ -31,7 +31,7 @@ import { addSecond } from "./write.ts";
 
 const BY = "the command line";
 
-/** The kill switch is a file or a document of the fleet's database, so it needs no running worker. */
+/** Needs no running worker: the kill switch is a file, or a document of the fleet's database. */
 export function define(writes: Command, context: CliContext): void {
   writes.addHelpText("after", "\nExample:\n  plenum writes stop");
   writes
@@ -73,7 +73,6 @@ export function define(writes: Command, context: CliContext): void {
   addRestores(writes, context);
 }
 
-/** Adds the two-person rule: a second person reviews and signs the tags that may be written. */
 function addApproval(writes: Command, context: CliContext): void {
   writes
     .command("approval")
@@ -118,7 +117,7 @@ function readKey(file: string): string {
   }
 }
 
-/** Lists timed writes from the state. Needs no running worker. */
+/** Needs no running worker. */
 function addRestores(writes: Command, context: CliContext): void {
   writes
     .command("restores")
