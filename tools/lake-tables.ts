@@ -3,7 +3,7 @@ import { join } from "node:path";
 import type { Table } from "../connectors/shared/lake/table.ts";
 import { TABLES } from "../connectors/shared/lake/tables.ts";
 
-/** `npm run lake:tables` writes what the tables of the lake hold, column by column, into docs/lake/tables.md. */
+/** `npm run lake:tables` writes the columns of all tables into docs/lake/tables.md. */
 
 export const TABLES_FILE = "docs/lake/tables.md";
 

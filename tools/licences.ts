@@ -2,14 +2,11 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type ShippedPackage, shippedPackages } from "./shipped.ts";
 
-/**
- * `npm run licences` writes the licences of all shipped packages to THIRD-PARTY-NOTICES.md, without a network. The file is
- * not committed: the release and the container image generate it.
- */
+/** `npm run licences` writes the licences of all shipped packages. The release and the container image do so too. */
 
 export const NOTICES = "THIRD-PARTY-NOTICES.md";
 
-/** Licences that may be shipped: they require their text in every copy and nothing else. */
+/** These licences require their text in every copy and nothing else. */
 const ALLOWED: ReadonlySet<string> = new Set([
   "0BSD",
   "Apache-2.0",
@@ -21,7 +18,7 @@ const ALLOWED: ReadonlySet<string> = new Set([
   "MIT-0",
 ]);
 
-/** One sentence for each package that may not be shipped as it is. */
+/** One sentence for each package that may not be shipped. */
 export function objections(packages: readonly ShippedPackage[]): readonly string[] {
   return packages.flatMap(({ name, version, licence, texts, inside }) => {
     const wrong = [licence, ...inside.map((one) => one.licence)].find((one) => !isAllowed(one));
@@ -37,15 +34,15 @@ export function objections(packages: readonly ShippedPackage[]): readonly string
   });
 }
 
-/** `MIT`, `(MIT OR GPL-3.0-only)`, `MIT AND ISC`: of what is joined by OR one is enough. */
+/** `MIT`, `(MIT OR GPL-3.0-only)`, `MIT AND ISC`: one of the parts joined by OR is enough. */
 function isAllowed(expression: string): boolean {
   const parts = expression.replaceAll(/[()]/g, " ").split(/\s+OR\s+/);
-  // Parentheses around an OR inside an AND would need more than this, so they are not understood.
+  // Parentheses around an OR inside an AND would need a parser.
   if (/\bAND\b/.test(expression) && parts.length > 1) return false;
   return parts.some((part) => part.split(/\s+AND\s+/).every((one) => ALLOWED.has(one.trim())));
 }
 
-/** The text of THIRD-PARTY-NOTICES.md for the project at `root`; throws when a package may not be shipped. */
+/** Throws when a package may not be shipped. */
 export function noticesText(root: string): string {
   const packages = shippedPackages(root);
   const wrong = objections(packages);

@@ -5,8 +5,7 @@ import { parseArgs } from "node:util";
 import packages from "../src/packages.json" with { type: "json" };
 
 /**
- * Finds prose that breaks the mechanical rules of our writing style: in comments of `src`, `connectors` and `tools`, in
- * Markdown, and in titles of commits. A sentence without a finding can still be unclear.
+ * Finds prose that breaks mechanical rules of our writing style in comments, Markdown and titles of commits.
  *
  *   npm run words                      counts per package and page
  *   npm run words -- FILE…             findings in these files
@@ -18,28 +17,26 @@ const ROOT = join(import.meta.dirname, "..");
 export const ALLOWED_FILE = "test/words/allowed.json";
 
 export interface Allowed {
-  /** Titles of later commits are checked. */
+  /** Commit; later titles are checked. */
   readonly titlesAfter: string;
-  /** Findings that a package or a page may have; 0 for those that are not listed. */
+  /** Findings that a package or a page may have. */
   readonly findings: Counts;
 }
 
 export type Counts = Readonly<Record<string, number>>;
 
 export interface Finding {
-  /** Counted from 1. */
   readonly line: number;
   readonly words: string;
   readonly advice: string;
 }
 
-/** Text of one comment or one page, with the line that it begins in. */
+/** One comment or one page. */
 interface Passage {
   readonly line: number;
   readonly text: string;
 }
 
-/** Words that no prose may contain, and what to write instead. */
 const BANNED: readonly (readonly [pattern: string, advice: string])[] = [
   ["who(?:so)?ever", "name the actor"],
   ["nobody|no one", "name the actor"],
@@ -56,12 +53,11 @@ const BANNED: readonly (readonly [pattern: string, advice: string])[] = [
   ["wish|wishes|wished", "target, requested interval"],
 ];
 
-/** A sentence whose subject is a clause: "What is read is stored." */
+/** "What is read is stored." */
 const CLAUSE_AS_SUBJECT = /(?:^|[.!?]\s+)What\s+(?:is|are|was|were)\b/g;
 
 const POOR_START = /^(?:What|Whether\s+it|That|Of|With\s+these|Whoever|Nobody|Where)\b/;
 
-/** Findings in the text of a file, whose name says whether it is Markdown or a program. */
 export function findingsIn(file: string, text: string): readonly Finding[] {
   if (file.endsWith(".md")) return findingsInPassage({ line: 1, text: proseOfPage(text) });
   return commentsIn(text).flatMap((comment) => [...startOf(comment), ...findingsInPassage(comment)]);
@@ -78,7 +74,6 @@ function findingsInPassage({ line, text }: Passage): readonly Finding[] {
     return [...text.matchAll(words)].map((match) => ({ match, advice }));
   });
   const clauses = [...text.matchAll(CLAUSE_AS_SUBJECT)]
-    // The first words of a comment are a finding of their own.
     .filter(({ index }) => index > 0)
     .map((match) => ({ match, advice: "name the subject" }));
   return [...banned, ...clauses]
@@ -90,7 +85,7 @@ function findingsInPassage({ line, text }: Passage): readonly Finding[] {
     .toSorted((a, b) => a.line - b.line);
 }
 
-/** Comments of a program: blocks, consecutive lines as one comment, and comments behind code. */
+/** Blocks, consecutive lines as one comment, and comments behind code. */
 function commentsIn(program: string): readonly Passage[] {
   const found: { line: number; end: number; text: string }[] = [];
   const lines = program.split("\n");
@@ -119,7 +114,7 @@ function commentsIn(program: string): readonly Passage[] {
   return found;
 }
 
-/** A page without code, comments and addresses of links; each line stays in its place. */
+/** Keeps the line numbers, without code, comments and addresses of links. */
 function proseOfPage(page: string): string {
   const blank = (part: string) => part.replaceAll(/[^\n]/g, " ");
   return page
@@ -129,7 +124,7 @@ function proseOfPage(page: string): string {
     .replaceAll(/\]\([^)\n]*\)/g, blank);
 }
 
-/** Entry of the list that a file counts for: a package of `src/packages.json`, `tools`, or one page. */
+/** Package of `src/packages.json`, `tools`, or one page. */
 export function entryOf(file: string): string {
   if (file.endsWith(".md")) return file;
   const owners = packages.filter(({ package: path }) => file === path || file.startsWith(`${path}/`));
@@ -137,7 +132,6 @@ export function entryOf(file: string): string {
   return longest?.package ?? file.split("/")[0] ?? file;
 }
 
-/** Every file that is checked, from the root of the project on. */
 export function checkedFiles(): readonly string[] {
   const listed = execFileSync("git", ["ls-files", "-co", "--exclude-standard"], {
     cwd: ROOT,
@@ -149,7 +143,6 @@ export function checkedFiles(): readonly string[] {
   return listed.split("\n").filter((file) => isProgram(file) || isPage(file));
 }
 
-/** Findings of every entry that has any, each with its place, words and advice. */
 export function allFindings(): ReadonlyMap<string, readonly string[]> {
   const found = new Map<string, string[]>();
   for (const file of checkedFiles()) {
@@ -172,7 +165,7 @@ function findingsOf(file: string): readonly string[] {
   return findingsIn(file, text).map(({ line, words, advice }) => `${file}:${line} “${words}”: ${advice}`);
 }
 
-/** Entries whose findings differ from the list, each as one sentence; empty where the list is right. */
+/** One sentence for each entry whose findings differ from the list. */
 export function differences(found: ReadonlyMap<string, readonly string[]>, allowed: Counts): readonly string[] {
   const entries = new Set([...found.keys(), ...Object.keys(allowed)]);
   return [...entries].toSorted().flatMap((entry) => {
@@ -196,7 +189,7 @@ const NO_VERB =
 const IMPERATIVE =
   /^(?:.*(?:eed|ss|us)|Embed|Shed|Wed|Bed|Bring|String|Ring|Ping|Sing|Swing|Spring|Alias|Canvas|Bias)$/;
 
-/** Findings in the title of a commit: its length, its words, or a verb that is no imperative. */
+/** Checks the length, the words, and that the first word is an imperative. */
 export function titleFindings(title: string): readonly string[] {
   const first = /^\S+/.exec(title)?.[0] ?? "";
   const isInflected = /(?:ed|ing|s)$/.test(first) && !IMPERATIVE.test(first);
@@ -213,7 +206,7 @@ function allowedToday(): Allowed {
   return JSON.parse(readFileSync(join(ROOT, ALLOWED_FILE), "utf8"));
 }
 
-/** Commits after the one that the list names, or only the last one where a shallow clone does not have that. */
+/** A shallow clone may lack the first commit; then only the last one counts. */
 function newCommits(): string {
   const { titlesAfter } = allowedToday();
   try {

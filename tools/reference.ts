@@ -9,14 +9,14 @@ import { eventTypes } from "./reference/event-types.ts";
 import { EVENTS_FILE, eventsText } from "./reference/events.ts";
 import { METRICS_FILE, metricsText, metricWords } from "./reference/metrics.ts";
 
-/** `npm run reference` writes what can be looked up, out of the code: docs/reference. */
+/** `npm run reference` generates docs/reference from the code. */
 
 const ROOT = join(import.meta.dirname, "..");
 
 export interface ReferenceDocument {
   readonly file: string;
   text(): string | Promise<string>;
-  /** The only platform whose text is committed; undefined if the text is the same on all. */
+  /** The only platform whose text is committed. */
   readonly platform?: NodeJS.Platform;
 }
 
@@ -34,6 +34,6 @@ if (import.meta.main) {
     mkdirSync(dirname(path), { recursive: true });
     writeFileSync(path, await text());
   }
-  // The command line's own parts keep a process awake.
+  // Modules of the command line keep a process awake.
   process.exit();
 }

@@ -2,11 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Embedded, type ShippedPackage, shippedPackages } from "./shipped.ts";
 
-/**
- * `npm run sbom` writes the shipped packages to sbom.cdx.json (CycloneDX 1.6), without a network. The file is not committed:
- * the release and the container image generate it. It has no time and no serial number, so the same lock file gives the
- * same text.
- */
+/** `npm run sbom` writes the shipped packages (CycloneDX 1.6). The same lock file gives the same text, without a time. */
 
 export const SBOM = "sbom.cdx.json";
 
@@ -17,7 +13,6 @@ interface Manifest {
   readonly dependencies: Readonly<Record<string, string>>;
 }
 
-/** The text of sbom.cdx.json for the project at `root`. */
 export function sbomText(root: string): string {
   const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Manifest;
   return sbomOf(manifest, shippedPackages(root));
@@ -51,9 +46,9 @@ function componentOf({ name, version, licence, integrity, inside }: ShippedPacka
     name: short ?? name,
     version,
     scope: "required",
+    // sha512 is SHA-512 in CycloneDX.
     hashes: [
       {
-        // sha512 is SHA-512 here.
         alg: algorithm.toUpperCase().replace(/^SHA/, "SHA-"),
         content: Buffer.from(hash, "base64").toString("hex"),
       },
@@ -64,7 +59,7 @@ function componentOf({ name, version, licence, integrity, inside }: ShippedPacka
   };
 }
 
-/** Its version is not known, only what it is inside of. */
+/** The version of embedded code is unknown. */
 function embeddedOf({ name, licence }: Embedded) {
   return { type: "library", name, licenses: licencesOf(licence), purl: `pkg:npm/${name}` };
 }

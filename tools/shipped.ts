@@ -1,24 +1,22 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** A package that is installed with `npm ci --omit=dev`, as the container does. */
+/** Package that `npm ci --omit=dev` installs. */
 export interface ShippedPackage {
   readonly name: string;
   readonly version: string;
-  /** An SPDX expression, e.g. `MIT` or `(MIT OR Apache-2.0)`. */
+  /** SPDX expression, such as `MIT` or `(MIT OR Apache-2.0)`. */
   readonly licence: string;
-  /** As the lock file has it, e.g. `sha512-…` in base64. */
+  /** `sha512-…` in base64. */
   readonly integrity: string;
-  /** `name@version` of what it needs, sorted. */
+  /** Sorted `name@version`. */
   readonly needs: readonly string[];
-  /** Its files about licences, in the order of their paths. */
   readonly texts: readonly LicenceText[];
-  /** Code of other projects inside its files, which npm does not list. */
+  /** Code of other projects in the package, which npm does not list. */
   readonly inside: readonly Embedded[];
 }
 
 export interface LicenceText {
-  /** Path in the package, e.g. `lib/web/fetch/LICENSE`. */
   readonly file: string;
   readonly text: string;
 }
@@ -47,9 +45,9 @@ LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
 OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
 SOFTWARE.`;
 
-/** Embedded code by the package and version that was inspected; inspect each new version. */
+/** By the package and version that was inspected; inspect each new version. */
 const INSIDE: Readonly<Record<string, readonly Embedded[]>> = {
-  // The status page's one file, `preact/standalone`, is htm and Preact together; only htm's licence comes along.
+  // `preact/standalone` is htm and Preact together; only htm's licence is in the package.
   "htm@3.1.1": [
     {
       name: "preact",
@@ -59,12 +57,11 @@ const INSIDE: Readonly<Record<string, readonly Embedded[]>> = {
   ],
 };
 
-/** The part of an entry of package-lock.json that is needed here. */
 interface Locked {
   readonly version?: string;
   readonly integrity?: string;
   readonly license?: string;
-  /** Present on what is made for some machines alone: npm installs it there and nowhere else. */
+  /** npm installs such a package on some machines only. */
   readonly os?: readonly string[];
   readonly cpu?: readonly string[];
   readonly dependencies?: Readonly<Record<string, string>>;
@@ -73,10 +70,7 @@ interface Locked {
 }
 type Lock = Readonly<Record<string, Locked>>;
 
-/**
- * All that package-lock.json has below `dependencies`, by name and version. Not `npm sbom --omit dev`: npm 11 leaves
- * out what a development dependency needs as well, such as yaml.
- */
+/** `npm sbom --omit dev` of npm 11 leaves out what a development dependency needs as well, such as yaml. */
 export function shippedPackages(root: string): readonly ShippedPackage[] {
   const lock = (JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as { packages: Lock }).packages;
   const places = new Set<string>();
@@ -90,7 +84,7 @@ export function shippedPackages(root: string): readonly ShippedPackage[] {
   };
   visit("", Object.keys(lock[""]?.dependencies ?? {}));
 
-  // A package may lie in two places, for two others that need different versions of a third.
+  // Packages that need different versions have their own copies.
   const all = new Map<string, ShippedPackage>();
   for (const place of places) {
     const one = shippedAt(root, lock, place);
@@ -109,7 +103,7 @@ function shippedAt(root: string, lock: Lock, place: string): ShippedPackage {
   const { version = "", integrity = "", license, os, cpu } = lock[place] ?? {};
   const name = place.slice(place.lastIndexOf("node_modules/") + "node_modules/".length);
   const key = `${name}@${version}`;
-  // A package for some machines only is listed from the lock file, so that every machine has the same list.
+  // A package for some machines is listed from the lock file, so that every machine has the same list.
   const isForSome = os !== undefined || cpu !== undefined;
   const installed = isForSome ? { version, license } : manifestAt(join(root, place));
   if (installed?.version !== version) {
@@ -130,7 +124,7 @@ function shippedAt(root: string, lock: Lock, place: string): ShippedPackage {
   };
 }
 
-/** Names of dependencies, with peers: npm installs them. Peers that are not installed are not in the lock file. */
+/** npm installs peers. Peers that are not installed are not in the lock file. */
 function neededBy(locked: Locked | undefined): readonly string[] {
   return Object.keys({
     ...locked?.dependencies,
@@ -139,7 +133,7 @@ function neededBy(locked: Locked | undefined): readonly string[] {
   });
 }
 
-/** Key in the lock file of the package that Node.js would find; null if it is not installed. */
+/** Key in the lock file of the package that Node.js would find. */
 function placeOf(lock: Lock, from: string, name: string): string | null {
   for (let folder = from; ; folder = folder.slice(0, Math.max(0, folder.lastIndexOf("/node_modules/")))) {
     const place = folder === "" ? `node_modules/${name}` : `${folder}/node_modules/${name}`;
@@ -156,14 +150,14 @@ function manifestAt(folder: string): { readonly version?: unknown; readonly lice
   }
 }
 
-/** Key of the package that installs this one on some machines; it has the same authors and contains the licence. */
+/** Key of the package that installs this one on some machines; it contains the licence. */
 function chooserOf(lock: Lock, name: string): string {
   const place = Object.keys(lock).find((each) => lock[each]?.optionalDependencies?.[name] !== undefined);
   if (place === undefined) throw new Error(`Nothing in package-lock.json asks for ${name}; run npm install.`);
   return place;
 }
 
-/** The files about licences; some packages have theirs at the end of the README instead. */
+/** Some packages have their licence at the end of the README. */
 function licenceTexts(folder: string): readonly LicenceText[] {
   const files = licenceFiles(folder);
   if (files.length > 0) return files;
@@ -181,7 +175,6 @@ function licenceFiles(folder: string): readonly LicenceText[] {
     .map((file) => ({ file, text: tidy(readFileSync(join(folder, file), "utf8")) }));
 }
 
-/** Line breaks and ends of lines differ between systems and checkouts. */
 function tidy(text: string): string {
   return text
     .replace(/^\uFEFF/, "")

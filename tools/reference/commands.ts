@@ -2,7 +2,7 @@ import { type Argument, type Command, Help, type Option } from "commander";
 import { EXIT, EXIT_CODES, EXIT_MEANINGS } from "../../src/cli/shell/exit.ts";
 import { anchor, code, fenced, page, table } from "./markdown.ts";
 
-/** docs/reference/commands.md: every command with what it takes and its examples, out of commander's own tree. */
+/** Every command with its arguments, options and examples, from commander's own tree. */
 
 export const COMMANDS_FILE = "docs/reference/commands.md";
 
@@ -26,12 +26,11 @@ export function commandsText(program: Command): string {
 }
 
 export interface NamedCommand {
-  /** As it is typed behind `plenum`: `outbox dead`. */
+  /** `outbox dead`. */
   readonly name: string;
   readonly command: Command;
 }
 
-/** Every command and those below it, in the order of the help. */
 export function* commandsIn(parent: Command, before = ""): Generator<NamedCommand> {
   for (const command of belowOf(parent)) {
     const name = `${before}${command.name()}`;
@@ -40,7 +39,6 @@ export function* commandsIn(parent: Command, before = ""): Generator<NamedComman
   }
 }
 
-/** But `help`, which is about the others. */
 function belowOf(parent: Command): readonly Command[] {
   return new Help().visibleCommands(parent).filter((command) => command.name() !== "help");
 }
@@ -105,7 +103,7 @@ function visible(options: readonly Option[]): readonly Option[] {
   return options.filter(({ hidden }) => !hidden);
 }
 
-/** The part of the help after its lists: notes as text, examples as a block. */
+/** Notes as text and examples as code blocks, from the end of the help. */
 function notesOf(command: Command): readonly string[] {
   const blocks = textBehindHelp(command)
     .split(/\n\s*\n/)

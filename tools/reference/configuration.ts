@@ -1,11 +1,10 @@
 import { stringify } from "yaml";
 import { anchor, code, page, table } from "./markdown.ts";
 
-/** docs/reference/configuration.md: every option, out of the JSON schema, which is made of the schemas of the rooms. */
+/** Every option in the JSON schema of the configuration. */
 
 export const CONFIGURATION_FILE = "docs/reference/configuration.md";
 
-/** As far as the schema of the configuration uses JSON Schema. */
 export interface Schema {
   readonly type?: string | readonly string[];
   readonly title?: string;
@@ -35,7 +34,7 @@ export interface Option {
   readonly about: string;
 }
 
-/** Parts of the file that have a section of their own; everything else is a row in the section that it is in. */
+/** Sections; another part of the file is a row in the section around it. */
 const SECTIONS: readonly (readonly [path: string, isEachOf?: true])[] = [
   ["state"],
   ["log"],
@@ -49,7 +48,7 @@ const SECTIONS: readonly (readonly [path: string, isEachOf?: true])[] = [
   ["sources.*.history[]"],
   ["sources.*.silent_sensors"],
   ["sinks.*"],
-  // Each connector has its own.
+  // One section per connector.
   ["sinks.*", true],
   ["commands"],
   ["commands.allow[]"],
@@ -76,7 +75,7 @@ export function configurationText(schema: Schema): string {
   );
 }
 
-/** Every option that can be written, in the order of the schema. */
+/** In the order of the schema. */
 export function optionsOf(schema: Schema, path = ""): readonly Option[] {
   if (isSecret(schema)) return [];
   const inner = [schema, ...alternatives(schema)];
@@ -92,15 +91,13 @@ export function optionsOf(schema: Schema, path = ""): readonly Option[] {
     const about = unique(forms.map(({ value }) => value.description ?? "")).join(" ");
     const below = forms.flatMap(({ value }) => optionsOf(value, at));
     const known = new Set<string>();
-    return [
-      {
-        path: at,
-        type,
-        default: defaultText(first.value, isRequired),
-        about: withExamples(first.value, about),
-      },
-      ...below.filter((option) => !known.has(option.path) && known.add(option.path)),
-    ];
+    const option = {
+      path: at,
+      type,
+      default: defaultText(first.value, isRequired),
+      about: withExamples(first.value, about),
+    };
+    return [option, ...below.filter((option) => !known.has(option.path) && known.add(option.path))];
   });
   const lists = inner.flatMap(({ items }) => (items === undefined ? [] : optionsOf(items, `${path}[]`)));
   const names = inner.flatMap(({ additionalProperties: each }) =>
@@ -144,7 +141,7 @@ function typeText(schema: Schema): string {
 
 const FORMATS: Readonly<Record<string, string>> = { ipv4: "IPv4 address", ipv6: "IPv6 address" };
 
-/** Bounds that somebody chose, not those of whole numbers as such. */
+/** Without the bounds of whole numbers as such. */
 function rangeText({ minimum, maximum, exclusiveMinimum }: Schema): string {
   const chosen = (bound: number | undefined) =>
     bound === undefined || Math.abs(bound) === Number.MAX_SAFE_INTEGER ? null : bound;
@@ -167,7 +164,6 @@ function defaultText(schema: Schema, isRequired: boolean): string {
   return isSection ? "" : code(written(schema.default));
 }
 
-/** The value in YAML. */
 function written(value: unknown): string {
   return stringify(value, { collectionStyle: "flow", lineWidth: 0 }).trim();
 }
@@ -179,13 +175,13 @@ function withExamples({ examples = [], title }: Schema, about: string): string {
   return `${about} Such as ${shown}.`;
 }
 
-/** Names of the connectors: what a sink has that is a section of several options or of none. */
+/** A connector is a property of a sink with several options or none. */
 function connectorsIn(schema: Schema): readonly string[] {
   const sinks = schema.properties?.sinks?.additionalProperties;
   if (typeof sinks !== "object") return [];
   const { properties = {} } = sinks;
   return Object.entries(properties).flatMap(([name, value]) =>
-    // They are written out only where they are used, so none has a default.
+    // A connector has no default.
     value.default === undefined && (value.type === "object" || alternatives(value).some(isObject)) ? [name] : [],
   );
 }
@@ -203,7 +199,7 @@ function rowOf({ path, type, default: byDefault, about }: Option, home: string):
   return [`<a id="${optionAnchor(path)}"></a>${code(short)}`, type, byDefault, about];
 }
 
-/** Anchor of an option in the document: `sources.*.quota.polite` is at `#sources-quota-polite`. */
+/** `sources.*.quota.polite` is at `#sources-quota-polite`. */
 export function optionAnchor(path: string): string {
   return path.replaceAll(".*", "").replaceAll("[]", "").replaceAll(".", "-");
 }

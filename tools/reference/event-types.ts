@@ -1,17 +1,16 @@
 import { join } from "node:path";
 import { API, type Checker, type Symbol as TsSymbol, type Type } from "typescript/unstable/sync";
 
-/** Types of the event vocabulary with their docstrings, as the type checker reads them. */
+/** Reads the types of events and their docstrings by the type checker. */
 
 export interface Field {
-  /** A path where the shape has no name: `lastGood.time`, `tickets[].link`. */
+  /** `lastGood.time`, `tickets[].link`. */
   readonly name: string;
   readonly optional: boolean;
-  /** In words: `number or null`, `list of Measurement`. */
+  /** `number or null`, `list of Measurement`. */
   readonly type: string;
-  /** Names of the shapes in it. */
+  /** Names of shapes in the type. */
   readonly shapes: readonly string[];
-  /** Empty where the code says nothing. */
   readonly about: string;
 }
 
@@ -24,20 +23,19 @@ export interface Shape {
 export interface KindType {
   readonly kind: string;
   readonly about: string;
-  /** More than one where the data have more than one form. */
+  /** Several for a union. */
   readonly forms: readonly Shape[];
 }
 
 export interface EventTypes {
   readonly envelope: Shape;
   readonly kinds: readonly KindType[];
-  /** Every shape that the kinds lead to, by name. */
   readonly shapes: ReadonlyMap<string, Shape>;
 }
 
 const EVENT_FILE = "src/core/model/event.ts";
 
-/** Reads them with the compiler, which takes some seconds. */
+/** Starts the compiler, which takes some seconds. */
 export function eventTypes(root: string): EventTypes {
   const api = new API({ cwd: root });
   try {
@@ -72,7 +70,7 @@ function createReader(checker: Checker, module: TsSymbol) {
     return plain(checker.getDocumentationCommentOfSymbol(symbol));
   }
 
-  /** The name of an interface of ours, which is described once; null for everything else. */
+  /** Name of an interface; null for other types. */
   function nameOf(type: Type): string | null {
     if (!type.isObjectType() || !type.isClassOrInterface()) return null;
     return type.getSymbol()?.name ?? null;
@@ -87,7 +85,7 @@ function createReader(checker: Checker, module: TsSymbol) {
     };
   }
 
-  /** A field, and behind it those of a shape without a name. */
+  /** A shape without a name adds its own fields. */
   function fieldsOf(symbol: TsSymbol, before: string): readonly Field[] {
     const name = before + symbol.name;
     const seen = look(typeOf(symbol));
@@ -107,7 +105,7 @@ function createReader(checker: Checker, module: TsSymbol) {
   interface Look {
     readonly text: string;
     readonly shapes: readonly string[];
-    /** Fields of what has no name. */
+    /** Fields of a shape without a name. */
     readonly inner: readonly TsSymbol[];
     readonly isList: boolean;
   }
@@ -142,7 +140,7 @@ function createReader(checker: Checker, module: TsSymbol) {
       return { text: name, shapes: [name], inner: [], isList: false };
     }
     const properties = checker.getPropertiesOfType(type);
-    // Keys of a record are values, and explained where they stand for themselves.
+    // The keys of a record are values and have no description.
     const isRecord = properties.every((each) => aboutOf(each) === "");
     if (!isRecord) return { ...leaf("object"), inner: properties };
     const keys = properties.map((each) => `\`${each.name}\``).join(", ");
@@ -181,7 +179,6 @@ function alternatives(texts: readonly string[]): string {
   return [...known].join(" or ");
 }
 
-/** A docstring as one line. */
 function plain(text: string): string {
   return text.replace(/\s+/g, " ").trim();
 }

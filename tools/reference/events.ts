@@ -12,10 +12,7 @@ import { Secret } from "../../src/core/runtime/log.ts";
 import type { EventTypes, Field, KindType, Shape } from "./event-types.ts";
 import { anchor, code, fenced, json, page, table } from "./markdown.ts";
 
-/**
- * docs/reference/events.md: every kind of event with what its types say of it, an example, and what the connectors' own
- * functions make of that example.
- */
+/** Every kind of event with the documentation of its type, an example, and the example at each connector. */
 
 export const EVENTS_FILE = "docs/reference/events.md";
 
@@ -49,7 +46,6 @@ function fieldsTable({ fields }: Shape): string {
   );
 }
 
-/** Names of shapes lead to them. */
 function typeText({ type, shapes, optional }: Field): string {
   const linked = shapes.reduce(
     (text, name) => text.replace(new RegExp(`\\b${name}\\b`), `[${name}](#${anchor(name)})`),
@@ -72,10 +68,8 @@ function kindSection({ kind, about, forms }: KindType, samples: readonly Event[]
 const topics = createTopics("plenum", MqttConfig.shape.topic.parse(undefined));
 const kafkaTopics = createKafkaTopics(KafkaConfig.shape.topic.parse(undefined));
 const retained = MqttConfig.shape.retain.parse(undefined);
-/** Key that signs the examples. */
 const EXAMPLE_KEY = keyOf(new Secret(`whsec_${Buffer.alloc(24, "example").toString("base64")}`));
 
-/** The event as each connector sends it that carries every kind. */
 function deliveries(event: Event): readonly string[] {
   const record = recordOf(event, kafkaTopics.of(event));
   const payload = payloadOf(event, "cloudevents");

@@ -1,11 +1,9 @@
-/** Small words for the generated documents. */
-
-/** A cell of a table: what would end it or the row is taken care of. */
+/** Escapes the text for one row of a table. */
 export function cell(text: string): string {
   return text.replaceAll("|", "\\|").replace(/\s+/g, " ").trim();
 }
 
-/** Text between backticks, also where it has some itself. */
+/** Uses a longer fence for a text with backticks. */
 export function code(text: string): string {
   const runs = (text.match(/`+/g) ?? []).map(({ length }) => length);
   if (runs.length === 0) return `\`${text}\``;
@@ -22,7 +20,7 @@ export function fenced(language: string, text: string): string {
   return `\`\`\`${language}\n${text}\n\`\`\``;
 }
 
-/** The address of a heading in the document: as GitHub makes it. */
+/** GitHub's address of a heading. */
 export function anchor(heading: string): string {
   return heading
     .toLowerCase()
@@ -30,14 +28,14 @@ export function anchor(heading: string): string {
     .replaceAll(" ", "-");
 }
 
-/** Parts of a document, with an empty line between them and a line break at its end. */
+/** Joins the parts with empty lines. */
 export function page(...parts: readonly string[]): string {
   return `${parts.filter((part) => part !== "").join("\n\n")}\n`;
 }
 
 const WIDTH = 110;
 
-/** JSON in as few lines as fit: what is short stays on one. */
+/** JSON in as few lines as fit. */
 export function json(value: unknown, indent = "", before = ""): string {
   const short = spaced(value);
   if (indent.length + before.length + short.length <= WIDTH) return short;

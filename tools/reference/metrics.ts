@@ -1,7 +1,7 @@
 import { addProcessMetrics, createMetrics } from "../../src/core/runtime/metrics.ts";
 import { code, page, table } from "./markdown.ts";
 
-/** docs/reference/metrics.md: every metric that a worker shows, out of its registry. */
+/** Every metric in the registry of a worker. */
 
 export const METRICS_FILE = "docs/reference/metrics.md";
 
@@ -10,16 +10,15 @@ export interface MetricWords {
   readonly type: string;
   readonly labels: readonly string[];
   readonly help: string;
-  /** Upper bounds of a histogram. */
   readonly buckets: readonly number[];
 }
 
-/** Metrics that a worker registers when it starts: its own, and those of its process. */
+/** Metrics of the worker and of its process. */
 export function metricWords(): readonly MetricWords[] {
   const metrics = createMetrics();
   addProcessMetrics(metrics);
   return metrics.registry.getMetricsAsArray().map((metric) => {
-    // The library's types leave out what its objects have.
+    // The library's types lack these fields.
     const { labelNames = [], upperBounds = [] } = metric as typeof metric & {
       readonly labelNames?: readonly string[];
       readonly upperBounds?: readonly number[];

@@ -2,13 +2,10 @@ import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 
-/** GNU tar; the archive is some 30 MB before it is compressed. */
+/** Uncompressed, the archive has some 30 MB. */
 const MAX_BYTES = 500_000_000;
 
-/**
- * Packs the folder `name` in `parent` so that the same files give the same bytes: sorted, owned by no particular user,
- * with one time for all, in seconds since 1970, and with the rights of files that everybody may read.
- */
+/** The same files give the same bytes: sorted, without users, all with one time in seconds since 1970. */
 export function packFolder(parent: string, name: string, target: string, seconds: number): void {
   const same = ["--sort=name", `--mtime=@${seconds}`, "--owner=0", "--group=0", "--numeric-owner"];
   const args = [...same, "--format=ustar", "--mode=u=rwX,go=rX", "-C", parent, "-cf", "-", name];

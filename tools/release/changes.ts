@@ -1,4 +1,4 @@
-/** The part of CHANGELOG.md about one version, from its title to the next one. */
+/** Returns the part of CHANGELOG.md about one version. */
 export function changesOf(changelog: string, version: string): string {
   const parts = changelog.split(/^(?=## )/m);
   const part = parts.find((one) => one.split(/\s/)[1] === version);

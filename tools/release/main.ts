@@ -4,10 +4,7 @@ import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { CHECKSUMS, release } from "./release.ts";
 
-/**
- * `npm run release [-- --out FOLDER] [--dirty]`: writes a release into `dist/`, or reports in one sentence why not. It
- * refuses files that are not committed, because the release could not be reproduced; `--dirty` marks the version instead.
- */
+/** `npm run release [-- --out FOLDER] [--dirty]`. Only committed files give a reproducible release; `--dirty` is for trials. */
 
 const ROOT = join(import.meta.dirname, "../..");
 const SHOWN_PARTS = 10;
@@ -59,5 +56,5 @@ try {
   process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
   process.exitCode = 1;
 }
-// The modules of the command line, which the manual page is made of, keep a process alive.
+// Modules of the command line keep a process awake.
 process.exit();

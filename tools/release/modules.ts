@@ -2,10 +2,7 @@ import { cpSync, lstatSync, readdirSync, readFileSync } from "node:fs";
 import { join, relative, sep } from "node:path";
 import { shippedPackages } from "../shipped.ts";
 
-/**
- * The packages that Plenum needs, without what never runs: types, maps to sources, tests, examples and pages for people.
- * Licences stay. Copied from `node_modules`, after a look whether these are the versions of the lock file.
- */
+/** Copies the packages that Plenum needs, without types, source maps, tests, examples and pages. Licences stay. */
 
 interface Locked {
   readonly dev?: boolean;
@@ -18,11 +15,10 @@ const NEVER_RUN = [
   /(^|\/)tsconfig[^/]*\.json$/,
 ];
 
-/** Whole packages, parts of packages that Plenum does not load, and builds of them for other places than Node.js. */
+/** Packages and parts of packages that Plenum does not load, and builds for other places than Node.js. */
 const NOT_FOR_US: readonly RegExp[] = [
-  // Types alone.
   /^@types\//,
-  // The package is ECMAScript modules and CommonJS; both stay. These are builds for browsers, or the sources of builds.
+  // ECMAScript modules and CommonJS stay; these are builds for browsers, or the sources of builds.
   /^zod\/src(\/|$)/,
   /^luxon\/(src|build\/(amd|global|cjs-browser|node))(\/|$)/,
   /^mqtt\/dist(\/|$)/,
@@ -35,7 +31,6 @@ const NOT_FOR_US: readonly RegExp[] = [
 
 const LICENCE = /(^|\/)(licen[cs]e|copying|notice)(\.\w+)?$/i;
 
-/** Copies them from the project at `root` into the folder `target`. */
 export function copyModules(root: string, target: string): void {
   shippedPackages(root);
   const lock = JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as {
@@ -54,7 +49,6 @@ export function copyModules(root: string, target: string): void {
   }
 }
 
-/** Packages inside a package are copied by themselves. */
 function runs(path: string, place: string): boolean {
   const inPackage = path.slice(place.length);
   if (inPackage === "") return true;
@@ -63,12 +57,12 @@ function runs(path: string, place: string): boolean {
   return !NEVER_RUN.some((pattern) => pattern.test(inPackage)) && !NOT_FOR_US.some((one) => one.test(path));
 }
 
-/** Packages for other machines are not. */
+/** Packages for other machines are not installed. */
 function isThere(path: string): boolean {
   return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 }
 
-/** The size of each package in bytes, the largest first. */
+/** Bytes of each package, the largest first. */
 export function sizes(modules: string): readonly (readonly [name: string, bytes: number])[] {
   const all = new Map<string, number>();
   for (const entry of readdirSync(modules, { recursive: true, withFileTypes: true })) {

@@ -9,12 +9,9 @@ import { bundle } from "../bundle.ts";
 import { NOTICES, noticesText } from "../licences.ts";
 import { SBOM, sbomText } from "../sbom.ts";
 
-/**
- * The npm package as a folder: the bundle, because Node.js strips no types below `node_modules`, with pages, examples and
- * documents in the same folders as in a clone. It runs from any folder and writes nothing there.
- */
+/** The npm package contains the bundle (Node.js strips no types below `node_modules`), pages, examples and documents. */
 
-/** Files and folders to copy. Folders in which users may keep files, such as passwords, are listed file by file. */
+/** Folders in which users may keep files, such as passwords, are listed file by file. */
 const KEPT = [
   "CHANGELOG.md",
   "README.md",
@@ -33,15 +30,14 @@ const KEPT = [
   "tools/start.cjs",
 ];
 
-/** The manual page, as `npm run man` writes it for a clone. */
 const MANUAL = "docs/plenum.1";
 
 const BIN = { plenum: "tools/start.cjs" };
 
-/** Folder of the bundle; tools/start.cjs and the Dockerfile name it too. */
+/** tools/start.cjs and the Dockerfile name this folder too. */
 const PROGRAM = "program";
 
-/** In `src` and `connectors` all but what the bundle is made of, and what is for developers. */
+/** Pages and images, but no program and no file for developers. */
 const isAsset = (path: string) => !path.endsWith(".ts") && !/(^|[/\\])src[/\\]README\.md$/.test(path);
 
 interface Locked {
@@ -54,7 +50,7 @@ interface Lock {
   readonly packages: Readonly<Record<string, Locked>>;
 }
 
-/** Writes the package of the project at `root` into the empty folder `target`. `commit` is null if it is not known. */
+/** `target` is empty. `commit` is null if it is not known. */
 export async function writeProgram(root: string, target: string, commit: string | null): Promise<void> {
   await bundle(root, join(target, PROGRAM), PROGRAM);
   for (const room of ["src", "connectors"]) {
@@ -83,7 +79,7 @@ function shippedManifest(manifest: Readonly<Record<string, unknown>>, commit: st
   return { name, version, ...gitHead, description, license, type, engines, bin: BIN, dependencies };
 }
 
-/** Pins all packages, also those below the dependencies, to the tested versions. */
+/** Pins all packages to the tested versions. */
 function shippedLock(lock: Lock) {
   const { devDependencies: _, ...own } = lock.packages[""] ?? {};
   const shipped = Object.entries(lock.packages).filter(
@@ -96,7 +92,7 @@ function writeJson(path: string, value: unknown): void {
   writeFileSync(path, `${JSON.stringify(value, null, 2)}\n`);
 }
 
-/** Makes `plenum-0.1.0.tgz` of the package in `folder`; npm gives every file the same time. Answers its name. */
+/** Returns the name of the packed file; npm gives every file the same time. */
 export function packProgram(folder: string, target: string): string {
   const args = ["pack", "--json", "--ignore-scripts", "--pack-destination", target];
   const { status, stdout, stderr } = spawnSync("npm", args, { cwd: folder, encoding: "utf8" });

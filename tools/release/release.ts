@@ -11,27 +11,22 @@ import { packProgram, writeProgram } from "./program.ts";
 export const CHECKSUMS = "SHA256SUMS";
 
 export interface ReleaseOptions {
-  /** The folder of the project, with its packages installed. */
   readonly root: string;
-  /** An empty folder, or one that is made. */
   readonly target: string;
-  /** The commit that the release names; null if it is not known. */
+  /** Null if the commit is not known. */
   readonly commit: string | null;
-  /** The time of the commit, in seconds since 1970, which all files get. */
+  /** Time of all files in seconds since 1970. */
   readonly seconds: number;
 }
 
 export interface Release {
-  /** The names of the files in the target folder, with their sizes in bytes. */
+  /** Files in the target folder. */
   readonly files: readonly (readonly [name: string, bytes: number])[];
-  /** Unpacked sizes in bytes of each package in the archive, and of the program as `plenum`; the largest first. */
+  /** Unpacked sizes of the packages and of the program (`plenum`), the largest first. */
   readonly parts: readonly (readonly [name: string, bytes: number])[];
 }
 
-/**
- * Writes what a release consists of: the npm package, an archive that has the packages too and needs nothing but
- * Node.js, the bill of materials, what is new, and the checksums of all. The same commit gives the same bytes.
- */
+/** Writes the npm package, an archive with all packages, the bill of materials, the changes and checksums. Reproducible. */
 export async function release({ root, target, commit, seconds }: ReleaseOptions): Promise<Release> {
   const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
   const changes = changesOf(readFileSync(join(root, "CHANGELOG.md"), "utf8"), version);
@@ -47,7 +42,7 @@ export async function release({ root, target, commit, seconds }: ReleaseOptions)
     const modules = join(folder, "node_modules");
     copyModules(root, modules);
     symlinkSync("tools/start.cjs", join(folder, "plenum"));
-    // One package is built for the machine at hand; Kafka's checksums are slower without it.
+    // One package is built for this machine; Kafka's checksums are slower without it.
     packFolder(work, name, join(target, `${name}-${process.platform}-${process.arch}.tar.gz`), seconds);
     cpSync(join(folder, SBOM), join(target, `${name}.cdx.json`));
     writeFileSync(join(target, `${name}-changes.md`), changes);
@@ -59,7 +54,7 @@ export async function release({ root, target, commit, seconds }: ReleaseOptions)
   }
 }
 
-/** As `sha256sum -c SHA256SUMS` reads it. */
+/** For `sha256sum -c SHA256SUMS`. */
 function writeChecksums(target: string): void {
   const lines = readdirSync(target)
     .filter((name) => name !== CHECKSUMS)
