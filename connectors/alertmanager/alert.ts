@@ -3,7 +3,7 @@ import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import type { IncidentMessage } from "../shared/receiver/receiver.ts";
 import { cut, oneLine } from "../shared/receiver/text.ts";
 
-/** One alert, as `POST /api/v2/alerts` of Alertmanager takes it. */
+/** Body of `POST /api/v2/alerts`. */
 export interface Alert {
   readonly labels: Readonly<Record<string, string>>;
   readonly annotations: Readonly<Record<string, string>>;
@@ -12,27 +12,20 @@ export interface Alert {
   readonly generatorURL?: string;
 }
 
-/**
- * Identity of an alert: the labels and start of the first message. A renamed site or a higher priority would otherwise
- * create a second alert that never ends.
- */
-export const AlertIdentity = z.object({
-  labels: z.record(z.string(), z.string()),
-  startsAt: z.string(),
-});
+/** Labels and start of the first message. A renamed site would otherwise create a second alert that never ends. */
+export const AlertIdentity = z.object({ labels: z.record(z.string(), z.string()), startsAt: z.string() });
 export type AlertIdentity = z.infer<typeof AlertIdentity>;
 
 /** Alertmanager resolves an alert without an end after 5 minutes (`resolve_timeout`), so an end is always sent. */
 const FAR_AHEAD_MS = 7 * 86_400_000;
 
-/** Longest label and annotation, in characters. Alertmanager has no limit, but its receivers do. */
+/** In characters. Alertmanager has no limit, but its receivers do. */
 const LABEL_LENGTH = 200;
 const ANNOTATION_LENGTH = 4_000;
 
-/** Alert names of incidents that are not one alarm. Fixed, because users write routes with them. */
+/** Fixed, because users write routes with these names. */
 const NAMES = { gateway: "GatewayOffline", storm: "AlarmStorm", test: "PlenumTest" } as const;
 
-/** Returns the identity for the first message. */
 export function alertIdentityOf(
   incident: IncidentMessage,
   extraHeaders: Readonly<Record<string, string>>,
@@ -50,21 +43,17 @@ export function alertIdentityOf(
     key,
   };
   return {
-    // An empty label is none.
+    // Alertmanager treats an empty label as none.
     labels: Object.fromEntries(Object.entries(labels).filter(([, value]) => value !== "")),
     startsAt: isoUtc(Math.min(instantOf(incident.startedAt) ?? nowMs, nowMs)),
   };
 }
 
-/** Returns the active alert. */
 export function firingAlert(incident: IncidentMessage, first: AlertIdentity, nowMs: number): Alert {
   return alertOf(incident, first, isoUtc(nowMs + FAR_AHEAD_MS));
 }
 
-/**
- * Returns the ended alert. Its end is never in the future: Alertmanager treats such an alert as firing and keeps the
- * later of two ends. Its end is never before its start, which is rejected.
- */
+/** An end is never in the future, which counts as firing, and never before the start, which is rejected. */
 export function endedAlert(incident: IncidentMessage, first: AlertIdentity, nowMs: number): Alert {
   const endMs = Math.min(instantOf(incident.endedAt ?? "") ?? nowMs, nowMs);
   return alertOf(incident, first, isoUtc(Math.max(endMs, Date.parse(first.startsAt))));
@@ -84,32 +73,28 @@ function alertOf(incident: IncidentMessage, { labels, startsAt }: AlertIdentity,
     alarm_id: alarm?.id ?? "",
     time_note: isGuessed ? "The service gave a time without an offset; it is taken as UTC." : "",
   };
-  const harmlessOnes = Object.entries(annotations).map(([name, value]) => [
+  const harmlessTexts = Object.entries(annotations).map(([name, value]) => [
     name,
     cut(harmless(value), ANNOTATION_LENGTH),
   ]);
   return {
     labels,
-    annotations: Object.fromEntries(harmlessOnes.filter(([, value]) => value !== "")),
+    annotations: Object.fromEntries(harmlessTexts.filter(([, value]) => value !== "")),
     startsAt,
     endsAt,
     ...(link === null ? {} : { generatorURL: link }),
   };
 }
 
-/** Milliseconds since 1970; a time without an offset as if it were UTC, null where it is no time. */
+/** Reads a time without an offset as UTC; returns null where it is no time. */
 function instantOf(time: string): number | null {
   const ms = Date.parse(hasOffset(time) ? time : `${time}Z`);
   return Number.isNaN(ms) ? null : ms;
 }
 
-function hasOffset(time: string): boolean {
-  return /(Z|[+-]\d\d:?\d\d)$/i.test(time);
-}
+const hasOffset = (time: string): boolean => /(Z|[+-]\d\d:?\d\d)$/i.test(time);
 
-function inLabel(text: string): string {
-  return cut(harmless(oneLine(text)), LABEL_LENGTH);
-}
+const inLabel = (text: string): string => cut(harmless(oneLine(text)), LABEL_LENGTH);
 
 /** Alertmanager forwards texts unchanged. Breaks mentions (`<!channel>`, `@everyone`) with a zero-width space. */
 function harmless(text: string): string {

@@ -4,7 +4,7 @@ import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { RECEIVER } from "../shared/receiver/config.ts";
 
-/** Labels that identify an alert; users cannot set them. */
+/** Users cannot set these labels. */
 const OWN_LABELS = ["alertname", "source", "site", "site_id", "priority", "kind", "key"] as const;
 
 /** Alertmanager before 0.27 takes no other names, and `__…` is kept for Prometheus itself. */
@@ -34,9 +34,7 @@ export const AlertmanagerConfig = z
       .meta({ description: "Further labels of every alert, such as the team; alerts are routed by them." }),
     repeat: Duration.refine((ms) => ms >= 10_000 && ms <= 3_600_000, "Choose between 10s and 1h.")
       .prefault("1m")
-      .meta({
-        description: "How often what is active is sent again: Alertmanager forgets all at a restart.",
-      }),
+      .meta({ description: "How often what is active is sent again: Alertmanager forgets all at a restart." }),
     ...OUTBOUND,
     ...RECEIVER,
   })

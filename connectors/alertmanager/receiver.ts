@@ -9,7 +9,7 @@ import { authorizationOf } from "../shared/receiver/ticket.ts";
 import { type Alert, AlertIdentity, alertIdentityOf, endedAlert, firingAlert } from "./alert.ts";
 import type { AlertmanagerConfig } from "./config.ts";
 
-/** Repeat an end for 5 minutes (its interface), because Alertmanager may have been restarted. */
+/** Alertmanager may have been restarted; its interface asks for 5 minutes. */
 const REPEAT_CLOSED_MS = 5 * 60_000;
 
 /** Prometheus Alertmanager, API v2. Equal labels are the same alert. */
@@ -40,7 +40,6 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     throw new Rejected(`${end.origin} answered 200 and said: ${body.slice(0, 300)}`);
   }
 
-  /** Posts the alert with the labels and start of its first message. */
   async function send(toAlert: typeof firingAlert, incident: IncidentMessage, ref: unknown, signal: AbortSignal) {
     const stored = AlertIdentity.safeParse(ref);
     const identity = stored.success ? stored.data : alertIdentityOf(incident, config.labels, clock.now());

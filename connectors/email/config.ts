@@ -23,7 +23,6 @@ const Host = z
   )
   .refine((text) => !/^[^[\]:]+:\d+$/.test(text), "Write the port as an option of its own.");
 
-/** Changes between the opening and the end, which mails may tell. */
 const CHANGES = [
   "retriggered",
   "acknowledged",
@@ -57,9 +56,7 @@ export const EmailConfig = z
     }),
     user: z.string().min(1).max(255).optional().meta({ description: "User name, with password." }),
     password: SecretRef.optional().meta({ description: "Password, with user." }),
-    from: Sender.meta({
-      description: "Sender, with a name or without; what cannot be delivered comes back there.",
-    }),
+    from: Sender.meta({ description: "Sender, with a name or without; what cannot be delivered comes back there." }),
     to: z.array(Address).min(1).max(50).meta({ description: "Who gets the mails." }),
     cc: z.array(Address).max(50).default([]).meta({ description: "Who gets a copy." }),
     subject_prefix: z

@@ -1,14 +1,14 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type { SendMailOptions } from "nodemailer";
 import type { IncidentMessage } from "../shared/receiver/receiver.ts";
 import { cut } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
 
-/** Longest subject after the status, and longest other text, in characters; phones show no more. */
+/** In characters, without the status; phones show no more. */
 const SUBJECT_LENGTH = 150;
 const TEXT_LENGTH = 4_000;
 
-/** Builds one mail. `title` is that of the first mail, so that all stay in one thread. */
+/** `title` is that of the first mail, so that all mails stay in one thread. */
 export function mailOf(
   incident: IncidentMessage,
   title: string,
@@ -42,16 +42,12 @@ export function mailOf(
   };
 }
 
-/**
- * Message id for a change; a repeated mail has the same id, so a mailbox can merge them. One event may concern several
- * incidents.
- */
+/** A repeated mail has the same id, so a mailbox can merge them. One event may concern several incidents. */
 function messageIdOf({ changeId, key, status }: IncidentMessage): string {
-  const id = JSON.stringify([key, changeId, status]);
-  return createHash("sha256").update(id).digest("hex").slice(0, 32);
+  return hash("sha256", JSON.stringify([key, changeId, status])).slice(0, 32);
 }
 
-/** `Plenum <plenum@example.com>`, or the address alone. */
+/** Reads `Plenum <plenum@example.com>`, or an address alone. */
 function senderOf(text: string): { name: string; address: string } {
   const [, name = "", address = text] = /^(.*) <(.*)>$/.exec(text) ?? [];
   return { name, address };
@@ -69,7 +65,6 @@ function plainOf({ link, text }: IncidentMessage): string {
     .join("\n\n");
 }
 
-/** Loads nothing external; texts of the service are escaped. */
 function htmlOf({ link, text }: IncidentMessage): string {
   const rows = text.fields.map(
     (field) =>
@@ -87,16 +82,10 @@ function htmlOf({ link, text }: IncidentMessage): string {
   ].join("\n");
 }
 
-function limited(text: string): string {
-  return cut(text, TEXT_LENGTH);
-}
+const limited = (text: string): string => cut(text, TEXT_LENGTH);
 
 const ENTITIES: Readonly<Record<string, string>> = {
-  "&": "&amp;",
-  "<": "&lt;",
-  ">": "&gt;",
-  '"': "&quot;",
-  "'": "&#39;",
+  ...{ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" },
   "\n": "<br>",
 };
 

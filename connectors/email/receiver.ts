@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { createTransport } from "nodemailer";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
@@ -14,22 +14,19 @@ import { failureOfMail, mailServer } from "./outcome.ts";
 /** Part of the timeout for the greeting, to distinguish a silent server from a slow mail. */
 const GREETED_WITHIN = 0.8;
 
-/** Title of the first mail; all mails of the thread use it. */
+/** All mails of the thread use the title of the first one. */
 const FirstMail = z.object({ title: z.string() });
 
-/**
- * Sends a mail for each opening, each configured change and each end. Accepted means that the server answered 250 to
- * the content. Sent mails cannot be queried.
- */
+/** Accepted means: the server answered 250 to the content. Sent mails cannot be queried. */
 export function createEmailReceiver(config: EmailConfig, { clock, log }: ConnectorContext): Receiver {
   const port = config.port ?? (config.security === "tls" ? 465 : 587);
   const end = mailServer(config.host, port);
   const password = config.password === undefined ? null : cachedSecret(config.password, clock);
-  /** Rejected recipients, to log each once. */
+  /** To log each recipient once. */
   const refused = new Set<string>();
   let beganMs = Number.NEGATIVE_INFINITY;
 
-  /** Creates a connection for each mail: credentials and certificates are read again. */
+  /** Each mail has a connection, for which credentials and certificates are read again. */
   function transport() {
     const auth = password === null ? {} : { auth: { user: config.user, pass: password().reveal() }, forceAuth: true };
     const ca = config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file, "ca_file") };
@@ -94,9 +91,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
 
   return {
     opensAgain: "another",
-    farEnd: createHash("sha256")
-      .update(JSON.stringify([config.host, port, config.to, config.cc]))
-      .digest("hex"),
+    farEnd: hash("sha256", JSON.stringify([config.host, port, config.to, config.cc])),
     lastStepMs: () => beganMs,
 
     open: (incident, signal) => send(incident, incident.text.title, signal),
@@ -109,7 +104,6 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
       await limited(signal, () => transport().verify());
     },
 
-    // Each mail has its own connection.
     dispose: async () => undefined,
   };
 }

@@ -5,7 +5,7 @@ import { realFolder } from "../../src/core/errors/folder-problem.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { templateError } from "./layout.ts";
 
-/** About 8 s of compression, well inside of the time that a write may take. */
+/** About 8 s of compression. */
 const MOST_COMPRESSED_MB = 256;
 
 export const FileConfig = z
@@ -14,9 +14,7 @@ export const FileConfig = z
       .string()
       .min(1)
       .refine((text) => !text.includes("\0"), "A folder name cannot hold a NUL character.")
-      .meta({
-        description: "Where the files go. Created when missing. Use a folder that is the sink's own.",
-      }),
+      .meta({ description: "Where the files go. Created when missing. Use a folder that is the sink's own." }),
     name: z
       .string()
       .regex(/^[a-z0-9][a-z0-9_]{0,63}$/, "Use lower-case letters, digits and `_`, at most 64.")
@@ -33,9 +31,7 @@ export const FileConfig = z
         description:
           "Folders below `folder` by kind, site and day (UTC) of the event, e.g. {kind}/{site}/{date} or date={date}/kind={kind}. Without it all lines are in files by the day of writing.",
       }),
-    gzip: z.boolean().default(false).meta({
-      description: "Compress files once nothing is written to them any more.",
-    }),
+    gzip: z.boolean().default(false).meta({ description: "Compress files once nothing is written to them any more." }),
     finish_after: Duration.refine((ms) => ms >= 1_000, "Use 1s or more.")
       .prefault("15m")
       .meta({
@@ -76,14 +72,9 @@ export const FileConfig = z
   });
 export type FileConfig = z.infer<typeof FileConfig>;
 
-export function bytesOf(mebibytes: number): number {
-  return Math.round(mebibytes * 1024 ** 2);
-}
+export const bytesOf = (mebibytes: number): number => Math.round(mebibytes * 1024 ** 2);
 
-/**
- * Two sinks conflict where they write the same files: same name, same layout and same folder. With `path`, one folder inside
- * the other conflicts too, because all subfolders are searched for unfinished files.
- */
+/** Two sinks conflict in the same folder; with `path` also in one inside the other, which is searched for unfinished files. */
 export function sharedFolder(one: FileConfig, other: FileConfig): SharedStore | null {
   const isByDay = one.path === undefined;
   if (one.name !== other.name || isByDay !== (other.path === undefined)) return null;

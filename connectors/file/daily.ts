@@ -8,7 +8,7 @@ import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { bytesOf, type FileConfig } from "./config.ts";
 import { type Appender, finish, MAX_BATCH, openAppender, syncFolder } from "./durable-file.ts";
 
-/** Size of the reused line buffer, in bytes; an offer has at most a megabyte of events, unless one is larger. */
+/** An offer has at most a megabyte of events, unless one is larger. */
 const BUFFER_BYTES = 2 * 1024 ** 2;
 
 /** Writes all lines into one folder, in files by the day of writing. */
@@ -58,7 +58,6 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
     }
   }
 
-  /** Returns the open file, or a new one where the day or the size requires it. */
   async function appenderFor(bytes: number, signal: AbortSignal): Promise<Appender> {
     if (current === null) throw new Error("the file is not open");
     const { appender, file } = current;
@@ -90,7 +89,7 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
     await closing?.appender.close();
   }
 
-  /** Encodes the lines into the reused buffer: the earlier lines are on disk by then. */
+  /** Reuses the buffer: its earlier lines are on disk. */
   function textOf(batch: readonly Event[], sequences: Offered["sequences"]): Buffer {
     const texts = batch.flatMap((event, index) => [
       ...cloudEventTexts(event, sequenceAttributes(sequences?.[index])),
@@ -114,10 +113,7 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
   };
 }
 
-/**
- * File names such as `events-2026-11-21-001.jsonl`: the UTC day of writing and a number within it. Only files with names of
- * this form, or with `.gz` where compression is on, are opened, counted or removed.
- */
+/** E.g. `events-2026-11-21-001.jsonl`: UTC day of writing and number. Files with other names are never touched. */
 interface OwnFile {
   readonly fileName: string;
   readonly day: string;
@@ -125,7 +121,6 @@ interface OwnFile {
   readonly isCompressed: boolean;
 }
 
-/** Returns null for a file with another name. */
 export function parseOwnFile(name: string, fileName: string, withCompressed = false): OwnFile | null {
   const match = /^([a-z0-9_]+)-(\d{4}-\d{2}-\d{2})-(\d{3,9})\.jsonl(\.gz)?$/.exec(fileName);
   if (match === null || match[1] !== name || match[2] === undefined) return null;
@@ -133,11 +128,8 @@ export function parseOwnFile(name: string, fileName: string, withCompressed = fa
   return isCompressed && !withCompressed ? null : { fileName, day: match[2], number: Number(match[3]), isCompressed };
 }
 
-function byAge(a: OwnFile, b: OwnFile): number {
-  return a.day === b.day ? a.number - b.number : a.day < b.day ? -1 : 1;
-}
+const byAge = (a: OwnFile, b: OwnFile): number => a.day === b.day ? a.number - b.number : a.day < b.day ? -1 : 1;
 
-/** Returns the file after `latest`: the next number of its day, or the first of a new day. */
 export function nextFile(name: string, today: string, latest: OwnFile | undefined): OwnFile {
   // A clock set back must not make a new file sort before an old one.
   const day = latest !== undefined && latest.day > today ? latest.day : today;

@@ -6,11 +6,11 @@ import { createGzip } from "node:zlib";
 import { ConfigError, type Failure } from "../../src/core/errors/errors.ts";
 import { danglingLink, folderFailure, linkProblem } from "../../src/core/errors/folder-problem.ts";
 
-/** Open file of complete lines. `bytes` is the length known to be on disk. */
+/** `bytes` is the length known to be on disk. */
 export interface Appender {
   readonly path: string;
   readonly bytes: number;
-  /** Appends text; resolves when it is on disk, and truncates the file to its earlier length where it throws. */
+  /** Resolves when the text is on disk; truncates the file to its earlier length where it throws. */
   append(text: Buffer): Promise<void>;
   /** False when the file was removed or replaced, so that further writes would be lost. */
   isThere(): Promise<boolean>;
@@ -22,10 +22,7 @@ export const MAX_BATCH = 1_000;
 
 const FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
 
-/**
- * Opens or creates the file and removes what a crash left of the last write of at most `maxLines` lines. Follows
- * no symbolic link.
- */
+/** Opens or creates the file and removes what a crash left of the last write. Follows no symbolic link. */
 export async function openAppender(path: string, mode: number, maxLines: number): Promise<Appender> {
   const handle = await open(path, FLAGS, mode);
   try {
@@ -63,10 +60,8 @@ const NEWLINE = 10;
 const STEP_BYTES = 64 * 1024;
 
 /**
- * Removes what a crash left of the last write; returns the new length. Acknowledged lines are complete and on
- * disk, so text after the last newline was never acknowledged, nor was anything after a hole: after a power cut,
- * sectors of the last write can be missing and read as zeros, which JSON never contains. The engine redelivers
- * those events. A hole before the last write has another cause: it stays, with the acknowledged lines after it.
+ * Removes what a crash left of the last write; returns the new length. Neither text after the last newline nor text after
+ * zeros, which are missing sectors, was acknowledged. An earlier hole has another cause: acknowledged lines follow it.
  */
 async function repair(handle: FileHandle, maxLines: number): Promise<number> {
   const { size } = await handle.stat();
@@ -79,7 +74,6 @@ async function repair(handle: FileHandle, maxLines: number): Promise<number> {
   return end;
 }
 
-/** Position of the first zero byte from `from` on; null without one. */
 async function firstHole(handle: FileHandle, from: number, size: number): Promise<number | null> {
   for (let start = from; start < size; start += STEP_BYTES) {
     const zero = (await bytesAt(handle, start, Math.min(size, start + STEP_BYTES))).indexOf(0);
@@ -88,10 +82,7 @@ async function firstHole(handle: FileHandle, from: number, size: number): Promis
   return null;
 }
 
-/**
- * Position where the last `lines` complete lines before `before` start, including what follows them; 0 where there
- * are fewer.
- */
+/** Returns the start of the last `lines` complete lines before `before`, or 0. */
 async function startOfLast(lines: number, handle: FileHandle, before: number): Promise<number> {
   let left = lines;
   for (let end = before; end > 0; ) {
@@ -112,13 +103,10 @@ async function bytesAt(handle: FileHandle, start: number, end: number): Promise<
   return buffer.subarray(0, bytesRead);
 }
 
-/** Ending of a file that is being compressed. After a crash it is discarded. */
+/** A file with this ending is discarded after a crash. */
 export const TEMPORARY = ".tmp";
 
-/**
- * Gives a complete file its final name, compressed where that ends in `.gz`. The name appears once all content is
- * on disk; a crash leaves the old file, or both, of which the final one is complete.
- */
+/** Gives a complete file its final name, compressed for `.gz`; a crash leaves the old file, or both and the final one complete. */
 export async function finish(from: string, to: string, mode: number, signal: AbortSignal): Promise<void> {
   const isCompressed = to.endsWith(".gz");
   const complete = isCompressed ? `${to}${TEMPORARY}` : from;
@@ -133,7 +121,6 @@ export async function finish(from: string, to: string, mode: number, signal: Abo
   if (isCompressed) await unlink(from);
 }
 
-/** Makes the names in a folder durable. */
 export async function syncFolder(folder: string): Promise<void> {
   const handle = await open(folder, constants.O_RDONLY);
   try {
@@ -143,7 +130,7 @@ export async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-/** Checks the folder, or its nearest existing parent, without creating anything. */
+/** Checks the folder or its nearest existing parent. */
 export async function checkWritable(folder: string): Promise<void> {
   const link = danglingLink(folder);
   if (link !== null) throw linkProblem(link);

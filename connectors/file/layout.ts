@@ -6,7 +6,7 @@ import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence
 
 interface PathParts {
   readonly kind: string;
-  /** Null for events that belong to no single site. */
+  /** Null for events of no single site. */
   readonly site: string | null;
   /** `2026-11-02`, UTC. */
   readonly date: string;
@@ -17,7 +17,7 @@ const NO_SITE = "_";
 
 const PLACEHOLDERS = ["kind", "site", "date"] as const;
 
-/** Returns what is wrong with a folder template; null where it is valid. */
+/** Returns the error, or null. */
 export function templateError(template: string): string | null {
   const levels = template.split("/");
   if (levels.some((level) => !/^([A-Za-z0-9_=.-]|\{[a-z]+\})+$/.test(level) || /^\.+$/.test(level))) {
@@ -29,13 +29,13 @@ export function templateError(template: string): string | null {
   return names.includes("date") ? null : "Put {date} into it, so that a day can be read by itself.";
 }
 
-/** Fills the template: `{kind}/{site}/{date}` becomes `tag-value/1/2026-11-02`. */
+/** `{kind}/{site}/{date}` becomes `tag-value/1/2026-11-02`. */
 export function folderOf(template: string, { kind, site, date }: PathParts): string {
   const parts = { kind, site: site === null ? NO_SITE : encodedId(site), date };
   return template.replaceAll(/\{(kind|site|date)\}/g, (_, name: keyof typeof parts) => parts[name]);
 }
 
-/** `zgrep -hF '"subject":"site/1/tag/10042"' '/srv/events'/events-*`, which reads compressed files and others. */
+/** Returns e.g. `zgrep -hF '"subject":"site/1/tag/10042"' '/srv/events'/events-*`, which also reads compressed files. */
 export function searchCommand(
   { folder, name, path }: { readonly folder: string; readonly name: string; readonly path?: string | undefined },
   { subject, type, siteid }: Event,
@@ -45,7 +45,7 @@ export function searchCommand(
   return `zgrep -hF ${quoted(`"subject":${JSON.stringify(subject)}`)} ${quoted(resolve(folder))}/${below}${name}-*`;
 }
 
-/** Encodes an id for a path: characters with a meaning in file systems become `%XX` (UTF-8). */
+/** Characters with a meaning in file systems become `%XX` (UTF-8). */
 function encodedId(id: string): string {
   const text = id.toWellFormed().slice(0, 100);
   const coded = encodeURIComponent(text).replaceAll(/[!'()*~]/g, (letter) => percent(letter));
@@ -53,20 +53,11 @@ function encodedId(id: string): string {
   return /^(\.+|_)$/.test(coded) ? [...coded].map(percent).join("") : coded;
 }
 
-function percent(letter: string): string {
-  return `%${letter.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`;
-}
+const percent = (letter: string): string => `%${letter.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`;
 
-/** Day of a time; `unknown` for an unusual format. */
-function dayOf(time: string): string {
-  return /^\d{4}-\d{2}-\d{2}/.exec(time)?.[0] ?? "unknown";
-}
+const dayOf = (time: string): string => /^\d{4}-\d{2}-\d{2}/.exec(time)?.[0] ?? "unknown";
 
-/**
- * Splits an event into lines by UTC day: of the reading for a value, of the period's start for a total, of each
- * point for history. History of several days becomes one line a day, with the same id, a number and a count
- * (`part`, `parts`); together they are the event. `texts` are the parts of the line, without its line break.
- */
+/** Splits an event into lines by UTC day. History of several days becomes one line a day with `part` and `parts`. */
 export function dayLines(event: Event, sequence: Sequence | null | undefined) {
   const numbered = sequenceAttributes(sequence);
   const history = event.type === "tag-history" ? historyText(event as Event<"tag-history">) : null;
@@ -91,7 +82,6 @@ export function dayLines(event: Event, sequence: Sequence | null | undefined) {
   });
 }
 
-/** Points of each day as JSON, in their order. */
 function pointsByDay(points: string): Map<string, string[]> {
   const days = new Map<string, string[]>();
   for (const { time, text } of dayTexts(points)) {
@@ -103,7 +93,7 @@ function pointsByDay(points: string): Map<string, string[]> {
   return days;
 }
 
-/** Copies the event without its data, whose getter may have to parse it. */
+/** The getter of `data` may have to parse. */
 function withoutData(event: Event): Event {
   const names = Object.keys(event).filter((name) => name !== "data") as (keyof Event)[];
   return Object.fromEntries(names.map((name) => [name, event[name]])) as unknown as Event;

@@ -7,30 +7,29 @@ import { bytesOf, type FileConfig } from "./config.ts";
 import { type Appender, finish, MAX_BATCH, openAppender, syncFolder, TEMPORARY } from "./durable-file.ts";
 import { dayLines, folderOf } from "./layout.ts";
 
-/** Files finished at once, so that events do not wait for the hundreds that a backfill leaves. */
+/** More would let events wait for the hundreds of files of a backfill. */
 const FINISHED_AT_ONCE = 20;
 
-/** Ending of an unfinished file; readers of `*.jsonl` or `*.jsonl.gz` ignore it. */
+/** Readers of `*.jsonl` or `*.jsonl.gz` ignore an unfinished file. */
 const PART = ".part";
 
-/** Largest number of open files. A backfill of a month writes more than a hundred, which are reopened in turn. */
+/** A backfill of a month writes more than a hundred files, which are reopened in turn. */
 const MOST_OPEN = 16;
 
 interface Part {
-  /** `<root>/tag-value/1/2026-11-02/events-20261102T062000000Z.jsonl`, without `.part` or `.gz`. */
+  /** Path without `.part` or `.gz`, e.g. `<root>/tag-value/1/2026-11-02/events-20261102T062000000Z.jsonl`. */
   readonly stem: string;
   readonly path: string;
   /** On the monotonic clock. */
   readonly beganMs: number;
-  /** Length of the acknowledged lines. */
+  /** Acknowledged lines only. */
   bytes: number;
 }
 
 /**
- * Writes lines into folders by kind, site and day of the event, with one unfinished file for each folder below the root.
+ * Writes lines into folders by kind, site and day of the event, each with at most one unfinished file.
  *
- *   events-….jsonl.part ──► events-….jsonl       by a rename
- *                       └─► events-….jsonl.gz    by compression to ….tmp, and a rename
+ *   events-….jsonl.part ──► events-….jsonl, or events-….jsonl.gz by compression to ….tmp
  */
 export function createPartitionedFiles(config: FileConfig, template: string, { clock }: ConnectorContext) {
   const { gzip, name } = config;
@@ -86,7 +85,6 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
     parts.delete(folder);
   }
 
-  /** Returns the file of a folder with room for the bytes. */
   async function partFor(folder: string, bytes: number, signal: AbortSignal): Promise<Part> {
     const part = parts.get(folder);
     if (part === undefined || (!appenders.has(part.path) && !(await exists(part.path)))) return beginPart(folder);
@@ -146,7 +144,7 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
       isOpen = true;
     },
 
-    /** Appends to all files. Where it throws, it truncates all of them to their earlier length if it can. */
+    /** Truncates all files to their earlier length, if possible, where it throws. */
     async write(batch: readonly Event[], sequences: Offered["sequences"], signal: AbortSignal): Promise<void> {
       const written: { readonly part: Part; readonly bytes: number }[] = [];
       try {

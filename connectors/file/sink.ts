@@ -6,12 +6,12 @@ import { createDailyFiles } from "./daily.ts";
 import { checkWritable, fileFailure, MAX_BATCH } from "./durable-file.ts";
 import { createPartitionedFiles } from "./partitioned.ts";
 
-/** Files of one sink. After a failure `close` is called, and the next `open` repairs what the failure left. */
+/** After a failure `close` is called, and the next `open` repairs what the failure left. */
 export interface Files {
   open(signal: AbortSignal): Promise<void>;
-  /** Appends the events; on disk when it resolves. */
+  /** Resolves when the events are on disk. */
   write(batch: readonly Event[], sequences: Offered["sequences"], signal: AbortSignal): Promise<void>;
-  /** Finishes files that are old enough; returns the milliseconds until the next is. */
+  /** Finishes files that are old enough; returns the milliseconds until the next. */
   finishOld?(signal: AbortSignal): Promise<number>;
   close(): Promise<void>;
 }
@@ -23,7 +23,6 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
     config.path === undefined
       ? createDailyFiles(config, context)
       : createPartitionedFiles(config, config.path, context);
-
   async function attempt<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {

@@ -10,7 +10,7 @@ const Url = z
   .refine((text) => !hasCredentials(text), {
     error: "Leave user name and password out of the address; use username and password, or token.",
   })
-  // The path of the endpoint is put behind it, and would be part of what stands behind `?`.
+  // The path of the endpoint is appended, and would become a part of the query.
   .refine((text) => !/[?#]/.test(text), {
     error:
       "The address must end with its path: no `?` and no `#`. Database, bucket and user have options of their own.",
@@ -27,7 +27,7 @@ const Name = z.string().min(1).max(255);
 /** Tag and measurement names that need no escaping anywhere. */
 const PlainName = z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, "Use lower-case letters, digits and `_`.");
 
-/** Tags that points have already, and `time`, which InfluxDB keeps for itself. */
+/** Tags that points have already, and `time`, which InfluxDB reserves. */
 const TAKEN =
   "source site_id tag_id unit resolution time_zone type object object_id alarm_id trigger_id priority gateway_id outcome reason sink time";
 const OwnTag = PlainName.refine((name) => !TAKEN.split(" ").includes(name), "Points have a tag of this name already.");
@@ -41,9 +41,7 @@ export const InfluxConfig = z
     org: z.string().default("").meta({ description: "Organisation (v2); VictoriaMetrics needs none." }),
     bucket: Name.optional().meta({ description: "Bucket (v2); in InfluxDB 3 the database." }),
     database: Name.optional().meta({ description: "Database (v1)." }),
-    retention_policy: Name.optional().meta({
-      description: "Retention policy (v1); the default one when left out.",
-    }),
+    retention_policy: Name.optional().meta({ description: "Retention policy (v1); the default one when left out." }),
     create_database: z.boolean().default(false).meta({ description: "Create the database when the sink opens (v1)." }),
     token: SecretRef.optional().meta({ description: "Token that may write (InfluxDB 2 and 3)." }),
     username: z.string().min(1).optional().meta({ description: "User name (InfluxDB 1.x), with password." }),
@@ -100,7 +98,7 @@ export const InfluxConfig = z
   .meta({ description: "Points in InfluxDB 1.x, 2, 3 or VictoriaMetrics." });
 export type InfluxConfig = z.infer<typeof InfluxConfig>;
 
-/** Returns a query for the last day of a tag in the server's language; null for other events than values. */
+/** Returns a query for the last day of a tag; null for other events than values. */
 export function exampleQuery(
   { api, bucket = "", measurement_prefix: prefix = "" }: InfluxConfig,
   event: Event,

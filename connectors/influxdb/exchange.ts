@@ -9,22 +9,16 @@ import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import { timeLimit } from "../../src/core/runtime/waiting.ts";
 
-/**
- * Size above which a request is compressed. Each compressor of the library takes half a millisecond and more
- * memory than the request: worth it for a backfill, not for the 3,000 bytes of 20 values.
- */
+/** A compressor takes half a millisecond: too much for the 3,000 bytes of 20 values. */
 const GZIP_ABOVE = 16_384;
-/**
- * Compression level: level 1 leaves 5 % of a backfill's lines; the default level 6 saves a tenth more and takes
- * three times as long.
- */
+/** Level 1 leaves 5 % of a backfill's bytes; the default level 6 saves a tenth more and takes three times as long. */
 const LEVEL: ZlibOptions = { level: 1 };
 const compressed = promisify<Buffer, ZlibOptions, Buffer>(gzip);
 
-/** Largest reused buffer; 5,000 lines of history take 700 kB. */
+/** 5,000 lines of history take 700 kB. */
 const MAX_SPARE_BYTES = 2 ** 20;
 
-/** Largest body read of a successful response, in bytes. It is usually empty; a bucket's retention fits. */
+/** A successful response is usually empty; a bucket's retention fits. */
 const MAX_RESPONSE_BYTES = 65_536;
 
 export interface DatabaseResponse {
@@ -45,20 +39,14 @@ interface ExchangeOptions {
   readonly proxy: HttpProxy | null;
 }
 
-/**
- * Sends single requests through the transport of the client library.
- *
- * It avoids the library's WriteApi: a batch is acknowledged by the response to its own request, and WriteApi does
- * not return the status, take an abort signal, or release its buffer without disposal.
- */
+/** Sends requests through the library's transport. Its WriteApi returns no status and takes no abort signal. */
 export function createExchange(options: ExchangeOptions) {
-  // The library would log to standard error; its errors are returned anyway.
   setLogger({ error: () => undefined, warn: () => undefined });
   const agent = options.url.startsWith("https:")
     ? new HttpsAgent({ ...VERIFIED_TLS, keepAlive: true, ca: options.ca })
     : new HttpAgent({ keepAlive: true });
   const closing = new AbortController();
-  /** Reused buffer; null while in use. */
+  /** Null while in use. */
   let spare: Buffer | null = null;
   // The library's `proxyUrl` would send every request to the proxy in plain text, token included, also for https.
   if (options.proxy !== null) tunnelThrough(options.proxy, agent, options, closing.signal);
@@ -69,7 +57,7 @@ export function createExchange(options: ExchangeOptions) {
     ...(options.authorization === null ? {} : { authorization: options.authorization }),
   };
 
-  /** Compresses the pieces in a reused buffer, which saves the garbage collector megabytes a second. */
+  /** Reuses a buffer, which saves the garbage collector megabytes a second. */
   async function packedPieces(pieces: readonly Buffer[], length: number): Promise<Buffer> {
     const [only] = pieces;
     if (only !== undefined && pieces.length === 1) return compressed(only, LEVEL);
@@ -115,10 +103,7 @@ export function createExchange(options: ExchangeOptions) {
   }
 
   return {
-    /**
-     * Sends a POST and returns any response below 300. Rejects with the library's HttpError for all others. The caller may
-     * reuse the pieces afterwards.
-     */
+    /** Returns a response below 300; rejects with the library's HttpError for others. The pieces may be reused afterwards. */
     post: (path: string, body: Body, signal: AbortSignal) => send("POST", path, body, signal, MAX_RESPONSE_BYTES),
     get: (path: string, signal: AbortSignal, maxBytes = MAX_RESPONSE_BYTES) => send("GET", path, "", signal, maxBytes),
     close() {
@@ -128,7 +113,6 @@ export function createExchange(options: ExchangeOptions) {
   };
 }
 
-/** Makes an agent connect through a proxy; with TLS to the server where its address requires it. */
 function tunnelThrough(proxy: HttpProxy, agent: HttpAgent, options: ExchangeOptions, closing: AbortSignal) {
   const url = new URL(options.url);
   const isSecure = url.protocol === "https:";

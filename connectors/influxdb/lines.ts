@@ -5,22 +5,17 @@ import { PointReader } from "../../src/core/codec/point-reader.ts";
 import type { TagValue } from "../../src/core/model/building.ts";
 import type { Event } from "../../src/core/model/event.ts";
 
-/** Content of a point. Null and undefined are left out: line protocol has no null. */
+/** Null and undefined are left out: line protocol has no null. */
 export interface PointParts {
   readonly measurement: string;
   readonly tags: Readonly<Record<string, string | number | null | undefined>>;
   readonly fields: Readonly<Record<string, string | number | boolean | null | undefined>>;
-  /** Milliseconds since 1970. */
   readonly timeMs: number;
-  /**
-   * Event id that keeps the point apart from others of its series and millisecond: it decides the nanoseconds below the
-   * millisecond, so the same event stays the same point without a further series. Absent where a later point replaces an
-   * earlier one.
-   */
+  /** Event id that decides the nanoseconds below the millisecond; absent where a later point replaces an earlier one. */
   readonly apartBy?: string;
 }
 
-/** The point as a line with a timestamp in nanoseconds. Numbers are always floats, so types never conflict. */
+/** Returns a line with a timestamp in nanoseconds. Numbers are always floats, so types never conflict. */
 export function lineOf({ measurement, tags, fields, timeMs, apartBy }: PointParts): string {
   const point = new Point(measurement).timestamp(`${timeMs}${apartBy === undefined ? WHOLE_MS : nanosOf(apartBy)}`);
   for (const [name, value] of Object.entries(tags)) {
@@ -40,25 +35,23 @@ export function lineOf({ measurement, tags, fields, timeMs, apartBy }: PointPart
   return line;
 }
 
-/** Nanoseconds of a time in whole milliseconds. */
 const WHOLE_MS = "000000";
 
-/** Six digits from a hash of the id: the same for the same id, and hardly ever the same for another. */
+/** Six digits from a hash of the id. */
 function nanosOf(id: string): string {
   return String(Number.parseInt(hash("sha256", id).slice(0, 12), 16) % 1_000_000).padStart(WHOLE_MS.length, "0");
 }
 
 /** Control characters and Unicode line breaks, which end a line or confuse a terminal. */
 const BREAKS = /[\p{Cc}\u2028\u2029]+/gu;
-/** Longest tag value, in UTF-16 units; InfluxDB 3 and VictoriaMetrics allow more. */
+/** In UTF-16 units; InfluxDB 3 and VictoriaMetrics allow more. */
 const MAX_TAG = 256;
-/** Longest string field, in UTF-16 units: at most 48 kB of UTF-8, below the 64 kB of InfluxDB. */
+/** In UTF-16 units: at most 48 kB of UTF-8, below the 64 kB of InfluxDB. */
 const MAX_FIELD = 16_000;
 
 /**
- * A tag value that all servers read alike; null when it is empty, because an empty tag breaks the line.
- * A backslash becomes a slash: line protocol has no escape for it, at the end of a value it swallows the separator,
- * and servers disagree about one before a comma.
+ * Returns null for an empty tag, which breaks the line. A backslash becomes a slash: line protocol has no escape for it, and
+ * servers disagree about one before a comma.
  */
 function tagText(text: string): string | null {
   const clean = oneLine(text, MAX_TAG).replaceAll("\\", "/").trim();
@@ -66,31 +59,26 @@ function tagText(text: string): string | null {
 }
 
 /** VictoriaMetrics ends a point at a line break, even inside quotes. */
-function oneLine(text: string, max: number): string {
-  return text.slice(0, max).toWellFormed().replace(BREAKS, " ");
-}
+const oneLine = (text: string, max: number): string => text.slice(0, max).toWellFormed().replace(BREAKS, " ");
 
-/** A tag's value as fields: numbers under `name`, booleans under `name_bool`, null under neither. */
+/** Numbers are under `name`, booleans under `name_bool`, null under neither. */
 export function valueFields(name: string, value: TagValue): PointParts["fields"] {
   if (typeof value === "number") return { [name]: value };
   if (typeof value === "boolean") return { [`${name}_bool`]: value };
   return {};
 }
 
-/**
- * Milliseconds of an ISO 8601 text; throws an Error for another text. A text without an offset is read as UTC, so that
- * the time zone of this machine does not matter.
- */
+/** Reads a time without an offset as UTC; throws an Error for a text that is no time. */
 export function momentOf(text: string): number {
   const timeMs = Date.parse(/(Z|[+-]\d{2}:?\d{2})$/i.test(text) ? text : `${text}Z`);
   if (Number.isNaN(timeMs)) throw new Error(`"${text.slice(0, 60)}" is not a time.`);
   return timeMs;
 }
 
-/** Lines of one event: one as text, or several as bytes with line breaks between them. */
+/** One line as text, or several as bytes with line breaks between them. */
 export interface Lines {
   readonly text: string | Buffer;
-  /** Number of lines; 1 by default. */
+  /** 1 by default. */
   readonly count?: number;
   /** Releases the bytes for reuse. */
   readonly free?: () => void;
@@ -98,16 +86,13 @@ export interface Lines {
 
 /** Reusable buffers, which save the garbage collector megabytes a second. */
 const spare: Buffer[] = [];
-/** Largest number of reusable buffers: a request has 5,000 lines, 18 days of 288 lines of 130 bytes. */
+/** A request has 5,000 lines, 18 days of 288 lines of 130 bytes. */
 const SPARE_MAX = 20;
 const SPARE_BYTES = 65_536;
 /** Largest size of a value, a time and their separators. */
 const VARYING_BYTES = 64;
 
-/**
- * Encodes a history event. A backfill has millions of points that differ in value and time only, so the text
- * before these is encoded once for each type of value.
- */
+/** Encodes millions of points: the text before their value and time is encoded once for each type of value. */
 export function* historyLines(
   event: Event<"tag-history">,
   lineAtZero: (parts: Omit<PointParts, "timeMs">) => string,
@@ -163,7 +148,6 @@ export function* historyLines(
   if (fault !== null) throw fault;
 }
 
-/** Returns a buffer for at least one line of this size. */
 function takeBuffer(bytes: number): Buffer {
   if (bytes > SPARE_BYTES) return Buffer.allocUnsafeSlow(bytes);
   return spare.pop() ?? Buffer.allocUnsafeSlow(SPARE_BYTES);
@@ -176,7 +160,7 @@ function releaseBuffer(bytes: Buffer): void {
 const LINE_BREAK = 10;
 const SPACE = 32;
 
-/** Writes milliseconds, 13 digits from 2001 to 2286, as nanoseconds; returns the next position. */
+/** Writes 13 digits of milliseconds (2001 to 2286) as nanoseconds; returns the next position. */
 function writtenTime(timeMs: number, into: Buffer, at: number): number {
   if (!(timeMs >= 1e12 && timeMs < 1e13)) return written(`${timeMs}${WHOLE_MS}`, into, at);
   const millions = Math.floor(timeMs / 1e6);

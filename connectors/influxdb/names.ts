@@ -7,39 +7,36 @@ import type { InfluxConfig } from "./config.ts";
 
 type NameTag = InfluxConfig["tags_from"][number];
 
-/** Time that names stay cached, in milliseconds: a look-up takes 30 µs, more than encoding a point. */
+/** A look-up takes 30 µs, more than encoding a point. */
 const CACHE_MS = 60_000;
-/** Largest number of cached names, of 100 bytes each; beyond it the cache is cleared. */
+/** 100 bytes each; beyond this number the cache is cleared. */
 const MAX_CACHED = 100_000;
-/** Longest wait of a source's points for the first list with their names, in milliseconds, once in the sink's life. */
+/** Longest wait of a source's points for the first list with their names, once in the sink's life. */
 const WAIT_MS = 60_000;
-/** Interval of look-ups during that wait, in milliseconds. */
 const RECHECK_MS = 1_000;
 
 interface Name {
   readonly text: string | null;
-  /** Points committed before this time have no name; wall time in milliseconds. */
+  /** Points committed earlier have no name; wall time. */
   readonly fromMs?: number;
   /** True where a later list may contain the name. */
   readonly mayCome?: boolean;
 }
 
-/** Source, site and tag that an event is about. */
 interface Origin {
   readonly source: string;
   readonly site: string | null;
-  /** Name is null where the event does not contain it. */
+  /** The name is null where the event does not contain it. */
   readonly tag: { readonly id: string; readonly name: string | null } | null;
 }
 
 /**
- * Adds names to points, for query languages without joins: InfluxQL, and VictoriaMetrics, which stores no other texts. The
- * name of a tag comes from the event, so old events keep old names; those of site and systems are the current ones.
+ * Adds names to points, for query languages without joins: InfluxQL and VictoriaMetrics. Tag names come from the event; those
+ * of sites and systems are the current ones.
  *
- * A name is part of the series, so a redelivered point that had no name before would be a duplicate. The points of a new
- * worker therefore wait until site and systems are listed. Where that takes longer than `WAIT_MS`, for example because the
- * token may not list them (403), the sink stores that for the source and never waits again. A site listed later gives its
- * name to points committed at least a minute afterwards, also when they are redelivered.
+ * A name is part of the series, so a redelivered point with a new name would be a duplicate. Points of a new worker wait up to
+ * `WAIT_MS` until site and systems are listed; then the sink stores that it gives up. A site listed later gives its name to
+ * points committed at least a minute afterwards.
  */
 export function createNames(
   wanted: readonly NameTag[],
@@ -47,9 +44,8 @@ export function createNames(
 ) {
   const cache = new Map<string, Name>();
   let sinceMs = clock.monotonic();
-  /** Start of each wait, by kind of names and source, on the monotonic clock. */
+  /** Start of each wait by kind of name and source, on the monotonic clock. */
   const waiting = new Map<string, number>();
-  /** Kinds of names and sources without further waits. */
   const givenUp = new Map<string, boolean>();
   let unnamed: WeakSet<Event> = new WeakSet();
 
@@ -67,7 +63,7 @@ export function createNames(
     return known;
   }
 
-  /** Caches the name that `find` returns. Returns null while the source's points must wait for names of this kind. */
+  /** Caches the name that `find` returns. Returns null while the source's points must wait. */
   async function lookUp(kind: NameTag, source: string, id: string, find: () => Promise<Name>): Promise<Name | null> {
     const key = cacheKey(kind, source, id);
     const name = cache.get(key) ?? (await find());
@@ -99,7 +95,7 @@ export function createNames(
     return { text, mayCome };
   }
 
-  /** Looks up the names of an event; returns false where it must wait. */
+  /** Returns false where the event must wait. */
   async function lookUpAll({ source, site, tag }: Origin, event: Event, committedMs: number): Promise<boolean> {
     if (site !== null && wanted.includes("site_name")) {
       const name = await lookUp("site_name", source, site, () => findSiteName(source, site));
@@ -117,10 +113,7 @@ export function createNames(
   }
 
   return {
-    /**
-     * Looks up the names that `of` returns for these events. Returns the index of the first event whose names are not listed
-     * yet, with the error to wait for; null where all can go.
-     */
+    /** Looks up names for `namesOf`. Returns the first event that must wait, with the error; null where all can go. */
     async prepare(batch: readonly Event[], committedAt?: readonly string[]) {
       if (wanted.length === 0) return null;
       expireCache();
@@ -134,7 +127,7 @@ export function createNames(
       return null;
     },
 
-    of(event: Event): Readonly<Partial<Record<NameTag, string>>> {
+    namesOf(event: Event): Readonly<Partial<Record<NameTag, string>>> {
       const origin = wanted.length === 0 ? null : originOf(event);
       if (origin === null) return {};
       const { source, site, tag } = origin;
@@ -152,7 +145,6 @@ export function createNames(
 
 const cacheKey = (kind: NameTag, source: string, id: string) => `${kind} ${source} ${id}`;
 
-/** Key in the sink's state of a kind of names and a source whose points no longer wait. */
 const unnamedKey = (kind: NameTag, source: string) => `unnamed ${kind} ${source}`;
 
 /** Returns null for the worker's own events. */
@@ -179,7 +171,7 @@ function tagOf(event: AnyEvent): Origin["tag"] {
   }
 }
 
-/** Joins the codes of all systems of a tag: `320.001+360.001`. */
+/** Returns e.g. `320.001+360.001`. */
 function joinedCodes(systems: Awaited<ReturnType<BuildingView["systemsOf"]>>): string | null {
   if (systems.length === 0) return null;
   const codes = systems.map(({ code, displayName }) => (code === "" ? displayName : code));

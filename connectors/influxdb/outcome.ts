@@ -8,13 +8,10 @@ import type { InfluxConfig } from "./config.ts";
 import type { DatabaseResponse } from "./exchange.ts";
 import type { Verdict } from "./store-lines.ts";
 
-/** Longest reason stored with a dead letter, in characters. */
+/** Longest reason of a dead letter, in characters. */
 const MAX_REASON = 300;
 
-/**
- * Verdict on a successful response. InfluxDB 3 responds 201 with an error text where it stored only some lines;
- * other responses below 300 mean that every line is stored, unless the body says otherwise.
- */
+/** InfluxDB 3 responds 201 with an error text where it stored only some lines; below 300 every line is stored otherwise. */
 export function verdictOfResponse(response: DatabaseResponse, config: InfluxConfig, lines: number): Verdict {
   const error = failureOfSuccess(response, config);
   if (error !== null) return { kind: "failed", error };
@@ -22,11 +19,7 @@ export function verdictOfResponse(response: DatabaseResponse, config: InfluxConf
   return reason === null ? STORED : verdictOfRefusal(reason, lines);
 }
 
-/**
- * Detects a false success; a real one has no body (204). Causes are a login page of a proxy, a page of the user
- * interface behind a wrong `url`, and an error that InfluxDB 1.x sends with 200. Returns null for a real success.
- * The lines are not at fault and stay in the queue.
- */
+/** Detects pages of a proxy or user interface, and errors that InfluxDB 1.x sends with 200; null for a real success. */
 export function failureOfSuccess({ status, body }: DatabaseResponse, config: InfluxConfig): Failure | null {
   const responded = `${new URL(config.url).origin} answered ${status}`;
   if (isPage(body)) {
@@ -48,23 +41,12 @@ export function verdictOfError(error: unknown, config: InfluxConfig, lines: numb
   return verdictOfRefusal(errorTextIn(body) ?? `The server answered ${status}.`, lines);
 }
 
-/** True for VictoriaMetrics's 400 for an unknown path, where others respond 404. */
+/** VictoriaMetrics responds 400 to an unknown path, others 404. */
 export function isAboutPath({ statusCode, body }: HttpError): boolean {
   return statusCode === 400 && /unsupported path requested/i.test(body ?? "");
 }
 
-/**
- * Maps an error that concerns the complete request to a failure.
- *
- * | Response        | Meaning      | Because                                                            |
- * | --------------- | ------------ | ------------------------------------------------------------------ |
- * | 401, 403        | ConfigError  | a person must correct the token or password                        |
- * | 404             | ConfigError  | no such organisation, bucket, database, or endpoint                |
- * | 429, 503        | Throttled    | the server requests a wait                                         |
- * | 408, 425, 5xx   | Retryable    | may pass                                                           |
- * | other 3xx, 4xx  | ConfigError  | not caused by a line: must not cost a single event                 |
- * | none            | as listed in src/core/http/connection-problem.ts                                                   |
- */
+/** Maps an error of the complete request. Other codes than those listed here must not cost an event: ConfigError. */
 export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): Failure {
   const { origin } = new URL(config.url);
   if (!(error instanceof HttpError)) return failureOfConnection(error, receiverAt(origin));
@@ -90,13 +72,9 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
     return new ConfigError(`${responded}: ${message}`, { field, hint });
   }
   if (status === 429 || status === 503) {
-    return new Throttled(
-      `${responded}: it asks us to wait.`,
-      retryAfterMs(headers["retry-after"], nowMs, headers.date),
-      {
-        scope: status === 429 ? "allowance" : "everything",
-      },
-    );
+    const waitMs = retryAfterMs(headers["retry-after"], nowMs, headers.date);
+    const scope = status === 429 ? "allowance" : "everything";
+    return new Throttled(`${responded}: it asks us to wait.`, waitMs, { scope });
   }
   if (status === 408 || status === 425 || status >= 500) {
     return new Retryable(text === null ? `${responded}.` : `${responded}: ${text}`);
@@ -107,7 +85,7 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
   });
 }
 
-/** Option and hint for 404. The server's text tells what is missing; where it does not, the message names all candidates. */
+/** Option and hint for 404, and a message where the server's text does not tell what is missing. */
 function missingObject(
   text: string,
   { api, bucket, database }: InfluxConfig,
@@ -126,13 +104,10 @@ function missingObject(
   return ["bucket", `${create}; an InfluxDB 1.x needs api: v1.`, message];
 }
 
-/**
- * Text of InfluxDB 1.x and 2 about points older than the retention. They check it last: everything else in the
- * request is stored.
- */
+/** InfluxDB 1.x and 2 check the retention last: everything else in the request is stored. */
 const TOO_OLD = /points (beyond|outside) retention policy/i;
 
-/** Verdict on a refusal. `dropped=3` is the number of lines that InfluxDB 1.x and 2 did not store. */
+/** `dropped=3` is the number of lines that InfluxDB 1.x and 2 did not store. */
 function verdictOfRefusal(reason: string, lines: number): Verdict {
   const dropped = /\bdropped=(\d+)/.exec(reason)?.[1];
   if (TOO_OLD.test(reason)) {
@@ -141,7 +116,7 @@ function verdictOfRefusal(reason: string, lines: number): Verdict {
   return { kind: "poison", reason, all: dropped !== undefined && Number(dropped) >= lines };
 }
 
-/** Message of an error body: JSON with `message` (v2, v3) or `error` (v1, v3), or plain text. */
+/** Reads JSON with `message` (v2, v3) or `error` (v1, v3), or plain text. */
 export function errorTextIn(body: string): string | null {
   const text = body.trim();
   if (text === "") return null;

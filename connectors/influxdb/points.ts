@@ -46,78 +46,18 @@ export function* linesOf(event: Event, settings: PointSettings): Generator<Lines
   }
 }
 
+/** A new kind of event needs an entry here. */
+type TableKind = Exclude<AnyEvent["type"], "tag-history" | "silent-sensors" | (AlarmEvent | InventoryEvent)["type"]>;
+
 function pointOf(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensors" }>): Parts {
-  const worker = (fields: Parts["fields"], tags?: Parts["tags"]): Parts => ({
-    measurement: "worker_event",
-    tags: { type: event.type, ...tags },
-    fields,
-  });
-  switch (event.type) {
-    case "tag-value":
-      return valuePoint(event.data);
-    case "tag-total":
-      return totalPoint(event.data);
-    case "history-complete":
-      return completePoint(event.data);
-    case "day-sealed":
-      return sealedPoint(event);
-    case "alarm-raised":
-    case "alarm-resolved":
-    case "alarm-acknowledged":
-    case "alarm-unacknowledged":
-    case "alarm-recovering":
-    case "alarm-retriggered":
-    case "alarm-changed":
-    case "alarm-vanished":
-    case "alarm-out-of-scope":
-      return alarmPoint(event);
-    case "gateway-online":
-    case "gateway-offline":
-      return gatewayPoint(event);
-    case "command-accepted":
-      return acceptedPoint(event.data);
-    case "command-result":
-      return resultPoint(event.data);
-    case "command-not-restored":
-      return notRestoredPoint(event.data);
-    case "tag-systems-changed":
-      return tagSystemsPoint(event);
-    case "series-break":
-      return breakPoint(event.data);
-    case "audit-head":
-      return worker({ records: event.data.records, head: event.data.head });
-    case "silence-started":
-    case "silence-ended":
-      return worker(silenceFields(event.data));
-    case "token-expiring":
-      return worker({ expires_at: event.data.expiresAt, days_left: event.data.daysLeft });
-    case "source-unavailable":
-      return worker({ reason: event.data.reason, since: event.data.since });
-    case "source-available":
-      return worker({ since: event.data.unavailableSince });
-    case "worker-alive": {
-      const { intervalSeconds, version, alarmsPolledAt } = event.data;
-      return worker({ interval_s: intervalSeconds, version, alarms_polled_at: alarmsPolledAt });
-    }
-    case "configuration-changed": {
-      const { by, changes, pending } = event.data;
-      const changed = changes.map(({ path }) => path).join(",");
-      return worker({ by, changed, count: changes.length, pending: pending.length });
-    }
-    case "delivery-gap": {
-      const { sink, reason, count, firstTime, lastTime } = event.data;
-      return worker({ reason, count, first_time: firstTime, last_time: lastTime }, { sink });
-    }
-    default:
-      return inventoryPoint(event);
-  }
+  if (event.type.startsWith("alarm-")) return alarmPoint(event as AlarmEvent);
+  const table: Readonly<Record<string, ((event: never) => Parts) | undefined>> = POINT_BY_KIND;
+  return table[event.type]?.(event as never) ?? inventoryPoint(event as InventoryEvent);
 }
 
-type Data<K extends AnyEvent["type"]> = Event<K>["data"];
-
-/** Point of a value. An unreadable value has a quality and no value, so it does not pull an average towards 0. */
-function valuePoint({ tag, value, quality, latencyMs, behindGateway, type }: Data<"tag-value">): Parts {
-  return {
+const POINT_BY_KIND: { readonly [Kind in TableKind]: (event: Event<Kind>) => Parts } = {
+  /** An unreadable value has a quality and no value, so it does not pull an average towards 0. */
+  "tag-value": ({ data: { tag, value, quality, latencyMs, behindGateway, type } }) => ({
     measurement: "tag_value",
     tags: { tag_id: tag.id, unit: tag.unit },
     fields: {
@@ -129,25 +69,117 @@ function valuePoint({ tag, value, quality, latencyMs, behindGateway, type }: Dat
       type_before: type?.before,
       type_now: type?.now,
     },
-  };
-}
-
-/** Point of a total, at the start of its period, so that a later total overwrites it. */
-function totalPoint({ tag, resolution, timeZone, total, reset, from, to }: Data<"tag-total">): Parts {
-  return {
+  }),
+  /** At the start of its period, so that a later total overwrites the point. */
+  "tag-total": ({ data: { tag, resolution, timeZone, total, reset, from, to } }) => ({
     measurement: "tag_total",
     tags: { tag_id: tag.id, unit: tag.unit, resolution, time_zone: timeZone },
     fields: { ...valueFields("value", total), good: total !== null, reset, to },
     time: from,
-  };
+  }),
+  "history-complete": ({ data }) => {
+    const measurement = "history_complete";
+    const tags = { resolution: data.resolution, time_zone: data.timeZone, total: String(data.total) };
+    if ("site" in data) {
+      const { from, until, series, waitingCount } = data;
+      return { measurement, tags, fields: { from, until, series, waiting: waitingCount } };
+    }
+    const fields = { first_date: data.firstDate, last_date: data.lastDate, ...accountFields(data) };
+    return { measurement, tags: { ...tags, tag_id: data.tag.id }, fields };
+  },
+  /** At the start of the day, so that a revision overwrites the point. */
+  "day-sealed": ({ time, data: { date, revision, revised, series, ...account } }) => ({
+    measurement: "day_sealed",
+    tags: {},
+    fields: { revision, revised, series, ...accountFields(account), sealed_at: time },
+    time: `${date}T00:00:00Z`,
+  }),
+  "gateway-online": gatewayPoint,
+  "gateway-offline": gatewayPoint,
+  "command-accepted": ({ data }) => ({
+    measurement: "command_accepted",
+    tags: { tag_id: data.tagId },
+    fields: {
+      command_id: data.commandId,
+      ...valueFields("requested", data.requested),
+      wait_ms: data.waitMs,
+      expires_at: data.expiresAt,
+      for_ms: data.forMs,
+      needs_second: data.needsSecond,
+    },
+  }),
+  "command-result": ({ data: { tagId, outcome, reason, message, ...data } }) => ({
+    measurement: "command_result",
+    tags: { tag_id: tagId, outcome, reason },
+    fields: {
+      command_id: data.commandId,
+      message,
+      ...valueFields("requested", data.requested),
+      ...valueFields("before", data.before),
+      ...valueFields("read_back", data.readBack),
+      rehearsal: data.rehearsal,
+    },
+  }),
+  "command-not-restored": ({ data: { tagId, reason, message, since, ...data } }) => ({
+    measurement: "command_not_restored",
+    tags: { tag_id: tagId, reason },
+    fields: {
+      command_id: data.commandId,
+      message,
+      ...valueFields("in_force", data.inForce),
+      ...valueFields("wanted", data.wanted),
+      since,
+      due_at: data.dueAt,
+    },
+  }),
+  "tag-systems-changed": ({ type, data: { tag, systems, before } }) => ({
+    measurement: "inventory_event",
+    tags: { type, object: "tag", object_id: tag.id },
+    fields: {
+      display_name: tag.displayName,
+      description: tag.description,
+      unit: tag.unit,
+      systems: systems.map((system) => system.id).join(","),
+      systems_before: before.join(","),
+    },
+  }),
+  "series-break": ({ data: { tag, what, before, since, systems } }) => ({
+    measurement: "series_break",
+    tags: { tag_id: tag.id },
+    fields: {
+      what: what.join(","),
+      display_name: tag.displayName,
+      display_name_before: before.displayName,
+      unit: tag.unit,
+      unit_before: before.unit,
+      systems: systems?.join(","),
+      systems_before: before.systems?.join(","),
+      last_before: since.lastBefore,
+    },
+  }),
+  "audit-head": ({ type, data: { records, head } }) => workerPoint(type, { records, head }),
+  "silence-started": silencePoint,
+  "silence-ended": silencePoint,
+  "token-expiring": ({ type, data }) => workerPoint(type, { expires_at: data.expiresAt, days_left: data.daysLeft }),
+  "source-unavailable": ({ type, data: { reason, since } }) => workerPoint(type, { reason, since }),
+  "source-available": ({ type, data }) => workerPoint(type, { since: data.unavailableSince }),
+  "worker-alive": ({ type, data: { intervalSeconds, version, alarmsPolledAt } }) =>
+    workerPoint(type, { interval_s: intervalSeconds, version, alarms_polled_at: alarmsPolledAt }),
+  "configuration-changed": ({ type, data: { by, changes, pending } }) => {
+    const changed = changes.map(({ path }) => path).join(",");
+    return workerPoint(type, { by, changed, count: changes.length, pending: pending.length });
+  },
+  "delivery-gap": ({ type, data: { sink, reason, count, firstTime, lastTime } }) =>
+    workerPoint(type, { reason, count, first_time: firstTime, last_time: lastTime }, { sink }),
+};
+
+function workerPoint(type: string, fields: Parts["fields"], tags?: Parts["tags"]): Parts {
+  return { measurement: "worker_event", tags: { type, ...tags }, fields };
 }
 
 type AlarmEvent = Extract<AnyEvent, { type: `alarm-${string}` }>;
 
-/**
- * Point of an alarm event. The alarm's id is a tag because a gateway that goes offline raises dozens of alarms of one trigger
- * in the same second, which would otherwise overwrite each other.
- */
+/** The alarm's id is a tag: alarms of one trigger in the same second would otherwise overwrite each other. */
 function alarmPoint({ type, data }: AlarmEvent): Parts {
   const { alarm } = data;
   const { lastActiveEvent, trigger } = alarm;
@@ -186,10 +218,7 @@ function alarmPoint({ type, data }: AlarmEvent): Parts {
   };
 }
 
-/**
- * Known state of an alarm. One that vanished or left the token's view still has the status `active`, and needs a point that
- * ends it. Any status except `resolved` means active, as everywhere in Plenum.
- */
+/** An alarm that vanished or left the token's view still has the status `active`, and needs a point that ends it. */
 function stateOf(type: AlarmEvent["type"], status: string): "active" | "resolved" | "vanished" | "out-of-scope" {
   if (type === "alarm-vanished") return "vanished";
   if (type === "alarm-out-of-scope") return "out-of-scope";
@@ -212,94 +241,16 @@ function gatewayPoint({ type, data }: Event<"gateway-online" | "gateway-offline"
   };
 }
 
-function acceptedPoint({ tagId, commandId, requested, ...data }: Data<"command-accepted">): Parts {
-  return {
-    measurement: "command_accepted",
-    tags: { tag_id: tagId },
-    fields: {
-      command_id: commandId,
-      ...valueFields("requested", requested),
-      wait_ms: data.waitMs,
-      expires_at: data.expiresAt,
-      for_ms: data.forMs,
-      needs_second: data.needsSecond,
-    },
-  };
-}
-
-function resultPoint({ tagId, outcome, reason, commandId, message, ...data }: Data<"command-result">): Parts {
-  return {
-    measurement: "command_result",
-    tags: { tag_id: tagId, outcome, reason },
-    fields: {
-      command_id: commandId,
-      message,
-      ...valueFields("requested", data.requested),
-      ...valueFields("before", data.before),
-      ...valueFields("read_back", data.readBack),
-      rehearsal: data.rehearsal,
-    },
-  };
-}
-
-function notRestoredPoint({ tagId, reason, commandId, message, ...data }: Data<"command-not-restored">): Parts {
-  return {
-    measurement: "command_not_restored",
-    tags: { tag_id: tagId, reason },
-    fields: {
-      command_id: commandId,
-      message,
-      ...valueFields("in_force", data.inForce),
-      ...valueFields("wanted", data.wanted),
-      since: data.since,
-      due_at: data.dueAt,
-    },
-  };
-}
-
-function silenceFields({ silence, by }: Data<"silence-started" | "silence-ended">): Parts["fields"] {
+function silencePoint({ type, data: { silence, by } }: Event<"silence-started" | "silence-ended">): Parts {
   const { id, reason, from, to, madeBy, source, site, priorities, name, alarm } = silence;
-  return {
+  return workerPoint(type, {
     ...{ silence: id, reason, made_by: madeBy, by, since: from, until: to },
     silence_source: source,
     silence_site: site === null ? null : String(site),
     silence_priorities: priorities?.join(","),
     silence_name: name,
     silence_alarm: alarm,
-  };
-}
-
-function tagSystemsPoint({ type, data }: Event<"tag-systems-changed">): Parts {
-  const { tag, systems, before } = data;
-  return {
-    measurement: "inventory_event",
-    tags: { type, object: "tag", object_id: tag.id },
-    fields: {
-      display_name: tag.displayName,
-      description: tag.description,
-      unit: tag.unit,
-      systems: systems.map((system) => system.id).join(","),
-      systems_before: before.join(","),
-    },
-  };
-}
-
-/** Point for an annotation in a graph: the series changes here. */
-function breakPoint({ tag, what, before, since, systems }: Data<"series-break">): Parts {
-  return {
-    measurement: "series_break",
-    tags: { tag_id: tag.id },
-    fields: {
-      what: what.join(","),
-      display_name: tag.displayName,
-      display_name_before: before.displayName,
-      unit: tag.unit,
-      unit_before: before.unit,
-      systems: systems?.join(","),
-      systems_before: before.systems?.join(","),
-      last_before: since.lastBefore,
-    },
-  };
+  });
 }
 
 /** Yields one point for the report, and one for each finding. */
@@ -328,28 +279,6 @@ function* sensorPoints({ data }: Event<"silent-sensors">): Generator<Parts> {
         ...{ message, readings, value, logged, pairs, resolution },
       },
     };
-}
-
-function completePoint(data: Data<"history-complete">): Parts {
-  const measurement = "history_complete";
-  const tags = { resolution: data.resolution, time_zone: data.timeZone, total: String(data.total) };
-  if ("site" in data) {
-    const { from, until, series, waitingCount } = data;
-    return { measurement, tags, fields: { from, until, series, waiting: waitingCount } };
-  }
-  const fields = { first_date: data.firstDate, last_date: data.lastDate, ...accountFields(data) };
-  return { measurement, tags: { ...tags, tag_id: data.tag.id }, fields };
-}
-
-/** Point of a complete day, at its start, so that a revision overwrites the earlier one. */
-function sealedPoint({ time, data }: Event<"day-sealed">): Parts {
-  const { date, revision, revised, series } = data;
-  return {
-    measurement: "day_sealed",
-    tags: {},
-    fields: { revision, revised, series, ...accountFields(data), sealed_at: time },
-    time: `${date}T00:00:00Z`,
-  };
 }
 
 function accountFields(account: DayAccount): Parts["fields"] {

@@ -5,7 +5,7 @@ import type { InfluxConfig } from "./config.ts";
 import type { Exchange } from "./exchange.ts";
 import { errorTextIn, failureOfSuccess, isAboutPath } from "./outcome.ts";
 
-/** Destination of the points: a bucket (v2), or a database with a retention policy (v1). */
+/** A bucket (v2), or a database with a retention policy (v1). */
 export function createBucket(config: InfluxConfig, writePath: string, exchange: Exchange) {
   const database = config.database ?? "";
 
@@ -21,7 +21,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
       await query(`CREATE DATABASE ${escaped.quoted(database)}`, signal);
     },
 
-    /** Rejects with `ConfigError` where we may not create the database; changes nothing. */
+    /** Rejects with `ConfigError` where we may not create the database. */
     async checkMayCreate(signal: AbortSignal): Promise<void> {
       try {
         // This statement needs the same right (all privileges) as CREATE DATABASE.
@@ -38,7 +38,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
       }
     },
 
-    /** True where the server reports that it does not exist; rejects for every other error. */
+    /** Rejects for every error except a missing bucket. */
     async isMissing(signal: AbortSignal): Promise<boolean> {
       try {
         const failure = failureOfSuccess(await exchange.post(writePath, "", signal), config);
@@ -53,14 +53,14 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
       }
     },
 
-    /** Retention in milliseconds; infinite without a limit, null where unknown. */
+    /** Infinite without a limit, null where unknown. */
     keepsMs: (signal: AbortSignal) => (config.api === "v1" ? policyMs(signal) : bucketMs(signal)),
   };
 
   async function policyMs(signal: AbortSignal): Promise<number | null> {
     const rows = firstRowsIn(await query(`SHOW RETENTION POLICIES ON ${escaped.quoted(database)}`, signal));
     const name = config.retention_policy;
-    const row = rows.find((one) => (name === undefined ? one.default === true : one.name === name));
+    const row = rows.find((policy) => (name === undefined ? policy.default === true : policy.name === name));
     return typeof row?.duration === "string" ? goDurationMs(row.duration) : null;
   }
 
@@ -71,7 +71,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
     const bucket = buckets?.find(({ name }) => name === config.bucket);
     if (!Array.isArray(bucket?.retentionRules)) return null;
     const seconds = bucket.retentionRules.map((rule: { everySeconds?: unknown }) => Number(rule.everySeconds));
-    return Math.min(...seconds.filter((one) => one > 0)) * 1_000;
+    return Math.min(...seconds.filter((limit) => limit > 0)) * 1_000;
   }
 }
 
@@ -94,14 +94,10 @@ function goDurationMs(text: string): number | null {
   return ms === 0 ? Number.POSITIVE_INFINITY : ms;
 }
 
-/** Largest metrics page; VictoriaMetrics has 100 kB, with this metric near the end. */
+/** VictoriaMetrics has 100 kB, with this metric near the end. */
 const MAX_METRICS_BYTES = 4 * 1024 ** 2;
 
-/**
- * Identifies the server instance by its start time (`process_start_time_seconds`), which VictoriaMetrics and
- * InfluxDB 1.x and 2 publish without authentication. Null where another product, a gateway or a missing right
- * hides it.
- */
+/** Identifies a server by its start time in seconds; null where another product, a gateway or a missing right hides it. */
 export async function serverInstanceOf(
   exchange: Pick<Exchange, "get">,
   before: string | null,
@@ -122,7 +118,6 @@ export async function serverInstanceOf(
   return { life: String(startedAt), isNew: before !== null };
 }
 
-/** Start time in seconds since 1970. */
 export function startTimeIn(metrics: string): number | null {
   const [, text] = /^process_start_time_seconds(?:\{[^}]*\})? ([0-9.eE+]+)/m.exec(metrics) ?? [];
   const seconds = Number(text);

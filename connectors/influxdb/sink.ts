@@ -19,7 +19,11 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   const url = new URL(config.url);
   const writePath = writePathOf(config);
   const names = createNames(config.tags_from, context);
-  const settings: PointSettings = { prefix: config.measurement_prefix ?? "", tags: config.tags, namesOf: names.of };
+  const settings: PointSettings = {
+    prefix: config.measurement_prefix ?? "",
+    tags: config.tags,
+    namesOf: names.namesOf,
+  };
   const reportTooOld = createTooOldReport(context);
   const authorization = authorizationOf(config, context);
   const proxy = proxyOf(config.proxy, clock);
@@ -53,7 +57,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     return verdict;
   }
 
-  /** A stop is a failure too, so that lines stored before stay settled and the search for a fault resumes there. */
+  /** A stop is a failure too, so that lines stored before stay settled. */
   async function verdictOf(error: unknown, lines: number, signal: AbortSignal): Promise<Verdict> {
     if (error instanceof HttpError && !signal.aborted) return verdictOfError(error, config, lines, clock.now());
     const probe = (limit: AbortSignal) => probeThroughProxy(proxy, targetOf(url), limit);
@@ -114,10 +118,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       exchange = null;
     },
 
-    /**
-     * Sends an empty write to the write endpoint, which reveals a token without the right, a missing bucket or a wrong path.
-     * A database that we create ourselves may be missing.
-     */
+    /** An empty write reveals a token without the right, a missing bucket or a wrong path. */
     async probe(signal) {
       const connected = exchange ?? connect();
       const bucket = bucketOf(connected);
@@ -145,7 +146,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   };
 }
 
-/** Joins lines; bytes stay bytes, because a conversion to text would cost more than encoding them. */
+/** Bytes stay bytes, because a conversion to text would cost more than encoding them. */
 function bodyOf(lines: readonly Line[]): Body {
   if (lines.every(({ text }) => typeof text === "string")) return lines.map(({ text }) => text).join("\n");
   return lines.flatMap(({ text }, n) => {
@@ -163,7 +164,6 @@ function writePathOf({ api, org, bucket = "", database = "", retention_policy: r
   return `/write?${new URLSearchParams(query).toString()}`;
 }
 
-/** Returns a function with the current Authorization header; null without one. */
 function authorizationOf({ password, token, username }: InfluxConfig, { clock }: ConnectorContext) {
   const secret = token ?? password;
   if (secret === undefined) return () => null;
@@ -176,10 +176,7 @@ function authorizationOf({ password, token, username }: InfluxConfig, { clock }:
 
 const REPORT_EVERY_MS = 3_600_000;
 
-/**
- * Counts points that the server dropped because its bucket keeps nothing that old. Logs the first, then once an hour while
- * more come: single reports would fill the log and the dead letters of a backfill, and a retry could not help.
- */
+/** Logs the first dropped points, then a count each hour: single reports would fill the log of a backfill. */
 function createTooOldReport({ clock, log }: ConnectorContext): (dropped: TooOld) => void {
   let unreported = 0;
   let total = 0;

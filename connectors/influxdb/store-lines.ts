@@ -2,14 +2,11 @@ import type { Receipt } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import type { Lines } from "./lines.ts";
 
-/** One or more lines, and the index of their event in the batch. */
 export type Line = Lines & { readonly owner: number };
 
-export function countOf(lines: readonly Line[]): number {
-  return lines.reduce((sum, { count = 1 }) => sum + count, 0);
-}
+export const countOf = (lines: readonly Line[]): number => lines.reduce((sum, { count = 1 }) => sum + count, 0);
 
-/** Lines that the server dropped because it keeps nothing that old, with its text. */
+/** Lines that the server dropped because it keeps nothing that old. */
 export interface TooOld {
   readonly points: number;
   readonly reason: string;
@@ -22,17 +19,16 @@ export type Verdict =
   | { readonly kind: "poison"; readonly reason: string; readonly all: boolean }
   | { readonly kind: "failed"; readonly error: unknown };
 
-/** Limits of a request: above 5,000 lines a server's throughput stops growing; the characters limit long texts. */
+/** Above 5,000 lines a server's throughput stops growing; the characters limit long texts. */
 const MAX_LINES = 5_000;
 const MAX_CHARACTERS = 4_000_000;
 
-/** Largest number of requests in one search for faulty lines; 14 find one among 5,000. */
+/** 14 requests find one faulty line among 5,000. */
 const MAX_REQUESTS = 200;
 
 /**
- * Writes the lines in order, in as few requests as possible. Splits a request in half that is too large, or that
- * contains a faulty line, until the line's event is known. Lines stored on the way are written again, which
- * overwrites them. At every point, all events before it are settled and all after it are kept.
+ * Writes the lines in as few requests as possible. Splits a request that is too large, or has a faulty line, until the
+ * line's event is known; lines stored on the way are overwritten. All events before an error are settled, later ones kept.
  */
 export async function storeLines(
   lines: Iterable<Line>,

@@ -2,7 +2,6 @@ import { z } from "zod";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import {
   createHttpClient,
-  failureOfResponse,
   type ReceiverRequest,
   type ReceiverResponse,
   sendRequest,
@@ -10,30 +9,26 @@ import {
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { printable } from "../../src/core/values/printable.ts";
 import { cut } from "../shared/receiver/text.ts";
-import { authorizationOf } from "../shared/receiver/ticket.ts";
+import { authorizationOf, failureWithText } from "../shared/receiver/ticket.ts";
 import { type JiraConfig, OWN_FIELDS } from "./config.ts";
 
-/** Statuses with an error text of Jira. */
+/** Jira sends an error text with these statuses. */
 const WITH_ERROR_TEXT = [400, 401, 403, 404, 409, 413];
-/** Longest error text that is passed on, in characters. */
+/** In characters. */
 const MAX_ERROR_TEXT = 400;
 /** Jira treats unknown users as anonymous and reports it only in this header. */
 const UNKNOWN_USER = /AUTHENTICATED_FAILED|AUTHENTICATION_DENIED/;
 
-/** Error response of Jira. */
 const Refusal = z.object({
   errorMessages: z.array(z.string()).default([]),
   errors: z.record(z.string(), z.unknown()).default({}),
 });
 
-/** Page size; records of fields with long value lists are large. */
+/** Fields with long value lists are large. */
 const PAGE = 20;
-/** More pages than any project has. */
 const MAX_PAGES = 50;
 
-const Permissions = z.object({
-  permissions: z.record(z.string(), z.object({ havePermission: z.boolean() })),
-});
+const Permissions = z.object({ permissions: z.record(z.string(), z.object({ havePermission: z.boolean() })) });
 const Type = z.object({ id: z.string(), name: z.string() });
 const Field = z.object({
   fieldId: z.string(),
@@ -42,7 +37,6 @@ const Field = z.object({
   hasDefaultValue: z.boolean().default(false),
 });
 
-/** Client of one Jira server and the checks before the first message. */
 export function createJira(config: JiraConfig, clock: Clock) {
   const base = new URL(config.url);
   const root = `${base.pathname.replace(/\/+$/, "")}/rest/api/${config.deployment === "cloud" ? 3 : 2}`;
@@ -52,7 +46,7 @@ export function createJira(config: JiraConfig, clock: Clock) {
   const { user, token } = config;
   const authorization = authorizationOf(user === undefined ? { token } : { user, password: token }, clock);
 
-  /** `path` follows `/rest/api/3`; `allow`: further statuses that the caller handles. */
+  /** `path` follows `/rest/api/3`; the caller handles the statuses in `allow`. */
   async function request(question: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
     const path = root + question.path;
     const sent = { ...question, path, headers: authorization(), allow: WITH_ERROR_TEXT };
@@ -63,7 +57,6 @@ export function createJira(config: JiraConfig, clock: Clock) {
     throw failureOf(response, origin, clock.now());
   }
 
-  /** Like `request`, with a validated response. */
   async function read<T>(question: ReceiverRequest, schema: z.ZodType<T>, signal: AbortSignal): Promise<T> {
     return readAs(await request(question, signal), schema, origin);
   }
@@ -135,41 +128,37 @@ export function createJira(config: JiraConfig, clock: Clock) {
   };
 }
 
-/** Validates a response. For an invalid one the result of the request is unknown. */
-export function readAs<T>(said: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
-  const read = schema.safeParse(said.json);
+/** Throws for an invalid response, after which the result of the request is unknown. */
+export function readAs<T>(response: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
+  const read = schema.safeParse(response.json);
   if (read.success) return read.data;
-  throw notJira(said, origin);
+  throw notJira(response, origin);
 }
 
-/** Error text of Jira on one line; empty without one. */
-function errorTextOf(said: ReceiverResponse): string {
-  const { errorMessages, errors } = refusalOf(said);
+/** Returns one line; empty without an error. */
+function errorTextOf(response: ReceiverResponse): string {
+  const { errorMessages, errors } = refusalOf(response);
   const named = Object.entries(errors).map(([field, text]) => `${field}: ${String(text)}`);
   return cut(printable([...errorMessages, ...named].join(" ")), MAX_ERROR_TEXT);
 }
 
-function refusalOf(said: ReceiverResponse): z.infer<typeof Refusal> {
-  return Refusal.safeParse(said.json).data ?? { errorMessages: [], errors: {} };
+function refusalOf({ json }: ReceiverResponse): z.infer<typeof Refusal> {
+  return Refusal.safeParse(json).data ?? { errorMessages: [], errors: {} };
 }
 
-function failureOf(said: ReceiverResponse, origin: string, nowMs: number): Error {
-  const { status } = said;
-  const words = errorTextOf(said);
-  if (status === 409) return new Retryable(`${origin} answered 409: somebody else edits it just now. ${words}`);
-  if (status === 400 && words !== "") return refused(said, origin);
-  const body = said.json === undefined ? said.body : words;
-  return (
-    failureOfResponse({ status, headers: said.headers, body, isCut: false }, origin, nowMs) ??
-    new Retryable(`${origin} answered ${status}.`)
-  );
+function failureOf(response: ReceiverResponse, origin: string, nowMs: number): Error {
+  const { status } = response;
+  const errorText = errorTextOf(response);
+  if (status === 409) return new Retryable(`${origin} answered 409: somebody else edits it just now. ${errorText}`);
+  if (status === 400 && errorText !== "") return refused(response, origin);
+  return failureWithText(response, errorText, origin, nowMs);
 }
 
 /** Only summary and description come from the alarm; an error in any other field is a configuration error. */
-function refused(said: ReceiverResponse, origin: string): ConfigError | Rejected {
-  const fields = Object.keys(refusalOf(said).errors);
+function refused(response: ReceiverResponse, origin: string): ConfigError | Rejected {
+  const fields = Object.keys(refusalOf(response).errors);
   const others = fields.filter((field) => field !== "summary" && field !== "description");
-  const sentence = `${origin} answered 400. It said: ${errorTextOf(said)}`;
+  const sentence = `${origin} answered 400. It said: ${errorTextOf(response)}`;
   const [other] = others;
   if (other === undefined) return new Rejected(sentence);
   return new ConfigError(sentence, {
@@ -186,11 +175,11 @@ function unknownUser(origin: string): ConfigError {
   });
 }
 
-function checkedResponse(said: ReceiverResponse, origin: string): ReceiverResponse {
-  if (said.body.trim() !== "" && said.json === undefined) throw notJira(said, origin);
-  const words = errorTextOf(said);
-  if (words === "") return said;
-  throw new Rejected(`${origin} answered ${said.status}, and refused it all the same. It said: ${words}`);
+function checkedResponse(response: ReceiverResponse, origin: string): ReceiverResponse {
+  if (response.body.trim() !== "" && response.json === undefined) throw notJira(response, origin);
+  const errorText = errorTextOf(response);
+  if (errorText === "") return response;
+  throw new Rejected(`${origin} answered ${response.status}, and refused it all the same. It said: ${errorText}`);
 }
 
 function notJira({ status }: ReceiverResponse, origin: string): Retryable {

@@ -3,7 +3,6 @@ import { OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
 
-/** Fields that Plenum fills by itself. */
 export const OWN_FIELDS = ["project", "issuetype", "summary", "description", "labels"];
 
 const Name = z.string().min(1).max(255);
@@ -75,6 +74,4 @@ export const JiraConfig = z
   .meta({ description: "An issue in Jira for every alarm, edited in place and closed when it is over." });
 export type JiraConfig = z.infer<typeof JiraConfig>;
 
-function isBase(url: URL): boolean {
-  return url.search === "" && url.hash === "" && !/\/rest(\/|$)/.test(url.pathname);
-}
+const isBase = (url: URL): boolean => url.search === "" && url.hash === "" && !/\/rest(\/|$)/.test(url.pathname);

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Rejected } from "../../src/core/errors/errors.ts";
@@ -8,9 +8,8 @@ import { createJira, readAs } from "./api.ts";
 import { ADF, commentOf, descriptionOf, summaryOf, WIKI } from "./body.ts";
 import type { JiraConfig } from "./config.ts";
 
-/** Cloud's search lags by seconds to minutes (Atlassian); on Data Center the request may still run. In milliseconds. */
+/** Cloud's search lags by seconds to minutes (Atlassian); on Data Center the request may still run. */
 const SEARCH_LAG_MS = { cloud: 300_000, data_center: 60_000 };
-/** Most issues of one alarm that are read. */
 const MAX_FOUND = 20;
 
 const Key = z.string().regex(/^[A-Za-z][A-Za-z0-9_]*-\d{1,20}$/);
@@ -23,7 +22,6 @@ const Found = z.object({ issues: z.array(Status.extend({ id: Id, key: Key })) })
 
 const isDone = ({ fields }: z.infer<typeof Status>) => fields.status.statusCategory.key === "done";
 
-/** Opens one issue per alarm. */
 export function createJiraReceiver(config: JiraConfig, context: ConnectorContext): Receiver {
   const isCloud = config.deployment === "cloud";
   const format = isCloud ? ADF : WIKI;
@@ -41,17 +39,14 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
   async function edit(id: string, incident: IncidentMessage, signal: AbortSignal): Promise<boolean> {
     const fields = {
       description: descriptionOf(incident, format),
-      // Update the summary of groups only: the summary of one alarm is stable and a person may have edited it.
+      // The summary of one alarm is stable, and a person may have edited it.
       summary: incident.kind === "alarm" ? undefined : summaryOf(incident),
     };
-    const response = await jira.request(
-      { method: "PUT", path: `/issue/${id}`, json: { fields }, allow: [404] },
-      signal,
-    );
-    return response.status !== 404;
+    const request = { method: "PUT", path: `/issue/${id}`, json: { fields }, allow: [404] } as const;
+    return (await jira.request(request, signal)).status !== 404;
   }
 
-  /** `allow`: statuses that reject only this comment. */
+  /** The statuses in `allow` reject only this comment. */
   async function comment(id: string, body: unknown, signal: AbortSignal, allow: readonly number[] = [404]) {
     const path = `/issue/${id}/comment`;
     if (config.comments) await jira.request({ method: "POST", path, json: { body }, allow }, signal);
@@ -148,17 +143,14 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
 
   return {
     ...createTicketReceiver(system, config, context),
-    farEnd: createHash("sha256").update(site).digest("hex"),
+    farEnd: hash("sha256", site),
     lastStepMs: jira.lastStepMs,
     probe: jira.probe,
     dispose: jira.close,
   };
 }
 
-/** The label by which the issue of an incident is found. */
-function labelOf({ key }: IncidentMessage): string {
-  return `plenum-${key}`;
-}
+const labelOf = ({ key }: IncidentMessage): string => `plenum-${key}`;
 
 const Field = z.object({
   required: z.boolean().optional(),
@@ -179,21 +171,18 @@ interface TransitionBody {
   readonly fields?: { readonly resolution: { readonly id: string } | { readonly name: string } };
 }
 
-/**
- * Returns the request body of the first possible transition with one of these names, the best name first. Without names:
- * of the first transition to a status of the category Done. Null when none is possible.
- */
+/** Returns null when no transition is possible. Without names, a status of the category Done counts. */
 function bodyOfFirst(
   transitions: readonly Transition[],
   names: readonly string[],
   resolution: string | undefined,
 ): TransitionBody | null {
   const isNamed = ({ name, to }: Transition, wanted: string) =>
-    [name, to.name].some((each) => each.toLowerCase() === wanted.toLowerCase());
+    [name, to.name].some((known) => known.toLowerCase() === wanted.toLowerCase());
   const candidates =
     names.length > 0
       ? names.flatMap((name) => transitions.filter((transition) => isNamed(transition, name)))
-      : // Names are in the language of the account; the keys of categories are the same everywhere.
+      : // Names depend on the account's language.
         transitions.filter(({ to }) => to.statusCategory?.key === "done");
   const bodies = candidates.map((transition) => transitionBody(transition, resolution));
   return bodies.find((body) => body !== null) ?? null;

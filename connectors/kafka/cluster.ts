@@ -8,11 +8,11 @@ import { connectionFailure, Disconnected, nameOfCode, producerIdFailure } from "
 
 export interface Topic {
   readonly name: string;
-  /** 0 for an existing topic, otherwise the broker's error code. */
+  /** 0 for an existing topic. */
   readonly code: number;
   /** Leaders by partition number; null for a partition without a leader. */
   readonly leaders: readonly (Address | null)[];
-  /** True where we may write; null where the cluster does not say. */
+  /** Null where the cluster does not say. */
   readonly mayWrite: boolean | null;
 }
 
@@ -21,13 +21,13 @@ export interface ProducerId {
   readonly epoch: number;
 }
 
-/** Below version 4 (Kafka 0.11), the broker's own setting decides whether a request creates a topic. */
+/** Version 4 is Kafka 0.11; before, the broker's own setting decides whether a request creates a topic. */
 const METADATA = requestVersions<typeof metadataV12.api>("metadata", 12, 1);
 const PRODUCER_ID = requestVersions<typeof initProducerIdV5.api>("initProducerId", 5, 0);
 
-/** Cache time of topic metadata, in milliseconds, as in other producers; a failure clears it. */
+/** Other producers cache metadata as long; a failure clears the cache. */
 const MAX_AGE_MS = 300_000;
-/** Longest time for the creation of a requested topic, in milliseconds. */
+/** Longest time for the creation of a requested topic. */
 const CREATED_WITHIN_MS = 20_000;
 /** Bit of the write right in a topic's operations, and the value for unknown rights. */
 const WRITE_BIT = 1 << 4;
@@ -39,9 +39,7 @@ export type Cluster = ReturnType<typeof createCluster>;
 
 export function createCluster(config: KafkaConfig, connections: Connections, clock: Clock) {
   const cache = new Map<string, { readonly topic: Topic; readonly atMs: number }>();
-  /** Time of the first request for each missing topic. */
   const requestedAt = new Map<string, number>();
-  /** Brokers in the cluster's last response. */
   let knownBrokers: readonly Address[] = [];
 
   async function request<T>(send: (broker: Broker) => Promise<T>): Promise<T> {
@@ -73,7 +71,7 @@ export function createCluster(config: KafkaConfig, connections: Connections, clo
     );
   }
 
-  /** True for a missing topic that was requested recently: the brokers may be creating it. */
+  /** Returns true for a missing topic that was requested recently: the brokers may be creating it. */
   function isBeingCreated({ name, code }: Topic): boolean {
     if (code === 0) requestedAt.delete(name);
     if (!config.create_topics || nameOfCode(code) !== "UNKNOWN_TOPIC_OR_PARTITION") return false;
@@ -83,7 +81,6 @@ export function createCluster(config: KafkaConfig, connections: Connections, clo
   }
 
   return {
-    /** Returns the metadata of these topics, cached for a while. */
     async topics(names: readonly string[]): Promise<ReadonlyMap<string, Topic>> {
       const now = clock.monotonic();
       const uncached = names.filter((name) => now - (cache.get(name)?.atMs ?? Number.NEGATIVE_INFINITY) >= MAX_AGE_MS);

@@ -9,7 +9,7 @@ import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts
 import type { Address, KafkaConfig } from "./config.ts";
 import { brokerAt, connectionFailure, speaksTlsOnly } from "./outcome.ts";
 
-/** One version of a protocol request, encoded and decoded by the library. */
+/** One version of a protocol request, with the library's codec. */
 interface Request<Arguments extends unknown[], Response> {
   readonly key: number;
   readonly version: number;
@@ -25,23 +25,18 @@ export function requestVersions<T>(name: string, newest: number, oldest: number)
 
 export interface Broker {
   readonly address: Address;
-  /**
-   * Sends the newest of these versions that the broker supports. Returns the response, also one with an error in a part of
-   * it; throws the library's other errors.
-   */
+  /** Sends the newest supported version. Returns also a response with errors in parts; throws other errors of the library. */
   request<Arguments extends unknown[], Response>(
     versions: readonly Request<Arguments, Response>[],
     ...values: Arguments
   ): Promise<Response>;
 }
 
-/** Thrown where the broker does not support a required request. */
 export class UnsupportedRequest extends ConfigError {}
 
-/** Extra time for the brokers' own timeout response to arrive, in milliseconds. */
+/** Extra time for the brokers' own timeout response to arrive. */
 const NETWORK_MS = 1_000;
 
-/** Longest wait for each probe, in milliseconds: the broker has just disconnected quickly. */
 const PROBE_MS = 3_000;
 
 export type Connections = ReturnType<typeof createConnections>;
@@ -51,15 +46,11 @@ interface OpenConnection {
   readonly broker: Promise<Broker>;
 }
 
-/**
- * Connections to the brokers of one cluster, one for each. Only the library's connections and protocol codecs are used: its
- * producer retries on its own, with a new producer id each time, so a late batch could land behind newer ones.
- */
+/** One connection for each broker. The library's producer is not used: after its retries a late batch could come last. */
 export function createConnections(config: KafkaConfig, clock: Clock) {
   const { client_id, sasl, tls } = config;
   const password = sasl === undefined ? null : cachedSecret(sasl.password, clock);
   const open = new Map<string, OpenConnection>();
-  /** Signal of the current work. */
   let current = AbortSignal.abort();
 
   /** Reads files and secrets for each connection, so replaced ones need no restart. */
@@ -146,9 +137,8 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
     },
 
     /**
-     * Finds out why a broker disconnected at our first request. It may be restarting, which passes; or its listener speaks
-     * TLS or wants authentication, which never passes. Probes TLS, and sends a handshake with a mechanism that does not
-     * exist, to which a SASL listener responds with its mechanisms. Sends no credentials. Null where neither explains it.
+     * Returns why a broker disconnected at our first request; null where a retry may help. Probes TLS, and a handshake with
+     * an unknown mechanism, to which a SASL listener responds with its mechanisms. Sends no credentials.
      */
     async diagnoseDisconnect(address: Address): Promise<ConfigError | null> {
       const signal = current;
@@ -168,8 +158,7 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
 }
 
 async function handshake(connection: kafka.Connection, address: Address): Promise<Broker> {
-  // Pending requests learn only that the connection closed. An unhandled error event, for example of a reauthentication,
-  // would end the process.
+  // Pending requests learn only that the connection closed; an error event without a listener would end the process.
   let cause: Error | null = null;
   connection.on("error", (error) => {
     cause ??= error;
@@ -200,7 +189,6 @@ async function handshake(connection: kafka.Connection, address: Address): Promis
   }
 }
 
-/** Waits for a reauthentication, during which no other request is allowed. */
 async function afterReauthentication({ connection, broker }: OpenConnection): Promise<Broker> {
   if (connection.status === kafka.ConnectionStatuses.REAUTHENTICATING) await connection.ready();
   return broker;
@@ -211,7 +199,7 @@ function isAlive({ status }: kafka.Connection): boolean {
   return status !== CLOSED && status !== CLOSING && status !== ERROR;
 }
 
-/** Brokers before Kafka 2.4 do not support version 3 of this request. */
+/** Brokers before Kafka 2.4 do not support version 3. */
 async function supportedVersions(connection: kafka.Connection) {
   const { clientSoftwareName, clientSoftwareVersion } = kafka;
   try {
@@ -230,10 +218,7 @@ function saslOptions({ mechanism, username }: NonNullable<KafkaConfig["sasl"]>, 
   return { mechanism, username, password, ...(mechanism === "PLAIN" ? {} : { authenticate: authenticateByScram }) };
 }
 
-/**
- * SCRAM of the library. Its parser throws outside of any handler, so an invalid response would end the worker; here it
- * becomes a failed authentication.
- */
+/** The library's SCRAM parser throws outside of any handler; here an invalid response fails the authentication. */
 const authenticateByScram: kafka.SASLCustomAuthenticator = (
   mechanism,
   connection,

@@ -3,20 +3,15 @@ import { ConfigError, type Failure, meaningOf, Retryable } from "../../src/core/
 import { failureOfConnection, type Server } from "../../src/core/http/connection-problem.ts";
 import type { Address } from "./config.ts";
 
-/**
- * Maps brokers' error codes and connection errors to failures. Codes: Apache Kafka protocol guide, "Error Codes"
- * (https://kafka.apache.org/protocol#protocol_error_codes).
- */
+// Error codes: https://kafka.apache.org/protocol#protocol_error_codes
 
-/** Thrown where the connection ended before a response; `diagnoseDisconnect` finds out the cause. */
+/** The connection ended before a response; `diagnoseDisconnect` finds the cause. */
 export class Disconnected extends Retryable {}
 
-/** Name of an error code, such as `MESSAGE_TOO_LARGE` for 10. */
-export function nameOfCode(code: number): string {
-  return protocolErrorsCodesById[code] ?? `error ${code}`;
-}
+/** Returns e.g. `MESSAGE_TOO_LARGE` for 10. */
+export const nameOfCode = (code: number): string => protocolErrorsCodesById[code] ?? `error ${code}`;
 
-/** Refusals because of a batch's content: a single record with one becomes a dead letter. */
+/** Refusals of a batch's content: a single record with one becomes a dead letter. */
 const REFUSALS: Readonly<Record<string, string>> = {
   MESSAGE_TOO_LARGE: "it is larger than the topic takes (max.message.bytes)",
   RECORD_LIST_TOO_LARGE: "it is larger than a segment of the topic (segment.bytes)",
@@ -24,7 +19,7 @@ const REFUSALS: Readonly<Record<string, string>> = {
   INVALID_RECORD: "the topic does not take such a record",
 };
 
-/** Reason why the topic can never take a record; null for other errors. */
+/** Returns why the topic can never take a record; null for other errors. */
 export function refusal(code: number, topic: string, message: string | null): string | null {
   const name = nameOfCode(code);
   const reason = REFUSALS[name];
@@ -64,7 +59,6 @@ const TOPIC: Readonly<Record<string, TopicError>> = {
 
 const TOO_FEW_REPLICAS = "Too few replicas are in sync (min.insync.replicas); a broker is probably away.";
 
-/** Failure of a topic that is missing or took nothing. */
 export function topicFailure(code: number, topic: string): Failure {
   const name = nameOfCode(code);
   const topicError = TOPIC[name];
@@ -76,10 +70,7 @@ export function topicFailure(code: number, topic: string): Failure {
   return new Retryable(`Topic ${topic} took nothing at the moment (${name}).`, options);
 }
 
-/**
- * Failure of a batch. An unknown topic is retryable here: leaders move, and the next metadata request tells
- * whether the topic is gone.
- */
+/** An unknown topic is retryable here: after the next metadata request, `topicFailure` decides. */
 export function batchFailure(code: number, topic: string): Failure {
   return nameOfCode(code) === "UNKNOWN_TOPIC_OR_PARTITION"
     ? new Retryable(`Topic ${topic} is not at this broker (any more).`)
@@ -98,43 +89,36 @@ export function producerIdFailure(code: number): Failure {
   return new Retryable(`The Kafka cluster gave us no producer id (${name}).`);
 }
 
-type SaslRefusal = readonly [code: string, message: string, options: ConstructorParameters<typeof ConfigError>[1]];
+type ConfigErrorOptions = ConstructorParameters<typeof ConfigError>[1];
 
-const SASL_REFUSALS: readonly SaslRefusal[] = [
-  [
-    "SASL_AUTHENTICATION_FAILED",
+const SASL_REFUSALS: Readonly<Record<string, readonly [message: string, options: ConfigErrorOptions]>> = {
+  SASL_AUTHENTICATION_FAILED: [
     "does not accept the user name or password",
-    {
-      hint: "Check sasl.username, sasl.password and sasl.mechanism.",
-      reason: "unauthenticated",
-      field: "sasl",
-    },
+    { hint: "Check sasl.username, sasl.password and sasl.mechanism.", reason: "unauthenticated", field: "sasl" },
   ],
-  [
-    "UNSUPPORTED_SASL_MECHANISM",
+  UNSUPPORTED_SASL_MECHANISM: [
     "does not offer this way of authentication",
     { hint: "Choose another sasl.mechanism.", field: "sasl.mechanism" },
   ],
-  [
-    "ILLEGAL_SASL_STATE",
+  ILLEGAL_SASL_STATE: [
     "does not ask for a password at this port",
     { hint: "Check the port in brokers, or leave sasl out.", field: "brokers" },
   ],
-];
+};
 
 export function connectionFailure(error: unknown, address: Address): Failure {
   const known = meaningOf(error);
   if (known === error) return known;
   const server = brokerAt(address);
   const codes = apiIdsIn(error);
-  const refused = SASL_REFUSALS.find(([code]) => codes.includes(code));
-  if (refused !== undefined) return new ConfigError(`${server.name} ${refused[1]}.`, refused[2]);
+  const refusal = SASL_REFUSALS[codes.find((code) => code in SASL_REFUSALS) ?? ""];
+  if (refusal !== undefined) return new ConfigError(`${server.name} ${refusal[0]}.`, refusal[1]);
   const cause = rootCauseOf(error);
   if (cause instanceof GenericError || cause instanceof MultipleErrors) return libraryFailure(cause, server, codes);
   return failureOfConnection(cause, server);
 }
 
-/** Failure for an error of the library itself, without a system error as cause. */
+/** Maps an error of the library without a system error as cause. */
 function libraryFailure(error: GenericError | MultipleErrors, server: Server, codes: readonly string[]): Failure {
   const { name } = server;
   if (error.message === "Broker requires TLS.") return speaksTlsOnly(server);
@@ -161,7 +145,6 @@ export function speaksTlsOnly({ name }: Server): ConfigError {
   });
 }
 
-/** Description of the broker for src/core/http/connection-problem.ts. */
 export function brokerAt({ host, port }: Address): Server {
   return {
     name: `The Kafka broker at ${host.includes(":") ? `[${host}]` : host}:${port}`,
@@ -173,7 +156,6 @@ export function brokerAt({ host, port }: Address): Server {
   };
 }
 
-/** Collects the broker's error codes in an error of the library. */
 function apiIdsIn(error: unknown): readonly string[] {
   if (!(error instanceof Error)) return [];
   const own = error instanceof GenericError && typeof error.apiId === "string" ? [error.apiId] : [];
@@ -181,7 +163,6 @@ function apiIdsIn(error: unknown): readonly string[] {
   return [...own, ...parts.flatMap(apiIdsIn), ...apiIdsIn(error.cause)];
 }
 
-/** Innermost cause: the library wraps system errors. */
 function rootCauseOf(error: unknown): unknown {
   return error instanceof Error && error.cause instanceof Error ? rootCauseOf(error.cause) : error;
 }

@@ -6,16 +6,15 @@ import { type Connections, requestVersions } from "./connections.ts";
 import { batchFailure, connectionFailure, nameOfCode, refusal, topicFailure } from "./outcome.ts";
 import type { KafkaRecord } from "./records.ts";
 
-/** Outcome of a record: all in-sync replicas have it, the topic can never take it, or it was not sent or not acknowledged. */
+/** All in-sync replicas have the record, the topic can never take it, or it was not sent or not acknowledged. */
 export type RecordOutcome =
   | { readonly is: "acknowledged" }
   | { readonly is: "refused"; readonly reason: string }
   | { readonly is: "open"; readonly error?: Failure };
 
-/** Records of one partition that are sent together. */
+/** Records of one partition for one request. */
 type Run = { readonly index: number; readonly record: KafkaRecord }[];
 
-/** Runs of one partition that wait to be sent. */
 interface Lane {
   readonly topic: string;
   readonly partition: number;
@@ -26,7 +25,7 @@ interface Lane {
 interface RunResponse {
   readonly lane: Lane;
   readonly run: Run;
-  /** The broker's code; 0 for success, null without a response. */
+  /** 0 for success, null without a response. */
   readonly code: number | null;
   readonly message: string | null;
   readonly error: Failure;
@@ -37,7 +36,7 @@ const PRODUCE = requestVersions<typeof produceV11.api>("produce", 11, 3);
 const ACKNOWLEDGED: RecordOutcome = { is: "acknowledged" };
 /** Code for a partition that the response omits: UNKNOWN_SERVER_ERROR. */
 const NO_RESPONSE = -1;
-/** Largest epoch of a producer id (16 bits) and largest sequence number of a record (31 bits). */
+/** 16 and 31 bits. */
 const MAX_EPOCH = 32_767;
 const MAX_SEQUENCE = 0x7fff_ffff;
 
@@ -52,20 +51,15 @@ const NEEDS_NEW_PRODUCER_ID = new Set([
 ]);
 
 export function createProducer(config: KafkaConfig, connections: Connections, cluster: Cluster) {
-  /** Current producer id; null where a new one is needed. */
   let producer: ProducerId | null = null;
-  /** Next sequence number, by topic and partition. */
+  /** Next sequence numbers by topic and partition. */
   const sequences = new NumericMap();
 
-  /** Prepares everything except topics. */
   async function prepare(): Promise<void> {
     if (config.idempotent) producer ??= await cluster.requestProducerId();
   }
 
-  /**
-   * Starts a new epoch after a failure, when it is unknown what the brokers have. The broker then refuses a late batch of the
-   * old epoch, which could otherwise overwrite newer values.
-   */
+  /** Starts a new epoch after a failure: brokers refuse a late batch of the old one, which could overwrite newer values. */
   function closeEpoch(needsNewId: boolean): void {
     cluster.clearCache();
     sequences.clear();
@@ -73,10 +67,7 @@ export function createProducer(config: KafkaConfig, connections: Connections, cl
     producer = needsNewId || producer.epoch >= MAX_EPOCH ? null : { id: producer.id, epoch: producer.epoch + 1 };
   }
 
-  /**
-   * Sends the records and returns their outcomes. Each partition has one request at a time, and none after a failure, so
-   * order within a key is kept.
-   */
+  /** Returns the outcomes. Each partition has one request at a time, and none after a failure, so order is kept. */
   async function send(records: readonly KafkaRecord[]): Promise<readonly RecordOutcome[]> {
     const outcomes: RecordOutcome[] = records.map(() => ({ is: "open" }));
     await prepare();
@@ -115,7 +106,6 @@ export function createProducer(config: KafkaConfig, connections: Connections, cl
     return outcomes;
   }
 
-  /** Sends one request to one broker, with the next run of each of its partitions. */
   async function produce(lanes: readonly Lane[]): Promise<readonly RunResponse[]> {
     const sent = lanes.map((lane) => ({ lane, run: lane.runs.shift() ?? [] }));
     const [{ leader } = { leader: { host: "", port: 0 } }] = lanes;
@@ -143,10 +133,7 @@ export function createProducer(config: KafkaConfig, connections: Connections, cl
   return { prepare, send };
 }
 
-/**
- * Assigns every record to its partition by its key, as the Java clients do (murmur2). Stops at the first record without a
- * leader: later records would only be sent twice.
- */
+/** Partitions by key as the Java clients (murmur2). Stops at the first record without a leader, to send none twice. */
 function lanesOf(
   records: readonly KafkaRecord[],
   topics: ReadonlyMap<string, Topic>,
@@ -179,7 +166,4 @@ function wireRecord({ topic, key, value, headers, timestampMs }: KafkaRecord, pa
   return { topic, partition, key, value, headers, timestamp: BigInt(timestampMs) };
 }
 
-/** Key by which the library looks up a partition's sequence. */
-function partitionKey({ topic, partition }: Pick<Lane, "topic" | "partition">): string {
-  return `${topic}:${partition}`;
-}
+const partitionKey = ({ topic, partition }: Pick<Lane, "topic" | "partition">): string => `${topic}:${partition}`;

@@ -14,20 +14,20 @@ import { createTopics } from "./topics.ts";
 export function createKafkaSink(config: KafkaConfig, context: ConnectorContext): Sink {
   const topics = createTopics(config.topic);
   const { connections, cluster, producer } = createClient(config, context);
-  /** Records acknowledged after one that was not. They are offered again and must not be sent twice. Lost at a restart. */
+  /** Acknowledged records that are offered again after an earlier one failed. Lost at a restart. */
   let acknowledgedAhead = new Set<string>();
 
   async function deliver(batch: readonly Event[], offered: Offered | undefined): Promise<Receipt> {
     const names = batch.map(({ id }, n) => `${offered?.positions[n] ?? ""} ${id}`);
     const isAcknowledged = (n: number) => offered?.again !== true && acknowledgedAhead.has(names[n] ?? "");
-    const records = batch.map((event, n) => recordOf(event, topics.of(event), offered?.sequences?.[n]));
+    const records = batch.map((event, n) => recordOf(event, topics.topicOf(event), offered?.sequences?.[n]));
     const outcomes = records.map(
       (record, n): RecordOutcome => (isAcknowledged(n) ? { is: "acknowledged" } : precheck(record)),
     );
-    const due = outcomes.flatMap(({ is }, n) => (is === "open" ? [n] : []));
-    if (due.length > 0) {
-      const sent = await producer.send(due.map((n) => records[n] as KafkaRecord));
-      for (const [nth, n] of due.entries()) outcomes[n] = sent[nth] ?? { is: "open" };
+    const unsent = outcomes.flatMap(({ is }, n) => (is === "open" ? [n] : []));
+    if (unsent.length > 0) {
+      const sent = await producer.send(unsent.map((n) => records[n] as KafkaRecord));
+      for (const [nth, n] of unsent.entries()) outcomes[n] = sent[nth] ?? { is: "open" };
     }
     const receipt = receiptOf(outcomes);
     const from = receipt.kept?.from ?? batch.length;
@@ -44,8 +44,7 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
   function precheck({ bytes, timestampMs }: KafkaRecord): RecordOutcome {
     if (Number.isNaN(timestampMs)) return { is: "refused", reason: "Its time is none." };
     if (bytes <= config.max_message_bytes) return { is: "open" };
-    const reason = `It takes ${bytes} bytes, and max_message_bytes is ${config.max_message_bytes}.`;
-    return { is: "refused", reason };
+    return { is: "refused", reason: `It takes ${bytes} bytes, and max_message_bytes is ${config.max_message_bytes}.` };
   }
 
   return {
@@ -70,7 +69,7 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
       try {
         await probing.connections.during(signal, async () => {
           await probing.producer.prepare();
-          checkTopics(await probing.cluster.describeTopics(topics.all));
+          checkTopics(await probing.cluster.describeTopics(topics.possibleTopics));
         });
       } finally {
         probing.connections.end();
@@ -78,7 +77,7 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
     },
   };
 
-  /** Throws where none of the cluster's topics is one that we may write, and none can be created. */
+  /** Throws where we may write none of the topics and none can be created. */
   function checkTopics(described: readonly Topic[]): void {
     const ours = described.filter(({ name }) => topics.matches(name));
     const existing = ours.filter(({ code }) => code === 0);
@@ -106,7 +105,7 @@ function createClient(config: KafkaConfig, { clock }: ConnectorContext) {
 /** TOPIC_AUTHORIZATION_FAILED */
 const MAY_NOT_WRITE = 29;
 
-/** Builds the receipt in commit order: everything before the first open record is settled. */
+/** Settles everything before the first open record. */
 function receiptOf(outcomes: readonly RecordOutcome[]): Receipt {
   const first = outcomes.findIndex(({ is }) => is === "open");
   const from = first < 0 ? outcomes.length : first;

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { type Event, KINDS, sourceName } from "../../src/core/model/event.ts";
 
 /** Kinds of subjects; a command's is its tag. Each key has one noun, so topics by noun keep its order. */
@@ -21,7 +21,7 @@ const LONGEST: Readonly<Record<Placeholder, number>> = {
   site: MAX_VALUE,
 };
 
-/** Returns what is wrong with a template; null where it is valid. */
+/** Returns the error, or null. */
 export function templateError(template: string): string | null {
   const used = [...template.matchAll(PLACEHOLDER)].map(([, name = ""]) => name);
   const unknown = used.find((name) => !isPlaceholder(name));
@@ -45,14 +45,9 @@ export function templateError(template: string): string | null {
 }
 
 /**
- * Topic names from a template such as `plenum.{noun}`. Kafka allows letters, digits, `.`, `_` and `-`, and at most
- * 249 characters.
- *
- * Two different objects never share a topic: in the value of a placeholder, letters, digits and `-` stay, and
- * every other UTF-8 byte becomes `_` and two hexadecimal digits, also `_` and `.` (`north_2` becomes `north_5f2`).
- * A point therefore always comes from the template, and placeholders have one between them. `_worker` replaces a
- * missing source and `_none` a missing site; no value becomes these, because `_w` and `_n` are not hexadecimal. A
- * value longer than 64 characters keeps its first 31, followed by `_h` and its hash.
+ * Builds topics from a template such as `plenum.{noun}`. Two objects never share a topic: in values, every UTF-8 byte except
+ * letters, digits and `-` becomes `_` and two hexadecimal digits (`north_2` becomes `north_5f2`), and a value of more than 64
+ * characters its first 31, `_h` and its hash. No value becomes `_worker` (no source) or `_none` (no site).
  */
 export function createTopics(template: string) {
   const parts = template.split(PLACEHOLDER);
@@ -64,9 +59,9 @@ export function createTopics(template: string) {
   const depends = uses("source") || uses("site");
   const pattern = new RegExp(`^${parts.map((part, n) => (n % 2 === 0 ? RegExp.escape(part) : "[\\w-]+")).join("")}$`);
   return {
-    of: (event: Event) => filled((name) => VALUES[name](event)),
-    /** All possible topics; null where they depend on sources and sites. */
-    all: depends
+    topicOf: (event: Event) => filled((name) => VALUES[name](event)),
+    /** Null where topics depend on sources and sites. */
+    possibleTopics: depends
       ? null
       : nouns.flatMap((noun) => kinds.map((kind) => filled((name) => (name === "noun" ? noun : kind)))),
     matches: (topic: string) => pattern.test(topic),
@@ -83,27 +78,20 @@ const VALUES: Readonly<Record<Placeholder, (event: Event) => string>> = {
   site: ({ siteid }) => (siteid === undefined ? "_none" : encodeForTopic(siteid)),
 };
 
-/** Noun of a subject: `site/1/alarm/500001` is an alarm, `site/1` a site, `audit` the worker's own. */
+/** The noun of `site/1/alarm/500001` is alarm, of `site/1` site, of `audit` worker. */
 export function nounOf(subject: string): TopicNoun {
   const [first = "", , third] = subject.split("/");
   const noun = first === "site" && third !== undefined ? third : first;
   return NOUNS.find((known) => known === noun) ?? "worker";
 }
 
-/** Encodes a text in Kafka's characters, without collisions. */
 export function encodeForTopic(text: string): string {
   const bytes = Buffer.from(text);
   const written = bytes
     .toString("latin1")
     .replaceAll(/[^A-Za-z0-9-]/g, (byte) => `_${byte.charCodeAt(0).toString(16).padStart(2, "0")}`);
   if (written.length <= MAX_VALUE) return written;
-  const hash = createHash("sha256")
-    .update(bytes)
-    .digest("hex")
-    .slice(0, MAX_VALUE - KEPT_OF_LONG - 2);
-  return `${written.slice(0, KEPT_OF_LONG)}_h${hash}`;
+  return `${written.slice(0, KEPT_OF_LONG)}_h${hash("sha256", bytes).slice(0, MAX_VALUE - KEPT_OF_LONG - 2)}`;
 }
 
-function isPlaceholder(name: string): name is Placeholder {
-  return (PLACEHOLDERS as readonly string[]).includes(name);
-}
+const isPlaceholder = (name: string): name is Placeholder => (PLACEHOLDERS as readonly string[]).includes(name);

@@ -13,7 +13,7 @@ import type { Message } from "./messages.ts";
 /** Most commands that the broker may send before we have acknowledged one. */
 const ARRIVALS_IN_FLIGHT = 20;
 
-/** How long a broker keeps a session after the connection has ended, in seconds. */
+/** Seconds that a broker keeps a session after the connection has ended. */
 const SESSION_SECONDS = 86_400;
 
 /** A configured broker. `readPassword` returns the current password; null without one. */
@@ -28,14 +28,10 @@ export function brokerOf(config: MqttConfig, clock: Clock): Broker {
   return { config, clock, readPassword };
 }
 
-/** Settings of one connection in addition to the configuration. */
 export interface SessionOptions {
   readonly clientId: string;
   readonly will?: Message;
-  /**
-   * Ask the broker to keep the session. It has no subscriptions, so no messages are queued; a lost session means that the
-   * broker was restarted.
-   */
+  /** Asks the broker to keep the session; when the broker has lost it, the broker was restarted. */
   readonly keepsSession?: boolean;
 }
 
@@ -77,16 +73,9 @@ function tlsOptions({ ca_file, cert_file, key_file, servername }: MqttConfig["tl
   return { ...VERIFIED_TLS, ...files, ...(servername === undefined ? {} : { servername }) };
 }
 
-/** Host and port of the broker for messages. */
-export function brokerAddress(config: MqttConfig): string {
-  return new URL(config.url).host;
-}
+export const brokerAddress = (config: MqttConfig): string => new URL(config.url).host;
 
-/**
- * Returns a client id that is stable over restarts, so the broker ends the old connection with its will before the new one
- * begins. It differs between machines, between workers on one machine (by prefix), and from a worker whose state was copied.
- * In a fleet it belongs to the source, so the broker ends the connection of the previous member.
- */
+/** Returns a client id that stays the same over restarts and, in a fleet, for all members that run the source. */
 export function clientIdOf(
   { client_id: given, prefix }: MqttConfig,
   { name, identity, share }: Pick<ConnectorContext, "name" | "identity" | "share">,

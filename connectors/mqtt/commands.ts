@@ -5,12 +5,7 @@ import type { MqttConfig } from "./config.ts";
 import { createConnection } from "./connection.ts";
 import { createTopics, type Topics } from "./topics.ts";
 
-/**
- * Receives commands over its own connection, so that commands and slow journals never delay events.
- *
- * The broker keeps no session (clean start): commands sent while we are offline are lost on purpose. When `accept` fails, the
- * message is not acknowledged and a new connection is made.
- */
+/** Receives commands on a separate connection without a session: commands sent while we are offline are lost on purpose. */
 export function createMqttCommands(config: MqttConfig, context: ConnectorContext): CommandSource {
   const topics = createTopics(config.prefix, config.topic, context.share?.source);
   let accept: Accept | null = null;
@@ -47,7 +42,6 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
   };
 }
 
-/** Null for a message that is not on a command topic, which the broker should not have sent. */
 function arrivalOf(packet: IPublishPacket, topics: Topics, { clock, name }: ConnectorContext): Arrival | null {
   const parsed = topics.parseCommand(packet.topic);
   if (parsed === null) return null;

@@ -36,7 +36,6 @@ const Commands = z.strictObject({
 
 const PositiveDuration = Duration.refine((ms) => ms > 0, "Use more than 0s.");
 
-/** A text in which `errorIn` finds no error. */
 function textWithout(errorIn: (text: string) => string | null) {
   return z.string().superRefine((text, context) => {
     const message = errorIn(text);

@@ -9,25 +9,19 @@ import type { Message } from "./messages.ts";
 
 interface ConnectionOptions extends Pick<LinkOptions, "clientId" | "onMessage"> {
   readonly statusTopic: string;
-  /** Prepares a new link before it counts as open, e.g. with a subscription. */
+  /** Runs before the link counts as open, e.g. to subscribe. */
   readonly prepare?: (link: Link) => Promise<void>;
-  /** Asks the broker to keep a session and reports whether it had one; null where it keeps none. */
+  /** Asks the broker to keep a session and receives whether the broker had one; null where the broker keeps none. */
   readonly onSession?: (present: boolean | null) => void;
 }
 
-/**
- * Interval of the status message, in milliseconds. A broker that notices the end of an old connection late would otherwise
- * show `offline` forever.
- */
+/** Interval of the status message: after a late end of an old connection the broker would otherwise show `offline`. */
 const HEARTBEAT_MS = 60_000;
 const RECONNECT = { firstMs: 1_000, maxMs: 60_000 };
-/** Wait after a refusal that needs a person, in milliseconds. */
+/** Wait after a refusal that needs a person. */
 const SLOW_RECONNECT_MS = 300_000;
 
-/**
- * Keeps at most one link to the broker and a retained status topic. A lost link is replaced in the background, so the status
- * is true also while no event is sent.
- */
+/** Keeps at most one link to the broker and a retained status topic; replaces a lost link in the background. */
 export function createConnection(
   config: MqttConfig,
   { clock, log }: ConnectorContext,
@@ -112,11 +106,8 @@ export function createConnection(
       closing.signal.throwIfAborted();
       await abortable(openOnce(), signal);
     },
-    /** Starts reconnecting, as a successful `open` does. */
     reconnectInBackground,
-    /** The link, or null while there is none. */
     link: usableLink,
-    /** Publishes `offline` and disconnects. */
     async close(): Promise<void> {
       closing.abort(new Retryable("The connection is closed."));
       await Promise.allSettled([attempt, reconnecting]);
@@ -125,10 +116,7 @@ export function createConnection(
   };
 }
 
-/**
- * Connects with another client id and without a will, publishes one message, waits for its acknowledgement and disconnects.
- * Logs the limits of the broker.
- */
+/** Publishes one message with another client id and without a will. Logs the limits of the broker. */
 export async function tryConnection(
   config: MqttConfig,
   { clock, log }: ConnectorContext,
@@ -145,7 +133,7 @@ export async function tryConnection(
   }
 }
 
-/** Runs work on a link; when the signal aborts, its unacknowledged messages are rejected. */
+/** Rejects the unacknowledged messages of `link` when the signal aborts during `work`. */
 export async function abandonOnAbort<T>(link: Link, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
   const abandon = () => link.abandon(signal.reason);
   signal.addEventListener("abort", abandon, { once: true });

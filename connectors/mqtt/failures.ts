@@ -11,10 +11,7 @@ import {
 } from "../../src/core/http/connection-problem.ts";
 import { NO_LISTENER, openSocket } from "./fast-path.ts";
 
-/**
- * Maps reason codes and connection errors to failures. Codes: MQTT 5.0, 2.4 (reason codes); MQTT 3.1.1, 3.2.2.3
- * (connect return codes, 1 to 5).
- */
+// Reason codes: MQTT 5.0, section 2.4. Return codes 1 to 5: MQTT 3.1.1, section 3.2.2.3.
 
 /** The broker closed the connection before a readable packet; `diagnoseHangUp` finds the cause. */
 export class HungUp extends Retryable {}
@@ -22,7 +19,6 @@ export class HungUp extends Retryable {}
 /** Errors of mqtt-packet for data that is not MQTT, such as a TLS alert. */
 const NOT_MQTT = /^(Invalid|Malformed|Cannot parse|Packet too short|Packet must not|Unknown property|Not supported)/;
 
-/** Returns the failure for a refused connection. */
 export function connectFailure(error: unknown, address: string, inMqtt5: boolean): Failure {
   const code = codeOf(error);
   const isNoMqtt = code === undefined && error instanceof Error && NOT_MQTT.test(error.message);
@@ -44,7 +40,6 @@ export function connectFailure(error: unknown, address: string, inMqtt5: boolean
   return new ConfigError(`The broker at ${address} ${message}.`, { hint, reason, cause: error });
 }
 
-/** The broker in the terms of src/core/http/connection-problem.ts. */
 function brokerAt(address: string): Server {
   return {
     name: `The broker at ${address}`,
@@ -113,7 +108,6 @@ const PUBLISH_REJECTIONS: Readonly<Record<number, string>> = {
   153: "accept the payload for {topic} (153)",
 };
 
-/** Returns the failure for a rejected subscription. */
 export function subscribeFailure(error: unknown, filter: string): Failure {
   const code = codeOf(error);
   if (code === 128 || code === 135 || code === 143) {
@@ -152,10 +146,7 @@ export function disconnectFailure(code: number | undefined, address: string): Fa
 /** Messages up to this length are never too large, in characters; also the minimum of `max_message_bytes`. */
 const SURELY_SMALL = 1_024;
 
-/**
- * Adds a hint about the size when the connection ended with messages in flight. A broker of MQTT 3.1.1 has no code for
- * a message that is too large: it disconnects each time.
- */
+/** Adds a hint about the size: for a message that is too large, a broker of MQTT 3.1.1 only disconnects. */
 export function withSizeHint(reason: unknown, longest: number): unknown {
   if (!(reason instanceof Retryable) || reason.hint !== undefined || longest <= SURELY_SMALL) return reason;
   return new Retryable(reason.message, {
@@ -169,16 +160,11 @@ function codeOf(error: unknown): number | string | undefined {
   return typeof code === "number" || typeof code === "string" ? code : undefined;
 }
 
-/** Longest wait for each probe, in milliseconds. */
 const PROBE_MS = 3_000;
 
 /**
- * Finds out why a broker closed the connection without a packet. It may be restarting, or the protocol is wrong:
- *
- * - plain MQTT at a TLS port, or TLS at a plain port,
- * - MQTT 5 at a broker that supports 3.1.1 only (RabbitMQ before 4).
- *
- * Probes the other protocol without credentials or will. Returns null when no probe succeeds: a retry may help.
+ * Returns why a broker closed the connection without a packet; null when a retry may help. Probes without credentials
+ * for plain MQTT at a TLS port, TLS at a plain port, and MQTT 5 at a broker that supports only 3.1.1.
  */
 export async function diagnoseHangUp(
   client: IClientOptions,

@@ -4,14 +4,11 @@ const IDS = 65_536;
 const MAX_HOLES = 64;
 
 /**
- * Messages that wait for their acknowledgement, in the order of sending. A broker acknowledges in this order (MQTT
- * 5.0, section 4.6):
+ * Messages that wait for their acknowledgement, in the order of sending and of acknowledgements (MQTT 5.0, section 4.6):
  *
  *     slots:  -  -  7  8  -  10           begin = 2, end = 6, size = 3: 9 was acknowledged early
  *
- * A `Map` would keep old messages in memory: it allocates a new table for every dozen entries, V8 links the tables,
- * and one old table keeps all later ones. With 20 sources a sixth of all old memory was kept that way
- * (test/let-go.test.ts).
+ * A `Map` allocates a table for every dozen entries, and V8 keeps old tables: a sixth of all old memory with 20 sources.
  */
 export function createInFlight<Sent extends { readonly id: number }>() {
   const isUsed = new Uint8Array(IDS);
@@ -46,7 +43,6 @@ export function createInFlight<Sent extends { readonly id: number }>() {
 
     has: (id: number) => isUsed[id] === 1,
 
-    /** Removes one; undefined when it is not there. */
     take(id: number): Sent | undefined {
       if (isUsed[id] !== 1) return undefined;
       let index = begin;
@@ -72,20 +68,16 @@ export function createInFlight<Sent extends { readonly id: number }>() {
 
     size: () => size,
 
-    /** Number of slots: the most messages at once, plus some holes. */
+    /** Includes holes. */
     slots: () => slots.length,
   };
 }
 
 /**
- * Flushes acknowledgements that a broker delays. Mosquitto with default settings (`set_tcp_nodelay false`) sends one
- * and holds the next until our system confirms it, up to 40 ms later. The last 20 of 100 messages would take 40 ms:
- * 2,300 a second at most. A ping of two bytes carries the confirmation:
+ * Flushes acknowledgements that a broker delays. Mosquitto with default settings (`set_tcp_nodelay false`) holds the second
+ * one for up to 40 ms until our system confirms the first: 2,300 messages a second at most. A ping carries the confirmation:
  *
  *     20 messages ►   ◄ PUBACK   PINGREQ ►   ◄ 19 × PUBACK, PINGRESP
- *
- * The response to a ping is delayed in the same way, so it counts as an arrival. `isWaiting` is true while an acknowledgement
- * is missing.
  */
 export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () => void) {
   let isPlanned = false;
@@ -109,7 +101,6 @@ export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () =>
     acknowledged(): void {
       isNew = true;
     },
-    /** Data from the broker was read. */
     arrived(): void {
       hasSent = false;
       if (isPlanned || !isWaiting()) return;

@@ -1,6 +1,6 @@
 import { type IClientOptions, type IConnackPacket, type IPublishPacket, MqttClient } from "mqtt";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
-import { sleepFor, WOKEN, within } from "../../src/core/runtime/waiting.ts";
+import { abortable, sleepFor, WOKEN, within } from "../../src/core/runtime/waiting.ts";
 import { type Broker, brokerAddress, clientOptions, type SessionOptions } from "./client-options.ts";
 import {
   connectFailure,
@@ -11,54 +11,29 @@ import {
   subscribeFailure,
   withSizeHint,
 } from "./failures.ts";
-import { bytesIfOver, createPublisher, type Listener, NO_LISTENER, openSocket } from "./fast-path.ts";
+import { bytesIfOver, createPublisher, NO_LISTENER, openSocket } from "./fast-path.ts";
 import { createAcknowledgementFlush, createInFlight } from "./in-flight.ts";
 import type { Message } from "./messages.ts";
 
-/**
- * One connection to the broker, from CONNECT to its end. The library never reconnects it; a new link replaces it, so no
- * message of a lost connection is sent again unnoticed.
- */
-export interface Link {
-  readonly limits: Limits;
-  /** True when the broker still had the session of the last link; null when it keeps none. */
-  readonly sessionPresent: boolean | null;
-  /** Aborts, with the reason, when the connection is lost or ended. */
-  readonly lost: AbortSignal;
-  /** Time of the last acknowledgement, monotonic; minus infinity before the first. */
-  answeredMs(): number;
-  /** Resolves when the broker acknowledges; rejects with an error of errors.ts. */
-  publish(message: Message): Promise<void>;
-  /**
-   * Like `publish` with a callback: null for success, else an error of errors.ts. It may be called before this returns.
-   * Promises for each of 100 messages would outlive them.
-   */
-  send(message: Message, done: Done): void;
-  /** Rejects all unacknowledged messages with `reason`. */
-  abandon(reason: unknown): void;
-  /** Subscribes; retained messages are sent only on request. */
-  subscribe(filters: readonly string[], retained?: "with what is retained"): Promise<void>;
-  /** Publishes a last message, if any, and disconnects without a will. Takes at most 2 s. */
-  end(last?: Message): Promise<void>;
-}
+/** One connection to the broker. The library never reconnects, so no message of a lost connection is sent again unnoticed. */
+export type Link = ReturnType<typeof createLink>["link"];
 
 type Done = (error: unknown) => void;
 
 /** Limits of the broker (MQTT 5 CONNACK); unlimited with 3.1.1. */
 interface Limits {
   readonly maxPacketBytes: number | null;
-  /** Most unacknowledged messages. */
   readonly receiveMaximum: number;
 }
 
 export interface LinkOptions extends SessionOptions {
-  /** Longest time without any acknowledgement while messages wait, in milliseconds. */
+  /** Longest time without any acknowledgement while messages wait. */
   readonly publishDeadlineMs?: number;
   /** Resolves when the message may be acknowledged; a rejection closes the link. */
   readonly onMessage?: ((packet: IPublishPacket) => Promise<void>) | undefined;
 }
 
-/** Longest time for a last message, and for disconnecting, in milliseconds. */
+/** Limits a last message and the disconnection. */
 const GOODBYE_MS = 1_000;
 
 export async function openLink(broker: Broker, options: LinkOptions, signal: AbortSignal): Promise<Link> {
@@ -77,7 +52,6 @@ export async function openLink(broker: Broker, options: LinkOptions, signal: Abo
     // The cache would hold a buffer for each of the 65,536 packet ids: some 8 MB.
     writeCache: false,
   };
-  /** Replaced before the first message is sent. */
   let listener = NO_LISTENER;
   const client = new MqttClient(
     () =>
@@ -105,30 +79,20 @@ function connected(
   onMessage: LinkOptions["onMessage"],
   signal: AbortSignal,
 ): Promise<IConnackPacket> {
-  return new Promise<IConnackPacket>((resolve, reject) => {
-    const aborted = () => reject(signal.reason);
-    signal.addEventListener("abort", aborted, { once: true });
-    const settle = () => signal.removeEventListener("abort", aborted);
-    client.once("connect", (connack) => {
-      settle();
-      resolve(connack);
-    });
+  const opened = new Promise<IConnackPacket>((resolve, reject) => {
+    client.once("connect", resolve);
     client.once("error", (error) => {
-      settle();
       reject(connectFailure(error, address, client.options.protocolVersion === 5));
     });
     client.once("close", () => {
-      settle();
       reject(new HungUp(`The broker at ${address} closed the connection before it let us in.`));
     });
     if (onMessage !== undefined) acknowledgeAfter(client, onMessage);
   });
+  return abortable(opened, signal);
 }
 
-/**
- * Acknowledges a message only after it is stored; works with 3.1.1 and 5. The next message waits for another tick of the
- * event loop, so a burst of commands, each written to disk, does not block timers and requests.
- */
+/** Acknowledges a message once `onMessage` resolves; a tick between two messages keeps timers and requests running. */
 function acknowledgeAfter(client: MqttClient, onMessage: (packet: IPublishPacket) => Promise<void>): void {
   client.handleMessage = (packet, done) => {
     onMessage(packet).then(
@@ -155,16 +119,10 @@ interface Pending {
   readonly topic: string;
   /** On the monotonic clock. */
   readonly sentMs: number;
-  /** Length of its payload, in UTF-16 units. */
-  readonly length: number;
+  readonly payloadCharacters: number;
 }
 
-function createLink(
-  client: MqttClient,
-  connack: IConnackPacket,
-  { clock, config }: Broker,
-  publishDeadlineMs: number,
-): { readonly link: Link; readonly listener: Listener } {
+function createLink(client: MqttClient, connack: IConnackPacket, { clock, config }: Broker, publishDeadlineMs: number) {
   const address = brokerAddress(config);
   const limits = limitsOf(connack, address);
   const version = config.protocol === "5" ? 5 : 4;
@@ -182,7 +140,7 @@ function createLink(
 
   function loseConnection(): void {
     const abandoned = pending.takeAll();
-    const longest = abandoned.reduce((most, { length }) => Math.max(most, length), 0);
+    const longest = abandoned.reduce((most, { payloadCharacters }) => Math.max(most, payloadCharacters), 0);
     const failure = cause ?? new Retryable(`The connection to the broker at ${address} was lost.`);
     const reason = withSizeHint(failure, longest);
     lost.abort(reason);
@@ -208,6 +166,7 @@ function createLink(
   client.once("close", loseConnection);
   if (!client.connected) loseConnection();
 
+  /** Calls `done` with null when the broker has acknowledged, else with an error; possibly before this returns. */
   function send(message: Message, done: Done): void {
     const refusal = refusalOf(message);
     if (refusal !== null) {
@@ -215,13 +174,14 @@ function createLink(
       return;
     }
     const id = freeId();
-    pending.add({ id, done, topic: message.topic, sentMs: clock.monotonic(), length: message.payload.length });
+    const payloadCharacters = message.payload.length;
+    pending.add({ id, done, topic: message.topic, sentMs: clock.monotonic(), payloadCharacters });
     publisher.put(message, id);
     flush.sent();
     if (!isWatched) void watch();
   }
 
-  /** Returns the error that prevents sending; null for none. */
+  /** Returns the error that prevents sending, or null. */
   function refusalOf(message: Message): unknown {
     if (lost.signal.aborted) return lost.signal.reason;
     const { maxPacketBytes } = limits;
@@ -239,15 +199,13 @@ function createLink(
     }
   }
 
+  /** Convenient for single messages; promises for each of 100 messages would outlive them. */
   const publish = (message: Message) =>
     new Promise<void>((resolve, reject) => {
       send(message, (error) => (error === null ? resolve() : reject(error)));
     });
 
-  /**
-   * One timer for all messages: until the oldest is overdue or none is left. A slow broker acknowledges the last of 100
-   * messages late, so each acknowledgement extends the deadline.
-   */
+  /** Waits for the deadline of the oldest message, which each acknowledgement extends: one timer for all messages. */
   async function watch(): Promise<void> {
     isWatched = true;
     for (;;) {
@@ -275,27 +233,30 @@ function createLink(
     }
   }
 
-  /** A missing response makes the connection unreliable; a new one begins clean. */
   function overdue(): void {
     cause ??= new Retryable(`The broker at ${address} did not answer within ${publishDeadlineMs} ms.`);
     loseConnection();
   }
 
-  const link: Link = {
+  const link = {
     limits,
-    // A broker of MQTT 5 may keep a session for 0 seconds.
+    /** True when the broker still had the session of the last link. A broker of MQTT 5 may keep none: null. */
     sessionPresent: connack.properties?.sessionExpiryInterval === 0 ? null : connack.sessionPresent,
+    /** Aborts, with the reason, when the connection is lost or ended. */
     lost: lost.signal,
+    /** Time of the last acknowledgement, monotonic; minus infinity before the first. */
     answeredMs: () => answeredMs,
+    /** Rejects all unacknowledged messages with `reason`. */
     abandon,
     publish,
     send,
 
-    async subscribe(filters, retained) {
+    async subscribe(filters: readonly string[], retained?: "with what is retained"): Promise<void> {
       for (const filter of filters) await inTime(subscribe(client, filter, retained === undefined ? 2 : 0));
     },
 
-    async end(last) {
+    /** Publishes a last message, if any, and disconnects without a will, within 2 s. */
+    async end(last?: Message): Promise<void> {
       abandon(new Retryable("The connection is being closed."));
       if (last !== undefined) await within(clock, GOODBYE_MS, publish(last));
       const closed = new Promise<void>((resolve) => {

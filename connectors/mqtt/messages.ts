@@ -10,6 +10,7 @@ import {
 } from "../../src/core/model/event.ts";
 import type { TagHistoryFact } from "../../src/core/model/history-facts.ts";
 import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
+import type { MqttConfig } from "./config.ts";
 import type { Topics } from "./topics.ts";
 
 /** One PUBLISH. */
@@ -19,30 +20,22 @@ export interface Message {
   readonly payload: string;
   readonly retain: boolean;
   readonly contentType: "application/json" | "application/cloudevents+json";
-  /** MQTT 5 user properties; the event's id among them marks the message as ours. */
+  /** MQTT 5 user properties. */
   readonly properties: Readonly<Record<string, string>>;
-  /** MQTT 5: after this many seconds the broker forgets it. */
+  /** MQTT 5. */
   readonly expirySeconds?: number;
   /** MQTT 5 correlation data, base64. */
   readonly correlation?: string;
-  /** Best effort for a requester: when the broker rejects it, the event still counts as delivered. */
+  /** When the broker rejects the message, the event still counts as delivered. */
   readonly bestEffort?: true;
 }
 
-interface Retained {
-  readonly values: boolean;
-  readonly alarms: boolean;
-  readonly inventory: boolean;
-}
+type Retained = MqttConfig["retain"];
 
-/** How long a broker keeps the state of an alarm that is over, in seconds: a week. MQTT 5 only. */
+/** A week. MQTT 5 only. */
 const RESOLVED_RETAINED_SECONDS = 604_800;
 
-/**
- * The messages that make up an event, in the order of sending: first the states that it changes, then the event
- * itself. Measurements have no event of their own; their state message carries the id. All of them carry the number of
- * the event, where it has one.
- */
+/** Returns the messages of an event in the order of sending: the states that it changes, then the event unless telemetry. */
 export function messagesOf(
   event: Event,
   topics: Topics,
@@ -57,7 +50,7 @@ export function messagesOf(
   return [
     ...states,
     {
-      topic: topics.of(parts),
+      topic: topics.topicOf(parts),
       payload: JSON.stringify(toCloudEvent(event, numbered)),
       retain: false,
       contentType: "application/cloudevents+json",
@@ -87,7 +80,7 @@ function stateMessages(
   const source = sourceName(event);
   const site = event.siteid ?? null;
   const topicOf = (kind: string, id: string | number, aspect: string) =>
-    topics.of({ source, site, kind, id: String(id), aspect });
+    topics.topicOf({ source, site, kind, id: String(id), aspect });
   const json = (topic: string, body: Body, retain: boolean): Message => ({
     topic,
     payload: JSON.stringify(body),
@@ -95,12 +88,10 @@ function stateMessages(
     contentType: "application/json",
     properties,
   });
-  // The most frequent event needs none of the helpers below.
   if (event.type === "tag-value") {
     return [json(topicOf("tag", event.data.tag.id, "value"), valueBody(event, source), retained.values)];
   }
   const stamped = (fields: object): Body => ({ ts: event.time, ...fields, id: event.id });
-  /** Clears the retained topics of a removed object. */
   const clear = (kind: string, id: string | number, aspects: Readonly<Record<string, keyof Retained>>): Message[] =>
     Object.entries(aspects)
       .filter(([, option]) => retained[option])
@@ -159,7 +150,7 @@ function stateMessages(
     case "command-accepted": {
       const { replyTo, ...fields } = event.data;
       const message = json(topicOf("tag", fields.tagId, "accepted"), stamped(fields), false);
-      // Use a subtopic: a requester expects one response on the reply topic, the result.
+      // A subtopic, because a requester expects a single response on the reply topic: the result.
       return responses(message, fields.correlation, replyTo === null ? null : `${replyTo}/accepted`);
     }
     case "command-result": {
@@ -199,13 +190,9 @@ function objectIn(data: Inventory["data"]) {
   return ["tag", data.tag] as const;
 }
 
-/**
- * Payload of a message. `ts` is the time of the fact (ISO 8601 UTC), `id` the id of the event. The same fact always
- * has the same id and the same text.
- */
 type Body = Readonly<Record<string, unknown>>;
 
-/** `quality` is `good`, `uncertain` or `bad`; a value that could not be read is null and `bad`, never 0. */
+/** A value that could not be read is null and `bad`, never 0. */
 function valueBody(event: Event<"tag-value">, source: string | null): Body {
   const { tag, value, quality, time, latencyMs, lastGood, behindGateway, type } = event.data;
   return {
@@ -226,7 +213,6 @@ function valueBody(event: Event<"tag-value">, source: string | null): Body {
   };
 }
 
-/** Common fields of messages about a logged series. */
 function seriesFields(
   event: Event,
   { tag, resolution, timeZone }: Pick<TagHistoryFact, "tag" | "resolution" | "timeZone">,
@@ -248,10 +234,7 @@ function totalBody(event: Event<"tag-total">, source: string | null): Body {
   return { ...seriesFields(event, event.data, source), from, to, total, reset, id: event.id };
 }
 
-/**
- * `status` is the value of the service, `event` the last change. With `alarm-out-of-scope` the alarm is not visible any more:
- * the rest is the last known state and `inScope` is false.
- */
+/** For `alarm-out-of-scope`, the rest is the last known state and `inScope` is false. */
 function alarmBody(event: Event & { readonly data: AlarmFact }): Body {
   const { alarm, episode, late, behindGateway } = event.data;
   return {

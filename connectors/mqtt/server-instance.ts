@@ -5,26 +5,21 @@ import { brokerOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { openLink } from "./link.ts";
 
-/**
- * Detects a restart of the broker by two signs: it lost the session it was asked to keep, or its uptime is too short.
- * Mosquitto publishes the uptime; it saves its state every half hour, so after a crash it may have the session and not
- * the messages.
- */
+/** A restart shows in a lost session or a short uptime. Mosquitto, after a crash, may have the session and not the messages. */
 interface StoredBroker {
   /** Uptime in seconds; null when unknown. */
   readonly uptime: number | null;
-  /** Time of the report, milliseconds since 1970. */
+  /** Wall time of the report. */
   readonly atMs: number;
   /** Measured time; comparable only within the same boot. */
   readonly measured?: SinceBoot;
 }
 
 interface BrokerReport extends StoredBroker {
-  /** The broker lost the session of an earlier connection. */
   readonly sessionLost: boolean;
 }
 
-/** Tolerance: the uptime is published every 10 s and the response takes time, in milliseconds. */
+/** The uptime is published every 10 s, and its response takes time. */
 const SLACK_MS = 15_000;
 
 export function serverInstanceOf(before: string | null, { sessionLost, ...now }: BrokerReport): ServerInstance {
@@ -37,10 +32,7 @@ export function serverInstanceOf(before: string | null, { sessionLost, ...now }:
   return { life: JSON.stringify(now), isNew: stored !== null && (sessionLost || isYounger(now, stored)) };
 }
 
-/**
- * True when the uptime grew less than the time that passed. Measured time counts first, because it cannot be set. If
- * the uptime grew more, the measurement stood still, as in a suspended machine, and the wall clock counts.
- */
+/** Returns whether the uptime grew less than time passed. In a machine that was suspended, only the wall clock counts. */
 function isYounger(now: StoredBroker, before: StoredBroker): boolean {
   if (now.uptime === null || before.uptime === null) return false;
   const grownMs = (now.uptime - before.uptime) * 1_000;
@@ -49,20 +41,15 @@ function isYounger(now: StoredBroker, before: StoredBroker): boolean {
   return grownMs < Math.max(0, (isMeasured ? measuredMs : now.atMs - before.atMs) - SLACK_MS);
 }
 
-/** Null without measurements of the same boot. */
 function measuredBetween({ measured: before }: StoredBroker, { measured: now }: StoredBroker): number | null {
   if (before === undefined || now === undefined || before.boot !== now.boot) return null;
   return now.ms < before.ms ? null : now.ms - before.ms;
 }
 
 const UPTIME = "$SYS/broker/uptime";
-/** Longest wait for the retained uptime, in milliseconds. */
 const UPTIME_WITHIN_MS = 2_000;
 
-/**
- * Returns the uptime of the broker in seconds; null when it publishes none or denies access. Uses its own connection,
- * because some brokers disconnect on a forbidden subscription.
- */
+/** Returns the uptime in seconds; null without one. A separate connection, as brokers may end one that asks for `$SYS`. */
 export async function uptimeOf(
   config: MqttConfig,
   context: ConnectorContext,

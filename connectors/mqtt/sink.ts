@@ -19,12 +19,12 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
     clientId,
     statusTopic: topics.status,
     onSession(present) {
-      // One lost session since the last check is enough.
+      // Keep true until the next check.
       if (present === false) sessionLost = true;
     },
   });
   let sessionLost = false;
-  /** Identifies the monotonic clock of this process where the boot is unknown. */
+  /** Replaces the boot where that is unknown. */
   const run = randomUUID();
   let checked: { readonly link: Link; readonly life: string } | null = null;
 
@@ -42,12 +42,11 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
       if (link === null) return null;
       if (link === checked?.link) return { life: checked.life, isNew: false };
       const uptime = await uptimeOf(config, context, `${clientId}-life`, signal);
-      // Use the shared clock: clocks of members may differ by minutes.
+      // Clocks of members may differ by minutes.
       const atMs = Math.floor((context.share ?? context.clock).now());
       const { clock } = context;
       const measured = clock.sinceBoot?.() ?? { boot: run, ms: clock.monotonic() };
       const instance = serverInstanceOf(before, { uptime, atMs, measured, sessionLost });
-      // A newer link is checked next.
       if (connection.link() === link) sessionLost = false;
       checked = { link, life: instance.life };
       return instance;
@@ -79,9 +78,8 @@ interface DeliverOptions {
 }
 
 /**
- * Sends a batch in order with several messages in flight and waits for all acknowledgements. An event is accepted when
- * all its messages are. After the first retryable failure or an abort, sending stops and the receipt keeps all events
- * from that one on; later events that were acknowledged are sent twice.
+ * Sends a batch in order and waits for all acknowledgements. After the first retryable failure or an abort, sending stops:
+ * the receipt keeps the events from that one on, and later acknowledged events are sent twice.
  */
 export async function deliver(
   link: Pick<Link, "send">,
@@ -92,11 +90,9 @@ export async function deliver(
   const { maxBytes, maxInFlight, signal } = options;
   const rejected = new Map<number, string>();
   let kept: { readonly from: number; readonly error: unknown } | undefined;
-  // Counts messages in flight without an object for each.
   let inFlight = 0;
   let awaited: { readonly most: number; readonly resolve: () => void } | null = null;
 
-  /** Resolves when at most `most` messages are in flight. */
   const atMost = (most: number) =>
     new Promise<void>((resolve) => {
       if (inFlight <= most) resolve();
@@ -144,8 +140,5 @@ export async function deliver(
   if (kept?.from === 0) signal.throwIfAborted();
 
   const settled = [...rejected].filter(([index]) => index < (kept?.from ?? batch.length));
-  return {
-    rejected: settled.map(([index, reason]) => ({ index, reason })),
-    ...(kept === undefined ? {} : { kept }),
-  };
+  return { rejected: settled.map(([index, reason]) => ({ index, reason })), ...(kept === undefined ? {} : { kept }) };
 }

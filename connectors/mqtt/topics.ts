@@ -2,13 +2,13 @@ import { createHash } from "node:crypto";
 import type { Arrival } from "../../src/core/connector.ts";
 
 export interface TopicParts {
-  /** Name of the source; null for the worker itself. */
+  /** Null for the worker itself. */
   readonly source: string | null;
-  /** Id of the site; null for what belongs to none. */
+  /** Null for objects of no site. */
   readonly site: string | null;
   readonly kind: string;
   readonly id: string;
-  /** Path of fixed words, e.g. `value` or `history/5m`; absent where there is only one thing to say. */
+  /** Path of fixed words, e.g. `value` or `history/5m`. */
   readonly aspect?: string;
 }
 
@@ -16,23 +16,16 @@ const RESERVED = new Set(["cmd", "status", "reply", "worker"]);
 const PLACEHOLDERS = ["{prefix}", "{source}", "{site}", "{kind}", "{id}", "{aspect}"] as const;
 const LITERAL = /^[\w.:@-]{1,64}$/;
 
-/** Longest text used literally in a topic; a longer one becomes a hash. */
+/** A longer text becomes a hash. */
 const MAX_SEGMENT = 128;
-/** Longest topic that we answer to, in characters. */
 const MAX_REPLY_TOPIC = 1_024;
 
 export type Topics = ReturnType<typeof createTopics>;
 
 /**
- * Makes every topic of the connector, because a single `+` or `#` in the topic of a publish makes a broker hang up, again at
- * each attempt.
- *
- * In a fleet each source speaks for itself: with `source`, the status is `<prefix>/status/source/<source>`, and commands are
- * those of this source only, whichever member works for it.
- *
- * Below the prefix four first words are reserved: `status`, `cmd` (commands to us), `reply` (responses on topics that a
- * requester names) and `worker` (events of Plenum itself). No value ever becomes one of them, so what we publish can never
- * come back to us as a command.
+ * Builds every topic, so that no `+` or `#` reaches the broker, which would disconnect at each attempt. With `source`, the
+ * status and the commands are those of one source of a fleet. No value becomes one of the reserved first words `status`,
+ * `cmd`, `reply` and `worker`, so no published message can return as a command.
  */
 export function createTopics(prefix: string, template: string, source?: string) {
   const layout = template.split("/");
@@ -43,14 +36,13 @@ export function createTopics(prefix: string, template: string, source?: string) 
   return {
     status,
     commandStatus: `${status}/commands`,
-    /** Topic of `plenum check`; not retained. */
     check: `${prefix}/status/check`,
-    /** Subscriptions: one tag, several tags named in the payload, and second approvals. */
+    /** One tag, several tags named in the payload, and second approvals. */
     commandFilters: ["+/set", "set", "second"].map(
       (rest) => `${commandTree}${source === undefined ? "+" : segment(source)}/${rest}`,
     ),
 
-    of(parts: TopicParts): string {
+    topicOf(parts: TopicParts): string {
       let topic = "";
       for (const part of layout) {
         const level = part.startsWith("{") ? levelOf(part, prefix, parts) : part;
@@ -59,7 +51,7 @@ export function createTopics(prefix: string, template: string, source?: string) 
       return topic;
     },
 
-    /** The source and the tag that a command topic names; null for another topic. */
+    /** Returns the source and tag in a command topic; null for another topic. */
     parseCommand(topic: string): Pick<Arrival, "source" | "tagId" | "purpose"> | null {
       if (!topic.startsWith(commandTree)) return null;
       const [level = "", ...rest] = topic.slice(commandTree.length).split("/");
@@ -70,7 +62,7 @@ export function createTopics(prefix: string, template: string, source?: string) 
       return rest.length === 1 ? named : { ...named, tagId: decodeSegment(tag) };
     },
 
-    /** True where a response may go: anywhere but into our own trees, except below `<prefix>/reply/`. */
+    /** Returns whether a response may go there: not into our own trees, except below `<prefix>/reply/`. */
     mayReply(topic: string): boolean {
       if (topic === "" || topic.startsWith("$") || /[+#\p{Cc}]/u.test(topic) || !topic.isWellFormed()) return false;
       if (topic.length > MAX_REPLY_TOPIC) return false;
@@ -97,13 +89,12 @@ function levelOf(placeholder: string, prefix: string, parts: TopicParts): string
   }
 }
 
-/** Most names and ids; they need no encoding unless reserved. */
+/** Matches most names and ids. */
 const PLAIN = /^[\w.-]{1,128}$/;
 
 /**
- * Any text as one level of a topic. Letters, digits, `_`, `.` and `-` stay; everything else becomes `%XX` per
- * UTF-8 byte; the empty text is `~`, and a text that is too long or no Unicode is `~` and its hash. `%` and `~`
- * are themselves encoded, so no two texts share a level.
+ * Encodes a text as one topic level, without collisions: characters except letters, digits, `_`, `.` and `-` become `%XX`
+ * per UTF-8 byte, the empty text `~`, and a text that is too long or no Unicode `~` and its hash.
  */
 export function segment(value: string): string {
   if (PLAIN.test(value) && !RESERVED.has(value) && value !== "_") return value;
@@ -114,7 +105,7 @@ export function segment(value: string): string {
   return encoded.length > MAX_SEGMENT ? hashed(value) : encoded;
 }
 
-/** Reverses `segment`; returns a level that it cannot decode unchanged. */
+/** Returns a level that cannot be decoded unchanged. */
 function decodeSegment(level: string): string {
   if (level === "~") return "";
   try {
@@ -132,7 +123,6 @@ function hashed(value: string): string {
   return `~${createHash("sha256").update(Buffer.from(value, "utf16le")).digest("base64url")}`;
 }
 
-/** Matches every topic that the layout can give. */
 function ownPattern(prefix: string, layout: readonly string[]): (topic: string) => boolean {
   const literally = (part: string) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
   const parts = layout.map((part) => {
@@ -144,7 +134,7 @@ function ownPattern(prefix: string, layout: readonly string[]): (topic: string) 
   return (topic) => pattern.test(`${topic}/`);
 }
 
-/** Returns the error in a prefix; null when it is valid. */
+/** Returns the error, or null. */
 export function prefixError(prefix: string): string | null {
   const levels = prefix.split("/");
   if (levels.length > 8 || levels.some((level) => !LITERAL.test(level))) {
@@ -153,7 +143,7 @@ export function prefixError(prefix: string): string | null {
   return null;
 }
 
-/** Returns the error in a topic layout; null when it is valid. */
+/** Returns the error, or null. */
 export function templateError(template: string): string | null {
   const levels = template.split("/");
   for (const level of levels) {

@@ -2,7 +2,6 @@ import { z } from "zod";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import {
   createHttpClient,
-  failureOfResponse,
   type ReceiverRequest,
   type ReceiverResponse,
   sendRequest,
@@ -10,21 +9,17 @@ import {
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { printable } from "../../src/core/values/printable.ts";
 import { cut } from "../shared/receiver/text.ts";
-import { authorizationOf } from "../shared/receiver/ticket.ts";
+import { authorizationOf, failureWithText } from "../shared/receiver/ticket.ts";
 import type { ServiceNowConfig } from "./config.ts";
 
-/** Statuses with an error text of ServiceNow. */
+/** ServiceNow sends an error text with these statuses. */
 const WITH_ERROR_TEXT = [400, 401, 403, 404];
-/** Longest error text that is passed on, in characters. */
+/** In characters. */
 const MAX_ERROR_TEXT = 400;
-/** Most records read by one search. */
 const MAX_ROWS = 20;
-/** Requested fields of a record. */
 const FIELDS = "sys_id,number,state,active,correlation_id";
 
-const Refusal = z.object({
-  error: z.object({ message: z.string().nullish(), detail: z.string().nullish() }),
-});
+const Refusal = z.object({ error: z.object({ message: z.string().nullish(), detail: z.string().nullish() }) });
 
 const Row = z.object({
   sys_id: z.string().regex(/^[0-9a-f]{32}$/),
@@ -35,7 +30,7 @@ const Row = z.object({
 });
 export type Row = z.infer<typeof Row>;
 
-/** Client of one table of one instance (Table API). */
+/** Client of one table (Table API). */
 export function createTable(config: ServiceNowConfig, clock: Clock) {
   const base = new URL(config.url);
   const path = `${base.pathname.replace(/\/+$/, "")}/api/now/table/${config.table}`;
@@ -71,7 +66,7 @@ export function createTable(config: ServiceNowConfig, clock: Clock) {
     return null;
   }
 
-  /** Returns the records of an encoded query, the oldest first. Throws `ConfigError` when the user may not see some. */
+  /** Returns the oldest first. Throws `ConfigError` when the user may not see some records of the encoded query. */
   async function search(query: string, signal: AbortSignal): Promise<readonly Row[]> {
     const parameters = new URLSearchParams({
       sysparm_query: `${query}^ORDERBYsys_created_on`,
@@ -104,43 +99,39 @@ export function createTable(config: ServiceNowConfig, clock: Clock) {
   };
 }
 
-/** Error text of ServiceNow on one line; empty without one. */
+/** Returns one line; empty without an error. */
 function errorTextOf({ json }: ReceiverResponse): string {
   const { message, detail } = Refusal.safeParse(json).data?.error ?? {};
   return cut(printable([message, detail].filter((text) => text).join(": ")), MAX_ERROR_TEXT);
 }
 
-/** Validates a response. For an invalid one the result of the request is unknown. */
-function readAs<T>(said: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
-  const read = schema.safeParse(said.json);
+/** Throws for an invalid response, after which the result of the request is unknown. */
+function readAs<T>(response: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
+  const read = schema.safeParse(response.json);
   if (read.success) return read.data;
-  throw new Retryable(`${origin} answered ${said.status}, but not as ServiceNow does.`, {
+  throw new Retryable(`${origin} answered ${response.status}, but not as ServiceNow does.`, {
     hint: "Check that url leads to the instance itself, and that the instance is not asleep.",
   });
 }
 
-function failureOf(said: ReceiverResponse, words: string, origin: string, nowMs: number): Error {
-  const { status } = said;
-  const sentence = `${origin} answered ${status}. It said: ${words}`;
-  if (words !== "" && status === 400) {
+function failureOf(response: ReceiverResponse, errorText: string, origin: string, nowMs: number): Error {
+  const { status } = response;
+  const sentence = `${origin} answered ${status}. It said: ${errorText}`;
+  if (errorText !== "" && status === 400) {
     return new ConfigError(sentence, {
       reason: "validation",
-      field: /table/i.test(words) ? "table" : "fields",
+      field: /table/i.test(errorText) ? "table" : "fields",
       hint: "Check the table and the fields in the options.",
     });
   }
-  // A rule of the instance looked at this one record; the right to write is there.
-  if (status === 403 && /business rule/i.test(words)) return new Rejected(sentence);
-  if (status === 403 && /data policy|mandatory/i.test(words)) {
+  // A rule of the instance rejected this one record; the right to write exists.
+  if (status === 403 && /business rule/i.test(errorText)) return new Rejected(sentence);
+  if (status === 403 && /data policy|mandatory/i.test(errorText)) {
     return new ConfigError(sentence, {
       reason: "validation",
       field: "fields",
       hint: "Give the mandatory fields a value: under `fields`, or with close_code and close_notes.",
     });
   }
-  const body = said.json === undefined ? said.body : words;
-  return (
-    failureOfResponse({ status, headers: said.headers, body, isCut: false }, origin, nowMs) ??
-    new Retryable(`${origin} answered ${status}.`)
-  );
+  return failureWithText(response, errorText, origin, nowMs);
 }

@@ -3,7 +3,6 @@ import { OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
 
-/** Fields that Plenum fills by itself. */
 const OWN_FIELDS = [
   "short_description",
   "description",
@@ -21,11 +20,9 @@ const Field = Name.refine(
   "Plenum fills this field by itself, or there is an option for it.",
 );
 
-/** A value of a list, such as "6" or 6. */
+/** E.g. "6" or 6. */
 const Choice = z
-  .union([z.string().min(1).max(40), z.int()], {
-    error: "Write the value as ServiceNow stores it, such as 6.",
-  })
+  .union([z.string().min(1).max(40), z.int()], { error: "Write the value as ServiceNow stores it, such as 6." })
   .transform(String);
 
 const Urgency = z.strictObject({
@@ -58,9 +55,7 @@ export const ServiceNowConfig = z
       .record(Field, z.union([z.string(), z.number(), z.boolean()]))
       .default({})
       .meta({ description: "Further fields of every new record by name, such as caller_id." }),
-    resolved_state: Choice.prefault("6").meta({
-      description: "Value of the field state that means resolved.",
-    }),
+    resolved_state: Choice.prefault("6").meta({ description: "Value of the field state that means resolved." }),
     reopen_state: Choice.optional().meta({
       description: "Value of the field state by which a resolved record is opened when the alarm comes back.",
     }),
@@ -82,9 +77,7 @@ export const ServiceNowConfig = z
     if (config.proxy !== undefined && URL.parse(config.url)?.protocol === "http:")
       complain("url", "Through a proxy use https://, because the proxy would read the password.");
   })
-  .meta({
-    description: "An incident in ServiceNow for every alarm, edited in place and resolved when it is over.",
-  });
+  .meta({ description: "An incident in ServiceNow for every alarm, edited in place and resolved when it is over." });
 export type ServiceNowConfig = z.infer<typeof ServiceNowConfig>;
 
 function isBase(url: URL): boolean {

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { IncidentMessage, IncidentReference, IncidentText, Receiver } from "../shared/receiver/receiver.ts";
@@ -7,12 +7,11 @@ import { createTicketReceiver, createWarnOnce, type Ticket, type TicketSystem } 
 import { createTable, type Row } from "./api.ts";
 import type { ServiceNowConfig } from "./config.ts";
 
-/** Rules run within the request that opens an incident, so a search may miss it for this time, in milliseconds. */
+/** Rules run within the request that opens an incident, so a search may miss the incident for this time. */
 const SEARCH_LAG_MS = 60_000;
-/** Key that never occurs, for the probe. */
+/** For the probe. */
 const UNUSED_KEY = "plenum-probe";
 
-/** Opens one incident per alarm. */
 export function createServiceNowReceiver(config: ServiceNowConfig, context: ConnectorContext): Receiver {
   const site = config.url.replace(/\/+$/, "");
   const table = createTable(config, context.clock);
@@ -26,7 +25,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
     return { id: sys_id, ticket, link: `${site}/nav_to.do?uri=${record}` };
   }
 
-  /** Texts of an incident. The title of one alarm is stable and a person may have edited it. */
+  /** The title of one alarm is stable, and a person may have edited it. */
   const textsOf = (incident: IncidentMessage) => ({
     description: descriptionOf(incident),
     short_description: incident.kind === "alarm" ? undefined : shortDescriptionOf(incident),
@@ -114,7 +113,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
 
   return {
     ...createTicketReceiver(system, config, context),
-    farEnd: createHash("sha256").update(`${site} ${config.table}`).digest("hex"),
+    farEnd: hash("sha256", `${site} ${config.table}`),
     lastStepMs: table.lastStepMs,
     async probe(signal) {
       await recordsOf(UNUSED_KEY, signal);
@@ -123,16 +122,12 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   };
 }
 
-/** Longest short_description, in characters (ServiceNow, as it is delivered). */
+/** In characters, as ServiceNow is delivered. */
 const MAX_SHORT = 160;
-/** Longest description, note or close_notes, in characters (ServiceNow, as it is delivered). */
 const MAX_LONG = 4_000;
 
-function shortDescriptionOf({ text }: IncidentMessage): string {
-  return cut(withoutMarkup(text.title), MAX_SHORT);
-}
+const shortDescriptionOf = ({ text }: IncidentMessage): string => cut(withoutMarkup(text.title), MAX_SHORT);
 
-/** Plain text of several lines. The link is never shortened. */
 export function descriptionOf({ link, text }: IncidentMessage): string {
   const href = link === null ? null : new URL(link).href;
   return fitted(
@@ -150,14 +145,13 @@ export function descriptionOf({ link, text }: IncidentMessage): string {
   );
 }
 
-/** The status and the fields with these labels. */
 function noteOf({ text }: IncidentMessage, labels: readonly string[], before?: string): string {
   const fields = text.fields.filter(({ label }) => labels.includes(label));
   const shortened = fields.map(({ label, text }) => ({ label, text: cut(text, 1_000) }));
   return cut([...(before === undefined ? [] : [before]), text.status, ...linesOf(shortened)].join("\n"), MAX_LONG);
 }
 
-/** `Label: text`; further lines are indented, so that none of them looks like a label. */
+/** Further lines are indented, so that no line of a text looks like a label. */
 function linesOf(fields: IncidentText["fields"]): readonly string[] {
   return fields.map(({ label, text }) => `${label}: ${withoutMarkup(text).replaceAll("\n", "\n  ")}`);
 }

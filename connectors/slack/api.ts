@@ -14,7 +14,7 @@ import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { printable } from "../../src/core/values/printable.ts";
 import type { SlackConfig } from "./config.ts";
 
-export interface Answer {
+export interface SlackResponse {
   /** One of the `understood` error codes; null for success. */
   readonly error: string | null;
   readonly json: unknown;
@@ -22,7 +22,7 @@ export interface Answer {
   readonly scopes: readonly string[] | null;
 }
 
-/** Own error code: the JSON response was too long or incomplete. */
+/** The JSON response was too long or incomplete. */
 const TOO_LONG = "(too long)";
 
 const Body = z.looseObject({
@@ -34,7 +34,7 @@ const Body = z.looseObject({
 
 type SlackApi = ReturnType<typeof createSlackApi>;
 
-/** Client of Slack's Web API. Error codes in `understood` are returned; others are thrown. */
+/** Returns the error codes in `understood` and throws others. */
 export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext, lookup?: Lookup) {
   const url = new URL(config.base_url);
   const end = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
@@ -46,7 +46,7 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
     method: string,
     signal: AbortSignal,
     understood: readonly string[],
-  ): Promise<Answer> {
+  ): Promise<SlackResponse> {
     const headers = { authorization: `Bearer ${bearerOf(token())}` };
     const response = await sendRequest(end, { ...question, headers }, clock, signal);
     const { data: body } = Body.safeParse(response.json);
@@ -63,18 +63,22 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
   }
 
   return {
-    /** Calls a method that reads. */
     get(
       method: string,
       query: Readonly<Record<string, string>>,
       signal: AbortSignal,
       understood: readonly string[] = [],
-    ): Promise<Answer> {
+    ): Promise<SlackResponse> {
       const path = `${base}${method}?${new URLSearchParams(query).toString()}`;
       return call({ method: "GET", path }, method, signal, understood);
     },
-    /** Calls a method that changes something, or that takes no query. */
-    post(method: string, json: object, signal: AbortSignal, understood: readonly string[] = []): Promise<Answer> {
+    /** Also for a method that takes no query. */
+    post(
+      method: string,
+      json: object,
+      signal: AbortSignal,
+      understood: readonly string[] = [],
+    ): Promise<SlackResponse> {
       return call({ method: "POST", path: base + method, json }, method, signal, understood);
     },
     lastStepMs: end.lastStepMs,
@@ -82,9 +86,7 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
   };
 }
 
-/**
- * Returns the token for a header. Rejects the two other secrets of Slack, which are often confused with it.
- */
+/** Rejects the two other secrets of Slack, which are often confused with the token. */
 function bearerOf(token: Secret): string {
   const text = token.reveal().trim();
   const complain = (message: string) =>
@@ -99,7 +101,7 @@ function bearerOf(token: Secret): string {
   return text;
 }
 
-/** Every response is JSON with `ok`. For any other response with status 200 the result is unknown. */
+/** Without `ok` the result of the request is unknown. */
 function notUnderstood(response: ReceiverResponse, who: string): Retryable {
   if (isUnfinished(response)) return new Retryable(`${who} with more than can be read, or not to the end.`);
   return new Retryable(`${who} with something that is not Slack's.`, {
@@ -111,7 +113,7 @@ function isUnfinished({ body, json }: ReceiverResponse): boolean {
   return json === undefined && body.trimStart().startsWith("{");
 }
 
-/** Metadata of our messages; invisible to people, readable by apps. */
+/** Metadata of our messages; readable by apps. */
 export interface Mark {
   readonly event_type: "plenum_incident" | "plenum_reply";
   readonly event_payload: Readonly<Record<string, string>>;
@@ -123,7 +125,7 @@ interface Marked {
 }
 
 interface Listed {
-  /** The oldest first. */
+  /** Oldest first. */
   readonly marked: readonly Marked[];
   /** False when more messages exist than were read. */
   readonly isComplete: boolean;
@@ -131,10 +133,10 @@ interface Listed {
   readonly error: string | null;
 }
 
-/** Page sizes to try; smaller when the response is too long (a message takes up to 40 kB). */
+/** Smaller when the response is too long (a message takes up to 40 kB). */
 const PAGE_SIZES = ["100", "20", "5", "1"] as const;
 
-/** Most pages of one search, so that a busy channel ends it. */
+/** A busy channel ends the search. */
 const MOST_PAGES = 20;
 
 const Listing = z.looseObject({
@@ -145,16 +147,10 @@ const Listing = z.looseObject({
 
 const Message = z.looseObject({
   ts: z.string(),
-  metadata: z.looseObject({
-    event_type: z.string(),
-    event_payload: z.record(z.string(), z.unknown()),
-  }),
+  metadata: z.looseObject({ event_type: z.string(), event_payload: z.record(z.string(), z.unknown()) }),
 });
 
-/**
- * Returns messages with this mark in a channel or thread; their payload may contain more. In a channel, only the first
- * page with a match.
- */
+/** Returns messages with this mark, of a channel only the first page with a match. Their payload may contain more. */
 export async function listMarked(
   api: SlackApi,
   method: "conversations.history" | "conversations.replies",
@@ -184,9 +180,7 @@ export async function listMarked(
       a.ts < b.ts ? -1 : 1,
     );
     cursor = response_metadata.next_cursor;
-    if (cursor === "" && has_more) {
-      throw new Retryable(`Slack answered ${method} with a part and no word of the rest.`);
-    }
+    if (cursor === "" && has_more) throw new Retryable(`Slack answered ${method} with a part and no word of the rest.`);
     if (cursor === "" || (method === "conversations.history" && marked.length > 0)) return listed(true);
   }
   return listed(false);
@@ -204,15 +198,13 @@ const Info = z.looseObject({
   channel: z.looseObject({
     is_private: z.boolean().catch(false),
     is_archived: z.boolean().catch(false),
-    // A gateway may leave it out; Slack itself never does for a channel.
+    // Some gateways leave it out.
     is_member: z.boolean().catch(true),
   }),
 });
 
-/**
- * Checks without posting that the token is valid, that the bot may post and read, and that it is in the channel.
- */
-export async function proveChannel(api: SlackApi, channel: string, signal: AbortSignal): Promise<void> {
+/** Checks without posting that the token is valid, that the bot may post and read, and that the bot is in the channel. */
+export async function checkChannel(api: SlackApi, channel: string, signal: AbortSignal): Promise<void> {
   const { scopes } = await api.post("auth.test", {}, signal);
   const info = Info.safeParse((await api.get("conversations.info", { channel }, signal)).json);
   if (!info.success) throw new Retryable("Slack answered conversations.info without a channel.");
@@ -230,6 +222,10 @@ export async function proveChannel(api: SlackApi, channel: string, signal: Abort
   }
 }
 
+type ErrorBody = Pick<z.infer<typeof Body>, "error" | "needed"> & {
+  readonly response_metadata: { readonly messages: readonly string[] };
+};
+
 const NO_DETAILS = { needed: null, response_metadata: { messages: [] } };
 
 const NEW_TOKEN = "Put the bot token of an installed app (xoxb-…) where `token` says.";
@@ -237,7 +233,6 @@ const ASK_ADMINISTRATOR = "Ask whoever administers the Slack workspace.";
 const POSTING = "Let the bot post there (channel settings, posting permissions), or set another `channel`.";
 const ARCHIVED = "Unarchive the channel, or set another `channel`.";
 
-/** Hints for the error codes of a wrong token, of missing permissions and of the channel. */
 const HINTS: Readonly<Record<"unauthenticated" | "forbidden" | "channel", Readonly<Record<string, string>>>> = {
   unauthenticated: {
     invalid_auth: NEW_TOKEN,
@@ -270,25 +265,19 @@ const HINTS: Readonly<Record<"unauthenticated" | "forbidden" | "channel", Readon
   },
 };
 
-/** Rate limited, certainly not executed. `message_limit_exceeded` is the limit of a free workspace. */
+/** Certainly not executed. `message_limit_exceeded` is the limit of a free workspace. */
 const LIMITED = ["ratelimited", "rate_limited", "message_limit_exceeded"];
 
-/** Temporarily unavailable; may have been executed. */
+/** May have been executed. */
 const UNAVAILABLE = ["service_unavailable", "team_added_to_org", "org_login_required", "external_channel_migrating"];
 
 /** Errors inside Slack: "it's possible some aspect of the operation succeeded". */
 const SERVER_ERRORS = ["fatal_error", "internal_error", "request_timeout", "update_failed"];
 
-/** Maps an error response, which has HTTP status 200, to a failure. An unknown code rejects the message. */
+/** Maps an error response, which has HTTP status 200. An unknown code rejects the message. */
 function failureOf(
   what: string,
-  {
-    error,
-    needed,
-    response_metadata,
-  }: Pick<z.infer<typeof Body>, "error" | "needed"> & {
-    readonly response_metadata: { readonly messages: readonly string[] };
-  },
+  { error, needed, response_metadata: { messages } }: ErrorBody,
   waitMs: number | null,
 ): Failure {
   const code = clean(error, 80);
@@ -304,15 +293,10 @@ function failureOf(
   if (LIMITED.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "allowance" });
   if (UNAVAILABLE.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "everything" });
   if (SERVER_ERRORS.includes(code)) return new Retryable(`${message}.`);
-  const details = clean(response_metadata.messages.join(" "), 300);
+  const details = clean(messages.join(" "), 300);
   return new Rejected(`${message}.${details === "" ? "" : ` It said: ${details}`}`);
 }
 
-/** True for errors about the channel, not about the message. */
-export function isAboutChannel(error: unknown): boolean {
-  return error instanceof ConfigError && error.field === "channel";
-}
+export const isAboutChannel = (error: unknown): boolean => error instanceof ConfigError && error.field === "channel";
 
-function clean(text: string, most: number): string {
-  return printable(text).trim().slice(0, most);
-}
+const clean = (text: string, most: number): string => printable(text).trim().slice(0, most);

@@ -12,10 +12,7 @@ export const SlackConfig = z
         /^[CG][A-Z0-9]{5,30}$/,
         "Write the channel's id, such as C0123ABCD, not its name; Slack shows it at the end of the channel's details.",
       )
-      .meta({
-        description: "Id of the channel; the bot has to be a member of it.",
-        examples: ["C0123ABCD"],
-      }),
+      .meta({ description: "Id of the channel; the bot has to be a member of it.", examples: ["C0123ABCD"] }),
     broadcast: z.array(PriorityLetter).default(["A"]).meta({
       description: "Alarm priorities whose end, and whose return, is shown in the channel as well as in the thread.",
     }),
@@ -32,6 +29,4 @@ export const SlackConfig = z
   .meta({ description: "One message for every alarm in a Slack channel, edited in place." });
 export type SlackConfig = z.infer<typeof SlackConfig>;
 
-function isBase(text: string): boolean {
-  return !/[?#]/.test(text);
-}
+const isBase = (text: string): boolean => !/[?#]/.test(text);

@@ -1,21 +1,16 @@
-import { createHash } from "node:crypto";
+import { createHash, hash } from "node:crypto";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import type { Lookup } from "../../src/core/http/outbound/guard.ts";
 import type { IncidentMessage, IncidentReference, IncidentStatus, Receiver } from "../shared/receiver/receiver.ts";
-import { cut, withFewerTimeSeries } from "../shared/receiver/text.ts";
-import { type Answer, createSlackApi, isAboutChannel, listMarked, type Mark, proveChannel } from "./api.ts";
+import { cut, escapeHtml, withFewerTimeSeries } from "../shared/receiver/text.ts";
+import { checkChannel, createSlackApi, isAboutChannel, listMarked, type Mark, type SlackResponse } from "./api.ts";
 import type { SlackConfig } from "./config.ts";
 
-/**
- * Message of an incident in Block Kit.
- *
- * Texts of the service are escaped `plain_text`, so Slack interprets neither markup (`*bold*`), emoji names,
- * `<!channel>` nor links in names.
- */
+/** Block Kit. Texts of the service are escaped `plain_text`, in which Slack interprets no markup, emoji, mention or link. */
 export interface Message {
-  /** Text for notifications and clients without blocks. */
+  /** For notifications and clients without blocks. */
   readonly text: string;
   readonly blocks: Block[];
 }
@@ -38,7 +33,7 @@ interface Marked {
   readonly verbatim: true;
 }
 
-/** The largest sizes, in UTF-16 units after escaping. */
+/** In UTF-16 units after escaping. */
 export interface Sizes {
   readonly text: number;
   readonly header: number;
@@ -47,19 +42,18 @@ export interface Sizes {
   readonly curves: number;
 }
 
-/** Slack's limits: header 150, field 2,000, text of a section 3,000; 4,000 is its advice for `text`. */
+/** Slack's limits; 4,000 is its advice for `text`. */
 export const FULL: Sizes = { text: 4_000, header: 150, field: 2_000, list: 3_000, curves: 3_000 };
 
-/** Sizes for a message that Slack finds too large; it names no total limit. */
+/** For a message that Slack finds too large; its total limit is unknown. */
 export const SMALL: Sizes = { text: 300, header: 150, field: 150, list: 1_000, curves: 0 };
 
-/** Pairs in one section (Slack: 10 fields): a label and its text, side by side. */
+/** Each label and its text are two of Slack's 10 fields. */
 const PAIRS_OF_A_SECTION = 5;
 
-/** Slack's limit for an address in a link. */
 const LONGEST_LINK = 3_000;
 
-const MARKS: Readonly<Record<IncidentStatus, string>> = {
+const EMOJI_BY_STATUS: Readonly<Record<IncidentStatus, string>> = {
   active: "🔴",
   acknowledged: "🟠",
   recovering: "🟡",
@@ -67,7 +61,6 @@ const MARKS: Readonly<Record<IncidentStatus, string>> = {
   resolved: "🟢",
 };
 
-/** Returns the complete message. */
 export function messageOf(incident: IncidentMessage, sizes: Sizes): Message {
   const { fields, list } = incident.text;
   return {
@@ -82,7 +75,6 @@ export function messageOf(incident: IncidentMessage, sizes: Sizes): Message {
   };
 }
 
-/** Returns one line with the status. */
 export function lineOf(incident: IncidentMessage, sizes: Sizes): Message {
   return {
     text: within(headingOf(incident), sizes.text),
@@ -90,9 +82,9 @@ export function lineOf(incident: IncidentMessage, sizes: Sizes): Message {
   };
 }
 
-/** 🔴 Active: Supply temperature low, Kvarnholmen 4 */
+/** E.g. 🔴 Active: Supply temperature low, Kvarnholmen 4. */
 function headingOf({ status, text }: IncidentMessage): string {
-  return `${MARKS[status]} ${text.status}: ${text.title}`;
+  return `${EMOJI_BY_STATUS[status]} ${text.status}: ${text.title}`;
 }
 
 function sectionsOf(fields: IncidentMessage["text"]["fields"], most: number): Block[] {
@@ -114,48 +106,38 @@ function listOf(list: readonly string[], most: number): Block[] {
 /** As many complete time series as fit. */
 function curvesOf({ text }: IncidentMessage, most: number): Block[] {
   const texts = withFewerTimeSeries(text).map(({ curves }) => curves.join("\n"));
-  const kept = texts.find((each) => escaped(each).length <= most);
-  return kept === undefined || kept === "" ? [] : [{ type: "section", text: plain(kept, most) }];
+  const fitting = texts.find((lines) => escapeHtml(lines).length <= most);
+  return fitting === undefined || fitting === "" ? [] : [{ type: "section", text: plain(fitting, most) }];
 }
 
 /** A link, because Slack shows a warning when an app does not respond to a button. */
 function linkOf({ link, text }: IncidentMessage): Block[] {
   const url = link === null ? null : URL.parse(link);
   if (url === null || !/^https?:$/.test(url.protocol)) return [];
-  const address = escaped(url.href.replaceAll("|", "%7C"));
+  const address = escapeHtml(url.href.replaceAll("|", "%7C"));
   if (address.length > LONGEST_LINK) return [];
   const words = within(text.linkText.replaceAll("|", " "), 75);
   return [{ type: "context", elements: [marked(`<${address}|${words}>`)] }];
 }
 
-function plain(text: string, most: number): Plain {
-  return { type: "plain_text", text: within(text, most), emoji: false };
-}
+const plain = (text: string, most: number): Plain => ({ type: "plain_text", text: within(text, most), emoji: false });
 
-function marked(text: string): Marked {
-  return { type: "mrkdwn", text, verbatim: true };
-}
-
-/** Escapes the three characters that Slack requires. */
-function escaped(text: string): string {
-  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-}
+const marked = (text: string): Marked => ({ type: "mrkdwn", text, verbatim: true });
 
 /** Cuts before escaping, so that no partial `&am` remains. */
 function within(text: string, most: number): string {
   for (let room = most; ; ) {
-    const kept = escaped(cut(text, room));
-    if (kept.length <= most) return kept;
+    const shortened = escapeHtml(cut(text, room));
+    if (shortened.length <= most) return shortened;
     // Escaping adds at most 5 units for one, so this never cuts too much.
-    room -= Math.ceil((kept.length - most) / 5);
+    room -= Math.ceil((shortened.length - most) / 5);
   }
 }
 
-/** Stored reference of a message. `closed`: the message shows that its alarm is over. */
+/** `closed`: the message shows that its alarm is over. */
 const Ref = z.object({ channel: z.string(), ts: z.string(), closed: z.boolean().optional() });
 type Ref = z.infer<typeof Ref>;
 
-/** Response to a posted message. */
 const Posted = z.looseObject({ channel: z.string().min(1), ts: z.string().min(1) });
 
 /** Slack counts sizes differently; the message is then sent again with shorter texts. */
@@ -164,34 +146,30 @@ const TOO_LARGE = ["msg_too_long", "msg_blocks_too_long", "invalid_blocks", "inv
 /** The message with that `client_msg_id` was deleted, so post without it. */
 const NO_DUPLICATE = ["duplicate_message_not_found", "duplicate_channel_not_found"];
 
-/** The message can no longer be edited: the workspace has an edit limit, or another app posted it. */
+/** The workspace has an edit limit, or another app posted the message. */
 const NOT_EDITABLE = ["edit_window_closed", "cant_update_message"];
 
 const NO_THREAD = ["thread_not_found", "message_not_found"];
 
-/** This one thread takes no replies, while the channel takes messages. */
+/** The thread takes no replies, while the channel takes messages. */
 const NO_REPLIES = [
   "restricted_action_thread_locked",
   "restricted_action_non_threadable_channel",
   "cannot_reply_to_message",
 ];
 
-/** Tolerance for clock differences in the search: one hour. */
+/** Tolerance for clock differences in the search. */
 const CLOCKS_MS = 3_600_000;
 
-/** Longest accepted permalink. */
 const LONGEST_PERMALINK = 2_000;
 
-/**
- * https://docs.slack.dev/apis/web-api/rate-limits: one message per second and channel; `chat.update` and the histories are
- * of tier 3, at least 50 a minute.
- */
+/** https://docs.slack.dev/apis/web-api/rate-limits; `chat.update` and the histories are of tier 3. */
 const RATES: NonNullable<Receiver["rates"]> = [
   { count: 1, inMs: 1_000, of: ["open", "update", "close"] },
   { count: 50, inMs: 60_000, of: ["update", "close", "find"] },
 ];
 
-/** Random namespace, so that UUIDs differ from those of other programs. */
+/** Random, so that UUIDs differ from those of other programs. */
 const NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");
 
 /** One message for each incident, edited in place, and thread replies for important changes. */
@@ -199,14 +177,14 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   const api = createSlackApi(config, context, lookup);
   const { log, name } = context;
 
-  /** Posts with a request key, which Slack may ignore. */
-  async function posted(
+  /** Slack may ignore the request key `client_msg_id`. */
+  async function post(
     what: object,
     seed: string,
     message: (sizes: Sizes) => Message,
     signal: AbortSignal,
     understood: readonly string[] = [],
-  ): Promise<Answer> {
+  ): Promise<SlackResponse> {
     const send = (sizes: Sizes, id: object, words: readonly string[]) =>
       api.post(
         "chat.postMessage",
@@ -220,7 +198,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     return isOneOf(answer, TOO_LARGE) ? send(SMALL, id, []) : answer;
   }
 
-  async function edited(
+  async function edit(
     incident: IncidentMessage,
     { channel, ts }: Ref,
     signal: AbortSignal,
@@ -234,10 +212,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     return error === null ? "edited" : error === "message_not_found" ? "gone" : "fixed";
   }
 
-  /**
-   * Sends one reply, unless the last reply has the same content, as after a lost response or a crash. Returns false when
-   * the thread no longer exists.
-   */
+  /** Skips a reply with the same content as the last, after a lost response or a crash. Returns false without a thread. */
   async function reply(
     incident: IncidentMessage,
     ref: Ref,
@@ -246,21 +221,21 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     signal: AbortSignal,
   ): Promise<boolean> {
     const message = (sizes: Sizes) => (isEdited ? lineOf(incident, sizes) : messageOf(incident, sizes));
-    const said = turn ?? digestOf(message(FULL));
+    const content = turn ?? digestOf(message(FULL));
     const mark = { ...markOf(incident.key), event_type: "plenum_reply" } as const;
     const thread = { channel: ref.channel, ts: ref.ts };
     const before = await listMarked(api, "conversations.replies", thread, mark, signal, NO_THREAD);
     if (before.error !== null) return false;
-    if (before.isComplete && before.marked.at(-1)?.payload.said === said) return true;
+    if (before.isComplete && before.marked.at(-1)?.payload.said === content) return true;
     const isForAll = turn !== null && config.broadcast.includes(incident.priority);
-    const answer = await posted(
+    const answer = await post(
       {
         channel: ref.channel,
         thread_ts: ref.ts,
-        metadata: { ...mark, event_payload: { ...mark.event_payload, said } },
+        metadata: { ...mark, event_payload: { ...mark.event_payload, said: content } },
         ...(isForAll ? { reply_broadcast: true } : {}),
       },
-      `${ref.channel} ${ref.ts} ${incident.changeId} ${said}`,
+      `${ref.channel} ${ref.ts} ${incident.changeId} ${content}`,
       message,
       signal,
       [...NO_THREAD, ...(isEdited ? NO_REPLIES : [])],
@@ -272,8 +247,8 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     return true;
   }
 
-  /** Edits the message. A reply announces the end or return, or replaces an impossible edit. */
-  async function changed(
+  /** A reply announces the end or return, or replaces an impossible edit. */
+  async function applyChange(
     incident: IncidentMessage,
     reference: IncidentReference,
     change: "update" | "close",
@@ -282,7 +257,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     const { data: ref } = Ref.safeParse(reference.ref);
     if (ref === undefined) return "gone";
     try {
-      const outcome = await edited(incident, ref, signal);
+      const outcome = await edit(incident, ref, signal);
       if (outcome === "gone") return "gone";
       const returns = ref.closed ?? incident.change === "retriggered";
       const turn = change === "close" ? "over" : returns ? "back" : null;
@@ -315,21 +290,17 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   }
 
   /** Two sinks may post the same alarm in one channel; each has its own message. */
-  function markOf(key: string): Mark {
-    return { event_type: "plenum_incident", event_payload: { key, sink: name } };
-  }
+  const markOf = (key: string): Mark => ({ event_type: "plenum_incident", event_payload: { key, sink: name } });
 
   return {
     opensAgain: "findable",
     rates: RATES,
-    farEnd: createHash("sha256")
-      .update(JSON.stringify([config.base_url, config.channel]))
-      .digest("hex"),
+    farEnd: hash("sha256", JSON.stringify([config.base_url, config.channel])),
     lastStepMs: api.lastStepMs,
 
     async open(incident, signal) {
       const { channel } = config;
-      const answer = await posted(
+      const answer = await post(
         { channel, metadata: markOf(incident.key) },
         `${name} ${channel} ${incident.key}`,
         (sizes) => messageOf(incident, sizes),
@@ -340,9 +311,9 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       return referenceAt(reference.data.channel, reference.data.ts, signal);
     },
 
-    update: (incident, reference, signal) => changed(incident, reference, "update", signal),
+    update: (incident, reference, signal) => applyChange(incident, reference, "update", signal),
 
-    close: (incident, reference, signal) => changed(incident, reference, "close", signal),
+    close: (incident, reference, signal) => applyChange(incident, reference, "close", signal),
 
     async find(incident, sinceMs, signal) {
       const { channel } = config;
@@ -357,34 +328,25 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       return null;
     },
 
-    probe: (signal) => proveChannel(api, config.channel, signal),
+    probe: (signal) => checkChannel(api, config.channel, signal),
 
     dispose: () => api.close(),
   };
 }
 
-/** Always set `parse` and `link_names`: without them an edit would turn names in `text` into links. */
-function formatted(message: Message): object {
-  return { ...message, parse: "none", link_names: false };
-}
+/** `parse` and `link_names` prevent that an edit turns names in `text` into links. */
+const formatted = (message: Message): object => ({ ...message, parse: "none", link_names: false });
 
-function digestOf(message: Message): string {
-  return createHash("sha256").update(JSON.stringify(message)).digest("hex").slice(0, 32);
-}
+const digestOf = (message: Message): string => hash("sha256", JSON.stringify(message)).slice(0, 32);
 
-function isOneOf({ error }: Answer, words: readonly string[]): boolean {
+function isOneOf({ error }: SlackResponse, words: readonly string[]): boolean {
   return error !== null && words.includes(error);
 }
 
-/** A UUID of version 5 (RFC 9562), the same for the same text. */
+/** Returns a UUID of version 5 (RFC 9562), the same for the same text. */
 function uuidOf(text: string): string {
   const hex = createHash("sha1").update(NAMESPACE).update(text).digest("hex");
   const variant = "89ab".charAt(Number.parseInt(hex.charAt(16), 16) % 4);
-  return [
-    hex.slice(0, 8),
-    hex.slice(8, 12),
-    `5${hex.slice(13, 16)}`,
-    variant + hex.slice(17, 20),
-    hex.slice(20, 32),
-  ].join("-");
+  const parts = [hex.slice(0, 8), hex.slice(8, 12), `5${hex.slice(13, 16)}`, variant + hex.slice(17, 20)];
+  return [...parts, hex.slice(20, 32)].join("-");
 }

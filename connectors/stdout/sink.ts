@@ -7,10 +7,7 @@ import { sequenceAttributes } from "../../src/core/model/sequence.ts";
 
 export const StdoutConfig = z.strictObject({}).meta({ description: "Events as JSON lines on standard output." });
 
-/**
- * Accepted means: the operating system has taken the lines, so a slow reader slows the sink. What the reader behind a pipe
- * does with them is unknown.
- */
+/** Accepted means: the operating system has taken the lines, so a slow reader slows the sink. */
 export function createStdoutSink(stream: Writable): Sink {
   let listening = false;
 
@@ -19,8 +16,7 @@ export function createStdoutSink(stream: Writable): Sink {
     oneOrder: true,
 
     async open() {
-      // Never remove this listener: a pipe may report its end after `close`, and an unhandled `error` event ends the process.
-      // `write` gets the same error through its callback.
+      // Never remove this listener: a pipe may report its end after `close`, and an unhandled error ends the process.
       if (!listening) stream.on("error", () => undefined);
       listening = true;
     },
@@ -54,7 +50,6 @@ function writeText(stream: Writable, text: string, signal: AbortSignal): Promise
   });
 }
 
-/** Error codes of a stream whose reader is gone. */
 const GONE = new Set(["EPIPE", "ECONNRESET", "ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END"]);
 
 function writeFailure(error: NodeJS.ErrnoException): Error {

@@ -26,16 +26,14 @@ const Options = z.strictObject({
   key: SecretRef.optional().meta({
     description: "Key of the integration at the receiver: pagerduty, jsm, incidentio; for ntfy a token.",
   }),
-  template: TemplateConfig.optional().meta({
-    description: "Requests of your own, for the format template.",
-  }),
+  template: TemplateConfig.optional().meta({ description: "Requests of your own, for the format template." }),
   headers: Headers,
   ...OUTBOUND,
   ...RECEIVER,
 });
 type Options = z.infer<typeof Options>;
 
-/** True for formats that send every event; the others are for alarms only. */
+/** The other formats are for alarms only. */
 export function isForEvents(format: Options["format"]): format is "cloudevents" | "standard" {
   return format === "cloudevents" || format === "standard";
 }

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import { ReceiverUrl } from "../../src/core/http/outbound/config.ts";
@@ -19,7 +19,6 @@ import { templateFormat } from "./formats/template.ts";
 
 type Headers = Readonly<Record<string, string>>;
 
-/** Receives alarms with one request for each message; the format builds it. */
 export function createWebhookReceiver(config: WebhookConfig, { clock, name }: ConnectorContext): Receiver {
   const format = formatOf(config);
   const readAddress = addressOf(config, clock);
@@ -41,10 +40,10 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     await closing?.close();
   }
 
-  function contextFor(place: IncidentReference | null): RequestContext {
+  function contextFor(reference: IncidentReference | null): RequestContext {
     // A line break at the end of a key file is no part of the key.
     const key = secretKey?.().reveal().trim() ?? "";
-    return { url: readAddress(), key, name, place, nowMs: clock.now() };
+    return { url: readAddress(), key, name, reference, nowMs: clock.now() };
   }
 
   async function exchange(message: Message, { url }: RequestContext, headers: Headers, signal: AbortSignal) {
@@ -57,41 +56,39 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     if (failure !== null) throw failure;
   }
 
-  /** Returns the response; null when the format has no request for this. */
+  /** Returns null when the format has no request for this. */
   async function send(
     incident: IncidentMessage,
     operation: Operation,
-    place: IncidentReference | null,
+    reference: IncidentReference | null,
     signal: AbortSignal,
   ): Promise<ReceiverResponse | "gone" | null> {
     signal.throwIfAborted();
-    const context = contextFor(place);
+    const context = contextFor(reference);
     const message = format.requestFor(incident, operation, context);
     if (message === null) return null;
     const response = await exchange(message, context, operationHeaders[operation](), signal);
-    if (place !== null && format.isGone?.(response) === true) return "gone";
+    if (reference !== null && format.isGone?.(response) === true) return "gone";
     throwFailureIn(response, context);
     return response;
   }
 
   const change =
     (operation: "update" | "close"): Receiver["update"] =>
-    async (incident, place, signal) =>
-      (await send(incident, operation, place, signal)) === "gone" ? "gone" : place;
+    async (incident, reference, signal) =>
+      (await send(incident, operation, reference, signal)) === "gone" ? "gone" : reference;
 
   return {
     opensAgain: format.opensAgain,
     ...(format.rates === undefined ? {} : { rates: format.rates }),
 
-    /** The address may be a secret, so this is only its hash. If it cannot be read, its configuration counts. */
+    /** A hash, because the address may be a secret; of the configuration where the address cannot be read. */
     get farEnd() {
-      let address: string;
+      let address = JSON.stringify(config.url);
       try {
         address = readAddress().href;
-      } catch {
-        address = JSON.stringify(config.url);
-      }
-      return createHash("sha256").update(address).digest("hex");
+      } catch {}
+      return hash("sha256", address);
     },
 
     lastStepMs: () => client?.lastStepMs() ?? Number.NEGATIVE_INFINITY,
@@ -121,7 +118,7 @@ function formatOf({ format, template }: WebhookConfig): Format {
   return FORMATS[format].format;
 }
 
-/** Further headers of the requests of a template, where they are secrets. */
+/** Headers of a template that are secrets. */
 function secretHeadersOf({ template }: WebhookConfig, clock: Clock): Record<Operation, () => Headers> {
   const secretsOf = (operation: Operation) => {
     const headers = Object.entries(template?.[operation]?.headers ?? {});
@@ -130,7 +127,7 @@ function secretHeadersOf({ template }: WebhookConfig, clock: Clock): Record<Oper
   return { open: secretsOf("open"), update: secretsOf("update"), close: secretsOf("close") };
 }
 
-/** The address, read again at each call where it is a secret. */
+/** Reads a secret address at each call. */
 function addressOf({ format, proxy, url }: WebhookConfig, clock: Clock): () => URL {
   const given = url ?? (isForEvents(format) ? undefined : requirementsOf(format).url);
   if (given === undefined) throw new Error("a receiver without an address passed the schema");

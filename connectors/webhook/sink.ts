@@ -1,4 +1,4 @@
-import { createHash, createHmac } from "node:crypto";
+import { createHmac, hash } from "node:crypto";
 import { ACCEPTED, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, type Failure, Rejected, Throttled } from "../../src/core/errors/errors.ts";
 import { indicatesTls, wantsTls } from "../../src/core/http/connection-problem.ts";
@@ -13,10 +13,8 @@ import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import type { WebhookConfig } from "./config.ts";
 
-/** Bytes read of a response with status 400. */
+/** Bytes read of a response with status 400, and of others, so that the connection can be reused. */
 const MAX_REASON_BYTES = 1_024;
-
-/** Bytes read of any other response, so that its connection can be reused. */
 const MAX_RESPONSE_BYTES = 64 * 1024;
 
 /** Accepted means: the receiver answered 2xx within the time limit. */
@@ -32,28 +30,22 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
 
   async function post(event: Event, sequence: Sequence | null, signal: AbortSignal): Promise<void> {
     secrets ??= readSecrets();
-    const { keys, headers } = secrets;
+    const { keys, headers: extra } = secrets;
     const payload = payloadOf(event, config.format, sequence);
     const seconds = Math.floor(clock.now() / 1_000);
     const own = requestHeaders(event, payload, { seconds, keys, sequence });
-    const response = await client.exchange(
-      {
-        method: "POST",
-        path: url.pathname + url.search,
-        headers: { "user-agent": USER_AGENT, ...headers, ...own },
-        body: payload.body,
-      },
-      signal,
-      (status) => (status === 400 ? MAX_REASON_BYTES : MAX_RESPONSE_BYTES),
-    );
+    const headers = { "user-agent": USER_AGENT, ...extra, ...own };
+    const request = { method: "POST", path: url.pathname + url.search, headers, body: payload.body } as const;
+    const maxBytes = (status: number) => (status === 400 ? MAX_REASON_BYTES : MAX_RESPONSE_BYTES);
+    const response = await client.exchange(request, signal, maxBytes);
     const failure = failureOf(response, url.origin, clock.now());
     if (failure !== null) throw failure;
   }
 
   return {
     maxBatch: 1,
-    // An address can be a secret by itself, so only its hash is stored.
-    farEnd: createHash("sha256").update(url.href).digest("hex"),
+    // An address can be a secret, so only its hash is stored.
+    farEnd: hash("sha256", url.href),
     lastStepMs: client.lastStepMs,
 
     /** Reads the secrets again, so an exchanged key needs no restart. */
@@ -106,7 +98,7 @@ export function payloadOf(event: Event, format: WebhookConfig["format"], number?
   return { contentType: "application/json; charset=utf-8", body };
 }
 
-/** Returns the headers of a request without the configured ones: Standard Webhooks. Without keys there is no signature. */
+/** Standard Webhooks, without the configured headers. */
 export function requestHeaders(
   { id }: Pick<Event, "id">,
   { contentType, body }: Payload,
@@ -123,11 +115,11 @@ export function requestHeaders(
   };
 }
 
-/** 24 to 64 bytes of key: Standard Webhooks, Signature scheme. */
+/** Standard Webhooks, Signature scheme. */
 const MIN_BYTES = 24;
 const MAX_BYTES = 64;
 
-/** The bytes of a `whsec_` secret. */
+/** Returns the bytes of a `whsec_` secret. */
 export function keyOf(secret: Secret): Buffer {
   const [, text] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(secret.reveal().trim()) ?? [];
   const key = Buffer.from(text ?? "", "base64");
@@ -140,16 +132,13 @@ export function keyOf(secret: Secret): Buffer {
   return key;
 }
 
-/** Value of `webhook-signature`: one signature a key, so that receivers with the old or the new key verify. */
+/** One signature a key, so that receivers with the old or the new key verify. */
 function signature(keys: readonly Buffer[], id: string, seconds: number, body: Buffer): string {
   const sign = (key: Buffer) => createHmac("sha256", key).update(`${id}.${seconds}.`).update(body).digest("base64");
   return keys.map((key) => `v1,${sign(key)}`).join(" ");
 }
 
-/**
- * Returns the failure of a response; null for 2xx (Standard Webhooks). No failure is final: a receiver that answers
- * 400 or 422 may be fixed later, and the retry schedule decides when an event becomes a dead letter.
- */
+/** No failure of the event is final: a receiver that answers 400 may be fixed later, and the schedule gives up. */
 function failureOf(response: HttpResponse, origin: string, nowMs: number): Failure | null {
   const { body, headers, status } = response;
   const responded = `${origin} answered ${status}`;
@@ -174,13 +163,9 @@ function failureOf(response: HttpResponse, origin: string, nowMs: number): Failu
     });
   }
   if (status === 429 || status === 502 || status === 503 || status === 504) {
-    return new Throttled(
-      `${responded}: it asks us to wait.`,
-      retryAfterMs(headers["retry-after"], nowMs, headers.date),
-      {
-        scope: status === 429 ? "allowance" : "everything",
-      },
-    );
+    const waitMs = retryAfterMs(headers["retry-after"], nowMs, headers.date);
+    const scope = status === 429 ? "allowance" : "everything";
+    return new Throttled(`${responded}: it asks us to wait.`, waitMs, { scope });
   }
   if (status === 413) {
     return new Rejected(`${responded}: the event is larger than it takes.`, {

@@ -50,7 +50,7 @@ const hold = (set: string, key: string, value: unknown) =>
 async function tagsOf(events: readonly Event[], wanted: readonly (typeof NAME_TAGS)[number][] = NAME_TAGS) {
   const names = createNames(wanted, context);
   await names.prepare(events);
-  const settings = { prefix: "", tags: {}, namesOf: names.of };
+  const settings = { prefix: "", tags: {}, namesOf: names.namesOf };
   return events.map((event) => {
     const texts = [...linesOf(event, settings)].flatMap(({ text }) => text.toString().split("\n"));
     const tags = texts.map((line) => {
@@ -88,7 +88,7 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
     const plain = textsOf({ prefix: "", tags: {} });
     const names = createNames([], context);
     await names.prepare(sampleOfEveryKind());
-    const settings = { prefix: "", tags: {}, namesOf: names.of };
+    const settings = { prefix: "", tags: {}, namesOf: names.namesOf };
     expect(textsOf(settings)).toEqual(plain);
     expect(reads).toEqual([]);
   });
@@ -110,13 +110,13 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
     await names.prepare(batch);
     expect(reads).toHaveLength(first);
     await hold("site/main", String(SITE.id), { ...SITE, displayName: "Renamed" });
-    expect(names.of(valueEvent(1)).site_name).toBe(SITE.displayName);
+    expect(names.namesOf(valueEvent(1)).site_name).toBe(SITE.displayName);
     passedMs = 60_000;
     await names.prepare(batch);
-    expect(names.of(valueEvent(1)).site_name).toBe("Renamed");
+    expect(names.namesOf(valueEvent(1)).site_name).toBe("Renamed");
   });
 
-  const settings = (names: ReturnType<typeof createNames>) => ({ prefix: "", tags: {}, namesOf: names.of });
+  const settings = (names: ReturnType<typeof createNames>) => ({ prefix: "", tags: {}, namesOf: names.namesOf });
   const lineOf = (names: ReturnType<typeof createNames>, event: Event) =>
     [...linesOf(event, settings(names))].map(({ text }) => text.toString()).join("\n");
   const forget = (set: string, key: string) => store.commit({ documents: [{ set, remove: [key] }] });

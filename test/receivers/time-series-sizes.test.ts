@@ -29,7 +29,7 @@ const withDescription = (length: number): IncidentMessage => {
 
 const formatted = (name: FormatName) => (incident: IncidentMessage) => {
   const url = new URL(name === "ntfy" ? "https://ntfy.example.com/heating" : "https://example.com/in");
-  const at = { url, key: "key", name: "pager", place: null, nowMs: 0 };
+  const at = { url, key: "key", name: "pager", reference: null, nowMs: 0 };
   return JSON.stringify(FORMATS[name].format.requestFor(incident, "open", at)?.json);
 };
 const asText = (body: unknown) => (typeof body === "string" ? body : JSON.stringify(body));

@@ -28,7 +28,7 @@ function at(name: FormatName): RequestContext {
     url: new URL(ADDRESSES[name] ?? "https://receiver.example.com/in?tenant=1"),
     key: KEY,
     name: "pager",
-    place: { ref: { id: "4711" }, ticket: null, link: null },
+    reference: { ref: { id: "4711" }, ticket: null, link: null },
     nowMs: Date.parse("2026-11-02T08:00:00Z"),
   };
 }
@@ -436,6 +436,6 @@ test("discord sends one embed without mentions and edits only the message with a
   expect(edited).toMatchObject({ method: "PATCH", path: "/api/webhooks/1/token/messages/4711" });
   expect(edited.json.embeds[0].title).toMatch(/^Acknowledged: /);
   const { ref: _, ...elsewhere } = at("discord").place ?? { ref: null, ticket: null, link: null };
-  const evil = { ...at("discord"), place: { ...elsewhere, ref: { id: "../../x" } } };
+  const evil = { ...at("discord"), reference: { ...elsewhere, ref: { id: "../../x" } } };
   expect(FORMATS.discord.format.requestFor(toldOf(), "update", evil)).toBeNull();
 });

@@ -58,7 +58,7 @@ describe.each([...FORMAT_NAMES, "template"] as const)("the webhook format %s", (
       url: new URL("https://receiver.example.com/heating"),
       key: "k",
       name: "pager",
-      place: null,
+      reference: null,
       nowMs: 0,
     });
     expect(differences(JSON.parse(sample ?? "null"), message?.json)).toEqual([]);

@@ -71,7 +71,7 @@ const retained = MqttConfig.shape.retain.parse(undefined);
 const EXAMPLE_KEY = keyOf(new Secret(`whsec_${Buffer.alloc(24, "example").toString("base64")}`));
 
 function deliveries(event: Event): readonly string[] {
-  const record = recordOf(event, kafkaTopics.of(event));
+  const record = recordOf(event, kafkaTopics.topicOf(event));
   const payload = payloadOf(event, "cloudevents");
   const seconds = Math.floor(Date.parse(event.time) / 1_000);
   const headers = requestHeaders(event, payload, { seconds, keys: [EXAMPLE_KEY], sequence: null });

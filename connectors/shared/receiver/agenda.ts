@@ -8,7 +8,7 @@ import type { Receiver } from "./receiver.ts";
 import { type IncidentLedger, isOver, membersOf, type StoredIncident } from "./stored-incident.ts";
 
 /**
- * Incidents to process: now, by priority, or at a later time. The cost depends on the due incidents only.
+ * Incidents to process. The cost depends on the changed and scheduled incidents only.
  *
  *     changed ──► (evaluated by the sink) ──► ready: A before B before C, first come first
  *        ▲                                └─► later: at a time ──┐
@@ -16,7 +16,7 @@ import { type IncidentLedger, isOver, membersOf, type StoredIncident } from "./s
  */
 export function createAgenda() {
   const changed = new Set<string>();
-  /** Ready incidents by priority, in the order of their arrival. */
+  /** By priority, in the order of arrival. */
   const ready = new Map<string, Set<string>>();
   const priorities = new Map<string, string>();
   const times = new Map<string, number>();
@@ -31,17 +31,16 @@ export function createAgenda() {
     if (keys?.size === 0) ready.delete(priority);
   }
 
-  /** Returns the time of the first entry that is not outdated; infinite without one. */
+  /** Infinite without an entry. */
   function nextTimeMs(): number {
     while (queue[0] !== undefined && times.get(queue[0].key) !== queue[0].atMs) queue.shift();
     return queue[0]?.atMs ?? Number.POSITIVE_INFINITY;
   }
 
   return {
-    /** Marks an incident for evaluation. */
     change: (key: string) => void changed.add(key),
 
-    /** Takes up to `most` incidents that changed or are due. */
+    /** Takes up to `most` incidents that changed or whose time has come. */
     take(nowMs: number, most: number): readonly string[] {
       const taken = [...changed.values().take(most)];
       for (const key of taken) changed.delete(key);
@@ -53,7 +52,7 @@ export function createAgenda() {
       return taken;
     },
 
-    /** Marks an incident as ready. A ready incident keeps its position. */
+    /** A ready incident keeps its position. */
     ready(key: string, priority: string): void {
       times.delete(key);
       if (priorities.get(key) === priority) return;
@@ -62,7 +61,7 @@ export function createAgenda() {
       ready.set(priority, (ready.get(priority) ?? new Set()).add(key));
     },
 
-    /** Postpones an evaluated incident until a time; infinite: until it changes. */
+    /** Postpones an evaluated incident; infinite: until it changes. */
     later(key: string, atMs: number): void {
       leaveReady(key);
       times.delete(key);
@@ -77,13 +76,13 @@ export function createAgenda() {
       queue.splice(low, 0, { atMs, key });
     },
 
-    /** Returns the ready incident with the most urgent priority that has waited longest. */
+    /** Returns the incident with the most urgent priority that has waited longest. */
     first(): string | undefined {
       const [priority = ""] = [...ready.keys()].sort();
       return ready.get(priority)?.values().next().value;
     },
 
-    /** Number of ready incidents, of one priority when it is given. */
+    /** Number of ready incidents. */
     size: (priority?: string) => (priority === undefined ? priorities.size : (ready.get(priority)?.size ?? 0)),
 
     /** Time of the next evaluation; infinite without one. */
@@ -91,14 +90,13 @@ export function createAgenda() {
   };
 }
 
-/** Shortest time between two edits of a group, in milliseconds. */
+/** Shortest time between two edits of a group. */
 const LIST_EDIT_MS = 30_000;
-/** Retention after the end of an incident, or after it became invisible, in milliseconds. */
+/** Retention after the end of an incident, or after it became invisible. */
 const RETAIN_MS = 30 * 86_400_000;
-/** Longest time between two evaluations of a delayed incident, in milliseconds. */
+/** Longest time between two evaluations of a delayed incident. */
 const DELAY_CHECK_MS = 3_600_000;
 
-/** The next action for an incident. */
 interface Plan {
   readonly act: "send" | "repeat" | "look" | "forget";
   /** Milliseconds since 1970, monotonic. */
@@ -111,14 +109,14 @@ export function createPlanner(options: {
   readonly timing: Timing;
   readonly notifier: Notifier;
   readonly retries: Retries;
-  /** Incidents to send although the receiver rejected the same message. */
+  /** Keys to send although the receiver rejected the same message. */
   readonly resendRequested: ReadonlySet<string>;
   readonly ledger: () => IncidentLedger;
   readonly monotonicMs: () => number;
 }): (key: string, stored: StoredIncident) => Plan | null {
   const { receiver, timing, notifier, retries, resendRequested, ledger, monotonicMs } = options;
 
-  /** Returns the next message for new facts; null without any. `fromMs`: earliest time after a failure. */
+  /** Returns null without a change. `fromMs`: earliest time after a failure. */
   function sendingOf(key: string, stored: StoredIncident, fromMs: number): Plan | null {
     const nowMs = monotonicMs();
     const sendAt = (atMs: number): Plan => ({ act: "send", atMs: Math.max(atMs, fromMs) });
@@ -132,12 +130,12 @@ export function createPlanner(options: {
     if (stored.into !== null) return null;
     const delayMs = timing.delayMs(stored, () => membersOf(ledger(), key));
     if (delayMs === 0) return sendAt(nowMs);
-    // Never sent and never will be.
+    // It was never sent and never will be.
     if (isOver(stored)) return { act: "forget", atMs: nowMs };
     return { act: "look", atMs: nowMs + Math.min(delayMs, DELAY_CHECK_MS) };
   }
 
-  /** Returns the next repetition for receivers that forget. */
+  /** For receivers that forget. */
   function repeatOf({ told, status, changedMs }: StoredIncident, fromMs: number): Plan | null {
     const { repeatMs, repeatClosedMs = 0 } = receiver;
     if (repeatMs === undefined || told === null) return null;
@@ -162,20 +160,15 @@ export function createPlanner(options: {
 export type Timing = ReturnType<typeof createTiming>;
 
 const MINUTE_MS = 60_000;
-/** Most cached results of quiet hours, one for each minute, priority and time zone. */
+/** One entry for each minute, priority and time zone. */
 const MOST_MINUTES = 1_000;
 const DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 
 /** Decides when an incident is sent: after `hold`, outside quiet hours and silences. */
 export function createTiming(
   { hold, quiet }: Pick<ReceiverConfig, "hold" | "quiet">,
-  {
-    clock,
-    monotonicMs,
-    zoneOf,
-  }: {
+  { clock, monotonicMs, zoneOf }: {
     readonly clock: Pick<Clock, "now">;
-    /** Monotonic time, as in the stored incidents. */
     readonly monotonicMs: () => number;
     readonly zoneOf: (source: string) => string;
   },
@@ -184,7 +177,7 @@ export function createTiming(
   let silencesDigest = "[]";
   const quietByMinute = new Map<string, number>();
 
-  /** True when silences cover all these alarms at a time. */
+  /** Returns true when silences cover all these alarms at a time. */
   function isSilent(alarms: readonly StoredIncident[], atMs: number): boolean {
     const then = silences.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
     const isCovered = ({ alarm, source }: StoredIncident) =>
@@ -192,7 +185,7 @@ export function createTiming(
     return then.length > 0 && alarms.length > 0 && alarms.every(isCovered);
   }
 
-  /** Earliest time to send an incident that began at `beganMs` and is still active. Ignores silences. */
+  /** Earliest time for an active incident that began at `beganMs`. Ignores silences. */
   function notifyFromMs(priority: Priority, beganMs: number, zone: string): number {
     return Math.max(beganMs + hold, quietUntilMs(priority, beganMs + hold, zone));
   }
@@ -200,7 +193,7 @@ export function createTiming(
   return {
     notifyFromMs,
 
-    /** Sets the silences. Returns true when one was added, removed, started or ended since the last call. */
+    /** Returns true when a silence was added, removed, started or ended since the last call. */
     updateSilences(next: readonly SilenceView[]): boolean {
       silences = next;
       const now = clock.now();
@@ -215,8 +208,7 @@ export function createTiming(
       const now = clock.now();
       const alarms = silences.length === 0 ? [] : stored.alarm === null ? members() : [stored];
       if (isOver(stored)) {
-        // Never send an alarm that began and ended while it waited. If the end has no time of the service, it may
-        // lie before the beginning.
+        // Never send an alarm that began and ended while it waited. An end without a time of the service may be early.
         const endedMs = parseTimeOr(endedAt, now);
         const startedMs = parseTimeOr(startedAt, metMs);
         const beganMs = startedMs <= endedMs ? startedMs : Math.min(metMs, endedMs);
@@ -224,7 +216,7 @@ export function createTiming(
         const isNever = endedMs < fromMs || (isSilent(alarms, beganMs) && isSilent(alarms, endedMs));
         return isNever ? Number.POSITIVE_INFINITY : 0;
       }
-      // Quiet hours may have begun while the alarm waited for its `hold`.
+      // Quiet hours may have begun during `hold`.
       const quietMs = notifyFromMs(priority, now - hold, zoneOf(source)) - now;
       const waitMs = Math.max(0, quietMs, holdFromMs + hold - monotonicMs());
       return waitMs === 0 && isSilent(alarms, now) ? Number.POSITIVE_INFINITY : waitMs;
@@ -244,7 +236,7 @@ export function createTiming(
     // Quiet hours may overlap: 22:00 to 06:00, and on Sundays until 10:00.
     for (let rounds = 0; rounds <= hours.length; rounds += 1) {
       const fromMs = Math.max(atMs, untilMs);
-      const ends = hours.map((each) => endOfQuiet(each, fromMs, zone)).filter((end) => end !== null);
+      const ends = hours.map((quietHours) => endOfQuiet(quietHours, fromMs, zone)).filter((end) => end !== null);
       if (ends.length === 0) break;
       untilMs = Math.max(...ends);
     }
@@ -253,13 +245,13 @@ export function createTiming(
   }
 }
 
-/** Returns a time in milliseconds since 1970; `otherMs` for an invalid one. */
+/** In milliseconds since 1970. */
 export function parseTimeOr(time: string | null, otherMs: number): number {
   const ms = time === null ? Number.NaN : Date.parse(time);
   return Number.isNaN(ms) ? otherMs : ms;
 }
 
-/** Returns the end of the quiet hours that contain a time; null outside them. */
+/** Returns null outside the quiet hours. */
 function endOfQuiet({ days, from, to }: QuietHours, atMs: number, zone: string): number | null {
   const at = DateTime.fromMillis(atMs, { zone });
   if (!at.isValid) return null;
@@ -279,10 +271,7 @@ function atTime(day: DateTime, time: string): DateTime {
   return day.set({ hour, minute, second: 0, millisecond: 0 });
 }
 
-/**
- * Milliseconds since 1970 that never go back while the process runs, so that setting the wall clock back delays
- * nothing. Forward jumps count: the machine may have been suspended.
- */
+/** Milliseconds since 1970 that never go back. Forward jumps count: the machine may have been suspended. */
 export function createMonotonicClock(clock: Pick<Clock, "now" | "monotonic">): () => number {
   let latestMs = clock.now();
   let lookedMs = clock.monotonic();

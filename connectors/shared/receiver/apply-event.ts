@@ -5,30 +5,29 @@ import type { ReceiverConfig } from "./config.ts";
 import { type Change, type IncidentStatus, incidentKey } from "./receiver.ts";
 import { type IncidentLedger, isOver, keyOf, membersOf, newIncident, type StoredIncident } from "./stored-incident.ts";
 
-/** A ledger to which events are applied, and the rules for it. */
 export interface LedgerUpdate {
   readonly ledger: IncidentLedger;
   readonly fold: ReceiverConfig["fold"];
   /** Send alarms that were already active when Plenum first saw them. */
   readonly initial: boolean;
   readonly gatewayName: (source: string, id: string) => string;
-  /** For redelivered events: true while the alarm is still active in the same episode. */
+  /** For redelivered events: whether the alarm is still active in the same episode. */
   readonly isActive: (source: string, fact: AlarmFact) => boolean;
-  /** For redelivered events: true while the gateway that explained an alarm is offline. */
+  /** For redelivered events: whether the gateway that explained an alarm is offline. */
   readonly isAway: (source: string, gatewayId: string) => boolean;
 }
 
 export interface EventContext {
-  /** Position in the log; 0 for an event outside the log. */
+  /** 0 for an event outside the log. */
   readonly position: number;
-  /** Time at which the worker committed the event, UTC; empty for an event outside the log. */
+  /** UTC; empty for an event outside the log. */
   readonly committedAt: string;
   readonly nowMs: number;
-  /** True for a redelivered event. */
+  /** The event is redelivered. */
   readonly again: boolean;
 }
 
-/** Applies an event to the ledger and returns the keys of the incidents that it concerns. Idempotent. */
+/** Returns the keys of the incidents that changed. Idempotent. */
 export function applyEvent(update: LedgerUpdate, event: Event, context: EventContext): readonly string[] {
   const { ledger } = update;
   const { again, nowMs, position } = context;
@@ -70,17 +69,13 @@ function changedKeys(ledger: IncidentLedger, change: () => void): readonly strin
   return [...ledger].filter(([key, stored]) => before.get(key) !== stored).map(([key]) => key);
 }
 
-function withGroup(key: string, { into }: StoredIncident): readonly string[] {
-  return into === null ? [key] : [key, into];
-}
+const withGroup = (key: string, { into }: StoredIncident): readonly string[] => into === null ? [key] : [key, into];
 
 type AlarmEvent = Extract<AnyEvent, { readonly type: `alarm-${string}` }>;
 
-function isAboutAlarm(event: AnyEvent): event is AlarmEvent {
-  return event.type.startsWith("alarm-");
-}
+const isAboutAlarm = (event: AnyEvent): event is AlarmEvent => event.type.startsWith("alarm-");
 
-/** Returns the next state of an incident; null when the event does not concern this sink. */
+/** Returns null when the event does not concern this sink. */
 function nextState(
   stored: StoredIncident | undefined,
   event: AlarmEvent,
@@ -114,11 +109,7 @@ function nextState(
   };
 }
 
-/**
- * Start of the `hold` of a new alarm, by the clock of the worker. The clock of the service may be an hour wrong: the
- * alarm would then wait an hour too long, or not at all. For alarms that already existed at the first list or come
- * from a snapshot, only the time of the service is known.
- */
+/** Start of `hold` by the worker's clock. Only for alarms that already existed, the possibly wrong service clock counts. */
 function holdFrom(event: AlarmEvent, { committedAt, nowMs }: EventContext): number {
   const metMs = Math.min(nowMs, parseTimeOr(committedAt, nowMs));
   const existed = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
@@ -136,7 +127,7 @@ function statusOf(alarm: Alarm): IncidentStatus {
   return alarm.acknowledged ? "acknowledged" : alarm.recoveringUntil === null ? "active" : "recovering";
 }
 
-/** Returns the alarms of a redelivered batch, so that the sink can look up their present state. */
+/** Returns the alarms of a redelivered batch. */
 export function alarmsIn(events: readonly Event[]): readonly { readonly source: string; readonly id: string }[] {
   return (events as readonly AnyEvent[]).flatMap((event) => {
     const source = sourceName(event);
@@ -144,28 +135,28 @@ export function alarmsIn(events: readonly Event[]): readonly { readonly source: 
   });
 }
 
-/** True for events that change an incident or its text. */
+/** Returns true for events that change an incident or its text. */
 export function concernsIncidents(type: string): boolean {
   return type.startsWith("alarm-") || /^gateway-o(n|ff)line$/.test(type);
 }
 
-/** True for events that may fold alarms into an offline gateway. */
+/** Returns true for events that may fold alarms into an offline gateway. */
 export function mayJoinGateway(event: Event): boolean {
   return event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;
 }
 
 interface GatewayReturn {
-  /** Position of the event in the log. An outage that began after it continues. */
+  /** An outage that began after this position of the log continues. */
   readonly position: number;
   readonly time: string;
   readonly changeId: string;
   readonly nowMs: number;
 }
 
-/** Alarms may end this long after their gateway came back and still end with the group, in milliseconds. */
+/** Alarms may end this long after their gateway came back and still end with the group. */
 const SETTLE_MS = 180_000;
 
-/** Folds an alarm that was not sent yet into the offline gateway that explains it, or into its storm. */
+/** Folds an unsent alarm into the offline gateway that explains it, or into its storm. */
 function fold(update: LedgerUpdate, key: string, behindGateway: string | null): void {
   const { ledger } = update;
   const alarm = ledger.get(key);
@@ -178,7 +169,7 @@ function fold(update: LedgerUpdate, key: string, behindGateway: string | null): 
   refreshGroup(ledger, into, alarm.changeId, alarm.changedMs);
 }
 
-/** The gateway is online again. Alarms that are still active three minutes later leave the group. */
+/** Alarms that are still active three minutes later leave the group. */
 export function gatewayReturned(
   update: LedgerUpdate,
   source: string,
@@ -193,7 +184,7 @@ export function gatewayReturned(
   else ledger.set(key, { ...group, settling: { untilMs: nowMs + SETTLE_MS, time, changeId } });
 }
 
-/** The only gateway of a site is offline: folds the alarms of the site that were not sent yet. */
+/** The only gateway of a site is offline: folds the unsent alarms of the site. */
 function gatewayLost(update: LedgerUpdate, source: string, gatewayId: string, siteId: number, position: number): void {
   const { ledger } = update;
   const [key] = openGatewayGroup(ledger, source, gatewayId) ?? [];
@@ -228,7 +219,7 @@ function openGatewayGroup(ledger: IncidentLedger, source: string, id: string, po
   );
 }
 
-/** Returns the group of an offline gateway; creates it for its first alarm. */
+/** Creates the group of an offline gateway for its first alarm. */
 function gatewayGroup({ ledger, gatewayName }: LedgerUpdate, alarm: StoredIncident, id: string): string {
   const [key] = openGatewayGroup(ledger, alarm.source, id) ?? [];
   if (key === undefined) {
@@ -245,7 +236,7 @@ function continueOutage(ledger: IncidentLedger, key: string, position: number): 
   if (settling !== undefined) ledger.set(key, { ...stored, through: Math.max(stored.through, position) });
 }
 
-/** Returns the storm of an alarm; undefined when too few alarms began lately. */
+/** Returns undefined when too few alarms began lately. */
 function stormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): string | undefined {
   const { storm } = fold;
   if (storm === undefined) return undefined;
@@ -266,7 +257,7 @@ function stormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): stri
   return addGroup(ledger, alarm, { kind: "storm", site, episode: episodeOf(storm.over, alarm) });
 }
 
-/** Adds a group that begins with an alarm, and returns its key. */
+/** The group begins with this alarm. */
 function addGroup(ledger: IncidentLedger, alarm: StoredIncident, group: Partial<StoredIncident>): string {
   const { refused: _, ...rest } = alarm;
   let added: StoredIncident = {
@@ -311,10 +302,7 @@ function refreshGroup(ledger: IncidentLedger, key: string, changeId: string, now
   patch(ledger, key, { changeId, priority, change: "members", changedMs: nowMs });
   // A storm ends with its last alarm; a gateway group ends when the gateway is online.
   if (group.kind !== "storm" || members.some((member) => !isOver(member))) return;
-  const lastEnd = members
-    .map(({ endedAt }) => endedAt ?? "")
-    .sort()
-    .at(-1);
+  const [lastEnd] = members.map(({ endedAt }) => endedAt ?? "").sort((a, b) => (a < b ? 1 : -1));
   patch(ledger, key, { status: "resolved", change: "resolved", endedAt: lastEnd || group.startedAt });
 }
 

@@ -47,10 +47,9 @@ const Dossier = z.strictObject({
   hours: z.int().min(1).max(24).default(3).meta({ description: "How far back, in hours." }),
 });
 
-/** Event kinds that incidents are made of, as patterns; see `ConnectorDefinition.kinds`. */
+/** Patterns; see `ConnectorDefinition.kinds`. */
 export const INCIDENT_KINDS = ["alarm-*", "gateway-online"] as const;
 
-/** Options that all receivers of alarms share. */
 export const RECEIVER = {
   fold: Fold.prefault({}),
   hold: Duration.refine((ms) => ms <= 86_400_000, "Choose at most 1d.")

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type { Failing } from "../../../src/core/connector.ts";
 import { ConfigError, type Failure, meaningOf, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
 import { backoffMs } from "../../../src/core/runtime/backoff.ts";
@@ -7,23 +7,21 @@ import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import type { Call, IncidentMessage, IncidentReference, Rate, Receiver } from "./receiver.ts";
 import { isOver, newIncident, type StoredIncident } from "./stored-incident.ts";
 
-/** Back-off for the receiver: about a second after the first failure, at most five minutes. */
+/** For the receiver. */
 const BACKOFF = { firstMs: 1_000, maxMs: 300_000 };
-/** Back-off for one incident; others continue, so a minute is long enough. */
+/** For one incident; others continue, so a minute is long enough. */
 const OWN_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 /** Consecutive failed incidents that mean the receiver is down. With 40 % of calls failing, one time in 240. */
 const DOWN_AFTER = 6;
-/** Longest pause that a receiver can request, in milliseconds; a wrong header must not stop a sink for years. */
+/** A wrong header must not stop a sink for years. */
 const LONGEST_PAUSE_MS = 86_400_000;
 
 export type Retries = ReturnType<typeof createRetries>;
 
 /**
- * Decides when to call a receiver again after failures. Each failed incident has its own back-off.
+ * Decides when to call a receiver again after failures. A success resets everything; each failed incident has a back-off.
  *
  *     up ──► 6 different incidents failed in a row ──► down: one call at a time, longer waits ──► one succeeds ──► up
- *
- * A receiver that requests a pause (429 with `Retry-After`) gets no calls for that time. A success resets everything.
  */
 export function createRetries(nowMs: () => number, random: () => number = Math.random) {
   const own = new Map<string, { readonly attempts: number; readonly atMs: number }>();
@@ -46,11 +44,10 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
   }
 
   return {
-    /** Milliseconds until the receiver may be called again; 0 for now. */
     waitMs,
-    /** Time of the next attempt for an incident; undefined without a failure. */
+    /** Undefined without a failure. */
     againMs: (key: string) => own.get(key)?.atMs,
-    /** True while only one call at a time probes the receiver. */
+    /** Only one call at a time probes a receiver that is down. */
     isDown,
     /** Returns the failed incident with the earliest retry. */
     earliest,
@@ -90,7 +87,7 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
     /** Number of failed incidents. */
     size: () => own.size,
 
-    /** Present failure; undefined after a success and when no retry is pending. */
+    /** Undefined after a success and when no retry is pending. */
     failing(): Failing | undefined {
       if (last === null || (own.size === 0 && waitMs() === 0)) return undefined;
       const ownMs = (own.get(earliest() ?? "")?.atMs ?? Number.NEGATIVE_INFINITY) - nowMs();
@@ -99,18 +96,17 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
   };
 }
 
-/** Longest wait for the rate limit inside one incident, in milliseconds: a search and an opening are two calls. */
+/** Longest wait for the rate limit inside one incident: a search and an opening are two calls. */
 const LONGEST_WAIT_MS = 2_500;
 
 type Calls = ReturnType<typeof createCalls>;
 
-/** Calls a receiver within its rate limits. `onDelivered` runs after each successful call that sends something. */
+/** `onDelivered` runs after each successful call that sends something. */
 export function createCalls(rates: readonly Rate[], clock: Clock, onDelivered: () => void) {
   const limits = rates.map((rate) => ({ rate, times: [] as number[] }));
   const limitsOf = (kind: Call) => limits.filter(({ rate }) => rate.of?.includes(kind) ?? true);
   const thrown = new WeakSet<object>();
 
-  /** Milliseconds until a call is within the limits; 0 for now. */
   function waitMs(kind: Call): number {
     const waits = limitsOf(kind).map(({ rate, times }) => {
       const [oldest] = times.length < rate.count ? [] : times;
@@ -133,7 +129,7 @@ export function createCalls(rates: readonly Rate[], clock: Clock, onDelivered: (
       if (kind !== "find") onDelivered();
       return result;
     } finally {
-      // An edit may include a reply, which is another message, so count it at its end.
+      // An edit may include a reply, which is another message, so the end counts.
       if (kind === "update" || kind === "close")
         for (const { times } of counting) times[times.length - 1] = clock.monotonic();
     }
@@ -141,7 +137,7 @@ export function createCalls(rates: readonly Rate[], clock: Clock, onDelivered: (
 
   return {
     waitMs,
-    /** True for an error of the receiver, as opposed to an error of the stored state. */
+    /** Returns true for an error of the receiver, as opposed to an error of the stored state. */
     threw: (error: unknown) => typeof error === "object" && error !== null && thrown.has(error),
     async call<T>(kind: Call, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
       try {
@@ -157,8 +153,7 @@ export function createCalls(rates: readonly Rate[], clock: Clock, onDelivered: (
 export type Notifier = ReturnType<typeof createNotifier>;
 
 /**
- * Brings the receiver up to date with one incident. It stores each intent before the request and each result after it,
- * so that a crash in between is detected:
+ * Brings the receiver up to date with one incident. Stores each intent before the request and each result after it:
  *
  *     store "opening" → open → store the reference        after a crash: search for it
  *     store "in doubt" → close → store "closed"           after a crash: send again
@@ -167,7 +162,6 @@ export function createNotifier(options: {
   readonly receiver: Receiver;
   readonly call: Calls["call"];
   readonly messageOf: (stored: StoredIncident) => IncidentMessage;
-  /** Wall clock, for the search of the receiver. */
   readonly wallMs: () => number;
   readonly monotonicMs: () => number;
   readonly store: (stored: StoredIncident) => Promise<void>;
@@ -230,7 +224,7 @@ export function createNotifier(options: {
     return over ? storeSent(stored, told.place, true) : open({ ...stored, told: null, openingMs: null }, signal);
   }
 
-  /** True when the receiver is not up to date. */
+  /** Returns true when the receiver is not up to date. */
   function needsSending(stored: StoredIncident): boolean {
     const { openingMs, told } = stored;
     if (told === null || told.isInDoubt === true) return true;
@@ -246,7 +240,7 @@ export function createNotifier(options: {
     digestOf,
     needsSending,
 
-    /** Sends and stores the pending messages. Throws the error of the receiver. `again`: send although nothing changed. */
+    /** Throws the error of the receiver. `again`: send although nothing changed. */
     async send(stored: StoredIncident, again: boolean, signal: AbortSignal): Promise<void> {
       if (again && stored.told !== null) return void (await sendStep(stored, signal));
       let now = stored;
@@ -257,18 +251,17 @@ export function createNotifier(options: {
   };
 }
 
-/** True for failures after which the receiver certainly did nothing. */
+/** Returns true for failures after which the receiver certainly did nothing. */
 function wasNotDone(error: unknown): boolean {
   const failure = meaningOf(error);
   if (failure instanceof Throttled) return failure.scope === "allowance";
   return failure instanceof ConfigError || failure instanceof Rejected;
 }
 
-/** Digest of the visible content. Event id, change name and time series alone do not need a message. */
+/** Event id, change name and time series alone do not need a message. */
 export function digestOfMessage({ text, status, priority, link }: IncidentMessage): string {
   const { curves: _, ...visible } = text;
-  const content = JSON.stringify([visible, status, priority, link]);
-  return createHash("sha256").update(content).digest("base64url");
+  return hash("sha256", JSON.stringify([visible, status, priority, link]), "base64url");
 }
 
 /** Opens, changes and closes a test alarm at a receiver and reports each step. */

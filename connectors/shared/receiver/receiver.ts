@@ -1,24 +1,20 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type { Alarm, Priority, Site } from "../../../src/core/model/building.ts";
 
-/**
- * One alarm at a receiver: one ticket, thread or page. A gateway with the alarms behind it, and a storm, are incidents
- * too. An incident is opened once, edited in place, and closed when the service reports the end.
- */
+/** One ticket, thread or page for one alarm, a gateway with the alarms behind it, or a storm. */
 export interface Incident {
   /** Stable for the episode: 32 hexadecimal digits. */
   readonly key: string;
   readonly kind: "alarm" | "gateway" | "storm" | "test";
   readonly status: IncidentStatus;
-  /** Last change; `members` for a change of a folded alarm. */
+  /** `members`: a folded alarm changed. */
   readonly change: Change;
-  /** Id of the event that caused the change, for request keys and message ids. */
+  /** Id of the event, for request keys and message ids. */
   readonly changeId: string;
-  /** Name of the source. */
   readonly source: string;
   /** Null for several sites. */
   readonly site: Site | null;
-  /** Priority; of a group the most urgent one. */
+  /** Of a group the most urgent priority. */
   readonly priority: Priority;
   /** ISO 8601 UTC, or as the service gave it without an offset. */
   readonly startedAt: string;
@@ -28,7 +24,7 @@ export interface Incident {
   /** The offline gateway that is the incident or explains it. */
   readonly gateway: { readonly id: string; readonly displayName: string } | null;
   readonly members: Members;
-  /** Address of the status page's view of it; null when none is configured. */
+  /** Null without a configured address of the status page. */
   readonly link: string | null;
 }
 
@@ -47,7 +43,7 @@ export type Change =
   | "resolved"
   | "members";
 
-/** Members of a group; empty for one alarm. */
+/** Empty for one alarm. */
 export interface Members {
   readonly total: number;
   readonly active: number;
@@ -64,123 +60,91 @@ export interface Member {
   readonly endedAt: string | null;
 }
 
-/** Returns the key of an incident, the same at every receiver. */
+/** Returns the same key for every receiver. */
 export function incidentKey(source: string, kind: Incident["kind"], episode: string): string {
-  return createHash("sha256")
-    .update(JSON.stringify([source, kind, episode]))
-    .digest("hex")
-    .slice(0, 32);
+  return hash("sha256", JSON.stringify([source, kind, episode])).slice(0, 32);
 }
 
-/**
- * Text of an incident: plain, neither escaped nor cut. Each receiver escapes it for its format and shortens it with
- * `cut`.
- */
+/** Neither escaped nor cut. */
 export interface IncidentText {
   /** One line without the status; stable for the life of the incident. */
   readonly title: string;
-  /** The status in words. */
   readonly status: string;
-  /** Labels and texts in reading order; a text may have several lines. */
+  /** In reading order; a text may have several lines. */
   readonly fields: readonly { readonly label: string; readonly text: string }[];
-  /** One line for each member, where there are any. */
+  /** One line for each member. */
   readonly list: readonly string[];
-  /**
-   * Time series: a heading with the time of the last value, then one line for each tag. They contain block characters
-   * for a fixed-width font. Receivers drop them first when space is short.
-   */
+  /** A heading and one line for each tag, for a fixed-width font. Receivers drop these first when space is short. */
   readonly curves: readonly string[];
-  /** Text of the link. */
   readonly linkText: string;
 }
 
-/** An incident with its text in the language of the sink. */
 export interface IncidentMessage extends Incident {
   readonly text: IncidentText;
 }
 
-/** Reference to an incident at the receiver. */
 export interface IncidentReference {
   /** Data for later calls, such as an id; any JSON value. */
   readonly ref: unknown;
-  /** Visible name, such as `FM-1234`; null without one. */
+  /** Visible name, such as `FM-1234`. */
   readonly ticket: string | null;
-  /** https address; null when the response has none. */
+  /** https address. */
   readonly link: string | null;
 }
 
-/** The search is not conclusive yet: search again after this time. */
+/** The search is not conclusive yet. */
 interface SearchLater {
   readonly againInMs: number;
 }
 
-/** Kinds of calls. */
 export type Call = "open" | "update" | "close" | "find";
 
-/** A documented limit of a receiver: at most `count` calls in any `inMs` milliseconds, e.g. 4 in 1,000. */
+/** At most `count` calls in any `inMs` milliseconds, e.g. 4 in 1,000. */
 export interface Rate {
   readonly count: number;
   readonly inMs: number;
-  /** Calls that count; all by default. */
+  /** All calls by default. */
   readonly of?: readonly Call[];
 }
 
+/** An incident that no longer exists, or that a person closed, is `gone`. */
+type ChangeIncident = (
+  incident: IncidentMessage,
+  reference: IncidentReference,
+  signal: AbortSignal,
+) => Promise<IncidentReference | "gone">;
+
 /**
- * A foreign system that shows incidents to people. `createReceiverSink` turns it into a sink and owns folding, timing,
- * retries and recovery after a crash. A receiver only sends one message at a time.
- *
- * Errors have the same meaning as errors of `Sink.write`. After `Retryable`, or `Throttled` with scope `everything`,
- * the call may have succeeded; after any other error it did not.
+ * A foreign system that shows incidents to people. `createReceiverSink` owns folding, timing, retries and recovery after a
+ * crash. After `Retryable`, or `Throttled` with scope `everything`, a call may have succeeded; after other errors it did not.
  */
 export interface Receiver {
-  /**
-   * Result of a second opening with the same key: `same` incident; a `findable` duplicate that `find` detects; or
-   * `another` one that cannot be detected.
-   */
+  /** A second opening with the same key is the `same` incident, a duplicate for `find`, or `another` one for good. */
   readonly opensAgain: "same" | "findable" | "another";
-  /**
-   * Identity at the receiver where the key is not enough, such as labels; any JSON value. The sink stores it before
-   * the opening, so that a repeated opening uses the same identity.
-   */
+  /** Returns the identity where the key is not enough, such as labels. The sink stores it before the opening. */
   identify?(incident: IncidentMessage): unknown;
-  /** Opens the incident: pages, posts, creates. */
   open(incident: IncidentMessage, signal: AbortSignal, identity?: unknown): Promise<IncidentReference>;
-  /**
-   * Updates an open incident without paging again. Does nothing where the receiver cannot, or where it would reopen
-   * what a person closed. `gone`: the incident no longer exists.
-   */
-  update(
-    incident: IncidentMessage,
-    reference: IncidentReference,
-    signal: AbortSignal,
-  ): Promise<IncidentReference | "gone">;
-  /** Closes the incident. `gone`: it no longer exists, or a person closed it. */
-  close(
-    incident: IncidentMessage,
-    reference: IncidentReference,
-    signal: AbortSignal,
-  ): Promise<IncidentReference | "gone">;
-  /**
-   * Searches for the result of an opening that may have succeeded; null when it certainly did not. `sinceMs`: start of
-   * the opening, milliseconds since 1970.
-   */
+  /** Does not page again, and does nothing where it would reopen what a person closed. */
+  update: ChangeIncident;
+  close: ChangeIncident;
+  /** Searches for an opening at `sinceMs` (1970) that may have succeeded; null when it certainly did not. */
   find?(
     incident: IncidentMessage,
     sinceMs: number,
     signal: AbortSignal,
   ): Promise<IncidentReference | SearchLater | null>;
-  /** Documented limits of the receiver; the sink keeps to them in addition to Retry-After. */
+  /** Documented limits; the sink keeps to them in addition to Retry-After. */
   readonly rates?: readonly Rate[];
-  /** Repeats open incidents after this time, for receivers that forget them. */
+  /** Interval of repetitions for receivers that forget open incidents. */
   readonly repeatMs?: number;
-  /** Repeats `close` for this time after the end. */
+  /** Duration of repetitions of `close`. */
   readonly repeatClosedMs?: number;
   /** Checks access without posting anything. */
   probe(signal: AbortSignal): Promise<void>;
-  /** Identity of the endpoint; see `Sink`. */
+  /** See `Sink`. */
   readonly farEnd?: string;
-  /** Time of the last progress of a call; see `Sink`. */
+  /** See `Sink`. */
   lastStepMs?(): number;
-  /** Frees resources; may be called more than once. */
+  /** May be called more than once. */
   dispose(): Promise<void>;
 }

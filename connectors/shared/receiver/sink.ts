@@ -35,43 +35,36 @@ import { clampTimes, type IncidentLedger, incidentOf, isOver, keyOf, type Stored
 import { cachedTextOf, vocabulary } from "./text.ts";
 import { createTimeSeriesText } from "./time-series-text.ts";
 
-/** Most events in one write. Several events of one alarm become one message. */
+/** Several events of one alarm become one message. */
 const MAX_BATCH = 500;
-/** Longest time between two ticks, in milliseconds; silences begin and end with this delay. */
+/** Silences begin and end with this delay. */
 const TICK_MS = 5_000;
-/**
- * Interval for checking whether gateways are online, in milliseconds, in case the filter of the sink drops that event.
- */
+/** Interval for checking whether gateways are online, in case the filter of the sink drops that event. */
 const GATEWAY_LOOK_MS = 60_000;
 /** Incidents evaluated before yielding to the event loop: about 10 ms. */
 const EVALUATION_BATCH = 100;
-/** Longest time that one write or tick sends, in milliseconds; new events may be more urgent. */
+/** Longest time that one write or tick sends; new events may be more urgent. */
 const SENDING_MS = 1_000;
-/**
- * Events older than this are a backlog, in milliseconds. The sink applies the complete backlog before it sends much.
- */
+/** Age of a backlog, which the sink applies completely before it sends much. */
 const BACKLOG_MS = 10_000;
-/** Interval of ticks during a backlog, in milliseconds. */
 const BACKLOG_TICK_MS = 500;
 /** Open incidents per tick whose text is compared with the sent one after a restart. */
 const CHECKED_PER_TICK = 250;
-/** Priority of a repetition: sorts after all letters, so new messages go first. */
+/** Sorts after all letters, so new messages go first. */
 const REPEAT_PRIORITY = "~";
-/** Difference between wall clock and measured time that counts as setting the clock, in milliseconds. */
+/** Difference between wall clock and measured time that counts as setting the clock. */
 const CLOCK_STEP_MS = 2_000;
 
 /**
- * Turns a receiver into a sink: one incident there for one alarm.
+ * Turns a receiver into a sink: one incident there for one alarm. An accepted event is in the stored ledger, which is the
+ * queue from then on. Only incidents that changed or are scheduled are evaluated.
  *
  *     events ─► applyEvent: the ledger has the facts ─► settled
  *                      │ folding · timing
  *                      ▼
- *            agenda: changed or due incidents ─► notifier: sends the difference ─► stored
- *              ▲                                            │
+ *            agenda: changed or scheduled incidents ─► notifier: sends the difference ─► stored
+ *              ▲                                                │
  *              └── retries: own back-off, or a pause for all ◄── failed
- *
- * An event is accepted when its facts are in the stored ledger. From then on the ledger is the queue. Only incidents
- * that changed or are due are evaluated, so standing alarms cost nothing.
  */
 export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, context: ConnectorContext): Sink {
   const { clock, log, memory, picture } = context;
@@ -86,15 +79,14 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   let ledger: IncidentLedger | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
   let gatewaysLookedMs = Number.NEGATIVE_INFINITY;
-  /** Keys of open gateway groups, and of unsent incidents that stand alone. */
-  const openGateways = new Set<string>();
+  /** Unsent incidents outside groups. */
   const unopened = new Set<string>();
-  /** Incidents to send again although the receiver rejected them: an event asks for it. */
+  const openGateways = new Set<string>();
+  /** Rejected incidents for which an event requests another message. */
   const resendRequested = new Set<string>();
-  /** Rejected messages that become dead letters. */
   let refusals: { readonly key: string; readonly position: number; readonly reason: string }[] = [];
   let wallAheadMs = clock.now() - clock.monotonic();
-  /** Earliest next call by the rate limit, on the monotonic clock. */
+  /** Rate limit, on the monotonic clock. */
   let nextCallMs = Number.NEGATIVE_INFINITY;
   const updateOf = (ledger: IncidentLedger, overrides: Partial<LedgerUpdate> = {}): LedgerUpdate => ({
     ledger,
@@ -132,7 +124,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     const loaded = new Map(await memory.all<StoredIncident>());
     const nowMs = monotonicMs();
     const next = new Map([...loaded].map(([key, stored]) => [key, clampTimes(stored, nowMs)]));
-    await take(next, loaded);
+    await storeLedger(next, loaded);
     schedule(next, nowMs);
     return next;
   }
@@ -141,7 +133,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   function schedule(all: IncidentLedger, nowMs: number): void {
     let standing = 0;
     for (const [key, stored] of all) {
-      note(key, stored);
+      updateKeySets(key, stored);
       const { told } = stored;
       const stands = told !== null && !told.isClosed && told.isInDoubt !== true && !isOver(stored);
       // Spread these over ticks, because each comparison needs a text.
@@ -157,14 +149,14 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     gatewayNames = new Map(gateways.map(({ source, value }) => [`${source} ${value.id}`, value.displayName]));
   }
 
-  /** Updates the key sets that avoid a scan of all incidents. */
-  function note(key: string, stored: StoredIncident | undefined): void {
+  /** These sets avoid a scan of all incidents. */
+  function updateKeySets(key: string, stored: StoredIncident | undefined): void {
     const put = (set: Set<string>, isIn: boolean) => (isIn ? set.add(key) : set.delete(key));
     put(openGateways, stored?.kind === "gateway" && !isOver(stored));
     put(unopened, stored !== undefined && stored.told === null && stored.into === null);
   }
 
-  /** Evaluates changed and due incidents and deletes expired ones. */
+  /** Evaluates changed and scheduled incidents and deletes expired ones. */
   async function evaluate(signal: AbortSignal): Promise<void> {
     for (;;) {
       const keys = agenda.take(monotonicMs(), EVALUATION_BATCH);
@@ -172,7 +164,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       const old: string[] = [];
       for (const key of keys) {
         const stored = ledger?.get(key);
-        note(key, stored);
+        updateKeySets(key, stored);
         const plan = stored === undefined ? null : planOf(key, stored);
         if (stored === undefined || plan === null) drop(key);
         else if (plan.atMs > monotonicMs() || plan.act === "look") agenda.later(key, plan.atMs);
@@ -197,7 +189,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     await memory.put(new Map(keys.map((key) => [key, null])));
     for (const key of keys) {
       ledger?.delete(key);
-      note(key, undefined);
+      updateKeySets(key, undefined);
       drop(key);
     }
   }
@@ -226,7 +218,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     return isOver(stored) ? "close" : "update";
   }
 
-  /** Sends one incident. Records a failure of the receiver and throws any other. */
+  /** Records a failure of the receiver and throws any other. */
   async function sendOne(key: string, stored: StoredIncident, signal: AbortSignal): Promise<void> {
     const plan = planOf(key, stored);
     agenda.later(key, Number.POSITIVE_INFINITY);
@@ -256,7 +248,6 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     refusals.push({ key, position: now.through, reason: sentence(failure) });
   }
 
-  /** Returns the time of the next tick and the present failure. */
   function report(): { readonly inMs: number; readonly failing?: Failing } {
     const nowMs = monotonicMs();
     const hasReady = agenda.size() > 0 || retries.isDown();
@@ -284,25 +275,21 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       for (const key of applyEvent(update, event, at)) if (!concerned.has(key)) concerned.set(key, index);
     }
     // Store first, so that nothing is sent that a crash would lose.
-    await take(next, before);
+    await storeLedger(next, before);
     for (const key of concerned.keys()) {
       agenda.change(key);
       if (ledger?.get(key)?.refused !== undefined) resendRequested.add(key);
     }
     if (isBacklog(offer)) return { rejected: [], tickInMs: BACKLOG_TICK_MS };
     await send(signal);
-    // Each rejected message becomes a dead letter and blocks nothing. The next change sends again.
+    // A rejected message becomes a dead letter and blocks nothing. The next change sends again.
     const rejected = refusals.flatMap(({ key, reason }) => {
       const index = concerned.get(key);
       return index === undefined ? [] : [{ index, reason }];
     });
     refusals = refusals.filter(({ key }) => !concerned.has(key));
     const { inMs, failing } = report();
-    return {
-      rejected,
-      ...(inMs < TICK_MS ? { tickInMs: inMs } : {}),
-      ...(failing === undefined ? {} : { failing }),
-    };
+    return { rejected, ...(inMs < TICK_MS ? { tickInMs: inMs } : {}), ...(failing === undefined ? {} : { failing }) };
   }
 
   function isBacklog(offer: Offered | undefined): boolean {
@@ -311,7 +298,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   }
 
   /** Stores the changes, then makes them current. */
-  async function take(next: IncidentLedger, before: IncidentLedger): Promise<void> {
+  async function storeLedger(next: IncidentLedger, before: IncidentLedger): Promise<void> {
     const changed = [...next].filter(([key, stored]) => before.get(key) !== stored);
     await memory.put(new Map(changed));
     ledger = next;
@@ -323,7 +310,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     }
   }
 
-  /** Returns the rules for redelivered events: only alarms and gateways in their present state count. */
+  /** Of redelivered events, only alarms and gateways in their present state count. */
   async function presentState(batch: readonly Event[]): Promise<Pick<LedgerUpdate, "isActive" | "isAway">> {
     const active = new Set<string>();
     for (const { source, id } of alarmsIn(batch)) {
@@ -337,7 +324,6 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     };
   }
 
-  /** Returns offline gateways by source and id. */
   async function gatewaysAway(): Promise<ReadonlySet<string>> {
     const gateways = await picture.inventory("gateway");
     const away = gateways.filter(({ value, isThere }) => isThere && value.online !== true);
@@ -356,7 +342,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     const at = { position: Number.POSITIVE_INFINITY, time: isoUtc(clock.now()), nowMs: monotonicMs() };
     for (const { source, gateway, changeId } of back)
       gatewayReturned(update, source, gateway?.id ?? "", { ...at, changeId });
-    await take(update.ledger, all);
+    await storeLedger(update.ledger, all);
   }
 
   async function settleReturnedGateways(all: IncidentLedger): Promise<void> {
@@ -364,7 +350,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     if (settling.length === 0) return;
     const update = updateOf(new Map(all));
     settleGateways(update, settling, monotonicMs());
-    await take(update.ledger, all);
+    await storeLedger(update.ledger, all);
   }
 
   /** Evaluates unsent incidents again when a silence changed or the clock was set. */
@@ -398,7 +384,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       await lookAtGateways(await open());
       await settleReturnedGateways(await open());
       await send(signal);
-      // An event outside the log cannot be a dead letter; the log has a line about it.
+      // An event outside the log cannot be a dead letter.
       const refused = refusals.filter(({ position }) => position > 0);
       refusals = [];
       return { ...report(), ...(refused.length === 0 ? {} : { refused }) };
@@ -410,7 +396,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   };
 }
 
-/** Returns the catalogue entry of a receiver. `load` imports the receiver when a sink is configured. */
+/** `load` imports the receiver when a sink is configured. */
 export function receiverConnector<S extends ZodType<ReceiverConfig>>(
   name: string,
   summary: string,
@@ -428,7 +414,5 @@ export function receiverConnector<S extends ZodType<ReceiverConfig>>(
   };
 }
 
-/** True when the deadline of the engine ended the call, not a stop. */
-function isTooLate({ aborted, reason }: AbortSignal): boolean {
-  return aborted && reason instanceof Retryable;
-}
+/** Returns true when the deadline of the engine ended the call, not a stop. */
+const isTooLate = ({ aborted, reason }: AbortSignal): boolean => aborted && reason instanceof Retryable;

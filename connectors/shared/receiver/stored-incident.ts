@@ -9,10 +9,7 @@ import {
   type Members,
 } from "./receiver.ts";
 
-/**
- * State of an incident in the sink: the facts, the last state sent to the receiver, and a request in progress. The
- * difference between facts and sent state is the work to do.
- */
+/** Facts, the last state sent to the receiver, and a request in progress. The difference is the work to do. */
 export interface StoredIncident {
   readonly kind: Incident["kind"];
   readonly source: string;
@@ -26,38 +23,30 @@ export interface StoredIncident {
   readonly changeId: string;
   readonly startedAt: string;
   readonly endedAt: string | null;
-  /** Number of times that it came back after its end, or was triggered again. */
+  /** Number of returns after an end and of repeated triggers. */
   readonly retriggers: number;
-  /** Key of the group that contains it; null when it stands alone. */
+  /** Key of the group; null outside of groups. */
   readonly into: string | null;
-  /**
-   * Time at which it became independent, and of its last change, milliseconds since 1970. Monotonic, as all times here
-   * except `openingMs`.
-   */
+  /** Start of independence. All times here are monotonic milliseconds since 1970, except `openingMs`. */
   readonly metMs: number;
   readonly changedMs: number;
-  /** Start of its `hold`; a group has that of its first alarm. */
+  /** A group has the time of its first alarm. */
   readonly holdFromMs: number;
-  /**
-   * Set after a gateway came back while its alarms are active: the deadline for them to end, and the time and event of
-   * the return.
-   */
+  /** A gateway came back while its alarms are active: deadline for their end, and time and event of the return. */
   readonly settling?: { readonly untilMs: number; readonly time: string; readonly changeId: string };
-  /** Log position of the last event that changed it. */
+  /** Log position of the last event. */
   readonly through: number;
-  /** Start of an opening whose result is unknown, by the wall clock; null when there is none. */
+  /** Start of an opening whose result is unknown, by the wall clock. */
   readonly openingMs: number | null;
   /** Identity of that opening at the receiver; absent where the key is enough. */
   readonly openingAs?: unknown;
-  /** Time of the next search for an opening whose result is unknown, milliseconds since 1970. */
+  /** Next search for an opening whose result is unknown. */
   readonly lookAtMs?: number;
-  /** State at the receiver; null before the opening. */
+  /** Null before the opening. */
   readonly told: SentState | null;
-  /** Time series sent at the opening or at the given retrigger; absent when none was read. */
+  /** Time series sent at the opening or at the given retrigger. */
   readonly curves?: { readonly retriggers: number; readonly lines: readonly string[] };
-  /**
-   * Digest of the message that the receiver rejected. The same message is sent again only when an event asks for it.
-   */
+  /** Digest of the rejected message, which is sent again only when an event asks for it. */
   readonly refused?: string;
 }
 
@@ -68,13 +57,12 @@ export interface SentState {
   /** Digest of the last message. */
   readonly digest: string;
   readonly isClosed: boolean;
-  /** A close or reopen request has an unknown result; absent otherwise. */
+  /** A close or reopen request has an unknown result. */
   readonly isInDoubt?: true;
-  /** Time of the last message, milliseconds since 1970. */
   readonly atMs: number;
 }
 
-/** Limits loaded times to now: the wall clock may have been set back while the worker was stopped. */
+/** The wall clock may have been set back while the worker was stopped. */
 export function clampTimes(stored: StoredIncident, nowMs: number): StoredIncident {
   const { told, openingMs, lookAtMs, ...rest } = stored;
   const latestMs = Math.max(stored.metMs, stored.changedMs, stored.holdFromMs, told?.atMs ?? 0, openingMs ?? 0);
@@ -90,7 +78,6 @@ export function clampTimes(stored: StoredIncident, nowMs: number): StoredInciden
   };
 }
 
-/** Returns an unsent incident. */
 export function newIncident(
   kind: Incident["kind"],
   source: string,
@@ -108,7 +95,7 @@ export function newIncident(
   };
 }
 
-/** All incidents of a sink by key. */
+/** By key. */
 export type IncidentLedger = Map<string, StoredIncident>;
 
 export const keyOf = ({ source, kind, episode }: Pick<StoredIncident, "source" | "kind" | "episode">) =>
@@ -122,7 +109,6 @@ export function membersOf(ledger: IncidentLedger, key: string): readonly StoredI
   return [...ledger.values()].filter(({ into }) => into === key);
 }
 
-/** Returns the incident as it should be sent now. */
 export function incidentOf(
   key: string,
   stored: StoredIncident,

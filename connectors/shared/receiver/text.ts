@@ -2,7 +2,7 @@ import { DateTime } from "luxon";
 import { z } from "zod";
 import type { Incident, IncidentText, Member } from "./receiver.ts";
 
-/** English phrases of a message; `{…}` is a placeholder. */
+/** `{…}` is a placeholder. */
 const ENGLISH = {
   active: "Active",
   acknowledged: "Acknowledged",
@@ -71,18 +71,14 @@ const BY_LANGUAGE: Readonly<Record<Language, Vocabulary>> = { en: ENGLISH, no: N
 
 const NAMES = Object.keys(ENGLISH) as [PhraseName, ...PhraseName[]];
 
-/** Phrases that the user replaces, by name. */
+/** Phrases that the user replaces. */
 export const Phrases = z.partialRecord(z.enum(NAMES), z.string().min(1).max(200)).superRefine((words, context) => {
   for (const [name, text] of Object.entries(words)) {
     const known = placeholdersOf(ENGLISH[name as PhraseName]);
     const wrong = placeholdersOf(text).find((placeholder) => !known.includes(placeholder));
     if (wrong === undefined) continue;
-    const hint = known.length === 0 ? "it has none" : `it has ${known.map((each) => `{${each}}`).join(", ")}`;
-    context.addIssue({
-      code: "custom",
-      path: [name],
-      message: `There is no {${wrong}} in this text; ${hint}.`,
-    });
+    const hint = known.length === 0 ? "it has none" : `it has ${known.map((name) => `{${name}}`).join(", ")}`;
+    context.addIssue({ code: "custom", path: [name], message: `There is no {${wrong}} in this text; ${hint}.` });
   }
 });
 
@@ -90,7 +86,6 @@ export function vocabulary(language: Language, own: Readonly<Partial<Record<Phra
   return { ...BY_LANGUAGE[language], ...own };
 }
 
-/** Fills in placeholders. */
 export function filled(text: string, values: Readonly<Record<string, string | number>>): string {
   return text.replaceAll(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
 }
@@ -99,7 +94,7 @@ function placeholdersOf(text: string): readonly string[] {
   return [...text.matchAll(/\{(\w+)\}/g)].map(([, name]) => name ?? "");
 }
 
-/** Returns the text of an incident without time series, with times in the time zone of the site. */
+/** Without time series; times are in the time zone of the site. */
 export function textOf(incident: Incident, words: Vocabulary, timeZone: string): IncidentText {
   const at = (time: string) => timeText(time, timeZone);
   const { alarm, gateway, members } = incident;
@@ -167,14 +162,14 @@ function lineOf(member: Member, words: Vocabulary, at: (time: string) => string)
   return oneLine(`${member.priority} ${member.title} (${words[member.status]}, ${when})`);
 }
 
-/** Formats a time with its offset. Returns a time without an offset unchanged. */
+/** Adds the offset. Returns a time without an offset unchanged. */
 export function timeText(time: string, timeZone: string): string {
   if (!time.endsWith("Z")) return time;
   const local = DateTime.fromISO(time, { zone: timeZone });
   return local.isValid ? local.toFormat("yyyy-MM-dd HH:mm:ss ZZ") : time;
 }
 
-/** `2 d 3 h`, `3 h 12 min`, `48 s`: the two largest parts; empty where a time has no offset. */
+/** Returns e.g. `2 d 3 h`, `3 h 12 min`, `48 s`; empty where a time has no offset. */
 export function durationText(from: string, to: string): string {
   const seconds = Math.round((Date.parse(to) - Date.parse(from)) / 1_000);
   if (!from.endsWith("Z") || !to.endsWith("Z") || !(seconds >= 0)) return "";
@@ -213,13 +208,10 @@ export function withFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text
     .map((curves) => ({ ...text, curves }));
 }
 
-/** Texts are shortened to this length at least, in UTF-16 units, before they are left out. */
+/** Shorter texts are left out, in UTF-16 units. */
 const SHORTEST = 30;
 
-/**
- * Renders a message that fits: drops time series line by line first, then halves the length of all texts. 4,000 becomes
- * 2,000, 1,000, … 31, 0.
- */
+/** Drops time series line by line until the message fits, then halves all texts: 4,000, 2,000, 1,000, … 31, 0. */
 export function fitted<T>(
   text: IncidentText,
   longest: number,
@@ -253,18 +245,15 @@ function shortened(text: IncidentText, length: number): IncidentText {
 /** Created on first use, because it takes 10 ms that every CLI command would pay. */
 let segmenter: Intl.Segmenter | undefined;
 
-/**
- * Shortens to at most `most` UTF-16 units between visible characters and adds … when something is missing.
- */
-export function cut(text: string, most: number): string {
-  return cutTo(text, most, (part) => part.length);
-}
+/** Shortens to UTF-16 units between visible characters and adds … when something is missing. */
+export const cut = (text: string, most: number): string => cutTo(text, most, (part) => part.length);
 
 /** Like `cut`, in bytes of UTF-8. */
-export function cutBytes(text: string, most: number): string {
-  return cutTo(text, most, (part) => Buffer.byteLength(part));
-}
+export const cutBytes = (text: string, most: number): string => cutTo(text, most, (part) => Buffer.byteLength(part));
 
+export function escapeHtml(text: string): string {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
 function cutTo(text: string, most: number, sizeOf: (part: string) => number): string {
   if (sizeOf(text) <= most) return text;
   const room = most - sizeOf("…");
@@ -280,13 +269,13 @@ function cutTo(text: string, most: number, sizeOf: (part: string) => number): st
   return room < 0 ? "" : `${kept}…`;
 }
 
-/** Most cached texts, about 2 kB each: receivers send the same change at different times. */
+/** About 2 kB each: receivers send the same change at different times. */
 const MOST_TEXTS = 1_000;
 
-/** Cached texts by their input. Sinks of one worker share the building view, and therefore the cache. */
+/** Sinks of one worker share the building view, and therefore the cache. */
 const textsOf = new WeakMap<object, Map<string, IncidentText>>();
 
-/** Returns the text of an incident from the cache of `owner`, or adds it there. Includes no time series. */
+/** Caches in `owner`. Includes no time series. */
 export function cachedTextOf(owner: object, incident: Incident, words: Vocabulary, timeZone: string): IncidentText {
   const texts = textsOf.get(owner) ?? new Map<string, IncidentText>();
   textsOf.set(owner, texts);

@@ -1,30 +1,30 @@
 import { z } from "zod";
 import type { ConnectorContext } from "../../../src/core/connector.ts";
-import { ConfigError } from "../../../src/core/errors/errors.ts";
+import { ConfigError, type Failure, Retryable } from "../../../src/core/errors/errors.ts";
+import { failureOfResponse, type ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import { cachedSecret, type SecretRef } from "../../../src/core/runtime/secret.ts";
 import type { ReceiverConfig } from "./config.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "./receiver.ts";
 import { oneLine, type PhraseName, vocabulary } from "./text.ts";
 
-/** Time until the next search for a ticket that may exist, in milliseconds. */
+/** Time until the next search for a ticket that may exist. */
 const SEARCH_AGAIN_MS = 60_000;
 
-/** Requests of a ticket system. A ticket is `done` when it may be reopened, and `closed` when it may not. */
+/** A ticket is `done` when it may be reopened, and `closed` when it may not. */
 export interface TicketSystem {
-  /** The system's word for several tickets. */
   readonly tickets: "issues" | "incidents";
   readonly idPattern: RegExp;
-  /** Time after an opening during which a search may miss the ticket, in milliseconds. */
+  /** Time after an opening during which a search may miss the ticket. */
   readonly searchLagMs: number;
   create(incident: IncidentMessage, signal: AbortSignal): Promise<Ticket>;
   /** Returns null when the ticket no longer exists. */
   stateOf(id: string, signal: AbortSignal): Promise<TicketState | null>;
-  /** Updates the ticket, or reopens a done one. Returns false when the ticket no longer exists. */
+  /** Also reopens a done ticket. Returns false when the ticket no longer exists. */
   update(id: string, update: TicketUpdate, signal: AbortSignal): Promise<boolean>;
-  /** Closes an open ticket. Returns false when the ticket no longer exists. */
+  /** Returns false when the ticket no longer exists. */
   close(id: string, update: TicketUpdate, signal: AbortSignal): Promise<boolean>;
-  /** Returns the tickets of an incident, the oldest first. */
+  /** Oldest first. */
   search(incident: IncidentMessage, signal: AbortSignal): Promise<readonly (Ticket & { readonly isDone: boolean })[]>;
   addNote(id: string, note: string, signal: AbortSignal): Promise<void>;
 }
@@ -40,14 +40,14 @@ export interface Ticket {
 
 export interface TicketUpdate {
   readonly incident: IncidentMessage;
-  /** True for a done ticket whose alarm is back. */
+  /** The alarm of a done ticket is back. */
   readonly reopens: boolean;
   /** Labels of the fields in the comment; null for no comment. */
   readonly noteLabels: readonly string[] | null;
   readonly reference: IncidentReference;
 }
 
-/** Opens one ticket per incident. A ticket that a person closed stays closed until its alarm comes back. */
+/** A ticket that a person closed stays closed until its alarm comes back. */
 export function createTicketReceiver(
   system: TicketSystem,
   config: Pick<ReceiverConfig, "language" | "words">,
@@ -105,7 +105,7 @@ export function createTicketReceiver(
   };
 }
 
-/** Returns the phrases of the fields in the comment for a change; null for no comment. */
+/** Returns null for no comment. */
 function phrasesOfNote({ change }: IncidentMessage, isBack: boolean): readonly PhraseName[] | null {
   if (isBack) return ["since"];
   if (change === "acknowledged") return ["acknowledgedBy", "message"];
@@ -113,7 +113,7 @@ function phrasesOfNote({ change }: IncidentMessage, isBack: boolean): readonly P
   return change === "vanished" || change === "out-of-scope" ? ["unknown"] : null;
 }
 
-/** Logs each message once, because it would repeat for every alarm. */
+/** The message would repeat for every alarm. */
 export function createWarnOnce(log: ConnectorContext["log"]): (message: string, fields: object) => void {
   const logged = new Set<string>();
   return (message, fields) => {
@@ -122,15 +122,22 @@ export function createWarnOnce(log: ConnectorContext["log"]): (message: string, 
   };
 }
 
+/** Maps a response with the error text of a ticket system. */
+export function failureWithText(response: ReceiverResponse, errorText: string, origin: string, nowMs: number): Failure {
+  const { status, headers } = response;
+  const body = response.json === undefined ? response.body : errorText;
+  const failure = failureOfResponse({ status, headers, body, isCut: false }, origin, nowMs);
+  return failure ?? new Retryable(`${origin} answered ${status}.`);
+}
+
+interface Credentials {
+  readonly user?: string | undefined;
+  readonly password?: SecretRef | undefined;
+  readonly token?: SecretRef | undefined;
+}
+
 /** Returns the header for Basic (`user` with `password`) or Bearer (`token`). Reads the secret at each call. */
-export function authorizationOf(
-  options: {
-    readonly user?: string | undefined;
-    readonly password?: SecretRef | undefined;
-    readonly token?: SecretRef | undefined;
-  },
-  clock: Clock,
-): () => { readonly authorization?: string } {
+export function authorizationOf(options: Credentials, clock: Clock): () => { readonly authorization?: string } {
   const { user, password, token } = options;
   const secretRef = password ?? token;
   if (secretRef === undefined) return () => ({});

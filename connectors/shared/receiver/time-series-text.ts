@@ -7,10 +7,7 @@ import { cut, durationText, filled, oneLine, timeText, type Vocabulary } from ".
 
 const HOUR_MS = 3_600_000;
 
-/**
- * Adds the time series to an alarm that is about to be opened or was triggered again. They are stored, so every edit
- * shows the same. An alarm never waits for them.
- */
+/** Adds time series to an alarm that is opened or triggered again; stored, so every edit shows the same. Never waits. */
 export function createTimeSeriesText(
   { dossier }: Pick<ReceiverConfig, "dossier">,
   words: Vocabulary,
@@ -34,21 +31,21 @@ export function createTimeSeriesText(
   };
 }
 
-/** True when the alarm is opened or back, is active, and has no time series for this yet. */
+/** Returns true when the alarm is opened or back, is active, and has no time series for this yet. */
 function isNew({ curves, retriggers, told, ...stored }: StoredIncident): boolean {
   if (isOver(stored) || curves?.retriggers === retriggers) return false;
   return told === null || told.retriggers !== retriggers;
 }
 
-/** Limits of a line for phones: blocks, and UTF-16 units of the name and of the unit. */
+/** For phones: blocks, and UTF-16 units of the name and of the unit. */
 const MOST_BLOCKS = 24;
 const MOST_NAME = 60;
 const MOST_UNIT = 16;
 
 const BLOCKS = "▁▂▃▄▅▆▇█";
-/** Block for a value that does not change. */
+/** For a value that does not change. */
 const FLAT = "▄";
-/** Non-breaking space: HTML would merge ordinary spaces and hide the gap. */
+/** HTML would merge ordinary spaces and hide the gap. */
 const GAP = "\u00a0";
 
 /** Returns `VS1-GT11 ▅▅▄▃▂▁▁ 18.2–21.4 °C, last 18.2, 3 h`; null for fewer than two values. */
@@ -67,10 +64,7 @@ export function seriesLine({ points, tag }: TimeSeries, span: TimeRange, words: 
   ].join(", ");
 }
 
-/**
- * Returns at most 24 blocks, each for the last value of its time. A block lasts 1.5 usual intervals between values, so
- * a gap means missing values and not a late one.
- */
+/** At most 24 blocks, each for the last value of 1.5 usual intervals, so a gap means missing values and not a late one. */
 export function sparklineOf(points: readonly TimeSeriesPoint[], span: TimeRange): string {
   const known = knownOf(points);
   const drawn = spanOf(points, span);
@@ -92,28 +86,25 @@ interface KnownPoint {
   readonly value: TagScalar;
 }
 
-/** Drops values that are not finite numbers. */
 function knownOf(points: readonly TimeSeriesPoint[]): readonly KnownPoint[] {
   return points.flatMap(({ atMs, value }) =>
     value === null || !Number.isFinite(Number(value)) ? [] : [{ atMs, value }],
   );
 }
 
-/**
- * Range to draw: from the first value, or from the start when the first value came within 1.5 usual intervals.
- */
+/** From the first value, or from the start when the first value came within 1.5 usual intervals. */
 function spanOf(points: readonly TimeSeriesPoint[], { fromMs, toMs }: TimeRange): TimeRange {
   const first = knownOf(points)[0]?.atMs ?? toMs;
   return { fromMs: first - fromMs < usualStep(points) * 1.5 ? fromMs : first, toMs: Math.max(first, toMs) };
 }
 
-/** Median interval between readings in milliseconds; 0 for one reading. */
+/** Median interval; 0 for one reading. */
 function usualStep(points: readonly TimeSeriesPoint[]): number {
   const steps = points.slice(1).map(({ atMs }, index) => atMs - (points[index]?.atMs ?? atMs));
   return steps.sort((a, b) => a - b)[Math.floor(steps.length / 2)] ?? 0;
 }
 
-/** Maps a value to a block. Booleans are the lowest and the highest block. */
+/** Booleans are the lowest and the highest block. */
 function scaleOf(known: readonly KnownPoint[]): (value: TagScalar) => string {
   const block = (share: number) => BLOCKS[Math.round(share * (BLOCKS.length - 1))] ?? FLAT;
   if (areBooleans(known)) return (value) => block(Number(value));
@@ -134,13 +125,9 @@ function rangeOf(known: readonly KnownPoint[]): string {
   return least.startsWith("-") || most.startsWith("-") ? `${least} – ${most}` : `${least}–${most}`;
 }
 
-function areBooleans(known: readonly KnownPoint[]): boolean {
-  return known.every(({ value }) => typeof value === "boolean");
-}
+const areBooleans = (known: readonly KnownPoint[]): boolean => known.every(({ value }) => typeof value === "boolean");
 
-function textOfValue(value: TagScalar): string {
-  return typeof value === "boolean" ? String(value) : textOfNumber(value);
-}
+const textOfValue = (value: TagScalar): string => typeof value === "boolean" ? String(value) : textOfNumber(value);
 
 /** Four significant digits, all digits before the point: 18.25, 0.0001235, 123457, 1.2e+12. */
 function textOfNumber(value: number): string {
@@ -149,7 +136,6 @@ function textOfNumber(value: number): string {
   return String(size >= 1_000 ? Math.round(value) : Number(value.toPrecision(4)));
 }
 
-/** Whole minutes, as times. */
 function minutesOf({ fromMs, toMs }: TimeRange): [from: string, to: string] {
   const minutes = Math.round((toMs - fromMs) / 60_000);
   return [new Date(0).toISOString(), new Date(minutes * 60_000).toISOString()];

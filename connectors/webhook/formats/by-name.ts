@@ -2,21 +2,17 @@ import { discord, googlechat, mattermost, ntfy, slack, teams } from "./chat.ts";
 import type { Format } from "./format.ts";
 import { alertmanager, incidentio, jsm, pagerduty, servicenowEvent, splunkOncall } from "./on-call.ts";
 
-/** Options that a format requires. */
 interface Requirements {
   /** The address alone allows posting, so it must be a secret reference. */
   readonly address?: "secret";
-  /** The vendor's public address, where there is one. */
+  /** Public address of the vendor. */
   readonly url?: string;
   /** Absent where the format has no use for a key. */
   readonly key?: "needed" | "possible";
 }
 
-interface Entry extends Requirements {
-  readonly format: Format;
-}
+type Entry = Requirements & { readonly format: Format };
 
-/** All formats for one product. */
 export const FORMATS = {
   alertmanager: { format: alertmanager },
   pagerduty: { format: pagerduty, url: "https://events.pagerduty.com/v2/enqueue", key: "needed" },
@@ -36,7 +32,6 @@ export type FormatName = keyof typeof FORMATS;
 
 export const FORMAT_NAMES = Object.keys(FORMATS) as [FormatName, ...FormatName[]];
 
-/** Returns the required options of an alarm format. */
 export function requirementsOf(name: FormatName | "template"): Requirements {
   const formats: Readonly<Record<FormatName, Entry>> = FORMATS;
   return name === "template" ? {} : formats[name];

@@ -1,14 +1,13 @@
 import { ConfigError, type Failure, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
 import { inHeader } from "../../../src/core/http/outbound/headers.ts";
 import type { IncidentMessage, IncidentReference, IncidentText } from "../../shared/receiver/receiver.ts";
-import { cut, cutBytes, fitted } from "../../shared/receiver/text.ts";
+import { cut, cutBytes, fitted, escapeHtml as html } from "../../shared/receiver/text.ts";
 import {
   bodyOf,
   byPriority,
   confirmedBy,
   type Format,
   headingOf,
-  html,
   type Message,
   markdown,
   markdownLink,
@@ -20,7 +19,7 @@ import {
   refusal,
 } from "./format.ts";
 
-/** Longest text of one field, in UTF-16 units; texts are shortened further when the message is too long. */
+/** In UTF-16 units; texts are shortened further when the message is too long. */
 const LONGEST_TEXT = 2_000;
 
 /** A chat whose messages have no id: nothing can be edited, so only important changes are posted. */
@@ -39,7 +38,7 @@ function postOnly(
   };
 }
 
-/** Sizes of Block Kit, in characters. */
+/** Block Kit, in characters. */
 const SLACK_MAX_HEADER = 150;
 const SLACK_MAX_SECTION = 3_000;
 const SLACK_MAX_FIELD = 2_000;
@@ -59,7 +58,6 @@ const SLACK_HINTS: Readonly<Record<string, string>> = {
   posting_to_general_channel_denied: "An administrator of the workspace forbids it; choose another channel.",
 };
 
-/** Slack, incoming webhook. */
 export const slack = postOnly(
   {
     // "1 per second" and channel: https://docs.slack.dev/apis/web-api/rate-limits (incoming webhooks).
@@ -73,7 +71,7 @@ export const slack = postOnly(
   { allow: [410] },
 );
 
-/** Errors of Slack, also with a success status. */
+/** Slack also sends errors with a success status. */
 function slackFailure(code: string, who: string): Failure | null {
   const hint = SLACK_HINTS[code];
   const message = `${who} answered: ${code}.`;
@@ -94,10 +92,7 @@ interface Section {
   readonly fields?: PlainText[];
 }
 
-/**
- * All names are in `plain_text`, which Slack does not read as markup. The first `text`, which phones show, is markup,
- * so `& < >` are escaped. That also disables `<!here>`.
- */
+/** Names are `plain_text`, which Slack does not read as markup. The first `text` is markup, so `& < >` are escaped. */
 export function slackMessageOf({ link, text }: IncidentMessage) {
   const cells = text.fields.map(({ label, text }) => plainText(`${label}\n${text}`, SLACK_MAX_FIELD));
   const sections: Section[] = [];
@@ -123,10 +118,8 @@ function plainText(text: string, most: number): PlainText {
   return { type: "plain_text", text: cut(text, most), emoji: false };
 }
 
-/** Longest post, in characters. */
 const MATTERMOST_MAX_TEXT = 16_383;
 
-/** Mattermost, incoming webhook. */
 export const mattermost = postOnly({ failureIn: confirmedBy(({ body }) => body.trim() === "ok") }, (incident) => ({
   text: fitted(
     incident.text,
@@ -139,30 +132,27 @@ export const mattermost = postOnly({ failureIn: confirmedBy(({ body }) => body.t
   ),
 }));
 
-/** Sizes of an embed, in characters; the last of all its texts together. */
+/** Embed, in characters; the last of all texts together. */
 const EMBED_MAX_TITLE = 256;
 const EMBED_MAX_DESCRIPTION = 4_096;
 const EMBED_MAX_NAME = 256;
 const EMBED_MAX_VALUE = 1_024;
 const EMBED_MAX_TOGETHER = 6_000;
 
-/** Code of Discord for a message that does not exist. */
 const UNKNOWN_MESSAGE = 10_008;
 
-/** Discord, webhook of a channel: one message, edited in place without a notification. */
+/** One message, edited in place without a notification. */
 export const discord: Format = {
   opensAgain: "another",
   // Five requests in two seconds and webhook, as its X-RateLimit headers say; its documentation names no fixed number.
   rates: [{ count: 5, inMs: 2_000 }],
 
-  requestFor(incident, operation, { url, place }) {
+  requestFor(incident, operation, { url, reference }) {
     const embed = fitted(incident.text, LONGEST_TEXT, (text) => embedOf(incident, text), fits);
     const json = { embeds: [embed], allowed_mentions: { parse: [] } };
     if (operation === "open") return { method: "POST", path: pathOf(url, "", { wait: "true" }), json };
-    const id = idIn(place);
-    // There is no message to edit.
-    if (id === null) return null;
-    return { method: "PATCH", path: pathOf(url, `/messages/${id}`), json, allow: [404] };
+    const id = idIn(reference);
+    return id === null ? null : { method: "PATCH", path: pathOf(url, `/messages/${id}`), json, allow: [404] };
   },
 
   failureIn(response, who) {
@@ -209,25 +199,21 @@ function fits({ title, description = "", fields }: Embed): boolean {
   );
 }
 
-function idIn(place: IncidentReference | null): string | null {
-  const id = memberOf(place?.ref, "id");
+function idIn(reference: IncidentReference | null): string | null {
+  const id = memberOf(reference?.ref, "id");
   return isId(id) ? id : null;
 }
 
-function isId(id: unknown): id is string {
-  return typeof id === "string" && /^\d{1,20}$/.test(id);
-}
+const isId = (id: unknown): id is string => typeof id === "string" && /^\d{1,20}$/.test(id);
 
-/** Returns the longest JSON message that fits into so many bytes. */
 function fittedBytes(incident: IncidentMessage, maxBytes: number, render: (text: IncidentText) => unknown): unknown {
   const fitsBytes = (message: unknown) => Buffer.byteLength(JSON.stringify(message)) <= maxBytes;
   return fitted(incident.text, LONGEST_TEXT, render, fitsBytes);
 }
 
-/** Longest message, in bytes. */
 const GOOGLE_CHAT_MAX_BYTES = 32_000;
 
-/** Google Chat, webhook of a space. The thread keeps the messages of one alarm together. */
+/** The thread keeps the messages of one alarm together. */
 export const googlechat = postOnly(
   {
     // "1 per second" and space: https://developers.google.com/workspace/chat/limits.
@@ -262,7 +248,7 @@ function googleChatCard({ key, link }: IncidentMessage, text: IncidentText): unk
 /** The flow silently drops a card above 28 kB; 20 kB leave space for the wrapper. */
 const TEAMS_MAX_BYTES = 20_000;
 
-/** Microsoft Teams by a flow of Workflows, "when a Teams webhook request is received". */
+/** A flow of Workflows, "when a Teams webhook request is received". */
 export const teams = postOnly(
   {
     // https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using (rate limiting).
@@ -311,17 +297,17 @@ function adaptiveCard({ link, status }: IncidentMessage, text: IncidentText): un
   return { type: "message", attachments: [{ contentType, contentUrl: null, content }] };
 }
 
-/** Text runs are literal; a text block would be Markdown. A zero-width space prevents Teams from evaluating `{{DATE(…)}}`. */
+/** A text block would be Markdown. A zero-width space prevents Teams from evaluating `{{DATE(…)}}`. */
 function textRuns(runs: readonly { readonly text: string; readonly [option: string]: string }[]): unknown {
   const inlines = runs.map((run) => ({ type: "TextRun", ...run, text: run.text.replaceAll("{{", "{\u200b{") }));
   return { type: "RichTextBlock", inlines };
 }
 
-/** A message of more than 4,096 bytes becomes a file; the request may have 8,192, and a quote takes two of them. */
+/** A message above 4,096 bytes becomes a file; a request may have 8,192, and a quote takes two bytes. */
 const NTFY_MAX_MESSAGE_BYTES = 3_000;
 const NTFY_MAX_TITLE_BYTES = 400;
 
-/** ntfy: one notification for each sequence id, from 2.16 on; an older server shows a new one each time. */
+/** One notification for each sequence id, from 2.16 on; an older server shows a new one each time. */
 export const ntfy: Format = {
   opensAgain: "same",
   // 60 requests at once, then one in five seconds: https://docs.ntfy.sh/publish/#limitations.
@@ -359,7 +345,7 @@ export const ntfy: Format = {
   failureIn: confirmedBy(({ json }) => typeof memberOf(json, "id") === "string"),
 };
 
-/** Priority (1 to 5; 2 and less are silent) and emoji; null for no notification. */
+/** 1 to 5; 2 and less are silent. Null for no notification. */
 function ntfyLook({ change, priority }: IncidentMessage, operation: Operation) {
   if (operation === "open" || change === "retriggered")
     return { priority: Number(byPriority(priority, ["5", "4", "3"])), tags: ["rotating_light"] };

@@ -5,48 +5,40 @@ import { printable } from "../../../src/core/values/printable.ts";
 import type { IncidentMessage, IncidentReference, IncidentText, Receiver } from "../../shared/receiver/receiver.ts";
 import { cut } from "../../shared/receiver/text.ts";
 
-/** Calls of `Receiver` that send something. */
 export type Operation = "open" | "update" | "close";
 
 /** Data for a request in addition to the incident. */
 export interface RequestContext {
-  /** Complete configured address. */
   readonly url: URL;
-  /** Revealed option `key`; empty without one. Use it in the request only. */
+  /** Option `key`, only for the request; empty without one. */
   readonly key: string;
-  /** The sink's name in the configuration. */
   readonly name: string;
-  /** Reference; null for the opening. */
-  readonly place: IncidentReference | null;
+  /** Null for the opening. */
+  readonly reference: IncidentReference | null;
   readonly nowMs: number;
 }
 
 export type Message = Omit<ReceiverRequest, "text">;
 
-/** Requests and responses of one product. Pure. */
+/** Pure. */
 export interface Format {
   readonly opensAgain: Exclude<Receiver["opensAgain"], "findable">;
-  /** The documented limits of the receiver. */
   readonly rates?: Receiver["rates"];
-  /** Returns the request; null when the receiver has no update, or would reopen what a person closed. */
+  /** Returns null when the receiver has no update, or would reopen what a person closed. */
   requestFor(incident: IncidentMessage, operation: Operation, context: RequestContext): Message | null;
-  /** Returns the failure in a response of 2xx or of an allowed status; null for success. `who` names the receiver. */
+  /** Checks a response of 2xx or of an allowed status; null for success. `who` names the receiver. */
   failureIn(response: ReceiverResponse, who: string): Failure | null;
-  /** Returns the reference from the response to the opening; without it there is no id. */
+  /** Reads the response to the opening. */
   referenceIn?(response: ReceiverResponse): IncidentReference;
-  /** True when the response to an update or close means that the record is gone. */
+  /** Returns true when the response to an update or close means that the record is gone. */
   isGone?(response: ReceiverResponse): boolean;
-  /** Returns a harmless request that proves access; without it only the connection is tested. */
+  /** Returns a harmless request that proves access; otherwise only the connection is tested. */
   probe?(context: RequestContext): Message;
 }
 
-/** Reference of an incident without an id. */
 export const NO_REFERENCE: IncidentReference = { ref: null, ticket: null, link: null };
 
-/**
- * Action for a receiver that pages and keeps one alert for each key. Any other change would be another trigger and
- * reopen what a person closed.
- */
+/** For a receiver with one alert per key, where any other change would reopen what a person closed. */
 export function actionOf(
   incident: IncidentMessage,
   operation: Operation,
@@ -57,12 +49,12 @@ export function actionOf(
   return incident.change === "acknowledged" ? "acknowledge" : null;
 }
 
-/** True for changes that need a message where nothing can be edited: the opening, the end, and an unknown state. */
+/** Returns true for the opening, the end, and an unknown state: changes that need a message where no edit is possible. */
 export function needsMessage(incident: IncidentMessage, operation: Operation): boolean {
   return operation !== "update" || incident.change === "vanished" || incident.change === "out-of-scope";
 }
 
-/** Returns the path of the address with a subpath: `/v2/alerts` and `/KEY/close` is `/v2/alerts/KEY/close`. */
+/** `/v2/alerts` and `/KEY/close` become `/v2/alerts/KEY/close`. */
 export function pathOf(url: URL, under = "", query: Readonly<Record<string, string>> = {}): string {
   const search = new URLSearchParams(url.search);
   for (const [name, value] of Object.entries(query)) search.set(name, value);
@@ -72,10 +64,7 @@ export function pathOf(url: URL, under = "", query: Readonly<Record<string, stri
   return path + requested;
 }
 
-/**
- * Failure for a response that does not confirm. A page comes from something in between or from a receiver in
- * maintenance, so it is retryable; anything else is a rejection.
- */
+/** A response without a confirmation. A page comes from something in between or from a maintenance: retryable. */
 export function refusal(response: ReceiverResponse, who: string, hint?: string): Rejected | Retryable {
   const { status } = response;
   const text = printable(response.body).trim();
@@ -91,24 +80,22 @@ export function refusal(response: ReceiverResponse, who: string, hint?: string):
   );
 }
 
-/** Returns the `failureIn` of a receiver that confirms each request. */
 export function confirmedBy(confirms: (response: ReceiverResponse) => boolean): Format["failureIn"] {
   return (response, who) => (confirms(response) ? null : refusal(response, who));
 }
 
-/** A member of a JSON object; undefined without one. */
+/** Returns undefined without such a member. */
 export function memberOf(json: unknown, name: string): unknown {
   return typeof json === "object" && json !== null && Object.hasOwn(json, name)
     ? (json as Record<string, unknown>)[name]
     : undefined;
 }
 
-/** Returns a time with an offset; undefined otherwise, to avoid a guess. */
+/** Returns undefined for a time without an offset. */
 export function timeWithOffset(time: string | null): string | undefined {
   return time?.endsWith("Z") === true && !Number.isNaN(Date.parse(time)) ? time : undefined;
 }
 
-/** Maps A, B and any other priority to a name. */
 export function byPriority(priority: string, names: readonly [a: string, b: string, c: string]): string {
   return names["AB".indexOf(priority)] ?? names[2];
 }
@@ -116,20 +103,15 @@ export function byPriority(priority: string, names: readonly [a: string, b: stri
 /** Zero-width space: takes the meaning from the character before it. */
 const ZERO_WIDTH = "\u200b";
 
-/** A name on one line, cut; `otherwise` when nothing visible remains. */
+/** Returns one line, or `otherwise` when nothing visible remains. */
 export function nameOf(name: string | undefined, otherwise: string, most: number): string {
   return cut(printable(name ?? "").trim() || otherwise, most);
 }
 
 /** The status comes first, because a phone shows only the beginning. */
-export function headingOf({ status, title }: IncidentText): string {
-  return `${status}: ${title}`;
-}
+export const headingOf = ({ status, title }: IncidentText): string => `${status}: ${title}`;
 
-/**
- * Everything except the title, one item a line. `spelled` escapes each text. Time series come last, where the text is
- * cut.
- */
+/** Everything except the title, one item a line, `spelled` escaped. Time series come last, where the text is cut. */
 export function bodyOf(text: IncidentText, spelled: (text: string) => string = (text) => text): string {
   return [
     ...text.fields.map(({ label, text }) => `${spelled(label)}: ${spelled(text)}`),
@@ -138,25 +120,17 @@ export function bodyOf(text: IncidentText, spelled: (text: string) => string = (
   ].join("\n");
 }
 
-/** Labels and texts as one object; texts of equal labels are joined. */
+/** Texts of equal labels are joined. */
 export function detailsOf(text: IncidentText, most: number): Record<string, string> {
   const details = new Map<string, string>();
   for (const field of text.fields) {
     const before = details.get(field.label);
     details.set(field.label, before === undefined ? field.text : `${before}\n${field.text}`);
   }
-  return Object.fromEntries([...details].map(([label, each]) => [label, cut(each, most)]));
+  return Object.fromEntries([...details].map(([label, text]) => [label, cut(text, most)]));
 }
 
-/** Escapes text for HTML. */
-export function html(text: string): string {
-  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-}
-
-/**
- * Escapes text for Markdown in chats: no emphasis, heading, list, link, HTML, emoji or mention. Marks get a backslash.
- * Mattermost reads `<!channel>` as a mention even after a backslash, so a zero-width space splits it.
- */
+/** Escapes Markdown of chats. A zero-width space splits `<!channel>`, which Mattermost reads even after a backslash. */
 export function markdown(text: string): string {
   return (
     text
@@ -168,7 +142,7 @@ export function markdown(text: string): string {
   );
 }
 
-/** A link in Markdown; the address is our own. */
+/** The address is our own. */
 export function markdownLink(words: string, address: string): string {
   return `[${markdown(words)}](${address.replaceAll("(", "%28").replaceAll(")", "%29")})`;
 }

@@ -22,7 +22,7 @@ import {
 
 type Action = ReturnType<typeof actionOf>;
 
-/** A receiver that keeps one alert per key: every request is a POST to the same address, null for none. */
+/** For a receiver with one alert per key: every request is a POST to the same address, null for none. */
 function alertPerKey(
   failureIn: Format["failureIn"],
   messageFor: (
@@ -41,27 +41,21 @@ function alertPerKey(
   };
 }
 
-/** Texts of the service that describe an alarm, in full. */
-function fullText({ text }: IncidentMessage): string {
-  return `${headingOf(text)}\n${bodyOf(text)}`;
-}
+const fullText = ({ text }: IncidentMessage): string => `${headingOf(text)}\n${bodyOf(text)}`;
 
-function siteName({ site, source }: IncidentMessage, most: number): string {
-  return nameOf(site?.displayName, source, most);
-}
+const siteName = ({ site, source }: IncidentMessage, most: number): string => nameOf(site?.displayName, source, most);
 
-/** Identifiers as texts; absent ones are left out of the JSON. */
+/** Absent identifiers are left out of the JSON. */
 function idsOf({ alarm, site }: IncidentMessage): { readonly [name: string]: string | undefined } {
   return { site_id: site?.id.toString(), alarm_id: alarm?.id };
 }
 
-/** Longest `payload.summary` (Events API v2). */
+/** Events API v2. Together below 512,000 bytes, with 12 fields and 21 lines. */
 const PAGERDUTY_MAX_SUMMARY = 1_024;
-/** Keeps the event below 512,000 bytes (Events API v2), with 12 fields and 21 lines of it. */
 const PAGERDUTY_MAX_DETAIL = 4_000;
 const PAGERDUTY_MAX_LINE = 500;
 
-/** PagerDuty, Events API v2: one alert for each `dedup_key`. */
+/** One alert for each `dedup_key`. */
 export const pagerduty = alertPerKey(
   (response, who) => {
     if (response.status === 400 && /routing[ _]key/i.test(response.body)) {
@@ -112,14 +106,14 @@ function triggerOf(incident: IncidentMessage): Record<string, unknown> {
   };
 }
 
-/** Sizes of the Alert API of Opsgenie, which Jira Service Management took over, in characters. */
+/** Alert API of Opsgenie, which Jira Service Management took over, in characters. */
 const JSM_MAX_MESSAGE = 130;
 const JSM_MAX_DESCRIPTION = 15_000;
 const JSM_MAX_TAG = 50;
 const JSM_MAX_ENTITY = 512;
 const JSM_MAX_DETAIL = 1_000;
 
-/** Alerts of Jira Service Management, and of Opsgenie: one alert for each `alias`. */
+/** Jira Service Management and Opsgenie: one alert for each `alias`. */
 export const jsm: Format = {
   opensAgain: "same",
 
@@ -172,11 +166,11 @@ function jsmAlert(incident: IncidentMessage): Record<string, unknown> {
   };
 }
 
-/** Longest `state_message` of the REST endpoint, in characters. */
+/** REST endpoint, in characters. */
 const SPLUNK_MAX_MESSAGE = 20_480;
 const SPLUNK_MAX_NAME = 500;
 
-/** Splunk On-Call (VictorOps), REST endpoint: one incident for each `entity_id`. The key is in the address. */
+/** Splunk On-Call (VictorOps): one incident for each `entity_id`. The key is in the address. */
 export const splunkOncall = alertPerKey(
   confirmedBy(({ json }) => memberOf(json, "result") === "success"),
   (incident, action) => {
@@ -205,11 +199,11 @@ function splunkType({ change, priority }: IncidentMessage, action: Action): stri
   return change === "vanished" || change === "out-of-scope" ? "INFO" : null;
 }
 
-/** Columns of the table of events (em_event), in characters. */
+/** Columns of em_event, in characters. */
 const SERVICENOW_MAX_NAME = 100;
 const SERVICENOW_MAX_DESCRIPTION = 4_000;
 
-/** ServiceNow Event Management: one alert for each `message_key`. */
+/** Event Management: one alert for each `message_key`. */
 export const servicenowEvent = alertPerKey(
   (response, who) => {
     const isAccepted = response.json !== undefined && memberOf(response.json, "error") === undefined;
@@ -249,7 +243,7 @@ function servicenowRecord(incident: IncidentMessage, isOver: boolean): Record<st
 const INCIDENTIO_MAX_TITLE = 500;
 const INCIDENTIO_MAX_TEXT = 1_000;
 
-/** incident.io, HTTP alert source: one alert for each `deduplication_key`. The description is Markdown. */
+/** One alert for each `deduplication_key`. The description is Markdown. */
 export const incidentio = alertPerKey(
   confirmedBy(({ json }) => typeof memberOf(json, "deduplication_key") === "string"),
   (incident, action, context) => {
@@ -273,12 +267,11 @@ export const incidentio = alertPerKey(
   },
 );
 
-/** End of an active alert in the JSON of Alertmanager. */
 const NO_END = "0001-01-01T00:00:00Z";
 const ALERTMANAGER_MAX_LABEL = 500;
 const ALERTMANAGER_MAX_DESCRIPTION = 20_000;
 
-/** The JSON that Alertmanager posts to its webhooks, version 4, with one alert. */
+/** Webhook of Alertmanager, version 4, with one alert. */
 export const alertmanager = alertPerKey(
   // Many bridges accept this JSON with any response body; only the status counts.
   () => null,

@@ -6,43 +6,37 @@ import { bodyOf, type Format, headingOf, memberOf, type Operation, pathOf, refus
 
 const FIELD = /\{\{([^{}]*)\}\}/g;
 
-/** Returns the names of the fields in a text. */
-function fieldsIn(text: string): readonly string[] {
-  return [...text.matchAll(FIELD)].map(([, name = ""]) => name.trim());
-}
+const fieldsIn = (text: string): readonly string[] => [...text.matchAll(FIELD)].map(([, name = ""]) => name.trim());
 
-function withoutFields(text: string): string {
-  return text.replaceAll(FIELD, "");
-}
+const withoutFields = (text: string): string => text.replaceAll(FIELD, "");
 
-/** Replaces each field once; a value is never read as a field. */
+/** A value is never read as a field. */
 function filledIn(text: string, value: (name: string) => string): string {
   return text.replaceAll(FIELD, (_, name: string) => value(name.trim()));
 }
 
-/** Returns the field name when the text is exactly one field, such as `{{site.id}}`. */
+/** Returns `site.id` for `{{site.id}}`; null for a text with anything else. */
 function onlyFieldOf(text: string): string | null {
   const [, name] = /^\{\{([^{}]*)\}\}$/.exec(text) ?? [];
   return name?.trim() ?? null;
 }
 
-/** A value inside a text: text unchanged, nothing for null, anything else as JSON. */
+/** Returns nothing for null and JSON for other values than texts. */
 function asText(value: unknown): string {
   if (value === null || value === undefined) return "";
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** Path into a response: `$.data[0].id` is data, 0, id. */
+/** `$.data[0].id` becomes data, 0, id. */
 function stepsOf(path: string): readonly string[] {
   return [...path.matchAll(/\.([A-Za-z_][\w-]*)|\[(\d+)\]/g)].map(([, name, index]) => name ?? index ?? "");
 }
 
 const ANSWER_PATH = /^\$(\.[A-Za-z_][\w-]*|\[\d{1,4}\])*$/;
 
-/** Fields of the reference; known only after the opening. */
-const PLACE_FIELDS = ["place.id", "place.ticket", "place.link"] as const;
+/** Known only after the opening. */
+const REFERENCE_FIELDS = ["place.id", "place.ticket", "place.link"] as const;
 
-/** All field names. */
 export const FIELDS: readonly string[] = [
   ...["title", "heading", "text", "statusText", "list", "curves"],
   ...["key", "kind", "status", "change", "changeId", "source", "priority", "startedAt", "endedAt", "link"],
@@ -58,28 +52,23 @@ export const FIELDS: readonly string[] = [
   ...["alarm.lastActiveEvent", "alarm.lastActiveEvent.source", "alarm.lastActiveEvent.type"],
   ...["alarm.lastActiveEvent.triggeredOn", "alarm.lastActiveEvent.triggeredAt"],
   ...["alarm.lastActiveEvent.value", "alarm.lastActiveEvent.textlistValue"],
-  ...PLACE_FIELDS,
+  ...REFERENCE_FIELDS,
 ];
 
-/** Returns the value of a field: any JSON value, null without one. */
+/** Returns null without a value. */
 type FieldValues = (name: string) => unknown;
 
-export function fieldsOf(incident: IncidentMessage, place: IncidentReference | null): FieldValues {
+export function fieldsOf(incident: IncidentMessage, reference: IncidentReference | null): FieldValues {
   const { text } = incident;
+  const place = reference && { id: memberOf(reference.ref, "id"), ticket: reference.ticket, link: reference.link };
   const root = {
-    ...incident,
-    title: text.title,
-    heading: headingOf(text),
-    text: bodyOf(text),
-    statusText: text.status,
-    list: text.list,
-    curves: text.curves,
-    place: place === null ? null : { id: memberOf(place.ref, "id"), ticket: place.ticket, link: place.link },
+    ...{ ...incident, title: text.title, heading: headingOf(text), text: bodyOf(text), statusText: text.status },
+    ...{ list: text.list, curves: text.curves, place },
   };
   return (name) => name.split(".").reduce<unknown>(memberOf, root) ?? null;
 }
 
-/** One request. Its texts may contain fields such as `{{title}}`. */
+/** The texts may contain fields such as `{{title}}`. */
 const Request = z.strictObject({
   method: z
     .enum(["POST", "PUT", "PATCH", "DELETE", "GET"])
@@ -120,13 +109,10 @@ const Success = z.strictObject({
     .meta({ description: "What else the answer has to say; JSON." }),
 });
 
-/** Custom requests for receivers without a format. */
 export const TemplateConfig = z
   .strictObject({
     open: Request.meta({ description: "What opens it." }),
-    update: Request.optional().meta({
-      description: "What says that something is new; nothing without this.",
-    }),
+    update: Request.optional().meta({ description: "What says that something is new; nothing without this." }),
     close: Request.optional().meta({ description: "What says that it is over; nothing without this." }),
     success: Success.prefault({}).meta({ description: "Which answers say yes." }),
     id: AnswerPath.optional().meta({
@@ -153,7 +139,7 @@ export const TemplateConfig = z
 export type TemplateConfig = z.infer<typeof TemplateConfig>;
 type TemplateRequest = z.infer<typeof Request>;
 
-/** Returns what is wrong with a text of a request; null for nothing. */
+/** Returns the error, or null. */
 function errorIn(text: string, operation: Operation, template: Readonly<Record<string, unknown>>): string | null {
   const rest = withoutFields(text);
   if (rest.includes("{{") || rest.includes("}}")) return "A field is written as {{title}}, with both pairs of braces.";
@@ -163,7 +149,7 @@ function errorIn(text: string, operation: Operation, template: Readonly<Record<s
     (!field.startsWith("place.") || (operation !== "open" && template[optionOf(field)] !== undefined));
   const unknown = fieldsIn(text).find((name) => !isKnown(name));
   if (unknown === undefined) return null;
-  if (!PLACE_FIELDS.some((name) => name === unknown))
+  if (!REFERENCE_FIELDS.some((name) => name === unknown))
     return `There is no field {{${unknown}}}; there are ${FIELDS.filter(isKnown).join(", ")}.`;
   return operation === "open"
     ? `{{${unknown}}} is known only after the opening, so it cannot stand in \`open\`.`
@@ -175,7 +161,7 @@ interface Text {
   readonly text: string;
 }
 
-/** Returns all texts of a request that may contain fields, with their paths. */
+/** Returns all texts of a request that may contain fields. */
 function textsOf(request: TemplateRequest): readonly Text[] {
   const { path, headers, body } = request;
   return [{ path: ["path"], text: path }, ...leavesOf(headers, ["headers"]), ...leavesOf(body, ["body"])];
@@ -191,17 +177,16 @@ function leavesOf(value: unknown, path: readonly PropertyKey[]): readonly Text[]
 /** Statuses for a missing or already closed record. */
 const GONE: readonly number[] = [404, 409, 410];
 
-/** Returns the format for custom requests. */
 export function templateFormat(template: TemplateConfig): Format {
   const { body: wanted, status: statuses } = template.success;
 
   return {
     opensAgain: "another",
 
-    requestFor(incident, operation, { url, place }) {
+    requestFor(incident, operation, { url, reference }) {
       const request = template[operation];
       if (request === undefined) return null;
-      const value = fieldsOf(incident, place);
+      const value = fieldsOf(incident, reference);
       return {
         method: request.method,
         path: pathBehind(url, filledPath(request, value)),
@@ -225,14 +210,11 @@ export function templateFormat(template: TemplateConfig): Format {
   };
 }
 
-/**
- * Only a request that contains the id or key can discover a missing record. Otherwise a 404 is about the address.
- */
+/** Only a request with the id or key can discover a missing record. Otherwise a 404 is about the address. */
 function namesTheRecord({ path }: TemplateRequest, operation: Operation): boolean {
   return operation !== "open" && fieldsIn(path).some((name) => name.startsWith("place.") || name === "key");
 }
 
-/** Joins both paths and both queries. */
 function pathBehind(url: URL, requested: string): string {
   const [, under, query = ""] = /^([^?]*)\??(.*)$/s.exec(requested) ?? [];
   const path = pathOf(url, under);
@@ -248,7 +230,7 @@ function filledPath({ path }: TemplateRequest, value: FieldValues): string {
   });
 }
 
-/** Node.js sends each character as a byte, so encode UTF-8 as latin1. */
+/** Node.js sends each character as a byte, so UTF-8 is encoded as latin1. */
 function filledHeaders({ headers }: TemplateRequest, value: FieldValues): Record<string, string> {
   return Object.fromEntries(
     Object.entries(headers).flatMap(([header, text]) => {
@@ -291,6 +273,4 @@ function referenceIn(template: TemplateConfig, json: unknown): IncidentReference
   };
 }
 
-function valueAt(json: unknown, path: string): unknown {
-  return stepsOf(path).reduce(memberOf, json);
-}
+const valueAt = (json: unknown, path: string): unknown => stepsOf(path).reduce(memberOf, json);

@@ -37,7 +37,7 @@ describe("the encoding of texts for Kafka topic names", () => {
 });
 
 describe("Kafka topics of events", () => {
-  const of = (template: string, event: Event) => createTopics(template).of(event);
+  const of = (template: string, event: Event) => createTopics(template).topicOf(event);
 
   test("a topic is built from the template", () => {
     const event = { ...valueEvent(1), source: sourceUri("north_2"), siteid: "7" };
@@ -51,7 +51,8 @@ describe("Kafka topics of events", () => {
     fc.assert(
       fc.property(anyText, anyText, anyText, anyText, (source, site, otherSource, otherSite) => {
         const topics = createTopics("p-{source}.{site}");
-        const at = (name: string, siteid: string) => topics.of({ ...valueEvent(1), source: sourceUri(name), siteid });
+        const at = (name: string, siteid: string) =>
+          topics.topicOf({ ...valueEvent(1), source: sourceUri(name), siteid });
         const isSame = source === otherSource && site === otherSite;
         expect(isLegal(at(source, site))).toBe(true);
         expect(at(source, site) === at(otherSource, otherSite)).toBe(isSame);
@@ -66,15 +67,15 @@ describe("Kafka topics of events", () => {
     expect(nounOf("gateway/9")).toBe("gateway");
     expect(nounOf("audit")).toBe("worker");
     const topics = createTopics("plenum.{noun}");
-    for (const event of sampleOfEveryKind()) expect(topics.all).toContain(topics.of(event));
-    expect(topics.of(sampleEvent("alarm-raised"))).toBe(topics.of(sampleEvent("alarm-resolved")));
+    for (const event of sampleOfEveryKind()) expect(topics.possibleTopics).toContain(topics.topicOf(event));
+    expect(topics.topicOf(sampleEvent("alarm-raised"))).toBe(topics.topicOf(sampleEvent("alarm-resolved")));
   });
 
   test("topics match the template, and all topics are known if the template has neither source nor site", () => {
-    expect(createTopics("plenum.{kind}").all).toContain("plenum.tag-value");
-    expect(createTopics("one").all).toEqual(["one"]);
+    expect(createTopics("plenum.{kind}").possibleTopics).toContain("plenum.tag-value");
+    expect(createTopics("one").possibleTopics).toEqual(["one"]);
     const bySite = createTopics("plenum.{site}.{noun}");
-    expect(bySite.all).toBeNull();
+    expect(bySite.possibleTopics).toBeNull();
     expect(bySite.matches("plenum.7.tag")).toBe(true);
     expect(bySite.matches("plenum.tag")).toBe(false);
     expect(bySite.matches("plenumx7.tag")).toBe(false);

@@ -54,10 +54,10 @@ describe("MQTT topics", () => {
   const place = { source: "main", site: "1", kind: "tag", id: "10001", aspect: "value" };
 
   test("follow the configured layout", () => {
-    expect(topics.of(place)).toBe("plenum/main/1/tag/10001/value");
-    expect(topics.of({ ...place, source: null, site: null })).toBe("plenum/worker/_/tag/10001/value");
+    expect(topics.topicOf(place)).toBe("plenum/main/1/tag/10001/value");
+    expect(topics.topicOf({ ...place, source: null, site: null })).toBe("plenum/worker/_/tag/10001/value");
     const uns = createTopics("plenum", "acme/stockholm/{kind}/{id}/{aspect}/{source}");
-    expect(uns.of(place)).toBe("acme/stockholm/tag/10001/value/main");
+    expect(uns.topicOf(place)).toBe("acme/stockholm/tag/10001/value/main");
     expect(uns.status).toBe("plenum/status");
   });
 
@@ -66,12 +66,12 @@ describe("MQTT topics", () => {
     expect(ours.status).toBe("plenum/status/source/%63md");
     expect(ours.commandStatus).toBe("plenum/status/source/%63md/commands");
     expect(ours.commandFilters).toEqual(["plenum/cmd/%63md/+/set", "plenum/cmd/%63md/set", "plenum/cmd/%63md/second"]);
-    expect(ours.of(place)).toBe(topics.of(place));
+    expect(ours.topicOf(place)).toBe(topics.topicOf(place));
   });
 
   test("omit the aspect when there is none", () => {
     const { aspect: _, ...event } = { ...place, kind: "event", id: "alarm-raised" };
-    expect(topics.of(event)).toBe("plenum/main/1/event/alarm-raised");
+    expect(topics.topicOf(event)).toBe("plenum/main/1/event/alarm-raised");
   });
 
   test("topics of events never equal command or status topics", () => {
@@ -84,7 +84,7 @@ describe("MQTT topics", () => {
     for (const layout of layouts) {
       const made = createTopics("plenum", layout);
       for (const text of ["cmd", "status", "reply", "plenum", "plenum/cmd", ...hostileTexts()]) {
-        const topic = made.of({ ...place, source: text, site: text, id: text });
+        const topic = made.topicOf({ ...place, source: text, site: text, id: text });
         expect(topic).not.toMatch(/^plenum\/(cmd|status|reply)(\/|$)/);
       }
     }
