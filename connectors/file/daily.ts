@@ -128,7 +128,7 @@ export function parseOwnFile(name: string, fileName: string, withCompressed = fa
   return isCompressed && !withCompressed ? null : { fileName, day: match[2], number: Number(match[3]), isCompressed };
 }
 
-const byAge = (a: OwnFile, b: OwnFile): number => a.day === b.day ? a.number - b.number : a.day < b.day ? -1 : 1;
+const byAge = (a: OwnFile, b: OwnFile): number => (a.day === b.day ? a.number - b.number : a.day < b.day ? -1 : 1);
 
 export function nextFile(name: string, today: string, latest: OwnFile | undefined): OwnFile {
   // A clock set back must not make a new file sort before an old one.
