@@ -98,4 +98,4 @@ function serverTextOf({ response }: MailError): string {
   return words === "" ? "" : ` It said: ${words.slice(0, 300)}`;
 }
 
-const messageOf = (error: unknown): string => error instanceof Error ? error.message : "";
+const messageOf = (error: unknown): string => (error instanceof Error ? error.message : "");

@@ -16,7 +16,7 @@ export const SlackConfig = z
     broadcast: z.array(PriorityLetter).default(["A"]).meta({
       description: "Alarm priorities whose end, and whose return, is shown in the channel as well as in the thread.",
     }),
-    base_url: ReceiverUrl.refine(isBase, "Write the address without `?` and `#`.")
+    base_url: ReceiverUrl.refine((text) => !/[?#]/.test(text), "Write the address without `?` and `#`.")
       .default("https://slack.com")
       .meta({ description: "Where Slack's Web API is, without `/api`; for a gateway in between." }),
     ...RECEIVER,
@@ -28,5 +28,3 @@ export const SlackConfig = z
   })
   .meta({ description: "One message for every alarm in a Slack channel, edited in place." });
 export type SlackConfig = z.infer<typeof SlackConfig>;
-
-const isBase = (text: string): boolean => !/[?#]/.test(text);

@@ -435,7 +435,7 @@ test("discord sends one embed without mentions and edits only the message with a
   const edited = saidBy("discord", toldOf({ change: "acknowledged", status: "acknowledged" }), "update");
   expect(edited).toMatchObject({ method: "PATCH", path: "/api/webhooks/1/token/messages/4711" });
   expect(edited.json.embeds[0].title).toMatch(/^Acknowledged: /);
-  const { ref: _, ...elsewhere } = at("discord").place ?? { ref: null, ticket: null, link: null };
+  const { ref: _, ...elsewhere } = at("discord").reference ?? { ref: null, ticket: null, link: null };
   const evil = { ...at("discord"), reference: { ...elsewhere, ref: { id: "../../x" } } };
   expect(FORMATS.discord.format.requestFor(toldOf(), "update", evil)).toBeNull();
 });

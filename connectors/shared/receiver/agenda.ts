@@ -167,7 +167,11 @@ const DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 /** Decides when an incident is sent: after `hold`, outside quiet hours and silences. */
 export function createTiming(
   { hold, quiet }: Pick<ReceiverConfig, "hold" | "quiet">,
-  { clock, monotonicMs, zoneOf }: {
+  {
+    clock,
+    monotonicMs,
+    zoneOf,
+  }: {
     readonly clock: Pick<Clock, "now">;
     readonly monotonicMs: () => number;
     readonly zoneOf: (source: string) => string;

@@ -69,7 +69,7 @@ function changedKeys(ledger: IncidentLedger, change: () => void): readonly strin
   return [...ledger].filter(([key, stored]) => before.get(key) !== stored).map(([key]) => key);
 }
 
-const withGroup = (key: string, { into }: StoredIncident): readonly string[] => into === null ? [key] : [key, into];
+const withGroup = (key: string, { into }: StoredIncident): readonly string[] => (into === null ? [key] : [key, into]);
 
 type AlarmEvent = Extract<AnyEvent, { readonly type: `alarm-${string}` }>;
 

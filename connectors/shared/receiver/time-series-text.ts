@@ -127,7 +127,7 @@ function rangeOf(known: readonly KnownPoint[]): string {
 
 const areBooleans = (known: readonly KnownPoint[]): boolean => known.every(({ value }) => typeof value === "boolean");
 
-const textOfValue = (value: TagScalar): string => typeof value === "boolean" ? String(value) : textOfNumber(value);
+const textOfValue = (value: TagScalar): string => (typeof value === "boolean" ? String(value) : textOfNumber(value));
 
 /** Four significant digits, all digits before the point: 18.25, 0.0001235, 123457, 1.2e+12. */
 function textOfNumber(value: number): string {
