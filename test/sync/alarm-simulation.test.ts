@@ -1,24 +1,18 @@
 import { describe, expect, test } from "vitest";
 import { sized } from "../sizes.ts";
-import { simulate } from "./alarm-simulation.ts";
+import { campaign } from "./alarm-simulation.ts";
 import kept from "./kept-seeds.json" with { type: "json" };
 
 /**
- * Random schedules against the worker's polling: pages that shift, errors in the middle of lists, sites that leave
- * the scope, flapping alarms, gateways, maintenance, orders to wait, restarts and failing commits. Whatever happens,
- * nothing is ended without the service's word, nothing that it still lists stays untold for more than two polls, and
- * nothing is told twice (test/sync/alarm-judge.ts).
- *
- * 60 in CI and 20 elsewhere, and every seed that ever failed. `PLENUM_SEED=17` replays one; `npm run simulate:long`
- * runs ten thousand.
+ * Random schedules against the worker's polling (alarm-judge.ts): 60 in CI, 20 elsewhere, and every seed that ever failed.
+ * `PLENUM_SEED=17` replays one; `npm run simulate:long` runs ten thousand.
  */
 const only = process.env.PLENUM_SEED;
 const schedules = Number(process.env.PLENUM_SCHEDULES ?? sized(60, 20));
-/** A test each, so that no time limit depends on how many there are. */
-const LOT = 5;
+const SEEDS_PER_TEST = 5;
 
 async function expectNoProblem(seed: number): Promise<void> {
-  const { problems } = await simulate(seed);
+  const { problems } = await campaign(seed);
   expect(problems, `Replay with PLENUM_SEED=${seed} npx vitest run test/sync/alarm-simulation.test.ts`).toEqual([]);
 }
 
@@ -27,8 +21,8 @@ describe("random schedules of alarm polls (trap 23, trap 35)", () => {
     test(`the events of seed ${only} break no rule`, () => expectNoProblem(Number(only)));
     return;
   }
-  for (let first = 1; first <= schedules; first += LOT) {
-    const last = Math.min(schedules, first + LOT - 1);
+  for (let first = 1; first <= schedules; first += SEEDS_PER_TEST) {
+    const last = Math.min(schedules, first + SEEDS_PER_TEST - 1);
     test(`the events of seeds ${first} to ${last} break no rule`, async () => {
       for (let seed = first; seed <= last; seed += 1) await expectNoProblem(seed);
     });
@@ -36,8 +30,8 @@ describe("random schedules of alarm polls (trap 23, trap 35)", () => {
   test.each(kept.filter((seed) => seed > schedules))("the events of the kept seed %i break no rule", expectNoProblem);
 
   test("two runs of the same seed give the same events", async () => {
-    const [once, again] = [await simulate(4_711), await simulate(4_711)];
+    const [once, again] = [await campaign(4_711), await campaign(4_711)];
     expect(again.digest).toBe(once.digest);
-    expect(once.events).toBeGreaterThan(50);
+    expect(once.requests).toBeGreaterThan(50);
   });
 });

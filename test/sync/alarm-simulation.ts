@@ -1,17 +1,8 @@
 import { createHash } from "node:crypto";
+import type { CampaignResult } from "../campaign/campaign.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
 import { type Circumstances, judge } from "./alarm-judge.ts";
 import { ALARMS_ONLY, createTrial, START_MS, type TrialSync } from "./trial-sync.ts";
-
-/** What one random schedule came to. */
-export interface SimulationResult {
-  /** What went wrong, as sentences. */
-  readonly problems: readonly string[];
-  /** Over every event and every request: two runs of one seed have the same. */
-  readonly digest: string;
-  readonly events: number;
-  readonly requests: number;
-  readonly simulatedMs: number;
-}
 
 const SITES = [2, 3, 4];
 const TOKEN = "simulator-token";
@@ -21,9 +12,9 @@ const UNREST_MS = 15 * MINUTE;
 const REST_MS = 25 * MINUTE;
 
 /** One random schedule of 40 minutes: a quarter of an hour of everything at once, then rest, then the judgement. */
-export async function simulate(seed: number): Promise<SimulationResult> {
-  const random = mulberry(seed);
-  const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T;
+export async function campaign(seed: number): Promise<CampaignResult> {
+  const random = seededRandom(seed);
+  const { below, chance, pick } = random;
   const pageSize = pick([3, 5, 20, 500]);
   const trial = createTrial({
     random,
@@ -60,19 +51,19 @@ export async function simulate(seed: number): Promise<SimulationResult> {
     () => end(pick([...active])),
     () => again(pick([...ended])),
     flap,
-    () => touch((id) => random() < 0.2 && drop(id)),
+    () => touch((id) => chance(0.2) && drop(id)),
     () => touch((id) => control.acknowledgeAlarm(id, "Kari")),
     () => touch((id) => control.unacknowledgeAlarm(id)),
     () => touch((id) => control.recoverAlarm(id, clock.now() + MINUTE)),
-    () => control.setGateway(pick(gateways), random() < 0.5),
-    () => random() < 0.3 && hide(pick(SITES)),
+    () => control.setGateway(pick(gateways), chance(0.5)),
+    () => chance(0.3) && hide(pick(SITES)),
     () => hide(null),
-    () => random() < 0.5 && breakLists(pick([500, 503, 403, 422])),
-    () => random() < 0.15 && rest(),
-    () => random() < 0.2 && refuse(),
+    () => chance(0.5) && breakLists(pick([500, 503, 403, 422])),
+    () => chance(0.15) && rest(),
+    () => chance(0.2) && refuse(),
     () => control.setFaults([]),
-    () => (random() < 0.15 ? trial.restart() : undefined),
-    () => random() < 0.3 && trial.store.failNext(),
+    () => (chance(0.15) ? trial.restart() : undefined),
+    () => chance(0.3) && trial.store.failNext(),
   ].map((action) => async () => void (await action()));
 
   function raise() {
@@ -94,9 +85,9 @@ export async function simulate(seed: number): Promise<SimulationResult> {
     const id = pick([...active]);
     for (let i = 0; id !== undefined && i < 3; i += 1) {
       end(id);
-      await clock.advance(1_000 + Math.floor(random() * 20_000));
+      await clock.advance(1_000 + below(20_000));
       again(id);
-      await clock.advance(1_000 + Math.floor(random() * 20_000));
+      await clock.advance(1_000 + below(20_000));
     }
   }
   function touch(act: (id: string) => void) {
@@ -124,7 +115,7 @@ export async function simulate(seed: number): Promise<SimulationResult> {
   /** In the middle of a listing, often: the fault may begin or end with any page. */
   function breakLists(status: number) {
     const forS = 20 + random() * 60;
-    const page = random() < 0.5 ? { page: 1 + Math.floor(random() * 3) } : {};
+    const page = chance(0.5) ? { page: 1 + below(3) } : {};
     control.setFaults([
       {
         match: { endpoints: ["alarms", "me"], ...page },
@@ -141,7 +132,7 @@ export async function simulate(seed: number): Promise<SimulationResult> {
   /** The whole service in maintenance, or behind a page. */
   function rest() {
     const fault = pick([
-      { kind: "maintenance", retry_after: 30 + Math.floor(random() * 60) },
+      { kind: "maintenance", retry_after: 30 + below(60) },
       { kind: "maintenance", body: "html" },
       { kind: "html", status: 200 },
       { kind: "error", status: 401 },
@@ -152,7 +143,7 @@ export async function simulate(seed: number): Promise<SimulationResult> {
   function refuse() {
     refusals += 1;
     if (refusals > 2) return;
-    const fault = { kind: "throttled", retry_after_s: 1 + Math.floor(random() * 40) };
+    const fault = { kind: "throttled", retry_after_s: 1 + below(40) };
     control.setFaults([{ match: { endpoints: ["alarms", "me", "gateways"] }, when: { count: 1 }, fault }]);
   }
 
@@ -160,15 +151,15 @@ export async function simulate(seed: number): Promise<SimulationResult> {
   let moving = true;
   trial.onRequest(() => {
     if (!moving) return;
-    if (random() < 0.15) end(pick([...active]));
-    if (random() < 0.15) raise();
+    if (chance(0.15)) end(pick([...active]));
+    if (chance(0.15)) raise();
   });
 
   for (let i = 0; i < 12; i += 1) raise();
   await trial.start();
   const quietMs = clock.now() + UNREST_MS;
   while (clock.now() < quietMs) {
-    await clock.advance(Math.floor(random() * 20_000));
+    await clock.advance(below(20_000));
     await pick(actions)();
   }
   control.setFaults([]);
@@ -178,9 +169,12 @@ export async function simulate(seed: number): Promise<SimulationResult> {
   const problems = await judge(trial, { ...circumstances, hidden: hiddenTimes } satisfies Circumstances);
   await trial.stop();
   return {
-    problems: problems.map((problem) => `seed ${seed}: ${problem}`),
+    problems: problems.map((problem) => {
+      const [rule = "", ...text] = problem.split(": ");
+      return { rule, text: text.join(": ") };
+    }),
+    story: [],
     digest: digestOf(trial),
-    events: trial.store.events.length,
     requests: trial.requests.length,
     simulatedMs: clock.now() - START_MS,
   };
@@ -192,16 +186,4 @@ function digestOf({ store, requests }: TrialSync): string {
     .update(JSON.stringify([store.events, asked]))
     .digest("hex")
     .slice(0, 16);
-}
-
-/** A small seeded generator (mulberry32). */
-function mulberry(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = state;
-    t = Math.imul(t ^ (t >>> 15), t | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
 }
