@@ -1,12 +1,11 @@
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
-import type { AlarmFact, Event } from "#src/core/model/event.ts";
+import type { Event } from "#src/core/model/event.ts";
 import {
   acknowledgeEnded,
   announce,
   begin,
   goOn,
-  isOpen,
   leaveScope,
   miss,
   resolve,
@@ -206,16 +205,4 @@ describe("the end of an episode", () => {
     expect(away.stored).toEqual({ ...once.stored, state: "out-of-scope", since: later.at, misses: 0 });
     expect(kindsOf(away.events)).toEqual(["out-of-scope"]);
   });
-
-  test("isOpen returns true until the alarm is resolved or vanished", () => {
-    const open = (["active", "missing", "out-of-scope", "resolved", "vanished"] as const).map((state) =>
-      isOpen(held({ state })),
-    );
-    expect(open).toEqual([true, true, true, false, false]);
-  });
-});
-
-test("events contain `late` and the gateway that explains the alarm", () => {
-  const { events } = begin(ALARM, false, { ...CONTEXT, late: true, behindGateway: ({ id }) => `of ${id}` });
-  expect(events[0]?.data as AlarmFact).toMatchObject({ late: true, behindGateway: "of 500001" });
 });

@@ -294,7 +294,6 @@ const ACTIVE: Alarm = {
   acknowledgedBy: null,
   acknowledgedMessage: null,
 };
-const HIDDEN = { before: new Set([ALARM.site.id]), after: new Set<number>() };
 
 describe("the events of one alarm from one poll", () => {
   const at = (time: string) => `2026-11-02T06:${time}.000Z`;
@@ -313,16 +312,6 @@ describe("the events of one alarm from one poll", () => {
     const unsaid = { ...ACTIVE, triggeredAt: "2026-11-02T07:15:00", acknowledged: true };
     const [first] = follow({ listed: [{ ...unsaid, acknowledgedAt: at("00:00") }] });
     expect(kindsOf(first)).toEqual(["raised", "acknowledged"]);
-  });
-});
-
-describe("an absent alarm", () => {
-  test("emits alarm-out-of-scope twice with different ids when the site leaves the scope twice", () => {
-    for (const between of [{ listed: [ACTIVE] }, {}]) {
-      const steps = follow({ listed: [ACTIVE] }, { scope: HIDDEN }, between, { scope: HIDDEN });
-      const out = steps.flat().filter((event) => event.type === "alarm-out-of-scope");
-      expect(new Set(out.map((event) => event.id)).size).toBe(2);
-    }
   });
 });
 

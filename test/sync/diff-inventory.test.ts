@@ -90,23 +90,6 @@ describe("inventorySteps over several lists", () => {
     expect(gateways.see([whole(1, gateway(false))])).toEqual(["gateway-offline site/1/gateway/7"]);
   });
 
-  test("trap 25: removes nothing when lists shrink and grow again", () => {
-    const tags = inventory("tag");
-    tags.see([whole(1, tag("1"), tag("2"))]);
-    for (let day = 0; day < 60; day += 1) {
-      const shown = day % 6 === 5 ? [tag("1"), tag("2")] : [tag("1")];
-      expect(tags.see([whole(1, ...shown)], 1)).toEqual([]);
-    }
-  });
-
-  test("removes nothing when a list is incomplete or misses a site", () => {
-    const tags = inventory("tag");
-    tags.see([whole(1, tag("1"), tag("2")), whole(2, tag("3"))]);
-    for (let day = 0; day < 30; day += 1) expect(tags.see([partly<Tag>(1)], 1)).toEqual([]);
-    expect(tags.see([partly(1, tag("4"))], 1)).toEqual(["tag-added site/1/tag/4"]);
-    for (let day = 0; day < 30; day += 1) expect(tags.see([whole(1, tag("1"), tag("2"), tag("4"))], 1)).toEqual([]);
-  });
-
   test("emits a change for an object that moved to another site, and nothing for an object in the lists of both sites", () => {
     const tags = inventory("tag");
     tags.see([whole(1, tag("1")), whole(2)]);

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { AlarmFact, GatewayFact } from "#src/core/model/event.ts";
+import type { GatewayFact } from "#src/core/model/event.ts";
 import { offlineGateways } from "#src/engine/sync/inventory/gateways.ts";
 import { expectedTags } from "#src/engine/sync/inventory/located-tags.ts";
 import { dueWarning } from "#src/engine/sync/token-poll.ts";
@@ -60,22 +60,6 @@ describe("inventories of the building", () => {
     await clock.advance(60 * MINUTE);
     expect(counts()).toEqual(first);
     expect(await inSight(store, "main")).toHaveLength(world.tags.size);
-  });
-
-  test("trap 23: removes no object of a site outside the scope", async () => {
-    const { simulator, clock, store } = await started({
-      sync: { spread: "0s", schedules: SELDOM, inventory: { remove_after: "1d" } },
-    });
-    simulator.control.changeToken(TOKEN, { sites: [2, 4] });
-    await clock.advance(5 * 24 * 60 * MINUTE);
-    expect(counts()).not.toHaveProperty("tag-removed");
-    expect(counts()["site-removed"]).toBe(1);
-    const there = new Set((await inSight(store, "main")).map((tag) => tag.siteId));
-    expect(there).toEqual(new Set([2, 4]));
-    simulator.control.changeToken(TOKEN, { sites: "all" });
-    await clock.advance(24 * 60 * MINUTE);
-    expect((await inSight(store, "main")).map((tag) => tag.siteId)).toContain(3);
-    expect(counts()["tag-added"]).toBe(simulator.world.tags.size);
   });
 
   test("requests the scope when objects are newly missing, and not for objects that stay missing", async () => {
@@ -161,27 +145,6 @@ describe("inventories of the building", () => {
     await trial.stop();
     await started({ sync: { spread: "0s", inventory: { sites: [4] } } });
     expect(trial.requests.filter(({ query }) => query.has("system_id"))).toEqual([]);
-  });
-
-  test("an alarm of a host behind an offline gateway names the gateway", async () => {
-    const { simulator, clock } = await started();
-    const [tag] = [...simulator.world.tags.values()].filter((one) => one.site.id === 4);
-    const host = simulator.world.hosts.get(tag?.hostId ?? 0);
-    if (tag === undefined || host === undefined) throw new Error("site 4 has no host");
-    simulator.control.setGateway(host.gateway_id, false);
-    await clock.advance(6 * MINUTE);
-    simulator.control.raiseAlarm({ tagId: tag.id });
-    for (const siteId of [2, 3]) simulator.control.raiseAlarm({ siteId });
-    await clock.advance(MINUTE);
-    const facts = trial.events("alarm-raised").map((event) => event.data as AlarmFact);
-    const behind = new Map(facts.map((one) => [one.alarm.site.id, one.behindGateway]));
-    expect(behind).toEqual(
-      new Map([
-        [4, String(host.gateway_id)],
-        [2, null],
-        [3, null],
-      ]),
-    );
   });
 });
 

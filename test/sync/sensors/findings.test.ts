@@ -52,26 +52,6 @@ function judge(
 const findings = (tags: Readonly<Record<string, Watched>>) => judge({ rows: () => rowsOf(tags) }, tags);
 const found = (watched: Watched) => findings({ "10001": watched }).map(({ finding }) => finding);
 
-describe("the finding never-moved", () => {
-  const steady = { unit: "°C", live: () => 21.3 };
-
-  test("reports a number that stayed the same all week, with the number of readings", () => {
-    expect(findings({ "10001": steady })).toEqual([
-      {
-        finding: "never-moved",
-        tag: { id: "10001", displayName: "10001", description: null, unit: "°C" },
-        message: "It was 21.3 °C at each of 168 readings.",
-        readings: 168,
-        value: 21.3,
-        logged: null,
-        pairs: null,
-        lagMs: null,
-        resolution: null,
-      },
-    ]);
-  });
-});
-
 describe("comparison of logs and live values", () => {
   const day = (hour: number) => 20 + 5 * Math.sin((hour / 24) * 2 * Math.PI);
 
