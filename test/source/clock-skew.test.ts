@@ -13,7 +13,6 @@ function trialSkew() {
   const compared = vi.spyOn(clockCheck, "compared");
   const log = { warn: vi.fn(), info: vi.fn() };
   const skew = createClockSkew({ clock, clockCheck, source: "main", metrics: createMetrics(), log });
-  /** A reply by a clock that is so far behind ours. */
   const observe = (skewMs: number) => skew.observe(new Date(clock.now() - skewMs).toUTCString(), clock.monotonic());
   return { clock, skew, log, compared, observe };
 }

@@ -105,7 +105,6 @@ it("damaged replies of every endpoint give a result or a Plenum error, and chang
   });
   let text = "";
   let nowMs = 0;
-  // The lists' own pace passes in no time.
   const sleep = async (ms: number) => {
     nowMs += ms;
   };

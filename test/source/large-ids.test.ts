@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { allItems, allPages, never, reply, trialSource } from "./trial-source.ts";
 
-/** Ids that are JSON numbers beyond 2^53: as numbers, the first two would be the same. */
+/** As numbers, both ids would be equal. */
 const [FIRST, SECOND] = ["9007199254740993", "9007199254740992"];
 
 const page = (records: readonly string[]) =>
@@ -46,7 +46,6 @@ describe("ids beyond 2^53", () => {
     const trial = served([`{"id":${FIRST},"display_name":"A"}`, `{"id":7,"display_name":"B"}`]);
     const [only] = await allPages(trial.source.sites({}, never()));
     expect(only?.items).toEqual([{ id: 7, displayName: "B" }]);
-    // More than it shows: nothing that is not shown counts as gone.
     expect(only?.total).toBe(2);
     expect((await trial.metrics.unknownWords.get()).values).toMatchObject([{ labels: { field: "site.id" }, value: 1 }]);
   });

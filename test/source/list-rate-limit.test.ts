@@ -18,7 +18,6 @@ function firstHitWindow(limit: number, clock: { monotonic(): number }) {
   };
 }
 
-/** A rate limit of lists in virtual time; each request notes when it started. */
 function limited(perMinute = 30) {
   const clock = createVirtualClock(0);
   const pace = createListRateLimit({ perMinute, clock });
@@ -30,7 +29,6 @@ function limited(perMinute = 30) {
     };
     for (let i = 0; i < count; i++) void pace.run(run, never(), lane);
   };
-  /** Requests active alarms every so often; how long each request waited. */
   const pollAlarms = async (polls: number, everyMs: number) => {
     const waited: number[] = [];
     for (let poll = 0; poll < polls; poll++) {
@@ -191,7 +189,6 @@ describe("the rate limit of lists (trap 32)", () => {
       for (let i = 0; i < 500; i++) ask(1, i % 2 === 0 ? "urgent" : "other");
       const waited = await pollAlarms(20, 30_000);
       expect(waited).toHaveLength(20);
-      // The window is a second longer than a minute.
       expect(Math.max(...waited)).toBeLessThanOrEqual(10_000);
       expect(starts.length).toBeGreaterThanOrEqual((perMinute - 2) * 9);
     },

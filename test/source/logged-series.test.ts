@@ -6,13 +6,9 @@ import { listIn } from "#src/engine/source/records.ts";
 import { isRecord } from "#src/engine/source/reply.ts";
 import { replay, seed } from "../seed.ts";
 
-/**
- * Logged series are read from the bytes; every other reply is parsed. Whatever comes, both have to mean the same: the
- * same envelope or the same refusal in the same words, and of each list the same points, faults and counts.
- */
+/** `parseLogged` reads bytes and `parseJson` parses: both must return the same records, points and faults. */
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 
-/** What a parsed reply says, each list of measurements by the slow way where it was not read already. */
 function meaning(parsed: ReturnType<typeof parseJson>): unknown {
   if (!parsed.ok || !isRecord(parsed.value)) return parsed;
   const records = listIn(parsed.value.data) ?? [];
@@ -87,7 +83,6 @@ test("parseLogged yields to the event loop while it parses 250,000 measurements 
     await new Promise(setImmediate);
     turns++;
   }
-  // One of about 4,000 measurements.
   expect(turns).toBeGreaterThan(50);
   const [log] = ((await parsed) as unknown as { value: { data: [{ measurements: LoggedSeries }] } }).value.data;
   expect([log.measurements.points.length, log.measurements.texts]).toEqual([250_000, 250_000]);

@@ -8,8 +8,6 @@ import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createVolatileMemory, START_MS, usedBefore, type VolatileMemory } from "./quota-rig.ts";
 import { failureOf, never, reply, TOKEN, trialConfig } from "./trial-source.ts";
 
-/** Pauses of more than a minute that the service orders, and the trial requests that may end them early. */
-
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const MONTH_S = 30 * 86_400;
@@ -25,7 +23,6 @@ interface Rig {
   readonly source: Source;
   readonly sent: Sent[];
   readonly memory: VolatileMemory;
-  /** How the service answers; null: well. */
   service: { refusal: (() => ReturnType<typeof reply>) | null; healthy: boolean };
 }
 
@@ -61,7 +58,6 @@ function rig(memory = usedBefore(createVolatileMemory(), "trial"), clock = creat
   return { clock, source, sent, memory, service };
 }
 
-/** Lists alarms for ever, one request after the other; when each succeeded. */
 function listing({ clock, source }: Rig): number[] {
   const times: number[] = [];
   void (async () => {
@@ -69,7 +65,7 @@ function listing({ clock, source }: Rig): number[] {
       try {
         for await (const _page of source.alarms({ status: "active" }, never())) times.push(clock.monotonic());
       } catch {
-        // Refused: asked again, as a poll does.
+        // The poll repeats a refused list.
       }
       await clock.sleep(30_000);
     }
@@ -92,7 +88,6 @@ describe.each([
     const times = listing(trial);
     await trial.clock.advance(20 * MINUTE);
     expect(asked(trial, /alarms/)).toHaveLength(1);
-    // Once a minute.
     expect(asked(trial, /healthcheck/).length).toBeLessThanOrEqual(20);
     trial.service.refusal = null;
     trial.service.healthy = true;
@@ -137,7 +132,6 @@ test("a 503 without a time lets the list continue after one successful health ch
   trial.service.healthy = true;
   await trial.clock.advance(61_000);
   expect(asked(trial, /alarms/)).toHaveLength(refused + 1);
-  // That trial was refused too: the health check may be wrong.
   await trial.clock.advance(4 * MINUTE);
   expect(asked(trial, /alarms/)).toHaveLength(refused + 1);
   trial.service.refusal = null;

@@ -16,7 +16,6 @@ import {
 
 const NOBODY = () => undefined;
 
-/** Two pages of two tags, of which a test may change the records; whatever is asked. */
 function listOfTags(records = ["1", "2", "3", "4"].map(tagRecord)) {
   const trial = trialSource(({ path }) => {
     const number = Number(new URLSearchParams(path.split("?")[1]).get("page") ?? 1);

@@ -17,7 +17,6 @@ import {
 
 const LIST = "https://service.example/base/api/v1/alarms";
 
-/** A service of `count` alarms in pages that speaks of the next one in its own way. */
 function pagedAlarms(count: number, next: (page: number) => string | null, more: object = {}) {
   return trialSource((request) => {
     const query = new URL(request.path, "https://service.example").searchParams;

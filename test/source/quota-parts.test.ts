@@ -3,7 +3,6 @@ import { createCaution, createOtherClientWatch, type OtherClientUse } from "#src
 import { createSpentSlots } from "#src/engine/source/quota/record.ts";
 import { createRig, START_MS, usedBefore } from "./quota-rig.ts";
 
-/** The parts of the quota by themselves, with times in milliseconds; quota.test.ts has them together. */
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 
@@ -69,7 +68,6 @@ describe("createCaution", () => {
     const again = createCaution(LIMIT);
     again.refused(0, 18, true);
     again.refused(30 * MINUTE_MS, 19, true);
-    // What a leaky bucket wants does not shrink with clean hours.
     expect(again.terms(30 * MINUTE_MS + 23 * HOUR_MS)).toEqual(spaced);
   });
 
@@ -132,7 +130,6 @@ describe("createSpentSlots", () => {
     expect(spentAt(0, 1_000).unexplained(2, 2_000)).toBe(0);
     expect(spentAt(0, 1_000).unexplained(3, 2_000)).toBe(1);
     expect(spentAt().unexplained(4, 0)).toBe(4);
-    // A sliding count takes a part of the window before: of 10 requests just over a minute ago 10 may still count.
     const before = spentAt(...Array.from({ length: 10 }, () => 0));
     expect(before.used(60_000)).toBe(0);
     expect(before.unexplained(10, 60_000)).toBe(0);

@@ -3,13 +3,11 @@ import type { Lane, SlotOffer } from "#src/engine/source/source.ts";
 import type { ClockMark, QuotaPause, QuotaSlot, QuotaStore } from "#src/engine/store/store.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
-/** A quota in virtual time whose requests answer after `latencyMs`; it notes when each one left. */
 export interface Rig {
   readonly clock: VirtualClock;
   readonly quota: Quota;
   readonly store: VolatileMemory;
   readonly left: { readonly name: string; readonly at: number }[];
-  /** Asks for one request; `result` settles as `run` does. */
   ask(lane: Lane, name?: string, ask?: Ask): Promise<string>;
 }
 
@@ -19,7 +17,6 @@ export interface Ask {
   readonly latencyMs?: number;
   readonly fails?: Error;
   readonly choose?: (offer: SlotOffer) => number | null;
-  /** What x-ratelimit-remaining says in the reply. */
   readonly remaining?: number;
 }
 
@@ -65,7 +62,7 @@ export function createVolatileMemory(beforeCommit: () => Promise<void> = async (
   };
 }
 
-/** A log that shows that there has been a record, of a request long ago. */
+/** Adds the record of a request long ago, so that the quota counts as used before. */
 export function usedBefore(log: VolatileMemory = createVolatileMemory(), source = "test"): VolatileMemory {
   log.slots.set(`${source}/read`, new Map([[1, { id: 1, sentAtMs: 0, countedByMs: 0 }]]));
   return log;
@@ -98,7 +95,6 @@ export function createRig(
   };
 }
 
-/** How many left within any window of 60 s, at most. */
 export function mostInAMinute(left: Rig["left"]): number {
   return Math.max(0, ...left.map(({ at }) => left.filter((each) => each.at >= at && each.at < at + 60_000).length));
 }

@@ -12,10 +12,7 @@ const COUNTING: readonly LimiterName[] = [
   "weighted counter",
 ];
 
-/**
- * Two hours of reads with some history among them; answers when the counts were found to be separate. A request is
- * counted at any moment of its way, which takes up to `longestWayMs`.
- */
+/** Returns when two hours of requests prove separate counts; null if never. */
 function separateAfterMs(
   limiter: LimiterName,
   separate: boolean,
@@ -64,7 +61,7 @@ test.each(COUNTING)(
   },
 );
 
-// A token bucket refills so fast that its counts seldom differ by enough; it may stay shared for an hour or two.
+// Counts of a token bucket seldom differ by enough.
 const CLEAR = COUNTING.filter((limiter) => limiter !== "token bucket 20");
 
 test.each(CLEAR)("%s: separate counts are detected within ten minutes when the shared quota is used up", (limiter) => {

@@ -5,10 +5,7 @@ import { simulate } from "../bench/quota/run.ts";
 import { quantile } from "../bench/quota/sum.ts";
 import { replay, seed } from "../seed.ts";
 
-/** A fast slice of `npm run bench:quota` with another seed each time; PLENUM_SEED replays one. */
-
 describe(`trap 27: two hours against limiters unknown to the client (${replay})`, () => {
-  // The first minute without a record is slower; over two hours that is a fifth of a per cent.
   test.each(WINDOWS)("%s: causes no refusal and uses 99.5 % of the quota", async (limiter) => {
     const outcome = await simulate({ limiter, hours: 2, seed });
     expect(outcome.refused, replay).toBe(0);

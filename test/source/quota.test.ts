@@ -218,7 +218,6 @@ describe("one shared count or three separate counts (trap 28)", () => {
     const told: (number | null)[] = [];
     const rig = createRig({ onForeign: ({ perWindow }) => told.push(perWindow) });
     for (let i = 0; i < 12; i += 1) {
-      // Every 20 s one of ours, so never more than 4 of ours in a minute; the service says 9 were taken.
       void rig.ask("live", "live", { remaining: 11 });
       await rig.clock.advance(20_000);
     }
@@ -267,7 +266,6 @@ describe("the stored quota after restarts (trap 29)", () => {
     expect(rig.quota.status().buckets[0]?.used).toBe(0);
   });
 
-  /** What is written down at once, before a request, and when. */
   function countingSaves(clock: VirtualClock) {
     const memory = usedBefore();
     const savedAtMs: number[] = [];
@@ -283,7 +281,6 @@ describe("the stored quota after restarts (trap 29)", () => {
     };
   }
 
-  /** A request each 3 s, for so many. */
   async function askEvery3s(rig: Rig, times: number): Promise<void> {
     for (let n = 0; n < times; n += 1) {
       void rig.ask("on-demand");
@@ -314,7 +311,6 @@ describe("the stored quota after restarts (trap 29)", () => {
       clock: { ...clock, now },
       store: {
         ...memory,
-        // Durable with a transaction that comes later, when another request has looked at the clock.
         async saveDeferred(key, slot) {
           await clock.sleep(500);
           await memory.saveDeferred(key, slot);
@@ -380,7 +376,6 @@ describe("the stored quota after restarts (trap 29)", () => {
     expect(after.left).toHaveLength(3);
   });
 
-  /** Sends 20 at once, is killed with all under way; when the next process sends, on this clock or on another machine's. */
   const restart = async (stepMs: number, isSameMachine: boolean): Promise<number> => {
     const first = createVirtualClock(START_MS);
     const before = createRig({ clock: first, concurrency: 20 });
@@ -525,7 +520,6 @@ describe("requests that choose their content when a slot is free", () => {
     expect(decidedAt).toEqual(["live 3", "history 3"]);
     expect(rig.quota.status().buckets[0]?.waiting).toMatchObject({ live: 0, history: 0 });
     wants.live = true;
-    // Whoever else wants the slot, those before it are asked first.
     void stand("spare");
     await rig.clock.run(4_500);
     expect(names(rig)).toEqual(["filler", "live"]);
@@ -549,7 +543,6 @@ describe("requests that choose their content when a slot is free", () => {
     for (let i = 0; i < 12; i += 1) void rig.ask("live");
     await rig.clock.run(40_000);
     expect(names(rig).indexOf("history")).toBe(9);
-    // Once at the start, when nobody else was there yet.
     expect(offers).toEqual([false, true]);
   });
 

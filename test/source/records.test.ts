@@ -16,7 +16,6 @@ function alarm(change: object) {
   return { alarm: parse({ ...record, attributes: { ...record.attributes, ...change } }), noted };
 }
 
-/** Every place inside a record, as a list of keys. */
 function places(value: unknown, path: readonly string[] = []): string[][] {
   if (typeof value !== "object" || value === null) return [];
   return Object.entries(value).flatMap(([key, inner]) => [[...path, key], ...places(inner, [...path, key])]);

@@ -12,7 +12,6 @@ function outcome(status: number, body: unknown, headers = {}, reading: Partial<R
   }
 }
 
-/** What each status means, wherever it stands (the table of src/engine/source/reply.ts). */
 const MEANINGS: readonly (readonly [number, object])[] = [
   [401, { kind: "config", reason: "unauthenticated" }],
   [403, { kind: "config", reason: "forbidden" }],
@@ -142,7 +141,6 @@ describe("an HTTP error status without errors in the body", () => {
     expect(outcome(status, { message: "no" })).toMatchObject(meaning);
     expect(outcome(status, { data: [] })).toMatchObject(meaning);
     const page = outcome(status, "<html><body>no</body></html>", { "content-type": "text/html" });
-    // A page may stand for the statuses that concern everybody, not for what this request was about.
     expect(page).toMatchObject(status === 422 || status === 400 ? { kind: "malformed" } : meaning);
   });
 
@@ -150,7 +148,6 @@ describe("an HTTP error status without errors in the body", () => {
     const history = { missing: "no-log" } as const;
     expect(outcome(404, "<html>404</html>", {}, history)).toMatchObject({ kind: "malformed" });
     expect(outcome(404, { message: "The route could not be found." }, {}, history)).toMatchObject({ kind: "config" });
-    // A tag that is unknown or hidden is no tag without a log.
     const hidden = { errors: [{ status: 404, message: "The requested resource could not be found." }] };
     expect(outcome(200, hidden, {}, history)).toMatchObject({ kind: "rejected" });
     expect(outcome(200, { errors: [{ status: 404, message: "" }] }, {}, history)).toMatchObject({ kind: "no-log" });

@@ -4,7 +4,6 @@ import { decodeReply } from "#src/engine/source/reply.ts";
 
 import { reply } from "./trial-source.ts";
 
-/** Milliseconds of a 429, through the decoder. */
 function wait(body: unknown, header?: string): unknown {
   const headers: Record<string, string> = header === undefined ? {} : { "retry-after": header };
   try {

@@ -5,10 +5,6 @@ import { type SimulatorServer, startSimulatorServer } from "#src/simulator/serve
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { allItems, failureOf, never, type Trial, trialConfig, trialSource } from "./trial-source.ts";
 
-/**
- * The client against the simulator over a real socket: two readings of one specification, made apart, have to
- * understand each other at all eleven endpoints.
- */
 describe("the client against the simulated service", () => {
   let simulator: Simulator;
   let server: SimulatorServer;
@@ -65,7 +61,6 @@ describe("the client against the simulated service", () => {
     const { readings } = await source.read(ids, "live", never());
     expect(readings.map((reading) => reading.id).sort()).toEqual(ids.toSorted());
 
-    // Whatever the interface's words, the service must not have surprised the reader once.
     expect((await trial.metrics.unknownWords.get()).values).toEqual([]);
   });
 

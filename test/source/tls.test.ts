@@ -9,8 +9,6 @@ import { createHttpTransport } from "#src/engine/source/transport.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { failureOf, never, trialConfig } from "./trial-source.ts";
 
-/** Certificates as they go wrong in life (trap 16): nothing is sent, and the sentence says what to do. */
-
 function hasOpenssl(): boolean {
   try {
     execFileSync("openssl", ["version"], { stdio: "ignore" });
@@ -30,7 +28,6 @@ describe.skipIf(!hasOpenssl())("certificates (trap 16)", () => {
   const openssl = (...args: string[]) => execFileSync("openssl", args, { cwd: folder, stdio: "pipe" });
   const servers: Server[] = [];
 
-  /** Runs openssl with the words of a command, and further arguments. */
   const command = (words: string, ...more: readonly string[]) => openssl(...words.split(" "), ...more);
   const NEW_KEY = "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
 

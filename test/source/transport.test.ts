@@ -11,8 +11,6 @@ import {
 } from "#src/engine/source/transport.ts";
 import { CALLS, failureOf, GOOD, never, tagRecord, trialConfig, trialSource } from "./trial-source.ts";
 
-/** Faults of the wire, over real sockets on loopback. */
-
 const open: { close(): Promise<unknown> }[] = [];
 afterEach(async () => {
   await Promise.all(open.splice(0).map((thing) => thing.close()));
@@ -37,7 +35,6 @@ async function listening(server: Server): Promise<string> {
 
 const service = (listener: RequestListener) => listening(createServer({ keepAliveTimeout: 60_000 }, listener));
 
-/** Answers each request with exactly these bytes, then closes or, with `keep`, leaves the connection open. */
 function raw(bytes: (request: number) => string | Buffer, end: (socket: Socket) => void = (socket) => socket.end()) {
   let requests = 0;
   return listening(
@@ -99,7 +96,7 @@ describe("a truncated body (trap 12)", () => {
       const url = await raw(() => whole.slice(0, cut));
       const transport = transportTo(url);
       const trial = trialSource(transport.send);
-      // Every byte of the beginning and the end, and a spread between; all of them in the long run.
+      // Every byte near both ends and every 23rd between; all of them with PLENUM_LONG.
       const step = process.env.PLENUM_LONG === "1" ? 1 : 23;
       const edges = (at: number) => at < 130 || at > whole.length - 30 || at % step === 0;
       for (cut = 1; cut < whole.length; cut++) {
@@ -139,7 +136,6 @@ describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
 
   it.each(Object.entries(LOST))("%s: the client obeys the status and headers", async (_name, rest) => {
     for (const [status, retryAfterMs] of [
-      // A second more than stated, for services that count in whole ones.
       [429, 41_000],
       [503, 40_000],
     ] as const) {
@@ -345,7 +341,7 @@ describe("broken connections (trap 15)", () => {
           let onThisSocket = 0;
           socket.on("error", () => socket.destroy());
           socket.on("data", (data) => {
-            // A handshake: it is asked whether TLS is spoken here.
+            // A TLS handshake probe.
             if (data[0] === 0x16) return void socket.destroy();
             requests++;
             onThisSocket++;
@@ -359,11 +355,9 @@ describe("broken connections (trap 15)", () => {
       // A socket is free again one turn after its reply.
       await setImmediate();
       expect(await failureOf(transport.send(POST, never()))).toBeInstanceOf(StaleSocket);
-      // The third request gets a socket of its own, and that one breaks.
       const third = await failureOf(transport.send(GET, never()));
       expect(third).toMatchObject({ kind: "retryable" });
       expect(third).not.toBeInstanceOf(StaleSocket);
-      // Healed: the next one passes.
       expect(await transport.send(GET, never())).toMatchObject({ status: 200 });
       expect(requests).toBe(4);
     },

@@ -8,8 +8,6 @@ import type { Limiter } from "#src/engine/source/quota/quota.ts";
 import { LANES, type Lane, type Page, type Source } from "#src/engine/source/source.ts";
 import type { Transport, TransportReply, TransportRequest } from "#src/engine/source/transport.ts";
 
-/** A source over a transport of the test's own, with a limiter that lets everything through and remembers. */
-
 export const TOKEN = "17|kanarienvogel/geheim+0123456789";
 
 export interface Trial {
@@ -95,11 +93,7 @@ export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): L
 
 export function reply(status: number, body: unknown, headers: Record<string, string> = {}): TransportReply {
   const text = typeof body === "string" ? body : JSON.stringify(body);
-  return {
-    status,
-    headers: { "content-type": "application/json", ...headers },
-    body: new TextEncoder().encode(text),
-  };
+  return { status, headers: { "content-type": "application/json", ...headers }, body: new TextEncoder().encode(text) };
 }
 
 export const never = () => new AbortController().signal;
@@ -114,7 +108,7 @@ export async function allItems<T>(pages: AsyncIterable<Page<T>>): Promise<T[]> {
   return (await allPages(pages)).flatMap((page) => page.items);
 }
 
-/** What a promise rejects with; fails the test when it does not. */
+/** Returns the rejection of a promise; fails the test without one. */
 export async function failureOf(promise: Promise<unknown>): Promise<Error & { kind?: string }> {
   const outcome = await promise.then(
     () => null,
@@ -132,7 +126,6 @@ const RANGE = {
   timeZone: "Europe/Stockholm",
 } as const;
 
-/** Every endpoint that needs the token, each as one call that runs to its end. */
 export const CALLS: Readonly<Record<string, (source: Source) => Promise<unknown>>> = {
   sites: (source) => allItems(source.sites({}, never())),
   alarms: (source) => allItems(source.alarms({ status: "active" }, never())),
@@ -147,7 +140,6 @@ export const CALLS: Readonly<Record<string, (source: Source) => Promise<unknown>
   me: (source) => source.me(never()),
 };
 
-/** An answer of each endpoint as the interface's field tables describe it. */
 export const GOOD: Readonly<Record<string, unknown>> = {
   sites: envelope([{ id: 1, display_name: "House" }]),
   alarms: envelope([alarmRecord("a1")]),

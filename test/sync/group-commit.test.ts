@@ -8,7 +8,6 @@ let clock: VirtualClock;
 let commits: { readonly atMs: number; readonly change: Change }[];
 let fault: Error | null;
 let together: GroupCommit;
-/** The same for a source that is the only one. */
 let alone: GroupCommit;
 beforeEach(() => {
   clock = createVirtualClock(Date.parse("2026-11-21T09:00:00Z"));
@@ -29,7 +28,6 @@ const never = new AbortController().signal;
 const put = (source: string, value: number) => ({
   documents: [{ set: `value/${source}`, put: [["1", value] as const] }],
 });
-/** What became of a commit, and when. */
 async function outcome(work: Promise<void>): Promise<string> {
   const ended = await work.then(
     () => "durable",
@@ -39,7 +37,6 @@ async function outcome(work: Promise<void>): Promise<string> {
 }
 const commit = (source: string, value: number, hurry = never, among = together) =>
   outcome(among.commit(source, async () => put(source, value), hurry));
-/** A reply that has its transaction now, so that those that come after it wait for a second. */
 async function committed(): Promise<void> {
   const hurried = new AbortController();
   hurried.abort();

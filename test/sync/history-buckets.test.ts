@@ -31,7 +31,6 @@ const start = (time: string, timeZone: string, resolution: Resolution = "1d") =>
 const end = (time: string, timeZone: string, resolution: Resolution = "1d") =>
   rangeTime(bucketEnd(at(time), { resolution, timeZone }));
 
-/** Every moment between two years at which a zone changes its clocks. */
 function changes(zone: string, fromYear: number, toYear: number): readonly number[] {
   const rules = IANAZone.create(zone);
   const found: number[] = [];
@@ -77,7 +76,6 @@ describe("buckets in the time zone", () => {
       "2027-10-30T22:00:00Z",
       "2027-10-31T23:00:00Z",
     ],
-    // Apia skipped 30 December 2011: the 29th ends where the 31st begins.
     [
       "the day before a skipped one",
       "1d",
@@ -94,7 +92,6 @@ describe("buckets in the time zone", () => {
       "2011-12-30T10:00:00Z",
       "2011-12-31T10:00:00Z",
     ],
-    // Brazil moved the clocks from 00:00 to 01:00 on 4 November 2018.
     [
       "a day without midnight",
       "1d",
@@ -103,7 +100,6 @@ describe("buckets in the time zone", () => {
       "2018-11-04T03:00:00Z",
       "2018-11-05T02:00:00Z",
     ],
-    // 4 April 2027, 02:00 +11:00 becomes 01:30 +10:30: at 15:00 UTC the day before.
     [
       "an hour of 30 minutes",
       "1h",
@@ -156,7 +152,7 @@ describe("buckets in the time zone", () => {
 });
 
 describe.each(ZONES)("buckets in %s around clock changes from 2000 to 2040", (zone) => {
-  // Every fourth change keeps the test short; the kinds of changes repeat from year to year.
+  // Every fourth change: the kinds of changes repeat from year to year.
   const all = changes(zone, 2000, 2040).filter((_, i) => i % 4 === 0 || zone === "Pacific/Apia");
   const moments = all.length === 0 ? [at("2027-03-28T00:00:00Z")] : all;
 

@@ -70,17 +70,11 @@ const at = (hours: number) => START + hours * HOUR_MS;
 const hours = (from: number, to: number): Range => ({ fromMs: at(from), toMs: at(to) });
 
 describe("a ledger after random responses and refusals", () => {
-  type Step = {
-    readonly kind: string;
-    readonly size: number;
-    readonly waitMs: number;
-    readonly every: number;
-  };
+  type Step = { readonly kind: string; readonly size: number; readonly waitMs: number; readonly every: number };
   const step = fc.record({
     kind: fc.constantFrom("answer", "answer", "answer", "no-log", "refused", "scope-lost", "asleep"),
     size: fc.integer({ min: 1, max: 300 }),
     waitMs: fc.constantFrom(0, 0, 10 * MINUTE_MS, HOUR_MS, 7 * HOUR_MS),
-    /** A value in every so many buckets; 0 is none at all. */
     every: fc.constantFrom(0, 1, 1, 12, 40),
   });
 
@@ -98,7 +92,6 @@ describe("a ledger after random responses and refusals", () => {
           if (kind === "asleep") continue;
           if (kind === "scope-lost") {
             ledger = retractNoLog(ledger, isoUtc(nowMs - HOUR_MS), false);
-            // Retracts statements about a log.
             ledger = { ...ledger, state: "following" };
             continue;
           }
@@ -157,13 +150,12 @@ describe("a ledger after random responses and refusals", () => {
           );
           const valueRanges = spans.filter(({ why }) => why === "points");
           expect(mergeRanges([...named, ...valueRanges]).length).toBe(1);
-          // Every stretch has one reason.
           expect(totalLength(named)).toBe(totalLength(mergeRanges(named)));
         }
       }),
       {
         numRuns: 150,
-        // A silence that following answered where the past had no log, and the word of the log taken back after it.
+        // A silence where the past had no log, and the retracted statement about that log.
         examples: [
           [
             [
@@ -182,7 +174,6 @@ describe("a ledger after random responses and refusals", () => {
 });
 
 describe("requests of complete buckets", () => {
-  /** Everything up to the watermark is emitted; stored points begin within a bucket. */
   const readAgain = (): StoredHistory => ({
     ...newLedger(RULES, at(48)),
     state: "following",
@@ -237,7 +228,6 @@ test("restarts a series created while the clock was ahead, unless its points wer
   const found = ledgerFor(early, rules, false, START);
   expect(found).toEqual({ ...newLedger(rules, START), state: "following" });
   expect(followingRange(found, rules, at(1))).toMatchObject({ toMs: closedUntil(rules, at(1)) });
-  // The same clock, or one that was right: nothing moves.
   expect(ledgerFor(early, rules, false, at(4))).toBe(early);
   const had: StoredHistory = { ...early, spans: [{ from: isoUtc(at(-2)), to: isoUtc(at(-1)), why: "points" }] };
   expect(ledgerFor(had, rules, false, START)).toBe(had);
@@ -371,10 +361,7 @@ describe("a ledger of the old format", () => {
   });
 });
 
-/**
- * A service that cuts its buckets elsewhere than we do, and counts of each the minutes that lie in what was asked for: a
- * part has fewer than the whole.
- */
+/** A service with other bucket borders: each value counts the requested minutes of its bucket. */
 function cutElsewhere(query: Range, lengthMs: number, shiftMs: number): Points {
   const all = new Points();
   const first = Math.floor((query.fromMs - shiftMs) / lengthMs) * lengthMs + shiftMs;
@@ -388,7 +375,7 @@ function cutElsewhere(query: Range, lengthMs: number, shiftMs: number): Points {
 test.each([
   ["hours of UTC in Kathmandu", "1h", "Asia/Kathmandu", HOUR_MS, 0],
   ["days of UTC in Stockholm", "1d", "Europe/Stockholm", DAY_MS, 0],
-  // The week of 1970-01-04 began on a Sunday; the service has no daylight saving.
+  // Weeks from Sunday, without daylight saving.
   ["weeks from Sunday on", "1w", "Africa/Lagos", 7 * DAY_MS, 3 * DAY_MS - HOUR_MS],
 ] as const)(
   "emits a bucket across two ranges once and with its complete value: %s",
@@ -415,7 +402,6 @@ test.each([
       return cutElsewhere({ ...range, fromMs }, lengthMs, shiftMs);
     };
 
-    // The past in three pieces, the newest first, as it is fetched; then some rounds of following.
     const [fromMs, toMs] = [parseTime(ledger.wished), parseTime(ledger.since)];
     const cuts = [toMs, bucketStart(toMs - 9 * lengthMs, { resolution, timeZone })];
     cuts.push(bucketStart(toMs - 25 * lengthMs, { resolution, timeZone }), fromMs);

@@ -79,7 +79,6 @@ const logged = (tags: readonly string[], fromMs = START - 3 * DAY_MS): readonly 
   return tags;
 };
 
-/** The tags of each site, by the site's id. */
 async function pull(
   tags: Readonly<Record<number, readonly string[]>>,
   classes: readonly unknown[] = [FIVE],
@@ -101,10 +100,9 @@ async function pull(
   return pullOf({ service, store, clock }, [], classes, { log, scope, ...more });
 }
 
-/** Works until there is nothing left to ask for; what it threw, or null. */
 const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
 
-/** Runs like the scheduler: backs off after a failure and continues. */
+/** Backs off after a failure, as the scheduler does. */
 async function follow(history: HistoryPull, forMs: number, restMs = 15 * MINUTE_MS): Promise<void> {
   const endAtMs = clock.monotonic() + forMs;
   while (clock.monotonic() < endAtMs) {
@@ -117,7 +115,6 @@ async function follow(history: HistoryPull, forMs: number, restMs = 15 * MINUTE_
 const ledger = async (id: string) =>
   (await store.document<StoredHistory>(documentSet("history", "trial"), `${id} 5m`)) as StoredHistory;
 
-/** Returns buckets from a day before the start that were not emitted, and wrong values. */
 function missing(id: string): readonly string[] {
   const told = toldPoints(store.events as readonly AnyEvent[]);
   const known = told.values.get(`${id} 5m`) ?? new Map();
@@ -181,7 +178,6 @@ describe("a 403 for history", () => {
     };
     await follow(history, HOUR_MS);
     expect(north.flatMap(missing)).toEqual([]);
-    // Once, before anybody knew.
     expect(service.asked.filter(({ tagIds }) => tagIds.some((id) => south.includes(id)))).toHaveLength(1);
     for (const id of south) expect(await ledger(id)).toMatchObject({ spans: [], refusal: null });
     service.trouble = () => null;
@@ -208,7 +204,6 @@ describe("a 403 for history", () => {
   test("refusals of a group are divided with at most 22 requests when the scope may be requested once a minute", async () => {
     const tags = logged(ids(33));
     const bad = ["103", "104", "121"];
-    // `GET me` may be requested once a minute.
     service.trouble = ({ tagIds }) =>
       bad.some((id) => tagIds.includes(id)) ? new Rejected("history: 404, Not found.") : null;
     let answeredMs = Number.NEGATIVE_INFINITY;
@@ -223,7 +218,6 @@ describe("a 403 for history", () => {
     expect(good.flatMap(missing)).toEqual([]);
     for (const id of bad) expect(await ledger(id)).toMatchObject({ state: "unproven", spans: [] });
     const refused = service.asked.filter(({ tagIds }) => bad.some((id) => tagIds.includes(id)));
-    // Five for each, when it is found, and one more after ten minutes.
     expect(refused.length).toBeLessThanOrEqual(22);
   });
 
@@ -289,7 +283,6 @@ describe("a 404 of a log", () => {
     logged([...north, ...south]);
     const history = await pull({ 1: north, 2: south });
     await follow(history, HOUR_MS);
-    // To whom cannot see it, a tag has no log; `GET me` is asked some minutes later.
     for (const id of south) service.withoutLog.add(id);
     await follow(history, 20 * MINUTE_MS);
     expect((await ledger("201")).state).toBe("no-log");
@@ -330,7 +323,6 @@ describe("a 404 of a log", () => {
     const doneAt = async () => (await store.document<StoredBackfill>(syncSet("backfill", "trial"), "a"))?.doneAt;
     const history = await pull({ 1: north, 2: south }, []);
     scope.say([2]);
-    // The listing of sites shows it as well.
     await inventory(store, "trial", [], 2, isoUtc(START));
     await follow(history, HOUR_MS);
     expect(north.flatMap((id) => missing(id).filter((time) => time < isoUtc(START)))).toEqual([]);
@@ -420,7 +412,6 @@ describe("log discovery", () => {
     service.withoutLog.add("130");
     const demand = createDemand();
     const history = await pull({ 1: tags }, [FIVE], { demand });
-    // Live reads that leave over what no plan counts on: a slot of thirty.
     const over = new AbortController();
     let offers = 0;
     const choose = () => (offers++ % 30 === 29 ? { passMs: 3_000 } : { ask: ["live"] });
@@ -433,7 +424,6 @@ describe("log discovery", () => {
     const taking = take();
     const work = begin(history);
     await clock.advance(2_000);
-    // Sixty tags every fifteen minutes, though it is not known yet which of them have a log.
     expect(demand.followingPerMinute()).toBeCloseTo(3 / 15, 5);
     await clock.advance(41 * MINUTE_MS);
     await work.drain(clock);

@@ -23,7 +23,6 @@ const RANGE = { fromMs: NOW - 100 * DAY_MS + 3_600_000, toMs: NOW - DAY_MS };
 
 const seriesOf = (id: string) => seriesWith(newLedger(RULES, NOW), RULES, id);
 
-/** Three months and more of a tag, with a day of silence in it. */
 function logOf(id: string) {
   const measurements = new Points();
   for (let atMs = RANGE.fromMs; atMs < RANGE.toMs; atMs += 300_000)
@@ -53,7 +52,6 @@ test("commits a long response in several transactions, with the same events and 
   for (const each of series) {
     const own = emitted.filter(({ data }) => data.tag.id === each.located.tag.id);
     expect(own.flatMap(({ data }) => data.points)).toEqual([...logOf(each.located.tag.id).measurements]);
-    // A day each, however the answer was cut.
     expect(own.every(({ data }) => new Set(data.points.map(({ time }) => time.slice(0, 10))).size === 1)).toBe(true);
     expect(each.ledger.spans.map(({ why }) => why)).toEqual(["points", "null", "points"]);
     expect(each.ledger.spans.at(0)?.from).toBe(isoUtc(RANGE.fromMs));

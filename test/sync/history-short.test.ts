@@ -23,9 +23,7 @@ import {
   toldPoints,
 } from "./trial-history.ts";
 
-/** Before the first day that a backfill goes back to. */
 const LONG_AGO = START - 35 * DAY_MS;
-/** After the last day that a test sees. */
 const LAST = START + 11 * DAY_MS;
 const BACKFILL_MS = 12 * DAY_MS;
 const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "12d" };
@@ -38,7 +36,6 @@ beforeEach(() => {
   ({ clock, store, service } = historyStage());
 });
 
-/** Logs a value per bucket from a time on, except where it was silent. */
 const logged = (id: string, fromMs: number, isSilent = (_atMs: number) => false, stepMs = FIVE_MS) =>
   logBuckets(service, [id], fromMs, LAST, { isSilent: (atMs) => isSilent(atMs) || atMs % stepMs !== 0 });
 
@@ -47,7 +44,6 @@ const pull = (tags: readonly string[], more: object = {}, valuesMax = 100_000) =
 
 const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
 
-/** Returns the service's points that were not emitted, up to an hour ago. */
 function missing(tags: readonly string[], beforeMs: number): readonly string[] {
   const told = toldPoints(store.events as readonly AnyEvent[]);
   const lost = tags.flatMap((id) =>
@@ -68,7 +64,6 @@ const each =
   (logs) =>
     logs.map((log) => ({ ...log, measurements: part(log.measurements) }));
 
-/** Returns at most so many points of all tags: the first or last in the order of `keyOf` a point. */
 const ofAll =
   (most: number, isLast: boolean, keyOf: (time: string, tag: number) => string): Cut =>
   (logs) => {
@@ -165,14 +160,12 @@ describe("a service that cuts its responses without an error", () => {
     expect(await cut()).toMatchObject({ series: 1_000 });
     const before = bulk();
     await runOnce(await pull(tags, { backfill: "42d" }));
-    // 30 days more in pieces of 997 buckets.
     expect(bulk() - before).toBeLessThanOrEqual(Math.ceil((30 * 288) / 997) + 2);
     expect(missing(tags, 42 * DAY_MS)).toEqual([]);
   });
 });
 
 describe("a service that sends complete responses", () => {
-  /** Ten tags each: one began recently, one was off for a time, two have a lost gateway, one logs hourly. */
   function building(count: number): readonly string[] {
     const tags = ids(count);
     for (const [place, id] of tags.entries()) {
@@ -198,7 +191,6 @@ describe("a service that sends complete responses", () => {
   }
 
   test("sends at most 136 requests for 200 tags, of which 114 are necessary", async () => {
-    // 114 without any doubt; the others are spent while the answers grow, and as many for 300 days.
     expect(await cost(200)).toBeLessThanOrEqual(136);
   });
 

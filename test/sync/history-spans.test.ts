@@ -24,7 +24,6 @@ import {
 } from "#src/engine/sync/history/ledger-ranges.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 
-/** The ledger of one series, case by case; history-ledger.test.ts has what holds for any sequence. */
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
@@ -146,7 +145,6 @@ describe("ranges of a response", () => {
         const all = answeredRanges(points, range(0, 2 * bucket + silence), { resolution, timeZone: "UTC" });
         return all.map((each) => each.why);
       };
-      // Monday 2 November, so weeks begin there, too.
       expect(why(hours)).toEqual(["points", "null", "points"]);
       expect(why(hours - bucket)).toEqual(["points"]);
     },
@@ -180,7 +178,6 @@ describe("ranges of a response", () => {
 });
 
 describe("the limit of 48 ranges per ledger", () => {
-  /** So many stretches of an hour, with silences of 3 h, 4 h, … between them, the shortest in the middle. */
   function silences(count: number): LedgerRange[] {
     const spans: LedgerRange[] = [];
     let from = 0;
@@ -232,7 +229,6 @@ describe("the limit of 48 ranges per ledger", () => {
   const unreadable = (from: number, to: number) => span(from, to, "refused", { reason: "unreadable" });
 
   test("merges the two nearest unreadable ranges", () => {
-    // Two hours of points between any two, but one hour between the 10th and the 11th.
     const spans = Array.from({ length: 25 }, (_, n) => [
       unreadable(n < 10 ? 3 * n : 3 * n - 1, n < 10 ? 3 * n + 1 : 3 * n),
       span(n < 10 ? 3 * n + 1 : 3 * n, n < 9 ? 3 * n + 3 : 3 * n + 2, "points"),
@@ -317,7 +313,6 @@ describe("following of a series", () => {
     expect(from({ dailyAt: isoUtc(at(24) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
     expect(from(week)).toBe(48 - 168 - 48);
     expect(from({ weeklyAt: isoUtc(at(48 - 168) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
-    // Never before the stored points, nor before the fetched range.
     expect(from({ ...week, rememberedFrom: isoUtc(at(-100)) })).toBe(-100);
     expect(from({ ...week, rememberedFrom: isoUtc(at(-100) + 1) })).toBeCloseTo(-100 + 5 / 60, 9);
     expect(from({ ...week, spans: storedRanges([span(-50, 48, "points")]) })).toBe(-50);
@@ -341,12 +336,10 @@ describe("following of a series", () => {
     });
     const recent = { dailyAt: isoUtc(nowMs - DAY_MS + 1), weeklyAt: isoUtc(nowMs - 7 * DAY_MS + 1) };
     expect(settled({ ...ledger, ...recent })).toMatchObject(recent);
-    // A request that left before the day was due did not reach back for it.
     const late = { ...ledger, ...old, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(20)) };
     const spans = storedRanges([span(20, 47, "points")]);
     const short = settleFollowing({ ...late, spans }, RULES, new Points(), range(46, 47), new Map(), nowMs);
     expect(short.ledger).toMatchObject({ dailyAt: old.dailyAt, weeklyAt: old.weeklyAt });
-    // One that goes on with a reading that was begun does not begin another.
     expect(settled({ ...old, rereadFrom: isoUtc(at(40)) })).toMatchObject({ dailyAt: old.dailyAt });
     expect(settled({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));
   });

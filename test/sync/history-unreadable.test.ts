@@ -25,7 +25,6 @@ import {
   toldPoints,
 } from "./trial-history.ts";
 
-/** A service whose answers of history are unreadable in part. */
 const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "1d" };
 const SAID = 'The value is the text "n/a", and no number, boolean or null.';
 const WORDS = `unreadable: ${SAID}`;
@@ -43,7 +42,6 @@ beforeEach(() => {
 const logged = (tags: readonly string[], stepMs = FIVE_MS) =>
   logBuckets(service, tags, START - 3 * DAY_MS, START + 6 * DAY_MS, { stepMs });
 
-/** Makes some measurements of a tag unreadable, as the decoder hands them on. */
 function unreadable(id: string, isUnreadable: (atMs: number) => boolean): void {
   service.shorten = (logs) => logs.map((log) => (log.id === id ? withoutSome(log, isUnreadable) : log));
 }
@@ -67,7 +65,6 @@ async function pull(tags: readonly string[], classes: readonly object[] = [FIVE]
       (labels as { reason: string }).reason,
       value,
     ]);
-  /** Works for half a minute, and stands still for a while, again and again. */
   const follow = async (forMs: number, stepMs = 5 * MINUTE_MS) => {
     for (const endMs = clock.monotonic() + forMs; clock.monotonic() < endMs; ) {
       expect(await followFor(clock, history, 30_000)).toBeNull();
@@ -88,7 +85,6 @@ const refusedIn = ({ spans }: StoredHistory) =>
 const told = () => toldPoints(store.events as readonly AnyEvent[]);
 const sealed = () => store.events.filter(({ type }) => type === "day-sealed").map(({ data }) => data as DaySealedFact);
 
-/** Buckets of the last day and of what has closed since that a tag has not told. */
 function missing(id: string): readonly string[] {
   const known = told().values.get(`${id} 5m`) ?? new Map();
   const all: string[] = [];
@@ -111,7 +107,6 @@ describe("an unreadable measurement", () => {
     expect(missing("2")).toEqual([]);
     const held = await ledger("1");
     expect(refusedIn(held)).toEqual(["11-01T12:00 11-01T12:05 2 unreadable", "11-02T06:10 11-02T06:15 2 unreadable"]);
-    // Following goes on behind it.
     expect(held.watermark >= isoUtc(clock.now() - 25 * MINUTE_MS)).toBe(true);
     expect(await refusals()).toEqual([["unreadable", expect.any(Number)]]);
     expect(warnings).toEqual([{ series: { "1 5m": SAID } }]);
@@ -164,7 +159,6 @@ test("many adjacent unreadable buckets are recorded as one refusal and requested
 
 test("more unreadable ranges than a ledger can store are neither lost nor requested endlessly", async () => {
   logged(["1", "2"]);
-  // Every third bucket of a day and a half.
   const isBad = (atMs: number) => (atMs / FIVE_MS) % 3 === 0;
   unreadable("1", isBad);
   const { follow } = await pull(["1", "2"]);

@@ -36,7 +36,6 @@ beforeEach(async () => {
 
 const FIVE = { name: "h", resolution: "5m", every: "15m", grace: "2m" };
 
-/** Logs a value per 5 minutes between two times for so many tags; returns their ids. */
 function logged(count: number, fromMs: number, toMs: number, options: Parameters<typeof logBuckets>[4] = {}) {
   logBuckets(service, ids(count), fromMs, toMs, options);
   return ids(count);
@@ -45,10 +44,8 @@ function logged(count: number, fromMs: number, toMs: number, options: Parameters
 const pull = (tags: readonly string[], classes: readonly unknown[], more: Partial<HistoryPullOptions> = {}) =>
   pullOf({ service, store, clock }, tags, classes, more);
 
-/** Works until there is nothing left to ask for, in virtual time; what it threw, or null. */
 const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
 
-/** Works until it is idle, again and again, for a while; in between nothing runs, as after a stop. */
 async function follow(history: HistoryPull, forMs: number, everyMs = 15 * MINUTE_MS): Promise<void> {
   const endAtMs = clock.monotonic() + forMs;
   while (clock.monotonic() < endAtMs) {
@@ -71,7 +68,6 @@ async function events(): Promise<readonly AnyEvent[]> {
 
 const ledger = (key: string) => store.document<StoredHistory>(documentSet("history", "trial"), key);
 
-/** Expects the emitted points between two times to equal those of the service. */
 function expectComplete(
   told: ReturnType<typeof toldPoints>,
   tags: readonly string[],
@@ -260,7 +256,7 @@ describe("history under random failures", () => {
     const random = randomFrom(seed);
     const span = 4 * DAY_MS;
     const tags = logged(23, START - 3 * DAY_MS, START + span + 3 * DAY_MS);
-    // A tenth comes late, by up to a day; some of that first with another value; some buckets never come.
+    // A tenth comes late by up to a day, partly with another value first; some buckets never come.
     for (const [key, points] of service.truth) {
       if (!key.endsWith("5m")) continue;
       for (const [i, point] of points.entries()) {
@@ -289,7 +285,6 @@ describe("history under random failures", () => {
         documents: (set) => store.documents(set),
         async commit(change) {
           if (left-- === 0) {
-            // Killed just before or just after the transaction.
             if (random() < 0.5) await store.commit(change);
             throw new Error("killed");
           }
@@ -308,7 +303,6 @@ describe("history under random failures", () => {
     const history = await pull(tags, classes);
     await follow(history, 1.2 * DAY_MS, 30 * MINUTE_MS);
     const withLog = tags.filter((id) => !service.withoutLog.has(id));
-    // A day late, and read again once a day.
     const settledUntil = clock.now() - 2.1 * DAY_MS;
     expectComplete(toldPoints(await events()), withLog, START - 1.9 * DAY_MS, settledUntil);
   });
@@ -329,7 +323,6 @@ describe("a request of `plenum backfill`", () => {
     const told = toldPoints(await events());
     expectComplete(told, tags, START - 30 * DAY_MS, START - 24 * DAY_MS);
     expectComplete(told, tags, START - 2 * DAY_MS, START + HOUR_MS);
-    // Points outside the request are not emitted.
     const times = [...(told.values.get("101 5m")?.keys() ?? [])];
     expect(times.some((at) => at > START - 23 * DAY_MS && at < START - 3 * DAY_MS)).toBe(false);
     expect(

@@ -4,21 +4,15 @@ import { prepareSchema } from "#src/engine/store/schema.ts";
 import { openDatabase } from "#src/engine/store/sqlite.ts";
 import { Conflict, type DocumentChange, type Settlement, type Store } from "#src/engine/store/store.ts";
 
-/**
- * A store without a file, for tests that commit a hundred thousand times: documents are JSON texts in maps, and the log
- * of events with all that belongs to it is the real one over a database in memory. It passes the suite of stores, and
- * remembers besides what a judge wants to know.
- */
+/** A store in memory for tests with a hundred thousand commits; the event log is the real one over SQLite in memory. */
 export interface MemoryStore extends Store {
   readonly events: readonly Event[];
-  /** When the event of this id was committed, milliseconds since 1970 by the clock that the store was given. */
   toldAtMs(id: string): number;
-  /** Ids that were committed again. */
   readonly repeated: readonly string[];
   readonly commits: () => number;
-  /** Every document and every id is gone, as when the file is lost; only this test's list of events stays. */
+  /** Removes documents and ids, as when the file is lost; the list of events stays. */
   forget(): void;
-  /** The next commit with events fails, and leaves nothing. */
+  /** Lets the next commit with events fail. */
   failNext(): void;
 }
 
@@ -35,9 +29,9 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
   function open(): Store {
     const database = openDatabase(":memory:");
     prepareSchema(database, true);
-    // What may wait goes along with the next commit; there is no disk that would have to have it in time.
+    // Deferred writes go with the next commit.
     const sleep = () => new Promise<void>(() => undefined);
-    // A real wall clock knows whole milliseconds only, and the tables hold nothing else.
+    // Tables store whole milliseconds.
     const whole = () => Math.floor(now());
     return createStore(database, { now: whole, monotonic: now, sleep }, {});
   }
@@ -48,7 +42,7 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
     return set;
   }
 
-  /** What a set will hold; nothing is taken over before the whole commit is known to be possible. */
+  /** Computes all changes before any is applied. */
   function changed(documents: readonly DocumentChange[]): ReadonlyMap<string, ReadonlyMap<string, string | null>> {
     const all = new Map<string, Map<string, string | null>>();
     for (const { set, put = [], insert = [], remove = [] } of documents) {
@@ -116,10 +110,8 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
       }
       return committed;
     },
-    // In no hurry to wait: nothing here reaches a disk.
     putDeferred: async (set, key, value) => void (await self.commit({ documents: [{ set, put: [[key, value]] }] })),
     version: async (set) => versions.get(set) ?? 0,
-    // Every commit counts, and what the outbox does goes through it.
     changes: async () => commits + (await inner.changes()),
     damagedKeys: (set) => inner.damagedKeys(set),
     records: (log, after, limit) => inner.records(log, after, limit),

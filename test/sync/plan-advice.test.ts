@@ -10,7 +10,6 @@ function changes(demands: readonly ClassDemand[], more: Partial<AdviceFacts> = {
 }
 
 describe("changesThatFit", () => {
-  // The first alone needs every slot, the second every tenth, important as it is.
   const often = demandOf("often", 400, 60);
   const rare = demandOf("rare", 200, 300, { importance: 2 });
 
@@ -21,7 +20,6 @@ describe("changesThatFit", () => {
 
   test("returns the new interval and cost of a single class, if a change of that class alone makes the plan fit", () => {
     const single = changes([often, rare]).filter(({ text }) => text.startsWith("Let the values of class"));
-    // Every 69 s would do, and nobody writes that.
     expect(single).toEqual([
       {
         text: "Let the values of class often become 1m10s old instead of 1m.",
@@ -45,7 +43,6 @@ describe("changesThatFit", () => {
       yaml: "read: [{name: often, every: 1m30s}, {name: rare, every: 6m20s}]",
       cost: 400 * 0.5 + 2 * 200 * 0.25,
     });
-    // Of a single class it would be the same once more.
     expect(changes([often])).toHaveLength(1);
   });
 

@@ -51,7 +51,6 @@ describe("the report of a plan that fits", () => {
 
   test("divides the quota into lanes whose shares add up to 1", () => {
     const share = (lane: string) => plan.lanes.find((each) => each.lane === lane)?.share ?? Number.NaN;
-    // 3,000 tags at five minutes by hourly history: 13 % of the quota (limits study, 3.3).
     expect(share("history")).toBeCloseTo(0.125, 3);
     expect(share("live")).toBeCloseTo(0.5, 1);
     expect(plan.lanes.reduce((sum, each) => sum + each.share, 0)).toBeCloseTo(1, 3);
@@ -60,7 +59,6 @@ describe("the report of a plan that fits", () => {
 
   test("plans no request for a class without a tag, and 0.05 a minute for a class with a single tag", () => {
     const { classes } = planReport(facts([readClass("none", 0, 60), readClass("one", 1, 60)]));
-    // A place of twenty, once a minute.
     expect(classes.map(({ requestsPerMinute }) => requestsPerMinute)).toEqual([0, 0.05]);
   });
 
@@ -88,7 +86,6 @@ describe("the figures of a plan", () => {
     const plan = planReport(facts([...classes, readClass("one", 1, 3_600)], { tags: 110 }));
     expect(lanes(plan)).toEqual({ write: 0, live: 5.26, history: 0, spare: 14.74 });
     expect(plan.classes).toMatchObject([
-      // With every slot at its service a value is no older than 60 s × 5.26 / 20.
       { promisedSeconds: 60, atBestSeconds: 15.79, measuredSeconds: 45, requestsPerMinute: 5.26 },
       { measuredSeconds: null, requestsPerMinute: 0 },
       { atBestSeconds: 947.52, requestsPerMinute: 0 },

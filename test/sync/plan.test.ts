@@ -36,7 +36,6 @@ describe("planGroup", () => {
   });
 
   test("counts each tag by its own interval, also next to a tag due in the same slot", () => {
-    // Both have two slots left. If both came round every second slot, every slot would be full, and one had to go now.
     const one = { ...RULES, size: 1 };
     const [quick, slow] = [tag("quick", 0, 6_000), tag("slow", 54_000, 60_000)];
     expect(planGroup([quick, slow], 0, one).group).toEqual([]);
@@ -60,19 +59,15 @@ describe("planGroup", () => {
 
   test("fills the group with the tags that lose least by an early reading, and with the oldest tags if eager", () => {
     const urgent = tag("urgent", 58_000, 60_000);
-    // Ten slots of 1,200 are left to the hourly one, 5 of 20 to the other: next to nothing is lost by the hourly one.
     const hourly = tag("hourly", 3_570_000, 3_600_000);
     const minutely = tag("minutely", 45_000, 60_000);
     const two = { ...RULES, size: 2 };
     expect(planGroup([minutely, urgent, hourly], 0, two).group).toEqual(["urgent", "hourly"]);
-    // One slot of 3, and 120 of 1,200: what comes round soonest loses less, though the other is older.
     const quick = tag("quick", 6_000, 10_000);
     const old = tag("old", 3_240_000, 3_600_000);
     expect(planGroup([old, urgent, quick], 0, two).group).toEqual(["urgent", "quick"]);
-    // Ten of 1,200 are less than one of 3.
     expect(planGroup([quick, urgent, hourly], 0, two).group).toEqual(["urgent", "hourly"]);
     expect(planGroup([old, urgent, quick], 0, { ...two, eager: true }).group).toEqual(["urgent", "old"]);
-    // Not half way to its next reading, or never read: by age.
     for (const [ageMs, expected] of [
       [4_900, "old"],
       [5_000, "half"],
@@ -97,19 +92,16 @@ describe("planGroup", () => {
   });
 
   test("excludes a tag whose request is under way, but counts its next reading", () => {
-    // 20 of 6 s come back in two slots, and the two slots after this one have 40 places.
     const underWay = crowd(20, 6_000, 6_000, "away").map((each) => ({ ...each, underWay: true }));
     expect(planGroup([...underWay, ...crowd(20, 54_000, 60_000)], 0, RULES).group).toEqual([]);
     const ordinary = crowd(21, 54_000, 60_000);
     expect(planGroup(ordinary, 0, RULES).group).toEqual([]);
     expect(planGroup([...underWay, ...ordinary], 0, RULES).group).toEqual(ordinary.slice(0, 20).map(({ id }) => id));
-    // As if its reply came now: it is back in the second slot, and leaves the first to the other.
     const away = { ...tag("away", 6_000, 6_000), underWay: true };
     expect(planGroup([away, tag("next", 57_000, 60_000)], 0, { ...RULES, size: 1 }).group).toEqual([]);
   });
 
   test("prefers a tag whose early reading relieves a later full slot", () => {
-    // Of 4 slots after this one the quick one takes the first and the third, and the others want the fourth.
     const quick = tag("quick", 3_000, 6_000);
     const others = crowd(3, 3_000, 15_000);
     expect(planGroup([quick, ...others], 0, { ...RULES, size: 1 }).group).toEqual(["x000"]);
@@ -126,7 +118,6 @@ describe("planGroup", () => {
       group: ["waits"],
       isSearch: true,
     });
-    // Whoever was never asked comes before both, and what is not due yet before nobody.
     expect(planGroup([refused, searched("new", 61_000)], 0, RULES).group).toEqual(["new"]);
     expect(planGroup([refused, searched("early", 59_000, -59_000)], 0, RULES).group).toEqual(["refused"]);
     expect(planGroup([searched("due", 60_000)], 0, RULES).group).toEqual(["due"]);
@@ -186,7 +177,6 @@ describe("planGroup", () => {
     const nearly = tag("s1", 119_999, 60_000, "slow");
     expect(planGroup([nearly, ...inNeed], 0, RULES)).toEqual({ group: inNeed.map(({ id }) => id) });
     expect(planGroup([starving, ...inNeed], 0, RULES)).toEqual({ group: ["s1"], displaces: true });
-    // Nor do they take slot after slot from those in need.
     const after = { ...RULES, mayDisplace: false };
     expect(planGroup([starving, ...inNeed], 0, after)).toEqual({ group: inNeed.map(({ id }) => id) });
     expect(planGroup([starving, ...crowd(5, 10_000, 60_000)], 0, after)).toEqual({ group: ["s1"] });
@@ -251,7 +241,6 @@ describe("target intervals that exceed the quota", () => {
     const lastMs = new Map<string, number>(Array.from({ length: 25 }, (_, n) => [`read ${n}`, n * 2_000]));
     const unread = Array.from({ length: 5 }, (_, n) => `unread ${n}`);
     const ids = [...lastMs.keys(), ...unread];
-    // 30 tags of 60 s, and a slot of one place each 3 s: half as many again as fit.
     for (let nowMs = 60_000; nowMs < 1_000_000; nowMs += 3_000) {
       const tags = ids.map((id) => ({
         ...{ id, intervalMs: 60_000, lastMs: lastMs.get(id) ?? null, sinceMs: 60_000, label: null },

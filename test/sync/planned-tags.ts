@@ -8,15 +8,12 @@ import {
 } from "#src/engine/sync/plan/group.ts";
 import type { ClassDemand } from "#src/engine/sync/plan/overload.ts";
 
-/** A tag of a plan as one object; the planner takes columns. */
+/** A tag as an object; the planner takes columns. */
 export interface PlannedTag {
   readonly id: string;
   readonly intervalMs: number;
-  /** Null when the tag was never read. */
   readonly lastMs: number | null;
-  /** Defaults to now. */
   readonly sinceMs?: number;
-  /** Label of the isolation; null for an ordinary tag. */
   readonly label: string | null;
   readonly timing?: Isolation["timing"];
   readonly siteRequestedMs?: number | undefined;
@@ -43,13 +40,9 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
   return planColumns(columnsOf(tags, nowMs), nowMs, rules);
 }
 
-/** Demand of a class with so many tags that are read every so many seconds. */
 export const demandOf = (
   name: string,
   tags: number,
   seconds: number,
   more: Partial<ClassDemand> = {},
-): ClassDemand => ({
-  ...{ name, tags, everyMs: seconds * 1_000, firm: false, importance: 1 },
-  ...more,
-});
+): ClassDemand => ({ ...{ name, tags, everyMs: seconds * 1_000, firm: false, importance: 1 }, ...more });

@@ -16,8 +16,6 @@ import {
   tagNamed,
 } from "./trial-building.ts";
 
-/** Live values when the service contradicts itself: unreadable values, changed types, nulls of many tags at once. */
-
 let clock: VirtualClock;
 let store: Store;
 
@@ -28,7 +26,6 @@ beforeEach(async () => {
 const UNREADABLE = Symbol("unreadable");
 type Served = TagValue | typeof UNREADABLE;
 
-/** Tags of one site, read every 30 s; `serve` says what the service has of a tag in a reply for this group. */
 async function rig(count: number, unit: string | null, serve: (id: string, group: readonly string[]) => Served) {
   const ids = Array.from({ length: count }, (_, n) => String(101 + n));
   await inventory(
@@ -106,7 +103,6 @@ describe("an unreadable value", () => {
     for (const group of own.slice(1)) expect(group).toEqual(["105"]);
     expect((await qualities("105")).length).toBeGreaterThan(1);
     expect((await leftOut()).size).toBe(0);
-    // After ten minutes it is tried with the others, and then it stays single for an hour.
     await run(1_500_000);
     const inCompany = requests.filter((group) => group.length > 1 && group.includes("105"));
     expect(inCompany).toHaveLength(2);
@@ -139,14 +135,12 @@ describe("an unreadable value", () => {
   });
 });
 
-/** Twenty tags without a unit that are 20, or true in the replies and for the tags that `isTrue` names. */
 async function alternating(isTrue: (id: string, reply: number) => boolean) {
   let reply = 0;
   const built = await rig(20, null, (id, [first]) => {
     if (id === first) reply++;
     return isTrue(id, reply) ? true : 20;
   });
-  /** Runs until a second after the reply of this number. */
   const runToReply = async (number: number) => {
     while (reply < number) await built.run(1_000);
     await built.run(1_000);
@@ -171,7 +165,6 @@ describe("types of more than a third of a reply that change at once", () => {
       [true, "good"],
       [true, "good"],
     ]);
-    // Its type did not change, but its value may be another tag's.
     expect((await qualities("120")).slice(0, 4)).toEqual([
       [20, "good"],
       [20, "uncertain"],
@@ -211,7 +204,6 @@ describe("values of a site that turn null at once", () => {
     expect(reads.suddenChanges()).toEqual([{ what: "nulls", siteIds: [1], since: expect.any(String), tags: 5 }]);
     const calls = onSuddenNulls.mock.calls.length;
     await run(120_000);
-    // Nulls that stay are no news.
     expect(onSuddenNulls).toHaveBeenCalledTimes(calls);
     isGone = false;
     await run(300_000);

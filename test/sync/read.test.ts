@@ -30,7 +30,7 @@ beforeEach(async () => {
 
 const ids = (count: number) => Array.from({ length: count }, (_, i) => String(101 + i));
 
-/** A service that returns the values, or throws the error, of `answer`; and the groups that were requested. */
+/** A service that returns or throws the result of `answer`, and the requested groups. */
 function building(
   answer: (group: readonly string[]) => Record<string, TagValue> | Error,
   latencyMs: (group: readonly string[]) => number = () => 50,
@@ -57,13 +57,12 @@ function building(
       while (!signal.aborted)
         await quota.run("history", "history", ["past"], signal, async () => undefined).catch(() => undefined);
     };
-    // Two, so that one of them always stands in line.
     await Promise.all([one(), one()]);
   };
   return { source, asked };
 }
 
-/** History that takes every slot that the live reads let pass. */
+/** History that takes every slot that live reads leave. */
 let takeRest: (signal: AbortSignal) => Promise<void>;
 
 const all = (value: TagValue) => (group: readonly string[]) => Object.fromEntries(group.map((id) => [id, value]));
@@ -79,7 +78,6 @@ async function live(
   return createTrialReads(classes, { source, store, clock, ...more });
 }
 
-/** Runs for some virtual time, with history that takes the remaining slots; returns what it threw, or null. */
 async function runFor(
   reads: ReturnType<typeof createLiveReads>,
   ms: number,
@@ -94,7 +92,6 @@ async function runFor(
   return failure;
 }
 
-/** What sinks are offered: what was made, as long as it is in memory, and to the letter what its text says. */
 async function told(): Promise<readonly Event<"tag-value">[]> {
   const { events } = await store.outbox.next("all", 10_000);
   for (const { event } of events) expect(event).toStrictEqual(JSON.parse(JSON.stringify(event)));
@@ -212,14 +209,12 @@ describe("live reads", () => {
       const before = asked.length;
       const reads = await live(source, ids(25));
       await runFor(reads, 1_000);
-      // How old they are is known by nobody.
       expect(reads.status().freshness).toMatchObject([{ tags: 25, achievedMs: null }]);
       expect(reads.known("101")).toMatchObject({ lastMs: null, countedMs: 60_100 });
       await runFor(reads, 599_000);
       const lately = asked.slice(before).flat();
       for (const id of ids(25)) expect(lately.filter((each) => each === id).length, id).toBeGreaterThanOrEqual(9);
       expect(asked.length - before).toBeLessThanOrEqual(26);
-      // A slot lies between two requests.
       expect(reads.status().freshness[0]?.achievedMs).toBeLessThanOrEqual(63_000);
       expect(reads.known("101")).toMatchObject({ countedMs: null });
     },
@@ -262,7 +257,6 @@ describe("live reads", () => {
     isOurs = false;
     const before = asked.length;
     await runFor(reads, 10_000);
-    // All in one request, at once: none has to be asked alone, or later.
     expect(asked[before]).toHaveLength(20);
     expect((await told()).length).toBeGreaterThanOrEqual(20);
   });
@@ -301,7 +295,6 @@ describe("live reads", () => {
     await runFor(reads, 60_000);
     failing = 4;
     expect(await runFor(reads, 60_000)).toBeInstanceOf(Retryable);
-    // Three groups failed, which a gateway may do; it takes a control to tell.
     expect(isolated(reads)).toBeGreaterThan(0);
     expect(await runFor(reads, 10_000)).toBeInstanceOf(Retryable);
     expect(isolated(reads)).toBe(0);
@@ -349,7 +342,6 @@ describe("a tag that makes its group fail", () => {
     await runFor(reads, 60_000);
     expect(asked.map((group) => group.length)).toEqual([20, 19, 1]);
     expect(reads.status().quarantined).toEqual([]);
-    // Refused alone a second time, a minute later: now it is proven.
     await runFor(reads, 60_000);
     expect(asked.map((group) => group.length)).toEqual([20, 19, 1, 1]);
     expect(reads.status().quarantined).toEqual(["107"]);
@@ -374,7 +366,6 @@ describe("a tag that makes its group fail", () => {
     expect(reads.status().quarantined).toHaveLength(20);
   });
 
-  // Twenty slots; and two minutes, where twenty slots would be seven.
   test.each([
     [20, 800, 60_000],
     [3, 100, 120_000],
@@ -385,7 +376,6 @@ describe("a tag that makes its group fail", () => {
       await inventory(store, "trial", others, 2);
       const searchedAtMs: number[] = [];
       const answer = (group: readonly string[]) => {
-        // All eight are asked when their site is in doubt, parts of them only by the search.
         if (group.length < 8) searchedAtMs.push(clock.monotonic());
         return group.includes("101") ? new Rejected("404") : all(1)(group);
       };
@@ -395,7 +385,6 @@ describe("a tag that makes its group fail", () => {
       expect(reads.status().overload?.demand).toBeGreaterThan(2);
       const slotMs = 60_000 / perMinute;
       const gapsMs = searchedAtMs.slice(1).map((atMs, i) => atMs - (searchedAtMs[i] ?? 0));
-      // Of four, of two, of it alone twice, and of the seven others.
       expect(gapsMs).toHaveLength(4);
       for (const gapMs of gapsMs) {
         expect(gapMs).toBeGreaterThanOrEqual(everyMs);
@@ -465,7 +454,6 @@ describe("a tag that makes its group fail", () => {
 });
 
 describe("a refusal not caused by a tag", () => {
-  /** A token of which the test says what it may, and when it says so. */
   function token(state: { sees: boolean; said: "at once" | "never" }): LiveReadOptions["scope"] {
     let saidAtMs = Number.NEGATIVE_INFINITY;
     return {
@@ -490,7 +478,6 @@ describe("a refusal not caused by a tag", () => {
     const before = asked.length;
     refused = true;
     state.sees = false;
-    // So does the list of sites, which is read again some time after the token may see it.
     await inventory(
       store,
       "trial",
@@ -521,7 +508,6 @@ describe("a refusal not caused by a tag", () => {
     const reads = await live(source, ids(60), [{ name: "all", every: "20s" }]);
     await runFor(reads, 30_000);
     refusedUntilMs = clock.monotonic() + 50_000;
-    // As the scheduler would: it rests where nothing at all is answered.
     const endMs = clock.monotonic() + 300_000;
     while (clock.monotonic() < endMs)
       if ((await runFor(reads, endMs - clock.monotonic())) !== null) await clock.advance(15_000);
@@ -554,7 +540,6 @@ describe("a slow device", () => {
 
   test("the groups of a divided slow group use at most every other slot, and each of these groups is read", async () => {
     const suspects = new Set(ids(20));
-    // Slow until they are asked by twos and threes: then eight parts starve at the same time.
     const { source, asked } = building(
       all(1),
       (group) => (group.length > 3 && group.some((id) => suspects.has(id)) ? 4_000 : 50),
@@ -564,7 +549,6 @@ describe("a slow device", () => {
     const isPart = (group: readonly string[]) => group.length < suspects.size && group.every((id) => suspects.has(id));
     const parts = asked.filter((group) => isPart(group));
     expect(parts.map((group) => group.length)).toEqual([10, 10, 5, 5, 5, 5, 3, 2, 3, 2, 3, 2, 3, 2]);
-    // The others want nearly every slot, so behind a part comes a group of theirs, but for one slot that nobody wanted.
     const inARow = asked.filter((group, i) => isPart(group) && isPart(asked[i + 1] ?? ["other"]));
     expect(inARow.length).toBeLessThanOrEqual(2);
   });

@@ -4,8 +4,6 @@ import { sleepFor } from "#src/core/runtime/waiting.ts";
 import type { Follower } from "#src/engine/sync/job.ts";
 import { createTrial, type TrialSync } from "./trial-sync.ts";
 
-/** Errors in every shape through the complete feed: the only event is that the service or a feature is unavailable. */
-
 const MINUTE = 60_000;
 const SCHEDULES = {
   token: "0 * * * *",
@@ -19,7 +17,6 @@ const SCHEDULES = {
 } as const;
 let trial: TrialSync;
 
-/** Every job at work, live reads and history by the simplest jobs that ask for them. */
 async function started(): Promise<void> {
   const asking = (name: string, ask: (signal: AbortSignal) => Promise<unknown>): Follower => ({
     name,
@@ -54,7 +51,6 @@ async function started(): Promise<void> {
   await trial.clock.advance(4 * MINUTE);
 }
 
-/** What happens in the building while its service answers with errors. */
 function change(): void {
   const { control, world } = trial.simulator;
   const [gateway] = world.gateways.keys();
@@ -160,7 +156,6 @@ describe("trap 24: a single forbidden endpoint", () => {
     "as HTTP 403 with the framework's message": shape(403, { message }),
     "as HTTP 403 with a page": { status: 403, headers: { "content-type": "text/html" }, body: "<h1>Forbidden</h1>" },
   };
-  /** The endpoint that is refused, and the jobs that live by it. */
   const FEATURES = {
     sites: ["sites"],
     alarms: ["alarms", "resolved_sweep"],
@@ -191,8 +186,7 @@ describe("trap 24: a single forbidden endpoint", () => {
       expect(news().sort()).toEqual(features.sort());
       const path = new RegExp(isFollower ? `tags/${name}$` : `v1/${name}$`);
       const requests = trial.requests.slice(asked).filter((request) => path.test(request.path));
-      // A job every 15 minutes, and a second look a minute after a refusal that the token's word does not explain yet.
-      // Live reads and history every minute five times, then every 15; reads ask up to six times whether it is a tag.
+      // Follower: five requests a minute apart, then every 15 minutes. Job: every 15 minutes and once a minute later.
       const limit = isFollower ? 5 + 4 : 4 * jobs.length + (jobs.length - 1);
       expect(requests.length).toBeLessThanOrEqual(limit + (name === "read" ? 5 : 0));
       const others = trial.polls.filter((poll) => poll.outcome === "ok" && !jobs.includes(poll.job));

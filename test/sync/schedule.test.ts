@@ -99,7 +99,6 @@ describe("cron expressions", () => {
     await clock.advance(10_000);
     const stopMinutely = ticker.every("* * * * *", hear("minutely"));
     await clock.advance(60_000);
-    // It ends itself, and the other one that is due at the same moment, while both are looked at.
     const stopOnce = ticker.every("*/2 * * * *", () => {
       heard.push("once");
       stopOnce();
@@ -124,7 +123,6 @@ describe("a wall clock set forward or back", () => {
   const MINUTE_MS = 60_000;
   const DAY_MS = 86_400_000;
 
-  /** Ticks of every five minutes around a step, by measured time since the step, in milliseconds. */
   async function ticksAround(stepMs: number, forMs: number) {
     const clock = createVirtualClock(Date.UTC(2026, 5, 1, 12, 0, 0));
     const doubt = doubtOf(clock);

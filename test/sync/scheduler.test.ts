@@ -17,7 +17,6 @@ import { createMemoryStore } from "./memory-store.ts";
 
 const START = Date.UTC(2026, 0, 1);
 
-/** A scheduler over jobs of the test's own; `me` is what the service answers when it is asked whether it is there. */
 async function schedule(
   build: (clock: VirtualClock) => readonly Job[],
   spreadMs = 0,
@@ -77,7 +76,6 @@ const HOURLY = { firstRun: true, schedule: "0 * * * *" };
 const unreachable = async () => {
   throw new Retryable("unreachable");
 };
-/** Resolves when the follower has to end. */
 const ended = (draining: AbortSignal) =>
   new Promise((resolve) => draining.addEventListener("abort", resolve, { once: true }));
 
@@ -120,7 +118,6 @@ describe("jobs of the scheduler", () => {
     });
     await clock.advance(10_000);
     expect(runs).toEqual(["tags 0", "alarms 0", "gateways 3"]);
-    // The running list may lack a site that becomes visible meanwhile.
     scope.learn({ sites: [{ id: 1, displayName: "House" }], abilities: ["read:tags"] });
     const ofTags = () => runs.filter((run) => run.startsWith("tags"));
     await clock.advance(5_000);
@@ -182,7 +179,6 @@ describe("jobs of the scheduler", () => {
 
   test.each([
     [25_000, [10, 35, 40, 50, 60, 70]],
-    // The source keeps the request back for the rest of the time.
     [200_000, [10, 70]],
   ])("runs a job that has to wait %i ms after that time, and after a minute at the latest", async (waitMs, times) => {
     const runs: number[] = [];
@@ -198,7 +194,7 @@ describe("jobs of the scheduler", () => {
       ),
     ]);
     await clock.advance(75_000);
-    // A tick and the end of the rest may come at the same time.
+    // A tick and the end of the back-off may coincide.
     expect([...new Set(runs)]).toEqual(times);
   });
 
@@ -306,7 +302,6 @@ describe("jobs of the scheduler", () => {
     runs.length = 0;
     await clock.advance(1_800_000);
     expect(store.events.map((event) => event.type)).toEqual(["source-unavailable", "source-available"]);
-    // Neither for ever nor until the long run is over.
     expect(runs[0]).toBeLessThan(330);
     expect(runs.length).toBeGreaterThanOrEqual(29);
   });
@@ -436,7 +431,6 @@ describe("followers of the scheduler", () => {
       },
     ]);
     await clock.advance(3_600_000);
-    // Away it costs about a request in one and a half minutes: 3 % of the quota.
     expect(tries.length).toBeGreaterThan(30);
     expect(tries.length).toBeLessThan(60);
     isAway = false;

@@ -22,7 +22,6 @@ function watchedTags(random: SeededRandom): readonly WatchedTag[] {
     }));
 }
 
-/** The columns as rows, without what is left over behind them. */
 function rowsOf(planned: PlannedTags) {
   return Array.from({ length: planned.count }, (_, row) => ({
     id: planned.ids[row],
@@ -37,11 +36,9 @@ function rowsOf(planned: PlannedTags) {
 interface Around {
   readonly offline: number[];
   readonly unseen: number[];
-  /** Tags that travel apart, and from when on they are asked. */
   readonly isolated: Map<string, number>;
 }
 
-/** One thing that happens to a board, the same for all boards that it is given to. */
 function something(random: SeededRandom, nowMs: number, around: Around) {
   const some = ids.filter(() => random.chance(0.1));
   const one = random.pick(ids);
@@ -85,7 +82,6 @@ test(`columns of the tag schedule updated per slot equal columns rebuilt from sc
     const surroundings = (writesAll: boolean): ScheduleContext => ({
       gatewayOffline: (site) => around.offline.includes(site),
       sees: (site) => !around.unseen.includes(site),
-      // Where anybody may travel apart, all is written anew each time.
       anyIsolated: () => writesAll || around.isolated.size > 0,
       isolationOf(id) {
         const notBeforeMs = around.isolated.get(id);

@@ -19,20 +19,17 @@ export const HOUR_MS = 60 * MINUTE_MS;
 export const DAY_MS = 24 * HOUR_MS;
 export const START = Date.parse("2026-11-02T06:00:00Z");
 
-/** A clock, a store in memory and a service, for a history pull in virtual time. */
 export function historyStage(startMs = START, turns = 1) {
   const clock = wholeMsClock(startMs, turns);
   return { clock, store: createMemoryStore(() => clock.now()), service: trialHistory(clock) };
 }
 
-/** A logged bucket, and the time from which the service returns it. */
 export interface LoggedPoint {
   readonly atMs: number;
   readonly value: TagValue;
   readonly knownFromMs: number;
 }
 
-/** What the service has: every version of every bucket, by `<tag> <resolution>`. */
 export type Truth = Map<string, LoggedPoint[]>;
 
 export interface TrialLog extends TagLog {
@@ -47,15 +44,13 @@ export interface TrialHistory {
   /** Error of the response to a query; null without one. */
   trouble: (query: HistoryQuery) => Error | null;
   readonly withoutLog: Set<string>;
-  /** Maximum number of values in a response; larger ones fail. */
   valuesMax: number;
-  /** Shortens a response. */
   shorten: (logs: readonly TrialLog[]) => readonly TagLog[];
   /** Whether `from` and `to` include the bucket that begins there. */
   ends: { readonly from: boolean; readonly to: boolean };
 }
 
-/** A service in memory that returns history from its truth, with late data and the failures that a test sets. */
+/** A history service in memory with late data and the failures that a test sets. */
 export function trialHistory(clock: VirtualClock): TrialHistory {
   const quota = createTrialQuota(clock);
   const trial: Omit<TrialHistory, "source" | "quota"> & { source?: Source } = {
@@ -105,7 +100,6 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
 
 const EVER = { from: Number.NEGATIVE_INFINITY, to: Number.POSITIVE_INFINITY };
 
-/** The value of each bucket as the service knows it at a time, ascending. Months exist where anything does. */
 export function versions(
   truth: Truth,
   id: string,
@@ -116,12 +110,11 @@ export function versions(
   const points = (truth.get(`${id} ${resolution}`) ?? []).filter(
     ({ atMs, knownFromMs }) => atMs >= range.from && atMs <= range.to && knownFromMs <= nowMs,
   );
-  // Of several versions the one that became known last comes last, and stays.
   points.sort((a, b) => a.atMs - b.atMs || a.knownFromMs - b.knownFromMs);
   return new Map(points.map(({ atMs, value }) => [atMs, value]));
 }
 
-/** Logs a value per bucket for tags, known as soon as the bucket is over, and one value per month with buckets. */
+/** Logs a value per bucket, known when the bucket is over, and one value per month with buckets. */
 export function logBuckets(
   { truth }: Pick<TrialHistory, "truth">,
   tags: readonly string[],
@@ -134,7 +127,6 @@ export function logBuckets(
   } = {},
 ): void {
   const points: LoggedPoint[] = [];
-  /** When the first bucket of each month begins. */
   const months = new Map<number, number>();
   for (let atMs = Math.ceil(fromMs / stepMs) * stepMs; atMs < toMs; atMs += stepMs) {
     if (!isSilent(atMs)) points.push({ atMs, value: value(atMs), knownFromMs: atMs + stepMs });
@@ -152,14 +144,12 @@ export function logBuckets(
 }
 
 export interface ToldPoints {
-  /** The last told value by tag and stamp. */
   readonly values: Map<string, Map<number, TagValue>>;
-  /** Points that were told twice without being a revision, or revised without a change. */
+  /** Points that were emitted twice without a revision, or revised without a change. */
   readonly faults: readonly string[];
   readonly facts: readonly TagHistoryFact[];
 }
 
-/** Points that a sink has after all events. */
 export function toldPoints(events: readonly AnyEvent[]): ToldPoints {
   const values = new Map<string, Map<number, TagValue>>();
   const faults: string[] = [];
@@ -188,7 +178,6 @@ export const ids = (count: number, from = 101) => Array.from({ length: count }, 
 
 const SILENT = { info: () => undefined, warn: () => undefined, error: () => undefined };
 
-/** Lists the tags in site 1 and creates the pull of a worker that follows them. */
 export async function pullOf(
   { service, store, clock }: { readonly service: TrialHistory; readonly store: Store; readonly clock: VirtualClock },
   tags: readonly string[],
@@ -204,7 +193,6 @@ export async function pullOf(
   });
 }
 
-/** A series of site 1 with a ledger, as the pull holds it. */
 export function seriesWith(ledger: StoredHistory, rules: Series["rules"], id = "101"): Series {
   return {
     ...{ key: `${id} ${rules.resolution}`, located: { tag: tagNamed(id), siteId: 1, systemIds: [] }, rules, ledger },
@@ -212,7 +200,6 @@ export function seriesWith(ledger: StoredHistory, rules: Series["rules"], id = "
   };
 }
 
-/** A stored request of `plenum backfill` for the 5-minute values of all tags. */
 export function backfillFrom(fromMs: number, toMs: number, more: Partial<StoredBackfill> = {}): StoredBackfill {
   const asked = { askedAt: "2026-11-02T06:00:00.000Z", doneAt: null };
   return { from: isoUtc(fromMs), to: isoUtc(toMs), resolution: "5m", select: {}, ...asked, ...more };

@@ -20,28 +20,20 @@ import { simulatedTransport } from "../simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 
-/** The polling of a worker against the simulated service, in one process and with one virtual clock. */
+/** The polling of a worker against the simulated service, with one virtual clock. */
 export interface TrialSync {
   readonly clock: VirtualClock;
   readonly simulator: Simulator;
   readonly control: Simulator["control"];
   readonly store: MemoryStore;
   readonly metrics: Metrics;
-  /** Path and query of every request that reached the service. */
-  readonly requests: readonly {
-    readonly path: string;
-    readonly query: URLSearchParams;
-    readonly atMs: number;
-  }[];
-  /** Each completed run of a job. */
+  readonly requests: readonly { readonly path: string; readonly query: URLSearchParams; readonly atMs: number }[];
   readonly polls: readonly { readonly job: string; readonly outcome: string; readonly atMs: number }[];
-  /** Called after each request that the service answered, e.g. to move the world between two pages. */
+  /** Called after each request that the service answered. */
   onRequest(listener: (path: string, query: URLSearchParams) => void): void;
-  /** Changes every list from now on; null returns the lists of the service again. */
+  /** Changes every list from now on; null restores the lists of the service. */
   rewriteLists(change: ListChange | null): void;
-  /** Log lines of the level `warn` and above. */
   readonly warnings: readonly string[];
-  /** The client that the worker uses since its last start. */
   source(): Source;
   start(): Promise<void>;
   stop(): Promise<void>;
@@ -52,7 +44,7 @@ export interface TrialSync {
   events(...kinds: readonly Kind[]): readonly Event[];
 }
 
-/** Changes a list of the service in place; a returned list replaces it. */
+/** Changes a list of the service in place, or returns another list. */
 export type ListChange = (list: WireList, path: string, query: URLSearchParams) => unknown;
 // biome-ignore lint/suspicious/noExplicitAny: records of the wire, which a test bends as it likes
 export type WireList = { data: any[]; links: any; meta: any };
@@ -70,7 +62,6 @@ export interface TrialOptions {
 
 export const START_MS = Date.UTC(2026, 5, 1, 0, 0, 0);
 
-/** Polls alarms every 30 s and resolved alarms every 2 min, and lists nothing else. */
 export const ALARMS_ONLY = {
   schedules: {
     token: "0 * * * *",

@@ -12,7 +12,7 @@ interface Reading {
   readonly behindGateway?: string | null;
 }
 
-/** Stored document and event of each reading of one tag, one a second. Documents pass through JSON, as in the store. */
+/** Documents pass through JSON, as in the store. */
 function outcomes(
   readings: readonly Reading[],
   { unit = "°C", onChange = false }: { unit?: string | null; onChange?: boolean },
@@ -74,7 +74,6 @@ test("with on_change, emits a null when an offline gateway begins or ceases to e
 });
 
 describe("the type of a value", () => {
-  /** Value, quality and published type doubt of each reading. */
   const published = (unit: string | null, values: readonly TagValue[]) =>
     outcomes(
       values.map((value) => ({ value })),

@@ -19,7 +19,6 @@ const KNOWN = {
   gatewayOffline: false,
   isolation: null,
 };
-/** What is known of the tag at 06:01:00 by the wall, a minute after it was read; `known` replaces some of it. */
 async function shown(known: Partial<typeof KNOWN> | { readonly quarantinedUntilMs: number } = {}) {
   const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"));
   await clock.advance(60_000);

@@ -2,12 +2,8 @@ import { seed } from "../../seed.ts";
 import { judgePlan } from "./random-plan.ts";
 
 /**
- * A million random plans, in some seven minutes (`npm run plans:long`).
- *
- *     node test/sync/plans/long.ts [plans] [first seed]
- *
- * Each has a seed of its own, counted up from the first. Ends with exit code 1 and the seeds when one breaks the
- * planner's contract.
+ * Judges a million random plans in seven minutes: `node test/sync/plans/long.ts [plans] [first seed]`. Exits with 1 and
+ * prints the seeds of failed plans.
  */
 const plans = Number(process.argv[2] ?? 1_000_000);
 const first = Number(process.argv[3] ?? seed);

@@ -3,9 +3,8 @@ import { seed } from "../../seed.ts";
 import { sized } from "../../sizes.ts";
 import { judgePlan } from "./random-plan.ts";
 
-/** 20,000 take some 5 s, and 30 where branches are counted; a million: `npm run plans:long`. */
+/** 20,000 plans take 5 s, or 30 s with branch counting. */
 const PLANS = sized(20_000, 5_000);
-/** A test each, so that no time limit depends on how many there are. */
 const LOT = 1_000;
 
 const firsts = Array.from({ length: PLANS / LOT }, (_, lot) => seed + lot * LOT);
@@ -13,7 +12,7 @@ const firsts = Array.from({ length: PLANS / LOT }, (_, lot) => seed + lot * LOT)
 test.each(firsts)("a thousand random plans near full load, from seed %i on, break no rule of the planner", (first) => {
   for (let n = first; n < first + LOT; n += 1) {
     const complaints = judgePlan(n);
-    // An expectation each would take longer than the plans.
+    // An expectation for each plan would take longer than the plans.
     if (complaints.length > 0) expect(complaints).toEqual([]);
   }
 });

@@ -2,7 +2,6 @@ import { type Isolation, NEVER_MS, type PlanRules } from "#src/engine/sync/plan/
 import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
 import { type PlannedTag, planGroup } from "../planned-tags.ts";
 
-/** Plans near full load, each from a seed of its own, and what the planner's contract says about every one of them. */
 interface Situation {
   readonly tags: readonly PlannedTag[];
   readonly nowMs: number;
@@ -16,14 +15,14 @@ const ISOLATIONS: readonly (readonly [label: string, timing: Isolation["timing"]
   ["site 5", "patient"],
 ];
 
-/** What is wrong with the plan of this seed; empty when it keeps the contract. */
+/** Returns the broken rules of the plan of this seed. */
 export function judgePlan(seed: number): readonly string[] {
   const situation = situationOf(seededRandom(seed));
   const { group } = planGroup(situation.tags, situation.nowMs, situation.rules);
   return complaints(situation, group).map((complaint) => `${complaint} (replay with PLENUM_SEED=${seed})`);
 }
 
-/** Demand from 85 to 110 % of the places; intervals from 2 to 60 slots, so 6 s to 3 min with slots of 3 s. */
+/** Demand from 85 to 110 % of the capacity; intervals from 2 to 60 slots (6 s to 3 min with slots of 3 s). */
 function situationOf(random: SeededRandom): Situation {
   const rules: PlanRules = {
     slotMs: random.pick([2_000, 3_000, 6_000]),
@@ -34,7 +33,6 @@ function situationOf(random: SeededRandom): Situation {
   const nowMs = random.below(1e9);
   const load = 0.85 + 0.25 * random();
   const classes = 1 + random.below(4);
-  // Where nearly all is fresh the slot may be left out; where much is due, more must go than fit.
   const oldest = random.pick([0.3, 0.9, 1.05, 2.5]);
   const isolations = ISOLATIONS.filter(() => random.chance(0.4)).map(([label, timing]) => ({
     label,
@@ -87,24 +85,20 @@ function complaints({ tags, nowMs, rules }: Situation, group: readonly string[])
   return found;
 }
 
-/** Whether the slot must not be left out for the sake of this tag. */
 function isDue(tag: PlannedTag, isAnyUnderWay: boolean, nowMs: number, rules: PlanRules): boolean {
   if (tag.label === null) return tag.lastMs === null || isLateSoon(tag, nowMs, rules);
-  // Among those that travel apart one that was never read makes nobody wait.
   if (tag.lastMs === null) return false;
   const age = (nowMs - tag.lastMs) / tag.intervalMs;
   if (tag.timing === "punctual" && age >= 0.5 && isLateSoon(tag, nowMs, rules)) return true;
   if (isStarving(tag, nowMs)) return true;
-  // They take what nobody needs. What comes round of that under way may need the slot, though it asks for none of it.
+  // Tags under way may need the slot when their interval ends.
   return age >= 1 && !isAnyUnderWay;
 }
 
-/** Twice as old as it may be, and none of those that are searched: it goes before whoever is in need. */
 function isStarving({ label, timing, lastMs, intervalMs }: PlannedTag, nowMs: number): boolean {
   return label !== null && timing !== "patient" && lastMs !== null && nowMs - lastMs >= 2 * intervalMs;
 }
 
-/** Late before the next slot, with the time that the reply takes. */
 function isLateSoon({ lastMs, intervalMs }: PlannedTag, nowMs: number, rules: PlanRules): boolean {
   return lastMs !== null && intervalMs - rules.leadMs - (nowMs - lastMs) < rules.slotMs;
 }

@@ -20,11 +20,7 @@ export interface PlanFacts {
   readonly classes: readonly ClassFacts[];
   readonly history: readonly HistoryFacts[];
   readonly toLearn?: number;
-  readonly backfill: {
-    readonly requestsLeft: number;
-    readonly requestsAtBest: number;
-    readonly paused: boolean;
-  };
+  readonly backfill: { readonly requestsLeft: number; readonly requestsAtBest: number; readonly paused: boolean };
   readonly quota: QuotaFacts;
   readonly alarms?: AlarmPolling;
 }

@@ -48,11 +48,7 @@ export function createLiveReads(options: LiveReadOptions) {
   const { source, clock, log, scope } = options;
   const classesChanged = createWakeup();
   /** Monotonic; `owedToHistory` counts the slots that first readings took of history's share. */
-  const slots = {
-    searchedAtMs: Number.NEGATIVE_INFINITY,
-    displacedAtMs: Number.NEGATIVE_INFINITY,
-    owedToHistory: 0,
-  };
+  const slots = { searchedAtMs: Number.NEGATIVE_INFINITY, displacedAtMs: Number.NEGATIVE_INFINITY, owedToHistory: 0 };
   let stopRun: () => void = () => undefined;
   const slow = createSlowTags();
   const suspects = createBisection((id) => schedule.watched(id)?.siteId);
