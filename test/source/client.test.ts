@@ -1,26 +1,20 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { Rejected, Throttled } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
 import { momentOf } from "#src/core/runtime/moment.ts";
 import { Misuse } from "#src/engine/source/queries.ts";
 import { StaleSocket } from "#src/engine/source/transport.ts";
-import { CALLS, failureOf, GOOD, never, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
+import { CALLS, failureOf, GOOD, never, passThrough, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
 
+const DAY = "from=2026-06-01T00%3A00%3A00Z&to=2026-06-02T00%3A00%3A00Z&resolution=1h&tz=Europe%2FStockholm";
 const PATHS: Record<string, string> = {
-  sites: "/base/api/v1/sites?per_page=100",
-  alarms: "/base/api/v1/alarms?status=active&per_page=500",
-  tags: "/base/api/v1/tags?site_id=1&per_page=100",
-  gateways: "/base/api/v1/gateways?site_id=1&per_page=100",
-  hosts: "/base/api/v1/hosts?site_id=1&per_page=100",
-  systems: "/base/api/v1/systems?site_id=1&per_page=100",
-  read: "/base/api/v1/tags/read?tags=1%2C2",
-  write: "/base/api/v1/tags/write",
-  history:
-    "/base/api/v1/tags/history?tags=1%2C2&from=2026-06-01T00%3A00%3A00Z&to=2026-06-02T00%3A00%3A00Z&resolution=1h&tz=Europe%2FStockholm",
-  totals:
-    "/base/api/v1/tags/history?tags=1%2C2&from=2026-06-01T00%3A00%3A00Z&to=2026-06-02T00%3A00%3A00Z&resolution=1h&tz=Europe%2FStockholm&scalar=1",
-  me: "/base/api/v1/me",
+  ...{ sites: "sites?per_page=100", alarms: "alarms?status=active&per_page=500", me: "me" },
+  ...Object.fromEntries(
+    ["tags", "gateways", "hosts", "systems"].map((list) => [list, `${list}?site_id=1&per_page=100`]),
+  ),
+  ...{ read: "tags/read?tags=1%2C2", write: "tags/write", history: `tags/history?tags=1%2C2&${DAY}` },
+  totals: `tags/history?tags=1%2C2&${DAY}&scalar=1`,
 };
 
 describe("requests to each endpoint (trap 20)", () => {
@@ -30,13 +24,10 @@ describe("requests to each endpoint (trap 20)", () => {
     expect(await CALLS[name]?.(trial.source)).toMatchSnapshot();
     expect(trial.requests).toHaveLength(1);
     const [request] = trial.requests;
-    expect(request?.path).toBe(PATHS[name]);
+    expect(request?.path).toBe(`/base/api/v1/${PATHS[name]}`);
     expect(request?.method).toBe(name === "write" ? "POST" : "GET");
-    expect(request?.headers).toMatchObject({
-      accept: "application/json",
-      "content-type": "application/json",
-      authorization: `Bearer ${TOKEN}`,
-    });
+    const [accept, authorization] = ["application/json", `Bearer ${TOKEN}`];
+    expect(request?.headers).toMatchObject({ accept, "content-type": accept, authorization });
   });
 
   it("requests health without a token and without the quota", async () => {
@@ -48,15 +39,9 @@ describe("requests to each endpoint (trap 20)", () => {
   });
 
   it("sends tag requests through the quota in their lane, and list requests without the quota", async () => {
-    const trial = trialSource((request) =>
-      reply(200, request.method === "POST" ? GOOD.write : GOOD[request.path.includes("history") ? "history" : "read"], {
-        "x-ratelimit-limit": "20",
-        "x-ratelimit-remaining": "7",
-      }),
-    );
-    await CALLS.read?.(trial.source);
-    await CALLS.write?.(trial.source);
-    await CALLS.history?.(trial.source);
+    const headers = { "x-ratelimit-limit": "20", "x-ratelimit-remaining": "7" };
+    const trial = trialSource(({ path }) => reply(200, GOOD[/tags\/(\w+)/.exec(path)?.[1] ?? ""], headers));
+    for (const name of ["read", "write", "history"]) await CALLS[name]?.(trial.source);
     expect(trial.runs).toEqual([
       { lane: "live", endpoint: "read" },
       { lane: "write", endpoint: "write" },
@@ -114,6 +99,7 @@ describe("pauses that the service requests", () => {
     const order: string[] = [];
     const trial = trialSource(() => reply(429, { errors: [{ status: 429 }] }), {
       limiter: {
+        ...passThrough({ holds: [], runs: [], observed: [] }),
         async run(_lane, _endpoint, task) {
           await task(momentOf(systemClock)).catch((error: unknown) => {
             order.push("place given up");
@@ -122,10 +108,7 @@ describe("pauses that the service requests", () => {
           throw new Error("unreachable");
         },
         pause: () => order.push("held"),
-        release() {},
-        permitTrial() {},
         observe: () => order.push("observed"),
-        status: () => ({ buckets: [], heldUntilMs: null }),
       },
     });
     await failureOf(trial.source.read(["1"], "live", never()));
@@ -159,33 +142,23 @@ describe("a stale kept-alive socket (trap 15)", () => {
 });
 
 describe("writing values", () => {
+  const write = (tagId: string, value: number | boolean) => ({ tagId, value });
+
   it("calls prepare when the slot is free and sends exactly its result", async () => {
     const trial = trialSource(() => reply(200, GOOD.write));
     const written = await trial.source.write(async () => {
       expect(trial.runs).toHaveLength(1);
       expect(trial.requests).toHaveLength(0);
-      return [
-        { tagId: "1", value: 21.5 },
-        { tagId: "2", value: false },
-      ];
+      return [write("1", 21.5), write("2", false)];
     }, never());
-    expect(JSON.parse(trial.requests[0]?.body ?? "")).toEqual({
-      tags: [
-        { tag_id: "1", value: 21.5 },
-        { tag_id: "2", value: false },
-      ],
-    });
+    const tags = [write("1", 21.5), write("2", false)].map(({ tagId, value }) => ({ tag_id: tagId, value }));
+    expect(JSON.parse(trial.requests[0]?.body ?? "")).toEqual({ tags });
     expect(written.written.map((reading) => [reading.id, reading.value])).toEqual([["1", 21.5]]);
   });
 
-  it("sends nothing when prepare returns no values", async () => {
+  it("sends nothing when prepare returns no values, or rejects: the write rejects with that error", async () => {
     const trial = trialSource(() => reply(200, GOOD.write));
     expect((await trial.source.write(async () => [], never())).written).toEqual([]);
-    expect(trial.requests).toHaveLength(0);
-  });
-
-  it("sends nothing when the journal fails, and rejects with the journal's error", async () => {
-    const trial = trialSource(() => reply(200, GOOD.write));
     const trouble = new Error("disk full");
     await expect(trial.source.write(() => Promise.reject(trouble), never())).rejects.toBe(trouble);
     expect(trial.requests).toHaveLength(0);
@@ -193,27 +166,17 @@ describe("writing values", () => {
 
   it("does not call prepare without a token", async () => {
     const trial = trialSource(() => reply(200, GOOD.write), { environment: {} });
-    let asked = false;
-    const prepare = async () => {
-      asked = true;
-      return [{ tagId: "1", value: 1 }];
-    };
+    const prepare = vi.fn(async () => [write("1", 1)]);
     expect(await failureOf(trial.source.write(prepare, never()))).toMatchObject({ kind: "config" });
-    expect(asked).toBe(false);
+    expect(prepare).not.toHaveBeenCalled();
   });
 
   it.each([
-    ["NaN", [{ tagId: "1", value: Number.NaN }]],
-    ["Infinity", [{ tagId: "1", value: Number.POSITIVE_INFINITY }]],
-    [
-      "one tag twice",
-      [
-        { tagId: "1", value: 1 },
-        { tagId: "1", value: 2 },
-      ],
-    ],
-    ["21 tags", Array.from({ length: 21 }, (_, i) => ({ tagId: String(i), value: 1 }))],
-    ["two ids in one", [{ tagId: "1,2", value: 1 }]],
+    ["NaN", [write("1", Number.NaN)]],
+    ["Infinity", [write("1", Number.POSITIVE_INFINITY)]],
+    ["one tag twice", [write("1", 1), write("1", 2)]],
+    ["21 tags", Array.from({ length: 21 }, (_, i) => write(String(i), 1))],
+    ["two ids in one", [write("1,2", 1)]],
   ])("rejects %s before it sends a request", async (_name, writes) => {
     const trial = trialSource(() => reply(200, GOOD.write));
     await expect(trial.source.write(async () => writes, never())).rejects.toBeInstanceOf(Rejected);
@@ -222,12 +185,8 @@ describe("writing values", () => {
 });
 
 describe("validation of requests", () => {
-  const range = {
-    from: "2026-06-01T00:00:00Z",
-    to: "2026-06-02T00:00:00Z",
-    resolution: "1h",
-    timeZone: "UTC",
-  } as const;
+  const times = { from: "2026-06-01T00:00:00Z", to: "2026-06-02T00:00:00Z" };
+  const range = { ...times, resolution: "1h", timeZone: "UTC" } as const;
   it.each([
     ["an offset in place of Z", { ...range, from: "2026-06-01T00:00:00+02:00" }, "rejected"],
     ["no offset", { ...range, to: "2026-06-02T00:00:00" }, "rejected"],
@@ -236,9 +195,8 @@ describe("validation of requests", () => {
     ["an unknown zone", { ...range, timeZone: "Europe/Stokholm" }, "config"],
   ])("sends no history request with %s", async (_name, query, kind) => {
     const trial = trialSource(() => reply(200, GOOD.history));
-    expect(await failureOf(trial.source.history({ tagIds: ["1"], ...query }, "history", never()))).toMatchObject({
-      kind,
-    });
+    const failure = await failureOf(trial.source.history({ tagIds: ["1"], ...query }, "history", never()));
+    expect(failure).toMatchObject({ kind });
     expect(trial.requests).toHaveLength(0);
   });
 
@@ -279,17 +237,18 @@ it("the request metric counts requests by outcome", async () => {
 });
 
 describe("a 401 while the token is being replaced", () => {
-  const refusing = (environment: Record<string, string | undefined>, next: string | undefined) =>
-    trialSource(
-      (request) => {
-        if (request.headers.authorization !== `Bearer ${TOKEN}`) {
-          return reply(200, GOOD[request.path.includes("/read") ? "read" : "me"]);
-        }
+  const refusing = (next: string | undefined, isNewAccepted = true) => {
+    const environment: Record<string, string | undefined> = { PLENUM_TOKEN: TOKEN };
+    return trialSource(
+      ({ headers, path }) => {
+        if (isNewAccepted && headers.authorization !== `Bearer ${TOKEN}`)
+          return reply(200, GOOD[path.includes("/read") ? "read" : "me"]);
         environment.PLENUM_TOKEN = next;
         return reply(200, { errors: [{ status: 401, message: "Unauthenticated" }] });
       },
       { environment },
     );
+  };
   const outcomeOf = (asked: Promise<unknown> | undefined) =>
     Promise.resolve(asked).then(
       () => "answered",
@@ -298,7 +257,7 @@ describe("a 401 while the token is being replaced", () => {
 
   it("repeats the request with the new token, in its own slot", async () => {
     for (const name of ["read", "me"]) {
-      const trial = refusing({ PLENUM_TOKEN: TOKEN }, "18|new");
+      const trial = refusing("18|new");
       expect(await outcomeOf(CALLS[name]?.(trial.source))).toBe("answered");
       expect(trial.requests.map(({ headers }) => headers.authorization)).toEqual([`Bearer ${TOKEN}`, "Bearer 18|new"]);
       expect(trial.runs).toHaveLength(name === "read" ? 2 : 0);
@@ -311,21 +270,14 @@ describe("a 401 while the token is being replaced", () => {
       ["read", undefined],
       ["write", "18|new"],
     ] as const) {
-      const trial = refusing({ PLENUM_TOKEN: TOKEN }, next);
+      const trial = refusing(next);
       expect(await outcomeOf(CALLS[name]?.(trial.source))).toBe("unauthenticated");
       expect(trial.requests).toHaveLength(1);
     }
   });
 
   it("rejects the request when the service rejects the new token too", async () => {
-    const environment: Record<string, string> = { PLENUM_TOKEN: TOKEN };
-    const trial = trialSource(
-      () => {
-        environment.PLENUM_TOKEN = "18|new";
-        return reply(401, "<html>");
-      },
-      { environment },
-    );
+    const trial = refusing("18|new", false);
     expect(await outcomeOf(CALLS.me?.(trial.source))).toBe("unauthenticated");
     expect(trial.requests).toHaveLength(2);
   });

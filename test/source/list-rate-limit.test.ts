@@ -9,12 +9,8 @@ function firstHitWindow(limit: number, clock: { monotonic(): number }) {
   let count = 0;
   return () => {
     const nowMs = clock.monotonic();
-    if (nowMs - openedMs >= 60_000) {
-      openedMs = nowMs;
-      count = 0;
-    }
-    count++;
-    return count <= limit ? null : Math.floor((openedMs + 60_000 - nowMs) / 1000);
+    if (nowMs - openedMs >= 60_000) [openedMs, count] = [nowMs, 0];
+    return ++count <= limit ? null : Math.floor((openedMs + 60_000 - nowMs) / 1000);
   };
 }
 

@@ -12,16 +12,10 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const MONTH_S = 30 * 86_400;
 
-interface Sent {
-  readonly path: string;
-  readonly method: string;
-  readonly atMs: number;
-}
-
 interface Rig {
   readonly clock: VirtualClock;
   readonly source: Source;
-  readonly sent: Sent[];
+  readonly sent: { readonly path: string; readonly method: string; readonly atMs: number }[];
   readonly memory: VolatileMemory;
   service: { refusal: (() => ReturnType<typeof reply>) | null; healthy: boolean };
 }
@@ -32,7 +26,7 @@ afterEach(async () => {
 });
 
 function rig(memory = usedBefore(createVolatileMemory(), "trial"), clock = createVirtualClock(START_MS)): Rig {
-  const sent: Sent[] = [];
+  const sent: Rig["sent"] = [];
   const service: Rig["service"] = { refusal: null, healthy: true };
   const source = createSource({
     name: "trial",

@@ -10,18 +10,20 @@ import {
   failureOf,
   never,
   reply,
+  type Trial,
   tagRecord,
   trialConfig,
   trialSource,
 } from "./trial-source.ts";
 
 const LIST = "https://service.example/base/api/v1/alarms";
+const paramsOf = ({ path }: { readonly path: string }) => new URL(path, "https://service.example").searchParams;
+const pageOf = (request: { readonly path: string }) => Number(paramsOf(request).get("page") ?? 1);
 
 function pagedAlarms(count: number, next: (page: number) => string | null, more: object = {}) {
   return trialSource((request) => {
-    const query = new URL(request.path, "https://service.example").searchParams;
-    const page = Number(query.get("page") ?? 1);
-    const size = Number(query.get("per_page"));
+    const page = pageOf(request);
+    const size = Number(paramsOf(request).get("per_page"));
     const last = Math.ceil(count / size);
     const ids = Array.from({ length: count }, (_, i) => `a${i}`).slice((page - 1) * size, page * size);
     const meta = { current_page: page, last_page: last, per_page: size, total: count, ...more };
@@ -75,8 +77,7 @@ describe("links.next (traps 8 and 9)", () => {
   it("is followed if it has a cursor", async () => {
     const cursors = [null, "abc", "def"];
     const trial = trialSource((request) => {
-      const cursor = new URL(request.path, "https://x.example").searchParams.get("cursor");
-      const at = cursors.indexOf(cursor);
+      const at = cursors.indexOf(paramsOf(request).get("cursor"));
       const next = cursors[at + 1];
       const links = { next: next === undefined ? null : `${LIST}?cursor=${next}` };
       const { meta, ...rest } = envelope([alarmRecord(`a${at}`)], {}, links);
@@ -106,26 +107,17 @@ describe("links.next (traps 8 and 9)", () => {
 });
 
 describe("endless lists (trap 10)", () => {
-  const endless = (next: (page: number) => string, meta: (page: number) => object = () => ({})) =>
+  const endless = (next: (page: number) => string, meta: object = {}) =>
     trialSource((request) => {
-      const page = Number(new URL(request.path, "https://x.example").searchParams.get("page") ?? 1);
-      return reply(
-        200,
-        envelope([alarmRecord(`a${page}`)], { current_page: page, per_page: 500, ...meta(page) }, { next: next(page) }),
-      );
+      const page = pageOf(request);
+      const list = { current_page: page, per_page: 500, ...meta };
+      return reply(200, envelope([alarmRecord(`a${page}`)], list, { next: next(page) }));
     });
 
   it.each([
     ["a link to itself", endless((page) => `${LIST}?page=${page}`), 1],
     ["a link to the first page", endless(() => LIST.concat("?page=1")), 1],
-    [
-      "the first page over and over",
-      endless(
-        () => `${LIST}?page=2`,
-        () => ({ current_page: 1 }),
-      ),
-      2,
-    ],
+    ["the first page over and over", endless(() => `${LIST}?page=2`, { current_page: 1 }), 2],
     ["a page left out", endless((page) => `${LIST}?page=${page + 2}`), 2],
   ])("are malformed with %s", async (_name, trial, requests) => {
     const failure = await failureOf(allItems(trial.source.alarms({ status: "all" }, never())));
@@ -146,11 +138,8 @@ describe("endless lists (trap 10)", () => {
         async ask() {
           page++;
           nowMs += queuedMs + ownMs;
-          const body = envelope(
-            [alarmRecord(`a${page}`)],
-            { current_page: page, per_page: 500 },
-            { next: `?page=${page + 1}` },
-          );
+          const meta = { current_page: page, per_page: 500 };
+          const body = envelope([alarmRecord(`a${page}`)], meta, { next: `?page=${page + 1}` });
           return { answer: { envelope: body, sample: "" }, queuedMs };
         },
       };
@@ -165,21 +154,16 @@ describe("endless lists (trap 10)", () => {
       }
       return [count];
     };
-    expect(await counted(createPaging(options).pages(listing(0, 1)))).toEqual([
-      1000,
-      "The list of alarms has more than 1000 pages.",
-    ]);
-    expect(await counted(createPaging(options).pages(listing(60_000, 10_000)))).toEqual([
-      31,
-      "The list of alarms did not end within 300 s.",
-    ]);
+    const many = await counted(createPaging(options).pages(listing(0, 1)));
+    expect(many).toEqual([1000, "The list of alarms has more than 1000 pages."]);
+    const slow = await counted(createPaging(options).pages(listing(60_000, 10_000)));
+    expect(slow).toEqual([31, "The list of alarms did not end within 300 s."]);
   });
 });
 
 describe("page sizes (trap 11)", () => {
   const config = trialConfig("https://service.example/base", { page_size: { others: 500 } });
-  const sizes = (trial: ReturnType<typeof trialSource>) =>
-    trial.requests.map(({ path }) => new URL(path, "https://x.example").searchParams.get("per_page"));
+  const sizes = ({ requests }: Trial) => requests.map((request) => paramsOf(request).get("per_page"));
 
   it.each([
     ["as the interface names it", { message: "too large", source: "per_page" }],
@@ -200,39 +184,30 @@ describe("page sizes (trap 11)", () => {
   });
 
   it("does not repeat a list after an error about another field", async () => {
-    const trial = trialSource(() => reply(200, { errors: [{ status: 422, message: "no", source: "site_id" }] }), {
-      config,
-    });
+    const errors = [{ status: 422, message: "no", source: "site_id" }];
+    const trial = trialSource(() => reply(200, { errors }), { config });
     expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({ field: "site_id" });
     expect(trial.requests).toHaveLength(1);
   });
 
-  it("continues with the page size that the service returns", async () => {
-    const trial = trialSource(
-      ({ path }) => {
-        const page = Number(new URL(path, "https://x.example").searchParams.get("page") ?? 1);
-        return reply(
-          200,
-          envelope([tagRecord(String(page))], { current_page: page, last_page: 3, per_page: 50, total: 3 }),
-        );
+  const threePages = (sizeOf: (page: number) => number) =>
+    trialSource(
+      (request) => {
+        const page = pageOf(request);
+        const meta = { current_page: page, last_page: 3, per_page: sizeOf(page), total: 3 };
+        return reply(200, envelope([tagRecord(String(page))], meta));
       },
       { config },
     );
+
+  it("continues with the page size that the service returns", async () => {
+    const trial = threePages(() => 50);
     expect(await allItems(trial.source.tags({ siteId: 1 }, never()))).toHaveLength(3);
     expect(sizes(trial)).toEqual(["500", "50", "50"]);
   });
 
   it("rejects a list whose page size changes, because pages would overlap", async () => {
-    const trial = trialSource(
-      ({ path }) => {
-        const page = Number(new URL(path, "https://x.example").searchParams.get("page") ?? 1);
-        return reply(
-          200,
-          envelope([tagRecord(String(page))], { current_page: page, last_page: 3, per_page: 50 + page, total: 3 }),
-        );
-      },
-      { config },
-    );
+    const trial = threePages((page) => 50 + page);
     expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({ kind: "malformed" });
   });
 });
@@ -279,8 +254,8 @@ describe("empty objects and lists in the form that PHP sends", () => {
   });
 
   it("without links and counts: requests pages until one is not full", async () => {
-    const trial = trialSource(({ path }) => {
-      const page = Number(new URLSearchParams(path.split("?")[1]).get("page") ?? "1");
+    const trial = trialSource((request) => {
+      const page = pageOf(request);
       const records = Array.from({ length: page === 1 ? 100 : 3 }, (_, i) => tagRecord(`${page}-${i}`));
       return reply(200, { data: records, links: [], meta: [] });
     });

@@ -9,11 +9,7 @@ const HOUR_MS = 60 * MINUTE_MS;
 describe("createCaution", () => {
   const LIMIT = 20;
   const terms = (changes: object = {}) => ({
-    marginMs: 0,
-    perWindow: LIMIT,
-    throttled: false,
-    spaced: false,
-    stranger: false,
+    ...{ marginMs: 0, perWindow: LIMIT, throttled: false, spaced: false, stranger: false },
     ...changes,
   });
   const oneLess = (marginMs: number) => terms({ marginMs, perWindow: LIMIT - 1, throttled: true });
@@ -246,10 +242,7 @@ describe("limits and pauses stated by the service", () => {
     const { ask, clock } = createRig({
       store: {
         ...store,
-        load: async (key) => {
-          if (isBroken) throw new Error("The disk is broken.");
-          return store.load(key);
-        },
+        load: async (key) => (isBroken ? Promise.reject(new Error("The disk is broken.")) : store.load(key)),
       },
     });
     await expect(ask("write")).rejects.toThrow("The disk is broken.");
@@ -263,25 +256,15 @@ describe("limits and pauses stated by the service", () => {
     const told: string[] = [];
     const store = usedBefore();
     let isBroken = false;
-    const refuse = async () => {
-      if (isBroken) throw new Error("The disk is full.");
-    };
+    const failing =
+      <A extends unknown[]>(save: (...args: A) => Promise<void>) =>
+      async (...args: A) =>
+        isBroken ? Promise.reject(new Error("The disk is full.")) : save(...args);
     const { ask, clock, quota } = createRig({
       log: { warn: (_facts: object, text: string) => told.push(text) } as never,
       store: {
         ...store,
-        async save(key, slot) {
-          await refuse();
-          await store.save(key, slot);
-        },
-        async saveDeferred(key, slot) {
-          await refuse();
-          await store.saveDeferred(key, slot);
-        },
-        async saveHold(key, hold) {
-          await refuse();
-          await store.saveHold(key, hold);
-        },
+        ...{ save: failing(store.save), saveDeferred: failing(store.saveDeferred), saveHold: failing(store.saveHold) },
       },
     });
     const asked = ask("write", "asked", { latencyMs: 500 });

@@ -36,26 +36,20 @@ export function createVolatileMemory(beforeCommit: () => Promise<void> = async (
   };
   const holds = new Map<string, QuotaPause>();
   const clocks = new Map<string, ClockMark>();
+  const save = async (key: string, slot: QuotaSlot) => {
+    await beforeCommit();
+    of(key).set(slot.id, slot);
+  };
   return {
     slots,
     holds,
     loadHold: async (key) => holds.get(key),
-    async saveHold(key, hold) {
-      holds.set(key, hold);
-    },
+    saveHold: async (key, hold) => void holds.set(key, hold),
     load: async (key) => [...of(key).values()],
-    async save(key, slot) {
-      await beforeCommit();
-      of(key).set(slot.id, slot);
-    },
-    async saveDeferred(key, slot) {
-      await beforeCommit();
-      of(key).set(slot.id, slot);
-    },
+    save,
+    saveDeferred: save,
     loadClock: async (key, boot) => clocks.get(`${key} ${boot}`),
-    async saveClock(key, boot, mark) {
-      clocks.set(`${key} ${boot}`, mark);
-    },
+    saveClock: async (key, boot, mark) => void clocks.set(`${key} ${boot}`, mark),
     async forget(key, beforeMs) {
       for (const slot of of(key).values()) if (slot.sentAtMs < beforeMs) of(key).delete(slot.id);
     },

@@ -31,6 +31,8 @@ function changed(record: unknown, [key = "", ...rest]: readonly string[], to: un
 
 describe("recordParsers (traps 17 and 18)", () => {
   const NONSENSE = [undefined, null, "", "unheard-of", -1, 1e308, true, [], {}, [null], { id: 3 }];
+  const NOON = "2026-06-01T12:00:00";
+  const TRIGGER = { id: 1, display_name: "", enabled: true, priority: "D" };
   const LISTS = [
     ["alarms", parseAlarm],
     ["tags", PARSERS.tag],
@@ -56,25 +58,10 @@ describe("recordParsers (traps 17 and 18)", () => {
 
   it.each([
     ["an unknown status", { status: "shelved" }, { status: "shelved" }, ["alarm.status"]],
-    [
-      "a resolved_at that is no time",
-      { resolved_at: "yes" },
-      { resolvedAt: null, resolvedAtRaw: "yes" },
-      ["alarm.resolved_at"],
-    ],
-    [
-      "a trigger time without an offset",
-      { triggered_at: "2026-06-01T12:00:00" },
-      { triggeredAt: "2026-06-01T12:00:00", triggeredAtRaw: "2026-06-01T12:00:00" },
-      [],
-    ],
+    ["no time in resolved_at", { resolved_at: "x" }, { resolvedAt: null, resolvedAtRaw: "x" }, ["alarm.resolved_at"]],
+    ["a trigger time without an offset", { triggered_at: NOON }, { triggeredAt: NOON, triggeredAtRaw: NOON }, []],
     ["an acknowledgement of 1", { acknowledged: 1 }, { acknowledged: true }, []],
-    [
-      "an unknown priority",
-      { trigger: { id: 1, display_name: "", enabled: true, priority: "D" } },
-      { trigger: { priority: "D" } },
-      ["alarm.trigger.priority"],
-    ],
+    ["an unknown priority", { trigger: TRIGGER }, { trigger: { priority: "D" } }, ["alarm.trigger.priority"]],
   ])("keeps %s and counts it if it is not in the interface description", (_name, change, expected, fields) => {
     const { alarm: read, noted } = alarm(change);
     expect(read).toMatchObject(expected);
@@ -149,14 +136,8 @@ describe("token information", () => {
     const body = { data: changed((GOOD.me as { data: unknown }).data, ["token", "abilities"], ["*"]) };
     const trial = trialSource(() => reply(200, body));
     const { abilities } = await trial.source.me(never());
-    expect(abilities.toSorted()).toEqual([
-      "read:alarms",
-      "read:gateways",
-      "read:hosts",
-      "read:systems",
-      "read:tags",
-      "write:tags",
-    ]);
+    const readable = ["alarms", "gateways", "hosts", "systems", "tags"].map((list) => `read:${list}`);
+    expect(abilities.toSorted()).toEqual([...readable, "write:tags"]);
   });
 
   it("has an unknown expiry if the expiry is no time", async () => {
@@ -168,9 +149,7 @@ describe("token information", () => {
   it("has lists that PHP sent as objects", () => {
     const { data } = GOOD.me as { data: { token: object } };
     const token = { ...data.token, abilities: { 0: "read:tags", 2: "read:alarms" }, sites: {} };
-    expect(PARSERS.tokenInfo({ user: [], token })).toMatchObject({
-      abilities: ["read:tags", "read:alarms"],
-      sites: [],
-    });
+    const expected = { abilities: ["read:tags", "read:alarms"], sites: [] };
+    expect(PARSERS.tokenInfo({ user: [], token })).toMatchObject(expected);
   });
 });

@@ -1,18 +1,13 @@
 import { describe, expect, it } from "vitest";
 import { retryAfterMs } from "#src/core/http/retry-after.ts";
 import { decodeReply } from "#src/engine/source/reply.ts";
-
 import { reply } from "./trial-source.ts";
 
 function wait(body: unknown, header?: string): unknown {
   const headers: Record<string, string> = header === undefined ? {} : { "retry-after": header };
+  const nowMs = Date.parse("2026-06-01T12:00:00Z");
   try {
-    return decodeReply(reply(429, body, headers), {
-      endpoint: "tags/read",
-      missing: "rejected",
-
-      nowMs: Date.parse("2026-06-01T12:00:00Z"),
-    });
+    return decodeReply(reply(429, body, headers), { endpoint: "tags/read", missing: "rejected", nowMs });
   } catch (error) {
     return (error as { retryAfterMs?: unknown }).retryAfterMs;
   }

@@ -67,12 +67,8 @@ describe("the client against the simulated service", () => {
   it("reads history, totals and the 404 of a tag without a log", async () => {
     const { source } = trial;
     const to = Math.floor(simulator.now() / 3_600_000) * 3_600_000;
-    const query = {
-      from: new Date(to - 86_400_000).toISOString(),
-      to: new Date(to).toISOString(),
-      resolution: "1h",
-      timeZone: "Europe/Stockholm",
-    } as const;
+    const times = { from: new Date(to - 86_400_000).toISOString(), to: new Date(to).toISOString() };
+    const query = { ...times, resolution: "1h", timeZone: "Europe/Stockholm" } as const;
     const outcomes = new Set<string>();
     for (const [id] of [...simulator.world.tags].slice(0, 18)) {
       const logs = await source
@@ -80,13 +76,8 @@ describe("the client against the simulated service", () => {
         .catch((error: Error) => error.name);
       outcomes.add(typeof logs === "string" ? logs : "log");
       if (typeof logs === "string") continue;
-      const truth = simulator.truth.history({
-        tagId: id,
-        fromMs: to - 86_400_000,
-        toMs: to,
-        resolution: "1h",
-        tz: "Europe/Stockholm",
-      });
+      const range = { fromMs: to - 86_400_000, toMs: to, resolution: "1h", tz: "Europe/Stockholm" } as const;
+      const truth = simulator.truth.history({ tagId: id, ...range });
       expect([...(logs[0]?.measurements ?? [])]).toHaveLength(truth.length);
       const [total] = await source.totals({ tagIds: [id], ...query }, "history", never());
       expect(total).toMatchObject({ id, total: expect.toSatisfy((value) => value === null || Number.isFinite(value)) });

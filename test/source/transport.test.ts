@@ -3,12 +3,7 @@ import { type AddressInfo, createServer as createTcpServer, type Server, type So
 import { setImmediate } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { afterEach, describe, expect, it } from "vitest";
-import {
-  createHttpTransport,
-  type HttpTransport,
-  StaleSocket,
-  type TransportRequest,
-} from "#src/engine/source/transport.ts";
+import { createHttpTransport, StaleSocket, type TransportRequest } from "#src/engine/source/transport.ts";
 import { CALLS, failureOf, GOOD, never, tagRecord, trialConfig, trialSource } from "./trial-source.ts";
 
 const open: { close(): Promise<unknown> }[] = [];
@@ -47,7 +42,7 @@ function raw(bytes: (request: number) => string | Buffer, end: (socket: Socket) 
   );
 }
 
-function transportTo(url: string, more: object = {}): HttpTransport {
+function transportTo(url: string, more: object = {}) {
   const transport = createHttpTransport(trialConfig(url, more));
   open.push(transport);
   return transport;
@@ -194,16 +189,12 @@ describe("redirects (trap 7)", () => {
 });
 
 describe("bodies that are too large (trap 13)", () => {
-  const cap = { max_body_bytes: 65_536 };
-
   it("are rejected at once by their stated length", async () => {
     const url = await service((_request, response) => {
       response.writeHead(200, { "content-length": String(1024 ** 3) }).write("[");
     });
-    expect(await failureAt(url, cap)).toMatchObject({
-      kind: "malformed",
-      message: "The answer is larger than 65536 bytes.",
-    });
+    const message = "The answer is larger than 65536 bytes.";
+    expect(await failureAt(url, { max_body_bytes: 65_536 })).toMatchObject({ kind: "malformed", message });
   });
 
   it("are read only up to the limit if they are endless", async () => {
@@ -262,8 +253,7 @@ describe("slow responses (trap 14)", () => {
   );
 
   it("fail at the deadline if nothing arrives", async () => {
-    const url = await service(() => undefined);
-    expect(await failureAt(url, QUICK)).toMatchObject({ kind: "retryable" });
+    expect(await failureAt(await service(() => undefined), QUICK)).toMatchObject({ kind: "retryable" });
   });
 
   it("do not block other requests", async () => {

@@ -74,16 +74,9 @@ export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): L
     status: () => ({
       buckets: [
         {
-          name: "tags",
-          perMinute: 20,
-          pacedPerMinute: 20,
-          lastingPerMinute: 20,
-          used: 0,
+          ...{ name: "tags", perMinute: 20, pacedPerMinute: 20, lastingPerMinute: 20, used: 0, nextSlotInMs: 0 },
           waiting: Object.fromEntries(LANES.map((lane) => [lane, 0])) as Record<Lane, number>,
-          heldUntilMs: null,
-          nextSlotInMs: 0,
-          throttled: 0,
-          foreign: null,
+          ...{ heldUntilMs: null, throttled: 0, foreign: null },
         },
       ],
       heldUntilMs: null,
@@ -145,10 +138,8 @@ export const GOOD: Readonly<Record<string, unknown>> = {
   alarms: envelope([alarmRecord("a1")]),
   tags: envelope([tagRecord("1")]),
   gateways: envelope([
-    {
-      type: "gateways",
-      id: "9",
-      attributes: {
+    record("gateways", "9", {
+      ...{
         display_name: "G",
         online: true,
         version: "1.2",
@@ -156,39 +147,19 @@ export const GOOD: Readonly<Record<string, unknown>> = {
         ip_address: "10.0.0.9",
         location: "Cellar",
       },
-    },
+    }),
   ]),
   hosts: envelope([
-    {
-      type: "hosts",
-      id: "7",
-      attributes: {
-        display_name: "H",
-        description: null,
-        type: "modbus",
-        model_name: "M",
-        ip: "10.0.0.7",
-        mac_address: null,
-        gateway: { id: 9, display_name: "G" },
-      },
-    },
+    record("hosts", "7", {
+      ...{ display_name: "H", description: null, type: "modbus", model_name: "M", ip: "10.0.0.7", mac_address: null },
+      gateway: { id: 9, display_name: "G" },
+    }),
   ]),
   systems: envelope([
-    {
-      type: "systems",
-      id: "5",
-      attributes: {
-        code: "320.01",
-        display_name: "Heating",
-        discipline: "HVAC",
-        description: "d",
-        location: "l",
-        manufacturer: "m",
-        installed_year: 2004,
-        maintenance_notes: null,
-        datapoints_count: 12,
-      },
-    },
+    record("systems", "5", {
+      ...{ code: "320.01", display_name: "Heating", discipline: "HVAC", description: "d", location: "l" },
+      ...{ manufacturer: "m", installed_year: 2004, maintenance_notes: null, datapoints_count: 12 },
+    }),
   ]),
   read: {
     data: [
@@ -208,47 +179,32 @@ export const GOOD: Readonly<Record<string, unknown>> = {
     data: {
       user: { id: 3, name: "Ada", email: "ada@example.com" },
       token: {
-        name: "plenum",
-        abilities: ["read:tags"],
-        expires_at: "2027-01-01T00:00:00Z",
+        ...{ name: "plenum", abilities: ["read:tags"], expires_at: "2027-01-01T00:00:00Z" },
         sites: [{ id: 1, display_name: "House" }],
       },
     },
   },
 };
 
+function record<T extends object>(type: string, id: string, attributes: T) {
+  return { type, id, attributes };
+}
+
 export function tagRecord(id: string) {
-  return { type: "tags", id, attributes: { display_name: `Tag ${id}`, description: null, unit: "°C" } };
+  return record("tags", id, { display_name: `Tag ${id}`, description: null, unit: "°C" });
 }
 
 export function alarmRecord(id: string) {
-  return {
-    type: "alarms",
-    id,
-    attributes: {
-      site: { id: 1, display_name: "House" },
-      trigger: { id: 4, display_name: "Too hot", description: null, priority: "A", enabled: true },
-      status: "active",
-      source: "trigger",
-      description: "It is too hot",
-      triggered_at: "2026-06-01T12:00:00+02:00",
-      resolved_at: null,
-      recovering_until: null,
-      acknowledged: false,
-      acknowledged_by: null,
-      acknowledged_message: null,
-      acknowledged_at: null,
-      last_active_event: {
-        id: 8,
-        source: "tag",
-        type: "threshold",
-        triggered_on: "Tag 1",
-        value: 31.5,
-        textlist_value: null,
-        triggered_at: "2026-06-01T12:00:00+02:00",
-      },
-    },
-  };
+  const triggered_at = "2026-06-01T12:00:00+02:00";
+  const event = { id: 8, source: "tag", type: "threshold", triggered_on: "Tag 1", value: 31.5, textlist_value: null };
+  return record("alarms", id, {
+    site: { id: 1, display_name: "House" },
+    trigger: { id: 4, display_name: "Too hot", description: null, priority: "A", enabled: true },
+    ...{ status: "active", source: "trigger", description: "It is too hot", triggered_at },
+    ...{ resolved_at: null, recovering_until: null },
+    ...{ acknowledged: false, acknowledged_by: null, acknowledged_message: null, acknowledged_at: null },
+    last_active_event: { ...event, triggered_at },
+  });
 }
 
 export function envelope(data: readonly unknown[], meta: object = {}, links: object = {}) {
@@ -257,13 +213,7 @@ export function envelope(data: readonly unknown[], meta: object = {}, links: obj
     data,
     links: { first: `${path}?page=1`, last: `${path}?page=1`, prev: null, next: null, ...links },
     meta: {
-      current_page: 1,
-      from: 1,
-      last_page: 1,
-      path,
-      per_page: data.length,
-      to: data.length,
-      total: data.length,
+      ...{ current_page: 1, from: 1, last_page: 1, path, per_page: data.length, to: data.length, total: data.length },
       ...meta,
     },
   };

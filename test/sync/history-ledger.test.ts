@@ -47,12 +47,8 @@ const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 const START = Date.parse("2026-11-02T06:00:00Z");
 const RULES: SeriesRules = {
-  resolution: "5m",
-  timeZone: "UTC",
-  everyMs: 15 * MINUTE_MS,
-  backfillMs: 3 * DAY_MS,
-  graceMs: 2 * MINUTE_MS,
-  lookBackMs: DAY_MS,
+  ...{ resolution: "5m", timeZone: "UTC", everyMs: 15 * MINUTE_MS },
+  ...{ backfillMs: 3 * DAY_MS, graceMs: 2 * MINUTE_MS, lookBackMs: DAY_MS },
 };
 
 const NOTHING = new Points();
@@ -158,13 +154,9 @@ describe("a ledger after random responses and refusals", () => {
         // A silence where the past had no log, and the retracted statement about that log.
         examples: [
           [
-            [
-              { kind: "no-log", size: 1, waitMs: 7 * HOUR_MS, every: 0 },
-              { kind: "answer", size: 1, waitMs: 0, every: 0 },
-              { kind: "scope-lost", size: 1, waitMs: 0, every: 0 },
-              { kind: "answer", size: 1, waitMs: 0, every: 0 },
-              { kind: "answer", size: 1, waitMs: 0, every: 0 },
-            ],
+            ["no-log", "answer", "scope-lost", "answer", "answer"].map((kind, i) => ({
+              ...{ kind, size: 1, waitMs: i === 0 ? 7 * HOUR_MS : 0, every: 0 },
+            })),
             false,
           ],
         ],
@@ -277,12 +269,8 @@ describe("retries by the reason of a range", () => {
     };
     const seen = newLedger(RULES, START);
     expect(waitsOf(seen)).toEqual([24, 48, 96, 192, 384, 768, 768]);
-    const followed = settlePast(
-      seen,
-      points(hours(-1, 0), () => 1),
-      hours(-1, 0),
-    ).ledger;
-    expect(waitsOf(followed)).toEqual([1 / 6, 1, 6, 24, 24, 48, 96]);
+    const value = points(hours(-1, 0), () => 1);
+    expect(waitsOf(settlePast(seen, value, hours(-1, 0)).ledger)).toEqual([1 / 6, 1, 6, 24, 24, 48, 96]);
   });
 });
 
@@ -296,11 +284,8 @@ describe("the gaps of a series", () => {
     );
   };
   const seen: StoredHistory = { ...newLedger(RULES, START), state: "following" };
-  const silent = settlePast(
-    seen,
-    points(hours(-30, 0), (ms) => (ms < at(-20) ? null : 1)),
-    hours(-30, 0),
-  ).ledger;
+  const nullsFirst = points(hours(-30, 0), (ms) => (ms < at(-20) ? null : 1));
+  const silent = settlePast(seen, nullsFirst, hours(-30, 0)).ledger;
 
   test("gapsIn returns each gap with its reason and the message of the service, and ranges of nulls on request", () => {
     const ledger = recordPastRefusal(silent, hours(-40, -30), "403, Forbidden.", START);
@@ -329,21 +314,10 @@ describe("the gaps of a series", () => {
 describe("a ledger of the old format", () => {
   const writtenBefore = (state: StoredHistory["state"]): LegacyLedger =>
     ({
-      resolution: "5m",
-      timeZone: "UTC",
-      since: isoUtc(START),
-      watermark: isoUtc(at(5)),
-      reached: isoUtc(at(-48)),
-      target: isoUtc(at(-48)),
-      wished: isoUtc(at(-72)),
-      islands: [{ from: isoUtc(at(-70)), to: isoUtc(at(-60)) }],
-      rereadFrom: null,
-      dailyAt: isoUtc(at(4)),
-      weeklyAt: isoUtc(at(4)),
-      rememberedFrom: isoUtc(at(-20)),
-      state,
-      askAgainAt: null,
-      refusals: 0,
+      ...{ resolution: "5m", timeZone: "UTC", state, rereadFrom: null, askAgainAt: null, refusals: 0 },
+      ...{ since: isoUtc(START), watermark: isoUtc(at(5)), reached: isoUtc(at(-48)), target: isoUtc(at(-48)) },
+      ...{ wished: isoUtc(at(-72)), islands: [{ from: isoUtc(at(-70)), to: isoUtc(at(-60)) }] },
+      ...{ dailyAt: isoUtc(at(4)), weeklyAt: isoUtc(at(4)), rememberedFrom: isoUtc(at(-20)) },
     }) as unknown as LegacyLedger;
 
   test("upgradeLedger keeps the followed range and requests the past again", () => {
@@ -380,14 +354,8 @@ test.each([
 ] as const)(
   "emits a bucket across two ranges once and with its complete value: %s",
   (_name, resolution, timeZone, lengthMs, shiftMs) => {
-    const rules: SeriesRules = {
-      ...RULES,
-      resolution,
-      timeZone,
-      everyMs: lengthMs,
-      backfillMs: 40 * lengthMs,
-      lookBackMs: 3 * lengthMs,
-    };
+    const lengths = { everyMs: lengthMs, backfillMs: 40 * lengthMs, lookBackMs: 3 * lengthMs };
+    const rules: SeriesRules = { ...RULES, resolution, timeZone, ...lengths };
     let ledger: StoredHistory = { ...newLedger(rules, START), state: "following" };
     const emitted = new Map<number, number>();
     const settle = ({ fresh, revised }: { readonly fresh: Points; readonly revised: Points }) => {

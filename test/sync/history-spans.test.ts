@@ -29,12 +29,8 @@ const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 const START = Date.parse("2026-11-02T00:00:00Z");
 const RULES: SeriesRules = {
-  resolution: "5m",
-  timeZone: "UTC",
-  everyMs: 15 * MINUTE_MS,
-  backfillMs: 3 * DAY_MS,
-  graceMs: 2 * MINUTE_MS,
-  lookBackMs: 2 * DAY_MS,
+  ...{ resolution: "5m", timeZone: "UTC", everyMs: 15 * MINUTE_MS },
+  ...{ backfillMs: 3 * DAY_MS, graceMs: 2 * MINUTE_MS, lookBackMs: 2 * DAY_MS },
 };
 const at = (hours: number) => START + hours * HOUR_MS;
 const range = (from: number, to: number) => ({ fromMs: at(from), toMs: at(to) });
@@ -53,22 +49,8 @@ describe("a new statement about a recorded range", () => {
   test.each<[string, LedgerRange["why"], Partial<LedgerRange>, LedgerRange["why"], Partial<LedgerRange>, boolean]>([
     ["values replace a range of nulls", "null", {}, "points", {}, true],
     ["values stay when a range of nulls is stated later", "points", {}, "null", {}, false],
-    [
-      "a response without values replaces a statement about a range that was not requested",
-      "null",
-      { said: "empty" },
-      "null",
-      {},
-      true,
-    ],
-    [
-      "a response without values stays when a missing log is stated later",
-      "null",
-      {},
-      "no-log",
-      { said: "none" },
-      false,
-    ],
+    ["a response without values replaces a statement without a request", "null", { said: "empty" }, "null", {}, true],
+    ["a response without values stays after a missing log", "null", {}, "no-log", { said: "none" }, false],
     ["the first of two statements about a missing log stays", "no-log", { said: "a" }, "no-log", { said: "b" }, false],
     ["a response removes a refusal", "refused", { said: "a" }, "no-log", { said: "b" }, true],
     ["a newer refusal replaces an older refusal", "refused", { said: "a" }, "refused", { said: "b" }, true],
@@ -108,15 +90,8 @@ describe("a new statement about a recorded range", () => {
   ])("merges adjacent statements with the times %s and %s into one with the time %s", (first, second, expected) => {
     const statement = (from: number, when: string | undefined) =>
       span(from, from + 1, "no-log", { said: "a", ...(when === undefined ? {} : { at: when }) });
-    expect(learned([statement(0, first)], statement(1, second))).toEqual([
-      {
-        from: isoUtc(at(0)),
-        to: isoUtc(at(2)),
-        why: "no-log",
-        said: "a",
-        ...(expected === undefined ? {} : { at: expected }),
-      },
-    ]);
+    const merged = span(0, 2, "no-log", { said: "a", ...(expected === undefined ? {} : { at: expected }) });
+    expect(learned([statement(0, first)], statement(1, second))).toEqual(storedRanges([merged]));
   });
 
   test("merges values across a range of nulls shorter than two hours, if all three ranges touch", () => {
@@ -197,13 +172,8 @@ describe("the limit of 48 ranges per ledger", () => {
   test("merges the shortest range of nulls with the values on both sides when there are 49 ranges", () => {
     const spans = silences(RANGES_MAX + 1);
     const kept = withRanges([], spans, "5m");
-    expect(kept).toEqual(
-      storedRanges([
-        ...spans.slice(0, 24),
-        { fromMs: spans[24]?.fromMs ?? 0, toMs: spans[26]?.toMs ?? 0, why: "points" },
-        ...spans.slice(27),
-      ]),
-    );
+    const merged: LedgerRange = { fromMs: spans[24]?.fromMs ?? 0, toMs: spans[26]?.toMs ?? 0, why: "points" };
+    expect(kept).toEqual(storedRanges([...spans.slice(0, 24), merged, ...spans.slice(27)]));
     expect(fetchedIn(kept)).toEqual([{ fromMs: START, toMs: spans.at(-1)?.toMs }]);
   });
 
@@ -257,21 +227,11 @@ describe("following of a series", () => {
   const ledger: StoredHistory = { ...newLedger(RULES, nowMs), state: "following" };
 
   test("a new ledger begins with the open bucket and stores points as far back as the look-back", () => {
+    const [now, since] = ["2026-11-04T00:01:00.000Z", "2026-11-03T23:55:00.000Z"];
     expect(newLedger(RULES, at(48) + MINUTE_MS)).toEqual({
-      version: 2,
-      resolution: "5m",
-      timeZone: "UTC",
-      since: "2026-11-03T23:55:00.000Z",
-      watermark: "2026-11-03T23:55:00.000Z",
-      wished: "2026-10-31T23:55:00.000Z",
-      spans: [],
-      days: "",
-      rereadFrom: null,
-      dailyAt: "2026-11-04T00:01:00.000Z",
-      weeklyAt: "2026-11-04T00:01:00.000Z",
-      rememberedFrom: "2026-11-01T23:55:00.000Z",
-      state: "unproven",
-      refusal: null,
+      ...{ version: 2, resolution: "5m", timeZone: "UTC", since, watermark: since, dailyAt: now, weeklyAt: now },
+      ...{ wished: "2026-10-31T23:55:00.000Z", rememberedFrom: "2026-11-01T23:55:00.000Z" },
+      ...{ spans: [], days: "", rereadFrom: null, state: "unproven", refusal: null },
     });
   });
 
@@ -360,17 +320,12 @@ describe("following of a series", () => {
     expect(adaptLedger(ledger, RULES, nowMs)).toBe(ledger);
     expect(adaptLedger(ledger, { ...RULES, backfillMs: DAY_MS }, nowMs)).toBe(ledger);
     expect(adaptLedger(ledger, { ...RULES, backfillMs: 4 * DAY_MS - 5 * MINUTE_MS }, nowMs)).toBe(ledger);
-    expect(adaptLedger(ledger, deeper, nowMs)).toEqual({
-      ...ledger,
-      wished: isoUtc(Date.parse(ledger.since) - 30 * DAY_MS),
-    });
+    const wished = isoUtc(Date.parse(ledger.since) - 30 * DAY_MS);
+    expect(adaptLedger(ledger, deeper, nowMs)).toEqual({ ...ledger, wished });
     const refusal = { said: "no" } as unknown as StoredHistory["refusal"];
     const moved = { ...RULES, timeZone: "Europe/Oslo" };
-    expect(adaptLedger({ ...ledger, state: "no-log", refusal }, moved, at(96))).toEqual({
-      ...newLedger(moved, at(96)),
-      state: "no-log",
-      refusal,
-    });
+    const kept = { state: "no-log" as const, refusal };
+    expect(adaptLedger({ ...ledger, ...kept }, moved, at(96))).toEqual({ ...newLedger(moved, at(96)), ...kept });
   });
 });
 
