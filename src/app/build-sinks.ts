@@ -2,8 +2,8 @@ import { isDeepStrictEqual } from "node:util";
 import { definitionOf } from "../../connectors/catalog.ts";
 import type { Accept, CommandSource, ConnectorContext, FleetAssignment, Sink } from "../core/connector.ts";
 import { type Service, startedOnce } from "../core/runtime/lifecycle.ts";
+import { createSinkState } from "../engine/delivery/offer.ts";
 import type { ConfiguredSink } from "../engine/delivery/sink-runner.ts";
-import { createSinkState } from "../engine/delivery/sink-state-access.ts";
 import type { Store } from "../engine/store/store.ts";
 import { type Config, connectorOf, type SinkEntry } from "./config/config.ts";
 

@@ -2,8 +2,14 @@ import type { StoredIncident } from "#connectors/shared/receiver/stored-incident
 import type { Receipt } from "#src/core/connector.ts";
 import { meaningOf, Retryable } from "#src/core/errors/errors.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
-import { type Batch, batchOf, type Outcome, outcomeOf, retryFrom } from "#src/engine/delivery/offer.ts";
-import { createSinkState } from "#src/engine/delivery/sink-state-access.ts";
+import {
+  type Batch,
+  batchOf,
+  createSinkState,
+  type Outcome,
+  outcomeOf,
+  retryFrom,
+} from "#src/engine/delivery/offer.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { withChanceFrom } from "../campaign/chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";

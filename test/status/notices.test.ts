@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { createLogSpace } from "#src/engine/delivery/log-space.ts";
+import { createLogSpace } from "#src/engine/delivery/back-pressure.ts";
 import type { SeenCopy, SinkLag } from "#src/engine/store/store.ts";
 import { refreshGauges } from "#src/ui/status/health.ts";
 import { noticesOf } from "#src/ui/status/notices.ts";

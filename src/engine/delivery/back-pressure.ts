@@ -1,5 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
+import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { LogPressure, Outbox } from "../store/store.ts";
 
 /** Share of the log that may wait for a sink while history is fetched. Small, because alarms wait behind history. */
@@ -22,10 +23,7 @@ export function isBehind({ pendingBytes }: LogPressure, maxBytes: number, wasPau
   return pendingBytes > maxBytes * (wasPaused ? CONTINUE_BELOW : PAUSE_ABOVE);
 }
 
-/**
- * Pauses a backfill while a sink is far behind, or the log would drop events; at the service, history waits without
- * loss.
- */
+/** Pauses a backfill while a sink is far behind, because a full log drops events; the service keeps its history. */
 export type BackPressure = ReturnType<typeof createBackPressure>;
 
 export function createBackPressure(options: {
@@ -75,4 +73,46 @@ export function createBackPressure(options: {
       ];
     },
   };
+}
+
+const SCARCE = 0.8;
+
+/** Warns before undelivered events fill the log; then the oldest values are dropped. */
+export type LogSpace = ReturnType<typeof createLogSpace>;
+
+export function createLogSpace(options: {
+  readonly outbox: Pick<Outbox, "lag" | "pressure">;
+  readonly metrics: Pick<Metrics, "logBytes" | "logPendingBytes" | "logLimitBytes">;
+  readonly log: Pick<Log, "warn">;
+}) {
+  const { outbox, metrics, log } = options;
+  let notice: string | null = null;
+
+  async function slowest(): Promise<readonly string[]> {
+    const inUse = (await outbox.lag()).filter(({ ended }) => ended === null);
+    const least = Math.min(...inUse.map(({ position }) => position));
+    return inUse.filter(({ position }) => position === least).map(({ sink }) => sink);
+  }
+
+  return {
+    async look(maxBytes: number): Promise<void> {
+      const { bytes, pendingBytes } = await outbox.pressure();
+      metrics.logBytes.set(bytes);
+      metrics.logPendingBytes.set(pendingBytes);
+      metrics.logLimitBytes.set(maxBytes);
+      const wasScarce = notice !== null;
+      const isScarce = pendingBytes >= SCARCE * maxBytes;
+      notice = isScarce ? noticeOf(pendingBytes, maxBytes, await slowest()) : null;
+      if (isScarce && !wasScarce) {
+        log.warn({ pendingBytes, maxBytes }, "the log is nearly full of events that a sink has not got");
+      }
+    },
+    notices: (): readonly string[] => (notice === null ? [] : [notice]),
+  };
+}
+
+function noticeOf(pendingBytes: number, maxBytes: number, sinks: readonly string[]): string {
+  const mebibytes = (bytes: number) => (bytes / MEBIBYTE).toFixed(bytes < 10 * MEBIBYTE ? 1 : 0);
+  const share = Math.floor((100 * pendingBytes) / maxBytes);
+  return `The log of events is ${share} % full of what ${sinks.join(", ")} has not taken (${mebibytes(pendingBytes)} of ${mebibytes(maxBytes)} MiB). When it is full the oldest values are lost to it, alarms last: bring it back, end it with enabled: false, or raise state.max_bytes.`;
 }

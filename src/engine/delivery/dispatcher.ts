@@ -1,25 +1,16 @@
-import type { BuildingView } from "../../core/connector.ts";
-import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping } from "../../core/runtime/lifecycle.ts";
-import type { Log } from "../../core/runtime/log.ts";
-import type { Metrics } from "../../core/runtime/metrics.ts";
 import { createWakeup, loop, persist, within } from "../../core/runtime/waiting.ts";
-import type { Outbox, SinkLag, Store } from "../store/store.ts";
+import type { SinkLag } from "../store/store.ts";
 import { wantedBy } from "./filter.ts";
 import { createRegistration } from "./registration.ts";
+import type { DeliveryContext } from "./sink-loop.ts";
 import { type ConfiguredSink, createSinkRunner, FAULT_BACKOFF, type SinkRunner } from "./sink-runner.ts";
 import type { SinkStatus } from "./sink-state.ts";
 
-export interface DispatcherOptions {
+export interface DispatcherOptions
+  extends Omit<DeliveryContext, "random" | "lookEveryMs">,
+    Partial<Pick<DeliveryContext, "random" | "lookEveryMs">> {
   readonly sinks: readonly ConfiguredSink[];
-  readonly outbox: Outbox;
-  readonly store: Pick<Store, "document" | "changes" | "commit">;
-  readonly picture: BuildingView;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly metrics: Metrics;
-  readonly random?: () => number;
-  readonly lookEveryMs?: number;
 }
 
 export interface Dispatcher extends Service {

@@ -65,23 +65,17 @@ export function passesEverything(filter: Filter): boolean {
 }
 
 export function wantedBy(sinks: Iterable<readonly [name: string, filter: Filter]>): ReadonlyMap<string, Wanted> {
-  return new Map(
-    [...sinks]
-      .filter(([, filter]) => !passesEverything(filter))
-      .map(([name, filter]) => [
-        name,
-        {
-          kinds: KINDS.filter(
-            (kind) =>
-              selectsKind(filter, kind) &&
-              // Only events about alarms have a priority.
-              (filter.priorities.length === 0 || kind.startsWith("alarm-")),
-          ),
-          byKind: passesEverything({ ...filter, kinds: [] }),
-          matches: (event) => matches(filter, event),
-        },
-      ]),
-  );
+  const filters = [...sinks].filter(([, filter]) => !passesEverything(filter));
+  return new Map(filters.map(([name, filter]) => [name, wantedOf(filter)]));
+}
+
+function wantedOf(filter: Filter): Wanted {
+  const hasPriority = (kind: Kind) => kind.startsWith("alarm-");
+  return {
+    kinds: KINDS.filter((kind) => selectsKind(filter, kind) && (filter.priorities.length === 0 || hasPriority(kind))),
+    byKind: passesEverything({ ...filter, kinds: [] }),
+    matches: (event) => matches(filter, event),
+  };
 }
 
 function passes<T>(list: readonly T[], holds: (entry: T) => boolean): boolean {

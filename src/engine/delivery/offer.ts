@@ -1,9 +1,16 @@
-import type { Receipt, SinkStateChange } from "../../core/connector.ts";
+import type { Receipt, SinkState, SinkStateChange } from "../../core/connector.ts";
 import { Retryable } from "../../core/errors/errors.ts";
 import { type Event, isUrgent } from "../../core/model/event.ts";
 import type { Sequence } from "../../core/model/sequence.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
-import { type DocumentChange, type LoggedEvent, type Offer, type Settlement, sinkStateSet } from "../store/store.ts";
+import {
+  type DocumentChange,
+  type LoggedEvent,
+  type Offer,
+  type Settlement,
+  type Store,
+  sinkStateSet,
+} from "../store/store.ts";
 
 export interface Batch {
   readonly again: boolean;
@@ -87,10 +94,21 @@ export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undef
 
 export function sinkStateChange(sink: string, remembered: SinkStateChange = new Map()): readonly DocumentChange[] {
   if (remembered.size === 0) return [];
-  const all = [...remembered];
-  const put = all.filter(([, value]) => value !== null);
-  const remove = all.filter(([, value]) => value === null).map(([key]) => key);
+  const put = [...remembered].filter(([, value]) => value !== null);
+  const remove = [...remembered].filter(([, value]) => value === null).map(([key]) => key);
   return [{ set: sinkStateSet(sink), put, remove }];
+}
+
+export function createSinkState(sink: string, store: Pick<Store, "document" | "documents" | "commit">): SinkState {
+  const set = sinkStateSet(sink);
+  return {
+    get: (key) => store.document(set, key),
+    all: () => store.documents(set),
+    async put(change) {
+      const documents = sinkStateChange(sink, change);
+      if (documents.length > 0) await store.commit({ documents });
+    },
+  };
 }
 
 export function retryFrom(portion: Batch, from: number, error: unknown): Outcome {

@@ -6,7 +6,6 @@ import type { Batch } from "./offer.ts";
 const LOOK_THROUGH = 500;
 /** Batches of urgent events in a row while other events wait; after them the others get one batch. */
 const URGENT_BATCHES = 4;
-
 export const NOTHING: Offer = { again: false, events: [], counted: undefined };
 
 /**
@@ -42,26 +41,20 @@ export function createOffers(options: {
       urgentBatches = offer.events.length > 0 ? urgentBatches + 1 : 0;
       return offer;
     },
-
     isTurn: () => isTurn,
-
     others: async (after: number): Promise<Offer> => (othersWait() ? NOTHING : outbox.next(sink, limit, after)),
-
     seen({ batch, seen }: Batch): void {
       if (takesAll || seen === 0) return;
       limit = Math.max(most, Math.min(batch.length < most ? 4 * limit : seen, LOOK_THROUGH));
     },
-
     /** The filter leaves out the urgent events up to this position. */
     unwanted(through: number): void {
       looked = through;
     },
-
     holdOthers(forMs: number): boolean {
       if (urgentFirst) othersWaitMs = clock.monotonic() + forMs;
       return urgentFirst;
     },
-
     othersWait,
     othersDueInMs: () => (othersWait() ? othersWaitMs - clock.monotonic() : Number.POSITIVE_INFINITY),
   };

@@ -6,9 +6,9 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { loop, within } from "../../core/runtime/waiting.ts";
 import type { Outbox, RetentionBounds } from "../store/store.ts";
+import type { LogSpace } from "./back-pressure.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { isOutdated, matches } from "./filter.ts";
-import type { LogSpace } from "./log-space.ts";
 
 const PRUNE_EVERY_MS = 60_000;
 /** Most running time that is counted at once: a process that was suspended for days was not running. */

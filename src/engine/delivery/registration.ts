@@ -57,13 +57,11 @@ export function createRegistration(options: {
       await outbox.setEnded(name, null);
       return null;
     },
-
     async endForGood({ name, sink }: Registrant, reason: string): Promise<void> {
       const at: EndedAt = { farEnd: sink.farEnd ?? null };
       await store.commit({ documents: [{ set: ENDS, put: [[name, at]] }] });
       await outbox.setEnded(name, reason);
     },
-
     async endOthers(configured: { has(name: string): boolean }): Promise<void> {
       for (const { sink, ended } of await outbox.lag()) {
         if (ended === NOT_CONFIGURED || configured.has(sink)) continue;

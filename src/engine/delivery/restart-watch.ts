@@ -32,15 +32,13 @@ interface StoredLife {
 }
 
 /**
- * Detects a restart of a server and sends again what it may have lost: VictoriaMetrics writes acknowledged data to disk 10 s
- * later, and Mosquitto by default never.
+ * Detects a restart of a server and sends again what it may have lost: Mosquitto by default never writes to disk.
  *
  *   delivered:  ──●────●────●────●────●──┊ restart ┊──✗ noticed
  *   alive:      ─────────────────────seen┊
  *   sent again:      ◄── window ────────►●●●           delivered since `seen - window`
  *
- * The time of delivery counts, not the time of the commit: a sink that catches up takes events that are hours old. Times are
- * measured while the worker runs; the wall clock is not used.
+ * The time of delivery counts, not the time of the commit. Times are measured while the worker runs.
  */
 export function createRestartWatch(options: {
   readonly name: string;
@@ -159,7 +157,6 @@ export function createRestartWatch(options: {
         log.warn({ sink: name, err: error }, "the check for a restart of the server failed");
       }
     },
-
     async deliveredAgain(positions: readonly number[]): Promise<void> {
       const [first, last] = [positions[0], positions.at(-1)];
       if (!isAsked || first === undefined || last === undefined) return;

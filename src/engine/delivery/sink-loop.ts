@@ -36,14 +36,6 @@ import { createSnapshot } from "./snapshot.ts";
  */
 export type Delivery = ReturnType<typeof createDelivery>;
 
-interface LoopState {
-  isOpen: boolean;
-  failing: Failing | null;
-  tickAtMs: number;
-  snapshotWaitsMs: number | null;
-  lane: "urgent" | "others";
-}
-
 interface FailedWrite {
   readonly what: string;
   readonly giveUp: (() => Promise<void>) | null;
@@ -55,23 +47,28 @@ type Next = number | null;
 
 const SHORTEST_TICK_MS = 100;
 
-export function createDelivery(options: {
-  readonly name: string;
-  readonly sink: Sink;
-  readonly config: DeliveryConfig;
+export interface DeliveryContext {
   readonly outbox: Outbox;
-  readonly state: SinkState;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
   readonly picture: BuildingView;
-  readonly log: Log;
   readonly clock: Clock;
+  readonly log: Log;
   readonly metrics: Metrics;
   readonly random: () => number;
   readonly lookEveryMs: number;
+}
+
+interface DeliveryOptions extends DeliveryContext {
+  readonly name: string;
+  readonly sink: Sink;
+  readonly config: DeliveryConfig;
+  readonly state: SinkState;
   endForGood(reason: string): Promise<void>;
   readonly draining: AbortSignal;
   readonly forced: AbortSignal;
-}) {
+}
+
+export function createDelivery(options: DeliveryOptions) {
   const { name, sink, config, outbox, state, store, picture, log, clock, draining, forced } = options;
   const most = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const takesAll = passesEverything(config.filter);
@@ -86,12 +83,12 @@ export function createDelivery(options: {
   const windowMs = config.replay_after_restart;
   const restarts = createRestartWatch({ name, sink, outbox, clock, windowMs, store, log, onRestart: state.onRestart });
   const snapshot = createSnapshot({ sink: name, store, picture, passes, clock, log });
-  const now: LoopState = {
+  const now = {
     isOpen: false,
-    failing: null,
+    failing: null as Failing | null,
     tickAtMs: sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY,
-    snapshotWaitsMs: null,
-    lane: "others",
+    snapshotWaitsMs: null as number | null,
+    lane: "others" as "urgent" | "others",
   };
 
   async function turn(): Promise<Next> {
@@ -207,10 +204,7 @@ export function createDelivery(options: {
     state.trouble(as, failing.error, failing.attempts, failing.inMs);
   }
 
-  /**
-   * Writes a batch. `settleEarly` settles its beginning meanwhile: a webhook killed at event 19 of 20 repeats only the
-   * last.
-   */
+  /** Writes a batch. `settleEarly` settles its beginning meanwhile, so that a kill repeats only the event in flight. */
   async function write(portion: Batch, settleEarly: (settlement: Settlement) => Promise<void>): Promise<Outcome> {
     const { again, batch, urgent } = portion;
     const positions = batch.map(({ position }) => position);
@@ -343,10 +337,7 @@ export function createDelivery(options: {
     }
   }
 
-  /**
-   * Calls with a signal that aborts with `cancel`, or when the sink makes no progress for a deadline. Calls never
-   * overlap.
-   */
+  /** Calls with a signal that aborts with `cancel`, or when the sink makes no progress for one deadline. */
   async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
     const limit = firstOf(cancel);
     const done = new AbortController();

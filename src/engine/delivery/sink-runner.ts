@@ -1,13 +1,9 @@
-import type { BuildingView, Sink } from "../../core/connector.ts";
-import type { Clock } from "../../core/runtime/clock.ts";
+import type { Sink } from "../../core/connector.ts";
 import { Stopping } from "../../core/runtime/lifecycle.ts";
-import type { Log } from "../../core/runtime/log.ts";
-import type { Metrics } from "../../core/runtime/metrics.ts";
 import { loop, type Wakeup, within } from "../../core/runtime/waiting.ts";
-import type { Outbox, Store } from "../store/store.ts";
 import type { DeliveryConfig } from "./config.ts";
 import type { Registration } from "./registration.ts";
-import { createDelivery, type Delivery } from "./sink-loop.ts";
+import { createDelivery, type Delivery, type DeliveryContext } from "./sink-loop.ts";
 import { createSinkState } from "./sink-state.ts";
 
 export interface ConfiguredSink {
@@ -28,19 +24,13 @@ export const FAULT_BACKOFF = { firstMs: 5_000, maxMs: 60_000 };
 /** Part of a stop's deadline in which writes may finish by themselves. */
 const GRACEFUL = 0.75;
 
-export function createSinkRunner(options: {
+interface SinkRunnerOptions extends DeliveryContext {
   readonly configured: ConfiguredSink;
   readonly registration: Pick<Registration, "register" | "endForGood">;
-  readonly outbox: Outbox;
-  readonly store: Pick<Store, "document" | "changes" | "commit">;
-  readonly picture: BuildingView;
   readonly news: Wakeup;
-  readonly lookEveryMs: number;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly metrics: Metrics;
-  readonly random: () => number;
-}) {
+}
+
+export function createSinkRunner(options: SinkRunnerOptions) {
   const { configured, registration, clock, log, metrics, random } = options;
   const { name, connector, sink, delivery: config } = configured;
   const draining = new AbortController();

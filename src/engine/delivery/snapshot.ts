@@ -83,10 +83,8 @@ export function createSnapshot(options: {
         } else await store.commit({ documents: [remember({ ...held, part: following, after: "" })] });
       }
     },
-
     waits: () => waits,
     letsUrgentPass: () => ["tag", "tag-systems", "value"].includes(offered?.held.part ?? ""),
-
     /** Records that the sink has the first `count` events of the last `next`, and its own state changes. */
     async settle(count: number, documents: readonly DocumentChange[]): Promise<void> {
       const last = offered?.page[count - 1];

@@ -1,5 +1,5 @@
 import type { AlarmView, BuildingView } from "../../core/connector.ts";
-import { type Event, type Kind, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
 
 /** Parts of the stored state in the order of sending: a site before its gateways. */
 export const STATE_PARTS = ["site", "gateway", "host", "system", "tag", "tag-systems", "alarm", "value"] as const;
@@ -49,27 +49,14 @@ async function eventsOf(picture: BuildingView, part: StatePart, askedAt: string)
 
 function alarmEvent({ source, alarm, episode }: AlarmView, askedAt: string): Event {
   const siteId = alarm.site.id;
-  return snapshotEvent(
-    {
-      type: "alarm-raised",
-      source,
-      subject: subjectOf("alarm", siteId, alarm.id),
-      siteId,
-      priority: alarm.trigger.priority,
-      time: alarm.triggeredAt,
-      data: { alarm, episode, late: false, behindGateway: null, initial: true },
-    },
-    askedAt,
-  );
+  const subject = subjectOf("alarm", siteId, alarm.id);
+  const { priority } = alarm.trigger;
+  const data = { alarm, episode, late: false, behindGateway: null, initial: true };
+  const time = alarm.triggeredAt;
+  return snapshotEvent({ type: "alarm-raised", source, subject, siteId, priority, time, data }, askedAt);
 }
 
-interface Fields {
-  readonly type: Kind;
-  readonly source: string;
-  readonly subject: string;
-  readonly siteId: number | string | null;
-  readonly priority?: string;
-  readonly time: string;
+interface Fields extends Omit<Parameters<typeof makeEvent>[0], "data" | "facts"> {
   readonly data: unknown;
 }
 

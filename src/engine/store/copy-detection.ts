@@ -25,10 +25,7 @@ const MACHINE_ID = "/etc/machine-id";
 
 type Documents = Pick<ReturnType<typeof createDocuments>, "document" | "change">;
 
-/**
- * Detects that the file is not the file of the last start: a restored backup or a copy. Call it inside a transaction.
- * Then every sink starts a new epoch, because receivers may have seen its sequence numbers for other events.
- */
+/** Detects a restored or copied file, and starts new epochs: receivers may have seen its numbers for other events. */
 export function detectCopy(
   database: Database,
   documents: Documents,

@@ -71,19 +71,15 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
   return {
     setAside,
     repairCursors,
-
     isCursorLost: (): boolean =>
       database.number("select count(*) from damaged where table_name = 'sink' and is_open = 1") > 0,
-
     claimCursor(sink: string): void {
       database
         .prepare("update damaged set is_open = 0 where table_name = 'sink' and is_open = 1 and part = ?")
         .run(sink);
     },
-
     keep: (table: CheckedName, where: string, ...values: readonly Bindable[]) => keep(table, where, values),
     mark,
-
     /** Checks the small tables at each start; events are checked when they are read. */
     inspect(): void {
       database.prepare("delete from damaged where found_ms < ?").run(clock.now() - KEPT_MS);
@@ -95,19 +91,16 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
         (select 1 from again where again.sink = dead_letter.sink and again.position = dead_letter.position)`);
       keepPositionsAhead(database);
     },
-
     keys: (set: string): readonly string[] =>
       database
         .prepare("select distinct key from damaged where table_name = 'document' and part = ?")
         .all<{ readonly key: string }>(set)
         .map(({ key }) => key),
-
     foundSince: (table: CheckedName, sinceMs: number): readonly Found[] =>
       database
         .prepare("select id, found_ms as foundMs from damaged where table_name = ? and found_ms > ?")
         .all<Found>(table, sinceMs)
         .map((row) => ({ ...row })),
-
     summary: (): readonly DamagedRows[] => summaryOf(database),
   };
 }
@@ -148,9 +141,7 @@ export function newEpoch(): string {
   return randomBytes(8).toString("hex");
 }
 
-/**
- * Starts a new epoch for sinks: receivers that see 1, 2, 3 of one epoch have every event. Call it inside a transaction.
- */
+/** Starts new epochs, in which sinks count from 1, because an event may be lost. Call it inside a transaction. */
 export function beginEpoch(database: Database, where: string, ...values: readonly Bindable[]): void {
   const restarted = { counted: "0", epoch: "?1" };
   database

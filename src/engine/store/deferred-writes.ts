@@ -11,21 +11,7 @@ const SOON_MS = 5_000;
  *   write ── waiting ──┬─ another transaction begins ─┬─ take() ── committed() ── the promise resolves
  *                      └─ 5 s later, one of its own ──┘     └─ not committed: stays waiting, next try in 5 s
  */
-export interface DeferredWrites<Write, Flushed = void> {
-  /** The later of two writes with the same key replaces the earlier. Resolves when the write is durable. */
-  write(key: string, write: Write): Promise<void>;
-  take(): Taken<Write>;
-  /** True when writes that waited their 5 s could not be written: then nothing more should be deferred. */
-  isBehind(): boolean;
-  flush(): Flushed | undefined;
-  stop(): void;
-}
-
-interface Taken<Write> {
-  readonly writes: readonly Write[];
-  committed(): void;
-  reject(write: Write, error: unknown): void;
-}
+export type DeferredWrites<Write, Flushed = void> = ReturnType<typeof createDeferredWrites<Write, Flushed>>;
 
 interface Waiting<Write> {
   readonly sinceMs: number;
@@ -34,16 +20,13 @@ interface Waiting<Write> {
 }
 
 /** `commit` makes a transaction that takes the waiting writes. */
-export function createDeferredWrites<Write, Flushed>(
-  clock: Clock,
-  commit: () => Flushed,
-): DeferredWrites<Write, Flushed> {
+export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () => Flushed) {
   const waiting = new Map<string, Waiting<Write>>();
   const stopping = new AbortController();
   let isTimed = false;
   let isBehind = false;
 
-  const flush = () => (waiting.size > 0 ? commit() : undefined);
+  const flush = (): Flushed | undefined => (waiting.size > 0 ? commit() : undefined);
 
   function dueMs(): number {
     // Map order: a key keeps the place of its first write.
@@ -69,7 +52,8 @@ export function createDeferredWrites<Write, Flushed>(
   }
 
   return {
-    write(key, write) {
+    /** The later of two writes with the same key replaces the earlier. Resolves when the write is durable. */
+    write(key: string, write: Write): Promise<void> {
       const before = waiting.get(key);
       const { sinceMs, done } = before ?? { sinceMs: clock.monotonic(), done: Promise.withResolvers<void>() };
       waiting.set(key, { sinceMs, write, done });
@@ -80,7 +64,7 @@ export function createDeferredWrites<Write, Flushed>(
       const taken = [...waiting];
       return {
         writes: taken.map(([, { write }]) => write),
-        committed() {
+        committed(): void {
           isBehind = false;
           for (const [key, each] of taken) {
             // A later write of the same key waits for the next transaction, and the promise with it.
@@ -89,7 +73,7 @@ export function createDeferredWrites<Write, Flushed>(
             each.done.resolve();
           }
         },
-        reject(write, error) {
+        reject(write: Write, error: unknown): void {
           for (const [key, each] of taken) {
             if (each.write !== write) continue;
             waiting.delete(key);
@@ -98,15 +82,16 @@ export function createDeferredWrites<Write, Flushed>(
         },
       };
     },
+    /** True when writes that waited their 5 s could not be written: then nothing more should be deferred. */
     isBehind: () => isBehind,
     flush,
-    stop: () => stopping.abort(WOKEN),
+    stop: (): void => stopping.abort(WOKEN),
   };
 }
 
 /** Deferred writes of a SQLite database: each transaction runs them before its own work. */
 export function deferWrites(database: Database, clock: Clock): DeferredWrites<() => void> {
-  let taken: Taken<() => void> | null = null;
+  let taken: ReturnType<DeferredWrites<() => void>["take"]> | null = null;
   const soon = createDeferredWrites<() => void, void>(clock, () => database.transaction(() => undefined));
   database.watch({
     begun() {

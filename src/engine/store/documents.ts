@@ -29,7 +29,6 @@ export function createDocuments(database: Database, damage: Damage) {
       setAside("set_name = ? and key = ?", set, key);
       return undefined;
     },
-
     documents<T>(set: string): Map<string, T> {
       const rows = database
         .prepare("select key, body, checksum from document where set_name = ?")
@@ -38,9 +37,7 @@ export function createDocuments(database: Database, damage: Damage) {
       if (sound.length < rows.length) setAside("set_name = ?", set);
       return new Map(sound.map((row) => [row.key, JSON.parse(row.body) as T]));
     },
-
     version: (set: string): number => versions.get(set) ?? 0,
-
     change({ set, put = [], insert = [], remove = [] }: DocumentChange): void {
       const removal = database.prepare("delete from document where set_name = ? and key = ?");
       const insertion = database.prepare(
@@ -59,7 +56,6 @@ export function createDocuments(database: Database, damage: Damage) {
       for (const [key, value] of put) changes += write(upsertion, set, key, value);
       if (changes > 0) changed(set);
     },
-
     append(log: string, body: unknown): void {
       database
         .prepare(
@@ -69,14 +65,12 @@ export function createDocuments(database: Database, damage: Damage) {
         )
         .run(log, json(body));
     },
-
     records<T>(log: string, after: number, limit: number): readonly LogRecord<T>[] {
       return database
         .prepare("select sequence, body, checksum from record where log = ? and sequence > ? order by sequence limit ?")
         .all<RecordRow>(log, after, limit)
         .map((row) => toRecord<T>(log, row));
     },
-
     lastRecord<T>(log: string): LogRecord<T> | undefined {
       const row = database
         .prepare("select sequence, body, checksum from record where log = ? order by sequence desc limit 1")

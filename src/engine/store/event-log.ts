@@ -132,15 +132,12 @@ export function createEventLog(
 
   const self = {
     quarantine,
-
     removed: (events: readonly RemovedEvent[]): void => tail?.removed(events.at(-1)?.position ?? 0),
-
     /** Appends within the running transaction, without a statement of its own. */
     *appendOwn(events: readonly Event[], clockMs: number): Steps<() => void> {
       self.append(events, clockMs);
       return () => undefined;
     },
-
     quarantineMarked(sink: string, position: number): boolean {
       if (database.readOnly) return false;
       quarantine("event.position = ?", position);
@@ -152,16 +149,12 @@ export function createEventLog(
       });
       return true;
     },
-
     forgetKnown(): void {
       tail?.clear();
       lastUrgent = Number.POSITIVE_INFINITY;
     },
-
     passed: (position: number): void => tail?.passed(position),
-
     readThrough: (after: number, through: number) => between(after, through),
-
     /** Corrects impossible counters at a start. `log-repair` later compares the counters with every row. */
     recount(): void {
       const pages = database.number("pragma page_count") - database.number("pragma freelist_count");
@@ -172,22 +165,17 @@ export function createEventLog(
       if (areNumbers === 0 || bytes < 0 || bytes > pages * database.number("pragma page_size")) database.exec(RECOUNT);
       else database.exec(RAISE_WRITTEN);
     },
-
-    /** Commit time of the next event, milliseconds since 1970: the clock's, and never before the last one of the log. */
-    nextTime(clockMs: number): number {
+    /** Appends events within a transaction. Returns the ids that were in the log already. */
+    append(events: readonly Event[], clockMs: number): readonly string[] {
+      if (events.length === 0) return [];
+      // Times of the log ascend although the clock may be set back.
       const ahead = database
         .prepare(
           `select committed_ms from event where position = (select max(position) from event)
              and committed_ms > ? and committed_ms <= ?`,
         )
         .get<{ readonly committed_ms: number }>(clockMs, clockMs + FOLLOWED_MS);
-      return ahead === undefined ? clockMs : ahead.committed_ms + 1;
-    },
-
-    /** Appends events within a transaction. Returns the ids that were in the log already. */
-    append(events: readonly Event[], clockMs: number): readonly string[] {
-      if (events.length === 0) return [];
-      const nowMs = self.nextTime(clockMs);
+      const nowMs = ahead === undefined ? clockMs : ahead.committed_ms + 1;
       const insertion = database.prepare(
         `insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum, written)
          values (?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing`,
@@ -217,28 +205,18 @@ export function createEventLog(
       database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(added, added);
       return repeated;
     },
-
     bytes: (): number => database.number("select bytes from log_size"),
-
     /** The position of the last event that was ever committed; 0 before the first. */
-    end(): number {
-      return (
-        database.prepare("select seq from sqlite_sequence where name = 'event'").get<{ readonly seq: number }>()?.seq ??
-        0
-      );
-    },
-
+    end: (): number => database.number("select coalesce(max(seq), 0) from sqlite_sequence where name = 'event'"),
     after(position: number, limit: number): readonly LoggedEvent[] {
       return tail?.after(position, limit, OFFER_BYTES) ?? readAfter(position, limit);
     },
-
     urgentAfter(position: number, limit: number): readonly LoggedEvent[] {
       if (position >= lastUrgent) return [];
       const events = readAfter(position, limit, URGENT);
       if (events.length === 0) lastUrgent = position;
       return events;
     },
-
     latest(limit: number, kinds: readonly Kind[] | undefined, about: EventsAbout | undefined): readonly LoggedEvent[] {
       // Facts are rare among telemetry: the index on the class finds them without reading the values between.
       const facts = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
@@ -257,7 +235,6 @@ export function createEventLog(
         .filter(isSound)
         .map(toLoggedEvent);
     },
-
     recent(
       { source, subjects }: EventsAbout,
       kinds: readonly Kind[],

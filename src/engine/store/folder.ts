@@ -17,7 +17,7 @@ import {
   statfsSync,
   statSync,
   truncateSync,
-  writeSync,
+  writeFileSync,
 } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { z } from "zod";
@@ -282,13 +282,7 @@ export function writeMoved(folder: string, mark: MovedMark): void {
   const temporary = `${file}.new`;
   rmSync(temporary, { force: true });
   // `wx`: do not follow a link of that name.
-  const descriptor = openSync(temporary, "wx", 0o600);
-  try {
-    writeSync(descriptor, `${JSON.stringify(mark, null, 2)}\n`);
-    fsyncSync(descriptor);
-  } finally {
-    closeSync(descriptor);
-  }
+  writeFileSync(temporary, `${JSON.stringify(mark, null, 2)}\n`, { flag: "wx", mode: 0o600, flush: true });
   renameSync(temporary, file);
   const directory = openSync(folder, "r");
   try {

@@ -6,9 +6,7 @@ export interface SourceStore {
   readonly store: Store;
 }
 
-/**
- * Joins the states of a fleet's sources. A set such as `tag/north` is in one source; a change to others goes to all.
- */
+/** Joins the states of a fleet's sources. The set `tag/north` is in one source; a change to `silence` goes to all. */
 export function joinStores(parts: readonly SourceStore[]): Store {
   const [only] = parts;
   if (parts.length === 1 && only !== undefined) return only.store;

@@ -1,4 +1,4 @@
-import { closeSync, fsyncSync, openSync, readFileSync, rmSync, writeSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
@@ -57,7 +57,6 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
     removed(rows: readonly { readonly position: number; readonly bytes: number }[]): void {
       for (const row of rows) if (row.position <= through) bytes -= row.bytes;
     },
-
     async step(): Promise<void> {
       if (clock.monotonic() < dueMs) return;
       if (through === 0) bytes = 0;
@@ -157,19 +156,11 @@ function deadLetterUnreachable(database: Database, nowMs: number): number {
   return rows.length;
 }
 
-const CONDEMNED = "plenum.db-condemned";
-
-const condemnedFile = (file: string) => join(dirname(file), CONDEMNED);
+const condemnedFile = (file: string) => join(dirname(file), "plenum.db-condemned");
 
 /** Notes on the disk that a state file must not be opened; `aside` is the quarantined file that is being copied. */
 export function condemn(file: string, aside = ""): void {
-  const descriptor = openSync(condemnedFile(file), "w", 0o600);
-  try {
-    writeSync(descriptor, aside);
-    fsyncSync(descriptor);
-  } finally {
-    closeSync(descriptor);
-  }
+  writeFileSync(condemnedFile(file), aside, { mode: 0o600, flush: true });
 }
 
 /** Reads the note: null when the file may be opened, else the name of the quarantined file or an empty text. */

@@ -1,4 +1,4 @@
-import { existsSync, statSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
@@ -71,7 +71,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   try {
     return await openLocked(stateFile(folder), options, lock);
   } catch (error) {
-    lock.release();
+    lock.close();
     throw error;
   }
 }
@@ -83,18 +83,14 @@ function openUnlocked(options: StoreOptions, readOnly: boolean): Store {
       hint: "Start the worker first, or name the folder that it uses.",
     });
   }
-  const database = openDatabase(file, { readOnly });
-  try {
-    prepareSchema(database, false);
-    if (!readOnly) database.exec("pragma synchronous = full");
-    return createStore(database, options.clock, {});
-  } catch (error) {
-    database.close();
-    throw error;
-  }
+  const database = openDatabase(file, { readOnly }, (opened) => {
+    prepareSchema(opened, false);
+    if (!readOnly) opened.exec("pragma synchronous = full");
+  });
+  return createStore(database, options.clock, {});
 }
 
-async function openLocked(file: string, options: StoreOptions, lock: WorkerLock): Promise<Store> {
+async function openLocked(file: string, options: StoreOptions, lock: Database): Promise<Store> {
   const { clock, log, machine } = options;
   const opened: Opened = { lock, ...(log && { log }), ...(machine && { machine }) };
   let database: Database | null = null;
@@ -164,8 +160,7 @@ function refuseLostFile(file: string): void {
 
 function openForWriting(file: string): Database {
   preparePrivateFile(file);
-  const database = openDatabase(file);
-  try {
+  return openDatabase(file, {}, (database) => {
     // Both must be set before the first page is written.
     if (database.number("pragma page_count") === 0) {
       database.exec(`pragma page_size = ${PAGE_BYTES}; pragma auto_vacuum = incremental`);
@@ -179,11 +174,7 @@ function openForWriting(file: string): Database {
       pragma journal_size_limit = ${WAL_BYTES};
       pragma wal_autocheckpoint = ${CHECKPOINT_BYTES / PAGE_BYTES};
     `);
-    return database;
-  } catch (error) {
-    database.close();
-    throw error;
-  }
+  });
 }
 
 /** Lets SQLite check all but the log of events, which may have gigabytes, and rebuilds damaged indexes. */
@@ -213,7 +204,7 @@ function refuseChangedSchema(database: Database): void {
 }
 
 export interface Opened {
-  readonly lock?: WorkerLock;
+  readonly lock?: Database;
   readonly log?: Log;
   readonly setAside?: { readonly file: string; readonly salvaged: Salvaged };
   readonly machine?: () => string | null;
@@ -294,29 +285,13 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       },
     },
     quotaStore: createQuotaStore(sql, quotaClocks(database), damagedQuota(damage, clock)),
-
-    async document<T>(set: string, key: string) {
-      return documents.document<T>(set, key);
-    },
-    async documents<T>(set: string) {
-      return documents.documents<T>(set);
-    },
-    async version(set) {
-      return documents.version(set);
-    },
-    async changes() {
-      return database.changes();
-    },
-    async damagedKeys(set) {
-      return damage.keys(set);
-    },
-    async records<T>(name: string, after: number, limit: number) {
-      return documents.records<T>(name, after, limit);
-    },
-    async lastRecord<T>(name: string) {
-      return documents.lastRecord<T>(name);
-    },
-
+    document: asAsync(documents.document) as Store["document"],
+    documents: asAsync(documents.documents) as Store["documents"],
+    version: asAsync(documents.version),
+    changes: asAsync(database.changes),
+    damagedKeys: asAsync(damage.keys),
+    records: asAsync(documents.records) as Store["records"],
+    lastRecord: asAsync(documents.lastRecord) as Store["lastRecord"],
     async commit({ documents: changed = [], events = [], records = [] }) {
       const now = clock.now();
       const committed = database.transaction(() => {
@@ -328,19 +303,16 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       if (events.length > committed.repeated.length) changes.wakeUp();
       return committed;
     },
-
     async putDeferred(set, key, value) {
       const put = () => documents.change({ set, put: [[key, value]] });
       if (soon.isBehind()) database.transaction(put);
       else await soon.write(`document ${set} ${key}`, put);
     },
-
     async describe() {
-      const wal = `${database.path}-wal`;
       const copy = readCopy(documents);
       return {
         file: database.path,
-        bytes: statSync(database.path).size + (existsSync(wal) ? statSync(wal).size : 0),
+        bytes: sizeOf(database.path) + sizeOf(`${database.path}-wal`),
         schemaVersion: SCHEMA_VERSION,
         damaged: damage.summary(),
         ...(quarantined && {
@@ -351,7 +323,6 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
         ...(copy === undefined ? {} : { copy }),
       };
     },
-
     async close() {
       if (!open) return;
       open = false;
@@ -361,60 +332,38 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       } catch {}
       if (lock !== undefined) noteClosed(database, documents);
       database.close();
-      lock?.release();
+      lock?.close();
     },
   };
 }
 
-export interface WorkerLock {
-  release(): void;
+function asAsync<Values extends readonly unknown[], T>(work: (...values: Values) => T) {
+  return async (...values: Values): Promise<T> => work(...values);
 }
 
-interface LockOptions {
-  readonly clock: Clock;
-  readonly log?: Log;
-}
-
-/**
- * Allows one worker per folder by an exclusive SQLite transaction, which the kernel ends with the process.
- * The worker never writes into the lock file. Foreign content is found only when no worker holds it, so it is emptied.
- */
-function lockFolder(folder: string, options: LockOptions): WorkerLock {
+/** Allows one worker per folder by an exclusive SQLite transaction, which the kernel ends with the process. */
+function lockFolder(folder: string, { clock, log }: StoreOptions): Database {
   const path = lockFile(folder);
   preparePrivateFile(path);
+  const lock = () => openDatabase(path, { busyMs: 0 }, (database) => database.exec("begin exclusive"));
   try {
-    const database = lockedDespiteContent(path, options);
-    return { release: () => database.close() };
+    try {
+      return lock();
+    } catch (error) {
+      if (!(error instanceof Damaged)) throw error;
+      // SQLite rejects foreign content only when no worker holds the file.
+      const quarantined = copyAndEmpty(path, clock.now());
+      log?.warn(
+        { file: path, aside: quarantined },
+        "The lock file held something that is not ours. It was copied aside and emptied; nothing is lost by it.",
+      );
+      return lock();
+    }
   } catch (error) {
     if (!(error instanceof Busy)) throw error;
     throw new ConfigError(`Another worker uses the state folder ${folder}.`, {
       cause: error,
       hint: "Stop it, or set state.folder to another folder for this one.",
     });
-  }
-}
-
-function lockedDespiteContent(path: string, { clock, log }: LockOptions): Database {
-  try {
-    return locked(path);
-  } catch (error) {
-    if (!(error instanceof Damaged)) throw error;
-    const quarantined = copyAndEmpty(path, clock.now());
-    log?.warn(
-      { file: path, aside: quarantined },
-      "The lock file held something that is not ours. It was copied aside and emptied; nothing is lost by it.",
-    );
-    return locked(path);
-  }
-}
-
-function locked(path: string): Database {
-  const database = openDatabase(path, { busyMs: 0 });
-  try {
-    database.exec("begin exclusive");
-    return database;
-  } catch (error) {
-    database.close();
-    throw error;
   }
 }

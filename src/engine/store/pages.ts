@@ -4,13 +4,8 @@ import { sizeOf } from "./folder.ts";
 /** SQLite's record format: https://www.sqlite.org/fileformat2.html. Damaged bytes give null; every read is bounded. */
 export type StoredValue = string | number | null | Uint8Array;
 
-interface Varint {
-  readonly value: number;
-  readonly next: number;
-}
-
 /** Reads a varint: seven bits a byte, the high bit means that more follow; the ninth byte has eight bits. */
-function varint(bytes: Buffer, at: number): Varint | null {
+function varint(bytes: Buffer, at: number): { readonly value: number; readonly next: number } | null {
   let value = 0;
   for (let n = 0; n < 9; n += 1) {
     const byte = bytes[at + n];
@@ -57,34 +52,25 @@ function valueIn(type: number, bytes: Buffer): StoredValue {
 
 /** A commit writes every page that it touched: pages of 4 kB wrote half as much again for a value. */
 export const PAGE_BYTES = 2_048;
-
 const WAL_HEADER = 32;
 const FRAME_HEADER = 24;
 const FILE_MAGIC = "SQLite format 3\0";
 const FILE_HEADER = 100;
 /** The last bit selects the byte order of the log's own checksums, which are not used here. */
 const WAL_MAGIC = 0x377f0682;
-
 const LEAF_OF_TABLE = 0x0d;
 const LEAF_OF_INDEX = 0x0a;
+const headerAt = (page: number) => (page === 1 ? FILE_HEADER : 0);
 
 export interface Cell {
   readonly rowid: number | null;
   readonly values: readonly StoredValue[];
 }
 
-export interface Pages {
-  readonly count: number;
-  /** Rows of a page that is a leaf; empty for any other, and without the rows that cannot be read. */
-  cells(page: number): readonly Cell[];
-  /** Number of rows in the header of a leaf page; larger than `cells` when some rows cannot be read. */
-  stated(page: number): number;
-  bytes(page: number): Buffer | null;
-  close(): void;
-}
+export type Pages = ReturnType<typeof openPages>;
 
 /** Reads rows from single pages of a database file and its log. Callers verify each row by its checksum. */
-export function openPages(path: string): Pages {
+export function openPages(path: string) {
   const main = openSync(path, "r");
   const walPath = `${path}-wal`;
   const wal = sizeOf(walPath) > WAL_HEADER ? openSync(walPath, "r") : null;
@@ -131,15 +117,17 @@ export function openPages(path: string): Pages {
   return {
     count,
     bytes: read,
-    stated(page) {
-      const header = page === 1 ? FILE_HEADER : 0;
+    /** Number of rows in the header of a leaf page; larger than `cells` when some rows cannot be read. */
+    stated(page: number): number {
+      const header = headerAt(page);
       const bytes = read(page);
       const isLeaf = bytes?.[header] === LEAF_OF_TABLE || bytes?.[header] === LEAF_OF_INDEX;
       return isLeaf ? (bytes?.readUInt16BE(header + 3) ?? 0) : 0;
     },
-    cells(page) {
+    /** Rows of a leaf page; empty for any other page, and without the rows that cannot be read. */
+    cells(page: number): readonly Cell[] {
       const bytes = read(page);
-      const header = page === 1 ? FILE_HEADER : 0;
+      const header = headerAt(page);
       const type = bytes?.[header];
       if (bytes === null || (type !== LEAF_OF_TABLE && type !== LEAF_OF_INDEX)) return [];
       const cells = bytes.readUInt16BE(header + 3);
@@ -149,7 +137,7 @@ export function openPages(path: string): Pages {
         .map((at) => cellAt(bytes, bytes.readUInt16BE(at), type === LEAF_OF_TABLE))
         .filter((cell) => cell !== null);
     },
-    close() {
+    close(): void {
       closeSync(main);
       if (wal !== null) closeSync(wal);
     },

@@ -28,7 +28,6 @@ export function createQuotaStore(
 
   return {
     ...clocks,
-
     async load(key) {
       const slots = await query<QuotaSlot>(
         `select id, sent_ms as "sentAtMs", counted_ms as "countedByMs" from quota
@@ -39,26 +38,21 @@ export function createQuotaStore(
       const unknown = damage?.unknownSlots() ?? [];
       return [...slots.map((slot) => ({ ...slot })), ...unknown].toSorted((a, b) => a.countedByMs - b.countedByMs);
     },
-
     async save(key, slot) {
       const beforeMs = forgotten.get(key);
       const text = "delete from quota where source = $1 and bucket = $2 and counted_ms < $3";
       const forgetting = beforeMs === undefined ? [] : [{ text, values: [key, beforeMs], name: "forget_slots" }];
       await sql.commit([...forgetting, put(key, slot)]);
     },
-
     saveDeferred: (key, slot) => sql.defer(`slot ${slot.id} ${key}`, () => put(key, slot)),
-
     async forget(key, beforeMs) {
       forgotten.set(key, Math.max(beforeMs, forgotten.get(key) ?? 0));
     },
-
     async loadHold(key) {
       const text = `select said_ms as "saidAtMs", until_ms as "untilMs" from quota_hold where source = $1 and bucket = $2`;
       const [pause] = await query<QuotaPause>(text, key);
       return pause === undefined ? damage?.unknownPause() : { ...pause };
     },
-
     async saveHold(key, { saidAtMs, untilMs }) {
       const cells = { bucket: "$2::text", said_ms: "$3::float8", until_ms: "$4::float8" };
       await sql.commit([{ text: dialect.upsert("quota_hold", ["bucket"], cells), values: [key, saidAtMs, untilMs] }]);

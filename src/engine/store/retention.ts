@@ -49,10 +49,7 @@ export interface RetainedLog {
   appendOwn(events: readonly Event[], nowMs: number): Steps<() => void>;
 }
 
-/**
- * Removes events that are settled and older than their replay window, or that are too old or too many.
- * A sink that loses an event gets a gap record, and the log a gap event.
- */
+/** Removes settled events after their replay window, and others that are too old or too many, with gap records. */
 export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, clock: Pick<Clock, "now">) {
   const { dialect, query } = sql;
   const { table: counters, where: isCounter } = dialect.counters;
@@ -79,7 +76,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
       const start = after;
       const slice = await sql.transaction(function* () {
         const events = withinLimits(yield* step(next, start, through));
-        const found = reason === null ? [] : gapsOf(yield* losses(events, reason, wanted), nowMs);
+        const found = reason === null ? [] : joinGaps(yield* losses(events, reason, wanted, nowMs));
         yield* gaps.record(found);
         if (events.length > 0) yield* remove(events);
         return { events, found };
@@ -97,9 +94,11 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
   /** Returns the losses when these events go. A sink that was never offered one of them starts a new epoch. */
   function* losses(
     events: readonly RemovedEvent[],
-    reason: Loss["reason"],
+    reason: StoredGap["reason"],
     wanted: RetentionBounds["wanted"],
-  ): Steps<readonly Loss[]> {
+    nowMs: number,
+  ): Steps<readonly StoredGap[]> {
+    const at = isoUtc(nowMs);
     const positions = events.map(({ position }) => position);
     const inUse = yield* step<Pick<SinkPosition, "sink" | "position" | "urgent">>(
       "select name as sink, position, urgent from sink where source = $1 and ended is null",
@@ -115,7 +114,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
     );
     const marked = new Set(marks.map(({ sink, position }) => `${position} ${sink}`));
     const bodies = new Map(found.map(({ position, body }) => [position, body]));
-    const lost: Loss[] = [];
+    const lost: StoredGap[] = [];
     const withoutOffer = new Set<string>();
     for (const { position, committed_ms } of events) {
       const isMarked = (sink: string) => marked.has(`${position} ${sink}`);
@@ -129,7 +128,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
         const isDelivered = event !== null && isUrgent(event.type) && position <= urgent;
         if (isDelivered && !isMarked(sink)) continue;
         if (event !== null && wanted?.(sink, event) === false) continue;
-        lost.push({ sink, reason, time });
+        lost.push({ sink, reason, firstTime: time, lastTime: time, count: 1, at });
         if (position > cursor && !isDelivered) withoutOffer.add(sink);
       }
     }
@@ -150,11 +149,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
     ];
   }
 
-  /**
-   * Notes the end of the log and the slowest cursor. Age is running time with a clock that is not in doubt:
-   * after two weeks without power, sinks still have all of `max_age`. Returns positions; 0 where no event is old
-   * enough.
-   */
+  /** Notes the end of the log and the slowest cursor, and returns the positions of old events. Age is running time. */
   function* older({ maxAgeMs, ranMs, replayMs }: RetentionBounds): Steps<{ aged: number; replayed: number }> {
     const [last] = yield* step<{ readonly ran: number }>(
       "select coalesce(max(ran_ms), 0) as ran from age_mark where source = $1",
@@ -195,7 +190,6 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
 
   return {
     gaps: gaps.list,
-
     async prune(bounds: RetentionBounds): Promise<PruneReport & { readonly published: number }> {
       const nowMs = clock.now();
       const recorded: StoredGap[] = [];
@@ -221,12 +215,6 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
   };
 }
 
-interface Loss {
-  readonly sink: string;
-  readonly reason: StoredGap["reason"];
-  readonly time: string;
-}
-
 function joinGaps(gaps: readonly StoredGap[]): readonly StoredGap[] {
   const joined = new Map<string, StoredGap>();
   for (const gap of gaps) {
@@ -241,13 +229,6 @@ function joinGaps(gaps: readonly StoredGap[]): readonly StoredGap[] {
     joined.set(key, both ?? gap);
   }
   return [...joined.values()];
-}
-
-function gapsOf(losses: readonly Loss[], nowMs: number): readonly StoredGap[] {
-  const at = isoUtc(nowMs);
-  return joinGaps(
-    losses.map(({ sink, reason, time }) => ({ sink, reason, firstTime: time, lastTime: time, count: 1, at })),
-  );
 }
 
 interface GapRow extends Omit<StoredGap, "at"> {
@@ -287,7 +268,6 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
 
   return {
     record,
-
     async list(sink: string | undefined): Promise<readonly StoredGap[]> {
       const rows = await query<GapRow>(
         `select ${GAP_COLUMNS} from gap where source = $1 and ($2::text is null or sink = $2)
@@ -296,7 +276,6 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
       );
       return rows.map(({ id: _id, at_ms, ...gap }) => ({ ...gap, at: isoUtc(at_ms) }));
     },
-
     *publish(log: RetainedLog, nowMs: number): Steps<{ readonly count: number; readonly committed: () => void }> {
       const due = yield* step<GapRow>(DUE, ...dueAt(nowMs));
       const events = due.map(({ sink, reason, firstTime, lastTime, count }) =>
@@ -314,7 +293,6 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
       yield* step(dialect.update("gap", { told_ms: "$2::bigint" }, dialect.isIn("id", "$3::bigint[]")), nowMs, ids);
       return { count: due.length, committed };
     },
-
     /** Removes the oldest dead letters beyond a number of bytes; returns what their sinks lose by it. */
     async dropLetters(maxBytes: number, nowMs: number): Promise<readonly StoredGap[]> {
       const bytes = "(select coalesce(sum(octet_length(body)), 0) from dead_letter where source = $1)";
@@ -332,10 +310,11 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
         yield* step(`delete from dead_letter where source = $1 and ${dialect.isIn("id", "$2::bigint[]")}`, ids);
         const positions = letters.map(({ position }) => position);
         yield [removeOrphanedMarks(sql, positions)];
-        const lost = letters.map(({ sink, body, at_ms, sound }): Loss => {
-          return { sink, reason: "size", time: sound ? eventIn(body).time : isoUtc(at_ms) };
+        const lost = letters.map(({ sink, body, at_ms, sound }) => {
+          const time = sound ? eventIn(body).time : isoUtc(at_ms);
+          return { sink, reason: "size", firstTime: time, lastTime: time, count: 1, at: isoUtc(nowMs) } as const;
         });
-        const found = gapsOf(lost, nowMs);
+        const found = joinGaps(lost);
         yield* record(found);
         return found;
       });

@@ -33,10 +33,7 @@ export interface Salvaged {
 /** Events per transaction, so that a running worker waits a few milliseconds only. */
 const SLICE = 100;
 
-/**
- * Commits undelivered events of a quarantined file to the state in use, for every sink and with their ids.
- * Documents are not copied: an old journal of commands must not return. A worker may run.
- */
+/** Commits undelivered events of a quarantined file to the state in use; documents stay. A worker may run. */
 export async function salvage(folder: string, file: string, clock: Clock): Promise<Salvaged> {
   const target = stateFile(folder);
   if (!existsSync(file)) throw new ConfigError(`There is no file ${file}.`);
@@ -274,18 +271,8 @@ function isSoundEvent(values: readonly StoredValue[]): boolean {
 }
 
 /** Columns: id (as the rowid), sink, position, reason, at_ms, committed_ms, resending, body, checksum, number, epoch. */
-function isLetter([
-  ,
-  sink,
-  position,
-  reason,
-  at,
-  committed,
-  ,
-  body,
-  checksum,
-  ...counted
-]: readonly StoredValue[]): boolean {
+function isLetter(values: readonly StoredValue[]): boolean {
+  const [, sink, position, reason, at, committed, , body, checksum, ...counted] = values;
   if (sink === undefined || position === undefined || reason === undefined || body === undefined) return false;
   if (at === undefined || committed === undefined) return false;
   // Before schema 6 letters had no number.

@@ -1,5 +1,5 @@
 import type { Sequence } from "../../core/model/sequence.ts";
-import { newEpoch } from "./damage.ts";
+import { type Damage, newEpoch } from "./damage.ts";
 import type { SqlDriver, Statement } from "./sql.ts";
 import type { SinkPosition } from "./store.ts";
 
@@ -10,13 +10,7 @@ export interface StoredSink extends SinkPosition {
 /** `position` is the cursor for all events, `urgent` the one for urgent events. */
 export type Cursor = "position" | "urgent";
 
-export interface CursorRepair {
-  /** Sends damaged cursors back to the beginning of the log; true when there was one. */
-  repairCursors(): boolean;
-  isCursorLost(): boolean;
-  /** Notes that the owner of a damaged cursor is known. */
-  claimCursor(sink: string): void;
-}
+export type CursorRepair = Pick<Damage, "repairCursors" | "isCursorLost" | "claimCursor">;
 
 interface SinkRow extends SinkPosition {
   readonly number: number;
@@ -72,7 +66,6 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
   return {
     find: async (sink: string): Promise<StoredSink | undefined> => (await all()).get(sink),
     forget,
-
     moved(sink: string, to: number, counted: Sequence | undefined, cursor: Cursor): void {
       const before = cached?.get(sink);
       if (before === undefined) {
@@ -83,7 +76,6 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
       const after = { ...before, [cursor]: Math.max(to, before[cursor]), counted: isLater ? counted : before.counted };
       cached?.set(sink, after);
     },
-
     register: (sink: string, position: number): Statement => ({
       text: dialect.insert("sink", {
         ...{ name: "$2", position: "$3::bigint", dropped: "0", ended: "null" },
@@ -91,7 +83,6 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
       }),
       values: [sink, position, newEpoch()],
     }),
-
     /** Moves a cursor forward, never back, whatever the order of settlements. Numbers of an old epoch are ignored. */
     moveTo: (sink: string, to: number, counted: Sequence | undefined, cursor: Cursor): Statement => ({
       text: dialect.update(
@@ -105,17 +96,14 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
       values: [sink, to, counted?.epoch ?? null, counted?.number ?? 0],
       name: `move_${cursor}`,
     }),
-
     addDropped: (sink: string, count: number): Statement => ({
       text: dialect.update("sink", { dropped: "dropped + $3::bigint" }, "name = $2"),
       values: [sink, count],
     }),
-
     beginEpoch: (sink: string): Statement => ({
       text: dialect.update("sink", { counted: "0", epoch: "$3" }, "name = $2"),
       values: [sink, newEpoch()],
     }),
-
     setEnded: (sink: string, reason: string | null): Statement => ({
       text: dialect.update("sink", { ended: "$3::text" }, "name = $2"),
       values: [sink, reason],

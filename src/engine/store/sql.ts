@@ -1,9 +1,7 @@
 import type { CheckedName } from "./checksum.ts";
 import type { DocumentChange } from "./store.ts";
 
-/**
- * A statement in PostgreSQL's SQL; `$1` is the source, which the driver adds. `sqlite-driver.ts` translates the text.
- */
+/** A statement in PostgreSQL's SQL; `$1` is the source. The driver of SQLite translates the text. */
 export interface Statement {
   readonly text: string;
   readonly values: readonly SqlValue[];
@@ -14,7 +12,6 @@ export type SqlValue = string | number | null | readonly number[] | readonly str
 
 /** The work of one transaction: yields statements, receives their rows. SQLite runs it synchronously, so no two mix. */
 export type Steps<T> = Generator<readonly Statement[], T, readonly (readonly unknown[])[]>;
-
 export type Awaitable<T> = T | Promise<T>;
 
 export function* step<Row = unknown>(text: string, ...values: readonly SqlValue[]): Steps<readonly Row[]> {

@@ -101,9 +101,7 @@ function insertion(table: CheckedName, cells: Cells, from: string, copyOf?: Chec
 const COUNTED_MS = 2 * 60_000;
 const UNKNOWN_PAUSE_MS = 60_000;
 
-/**
- * Replaces damaged rows of the quota. A damaged slot counts as spent in every bucket, so the quota is never exceeded.
- */
+/** A damaged slot counts as spent in every bucket, so that the quota is never exceeded. */
 export function damagedQuota(damage: Damage, clock: Pick<Clock, "now">): QuotaDamage {
   return {
     unknownSlots: () =>

@@ -1,4 +1,4 @@
-import { DatabaseSync, type StatementResultingChanges, type StatementSync } from "node:sqlite";
+import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { checksumOf } from "./checksum.ts";
@@ -50,8 +50,12 @@ export interface DatabaseOptions {
   readonly busyMs?: number;
 }
 
-export function openDatabase(path: string, options: DatabaseOptions = {}): Database {
-  const { readOnly = false, busyMs = 5_000 } = options;
+/** `prepare` sets the database up; a failure closes the file. */
+export function openDatabase(
+  path: string,
+  { readOnly = false, busyMs = 5_000 }: DatabaseOptions = {},
+  prepare: (database: Database) => void = () => undefined,
+): Database {
   const database = guarded(path, () => new DatabaseSync(path, { readOnly, timeout: busyMs }));
   // Damaged integers can be larger than a number holds exactly, so they come as bigint.
   database.function("row_checksum", { deterministic: true, varargs: true, useBigIntArguments: true }, checksumOf);
@@ -100,11 +104,8 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
     prepare(sql) {
       const known = statements.get(sql);
       if (known !== undefined) return known;
-      const statement = wrap(
-        path,
-        guarded(path, () => database.prepare(sql)),
-        recover,
-      );
+      const prepared = guarded(path, () => database.prepare(sql));
+      const statement = wrap(path, prepared, recover);
       statements.set(sql, statement);
       return statement;
     },
@@ -142,8 +143,14 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
       guarded(path, () => database.close());
     },
   };
-  othersSeen = self.number("pragma data_version");
-  return self;
+  try {
+    othersSeen = self.number("pragma data_version");
+    prepare(self);
+    return self;
+  } catch (error) {
+    self.close();
+    throw error;
+  }
 }
 
 const FREE_SHARE = 0.25;
@@ -163,44 +170,24 @@ export async function shrinkFile(database: Database): Promise<void> {
 type Recover = <T>(error: unknown, work: () => T) => T;
 
 function wrap(path: string, statement: StatementSync, recover: Recover): Statement {
-  // Called for each row, so it creates no closure for `guarded` on the fast path.
-  function after<T>(error: unknown, work: () => T): T {
-    return recover(meaning(path, error), () => guarded(path, work));
-  }
+  const call =
+    <T>(work: (values: readonly Bindable[]) => T) =>
+    (...values: readonly Bindable[]): T => {
+      try {
+        return work(values);
+      } catch (error) {
+        return recover(meaning(path, error), () => guarded(path, () => work(values)));
+      }
+    };
   return {
-    run(...values) {
-      try {
-        return Number(statement.run(...values).changes);
-      } catch (error) {
-        return after(error, () => Number(statement.run(...values).changes));
-      }
-    },
-    insert(...values) {
-      try {
-        return rowOf(statement.run(...values));
-      } catch (error) {
-        return after(error, () => rowOf(statement.run(...values)));
-      }
-    },
-    get<Row>(...values: readonly Bindable[]) {
-      try {
-        return statement.get(...values) as Row | undefined;
-      } catch (error) {
-        return after(error, () => statement.get(...values) as Row | undefined);
-      }
-    },
-    all<Row>(...values: readonly Bindable[]) {
-      try {
-        return statement.all(...values) as Row[];
-      } catch (error) {
-        return after(error, () => statement.all(...values) as Row[]);
-      }
-    },
+    run: call((values) => Number(statement.run(...values).changes)),
+    insert: call((values) => {
+      const { changes, lastInsertRowid } = statement.run(...values);
+      return changes === 0 ? null : Number(lastInsertRowid);
+    }),
+    get: call((values) => statement.get(...values)) as Statement["get"],
+    all: call((values) => statement.all(...values)) as Statement["all"],
   };
-}
-
-function rowOf({ changes, lastInsertRowid }: StatementResultingChanges): number | null {
-  return changes === 0 ? null : Number(lastInsertRowid);
 }
 
 function guarded<T>(path: string, work: () => T): T {
@@ -211,64 +198,52 @@ function guarded<T>(path: string, work: () => T): T {
   }
 }
 
-/** SQLite's primary result codes: https://www.sqlite.org/rescode.html */
-const CODE = {
-  busy: 5,
-  locked: 6,
-  readOnly: 8,
-  io: 10,
-  corrupt: 11,
-  full: 13,
-  cannotOpen: 14,
-  notADatabase: 26,
-} as const;
-
 export class Damaged extends ConfigError {}
+
+export class Busy extends Retryable {}
 
 /** Whether SQLite rejected Plenum's SQL, which means that the file's header or schema is damaged. */
 export function isSqlError(error: unknown): boolean {
   return primaryCode(error) === 1;
 }
 
-export class Busy extends Retryable {}
+type Meaning = (
+  path: string,
+  detail: string,
+) => readonly [kind: typeof ConfigError | typeof Retryable, message: string, hint: string];
+
+const busy: Meaning = (path) => [
+  Busy,
+  `Another process holds ${path}.`,
+  "It is tried again; end long-running queries on the file if this stays.",
+];
+const unreadable: Meaning = (path, detail) => [
+  Retryable,
+  `${path} cannot be read or written (${detail}).`,
+  "Check the disk and the rights of the folder.",
+];
+const damaged: Meaning = (path, detail) => [
+  Damaged,
+  `${path} is damaged (${detail}).`,
+  "A worker that uses it repairs its indexes, or sets it aside and sends what was not delivered from a fresh one.",
+];
+
+/** By SQLite's primary result codes: https://www.sqlite.org/rescode.html */
+const MEANINGS: Readonly<Record<number, Meaning>> = {
+  ...{ 5: busy, 6: busy, 10: unreadable, 11: damaged, 14: unreadable, 26: damaged },
+  8: (path) => [ConfigError, `${path} may not be written.`, "Run the worker as the owner of the state folder."],
+  13: (path) => [
+    Retryable,
+    `The disk that holds ${path} is full; nothing was half-written.`,
+    "Free some space; the work goes on by itself.",
+  ],
+};
 
 function meaning(path: string, error: unknown): unknown {
-  const code = primaryCode(error);
-  if (code === null) return error;
-  const detail = error instanceof Error ? error.message : String(error);
-  const cause = { cause: error };
-  switch (code) {
-    case CODE.full:
-      return new Retryable(`The disk that holds ${path} is full; nothing was half-written.`, {
-        ...cause,
-        hint: "Free some space; the work goes on by itself.",
-      });
-    case CODE.io:
-    case CODE.cannotOpen:
-      return new Retryable(`${path} cannot be read or written (${detail}).`, {
-        ...cause,
-        hint: "Check the disk and the rights of the folder.",
-      });
-    case CODE.busy:
-    case CODE.locked:
-      return new Busy(`Another process holds ${path}.`, {
-        ...cause,
-        hint: "It is tried again; end long-running queries on the file if this stays.",
-      });
-    case CODE.readOnly:
-      return new ConfigError(`${path} may not be written.`, {
-        ...cause,
-        hint: "Run the worker as the owner of the state folder.",
-      });
-    case CODE.corrupt:
-    case CODE.notADatabase:
-      return new Damaged(`${path} is damaged (${detail}).`, {
-        ...cause,
-        hint: "A worker that uses it repairs its indexes, or sets it aside and sends what was not delivered from a fresh one.",
-      });
-    default:
-      return error;
-  }
+  const found = MEANINGS[primaryCode(error) ?? 0];
+  if (found === undefined) return error;
+  const [Kind, message, hint] = found(path, error instanceof Error ? error.message : String(error));
+  return new Kind(message, { cause: error, hint });
 }
 
 function primaryCode(error: unknown): number | null {

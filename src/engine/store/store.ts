@@ -1,9 +1,7 @@
 import type { Event, Kind } from "../../core/model/event.ts";
 import type { Sequence } from "../../core/model/sequence.ts";
 
-/**
- * Durable state of a worker. A commit that has returned survives a kill and a power cut (on a disk that honours fsync).
- */
+/** Durable state of a worker. A commit that has returned survives a kill and a power cut. */
 export interface Store {
   document<T>(set: string, key: string): Promise<T | undefined>;
   documents<T>(set: string): Promise<Map<string, T>>;
@@ -135,16 +133,9 @@ export interface EventsAbout {
 
 export interface Outbox {
   register(sink: string, from: "now" | "beginning"): Promise<SinkPosition>;
-  /**
-   * Next events, ascending: marked to be sent again, then those after the cursor; at least one, fewer if they are
-   * large.
-   * `after` skips events that the caller has filtered out and not settled yet.
-   */
+  /** Next events: marked to be sent again, then those after the cursor; at least one. `after` skips filtered events. */
   next(sink: string, limit: number, after?: number): Promise<Offer>;
-  /**
-   * Next urgent events: marked to be sent again, then those of the log after `after`. The caller has seen all to
-   * `looked`.
-   */
+  /** Next urgent events: marked to be sent again, then those after `after`. The caller has seen all up to `looked`. */
   nextUrgent(sink: string, limit: number, skip?: { readonly after: number; readonly looked: number }): Promise<Offer>;
   settle(sink: string, settlement: Settlement): Promise<void>;
   /** Ends a sink or continues it (null). An ended sink keeps its cursor and holds back nothing in the log. */
@@ -205,10 +196,7 @@ export interface Settlement {
   /** Sequence number of the last settled event that passed the filter; undefined when none did. */
   readonly counted?: Sequence | undefined;
   readonly documents?: readonly DocumentChange[];
-  /**
-   * Allows storing the cursor with the next transaction, for a sink that tolerates repeats. Only a plain move is
-   * deferred.
-   */
+  /** Allows storing the cursor with the next transaction, for a sink that tolerates repeats. */
   readonly soon?: boolean;
 }
 

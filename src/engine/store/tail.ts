@@ -4,10 +4,7 @@ import type { LoggedEvent } from "./store.ts";
 
 /** Most characters of events in the tail; a batch of 100 good values has 26,000. */
 const CHARACTERS = 1_000_000;
-/**
- * The tail starts again after a larger event: of a backfill of 12 MB it would keep the last events, and readers need
- * the first.
- */
+/** The tail starts again after a larger event: of a backfill of 12 MB it would keep only the last events. */
 const LONGEST = 4_096;
 
 interface Row {
@@ -19,20 +16,9 @@ interface Row {
 }
 
 /** Caches the newest events of the log, so that sinks that keep up do not read the disk and share parsed events. */
-export interface Tail {
-  /** Adds an event of the running transaction; it joins the tail when that is committed. */
-  add(row: Row): void;
-  committed(): void;
-  rolledBack(): void;
-  /** Returns the first events after a position; null when the tail does not reach back that far. */
-  after(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null;
-  passed(position: number): void;
-  /** Clears the tail when events in it were removed from the log. */
-  removed(position: number): void;
-  clear(): void;
-}
+export type Tail = ReturnType<typeof createTail>;
 
-export function createTail(): Tail {
+export function createTail() {
   // Empty arrays in place: the garbage collector would keep the bodies of a replaced array until a full collection.
   const rows: Row[] = [];
   const added: Row[] = [];
@@ -57,10 +43,11 @@ export function createTail(): Tail {
   }
 
   return {
-    add(row) {
+    /** Adds an event of the running transaction; it joins the tail when that transaction is committed. */
+    add(row: Row): void {
       added.push(row);
     },
-    committed() {
+    committed(): void {
       if (added.length === 0) return;
       const large = added.findLastIndex((row) => row.characters > LONGEST);
       if (large >= 0) {
@@ -74,10 +61,11 @@ export function createTail(): Tail {
       added.length = 0;
       if (characters > CHARACTERS) shorten(() => characters > CHARACTERS);
     },
-    rolledBack() {
+    rolledBack(): void {
       added.length = 0;
     },
-    after(position, limit, maxCharacters) {
+    /** Null when the tail does not reach back to the position. */
+    after(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null {
       if (begin === null || position < begin) return null;
       const from = indexAfter(rows, position);
       const found: LoggedEvent[] = [];
@@ -91,10 +79,11 @@ export function createTail(): Tail {
       }
       return found;
     },
-    passed(position) {
+    /** Drops events that every reader has passed. */
+    passed(position: number): void {
       shorten((row) => row.position <= position);
     },
-    removed(position) {
+    removed(position: number): void {
       if (position >= (rows[0]?.position ?? Number.POSITIVE_INFINITY)) clear();
     },
     clear,

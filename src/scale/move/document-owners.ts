@@ -1,26 +1,5 @@
 import { sinkStateSet } from "../../engine/store/store.ts";
 
-/**
- * Owners of the documents of a state when it is divided among sources.
- *
- * | Set | What it is | Who gets it |
- * |---|---|---|
- * | `<name>/<source>` | what is known of a source, its ledgers, its plots | that source |
- * | `memory/<sink>` | incidents of alarm receivers | the source of each; a storm also the sources of its alarms |
- * | `memory/<sink>` | state of other sinks, such as the files that a lake has landed | the first source |
- * | `command` | the journal: open commands | the source of each |
- * | `command` | ids of commands that are over, which are never taken again | every source |
- * | `command-wear`, `command-wear-rehearsal` | how often tags were written | the source of each tag |
- * | `command-restore`, `command-not-restored` | values that are to be put back, or were not | the source of each |
- * | `command-armed` | that writing was armed | every source, where it is armed now |
- * | `command-audit` | the size of the audit log, which every source gets whole | every source |
- * | `silence` | agreed silences | the source that one names, else every source |
- * | `sink-ended-at`, `sink-life`, `snapshot` | of a sink: where it ended, its server instance, its last snapshot | every source, each of which has that sink |
- * | `plot-own` | counts of alarms and refusals | the source of each; the worker's own minutes every source |
- * | `state-file` | location of the file | no source |
- *
- * Entries of a source that is not configured go to the first source, so that its commands get a result.
- */
 export interface StoredDocument {
   readonly key: string;
   readonly value: unknown;
@@ -34,7 +13,12 @@ const none: Share = () => undefined;
 const byTag: Share = ({ key, value }, source, home) =>
   home(key.slice(0, key.indexOf("/"))) === source ? value : undefined;
 
+/**
+ * Sources that get the documents of each set of the worker. Entries of a source that is not configured go to the first
+ * source, so that its commands get a result. A set such as `tag/north` goes to the source `north`.
+ */
 const OWN: Readonly<Record<string, Share>> = {
+  // Ids of finished commands are never used again, so every source gets the ids.
   command: ({ value }, source, home) => {
     const { command } = value as { readonly command?: { readonly source: string } };
     return command === undefined || home(command.source) === source ? value : undefined;

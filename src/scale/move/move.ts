@@ -66,7 +66,11 @@ export interface MovedTable {
  */
 export async function moveState(options: MoveOptions): Promise<Moved> {
   const { clock, database, folder, log } = options;
-  refuseMissing(folder);
+  if (!existsSync(stateFile(folder))) {
+    throw new ConfigError(`There is no state in ${folder}.`, {
+      hint: "Name the folder that the worker has used (state.folder). A fleet that begins anew needs none.",
+    });
+  }
   const known = readMoved(folder);
   if (known !== null && known.to !== database.name) throw movedElsewhere(folder, known);
   const store = await openStore({ folder, clock, log, allowMoved: true });
@@ -120,13 +124,24 @@ async function moveAll(
   return database.work(async (session) => {
     // Members register one at a time with this row locked, and find everything or nothing.
     await session.query(`select digest from ${database.table("meta")} for update`);
-    const reading = readFolder({ ...options, database: raw, instead, shiftMs: (await timeOf(session)) - clock.now() });
+    const time = await session.query("select (extract(epoch from clock_timestamp()) * 1000)::double precision");
+    const shiftMs = Number(time.rows[0]?.[0]) - clock.now();
+    const reading = readFolder({ ...options, database: raw, instead, shiftMs });
     const common = { folder: resolve(folder), to: database.name, sources: reading.sources };
-    const before = await readMark(session, database, mark.id);
-    if (before !== null) {
-      return { ...common, movedAt: before, wasThere: true, tables: [], leftBehind: [] };
+    const { rows: marks } = await session.query(`select body from ${database.table("fleet_document")} where key = $1`, [
+      `moved/${mark.id}`,
+    ]);
+    const [body] = marks[0] ?? [];
+    if (body !== undefined) {
+      const { movedAt } = JSON.parse(String(body)) as { readonly movedAt: string };
+      return { ...common, movedAt, wasThere: true, tables: [], leftBehind: [] };
     }
-    if (mark.movedAt !== null) throw movedAndGone(folder, mark);
+    if (mark.movedAt !== null) {
+      throw new Retryable(
+        `The state in the folder ${folder} was moved to ${mark.to} at ${mark.movedAt}, and is not there any more.`,
+        { hint: "Restore the database from its backup; what lies in the folder is as old as the move." },
+      );
+    }
     isAbsent();
     await refuseOtherState(session, database, reading.sources);
     await session.query(
@@ -149,7 +164,8 @@ async function moveAll(
       );
     }
     const movedAt = isoUtc(clock.now());
-    await writeMark(session, database, mark.id, { folder: common.folder, host: hostname(), movedAt });
+    const stored = JSON.stringify({ folder: common.folder, host: hostname(), movedAt });
+    await writeFleetDocuments(session, database, new Map([[`moved/${mark.id}`, stored]]));
     return {
       ...common,
       movedAt,
@@ -157,13 +173,6 @@ async function moveAll(
       tables: tablesOf(found, reading.sources),
       leftBehind: reading.leftBehind(),
     };
-  });
-}
-
-function refuseMissing(folder: string): void {
-  if (existsSync(stateFile(folder))) return;
-  throw new ConfigError(`There is no state in ${folder}.`, {
-    hint: "Name the folder that the worker has used (state.folder). A fleet that begins anew needs none.",
   });
 }
 
@@ -185,11 +194,6 @@ async function refuseUnfit(store: Store, raw: Database, folder: string): Promise
     .prepare(`select position from event where ${unsound("event")}`)
     .all<{ readonly position: number }>();
   for (const { position } of rotten) await store.outbox.after(position - 1, 1);
-}
-
-async function timeOf(session: MoveSession): Promise<number> {
-  const { rows } = await session.query("select (extract(epoch from clock_timestamp()) * 1000)::double precision");
-  return Number(rows[0]?.[0]);
 }
 
 async function refuseOtherState(session: MoveSession, { name, table }: StateDatabase, sources: readonly string[]) {
@@ -251,27 +255,6 @@ async function writeFleetDocuments(
   );
 }
 
-const markKey = (id: string) => `moved/${id}`;
-
-interface StoredMark {
-  readonly folder: string;
-  readonly host: string;
-  readonly movedAt: string;
-}
-
-async function readMark(session: MoveSession, { table }: StateDatabase, id: string): Promise<string | null> {
-  const { rows } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [markKey(id)]);
-  const [body] = rows[0] ?? [];
-  return body === undefined ? null : (JSON.parse(String(body)) as StoredMark).movedAt;
-}
-
-async function writeMark(session: MoveSession, { table }: StateDatabase, id: string, mark: StoredMark): Promise<void> {
-  await session.query(`insert into ${table("fleet_document")} (key, body) values ($1, $2)`, [
-    markKey(id),
-    JSON.stringify(mark),
-  ]);
-}
-
 function tablesOf(sums: Sums, sources: readonly string[]): readonly MovedTable[] {
   return [...sums].map(([table, bySource]) => ({
     table,
@@ -292,14 +275,7 @@ function movedElsewhere(folder: string, { to, movedAt }: MovedMark): ConfigError
   );
 }
 
-function movedAndGone(folder: string, { to, movedAt }: MovedMark): Retryable {
-  return new Retryable(
-    `The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is not there any more.`,
-    { hint: "Restore the database from its backup; what lies in the folder is as old as the move." },
-  );
-}
-
-interface Armed {
+interface ArmedDocument {
   readonly at: string;
   readonly by: string;
   readonly damaged: number;
@@ -319,7 +295,7 @@ async function replacementDocuments(
 ): Promise<ReadonlyMap<string, ReadonlyMap<string, unknown>>> {
   const damaged = await Promise.all(GUARDS.map((set) => store.damagedKeys(set)));
   const { copy } = await store.describe();
-  const armed = await store.document<Armed>(ARMED, WRITING);
+  const armed = await store.document<ArmedDocument>(ARMED, WRITING);
   const isArmed = armed !== undefined && armed.copy === copy?.identity && armed.damaged >= damaged.flat().length;
   const over = { state: "unknown", changedAt: isoUtc(clock.now()) };
   const used = new Map<string, unknown>();

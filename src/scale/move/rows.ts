@@ -21,7 +21,6 @@ export type TableName = keyof typeof TABLES;
 const TABLE_NAMES = Object.keys(TABLES) as readonly TableName[];
 
 export type MovedRow = readonly [table: TableName, source: string, values: Readonly<Record<string, unknown>>];
-
 type Type = "text" | "bigint" | "boolean" | "double precision";
 
 /** Types of columns that are not text. The ids of events are texts, those of quota slots numbers. */
@@ -81,7 +80,6 @@ const CHARACTERS = 1_000_000;
 
 /** Rows and digests by table, then by source; only where there are rows. */
 export type Sums = ReadonlyMap<TableName, ReadonlyMap<string, TableSum>>;
-
 export type MoveSession = Pick<Session, "query">;
 
 /** Writes rows within the open transaction; returns their sums. `qualified` qualifies a table's name. */

@@ -30,6 +30,16 @@ export function createDocuments(source: string, query: RunQuery) {
     return new Map(rows.map(([key, body]) => [String(key), String(body)]));
   }
 
+  async function readRecords<T>(rest: string, log: string, ...values: readonly number[]) {
+    const { rows } = await query(
+      `select sequence::double precision, body from record where source = $1 and log = $2 ${rest}`,
+      [source, log, ...values.map(String)],
+    );
+    return rows.map(
+      ([sequence, body]): LogRecord<T> => ({ sequence: Number(sequence), body: JSON.parse(String(body)) as T }),
+    );
+  }
+
   return {
     async document<T>(set: string, key: string): Promise<T | undefined> {
       const stored = storedKey(key);
@@ -43,7 +53,6 @@ export function createDocuments(source: string, query: RunQuery) {
       const body = (await batch.bodies).get(stored);
       return body === undefined ? undefined : (decodedDocument(stored, body)[1] as T);
     },
-
     async documents<T>(set: string): Promise<Map<string, T>> {
       const { rows } = await query("select key, body from document where source = $1 and set_name = $2 order by key", [
         source,
@@ -53,29 +62,13 @@ export function createDocuments(source: string, query: RunQuery) {
         rows.map(([stored, body]) => decodedDocument(String(stored), String(body)) as [key: string, value: T]),
       );
     },
-
     async records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]> {
-      const { rows } = await query(
-        `select sequence::double precision, body from record
-         where source = $1 and log = $2 and sequence > $3::bigint order by sequence limit $4::bigint`,
-        [source, log, String(after), String(limit)],
-      );
-      return rows.map(toRecord<T>);
+      return readRecords("and sequence > $3::bigint order by sequence limit $4::bigint", log, after, limit);
     },
-
     async lastRecord<T>(log: string): Promise<LogRecord<T> | undefined> {
-      const { rows } = await query(
-        `select sequence::double precision, body from record
-         where source = $1 and log = $2 order by sequence desc limit 1`,
-        [source, log],
-      );
-      return rows.map(toRecord<T>)[0];
+      return (await readRecords<T>("order by sequence desc limit 1", log))[0];
     },
   };
-}
-
-function toRecord<T>([sequence, body]: QueryResult["rows"][number]): LogRecord<T> {
-  return { sequence: Number(sequence), body: JSON.parse(String(body)) as T };
 }
 
 interface NetChange {

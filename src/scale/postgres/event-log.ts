@@ -112,9 +112,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     forget,
     end: endNow,
     prepare,
-
     committed,
-
     *appendOwn(events: readonly Event[], nowMs: number): Steps<() => void> {
       const appending = prepare(
         events.map((event) => ofWorkerFor(source, event)),
@@ -124,7 +122,6 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       const [rows] = yield [appending.statement];
       return () => void committed(appending, rows as readonly AppendRow[]);
     },
-
     /** Does the same when the reply was lost: ids at or before the old end were repeats. */
     async committedUnheard(appending: Appending, before: number): Promise<Appended> {
       forget();
@@ -137,17 +134,13 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       const told = new Set(old.map(({ event }) => event.id));
       return { lastPosition: await endNow(), repeated: repeatedOf(appending, told) };
     },
-
     removed: (events: readonly RemovedEvent[]): void => tail.removed(events.at(-1)?.position ?? 0),
-
     passed: tail.passed,
-
     async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isHolder && position >= (await endNow())) return [];
       const found = isHolder ? tail.after(position, limit, OFFER_BYTES) : null;
       return found ?? readAfter(position, limit);
     },
-
     async urgentAfter(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isHolder && position >= lastUrgent) return [];
       const before = urgentChanges;
@@ -155,7 +148,6 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       if (events.length === 0 && before === urgentChanges) lastUrgent = position;
       return events;
     },
-
     async latest(
       limit: number,
       kinds: readonly Kind[] | undefined,
@@ -182,7 +174,6 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       );
       return rows.map(toLoggedEvent);
     },
-
     async recent(
       { source: of, subjects }: EventsAbout,
       kinds: readonly Kind[],

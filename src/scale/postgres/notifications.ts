@@ -6,9 +6,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, loop, WOKEN } from "../../core/runtime/waiting.ts";
 
 const LOOK_MS = 30_000;
-
 const ANSWER_MS = 10_000;
-
 const BACKOFF = { firstMs: 200, maxMs: 5_000 };
 
 interface NotificationsOptions {
@@ -21,10 +19,7 @@ interface NotificationsOptions {
   ): Promise<Session>;
 }
 
-/**
- * Listens to a channel; the payload is the topic. A lost connection may lose notifications: all listeners are called
- * then.
- */
+/** Listens to a channel; the payload is the topic. After a lost connection all listeners are called. */
 export function createNotifications({ channel, clock, log, connect }: NotificationsOptions) {
   const listeners = new Map<string, Set<() => void>>();
   const closing = new AbortController();

@@ -79,9 +79,11 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
       try {
         return await work(session);
       } catch (error) {
-        if (!hasStoppedWriting(error)) throw meaningIn(error, session.address);
+        const isReplica = isServerError(error) && error.code === "25006";
+        if (!isReplica) throw meaningIn(error, session.address);
         session.cut(error);
-        throw addresses.length > 1 ? withoutPrimary(name) : meaningIn(error, session.address);
+        if (addresses.length === 1) throw meaningIn(error, session.address);
+        throw new Retryable(`The server of ${name} has become a replica; the next one is looked for.`);
       }
     });
   }
@@ -103,7 +105,6 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     work: (work) => use((session) => transact(session, isPatient ? PATIENT_LIMITS : limits, () => work(session))),
     onNotified: notices.listen,
     notify: (topic) => ({ text: "select pg_notify($1, $2)", values: [schema, topic], name: "notify" }),
-
     describe: () =>
       use(async (session) => {
         const { rows } = await session.query(
@@ -124,7 +125,6 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
           isReplica: isReplica === true,
         };
       }),
-
     async close() {
       await Promise.all([notices.close(), pool.close()]);
     },
@@ -151,15 +151,6 @@ function meaningIn(error: unknown, address: Address): Failure | Fenced | Conflic
     }
   }
   return failureOf(error, address, FOR_STATE);
-}
-
-/** Whether the server has become a replica, so that another primary must be found. */
-function hasStoppedWriting(error: unknown): boolean {
-  return isServerError(error) && error.code === "25006";
-}
-
-function withoutPrimary(name: string): Retryable {
-  return new Retryable(`The server of ${name} has become a replica; the next one is looked for.`);
 }
 
 export function noSuchSource(source: string): ConfigError {

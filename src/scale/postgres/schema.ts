@@ -230,15 +230,12 @@ const MIGRATIONS: readonly string[] = [
 ];
 
 export const SCHEMA_VERSION = MIGRATIONS.length;
-
 const MIGRATION_MS = 10 * 60_000;
 
 /** "PLNM": a process that prepares a schema holds the advisory lock with this number and a hash of the schema's name. */
 const LOCK = 0x504c4e4d;
 
-/**
- * Throws for a schema of another program or of a newer version; `migrate` creates or updates it, one member at a time.
- */
+/** Throws for a schema of another program or of a newer version; `migrate` creates or updates the schema. */
 export async function prepareSchema(session: Session, schema: string, migrate: boolean): Promise<void> {
   const found = await versionIn(session, schema);
   if (found === SCHEMA_VERSION) return;

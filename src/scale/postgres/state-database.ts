@@ -12,16 +12,11 @@ export interface StateDatabase {
   table(name: string): string;
   /** Runs one statement in a transaction of its own, for at most 8 s or `withinMs` milliseconds. Throws as `transact`. */
   query(text: string, values?: Values, withinMs?: number): Promise<QueryResult>;
-  /**
-   * One transaction in one packet. Throws `Fenced`, `Conflict`, `Unanswered` (committed or not), `Retryable`,
-   * `ConfigError`.
-   */
+  /** One transaction in one packet. Throws `Fenced`, `Conflict`, `Unanswered` (committed or not) or `Retryable`. */
   transact(asked: readonly Query[]): Promise<readonly QueryResult[]>;
   /** Runs a transaction whose statements depend on earlier results. The server ends one that pauses for 3 s. */
   work<T>(work: (session: Pick<Session, "query" | "queries">) => Promise<T>): Promise<T>;
-  /**
-   * Calls the listener on each notification, after a lost connection and every 30 s; returns a function that stops it.
-   */
+  /** Calls the listener on notifications, after a lost connection and every 30 s; returns a function that stops it. */
   onNotified(topic: string, listener: () => void): () => void;
   notify(topic: string): Query;
   describe(): Promise<StateDatabaseDescription>;
@@ -53,10 +48,7 @@ export function sourceTopic(source: string): string {
   return `source ${source}`;
 }
 
-/**
- * A holder by its lease's epoch; an operator, who changes something while another process holds the source; or a
- * reader.
- */
+/** A holder by the epoch of its lease; an operator, who appends no events; or a reader, who changes nothing. */
 export type ShardAccess = { readonly epoch: number } | "operator" | "reader";
 
 export interface ShardOptions {
@@ -72,16 +64,12 @@ export function durabilityWarnings({
   synchronousCommit,
 }: Pick<StateDatabaseDescription, "dataChecksums" | "synchronousCommit">): readonly string[] {
   const loss = LOSSES[synchronousCommit];
-  return [
-    ...(loss === undefined
-      ? []
-      : [
-          `The server has synchronous_commit = ${synchronousCommit}, so ${loss}: set it to on for this user or database.`,
-        ]),
-    ...(dataChecksums
-      ? []
-      : ["The server has data_checksums off, so it would not notice a page that its disk has damaged."]),
+  const warnings = [
+    loss &&
+      `The server has synchronous_commit = ${synchronousCommit}, so ${loss}: set it to on for this user or database.`,
+    !dataChecksums && "The server has data_checksums off, so it would not notice a page that its disk has damaged.",
   ];
+  return warnings.filter((warning) => typeof warning === "string");
 }
 
 /** Losses of each setting below `on`: https://www.postgresql.org/docs/15/runtime-config-wal.html */

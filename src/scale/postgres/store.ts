@@ -72,7 +72,6 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     changes,
     // The server checks its pages itself (`data_checksums`).
     damagedKeys: async () => [],
-
     async commit({ documents: changedDocuments = [], events = [], records = [] }) {
       const asked = [...changeDocuments(source, changedDocuments), ...appendRecords(source, records)];
       const appending = log.prepare(events, clock.now());
@@ -90,7 +89,6 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
       if (events.length > committed.repeated.length) wakeup.wakeUp();
       return committed;
     },
-
     async putDeferred(set, key, value) {
       const [put] = changeDocuments(source, [{ set, put: [[key, value]] }]);
       if (put === undefined) return;
@@ -98,12 +96,10 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
       else await writer.soon.write(`document ${set} ${key}`, () => put);
       changed([set]);
     },
-
     async describe() {
       const { bytes, schemaVersion } = await database.describe();
       return { file: `${database.name}, source ${source}`, bytes, schemaVersion, damaged: [] };
     },
-
     async close() {
       if (!isOpen) return;
       isOpen = false;
@@ -124,7 +120,6 @@ function quotaClocks(sql: SqlDriver): Pick<QuotaStore, "loadClock" | "saveClock"
       );
       return mark;
     },
-
     async saveClock(key, boot, { wallMs, sinceBootMs }) {
       await sql.commit([
         {

@@ -3,27 +3,15 @@ import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { Session } from "../../core/postgres/session.ts";
 import { Unanswered } from "../../core/postgres/transact.ts";
 import { oneAtATime, persist, within } from "../../core/runtime/waiting.ts";
-import { createDeferredWrites, type DeferredWrites } from "../../engine/store/deferred-writes.ts";
+import { createDeferredWrites } from "../../engine/store/deferred-writes.ts";
 import { Fenced } from "../../engine/store/fenced-store.ts";
 import { type Query, type QueryResult, type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
 
-export interface Writer {
-  readonly soon: DeferredWrites<() => Query, Promise<unknown>>;
-  /**
-   * One transaction in one packet. Null: committed, but its reply was lost. Throws `Fenced` when another member holds
-   * it.
-   */
-  commit(asked: readonly Query[]): Promise<readonly QueryResult[] | null>;
-  work<T>(work: (session: Work) => Promise<T>): Promise<T>;
-  commits(): number;
-  close(): Promise<void>;
-}
-
+export type Writer = ReturnType<typeof createWriter>;
 export type Work = Pick<Session, "query" | "queries">;
 
 /** Longest time of the last deferred writes, in milliseconds. */
 const CLOSE_MS = 3_000;
-
 const BACKOFF = { firstMs: 100, maxMs: 2_000 };
 
 export interface WriterOptions extends ShardOptions {
@@ -39,7 +27,7 @@ export interface WriterOptions extends ShardOptions {
  * When a reply is lost, the mark shows whether the commit happened. The query changes the mark (`3f9a-7+`), so that a
  * delayed packet fails.
  */
-export function createWriter(options: WriterOptions): Writer {
+export function createWriter(options: WriterOptions) {
   const { database, source, as, clock, log } = options;
   const epoch = typeof as === "object" ? String(as.epoch) : null;
   const oneByOne = oneAtATime();
@@ -104,6 +92,7 @@ export function createWriter(options: WriterOptions): Writer {
     if (at !== mark) throw new Retryable(lost.message, lost.hint === undefined ? {} : { hint: lost.hint });
   }
 
+  /** One transaction in one packet. Null: committed, but the reply was lost. Throws `Fenced` without the lease. */
   function commit(asked: readonly Query[]): Promise<readonly QueryResult[] | null> {
     return oneByOne(async () => {
       let before = 0;
@@ -135,8 +124,8 @@ export function createWriter(options: WriterOptions): Writer {
         return result.value as T;
       });
     },
-    commits: () => commits,
-    async close() {
+    commits: (): number => commits,
+    async close(): Promise<void> {
       soon.stop();
       // Deferred writes that fail now are repeated, as after a crash.
       if (fenced === null) await within(clock, CLOSE_MS, soon.flush() ?? Promise.resolve());

@@ -6,7 +6,7 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
-import { createSinkState } from "#src/engine/delivery/sink-state-access.ts";
+import { createSinkState } from "#src/engine/delivery/offer.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { sampleEvent, valueEvent } from "../../../sample-events.ts";
