@@ -28,7 +28,6 @@ describe.each(CONNECTOR_NAMES)("connector %s", (name) => {
 
   test("explains every configuration option in its README", () => {
     for (const key of Object.keys(schema.properties ?? {})) {
-      // A group of options may be explained by its members only: `tls.ca_file`.
       expect(readme(), `connectors/${name}/README.md does not explain ${key}`).toMatch(new RegExp(`\`${key}[\`.]`));
     }
   });

@@ -4,7 +4,6 @@ import { join } from "node:path";
 import { afterAll } from "vitest";
 import { temporaryFolder } from "../real-servers.ts";
 
-/** A certificate that nobody has signed but itself, for one name, gone after the tests of the file. */
 export function certificateFor(name: string): { path: string; cert: string; key: string } {
   const folder = temporaryFolder();
   afterAll(() => rmSync(folder, { recursive: true }));
@@ -12,8 +11,6 @@ export function certificateFor(name: string): { path: string; cert: string; key:
   const keyPath = join(folder, "key.pem");
   const curve = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(" ");
   const names = ["-subj", `/CN=${name}`, "-addext", `subjectAltName=DNS:${name}`];
-  execFileSync("openssl", ["req", "-x509", ...curve, "-keyout", keyPath, "-out", path, ...names], {
-    stdio: "ignore",
-  });
+  execFileSync("openssl", ["req", "-x509", ...curve, "-keyout", keyPath, "-out", path, ...names], { stdio: "ignore" });
   return { path, cert: readFileSync(path, "utf8"), key: readFileSync(keyPath, "utf8") };
 }

@@ -19,8 +19,6 @@ import { trialConfig } from "../source/trial-source.ts";
 import { contextFor, never } from "./context.ts";
 import { type Authority, createAuthority, type Issued } from "./mqtt/certificates.ts";
 
-/** The same table of real faults for the service and for every connector: the same mistake means the same everywhere. */
-
 let folder: string;
 let ours: Authority;
 let stranger: Authority;
@@ -39,7 +37,6 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 type Language = "http" | "mqtt";
 
-/** Who connects: to `host:port` with or without TLS, and what it throws. */
 const actors: readonly {
   readonly name: string;
   readonly language: Language;
@@ -93,10 +90,8 @@ const actors: readonly {
 interface Fault {
   readonly name: string;
   readonly kind: "config" | "retryable";
-  /** In the sentence that a person reads, whoever it was. */
   readonly says: RegExp;
   readonly secure: boolean;
-  /** Where it is met: `host:port`. */
   readonly place: (language: Language) => Promise<string>;
 }
 

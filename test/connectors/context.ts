@@ -7,7 +7,6 @@ import type { Store } from "#src/engine/store/store.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 
-/** What the engine hands to a connector, without a word on the terminal. */
 export function contextFor(
   name: string,
   clock: Clock = systemClock,
@@ -23,7 +22,6 @@ export function contextFor(
   };
 }
 
-/** A clock that shows what it is told; waiting is real. */
 export function clockAt(time: string): Clock & { set(time: string): void } {
   let now = Date.parse(time);
   return {
@@ -36,6 +34,4 @@ export function clockAt(time: string): Clock & { set(time: string): void } {
   };
 }
 
-export function never(): AbortSignal {
-  return new AbortController().signal;
-}
+export const never = (): AbortSignal => new AbortController().signal;

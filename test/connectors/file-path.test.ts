@@ -29,7 +29,6 @@ for (const gzip of [false, true]) {
       const parent = temporaryFolder();
       const folder = join(parent, "lake");
       const away = join(parent, "away");
-      // With {kind} what an alarm tells is in several folders, and which of them is read first says nothing.
       const config = FileConfig.parse({ folder, path: "{site}/{date}", gzip, max_file_mb: 0.002 });
       return {
         sink: createFileSink(config, contextFor("lake")),
@@ -120,12 +119,7 @@ describe("a history event of several days in the file sink", () => {
   ])("is written as one line per day, and the lines together equal the event: %s", async (_, event) => {
     const { folder, make } = setUp();
     const sink = await opened(make());
-    const offer: Offered = {
-      positions: [7],
-      committedAt: [],
-      again: false,
-      sequences: [{ epoch: "e", number: 7 }],
-    };
+    const offer: Offered = { positions: [7], committedAt: [], again: false, sequences: [{ epoch: "e", number: 7 }] };
     await sink.write([event], never(), undefined, offer);
     await sink.close();
     const lines = linesBelow(folder).map(
@@ -371,7 +365,6 @@ function monotonic(): Clock & { passMs(ms: number): void } {
   return { ...systemClock, monotonic: () => passed, passMs: (ms) => (passed += ms) };
 }
 
-/** A value of the nth day of the year. */
 function valueOn(n: number): Event<"tag-value"> {
   const time = new Date(Date.UTC(2026, 0, 1 + n)).toISOString();
   return { ...valueEvent(n), time };
@@ -405,11 +398,8 @@ function linesBelow(folder: string): readonly Line[] {
   });
 }
 
-function idsBelow(folder: string): readonly string[] {
-  return linesBelow(folder).map(({ event }) => event.id);
-}
+const idsBelow = (folder: string): readonly string[] => linesBelow(folder).map(({ event }) => event.id);
 
-/** How many files of a folder this process has open. */
 function openBelow(folder: string): number {
   const targets = readdirSync("/proc/self/fd").map((fd) => {
     try {

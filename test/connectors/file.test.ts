@@ -256,9 +256,7 @@ function setUp(options: Record<string, unknown> = {}, clock = systemClock) {
   return { folder, make: () => createFileSink(config, contextFor("archive", clock)) };
 }
 
-function names(folder: string): readonly string[] {
-  return readdirSync(folder).sort();
-}
+const names = (folder: string): readonly string[] => readdirSync(folder).sort();
 
 function linesOf(folder: string): readonly string[] {
   return names(folder)

@@ -36,10 +36,7 @@ beforeEach(async () => {
   await hold("site/main", String(SITE.id), SITE);
   for (const system of SYSTEMS) await hold("system/main", system.id, system);
   await hold("tag/main", TAG.id, { ...TAG, displayName: "the name now" });
-  await put("tag-seen/main", String(SITE.id), {
-    tags: "2026-01-01T00:00:00Z",
-    systems: "2026-01-01T00:00:00Z",
-  });
+  await put("tag-seen/main", String(SITE.id), { tags: "2026-01-01T00:00:00Z", systems: "2026-01-01T00:00:00Z" });
   await put("tag-system/main", TAG.id, { systemIds: ["5", "6", "unknown"] });
 });
 
@@ -127,10 +124,7 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
     await forget("tag-seen/main", String(SITE.id));
     const names = createNames(NAME_TAGS, context);
     const own = sampleEvent("delivery-gap");
-    expect(await names.prepare([own, valueEvent(1)])).toMatchObject({
-      from: 1,
-      error: { retryAfterMs: 1_000 },
-    });
+    expect(await names.prepare([own, valueEvent(1)])).toMatchObject({ from: 1, error: { retryAfterMs: 1_000 } });
     await hold("site/main", String(SITE.id), SITE);
     expect(await names.prepare([valueEvent(1)])).toMatchObject({ from: 0 });
     await put("tag-system/main", TAG.id, { systemIds: ["6"] });
@@ -164,7 +158,6 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
     const first = lineOf(names, valueEvent(1));
     expect(parseLine(first).tags.site_name).toBeUndefined();
     expect(await createNames(["site_name"], context).prepare([valueEvent(2)])).toBeNull();
-    // The list becomes readable: `hold` says that the site was first seen at 2026-01-01T00:00:00Z.
     await hold("site/main", String(SITE.id), SITE);
     const restarted = createNames(["site_name"], context);
     await restarted.prepare([valueEvent(1), valueEvent(2)], [at, "2026-01-01T00:01:00.000Z"]);

@@ -11,7 +11,6 @@ const PLAIN = { prefix: "", tags: {} };
 const linesOf = (event: Event, settings: PointSettings) =>
   [...bytesOf(event, settings)].flatMap(({ text }) => text.toString().split("\n"));
 
-/** Identity of a point. */
 const keyOf = ({ measurement, tags, timeMs, withinMs }: ReturnType<typeof pointsOf>[number]) =>
   JSON.stringify([measurement, tags, timeMs, withinMs]);
 
@@ -153,7 +152,6 @@ describe("the mapping of events to InfluxDB points", () => {
         count += 1;
       }
     }
-    // gateway-online and gateway-offline at the same millisecond are one state of one gateway.
     expect(keys.size).toBe(count - 1);
   });
 
@@ -194,10 +192,7 @@ describe("the mapping of events to InfluxDB points", () => {
     const changed = sampleEvent("tag-changed");
     expect(
       fields({ ...changed, data: { ...changed.data, before: { displayName: "VS1-GT10", unit: null } } }),
-    ).toMatchObject({
-      changed: "displayName,unit",
-      before: '{"displayName":"VS1-GT10","unit":null}',
-    });
+    ).toMatchObject({ changed: "displayName,unit", before: '{"displayName":"VS1-GT10","unit":null}' });
     const raised = sampleEvent("alarm-raised");
     const tickets = [
       { sink: "jira", ticket: "OPS-7", link: null },
@@ -275,9 +270,7 @@ describe("the mapping of events to InfluxDB points", () => {
   });
 });
 
-function pointsOf(event: Event) {
-  return [...linesOf(event, PLAIN)].map(parseLine);
-}
+const pointsOf = (event: Event) => [...linesOf(event, PLAIN)].map(parseLine);
 
 function awkwardValue(text: string): Event {
   const event = valueEvent(1, "10042", 1);
@@ -290,9 +283,6 @@ function awkwardAlarm(text: string): Event {
   const trigger = { ...alarm.trigger, displayName: text, priority: text };
   return {
     ...event,
-    data: {
-      ...event.data,
-      alarm: { ...alarm, description: text, source: text, acknowledgedBy: text, trigger },
-    },
+    data: { ...event.data, alarm: { ...alarm, description: text, source: text, acknowledgedBy: text, trigger } },
   };
 }

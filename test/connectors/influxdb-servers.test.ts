@@ -9,8 +9,6 @@ import { absent, portOpen, programPath, type RealServer, startInflux, startVicto
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 import { contextFor, never } from "./context.ts";
 
-/** Against the real thing: what was acknowledged is asked back from the server. */
-
 describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => {
   let server: RealServer;
   beforeAll(async () => {
@@ -76,7 +74,6 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
     const sink = await opened("poison");
     await query("poison", "POST", "/write?db=poison", 'tag_value,tag_id=13 value="text" 1');
     const batch = Array.from({ length: 5_000 }, (_, n) => valueEvent(n));
-    // A field that has another type in its shard already: InfluxDB 1.x stores the rest and answers 400.
     const conflict = { ...valueEvent(4_711), time: "1970-01-01T00:00:01.000Z" };
     batch[1_234] = conflict;
     const { rejected, kept } = await sink.write(batch, never());
@@ -134,7 +131,6 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
 
   test("points older than the retention are dropped by the server and logged once, without dead letters", async () => {
     const create = `/query?${new URLSearchParams({ q: "CREATE DATABASE short WITH DURATION 2h" })}`;
-    // The server answers before every part of it knows the database.
     await expect
       .poll(async () => {
         await query("", "POST", create);
@@ -147,10 +143,7 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
     const sink = createInfluxSink(config, { ...contextFor("lake"), log });
     onTestFinished(() => sink.close());
     const now = Date.now();
-    const at = (n: number, ageMs: number) => ({
-      ...valueEvent(n),
-      time: new Date(now - ageMs).toISOString(),
-    });
+    const at = (n: number, ageMs: number) => ({ ...valueEvent(n), time: new Date(now - ageMs).toISOString() });
     const old = Array.from({ length: 50 }, (_, n) => at(n, 30 * 86_400_000 + n * 1_000));
     const fresh = Array.from({ length: 5 }, (_, n) => at(100 + n, 60_000 + n * 1_000));
     expect(await sink.write([...old, ...fresh], never())).toEqual({ rejected: [] });
@@ -234,9 +227,7 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
     );
   }
 
-  async function databases(): Promise<readonly unknown[]> {
-    return (await rows("", "SHOW DATABASES")).map(({ name }) => name);
-  }
+  const databases = async (): Promise<readonly unknown[]> => (await rows("", "SHOW DATABASES")).map(({ name }) => name);
 });
 
 describe.skipIf(absent("victoria-metrics"))("the InfluxDB sink with VictoriaMetrics", () => {
@@ -269,7 +260,6 @@ describe.skipIf(absent("victoria-metrics"))("the InfluxDB sink with VictoriaMetr
   });
 
   async function lines(metric: string) {
-    // Fresh points are searchable a while after they were taken, and sooner when asked for it.
     await fetch(`${server.url}/internal/force_flush`);
     const path = `/api/v1/export?${new URLSearchParams({ "match[]": metric, start: "0" }).toString()}`;
     const text = await (await fetch(`${server.url}${path}`)).text();
@@ -285,9 +275,7 @@ describe.skipIf(absent("victoria-metrics"))("the InfluxDB sink with VictoriaMetr
     );
   }
 
-  async function labels(metric: string) {
-    return (await lines(metric)).map((line) => line.metric.unit);
-  }
+  const labels = async (metric: string) => (await lines(metric)).map((line) => line.metric.unit);
 });
 
 describe.skipIf(absent("influxd"))("the InfluxDB sink with a server that is killed", () => {

@@ -122,7 +122,6 @@ describe("requests of the InfluxDB sink", () => {
     [{ status: 500, body: '{"error":"engine is closed"}' }, { message: expect.stringContaining("engine is closed") }],
     [{ status: 500 }, { kind: "retryable" }],
     [{ status: 502, body: "<html>" }, { kind: "retryable" }],
-    // A success that is none: a page to sign in on, a user interface, an error of InfluxDB 1.x, a notice of a proxy.
     [{ status: 200, body: "<!doctype html><title>Log in</title>" }, { kind: "retryable" }],
     [{ status: 201, body: "\n <html>" }, { kind: "retryable" }],
     [
@@ -130,7 +129,6 @@ describe("requests of the InfluxDB sink", () => {
       { kind: "retryable", message: expect.stringContaining("timeout") },
     ],
     [{ status: 200, body: '{"code":"unavailable","message":"later"}' }, { kind: "retryable" }],
-    // VictoriaMetrics, of a path that it does not know.
     [
       {
         status: 400,
@@ -182,9 +180,7 @@ describe("requests of the InfluxDB sink", () => {
     const sink = sinkFor(stub);
     const bucket = (everySeconds: number) => ({
       status: 200,
-      body: JSON.stringify({
-        buckets: [{ name: "lake", retentionRules: [{ type: "expire", everySeconds }] }],
-      }),
+      body: JSON.stringify({ buckets: [{ name: "lake", retentionRules: [{ type: "expire", everySeconds }] }] }),
     });
     stub.answer = () => bucket(2_592_000);
     expect(await sink.keepsMs?.(never())).toBe(30 * 86_400_000);
@@ -194,10 +190,7 @@ describe("requests of the InfluxDB sink", () => {
     expect(await sink.keepsMs?.(never())).toBeNull();
     stub.answer = () => ({ status: 401, body: '{"code":"unauthorized"}' });
     expect(await sink.keepsMs?.(never())).toBeNull();
-    expect(stub.seen[0]).toMatchObject({
-      method: "GET",
-      url: expect.stringContaining("name=lake") as string,
-    });
+    expect(stub.seen[0]).toMatchObject({ method: "GET", url: expect.stringContaining("name=lake") as string });
   });
 
   test("with create_database, a missing right to create fails the probe, and writes to an existing database succeed", async () => {
@@ -375,9 +368,7 @@ describe("the InfluxDB sink with HTTPS", () => {
     const secure = await startStub({ tls: { key, cert } });
     onTestFinished(() => secure.stop());
     const url = `https://localhost:${secure.port}`;
-    expect(await sinkFor(secure, { url, ca_file: path }).write([valueEvent(1)], never())).toEqual({
-      rejected: [],
-    });
+    expect(await sinkFor(secure, { url, ca_file: path }).write([valueEvent(1)], never())).toEqual({ rejected: [] });
     for (const [options, field] of [
       [{ url }, "ca_file"],
       [{ url: secure.url, ca_file: path }, "url"],
@@ -393,7 +384,6 @@ describe("the InfluxDB sink with HTTPS", () => {
 
 describe("long history in reused line buffers of the InfluxDB sink", () => {
   const MINUTES_5 = 300_000;
-  /** 60 days of 288 points are 17,280 lines: four requests, and days that begin in one and end in the next. */
   const days = Array.from({ length: 60 }, (_, day) => {
     const sample = sampleEvent("tag-history", {}, day);
     const points = Array.from({ length: 288 }, (_, n) => ({
@@ -432,7 +422,6 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
   const poison: Verdict = { kind: "poison", reason: "bad", all: false };
 
   test("settles all events before a failure and keeps all events after the failure", async () => {
-    // 12,000 lines go in three requests; the third fails.
     let requests = 0;
     const receipt = await storeLines(oneEach(12_000), async () => {
       requests += 1;
@@ -448,10 +437,7 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
       if (owners.size > 1) return poison;
       return owners.has(1) ? failed : owners.has(0) ? poison : { kind: "stored", tooOld: null };
     });
-    expect(receipt).toEqual({
-      rejected: [{ index: 0, reason: "bad" }],
-      kept: { from: 1, error: new Error("away") },
-    });
+    expect(receipt).toEqual({ rejected: [{ index: 0, reason: "bad" }], kept: { from: 1, error: new Error("away") } });
   });
 
   test("keeps an event with an invalid point in one request and a failed second request", async () => {
@@ -517,7 +503,6 @@ function oneEach(count: number): readonly Line[] {
   return Array.from({ length: count }, (_, owner) => ({ owner, text: `line ${owner}` }));
 }
 
-/** Lets the stub keep the points of every request that `refuse` has no answer for. */
 function storing(stub: StubServer, refuse: (points: readonly ParsedPoint[]) => StubAnswer | null) {
   const stored: ParsedPoint[] = [];
   stub.answer = ({ body }: Seen) => {

@@ -8,12 +8,9 @@ export interface ParsedPoint {
   readonly withinMs: number;
 }
 
-export function parseLines(body: string): readonly ParsedPoint[] {
-  return body.split("\n").filter(Boolean).map(parseLine);
-}
+export const parseLines = (body: string): readonly ParsedPoint[] => body.split("\n").filter(Boolean).map(parseLine);
 
 export function parseLine(line: string): ParsedPoint {
-  // Quotes mean something in fields only, so the key has to be cut off first.
   const key = split(line, " ", false)[0] ?? "";
   const [fieldSet, time, ...more] = split(line.slice(key.length + 1), " ");
   if (key === "" || fieldSet === undefined || time === undefined || more.length > 0) fail(line);
@@ -44,7 +41,6 @@ function fieldValue(text: string, line: string): number | boolean | string {
   return fail(line);
 }
 
-/** Splits at a separator that is neither escaped nor, where quotes count, inside quotes. */
 function split(text: string, separator: string, quotes = true): readonly string[] {
   const parts: string[] = [];
   let part = "";
@@ -65,9 +61,7 @@ function split(text: string, separator: string, quotes = true): readonly string[
   return [...parts, part];
 }
 
-function unescaped(text: string): string {
-  return text.replace(/\\([,= ])/g, "$1");
-}
+const unescaped = (text: string): string => text.replace(/\\([,= ])/g, "$1");
 
 function fail(line: string): never {
   throw new Error(`not line protocol: ${line.slice(0, 300)}`);

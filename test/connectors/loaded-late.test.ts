@@ -2,10 +2,6 @@ import { readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { expect, test } from "vitest";
 
-/**
- * Client libraries that only some need. Kafka's, PostgreSQL's and Parquet's together took a second of processor time and
- * 48 MB of memory at every start of every command, whoever used them.
- */
 const LATE = ["@platformatic/kafka", "pg", "hyparquet", "hyparquet-writer", "aws4fetch"];
 
 test("the catalogue of connectors does not import client libraries of single connectors, such as Kafka's", () => {

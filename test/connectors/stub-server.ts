@@ -7,7 +7,6 @@ export interface Seen {
   readonly method: string;
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Unpacked when it came gzipped. */
   readonly body: Buffer;
 }
 
@@ -17,16 +16,12 @@ export interface StubAnswer {
   readonly body?: string | Buffer;
 }
 
-/** A far end over HTTP that answers as it is told and remembers what it saw. */
 export interface StubServer {
   readonly port: number;
   readonly url: string;
   readonly seen: readonly Seen[];
-  /** TCP connections so far. */
   readonly connections: number;
-  /** `null`: take the request and never answer. A function of the raw response may do worse. */
   answer: (seen: Seen, response: ServerResponse) => StubAnswer | null | undefined;
-  /** Closes port and connections; `start` opens the same port again. */
   stop(): Promise<void>;
   start(): Promise<void>;
 }

@@ -10,14 +10,12 @@ import { certificateFor } from "./certificate.ts";
 import { contextFor, never } from "./context.ts";
 import { type StubServer, startStub } from "./stub-server.ts";
 
-/** A webhook must not become a way into the house of the one who runs it (server-side request forgery). */
 let stub: StubServer;
 beforeAll(async () => {
   stub = await startStub({ host: "0.0.0.0" });
 });
 afterAll(() => stub.stop());
 
-/** Ways to write an address that is not public; `:port` is added where a port belongs. */
 const HOSTS = [
   "127.0.0.1",
   "127.1",
@@ -188,10 +186,7 @@ describe("webhooks with HTTPS", () => {
     await trusting.close();
 
     const strict = sinkFor(url, allowed, names);
-    await expect(strict.write([valueEvent(1)], never())).rejects.toMatchObject({
-      kind: "config",
-      field: "ca_file",
-    });
+    await expect(strict.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "config", field: "ca_file" });
     await strict.close();
 
     const wrongName = sinkFor(url.replace("hook.", "other."), { ...allowed, ca_file: path }, names);

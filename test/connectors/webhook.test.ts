@@ -84,7 +84,6 @@ test.each(["cloudevents", "standard"])(
   },
 );
 
-/** The time of the clock in these tests, as a far end says it. */
 const NOON = "Sat, 21 Nov 2026 12:00:00 GMT";
 
 describe("the signature of a webhook request", () => {
@@ -253,14 +252,10 @@ describe("requests and responses of the webhook sink", () => {
       { status: 503, headers: { "retry-after": "Sat, 21 Nov 2026 12:01:00 GMT", date: NOON } },
       { kind: "throttled", retryAfterMs: 60_000, scope: "everything" },
     ],
-    // Our clock is an hour behind the receiver's: its own date says how long it means.
     [
       {
         status: 429,
-        headers: {
-          "retry-after": "Sat, 21 Nov 2026 13:00:30 GMT",
-          date: "Sat, 21 Nov 2026 13:00:00 GMT",
-        },
+        headers: { "retry-after": "Sat, 21 Nov 2026 13:00:30 GMT", date: "Sat, 21 Nov 2026 13:00:00 GMT" },
       },
       { kind: "throttled", retryAfterMs: 30_000 },
     ],
@@ -345,7 +340,6 @@ function verify(secret: string, seen: Seen | undefined): unknown {
   return new Webhook(secret).verify(seen.body, { ...seen.headers });
 }
 
-/** A sink with `count` signing keys against a stub that answers 204. */
 async function signed(options: Record<string, unknown> = {}, count = 1, clock: Clock = systemClock) {
   const stub = await startStub();
   onTestFinished(() => stub.stop());

@@ -10,8 +10,6 @@ import { ParquetConfig, parquetQuery } from "#connectors/parquet/config.ts";
 import { PostgresConfig, postgresQuery } from "#connectors/postgres/config.ts";
 import { sampleEvent } from "../sample-events.ts";
 
-/** Where a person finds there what is told of a tag, ready to be copied. */
-
 const { file, influxdb, kafka, mqtt } = CATALOG;
 const VALUE = sampleEvent("tag-value");
 const ALARM = sampleEvent("alarm-raised");
@@ -62,9 +60,7 @@ test("for files, whereIs returns a shell command that also finds the event in co
   writeFileSync(join(folder, "events-2026-11-02-002.jsonl"), `${line}\n`);
   writeFileSync(join(folder, "tag-value/1/2026-11-02/events-20261102T062000000Z.jsonl"), `${line}\n`);
   const found = (config: object) =>
-    execFileSync("sh", ["-c", file.whereIs(file.Config.parse({ folder, ...config }), VALUE)], {
-      encoding: "utf8",
-    });
+    execFileSync("sh", ["-c", file.whereIs(file.Config.parse({ folder, ...config }), VALUE)], { encoding: "utf8" });
   expect(found({})).toBe(`${line}\n${line}\n`);
   expect(found({ path: "{kind}/{site}/{date}" })).toBe(`${line}\n`);
   expect(file.whereIs(file.Config.parse({ folder: "/srv/events" }), VALUE)).toBe(

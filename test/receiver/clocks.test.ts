@@ -5,7 +5,6 @@ import { alarm, receiving } from "./trial.ts";
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 
-/** After how many minutes of measured time it is told; null where not within a day. */
 async function toldAfter(trial: ReturnType<typeof receiving>): Promise<number | null> {
   for (let minutes = 0; minutes <= 1_440; minutes += 1) {
     if (trial.board.notes.length > 0) return minutes;
@@ -14,7 +13,6 @@ async function toldAfter(trial: ReturnType<typeof receiving>): Promise<number | 
   return null;
 }
 
-/** An alarm that begins now by the service's clock, which is so many minutes ahead of ours (or behind it). */
 const begun = (aheadMin: number) => alarm(1, { at: aheadMin });
 
 describe.each([-60, -1, 0, 1, 60])("a service whose clock is %i min ahead", (aheadMin) => {

@@ -74,7 +74,6 @@ describe("the time series in an alarm message", () => {
     const digest = (curves: readonly string[]) =>
       digestOfMessage({ ...note.told, text: { ...note.told.text, curves } });
     expect(digest(["a"])).toBe(held.told?.digest);
-    // As it was computed before there were curves.
     const { curves: _, ...text } = note.told.text;
     const { status, priority, link } = note.told;
     const before = createHash("sha256").update(JSON.stringify([text, status, priority, link]));

@@ -11,7 +11,6 @@ const TO = Date.parse("2026-11-02T06:15:00Z");
 const SPAN = { fromMs: TO - 180 * MINUTE, toMs: TO };
 const ENGLISH = vocabulary("en", {});
 
-/** Values at even steps, the last of them at the end of the span. */
 function every(minutes: number, values: readonly TagValue[]): readonly TimeSeriesPoint[] {
   return values.map((value, n) => ({ atMs: TO - (values.length - 1 - n) * minutes * MINUTE, value }));
 }
@@ -52,7 +51,6 @@ describe("a sparkline", () => {
     expect(drawn(10, ...values)).toMatch(/^[▁-█]{4}\u00a0{3}[▁-█]{5}$/);
     const broken = Array.from({ length: 19 }, (_, n) => (n > 9 ? null : n));
     expect(drawn(10, ...broken)).toMatch(/^[▁-█]{7}\u00a0{5}$/);
-    // Nothing was told for an hour and a half.
     const silent = every(10, Array<number>(19).fill(3)).filter((_, n) => n < 6 || n > 15);
     expect(sparklineOf(silent, SPAN)).toMatch(/^▄{4}\u00a0{6}▄▄$/);
   });

@@ -11,7 +11,6 @@ import { alarm, gatewayOnline, OPTIONS, receiving } from "./trial.ts";
 const MINUTE = 60_000;
 const behind = (n: number, priority = "B") => alarm(n, { behind: GATEWAY.id, priority });
 
-/** Counts how often the sink reads the gateways of the building. */
 function countGatewayReads(trial: ReturnType<typeof receiving>): () => number {
   let reads = 0;
   const { documents } = trial.store;

@@ -17,10 +17,6 @@ const ALARMS = 2_000;
 const CHANGES_A_MINUTE = 200;
 const MINUTES = sized(10, 4);
 
-/**
- * A building goes down: 2,000 alarms at once, then 200 changes a minute, and a chat that takes one message a second. The
- * engine, the state and the sink are the real ones, in virtual time.
- */
 test("summarizes 2,000 simultaneous alarms in one message within a minute and ends with the correct state of each", {
   timeout: 600_000,
 }, async () => {
@@ -66,7 +62,6 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
 
   const [lag] = await store.outbox.lag();
   expect(lag).toMatchObject({ depth: 0, deadLetters: 0 });
-  // What stands by itself is one note each, open as its alarm is; all others are in the summary, which counts them.
   const own = new Map(board.notes.filter(({ told }) => told.kind === "alarm").map((note) => [note.key, note]));
   const keyOf = ({ one }: (typeof lives)[number]) => incidentKey("main", "alarm", one.episode);
   for (const life of lives.filter((each) => own.has(keyOf(each))))
@@ -77,6 +72,5 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
     total: folded.length,
     active: folded.filter(({ isOver }) => !isOver).length,
   });
-  // One message a second was never passed, and few were tried in vain.
   expect(refusals).toBeLessThan(board.said.length * 2);
 });

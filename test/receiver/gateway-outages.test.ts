@@ -9,11 +9,6 @@ import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 import { noticeBoard } from "./notice-board.ts";
 import { OPTIONS } from "./trial.ts";
 
-/**
- * Outages of gateways in the complete worker, in virtual time: how many things a receiver opens for each real cause.
- * Outages begin at random phases of the polls, and their alarms come up to a minute later and end up to two minutes after
- * the gateway is back; now and then an alarm has a cause of its own.
- */
 const SEEDS = 6;
 const SECOND = 1_000;
 const MINUTE = 60_000;
@@ -30,7 +25,6 @@ async function play(n: number) {
   };
   virtual = await startVirtualWorker({
     simulator: { sites: [12, 1], alarms: { recorded: false } },
-    // Without live reads no null tells that a gateway is away.
     source: { read: n % 2 === 0 ? [] : [{ name: "all", every: "5m" }] },
     eventsFolder: null,
     sinks: {
@@ -47,7 +41,6 @@ async function play(n: number) {
     },
   });
   const { clock, simulator } = virtual;
-  // In half of the runs no alarm names its host, so only the site can attribute it.
   if (n % 4 < 2) {
     for (const id of simulator.world.hosts.keys())
       simulator.control.changeInventory("hosts", id, { attributes: { display_name: `Controller ${id}` } });
@@ -78,7 +71,6 @@ async function play(n: number) {
         simulator.control.resolveAlarm(id);
       }
       await clock.advance(10 * MINUTE);
-      // One that has nothing to do with a gateway is told by itself.
       causes += 1;
       const own = simulator.control.raiseAlarm({ siteId: site.siteId });
       await clock.advance(2 * MINUTE);

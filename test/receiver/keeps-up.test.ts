@@ -16,7 +16,6 @@ import { createVirtualClock } from "../virtual-clock.ts";
 import { type NoticeBoard, noticeBoard } from "./notice-board.ts";
 import { alarm, OPTIONS, START } from "./trial.ts";
 
-/** Texts of active alarms: each reads one time. */
 const texts = { made: 0 };
 beforeEach(() => {
   const read = DateTime.fromISO.bind(DateTime);
@@ -34,7 +33,6 @@ const HOUR = 60 * MINUTE;
 const many = (count: number, priority: string, from = 0) =>
   Array.from({ length: count }, (_, n) => alarm(from + n, { priority }));
 
-/** A sink over a board, driven by the real engine and a real store in virtual time. */
 async function running(board: NoticeBoard, options: object = {}) {
   const workshop = await openWorkshop();
   onTestFinished(() => workshop.dispose());
@@ -47,7 +45,6 @@ async function running(board: NoticeBoard, options: object = {}) {
     start: () => dispatcher.start(new AbortController().signal),
     commit: (...events: readonly Event[]) => store.commit({ events }),
     status: () => dispatcher.status()[0],
-    /** What fails, by the title of the alarm; each call is noted. */
     failing(fails: (title: string, what: string) => Error | null) {
       board.trouble = (isDone, what, told) => {
         if (isDone) return;
@@ -89,7 +86,6 @@ describe("a receiver that fails occasionally", () => {
     const before = room.times.length;
     await room.commit(...many(8, "B", 50).map((one) => one.raised()));
     await room.clock.advance(10 * SECOND);
-    // 6 to notice it, and again after 1 s, 2 s and 4 s.
     expect(room.times.length - before).toBeGreaterThanOrEqual(8);
   });
 
@@ -104,7 +100,6 @@ describe("a receiver that fails occasionally", () => {
       expect(room.times.some(({ what }) => what.startsWith(`open Alarm ${n},`))).toBe(true);
     }
     const attempts = room.times.filter(({ what }) => what.startsWith("open Alarm 1,"));
-    // Ten minutes with waits of 1, 2, 4 … 60 s, half of each random.
     expect(attempts.length).toBeGreaterThan(10);
     expect(attempts.length).toBeLessThan(26);
     expect(room.sink.waiting?.()).toBe(1);
@@ -129,7 +124,6 @@ describe("a receiver that fails occasionally", () => {
     await room.start();
     await room.commit(...many(200, "B").map((one) => one.raised()));
     await room.clock.advance(HOUR);
-    // 6 to notice it, then 8 to double the wait up to five minutes, then one every 2.5 to 5 minutes.
     expect(room.times.length).toBeLessThan(6 + 9 + 24);
     expect(room.times.length).toBeGreaterThan(15);
     const gaps = room.times.slice(7).map(({ atMs }, n) => atMs - (room.times[n + 6]?.atMs ?? 0));
@@ -213,7 +207,6 @@ describe("a backlog of incidents", () => {
     await room.commit(...all.map((one) => one.raised()));
     for (let n = 0; n < 10; n += 1) await room.commit(...all.map((one) => one.changed(`Now ${n}`, n + 1)));
     await room.clock.advance(5 * MINUTE);
-    // One that was sent before its changes came is edited once.
     expect(room.times.length).toBeLessThanOrEqual(62);
     expect(room.status()).toMatchObject({ state: "idle", waiting: 0 });
   });
@@ -239,7 +232,6 @@ describe("a backlog of incidents", () => {
     expect(others).toEqual([]);
     expect(letter).toMatchObject({ reason: "A field is missing.", event: { id: alarm(5).raised().id } });
     expect(room.times).toHaveLength(10);
-    // The cursor is where it was.
     expect((await room.store.outbox.lag())[0]).toMatchObject({ depth: 0, deadLetters: 1 });
     room.failing(() => null);
     await room.store.outbox.resendDeadLetters("chat", "all");
@@ -300,7 +292,6 @@ describe("the rate limit of a receiver", () => {
   });
 });
 
-/** Sinks of one worker: they have one picture of the building in common. */
 function sinksOf(boards: readonly NoticeBoard[], options: readonly object[] = []) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore(() => clock.now());

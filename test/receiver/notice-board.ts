@@ -1,38 +1,30 @@
 import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 
-/** A thing on the board: what people see of one incident. */
 export interface Note {
   readonly id: number;
   readonly key: string;
   isOpen: boolean;
-  /** `open …`, `update …`, `close …`, in order, with status and title. */
   readonly said: string[];
   told: IncidentMessage;
 }
 
 export interface NoticeBoard extends Receiver {
   readonly notes: Note[];
-  /** Everything that was said, in order. */
   readonly said: string[];
-  /** Called before (`false`) and after (`true`) something is put on the board; what it throws is thrown. */
   trouble: (isDone: boolean, what: string, told: IncidentMessage) => void;
-  /** Whether `find` sees what was put there. */
   isSearchable: boolean;
   readonly finds: () => number;
 }
 
-/** `trouble` that fails each call before the receiver carries it out. */
 export const failBefore = (error: Error) => (isDone: boolean) => {
   if (!isDone) throw error;
 };
 
-/** `trouble` that fails each call after the receiver carried it out, as if the answer was lost. */
 export const failAfter = (error: Error) => (isDone: boolean) => {
   if (isDone) throw error;
 };
 
-/** A receiver in memory, of any of the three sorts. */
 export function noticeBoard(opensAgain: Receiver["opensAgain"], more: Partial<Receiver> = {}): NoticeBoard {
   const notes: Note[] = [];
   let finds = 0;

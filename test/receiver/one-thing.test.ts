@@ -98,7 +98,6 @@ describe("one incident per alarm", () => {
 describe("a crash between request and commit", () => {
   class Crash extends Error {}
 
-  /** The process ends at the nth call, before or after the receiver carries it out. */
   test.each(
     SORTS.flatMap((sort) => [1, 2, 3, 4, 5].flatMap((n) => [true, false].map((done) => [sort, n, done] as const))),
   )(
@@ -175,12 +174,10 @@ describe("a crash between request and commit", () => {
     const { find } = trial.board;
     trial.board.find = (told, sinceMs, signal) => {
       asked.push((sinceMs - START) / 1_000);
-      // A minute after the opening it shows what was made.
       const leftMs = sinceMs + 60_000 - trial.clock.now();
       if (leftMs > 0) return Promise.resolve({ againInMs: leftMs });
       return find?.(told, sinceMs, signal) ?? Promise.resolve(null);
     };
-    // The first request is lost on its way, the second is carried out and its answer is lost.
     for (const isDone of [false, true]) {
       trial.board.trouble = (done) => {
         if (done === isDone) throw new Retryable("The answer was lost.");
@@ -193,7 +190,6 @@ describe("a crash between request and commit", () => {
     await trial.offer(two.raised());
     expect(trial.board.said.at(-1)).toBe("open active Alarm 2, Building 1");
     await trial.pass(50_000);
-    // In doubt from the second request on, not from the first; looked for once, and again when it must show.
     expect(asked).toEqual([70, 140]);
     await trial.pass(20_000);
     expect(asked).toEqual([70, 140, 140]);
@@ -252,7 +248,6 @@ describe("failures of the receiver or the store", () => {
     const receipt = await trial.offer(...all.map((one) => one.raised()));
     expect(receipt).toEqual({ rejected: [{ index: 1, reason: "A field is missing." }] });
     expect(trial.board.notes).toHaveLength(2);
-    // It is not tried again by itself, only with news or by hand.
     await trial.pass(60_000);
     expect(trial.board.said).toHaveLength(2);
     trial.board.trouble = () => undefined;
@@ -304,7 +299,6 @@ test("opens, changes and closes a test incident and stores nothing", async () =>
   const keys = new Set<string>();
   trial.board.trouble = (isDone, _, told) => {
     keys.add(told.key);
-    // Time goes on between the steps.
     if (isDone) void trial.clock.advance(1_000);
   };
   await trial.test((line) => lines.push(line));

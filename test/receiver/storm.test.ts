@@ -21,7 +21,6 @@ describe("alarms behind a gateway that is offline", () => {
       "B Alarm 2 (Active, 2026-11-02 13:00:00 +01:00)",
     ]);
     await trial.offer(behind(3).raised());
-    // Not at each change: thirty seconds lie between two edits.
     expect(trial.board.said).toHaveLength(1);
     await trial.pass(MINUTE);
     expect(trial.board.said).toHaveLength(2);
@@ -99,7 +98,6 @@ describe("alarms behind a gateway that is offline", () => {
     await trial.offer(one.raised());
     await trial.pass(3 * MINUTE);
     expect(titles(trial)).toHaveLength(1);
-    // It stands by itself, turns out to have ended before it had to be told, and is forgotten; then it comes back.
     const resolvedAt = new Date(START + MINUTE).toISOString();
     await trial.offer(gatewayOnline(4), one.resolved(5, { resolvedAt }));
     await trial.pass(MINUTE);
@@ -165,7 +163,6 @@ describe("a storm of alarms", () => {
     const trial = receiving(noticeBoard("findable"), storm);
     await trial.offer(...Array.from({ length: 8 }, (_, n) => alarm(n).raised()));
     await trial.pass(3 * MINUTE);
-    // While it goes on, what comes belongs to it.
     await trial.offer(alarm(20, { at: 3 }).raised());
     await trial.pass(MINUTE);
     expect(titles(trial).at(-1)).toBe("open: 4 alarms at Building 1, 4 active");
@@ -229,7 +226,6 @@ describe("a short alarm", () => {
     expect(titles(trial)).toEqual(["open: Alarm 2, Building 1"]);
     await trial.offer(long.resolved(3));
     expect(titles(trial)).toEqual(["closed: Alarm 2, Building 1"]);
-    // What was never told is not remembered either.
     expect((await trial.memory.all()).size).toBe(1);
   });
 

@@ -15,19 +15,14 @@ import { type NoticeBoard, noticeBoard } from "./notice-board.ts";
 export const START = Date.parse("2026-11-02T12:00:00Z");
 export const OPTIONS = z.strictObject(RECEIVER);
 
-/** One sink over a board in memory, in virtual time. A failure that the sink retries by itself is thrown. */
 export function receiving(board: NoticeBoard = noticeBoard("findable"), options: z.input<typeof OPTIONS> = {}) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore(() => clock.now());
   const config: ReceiverConfig = OPTIONS.parse(options);
   let position = 0;
-  /** When the sink tries again by itself after a failure, by the measured clock. */
   let againMs = 0;
+  const make = (): Sink => createReceiverSink(board, config, contextFor("chat", clock, store));
   let sink = make();
-
-  function make(): Sink {
-    return createReceiverSink(board, config, contextFor("chat", clock, store));
-  }
 
   async function write(events: readonly Event[], from: number, again = false, committedAt = ""): Promise<Receipt> {
     await clock.advance(Math.max(0, againMs - clock.monotonic()));
@@ -43,7 +38,6 @@ export function receiving(board: NoticeBoard = noticeBoard("findable"), options:
 
   function throwIfFailing(failing: Failing | undefined): void {
     if (failing === undefined) return;
-    // All that failed for the first time is tried again by then.
     againMs = clock.monotonic() + Math.max(1_000, failing.inMs);
     throw failing.error instanceof Error && failing.error.cause !== undefined ? failing.error.cause : failing.error;
   }
@@ -53,31 +47,25 @@ export function receiving(board: NoticeBoard = noticeBoard("findable"), options:
     clock,
     store,
     memory: createSinkState("chat", store),
-    /** As after a crash: nothing is known but what is on the disk. */
     restart() {
       sink = make();
     },
-    /** As the engine does before the first batch. */
     open: () => sink.open?.(never()),
-    /** Offers events at new places of the log. */
     async offer(...events: readonly Event[]): Promise<Receipt> {
       const from = position + 1;
       position += events.length;
       return write(events, from);
     },
-    /** Offers events one after the other. */
     async offerEach(...events: readonly Event[]): Promise<void> {
       for (const event of events) {
         position += 1;
         await write([event], position);
       }
     },
-    /** Offers it so many milliseconds after it was committed, as to a sink that waited after a failure. */
     async offerLate(event: Event, ms: number): Promise<Receipt> {
       position += 1;
       return write([event], position, false, new Date(clock.now() - ms).toISOString());
     },
-    /** Offers the last so many again, at their old places, as after a crash or what was kept. */
     offerAgain: (events: readonly Event[]) => write(events, position - events.length + 1),
     replay: (events: readonly Event[]) => write(events, position - events.length + 1, true),
     async tick() {
@@ -92,7 +80,6 @@ export function receiving(board: NoticeBoard = noticeBoard("findable"), options:
       }
     },
     test: (say: (line: string) => void) => sink.test?.(say, never()),
-    /** Stores whether the gateway of site 1 is online, as a poll does. */
     async gatewayIs(online: boolean) {
       const value = { ...GATEWAY, online };
       const stored = { value, siteId: 1, since: "2026-01-01T00:00:00.000Z", missingSince: null };
@@ -105,7 +92,6 @@ export function receiving(board: NoticeBoard = noticeBoard("findable"), options:
   };
 }
 
-/** An alarm that has a life. Times are minutes after the start of the trial. */
 export function alarm(
   n: number,
   { priority = "B", site = 1, at = 0, behind = null as string | null, name = `Alarm ${n}` } = {},
@@ -150,10 +136,7 @@ export function alarm(
   };
 }
 
-/** The only gateway of site 1 went offline at the start. */
-export function gatewayOffline(): Event {
-  return { ...gatewayOnline(0), type: "gateway-offline", id: "gateway-offline.1" };
-}
+export const gatewayOffline = (): Event => ({ ...gatewayOnline(0), type: "gateway-offline", id: "gateway-offline.1" });
 
 export function gatewayOnline(minutes: number, id = GATEWAY.id): Event {
   return makeEvent({

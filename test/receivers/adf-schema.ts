@@ -1,7 +1,3 @@
-/**
- * The part of Atlassian's document format (ADF, version 1) that is allowed here, as a JSON schema: which node may hold
- * which, and that no text is empty.
- */
 export const ADF_SCHEMA = {
   type: "object",
   required: ["version", "type", "content"],

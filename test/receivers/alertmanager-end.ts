@@ -3,7 +3,6 @@ import type { ServerResponse } from "node:http";
 import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
 import { json, startReceiverStub, type Thing } from "./far-end.ts";
 
-/** An alert as Alertmanager keeps it, and as `GET /api/v2/alerts` shows it. */
 export interface KeptAlert {
   readonly labels: Readonly<Record<string, string>>;
   readonly annotations: Readonly<Record<string, string>>;
@@ -14,7 +13,6 @@ export interface KeptAlert {
 
 interface Entry {
   alert: KeptAlert;
-  /** Its end is a guess of Alertmanager's, because nobody sent one. */
   isTimeout: boolean;
   readonly texts: string[];
 }
@@ -90,7 +88,6 @@ export async function startAlertmanagerEnd(now: () => number = Date.now) {
         const there = kept.get(fingerprint);
         return { key, texts, isOpen: there !== undefined && Date.parse(there.alert.endsAt) > now() };
       }),
-    /** Loses everything, as a restart does. */
     forget() {
       kept = new Map();
     },
@@ -100,7 +97,6 @@ export async function startAlertmanagerEnd(now: () => number = Date.now) {
   return end;
 }
 
-/** `Put` and `Merge` of 0.25: what overlaps is one alert, and an explicit end that is later counts while it stands. */
 function merged(old: Entry | undefined, alert: KeptAlert, now: number): KeptAlert {
   if (old === undefined) return alert;
   const [start, end] = [Date.parse(alert.startsAt), Date.parse(alert.endsAt)];

@@ -8,7 +8,6 @@ import { AWKWARD_TEXTS } from "../sample-events.ts";
 import type { KeptAlert } from "./alertmanager-end.ts";
 import { resolvedOf, toldOf } from "./told-samples.ts";
 
-/** Against the real thing, both ways: what it has is asked back, and what it tells others arrives here. */
 describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alertmanager", () => {
   let server: RealServer;
   let webhook: StubServer;
@@ -47,7 +46,6 @@ describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alert
     return (await reply.json()) as KeptAlert[];
   }
 
-  /** What its webhook said of the alert with this key, in order. */
   function told(key: string): readonly string[] {
     return webhook.seen
       .flatMap(({ body }) => (JSON.parse(body.toString()) as { alerts: Notified[] }).alerts)

@@ -21,27 +21,15 @@ import { eventfulBuilding } from "./eventful-building.ts";
 import { type Evidence, judge, outlineOf } from "./judge.ts";
 import { type ReceiverCase, sinkOf } from "./receivers.ts";
 
-/**
- * Crashes between what is said and what is remembered, at random moments, with lost answers and orders to wait among
- * them, while alarms begin, flap, are acknowledged, end and come back; while gateways go and come, many alarms begin at
- * once, and the log is sent again. At the end each episode is told in one thing at the far end (two, where a receiver
- * cannot know better), its own or one that it shares, open where its alarm is active and closed where it is resolved.
- *
- * The log, its marks and its cursor are the real ones; the loop around the sink is short, so that a process can end
- * anywhere in it.
- */
 class Kill extends Error {}
 
 const SINK = "people";
 const STEPS = 60;
-/** Steps before there is the sink, where the log is offered again. */
 const OLDER_STEPS = 8;
 const DEADLINE_MS = 30_000;
 const MOST_TRIES = 2_000;
 
-export function playReceiver(row: ReceiverCase, seed: number) {
-  return withChanceFrom(seed, () => play(row, seed));
-}
+export const playReceiver = (row: ReceiverCase, seed: number) => withChanceFrom(seed, () => play(row, seed));
 
 async function play(row: ReceiverCase, seed: number) {
   const random = seededRandom(seed);
@@ -64,10 +52,8 @@ async function play(row: ReceiverCase, seed: number) {
   let again = 0;
   let slowMs = circumstances.slowMs;
   let isCalm = false;
-  /** Of the call that is under way. */
   let limit = { controller: new AbortController(), untilMs: Number.POSITIVE_INFINITY };
 
-  /** The same store, in a process that ends at a write to it, before or after it is done. */
   function mortalStore() {
     let killIn = Number.POSITIVE_INFINITY;
     let requestsBefore = 0;
@@ -115,7 +101,6 @@ async function play(row: ReceiverCase, seed: number) {
     if (!isCalm && random.chance(0.4)) mortal.killAfter(random.below(4));
   }
 
-  /** Gives a call its deadline; false when it failed, and that has been waited out. */
   async function attempt(call: (signal: AbortSignal) => Promise<void>): Promise<boolean> {
     limit = { controller: new AbortController(), untilMs: nowMs + DEADLINE_MS };
     const { signal } = limit.controller;
@@ -137,7 +122,6 @@ async function play(row: ReceiverCase, seed: number) {
     nowMs += failure.kind === "throttled" ? (failure.retryAfterMs ?? 30_000) : 5_000;
   }
 
-  /** As the engine offers: what is marked first, then from the cursor on, until all is settled or so often. */
   async function deliver(most = MOST_TRIES): Promise<void> {
     for (let tries = 0; ; tries += 1) {
       const offer = await store.outbox.next(SINK, circumstances.batch);
@@ -147,7 +131,6 @@ async function play(row: ReceiverCase, seed: number) {
         !(circumstances.filtersReturns && type === "gateway-online");
       const isWell = await attempt((signal) => give(batchOf(offer, passes, circumstances.batch), signal));
       if (isWell || isCalm) continue;
-      // One trouble may come upon another, and the building does not wait: what is in doubt may be otherwise by then.
       if (random.chance(0.15)) makeTrouble();
       if (random.chance(0.2)) await building.happen(nowMs, true);
     }
@@ -180,7 +163,6 @@ async function play(row: ReceiverCase, seed: number) {
     return outcomeOf(SINK, portion, receipt);
   }
 
-  /** As the engine calls it: again and again, while the sink has something to send or to try again. */
   async function tick(): Promise<boolean> {
     const most = isCalm ? MOST_TRIES : 20;
     for (let tries = 0; tries < most; tries += 1) {
@@ -207,7 +189,6 @@ async function play(row: ReceiverCase, seed: number) {
     if (random.chance(circumstances.storms ? 0.3 : 0.1)) end.tellToWait(circumstances.storms ? 1 + random.below(6) : 1);
   }
 
-  /** What a person orders with `plenum outbox replay`, or a stretch of it. */
   async function orderReplay(): Promise<void> {
     const last = (await store.outbox.latest(1))[0]?.position ?? 0;
     if (random.chance(0.5)) {
@@ -219,7 +200,6 @@ async function play(row: ReceiverCase, seed: number) {
     }
   }
 
-  /** Nothing goes wrong any more, and what is late has its time: lists, and openings in doubt that a search must show. */
   async function calm(): Promise<void> {
     mortal.killAfter(Number.POSITIVE_INFINITY);
     slowMs = 0;
@@ -243,7 +223,6 @@ async function play(row: ReceiverCase, seed: number) {
     };
   }
 
-  /** All of the log once more: it opens what was active before the sink came, and says nothing twice. */
   async function replayAll(): Promise<readonly string[]> {
     const all = async () => {
       await store.outbox.replay(SINK, new Date(START).toISOString());
@@ -257,7 +236,6 @@ async function play(row: ReceiverCase, seed: number) {
     return more === 0 ? [] : [`a replay of what was told made ${more} requests`];
   }
 
-  /** What is over is forgotten after thirty days, and told by no replay. */
   async function replayLater(): Promise<readonly string[]> {
     const before = outlineOf(end.things());
     nowMs += 31 * 86_400_000;
@@ -280,7 +258,6 @@ async function play(row: ReceiverCase, seed: number) {
       await building.happen(nowMs, true);
       if (circumstances.replays && random.chance(0.15)) await orderReplay();
       makeTrouble();
-      // A receiver that is away for a while hears of several things at once.
       if (random.chance(0.8)) await deliver(random.chance(0.2) ? 1 + random.below(5) : MOST_TRIES);
       await tick();
     }

@@ -7,11 +7,6 @@ import { createMemoryStore } from "../sync/memory-store.ts";
 import type { Trouble } from "./far-end.ts";
 import { type ReceiverCase, sinkOf } from "./receivers.ts";
 
-/**
- * A storm of alarms of all priorities at a receiver that takes so many requests a second, while a share of the requests
- * fails and of another the answer is lost: how fast the receiver gets them, in which order, and what it has in the end.
- * Virtual time; the receiver is the real server in process. The same seed gives the same run.
- */
 export interface CampaignOptions {
   readonly seed: number;
   readonly alarms: number;
@@ -20,24 +15,20 @@ export interface CampaignOptions {
 }
 
 export interface CampaignResult {
-  /** Requests while there was a backlog, as a share of those that the receiver would have taken in that time. */
   readonly used: number;
   /** Requests that the receiver told to wait, as a share of all. */
   readonly refused: number;
   /** Pairs of alarms of which the less urgent was there first, as a share of all pairs of different priorities. */
   readonly inversions: number;
-  /** Seconds of virtual time until all was true at the receiver. */
   readonly seconds: number;
   readonly requests: number;
   readonly problems: readonly string[];
 }
 
-/** One request takes so long, in milliseconds. */
 const REQUEST_MS = 100;
 const LONGEST_MS = 6 * 3_600_000;
 const BATCH = 100;
 
-/** Requests that a receiver takes in so many milliseconds. It orders a wait for more; two have no such limit. */
 const LIMITS: Readonly<Record<string, { readonly count: number; readonly inMs: number }>> = {
   slack: { count: 1, inMs: 1_000 },
   email: { count: Number.POSITIVE_INFINITY, inMs: 1_000 },
@@ -63,7 +54,6 @@ export async function playCampaign(row: ReceiverCase, options: CampaignOptions):
   let refused = 0;
   let lastRequestMs = START;
 
-  /** Draws the fate of a request that changes something. */
   function trouble(isLimited: boolean): Trouble | null {
     const atMs = nowMs;
     nowMs += REQUEST_MS;
@@ -100,7 +90,6 @@ export async function playCampaign(row: ReceiverCase, options: CampaignOptions):
     if (receipt.rejected.length !== 0 || receipt.kept !== undefined) problems.push("an event was not settled");
   }
 
-  /** Ticks as the engine does until a condition holds; false when it never does. */
   async function until(isDone: () => boolean): Promise<boolean> {
     while (!isDone()) {
       if (nowMs - START > LONGEST_MS) return false;
@@ -112,7 +101,6 @@ export async function playCampaign(row: ReceiverCase, options: CampaignOptions):
 
   const there = () => new Set(end.things().flatMap(({ key }) => (key !== null && keys.has(key) ? [key] : [])));
   try {
-    // The receiver was away when they began, and so they are a backlog.
     nowMs += 60_000;
     const beganMs = nowMs;
     for (let n = 0; n < lives.length; n += BATCH) {
@@ -121,7 +109,6 @@ export async function playCampaign(row: ReceiverCase, options: CampaignOptions):
         n + 1,
       );
     }
-    // As long as not each alarm was tried once there is a backlog, whatever waits after a failure or is looked for.
     await until(() => requests >= alarms);
     const perSecond = Math.min((limit.count / limit.inMs) * 1_000, 1_000 / REQUEST_MS);
     const used = requests / (((lastRequestMs - beganMs) / 1_000) * perSecond);
@@ -132,7 +119,6 @@ export async function playCampaign(row: ReceiverCase, options: CampaignOptions):
       alarms + 1,
     );
     if (!(await until(() => waiting?.() === 0 && isTrue()))) problems.push("not all became true there");
-    // The sink may still look for openings in doubt.
     const settledMs = nowMs + 600_000;
     await until(() => nowMs >= settledMs);
     problems.push(...judge());
@@ -178,7 +164,6 @@ function inversionsIn(priorities: readonly string[]): number {
   return pairs === 0 ? 0 : wrong / pairs;
 }
 
-/** Complaints about a run that does not fulfil its limits. */
 export function complaintsAbout(result: CampaignResult, row: ReceiverCase): readonly string[] {
   const { inversions, problems, refused, used } = result;
   const percent = (share: number) => `${(share * 100).toFixed(1)} %`;
@@ -186,7 +171,6 @@ export function complaintsAbout(result: CampaignResult, row: ReceiverCase): read
     ...problems,
     ...(used < 0.8 ? [`it used ${percent(used)} of the receiver's rate`] : []),
     ...(inversions > 0.1 ? [`${percent(inversions)} of the pairs came in the wrong order`] : []),
-    // One refusal each second shows the limit of a receiver that documents none.
     ...(refused > (row.name === "slack" ? 0.05 : 0.25) ? [`${percent(refused)} were told to wait`] : []),
   ];
 }

@@ -1,24 +1,16 @@
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
-/** What a seed draws before anything happens: which troubles there are, and how the sink is configured for them. */
 export interface RequestContext {
-  /** The log is offered again, or a stretch of it; a part of it is older than the sink. */
   readonly replays: boolean;
-  /** Gateways go away and come back; the alarms behind one are one thing. */
   readonly gateways: boolean;
-  /** The sink's filter leaves out that a gateway is back, so the sink has to see it by itself. */
   readonly filtersReturns: boolean;
-  /** Many alarms begin at once, and the receiver tells to wait again and again. */
   readonly storms: boolean;
-  /** Every request takes so long, in milliseconds; of a large batch the deadline then cuts off the rest. */
   readonly slowMs: number;
-  /** Options that every receiver has. */
   readonly options: {
     readonly fold: { readonly gateway: boolean; readonly storm?: StormOptions };
     readonly hold: string;
   };
   readonly holdMs: number;
-  /** Events that are offered at once. */
   readonly batch: number;
 }
 
@@ -51,7 +43,6 @@ export function circumstancesOf(random: SeededRandom): RequestContext {
   };
 }
 
-/** In a few words, for whoever looks at a seed that failed. */
 export function inWords({ replays, gateways, storms, slowMs, options, holdMs, batch }: RequestContext): string {
   const { gateway, storm } = options.fold;
   return [

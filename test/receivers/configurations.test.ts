@@ -7,7 +7,6 @@ import { SlackConfig } from "#connectors/slack/config.ts";
 
 const PROXY = { proxy: { url: "http://proxy.test:3128" } };
 
-/** Per receiver: the smallest configuration, some of its defaults, and options with the beginning of their error. */
 const RECEIVERS = {
   slack: {
     Config: SlackConfig,

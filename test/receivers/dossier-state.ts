@@ -3,7 +3,6 @@ import { makeEvent, sourceUri } from "#src/core/model/event.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { TAG } from "../sample-events.ts";
 
-/** Puts values of the last three hours into a state: of the tag that sample alarms are about, and others of its system. */
 export async function valuesInState(store: Store, nowMs: number, others: readonly Partial<Tag>[] = []): Promise<void> {
   const tags = [TAG, ...others.map((other, n) => ({ ...TAG, id: `2${n}`, ...other }))];
   await store.commit({
@@ -34,5 +33,4 @@ export function reading(tag: Tag, atMs: number, value: TagValue) {
   });
 }
 
-/** How those values are drawn, with a name before it. */
 export const DRAWN = "█▇▅▃▁▁ 18.2–21.4 °C, last 18.2, 3 h";

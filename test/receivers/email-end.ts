@@ -3,13 +3,10 @@ import PostalMime, { type Email } from "postal-mime";
 import { SMTPServer, type SMTPServerOptions, type SMTPServerSession } from "smtp-server";
 import type { Draw, ReceiverFarEnd, Thing } from "./far-end.ts";
 
-/** A mail as the server took it. */
 export interface TakenMail {
   readonly mail: Email;
-  /** Header and body as they came. */
   readonly raw: string;
   readonly recipients: readonly string[];
-  /** Whether it came over TLS. */
   readonly isSecure: boolean;
   readonly user: string | null;
 }
@@ -17,13 +14,10 @@ export interface TakenMail {
 export interface EmailEnd extends ReceiverFarEnd {
   readonly port: number;
   readonly mails: readonly TakenMail[];
-  /** Sessions so far, those that sent nothing among them. */
   readonly sessions: number;
-  /** What is refused, and with which words: `450 4.2.0 Greylisted`. */
   refuse: (step: "connect" | "auth" | "from" | "to" | "data", about: string) => string | undefined;
 }
 
-/** A mail server in process, on loopback and plain unless told otherwise. Its mailbox shows threads. */
 export async function startEmailEnd(options: SMTPServerOptions = {}): Promise<EmailEnd> {
   const mails: TakenMail[] = [];
   let losing = 0;
@@ -40,7 +34,6 @@ export async function startEmailEnd(options: SMTPServerOptions = {}): Promise<Em
     return Object.assign(new Error(text), { responseCode: Number(code) });
   }
 
-  /** Ends the connection without an answer. */
   function hangUp(session: SMTPServerSession) {
     for (const connection of server.connections) {
       const { session: its, _socket: socket } = connection as unknown as Connection;
@@ -92,7 +85,6 @@ export async function startEmailEnd(options: SMTPServerOptions = {}): Promise<Em
       );
     },
   });
-  // A client that hangs up in the middle is no fault of the server's.
   server.on("error", () => undefined);
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.server.address() as AddressInfo;
@@ -131,7 +123,6 @@ interface Connection {
   readonly _socket: Socket;
 }
 
-/** A mailbox shows what refers to the same mail as one thread; its last mail says whether it is over. */
 function threadsOf(mails: readonly Email[]): ReturnType<ReceiverFarEnd["things"]> {
   const threads = new Map<string, Email[]>();
   for (const mail of mails) {

@@ -37,7 +37,6 @@ describe.skipIf(absent("exim4"))("email: Debian's Exim", () => {
     return createEmailReceiver(config, contextFor("mail"));
   }
 
-  /** The mails in its queue, the oldest first. */
   async function queue() {
     const names = readdirSync(join(server.folder, "spool"), { recursive: true }).map(String);
     const ids = names.flatMap((name) => /([^/]+)-H$/.exec(name)?.[1] ?? []);
@@ -65,7 +64,6 @@ describe.skipIf(absent("exim4"))("email: Debian's Exim", () => {
     expect(ending?.references).toBe(`<${toldOf().key}@example.com>`);
     expect(ending?.references).toBe(opening?.references);
     expect(opening?.text).toContain("Kallt – 温度\n.\nslut");
-    // Exim writes down how it came: ESMTP, with TLS (S) and a name (A).
     expect(opening?.headers.find(({ key }) => key === "received")?.value).toMatch(/with esmtpsa/);
   });
 

@@ -9,35 +9,24 @@ import type { RequestContext } from "./circumstances.ts";
 
 const SITES = [1, 2] as const;
 
-/** An alarm, and what is true of it. */
 export interface Life {
   readonly n: number;
   readonly one: ReturnType<typeof alarm>;
   readonly site: number;
   readonly beganMs: number;
-  /** It began before there was the sink. */
   readonly isOlder: boolean;
   isOver: boolean;
-  /** It was active at a moment at which there was the sink. */
   wasActive: boolean;
-  /** It came back when there was the sink. */
   cameBack: boolean;
-  /** Null before the first end. */
   endedMs: number | null;
-  /** How often it came back, ended and was acknowledged. */
   returns: number;
   ends: number;
   acknowledgements: number;
-  /** When it began or came back behind a gateway that was away, milliseconds since 1970. */
   readonly explainedMs: number[];
 }
 
 export type EventfulBuilding = ReturnType<typeof eventfulBuilding>;
 
-/**
- * Two sites whose alarms begin, flap, are acknowledged, end and come back, some of them behind a gateway that is offline.
- * Events and snapshots are committed in one transaction, as the worker does.
- */
 export function eventfulBuilding(
   random: SeededRandom,
   { gateways, storms }: RequestContext,
@@ -63,7 +52,6 @@ export function eventfulBuilding(
     return one.raised();
   }
 
-  /** Something that can happen to an alarm now; null for nothing. */
   function next(life: Life, minutes: number, hasSink: boolean): Event | null {
     const { one } = life;
     if (life.isOver) {
@@ -83,7 +71,6 @@ export function eventfulBuilding(
     }
     if (what === "acknowledged") life.acknowledgements += 1;
     if (what !== "resolved") return one[what](minutes);
-    // The service says when it was, and we hear of it at the next poll.
     const atMs = Math.max(life.beganMs, START + minutes * 60_000 - random.pick([0, 20_000, 120_000]));
     life.isOver = true;
     life.endedMs = atMs;
@@ -91,7 +78,6 @@ export function eventfulBuilding(
     return one.resolved(minutes, { resolvedAt: new Date(atMs).toISOString() });
   }
 
-  /** A gateway goes away, or is back. */
   function turn(site: number, minutes: number): { readonly event: Event | null; readonly change: DocumentChange } {
     const id = gatewayOf(site);
     const isBack = away.delete(id);
@@ -104,7 +90,6 @@ export function eventfulBuilding(
       missingSince: null,
     };
     return {
-      // That it is away is nobody's news here: the alarms behind it say so.
       event: isBack ? gatewayOnline(minutes, id) : null,
       change: { set: documentSet("gateway", "main"), put: [[id, held]] },
     };
@@ -112,10 +97,8 @@ export function eventfulBuilding(
 
   return {
     lives: lives as readonly Life[],
-    /** The first time with the sink, milliseconds since 1970. */
     sinkMs: () => sinkMs,
     isAway: (gateway: string) => away.has(gateway),
-    /** When the gateway came back, milliseconds since 1970, ascending. */
     returnsOf: (gateway: string) => returned.filter(({ id }) => id === gateway).map(({ atMs }) => atMs),
 
     async happen(nowMs: number, hasSink: boolean) {
@@ -124,7 +107,6 @@ export function eventfulBuilding(
       for (const life of lives) life.wasActive ||= hasSink && !life.isOver;
       const documents: DocumentChange[] = [];
       const events: Event[] = [];
-      // Before what else happens in this step: an alarm that one poll sees with the return is not behind it any more.
       for (const site of SITES) {
         if (!gateways || !random.chance(0.15)) continue;
         const { event, change } = turn(site, minutes);
@@ -137,7 +119,6 @@ export function eventfulBuilding(
       const site = random.pick(SITES);
       for (let n = 0; n < openings; n += 1) events.push(begin(site, minutes, hasSink));
       for (const life of lives.slice(0, before)) {
-        // Of many each has its turn more rarely, so that a run has no more events than one without storms.
         if (!random.chance(Math.min(0.3, 8 / before))) continue;
         const event = next(life, minutes, hasSink);
         if (event !== null) events.push(event);
@@ -157,7 +138,6 @@ function withPriority(event: Event, priority: string): Event {
   return { ...event, priority, data: { ...event.data, alarm: changed } as never };
 }
 
-/** What is believed of the alarms that events are about. */
 function snapshotsOf(events: readonly Event[]): readonly DocumentChange[] {
   const put = events.flatMap((event) => {
     if (!event.type.startsWith("alarm-")) return [];

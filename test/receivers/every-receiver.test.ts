@@ -13,8 +13,6 @@ import { RECEIVERS, type ReceiverCase, receiverOf, sinkOf } from "./receivers.ts
 import { failureOf, loggedContext } from "./support.ts";
 import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
-/** Expectations that every receiver fulfils. The test of each receiver has only what is special about it. */
-
 const KEY = toldOf().key;
 const UNSAFE = /[\u202a-\u202e\u2066-\u2069]|[^\P{Cc}\n]/u;
 
@@ -39,7 +37,6 @@ const kept = (reference: IncidentReference | "gone"): IncidentReference => {
   return reference;
 };
 
-/** Secrets in files that the options of a connector name. */
 function secretsIn(config: Readonly<Record<string, unknown>>) {
   return Object.entries(config).flatMap(([option, value]) => {
     const { file } = Object(value) as { readonly file?: string };
@@ -232,7 +229,6 @@ describe.each(RECEIVERS.filter(({ connector }) => /slack|jira|servicenow/.test(c
 
 const OWN = `VS1-GT11 ${DRAWN}`;
 
-/** A sink of this receiver over stored values of the alarm's tag and of tags with these names. */
 async function withValues(row: ReceiverCase, options: object, names: readonly string[]) {
   let monotonicMs = 0;
   const clock = { now: () => START, monotonic: () => monotonicMs, sleep: async () => undefined };
@@ -246,7 +242,6 @@ async function withValues(row: ReceiverCase, options: object, names: readonly st
   let position = 0;
   const offer = async (event: Event) => {
     position += 1;
-    // No receiver has a longer rate limit than this between two calls.
     monotonicMs += 10_000;
     const offered = { positions: [position], committedAt: [""], again: false };
     expect((await sink.write([event], never(), undefined, offered)).rejected).toEqual([]);
@@ -264,7 +259,6 @@ describe.each(RECEIVERS)("the receiver $name with time series", (row) => {
     expect(opened).toContain(OWN);
     expect(opened).toContain(`VS1-SP01 ${DRAWN}`);
     await offer(one.resolved(5));
-    // PagerDuty accepts no text with an end.
     const shown = texts().filter((text) => text.includes(OWN)).length;
     expect(shown).toBeGreaterThanOrEqual(row.connector === "webhook" ? 1 : 2);
   });

@@ -6,42 +6,31 @@ import { temporaryFolder } from "../real-servers.ts";
 
 /** The server of a receiver, simulated in this process with the rules of the real one. */
 export interface ReceiverFarEnd {
-  /** Options of the connector that lead to this server. */
   readonly config: Readonly<Record<string, unknown>>;
-  /** The HTTP server; null for mail. A test may replace `answer`. */
   readonly stub: StubServer | null;
-  /** What people see there, in the order of creation. */
   things(): readonly Thing[];
   /** Carries out the next `count` changing requests and then breaks the connection instead of answering. */
   loseAnswers(count: number): void;
   /** Answers the next `count` requests with 429, or what the server has instead, and does not carry them out. */
   tellToWait(count: number): void;
-  /** Decides the fate of each changing request; null: carried out. */
   troubleBy?(draw: Draw | null): void;
-  /** Deletes everything there, where people can. */
   clear?(): void;
-  /** Number of requests so far. */
   requests(): number;
   stop(): Promise<void>;
 }
 
-/** Carried out with its answer lost; not carried out and answered with an error; told to wait. */
 export type Trouble = "lost" | "failed" | { readonly waitSeconds: number };
 
 /** `isLimited`: whether the request counts for the rate limit. */
 export type Draw = (isLimited: boolean) => Trouble | null;
 
 export interface Thing {
-  /** Key of the incident as the server received it; null where the server stores none. */
   readonly key: string | null;
   readonly isOpen: boolean;
-  /** Every version of title and text, and every reply. */
   readonly texts: readonly string[];
-  /** Number of messages, where sent messages cannot be edited. */
   readonly messages?: number;
 }
 
-/** Starts an HTTP server with what all simulated receivers have in common. `busy`: its answer when it is overloaded. */
 export async function startReceiverStub(busy: StubAnswer) {
   const stub = await startStub();
   const folder = temporaryFolder("receiver");
@@ -50,7 +39,6 @@ export async function startReceiverStub(busy: StubAnswer) {
   let toWait = 0;
   let draw: Draw | null = null;
   return {
-    /** Writes a secret to a file that only we can read. */
     secret(text: string): { readonly file: string } {
       secrets += 1;
       const file = join(folder, `secret-${secrets}`);
@@ -58,7 +46,6 @@ export async function startReceiverStub(busy: StubAnswer) {
       return { file };
     },
 
-    /** Answers a changing request, or interrupts it as ordered. */
     interrupt(carryOut: () => StubAnswer, response: ServerResponse, isLimited = true): StubAnswer | null {
       if (toWait > 0) {
         toWait -= 1;
@@ -95,7 +82,6 @@ export async function startReceiverStub(busy: StubAnswer) {
   };
 }
 
-/** An answer in JSON. */
 export function json(status: number, body: unknown, headers: Readonly<Record<string, string>> = {}): StubAnswer {
   return { status, headers: { "content-type": "application/json", ...headers }, body: JSON.stringify(body) };
 }

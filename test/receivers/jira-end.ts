@@ -9,7 +9,6 @@ export const JIRA_USER = "plenum@example.com";
 interface JiraOptions {
   readonly deployment?: "cloud" | "data_center";
   readonly now?: () => number;
-  /** So long a search does not show a new issue. */
   readonly searchLagMs?: number;
 }
 
@@ -20,9 +19,7 @@ export interface JiraIssue {
   readonly fields: Record<string, unknown>;
   status: JiraStatus;
   readonly comments: string[];
-  /** Every summary and description that it ever had, and every comment, as a person reads them. */
   readonly texts: string[];
-  /** Bodies of the transitions that were carried out. */
   readonly steps: Record<string, unknown>[];
 }
 
@@ -36,7 +33,6 @@ export interface JiraTransition {
   readonly name: string;
   readonly from: readonly string[];
   readonly to: JiraStatus;
-  /** As `expand=transitions.fields` shows them. */
   readonly fields?: Record<string, unknown>;
 }
 
@@ -48,7 +44,6 @@ export const FERDIG: JiraStatus = { name: "Ferdig", category: "done" };
 
 const isAdf = new Ajv({ strict: false }).compile(ADF_SCHEMA);
 
-/** Jira with an account whose language is Norwegian, so that nothing works by an English name. */
 export async function startJiraEnd(options: JiraOptions = {}) {
   const { deployment = "cloud", now = Date.now, searchLagMs = 0 } = options;
   const isCloud = deployment === "cloud";
@@ -85,11 +80,8 @@ export async function startJiraEnd(options: JiraOptions = {}) {
       ["priority", { name: "Prioritet", required: true, hasDefaultValue: true }],
       ["reporter", { name: "Innmelder", required: true }],
     ]),
-    /** The workflow offers transitions and refuses to carry them out. */
     refuseTransitions: false,
-    /** Whether the account may see the project. */
     mayBrowse: true,
-    /** Whether a search without that right finds nothing, instead of failing. */
     hidesSilently: false,
     /** Closed issues refuse comments. */
     refuseLateComments: false,
@@ -244,7 +236,6 @@ export async function startJiraEnd(options: JiraOptions = {}) {
   return end;
 }
 
-/** Whoever is not known is nobody: may ask, and finds nothing. */
 function asNobody(path: string): StubAnswer {
   const headers = { "x-seraph-loginreason": "AUTHENTICATED_FAILED" };
   if (path.startsWith("/search")) return { ...json(200, { issues: [] }), headers };
@@ -256,9 +247,7 @@ function noIssue(): StubAnswer {
   return json(404, { errorMessages: ["Saken finnes ikke, eller du har ikke tilgang."], errors: {} });
 }
 
-function refusal(errors: Record<string, string>): StubAnswer {
-  return json(400, { errorMessages: [], errors });
-}
+const refusal = (errors: Record<string, string>): StubAnswer => json(400, { errorMessages: [], errors });
 
 function shown({ id, key, status }: JiraIssue) {
   return { id, key, fields: { status: { name: status.name, statusCategory: { key: status.category } } } };
@@ -277,7 +266,6 @@ function textsOf({ summary, description }: Record<string, unknown>): string[] {
   return [summary, description].filter((text) => text !== undefined).map(plain);
 }
 
-/** What a person reads: the texts of a document, or wiki text with its numbered signs. */
 function plain(text: unknown): string {
   if (typeof text === "string") return text.replaceAll(/&#(\d+);/g, (_, code) => String.fromCharCode(Number(code)));
   const { text: own = "", content = [] } = text as { text?: string; content?: unknown[] };

@@ -10,23 +10,15 @@ export interface Evidence {
   readonly circumstances: RequestContext;
   readonly building: EventfulBuilding;
   readonly things: readonly Thing[];
-  /** What the sink remembers, by key. It is asked which things stand for several alarms, and for nothing else. */
   readonly book: ReadonlyMap<string, StoredIncident>;
-  /** Keys of everything that it ever remembered. */
   readonly everHeld: ReadonlySet<string>;
-  /** How often something may have been said twice: kills and lost answers. */
   readonly doubts: number;
 }
 
-/** The most that the receiver shows in a list. */
 const MOST_SHOWN = 20;
 
 const lifeKey = ({ one }: Life) => incidentKey("main", "alarm", one.episode);
 
-/**
- * What is wrong at the far end: each alarm is one thing there, or is told in exactly one, and what is open there is what
- * is active in the building.
- */
 export function judge(evidence: Evidence): readonly string[] {
   const { building, things, book, everHeld } = evidence;
   const groups = [...book].filter(([, { kind }]) => kind === "gateway" || kind === "storm");
@@ -43,13 +35,9 @@ function thingsOf({ things }: Evidence, key: string | null | undefined): readonl
   return key == null ? [] : things.filter((thing) => thing.key === key);
 }
 
-function openOf(things: readonly Thing[]): number {
-  return things.filter(({ isOpen }) => isOpen).length;
-}
+const openOf = (things: readonly Thing[]): number => things.filter(({ isOpen }) => isOpen).length;
 
-/** Whether nobody has to be told of it: it was over when the sink came, or before its time to be told. */
 function mayBeUntold({ beganMs, endedMs, isOlder, isOver, cameBack }: Life, { holdMs }: RequestContext): boolean {
-  // What was active before the sink came is told when it comes back, or when the log is offered again.
   if (isOlder && !cameBack) return true;
   return isOver && endedMs !== null && endedMs - beganMs < holdMs;
 }
@@ -97,7 +85,6 @@ function aboutGroup(key: string, group: StoredIncident, evidence: Evidence): rea
   return problems;
 }
 
-/** Whether a gateway was away and back before there was the sink, and not since: that is nobody's news. */
 function isOld({ episode, gateway, kind }: StoredIncident, building: EventfulBuilding): boolean {
   if (kind !== "gateway") return false;
   const id = gateway?.id ?? "";
@@ -109,15 +96,10 @@ function isOld({ episode, gateway, kind }: StoredIncident, building: EventfulBui
   return wasBack && !wasAwaySince && times.every((atMs) => atMs <= sinkMs);
 }
 
-/** The alarm with which it began. */
 function founderOf(episode: string, { lives }: EventfulBuilding): Life | undefined {
   return lives.find(({ one }) => ` ${episode} `.includes(` ${one.episode} `));
 }
 
-/**
- * Whether a gateway's absence goes on. It may be told as over while the gateway is away only if it was back in between,
- * and is away again.
- */
 function isStill({ episode, gateway }: StoredIncident, isOpen: boolean, building: EventfulBuilding): boolean {
   const id = gateway?.id ?? "";
   if (!building.isAway(id)) return false;
@@ -125,7 +107,6 @@ function isStill({ episode, gateway }: StoredIncident, isOpen: boolean, building
   return isOpen || building.returnsOf(id).every((atMs) => atMs <= sinceMs);
 }
 
-/** Where every message stays, one is repeated by a crash or a lost answer, and by nothing else. */
 function aboutRepetitions(evidence: Evidence): readonly string[] {
   const expected = new Map(
     evidence.building.lives.map((life) => [lifeKey(life), 1 + life.returns + life.ends + life.acknowledgements]),
@@ -138,7 +119,6 @@ function aboutRepetitions(evidence: Evidence): readonly string[] {
     : [];
 }
 
-/** Of each thing whether it is open; for what must not change. */
 export function outlineOf(things: readonly Thing[]): readonly string[] {
   return things.map(({ key, isOpen }) => `${key} ${isOpen}`).sort();
 }

@@ -39,7 +39,6 @@ for (const row of RECEIVERS.filter(({ name }) => (process.argv[4] ?? name) === n
       `${sum.lost} lost answers; ${sum.again} events again; ${sum.shared} shared things`,
   );
 }
-/** Storms of 400 alarms of all priorities, of whose requests a share goes wrong. */
 for (const row of RECEIVERS.filter(({ name }) => (process.argv[4] ?? name) === name)) {
   for (const [index, wrong] of [0.02, 0.1, 0.2, 0.4].entries()) {
     const seed = first + index;

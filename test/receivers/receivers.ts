@@ -21,18 +21,13 @@ import { startServiceNowEnd } from "./servicenow-end.ts";
 import { startSlackEnd } from "./slack-end.ts";
 import { startPagerdutyEnd } from "./webhook-end.ts";
 
-/** A receiver, its simulated server, and what is special about it. */
 export interface ReceiverCase {
   readonly name: string;
   readonly connector: keyof typeof CREATE;
   start(now: () => number): Promise<ReceiverFarEnd>;
-  /** Options in addition to the address of the server. */
   readonly options?: object;
-  /** The most incidents there of one alarm that came back `returns` times after its end; 1 by default. */
   readonly most?: (returns: number) => number;
-  /** Whether the list of a gateway or storm is updated there. */
   readonly editsLists: boolean;
-  /** The wait that the server orders when it is overloaded, in milliseconds. */
   readonly waitMs: number;
 }
 
@@ -47,12 +42,10 @@ const CREATE = {
   email: (options: object, context: ConnectorContext) => createEmailReceiver(EmailConfig.parse(options), context),
 };
 
-/** Every receiver that shows which messages belong together. A chat without ids does not. */
 export const RECEIVERS: readonly ReceiverCase[] = [
   { name: "slack", connector: "slack", start: startSlackEnd, editsLists: true, waitMs: 30_000 },
   {
     ...{ name: "jira cloud", connector: "jira", editsLists: true, waitMs: 7_000 },
-    // A search shows a new issue after 90 s.
     start: (now) => startJiraEnd({ now, searchLagMs: 90_000 }),
     options: { reopen: "Åpne igjen" },
   },
@@ -70,21 +63,17 @@ export const RECEIVERS: readonly ReceiverCase[] = [
   {
     ...{ name: "webhook pagerduty", connector: "webhook", waitMs: 1_000 },
     start: () => startPagerdutyEnd(),
-    // A trigger with the key of a resolved alert opens another one.
     most: (returns) => 1 + returns,
-    // The text of a trigger cannot be edited.
     editsLists: false,
   },
   {
     ...{ name: "email", connector: "email", waitMs: 300_000 },
     start: () => startEmailEnd(),
     most: () => 2,
-    // A changed list sends no mail.
     editsLists: false,
   },
 ];
 
-/** Creates a receiver that is connected to its simulated server. */
 export function receiverOf(
   connector: keyof typeof CREATE,
   { config }: Pick<ReceiverFarEnd, "config">,
@@ -94,7 +83,6 @@ export function receiverOf(
   return CREATE[connector]({ ...config, ...options }, context);
 }
 
-/** Creates the sink of a receiver that is connected to its simulated server. */
 export async function sinkOf(
   { connector, options }: ReceiverCase,
   { config }: ReceiverFarEnd,

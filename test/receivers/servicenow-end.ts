@@ -9,16 +9,13 @@ export interface SnowRecord {
   readonly sys_id: string;
   readonly number: string;
   readonly fields: Record<string, string>;
-  /** The journal of work notes. */
   readonly notes: string[];
-  /** Every short_description, description and close_notes that it ever had, and every note. */
   readonly texts: string[];
 }
 
 export type ServiceNowEnd = Awaited<ReturnType<typeof startServiceNowEnd>>;
 
 const TEXTS = ["short_description", "description", "close_notes"];
-/** Longer texts are cut off without a word. */
 const LENGTHS: Readonly<Record<string, number>> = {
   short_description: 160,
   description: 4_000,
@@ -27,7 +24,6 @@ const LENGTHS: Readonly<Record<string, number>> = {
   correlation_id: 100,
 };
 
-/** One table of an instance, as the Table API shows it. */
 export async function startServiceNowEnd() {
   const busy = { status: 429, headers: { "retry-after": "30", "x-ratelimit-limit": "500" } };
   const { common, interrupt, secret } = await startReceiverStub(busy);
@@ -45,7 +41,6 @@ export async function startServiceNowEnd() {
     },
     records: [] as SnowRecord[],
     seen: stub.seen,
-    /** Fields of the table; others are ignored silently, in a record as in a query. */
     columns: new Set([
       ...Object.keys(LENGTHS),
       "correlation_display",
@@ -62,7 +57,6 @@ export async function startServiceNowEnd() {
     readOnly: new Set<string>(),
     /** A business rule aborts every change. */
     ruleRefuses: false,
-    /** Whether our user may read the records. */
     mayRead: true,
     password: SERVICENOW_PASSWORD,
     things: (): readonly Thing[] => end.records.map(thingOf),
@@ -165,10 +159,7 @@ export async function startServiceNowEnd() {
   return end;
 }
 
-/** 7 is closed, 8 is cancelled; what is resolved (6) is active. */
-function isClosed({ fields }: SnowRecord): boolean {
-  return fields.state === "7" || fields.state === "8";
-}
+const isClosed = ({ fields }: SnowRecord): boolean => fields.state === "7" || fields.state === "8";
 
 function thingOf(record: SnowRecord): Thing {
   const { fields, texts } = record;

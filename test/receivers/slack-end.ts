@@ -14,7 +14,6 @@ export interface SlackMessage {
   readonly threadTs: string | null;
   readonly isBroadcast: boolean;
   readonly metadata: Json | null;
-  /** The first is what was posted, the others are edits. */
   readonly versions: readonly { readonly text: string; readonly blocks: readonly Json[] }[];
 }
 
@@ -34,14 +33,11 @@ interface Workspace {
   isMember: boolean;
   isPrivate: boolean;
   isEditable: boolean;
-  /** Messages of one page at most, whatever is asked for. */
   mostOfPage: number;
   hasPermalinks: boolean;
-  /** Bytes of further text in every answer. */
   padding: number;
 }
 
-/** What each method needs, for a public channel. */
 const SCOPES: Readonly<Record<string, string | null>> = {
   "auth.test": null,
   "chat.postMessage": "chat:write",
@@ -181,7 +177,6 @@ export async function startSlackEnd(now: () => number = Date.now) {
     },
   };
 
-  /** Where only `oldest` is given, the messages closest to it; those of a history begin with the newest. */
   function page(all: readonly SlackMessage[], args: Json, isNewestFirst: boolean): Json {
     const from = Number(args.cursor ?? 0);
     const limit = Math.min(Number(args.limit ?? 100), workspace.mostOfPage);
@@ -237,7 +232,6 @@ export async function startSlackEnd(now: () => number = Date.now) {
       const said = carriedOut(call);
       return json({ ok: said.error === undefined, ...said, ...padding }, 200, scopes);
     };
-    // Edits have a higher limit of their own.
     return isPosting(call.method) ? interrupt(carryOut, response, call.method === "chat.postMessage") : carryOut();
   };
 
@@ -264,17 +258,14 @@ export async function startSlackEnd(now: () => number = Date.now) {
           return { key: key ?? null, isOpen: !last.startsWith("🟢"), texts: textsOf(message) };
         });
     },
-    /** Answers one method by hand, until `by` is null; a null answer lets the call through. */
     answer(method: string, by: ByHand | null) {
       if (by === null) byHand.delete(method);
       else byHand.set(method, by);
     },
-    /** Deletes a message. */
     remove(ts: string) {
       deleted.add(ts);
     },
     clear: (): void => messages.forEach(({ ts }) => void deleted.add(ts)),
-    /** Posts messages of other people, in a thread where one is given. */
     chatter(count: number, text = "Has anybody seen my keys?", threadTs: string | null = null) {
       for (let n = 0; n < count; n += 1) {
         messages.push({
@@ -287,12 +278,10 @@ export async function startSlackEnd(now: () => number = Date.now) {
         });
       }
     },
-    /** Everything in `<…>`, which Slack obeys: mentions and links. */
     obeyed: () => messages.flatMap(({ versions }) => versions.flatMap(obeyedIn)),
   };
 }
 
-/** An answer of Slack. */
 export function json(body: unknown, status = 200, headers: Readonly<Record<string, string>> = {}): StubAnswer {
   return answer(status, body, { "content-type": "application/json; charset=utf-8", ...headers });
 }

@@ -1,8 +1,5 @@
-/** What Slack's Block Kit reference says of blocks, as far as messages of ours have them. */
-
 type Json = Readonly<Record<string, unknown>>;
 
-/** The first rule that is broken; null where Slack would take them. */
 export function complaintAboutBlocks(blocks: unknown, isEdit: boolean): string | null {
   if (blocks === undefined) return isEdit ? null : "[ERROR] no blocks";
   if (!Array.isArray(blocks)) return "[ERROR] blocks are no list";
@@ -54,14 +51,12 @@ function first(complaints: readonly (string | null)[]): string | null {
   return complaints.find((complaint) => complaint !== null) ?? null;
 }
 
-/** Whatever stands in `<…>` in a message, be it ended or not. */
 export function obeyedIn(version: { readonly text: string; readonly blocks: readonly Json[] }): string[] {
   return [version.text, ...version.blocks.flatMap(textsIn)].flatMap((text) =>
     [...text.matchAll(/<([^>]*)>?/g)].map(([whole]) => whole),
   );
 }
 
-/** Every text of a block, as it is sent. */
 export function textsIn(value: unknown): string[] {
   if (Array.isArray(value)) return value.flatMap(textsIn);
   if (typeof value !== "object" || value === null) return [];

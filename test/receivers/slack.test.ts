@@ -20,7 +20,6 @@ import { failureOf, loggedContext, secretFile } from "./support.ts";
 import { resolvedOf, toldOf } from "./told-samples.ts";
 
 const ENDED = "2026-11-02T09:27:00.000Z";
-/** With a sign that Slack's markup has to escape. */
 const LINK = "https://plenum.example.com/?alarm=500001&view=all";
 
 describe("slack: the message of an alarm", () => {
@@ -171,7 +170,6 @@ describe("slack: escaping of names", () => {
     };
     const place = await receiver.open(told({ alarm, site: alarm.site }), never());
     await receiver.close(over({ alarm, site: alarm.site }), place, never());
-    // The link that is ours, in the message and in its edit.
     const ours = "<https://plenum.example.com/?alarm=500001&amp;view=all|Open in Plenum>";
     expect(end.obeyed()).toEqual([ours, ours]);
     for (const { versions } of end.messages) {
@@ -224,7 +222,6 @@ describe("slack: size limits", () => {
   test("cuts texts at the limit and ends them with …", () => {
     const [header] = messageOf(withText({ title: "&".repeat(200) }), FULL).blocks;
     if (header?.type !== "header") throw new Error("no header");
-    // 🔴 and "Active: " take 11 of 150 units, … takes one: 27 times `&amp;`.
     expect(header.text.text).toBe(`🔴 Active: ${"&amp;".repeat(27)}…`);
     const [, section] = messageOf(withText({ fields: [{ label: "L", text: "y".repeat(2_001) }] }), FULL).blocks;
     expect(section?.type === "section" && "fields" in section && section.fields[1]?.text).toBe(`${"y".repeat(1_999)}…`);
@@ -262,7 +259,6 @@ describe("slack: recovery after a crash or a lost response", () => {
     const searches = end.calls.filter(({ method }) => method === "conversations.history");
     expect(searches).toHaveLength(3);
     expect(searches[0]?.args).toMatchObject({ channel: CHANNEL, include_all_metadata: "true" });
-    // Clocks differ by up to an hour.
     expect(Number(searches[0]?.args.oldest)).toBeCloseTo(sinceMs / 1_000 - 3_600, 2);
   });
 
@@ -316,7 +312,6 @@ describe("slack: recovery after a crash or a lost response", () => {
 
   test("replies once to an end when the response to the reply was lost", async () => {
     const { end, receiver, place } = await opened();
-    // Asked between the edit and the reply.
     end.answer("conversations.replies", () => {
       end.loseAnswers(1);
       return null;
@@ -324,11 +319,9 @@ describe("slack: recovery after a crash or a lost response", () => {
     expect(await failureOf(receiver.close(over(), place, never()))).toMatchObject({ kind: "retryable" });
     expect(end.messages).toHaveLength(2);
     end.answer("conversations.replies", null);
-    // As after a crash, nobody remembers; and the service has said more of it meanwhile.
     const closed = sure(await receiverFor(end).close(over({ changeId: "later" }), place, never()));
     expect(closed).toMatchObject({ ref: { closed: true } });
     expect(end.messages).toHaveLength(2);
-    // The same of a return; and the next end is news again.
     const again = told({ change: "retriggered", changeId: "again" });
     end.answer("conversations.replies", () => {
       end.loseAnswers(1);
@@ -399,7 +392,6 @@ describe("slack: changes by people in Slack", () => {
       expect(await receiver.update(acknowledged, place, never())).toEqual(place);
       expect(end.messages[1]).toMatchObject({ threadTs: end.messages[0]?.ts, isBroadcast: false });
       expect(end.messages[1]?.versions[0]?.blocks[0]).toMatchObject({ type: "header" });
-      // The same again, as after a lost answer.
       await receiver.update(acknowledged, place, never());
       expect(end.messages).toHaveLength(2);
       const closed = await receiver.close(over(), place, never());
@@ -627,7 +619,6 @@ function receiverFor(end: SlackEnd, options: object = {}, name = "chat", lines: 
   return receiver;
 }
 
-/** Calls that post a message. */
 const posts = (end: SlackEnd) => end.calls.filter(({ method }) => method === "chat.postMessage");
 
 const sure = (place: IncidentReference | "gone") => {
@@ -635,9 +626,7 @@ const sure = (place: IncidentReference | "gone") => {
   return place;
 };
 
-function told(changes: Partial<Incident> = {}): IncidentMessage {
-  return toldOf({ link: LINK, ...changes });
-}
+const told = (changes: Partial<Incident> = {}): IncidentMessage => toldOf({ link: LINK, ...changes });
 
 function over(changes: Partial<Incident> = {}): IncidentMessage {
   return resolvedOf({ link: LINK, endedAt: ENDED, ...changes });
@@ -648,10 +637,6 @@ function withText(text: Partial<IncidentMessage["text"]>): IncidentMessage {
   return { ...plain, text: { ...plain.text, ...text } };
 }
 
-function plain(text: string) {
-  return { type: "plain_text", text, emoji: false };
-}
+const plain = (text: string) => ({ type: "plain_text", text, emoji: false });
 
-function label(text: string) {
-  return { type: "mrkdwn", text: `*${text}*`, verbatim: true };
-}
+const label = (text: string) => ({ type: "mrkdwn", text: `*${text}*`, verbatim: true });

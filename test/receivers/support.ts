@@ -8,7 +8,6 @@ import type { Clock } from "#src/core/runtime/clock.ts";
 import { contextFor } from "../connectors/context.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
-/** Returns the failure of a call that has to fail. */
 export async function failureOf(call: Promise<unknown> | undefined): Promise<Failure> {
   try {
     await call;
@@ -18,7 +17,6 @@ export async function failureOf(call: Promise<unknown> | undefined): Promise<Fai
   throw new Error("The call did not fail.");
 }
 
-/** A secret in a file that only we can read, until the test ends. */
 export function secretFile(text: string): { readonly file: string } {
   const folder = temporaryFolder();
   onTestFinished(() => rmSync(folder, { recursive: true }));
@@ -27,7 +25,6 @@ export function secretFile(text: string): { readonly file: string } {
   return { file };
 }
 
-/** The context of a connector whose log is collected in `lines`. */
 export function loggedContext(name: string, lines: string[], clock?: Clock): ConnectorContext {
   const log = pino({ level: "trace", base: null }, { write: (line) => void lines.push(line) });
   return { ...contextFor(name, clock), log };

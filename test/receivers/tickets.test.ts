@@ -7,11 +7,8 @@ import { type ServiceNowEnd, startServiceNowEnd } from "./servicenow-end.ts";
 import { failureOf, loggedContext } from "./support.ts";
 import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
-/** What Jira and ServiceNow have in common: one ticket per alarm, which people may edit and close. */
-
 const BEGAN = "2026-11-02T06:16:00.000Z";
 
-/** Comments without the marks of wiki text. */
 const plain = (text: string) => text.replaceAll("*", "").replaceAll(/^ /gm, "").trim();
 
 function ofJira(end: JiraEnd) {
@@ -215,7 +212,6 @@ describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, star
     expect(await find(sinceMs)).toEqual({ againInMs: 10_000 });
     clock.set(new Date(sinceMs + settledMs).toISOString());
     expect(await find(sinceMs)).toBeNull();
-    // Our clock was an hour fast when it began.
     expect(await find(sinceMs + 3_600_000)).toBeNull();
   });
 

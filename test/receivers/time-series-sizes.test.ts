@@ -9,8 +9,6 @@ import { FORMAT_NAMES, FORMATS, type FormatName } from "#connectors/webhook/form
 import { fieldsOf } from "#connectors/webhook/formats/template.ts";
 import { gatewayOf, toldOf } from "./told-samples.ts";
 
-/** A receiver drops time series before it shortens any text: whole lines, the series of the alarm's own tag last. */
-
 const HEADING = "Values until 2026-11-02 07:15:04 +01:00";
 const line = (n: number, name = `VS1-GT${n}`) => `${name} ▇▆▅▄\u00a0\u00a0▁▁ 18.2–21.4 °C, last 18.2, 3 h`;
 const twenty = (name?: string) => [HEADING, ...Array.from({ length: 20 }, (_, n) => line(n, name))];
@@ -40,7 +38,6 @@ test("withFewerTimeSeries drops time series from the end, and the heading with t
   expect(withFewerTimeSeries({ curves: [] })).toEqual([{ curves: [] }]);
 });
 
-/** Seven long fields, or a list of long lines, that fill most of a message. */
 const FIELDS = Array.from({ length: 7 }, () => ({ label: "Description", text: "x".repeat(3_990) }));
 const longFields = { ...toldOf(), text: { ...toldOf().text, fields: FIELDS } };
 const storm = gatewayOf(30, { key: incidentKey("main", "gateway", "8") });

@@ -3,7 +3,6 @@ import { textOf, vocabulary } from "#connectors/shared/receiver/text.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM, SITE } from "../sample-events.ts";
 
-/** An alarm as a receiver is told of it, in English and in Oslo's time; what is given replaces parts of it. */
 export function toldOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): IncidentMessage {
   const about: Alarm = { ...ALARM, ...alarm };
   const whole: Incident = {
@@ -26,7 +25,6 @@ export function toldOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> =
   return { ...whole, text: textOf(whole, vocabulary("en", {}), "Europe/Oslo") };
 }
 
-/** The same alarm when the service says that it is over: 5 minutes after it began. */
 export function resolvedOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): IncidentMessage {
   const end = "2026-11-02T06:20:00.000Z";
   return toldOf(
@@ -35,7 +33,6 @@ export function resolvedOf(incident: Partial<Incident> = {}, alarm: Partial<Alar
   );
 }
 
-/** An alarm whose every text from the building is this one; the descriptions differ, so that none is left out. */
 export function namedOf(text: string, incident: Partial<Incident> = {}): IncidentMessage {
   return toldOf(incident, {
     site: { id: 1, displayName: text },
@@ -48,7 +45,6 @@ export function namedOf(text: string, incident: Partial<Incident> = {}): Inciden
   });
 }
 
-/** A gateway with more behind it than is shown. */
 export function gatewayOf(active: number, incident: Partial<Incident> = {}): IncidentMessage {
   return toldOf({
     key: incidentKey("main", "gateway", "7@1"),
@@ -60,7 +56,6 @@ export function gatewayOf(active: number, incident: Partial<Incident> = {}): Inc
   });
 }
 
-/** A storm of alarms with as many lines as there can be, each with this title. */
 export function stormOf(title: string): IncidentMessage {
   return toldOf({
     kind: "storm",
@@ -70,7 +65,6 @@ export function stormOf(title: string): IncidentMessage {
   });
 }
 
-/** As many members as are shown at most. */
 function shown(titleOf: (n: number) => string): Incident["members"]["shown"] {
   return Array.from({ length: 20 }, (_, n) => ({
     title: titleOf(n),
@@ -82,7 +76,6 @@ function shown(titleOf: (n: number) => string): Incident["members"]["shown"] {
   }));
 }
 
-/** Names that would do something if anybody carried them out. */
 export const HOSTILE_NAMES = [
   "<script>alert(1)</script> &lt;b&gt; &#91;",
   "*bold* _it_ -gone- +ins+ ^up^ ~down~ ??cite?? {color:red}red{color}",

@@ -5,13 +5,11 @@ import { FORMAT_NAMES, type FORMATS, requirementsOf } from "#connectors/webhook/
 const SECRET = { env: "HOOK" };
 const PLAIN = "https://receiver.example.com/in";
 
-/** What is wrong with a configuration: `field: sentence`, one each. */
 function complaints(config: object): readonly string[] {
   const { error } = WebhookConfig.safeParse(config);
   return (error?.issues ?? []).map(({ path, message }) => `${path.join(".")}: ${message}`);
 }
 
-/** The least that a format needs. */
 function least(format: keyof typeof FORMATS): object {
   const { address, key, ...rest } = requirementsOf(format);
   return {

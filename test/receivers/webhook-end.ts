@@ -7,8 +7,6 @@ import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
 import { type ReceiverFarEnd, startReceiverStub, type Thing } from "./far-end.ts";
 import { complaintAboutBlocks } from "./slack-rules.ts";
 
-/** Servers for formats of `webhook`: one with an alert for each key, and one that stores neither key nor id. */
-
 interface Rules {
   readonly config: (url: string, secret: (text: string) => { readonly file: string }) => object;
   readonly carryOut: (seen: Seen) => StubAnswer;
@@ -27,7 +25,6 @@ const schema = JSON.parse(readFileSync(join(import.meta.dirname, "pagerduty-even
 const ajv = new Ajv({ allErrors: true });
 addFormats.default(ajv);
 
-/** What is wrong with an event for PagerDuty; empty for nothing. */
 export function pagerdutyErrors(event: unknown): readonly string[] {
   const validate = ajv.compile(schema);
   return validate(event)
@@ -42,7 +39,6 @@ interface Event {
   readonly payload?: { readonly summary: string; readonly custom_details?: Readonly<Record<string, string>> };
 }
 
-/** PagerDuty: a trigger adds to the alert that is open under its key, and opens another when that was closed. */
 export function startPagerdutyEnd(): Promise<ReceiverFarEnd> {
   const routingKey = randomBytes(16).toString("hex");
   const alerts: { key: string; isOpen: boolean; texts: string[] }[] = [];
@@ -83,7 +79,6 @@ interface Block {
   readonly fields?: readonly { readonly text: string }[];
 }
 
-/** Slack's incoming webhook: every request is a message, and the answer is a word without an id. */
 export function startSlackEnd(): Promise<ReceiverFarEnd> {
   const path = `/services/T000/B000/${randomBytes(12).toString("hex")}`;
   const messages: Thing[] = [];

@@ -12,8 +12,6 @@ import { complaintAboutBlocks } from "./slack-rules.ts";
 import { namedOf, resolvedOf, stormOf, toldOf } from "./told-samples.ts";
 import { pagerdutyErrors } from "./webhook-end.ts";
 
-/** What each format makes of an incident, without a word being sent. */
-
 const KEY = "0123456789abcdef0123456789abcdef";
 const ADDRESSES: Readonly<Partial<Record<FormatName, string>>> = {
   ntfy: "https://ntfy.example.com/ops/heating",
@@ -58,7 +56,6 @@ const HOSTILE = [
   "&".repeat(50_000),
 ];
 
-/** Per format: sizes of a message with their limits. */
 const SIZES: Readonly<Partial<Record<FormatName, (json: Any) => readonly (readonly [size: number, most: number])[]>>> =
   {
     pagerduty: (json) => [[bytes(json), 512_000]],
@@ -347,7 +344,6 @@ describe("the format slack", () => {
   });
 });
 
-/** The renderer's own parser, which loads only where there is a window. */
 function adaptiveCards() {
   const file = createRequire(import.meta.url)
     .resolve("adaptivecards/package.json")
@@ -416,7 +412,6 @@ test("mattermost escapes mentions, Markdown and emoji in names", () => {
   expect(text.split("\n")[0]).toMatch(/^\*\*Active: /);
   expect(text).not.toMatch(/@(channel|all|here)|<!|(?<!\\)\[y|:fire:|https:\/\/evil/);
   expect(text).toMatch(/\n\[Open in Plenum\]\(https:\/\/plenum\.example\.com\/#alarm\/main\/500001\)$/);
-  // Without the marks that only stop others, it is the name.
   expect(text.replaceAll(/\\|\u200b/g, "")).toContain("@channel <!channel> **x** [y](https://evil.example) :fire:");
 });
 

@@ -8,8 +8,6 @@ import type { Format } from "#connectors/webhook/formats/format.ts";
 import { FIELDS, templateFormat } from "#connectors/webhook/formats/template.ts";
 import { toldOf } from "./told-samples.ts";
 
-/** The documentation of the formats says what they do. */
-
 const readme = readFileSync(join(import.meta.dirname, "../../connectors/webhook/formats/README.md"), "utf8");
 const sections = new Map(readme.split("\n## ").map((text) => [text.slice(0, text.indexOf("\n")), text]));
 
@@ -17,7 +15,6 @@ function blocksIn(section: string, language: string): readonly string[] {
   return [...section.matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, "gs"))].map(([, text = ""]) => text);
 }
 
-/** Where a sample says something else than what is sent; `…` at the end stands for the rest. */
 function differences(sample: unknown, sent: unknown, path = "$"): readonly string[] {
   if (typeof sample === "string" && sample.endsWith("…") && typeof sent === "string")
     return sent.startsWith(sample.slice(0, -1)) ? [] : [path];

@@ -92,7 +92,6 @@ describe("the webhook format slack", () => {
     [{ status: 400, body: "invalid_payload" }, { kind: "rejected" }],
     [{ status: 403, body: "action_prohibited" }, { kind: "config" }],
     [{ status: 404, body: "no_service" }, { kind: "config" }],
-    // A channel comes back out of the archive, so the sink must not end for good.
     [
       { status: 410, body: "channel_is_archived" },
       { kind: "config", reason: "settings" },
@@ -121,7 +120,6 @@ describe("the webhook format slack", () => {
   });
 });
 
-/** A yes of each receiver, and a no that comes with a status of success. */
 const ANSWERS: Readonly<Record<string, readonly [yes: StubAnswer, no: StubAnswer, kind: string]>> = {
   pagerduty: [
     { status: 202, body: '{"status":"success","dedup_key":"x"}' },
@@ -162,7 +160,6 @@ const ANSWERS: Readonly<Record<string, readonly [yes: StubAnswer, no: StubAnswer
   discord: [{ status: 200, body: '{"id":"4711"}' }, { status: 204, body: "" }, "rejected"],
 };
 
-/** What a format cannot do without, with an address in which no part is long enough to be hidden. */
 function configOf(format: string, address: string) {
   const needsKey = ["pagerduty", "jsm", "incidentio"].includes(format);
   return {
@@ -197,7 +194,6 @@ describe.each(Object.entries(ANSWERS))("the webhook format %s", (format, [yes, n
     const stub = await stubbed(({ headers, body }) => ({
       status,
       headers: { "retry-after": "7" },
-      // An answer that repeats what it was sent.
       body: `you sent ${path} ${headers.authorization} ${body.toString()}`,
     }));
     const config = configOf(format, `${stub.url}${path}`);

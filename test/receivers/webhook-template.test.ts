@@ -9,10 +9,7 @@ import { receiverOf } from "./receivers.ts";
 import { failureOf } from "./support.ts";
 import { namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
-/** Requests of the user's own. */
-
 const EVIL = [
-  // Twice 10,000 characters are more than a server takes of an address.
   ...AWKWARD_TEXTS.map((text) => text.slice(0, 1_000)),
   '","admin":true,"x":"',
   "{{key}} {{alarm.id}}",
@@ -37,7 +34,6 @@ async function withTemplate(template: object, config: object = {}) {
   return { stub, receiver, bodies };
 }
 
-/** What is wrong with a template: `path: sentence`. */
 function complaints(template: object): readonly string[] {
   const { error } = WebhookConfig.safeParse({ format: "template", url: "https://x.example/", template });
   return (error?.issues ?? []).map(({ path, message }) => `${path.join(".")}: ${message}`);

@@ -12,7 +12,6 @@ export interface Carried {
   readonly mqtt: readonly string[];
 }
 
-/** Changes the field of a sample event and compares what each writer makes of both events. */
 export function carriedBy(event: Event, field: string): Carried {
   const data = event.data as unknown as Readonly<Record<string, unknown>>;
   const variants = changed(data[field], field).map(
@@ -62,7 +61,6 @@ function mqttKeys(event: Event): ReadonlyMap<string, string> {
 function keysOf(body: unknown): readonly (readonly [string, unknown])[] {
   if (typeof body !== "object" || body === null) return [];
   const all = body as Readonly<Record<string, unknown>>;
-  // The envelope of a complete event carries its data as they are.
   if ("specversion" in all) return Object.entries((all.data ?? {}) as object).map(([k, v]) => [`data.${k}`, v]);
   return Object.entries(all);
 }
@@ -73,7 +71,6 @@ function collect(entries: readonly (readonly [string, unknown])[]): ReadonlyMap<
   return all;
 }
 
-/** Other values of the same type, one for each leaf of the value. */
 function changed(value: unknown, name: string): readonly unknown[] {
   if (typeof value === "number") return [value + 1];
   if (typeof value === "boolean") return [!value];
@@ -92,7 +89,6 @@ function changed(value: unknown, name: string): readonly unknown[] {
   );
 }
 
-/** Null for a variant that the writer rejects, such as a number in the place of a time. */
 function attempt<T>(write: () => T): T | null {
   try {
     return write();

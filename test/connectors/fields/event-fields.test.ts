@@ -4,7 +4,6 @@ import { sampleOfEveryForm } from "../../sample-events.ts";
 import { carriedBy } from "./carried.ts";
 import { EVENT_FIELDS, type NotCarried, type Place } from "./event-fields.ts";
 
-/** Lists that are empty in the samples, so that no change of them can be followed. */
 const EMPTY = new Set(["day-sealed.seriesWithoutLog", "day-sealed.seriesRefused", "configuration-changed.pending"]);
 
 describe("the table of event fields names the destination field of each event field", () => {
@@ -24,7 +23,6 @@ describe("the table of event fields names the destination field of each event fi
   });
 });
 
-/** Names in the table that do not change with the field; or names that change although the table says that none does. */
 function problems(named: string | NotCarried | undefined, actual: readonly string[]): readonly string[] {
   if (named === undefined) return ["The field has no line in event-fields.ts."];
   if (typeof named !== "string") return actual;

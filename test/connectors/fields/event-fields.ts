@@ -2,7 +2,6 @@ import type { EventData, Kind } from "#src/core/model/event.ts";
 
 /** Where one field of an event's data arrives. Names are separated by spaces; `no` says why a writer leaves it out. */
 export interface Place {
-  /** Tags and fields of InfluxDB's points. */
   readonly influxdb: string | NotCarried;
   /** Columns of the lake, `<table>.<column>`: Parquet, Delta Lake and PostgreSQL. */
   readonly lake: string | NotCarried;
@@ -44,7 +43,6 @@ const ALARM = at(
 );
 const GATEWAY_STATE = at("display_name gateway_id hardware ip_address location version", "gateway_state.gateway_id");
 
-/** The fields of every alarm event. */
 const ALARM_FACT = {
   alarm: ALARM,
   episode: at("episode", "alarm.episode alarm_episode.episode"),
@@ -61,29 +59,17 @@ const ALARM_FACT = {
 export const EVENT_FIELDS: {
   readonly [K in Kind]: { readonly [F in FieldOf<EventData[K]>]-?: Place };
 } = {
-  "site-added": {
-    site: SITE,
-  },
-  "site-changed": {
-    site: SITE,
-    before: at("before", no("the row before it says so")),
-  },
-  "site-removed": {
-    site: SITE,
-  },
+  "site-added": { site: SITE },
+  "site-changed": { site: SITE, before: at("before", no("the row before it says so")) },
+  "site-removed": { site: SITE },
   "gateway-added": {
     gateway: at(
       "display_name hardware ip_address location object_id online version",
       "gateway.gateway_id gateway.hardware gateway.ip_address gateway.location gateway.name gateway.version gateway_state.gateway_id gateway_state.online",
     ),
   },
-  "gateway-changed": {
-    gateway: GATEWAY,
-    before: at("before", no("the row before it says so")),
-  },
-  "gateway-removed": {
-    gateway: GATEWAY,
-  },
+  "gateway-changed": { gateway: GATEWAY, before: at("before", no("the row before it says so")) },
+  "gateway-removed": { gateway: GATEWAY },
   "gateway-online": {
     gateway: GATEWAY_STATE,
     hosts: at("hosts", "gateway_state.hosts"),
@@ -94,36 +80,15 @@ export const EVENT_FIELDS: {
     hosts: at("hosts", "gateway_state.hosts"),
     wholeSite: at("whole_site", "gateway_state.whole_site"),
   },
-  "host-added": {
-    host: HOST,
-  },
-  "host-changed": {
-    host: HOST,
-    before: at("before", no("the row before it says so")),
-  },
-  "host-removed": {
-    host: HOST,
-  },
-  "system-added": {
-    system: SYSTEM,
-  },
-  "system-changed": {
-    system: SYSTEM,
-    before: at("before", no("the row before it says so")),
-  },
-  "system-removed": {
-    system: SYSTEM,
-  },
-  "tag-added": {
-    tag: TAG,
-  },
-  "tag-changed": {
-    tag: TAG,
-    before: at("before", no("the row before it says so")),
-  },
-  "tag-removed": {
-    tag: TAG,
-  },
+  "host-added": { host: HOST },
+  "host-changed": { host: HOST, before: at("before", no("the row before it says so")) },
+  "host-removed": { host: HOST },
+  "system-added": { system: SYSTEM },
+  "system-changed": { system: SYSTEM, before: at("before", no("the row before it says so")) },
+  "system-removed": { system: SYSTEM },
+  "tag-added": { tag: TAG },
+  "tag-changed": { tag: TAG, before: at("before", no("the row before it says so")) },
+  "tag-removed": { tag: TAG },
   "tag-systems-changed": {
     tag: at("description display_name object_id unit", "tag_system.tag_id"),
     systems: at("systems", "tag_system.system_id"),
@@ -249,10 +214,7 @@ export const EVENT_FIELDS: {
     reason: at("reason", "command.reason"),
     message: at("message", "command.message"),
   },
-  "audit-head": {
-    records: at("records", WORKER_EVENT),
-    head: at("head", WORKER_EVENT),
-  },
+  "audit-head": { records: at("records", WORKER_EVENT), head: at("head", WORKER_EVENT) },
   "silent-sensors": {
     site: at(no("site_id says so"), WORKER_EVENT),
     from: at("from", WORKER_EVENT),
@@ -279,17 +241,9 @@ export const EVENT_FIELDS: {
     ),
     by: at("by", WORKER_EVENT),
   },
-  "token-expiring": {
-    expiresAt: at("expires_at", WORKER_EVENT),
-    daysLeft: at("days_left", WORKER_EVENT),
-  },
-  "source-unavailable": {
-    reason: at("reason", WORKER_EVENT),
-    since: at("since", WORKER_EVENT),
-  },
-  "source-available": {
-    unavailableSince: at("since", WORKER_EVENT),
-  },
+  "token-expiring": { expiresAt: at("expires_at", WORKER_EVENT), daysLeft: at("days_left", WORKER_EVENT) },
+  "source-unavailable": { reason: at("reason", WORKER_EVENT), since: at("since", WORKER_EVENT) },
+  "source-available": { unavailableSince: at("since", WORKER_EVENT) },
   "worker-alive": {
     intervalSeconds: at("interval_s", WORKER_EVENT),
     version: at("version", WORKER_EVENT),

@@ -1,4 +1,3 @@
-/** The CloudEvent of which a record is the binary mode. */
 export function cloudEventOf(headers: Readonly<Record<string, string>>, value: string): { readonly id: string } {
   const { "content-type": datacontenttype, ...attributes } = headers;
   const event = Object.fromEntries(

@@ -7,8 +7,6 @@ import { describeSink } from "../../suites/sink-suite.ts";
 import { contextFor, never } from "../context.ts";
 import { cloudEventOf } from "./cloud-event.ts";
 
-/** Against librdkafka, which is not ours: its mock brokers take what we send, and its consumer reads it. */
-
 const TOPIC = "plenum";
 
 function sinkFor(server: MockKafka) {

@@ -2,21 +2,11 @@ import { once } from "node:events";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { Reader, readRecordsBatch } from "@platformatic/kafka";
 
-/**
- * Kafka brokers that do what a test tells them to, also what no real one would. They speak the oldest versions of the
- * protocol that the connector knows, because those are the simplest: ApiVersions 1, Metadata 1, Produce 3,
- * InitProducerId 0, SaslHandshake 1, SaslAuthenticate 0 (https://kafka.apache.org/protocol).
- */
 export interface ScriptedCluster {
-  /** `host:port` of each broker, by number from 0. */
   readonly brokers: readonly string[];
-  /** Every batch that came, in order, whatever was answered. */
   readonly batches: readonly Batch[];
-  /** Acknowledged records, in order. */
   readonly stored: readonly Stored[];
-  /** Names of the requests that came, in order. */
   readonly asked: readonly string[];
-  /** A broker ends its connections and takes no new ones, and comes back. */
   away(broker: number): Promise<void>;
   back(broker: number): Promise<void>;
   close(): Promise<void>;
@@ -42,25 +32,17 @@ export interface Stored {
 }
 
 export interface Script {
-  /** Number of brokers; partition n of a topic is at broker n modulo that. Default 1. */
   readonly brokers?: number;
-  /** Partitions of each topic; others do not exist. A number for all topics. Default 3. */
   readonly topics?: number | Readonly<Record<string, number>>;
   /**
    * Response to a batch: an error code of Kafka, `silence`, `cut` or `late` (stored, then cut). Default 0.
    */
   readonly produce?: (batch: Batch) => number | "silence" | "cut" | "late";
-  /** Whether a partition has no leader at the moment. Default false. */
   readonly leaderless?: (topic: string, partition: number) => boolean;
-  /** The code for a producer id. Default 0. */
   readonly producerId?: () => number;
-  /** The epoch of a new producer id. Default 0. */
   readonly epoch?: number;
-  /** Code of a topic in the metadata; default 0, or 3 where it does not exist. */
   readonly topic?: (name: string) => number;
-  /** Where set, nothing but these is understood before a client has shown who it is with them. */
   readonly sasl?: { readonly mechanism: string; readonly answer: () => Buffer | "refused" };
-  /** Where the brokers say that they are. Default 127.0.0.1. */
   readonly host?: string;
 }
 
@@ -207,7 +189,6 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
       let rest: Buffer = Buffer.alloc(0);
       socket.on("data", (data: Buffer) => {
         rest = Buffer.concat([rest, data]);
-        // As Kafka does with what is larger than socket.request.max.bytes, such as the first bytes of TLS.
         if (rest.length >= 4 && rest.readUInt32BE(0) > 100_000_000) return void socket.destroy();
         while (rest.length >= 4 && rest.length >= 4 + rest.readUInt32BE(0)) {
           const frame = rest.subarray(4, 4 + rest.readUInt32BE(0));
@@ -217,7 +198,6 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
           const version = reader.readInt16();
           const correlation = reader.readInt32();
           reader.readNullableString(false);
-          // Behaviour of a SASL listener before authentication.
           if (!isKnown && ![17, 18, 36].includes(api)) return void socket.destroy();
           const answer = answerTo(broker, api, version, reader);
           if (answer === "silence") return;
@@ -306,9 +286,7 @@ function int64(value: bigint): Buffer {
   return buffer;
 }
 
-function string(text: string): Buffer {
-  return bytes(int16(Buffer.byteLength(text)), Buffer.from(text));
-}
+const string = (text: string): Buffer => bytes(int16(Buffer.byteLength(text)), Buffer.from(text));
 
 function array<T>(items: readonly T[], write: (item: T, n: number) => Buffer): Buffer {
   return bytes(int32(items.length), ...items.map(write));

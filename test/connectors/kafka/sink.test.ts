@@ -40,10 +40,7 @@ const values = (count: number, tag?: string) => Array.from({ length: count }, (_
 describeSink("kafka", {
   async make() {
     let silent = false;
-    const cluster = await startScriptedCluster({
-      brokers: 2,
-      produce: () => (silent ? "silence" : 0),
-    });
+    const cluster = await startScriptedCluster({ brokers: 2, produce: () => (silent ? "silence" : 0) });
     return {
       sink: createKafkaSink(configFor(cluster), contextFor("lake")),
       received: async () =>
@@ -99,10 +96,7 @@ describe("a Kafka record", () => {
     const offer = { positions: [7, 8], committedAt: [], again: false, sequences };
     await sink.write(values(2), never(), undefined, offer);
     const [numbered, other] = cluster.stored;
-    expect(numbered?.headers).toMatchObject({
-      ce_sequence: "0000000000004711",
-      ce_sequenceepoch: "0123456789abcdef",
-    });
+    expect(numbered?.headers).toMatchObject({ ce_sequence: "0000000000004711", ce_sequenceepoch: "0123456789abcdef" });
     expect(other?.headers).not.toHaveProperty("ce_sequence");
   });
 
@@ -147,7 +141,6 @@ describe("the receipt of a write to Kafka", () => {
     expect(await sink.write(batch.slice(from), never(), undefined, rest)).toEqual({ rejected: [] });
     expect(idsOf(cluster)).toHaveLength(20);
     expect(new Set(idsOf(cluster))).toEqual(new Set(batch.map(({ id }) => id)));
-    // Somebody wants them once more: then they are sent once more.
     await sink.write(batch, never(), undefined, { positions, committedAt: [], again: true });
     expect(idsOf(cluster)).toHaveLength(40);
   });
@@ -198,7 +191,6 @@ describe("the receipt of a write to Kafka", () => {
       },
     ]);
     expect(idsOf(cluster)).toEqual(batch.filter((_, n) => n !== 123).map(({ id }) => id));
-    // Halves, not one after the other.
     expect(cluster.batches.length).toBeLessThan(25);
   });
 
@@ -329,7 +321,6 @@ describe("the idempotent Kafka producer", () => {
       [4_001n, 0, 0],
       [4_001n, 1, 0],
     ]);
-    // Twice, with the same id.
     expect(idsOf(cluster)).toEqual([1, 1, 2].map((n) => valueEvent(n).id));
   });
 
@@ -586,9 +577,7 @@ test("sends no plain-text password to a remote broker that is named by a local c
   process.env.KAFKA_TEST_PASSWORD = "correct horse";
   const script = { sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) }, host: "192.0.2.1" };
   const password = { env: "KAFKA_TEST_PASSWORD" };
-  const { cluster, sink } = await setUp(script, {
-    sasl: { mechanism: "PLAIN", username: "plenum", password },
-  });
+  const { cluster, sink } = await setUp(script, { sasl: { mechanism: "PLAIN", username: "plenum", password } });
   await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
     kind: "config",
     message: expect.stringMatching(/^The Kafka broker at 192\.0\.2\.1:\d+ would get our password readable/) as string,
@@ -604,9 +593,7 @@ test("stores every event kind, and all events about a tag are in the same topic"
   expect(about.length).toBeGreaterThan(3);
 });
 
-function asKept(error: unknown) {
-  return { rejected: [], kept: { from: 0, error } };
-}
+const asKept = (error: unknown) => ({ rejected: [], kept: { from: 0, error } });
 
 /** `Utils.toPositive(Utils.murmur2(key)) % 7` of kafka-clients 4.1.0. */
 const JAVA_PARTITIONS = {

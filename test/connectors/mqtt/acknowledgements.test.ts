@@ -10,11 +10,7 @@ interface Sent {
 }
 
 const id = fc.integer({ min: 1, max: 65_535 });
-const other = (packet: Packet): Sent => ({
-  bytes: generate(packet, { protocolVersion: 5 }),
-  answer: null,
-});
-/** As brokers write it: without a reason, with one, and with properties behind it. */
+const other = (packet: Packet): Sent => ({ bytes: generate(packet, { protocolVersion: 5 }), answer: null });
 const puback = fc
   .tuple(id, fc.option(fc.nat(255)), fc.uint8Array({ maxLength: 300 }))
   .map(([number, reason, more]): Sent => {
@@ -35,18 +31,15 @@ const packet = fc.oneof(
   },
 );
 
-function lengthOf(length: number): readonly number[] {
-  return length < 128 ? [length] : [(length & 0x7f) | 0x80, length >> 7];
-}
+const lengthOf = (length: number): readonly number[] =>
+  length < 128 ? [length] : [(length & 0x7f) | 0x80, length >> 7];
 
-/** Reads the bytes in pieces of these lengths, over and over. */
 function readIn(bytes: Buffer, lengths: readonly number[]) {
   const answers: (readonly [number, number])[] = [];
   const readAcknowledgements = createAcknowledgementReader((number, reason) => answers.push([number, reason]));
   const left: Buffer[] = [];
   for (let at = 0, n = 0; at < bytes.length; n += 1) {
     const end = at + (lengths[n % lengths.length] ?? 1);
-    // What is read is the system's, and other bytes stand there later.
     const chunk = Buffer.from(bytes.subarray(at, end));
     const found = readAcknowledgements(chunk);
     if (found !== null) left.push(Buffer.from(found));

@@ -13,7 +13,6 @@ import { observeInTest } from "./observer.ts";
 
 const example = join(import.meta.dirname, "../../../connectors/mqtt/acl.example");
 
-/** Mosquitto with the access list as we ship it, and one password for everybody. */
 async function guardedBroker(): Promise<string> {
   const server = await startMosquitto({
     lines: (port, folder) => {
@@ -109,7 +108,6 @@ describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl
       await expect(worker.publish(topic, "x"), topic).rejects.toMatchObject({ code: 135 });
     }
     await worker.publish("plenum/main/1/tag/1/value", "x");
-    // Mosquitto grants a subscription and then passes nothing on, so what counts is what is heard.
     const nosy = await as(url, "plenum", ["#"]);
     const operator = await as(url, "operator", []);
     await worker.publish("plenum/main/1/tag/1/value", "x");

@@ -2,10 +2,8 @@ import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** An authority of our own and certificates by it, made anew for each test. */
 export interface Authority {
   readonly caFile: string;
-  /** A server's or client's certificate. `days` may be negative: then it has expired. */
   issue(name: string, options?: { readonly altName?: string; readonly days?: number }): Issued;
 }
 

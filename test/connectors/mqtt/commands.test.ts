@@ -18,7 +18,6 @@ type Protocol = "5" | "3.1.1";
 interface Ear {
   readonly arrived: Arrival[];
   readonly accept: Accept;
-  /** Resolves when `count` commands have arrived. */
   until(count: number): Promise<void>;
 }
 
@@ -121,7 +120,6 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
       await listen(server.url, into, protocol);
       await operator.publish("plenum/cmd/main/2/set", "20");
       await into.until(protocol === "5" ? 1 : 2);
-      // MQTT 5 does not even send them; 3.1.1 does, and says what they are.
       const kept = into.arrived.filter(({ tagId }) => tagId === "1");
       expect(kept.map(({ retained }) => retained)).toEqual(protocol === "5" ? [] : [true]);
     });
@@ -245,15 +243,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
 
 describe.each([4, 5] as const)("the acknowledgement of a command (MQTT protocol version %i)", (version) => {
   const command = (messageId: number, dup = false) =>
-    ({
-      cmd: "publish",
-      topic: "plenum/cmd/main/1/set",
-      payload: "1",
-      qos: 1,
-      retain: false,
-      dup,
-      messageId,
-    }) as const;
+    ({ cmd: "publish", topic: "plenum/cmd/main/1/set", payload: "1", qos: 1, retain: false, dup, messageId }) as const;
 
   async function setUp(into: Ear) {
     const broker = await startScriptedBroker(version, () => undefined);

@@ -43,9 +43,8 @@ describe("the configuration of the MQTT sink", () => {
         { url: "mqtt://127.0.0.1:1883" },
         { url: "mqtt://[::1]" },
         { url: "mqtt://localhost" },
-      ]) {
+      ])
         expect(MqttConfig.safeParse({ ...config, ...delicate }).success, config.url).toBe(true);
-      }
     },
   );
 
@@ -71,9 +70,7 @@ describe("the configuration of the MQTT sink", () => {
     );
     const schema = z.toJSONSchema(MqttConfig, { io: "input", unrepresentable: "any" }) as Schema;
     expect(named.toSorted()).toEqual(optionsOf(schema).toSorted());
-    for (const [name, option] of Object.entries(schema.properties ?? {})) {
-      expect(option.description, name).toBeTruthy();
-    }
+    for (const [name, option] of Object.entries(schema.properties ?? {})) expect(option.description, name).toBeTruthy();
   });
 });
 
@@ -127,9 +124,6 @@ describe("the built-in MQTT broker of the demo", () => {
     expect((await late.until(({ topic }) => topic.endsWith("/value"))).retained).toBe(true);
     const modern = createMqttSink(MqttConfig.parse({ url: broker.url }), contextFor("modern"));
     onTestFinished(() => modern.close());
-    await expect(modern.open(never())).rejects.toMatchObject({
-      kind: "config",
-      hint: 'Set protocol: "3.1.1".',
-    });
+    await expect(modern.open(never())).rejects.toMatchObject({ kind: "config", hint: 'Set protocol: "3.1.1".' });
   });
 });

@@ -1,14 +1,12 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
-/** Stands between a client and a broker, and cuts the line after so many bytes from the client. */
 export interface CuttingProxy {
   readonly port: number;
   readonly cuts: number;
   close(): Promise<void>;
 }
 
-/** `nextCut` gives, per connection, the bytes after which it is cut; null leaves it whole. */
 export async function startCuttingProxy(target: number, nextCut: () => number | null): Promise<CuttingProxy> {
   const sockets = new Set<Socket>();
   let cuts = 0;

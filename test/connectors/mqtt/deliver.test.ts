@@ -7,7 +7,6 @@ import type { Event } from "#src/core/model/event.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";
 
-/** A link over which nothing is answered before the test says so. */
 function pendingLink() {
   const answers = new Map<string, PromiseWithResolvers<void>>();
   const link: Pick<Link, "send"> = {
@@ -41,11 +40,7 @@ test.each([
   const receipt = deliver(link, batch, messagesOf, OPTIONS);
   for (const n of told) answerTo(n).reject(new Retryable(`no answer to ${n}`));
   for (const n of batch.keys()) answerTo(n).resolve();
-  // What is behind `from` is settled: with 3 in its place the event at 1 would be lost.
-  expect(await receipt).toMatchObject({
-    rejected: [],
-    kept: { from: 1, error: { message: "no answer to 1" } },
-  });
+  expect(await receipt).toMatchObject({ rejected: [], kept: { from: 1, error: { message: "no answer to 1" } } });
 });
 
 test("a batch settles rejections before the first failure and keeps all events after it", async () => {
@@ -55,10 +50,7 @@ test("a batch settles rejections before the first failure and keeps all events a
   answerTo(0).reject(new Rejected("not allowed either"));
   answerTo(2).reject(new Retryable("no answer"));
   for (const n of batch.keys()) answerTo(n).resolve();
-  expect(await receipt).toMatchObject({
-    rejected: [{ index: 0, reason: "not allowed either" }],
-    kept: { from: 2 },
-  });
+  expect(await receipt).toMatchObject({ rejected: [{ index: 0, reason: "not allowed either" }], kept: { from: 2 } });
 });
 
 describe("the abort of a batch to MQTT", () => {
@@ -66,7 +58,6 @@ describe("the abort of a batch to MQTT", () => {
   const inParts = (event: Event): readonly Message[] =>
     messagesOf(event).flatMap((message) => parts.map((part) => ({ ...message, topic: `${message.topic}/${part}` })));
 
-  /** As the sink does it: what is on its way when the signal aborts ends with its reason. */
   function abortableLink(answered: (topic: string) => boolean) {
     const stop = new AbortController();
     const sent: string[] = [];

@@ -33,7 +33,6 @@ const isValue = (packet: Packet) => packet.cmd === "publish" && packet.topic.end
 const values = (broker: ScriptedBroker) => broker.came.filter(isValue);
 const batch = Array.from({ length: 8 }, (_, n) => valueEvent(n));
 
-/** Answers the `nth` value (from 0) with the reason, and every other as usual. */
 function reasonFor(nth: number, reasonCode: number): Answers {
   let seen = -1;
   return (packet) => {
@@ -68,7 +67,6 @@ describe("the reason code with which a broker acknowledges a message", () => {
     expect((await sink.write(batch, never())).kept?.error).toBeInstanceOf(Throttled);
   });
 
-  // 1 is what mochi-mqtt says at MQTT 5; the standard knows 0 and 16 only, and our promise says: below 128.
   test.each([0, 1, 2, 16, 17, 24, 127])("code %i accepts the event", async (code) => {
     const { broker, sink } = await setUp(reasonFor(2, code));
     await sink.open(never());
@@ -235,7 +233,6 @@ describe("a lost connection to the MQTT broker", () => {
     const receipt = await write;
     expect(receipt.kept?.error).toBeInstanceOf(ConfigError);
     expect(String(receipt.kept?.error)).toContain("Another client with our client id");
-    // A storm would begin with the first attempt of the ordinary back-off, after half a second to a second.
     await wait(1_200);
     expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
   });
@@ -377,10 +374,6 @@ describe("connecting to an MQTT broker", () => {
   });
 });
 
-/**
- * Gathers what it says as Mosquitto's system does: one packet leaves, and the next ones when something came that
- * confirms it. What it has to say to a ping is one of them.
- */
 function gathering(): Answers {
   const held: Packet[] = [];
   let isUnconfirmed = false;
@@ -390,7 +383,6 @@ function gathering(): Answers {
     const messageId = "messageId" in packet ? (packet.messageId ?? 0) : 0;
     held.push(packet.cmd === "pingreq" ? { cmd: "pingresp" } : { cmd: "puback", messageId, reasonCode: 0 });
     came += 1;
-    // The second batch comes in one piece, too, and confirms the answer to the ping.
     const confirms = packet.cmd === "pingreq" || came === batch.length + 2;
     if (isUnconfirmed && !confirms) return [];
     isUnconfirmed = true;

@@ -6,7 +6,6 @@ import { bytesIfOver, bytesOf, createPublisher, maxBytesOf, writePublish } from 
 import type { Message } from "#connectors/mqtt/messages.ts";
 import { seed } from "../../seed.ts";
 
-/** What the library makes of the same message. */
 function byLibrary(message: Message, messageId: number, protocolVersion: 4 | 5): Buffer {
   const { contentType, correlation, expirySeconds, payload, properties, retain, topic } = message;
   const packet: IPublishPacket = {
@@ -33,7 +32,6 @@ function byUs(message: Message, id: number, version: 4 | 5): Buffer {
 }
 
 const text = fc.string({ unit: "grapheme", maxLength: 60 });
-/** Around the lengths at which the length itself takes a byte more: 128 and 16,384. */
 const payload = fc.oneof(
   text,
   fc.integer({ min: 60, max: 140 }).map((length) => "x".repeat(length)),
@@ -91,7 +89,6 @@ describe("a PUBLISH packet built without the MQTT library", () => {
           {
             write(chunk: Buffer, done?: unknown) {
               writes.push(chunk);
-              // The system takes it later, so the bench must not be written on before.
               if (typeof done === "function") taken.push(done as (error?: Error | null) => void);
               return true;
             },

@@ -1,4 +1,3 @@
-/** Five hundred ids that would break a topic, a filter, a payload or a client when taken as they are. */
 export function hostileTexts(): readonly string[] {
   const seeds = [
     "+",

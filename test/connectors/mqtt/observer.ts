@@ -1,10 +1,8 @@
 import { connectAsync, type IClientOptions, type IPublishPacket } from "mqtt";
 import { onTestFinished } from "vitest";
 
-/** Another client of the broker that records what it receives. */
 export interface Observer {
   readonly heard: readonly Heard[];
-  /** Resolves with the first message, heard already or yet to come, for which `matches` is true. */
   until(matches: (message: Heard) => boolean, withinMs?: number): Promise<Heard>;
   publish(topic: string, payload: string, options?: Parameters<Publish>[2]): Promise<unknown>;
   leave(): Promise<void>;
@@ -61,7 +59,6 @@ export async function observe(
   };
 }
 
-/** An observer that leaves when the test has finished. */
 export async function observeInTest(...args: Parameters<typeof observe>): Promise<Observer> {
   const observer = await observe(...args);
   onTestFinished(() => observer.leave());

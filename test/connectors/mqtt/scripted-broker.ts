@@ -2,21 +2,15 @@ import { once } from "node:events";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { parser as createParser, type Packet, writeToStream } from "mqtt-packet";
 
-/** A broker that does what a test tells it to, byte for byte, also what no real one would. */
 export interface ScriptedBroker {
   readonly url: string;
-  /** Every packet that came, in order. */
   readonly came: readonly Packet[];
-  /** Resolves when `count` packets of a kind have come. */
   until(cmd: Packet["cmd"], count?: number): Promise<readonly Packet[]>;
-  /** Sends a packet to whoever is connected. */
   send(packet: Packet): void;
-  /** Cuts every connection. */
   cut(): void;
   close(): Promise<void>;
 }
 
-/** Answers to a packet; an empty list is silence. By default everything is acknowledged. */
 export type Answers = (packet: Packet, socket: Socket) => readonly Packet[] | undefined;
 
 export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answers, port = 0): Promise<ScriptedBroker> {

@@ -10,10 +10,8 @@ import { startScriptedBroker } from "./scripted-broker.ts";
 
 const HOUR_S = 3_600;
 const AT = Date.UTC(2026, 10, 22);
-/** A guard against hanging, no expectation. */
 const WITHIN = { timeout: 30_000 };
 
-/** What the broker said first, and whether it is a new life after so many seconds. */
 function isNew(
   first: { readonly uptime: number | null },
   later: { readonly afterS: number; readonly uptime: number | null; readonly sessionLost?: boolean },
@@ -31,7 +29,6 @@ describe("the detection of a new broker instance by its reported uptime", () => 
   });
 
   test("reports a new instance when the uptime is shorter than the time that passed", () => {
-    // It still had the session, from its disk.
     expect(isNew({ uptime: 2 * HOUR_S }, { afterS: 60, uptime: 3 })).toBe(true);
     expect(isNew({ uptime: 3 }, { afterS: 24 * HOUR_S, uptime: 4 })).toBe(true);
     expect(isNew({ uptime: 3 }, { afterS: 24 * HOUR_S, uptime: 23 * HOUR_S })).toBe(true);
@@ -62,7 +59,6 @@ describe("the detection of a new broker instance with time measured since boot",
   });
   const on = (boot: string, s: number): SinceBoot => ({ boot, ms: s * 1_000 });
 
-  /** An hour old, looked at again after so many seconds by each clock. */
   function isNew(uptime: number, { wallS, measuredS }: { wallS: number; measuredS: number }): boolean {
     const before = serverInstanceOf(null, life(HOUR_S, 0, on("this", 500))).life;
     return serverInstanceOf(before, life(uptime, wallS, on("this", 500 + measuredS))).isNew;
@@ -114,7 +110,6 @@ describe.skipIf(absent("mosquitto"))("a broker instance that another fleet membe
       onTestFinished(() => broker.stop());
       const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
       const lifeBy = async (aheadMs: number, before: string | null) => {
-        // On another machine nothing was measured since the same moment.
         const clock = { ...systemClock, now: () => Date.now() + aheadMs, sinceBoot: () => null };
         const config = MqttConfig.parse({ url: broker.url });
         const sink = createMqttSink(config, { ...contextFor("broker"), clock, share });
@@ -171,7 +166,6 @@ describe("the detection of a new broker instance after the wall clock was set by
       now.uptimeS = uptimeS;
       broker.cut();
       if (sinks === "two sinks") sink = sinkOf();
-      // Over the connection that was cut it is the life of before.
       const isNew = await vi.waitFor(async () => {
         const seen = await look();
         expect(life).toContain(`"uptime":${uptimeS}`);
@@ -181,7 +175,6 @@ describe("the detection of a new broker instance after the wall clock was set by
     }
   });
 
-  /** It has kept our session, and tells its uptime to who subscribes. */
   function answerOf(packet: Packet, uptimeS: number): readonly Packet[] | undefined {
     if (packet.cmd === "connect") return [{ cmd: "connack", sessionPresent: true, reasonCode: 0, returnCode: 0 }];
     if (packet.cmd !== "subscribe") return undefined;

@@ -28,7 +28,6 @@ async function broker(): Promise<RealServer> {
   return server;
 }
 
-/** A sink that is closed with the test. */
 async function openSink(url: string, settings: Settings = {}): Promise<Sink> {
   const sink = sinkFor(url, settings);
   onTestFinished(() => sink.close());
@@ -90,12 +89,7 @@ describe.skipIf(missing)("the MQTT sink with Mosquitto as the broker", () => {
         id: valueEvent(2).id,
       });
       const alarm = await late.until(({ topic }) => topic === "plenum/main/1/alarm/500001/state");
-      expect(alarm.json).toMatchObject({
-        status: "active",
-        priority: "A",
-        event: "alarm-raised",
-        inScope: true,
-      });
+      expect(alarm.json).toMatchObject({ status: "active", priority: "A", event: "alarm-raised", inScope: true });
       const gateway = await late.until(({ topic }) => topic === "plenum/main/1/gateway/7/state");
       expect(gateway.json).toMatchObject({ online: false });
       await late.until(({ topic }) => topic === "plenum/main/1/gateway/7/inventory");
@@ -116,7 +110,6 @@ describe.skipIf(missing)("the MQTT sink with Mosquitto as the broker", () => {
       const later = await observeInTest(server.url, "plenum/status");
       expect((await later.until(() => true)).retained).toBe(true);
 
-      // A second client of the same id makes the broker cut the first connection, as a dead one is cut.
       const clientId = `plenum-${randomUUID()}`;
       const second = await openSink(server.url, { protocol, client_id: clientId });
       await observeInTest(server.url, "nothing", { clientId });
@@ -256,17 +249,12 @@ describe.skipIf(missing)("the MQTT sink with Mosquitto as the broker", () => {
     const server = await broker();
     const observer = await observeInTest(server.url, "plenum/status");
     const minute = 60_000;
-    const fast: Clock = {
-      ...systemClock,
-      sleep: (ms, signal) => systemClock.sleep(ms === minute ? 50 : ms, signal),
-    };
+    const fast: Clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(ms === minute ? 50 : ms, signal) };
     const sink = createMqttSink(MqttConfig.parse({ url: server.url }), contextFor("broker", fast));
     onTestFinished(() => sink.close());
     await sink.open(never());
     await observer.until(({ json }) => json.status === "online");
-    await observer.publish("plenum/status", '{"status":"offline","reason":"connection lost"}', {
-      retain: true,
-    });
+    await observer.publish("plenum/status", '{"status":"offline","reason":"connection lost"}', { retain: true });
     await observer.until(({ json }) => json.status === "offline");
     await expect.poll(() => observer.heard.at(-1)?.json.status).toBe("online");
   });
@@ -315,7 +303,6 @@ describe.skipIf(missing)("the MQTT sink with Mosquitto as the broker", () => {
   });
 });
 
-/** Opens through a proxy that may cut the first attempts too. */
 async function openSinkThrough(port: number): Promise<Sink> {
   const sink = sinkFor(`mqtt://127.0.0.1:${port}`);
   onTestFinished(() => sink.close());

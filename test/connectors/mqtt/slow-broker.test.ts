@@ -9,10 +9,8 @@ import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
 import { type ScriptedBroker, startScriptedBroker } from "./scripted-broker.ts";
 
-/** A guard against hanging, no expectation. */
 const WITHIN = { timeout: 30_000 };
 
-/** A broker that acknowledges one value after the other, each when the test says so. */
 async function setUp(clock: VirtualClock): Promise<{ broker: ScriptedBroker; sink: Sink }> {
   const broker = await startScriptedBroker(5, (packet) => (isValue(packet) ? [] : undefined));
   const sink = createMqttSink(MqttConfig.parse({ url: broker.url }), contextFor("broker", clock));
@@ -26,12 +24,10 @@ async function setUp(clock: VirtualClock): Promise<{ broker: ScriptedBroker; sin
 const isValue = (packet: Packet) => packet.cmd === "publish" && packet.topic.endsWith("/value");
 const batch = Array.from({ length: 12 }, (_, n) => valueEvent(n));
 
-/** The values, once that many have come; the first message of all says that we are there. */
 async function values({ until }: ScriptedBroker, count: number): Promise<readonly Packet[]> {
   return (await until("publish", 1 + count)).filter(isValue);
 }
 
-/** Acknowledges after so many milliseconds, and returns when it was heard. */
 async function acknowledge(
   { broker, sink }: { readonly broker: ScriptedBroker; readonly sink: Sink },
   { messageId = 0 }: Packet,

@@ -22,7 +22,6 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** A broker with that certificate, and a plain listener beside it for whoever looks on. */
 async function brokerWith(issued: Issued, extra: readonly string[] = []) {
   const securePort = await freePort();
   const server = await startMosquitto({

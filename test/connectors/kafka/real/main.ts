@@ -100,20 +100,14 @@ async function refusal(work: Promise<unknown> | undefined, pattern: RegExp): Pro
   return said;
 }
 
-/** Why something was kept, and how often. */
 const setbacks = new Map<string, number>();
 
-/** Offers events as the engine does until all are settled; `settled` is called after each part. */
 async function deliver(sink: Sink, events: readonly Event[], settled: () => void = () => undefined): Promise<void> {
   for (let next = 0; next < events.length; ) {
     const batch = events.slice(next, next + 500);
     const positions = batch.map((_, n) => next + n + 1);
     try {
-      const receipt = await sink.write(batch, never(), undefined, {
-        positions,
-        committedAt: [],
-        again: false,
-      });
+      const receipt = await sink.write(batch, never(), undefined, { positions, committedAt: [], again: false });
       next += receipt.kept?.from ?? batch.length;
       if (receipt.kept !== undefined) throw receipt.kept.error;
       settled();
@@ -139,7 +133,6 @@ function randomFrom(start: number): () => number {
   };
 }
 
-/** A broker that has just started has no producer ids yet. */
 async function opened(sink: Sink): Promise<Sink> {
   for (let tries = 0; ; tries++) {
     try {
@@ -254,7 +247,6 @@ await step(`kill -9 at ${kills} random moments while events flow`, async () => {
   let stopped = false;
   const killing = (async () => {
     for (let killed = 0; killed < kills; killed++) {
-      // While events flow: a broker that was killed takes its time until it leads its partitions again.
       for (const before = parts; parts < before + 2; ) await systemClock.sleep(20);
       await systemClock.sleep(random() * 500);
       await server.kill();
@@ -294,7 +286,6 @@ await step(`kill -9 at ${kills} random moments while events flow`, async () => {
     }
     newest.set(key, n);
   }
-  // Whoever keeps the last record of a key (a compacted topic) has the newest event.
   for (const [key, n] of newest) if (n !== first.get(key)) overtaken += 1;
   const twice = read.length - seen.size;
   const figures = `${events.length} events, setbacks: ${[...setbacks].map(([why, n]) => `${n} × ${why}`).join(" ")};, ${lost} lost, ${twice} twice with the same ce_id, ${disordered} out of order, ${overtaken} keys whose last record is not the newest`;

@@ -5,10 +5,8 @@ import { join } from "node:path";
 import { AclOperations, AclPermissionTypes, Admin, ResourcePatternTypes, ResourceTypes } from "@platformatic/kafka";
 import { programPath } from "../../../real-servers.ts";
 
-/** As in pom.xml. */
 export const KAFKA = "4.1.0";
 
-/** What is missing to run a real Kafka here, as one line; null when nothing is. */
 export function missing(): string | null {
   const packages = { java: "default-jre-headless", mvn: "maven", kcat: "kafkacat" };
   const absent = Object.entries(packages).filter(([program]) => {
@@ -24,7 +22,6 @@ export function missing(): string | null {
   return `missing here: ${names} (apt-get install ${absent.map(([, name]) => name).join(" ")})`;
 }
 
-/** Fetches the jars once, and answers where they are. */
 export function classPath(): string {
   const folder = join(tmpdir(), `kafka-jars-${KAFKA}`);
   if (!existsSync(folder) || readdirSync(folder).length < 40) {
@@ -42,15 +39,11 @@ export interface Read {
   readonly partition: number;
 }
 
-/** Everything in a topic, read by librdkafka, in the order of each partition. */
 export function readTopic(broker: string, topic: string): readonly Read[] {
   const kcat = programPath("kcat") ?? "kcat";
   const format = "%p\\t%k\\t%h\\n";
   const options = ["-b", broker, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-f", format];
-  const text = execFileSync(kcat, options, {
-    maxBuffer: 2 ** 30,
-    stdio: ["ignore", "pipe", "ignore"],
-  }).toString();
+  const text = execFileSync(kcat, options, { maxBuffer: 2 ** 30, stdio: ["ignore", "pipe", "ignore"] }).toString();
   return text
     .split("\n")
     .filter((line) => line !== "")
@@ -60,19 +53,13 @@ export function readTopic(broker: string, topic: string): readonly Read[] {
     });
 }
 
-/** Creates a topic, and waits until its partitions have leaders. */
 export async function createTopic(
   broker: string,
   name: string,
   partitions: number,
   configs: Readonly<Record<string, string>> = {},
 ): Promise<void> {
-  const admin = new Admin({
-    clientId: "plenum-test",
-    bootstrapBrokers: [broker],
-    retries: 20,
-    retryDelay: 250,
-  });
+  const admin = new Admin({ clientId: "plenum-test", bootstrapBrokers: [broker], retries: 20, retryDelay: 250 });
   try {
     const settings = Object.entries(configs).map(([key, value]) => ({ name: key, value }));
     await admin.createTopics({ topics: [name], partitions, replicas: 1, configs: settings });
@@ -82,7 +69,6 @@ export async function createTopic(
   }
 }
 
-/** Lets a user write to the topics that begin so. */
 export async function allowWriting(broker: string, principal: string, prefix: string): Promise<void> {
   const admin = new Admin({ clientId: "plenum-test", bootstrapBrokers: [broker] });
   const right = {
