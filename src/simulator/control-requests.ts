@@ -18,10 +18,7 @@ const Raise = z.strictObject({
   value: z.number().optional(),
   description: z.string().optional(),
 });
-const Acknowledge = Id.extend({
-  by: z.string().default("operator"),
-  message: z.string().nullable().default(null),
-});
+const Acknowledge = Id.extend({ by: z.string().default("operator"), message: z.string().nullable().default(null) });
 const Recover = Id.extend({ until_ms: z.int().nullable() });
 const SetTag = Id.extend({ value: z.union([z.number(), z.boolean(), z.null()]) });
 const SetGateway = z.strictObject({ id: z.int(), online: z.boolean() });

@@ -43,11 +43,7 @@ export function createControl(parts: ControlParts) {
     const trigger =
       named ?? world.triggers.values().find(({ site_id, tag_id }) => (tag ? tag_id === tag.id : site_id === site));
     const firstTag = world.tags.values().find((candidate) => candidate.site.id === site);
-    return {
-      siteId: site,
-      triggerId: trigger?.id ?? 0,
-      tagId: tag?.id ?? trigger?.tag_id ?? firstTag?.id ?? "",
-    };
+    return { siteId: site, triggerId: trigger?.id ?? 0, tagId: tag?.id ?? trigger?.tag_id ?? firstTag?.id ?? "" };
   }
 
   function changeAlarm(id: string, kind: AlarmTransition["kind"], changeAt: (atMs: number) => AlarmChange) {

@@ -73,11 +73,7 @@ export function tooManyReply(retryAfterS: number, { form, places }: RetryAfter):
   };
   const wait = forms[form];
   const meta = wait === undefined ? {} : { retry_after: wait };
-  const error = {
-    status: 429,
-    message: "Too many requests.",
-    meta: places.includes("errors_meta") ? meta : [],
-  };
+  const error = { status: 429, message: "Too many requests.", meta: places.includes("errors_meta") ? meta : [] };
   const body = places.includes("top_meta") ? { errors: [error], meta } : { errors: [error] };
   const inHeader = places.includes("header") && wait !== undefined;
   return jsonReply(429, body, inHeader ? { "retry-after": String(wait) } : {});

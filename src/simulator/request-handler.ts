@@ -114,10 +114,7 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
   function withLimitHeaders(reply: SimReply, endpoint: Endpoint, verdict: Verdict | undefined): SimReply {
     if (verdict === undefined || !options.limits.headers) return reply;
     const { limit } = (endpoint.limited ? tag_endpoints : list_endpoints) ?? { limit: 0 };
-    const headers = {
-      "x-ratelimit-limit": String(limit),
-      "x-ratelimit-remaining": String(verdict.remaining),
-    };
+    const headers = { "x-ratelimit-limit": String(limit), "x-ratelimit-remaining": String(verdict.remaining) };
     return { ...reply, headers: { ...reply.headers, ...headers } };
   }
 

@@ -134,18 +134,12 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
     sites,
     tags,
     gateways: copyRows(recording.gateways, sites, (row) => row),
-    hosts: copyRows(recording.hosts, sites, (row, copy) => ({
-      ...row,
-      gateway_id: row.gateway_id + copy * COPY_STEP,
-    })),
+    hosts: copyRows(recording.hosts, sites, (row, copy) => ({ ...row, gateway_id: row.gateway_id + copy * COPY_STEP })),
     systems: copyRows(recording.systems, sites, (row, copy) => ({
       ...row,
       datapoints_count: tagsOfSystem.get(row.id + copy * COPY_STEP) ?? 0,
     })),
-    triggers: copyRows(recording.triggers, sites, (row, copy) => ({
-      ...row,
-      tag_id: copiedTagId(row.tag_id, copy),
-    })),
+    triggers: copyRows(recording.triggers, sites, (row, copy) => ({ ...row, tag_id: copiedTagId(row.tag_id, copy) })),
     series(file) {
       const table = loaded.get(file) ?? loadSeries(join(recording.folder, file));
       loaded.set(file, table);

@@ -25,23 +25,14 @@ async function start(options: { readonly needed?: number } = {}) {
   const file = join(rig.folder, "approvals.json");
   const [tag = "", other = ""] = tagsOf(rig.simulator, 2);
   const entry = { site_id: SITE, tag_id: tag, type: "number" as const, min: 15, max: 25 };
-  const approval = {
-    approvers: { anna: anna.publicKey, boris: boris.publicKey },
-    needed: options.needed ?? 1,
-    file,
-  };
+  const approval = { approvers: { anna: anna.publicKey, boris: boris.publicKey }, needed: options.needed ?? 1, file };
   const config: ConfigInput = { allow: [{ ...entry, min_interval: "1s" }], approval };
   let count = 0;
 
   function question(input: ConfigInput) {
     const parsed = CommandsConfig.parse({ enabled: true, ...input });
     const { approval: rule = null } = parsed;
-    return {
-      config: rule,
-      rules: rulesOf(parsed, {}),
-      pinned: readPin(rig.folder),
-      nowMs: rig.clock.now(),
-    };
+    return { config: rule, rules: rulesOf(parsed, {}), pinned: readPin(rig.folder), nowMs: rig.clock.now() };
   }
 
   return {
@@ -290,11 +281,7 @@ describe("an approver", () => {
     const { config, entry, question, sign, file } = await start();
     expect(approvalState(question(config)).changes.every((line) => line.startsWith("+ "))).toBe(true);
     sign(config, "anna", anna);
-    expect(approvalState(question(config))).toMatchObject({
-      changes: [],
-      approvedBy: ["anna"],
-      refusing: null,
-    });
+    expect(approvalState(question(config))).toMatchObject({ changes: [], approvedBy: ["anna"], refusing: null });
     const wider = { ...config, allow: [{ ...entry, min_interval: "1s", max: 30 }] };
     const path = `commands.allow./${entry.tag_id}.max`;
     expect(approvalState(question(wider)).changes).toEqual([`- ${path} = 25`, `+ ${path} = 30`]);

@@ -99,10 +99,7 @@ test("audit-head is emitted with each write and hourly, and a stored head detect
     brokenAt: null,
     hasExpected: false,
   });
-  expect(await expecting("delete from record where log = 'audit'")).toMatchObject({
-    records: 0,
-    hasExpected: false,
-  });
+  expect(await expecting("delete from record where log = 'audit'")).toMatchObject({ records: 0, hasExpected: false });
 });
 
 test("audit-head is emitted hourly even before the clocks of worker and service were compared", async () => {

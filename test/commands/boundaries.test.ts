@@ -118,11 +118,7 @@ describe("the present value of a tag", () => {
   });
 
   test("is not fresh when the clock was set back after the reading", () => {
-    const at = (ms: number) => ({
-      value: 20,
-      quality: "good" as const,
-      time: new Date(NOW + ms).toISOString(),
-    });
+    const at = (ms: number) => ({ value: 20, quality: "good" as const, time: new Date(NOW + ms).toISOString() });
     expect(freshValue(at(1_000), NOW)).toBe(20);
     expect(freshValue(at(1_001), NOW)).toBeNull();
     expect(step(20, 21, 3, -3_600_000)).toBe("value-unknown");

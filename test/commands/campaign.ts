@@ -48,10 +48,7 @@ export async function runCampaign(options: {
   let serial = 0;
   let restarts = 0;
 
-  const rig: Rig = await createRig({
-    simulator: { sites: SITES, seed: options.seed },
-    onPost: judgeWrites,
-  });
+  const rig: Rig = await createRig({ simulator: { sites: SITES, seed: options.seed }, onPost: judgeWrites });
   const world = [...rig.simulator.world.tags.values()].filter((tag) => tag.kind === "analog");
   const tags = world.map((tag) => tag.id);
   const stepped = new Set(tags.filter((_tag, index) => index % 5 === 0));
@@ -214,19 +211,11 @@ export async function runCampaign(options: {
         return control.setFaults([]);
       case 1:
         return control.setFaults([
-          {
-            match: { endpoints: ["write"] },
-            when: { count: 2 },
-            fault: { kind: "throttled", retry_after_s: 5 },
-          },
+          { match: { endpoints: ["write"] }, when: { count: 2 }, fault: { kind: "throttled", retry_after_s: 5 } },
         ]);
       case 2:
         return control.setFaults([
-          {
-            match: { endpoints: ["write"] },
-            when: { probability: 0.5 },
-            fault: { kind: "cut", after_bytes: 3 },
-          },
+          { match: { endpoints: ["write"] }, when: { probability: 0.5 }, fault: { kind: "cut", after_bytes: 3 } },
         ]);
       case 3:
         return control.setFaults([
@@ -238,11 +227,7 @@ export async function runCampaign(options: {
         ]);
       case 4:
         return control.setFaults([
-          {
-            match: { endpoints: ["write", "read"] },
-            when: { count: 3 },
-            fault: { kind: "slow", delay_ms: 70_000 },
-          },
+          { match: { endpoints: ["write", "read"] }, when: { count: 3 }, fault: { kind: "slow", delay_ms: 70_000 } },
         ]);
       case 5:
         return control.setFaults([

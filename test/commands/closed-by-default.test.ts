@@ -111,7 +111,5 @@ test("a command for any of 10,000 tags outside the allow-list is not written", a
 });
 
 function unreadable(): RigOptions {
-  return {
-    simulator: { faults: [{ match: { endpoints: ["read"] }, fault: { kind: "null_values" } }] as never },
-  };
+  return { simulator: { faults: [{ match: { endpoints: ["read"] }, fault: { kind: "null_values" } }] as never } };
 }

@@ -206,9 +206,7 @@ describe("the result of one write request", () => {
 });
 
 test("a group with a deleted tag gets a result for each tag, and the other tags are written the next time", async () => {
-  const rig = await rigWith({
-    config: { allow: TAGS.flatMap((tag) => allow(tag, { min_interval: "1s" })) },
-  });
+  const rig = await rigWith({ config: { allow: TAGS.flatMap((tag) => allow(tag, { min_interval: "1s" })) } });
   rig.simulator.control.changeInventory("tags", firstTag, { removed: true });
   const writes = TAGS.slice(0, 3).map((tag) => ({ tag, value: 22 }));
   await rig.send({ id: "g", writes });
@@ -233,9 +231,7 @@ test("a group with a deleted tag gets a result for each tag, and the other tags 
 describe("slow requests", () => {
   test("delay no other command when a reading before a write or a write itself takes 50 s", async () => {
     const rig = await rigWith({
-      config: {
-        allow: TAGS.flatMap((tag, n) => allow(tag, n === 0 ? { max_step: 3 } : {})),
-      },
+      config: { allow: TAGS.flatMap((tag, n) => allow(tag, n === 0 ? { max_step: 3 } : {})) },
       simulator: {
         faults: [
           { match: { endpoints: ["read"] }, when: { count: 1 }, fault: { kind: "slow", delay_ms: 50_000 } },
@@ -549,10 +545,7 @@ describe("verification of a write by live reads", () => {
     const time = new Date(rig.clock.now()).toISOString();
     await rig.store.commit({
       documents: [
-        {
-          set: "value/main",
-          put: [[firstTag, { value: 22, quality: "good", time, lastGood: null, nulls: 0 }]],
-        },
+        { set: "value/main", put: [[firstTag, { value: 22, quality: "good", time, lastGood: null, nulls: 0 }]] },
       ],
     });
     await rig.clock.advance(5_000);

@@ -6,9 +6,7 @@ const tag = TAG;
 
 test("a command requests a new reading when the live value is from before a clock step", async () => {
   const rig = await testRig();
-  await rig.restart({
-    allow: [{ site_id: SITE, tag_id: tag, type: "number", min: 15, max: 25, max_step: 3 }],
-  });
+  await rig.restart({ allow: [{ site_id: SITE, tag_id: tag, type: "number", min: 15, max: 25, max_step: 3 }] });
   const time = new Date(rig.clock.now()).toISOString();
   const old = { value: 24, quality: "good", time, lastGood: null, nulls: 0 };
   await rig.store.commit({ documents: [{ set: "value/main", put: [[tag, old]] }] });

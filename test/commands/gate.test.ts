@@ -54,16 +54,7 @@ function many(count: number): readonly number[] {
 function arrival(changes: Partial<ArrivalFacts> & { value?: number | boolean } = {}): ArrivalFacts {
   const { value = 21, ...rest } = changes;
   return {
-    request: {
-      id: "a",
-      source: null,
-      tagId: "10001",
-      value,
-      issuedAtMs: null,
-      ttlMs: null,
-      forMs: null,
-      expect: null,
-    },
+    request: { id: "a", source: null, tagId: "10001", value, issuedAtMs: null, ttlMs: null, forMs: null, expect: null },
     retained: false,
     expirySeconds: null,
     via: "broker",
@@ -88,15 +79,7 @@ function reading(value: number | boolean | null, ageMs = 1000): FreshValue {
 }
 
 function gateway(id: string, online: boolean | null): Listed<Gateway> {
-  const value = {
-    id,
-    displayName: id,
-    online,
-    version: null,
-    hardware: null,
-    ipAddress: null,
-    location: null,
-  };
+  const value = { id, displayName: id, online, version: null, hardware: null, ipAddress: null, location: null };
   return { value, siteId: 1, since: "", missingSince: null };
 }
 

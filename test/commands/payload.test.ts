@@ -30,9 +30,7 @@ function reasonOf(payload: string | Uint8Array, changes: Partial<Arrival> = {}):
 describe("parsePayload with a valid payload", () => {
   test("accepts a bare value on the topic of its tag", () => {
     const parsed = parsePayload(arrival("21.5"), true);
-    expect(parsed).toMatchObject({
-      requests: [{ tagId: "10001", source: "main", value: 21.5, ttlMs: null }],
-    });
+    expect(parsed).toMatchObject({ requests: [{ tagId: "10001", source: "main", value: 21.5, ttlMs: null }] });
     expect(parsePayload(arrival(" true\n"), true)).toMatchObject({ requests: [{ value: true }] });
   });
 
@@ -82,10 +80,7 @@ test('parsePayload accepts the payload {"stop":true} for the kill switch', () =>
 });
 
 describe("parsePayload with an invalid payload", () => {
-  const many = JSON.stringify({
-    id: "g",
-    writes: Array.from({ length: 21 }, (_, i) => ({ tag: `${i}`, value: 1 })),
-  });
+  const many = JSON.stringify({ id: "g", writes: Array.from({ length: 21 }, (_, i) => ({ tag: `${i}`, value: 1 })) });
   test.each<[string, string | Uint8Array, Partial<Arrival>?]>([
     ["unreadable", new Uint8Array([0xff, 0xfe])],
     ["unreadable", "on"],

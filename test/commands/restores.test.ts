@@ -187,9 +187,7 @@ describe("the restore of a timed write", () => {
   test("fails at once when the allow-list entry does not permit the old value any more", async () => {
     const { rig, tag, lost, overdue } = await rigWith();
     await overdue(() =>
-      rig.restart({
-        allow: [{ site_id: SITE, tag_id: tag, type: "number", min: 21, max: 25, restore: true }],
-      }),
+      rig.restart({ allow: [{ site_id: SITE, tag_id: tag, type: "number", min: 21, max: 25, restore: true }] }),
     );
     expect((await lost()).map(({ data }) => data.reason)).toEqual(["not-restorable"]);
     expect(rig.posts).toHaveLength(1);

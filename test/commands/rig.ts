@@ -122,9 +122,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
   };
   await holdBuilding(store, simulator);
   if (options.isArmed !== false)
-    await store.commit({
-      documents: [armedAs({ at: "2026-11-01T00:00:00.000Z", by: "a test", damaged: 0 })],
-    });
+    await store.commit({ documents: [armedAs({ at: "2026-11-01T00:00:00.000Z", by: "a test", damaged: 0 })] });
   // Without an older request the quota begins with a careful minute.
   const longAgo = START_MS - 600_000;
   await opened.quotaStore.save("main/read", { id: 1, sentAtMs: longAgo, countedByMs: longAgo });

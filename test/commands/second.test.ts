@@ -32,10 +32,7 @@ describe("a command that needs a second person", () => {
     expect(rig.posts).toHaveLength(1);
     const audit = await rig.audit();
     expect(audit.map(({ step }) => step)).toEqual(["accepted", "seconded", "sending", "confirmed"]);
-    expect(audit[1]).toMatchObject({
-      commandId: "a",
-      detail: { by: "broker plenum/cmd/main/second, says Bo ris" },
-    });
+    expect(audit[1]).toMatchObject({ commandId: "a", detail: { by: "broker plenum/cmd/main/second, says Bo ris" } });
   });
 
   test("expires without an agreement, and a late agreement is ignored", async () => {

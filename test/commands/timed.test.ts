@@ -110,9 +110,7 @@ test("a rejected timed write causes no restore", async () => {
   const { rig, outcomes } = await rigWith(
     {},
     {
-      simulator: {
-        faults: [{ match: { endpoints: ["write"] }, fault: { kind: "error", status: 422 } }] as never,
-      },
+      simulator: { faults: [{ match: { endpoints: ["write"] }, fault: { kind: "error", status: 422 } }] as never },
     },
   );
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
@@ -131,11 +129,7 @@ test("for_s is rejected unless the allow-list entry has restore: true", async ()
 async function secondMeets(fault: object, forS: number | null) {
   const trial = await rigWith(
     {},
-    {
-      simulator: {
-        faults: [{ match: { endpoints: ["write"] }, when: { skip: 1, count: 1 }, fault }] as never,
-      },
-    },
+    { simulator: { faults: [{ match: { endpoints: ["write"] }, when: { skip: 1, count: 1 }, fault }] as never } },
   );
   const { rig } = trial;
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });

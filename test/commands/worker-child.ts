@@ -38,11 +38,7 @@ const store: Store = {
   },
 };
 
-const sourceConfig = SourceConfig.parse({
-  base_url: url,
-  token: { env: "TOKEN" },
-  time_zone: "Europe/Oslo",
-});
+const sourceConfig = SourceConfig.parse({ base_url: url, token: { env: "TOKEN" }, time_zone: "Europe/Oslo" });
 const http = createHttpTransport(sourceConfig);
 const transport: Transport = async (request, signal) => {
   const name = request.method === "POST" ? "post" : "read";

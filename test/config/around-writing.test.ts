@@ -29,10 +29,7 @@ describe("aroundWriting (the options that an approval covers)", () => {
       "another sink that receives commands",
       {
         ...plain,
-        sinks: {
-          ...plain.sinks,
-          screen: { mqtt: { ...plain.sinks.screen.mqtt, commands: { enabled: true } } },
-        },
+        sinks: { ...plain.sinks, screen: { mqtt: { ...plain.sinks.screen.mqtt, commands: { enabled: true } } } },
       },
     ],
   ])("changes for %s", (_what, changed) => {

@@ -88,10 +88,7 @@ describe("changesBetween (two configurations)", () => {
       before: "https://hooks.example.com/…",
       after: "another https://hooks.example.com/…",
     });
-    expect(all.find(({ path }) => path === "status.password")).toMatchObject({
-      before: null,
-      after: "secret",
-    });
+    expect(all.find(({ path }) => path === "status.password")).toMatchObject({ before: null, after: "secret" });
   });
 
   test("inForceAfter keeps the old value of an option that needs a restart", () => {

@@ -234,11 +234,7 @@ describe("a configuration error", () => {
       text: `${SOURCE}    read:\n      - { name: a, every: 30s, select: { __proto__: {} } }\n`,
       says: /^plenum\.yaml:7:42 sources\.main\.read\.0\.select\.__proto__: This key is not known here\./,
     },
-    {
-      what: "an empty file",
-      text: "",
-      says: "plenum.yaml:1:1 The file is empty. Start from config/example.yaml.",
-    },
+    { what: "an empty file", text: "", says: "plenum.yaml:1:1 The file is empty. Start from config/example.yaml." },
     {
       what: "a file of comments",
       text: "# nothing\n",

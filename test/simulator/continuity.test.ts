@@ -64,10 +64,7 @@ describe("simulated time", () => {
     const { truth, world } = service.simulator;
     const site = world.sites.get(9);
     const rows = readFileSync(join(PACKAGE, "data/series/trh-r1.csv"), "utf8").trim().split("\n").slice(1);
-    const recorded = rows.map((row) => ({
-      atMs: Date.parse(row.slice(0, 20)),
-      value: Number(row.split(",")[3]),
-    }));
+    const recorded = rows.map((row) => ({ atMs: Date.parse(row.slice(0, 20)), value: Number(row.split(",")[3]) }));
     for (let step = 0; step < 300; step += 1) {
       service.advance(1.7);
       const recordedMs = (site?.firstMs ?? 0) + (site?.timeline.positionAt(service.nowMs()) ?? 0);

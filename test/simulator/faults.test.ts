@@ -21,10 +21,7 @@ describe("injected faults", () => {
 
   test("respond with 503 as JSON, HTML, empty, or a page inside 200, and any form of Retry-After", () => {
     const maintenance = (fault: object) => faulty({ fault: { kind: "maintenance", ...fault } }).get("alarms");
-    expect(maintenance({ retry_after: 120 })).toMatchObject({
-      status: 503,
-      headers: { "retry-after": "120" },
-    });
+    expect(maintenance({ retry_after: 120 })).toMatchObject({ status: 503, headers: { "retry-after": "120" } });
     expect(errorsOf(maintenance({}))).toEqual([503]);
     const html = maintenance({ body: "html", status: 200, retry_after: "Sat, 21 Nov 2026 10:05:00 GMT" });
     expect(html).toMatchObject({ status: 200, headers: { "retry-after": "Sat, 21 Nov 2026 10:05:00 GMT" } });
@@ -33,9 +30,7 @@ describe("injected faults", () => {
   });
 
   test("respond with an error inside 200 or with the real status", () => {
-    expect(faulty({ fault: { kind: "error", status: 504 } }).get("tags/read", READ)).toMatchObject({
-      status: 200,
-    });
+    expect(faulty({ fault: { kind: "error", status: 504 } }).get("tags/read", READ)).toMatchObject({ status: 200 });
     const real = faulty({ fault: { kind: "error", status: 500, real_status: true } }).get("tags/read", READ);
     expect([real.status, errorsOf(real)]).toEqual([500, [500]]);
   });

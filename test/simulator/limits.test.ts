@@ -159,11 +159,7 @@ describe("request counters", () => {
     read(service);
     const { status, headers, body } = read(service);
     expect([status, body.errors[0].status]).toEqual([429, 429]);
-    return {
-      header: headers["retry-after"],
-      top: body.meta?.retry_after,
-      error: body.errors[0].meta.retry_after,
-    };
+    return { header: headers["retry-after"], top: body.meta?.retry_after, error: body.errors[0].meta.retry_after };
   };
 
   test("a 429 states the wait in each configured format", () => {

@@ -39,10 +39,7 @@ describe("pages of a list", () => {
     expect(service.get("tags", { site_id: 1 }).body.data).toHaveLength(100);
     expect(service.get("tags", { site_id: 1, per_page: 500 }).body.meta.per_page).toBe(120);
     expect(errorsOf(service.get("alarms", { per_page: 500 }))).toEqual([]);
-    expect(service.get("alarms", { per_page: 501 }).body.errors[0]).toMatchObject({
-      status: 422,
-      source: "per_page",
-    });
+    expect(service.get("alarms", { per_page: 501 }).body.errors[0]).toMatchObject({ status: 422, source: "per_page" });
     expect(errorsOf(service.get("alarms", { per_page: 0 }))).toEqual([422]);
     const strict = simulatedService({ lists: { max_per_page: 120, over_max: "refuse" } });
     expect(errorsOf(strict.get("tags", { site_id: 1, per_page: 121 }))).toEqual([422]);

@@ -43,10 +43,7 @@ describe("tokens of the simulator", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: ["read:alarms"], sites: [6] });
     const { token } = service.get("me").body.data;
-    expect(token).toMatchObject({
-      abilities: ["read:alarms"],
-      sites: [{ id: 6, display_name: "Bygg 105 Office" }],
-    });
+    expect(token).toMatchObject({ abilities: ["read:alarms"], sites: [{ id: 6, display_name: "Bygg 105 Office" }] });
   });
 
   test("have all abilities with the ability *", () => {
@@ -67,9 +64,7 @@ describe("tokens of the simulator", () => {
   ])("the endpoint %s requires the ability %s", (path, ability) => {
     const service = simulatedService();
     const { abilities } = service.simulator.options.tokens[0] ?? { abilities: [] };
-    service.simulator.control.changeToken(DEFAULT_TOKEN, {
-      abilities: abilities.filter((other) => other !== ability),
-    });
+    service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: abilities.filter((other) => other !== ability) });
     expect(errorsOf(service.get(path, QUERY))).toEqual([403]);
     service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: [ability] });
     expect(errorsOf(service.get(path, QUERY))).toEqual([]);

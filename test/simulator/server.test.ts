@@ -101,9 +101,7 @@ describe("the simulator over a socket", () => {
   });
 
   test("continues after a client disconnects", async () => {
-    const { get, server } = await serve({
-      faults: [{ when: { count: 1 }, fault: { kind: "slow", delay_ms: 100 } }],
-    });
+    const { get, server } = await serve({ faults: [{ when: { count: 1 }, fault: { kind: "slow", delay_ms: 100 } }] });
     const socket = connect(server.port, "127.0.0.1");
     await new Promise<void>((resolve) => socket.once("connect", () => resolve()));
     socket.write("GET /api/v1/healthcheck HTTP/1.1\r\nhost: x\r\n\r\n");

@@ -14,11 +14,7 @@ type Headers = Readonly<Record<string, string>>;
 export function simulatedService(options: SimulatorOptionsInput = {}, startMs = START_MS) {
   let nowMs = startMs;
   const simulator = createSimulator(options, { now: () => nowMs });
-  const usual = {
-    authorization: `Bearer ${DEFAULT_TOKEN}`,
-    accept: "application/json",
-    host: "service.test",
-  };
+  const usual = { authorization: `Bearer ${DEFAULT_TOKEN}`, accept: "application/json", host: "service.test" };
 
   function send(method: string, path: string, query: Parameters, body: string | undefined, headers: Headers) {
     const parameters = new URLSearchParams();

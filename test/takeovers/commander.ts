@@ -20,11 +20,7 @@ export async function startCommander(options: {
   readonly lifeS: number;
 }): Promise<Commander> {
   const { broker, prefix, places, random, everyMs, lifeS } = options;
-  const client = await connectAsync(broker, {
-    clientId: "commander",
-    protocolVersion: 5,
-    reconnectPeriod: 200,
-  });
+  const client = await connectAsync(broker, { clientId: "commander", protocolVersion: 5, reconnectPeriod: 200 });
   client.on("error", () => undefined);
   const sent: SentCommand[] = [];
   const timer = setInterval(() => {

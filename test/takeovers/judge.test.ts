@@ -6,28 +6,13 @@ import { judge } from "./judge/judge.ts";
 const SECOND = 1_000;
 const request = (atMs: number, changes: Partial<LoggedRequest> = {}): LoggedRequest => ({
   ...{ number: 1, atMs, method: "GET", path: "/api/v1/alarms", query: "", endpoint: "alarms" },
-  ...{
-    tokenName: atMs < 30 * SECOND ? "a" : "b",
-    httpStatus: 200,
-    errorStatus: null,
-    limit: "none",
-    faults: [],
-  },
+  ...{ tokenName: atMs < 30 * SECOND ? "a" : "b", httpStatus: 200, errorStatus: null, limit: "none", faults: [] },
   ...changes,
 });
 
 const told = (id: string, changes: Partial<Told>): readonly Told[] =>
   (["webhook", "mqtt"] as const).map((end) => ({
-    ...{
-      end,
-      atMs: 0,
-      id,
-      key: `/sources/s01 ${id}`,
-      source: "s01",
-      type: "tag-value",
-      digest: id,
-      fact: null,
-    },
+    ...{ end, atMs: 0, id, key: `/sources/s01 ${id}`, source: "s01", type: "tag-value", digest: id, fact: null },
     ...changes,
   }));
 
@@ -133,9 +118,7 @@ describe("the check of a takeover campaign", () => {
     [
       /not polled for more than 15 s: s01 for 21.0 s at kill a/,
       (e) =>
-        service({
-          requests: (e.services[0]?.requests ?? []).filter(({ atMs }) => atMs < 25_000 || atMs > 45_000),
-        })(e),
+        service({ requests: (e.services[0]?.requests ?? []).filter(({ atMs }) => atMs < 25_000 || atMs > 45_000) })(e),
     ],
     [
       /1 requests by a member that holds nothing: a asked s01 for \/api\/v1\/alarms 5000 ms after it lost it, at kill a/,

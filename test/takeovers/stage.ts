@@ -58,11 +58,7 @@ async function built(options: StageOptions, closing: (() => unknown)[]): Promise
     ],
   });
   closing.push(() => broker.stop());
-  const services = startChild("services.ts", {
-    count: options.sources,
-    seed: options.seed,
-    members: options.members,
-  });
+  const services = startChild("services.ts", { count: options.sources, seed: options.seed, members: options.members });
   closing.push(() => services.end());
   const receivers = startChild("receivers.ts", { broker: broker.url, prefix: PREFIX });
   closing.push(() => receivers.end());
@@ -74,13 +70,7 @@ async function built(options: StageOptions, closing: (() => unknown)[]): Promise
   const members = new Map<string, Member>();
   for (const name of options.members) {
     const environment = Object.fromEntries(places.map(({ source }) => [`TOKEN_${source}`, `${DEFAULT_TOKEN}-${name}`]));
-    const member = await createMember({
-      name,
-      folder,
-      databasePort: database.port,
-      configuration,
-      environment,
-    });
+    const member = await createMember({ name, folder, databasePort: database.port, configuration, environment });
     closing.push(() => member.close());
     members.set(name, member);
   }

@@ -37,10 +37,7 @@ export function* dayTexts(points: string): Generator<DayText> {
   let bytes = bufferFor(points);
   let at = 0;
   let firstMs = Number.NaN;
-  const dayText = (): DayText => ({
-    time: isoUtc(firstMs),
-    text: bytes.toString("latin1", 0, at),
-  });
+  const dayText = (): DayText => ({ time: isoUtc(firstMs), text: bytes.toString("latin1", 0, at) });
   for (; reader.next(); ) {
     if (at > 0 && Math.floor(reader.timeMs / DAY_MS) !== Math.floor(firstMs / DAY_MS)) {
       yield dayText();

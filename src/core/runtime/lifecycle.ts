@@ -103,11 +103,7 @@ export function createRun(
     log,
     started,
     ended,
-  }: {
-    readonly log: Log;
-    readonly started: (signal: AbortSignal) => void;
-    readonly ended: () => Promise<void>;
-  },
+  }: { readonly log: Log; readonly started: (signal: AbortSignal) => void; readonly ended: () => Promise<void> },
 ): Run {
   const running = new AbortController();
   let ready = false;

@@ -69,10 +69,7 @@ export function createLog(options: LogOptions): Log {
       level: "trace",
       base: null,
       timestamp: pino.stdTimeFunctions.isoTime,
-      redact: {
-        paths: SECRET_KEYS.flatMap((key) => [key, `*.${key}`]),
-        censor: "[redacted]",
-      },
+      redact: { paths: SECRET_KEYS.flatMap((key) => [key, `*.${key}`]), censor: "[redacted]" },
       serializers: { err: describe, error: describe },
       hooks: {
         // Masks secrets and removes control characters that could steer a terminal.

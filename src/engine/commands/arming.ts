@@ -44,11 +44,7 @@ type ArmingStore = Pick<Store, "describe" | "document" | "damagedKeys">;
 
 export async function openArming(options: {
   readonly store: ArmingStore;
-  readonly guards: {
-    readonly place: string;
-    readonly armRequest: ArmRequest;
-    unarmedHere(): string | null;
-  };
+  readonly guards: { readonly place: string; readonly armRequest: ArmRequest; unarmedHere(): string | null };
   readonly atStart: boolean;
   readonly journal: Pick<Journal, "note">;
   readonly clock: Clock;

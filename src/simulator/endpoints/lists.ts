@@ -181,10 +181,7 @@ export const alarms: Endpoint = {
     const isOutOfScope = siteId !== undefined && siteExists && !maySeeSite(token, siteId);
     if (query.invalid.length === 0 && isOutOfScope && options.alarms.out_of_scope_site === "403")
       return forbiddenReply(options.forbidden);
-    const filter = {
-      ...(siteId === undefined ? {} : { siteId }),
-      ...(status === "all" ? {} : { status }),
-    };
+    const filter = { ...(siteId === undefined ? {} : { siteId }), ...(status === "all" ? {} : { status }) };
     const rows = () => {
       const found = context.alarms.list(nowMs, filter).filter((alarm) => {
         if (!maySeeSite(token, alarm.siteId) || !inventory.exists("sites", alarm.siteId)) return false;

@@ -214,10 +214,7 @@ export const history: Endpoint = {
       const record = { ...tagRecord(context, tag), type: "logs" };
       if (isScalar) return { ...record, ...scalarPart(call, tag, range) };
       const points = context.history.points(tag, range, resolution, zone);
-      return {
-        ...record,
-        measurements: points.map(({ startMs, value }) => ({ timestamp: utc(startMs), value })),
-      };
+      return { ...record, measurements: points.map(({ startMs, value }) => ({ timestamp: utc(startMs), value })) };
     });
     return refusalOfSize(call, series) ?? jsonReply(200, { data: series });
   },

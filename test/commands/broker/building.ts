@@ -67,22 +67,12 @@ export function configurationOf(parts: {
     },
     sinks: {
       broker: {
-        mqtt: {
-          url: parts.broker,
-          protocol: parts.protocol,
-          client_id: CLIENT_ID,
-          commands: { enabled: true },
-        },
+        mqtt: { url: parts.broker, protocol: parts.protocol, client_id: CLIENT_ID, commands: { enabled: true } },
         filter,
         retry: { max: "10s" },
       },
       [FILES]: { file: { folder: join(parts.folder, "events") }, filter, from: "beginning" },
     },
-    commands: {
-      enabled: true,
-      max_per_hour: 100_000,
-      max_payload_bytes: LARGEST_PAYLOAD_BYTES,
-      allow: parts.allow,
-    },
+    commands: { enabled: true, max_per_hour: 100_000, max_payload_bytes: LARGEST_PAYLOAD_BYTES, allow: parts.allow },
   };
 }

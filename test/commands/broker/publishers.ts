@@ -57,9 +57,6 @@ function optionsOf({ retain, beside }: Message, client: MqttClient): IClientPubl
   return {
     qos: 1,
     retain,
-    properties: {
-      ...others,
-      ...(userProperties === undefined ? {} : { userProperties: { ...userProperties } }),
-    },
+    properties: { ...others, ...(userProperties === undefined ? {} : { userProperties: { ...userProperties } }) },
   };
 }

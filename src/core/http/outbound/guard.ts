@@ -95,12 +95,7 @@ export function probe(
     signal.throwIfAborted();
     const abort = () => reject(signal.reason);
     signal.addEventListener("abort", abort, { once: true });
-    const target = {
-      hostname: url.hostname,
-      host: url.host,
-      protocol: url.protocol,
-      port: url.port,
-    };
+    const target = { hostname: url.hostname, host: url.host, protocol: url.protocol, port: url.port };
     connect(target, (...[error, socket]: [Error, null] | [null, TLSSocket | { destroy(): unknown }]) => {
       signal.removeEventListener("abort", abort);
       if (error !== null) {

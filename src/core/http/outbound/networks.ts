@@ -51,10 +51,7 @@ export interface Reach {
 export function reachOf(allowNetworks: readonly string[]): Reach {
   const allowed = membership(allowNetworks);
   const closed = membership(CLOSED);
-  return {
-    isAllowed: allowed,
-    isOpen: (address) => isIP(address) !== 0 && (allowed(address) || !closed(address)),
-  };
+  return { isAllowed: allowed, isOpen: (address) => isIP(address) !== 0 && (allowed(address) || !closed(address)) };
 }
 
 /** One list per family: a common one would look for an IPv4 address among the IPv6 networks as well. */

@@ -79,11 +79,7 @@ export function createHttpClient(options: {
 
     async exchange(request, signal, bodyBytes) {
       signal.throwIfAborted();
-      client ??= new Client(url.origin, {
-        connect: connector(url),
-        pipelining: 1,
-        keepAliveTimeout: KEEP_ALIVE_MS,
-      });
+      client ??= new Client(url.origin, { connect: connector(url), pipelining: 1, keepAliveTimeout: KEEP_ALIVE_MS });
       askedMs = clock.monotonic();
       const limit = timeLimit(signal, config.timeout);
       try {
