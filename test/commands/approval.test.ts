@@ -7,8 +7,8 @@ import { approvalState, approve } from "#src/engine/commands/approval/approving.
 import { readPin } from "#src/engine/commands/approval/files.ts";
 import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { ApprovalConfig, CommandsConfig } from "#src/engine/commands/config.ts";
-import { type ConfigInput, SITE, tagsOf } from "./rig.ts";
-import { testRig } from "./test-rig.ts";
+import type { ConfigInput } from "./rig.ts";
+import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
 
 function person() {
   const { privateKey } = generateKeyPairSync("ed25519");
@@ -19,14 +19,15 @@ function person() {
 const anna = person();
 const boris = person();
 const mallory = person();
+const [, other = ""] = TAGS;
+const UNAPPROVED = "rejected unapproved";
 
 async function start(options: { readonly needed?: number } = {}) {
   const rig = await testRig();
   const file = join(rig.folder, "approvals.json");
-  const [tag = "", other = ""] = tagsOf(rig.simulator, 2);
-  const entry = { site_id: SITE, tag_id: tag, type: "number" as const, min: 15, max: 25 };
+  const entry = allowed(TAG, { min_interval: "1s" });
   const approval = { approvers: { anna: anna.publicKey, boris: boris.publicKey }, needed: options.needed ?? 1, file };
-  const config: ConfigInput = { allow: [{ ...entry, min_interval: "1s" }], approval };
+  const config: ConfigInput = { allow: [entry], approval };
   let count = 0;
 
   function question(input: ConfigInput) {
@@ -37,21 +38,12 @@ async function start(options: { readonly needed?: number } = {}) {
 
   return {
     rig,
-    file,
-    tag,
-    other,
-    entry,
-    approval,
-    config,
-    question,
+    ...{ file, entry, approval, config, question },
     sign: (input: ConfigInput, name: string, { pem }: { readonly pem: string }) =>
       approve(question(input), name, pem, "key.pem"),
-    attempt: async (): Promise<string> => {
+    attempt: async () => {
       count += 1;
-      const id = `attempt-${count}`;
-      await rig.sendAndWait({ id, tag, value: 20 + (count % 4) + 0.5 });
-      const result = await rig.result(id);
-      return result?.reason ?? result?.outcome ?? "nothing";
+      return rig.outcomeOf({ id: `attempt-${count}`, tag: TAG, value: 20 + (count % 4) + 0.5 });
     },
   };
 }
@@ -60,7 +52,7 @@ describe("writing under the two-person rule", () => {
   test("is closed with one message until an approval opens writing without a restart", async () => {
     const { rig, config, attempt, sign } = await start();
     await rig.restart(config);
-    expect(await attempt()).toBe("unapproved");
+    expect(await attempt()).toBe(UNAPPROVED);
     expect((await rig.results())[0]?.message).toBe(
       "What may be written is not approved as it stands: nobody has approved it yet (plenum writes approval).",
     );
@@ -72,24 +64,24 @@ describe("writing under the two-person rule", () => {
   });
 
   test("is closed after any change of the rules until the rules are approved", async () => {
-    const { rig, config, entry, other, approval, attempt, sign } = await start();
+    const { rig, config, entry, approval, attempt, sign } = await start();
     sign(config, "anna", anna);
     await rig.restart(config);
     expect(await attempt()).toBe("confirmed");
     const changed: readonly [string, ConfigInput][] = [
-      ["a wider range", { ...config, allow: [{ ...entry, min_interval: "1s", max: 25.000000000000004 }] }],
+      ["a wider range", { ...config, allow: [{ ...entry, max: 25.000000000000004 }] }],
       ["a shorter interval", { ...config, allow: [{ ...entry, min_interval: "500ms" }] }],
-      ["another tag", { ...config, allow: [...(config.allow ?? []), { ...entry, tag_id: other }] }],
+      ["another tag", { ...config, allow: [entry, { ...entry, tag_id: other }] }],
       ["more writes", { ...config, max_per_hour: 601 }],
       ["a longer life", { ...config, max_ttl: "10m" }],
       ["a rehearsal", { ...config, rehearsal: true }],
       ["another approver", { ...config, approval: { ...approval, approvers: { anna: anna.publicKey } } }],
-      ["no rule any more", { allow: config.allow ?? [] }],
+      ["no rule any more", { allow: [entry] }],
     ];
     for (const [what, input] of changed) {
       const posts = rig.posts.length;
       await rig.restart(input);
-      expect(await attempt(), what).toBe("unapproved");
+      expect(await attempt(), what).toBe(UNAPPROVED);
       expect(rig.posts.length, what).toBe(posts);
     }
     await rig.restart(config);
@@ -97,31 +89,24 @@ describe("writing under the two-person rule", () => {
   });
 
   test("stays open when only the order of entries or the path of the approvals file changes", async () => {
-    const { rig, config, entry, other, approval, attempt, sign, file } = await start();
-    const two = [
-      { ...entry, min_interval: "1s" },
-      { ...entry, tag_id: other },
-    ] as const;
-    sign({ ...config, allow: [...two] }, "anna", anna);
+    const { rig, entry, config, approval, attempt, sign, file } = await start();
+    const second = { ...entry, tag_id: other };
+    sign({ ...config, allow: [entry, second] }, "anna", anna);
     const elsewhere = `${file}.copy`;
     copyFileSync(file, elsewhere);
-    await rig.restart({ allow: [two[1], two[0]], approval: { ...approval, file: elsewhere } });
+    await rig.restart({ allow: [second, entry], approval: { ...approval, file: elsewhere } });
     expect(await attempt()).toBe("confirmed");
   });
 
   test("rejects a queued command when the approval is withdrawn", async () => {
-    const { rig, config, tag, file, sign } = await start();
+    const { rig, config, file, sign } = await start();
     sign(config, "anna", anna);
-    await rig.restart({ ...config, approval: { ...(config.approval as object), file } as never });
-    rig.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: 60 } }]);
-    const refused = expect(rig.source.read([tag], "on-demand", new AbortController().signal)).rejects.toThrow();
-    await rig.clock.advance(1_000);
-    await refused;
-    await rig.send({ id: "waiting", tag, value: 22, ttl_s: 300 });
-    await rig.clock.advance(1_000);
+    await rig.restart(config);
+    await rig.pauseService(60);
+    await rig.sendAndWait({ id: "waiting", tag: TAG, value: 22, ttl_s: 300 }, {}, 1_000);
     rmSync(file);
     await rig.clock.advance(1_000);
-    expect(await rig.result("waiting")).toMatchObject({ outcome: "rejected", reason: "unapproved" });
+    expect(await rig.outcomes()).toEqual(["waiting rejected unapproved"]);
     await rig.clock.advance(300_000);
     expect(rig.posts).toEqual([]);
   });
@@ -133,7 +118,7 @@ describe("a rule with two required approvers", () => {
     await rig.restart(config);
     sign(config, "anna", anna);
     sign(config, "anna", anna);
-    expect(await attempt()).toBe("unapproved");
+    expect(await attempt()).toBe(UNAPPROVED);
     await rig.clock.advance(60_000);
     sign(config, "boris", boris);
     expect(await attempt()).toBe("confirmed");
@@ -163,7 +148,7 @@ describe("a person who can edit the configuration but has no approver's key", ()
     const taken = { ...config, approval: { ...approval, approvers: { mallory: mallory.publicKey } } };
     sign(taken, "mallory", mallory);
     await rig.restart(taken);
-    expect(await attempt()).toBe("unapproved");
+    expect(await attempt()).toBe(UNAPPROVED);
     const { message } = (await rig.results()).at(-1) ?? {};
     expect(message).toContain("1 more of those who approved until now must approve it: anna, boris");
     sign(taken, "anna", anna);
@@ -171,20 +156,21 @@ describe("a person who can edit the configuration but has no approver's key", ()
   });
 
   test("cannot lower the number of approvers or remove the rule", async () => {
-    const { rig, config, approval, attempt, sign } = await start({ needed: 2 });
-    for (const [name, key] of [["anna", anna] as const, ["boris", boris] as const]) sign(config, name, key);
+    const { rig, config, entry, approval, attempt, sign } = await start({ needed: 2 });
+    sign(config, "anna", anna);
+    sign(config, "boris", boris);
     await rig.restart(config);
     expect(await attempt()).toBe("confirmed");
     await rig.clock.advance(60_000);
     const lowered = { ...config, approval: { ...approval, needed: 1 } };
     sign(lowered, "anna", anna);
     await rig.restart(lowered);
-    expect(await attempt()).toBe("unapproved");
-    const without = { allow: config.allow ?? [] };
+    expect(await attempt()).toBe(UNAPPROVED);
+    const without = { allow: [entry] };
     await rig.restart(without);
-    expect(await attempt()).toBe("unapproved");
+    expect(await attempt()).toBe(UNAPPROVED);
     sign(without, "anna", anna);
-    expect(await attempt()).toBe("unapproved");
+    expect(await attempt()).toBe(UNAPPROVED);
     sign(without, "boris", boris);
     expect(await attempt()).toBe("confirmed");
     expect(readPin(rig.folder)).toBeNull();
@@ -200,13 +186,13 @@ describe("a person who can edit the configuration but has no approver's key", ()
     expect(await attempt()).toBe("confirmed");
     copyFileSync(file, `${file}.old`);
     await rig.clock.advance(3_600_000);
-    const tightened = { ...config, allow: [{ ...entry, min_interval: "1s", max: 24 }] };
+    const tightened = { ...config, allow: [{ ...entry, max: 24 }] };
     sign(tightened, "anna", anna);
     await rig.restart(tightened);
     expect(await attempt()).toBe("confirmed");
     copyFileSync(`${file}.old`, file);
     await rig.restart(config);
-    expect(await attempt()).toBe("unapproved");
+    expect(await attempt()).toBe(UNAPPROVED);
     expect((await rig.results()).at(-1)?.message).toContain("older than the last approval");
     sign(config, "boris", boris);
     expect(await attempt()).toBe("confirmed");
@@ -217,10 +203,7 @@ describe("a person who can edit the configuration but has no approver's key", ()
     sign(config, "anna", anna);
     await rig.restart(config);
     const text = readFileSync(file, "utf8");
-    const { at, signatures } = JSON.parse(text) as {
-      readonly at: string;
-      readonly signatures: { readonly anna: string };
-    };
+    const { at, signatures } = JSON.parse(text) as { at: string; signatures: { anna: string } };
     const flipped = signatures.anna.startsWith("A") ? "B" : "A";
     const forgeries = [
       text.replace(at, "2026-11-20T12:00:00.001Z"),
@@ -234,7 +217,7 @@ describe("a person who can edit the configuration but has no approver's key", ()
     for (const forged of forgeries) {
       expect(forged).not.toBe(text);
       writeFileSync(file, forged);
-      expect(await attempt(), forged.slice(0, 40)).toBe("unapproved");
+      expect(await attempt(), forged.slice(0, 40)).toBe(UNAPPROVED);
     }
     expect(rig.posts).toEqual([]);
     writeFileSync(file, text);
@@ -245,7 +228,7 @@ describe("a person who can edit the configuration but has no approver's key", ()
     const { rig, config, attempt, question } = await start();
     approve({ ...question(config), nowMs: rig.clock.now() + 600_000 }, "anna", anna.pem, "key.pem");
     await rig.restart(config);
-    expect(await attempt()).toBe("unapproved");
+    expect(await attempt()).toBe(UNAPPROVED);
     await rig.clock.advance(300_000);
     expect(await attempt()).toBe("confirmed");
   });
@@ -259,7 +242,7 @@ describe("the stored approval", () => {
     expect(await attempt()).toBe("confirmed");
     writeFileSync(join(rig.folder, "approvers.json"), "{");
     await rig.restart(config);
-    expect(await attempt()).toBe("unapproved");
+    expect(await attempt()).toBe(UNAPPROVED);
     expect((await rig.results()).at(-1)?.message).toMatch(/approvers\.json cannot be read/);
   });
 
@@ -282,7 +265,7 @@ describe("an approver", () => {
     expect(approvalState(question(config)).changes.every((line) => line.startsWith("+ "))).toBe(true);
     sign(config, "anna", anna);
     expect(approvalState(question(config))).toMatchObject({ changes: [], approvedBy: ["anna"], refusing: null });
-    const wider = { ...config, allow: [{ ...entry, min_interval: "1s", max: 30 }] };
+    const wider = { ...config, allow: [{ ...entry, max: 30 }] };
     const path = `commands.allow./${entry.tag_id}.max`;
     expect(approvalState(question(wider)).changes).toEqual([`- ${path} = 25`, `+ ${path} = 30`]);
     writeFileSync(file, readFileSync(file, "utf8").replace('"max": 25', '"max": 30'));

@@ -4,79 +4,60 @@ import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { ARM_FILE, requestArming } from "#src/engine/commands/arming.ts";
 import type { Rig } from "./rig.ts";
-import { TAG, testRig } from "./test-rig.ts";
-
-const tag = TAG;
+import { TAG as tag, testRig } from "./test-rig.ts";
 
 const LOOK_MS = 2_000;
 
-async function unarmed(config: { readonly rehearsal?: boolean } = {}) {
-  const rig = await testRig({ isArmed: false, config });
-  async function reasonOf(id: string): Promise<string | null | undefined> {
-    await rig.send({ id, tag, value: 22 });
-    await rig.clock.advance(100_000);
-    return (await rig.result(id))?.reason;
-  }
-  return { rig, tag, reasonOf };
-}
+const NOT_ARMED = "rejected not-armed";
+const attempt = (rig: Rig, id: string) => rig.outcomeOf({ id, tag, value: 22 }, {}, 100_000);
 
-test("writing is armed within 2 s after the worker's user creates the request file, with one audit record", async () => {
-  const { rig, reasonOf } = await unarmed();
-  expect(await reasonOf("a")).toBe("not-armed");
+test("writing is armed within 2 s after the worker's user creates the request file, with one audit record and over a restart", async () => {
+  const rig = await testRig({ isArmed: false });
+  expect(await attempt(rig, "a")).toBe(NOT_ARMED);
   expect(rig.commands.notices()).toEqual([expect.stringContaining("run plenum writes arm once")]);
   requestArming(rig.folder);
   await rig.clock.advance(LOOK_MS);
-  expect(await reasonOf("b")).toBeNull();
+  expect(await attempt(rig, "b")).toBe("confirmed");
   expect(rig.commands.notices()).toEqual([]);
   expect(existsSync(join(rig.folder, ARM_FILE))).toBe(false);
   expect((await rig.audit()).filter(({ step }) => step === "writing-armed")).toHaveLength(1);
-});
-
-test("writing stays armed over a restart", async () => {
-  const { rig, reasonOf } = await unarmed();
-  requestArming(rig.folder);
-  await rig.clock.advance(LOOK_MS);
   await rig.restart();
-  expect(await reasonOf("a")).toBeNull();
+  expect(await attempt(rig, "c")).toBe("confirmed");
 });
 
 describe("writing stays unarmed when the request file", () => {
   test("is a link", async () => {
-    const { rig, reasonOf } = await unarmed();
+    const rig = await testRig({ isArmed: false });
     const elsewhere = join(rig.folder, "elsewhere");
     writeFileSync(elsewhere, "");
     symlinkSync(elsewhere, join(rig.folder, ARM_FILE));
     await rig.clock.advance(LOOK_MS);
-    expect(await reasonOf("a")).toBe("not-armed");
+    expect(await attempt(rig, "a")).toBe(NOT_ARMED);
   });
 
   test("has another name", async () => {
-    const { rig, reasonOf } = await unarmed();
+    const rig = await testRig({ isArmed: false });
     requestArming(rig.folder);
     renameSync(join(rig.folder, ARM_FILE), join(rig.folder, `${ARM_FILE}.txt`));
     await rig.clock.advance(LOOK_MS);
-    expect(await reasonOf("a")).toBe("not-armed");
+    expect(await attempt(rig, "a")).toBe(NOT_ARMED);
   });
 });
 
 test("a rehearsal needs no arming", async () => {
-  const { rig, reasonOf } = await unarmed({ rehearsal: true });
-  expect(await reasonOf("a")).toBe("rehearsal");
+  const rig = await testRig({ isArmed: false, config: { rehearsal: true } });
+  expect(await attempt(rig, "a")).toBe("accepted-unverified rehearsal");
   expect(rig.posts).toEqual([]);
 });
 
 test("writing is closed after a write count is damaged, until writing is armed again", async () => {
   const damagedKeys = async (set: string) => (set === "command-wear" ? ["main/10042"] : []);
   const rig = await testRig({ around: (store) => ({ ...store, damagedKeys }) });
-  await rig.send({ id: "a", tag, value: 21 });
-  await rig.clock.advance(100_000);
-  expect(await rig.result("a")).toMatchObject({ outcome: "rejected", reason: "not-armed" });
+  expect(await attempt(rig, "a")).toBe(NOT_ARMED);
   expect(rig.commands.notices()[0]).toContain("was damaged in the state");
   requestArming(rig.folder);
   await rig.clock.advance(LOOK_MS);
-  await rig.send({ id: "b", tag, value: 21 });
-  await rig.clock.advance(100_000);
-  expect((await rig.result("b"))?.outcome).toBe("confirmed");
+  expect(await attempt(rig, "b")).toBe("confirmed");
   await rig.restart();
   expect(rig.commands.notices()).toEqual([]);
 });

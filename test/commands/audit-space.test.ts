@@ -7,9 +7,7 @@ import { AUDIT_LOG, CHAIN_START, chain } from "#src/engine/commands/audit/audit.
 import { createAuditSpace } from "#src/engine/commands/audit/space.ts";
 import { smallDisk } from "../small-disk.ts";
 import { createRig, type Rig } from "./rig.ts";
-import { TAG, testRig } from "./test-rig.ts";
-
-const tag = TAG;
+import { TAG as tag, testRig } from "./test-rig.ts";
 
 const MEBIBYTE = 1024 ** 2;
 
@@ -62,9 +60,8 @@ async function fill(rig: Rig, bytes: number): Promise<void> {
   let left = bytes;
   const records = [];
   while (left > 1_000) {
-    const entry = { at: "2026-11-20T11:00:00.000Z", commandId: "-", step: "old", detail: { text: "" } };
     const text = "x".repeat(Math.min(50_000, left - 500));
-    const body = chain(previous, { ...entry, detail: { text } });
+    const body = chain(previous, { at: "2026-11-20T11:00:00.000Z", commandId: "-", step: "old", detail: { text } });
     left -= JSON.stringify(body).length;
     previous = body.hash;
     records.push({ log: AUDIT_LOG, body });
@@ -75,18 +72,15 @@ async function fill(rig: Rig, bytes: number): Promise<void> {
 test("the size of the audit log includes records of earlier versions and records from before a restart", async () => {
   const rig = await testRig();
   await fill(rig, MEBIBYTE - 5_000);
-  const attempt = async (id: string) => {
-    await rig.sendAndWait({ id, tag, value: 22 });
-    return (await rig.result(id))?.reason ?? (await rig.result(id))?.outcome;
-  };
+  const attempt = (id: string) => rig.outcomeOf({ id, tag, value: 22 });
   await rig.restart({ audit_max_bytes: MEBIBYTE });
   for (let n = 0; n < 30; n += 1) await rig.send({ id: `${n}`, tag, value: 99 });
   const reasons = new Set((await rig.results()).map(({ reason }) => reason));
   expect([...reasons]).toEqual(["out-of-range", "audit-full"]);
-  expect(await attempt("late")).toBe("audit-full");
+  expect(await attempt("late")).toBe("rejected audit-full");
   await rig.clock.advance(3_600_000);
   await rig.restart({ audit_max_bytes: MEBIBYTE });
-  expect(await attempt("later")).toBe("audit-full");
+  expect(await attempt("later")).toBe("rejected audit-full");
   expect(rig.commands.notices()).toHaveLength(1);
   expect(rig.posts).toEqual([]);
   await rig.restart({ audit_max_bytes: 2 * MEBIBYTE });
@@ -105,17 +99,15 @@ test("the worker writes no value to the building while the disk is full", async 
   }
   closeSync(ballast);
   let refused = 0;
-  for (let n = 0; n < 50; n += 1) {
+  for (let n = 0; n < 50; n += 1)
     await rig.send({ id: `${n}`, tag: "?".repeat(100), value: 22 }).catch(() => (refused += 1));
-  }
   expect(refused).toBeGreaterThan(0);
   await expect(rig.send({ id: "full", tag, value: 22 })).rejects.toThrow(/disk|space/);
   await rig.clock.advance(60_000);
   expect(rig.posts).toEqual([]);
   expect(rig.commands.notices().join()).toContain("free some space on its disk");
   rmSync(join(place, "ballast"));
-  await rig.sendAndWait({ id: "space", tag, value: 22 });
-  expect((await rig.result("space"))?.outcome).toBe("confirmed");
+  expect(await rig.outcomeOf({ id: "space", tag, value: 22 })).toBe("confirmed");
   expect(rig.posts).toHaveLength(1);
   await rig.close();
 });

@@ -2,9 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Arrival } from "#src/core/connector.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { type ConfigInput, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
-import { allowed, TAG, testRig } from "./test-rig.ts";
-
-const tag = TAG;
+import { allowed, faulty, TAG as tag, testRig } from "./test-rig.ts";
 
 interface Case {
   readonly options?: RigOptions;
@@ -12,7 +10,7 @@ interface Case {
   readonly config?: ConfigInput;
   readonly arrival?: Partial<Arrival>;
   readonly command?: object;
-  readonly before?: (rig: Rig, tag: string) => Promise<void> | void;
+  readonly before?: (rig: Rig) => Promise<void> | void;
 }
 
 const ANNA = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
@@ -26,19 +24,10 @@ function token(abilities: readonly string[], site: number) {
   };
 }
 
-async function gatewaysOffline(rig: Rig): Promise<void> {
-  const set = documentSet("gateway", "main");
-  const all = await rig.store.documents<{ readonly value: object }>(set);
-  const put = [...all].map(([id, held]) => [id, { ...held, value: { ...held.value, online: false } }] as const);
-  await rig.store.commit({ documents: [{ set, put }] });
-}
-
 async function outcomeOf({ options, entry, config, arrival, command, before }: Case) {
-  const rig = await testRig(options);
-  await rig.restart({ allow: [allowed(tag, entry)], ...config });
-  await before?.(rig, tag);
-  await rig.send({ id: "a", tag, value: 22, ...command }, arrival);
-  await rig.clock.advance(100_000);
+  const rig = await testRig({ ...options, config: { allow: [allowed(tag, entry)], ...config } });
+  await before?.(rig);
+  await rig.sendAndWait({ id: "a", tag, value: 22, ...command }, arrival, 100_000);
   const results = (await rig.results()).filter(({ commandId }) => commandId === "a");
   return { posts: rig.posts.length, results };
 }
@@ -50,7 +39,9 @@ test("a command is written when all conditions are met", async () => {
 });
 
 describe("a command that lacks one condition", () => {
-  const cases: readonly [string, string, Case][] = [
+  const simulator = faulty({ kind: "null_values" }, { endpoints: ["read"] }, {});
+  const issued_at = "2026-11-20T12:00:00Z";
+  test.each<[string, string, Case]>([
     ["commands.enabled", "disabled", { config: { enabled: false } }],
     ["rehearsal: false", "rehearsal", { config: { rehearsal: true } }],
     ["the released kill switch", "killed", { before: (rig) => rig.killSwitch.throwIt("a test", "now") }],
@@ -67,24 +58,19 @@ describe("a command that lacks one condition", () => {
     ["a value within the range", "out-of-range", { entry: { max: 21.999999999999996 } }],
     ["a step within max_step", "step-too-large", { entry: { max_step: 1.9999999999999998 } }],
     ["the expected value", "unexpected-value", { command: { expect: 19 } }],
-    ["a readable value", "value-unknown", { entry: { max_step: 3 }, options: unreadable() }],
+    ["a readable value", "value-unknown", { entry: { max_step: 3 }, options: { simulator } }],
     ["a time within `hours`", "outside-hours", { entry: { hours: "14:00-18:00" } }],
     ["a second person", "not-seconded", { entry: { second_person: true } }],
     ["restore: true", "not-restorable", { command: { for_s: 600 } }],
-    ["an online gateway", "gateway-offline", { before: gatewaysOffline }],
+    ["an online gateway", "gateway-offline", { before: (rig) => rig.storeGateways(false) }],
     ["a message that is not retained", "retained", { arrival: { retained: true } }],
-    [
-      "a message that is not retained, with issued_at",
-      "retained",
-      { arrival: { retained: true }, command: { issued_at: "2026-11-20T12:00:00Z" } },
-    ],
+    ["an unretained message with issued_at", "retained", { arrival: { retained: true }, command: { issued_at } }],
     ["remaining time to live", "expired", { arrival: { expirySeconds: 0 } }],
     ["a matching clock of the sender", "clock-skew", { command: { issued_at: "2026-11-20T12:00:31Z" } }],
     ["a message of another program", "loop", { arrival: { properties: { "plenum-event-id": "x" } } }],
     ["a small message", "too-large", { config: { max_payload_bytes: 64 }, command: { source: "x".repeat(64) } }],
     ["a known format", "invalid", { command: { priority: 8 } }],
-  ];
-  test.each(cases)("is rejected without a write: %s (%s)", async (_what, reason, each) => {
+  ])("is rejected without a write: %s (%s)", async (_what, reason, each) => {
     const { posts, results } = await outcomeOf(each);
     expect(posts).toBe(0);
     expect(reason === "too-large" ? [reason] : results.map((result) => result.reason)).toEqual([reason]);
@@ -109,7 +95,3 @@ test("a command for any of 10,000 tags outside the allow-list is not written", a
   expect(rig.simulator.truth.writes()).toEqual([]);
   expect(rig.requests("write")).toBe(0);
 });
-
-function unreadable(): RigOptions {
-  return { simulator: { faults: [{ match: { endpoints: ["read"] }, fault: { kind: "null_values" } }] as never } };
-}

@@ -1,20 +1,15 @@
 import { existsSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { booleanTags, type RigOptions } from "./rig.ts";
-import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
+import { allowed, faulty, TAGS, TAG as tag, testRig } from "./test-rig.ts";
 
-const firstTag = TAG;
-const rigWith = testRig;
-const allow = (tag: string, more: object = {}) => [allowed(tag, more)];
-
-const fault = (kind: object, match: object = { endpoints: ["write"] }, when: object = { count: 1 }) => ({
-  simulator: { faults: [{ match, when, fault: kind }] as never },
-});
+const threeWrites = TAGS.slice(0, 3).map((each) => ({ tag: each, value: 22 }));
+const threeTimes = (outcome: string) => Array(3).fill(outcome);
+const allowAll = (entry: object = {}) => TAGS.map((each) => allowed(each, entry));
 
 describe("a valid command", () => {
   test("is journaled, written once, read back and reported, with every step in the audit log", async () => {
-    const rig = await rigWith();
-    const tag = TAG;
+    const rig = await testRig();
     await rig.sendAndWait({ id: "a", tag, value: 21.5 }, { replyTo: "reply/x", correlation: "Y29y" });
     expect(await rig.results()).toEqual([
       {
@@ -32,305 +27,224 @@ describe("a valid command", () => {
       },
     ]);
     expect(rig.posts).toEqual([[{ tag_id: tag, value: 21.5 }]]);
-    expect((await rig.audit()).map((record) => [record.commandId, record.step])).toEqual([
-      ["a", "accepted"],
-      ["a", "sending"],
-      ["a", "confirmed"],
+    expect(await rig.audit()).toMatchObject([
+      {
+        commandId: "a",
+        step: "accepted",
+        detail: { by: "broker plenum/cmd/main/set", value: 21.5, limits: { min: 15 } },
+      },
+      { commandId: "a", step: "sending", detail: { before: null, group: ["a"] } },
+      { commandId: "a", step: "confirmed", detail: { outcome: "confirmed", answer: "answered", readBack: 21.5 } },
     ]);
-    const [accepted, sending, end] = (await rig.audit()).map((record) => record.detail);
-    expect(accepted).toMatchObject({ by: "broker plenum/cmd/main/set", value: 21.5, limits: { min: 15 } });
-    expect(sending).toEqual({ before: null, group: ["a"] });
-    expect(end).toMatchObject({ outcome: "confirmed", answer: "answered", readBack: 21.5 });
   });
 
   test("is written in one request with the other commands of its message, and each of the 20 tags gets a result", async () => {
-    const rig = await rigWith();
-    const writes = TAGS.slice(0, 20).map((tag, n) => ({ tag, value: 21 + n / 100 }));
+    const rig = await testRig();
+    const writes = TAGS.slice(0, 20).map((each, n) => ({ tag: each, value: 21 + n / 100 }));
     await rig.sendAndWait({ id: "g", writes });
-    expect(rig.posts).toHaveLength(1);
-    expect(rig.posts[0]).toHaveLength(20);
-    const results = await rig.results();
-    expect(results.map(({ outcome }) => outcome)).toEqual(Array(20).fill("confirmed"));
-    expect(new Set(results.map((result) => result.commandId)).size).toBe(20);
+    expect(rig.posts.map((post) => post.length)).toEqual([20]);
+    expect((await rig.outcomes()).toSorted()).toEqual(writes.map((each) => `g/${each.tag} confirmed`));
     expect(rig.requests("read")).toBe(1);
   });
 
-  test("is grouped with other commands within group_window, and sent singly with group_window 0s", async () => {
-    const together = await rigWith();
-    const alone = await rigWith({ config: { allow: TAGS.map((tag) => allowed(tag)), group_window: "0s" } });
-    for (const rig of [together, alone]) {
-      for (const [n, tag] of TAGS.slice(0, 3).entries()) await rig.send({ id: `${n}`, tag, value: 22 });
-      await rig.clock.advance(5_000);
-      expect((await rig.results()).map(({ outcome }) => outcome)).toEqual(Array(3).fill("confirmed"));
-    }
-    expect(together.posts).toHaveLength(1);
-    expect(alone.posts).toHaveLength(3);
+  test.each([
+    ["200ms", [3]],
+    ["0s", [1, 1, 1]],
+  ])("is grouped with other commands within group_window: %s", async (group_window, sizes) => {
+    const rig = await testRig({ config: { allow: allowAll(), group_window } });
+    for (const [n, each] of TAGS.slice(0, 3).entries()) await rig.send({ id: `${n}`, tag: each, value: 22 });
+    await rig.clock.advance(5_000);
+    expect((await rig.outcomes()).toSorted()).toEqual(["0 confirmed", "1 confirmed", "2 confirmed"]);
+    expect(rig.posts.map((post) => post.length)).toEqual(sizes);
   });
 
   test("is written to a boolean tag for the value true, and 1 is rejected", async () => {
-    const rig = await rigWith();
-    const [tag = ""] = booleanTags(rig.simulator);
-    rig.simulator.control.setTag(tag, false);
-    await rig.send({ id: "one", tag, value: 1 });
-    await rig.sendAndWait({ id: "true", tag, value: true });
-    expect((await rig.result("one"))?.reason).toBe("wrong-type");
-    expect((await rig.result("true"))?.outcome).toBe("confirmed");
+    const rig = await testRig();
+    const [onOff = ""] = booleanTags(rig.simulator);
+    rig.simulator.control.setTag(onOff, false);
+    await rig.send({ id: "one", tag: onOff, value: 1 });
+    await rig.sendAndWait({ id: "true", tag: onOff, value: true });
+    expect(await rig.outcomes()).toEqual(["one rejected wrong-type", "true confirmed"]);
   });
 
   test("is confirmed without a write when the tag already has the value", async () => {
-    const rig = await rigWith({ config: { allow: allow(firstTag, { max_step: 3 }) } });
-    await rig.sendAndWait({ id: "a", tag: firstTag, value: 20 });
+    const rig = await testRig({ config: { allow: [allowed(tag, { max_step: 3 })] } });
+    await rig.sendAndWait({ id: "a", tag, value: 20 });
     expect(await rig.result("a")).toMatchObject({ outcome: "confirmed", reason: "already-set", before: 20 });
     expect(rig.posts).toEqual([]);
   });
 });
 
+const writes = (options: object) => ({ writes: options });
+const unreadable = { endpoints: ["read" as const] };
+
 describe("the result of one write request", () => {
-  const cases: readonly [string, RigOptions, string, string | null][] = [
-    ["the connection is cut after the write was applied", fault({ kind: "cut", after_bytes: 10 }), "confirmed", null],
-    ["the connection is reset before the write is applied", fault({ kind: "reset" }), "mismatch", "mismatch"],
-    [
-      "the connection is reset after the write was applied",
-      fault({ kind: "reset", effect: "applied" }),
-      "confirmed",
-      null,
-    ],
-    ["no response arrives", fault({ kind: "slow", delay_ms: 120_000 }), "confirmed", null],
-    ["429", fault({ kind: "throttled", retry_after_s: 5 }), "rejected", "throttled"],
-    ["503", fault({ kind: "maintenance", retry_after: 5 }), "rejected", "throttled"],
-    ["503 with an HTML page", fault({ kind: "maintenance", body: "html", retry_after: 5 }), "mismatch", "mismatch"],
-    [
-      "503 of a proxy after the write was applied",
-      fault({ kind: "html", status: 503, effect: "applied" }),
-      "confirmed",
-      null,
-    ],
-    ["401", fault({ kind: "error", status: 401 }), "rejected", "refused-by-service"],
-    ["403", fault({ kind: "error", status: 403 }), "rejected", "refused-by-service"],
-    ["404", fault({ kind: "error", status: 404 }), "rejected", "refused-by-service"],
-    ["422", fault({ kind: "error", status: 422 }), "rejected", "refused-by-service"],
-    [
-      "422 as the HTTP status",
-      fault({ kind: "error", status: 422, real_status: true }),
-      "rejected",
-      "refused-by-service",
-    ],
-    ["500 before the write is applied", fault({ kind: "error", status: 500 }), "mismatch", "mismatch"],
-    ["500 after the write was applied", fault({ kind: "error", status: 500, effect: "applied" }), "confirmed", null],
-    ["a log-in page", fault({ kind: "html" }), "mismatch", "mismatch"],
-    [
-      "a redirect",
-      fault({ kind: "redirect", status: 307, location: "https://elsewhere.invalid/" }),
-      "mismatch",
-      "mismatch",
-    ],
-    ["a response with errors and data", fault({ kind: "errors_and_data" }), "confirmed", null],
-    ["broken JSON", fault({ kind: "malformed" }), "confirmed", null],
-    ["the device ignores the value", { simulator: { writes: { ignored_tags: ["FIRST"] } } }, "mismatch", "mismatch"],
-    ["the device clamps the value", { simulator: { writes: { clamp: { FIRST: [0, 21] } } } }, "mismatch", "mismatch"],
-    ["the device needs 4 s to apply the value", { simulator: { writes: { settle_ms: 4_000 } } }, "confirmed", null],
-    [
-      "the response does not list the tag",
-      { simulator: { writes: { ignored_tags: ["FIRST"], answer: "accepted_only" } } },
-      "mismatch",
-      "mismatch",
-    ],
-    [
-      "the value cannot be read back",
-      fault({ kind: "null_values" }, { endpoints: ["read"] }, {}),
-      "accepted-unverified",
-      "unreadable-device",
-    ],
-    [
-      "the read-back request fails",
-      fault({ kind: "reset" }, { endpoints: ["read"] }, {}),
-      "accepted-unverified",
-      "unreadable-device",
-    ],
-    ["all later requests fail", fault({ kind: "reset" }, {}, {}), "unknown", "in-doubt"],
-  ];
-
-  test.each(cases)("is reported after the failure: %s", async (_name, options, outcome, reason) => {
-    const rig = await rigWith(withTag(options));
-    await rig.send({ id: "a", tag: firstTag, value: 22 });
-    await rig.clock.advance(300_000);
-    expect(await rig.results()).toMatchObject([{ commandId: "a", outcome, reason }]);
+  test.each<[string, RigOptions["simulator"], string]>([
+    ["the connection is cut after the write was applied", faulty({ kind: "cut", after_bytes: 10 }), "confirmed"],
+    ["the connection is reset before the write is applied", faulty({ kind: "reset" }), "mismatch"],
+    ["the connection is reset after it was applied", faulty({ kind: "reset", effect: "applied" }), "confirmed"],
+    ["no response arrives", faulty({ kind: "slow", delay_ms: 120_000 }), "confirmed"],
+    ["429", faulty({ kind: "throttled", retry_after_s: 5 }), "rejected throttled"],
+    ["503", faulty({ kind: "maintenance", retry_after: 5 }), "rejected throttled"],
+    ["503 with an HTML page", faulty({ kind: "maintenance", body: "html", retry_after: 5 }), "mismatch"],
+    ["503 of a proxy after it was applied", faulty({ kind: "html", status: 503, effect: "applied" }), "confirmed"],
+    ["401", faulty({ kind: "error", status: 401 }), "rejected refused-by-service"],
+    ["403", faulty({ kind: "error", status: 403 }), "rejected refused-by-service"],
+    ["404", faulty({ kind: "error", status: 404 }), "rejected refused-by-service"],
+    ["422", faulty({ kind: "error", status: 422 }), "rejected refused-by-service"],
+    ["422 as HTTP status", faulty({ kind: "error", status: 422, real_status: true }), "rejected refused-by-service"],
+    ["500 before the write is applied", faulty({ kind: "error", status: 500 }), "mismatch"],
+    ["500 after the write was applied", faulty({ kind: "error", status: 500, effect: "applied" }), "confirmed"],
+    ["a log-in page", faulty({ kind: "html" }), "mismatch"],
+    ["a redirect", faulty({ kind: "redirect", status: 307, location: "https://elsewhere.invalid/" }), "mismatch"],
+    ["a response with errors and data", faulty({ kind: "errors_and_data" }), "confirmed"],
+    ["broken JSON", faulty({ kind: "malformed" }), "confirmed"],
+    ["the device ignores the value", writes({ ignored_tags: [tag] }), "mismatch"],
+    ["the device clamps the value", writes({ clamp: { [tag]: [0, 21] } }), "mismatch"],
+    ["the device needs 4 s to apply the value", writes({ settle_ms: 4_000 }), "confirmed"],
+    ["the response lacks the tag", writes({ ignored_tags: [tag], answer: "accepted_only" }), "mismatch"],
+    ["the tag is unreadable", faulty({ kind: "null_values" }, unreadable, {}), "accepted-unverified unreadable-device"],
+    ["the read-back fails", faulty({ kind: "reset" }, unreadable, {}), "accepted-unverified unreadable-device"],
+    ["all later requests fail", faulty({ kind: "reset" }, {}, {}), "unknown in-doubt"],
+  ])("is reported after the failure: %s", async (_name, simulator = {}, outcome) => {
+    const rig = await testRig({ simulator });
+    await rig.sendAndWait({ id: "a", tag, value: 22 }, {}, 300_000);
+    expect(await rig.outcomes()).toEqual([`a ${outcome}`]);
     expect(rig.posts).toHaveLength(1);
-    expect((await rig.audit()).map((record) => record.step)).toEqual(["accepted", "sending", outcome]);
+    const steps = (await rig.audit()).map(({ step }) => step);
+    expect(steps).toEqual(["accepted", "sending", outcome.split(" ")[0]]);
   });
 
-  test("is accepted-unverified or unknown when the gateway is offline", async () => {
-    for (const when_offline of ["drop", "apply_later", "refuse"] as const) {
-      const rig = await rigWith({ simulator: { writes: { when_offline } } });
-      const gateway = rig.simulator.world.tags.get(firstTag)?.gatewayId ?? 0;
-      rig.simulator.control.setGateway(gateway, false);
-      await rig.send({ id: "a", tag: firstTag, value: 22 });
-      await rig.clock.advance(300_000);
-      const [result] = await rig.results();
-      expect(["accepted-unverified", "unknown"], when_offline).toContain(result?.outcome);
+  test.each(["drop", "apply_later", "refuse"] as const)(
+    "is accepted-unverified or unknown when the gateway is offline (%s)",
+    async (when_offline) => {
+      const rig = await testRig({ simulator: { writes: { when_offline } } });
+      rig.simulator.control.setGateway(rig.simulator.world.tags.get(tag)?.gatewayId ?? 0, false);
+      const outcome = await rig.outcomeOf({ id: "a", tag, value: 22 }, {}, 300_000);
+      expect(outcome).toMatch(/^(accepted-unverified|unknown)/);
       expect(rig.posts).toHaveLength(1);
-    }
-  });
+    },
+  );
 
   test.each(["none", "apply_good"] as const)(
     "is reported per tag when one device of a group rejects its value (partial: %s)",
     async (partial) => {
-      const rig = await rigWith({ simulator: { writes: { partial, rejected_tags: [firstTag] } } });
-      await rig.send({ id: "g", writes: TAGS.slice(0, 5).map((tag) => ({ tag, value: 22 })) });
-      await rig.clock.advance(60_000);
-      const outcomes = (await rig.results()).map((result) => [result.tagId === firstTag, result.outcome]);
-      expect(outcomes).toHaveLength(5);
-      for (const [isBad, outcome] of outcomes) {
-        expect(outcome).toBe(isBad || partial === "none" ? "mismatch" : "confirmed");
-      }
+      const rig = await testRig({ simulator: { writes: { partial, rejected_tags: [tag] } } });
+      await rig.sendAndWait({ id: "g", writes: threeWrites }, {}, 60_000);
+      const others = partial === "none" ? "mismatch" : "confirmed";
+      const ends = Object.fromEntries((await rig.results()).map(({ tagId, outcome }) => [tagId, outcome]));
+      expect(ends).toEqual({ [tag]: "mismatch", 10251: others, 10252: others });
       expect(rig.posts).toHaveLength(1);
     },
   );
 
   test("is read back for each tag of a rejected group, and the tags are written singly the next time", async () => {
-    const rig = await rigWith({
-      ...fault({ kind: "error", status: 422 }),
-      config: { allow: TAGS.flatMap((tag) => allow(tag, { min_interval: "1s" })) },
-    });
-    const writes = TAGS.slice(0, 3).map((tag) => ({ tag, value: 22 }));
-    await rig.send({ id: "g", writes });
-    await rig.clock.advance(20_000);
-    expect((await rig.results()).map((result) => [result.outcome, result.reason])).toEqual(
-      Array(3).fill(["rejected", "refused-by-service"]),
-    );
-    await rig.send({ id: "h", writes });
-    await rig.clock.advance(20_000);
-    expect((await rig.results()).slice(3).map(({ outcome }) => outcome)).toEqual(Array(3).fill("confirmed"));
+    const simulator = faulty({ kind: "error", status: 422 });
+    const rig = await testRig({ simulator, config: { allow: allowAll({ min_interval: "1s" }) } });
+    await rig.sendAndWait({ id: "g", writes: threeWrites }, {}, 20_000);
+    await rig.sendAndWait({ id: "h", writes: threeWrites }, {}, 20_000);
+    expect((await rig.results()).map(({ reason, outcome }) => reason ?? outcome)).toEqual([
+      ...threeTimes("refused-by-service"),
+      ...threeTimes("confirmed"),
+    ]);
     expect(rig.posts.map((post) => post.length)).toEqual([3, 1, 1, 1]);
   });
 });
 
 test("a group with a deleted tag gets a result for each tag, and the other tags are written the next time", async () => {
-  const rig = await rigWith({ config: { allow: TAGS.flatMap((tag) => allow(tag, { min_interval: "1s" })) } });
-  rig.simulator.control.changeInventory("tags", firstTag, { removed: true });
-  const writes = TAGS.slice(0, 3).map((tag) => ({ tag, value: 22 }));
-  await rig.send({ id: "g", writes });
-  await rig.clock.advance(120_000);
-  const outcomes = async () =>
-    Object.fromEntries((await rig.results()).map((result) => [result.commandId, result.outcome]));
-  const [gone, second, third] = TAGS;
-  expect(await outcomes()).toEqual({
-    [`g/${gone}`]: "unknown",
+  const rig = await testRig({ config: { allow: allowAll({ min_interval: "1s" }) } });
+  rig.simulator.control.changeInventory("tags", tag, { removed: true });
+  await rig.sendAndWait({ id: "g", writes: threeWrites }, {}, 120_000);
+  await rig.sendAndWait({ id: "h", writes: threeWrites }, {}, 120_000);
+  const ends = Object.fromEntries((await rig.results()).map(({ commandId, outcome }) => [commandId, outcome]));
+  const [removed, second, third] = TAGS;
+  expect(ends).toEqual({
+    [`g/${removed}`]: "unknown",
     [`g/${second}`]: "rejected",
     [`g/${third}`]: "rejected",
-  });
-  await rig.send({ id: "h", writes });
-  await rig.clock.advance(120_000);
-  expect(await outcomes()).toMatchObject({
-    [`h/${gone}`]: "rejected",
+    [`h/${removed}`]: "rejected",
     [`h/${second}`]: "confirmed",
     [`h/${third}`]: "confirmed",
   });
 });
 
-describe("slow requests", () => {
-  test("delay no other command when a reading before a write or a write itself takes 50 s", async () => {
-    const rig = await rigWith({
-      config: { allow: TAGS.flatMap((tag, n) => allow(tag, n === 0 ? { max_step: 3 } : {})) },
-      simulator: {
-        faults: [
-          { match: { endpoints: ["read"] }, when: { count: 1 }, fault: { kind: "slow", delay_ms: 50_000 } },
-          { match: { endpoints: ["write"] }, when: { count: 1 }, fault: { kind: "slow", delay_ms: 50_000 } },
-        ] as never,
-      },
-    });
-    await rig.send({ id: "slow reading", tag: TAGS[0], value: 22, ttl_s: 120 });
-    await rig.sendAndWait({ id: "slow write", tag: TAGS[1], value: 22 });
-    await rig.send({ id: "third", tag: TAGS[2], value: 22 });
-    await rig.clock.advance(10_000);
-    expect((await rig.results()).map((result) => result.commandId)).toEqual(["third"]);
-    await rig.clock.advance(120_000);
-    expect((await rig.results()).map(({ outcome }) => outcome)).toEqual(Array(3).fill("confirmed"));
-  });
+test("a reading before a write, or a write, that takes 50 s delays no other command", async () => {
+  const slow = { kind: "slow" as const, delay_ms: 50_000 };
+  const faults = [...faulty(slow, unreadable).faults, ...faulty(slow).faults];
+  const allow = TAGS.map((each) => allowed(each, each === tag ? { max_step: 3 } : {}));
+  const rig = await testRig({ config: { allow }, simulator: { faults } });
+  await rig.send({ id: "slow reading", tag, value: 22, ttl_s: 120 });
+  await rig.sendAndWait({ id: "slow write", tag: TAGS[1], value: 22 });
+  await rig.sendAndWait({ id: "third", tag: TAGS[2], value: 22 }, {}, 10_000);
+  expect(await rig.outcomes()).toEqual(["third confirmed"]);
+  await rig.clock.advance(120_000);
+  expect((await rig.results()).map(({ outcome }) => outcome)).toEqual(threeTimes("confirmed"));
 });
 
 describe("a command that waits for the quota", () => {
-  async function held(options: RigOptions = {}) {
-    const rig = await rigWith(options);
-    rig.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: 100 } }]);
-    const refused = expect(rig.source.read([firstTag], "on-demand", new AbortController().signal)).rejects.toThrow();
-    await rig.clock.advance(1_000);
-    await refused;
+  async function waitingRig(options: RigOptions = {}) {
+    const rig = await testRig(options);
+    await rig.pauseService(100);
     return rig;
   }
 
   test("expires at the end of its time to live without a request", async () => {
-    const rig = await held();
-    const before = rig.requests("write") + rig.requests("read");
-    await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 10 });
-    await rig.clock.advance(10_100);
-    expect(await rig.result("a")).toMatchObject({ outcome: "expired", reason: "expired" });
+    const rig = await waitingRig();
+    const requests = () => rig.requests("write") + rig.requests("read");
+    const before = requests();
+    expect(await rig.outcomeOf({ id: "a", tag, value: 22, ttl_s: 10 }, {}, 10_100)).toBe("expired");
     expect(rig.commands.status().waiting).toBe(0);
     await rig.clock.advance(20_000);
-    expect(rig.requests("write") + rig.requests("read")).toBe(before);
+    expect(requests()).toBe(before);
     await rig.clock.advance(300_000);
     expect(rig.posts).toEqual([]);
   });
 
-  test("expires in time when the wall clock is set back by 1.9 s or by one hour", async () => {
-    const rig = await held();
-    await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 10 });
-    rig.clock.stepWall(-1_900);
-    await rig.clock.advance(11_000);
-    expect((await rig.result("a"))?.outcome).toBe("expired");
-    await rig.send({ id: "b", tag: firstTag, value: 22, ttl_s: 10 });
-    rig.clock.stepWall(-3_600_000);
-    await rig.clock.advance(11_000);
-    expect(await rig.result("b")).toMatchObject({ outcome: "rejected", reason: "clock-skew" });
+  test("expires in time when the wall clock is set back by 1.9 s, and is rejected when it is set back by one hour", async () => {
+    const rig = await waitingRig();
+    for (const [id, stepMs] of Object.entries({ a: -1_900, b: -3_600_000 })) {
+      await rig.send({ id, tag, value: 22, ttl_s: 10 });
+      rig.clock.stepWall(stepMs);
+      await rig.clock.advance(11_000);
+    }
+    expect(await rig.outcomes()).toEqual(["a expired", "b rejected clock-skew"]);
   });
 
   test("is rejected within 1 s after the kill switch is thrown", async () => {
-    const rig = await held();
-    await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 200 });
-    await rig.clock.advance(1_000);
+    const rig = await waitingRig();
+    await rig.sendAndWait({ id: "a", tag, value: 22, ttl_s: 200 }, {}, 1_000);
     rig.killSwitch.throwIt("a test", "now");
     await rig.clock.advance(1_000);
-    expect(await rig.result("a")).toMatchObject({ outcome: "rejected", reason: "killed" });
+    expect(await rig.outcomes()).toEqual(["a rejected killed"]);
     await rig.clock.advance(300_000);
     expect(rig.posts).toEqual([]);
   });
 
   test("is superseded by a newer command for the same tag", async () => {
-    const rig = await held();
-    for (const [id, value] of Object.entries({ a: 21, b: 22, c: 23 })) {
-      await rig.send({ id, tag: firstTag, value, ttl_s: 200 });
-      await rig.clock.advance(1_000);
-    }
-    expect((await rig.results()).map((result) => [result.commandId, result.outcome])).toEqual([
-      ["a", "superseded"],
-      ["b", "superseded"],
-    ]);
+    const rig = await waitingRig();
+    for (const [id, value] of Object.entries({ a: 21, b: 22, c: 23 }))
+      await rig.sendAndWait({ id, tag, value, ttl_s: 200 }, {}, 1_000);
+    expect(await rig.outcomes()).toEqual(["a superseded", "b superseded"]);
     expect(rig.commands.expectedWaitMs(null)).toBeGreaterThan(50_000);
     await rig.clock.advance(200_000);
-    expect((await rig.result("c"))?.outcome).toBe("confirmed");
-    expect(rig.posts).toEqual([[{ tag_id: firstTag, value: 23 }]]);
+    expect((await rig.outcomes()).slice(2)).toEqual(["c confirmed"]);
+    expect(rig.posts).toEqual([[{ tag_id: tag, value: 23 }]]);
   });
 
   test("gets a fresh value for its step limit when the command arrives while another command waits", async () => {
-    const rig = await held({ config: { allow: TAGS.flatMap((tag) => allow(tag, { max_step: 3 })) } });
-    const [first = "", second = ""] = TAGS;
-    await rig.send({ id: "a", tag: first, value: 22, ttl_s: 300 });
-    await rig.clock.advance(60_000);
-    await rig.send({ id: "b", tag: second, value: 22, ttl_s: 300 });
-    await rig.send({ id: "far", tag: TAGS[2], value: 24, ttl_s: 300 });
-    await rig.clock.advance(240_000);
-    expect((await rig.result("a"))?.outcome).toBe("confirmed");
-    expect((await rig.result("b"))?.outcome).toBe("confirmed");
-    expect(await rig.result("far")).toMatchObject({ reason: "step-too-large", before: 20 });
+    const rig = await waitingRig({ config: { allow: allowAll({ max_step: 3 }) } });
+    await rig.sendAndWait({ id: "a", tag, value: 22, ttl_s: 300 }, {}, 60_000);
+    await rig.send({ id: "b", tag: TAGS[1], value: 22, ttl_s: 300 });
+    await rig.sendAndWait({ id: "far", tag: TAGS[2], value: 24, ttl_s: 300 }, {}, 240_000);
+    expect((await rig.outcomes()).toSorted()).toEqual(["a confirmed", "b confirmed", "far rejected step-too-large"]);
+    expect((await rig.result("far"))?.before).toBe(20);
   });
 
   test("gets a result when the worker stops", async () => {
-    const rig = await held();
-    await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 200 });
-    const stopped = rig.commands.stop(1_000);
-    await rig.clock.advance(1_000);
-    await stopped;
-    expect(await rig.result("a")).toMatchObject({ outcome: "expired", reason: "stopped" });
+    const rig = await waitingRig();
+    await rig.send({ id: "a", tag, value: 22, ttl_s: 200 });
+    await rig.stop(1_000);
+    expect(await rig.outcomes()).toEqual(["a expired stopped"]);
     await rig.clock.advance(300_000);
     expect(rig.posts).toEqual([]);
   });
@@ -338,84 +252,60 @@ describe("a command that waits for the quota", () => {
 
 describe("closed writing", () => {
   test("sends no request in a rehearsal, and applies the same rejections and limits", async () => {
-    const rig = await rigWith({ config: { rehearsal: true, allow: allow(firstTag, { max_step: 3 }) } });
-    await rig.sendAndWait({ id: "far", tag: firstTag, value: 24 });
-    await rig.sendAndWait({ id: "a", tag: firstTag, value: 22 });
-    await rig.sendAndWait({ id: "b", tag: firstTag, value: 23 });
-    expect((await rig.results()).map((result) => [result.outcome, result.reason, result.rehearsal])).toEqual([
-      ["rejected", "step-too-large", false],
-      ["accepted-unverified", "rehearsal", true],
-      ["rejected", "too-soon", false],
+    const rig = await testRig({ config: { rehearsal: true, allow: [allowed(tag, { max_step: 3 })] } });
+    for (const [id, value] of Object.entries({ far: 24, a: 22, b: 23 })) await rig.sendAndWait({ id, tag, value });
+    expect(await rig.outcomes()).toEqual([
+      "far rejected step-too-large",
+      "a accepted-unverified rehearsal",
+      "b rejected too-soon",
     ]);
-    expect(rig.posts).toEqual([]);
-  });
-
-  test("rejects commands while commands.enabled is false", async () => {
-    const rig = await rigWith({ config: { enabled: false } });
-    await rig.sendAndWait({ id: "a", tag: firstTag, value: 22 });
-    expect(await rig.result("a")).toMatchObject({ outcome: "rejected", reason: "disabled" });
+    expect((await rig.results()).map(({ rehearsal }) => rehearsal)).toEqual([false, true, false]);
     expect(rig.posts).toEqual([]);
   });
 
   test("lasts over restarts after a message threw the kill switch, until the switch file is removed", async () => {
-    const rig = await rigWith();
+    const rig = await testRig();
     await rig.send({ id: "stop-1", stop: true }, { retained: true });
     expect(existsSync(rig.killSwitch.file)).toBe(true);
-    expect(await rig.result("stop-1")).toMatchObject({ outcome: "confirmed", reason: "stop" });
     await rig.restart();
-    await rig.sendAndWait({ id: "a", tag: firstTag, value: 22 });
-    expect((await rig.result("a"))?.reason).toBe("killed");
+    await rig.sendAndWait({ id: "a", tag, value: 22 });
     rig.killSwitch.release();
-    await rig.sendAndWait({ id: "b", tag: firstTag, value: 22 });
-    expect((await rig.result("b"))?.outcome).toBe("confirmed");
+    await rig.sendAndWait({ id: "b", tag, value: 22 });
+    expect(await rig.outcomes()).toEqual(["stop-1 confirmed stop", "a rejected killed", "b confirmed"]);
     const steps = (await rig.audit()).map((record) => record.step);
-    expect(steps).toContain("writing-stopped");
-    expect(steps).toContain("writing-released");
+    expect(steps).toEqual(expect.arrayContaining(["writing-stopped", "writing-released"]));
     expect(rig.posts).toHaveLength(1);
   });
 
   test("rejects a repeated id as duplicate while the kill switch is thrown", async () => {
-    const rig = await rigWith();
-    await rig.sendAndWait({ id: "a", tag: firstTag, value: 22 });
+    const rig = await testRig();
+    await rig.sendAndWait({ id: "a", tag, value: 22 });
     await rig.send({ id: "stop-1", stop: true });
-    await rig.send({ id: "a", tag: firstTag, value: 22 });
-    await rig.sendAndWait({ id: "b", tag: firstTag, value: 23 });
-    expect(await rig.outcomes()).toEqual([
-      ["a", "confirmed", null],
-      ["stop-1", "confirmed", "stop"],
-      ["a", "duplicate", "duplicate"],
-      ["b", "rejected", "killed"],
-    ]);
+    await rig.send({ id: "a", tag, value: 22 });
+    await rig.sendAndWait({ id: "b", tag, value: 23 });
+    expect(await rig.outcomes()).toEqual(["a confirmed", "stop-1 confirmed stop", "a duplicate", "b rejected killed"]);
     expect(rig.posts).toHaveLength(1);
   });
 
-  test.each([-40, 40])(
-    "rejects commands when the clocks of worker and service differ by %i s",
-    async (clock_skew_s) => {
-      const rig = await rigWith({ simulator: { clock_skew_s } });
-      await rig.send({ id: "a", tag: firstTag, value: 22 });
-      const read = rig.source.read([firstTag], "on-demand", new AbortController().signal);
-      await rig.clock.advance(100);
-      await read;
-      await rig.sendAndWait({ id: "b", tag: TAGS[1], value: 22 });
-      expect((await rig.results()).map((result) => [result.commandId, result.reason])).toEqual([
-        ["b", "clock-skew"],
-        ["a", "clock-skew"],
-      ]);
-      expect(rig.posts).toEqual([]);
-    },
-  );
+  test.each([-40, 40])("rejects commands when the worker's clock differs by %i s", async (clock_skew_s) => {
+    const rig = await testRig({ simulator: { clock_skew_s } });
+    await rig.send({ id: "a", tag, value: 22 });
+    const read = rig.source.read([tag], "on-demand", new AbortController().signal);
+    await rig.clock.advance(100);
+    await read;
+    await rig.sendAndWait({ id: "b", tag: TAGS[1], value: 22 });
+    expect(await rig.outcomes()).toEqual(["b rejected clock-skew", "a rejected clock-skew"]);
+    expect(rig.posts).toEqual([]);
+  });
 
   test("applies while the store cannot record commands, and the commands get results once the store works again", async () => {
-    const rig = await rigWith();
+    const rig = await testRig();
     rig.breakStore(true);
-    await expect(rig.send({ id: "a", tag: firstTag, value: 22 })).rejects.toThrow("disk is full");
+    await expect(rig.send({ id: "a", tag, value: 22 })).rejects.toThrow("disk is full");
     await expect(rig.send({ id: "bad", tag: "?", value: 22 })).rejects.toThrow("disk is full");
     await rig.clock.advance(10_000);
-    expect(rig.posts).toEqual([]);
-
     rig.breakStore(false);
-    await rig.send({ id: "b", tag: firstTag, value: 22 });
+    await rig.send({ id: "b", tag, value: 22 });
     rig.breakStore(true);
     await rig.clock.advance(20_000);
     expect(rig.posts).toEqual([]);
@@ -425,147 +315,124 @@ describe("closed writing", () => {
     expect(rig.posts).toHaveLength(1);
     rig.breakStore(true);
     await rig.clock.advance(20_000);
-    expect(await rig.result("b")).toBeUndefined();
+    expect(await rig.outcomes()).toEqual([]);
     rig.breakStore(false);
     await rig.clock.advance(5_000);
-    expect((await rig.result("b"))?.outcome).toBe("confirmed");
+    expect(await rig.outcomes()).toEqual(["b confirmed"]);
   });
 });
 
-test("a command that expired or was stopped during a slow journal commit is not sent", async () => {
-  for (const end of ["expired", "killed"] as const) {
-    const rig = await rigWith();
+test.each(["expired", "rejected killed"])(
+  "a command is not sent after it ends during a slow journal commit: %s",
+  async (end) => {
+    const rig = await testRig();
     rig.slowDown("sending", 5_000);
-    await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: end === "expired" ? 3 : 60 });
-    await rig.clock.advance(1_000);
-    if (end === "killed") rig.killSwitch.throwIt("a test", "now");
+    await rig.sendAndWait({ id: "a", tag, value: 22, ttl_s: end === "expired" ? 3 : 60 }, {}, 1_000);
+    if (end !== "expired") rig.killSwitch.throwIt("a test", "now");
     await rig.clock.advance(20_000);
-    expect((await rig.result("a"))?.reason).toBe(end);
+    expect(await rig.outcomes()).toEqual([`a ${end}`]);
     expect(rig.posts).toEqual([]);
-  }
-});
+  },
+);
 
 describe("a command with a repeated id", () => {
   test("is rejected as duplicate, also over restarts", async () => {
-    const rig = await rigWith();
-    await rig.send({ id: "a", tag: firstTag, value: 22 });
-    await rig.sendAndWait({ id: "a", tag: firstTag, value: 23 });
+    const rig = await testRig();
+    await rig.send({ id: "a", tag, value: 22 });
+    await rig.sendAndWait({ id: "a", tag, value: 23 });
     await rig.send({ id: "a", tag: TAGS[1], value: 23 });
     await rig.restart();
     await rig.sendAndWait({ id: "a", tag: TAGS[1], value: 23 });
-    expect((await rig.results()).map(({ outcome }) => outcome)).toEqual([
-      "duplicate",
-      "confirmed",
-      "duplicate",
-      "duplicate",
-    ]);
+    expect(await rig.outcomes()).toEqual(["a duplicate", "a confirmed", "a duplicate", "a duplicate"]);
     expect(rig.posts).toHaveLength(1);
   });
 
   test("is written once when three messages with the id arrive at the same time", async () => {
-    const rig = await rigWith();
-    await Promise.all([1, 2, 3].map(() => rig.send({ id: "a", tag: firstTag, value: 22 })));
+    const rig = await testRig();
+    await Promise.all([1, 2, 3].map(() => rig.send({ id: "a", tag, value: 22 })));
     await rig.clock.advance(5_000);
-    expect((await rig.results()).map(({ outcome }) => outcome)).toEqual(["duplicate", "duplicate", "confirmed"]);
+    expect(await rig.outcomes()).toEqual(["a duplicate", "a duplicate", "a confirmed"]);
   });
 
   test("is rejected as expired after a week", async () => {
-    const rig = await rigWith();
+    const rig = await testRig();
     const issued_at = new Date(rig.clock.now()).toISOString();
-    await rig.sendAndWait({ id: "a", tag: firstTag, value: 22, issued_at });
+    await rig.sendAndWait({ id: "a", tag, value: 22, issued_at });
     rig.clock.stepWall(8 * 86_400_000);
     await rig.compareClocks();
     await rig.clock.advance(3_700_000);
-    await rig.sendAndWait({ id: "a", tag: firstTag, value: 23, issued_at });
-    expect((await rig.results()).at(-1)).toMatchObject({ commandId: "a", outcome: "expired" });
+    await rig.sendAndWait({ id: "a", tag, value: 23, issued_at });
+    expect(await rig.outcomes()).toEqual(["a confirmed", "a expired"]);
   });
+});
 
-  test("max_per_hour applies inside a group, and over restarts for one hour", async () => {
-    const rig = await rigWith({ config: { max_per_hour: 3 } });
-    await rig.sendAndWait({ id: "g", writes: TAGS.slice(0, 5).map((tag) => ({ tag, value: 22 })) });
+test("max_per_hour applies inside a group, and over restarts for one hour", async () => {
+  const rig = await testRig({ config: { max_per_hour: 3 } });
+  await rig.sendAndWait({ id: "g", writes: TAGS.slice(0, 5).map((each) => ({ tag: each, value: 22 })) });
+  await rig.restart();
+  await rig.sendAndWait({ id: "a", tag: TAGS[6], value: 22 });
+  expect(rig.posts.flat()).toHaveLength(3);
+  const reasons = (await rig.results()).map((result) => result.reason ?? result.outcome);
+  expect(reasons.toSorted()).toEqual([...threeTimes("confirmed"), ...threeTimes("too-many")]);
+  rig.clock.stepWall(3_600_000);
+  await rig.compareClocks();
+  await rig.sendAndWait({ id: "b", tag: TAGS[7], value: 22 });
+  expect((await rig.outcomes()).at(-1)).toBe("b confirmed");
+});
+
+test("max_per_day applies over restarts", async () => {
+  const rig = await testRig({ config: { allow: [allowed(tag, { max_per_day: 3 })] } });
+  for (let n = 0; n < 5; n += 1) {
+    await rig.sendAndWait({ id: `${n}`, tag, value: 21 + (n % 2) }, {}, 70_000);
     await rig.restart();
-    await rig.sendAndWait({ id: "a", tag: TAGS[6], value: 22 });
-    expect(rig.posts.flat()).toHaveLength(3);
-    const reasons = (await rig.results()).map((result) => result.reason ?? result.outcome);
-    expect(reasons.toSorted()).toEqual(["confirmed", "confirmed", "confirmed", "too-many", "too-many", "too-many"]);
-    rig.clock.stepWall(3_600_000);
-    await rig.compareClocks();
-    await rig.sendAndWait({ id: "b", tag: TAGS[7], value: 22 });
-    expect((await rig.result("b"))?.outcome).toBe("confirmed");
-  });
-
-  test("max_per_day applies over restarts", async () => {
-    const rig = await rigWith({ config: { allow: allow(firstTag, { max_per_day: 3 }) } });
-    for (let n = 0; n < 5; n += 1) {
-      await rig.send({ id: `${n}`, tag: firstTag, value: 21 + (n % 2) });
-      await rig.clock.advance(70_000);
-      await rig.restart();
-    }
-    expect(rig.posts).toHaveLength(3);
-    expect((await rig.results()).map((result) => result.reason)).toEqual([null, null, null, "too-many", "too-many"]);
-    await rig.clock.advance(86_400_000);
-    await rig.sendAndWait({ id: "next day", tag: firstTag, value: 23 });
-    expect((await rig.result("next day"))?.outcome).toBe("confirmed");
-  });
+  }
+  expect(rig.posts).toHaveLength(3);
+  expect((await rig.results()).map((result) => result.reason)).toEqual([null, null, null, "too-many", "too-many"]);
+  await rig.clock.advance(86_400_000);
+  await rig.sendAndWait({ id: "next day", tag, value: 23 });
+  expect((await rig.outcomes()).at(-1)).toBe("next day confirmed");
 });
 
 describe("a restart of the worker", () => {
   test("expires queued commands without a write", async () => {
-    const rig = await rigWith({ config: { ...sentLater } });
-    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    const rig = await testRig({ config: { group_window: "1m", default_ttl: "5m" } });
+    await rig.send({ id: "a", tag, value: 22 });
     await rig.restart();
     await rig.clock.advance(60_000);
-    expect(await rig.results()).toMatchObject([{ commandId: "a", outcome: "expired", reason: "stopped" }]);
+    expect(await rig.outcomes()).toEqual(["a expired stopped"]);
     expect(rig.posts).toEqual([]);
   });
 
   test.each([
-    ["the write had arrived", fault({ kind: "slow", delay_ms: 30_000 }), "confirmed"],
-    ["the write had not arrived", fault({ kind: "error", status: 500 }), "mismatch"],
-  ])("reads back a sent command and never sends the command again: %s", async (_name, options, outcome) => {
-    const rig = await rigWith(options);
-    await rig.send({ id: "a", tag: firstTag, value: 22 });
-    await rig.clock.advance(1_000);
+    ["the write had arrived", faulty({ kind: "slow", delay_ms: 30_000 }), "confirmed"],
+    ["the write had not arrived", faulty({ kind: "error", status: 500 }), "mismatch"],
+  ])("reads back a sent command and never sends the command again: %s", async (_name, simulator, outcome) => {
+    const rig = await testRig({ simulator });
+    await rig.sendAndWait({ id: "a", tag, value: 22 }, {}, 1_000);
     expect(rig.posts).toHaveLength(1);
-    await rig.restart();
-    await rig.clock.advance(120_000);
-    expect(await rig.results()).toMatchObject([{ commandId: "a", outcome }]);
+    for (let restarts = 0; restarts < 2; restarts += 1) {
+      await rig.restart();
+      await rig.clock.advance(120_000);
+      expect(await rig.outcomes()).toEqual([`a ${outcome}`]);
+    }
     expect(rig.posts).toHaveLength(1);
-    await rig.restart();
-    await rig.clock.advance(120_000);
-    expect(await rig.results()).toHaveLength(1);
   });
 });
 
 describe("verification of a write by live reads", () => {
   test("confirms the value without an additional request", async () => {
-    const rig = await rigWith();
-    await rig.send({ id: "a", tag: firstTag, value: 22 });
-    await rig.clock.advance(1_500);
-    const time = new Date(rig.clock.now()).toISOString();
-    await rig.store.commit({
-      documents: [
-        { set: "value/main", put: [[firstTag, { value: 22, quality: "good", time, lastGood: null, nulls: 0 }]] },
-      ],
-    });
+    const rig = await testRig();
+    await rig.sendAndWait({ id: "a", tag, value: 22 }, {}, 1_500);
+    await rig.storeLiveValue(tag, 22);
     await rig.clock.advance(5_000);
-    expect((await rig.result("a"))?.outcome).toBe("confirmed");
+    expect(await rig.outcomes()).toEqual(["a confirmed"]);
     expect(rig.requests("read")).toBe(0);
   });
 
   test("ignores a live read from before the write", async () => {
-    const rig = await rigWith(fault({ kind: "error", status: 500 }));
-    const time = new Date(rig.clock.now() - 100_000).toISOString();
-    const old = { value: 22, quality: "good", time, lastGood: null, nulls: 0 };
-    await rig.store.commit({ documents: [{ set: "value/main", put: [[firstTag, old]] }] });
-    await rig.send({ id: "a", tag: firstTag, value: 22 });
-    await rig.clock.advance(60_000);
-    expect((await rig.result("a"))?.outcome).toBe("mismatch");
+    const rig = await testRig({ simulator: faulty({ kind: "error", status: 500 }) });
+    await rig.storeLiveValue(tag, 22, 100_000);
+    await rig.sendAndWait({ id: "a", tag, value: 22 }, {}, 60_000);
+    expect(await rig.outcomes()).toEqual(["a mismatch"]);
   });
 });
-
-const sentLater = { group_window: "1m", default_ttl: "5m" };
-
-function withTag(options: RigOptions): RigOptions {
-  return JSON.parse(JSON.stringify(options).replaceAll("FIRST", firstTag)) as RigOptions;
-}

@@ -5,8 +5,7 @@ import { parse } from "yaml";
 import { COMMAND_OUTCOMES } from "#src/core/model/command-facts.ts";
 import { ENDINGS, REFUSALS } from "#src/engine/commands/command.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
-import { SITE } from "./rig.ts";
-import { testRig } from "./test-rig.ts";
+import { allowed, testRig } from "./test-rig.ts";
 
 const page = readFileSync(join(import.meta.dirname, "../../docs/commands.md"), "utf8");
 
@@ -21,16 +20,13 @@ describe("docs/commands.md", () => {
     expect(rowsBelow("Reasons")).toEqual([...REFUSALS, ...ENDINGS]);
   });
 
-  test("shows a valid configuration", () => {
-    const block = /<!-- configuration -->\s*```yaml\n([^`]*)```/.exec(page)?.[1] ?? "";
+  test.each([
+    ["configuration", { allow: [{}] }],
+    ["approval", { approval: { needed: 1 } }],
+  ])("shows a valid %s", (name, expected) => {
+    const block = new RegExp(`<!-- ${name} -->\\s*\`{3}yaml\\n([^\`]*)\`{3}`).exec(page)?.[1] ?? "";
     const { commands } = parse(block) as { readonly commands: unknown };
-    expect(CommandsConfig.parse(commands).allow).toHaveLength(1);
-  });
-
-  test("shows a valid two-person rule", () => {
-    const block = /<!-- approval -->\s*```yaml\n([^`]*)```/.exec(page)?.[1] ?? "";
-    const { commands } = parse(block) as { readonly commands: unknown };
-    expect(CommandsConfig.parse(commands).approval?.needed).toBe(1);
+    expect(CommandsConfig.parse(commands)).toMatchObject(expected);
   });
 
   const examples = [...page.matchAll(/<!-- example (\w+)(?: on tag (\d+))? -->\s*```json\n([^`]*)```/g)].map(
@@ -43,26 +39,18 @@ describe("docs/commands.md", () => {
   });
 
   test("shows an agreement of a second person that the worker accepts", async () => {
-    const rig = await testRig();
-    const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, second_person: true };
-    await rig.restart({ allow: [{ ...entry, tag_id: "10250" }] });
+    const rig = await testRig({ config: { allow: [allowed("10250", { second_person: true })] } });
     await rig.send({ id: "set-7", tag: "10250", value: 22 });
     const word = /<!-- second -->\s*```json\n([^`]*)```/.exec(page)?.[1] ?? "";
-    await rig.send(word.trim(), { purpose: "second" });
-    await rig.clock.advance(10_000);
-    expect((await rig.result("set-7"))?.outcome).toBe("confirmed");
+    await rig.sendAndWait(word.trim(), { purpose: "second" }, 10_000);
+    expect(await rig.outcomes()).toEqual(["set-7 confirmed"]);
   });
 
   test.each(examples)("shows the command $payload with the result $expected", async ({ expected, tag, payload }) => {
-    const rig = await testRig();
-    const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, max_step: 3, restore: true };
-    await rig.restart({ allow: ["10250", "10251"].map((tag_id) => ({ ...entry, tag_id })) });
-    await rig.send(payload, { tagId: tag });
-    await rig.clock.advance(10_000);
-    if (expected === "stop") {
-      expect(rig.killSwitch.thrown()).toBe(true);
-      return;
-    }
+    const allow = ["10250", "10251"].map((tag_id) => allowed(tag_id, { max_step: 3, restore: true }));
+    const rig = await testRig({ config: { allow } });
+    await rig.sendAndWait(payload, { tagId: tag }, 10_000);
+    if (expected === "stop") return expect(rig.killSwitch.thrown()).toBe(true);
     const results = await rig.results();
     expect(results.length).toBeGreaterThan(0);
     for (const result of results) expect(result.outcome, result.message).toBe(expected);

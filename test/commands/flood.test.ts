@@ -3,18 +3,11 @@ import { messagesOf } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import { makeEvent } from "#src/core/model/event.ts";
 import { SITE } from "./rig.ts";
-import { TAG, testRig } from "./test-rig.ts";
-
-const tag = TAG;
-
-async function newRig() {
-  const rig = await testRig();
-  return { rig, tag };
-}
+import { TAG as tag, testRig } from "./test-rig.ts";
 
 describe("a flood of commands", () => {
   test("gets single rejections at first, then rejections as a count, without losing a command", async () => {
-    const { rig } = await newRig();
+    const rig = await testRig();
     const total = 5_000;
     for (let n = 0; n < total; n += 1) {
       await rig.send({ id: `${n}`, tag: "stranger", value: 1 });
@@ -30,27 +23,21 @@ describe("a flood of commands", () => {
   });
 
   test("is not detected at a normal rate, and each rejection is reported singly", async () => {
-    const { rig } = await newRig();
-    for (let n = 0; n < 60; n += 1) {
-      await rig.send({ id: `${n}`, tag: "stranger", value: 1 });
-      await rig.clock.advance(7_000);
-    }
-    expect((await rig.results()).map((result) => result.commandId)).toEqual(
-      Array.from({ length: 60 }, (_, n) => `${n}`),
-    );
+    const rig = await testRig();
+    const ids = Array.from({ length: 60 }, (_, n) => `${n}`);
+    for (const id of ids) await rig.sendAndWait({ id, tag: "stranger", value: 1 }, {}, 7_000);
+    expect((await rig.results()).map((result) => result.commandId)).toEqual(ids);
   });
 
   test("gets the count of rejections when the worker stops", async () => {
-    const { rig } = await newRig();
+    const rig = await testRig();
     for (let n = 0; n < 100; n += 1) await rig.send({ id: `${n}`, tag: "stranger", value: 1 });
-    const stopped = rig.commands.stop(1_000);
-    await rig.clock.advance(1_000);
-    await stopped;
+    await rig.stop(1_000);
     expect((await rig.results()).at(-1)?.message).toMatch(/^70 more commands were refused/);
   });
 
   test("causes no write when 10,000 commands are retained messages", async () => {
-    const { rig, tag } = await newRig();
+    const rig = await testRig();
     for (let n = 0; n < 10_000; n += 1) {
       await rig.send({ id: "kept", tag, value: 22 }, { retained: true });
       if (n % 10 === 0) await rig.clock.advance(1_000);
@@ -60,7 +47,7 @@ describe("a flood of commands", () => {
   });
 
   test("for one tag causes at most one write a minute and 48 writes a day", async () => {
-    const { rig, tag } = await newRig();
+    const rig = await testRig();
     for (let second = 0; second < 3 * 3600; second += 1) {
       await rig.send({ id: `${second}`, tag, value: 15 + (second % 1000) / 100 });
       await rig.clock.advance(1_000);
@@ -73,11 +60,8 @@ describe("a flood of commands", () => {
   });
 
   test("is rejected after 20 commands a minute and tag while commands cannot be sent", async () => {
-    const { rig, tag } = await newRig();
-    rig.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: 600 } }]);
-    const read = expect(rig.source.read([tag], "on-demand", new AbortController().signal)).rejects.toThrow();
-    await rig.clock.advance(1_000);
-    await read;
+    const rig = await testRig();
+    await rig.pauseService(600);
     for (let n = 0; n < 300; n += 1) {
       await rig.send({ id: `${n}`, tag, value: 16 + (n % 8), ttl_s: 300 });
       await rig.clock.advance(200);
@@ -91,7 +75,7 @@ describe("a flood of commands", () => {
 
 describe("a message loop", () => {
   test("is stopped because Plenum's own messages are rejected as commands", async () => {
-    const { rig, tag } = await newRig();
+    const rig = await testRig();
     await rig.sendAndWait({ id: "real", tag, value: 22 });
     const value = makeEvent({
       type: "tag-value",
@@ -117,10 +101,9 @@ describe("a message loop", () => {
     );
     expect(published.length).toBeGreaterThan(2);
     const before = (await rig.results()).length;
-    for (const message of published) {
-      for (const properties of [message.properties, {}]) {
-        await rig.send(message.payload, { tagId: tag, properties });
-      }
+    for (const { payload, properties } of published) {
+      await rig.send(payload, { tagId: tag, properties });
+      await rig.send(payload, { tagId: tag });
     }
     const reasons = (await rig.results()).slice(before).map((result) => result.reason);
     expect(reasons).toEqual(Array(published.length * 2).fill("loop"));
@@ -128,13 +111,11 @@ describe("a message loop", () => {
   });
 
   test("of bare values causes one write, because the tag already has the value", async () => {
-    const { rig, tag } = await newRig();
+    const rig = await testRig();
     await rig.send("22", { tagId: tag });
     for (let n = 0; n < 200; n += 1) {
       await rig.clock.advance(5_000);
-      const time = new Date(rig.clock.now()).toISOString();
-      const held = { value: 22, quality: "good", time, lastGood: null, nulls: 0 };
-      await rig.store.commit({ documents: [{ set: "value/main", put: [[tag, held]] }] });
+      await rig.storeLiveValue(tag, 22);
       await rig.send("22", { tagId: tag });
     }
     expect(rig.posts).toHaveLength(1);

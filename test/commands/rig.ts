@@ -10,14 +10,13 @@ import type { Log } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { armedAs } from "#src/engine/commands/arming.ts";
 import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/engine/commands/audit/audit.ts";
-import { type Commands, createCommands } from "#src/engine/commands/commands.ts";
+import { createCommands } from "#src/engine/commands/commands.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
 import { folderGuards } from "#src/engine/commands/guards.ts";
-import { createKillSwitch, type FolderKillSwitch } from "#src/engine/commands/kill-switch.ts";
+import { createKillSwitch } from "#src/engine/commands/kill-switch.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
-import type { Source } from "#src/engine/source/source.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
@@ -27,31 +26,6 @@ import { runFolder } from "../leftovers.ts";
 import { simulatedTransport } from "../simulated-transport.ts";
 import { swiftPlace } from "../swift-place.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-
-/** Commands over the real store, client and quota with the simulated service, on a virtual clock. */
-export interface Rig {
-  readonly clock: VirtualClock;
-  readonly simulator: Simulator;
-  readonly store: Store;
-  readonly source: Source;
-  readonly commands: Commands;
-  readonly folder: string;
-  readonly killSwitch: FolderKillSwitch;
-  send(payload: unknown, changes?: Partial<Arrival>): Promise<void>;
-  sendAndWait(payload: unknown, changes?: Partial<Arrival>): Promise<void>;
-  results(): Promise<readonly CommandResult[]>;
-  outcomes(): Promise<readonly (readonly [string, string, string | null])[]>;
-  result(id: string): Promise<CommandResult | undefined>;
-  audit(): Promise<readonly AuditRecord[]>;
-  readonly posts: readonly (readonly Written[])[];
-  requests(endpoint: string): number;
-  /** Abandons the old process as a kill does and starts a new one on the same store. */
-  restart(config?: ConfigInput): Promise<void>;
-  breakStore(broken: boolean): void;
-  compareClocks(): Promise<void>;
-  slowDown(step: string, ms: number): void;
-  close(): Promise<void>;
-}
 
 export interface Written {
   readonly tag_id: string;
@@ -93,10 +67,13 @@ export function booleanTags(simulator: Simulator): readonly string[] {
   return found.map((tag) => tag.id);
 }
 
-export async function createRig(options: RigOptions = {}): Promise<Rig> {
+export type Rig = Awaited<ReturnType<typeof createRig>>;
+
+/** Commands over the real store, client and quota with the simulated service, on a virtual clock. */
+export async function createRig(options: RigOptions = {}) {
   const virtual = createVirtualClock(START_MS);
   const clock: VirtualClock = { ...virtual, now: () => Math.floor(virtual.now()) };
-  const service = options.ownTime === true ? { ...clock, now: () => START_MS + Math.floor(clock.monotonic()) } : clock;
+  const service = options.ownTime ? { ...clock, now: () => START_MS + Math.floor(clock.monotonic()) } : clock;
   const simulator = createSimulator(
     { sites: [SITE, BOOLEAN_SITE], epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
     { now: () => service.now() },
@@ -195,7 +172,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
   let life = start();
   let commands = await life.made;
   if (options.isStarted !== false) await commands.start(new AbortController().signal);
-  const told = async () =>
+  const results = async (): Promise<readonly CommandResult[]> =>
     (await store.outbox.latest(1_000_000, ["command-result"]))
       .map(({ event }) => (event as Event<"command-result">).data)
       .toReversed();
@@ -205,13 +182,18 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     await commands.accept(arrivalOf(text, clock.now(), changes));
   }
 
+  async function sendAndWait(payload: unknown, changes: Partial<Arrival> = {}, waitMs = 5_000): Promise<void> {
+    await send(payload, changes);
+    await clock.advance(waitMs);
+  }
+
   return {
     clock,
     simulator,
     store,
     folder,
     killSwitch: createKillSwitch(folder),
-    posts,
+    posts: posts as readonly (readonly Written[])[],
     get source() {
       return life.source;
     },
@@ -219,35 +201,67 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       return commands;
     },
     send,
-    async sendAndWait(payload, changes = {}) {
-      await send(payload, changes);
-      await clock.advance(5_000);
-    },
-    async compareClocks() {
+    sendAndWait,
+    async compareClocks(): Promise<void> {
       for (let n = 0; n < 2; n += 1) {
-        const asked = life.source.me(new AbortController().signal);
+        const request = life.source.me(new AbortController().signal);
         await clock.advance(100);
-        await asked;
+        await request;
       }
     },
-    results: told,
-    outcomes: async () => (await told()).map(({ commandId, outcome, reason }) => [commandId, outcome, reason] as const),
-    result: async (id) => (await told()).find((each) => each.commandId === id),
+    /** Lets the service answer one request with 503, so that every lane of the quota waits. */
+    async pauseService(seconds: number): Promise<void> {
+      simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: seconds } }]);
+      const refused = life.source.read(tags.slice(0, 1), "on-demand", new AbortController().signal).catch(() => "503");
+      await clock.advance(1_000);
+      if ((await refused) !== "503") throw new Error("The service is not paused.");
+    },
+    async storeLiveValue(tag: string, value: number, ageMs = 0): Promise<void> {
+      const time = new Date(clock.now() - ageMs).toISOString();
+      const live = { value, quality: "good", time, lastGood: null, nulls: 0 };
+      await store.commit({ documents: [{ set: documentSet("value", "main"), put: [[tag, live]] }] });
+    },
+    async storeGateways(online: boolean): Promise<void> {
+      const set = documentSet("gateway", "main");
+      const stored = await store.documents<{ readonly value: object }>(set);
+      const put = [...stored].map(([id, each]) => [id, { ...each, value: { ...each.value, online } }] as const);
+      await store.commit({ documents: [{ set, put }] });
+    },
+    results,
+    /** All results in short, e.g. `a confirmed`, `b rejected too-soon`. */
+    outcomes: async () => (await results()).map((result) => `${result.commandId} ${shortOutcome(result)}`),
+    result: async (id: string) => (await results()).find((each) => each.commandId === id),
+    /** Sends a command, waits and returns its result in short, e.g. `rejected too-soon`. */
+    async outcomeOf(
+      payload: { readonly id: string; readonly [key: string]: unknown },
+      changes: Partial<Arrival> = {},
+      waitMs = 5_000,
+    ) {
+      await sendAndWait(payload, changes, waitMs);
+      const result = (await results()).findLast(({ commandId }) => commandId === payload.id);
+      return result === undefined ? null : shortOutcome(result);
+    },
     audit: async () => (await store.records<AuditRecord>(AUDIT_LOG, 0, 1_000_000)).map((record) => record.body),
-    requests: (endpoint) => simulator.truth.requests().filter((request) => request.endpoint === endpoint).length,
-    async restart(input) {
+    requests: (endpoint: string) => simulator.truth.requests().filter((each) => each.endpoint === endpoint).length,
+    /** Abandons the old process as a kill does and starts a new one on the same store. */
+    async restart(input?: ConfigInput): Promise<void> {
       await life.kill();
       life = start(input);
       commands = await life.made;
       await commands.start(new AbortController().signal);
     },
-    breakStore(broken) {
+    async stop(deadlineMs: number): Promise<void> {
+      const stopped = commands.stop(deadlineMs);
+      await clock.advance(deadlineMs);
+      await stopped;
+    },
+    breakStore(broken: boolean): void {
       isBroken = broken;
     },
-    slowDown(step, ms) {
+    slowDown(step: string, ms: number): void {
       slow = { step, ms };
     },
-    async close() {
+    async close(): Promise<void> {
       const verdict = await verifyAudit(store);
       await life.kill();
       await store.close();
@@ -255,6 +269,10 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       if (verdict.brokenAt !== null) throw new Error(`The audit chain broke at ${verdict.brokenAt}.`);
     },
   };
+}
+
+function shortOutcome({ outcome, reason }: CommandResult): string {
+  return reason === null || reason === outcome ? outcome : `${outcome} ${reason}`;
 }
 
 export function arrivalOf(payload: string | Uint8Array, receivedAtMs: number, changes: Partial<Arrival> = {}): Arrival {

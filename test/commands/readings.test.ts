@@ -1,0 +1,67 @@
+import { expect, test } from "vitest";
+import type { RigOptions } from "./rig.ts";
+import { allowed, faulty, TAGS, TAG as tag, testRig } from "./test-rig.ts";
+
+const tags = TAGS.slice(0, 3);
+const readingRig = (simulator: RigOptions["simulator"] = {}, entry: object = {}) =>
+  testRig({ simulator, config: { allow: tags.map((each) => allowed(each, { min_interval: "1s", ...entry })) } });
+
+test("a rejected but executed group is confirmed although the first reading has the old value", async () => {
+  const { faults } = faulty({ kind: "error", status: 422, effect: "applied" });
+  const rig = await readingRig({ writes: { settle_ms: 4_000 }, faults });
+  await rig.sendAndWait({ id: "g", writes: tags.map((each) => ({ tag: each, value: 22 })) }, {}, 60_000);
+  expect(await rig.outcomes()).toEqual(tags.map((each) => `g/${each} confirmed`));
+  expect(rig.posts).toHaveLength(1);
+});
+
+test.each([false, true])(
+  "the old value is written again after an unverified write (restart: %s)",
+  async (isRestarted) => {
+    const rig = await readingRig({ writes: { settle_ms: 20_000 } });
+    await rig.sendAndWait({ id: "a", tag, value: 22 }, {}, 10_000);
+    if (isRestarted) await rig.restart();
+    for (const id of ["b", "c"]) await rig.sendAndWait({ id, tag, value: 20, expect: 20 }, {}, 60_000);
+    expect(await rig.outcomes()).toEqual(["a mismatch", "b confirmed", "c confirmed already-set"]);
+    expect(rig.posts.map(([write]) => write?.value)).toEqual([22, 20]);
+  },
+);
+
+test("a write is reported as unknown when the response has another value and the tag cannot be read", async () => {
+  const { faults } = faulty({ kind: "null_values" }, { endpoints: ["read"] }, {});
+  const rig = await readingRig({ writes: { clamp: { [tag]: [0, 21] }, answer: "held" }, faults });
+  await rig.sendAndWait({ id: "a", tag, value: 22 }, {}, 120_000);
+  expect(await rig.outcomes()).toEqual(["a unknown in-doubt"]);
+  expect(rig.posts).toHaveLength(1);
+});
+
+test("a value is not written again after a late reading shows the value", async () => {
+  const rig = await readingRig({ writes: { settle_ms: 20_000 } });
+  await rig.sendAndWait({ id: "a", tag, value: 22 }, {}, 90_000);
+  await rig.sendAndWait({ id: "b", tag, value: 22, expect: 22 }, {}, 10_000);
+  expect(await rig.outcomes()).toEqual(["a mismatch", "b confirmed already-set"]);
+  expect(rig.posts).toHaveLength(1);
+});
+
+test.each([
+  ["is restored when a late reading shows the value", 22, "confirmed", [22, 20]],
+  ["is not restored when the tag never has the value", 20, "rejected unexpected-value", [22]],
+])("an unverified timed value %s", async (_what, later, end, values) => {
+  const rig = await readingRig(faulty({ kind: "reset" }), { restore: true });
+  await rig.sendAndWait({ id: "a", tag, value: 22, for_s: 7200 }, {}, 60_000);
+  expect(await rig.outcomes()).toEqual(["a mismatch"]);
+  rig.simulator.control.setTag(tag, later);
+  await rig.clock.advance(3 * 3_600_000);
+  expect(await rig.outcomes()).toEqual(["a mismatch", `a/restore ${end}`]);
+  expect(rig.posts.map(([write]) => write?.value)).toEqual(values);
+  expect(rig.commands.notices()).toEqual([]);
+});
+
+test("a command requests a new reading when the live value is from before a clock step", async () => {
+  const rig = await readingRig({}, { max_step: 3 });
+  await rig.storeLiveValue(tag, 24);
+  rig.clock.stepWall(-3_600_000);
+  await rig.compareClocks();
+  rig.simulator.control.setTag(tag, 20);
+  await rig.sendAndWait({ id: "a", tag, value: 22 }, {}, 10_000);
+  expect(await rig.result("a")).toMatchObject({ outcome: "confirmed", before: 20 });
+});
