@@ -1,44 +1,43 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { sentence } from "#src/core/errors/errors.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { openFleetDocument } from "#src/scale/fleet/document.ts";
+import {
+  createFleetKillSwitch,
+  readFleetKillSwitch,
+  releaseFleetKillSwitch,
+  throwFleetKillSwitch,
+} from "#src/scale/fleet/kill-switch.ts";
 import { readFleet, setDraining } from "#src/scale/fleet/status.ts";
-import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { absent } from "../real-servers.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { createRig, fleetsOfTheirOwn, type Rig, SOURCES } from "./rig.ts";
+import { createRig, fleetsInPostgres, SOURCES } from "./rig.ts";
 
-describe.skipIf(absent("postgres"))("a fleet", () => {
-  const { server, begin } = fleetsOfTheirOwn();
-  let rig: Rig;
+const log = createLog({ level: "silent" });
 
-  const takeovers = () =>
-    rig.ask("select from_member, to_member, reason, count(*)::int from takeover group by 1, 2, 3 order by 1, 2, 3");
+describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
+  const { begin, server } = fleetsInPostgres();
 
-  describe("members that run one after the other in the same schema", () => {
-    let own: Rig;
-    let database: StateDatabase;
-    let members = 0;
-    beforeAll(async () => {
-      own = createRig(server());
-      database = await own.database();
-    });
-    afterAll(() => own.close());
-
-    describeService("a fleet", async () => {
-      members += 1;
-      const name = `member${members}`;
-      return {
-        service: own.fleet(name, database),
-        async quiet() {
-          expect(own.held()).toEqual([]);
-          const { members: seen } = await readFleet(database);
-          expect(seen.filter(({ state }) => state !== "left")).toEqual([]);
-        },
-      };
-    });
+  describeService("a fleet", async () => {
+    const rig = createRig(server());
+    const database = await rig.database();
+    return {
+      service: rig.createMember("a", database).fleet,
+      async quiet() {
+        expect(rig.held()).toEqual([]);
+        const { members } = await readFleet(database);
+        expect(members.filter(({ state }) => state !== "left")).toEqual([]);
+      },
+      dispose: rig.close,
+    };
   });
 
   test("assigns all sources to its first member, and redistributes the sources when members join or stop", async () => {
-    rig = begin();
+    const rig = begin();
+    const takeovers = () =>
+      rig.ask("select from_member, to_member, reason, count(*)::int from takeover group by 1, 2, 3 order by 1, 2, 3");
+    const count = (where: string) => rig.ask(`select count(*)::int from ${where}`);
     const a = await rig.member("a");
     await rig.settled(a);
     expect(await takeovers()).toEqual([[null, "a", "first", 9]]);
@@ -46,82 +45,55 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     await rig.settled(a, b);
     const c = await rig.member("c");
     await rig.settled(a, b, c);
-    expect(await takeovers()).toEqual(
-      expect.arrayContaining([
-        ["a", "b", "joined", 4],
-        [null, "a", "first", 9],
-      ]),
-    );
-    expect(await rig.ask("select count(*)::int from takeover where reason = 'joined'")).toEqual([[7]]);
+    expect(await takeovers()).toContainEqual(["a", "b", "joined", 4]);
+    expect(await count("takeover where reason = 'joined'")).toEqual([[7]]);
     await b.stop();
     await rig.settled(a, c);
-    expect(await rig.ask("select count(*)::int from takeover where reason = 'left'")).toEqual([[3]]);
+    expect(await count("takeover where reason = 'left'")).toEqual([[3]]);
     expect(await rig.ask("select gone from member where name = 'b'")).toEqual([["left"]]);
     await a.stop();
     await rig.settled(c);
     await c.stop();
     expect(rig.held()).toEqual([]);
-    expect(await rig.ask("select count(*)::int from source where holder is not null")).toEqual([[0]]);
+    expect(await count("source where holder is not null")).toEqual([[0]]);
   });
 
-  test("hands over one source at a time, each after the new holder has taken the previous source", async () => {
-    rig = begin();
+  test("rejects a name in use and another configuration, but accepts a restart and a new configuration for all", async () => {
+    const rig = begin();
+    const refusal = (...options: Parameters<typeof rig.member>) =>
+      rig.member(...options).catch((error: unknown) => sentence(error));
     const a = await rig.member("a");
     await rig.settled(a);
-    let most = 0;
-    const watch = setInterval(() => {
-      most = Math.max(most, SOURCES.length - rig.held().length);
-    }, 2);
-    const b = await rig.member("b");
-    await rig.settled(a, b);
-    clearInterval(watch);
-    // The one that is given, and the one that was taken a moment ago and begins just now.
-    expect(most).toBeLessThanOrEqual(2);
-  });
-
-  test("rejects a second member with the same name, but accepts a restart after a kill", async () => {
-    rig = begin();
-    const a = await rig.member("a");
-    await rig.settled(a);
-    const refused = await rig.member("a").catch((error: unknown) => sentence(error));
-    expect(refused).toMatch(
+    const other = { digest: "fedcba9876543210" };
+    expect(await refusal("a")).toMatch(
       /^Another member with the name a runs in this fleet already, on .+\. Give each member a name of its own, or stop the other one\.$/,
+    );
+    expect(await refusal("b", other)).toMatch(
+      /^The fleet runs with another configuration than this member: that of a on .+ differs in sources, sinks, commands or the bounds of the state\. Start this member with the same file, or stop all members before any is started with a new one\.$/,
     );
     await rig.settled(a);
     await a.crash();
     const again = await rig.member("a");
     await rig.settled(again);
-  });
-
-  test("rejects another configuration while members run, and accepts it once all members have stopped", async () => {
-    rig = begin();
-    const a = await rig.member("a");
-    const other = { digest: "fedcba9876543210" };
-    const refused = await rig.member("b", other).catch((error: unknown) => sentence(error));
-    expect(refused).toMatch(
-      /^The fleet runs with another configuration than this member: that of a on .+ differs in sources, sinks, commands or the bounds of the state\. Start this member with the same file, or stop all members before any is started with a new one\.$/,
-    );
-    await a.stop();
-    const b = await rig.member("b", other);
-    await rig.settled(b);
+    await again.stop();
+    await rig.settled(await rig.member("b", other));
     expect(await rig.ask("select digest from meta")).toEqual([[other.digest]]);
   });
 
   test("assigns no source to a draining member, also across its restart", async () => {
-    rig = begin();
+    const rig = begin();
     const [a, b] = [await rig.member("a"), await rig.member("b")];
     await rig.settled(a, b);
     const operator = await rig.database();
-    const had = a.holding().length;
+    const count = a.holding().length;
     await setDraining(operator, "a", true);
     await rig.settled(b);
-    expect(await rig.ask("select count(*)::int from takeover where reason = 'drained'")).toEqual([[had]]);
-    const drained = ["This member is drained and takes no source; plenum fleet undrain a ends that."];
-    await expect.poll(() => a.fleet.notices()).toEqual(drained);
+    expect(await rig.ask("select count(*)::int from takeover where reason = 'drained'")).toEqual([[count]]);
     await a.stop();
     const again = await rig.member("a");
-    // It has looked, and taken nothing.
-    await expect.poll(() => again.fleet.notices()).toEqual(drained);
+    await expect
+      .poll(() => again.fleet.notices())
+      .toEqual(["This member is drained and takes no source; plenum fleet undrain a ends that."]);
     expect(again.holding()).toEqual([]);
     await setDraining(operator, "a", false);
     await rig.settled(again, b);
@@ -130,28 +102,24 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
   });
 
   test("moves a source that one member cannot start to another member", async () => {
-    rig = begin();
-    const tried: string[] = [];
-    const a = await rig.member("a", {
-      async hold({ source }) {
-        tried.push(source);
-        throw new Error("no way to it from here");
-      },
-    });
-    await expect.poll(() => tried.length).toBe(SOURCES.length);
+    const rig = begin();
+    let failures = 0;
+    const hold = () => {
+      failures += 1;
+      return Promise.reject(new Error("no route"));
+    };
+    await rig.member("a", { hold });
+    await expect.poll(() => failures).toBe(SOURCES.length);
     const b = await rig.member("b");
     await rig.settled(b);
-    expect(new Set(tried).size).toBe(tried.length);
-    expect(a.fleet.notices()).toContain(
-      "The source building0 could not be started here, and is left to other members: no way to it from here",
-    );
+    expect(failures).toBe(SOURCES.length);
     const { members } = await b.fleet.status();
     expect(members.map(({ unable }) => unable.length)).toEqual([SOURCES.length, 0]);
     expect(await rig.ask("select distinct reason from takeover where to_member = 'b'")).toEqual([["could-not-start"]]);
   });
 
   test("retains the newest 1,000 takeovers and deletes members that left long ago", async () => {
-    rig = begin();
+    const rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
     await rig.ask(
@@ -169,28 +137,65 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
   });
 
   test("reports holder, start and reason of each source to members and to the command line", async () => {
-    rig = begin();
+    const rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
     const b = await rig.member("b");
     await rig.settled(a, b);
-    const told = await a.fleet.status();
+    const { database, ...status } = await a.fleet.status();
     const seen = await readFleet(await rig.database());
-    const { database: _, ...rest } = told;
-    expect(seen).toMatchObject({ ...rest, self: null, members: seen.members });
-    expect(told.self).toBe("a");
-    expect(told.members.map(({ name, state, sources }) => [name, state, sources])).toEqual([
+    expect(seen).toMatchObject({ ...status, self: null, members: seen.members });
+    expect(status.self).toBe("a");
+    expect(status.members.map(({ name, state, sources }) => [name, state, sources])).toEqual([
       ["a", "alive", a.holding().length],
       ["b", "alive", b.holding().length],
     ]);
-    expect(told.sources.filter(({ holder }) => holder === "b").map(({ source }) => source)).toEqual(b.holding());
-    const [handed] = told.takeovers;
-    expect(handed).toMatchObject({ from: "a", to: "b", epoch: 2, reason: "joined" });
-    expect(Date.parse(handed?.at ?? "")).toBeLessThanOrEqual(Date.now());
-    expect(told.database?.server).toContain("PostgreSQL");
+    expect(status.sources.filter(({ holder }) => holder === "b").map(({ source }) => source)).toEqual(b.holding());
+    const [latest] = status.takeovers;
+    expect(latest).toMatchObject({ from: "a", to: "b", epoch: 2, reason: "joined" });
+    expect(Date.parse(latest?.at ?? "")).toBeLessThanOrEqual(Date.now());
+    expect(database?.server).toContain("PostgreSQL");
     const metrics = await a.metrics.registry.metrics();
     expect(metrics).toContain("plenum_fleet_members 2");
     expect(metrics).toContain('plenum_fleet_takeovers_total{reason="first"} 9');
     await expect.poll(() => a.metrics.registry.metrics()).toContain(`plenum_fleet_sources ${a.holding().length}`);
+  });
+
+  test("all members read a document, and remove it only in the version that they have read", async () => {
+    const rig = begin();
+    const key = "approvers";
+    const open = async () => openFleetDocument<{ readonly at: number }>({ database: await rig.database(), key, log });
+    const [first, second] = [await open(), await open()];
+    expect([first.read(), first.mark(), await first.remove()]).toEqual([null, "", true]);
+    await first.write({ at: 1 });
+    expect([first.read(), first.mark()]).toEqual([{ at: 1 }, '{"at":1}']);
+    await expect.poll(() => second.read(), { interval: 5 }).toEqual({ at: 1 });
+    const listeners = "from pg_stat_activity where query like 'listen%'";
+    expect(await rig.ask(`select count(pg_terminate_backend(pid))::int ${listeners}`)).not.toEqual([[0]]);
+    await expect.poll(() => rig.ask(`select 1 ${listeners}`)).not.toEqual([]);
+    await rig.ask("update fleet_document set body = '{\"at\":2}'");
+    expect(await first.remove()).toBe(false);
+    expect(first.read()).toEqual({ at: 2 });
+    await second.refresh();
+    expect(await second.remove()).toBe(true);
+    await expect.poll(() => first.read(), { interval: 5 }).toBeNull();
+    for (const each of [first, second]) each.close();
+  });
+
+  test("a kill switch activated on the command line stops every member", async () => {
+    const rig = begin();
+    const operator = await rig.database();
+    const databases = [await rig.database(), await rig.database()];
+    const switches = databases.map((database) => createFleetKillSwitch({ database, clock: systemClock, log }));
+    for (const each of switches) await each.start(new AbortController().signal);
+    const thrown = () => switches.map((each) => each.thrown());
+    await expect.poll(thrown, { interval: 5 }).toEqual([false, false]);
+    await throwFleetKillSwitch(operator, { by: "the command line", at: "2026-06-01T00:00:00.000Z" });
+    await expect.poll(thrown, { interval: 5 }).toEqual([true, true]);
+    expect(await readFleetKillSwitch(operator)).toMatchObject({ by: "the command line" });
+    await releaseFleetKillSwitch(operator);
+    await expect.poll(thrown, { interval: 5 }).toEqual([false, false]);
+    expect(await readFleetKillSwitch(operator)).toBeNull();
+    for (const each of switches) await each.stop(1_000);
   });
 });

@@ -104,7 +104,6 @@ test("a document has the result of the latest query, in whatever order responses
   await first;
   expect(document.read()).toBe("new");
 
-  // What is written here counts at once, and an older look does not take it back.
   const third = document.refresh();
   await settled();
   const written = document.write("written");

@@ -3,21 +3,14 @@ import type { Query, QueryResult, Values } from "#src/core/postgres/session.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
-/**
- * The tables and documents of a fleet in memory, for members in virtual time: executes the statements of `src/scale/fleet`.
- * `fleet.test.ts`, `documents.test.ts`, `faults.test.ts` and `random-faults.test.ts` test the real ones.
- */
+/** Executes the statements of `src/scale/fleet` in memory. `fleet.test.ts` and `faults.test.ts` test the real tables. */
 export interface MemoryTables {
-  /** A connection of its own, which can fail alone. */
   connect(): MemoryLink;
   readonly members: Map<string, Member>;
   readonly sources: Map<string, SourceOfFleet>;
   readonly takeovers: Takeover[];
-  /** Fleet documents by key. */
   readonly bodies: Map<string, string>;
-  /** Number of listeners for notifications. */
   listeners(): number;
-  /** Digest of the configuration that members run. */
   digest(): string;
 }
 
@@ -25,7 +18,6 @@ export interface MemoryLink {
   readonly database: StateDatabase;
   /** `fails`: each call is rejected at once. `stalls`: no call is answered. */
   state: "well" | "fails" | "stalls";
-  /** Whether it receives notifications. */
   hears: boolean;
   asked: number;
 }
@@ -81,7 +73,6 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
     }
   }
 
-  /** The row of an incarnation that takes part. */
   function present(name: string, incarnation: string): Member | null {
     const member = members.get(name);
     return member?.incarnation === incarnation && member.gone === null ? member : null;

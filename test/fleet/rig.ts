@@ -1,80 +1,31 @@
-import { Client } from "pg";
+import { connect, createServer, type Socket } from "node:net";
 import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { PostgresState } from "#src/engine/store/config.ts";
-import { createFleet, type Fleet, type FleetOptions } from "#src/scale/fleet/fleet.ts";
+import { createFleet, type FleetOptions } from "#src/scale/fleet/fleet.ts";
 import type { HeldLease, Lease } from "#src/scale/fleet/holdings.ts";
 import type { Timing } from "#src/scale/fleet/timing.ts";
 import { openStateDatabase } from "#src/scale/postgres/open.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
-import { type RealServer, startPostgres } from "../real-servers.ts";
-import { type Network, startNetwork } from "./network.ts";
+import { askAt } from "../ask-postgres.ts";
+import { freePort, type RealServer, startPostgres } from "../real-servers.ts";
 
-/** As in life, in a fifth of the time. */
+/** Production timing, five times as fast. */
 export const TIMING: Timing = { ttlMs: 1_800, renewMs: 600, marginMs: 200, handOverMs: 1_000 };
 
 export const SOURCES = Array.from({ length: 9 }, (_, n) => `building${n}`);
 
-/** A member in this process; what runs for its sources is only written down. */
-export interface TestMember {
-  readonly name: string;
-  readonly fleet: Fleet;
-  readonly database: StateDatabase;
-  readonly network: Network;
-  readonly clock: PausableClock;
-  readonly metrics: Metrics;
-  /** Sources for which something runs and whose lease is good. */
-  holding(): readonly string[];
-  /** Ends without a goodbye, as by SIGKILL. */
-  crash(): Promise<void>;
-  stop(deadlineMs?: number): Promise<void>;
-}
+export type Rig = ReturnType<typeof createRig>;
+export type TestMember = Awaited<ReturnType<Rig["member"]>>;
 
-export interface MemberWishes extends Partial<Pick<FleetOptions, "sources" | "digest" | "hold" | "timing">> {
-  /** By how much its wall clock is wrong, in milliseconds. */
-  readonly wrongByMs?: number;
-  /** In place of the database itself. */
-  readonly around?: (database: StateDatabase) => StateDatabase;
-}
-
-export interface Rig {
-  /** A member that is not started, at somebody's connections. */
-  fleet(
-    name: string,
-    database: StateDatabase,
-    more?: MemberWishes & { readonly clock?: Clock; readonly metrics?: Metrics },
-  ): Fleet;
-  member(name: string, wishes?: MemberWishes): Promise<TestMember>;
-  /** Rows as lists. */
-  ask(text: string, values?: readonly unknown[]): Promise<readonly (readonly unknown[])[]>;
-  /** For an operator. */
-  database(): Promise<StateDatabase>;
-  /** What must never be: two who hold one source, and epochs that do not rise. */
-  readonly faults: readonly string[];
-  /** All that was ever begun, in order. */
-  readonly begun: readonly Begun[];
-  /** Sources for which something runs somewhere. */
-  held(): readonly string[];
-  /** Waits until these members, and nobody else, hold all sources, evenly. */
-  settled(...members: readonly TestMember[]): Promise<void>;
-  close(): Promise<void>;
-}
-
-export interface Begun {
-  readonly member: string;
-  readonly source: string;
-  readonly epoch: number;
-  readonly lease: Lease;
-  readonly atMs: number;
-  isOver: boolean;
-}
+type MemberOptions = Partial<Pick<FleetOptions, "digest" | "hold" | "timing" | "clock">>;
 
 let schemas = 0;
 
-/** A server for the tests of a `describe`, and a fleet of its own for each test that begins one. */
-export function fleetsOfTheirOwn(hasOwnClock = false) {
+/** Starts PostgreSQL for the tests of a `describe`; each test begins its own fleet. */
+export function fleetsInPostgres(hasOwnClock = false) {
   let server: RealServer;
   const rigs: Rig[] = [];
   beforeAll(async () => {
@@ -87,165 +38,119 @@ export function fleetsOfTheirOwn(hasOwnClock = false) {
   return {
     server: () => server,
     begin(): Rig {
-      const rig = createRig(server);
-      rigs.push(rig);
-      return rig;
+      rigs.push(createRig(server));
+      return rigs.at(-1) as Rig;
     },
   };
 }
 
-/**
- * A fleet in a schema of its own. Of every lease that is begun it is judged at that moment that no other lease on the
- * same source is good any more, and that its epoch is higher than all before; the faults are thrown by `close`.
- */
-export function createRig(server: Pick<RealServer, "port">): Rig {
+/** A fleet in its own schema. `close` fails if two leases on one source were ever valid at once, or an epoch did not rise. */
+export function createRig(server: Pick<RealServer, "port">) {
   schemas += 1;
   const schema = `fleet_${process.pid}_${schemas}`;
-  const begun: Begun[] = [];
+  const begun: { readonly member: string; readonly lease: Lease; isOver: boolean }[] = [];
   const faults: string[] = [];
   const endings: (() => Promise<void>)[] = [];
   const log = createLog({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
 
   function judge(): void {
-    const good = begun.filter(({ lease }) => lease.leftMs() > 0);
-    for (const [n, one] of good.entries()) {
-      const other = good.slice(n + 1).find(({ source }) => source === one.source);
-      if (other !== undefined) {
-        faults.push(`${one.member} (${one.epoch}) and ${other.member} (${other.epoch}) hold ${one.source} at once`);
-      }
+    const valid = begun.filter(({ lease }) => lease.leftMs() > 0);
+    for (const { member, lease } of valid) {
+      const other = valid.find((each) => each.lease.source === lease.source && each.lease !== lease);
+      if (other !== undefined) faults.push(`${member} and ${other.member} hold ${lease.source} at once`);
     }
   }
-
-  function noteBegin(member: string, lease: Lease): Begun {
-    const { source, epoch } = lease;
-    const highest = Math.max(0, ...begun.filter((each) => each.source === source).map((each) => each.epoch));
-    if (epoch <= highest) faults.push(`${member} holds ${source} with ${epoch} after ${highest}`);
-    const one = { member, source, epoch, lease, atMs: performance.now(), isOver: false };
-    begun.push(one);
-    judge();
-    return one;
-  }
-
   const judging = setInterval(judge, 20);
 
-  async function open(port: number): Promise<StateDatabase> {
-    return openStateDatabase({
-      config: PostgresState.parse({
-        url: `postgresql://postgres@127.0.0.1:${port}/postgres?sslmode=disable`,
-        schema,
-      }),
-      clock: systemClock,
-      log,
-      migrate: true,
-      connections: 3,
-    });
+  function record(member: string, lease: Lease) {
+    const { source, epoch } = lease;
+    const former = begun.filter((each) => each.lease.source === source && each.lease.epoch >= epoch);
+    if (former.length > 0) faults.push(`${member} holds ${source} with the old epoch ${epoch}`);
+    const entry = { member, lease, isOver: false };
+    begun.push(entry);
+    judge();
+    return entry;
   }
 
-  const holds = (member: string) =>
+  const open = (port: number) =>
+    openStateDatabase({
+      config: PostgresState.parse({
+        ...{ url: `postgresql://postgres@127.0.0.1:${port}/postgres?sslmode=disable`, schema },
+      }),
+      ...{ clock: systemClock, log, migrate: true, connections: 3 },
+    });
+
+  const heldBy = (member: string) =>
     begun
       .filter((each) => each.member === member && !each.isOver && each.lease.leftMs() > 0)
-      .map(({ source }) => source)
+      .map(({ lease }) => lease.source)
       .toSorted();
 
-  const rig: Rig = {
-    begun,
-    faults,
-    fleet(name, database, wishes = {}) {
-      const { sources = SOURCES, digest = "0123456789abcdef", timing = TIMING, hold = noted } = wishes;
-      async function noted(lease: Lease): Promise<HeldLease> {
-        const one = noteBegin(name, lease);
-        lease.signal.addEventListener("abort", () => {
-          one.isOver = true;
-        });
-        return {
-          async stop() {
-            one.isOver = true;
-          },
-        };
-      }
-      return createFleet({
-        database,
-        name,
-        sources,
-        digest,
-        page: () => "http://127.0.0.1:8080",
-        hold,
-        clock: wishes.clock ?? systemClock,
-        log: log.child({ member: name }),
-        metrics: wishes.metrics ?? createMetrics(),
-        timing,
-      });
-    },
-    async member(name, wishes = {}) {
+  const held = () => [...new Set(begun.flatMap(({ member }) => heldBy(member)))].toSorted();
+
+  function createMember(name: string, database: StateDatabase, options: MemberOptions = {}) {
+    async function hold(lease: Lease): Promise<HeldLease> {
+      const entry = record(name, lease);
+      const end = () => {
+        entry.isOver = true;
+      };
+      lease.signal.addEventListener("abort", end);
+      return { stop: async () => end() };
+    }
+    const metrics = createMetrics();
+    const fleet = createFleet({
+      ...{ database, name, sources: SOURCES, digest: "0123456789abcdef", hold, metrics, timing: TIMING },
+      ...{ page: () => "http://127.0.0.1:8080", clock: systemClock, log: log.child({ member: name }) },
+      ...options,
+    });
+    return { fleet, metrics };
+  }
+
+  return {
+    ...{ begun, faults, createMember, held },
+    async member(name: string, options: MemberOptions = {}) {
       const network = await startNetwork(server.port);
-      const real = await open(network.port);
-      const database = wishes.around?.(real) ?? real;
-      const clock = pausable(wishes.wrongByMs ?? 0);
-      const metrics = createMetrics();
+      const connected = await open(network.port);
+      const clock = pausable(options.clock ?? systemClock);
       const killed = new AbortController();
-      const fleet = rig.fleet(name, database, { ...wishes, clock, metrics });
+      const { fleet, metrics } = createMember(name, connected, { ...options, clock });
       let isOver = false;
       const end = async (work: () => Promise<void>) => {
         if (isOver) return;
         isOver = true;
         clock.resume();
         await work();
-        await real.close();
+        await connected.close();
         await network.close();
       };
-      const member: TestMember = {
-        name,
-        fleet,
-        database,
-        network,
-        clock,
-        metrics,
-        holding: () => holds(name),
-        crash: () =>
-          end(async () => {
-            network.cut();
-            killed.abort(new Error("killed"));
-            await fleet.stop(0);
-          }),
-        stop: (deadlineMs = 2_000) => end(() => fleet.stop(deadlineMs)),
-      };
-      endings.push(() => member.crash());
+      const crash = () =>
+        end(async () => {
+          network.cut();
+          killed.abort(new Error("killed"));
+          await fleet.stop(0);
+        });
+      endings.push(crash);
       await fleet.start(killed.signal);
-      return member;
+      return {
+        ...{ name, fleet, network, clock, metrics, crash },
+        holding: () => heldBy(name),
+        stop: () => end(() => fleet.stop(2_000)),
+      };
     },
-    async ask(text, values = []) {
-      const client = new Client({
-        host: "127.0.0.1",
-        port: server.port,
-        database: "postgres",
-        user: "postgres",
-      });
-      await client.connect();
-      try {
-        await client.query(`set search_path = ${schema}`);
-        const { rows } = await client.query({ text, values: [...values], rowMode: "array" });
-        return rows as unknown[][];
-      } finally {
-        await client.end();
-      }
-    },
+    ask: (text: string) => askAt(server, "postgres", `set search_path = ${schema}; ${text}`),
     async database() {
       const database = await open(server.port);
       endings.push(() => database.close());
       return database;
     },
-    held: () => [...new Set(begun.flatMap(({ member }) => holds(member)))].toSorted(),
-    async settled(...members) {
-      await expect
-        .poll(
-          () => {
-            const counts = members.map((member) => member.holding().length);
-            const isEven = Math.max(...counts) - Math.min(...counts) <= 1;
-            return [isEven, rig.held().length, ...members.flatMap((member) => member.holding()).toSorted()];
-          },
-          { interval: 20 },
-        )
-        .toEqual([true, SOURCES.length, ...SOURCES]);
+    /** Waits until only these members hold all sources, evenly. */
+    async settled(...members: readonly { holding(): readonly string[] }[]) {
+      const state = () => {
+        const counts = members.map((member) => member.holding().length);
+        const isEven = Math.max(...counts) - Math.min(...counts) <= 1;
+        return [isEven, held().length, ...members.flatMap((member) => member.holding()).toSorted()];
+      };
+      await expect.poll(state, { interval: 20 }).toEqual([true, SOURCES.length, ...SOURCES]);
     },
     async close() {
       for (const end of endings.toReversed()) await end();
@@ -253,34 +158,68 @@ export function createRig(server: Pick<RealServer, "port">): Rig {
       expect(faults).toEqual([]);
     },
   };
-  return rig;
 }
 
-/** The system's time, with another wall clock; while it is paused nobody wakes, as in a stopped process. */
-export interface PausableClock extends Clock {
-  pause(): void;
-  resume(): void;
-}
-
-function pausable(wrongByMs: number): PausableClock {
-  let paused: Promise<void> | null = null;
-  let resume = () => {};
+/** Sleepers of a paused clock do not wake, as in a stopped process. */
+function pausable(clock: Clock) {
+  let paused: PromiseWithResolvers<void> | null = null;
   return {
-    ...systemClock,
-    now: () => systemClock.now() + wrongByMs,
-    async sleep(ms, signal) {
-      await systemClock.sleep(ms, signal);
-      while (paused !== null) await paused;
+    ...clock,
+    async sleep(ms: number, signal?: AbortSignal) {
+      await clock.sleep(ms, signal);
+      while (paused !== null) await paused.promise;
       signal?.throwIfAborted();
     },
     pause() {
-      paused ??= new Promise((resolve) => {
-        resume = resolve;
-      });
+      paused ??= Promise.withResolvers();
     },
     resume() {
+      paused?.resolve();
       paused = null;
-      resume();
+    },
+  };
+}
+
+/** TCP proxy between a member and its database. `cut` refuses connections; `stall` accepts them but passes no bytes. */
+async function startNetwork(to: number) {
+  const sockets = new Set<Socket>();
+  let state: "working" | "cut" | "stalled" = "working";
+  const port = await freePort();
+  const server = createServer((near) => {
+    if (state === "cut") return void near.destroy();
+    const far = connect({ host: "127.0.0.1", port: to });
+    for (const [here, there] of [[near, far] as const, [far, near] as const]) {
+      sockets.add(here);
+      here.on("data", (bytes) => void there.write(bytes));
+      here.on("error", () => here.destroy());
+      here.on("close", () => {
+        there.destroy();
+        sockets.delete(here);
+      });
+      if (state === "stalled") here.pause();
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
+  const destroyAll = () => {
+    for (const socket of sockets) socket.destroy();
+  };
+  return {
+    port,
+    cut() {
+      state = "cut";
+      destroyAll();
+    },
+    stall() {
+      state = "stalled";
+      for (const socket of sockets) socket.pause();
+    },
+    heal() {
+      state = "working";
+      for (const socket of sockets) socket.resume();
+    },
+    async close() {
+      destroyAll();
+      await new Promise((resolve) => server.close(resolve));
     },
   };
 }

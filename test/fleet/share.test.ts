@@ -24,7 +24,6 @@ const choosySharers = fc
   .tuple(sharers, fc.array(fc.array(fc.constantFrom(...SOURCES), { maxLength: 25 }), { maxLength: 7 }))
   .map(([members, unables]) => members.map((member, n): Candidate => ({ ...member, unable: unables[n] ?? [] })));
 
-/** Who holds what; also somebody whom nobody knows. */
 const holders = fc
   .tuple(
     fc.integer({ min: 0, max: SOURCES.length }),
@@ -40,7 +39,7 @@ function loadsOf(members: readonly Candidate[], shares: ReadonlyMap<string, stri
   return taking.map(({ name }) => [...shares.values()].filter((holder) => holder === name).length);
 }
 
-/** The fewest moves: everybody keeps as much of an even share as it has, and who has more gets the larger ones. */
+/** The minimum: each member keeps up to an even share, and the members with most sources keep the larger shares. */
 function fewestMoves(members: readonly Candidate[], held: readonly Holder[]): number {
   const taking = members.filter(({ takes }) => takes);
   const counts = taking.map(({ name }) => held.filter(([, holder]) => holder === name).length);
@@ -131,7 +130,6 @@ describe("assignSources", () => {
           for (const [n, turn] of turns.entries()) {
             const member = members[turn % Math.max(1, members.length)];
             if (member === undefined) continue;
-            // Every other one acts on what it saw at its last turn.
             act(member, n % 2 === 0 ? now : (looks.get(member.name) ?? now));
             looks.set(member.name, new Map(now));
           }

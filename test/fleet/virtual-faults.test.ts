@@ -1,13 +1,48 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { VirtualMember } from "./virtual-fleet.ts";
-import { begin, counts, fleet, reasons, SOURCES, started } from "./virtual-stage.ts";
+import { describeService } from "../suites/service-suite.ts";
+import { begin, counts, end, fleet, SOURCES, started, takeoversByReason } from "./virtual-fleet.ts";
 
-afterEach(() => expect(fleet.faults).toEqual([]));
+afterEach(async () => expect(await end()).toEqual([]));
+
+describeService("a fleet whose database is unavailable", async () => {
+  const { clock } = begin();
+  const a = fleet.member("a");
+  a.link.state = "fails";
+  return {
+    service: a.fleet,
+    async quiet() {
+      await clock.advance(60_000);
+      expect(clock.sleepers()).toBe(0);
+    },
+  };
+});
 
 describe("a member without renewals", () => {
+  test.each([
+    ["fails", "The database is away."],
+    ["stalls", "The database has not answered within 3 s."],
+  ] as const)("retries with waits, and reports the cause when the database %s for an hour", async (state, cause) => {
+    const { clock } = begin();
+    const a = fleet.member("a");
+    a.link.state = state;
+    await a.start();
+    await clock.advance(3_600_000);
+    expect(a.link.asked).toBeGreaterThan(800);
+    expect(a.link.asked).toBeLessThan(7_200);
+    expect(a.warnings()).toBe(1);
+    expect(a.fleet.notices()).toEqual([
+      `The fleet's database in memory cannot be asked: ${cause} Nothing is polled here, because nothing could be committed; it goes on by itself.`,
+    ]);
+    const status = a.fleet.status();
+    await clock.advance(2_000);
+    expect(await status).toMatchObject({ self: "a", members: [], database: null });
+    await a.stop();
+    expect(clock.sleepers()).toBe(0);
+  });
+
   test("ends its work one second before another member takes its sources", async () => {
     const { clock, tables } = begin();
-    const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
+    const [a, b] = await started("a", "b");
     const renewed = tables.members.get("a")?.seenMs ?? 0;
     a.link.state = "stalls";
     const sinceMs = () => clock.now() - renewed;
@@ -15,7 +50,6 @@ describe("a member without renewals", () => {
     expect([...counts(a, b), a.stops.length]).toEqual([5, 4, 4]);
     await clock.advance(20);
     expect(counts(a, b)).toEqual([0, 4]);
-    // What runs is given five seconds to end once the lease is lost, not the time of a handover.
     expect(a.leases.every(({ signal }) => signal.aborted)).toBe(true);
     expect(a.stops.slice(4).map(([, deadlineMs]) => deadlineMs)).toEqual([5_000, 5_000, 5_000, 5_000, 5_000]);
     // An observer looks every second, and counts from the look that has seen the last renewal.
@@ -23,7 +57,7 @@ describe("a member without renewals", () => {
     expect(counts(a, b)).toEqual([0, 4]);
     await clock.advance(1_030);
     expect(counts(a, b)).toEqual([0, 9]);
-    expect(reasons()["lease-ran-out"]?.length).toBe(5);
+    expect(takeoversByReason()["lease-ran-out"]?.length).toBe(5);
     expect(a.fleet.notices()).toEqual([
       "The fleet's database in memory cannot be asked: The database has not answered within 3 s. Nothing is polled here, because nothing could be committed; it goes on by itself.",
     ]);
@@ -31,15 +65,13 @@ describe("a member without renewals", () => {
     await clock.advance(6_000);
     expect([counts(a, b).toSorted(), a.fleet.notices()]).toEqual([[4, 5], []]);
     expect(tables.members.get("a")?.gone).toBeNull();
-    await a.stop();
-    await b.stop();
   });
 
   test.each([-600_000, 600_000, -86_400_000])(
     "is the only member replaced, within 11 s, when the wall clock steps by %i ms",
     async (byMs) => {
       const { clock } = begin();
-      const [a, b, c] = (await started("a", "b", "c")) as [VirtualMember, VirtualMember, VirtualMember];
+      const [a, b, c] = await started("a", "b", "c");
       a.link.state = "stalls";
       clock.stepWall(byMs);
       const before = [b.stops.length, c.stops.length];
@@ -49,15 +81,12 @@ describe("a member without renewals", () => {
       clock.stepWall(-byMs);
       await clock.advance(30_000);
       expect([b.stops.length, c.stops.length]).toEqual(before);
-      await a.stop();
-      await b.stop();
-      await c.stop();
     },
   );
 
   test("is replaced by a newly started member only after a complete lease duration", async () => {
     const { clock } = begin();
-    const [a] = (await started("a")) as [VirtualMember];
+    const [a] = await started("a");
     a.link.state = "stalls";
     await clock.advance(30_000);
     const b = fleet.member("b");
@@ -66,39 +95,34 @@ describe("a member without renewals", () => {
     expect(b.holding()).toEqual([]);
     await clock.advance(500);
     expect(b.holding()).toEqual(SOURCES);
-    await a.stop();
-    await b.stop();
   });
 
   test("does not block members with another configuration after one lease duration", async () => {
     const { clock, tables } = begin();
-    const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
+    const [a, b] = await started("a", "b");
     for (const { link } of [a, b]) link.state = "stalls";
     const c = fleet.member("c", { digest: "fedcba9876543210" });
     await c.start();
     await clock.advance(100);
     expect([c.holding().length, tables.digest()]).toEqual([9, "fedcba9876543210"]);
-    for (const each of [a, b, c]) await each.stop();
   });
 
   test("logs a lost source once, even if the work for the source stops slowly", async () => {
     const { clock } = begin(["one"]);
-    const [a] = (await started("a")) as [VirtualMember];
+    const [a] = await started("a");
     a.does.stopMs = 4_500;
     a.link.state = "stalls";
     const lines = a.warnings();
     await clock.advance(8_600);
     expect(a.stops).toEqual([["one", 5_000]]);
     await clock.advance(6_000);
-    // That the database does not answer, that "one" was taken, and that it was lost.
+    // Warnings about the database, about the takeover and about the loss.
     expect(a.warnings() - lines).toBe(3);
-    await a.stop();
   });
 
   test("keeps its sources during a short outage of the database, and reports the outage", async () => {
     const { clock } = begin();
-    const [a] = (await started("a")) as [VirtualMember];
-    // The line about what was taken is written, and the lease was renewed a moment ago.
+    const [a] = await started("a");
     await clock.advance(2_700);
     const warnings = a.warnings();
     a.link.state = "fails";
@@ -117,12 +141,11 @@ describe("a member without renewals", () => {
     await clock.advance(2_000);
     expect([a.holding().length, a.stops, a.fleet.notices()]).toEqual([9, [], []]);
     expect((await a.fleet.status()).trouble).toBeNull();
-    await a.stop();
   });
 
   test("loses at once only the source that another member has fenced", async () => {
     const { clock, tables } = begin();
-    const [a] = (await started("a")) as [VirtualMember];
+    const [a] = await started("a");
     const [lease] = a.leases;
     Object.assign(tables.sources.get("s0") ?? {}, { epoch: 7, holder: "x", incarnation: "x" });
     lease?.fenced();
@@ -135,19 +158,17 @@ describe("a member without renewals", () => {
     lease?.fenced();
     await clock.advance(100);
     expect(a.holding()).toHaveLength(9);
-    await a.stop();
   });
 
   test("stops work for a source that another member holds according to the database", async () => {
     const { clock, tables } = begin();
-    const [a] = (await started("a")) as [VirtualMember];
+    const [a] = await started("a");
     Object.assign(tables.sources.get("s3") ?? {}, { epoch: 5 });
     await a.link.database.transact([a.link.database.notify("fleet")]);
     await clock.advance(100);
     expect(a.stops).toEqual([["s3", 5_000]]);
     await clock.advance(1_000);
     expect(a.holding()).toHaveLength(9);
-    await a.stop();
   });
 
   test("releases and retakes sources after the response to their takeover was lost", async () => {
@@ -168,7 +189,6 @@ describe("a member without renewals", () => {
     await clock.advance(5_000);
     expect(a.holding()).toHaveLength(9);
     expect(tables.sources.get("s0")).toMatchObject({ epoch: 2, holder: "a", reason: "lease-ran-out" });
-    await a.stop();
   });
 });
 
@@ -201,20 +221,17 @@ describe("a source of the fleet", () => {
     expect([a.holding(), a.fleet.notices()]).toEqual([["one", "two"], []]);
     expect(tables.members.get("a")?.unable).toBe("[]");
     expect(a.stops).toEqual([]);
-    await a.stop();
   });
 
   test("starts at once on another member when its start fails on the first member", async () => {
     const { clock } = begin();
-    const [b] = (await started("b")) as [VirtualMember];
+    const [b] = await started("b");
     const a = fleet.member("a");
     a.does.startFails = new Error("no way");
     await a.start();
     await clock.advance(30_000);
     expect([a.holding(), b.holding().length]).toEqual([[], 9]);
-    expect(reasons()["could-not-start"]?.every(([, , to]) => to === "b")).toBe(true);
-    await b.stop();
-    await a.stop();
+    expect(takeoversByReason()["could-not-start"]?.every(([, , to]) => to === "b")).toBe(true);
   });
 
   test("is stopped right after a slow start when the lease expired during the start", async () => {
@@ -234,7 +251,6 @@ describe("a source of the fleet", () => {
     a.does.startMs = 0;
     await clock.advance(15_000);
     expect(a.holding()).toEqual(["one"]);
-    await a.stop();
   });
 
   test("has its start aborted at a handover, and starts on the new holder only after that start has ended", async () => {
@@ -251,15 +267,12 @@ describe("a source of the fleet", () => {
     expect(b.holding()).toEqual([]);
     await clock.advance(3_000);
     expect(b.holding()).toEqual([handed?.source]);
-    // The five seconds of the handover have begun with it.
     expect(a.stops).toEqual([[handed?.source, 2_200]]);
-    await a.stop();
-    await b.stop();
   });
 
   test("starts on the next member even if the first member stops it late or with an error", async () => {
     const { clock } = begin(["one", "two"]);
-    const [a] = (await started("a")) as [VirtualMember];
+    const [a] = await started("a");
     a.does.stopMs = 1e9;
     const b = fleet.member("b");
     await b.start();
@@ -274,19 +287,17 @@ describe("a source of the fleet", () => {
     expect(a.warnings()).toBeGreaterThan(warnings);
     await clock.advance(100);
     expect(b.holding()).toEqual(["one", "two"]);
-    await b.stop();
   });
 
   test("is stopped when its member stops, also without the database", async () => {
     const { clock } = begin();
-    const [a] = (await started("a")) as [VirtualMember];
+    const [a] = await started("a");
     a.link.state = "stalls";
     const fromMs = clock.monotonic();
     await a.stop(1_000);
-    // Nothing waits any more once the stop is done.
     expect(clock.sleepers()).toBe(0);
     const tookMs = clock.monotonic() - fromMs;
-    // A second for the goodbye, and three for the answer to the renewal that is under way.
+    // One second to sign off, and three for the response to the current renewal.
     expect(tookMs).toBeGreaterThan(2_900);
     expect(tookMs).toBeLessThan(6_100);
     expect([a.stops.length, a.holding()]).toEqual([9, []]);

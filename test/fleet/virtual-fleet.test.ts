@@ -2,20 +2,18 @@ import { hostname } from "node:os";
 import { afterEach, describe, expect, test } from "vitest";
 import { sentence } from "#src/core/errors/errors.ts";
 import { readFleet, setDraining } from "#src/scale/fleet/status.ts";
-import type { VirtualMember } from "./virtual-fleet.ts";
-import { begin, counts, fleet, reasons, SOURCES, started } from "./virtual-stage.ts";
+import { begin, counts, end, fleet, SOURCES, started, takeoversByReason } from "./virtual-fleet.ts";
 
-afterEach(() => expect(fleet.faults).toEqual([]));
+afterEach(async () => expect(await end()).toEqual([]));
 
 describe("members of a fleet", () => {
   test("share sources evenly, hand over at a stop, and leave no listener or timer behind", async () => {
     const { clock, tables } = begin();
-    const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
+    const [a, b] = await started("a", "b");
     expect(counts(a, b)).toEqual([5, 4]);
-    expect([reasons().first?.length, reasons().joined?.length]).toEqual([9, 4]);
-    // A handover gives what runs five seconds to finish.
+    expect([takeoversByReason().first?.length, takeoversByReason().joined?.length]).toEqual([9, 4]);
     expect(a.stops.map(([, deadlineMs]) => deadlineMs)).toEqual([5_000, 5_000, 5_000, 5_000]);
-    const [c] = (await started("c")) as [VirtualMember];
+    const [c] = await started("c");
     expect(counts(a, b, c)).toEqual([3, 3, 3]);
     expect((await c.metrics.fleetMembers.get()).values[0]?.value).toBe(3);
     await clock.advance(1_000);
@@ -27,7 +25,7 @@ describe("members of a fleet", () => {
     expect(b.stops.map(([, deadlineMs]) => deadlineMs)).toEqual([5_000, 700, 700, 700]);
     expect(tables.members.get("b")).toMatchObject({ gone: "left", leaving: false });
     await clock.advance(100);
-    expect([...counts(a, c).toSorted(), reasons().left?.length]).toEqual([4, 5, 3]);
+    expect([...counts(a, c).toSorted(), takeoversByReason().left?.length]).toEqual([4, 5, 3]);
     await a.stop();
     await c.stop();
     expect([...tables.sources.values()].filter(({ holder }) => holder !== null)).toEqual([]);
@@ -37,13 +35,12 @@ describe("members of a fleet", () => {
 
   test("hand over the next source once the previous source has been taken", async () => {
     const { clock } = begin();
-    const [a] = (await started("a")) as [VirtualMember];
+    const [a] = await started("a");
     a.does.stopMs = 2_000;
     const b = fleet.member("b");
     await b.start();
     for (const given of [1, 2, 3, 4]) {
       await clock.advance(500);
-      // A look meanwhile, for whatever reason, gives no second one.
       await b.link.database.transact([b.link.database.notify("fleet")]);
       await clock.advance(500);
       expect([a.stops.length, b.holding().length]).toEqual([given, given - 1]);
@@ -52,8 +49,6 @@ describe("members of a fleet", () => {
     await clock.advance(100);
     expect([...counts(a, b), a.stops.length]).toEqual([5, 4, 4]);
     expect(a.warnings()).toBeLessThan(30);
-    await a.stop();
-    await b.stop();
   });
 
   test("start eight sources at a time", async () => {
@@ -68,36 +63,33 @@ describe("members of a fleet", () => {
     }
     expect(begun).toEqual([8, 16, 20, 20]);
     expect(a.holding()).toHaveLength(20);
-    await a.stop();
   });
 
   test("read the tables every 30 s without notifications", async () => {
     const { clock } = begin();
-    const [a] = (await started("a")) as [VirtualMember];
+    const [a] = await started("a");
     a.link.hears = false;
     const asked = a.link.asked;
     const b = fleet.member("b");
     await b.start();
     await clock.advance(28_000);
-    // It renews every 3 s, observes every second whether the others renew, and looks at nothing else.
+    // Nine renewals, and one look at the heartbeats every second.
     expect([a.link.asked - asked, a.holding().length]).toEqual([9 + 28, 9]);
     await clock.advance(2_000);
     expect(a.stops.length).toBeGreaterThan(0);
-    await a.stop();
-    await b.stop();
   });
 
   test("drain on request, also across a restart, and receive sources again afterwards", async () => {
     const { clock } = begin();
-    const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
+    const [a, b] = await started("a", "b");
     await setDraining(b.link.database, "a", true);
     await clock.advance(100);
     expect(counts(a, b)).toEqual([0, 9]);
-    expect([reasons().drained?.length, reasons().joined?.length]).toEqual([5, 4]);
+    expect([takeoversByReason().drained?.length, takeoversByReason().joined?.length]).toEqual([5, 4]);
     const notice = "This member is drained and takes no source; plenum fleet undrain a ends that.";
     expect([a.fleet.notices(), b.fleet.notices()]).toEqual([[notice], []]);
     await a.stop();
-    const [again] = (await started("a")) as [VirtualMember];
+    const [again] = await started("a");
     expect([again.fleet.notices(), again.holding()]).toEqual([[notice], []]);
     await b.stop();
     await clock.advance(100);
@@ -110,29 +102,25 @@ describe("members of a fleet", () => {
     await clock.advance(100);
     expect([again.holding().length, again.fleet.notices()]).toEqual([9, []]);
     await expect(setDraining(b.link.database, "c", true)).rejects.toThrow("no member with the name c");
-    await again.stop();
   });
 });
 
 describe("a registration", () => {
   test("is rejected for a second member with the name of a member that has renewed its lease", async () => {
     const { clock } = begin();
-    const [a] = (await started("a")) as [VirtualMember];
+    const [a] = await started("a");
     const second = fleet.member("a");
     const fromMs = clock.monotonic();
     const refused = second.refused();
     expect(sentence(await refused)).toMatch(/^Another member with the name a runs in this fleet already, on /);
     expect(clock.monotonic() - fromMs).toBeLessThan(4_200);
-    // One look a second, of four questions.
     expect(second.link.asked).toBeLessThanOrEqual(20);
     expect(a.holding()).toHaveLength(9);
-    await a.stop();
-    await second.stop();
   });
 
   test("is accepted for a restarted member once the lease of the killed process has expired", async () => {
     const { clock } = begin();
-    const [a] = (await started("a")) as [VirtualMember];
+    const [a] = await started("a");
     a.link.state = "stalls";
     const killed = a.stop(0);
     const again = fleet.member("a");
@@ -140,12 +128,11 @@ describe("a registration", () => {
     await killed;
     await clock.advance(100);
     expect(again.holding()).toHaveLength(9);
-    await again.stop();
   });
 
   test("is rejected for another configuration while other members run", async () => {
     const { tables } = begin();
-    const [a] = (await started("a")) as [VirtualMember];
+    const [a] = await started("a");
     const other = { digest: "fedcba9876543210" };
     const refused = await fleet.member("b", other).refused();
     expect(sentence(refused)).toContain(
@@ -155,7 +142,6 @@ describe("a registration", () => {
     const b = fleet.member("b", other);
     await b.start();
     expect(tables.digest()).toBe(other.digest);
-    await b.stop();
   });
 
   test("locks the meta row with its first query", async () => {
@@ -177,7 +163,6 @@ describe("a registration", () => {
     });
     await a.start();
     expect(first[0]).toMatch(/^select digest from meta for update$/);
-    await a.stop();
   });
 
   test("succeeds once a database that was unavailable at the start responds", async () => {
@@ -190,12 +175,11 @@ describe("a registration", () => {
     a.link.state = "well";
     await clock.advance(1_100);
     expect([a.fleet.notices(), a.holding().length]).toEqual([[], 9]);
-    await a.stop();
   });
 
   test("reports that another member has taken the name in the meantime", async () => {
     const { clock, tables } = begin();
-    const [a] = (await started("a")) as [VirtualMember];
+    const [a] = await started("a");
     Object.assign(tables.members.get("a") ?? {}, { incarnation: "other" });
     for (let n = 0; n < 50; n += 1) {
       await clock.advance(200);
@@ -204,23 +188,21 @@ describe("a registration", () => {
     }
     expect(a.fleet.notices()[0]).toMatch(/^Another member with the name a runs in this fleet already/);
     expect(a.holding()).toEqual([]);
-    await a.stop();
   });
 });
 
 test("a member exports the time of its last lease renewal in seconds as a metric", async () => {
   const { clock } = begin();
-  const [a] = (await started("a")) as [VirtualMember];
+  const [a] = await started("a");
   await clock.advance(60_000);
   const renewed = (await a.metrics.fleetRenewed.get()).values[0]?.value ?? 0;
   expect(clock.now() / 1_000 - renewed).toBeLessThan(3.1);
   expect(renewed).toBeLessThanOrEqual(clock.now() / 1_000);
-  await a.stop();
 });
 
 test("the fleet status contains holders of sources, and members that are leaving, draining or lost", async () => {
   const { clock, tables } = begin();
-  const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
+  const [a, b] = await started("a", "b");
   const status = await a.fleet.status();
   expect(status).toMatchObject({ self: "a", trouble: null, database: { name: "in memory", doubts: [] } });
   expect(status.members).toMatchObject([

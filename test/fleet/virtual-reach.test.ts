@@ -1,14 +1,13 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { VirtualMember } from "./virtual-fleet.ts";
-import { begin, counts, fleet, reasons, started } from "./virtual-stage.ts";
+import { begin, counts, end, fleet, started, takeoversByReason, type VirtualMember } from "./virtual-fleet.ts";
 
-afterEach(() => expect(fleet.faults).toEqual([]));
+afterEach(async () => expect(await end()).toEqual([]));
 
 type Polls = (member: VirtualMember, source: string) => boolean;
 
 const asChecked: Polls = (member, source) => member.network.reaches(source);
 
-/** Each held source is polled every 3 s, and its lease is told whether its service answered. */
+/** Polls each held source every 3 s and reports to its lease whether the service answered. */
 async function live(seconds: number, members: readonly VirtualMember[], polls: Polls = asChecked) {
   for (let n = 0; n < seconds; n += 1) {
     if (n % 3 === 0)
@@ -20,27 +19,21 @@ async function live(seconds: number, members: readonly VirtualMember[], polls: P
 
 const takeoversOf = (source: string) => fleet.tables.takeovers.filter(([of, from]) => of === source && from !== null);
 
-async function stopAll(members: readonly VirtualMember[]) {
-  for (const member of members) await member.stop();
-}
-
 describe("a member that cannot reach the services", () => {
   test("hands its sources over after one trial, and receives sources again once it reaches the services", async () => {
     begin();
     const members = await started("a", "b", "c");
-    const [a, b, c] = members as [VirtualMember, VirtualMember, VirtualMember];
+    const [a, b, c] = members;
     await live(6, members);
     expect([counts(a, b, c), a.network.checks]).toEqual([[3, 3, 3], 0]);
     a.network.reaches = () => false;
     await live(1, members);
     expect(counts(a, b, c)).toEqual([3, 3, 3]);
     await live(2, members);
-    // A check in place of the second failure has made b and c check: one source is on trial there.
     expect(counts(a, b, c).toSorted()).toEqual([2, 3, 4]);
     await live(9, members);
     expect([a.holding().length, ...counts(b, c).toSorted()]).toEqual([0, 4, 5]);
-    expect(reasons().unreachable?.length).toBe(3);
-    // What runs for such a source has nothing to finish with the service.
+    expect(takeoversByReason().unreachable?.length).toBe(3);
     expect(a.stops.slice(-3).map(([, deadlineMs]) => deadlineMs)).toEqual([1_000, 1_000, 1_000]);
     expect(a.fleet.notices().join()).toContain("This member does not reach the services of ");
     await live(120, members);
@@ -49,22 +42,19 @@ describe("a member that cannot reach the services", () => {
     await live(70, members);
     expect(counts(a, b, c)).toEqual([3, 3, 3]);
     expect(a.fleet.notices()).toEqual([]);
-    await stopAll(members);
   });
 
   test("keeps a source whose service no member can reach", async () => {
     begin();
     const members = await started("a", "b", "c");
-    const [a] = members as [VirtualMember];
+    const [a] = members;
     const before = fleet.tables.takeovers.length;
     const away = a.holding()[0] ?? "";
     for (const { network } of members) network.reaches = (source) => source !== away;
     await live(600, members);
     expect(fleet.tables.takeovers.length).toBe(before);
     expect(a.fleet.notices()).toEqual([]);
-    // One check a minute or less by each of the others.
     expect(members.map(({ network }) => network.checks > 25)).toEqual([false, false, false]);
-    await stopAll(members);
   });
 
   test("keeps its sources when no other member can reach the services", async () => {
@@ -74,7 +64,6 @@ describe("a member that cannot reach the services", () => {
     for (const { network } of members) network.reaches = () => false;
     await live(300, members);
     expect(fleet.tables.takeovers.length).toBe(before);
-    await stopAll(members);
   });
 
   test("repeats failed trials of a handover after growing waits", async () => {
@@ -88,13 +77,12 @@ describe("a member that cannot reach the services", () => {
     expect(times.length, waits.join()).toBeLessThan(25);
     const lateHalf = times.filter((at) => at > fleet.clock.now() - 1_800_000);
     expect(lateHalf.length, waits.join()).toBeLessThan(times.length / 2);
-    await stopAll(members);
   });
 
   test("takes no source while other members can, and takes all sources as the only member", async () => {
     begin();
     const members = await started("a", "b", "c");
-    const [a, b, c] = members as [VirtualMember, VirtualMember, VirtualMember];
+    const [a, b, c] = members;
     a.network.reaches = () => false;
     await live(30, members);
     expect(a.holding()).toEqual([]);
@@ -104,7 +92,6 @@ describe("a member that cannot reach the services", () => {
     await c.stop();
     await live(10, [a]);
     expect(a.holding()).toHaveLength(9);
-    await a.stop();
   });
 
   test("ignores a single failed request that no check confirms", async () => {
@@ -117,6 +104,5 @@ describe("a member that cannot reach the services", () => {
       return !fails;
     });
     expect([fleet.tables.takeovers.length, failures > 5]).toEqual([before, true]);
-    await stopAll(members);
   });
 });

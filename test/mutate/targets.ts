@@ -148,8 +148,7 @@ export const TARGETS: readonly Target[] = [
     tests: [
       ...testsIn(
         "test/fleet",
-        "trust",
-        "unable",
+        "timing",
         "whereabouts",
         "restored",
         "kill-switch",
