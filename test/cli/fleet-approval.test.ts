@@ -15,7 +15,6 @@ const LONG = { timeout: 60_000 };
 describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule of a fleet", () => {
   test("applies to every member, and an approval takes effect only on machines that have the approved file", async () => {
     const stage = await setStage({ sources: SOURCES, isWritable: true });
-    onTestFinished(() => stage.close());
     const { privateKey } = generateKeyPairSync("ed25519");
     const { allow } = Config.parse(stage.configuration).commands;
     const configured = (max: number, approval?: object) => ({

@@ -67,7 +67,7 @@ const statedAt = (url: string, more: Readonly<Record<string, unknown>> = {}) => 
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of a fleet", LONGEST, () => {
   beforeAll(async () => {
-    stage = await setStage({ sources: SOURCES, isWritable: true });
+    stage = await setStage({ sources: SOURCES, isWritable: true, outlivesTest: true });
     const { allow, enabled } = Config.parse(stage.configuration).commands;
     const sources = stage.configuration.sources as Readonly<Record<string, { read: readonly object[] }>>;
     const configuration = {

@@ -1,43 +1,32 @@
 import { expect, test } from "vitest";
 import { isStopping } from "#src/core/runtime/lifecycle.ts";
 import { Fenced, fencedStore } from "#src/engine/store/fenced-store.ts";
-import type { Store } from "#src/engine/store/store.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 
-/** A store of which every call but `close` is refused, because somebody else holds the source. */
-function lostStore(store: Store): Store {
-  const lost = <T extends object>(part: T): T =>
-    Object.fromEntries(
-      Object.entries(part).map(([name, member]) => [
-        name,
-        typeof member === "function" ? async () => Promise.reject(new Fenced("north")) : member,
-      ]),
-    ) as T;
-  return {
-    ...lost(store),
-    outbox: lost(store.outbox),
-    quotaStore: lost(store.quotaStore),
-    close: store.close,
-  };
+/** Every function of the result rejects with `Fenced`. */
+function fencedPart<T extends object>(part: T): T {
+  const fail = () => Promise.reject(new Fenced("north"));
+  return Object.fromEntries(
+    Object.entries(part).map(([name, member]) => [name, typeof member === "function" ? fail : member]),
+  ) as T;
 }
 
 test("the fenced store throws Stopping and reports the lost lease when another member holds the store", async () => {
-  let heard = 0;
-  const store = fencedStore(lostStore(createMemoryStore()), () => {
-    heard += 1;
+  const inner = createMemoryStore();
+  const lost = { outbox: fencedPart(inner.outbox), quotaStore: fencedPart(inner.quotaStore) };
+  let reports = 0;
+  const store = fencedStore({ ...fencedPart(inner), ...lost }, () => {
+    reports += 1;
   });
-  const asked = [
+  const calls = [
     () => store.commit({}),
     () => store.document("a", "b"),
     () => store.outbox.lag(),
     () => store.outbox.changed(new AbortController().signal),
     () => store.quotaStore.load("north/read"),
   ];
-  for (const ask of asked) {
-    const error = await ask().catch((reason: unknown) => reason);
-    expect(isStopping(error)).toBe(true);
-  }
-  expect(heard).toBe(asked.length);
+  for (const call of calls) expect(isStopping(await call().catch((reason: unknown) => reason))).toBe(true);
+  expect(reports).toBe(calls.length);
 });
 
 test("the fenced store passes other errors on unchanged", async () => {

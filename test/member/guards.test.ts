@@ -9,7 +9,6 @@ import { createMemoryTables, type MemoryTables } from "../fleet/memory-tables.ts
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
-/** Guards of a member, on a machine with a state folder of its own. */
 const log = createLog({ level: "silent" });
 const AT = "2026-06-01T00:00:00.000Z";
 const FILE = "ARMED-DATABASE";

@@ -1,105 +1,81 @@
+import { setTimeout as pass } from "node:timers/promises";
 import { Client } from "pg";
-import { afterEach, describe, expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { findWorker, remoteReader } from "#src/ui/operator/remote.ts";
-import { absent } from "../real-servers.ts";
-import { startGate } from "./gate.ts";
-import { type Stage, setStage } from "./stage.ts";
-
-let stage: Stage;
-
-afterEach(() => stage.close());
+import { startMemberWays } from "./member-ways.ts";
+import { describeWithServers, POLL, type Stage, setStage } from "./stage.ts";
 
 const SOURCE = "north";
-/** Longer than a request may wait for its departure, and shorter than the lease, in milliseconds. */
+/** Longer than the maximum delay of a request, and shorter than the lease. */
 const HELD_UP_MS = 3_500;
-/** What a request may need from its slot's record to the service, in milliseconds. */
 const LEAVES_WITHIN_MS = 2_500;
 
-function requests(endpoint: string) {
-  const { simulator } = service();
-  return simulator.truth.requests().filter((request) => request.endpoint === endpoint);
+function observeStage(stage: Stage) {
+  const { simulator, tags } = stage.service(SOURCE);
+  return {
+    requests: (endpoint: string) => simulator.truth.requests().filter((request) => request.endpoint === endpoint),
+    /** Recorded times of the spent history slots. */
+    async slots(): Promise<readonly number[]> {
+      return (await stage.ask(`select sent_ms from quota where bucket = '${SOURCE}/history'`)).map(([ms]) =>
+        Number(ms),
+      );
+    },
+    /** Requests history from the process of the member. */
+    async requestHistory(): Promise<string> {
+      const found = await findWorker(`${stage.folder}/state/a`, AbortSignal.timeout(30_000));
+      if (found.kind !== "open") throw new Error(`The control socket is ${found.kind}.`);
+      const [from, to] = ["2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"];
+      const query = { tagIds: tags.slice(0, 1), resolution: "5m", from, to, timeZone: "UTC" };
+      const reader = remoteReader(found.door, SOURCE);
+      return reader.history(query as never, "on-demand", AbortSignal.timeout(60_000)).then(
+        () => "answered",
+        (error: unknown) => String(error),
+      );
+    },
+  };
 }
 
-function service() {
-  const found = stage.services.get(SOURCE);
-  if (found === undefined) throw new Error(SOURCE);
-  return found;
-}
-
-/** Asks a member that is a process for history, which nobody else asks for. */
-async function askHistory(member: string): Promise<string> {
-  const found = await findWorker(`${stage.folder}/state/${member}`, AbortSignal.timeout(30_000));
-  if (found.kind !== "open") throw new Error(`The door is ${found.kind}.`);
-  const [from, to] = ["2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"];
-  const query = { tagIds: service().tags.slice(0, 1), resolution: "5m", from, to, timeZone: "UTC" };
-  const reader = remoteReader(found.door, SOURCE);
-  return reader.history(query as never, "on-demand", AbortSignal.timeout(60_000)).then(
-    () => "answered",
-    (error: unknown) => String(error),
-  );
-}
-
-async function connected(): Promise<Client> {
-  const client = new Client({ connectionString: stage.databaseUrl });
-  client.on("error", () => undefined);
-  await client.connect();
-  onTestFinished(() => client.end());
-  return client;
-}
-
-/** Real time has to pass, for processes and servers that no test can move. */
-const pass = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
-
-describe.skipIf(absent("postgres") || absent("mosquitto"))("a request to the service", () => {
+describeWithServers("a request to the service", () => {
   test("is not sent after its process was suspended, and the next request is sent", async () => {
-    const gate = await startGate();
-    onTestFinished(() => gate.close());
-    stage = await setStage({ sources: [SOURCE], proxy: gate.url });
+    const ways = await startMemberWays();
+    const stage = await setStage({ sources: [SOURCE], proxy: ways.url });
+    const { requests, requestHistory, slots } = observeStage(stage);
     const member = await stage.process("a");
-    await expect.poll(() => requests("read").length, { timeout: 60_000 }).toBeGreaterThan(0);
+    await expect.poll(() => requests("read").length, POLL).toBeGreaterThan(0);
 
-    // Its slot is recorded, and it waits for a connection.
-    await gate.shut();
-    const asked = askHistory("a");
-    await expect.poll(() => slotsOf("history")).toHaveLength(1);
+    await ways.hold("a");
+    const requested = requestHistory();
+    await expect.poll(slots, POLL).toHaveLength(1);
     process.kill(member.pid, "SIGSTOP");
-    gate.open();
+    ways.heal("a");
     await pass(HELD_UP_MS);
-    const [reads, histories] = [requests("read").length, requests("history").length];
+    const reads = requests("read").length;
     process.kill(member.pid, "SIGCONT");
-    expect(await asked).toMatch(/held up for \d+ ms/);
-    expect(histories + requests("history").length).toBe(0);
+    expect(await requested).toMatch(/held up for \d+ ms/);
+    expect(requests("history")).toEqual([]);
 
-    // The lease was long enough, so it goes on.
-    await expect.poll(() => requests("read").length, { timeout: 30_000 }).toBeGreaterThan(reads);
-    expect(await askHistory("a")).not.toContain("held up");
+    await expect.poll(() => requests("read").length, POLL).toBeGreaterThan(reads);
+    expect(await requestHistory()).not.toContain("held up");
     expect(requests("history")).toHaveLength(1);
   }, 180_000);
 
   test("is sent immediately after a slow database has recorded its slot", async () => {
-    stage = await setStage({ sources: [SOURCE] });
+    const stage = await setStage({ sources: [SOURCE] });
+    const { requests, requestHistory, slots } = observeStage(stage);
     await stage.process("a");
-    await expect.poll(() => requests("read").length, { timeout: 60_000 }).toBeGreaterThan(0);
-    const client = await connected();
-    await client.query("begin");
-    // Every transaction of the source begins with this row.
-    await client.query("select 1 from plenum_state.source where name = $1 for update", [SOURCE]);
-    const asked = askHistory("a");
+    await expect.poll(() => requests("read").length, POLL).toBeGreaterThan(0);
+    const client = new Client({ connectionString: stage.databaseUrl });
+    client.on("error", () => undefined);
+    await client.connect();
+    onTestFinished(() => client.end());
+    // Every transaction of the source locks this row.
+    await client.query(`begin; select 1 from plenum_state.source where name = '${SOURCE}' for update`);
+    const requested = requestHistory();
     await pass(HELD_UP_MS);
     expect(requests("history")).toEqual([]);
     await client.query("commit");
-    expect(await asked).toBe("answered");
-    const [seen] = requests("history");
-    const slots = await slotsOf("history");
-    expect(slots.filter((sentMs) => Math.abs((seen?.atMs ?? 0) - sentMs) < LEAVES_WITHIN_MS)).toHaveLength(1);
+    expect(await requested).toBe("answered");
+    const [{ atMs } = { atMs: 0 }] = requests("history");
+    expect((await slots()).filter((sentMs) => Math.abs(atMs - sentMs) < LEAVES_WITHIN_MS)).toHaveLength(1);
   }, 120_000);
 });
-
-/** When each slot was spent, by its record. */
-async function slotsOf(endpoint: string): Promise<readonly number[]> {
-  const client = await connected();
-  const { rows } = await client.query("select sent_ms from plenum_state.quota where bucket = $1", [
-    `${SOURCE}/${endpoint}`,
-  ]);
-  return rows.map(({ sent_ms }) => Number(sent_ms));
-}

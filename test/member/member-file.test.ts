@@ -36,7 +36,6 @@ test("a member does not apply a changed configuration file, and reports pending 
     "The configuration file was changed (log.level); it counts once all members of the fleet were stopped and started.",
   ]);
 
-  // A look by itself that finds nothing new is not the last one.
   const { last } = file.state();
   await file.reload("file", false);
   expect(file.state().last).toBe(last);

@@ -1,21 +1,14 @@
+import { once } from "node:events";
 import { createServer } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import { onTestFinished } from "vitest";
 
-/** An HTTP proxy on the way of all members to the services, which knows each member by its password. */
-export interface MemberWays {
-  readonly url: string;
-  /** Ends the tunnels of the member and refuses new ones. */
-  cut(member: string): void;
-  /** Keeps the tunnels of the member and accepts new ones, but lets nothing pass. */
-  stall(member: string): void;
-  heal(member: string): void;
-  close(): Promise<void>;
-}
-
-export async function startMemberWays(): Promise<MemberWays> {
-  const states = new Map<string, "cut" | "stalled">();
-  const tunnels = new Set<{ readonly member: string; readonly sides: readonly Duplex[] }>();
+/** Starts an HTTP proxy between all members and the services, which knows each member by its password. */
+export async function startMemberWays() {
+  const states = new Map<string, "cut" | "stalled" | "held">();
+  const tunnels = new Set<{ readonly member: string; readonly client: Duplex; readonly far: Socket }>();
+  const waiting: (() => void)[] = [];
   const sockets = new Set<Socket>();
   const server = createServer();
   server.on("connection", (socket: Socket) => {
@@ -23,47 +16,62 @@ export async function startMemberWays(): Promise<MemberWays> {
     socket.on("close", () => sockets.delete(socket));
   });
   server.on("connect", ({ headers, url = "" }, client) => {
-    const [, member = ""] = Buffer.from(headers["proxy-authorization"]?.split(" ")[1] ?? "", "base64")
-      .toString()
-      .split(":");
-    if (states.get(member) === "cut") return void client.destroy();
-    const [host, port] = url.split(":");
-    const far = connect({ host: host ?? "", port: Number(port) });
-    const tunnel = { member, sides: [client, far] };
-    tunnels.add(tunnel);
-    for (const [here, there] of [
-      [client, far],
-      [far, client],
-    ] as const) {
-      here.on("data", (bytes: Buffer) => void there.write(bytes));
-      here.on("error", () => here.destroy());
-      here.on("close", () => {
-        there.destroy();
-        tunnels.delete(tunnel);
-      });
-      if (states.get(member) === "stalled") here.pause();
-    }
-    far.once("connect", () => client.write("HTTP/1.1 200 Connection established\r\n\r\n"));
+    const credentials = Buffer.from(headers["proxy-authorization"]?.split(" ")[1] ?? "", "base64").toString();
+    const [, member = ""] = credentials.split(":");
+    const open = () => {
+      const [host = "", port] = url.split(":");
+      const far = connect({ host, port: Number(port) });
+      const tunnel = { member, client, far };
+      tunnels.add(tunnel);
+      for (const [here, there] of [[client, far] as const, [far, client] as const]) {
+        here.on("data", (bytes: Buffer) => void (there.writableEnded || there.write(bytes)));
+        here.on("error", () => here.destroy());
+        here.on("close", () => {
+          there.destroy();
+          tunnels.delete(tunnel);
+        });
+        if (states.get(member) === "stalled") here.pause();
+      }
+      far.once("connect", () => client.write("HTTP/1.1 200 Connection established\r\n\r\n"));
+    };
+    if (states.get(member) === "cut") client.destroy();
+    else if (states.get(member) === "held") waiting.push(open);
+    else open();
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const sidesOf = (of: string) => [...tunnels].filter(({ member }) => member === of).flatMap(({ sides }) => sides);
+  onTestFinished(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  const tunnelsOf = (member: string) => [...tunnels].filter((tunnel) => tunnel.member === member);
+  const sidesOf = (member: string) => tunnelsOf(member).flatMap(({ client, far }) => [client, far]);
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    cut(member) {
+    /** Ends the tunnels of the member and refuses new ones. */
+    cut(member: string) {
       states.set(member, "cut");
       for (const side of sidesOf(member)) side.destroy();
     },
-    stall(member) {
+    /** Keeps the tunnels of the member and accepts new ones, but lets nothing pass. */
+    stall(member: string) {
       states.set(member, "stalled");
       for (const side of sidesOf(member)) side.pause();
     },
-    heal(member) {
+    /** Ends the tunnels of the member and lets new ones wait. Resolves when the member has seen the end of each tunnel. */
+    async hold(member: string) {
+      states.set(member, "held");
+      await Promise.all(
+        tunnelsOf(member).map(({ client }) => {
+          const closed = once(client, "close");
+          client.resume().end();
+          return closed;
+        }),
+      );
+    },
+    heal(member: string) {
       states.delete(member);
       for (const side of sidesOf(member)) side.resume();
-    },
-    async close() {
-      for (const socket of sockets) socket.destroy();
-      await new Promise((resolve) => server.close(resolve));
+      for (const open of waiting.splice(0)) open();
     },
   };
 }

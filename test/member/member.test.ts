@@ -1,57 +1,49 @@
 import { spawnSync } from "node:child_process";
-import { afterEach, describe, expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { findWorker, requestReport } from "#src/ui/operator/remote.ts";
-import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, programPath } from "../real-servers.ts";
-import { type Stage, setStage, spending } from "./stage.ts";
+import { describeWithServers, expectQuotaKept, setStage } from "./stage.ts";
 
-let stage: Stage;
-
-afterEach(() => stage.close());
-
-const isValueOf = (source: string) => (message: { readonly topic: string }) =>
-  message.topic.startsWith(`plenum/${source}/`) && message.topic.endsWith("/value");
-
-describe.skipIf(absent("postgres") || absent("mosquitto"))("one member of a fleet", () => {
+describeWithServers("one member of a fleet", () => {
   test("runs every source with separate sinks, and reports all sources together", async () => {
-    stage = await setStage({ sources: ["north", "south"] });
-    const observer = await observe(stage.broker.url);
-    onTestFinished(() => observer.leave());
+    const sources = ["north", "south"];
+    const stage = await setStage({ sources });
+    const observer = await stage.observe();
     const member = await stage.member("a");
     await member.start();
-    for (const source of stage.services.keys()) {
-      await observer.until(isValueOf(source), 60_000);
+    for (const source of sources) {
+      const isValue = ({ topic }: { readonly topic: string }) =>
+        topic.startsWith(`plenum/${source}/`) && topic.endsWith("/value");
+      await observer.until(isValue, 60_000);
       await observer.until(
         ({ topic, json }) => topic === `plenum/status/source/${source}` && json.status === "online",
         30_000,
       );
     }
-    expect(member.held()).toEqual(["north", "south"]);
+    expect(member.held()).toEqual(sources);
     expect(observer.heard.filter(({ topic }) => topic === "plenum/status")).toEqual([]);
 
-    const url = member.statusUrl();
-    const report = await (await fetch(`${url}/api/status`)).json();
-    expect(report).toMatchObject({
+    const get = (path: string) => fetch(`${member.statusUrl()}${path}`);
+    expect(await (await get("/api/status")).json()).toMatchObject({
       sources: [{ name: "north" }, { name: "south" }],
       sinks: [{ sink: "broker", connector: "mqtt" }],
     });
-    const fleet = await (await fetch(`${url}/api/fleet`)).json();
-    expect(fleet).toMatchObject({ self: "a", members: [{ name: "a", state: "alive", sources: 2 }] });
-    const tags = await (await fetch(`${url}/api/tags`)).json();
-    expect(tags).toMatchObject({ total: 12 });
-    const text = await (await fetch(`${url}/metrics`)).text();
-    for (const source of stage.services.keys())
-      expect(text).toContain(`plenum_outbox_depth{sink="broker",source="${source}"}`);
+    expect(await (await get("/api/fleet")).json()).toMatchObject({
+      ...{ self: "a", members: [{ name: "a", state: "alive", sources: 2 }] },
+    });
+    expect(await (await get("/api/tags")).json()).toMatchObject({ total: 12 });
+    const metrics = await (await get("/metrics")).text();
+    for (const source of sources) expect(metrics).toContain(`plenum_outbox_depth{sink="broker",source="${source}"}`);
     if (!absent("promtool")) {
-      const checked = spawnSync(programPath("promtool") ?? "", ["check", "metrics"], { input: text });
+      const checked = spawnSync(programPath("promtool") ?? "", ["check", "metrics"], { input: metrics });
       expect(`${checked.stdout}${checked.stderr}`).toBe("");
     }
 
     const found = await findWorker(`${stage.folder}/a`, AbortSignal.timeout(10_000));
-    if (found.kind !== "open") throw new Error(`The door is ${found.kind}.`);
+    if (found.kind !== "open") throw new Error(`The control socket is ${found.kind}.`);
     expect((await requestReport(found.door, AbortSignal.timeout(10_000))).sources).toHaveLength(2);
     await member.stop(8_000);
     expect(member.held()).toEqual([]);
-    for (const service of stage.services.values()) expect(spending(service).refused).toBe(0);
+    expectQuotaKept(stage);
   }, 180_000);
 });

@@ -1,15 +1,18 @@
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Client } from "pg";
+import { describe, expect, onTestFinished } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog, type Log } from "#src/core/runtime/log.ts";
 import { createMember, type Member } from "#src/scale/member.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
-import { type SimulatorServer, startSimulatorServer } from "#src/simulator/server.ts";
-import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
-import { type Running, runPlenum } from "../plenum-process.ts";
+import { startSimulatorServer } from "#src/simulator/server.ts";
+import { createSimulator } from "#src/simulator/simulator.ts";
+import { askAt } from "../ask-postgres.ts";
+import { observe } from "../connectors/mqtt/observer.ts";
+import { runPlenum } from "../plenum-process.ts";
 import {
+  absent,
   ownDatabase,
   type RealServer,
   startMosquitto,
@@ -18,195 +21,169 @@ import {
   temporaryFolder,
 } from "../real-servers.ts";
 
-/** Services, a broker and a database, and members of a fleet among them. */
-export interface Stage {
-  readonly folder: string;
-  readonly database: RealServer;
-  /** Address of the database, as who owns it. */
-  readonly databaseUrl: string;
-  /** Where one was asked for. */
-  readonly standby: RealServer | null;
-  readonly broker: RealServer;
-  readonly services: ReadonlyMap<string, Service>;
-  /** As it would stand in a file; the same for every member. */
-  readonly configuration: Readonly<Record<string, unknown>>;
-  /** Variables that the configuration names. */
-  readonly environment: Readonly<Record<string, string>>;
-  /** A member in this process, not started yet. */
-  member(name: string, log?: Log, clock?: Clock): Promise<Member>;
-  /** A member as a user starts it, which says that it runs. */
-  process(name: string): Promise<Running>;
-  close(): Promise<void>;
-}
+export type Stage = Awaited<ReturnType<typeof setStage>>;
+export type Service = Omit<Awaited<ReturnType<typeof startService>>, "server">;
 
-export interface Service {
-  readonly simulator: Simulator;
-  readonly server: SimulatorServer;
-  readonly tags: readonly string[];
-  readonly siteId: number;
-}
-
-const SITE = 12;
-const TAGS = 6;
-const READ = 4;
-
-export async function setStage(options: {
+interface StageOptions {
   readonly sources: readonly string[];
   readonly isWritable?: boolean;
-  /** On the way to the services; each member gives its name as the password. */
+  /** Proxy to the services; each member uses its name as the password. */
   readonly proxy?: string;
-  /** To the database, of each member, for the sources. */
+  /** Connections of each member to the database. */
   readonly connections?: number;
-  /** A second server follows the first, and what is committed is on both. */
+  /** Adds a synchronous standby server. */
   readonly hasStandby?: boolean;
-}): Promise<Stage> {
+  /** The caller closes the stage; otherwise the end of the test does. */
+  readonly outlivesTest?: boolean;
+}
+
+export const describeWithServers = describe.skipIf(absent("postgres") || absent("mosquitto"));
+export const POLL = { timeout: 90_000, interval: 50 };
+const SITE = 12;
+const READ_TAGS = 4;
+
+/** Starts services, a broker and a database. */
+export async function setStage(options: StageOptions) {
+  const { sources, isWritable = false, hasStandby = false, outlivesTest = false } = options;
   const folder = temporaryFolder("member");
   const closing: (() => unknown)[] = [() => rmSync(folder, { recursive: true, force: true })];
   const close = async () => {
     for (const each of closing.splice(0).toReversed()) await each();
   };
-  try {
-    const database = await startPostgres({ lines: ["max_connections = 60"] });
-    closing.push(() => database.stop());
-    const ownUrl = await ownDatabase(database);
-    const standby = options.hasStandby === true ? await startFollowing(database) : null;
-    if (standby !== null) closing.push(() => standby.stop());
-    const databaseUrl =
-      standby === null ? ownUrl : ownUrl.replace(`:${database.port}`, `:${database.port},127.0.0.1:${standby.port}`);
-    const broker = await startMosquitto();
-    closing.push(() => broker.stop());
-    const services = new Map<string, Service>();
-    for (const source of options.sources) {
-      const service = await startService();
-      closing.push(() => service.server.close());
-      services.set(source, service);
-    }
-    const environment = Object.fromEntries(options.sources.map((source) => [`TOKEN_${source}`, DEFAULT_TOKEN]));
-    const configuration = configurationOf({
-      databaseUrl,
-      broker,
-      services,
-      isWritable: options.isWritable ?? false,
-      proxy: options.proxy,
-      connections: options.connections ?? 4,
-    });
-    const { state } = configuration as { readonly state: object };
-    return {
-      ...{ folder, database, databaseUrl, standby, broker, services, configuration, environment, close },
-      async member(
-        name,
-        log = createLog({ level: (process.env.MEMBER_LOG ?? "silent") as "silent" }),
-        clock = systemClock,
-      ) {
-        const member = await createMember({
-          config: Config.parse({ ...configuration, state: { ...state, folder: join(folder, name) } }),
-          name,
-          folder: join(folder, name),
-          environment: { ...environment, MEMBER: name },
-          armWriting: options.isWritable ?? false,
-          clock,
-          log,
-        });
-        closing.push(() => member.stop(2_000));
-        return member;
-      },
-      async process(name) {
-        writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(configuration));
-        const arming = options.isWritable === true ? ["--arm-writing"] : [];
-        const args = ["run", "--config", "plenum.yaml", "--member", name, ...arming];
-        const running = runPlenum(args, { cwd: folder, environment: { ...environment, MEMBER: name } });
-        closing.push(() => running.end("SIGKILL"));
-        await running.says("Plenum is running", 60_000);
-        return running;
-      },
-    };
-  } catch (error) {
-    await close();
-    throw error;
+  if (!outlivesTest) onTestFinished(close);
+  const database = await startPostgres({ lines: ["max_connections = 60"] });
+  closing.push(() => database.stop());
+  const ownUrl = await ownDatabase(database);
+  const standby = hasStandby ? await startFollowing(database) : null;
+  if (standby !== null) closing.push(() => standby.stop());
+  const databaseUrl =
+    standby === null ? ownUrl : ownUrl.replace(`:${database.port}`, `:${database.port},127.0.0.1:${standby.port}`);
+  const broker = await startMosquitto();
+  closing.push(() => broker.stop());
+  const services = new Map<string, Service>();
+  for (const source of sources) {
+    const { server, ...service } = await startService();
+    closing.push(() => server.close());
+    services.set(source, service);
   }
+  const environment = Object.fromEntries(sources.map((source) => [`TOKEN_${source}`, DEFAULT_TOKEN]));
+  const configuration = configurationOf(options, databaseUrl, broker, services);
+  const silent = createLog({ level: (process.env.MEMBER_LOG ?? "silent") as "silent" });
+  return {
+    ...{ folder, database, databaseUrl, standby, services, environment, configuration, close },
+    /** Runs a query as the owner of the state. */
+    ask: (text: string) => askAt(database, "plenum", `set search_path = plenum_state; ${text}`),
+    service(source: string): Service {
+      const service = services.get(source);
+      if (service === undefined) throw new Error(`There is no service ${source}.`);
+      return service;
+    },
+    async observe() {
+      const observer = await observe(broker.url);
+      closing.push(() => observer.leave());
+      return {
+        ...observer,
+        /** Ids of the received events of a kind. */
+        idsOf(kind: string): readonly string[] {
+          const events = observer.heard.filter(({ topic }) => topic.endsWith(`/event/${kind}`));
+          return [...new Set(events.map(({ json }) => String(json.id)))];
+        },
+      };
+    },
+    async member(name: string, log: Log = silent, clock: Clock = systemClock): Promise<Member> {
+      const member = await createMember({
+        config: Config.parse({ ...configuration, state: { ...configuration.state, folder: join(folder, name) } }),
+        ...{ name, folder: join(folder, name), environment: { ...environment, MEMBER: name } },
+        ...{ armWriting: isWritable, clock, log },
+      });
+      closing.push(() => member.stop(2_000));
+      return member;
+    },
+    /** Starts members one after the other, until each holds an even share. */
+    async started(...names: readonly string[]): Promise<Member[]> {
+      const members: Member[] = [];
+      for (const name of names) {
+        const member = await this.member(name);
+        members.push(member);
+        await member.start();
+        await holdsEvenly(members, sources.length);
+      }
+      return members;
+    },
+    /** Starts a member as a process. */
+    async process(name: string) {
+      writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(configuration));
+      const args = ["run", "--config", "plenum.yaml", "--member", name, ...(isWritable ? ["--arm-writing"] : [])];
+      const running = runPlenum(args, { cwd: folder, environment: { ...environment, MEMBER: name } });
+      closing.push(() => running.end("SIGKILL"));
+      await running.says("Plenum is running", 60_000);
+      return running;
+    },
+  };
 }
 
-/** A standby without which nothing is committed, as rule 6 of docs/scaling.md wants it. */
+const holdsEvenly = (members: readonly Member[], sources: number) =>
+  expect
+    .poll(() => members.map((member) => Math.floor(member.held().length * members.length)), POLL)
+    .toEqual(members.map(() => sources));
+
+export const holds = (member: Member, sources: readonly string[]) =>
+  expect.poll(() => member.held(), POLL).toEqual(sources);
+
 async function startFollowing(database: RealServer): Promise<RealServer> {
   const standby = await startStandby(database);
-  const client = new Client({ connectionString: database.url });
-  await client.connect();
-  await client.query("alter system set synchronous_standby_names = 'standby'");
-  await client.query("select pg_reload_conf()");
-  await client.end();
+  await askAt(database, "postgres", "alter system set synchronous_standby_names = 'standby'");
+  await askAt(database, "postgres", "select pg_reload_conf()");
   return standby;
 }
 
-async function startService(): Promise<Service> {
+async function startService() {
   const simulator = createSimulator(
     {
-      sites: [SITE],
-      max_tags: TAGS,
-      alarms: { recorded: false },
-      // The strictest there is: 20 in any 60 s.
+      ...{ sites: [SITE], max_tags: 6, alarms: { recorded: false }, request_log: 1_000_000 },
+      // The strictest limit: 20 requests in any 60 s.
       limits: { tag_endpoints: { model: "sliding_log" } },
-      request_log: 1_000_000,
     },
     { now: Date.now },
   );
   const tags = [...simulator.world.tags.keys()];
-  for (const tag of tags.slice(READ)) simulator.control.setTag(tag, 20);
-  return { simulator, server: await startSimulatorServer(simulator), tags, siteId: SITE };
+  for (const tag of tags.slice(READ_TAGS)) simulator.control.setTag(tag, 20);
+  const server = await startSimulatorServer(simulator);
+  return { simulator, server, url: server.url, tags, siteId: SITE };
 }
 
-function configurationOf(parts: {
-  readonly databaseUrl: string;
-  readonly broker: RealServer;
-  readonly services: ReadonlyMap<string, Service>;
-  readonly isWritable: boolean;
-  readonly proxy: string | undefined;
-  readonly connections: number;
-}): Record<string, unknown> {
-  const { broker, databaseUrl, isWritable, services } = parts;
-  const sources = [...services].map(([name, { server, tags }]) => [
+function configurationOf(
+  { isWritable = false, proxy, connections = 4 }: StageOptions,
+  databaseUrl: string,
+  broker: RealServer,
+  services: ReadonlyMap<string, Service>,
+) {
+  const proxyAt = (url: string) => ({ url, username: "member", password: { env: "MEMBER" } });
+  const sources = [...services].map(([name, { url, tags }]) => [
     name,
     {
-      base_url: server.url,
-      token: { env: `TOKEN_${name}` },
-      time_zone: "Europe/Oslo",
-      ...(parts.proxy === undefined ? {} : { allow_plain_http: true, proxy: proxyAt(parts.proxy) }),
-      spread: "1s",
+      ...{ base_url: url, token: { env: `TOKEN_${name}` }, time_zone: "Europe/Oslo", spread: "1s" },
+      ...(proxy !== undefined && { allow_plain_http: true, proxy: proxyAt(proxy) }),
       schedules: { alarms: "*/3 * * * * *" },
-      read: [{ name: "all", every: "3s", select: { ids: tags.slice(0, READ) } }],
+      read: [{ name: "all", every: "3s", select: { ids: tags.slice(0, READ_TAGS) } }],
     },
   ]);
   const allow = [...services].flatMap(([source, { siteId, tags }]) =>
-    tags.slice(READ).map((tag_id) => ({ source, site_id: siteId, tag_id, type: "number", min: 0, max: 100 })),
+    tags.slice(READ_TAGS).map((tag_id) => ({ source, site_id: siteId, tag_id, type: "number", min: 0, max: 100 })),
   );
   return {
-    state: {
-      folder: "state",
-      postgres: {
-        url: `${databaseUrl}?sslmode=disable`,
-        connections: parts.connections,
-      },
-    },
+    state: { folder: "state", postgres: { url: `${databaseUrl}?sslmode=disable`, connections } },
     status: { port: 0 },
     sources: Object.fromEntries(sources),
-    sinks: {
-      broker: {
-        mqtt: { url: broker.url, commands: { enabled: isWritable } },
-        retry: { max: "2s" },
-      },
-    },
+    sinks: { broker: { mqtt: { url: broker.url, commands: { enabled: isWritable } }, retry: { max: "2s" } } },
     commands: { enabled: isWritable, allow },
   };
 }
 
-const proxyAt = (url: string) => ({ url, username: "member", password: { env: "MEMBER" } });
-
-/** What the service saw of its limit: most tag requests within any 60 s, and how many it refused. */
-export function spending({ simulator: { truth } }: Service): {
-  readonly most: number;
-  readonly refused: number;
-} {
-  return {
-    most: truth.busiestMinute(),
-    refused: truth.requests().filter(({ limit }) => limit === "refused").length,
-  };
+/** Fails when a service refused a request, or had more than 20 tag requests within 60 s. */
+export function expectQuotaKept({ services }: Pick<Stage, "services">): void {
+  for (const { simulator } of services.values()) {
+    expect(simulator.truth.requests().filter(({ limit }) => limit === "refused")).toEqual([]);
+    expect(simulator.truth.busiestMinute()).toBeLessThanOrEqual(20);
+  }
 }

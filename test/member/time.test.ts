@@ -7,12 +7,11 @@ import { inSteadyTime, openDatabaseTime } from "#src/scale/member-time.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 const NOW = Date.UTC(2026, 5, 1);
-/** The way of a question to the database, and of its answer. */
+/** Duration of a query to the database, one way. */
 const WAY_MS = 40;
 /** What two looks over the network may differ by. */
 const VAGUE_MS = 4 * WAY_MS;
 
-/** True time, a database whose clock can be set, and the machines of members. */
 function world() {
   let trueMs = 0;
   let setByMs = 0;
@@ -36,7 +35,6 @@ function world() {
     },
   } as unknown as StateDatabase;
 
-  /** A machine whose wall clock is wrong by so much. */
   async function member(wrongByMs = 0) {
     let suspendedMs = 0;
     const own: Clock = {
@@ -48,7 +46,7 @@ function world() {
     return {
       time,
       quota: inSteadyTime(quota, time, time),
-      /** So long no clock of this machine goes on. */
+      /** No clock of the machine advances meanwhile. */
       suspend(ms: number) {
         trueMs += ms;
         suspendedMs += ms;
@@ -90,7 +88,7 @@ function memory(): QuotaStore {
 const spend = ({ quota, time }: Member) =>
   quota.save("north/read", { id: 1, sentAtMs: time.now(), countedByMs: time.now() + 3_000 });
 
-/** Milliseconds for which the latest slot is still on its way, as the member sees it. */
+/** Time for which the latest slot is still under way, as the member sees it. */
 async function leftMs({ quota, time }: Member): Promise<number> {
   const slots = await quota.load("north/read");
   return (slots.at(-1)?.countedByMs ?? Number.NaN) - time.now();
@@ -122,7 +120,6 @@ test.each([
     const hold = await after.quota.loadHold("north/everything");
     expect((hold?.untilMs ?? 0) - after.time.now()).toBeGreaterThanOrEqual(60_000);
     expect((hold?.untilMs ?? 0) - after.time.now()).toBeLessThanOrEqual(60_000 + VAGUE_MS);
-    // Each machine's own clock says nothing of stamps by the database's.
     expect(await after.quota.loadClock("north", "boot")).toBeUndefined();
     expect(before.time.notices()).toEqual([
       expect.stringMatching(
@@ -153,7 +150,6 @@ test.each([-600_000, 600_000])(
       const left = await leftMs(each);
       expect(Math.abs(left - 2_000)).toBeLessThanOrEqual(3 * VAGUE_MS);
     }
-    // And back again, noticed first by another member.
     setDatabaseClock(-byMs);
     await late.time.look();
     await spend(late);
