@@ -5,7 +5,6 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { type Running, runPlenum, runProgram } from "../plenum-process.ts";
 import { freePort } from "../real-servers.ts";
 
-/** Shared by all benches: starts processes, measures what they use, prints tables and checks goals. */
 export const MEBIBYTE = 2 ** 20;
 
 export function printMachine(): void {
@@ -19,7 +18,6 @@ export function fixed(value: number | null, digits = 0): string {
 
 export const percent = (share: number, digits = 1): string => fixed(share * 100, digits);
 
-/** Prints a table with a title. The first column is left-aligned. */
 export function printTable(title: string, head: readonly string[], rows: readonly (readonly string[])[]): void {
   const widths = head.map((cell, column) => Math.max(cell.length, ...rows.map((row) => row[column]?.length ?? 0)));
   const line = (cells: readonly string[]) =>
@@ -27,7 +25,7 @@ export function printTable(title: string, head: readonly string[], rows: readonl
   console.log(["", ...(title === "" ? [] : [title, ""]), line(head), ...rows.map(line)].join("\n"));
 }
 
-/** Prints whether a figure reaches its goal. A missed goal makes the exit code 1. */
+/** A missed goal makes the exit code 1. */
 export function checkGoal(what: string, value: number, bound: "at most" | "at least", goal: number, unit = ""): void {
   const isReached = bound === "at most" ? value <= goal : value >= goal;
   if (!isReached) process.exitCode = 1;
@@ -36,9 +34,7 @@ export function checkGoal(what: string, value: number, bound: "at most" | "at le
   console.log(`  ${verdict}  ${what}: ${rounded(value)}${unit}, ${bound} ${rounded(goal)}${unit}`);
 }
 
-/** Resources a process has used so far, all threads, as Linux counts them. */
 export interface Used {
-  /** User and system time; Linux counts in hundredths of a second. */
   readonly processorMs: number;
   readonly writtenBytes: number;
   readonly residentBytes: number;
@@ -58,7 +54,6 @@ export function usedBy(pid: number): Used {
   };
 }
 
-/** Returns the processor time of this process, all threads, that `work` takes, in milliseconds. */
 export async function processorMsOf(work: () => unknown): Promise<number> {
   const before = process.cpuUsage();
   await work();
@@ -93,15 +88,10 @@ export async function withFolder(work: (folder: string) => Promise<void>): Promi
   }
 }
 
-/** Counters of `service.ts`. */
 export interface Counts {
-  /** Live values in responses. */
   readonly values: number;
-  /** Alarms and tags in lists. */
   readonly records: number;
-  /** Records that alarm receivers created. */
   readonly tickets: number;
-  /** Points of history: in all responses, and in the largest one. */
   readonly points: number;
   readonly largest: number;
   /** Lines of history and bytes that arrived as line protocol. */
@@ -115,7 +105,6 @@ export interface Service {
   counts(): Promise<Counts>;
 }
 
-/** Starts the monitoring service of `service.ts` as a process of its own. */
 export async function startService(...args: readonly string[]): Promise<Service> {
   const program = started(runProgram(process.execPath, [join(import.meta.dirname, "service.ts"), ...args]));
   await program.says(/port \d+/);
@@ -136,15 +125,12 @@ export interface Worker {
   readonly pid: number;
   readonly folder: string;
   readonly statusUrl: string;
-  /** Starts to measure the stops of the event loop, or starts again. */
   resetStops(): void;
-  /** Longest stops since `resetStops`. */
   stops(): Promise<Stops>;
 }
 
 const TOKEN = "bench-token-0123456789";
 
-/** Configuration of source number `n` below the URL of a service. */
 export function sourceConfig(url: string, n: number, options: object): object {
   return {
     base_url: `${url}/s${n}`,
@@ -156,12 +142,10 @@ export function sourceConfig(url: string, n: number, options: object): object {
   };
 }
 
-/** Maps `s0` … to the configurations of so many sources. */
 export function sourcesConfig(url: string, count: number, options: object): Record<string, object> {
   return Object.fromEntries(Array.from({ length: count }, (_, n) => [`s${n}`, sourceConfig(url, n, options)]));
 }
 
-/** Starts the installed `plenum run` in a folder with this configuration, `state` and `status` included. */
 export async function startWorker(
   folder: string,
   config: { readonly sources: object; readonly sinks: object; readonly state?: object },

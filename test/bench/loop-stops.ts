@@ -1,11 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 
-/**
- * Loaded into a worker with `--import`. From the first SIGUSR2 on, writes the longest stop of the event loop since the
- * last SIGUSR2 into the file `BENCH_STOPS` once a second, in milliseconds: `processorMs` is the time the main thread used
- * between two ticks of a 5 ms timer; `clockMs` also contains waits for the disk and for a busy machine.
- */
+/** Writes the longest stops of the event loop since SIGUSR2 into `BENCH_STOPS`: by processor time and by the clock. */
 const EVERY_MS = 5;
 const WRITE_EVERY_MS = 1_000;
 const file = process.env.BENCH_STOPS ?? "";

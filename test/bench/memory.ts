@@ -4,11 +4,7 @@ import { ACCEPTED } from "#src/core/connector.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
 import { checkGoal, fixed, MEBIBYTE } from "./harness.ts";
 
-/**
- * Growth of a worker's memory (`npm run bench:memory [hours, default 24]`): in virtual time at full quota, with alarms,
- * a sink that accepts everything and one that fails every other hour. Collects the garbage each hour and measures heap
- * and buffers. Ignores the first quarter, in which caches and the log fill up to their bounds.
- */
+/** Growth of a worker's memory in virtual time (`npm run bench:memory [hours]`), without the first quarter. */
 const HOUR_MS = 3_600_000;
 const hours = Number(process.argv[2] ?? 24);
 

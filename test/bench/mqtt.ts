@@ -5,13 +5,9 @@ import { absent, startMosquitto } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { fixed, printMachine, processorMsOf } from "./harness.ts";
 
-/**
- * Values per second that the MQTT sink delivers to an unconfigured Mosquitto, each acknowledged, and their processor
- * time (`npm run bench:mqtt`, ten seconds). Rounds differ by a third on a shared machine.
- */
+/** Values per second to a Mosquitto, each acknowledged (`npm run bench:mqtt`); rounds differ by a third. */
 const ROUNDS = 3;
 const VALUES = 40_000;
-/** 100 is the default batch of a sink that lags behind, 20 the size of one reply. */
 const BATCHES = [100, 20];
 
 if (absent("mosquitto")) process.exit(1);

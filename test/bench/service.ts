@@ -2,11 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { parseArgs } from "node:util";
 import { gunzipSync } from "node:zlib";
 
-/**
- * Many small monitoring services in one process, each below its own path (`/s0`, `/s1` …). They respond at once and
- * never refuse, so a bench measures the worker only. The process also accepts line protocol and ServiceNow records.
- * `/counts` returns what it sent and received; responses of history wait for the first request to `/go`.
- */
+/** Monitoring services at `/s0`, `/s1` …; `/counts` returns counters; history waits for a request to `/go`. */
 const { values: options } = parseArgs({
   options: {
     tags: { type: "string", default: "20" },
@@ -65,7 +61,6 @@ const me = {
   },
 };
 
-/** Text of each page of a list, built once. */
 const pages = new Map<string, string>();
 
 function page(path: string, query: URLSearchParams, total: number, record: (index: number) => unknown): string {
@@ -149,7 +144,6 @@ async function bodyOf(request: IncomingMessage): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** Responds as ServiceNow's Table API: a written record is returned, a search finds nothing. */
 function ticket(method: string | undefined, path: string, body: Buffer): string {
   if (method === "GET") return JSON.stringify({ result: [] });
   const id = /\/([0-9a-f]{32})/.exec(path)?.[1];

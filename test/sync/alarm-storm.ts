@@ -1,4 +1,4 @@
-import { randomFrom } from "../bench/history/poison.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
 import { ALARMS_ONLY, createTrial, type TrialSync } from "./trial-sync.ts";
 
 const SITES = [2, 3, 4];
@@ -14,7 +14,7 @@ const KINDS: Readonly<Record<string, string>> = {
 
 /** Changes 2,000 active alarms 200 times a minute and compares the changes with the emitted events, in virtual time. */
 export async function runAlarmStorm() {
-  const random = randomFrom(7);
+  const random = seededRandom(7);
   const trial = createTrial({
     random,
     latencyMs: () => 100 + random() * 400,

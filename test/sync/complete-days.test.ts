@@ -10,7 +10,7 @@ import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { wantedSeries } from "#src/engine/sync/history/series.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
-import { randomFrom } from "../bench/history/poison.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 import { begin, inventory, tagNamed } from "./trial-building.ts";
 import { DAY_MS, HOUR_MS, historyStage, pullOf } from "./trial-history.ts";
@@ -295,7 +295,7 @@ describe("events about complete days of a site", () => {
   });
 
   test("emits each complete day once under random fetches, gaps, refusals, outages and restarts", async () => {
-    const random = randomFrom(seed);
+    const random = seededRandom(seed);
     const one = <T>(of: readonly T[]): T => of[Math.floor(random() * of.length)] as T;
     const zone = one(["Europe/Stockholm", "Australia/Lord_Howe", "Asia/Kathmandu", "UTC"]);
     // Stockholm has a day of 25 hours on the 25th, Lord Howe one of 23 and a half on the 4th.

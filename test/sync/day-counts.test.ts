@@ -20,7 +20,7 @@ import { bucketEnd, bucketFinder, bucketStart, bucketsIn, DAY_MS } from "#src/en
 import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import { storedRanges } from "#src/engine/sync/history/ledger-ranges.ts";
 import { type StoredDayChange, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
-import { randomFrom } from "../bench/history/poison.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
@@ -34,7 +34,7 @@ const RULES = {
 
 describe("packed counts of points by day", () => {
   test("packed counts equal a plain map after random additions, and store equal consecutive days as one entry", () => {
-    const random = randomFrom(seed);
+    const random = seededRandom(seed);
     let text = "";
     const plain = new Map<number, { had: number; null: number }>();
     for (let round = 0; round < 300; round++) {

@@ -5,7 +5,7 @@ import { Stopping } from "#src/core/runtime/lifecycle.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import { type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
-import { randomFrom } from "../bench/history/poison.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
 import { sized } from "../sizes.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { begin, followFor, followUntilIdle, openStage } from "./trial-building.ts";
@@ -253,7 +253,7 @@ describe("history under random failures", () => {
     process.env.PLENUM_SEED === undefined ? sized([1, 2, 3, 4, 7, 31], [31]) : [Number(process.env.PLENUM_SEED)];
 
   test.each(seeds)("emits every point once despite late data, 404s, 504s and kills (PLENUM_SEED=%i)", async (seed) => {
-    const random = randomFrom(seed);
+    const random = seededRandom(seed);
     const span = 4 * DAY_MS;
     const tags = logged(23, START - 3 * DAY_MS, START + span + 3 * DAY_MS);
     // A tenth comes late by up to a day, partly with another value first; some buckets never come.

@@ -24,21 +24,7 @@ import {
 } from "../harness.ts";
 import { nodeRedProgram, writeNodeRed } from "./node-red.ts";
 
-/**
- * Processor time of a worker with all its threads (`npm run bench:cost`, six to eight minutes; `npm run bench:lists`, the
- * scenarios of `LISTS` only, three minutes). Worker, service, broker and database are separate processes. All scenarios
- * run at the same time because a busy machine takes longer for the same work, so trust the ratio to the minimal program
- * of the same run. Every worker is monitored: `/metrics` every 15 s, `/readyz` and a health check every 30 s.
- *
- * Bytes per value are only reliable with many values: SQLite writes its log back every 1,000 pages, so a window with
- * 400 values may or may not contain such a checkpoint.
- *
- *     npm run bench:cost -- live many
- *     npm run bench:cost -- --sources 200 --tags 20 --every 3s
- *
- * measure selected scenarios, or a size of your own for docs/sizing.md. `PLENUM_NODE_FLAGS` may set other flags; `--quick`
- * is a trial run without meaningful figures.
- */
+/** Processor time of workers relative to a minimal program (`npm run bench:cost`, 8 minutes; `--lists`, `--quick`). */
 const { positionals, values: size } = parseArgs({
   allowPositionals: true,
   options: {
@@ -53,19 +39,13 @@ const { positionals, values: size } = parseArgs({
 interface Scenario {
   readonly name: string;
   readonly sources: number;
-  /** Tags of each source. */
   readonly tags: number;
-  /** Target interval; 20 tags every 3 s use the complete quota. */
   readonly every: string | null;
   readonly alarms?: number;
   readonly schedules?: object;
-  /** Values never change, and only changes are emitted. */
   readonly steady?: boolean;
-  /** Alarm receivers with one record for each alarm. */
   readonly receivers?: number;
-  /** List requests at the default rate. */
   readonly defaultLists?: boolean;
-  /** Another program that does the same work. */
   readonly program?: "minimal" | "node-red";
 }
 
@@ -74,7 +54,6 @@ const ONE = { ...FULL, sources: 1 };
 const STANDING = { ...ONE, every: null, alarms: 5_000 };
 const MINIMAL_PROGRAM = { name: "minimal program", program: "minimal" } as const;
 const EVERY_SECOND = "* * * * * *";
-/** Lists are read once at the start, then not again for months. */
 const NO_LISTS = { resolved_sweep: false, alarms: false, tags: "0 0 1 1 *" };
 const IDLE_LISTS = { ...ONE, every: null, schedules: NO_LISTS };
 
@@ -115,9 +94,7 @@ const WORKERS: Readonly<Record<string, Scenario>> = {
 };
 const SCENARIOS: Readonly<Record<string, Scenario>> = { ...WORKERS, ...LISTS };
 
-/** In the first two minutes a fifth of the processor time is compilation. */
 const WARM_MS = size.quick ? 10_000 : size.lists ? 90_000 : 150_000;
-/** A complete minute of a quota, and two checks of each kind. */
 const WINDOW_MS = size.quick ? 10_000 : 60_000;
 const HEALTH_EVERY_MS = 30_000;
 const SETTLED_S = 300;
@@ -133,7 +110,6 @@ interface Subject {
   readonly worker?: Worker;
   /** Seconds until the first value was requested, once that happened. */
   readonly firstValue?: () => number | null;
-  /** Processor time of each health check. */
   readonly checksMs: number[];
 }
 
@@ -196,7 +172,6 @@ function workerConfig(folder: string, scenario: Scenario, url: string, servers: 
   };
 }
 
-/** Scrapes a worker and runs its health check as often as a production installation does. */
 function monitor({ worker, checksMs }: Subject): readonly NodeJS.Timeout[] {
   if (worker === undefined) return [];
   const get = (path: string) =>
@@ -223,7 +198,6 @@ function monitor({ worker, checksMs }: Subject): readonly NodeJS.Timeout[] {
   return [setInterval(() => get("/metrics"), HEALTH_EVERY_MS / 2), setInterval(health, HEALTH_EVERY_MS)];
 }
 
-/** Waits until every receiver has a record for each alarm. */
 async function settled({ alarms = 0, receivers = 0 }: Scenario, { counts }: Subject): Promise<void> {
   for (let second = 0; (await counts()).tickets < alarms * receivers; second++) {
     if (second === SETTLED_S) throw new Error("The receivers do not have all records after five minutes.");
@@ -237,7 +211,6 @@ interface Row {
   readonly used: Used;
   readonly values: number;
   readonly records: number;
-  /** Longest stops: while everything was new, and afterwards. */
   readonly first: Stops | null;
   readonly stops: Stops | null;
   readonly firstValue: number | null;
@@ -270,7 +243,6 @@ async function measure(scenario: Scenario, subject: Subject): Promise<Row> {
 
 const coreShare = ({ used, seconds }: Row) => used.processorMs / seconds / 10;
 const perValue = ({ used, values }: Row) => (1_000 * used.processorMs) / values;
-/** Microseconds per listed record, compared with a worker that lists nothing. */
 const perRecord = (row: Row, idle: Row) =>
   (1_000 * (row.used.processorMs - (idle.used.processorMs * row.seconds) / idle.seconds)) / row.records;
 const resident = ({ used }: Row) => used.residentBytes / MEBIBYTE;
@@ -296,7 +268,6 @@ function printRows(rows: ReadonlyMap<string, Row>): void {
   printTable("", head, lines);
 }
 
-/** Checks the goals of the scenarios that were measured. */
 function judge(rows: ReadonlyMap<string, Row>): void {
   const check = (what: string, [key, other = key]: string[], value: (a: Row, b: Row) => number, most: number) => {
     const [a, b] = [rows.get(key ?? ""), rows.get(other ?? "")];
@@ -312,7 +283,7 @@ function judge(rows: ReadonlyMap<string, Row>): void {
   check("share of a core with 50,000 tags / with 20", ["large", "one"], growth, 2.9);
   check("% of a core for 1,000 standing alarms and a receiver", ["receivers", "standing"], perReceiver, 0.02);
   check("seconds to the first value, 3,000 tags", ["lists"], ({ firstValue }) => firstValue ?? Number.NaN, 5);
-  // Half above what was measured on a busy machine. A list that is parsed again costs ten times as much.
+  // Limits are half above the measured figures.
   check("µs of a listed alarm of 500", ["alarms-500", "no-lists"], perRecord, 22);
   check("µs of a listed alarm of 5,000", ["alarms-5000", "no-lists"], perRecord, 18);
   check("µs of a listed tag of 50,000", ["tags-50000", "no-lists"], perRecord, 18);

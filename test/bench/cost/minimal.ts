@@ -6,11 +6,7 @@ import { parseArgs } from "node:util";
 import mqtt from "mqtt";
 import { request } from "undici";
 
-/**
- * The least that a Node program can do for the same result: read 20 tags of each source every 3 s, write the same rows
- * durably (an event and what is believed now, `synchronous=FULL`), publish each value with QoS 1, post it as a line. It
- * knows no retry, no restart, no quota, no alarms and no history.
- */
+/** The minimum for the same result: reads 20 tags every 3 s, stores the rows, publishes with QoS 1, posts lines. */
 const { values: options } = parseArgs({
   options: {
     service: { type: "string", default: "" },

@@ -1,10 +1,7 @@
 import { accessSync, constants, mkdirSync, realpathSync, writeFileSync } from "node:fs";
 import { delimiter, join } from "node:path";
 
-/**
- * The same work as a flow of Node-RED, where `node-red` is on the path (`npm install --global node-red`): 20 tags of each
- * source every 3 s, each value published with QoS 1 and posted as a line. It keeps nothing on the disk.
- */
+/** Returns the program `node-red` on the path; null without one. */
 export function nodeRedProgram(path = process.env.PATH ?? ""): string | null {
   for (const folder of path.split(delimiter)) {
     const file = join(folder, "node-red");

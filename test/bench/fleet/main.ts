@@ -20,13 +20,7 @@ import {
   withFolder,
 } from "../harness.ts";
 
-/**
- * A fleet with 300 sources of 300 tags at full quota in 1, 2 and 3 members, compared with one worker on SQLite
- * (`npm run bench:fleet`, eight minutes). Broker, lake and database are real and share the machine, so trust the
- * processor time of a value and the ratios of one run; the values per second only say what this machine can do.
- *
- *     npm run bench:fleet -- --sources 100 --seconds 10
- */
+/** A fleet of 300 sources in 1, 2 and 3 members, compared with SQLite (`npm run bench:fleet`, eight minutes). */
 const { values: options } = parseArgs({
   options: { sources: { type: "string", default: "300" }, seconds: { type: "string", default: "30" } },
 });
@@ -36,18 +30,14 @@ const TAGS = 300;
 /** 15 requests of 20 tags each 45 s are 20 requests a minute, the complete quota. */
 const EVERY = "45s";
 const VALUES_PER_S = (20 * 20) / 60;
-/** Connections of a member, so that commits of many sources share a write to the disk. */
 const CONNECTIONS = 16;
 const WARM_MOST_MS = 60_000;
-/** Share of the quota from which on it counts as used up. */
 const FULL_QUOTA = 0.88;
-/** Share from which on a processor or thread counts as the bottleneck. */
 const BUSY = 0.93;
 
 interface Scenario {
   readonly name: string;
   readonly sources: number;
-  /** 0: one worker on SQLite. */
   readonly members: number;
 }
 
@@ -80,7 +70,6 @@ async function start(folder: string, scenario: Scenario, servers: Servers): Prom
   const service = await startService("--tags", String(TAGS));
   const schema = `bench_${sources}_${members}`;
   const postgres = { url: `${servers.postgres.url}?sslmode=disable`, schema, connections: CONNECTIONS };
-  // Only values are measured, not the first inventory.
   const filter = { kinds: ["tag-value"] };
   const config = {
     state: members === 0 ? {} : { postgres },
@@ -101,7 +90,6 @@ async function start(folder: string, scenario: Scenario, servers: Servers): Prom
   return { scenario, service, pids, schema, stateFolder: join(folder, "m0", "state") };
 }
 
-/** Waits until every tag has been read once. */
 async function warm({ scenario, service }: Subject): Promise<void> {
   const untilMs = performance.now() + WARM_MOST_MS;
   while (performance.now() < untilMs && (await service.counts()).values < scenario.sources * TAGS) await sleep(1_000);
@@ -112,7 +100,6 @@ interface Totals {
   readonly seconds: number;
   readonly values: number;
   readonly events: number;
-  /** Events that a sink has settled, both sinks together. */
   readonly delivered: number;
   readonly databaseMs: number;
   readonly machineBusy: number;
@@ -238,7 +225,6 @@ function cells(row: Row): readonly string[] {
   ];
 }
 
-/** Describes what limits the values per second. */
 function limitOf(row: Row): string {
   const { scenario, grown, busiestMs } = row;
   const reached = grown.values / grown.seconds / (scenario.sources * VALUES_PER_S);

@@ -20,18 +20,15 @@ import { driveWorker } from "./worker.ts";
 
 /** Share of the slots that live reads may use above the bound in whole slots while history wants slots. */
 const SLOTS_ABOVE_BOUND = 0.045;
-/** In overload the worker exceeds the bound by the time of a reply and the runs of its jobs. */
 const WORKER_ABOVE_BOUND = 1.03;
 /** 400 tags every 60 s, the complete quota. A slot is 3 s, so 63 s are promised; a plain round robin reaches 60 s. */
 const FULL_QUOTA: readonly Class[] = [[400, 60]];
 
-/** Reads all tags in turn and ignores their intervals. */
 function roundRobin(): Policy {
   let next = 0;
   return (tags) => Array.from({ length: SIZE }, () => tags[next++ % tags.length]?.id ?? "");
 }
 
-/** Queues batches of the tags of a class with a timer for each class, and reads the queue in order. */
 function cronPerClass(): Policy {
   const queue: string[][] = [];
   const firedAt = new Map<number, number>();

@@ -2,10 +2,8 @@ import { planGroup } from "#src/engine/sync/plan/group.ts";
 import { overloadFactor } from "#src/engine/sync/plan/overload.ts";
 import { columnsOf, type PlannedTag } from "../../sync/planned-tags.ts";
 
-/** Number of tags and their interval in seconds. */
 export type Class = readonly [tags: number, everySeconds: number];
 
-/** 89 % of the quota. */
 export const FOUR_CLASSES: readonly Class[] = [
   [25, 10],
   [90, 60],
@@ -13,7 +11,6 @@ export const FOUR_CLASSES: readonly Class[] = [
   [1_500, 3_600],
 ];
 
-/** Eleven odd-sized classes that need 76 % of the quota. */
 export const ELEVEN_CLASSES: readonly Class[] = [
   [23, 20],
   [13, 45],
@@ -28,7 +25,6 @@ export const ELEVEN_CLASSES: readonly Class[] = [
   [1_371, 3_600],
 ];
 
-/** 94 % of the quota, with intervals that are long compared with a slot. */
 export const LONG_CLASSES: readonly Class[] = [
   [129, 60],
   [644, 300],
@@ -40,7 +36,6 @@ export function scaled(classes: readonly Class[], by: number): readonly Class[] 
   return classes.map(([count, seconds]) => [Math.round(count * by), seconds]);
 }
 
-/** Returns the share of the quota that the classes need. */
 export function loadOf(classes: readonly Class[]): number {
   return classes.reduce((sum, [count, seconds]) => sum + (count * SLOT_MS) / (seconds * 1_000 * SIZE), 0);
 }
@@ -50,10 +45,7 @@ export function loadInSlots(classes: readonly Class[]): number {
   return classes.reduce((sum, [count, seconds]) => sum + count / (SIZE * Math.floor((seconds * 1_000) / SLOT_MS)), 0);
 }
 
-/**
- * Returns the minimum of the worst age relative to its interval in overload, where each class is read every whole number
- * of slots.
- */
+/** Minimum of the worst age relative to its interval in overload. */
 export function leastStretch(classes: readonly Class[]): number {
   const slotsOf = (seconds: number, by: number) => Math.max(1, Math.floor((seconds * 1_000 * by) / SLOT_MS + 1e-9));
   const candidates = classes.flatMap(([, seconds]) =>
@@ -64,7 +56,6 @@ export function leastStretch(classes: readonly Class[]): number {
   return Math.min(...candidates.filter((by) => by >= 1 && fits(by)));
 }
 
-/** 135 % of the quota. */
 export const OVERLOAD: readonly Class[] = [
   [40, 10],
   [130, 60],
@@ -73,15 +64,10 @@ export const OVERLOAD: readonly Class[] = [
 ];
 
 export interface Figures {
-  /** Share of the quota that the classes need. */
   readonly load: number;
-  /** Share of the slots that were used. */
   readonly used: number;
-  /** Share of the 20 tags of the used slots that were filled. */
   readonly fill: number;
-  /** Readings that came later than their interval. */
   readonly late: number;
-  /** By class: maximum age relative to the interval. */
   readonly worst: readonly number[];
 }
 
@@ -90,10 +76,7 @@ export type Policy = (tags: readonly PlannedTag[], nowMs: number) => readonly st
 export const SLOT_MS = 3_000;
 export const SIZE = 20;
 
-/**
- * Runs a policy slot by slot with instant replies and no randomness, by default the worker's planner. In overload the
- * planner gets stretched intervals, as from the reader; ages are relative to the target interval.
- */
+/** Runs a policy (by default the planner) slot by slot, with instant replies. */
 export function simulate(
   classes: readonly Class[],
   options: { eager: boolean; hours: number; warmUpHours: number; policy?: Policy },

@@ -18,15 +18,11 @@ import { createVirtualClock } from "../../virtual-clock.ts";
 import type { Class } from "./simulate.ts";
 
 export interface WorkerFigures {
-  /** Share of the quota that was used, and by live reads. */
   readonly used: number;
   readonly live: number;
-  /** Share of the 20 tags of live requests that were filled. */
   readonly fill: number;
-  /** Replies later than their target interval, and the worst age relative to it by class. */
   readonly late: number;
   readonly worst: readonly number[];
-  /** Warnings about stretched intervals. */
   readonly warnings: number;
 }
 
@@ -42,7 +38,6 @@ export async function driveWorker(
 ): Promise<WorkerFigures> {
   const folder = temporaryFolder();
   const virtual = createVirtualClock(START_MS, { turns: 2 });
-  // The real wall clock has whole milliseconds.
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const store = await openStore({ folder, clock });
   const quota = createQuota({ source: "trial", clock, store: usedBefore(createVolatileMemory()) });

@@ -3,10 +3,7 @@ import { bound, defects, halving, mean, ours, POISON_GOALS, SEEDS, SIZE, singles
 import { fixedRequests, LIMITS, learnedRequests, oracleRequests, WINDOW_GOAL } from "./windows.ts";
 import { type BackfillCase, driveBackfill } from "./worker.ts";
 
-/**
- * Requests that history takes, compared with naive strategies and the theoretical bound (`npm run bench:history`).
- * Seeded: the same figures on every machine.
- */
+/** Requests that history takes, compared with naive strategies and the theoretical bound (`npm run bench:history`). */
 
 /** Share of points that may be fetched twice, because groups that drifted apart are requested for their joint range. */
 const FETCHED_AGAIN = 0.02;
@@ -53,7 +50,6 @@ function compareWindows(): void {
   );
 }
 
-/** An oracle knows the limit and requests whole buckets of up to 20 tags, each group separately. */
 const oracleOf = ({ tags, days, limit, withoutLog = [] }: BackfillCase) =>
   Math.ceil((tags - withoutLog.filter((bad) => bad).length) / SIZE) *
   Math.ceil((days * 288) / Math.floor(limit / SIZE));
@@ -65,7 +61,6 @@ async function measureWorker(): Promise<void> {
     { after: 700, limit: 50_000 },
   ];
   const cases: readonly (readonly [name: string, wanted: BackfillCase, most: number])[] = [
-    // As many tags as make about a thousand requests of a year.
     ...(
       [
         [6_000, 60],

@@ -17,25 +17,17 @@ import {
   withFolder,
 } from "../harness.ts";
 
-/**
- * Cost of a point of history from the reply to the sink's disk or database (`npm run bench:points -- [days, default
- * 365]`, a minute and a half): a backfill of 20 tags every five minutes, 2.1 million points in replies of 230,000, by a
- * worker with a file sink and one with InfluxDB. The processor time is that of the complete process after its start.
- */
+/** Cost of a point of history from the reply to the sink (`npm run bench:points -- [days]`, a minute and a half). */
 const DAYS = Number(process.argv[2] ?? 365);
 const TAGS = 20;
 const POINTS_PER_DAY = 288;
 const REPLY_POINTS = 230_000;
 /** Points of buckets that close during the run are not waited for. */
 const ENOUGH = DAYS * POINTS_PER_DAY * TAGS * 0.999;
-/** Time from a worker's start until it only waits for history. */
 const START_MS = 8_000;
 const LONGEST_MS = 240_000;
 
-/**
- * Maxima. Time: a third above what was measured on a busy machine, where a point takes twice its time (goals: 1.5 µs to
- * a file, 2 µs to line protocol). Memory: a tenth above the median (goal: 180 MiB). Stops: goal 50 ms.
- */
+/** Time: a third above the figure of a busy machine. Memory: a tenth above the median. Stops: goal 50 ms. */
 const MOST = { file: 3.6, influxdb: 4.8, mebibytes: 195, stopMs: 65 };
 
 /** Stores the learned request size, so that the run does not measure how the worker learns it. */
@@ -79,7 +71,6 @@ async function backfill(kind: "file" | "influxdb", folder: string) {
   };
 }
 
-/** Events that the sink has accepted; each holds a day of a tag. */
 async function acceptedEvents(statusUrl: string): Promise<number> {
   const metrics = await (await fetch(`${statusUrl}/metrics`, { headers: { connection: "close" } })).text();
   return Number(/^plenum_sink_deliveries_total\{[^}]*outcome="accepted"[^}]*\} (\d+)/m.exec(metrics)?.[1] ?? 0);

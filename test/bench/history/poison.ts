@@ -1,27 +1,13 @@
 import { createGroupTesting } from "#src/engine/sync/history/log-discovery.ts";
-
-/** The repeatable random numbers of the benchmarks (mulberry32). */
-export function randomFrom(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
-  };
-}
+import { seededRandom } from "../../commands/seeded-random.ts";
 
 export const TAGS = 3_000;
 export const SIZE = 20;
-/** Mean length of a run of tags without a log where they cluster by host. */
 const RUN = 8;
 
-/**
- * Returns which tags have no log, exactly this share: at random, or in separate runs of mean length 8, as of hosts
- * without logging.
- */
+/** Returns which tags have no log: at random, or in separate runs of mean length 8. */
 export function defects(share: number, clustered: boolean, seed: number): readonly boolean[] {
-  const random = randomFrom(seed);
+  const random = seededRandom(seed);
   const count = Math.round(share * TAGS);
   const good = TAGS - count;
   const runs: number[] = [];
@@ -29,7 +15,6 @@ export function defects(share: number, clustered: boolean, seed: number): readon
     const length = clustered ? 1 + Math.floor(Math.log(1 - random()) / Math.log(1 - 1 / RUN)) : 1;
     runs.push(Math.min(left, length));
   }
-  // Each run precedes a different good tag or is at the end; single tags may be adjacent.
   const before = new Map<number, number>();
   for (const length of runs) {
     let at = Math.floor(random() * (good + 1));
@@ -75,7 +60,6 @@ export function halving(bad: readonly boolean[]): Outcome {
   return { requests, wrong: 0 };
 }
 
-/** Tests the halves of a refused group. If the first is good, splits the second without a test. */
 function halve(refused: readonly number[], isGood: (group: readonly number[]) => boolean): void {
   if (refused.length <= 1) return;
   const middle = Math.floor(refused.length / 2);
@@ -95,10 +79,7 @@ export function singles(bad: readonly boolean[]): Outcome {
   return { requests, wrong: 0 };
 }
 
-/**
- * Minimum requests of any strategy: a good tag needs a group that succeeds, a tag without a log a refused group in which
- * it is the only one, and the responses together must identify these tags (`bitsOf`).
- */
+/** Minimum requests of any strategy, by information theory. */
 export function bound(share: number, clustered: boolean): number {
   const bad = share * TAGS;
   const answered = (TAGS - bad) / SIZE;
@@ -129,7 +110,6 @@ export function mean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
-/** Goals for the mean requests of 40 seeds. */
 export const POISON_GOALS: readonly { share: number; clustered: boolean; atMost: number }[] = [
   { share: 0.001, clustered: false, atMost: 168 },
   { share: 0.01, clustered: false, atMost: 308 },

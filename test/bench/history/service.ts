@@ -4,9 +4,7 @@ import type { VirtualClock } from "../../virtual-clock.ts";
 /** Tag endpoints of a service with sparse logs, so that a year of 3,000 tags is fetched in seconds. */
 export interface LoggedService {
   readonly transport: Transport;
-  /** Maximum values that one request may ask for, whether they exist or not. */
   limit: number;
-  /** Tags without a log. */
   readonly withoutLog: ReadonlySet<string>;
   readonly count: {
     series: number;
@@ -17,7 +15,6 @@ export interface LoggedService {
     /** Requests for the returned values if each had been as large as the limit at that time. */
     ideal: number;
   };
-  /** Returned buckets by tag. */
   readonly answered: Map<string, number>;
 }
 

@@ -1,9 +1,7 @@
 import { afterFailure, afterResponse, INITIAL_WINDOW, windowValues } from "#src/engine/sync/history/request-size.ts";
 
-/** A year of 5-minute values of 3,000 tags. */
 export const VALUES = 3_000 * 365 * 288;
 const TAGS_PER_REQUEST = 20;
-/** Rounds to whole buckets of 20 tags. */
 const whole = (values: number) => Math.max(TAGS_PER_REQUEST, Math.floor(values / TAGS_PER_REQUEST) * TAGS_PER_REQUEST);
 
 /** Requests, failed ones included, until all values are fetched from a service that answers at most `limit` at once. */
@@ -24,7 +22,6 @@ export function learnedRequests(limit: number, most = 2_000_000): number {
   return requests;
 }
 
-/** Requests with a fixed size; infinite when the size is above the limit. */
 export function fixedRequests(values: number, limit: number): number {
   return values > limit ? Number.POSITIVE_INFINITY : Math.ceil(VALUES / values);
 }
@@ -33,6 +30,5 @@ export function oracleRequests(limit: number): number {
   return Math.ceil(VALUES / whole(limit));
 }
 
-/** Limits of the service in values per request. */
 export const LIMITS: readonly number[] = [6_000, 20_000, 50_000, 150_000, 500_000];
 export const WINDOW_GOAL = 1.05;

@@ -24,27 +24,20 @@ export interface BackfillCase {
   /** Maximum values of one request; `changes` sets another limit after so many requests for series. */
   readonly limit: number;
   readonly changes?: readonly { readonly after: number; readonly limit: number }[];
-  /** Whether each tag has no log, by index. */
   readonly withoutLog?: readonly boolean[];
-  /** Also reads all tags live at this interval. */
   readonly liveEverySeconds?: number;
-  /** Kills and restarts the worker after so many requests for series. */
   readonly killAfter?: readonly number[];
 }
 
 export interface BackfillFigures extends Readonly<LoggedService["count"]> {
-  /** Time until nothing was left to fetch. */
   readonly minutes: number;
-  /** Buckets of tags with a log that were not fetched. */
   readonly missing: number;
   /** Share of the buckets that were fetched twice. */
   readonly again: number;
-  /** Worst age of a live value relative to its target interval; 0 without live reads. */
   readonly worst: number;
 }
 
 const START_MS = Date.UTC(2026, 0, 5);
-/** Upper bound for the learned request size. */
 const VALUES_MAX = 2_000_000;
 const LONGEST_HOURS = 200;
 
@@ -107,7 +100,6 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
     });
     const end = new AbortController();
     const followUntilEnd = async (follower: Follower) => {
-      // Retries errors, as the scheduler does.
       while (!end.signal.aborted) {
         const forced = end.signal;
         await follower.follow({ draining: forced, forced, well: () => undefined }).catch(() => undefined);
@@ -141,7 +133,6 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
       worker = begin();
       continue;
     }
-    // Live values count once each tag has been read.
     if (clock.monotonic() > 600_000) {
       for (const { achievedMs } of worker.reads.status().freshness)
         worst = Math.max(worst, everyMs === 0 ? 0 : (achievedMs ?? 0) / everyMs);

@@ -18,22 +18,13 @@ import { processorMsOf, usedBy } from "../harness.ts";
 import { type Destination, openDestination } from "./destinations.ts";
 import { live, plant, recorded, type Workload } from "./workloads.ts";
 
-/**
- * Runs one measurement in a process of its own and prints its result as JSON:
- *
- *     child.ts land <destination> <workload> <values> <folder> <port>
- *     child.ts log <workload> <values> <folder>
- *     child.ts compaction <cost or stop> <values> <folder> <plain or delta>
- *
- * Processor time is user and system time of all threads. The generation of the events does not count.
- */
+/** Runs one measurement in its own process and prints the result as JSON. */
 const DAY_MS = 86_400_000;
 const QUARTER_MS = 15 * 60_000;
 const HOUR_MS = 4 * QUARTER_MS;
 const BATCH = 5_000;
 const WARM_VALUES = 60_000;
 
-/** Time that the measurement adds to the system clock. */
 let addedMs = 0;
 const clock = {
   ...systemClock,
@@ -70,7 +61,6 @@ function* offersOf(events: Workload, mostValues = Number.POSITIVE_INFINITY): Gen
   if (batch.length > 0) yield { batch, values };
 }
 
-/** Returns a function that writes batches with increasing positions. */
 function writerOf(sink: Sink): (batch: readonly Event[]) => Promise<unknown> {
   let position = 0;
   return async (batch) => {
@@ -86,11 +76,9 @@ export interface Landed {
   readonly bytes: number;
   readonly processorMs: number;
   readonly peakBytes: number;
-  /** The first half alone. */
   readonly half: { readonly values: number; readonly bytes: number; readonly processorMs: number };
 }
 
-/** Writes a workload into a destination after a warm-up in another one. */
 async function land(name: string, workload: string, count: string, folder: string, port: string): Promise<Landed> {
   const open = (part: string) =>
     openDestination(name as Destination, join(folder, part), Number(port), contextFor(part, clock));
@@ -130,7 +118,6 @@ async function land(name: string, workload: string, count: string, folder: strin
   return { ...landed, half, bytes: (await bytes()) - empty, peakBytes: usedBy(process.pid).peakBytes };
 }
 
-/** Cost of the log and the engine with a sink that does nothing; values are committed as the worker does. */
 async function log(workload: string, count: string, folder: string) {
   const valuesPerCommit = workload === "live" ? 20 : 8_000;
   const store = await openStore({ folder, clock: systemClock });
@@ -167,24 +154,16 @@ async function log(workload: string, count: string, folder: string) {
 
 export interface Compaction {
   readonly values: number;
-  /** Until the last landing with the hourly compaction, and for the merge of the days. */
   readonly landingMs: number;
   readonly mergeMs: number;
-  /** Longest turn of the event loop in processor time of the main thread; 0 for `cost`. */
   readonly stopMs: number;
-  /** Maximum number of files of one table, site and day before the merge. */
   readonly filesBefore: number;
 }
 
-/** Values of a step: 15 minutes of 20 tags every 3 s. */
 const STEP = 6_000;
 const SITE = 1;
 
-/**
- * `cost` writes live values of all sites in steps of 15 minutes, with the hourly compaction of the open day and the merge
- * of completed days. `stop` writes values of one site and day at full speed and finalizes that day. Watching the event
- * loop takes processor time, so one run does not measure both.
- */
+/** `cost`: live values with hourly compaction and the merge of days. `stop`: one site, the longest stop of a merge. */
 async function compaction(measured: string, count: string, folder: string, format: string): Promise<Compaction> {
   const isStop = measured === "stop";
   const sink = createParquetSink(ParquetConfig.parse({ folder, table_format: format }), contextFor("lake", clock));
@@ -223,7 +202,6 @@ async function compaction(measured: string, count: string, folder: string, forma
   return { values: Number(count), landingMs, mergeMs, stopMs, filesBefore };
 }
 
-/** Returns the longest turn of the event loop while `work` runs, in milliseconds of processor time of this thread. */
 async function longestTurn(work: () => Promise<unknown>): Promise<number> {
   let longestMs = 0;
   let isDone = false;

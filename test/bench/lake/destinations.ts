@@ -17,11 +17,9 @@ export type Destination = (typeof DESTINATIONS)[number];
 
 interface OpenDestination {
   readonly sink: Sink;
-  /** Bytes on the disk, on the wire or in the database so far. */
   bytes(): Promise<number>;
 }
 
-/** `port` belongs to the bench service (InfluxDB) or to PostgreSQL. */
 export async function openDestination(
   name: Destination,
   folder: string,

@@ -7,16 +7,7 @@ import { checkGoal, fixed, MEBIBYTE, printMachine, printTable, startService, wit
 import type { Compaction, Landed } from "./child.ts";
 import { DESTINATIONS } from "./destinations.ts";
 
-/**
- * Cost of a value in each destination that stores it, on real readings (`npm run bench:lake`, four to six minutes):
- * bytes, processor time of all threads, and memory above that of a sink that does nothing. Each destination is filled by
- * a process of its own, one after the other.
- *
- *     npm run bench:lake -- --rows 20000000
- *
- * writes so many values of 3,000 tags every five minutes as Parquet only, compares the second half with the first, and
- * projects a year. `--values 6000` is a trial run with fewer values.
- */
+/** Cost of a value in each destination (`npm run bench:lake`, 6 minutes; `--rows 20000000` projects a year). */
 const { values: options } = parseArgs({
   options: { rows: { type: "string" }, values: { type: "string", default: "100000" } },
 });
@@ -32,7 +23,6 @@ const MOST = {
   mebibytes: 64,
 } as const;
 
-/** Flags of the worker. */
 const FLAGS = [
   ...["--min-semi-space-size=4", "--max-semi-space-size=4", "--heap-growing-percent=20"],
   ...["--no-parallel-scavenge", "--no-allocation-site-pretenuring"],
@@ -113,7 +103,6 @@ async function checkCompaction(root: string, format: string): Promise<void> {
   const measure = (what: string) =>
     runChild<Compaction>("compaction", what, 3 * LIVE_VALUES, join(root, `${what}-${format}`), format);
   const { values, landingMs, mergeMs, filesBefore } = await measure("cost");
-  // A quarter above the 22 to 24 µs measured.
   checkGoal(`${format}: µs of a live value, with compaction`, (1_000 * (landingMs + mergeMs)) / values, "at most", 30);
   const { stopMs } = await measure("stop");
   checkGoal(`${format}: longest stop of the event loop while a day is finalized`, stopMs, "at most", 50, " ms");

@@ -7,14 +7,12 @@ import { type Event, makeEvent, sourceUri, subjectOf } from "#src/core/model/eve
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import metadata from "#src/simulator/data/metadata.json" with { type: "json" };
 
-/** Events in the order of the log, each with its number of values. */
 export type Workload = Generator<{ readonly event: Event; readonly values: number }>;
 
 const SOURCE = sourceUri("main");
 const DAY_MS = 86_400_000;
 const BUCKET_MS = 300_000;
 const START_MS = Date.UTC(2026, 0, 5);
-/** Time range of a series that the worker emits in one event. */
 const EVENT_MS = { "5m": DAY_MS, "1h": 14 * DAY_MS } as const;
 
 /** The recorded readings as a backfill emits them: by building, the newest two weeks first. */
@@ -99,21 +97,18 @@ function ceil(timeMs: number): number {
   return Math.ceil(timeMs / DAY_MS) * DAY_MS;
 }
 
-/** A tag and all its readings, recorded in a real building. */
 interface Readings {
   readonly siteId: number;
   readonly timeZone: string;
   readonly tag: Tag;
   /** Coarsest resolution that has each reading in its own bucket. */
   readonly resolution: Resolution;
-  /** Ascending. */
   readonly points: Points;
 }
 
 const DATA = join(import.meta.dirname, "../../../src/simulator/data");
 const HOUR_SECONDS = 3_600;
 
-/** Returns the readings of all buildings by tag: a million readings of 316 tags. */
 function readReadings(): readonly Readings[] {
   const files = new Set(metadata.tags.map(({ file }) => file));
   const columns = new Map([...files].map((file) => [file, readColumns(file)]));

@@ -2,7 +2,6 @@ import type { LimiterName } from "./limiters.ts";
 
 /** Goals of `npm run bench:quota`: shares of 20 requests a minute, refusals (429) per hour. */
 export const GOALS = {
-  /** Any window of a minute, and a token bucket of 20. */
   windows: { utilisation: 0.998, refusals: 0 },
   leaky: { utilisation: 0.89, refusalsPerHour: 0.1 },
   weighted: { utilisation: 0.94, refusalsPerHour: 0.1 },

@@ -1,7 +1,4 @@
-/**
- * Seven ways in which a service may count "20 per minute", modelled on public servers and independent of the client
- * and the simulator. Times are in milliseconds of the service's clock.
- */
+/** Seven ways in which a service may count "20 per minute". Times are in milliseconds of the service's clock. */
 export interface ServerLimiter {
   arrive(now: number): Verdict;
 }
@@ -12,7 +9,6 @@ export interface Verdict {
   readonly counted: boolean;
   /** Whole seconds, rounded down as public services do, so up to one second too short. */
   readonly retryAfterS: number;
-  /** Value of `x-ratelimit-remaining`; null without that header. */
   readonly remaining: number | null;
 }
 

@@ -7,10 +7,7 @@ import { createRandom } from "./random.ts";
 import type { ClientMaker, Outcome, Scenario } from "./run.ts";
 import { mean, quantile, type Sum, simulateSeeds } from "./sum.ts";
 
-/**
- * The worker's own quota in virtual time against limiters that it does not know (`npm run bench:quota`), compared with
- * the theoretical bound and the `strict` mode of p-queue. Seeded: the same figures on every machine.
- */
+/** The worker's quota against unknown limiters, compared with its bound and p-queue (`npm run bench:quota`). */
 const HOURS = 24;
 const SEEDS = [1, 2, 3];
 /** Just short of a whole number of bursts 60.5 s apart, so that the last burst does not flatter p-queue. */
@@ -20,7 +17,6 @@ const FOREIGN_HOURS = 4;
 const FOREIGN_FROM_MS = 3_600_000;
 const FOREIGN_PER_MINUTE = 4;
 
-/** p-queue's `strict` limiter, which stores its starts in memory by the wall clock. */
 function strictQueueClient(intervalMs: number): ClientMaker {
   return (life) => {
     const queue = new PQueue({ strict: true, intervalCap: 20, interval: intervalMs });
@@ -36,16 +32,11 @@ function strictQueueClient(intervalMs: number): ClientMaker {
   };
 }
 
-/** Runs one seed of a scenario with p-queue. */
 function simulateStrictQueue(scenario: Omit<Scenario, "seed">, intervalMs: number, seed = 1): Promise<Sum> {
   return simulateSeeds({ ...scenario, client: strictQueueClient(intervalMs), globalTimers: true }, [seed]);
 }
 
-/**
- * Share of the quota that no client can exceed without refusals: a slot is free again one window after the latest moment
- * at which its last request can have been counted, so each request costs
- * T(1+r) + E[min(round trip - shortest round trip, spread of the way up)] of its slot; r is the 200 ppm clock drift.
- */
+/** Maximum share without refusals: each request costs T(1+r) + E[min(round trip - shortest, spread of the way up)]. */
 function optimalShare(network: Network = ordinary): number {
   const samples = 200_000;
   const random = createRandom(1);
@@ -117,7 +108,6 @@ async function networks(): Promise<void> {
   );
 }
 
-/** Writes at random moments, one a minute, while polls never stop. */
 async function urgentWrites(): Promise<void> {
   const scenario = { limiter: "sliding log", hours: HOURS, urgentEveryMs: 60_000 } as const;
   const plain = await simulateSeeds(scenario, SEEDS);
@@ -147,7 +137,6 @@ async function urgentWrites(): Promise<void> {
   );
 }
 
-/** Kills at random moments, every 15 minutes on average, 3 s down; a thousand in all. */
 async function kills(): Promise<void> {
   const rows: string[][] = [];
   const all: Sum[] = [];
@@ -178,7 +167,6 @@ async function kills(): Promise<void> {
   checkGoal("kills: share of the quota", share, "at least", GOALS.kills.utilisation);
 }
 
-/** Another client starts to use the same token after an hour. */
 async function foreignClient(): Promise<void> {
   const rows: string[][] = [];
   let longestMs = 0;
@@ -210,7 +198,6 @@ async function foreignClient(): Promise<void> {
   );
 }
 
-/** Time from the first counted request of the other client to its report; infinite for a report before that. */
 function reportedAfterMs({ foreignReportedMs, foreignCountedMs }: Outcome): number {
   if (foreignReportedMs === null || foreignCountedMs === null || foreignReportedMs < foreignCountedMs)
     return Number.POSITIVE_INFINITY;

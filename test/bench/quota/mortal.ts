@@ -63,12 +63,10 @@ export function createDiskMemory(disk: Disk, clock: Clock, commitMs: () => numbe
       if (takesMs > 0) await clock.sleep(takesMs / 2);
     },
     async saveDeferred(key, slot) {
-      // Stored with a later transaction.
       const takesMs = commitMs();
       if (takesMs > 0) await clock.sleep(takesMs * 20);
       slotsOf(key).set(slot.id, slot);
     },
-    // A machine without an uptime clock.
     loadClock: async () => undefined,
     saveClock: async () => undefined,
     async forget(key, beforeMs) {

@@ -1,6 +1,5 @@
 import type { Random } from "./random.ts";
 
-/** One request's way: to the limiter, and from there until the reply is complete, in milliseconds. */
 export interface Way {
   readonly upMs: number;
   readonly downMs: number;

@@ -14,17 +14,12 @@ export interface Scenario {
   readonly hours: number;
   readonly seed: number;
   readonly network?: Network;
-  /** Mean time between urgent writes, in milliseconds; none by default. */
   readonly urgentEveryMs?: number;
   readonly reserve?: number;
-  /** Mean time between kills, in milliseconds; the process is down for three seconds each time. */
   readonly killEveryMs?: number;
-  /** Mean time between steps of the wall clock by up to two seconds, in milliseconds. */
   readonly clockStepEveryMs?: number;
-  /** Requests per minute that another client sends with the same token, from `foreignFromMs` on. */
   readonly foreignPerMinute?: number;
   readonly foreignFromMs?: number;
-  /** The service sends x-ratelimit headers. */
   readonly headers?: boolean;
   readonly client?: ClientMaker;
   /** Replaces the date and timers of the runtime, which the client uses. */
@@ -37,21 +32,16 @@ export interface Outcome {
   readonly refusedPerHour: number;
   readonly kills: number;
   readonly urgentWaitsMs: readonly number[];
-  /** Time at which the quota reported another client; null if it did not. */
   readonly foreignReportedMs: number | null;
-  /** Time at which the service first counted a request of the other client. */
   readonly foreignCountedMs: number | null;
 }
 
-/** Sends the requests of a process: the worker's quota or a library to compare it with. */
 export interface Client {
   run(lane: Lane, send: () => Promise<Verdict>): Promise<void>;
 }
 export type ClientMaker = (life: Life, disk: Disk, random: Random, onForeign: () => void) => Client;
 
-/** 2024-01-01T00:00:00Z. */
 const START_MS = 1_704_067_200_000;
-/** Number of callers that always have a request waiting. */
 const BACKLOG = 24;
 const DOWN_MS = 3_000;
 

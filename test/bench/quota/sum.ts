@@ -1,6 +1,5 @@
 import { type Outcome, type Scenario, simulate } from "./run.ts";
 
-/** Sums and means over several seeds of one scenario. */
 export interface Sum {
   readonly utilisation: number;
   readonly refused: number;

@@ -6,19 +6,11 @@ import { runPlenum } from "../../plenum-process.ts";
 import { freePort } from "../../real-servers.ts";
 import { checkGoal, fixed, printMachine, sourceConfig, started, startWorker, usedBy, withFolder } from "../harness.ts";
 
-/**
- * Cost of the worker, measured from outside (`npm run bench`):
- *
- * 1. time from the start of the demo to its first delivered event, with an empty state folder;
- * 2. resident memory of the demo (simulator, broker, page and worker in one process) after `--minutes` (10);
- * 3. share of one core of a worker with a steady source of 3,000 tags, over `--minutes`.
- */
+/** Start, memory and processor time of the worker, measured from outside (`npm run bench`). */
 const { minutes } = parseArgs({ options: { minutes: { type: "string", default: "10" } } }).values;
 const lengthMs = Number(minutes) * 60_000;
-/** Time for the first inventory of 3,000 tags, which is not the steady state. */
 const INVENTORY_MS = Math.min(60_000, lengthMs);
 
-/** Starts a demo in its own folder and waits for its first delivered event. */
 async function startDemo(folder: string) {
   mkdirSync(folder);
   const begin = performance.now();
