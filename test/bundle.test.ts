@@ -7,10 +7,7 @@ import { BUNDLE, BUNDLED_MAIN, build, bundle } from "../tools/bundle.ts";
 import { testFolder } from "./test-folder.ts";
 
 /** A project of a few files and the target folder of its bundle. */
-function project(files: Readonly<Record<string, string>>): {
-  readonly root: string;
-  readonly target: string;
-} {
+function project(files: Readonly<Record<string, string>>): { readonly root: string; readonly target: string } {
   const root = testFolder("bundle");
   const all = {
     "package.json": '{"type":"module"}',

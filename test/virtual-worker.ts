@@ -81,12 +81,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
     status: { port: 0, ...options.status },
     ...(options.commands === undefined ? {} : { commands: options.commands }),
     sources: {
-      main: {
-        base_url: "http://127.0.0.1",
-        token: { env: "TOKEN" },
-        time_zone: "Europe/Oslo",
-        ...options.source,
-      },
+      main: { base_url: "http://127.0.0.1", token: { env: "TOKEN" }, time_zone: "Europe/Oslo", ...options.source },
     },
     sinks: {
       ...(eventsFolder === null ? {} : { files: { file: { folder: eventsFolder } } }),

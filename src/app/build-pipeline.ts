@@ -93,10 +93,7 @@ export interface PipelineOptions {
   readonly log: Log;
   readonly metrics: Metrics;
   /** Additional parts of the process's status. */
-  readonly beside: {
-    configuration(): ConfigurationState | null;
-    notices(): readonly string[];
-  };
+  readonly beside: { configuration(): ConfigurationState | null; notices(): readonly string[] };
 }
 
 /**

@@ -3,9 +3,7 @@ import { Config } from "#src/app/config/config.ts";
 import { digestOf } from "#src/scale/fleet/tables.ts";
 
 const SOURCE = { base_url: "http://127.0.0.1", token: { env: "TOKEN" }, time_zone: "UTC" };
-const SINKS = {
-  lake: { webhook: { url: "https://lake.example.com/in", secrets: [{ env: "LAKE_SECRET" }] } },
-};
+const SINKS = { lake: { webhook: { url: "https://lake.example.com/in", secrets: [{ env: "LAKE_SECRET" }] } } };
 
 function digest(changes: Readonly<Record<string, unknown>> = {}): string {
   return digestOf(Config.parse({ sources: { main: SOURCE }, sinks: SINKS, ...changes }));

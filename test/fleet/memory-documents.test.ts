@@ -23,10 +23,7 @@ function fleet() {
       const connection = documents.connect();
       const { database } = connection;
       const killSwitch = createFleetKillSwitch({ database, clock, log });
-      return {
-        connection,
-        ...(await openFleetGuards({ database, killSwitch, stateFolder, approvals, clock, log })),
-      };
+      return { connection, ...(await openFleetGuards({ database, killSwitch, stateFolder, approvals, clock, log })) };
     },
   };
 }

@@ -86,9 +86,7 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
       const reason = source.holder === null ? (source.reason ?? "first") : "lease-ran-out";
       const from = source.holder ?? source.givenBy;
       const epoch = source.epoch + 1;
-      Object.assign(source, {
-        ...{ epoch, holder: name, incarnation, givenBy: null, sinceMs: clock.now(), reason },
-      });
+      Object.assign(source, { ...{ epoch, holder: name, incarnation, givenBy: null, sinceMs: clock.now(), reason } });
       takeovers.push([wanted, from, name, epoch, iso(clock.now()) ?? "", reason]);
       rows.push([wanted, epoch, from, reason]);
     }

@@ -5,11 +5,7 @@ import { assignSources, type Candidate, type Holder } from "#src/scale/fleet/sha
 const NAMES = ["a", "b", "c", "d", "e", "f", "g"];
 const SOURCES = Array.from({ length: 40 }, (_, n) => `s${String(n).padStart(2, "0")}`);
 
-const sharer = (name: string, takes: boolean, unable: readonly string[] = []): Candidate => ({
-  name,
-  takes,
-  unable,
-});
+const sharer = (name: string, takes: boolean, unable: readonly string[] = []): Candidate => ({ name, takes, unable });
 
 /** Members, some of which drain, in any order. */
 const sharers = fc
@@ -27,10 +23,7 @@ const choosySharers = fc
 const holders = fc
   .tuple(
     fc.integer({ min: 0, max: SOURCES.length }),
-    fc.array(fc.option(fc.constantFrom(...NAMES, "gone")), {
-      minLength: SOURCES.length,
-      maxLength: SOURCES.length,
-    }),
+    fc.array(fc.option(fc.constantFrom(...NAMES, "gone")), { minLength: SOURCES.length, maxLength: SOURCES.length }),
   )
   .map(([count, held]) => SOURCES.slice(0, count).map((source, n): Holder => [source, held[n] ?? null]));
 

@@ -130,12 +130,7 @@ describe("a member without renewals", () => {
     expect([a.holding().length, a.warnings() - warnings]).toEqual([9, 1]);
     expect(a.fleet.notices()).toEqual(["The fleet's database in memory cannot be asked: The database is away."]);
     const status = await a.fleet.status();
-    expect(status).toMatchObject({
-      self: "a",
-      database: null,
-      takeovers: [],
-      trouble: "The database is away.",
-    });
+    expect(status).toMatchObject({ self: "a", database: null, takeovers: [], trouble: "The database is away." });
     expect(status.sources.map(({ holder }) => holder)).toEqual(SOURCES.map(() => "a"));
     a.link.state = "well";
     await clock.advance(2_000);

@@ -231,11 +231,5 @@ test("the fleet status contains holders of sources, and members that are leaving
   await a.stop();
   await b.stop();
   const { sources } = await readFleet(a.link.database);
-  expect(sources[0]).toEqual({
-    source: "s0",
-    holder: null,
-    epoch: sources[0]?.epoch,
-    since: null,
-    reason: null,
-  });
+  expect(sources[0]).toEqual({ source: "s0", holder: null, epoch: sources[0]?.epoch, since: null, reason: null });
 });

@@ -52,11 +52,7 @@ describe("a machine of a fleet", () => {
     await armFleetHere(database, newFolder(), { by: "another machine", at: AT });
     const armed = { at: AT, by: "another machine", damaged: 0 };
     const arming = await openArming({
-      store: {
-        damagedKeys: async () => [],
-        document: async () => armed as never,
-        describe: async () => ({}) as never,
-      },
+      store: { damagedKeys: async () => [], document: async () => armed as never, describe: async () => ({}) as never },
       guards,
       atStart: false,
       journal: { note: async () => {} },

@@ -24,11 +24,7 @@ test("a member does not apply a changed configuration file, and reports pending 
 
   inFile = () => configWith("debug");
   const dry = await file.reload("command", true);
-  expect(dry).toMatchObject({
-    changes: [],
-    pending: [{ path: "log.level", effect: "restart" }],
-    refused: null,
-  });
+  expect(dry).toMatchObject({ changes: [], pending: [{ path: "log.level", effect: "restart" }], refused: null });
   expect(file.state().pending).toEqual([]);
   await file.reload("signal", false);
   expect(file.state()).toMatchObject({ pending: [{ path: "log.level" }], last: { by: "signal" } });

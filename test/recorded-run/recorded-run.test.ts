@@ -81,11 +81,7 @@ describe.skipIf(missing)("a recorded run with real servers and one kill of the w
   afterAll(() => stage?.clear());
 
   test("MQTT, webhook and file receive every alarm transition once, and no transition that the service did not have", () => {
-    const arrivals = {
-      mqtt: stage.mqtt.arrived,
-      webhook: stage.webhooks.arrived,
-      file: fileEvents(stage.eventFolder),
-    };
+    const arrivals = { mqtt: stage.mqtt.arrived, webhook: stage.webhooks.arrived, file: fileEvents(stage.eventFolder) };
     expect(stage.webhooks.refused).toEqual([]);
     const happened = new Set(
       everTransitions.map(({ kind, alarmId, triggeredAtMs }) => episodeKey(kind, alarmId, triggeredAtMs)),
@@ -178,13 +174,7 @@ describe.skipIf(missing)("a recorded run with real servers and one kill of the w
       const own = [...points.keys()].filter((each) => each.startsWith(`${tag} `));
       if (own.length === 0 || held.state !== "following") continue;
       const from = own.map((each) => each.split(" ")[1] ?? "").toSorted()[0] ?? "";
-      const query = new URLSearchParams({
-        tag,
-        from,
-        to: held.watermark,
-        resolution: "5m",
-        tz: "Europe/Helsinki",
-      });
+      const query = new URLSearchParams({ tag, from, to: held.watermark, resolution: "5m", tz: "Europe/Helsinki" });
       const truth = await stage.ask<{ startMs: number; value: number | boolean | null }[]>(`truth/history?${query}`);
       for (const { startMs, value } of truth) {
         const time = new Date(startMs).toISOString();

@@ -113,12 +113,7 @@ describe("a changed allow-list", () => {
     const [tag = ""] = tags;
     await virtual.reload(
       (file) =>
-        (file.commands.allow = allowed(tags).map((entry) => ({
-          ...entry,
-          min: -10_000,
-          max: 10_000,
-          restore: true,
-        }))),
+        (file.commands.allow = allowed(tags).map((entry) => ({ ...entry, min: -10_000, max: 10_000, restore: true }))),
     );
     const id = await send(tag, 27, { for_s: 60 });
     await virtual.clock.advance(20 * SECOND);

@@ -37,10 +37,7 @@ export function configured({ every = "10m", port = 9850, folder: stateFolder = "
 
 /** A part that notes what is asked of it, and does what the test says. */
 export function part(name: string, notes: string[]) {
-  const does = {
-    prepare: async (): Promise<void> => undefined,
-    takeOver: async (): Promise<void> => undefined,
-  };
+  const does = { prepare: async (): Promise<void> => undefined, takeOver: async (): Promise<void> => undefined };
   const reconfigurable: Reconfigurable = {
     name,
     async prepare(next): Promise<Prepared> {
@@ -74,11 +71,7 @@ export async function reloading(isWatched = false) {
   const metrics = createMetrics();
   const lines: { readonly msg: string }[] = [];
   const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
-  const world = {
-    written: {} as Written,
-    wrong: null as Error | null,
-    commit: store.commit,
-  };
+  const world = { written: {} as Written, wrong: null as Error | null, commit: store.commit };
   const reloader = createReloader({
     file,
     load() {

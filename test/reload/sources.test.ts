@@ -137,11 +137,7 @@ describe("the settings of a source at a reload", () => {
     expect(since(0, "hosts")).toEqual([]);
     const from = virtual.clock.monotonic();
     await virtual.reload((file) => {
-      Object.assign(file.sources.main.schedules, {
-        hosts: "0 0 * * * *",
-        gateways: "0 */20 * * * *",
-        systems: false,
-      });
+      Object.assign(file.sources.main.schedules, { hosts: "0 0 * * * *", gateways: "0 */20 * * * *", systems: false });
     });
     await virtual.clock.advance(5 * MINUTE);
     const lists = since(from).map(({ what }) => what);

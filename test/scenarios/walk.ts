@@ -16,11 +16,7 @@ export async function walk(world: World, steps: readonly Step[]): Promise<Walked
   const open = () =>
     createTrial({
       simulator: { alarms: { recorded: false }, ...world.simulator },
-      sync: {
-        ...ALARMS_ONLY,
-        ...world.sync,
-        schedules: { ...ALARMS_ONLY.schedules, ...world.sync.schedules },
-      },
+      sync: { ...ALARMS_ONLY, ...world.sync, schedules: { ...ALARMS_ONLY.schedules, ...world.sync.schedules } },
       pageSize: world.page_size,
       store: createMemoryStore(),
     });

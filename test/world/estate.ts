@@ -154,12 +154,7 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
   const story: string[] = [];
   const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
   /** Times without listed alarms or without a worker, and the additional time allowed afterwards. */
-  const excuses: {
-    readonly name: string;
-    readonly fromMs: number;
-    toMs: number;
-    readonly allowsMs: number;
-  }[] = [];
+  const excuses: { readonly name: string; readonly fromMs: number; toMs: number; readonly allowsMs: number }[] = [];
 
   function note(event: Event): void {
     sums.push(`${event.id} ${event.subject}`);

@@ -79,13 +79,7 @@ export async function outages(seed: number, random: SeededRandom): Promise<Campa
           if (known !== undefined) {
             known.opens += 1;
             known.isOpen = true;
-          } else
-            messages.set(told.key, {
-              kind: told.kind,
-              alarmId: told.alarm?.id ?? null,
-              opens: 1,
-              isOpen: true,
-            });
+          } else messages.set(told.key, { kind: told.kind, alarmId: told.alarm?.id ?? null, opens: 1, isOpen: true });
           return place(told.key);
         }),
       update: (_, where, signal) => request(signal, () => where),

@@ -51,13 +51,7 @@ export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { reado
   const document = parseDocument(options.text, { lineCounter: lines, version: "1.2", prettyErrors: false });
   const at = (offset: number, path: readonly PropertyKey[], message: string): ConfigProblem => {
     const { line, col } = lines.linePos(offset);
-    return {
-      file,
-      line: Math.max(1, line),
-      column: Math.max(1, col),
-      path: path.map(String).join("."),
-      message,
-    };
+    return { file, line: Math.max(1, line), column: Math.max(1, col), path: path.map(String).join("."), message };
   };
 
   if (document.errors.length > 0) {

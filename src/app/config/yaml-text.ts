@@ -188,10 +188,7 @@ function problemOf(document: Document.Parsed, text: string, error: YAMLParseErro
   const isQuote = /Missing closing/.test(error.message);
   const opened = openedBefore(document, offset, isQuote);
   if (isQuote && opened !== null) {
-    return {
-      offset: opened,
-      message: `This ${text[opened]} is not closed: write another one at the end of the text.`,
-    };
+    return { offset: opened, message: `This ${text[opened]} is not closed: write another one at the end of the text.` };
   }
   if (/must be sufficiently indented and end with/.test(error.message) && opened !== null) {
     const end = text[opened] === "[" ? "]" : "}";

@@ -45,12 +45,14 @@ export async function namedHoles({ virtual, now }: Stage): Promise<NamedHoles> {
     if (!total) named.set(seriesKey(placed.tag.id, rules.resolution), []);
   for (const { tagId, resolution, total, from, to, why } of gapsIn(ledgers, orders, nowMs)) {
     if (total) continue;
-    named.get(seriesKey(tagId, resolution))?.push({
-      fromMs: from === null ? Number.NEGATIVE_INFINITY : Date.parse(from),
-      toMs: to === null ? Number.POSITIVE_INFINITY : Date.parse(to),
-      kind: KINDS[why] ?? "not had",
-      why,
-    });
+    named
+      .get(seriesKey(tagId, resolution))
+      ?.push({
+        fromMs: from === null ? Number.NEGATIVE_INFINITY : Date.parse(from),
+        toMs: to === null ? Number.POSITIVE_INFINITY : Date.parse(to),
+        kind: KINDS[why] ?? "not had",
+        why,
+      });
   }
   return named;
 }
