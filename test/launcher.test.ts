@@ -5,7 +5,6 @@ import {
   cpSync,
   existsSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   readlinkSync,
@@ -18,10 +17,11 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { BUNDLE, BUNDLED_MAIN } from "../tools/bundle.ts";
 import { hostOf, hostTrouble, NEEDS } from "../tools/host.cjs";
 import { findNode, packageOf } from "../tools/pinned-node.cjs";
+import { testFolder } from "./test-folder.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 const read = (path: string) => readFileSync(join(ROOT, path), "utf8");
@@ -35,8 +35,7 @@ const runtimes = json<{ readonly optionalDependencies: Record<string, string> }>
 
 /** Copies the start scripts into a path with spaces; `installed` adds the packages without npm's links. */
 function copyOfPlenum(options: { readonly installed: boolean }): string {
-  const parent = mkdtempSync(join(tmpdir(), "launcher-"));
-  onTestFinished(() => rmSync(parent, { recursive: true, force: true }));
+  const parent = testFolder("launcher");
   const folder = join(parent, "a path with spaces");
   mkdirSync(folder);
   for (const name of ["plenum", "package.json", "package-lock.json", "tools"])
@@ -51,10 +50,9 @@ function copyOfPlenum(options: { readonly installed: boolean }): string {
   return folder;
 }
 
-/** Returns a folder for PATH with these `node` and `npm` scripts. By default npm fails. */
+/** Folder for PATH with `node` and `npm` scripts. By default npm fails. */
 function hostWith(programs: { readonly node?: string; readonly npm?: string }): string {
-  const folder = mkdtempSync(join(tmpdir(), "host-"));
-  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = testFolder("host");
   for (const [name, script] of Object.entries({ npm: "echo 10.8.2; exit 9", ...programs })) {
     writeFileSync(join(folder, name), `#!/bin/sh\n${script}\n`);
     chmodSync(join(folder, name), 0o755);
@@ -62,27 +60,25 @@ function hostWith(programs: { readonly node?: string; readonly npm?: string }): 
   return folder;
 }
 
-/** A script that runs Node.js of this test with another claimed version. */
+/** Node.js of this test with another version. */
 function pretend(version: string): string {
   const claim = `Object.defineProperty(process, "versions", { value: { ...process.versions, node: "${version}" } })`;
   return `exec "${process.execPath}" --import 'data:text/javascript,${encodeURIComponent(claim)}' "$@"`;
 }
 
-/** An environment without npm's variables, which exist when npm runs the tests. */
 function environment(path: string): Record<string, string> {
   return { PATH: path, HOME: tmpdir(), TMPDIR: tmpdir() };
 }
 
 const UNIX_TOOLS = "/usr/bin:/bin";
 
-/** Runs a command with this Node.js and npm on the PATH. */
 function runOn(host: Parameters<typeof hostWith>[0], cwd: string, command = "./plenum", args: readonly string[] = []) {
   const env = environment(`${hostWith(host)}:${UNIX_TOOLS}`);
   const { status, stdout, stderr } = spawnSync(command, args, { cwd, env, encoding: "utf8" });
   return { status, stdout, stderr };
 }
 
-/** Returns a folder for PATH with the tools of the start script, without Node.js. */
+/** Folder for PATH with the tools of the start script, without Node.js. */
 function toolsOnly(): string {
   const folder = hostWith({});
   rmSync(join(folder, "npm"));
@@ -170,17 +166,14 @@ describe("requirements of the host", () => {
     (node) => expect(hostTrouble({ node, npm: "10.8.2" })).toBeNull(),
   );
 
-  test.each(["0.12.18", "8.17.0", "18.20.8", "20.18.3", "21.7.3", "22.11.0"])(
-    "are not met by Node.js %s, which is too old",
-    (node) => {
-      expect(hostTrouble({ node, npm: null })).toBe(
-        `${NEEDS}, and this is Node.js ${node}: install a newer one from https://nodejs.org and run this command again.`,
-      );
-    },
-  );
-
-  test("are not met by an npm that is too old", () => {
-    expect(hostTrouble({ node: "20.19.0", npm: "9.9.4" })).toMatch(/this is Node\.js 20\.19\.0 with npm 9\.9\.4: /);
+  test.each([
+    ...["0.12.18", "8.17.0", "18.20.8", "20.18.3", "21.7.3", "22.11.0"].map((node) => [node, null] as const),
+    ["20.19.0", "9.9.4"] as const,
+  ])("are not met by Node.js %s with npm %s", (node, npm) => {
+    const host = `Node.js ${node}${npm === null ? "" : ` with npm ${npm}`}`;
+    expect(hostTrouble({ node, npm })).toBe(
+      `${NEEDS}, and this is ${host}: install a newer one from https://nodejs.org and run this command again.`,
+    );
   });
 
   test("hostOf reads the version of the Node.js that runs npm from the user agent", () => {
@@ -192,7 +185,6 @@ describe("requirements of the host", () => {
   test("the required Node.js satisfies every optional package, which npm would skip silently", () => {
     const asked = new Set(
       Object.entries(locked)
-        // Only for systems that have no package of their own.
         .filter(([path, { optional }]) => optional === true && !path.includes("wasm"))
         .map(([, { engines }]) => (engines as { readonly node?: string } | undefined)?.node ?? "*"),
     );
@@ -208,7 +200,6 @@ describe("requirements of the host", () => {
 });
 
 describe("the launcher with a bundle", () => {
-  /** A copy whose sources and bundle print which of them ran. */
   function copyWithBundle(): { readonly folder: string; readonly ran: () => string } {
     const folder = copyOfPlenum({ installed: true });
     for (const name of ["src", "connectors"]) {
@@ -305,7 +296,6 @@ describe("the first command after an installation", () => {
     expect(stderr).toContain(sentence);
   });
 
-  /** An npm that records its start and waits for the file `go-on` before it installs. */
   const SLOW_NPM = `case "$1" in --version) echo 10.8.2; exit ;; esac
     echo "$$" >>npm-began
     while [ ! -f go-on ]; do [ -d tools ] || exit 1; sleep 0.02; done
@@ -489,7 +479,6 @@ describe("old versions of npm", () => {
     }
   });
 
-  // Older npm versions warn about `strict-allow-scripts`, and npm 6 skips `npm test` with `ignore-scripts`.
   test("no package and no npm script runs code during an installation", () => {
     expect(Object.keys(locked).filter((path) => locked[path]?.hasInstallScript === true)).toEqual([]);
     for (const name of Object.keys(manifest.scripts)) expect(name).not.toMatch(/^(pre|post|install)/);

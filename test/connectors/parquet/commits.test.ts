@@ -1,13 +1,13 @@
-import { existsSync, rmSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { createStagedCommits } from "#connectors/parquet/commits.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
 import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
 import { openSinkState, type StagedCommit } from "#connectors/parquet/sink-state.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { temporaryFolder } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
+import { testFolder } from "../../test-folder.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import { contextFor, never } from "../context.ts";
 import { createMemoryStore } from "./delta/memory-store.ts";
@@ -40,7 +40,6 @@ test("staged commits are settled when all added events are in files and the curs
   await add(2);
   await commit();
   expect([staged.isSettled(), files().length]).toEqual([false, 1]);
-  // Later events are offered again after a crash, with the events of the file.
   await add(3);
   expect([staged.isSettled(), staged.settle()]).toEqual([false, null]);
   await add(4);
@@ -112,15 +111,13 @@ test.each([
   store.write("_lives/abc.json", JSON.stringify(there));
   const { writerId } = await openSinkState(context, store, never());
   expect(writerId === "abc").toBe(goesOn);
-  // Without anything landed it is the same.
   await context.memory.put(new Map([["life", { id: "def", through: 0 }]]));
   store.write("_lives/def.json", "{}");
   expect((await openSinkState(context, store, never())).writerId).toBe("def");
 });
 
 test("a day is finalized only when no interrupted commit is unfinished", async () => {
-  const folder = temporaryFolder();
-  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = testFolder();
   const seal = { site: "1", day: "2026-11-02", revision: 1, account: {} };
   const remembered = new Map<string, unknown>([
     ["life", { id: "abc", through: 0 }],

@@ -1,4 +1,3 @@
-import { rmSync } from "node:fs";
 import { expect, onTestFinished, test } from "vitest";
 import { S3Config } from "#connectors/parquet/config.ts";
 import { partitionOf } from "#connectors/parquet/paths.ts";
@@ -7,23 +6,20 @@ import { createS3Store } from "#connectors/parquet/s3-store.ts";
 import { openSinkState } from "#connectors/parquet/sink-state.ts";
 import { VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { temporaryFolder } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
 import { filesIn, rowsIn } from "./duck.ts";
-import { createEngine } from "./engine.ts";
-import { inS3, startS3 } from "./s3-server.ts";
+import { copyOf, createEngine, openS3 } from "./engine.ts";
+import { inS3 } from "./s3-server.ts";
 
 test("compacts a large day into several files, and completes an interrupted compaction", async () => {
-  const s3 = await startS3();
-  onTestFinished(() => s3.close());
+  const s3 = await openS3();
   const engine = createEngine(inS3(s3, { max_rows: 6 }));
   engine.log.push(...Array.from({ length: 24 }, (_, n) => valueEvent(n, `1004${n % 3}`)));
   while ((await engine.offer(6)) > 0);
   const partition = partitionOf(VALUE_TABLE, "2026-11-02", "1");
   const { folder } = partition;
   expect(keysIn(folder)).toHaveLength(4);
-
   const context = contextFor("other");
   const store = createS3Store(S3Config.parse(inS3(s3).s3), systemClock);
   onTestFinished(() => store.close());
@@ -31,9 +27,8 @@ test("compacts a large day into several files, and completes an interrupted comp
   s3.fault = ({ method, key }) => (method === "PUT" && key.startsWith(`${folder}day-`) ? "cut afterwards" : null);
   await expect(format.compact(partition, never())).rejects.toThrow();
   s3.fault = () => null;
-  // For a reader nothing is missing; the rows of the new file are there twice.
+  // Readers see the rows of the new file twice.
   expect((await seen()).map(({ rows, ids }) => [rows, ids])).toEqual([[36, 24]]);
-
   const { compactions } = await openSinkState(context, store, never());
   expect(compactions.map(({ sources }) => sources.length)).toEqual([2]);
   await format.finishCompaction(compactions, never());
@@ -48,13 +43,8 @@ test("compacts a large day into several files, and completes an interrupted comp
   }
 
   async function seen() {
-    const path = temporaryFolder();
-    try {
-      s3.dump(path);
-      expect(filesIn(path, "value").length).toBeGreaterThan(0);
-      return await rowsIn(path, "value", "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS ids");
-    } finally {
-      rmSync(path, { recursive: true });
-    }
+    const path = copyOf(s3);
+    expect(filesIn(path, "value").length).toBeGreaterThan(0);
+    return rowsIn(path, "value", "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS ids");
   }
 });

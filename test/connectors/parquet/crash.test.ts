@@ -1,5 +1,5 @@
 import { rmSync } from "node:fs";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
 import { temporaryFolder } from "../../real-servers.ts";
@@ -8,13 +8,11 @@ import { replay, seed } from "../../seed.ts";
 import { sized } from "../../sizes.ts";
 import { never } from "../context.ts";
 import { rowsIn } from "./duck.ts";
-import { createEngine, DAY_MS, daySealed, type Engine, offered } from "./engine.ts";
-import { inS3, type S3Server, startS3 } from "./s3-server.ts";
+import { createEngine, DAY_MS, daySealed, type Engine, offered, openS3 } from "./engine.ts";
+import { inS3, type S3Server } from "./s3-server.ts";
 
-/** Most requests between two that are cut off; random in each run. */
 const STRIDE = sized(20, 40);
 
-/** Values of two days and two sites, changed objects, and a sealed day. */
 function story(): readonly Event[] {
   return Array.from({ length: 60 }, (_, n) => {
     if (n === 20) return sampleEvent("tag-added");
@@ -53,11 +51,9 @@ describe.each(["plain", "delta"] as const)("an interrupted Parquet sink with tab
         isCut = true;
         return random() < 0.5 ? "cut" : "cut afterwards";
       };
-      // It may succeed all the same: a Delta commit is read back where its response is lost.
       await deliver(engine, batch).catch(() => undefined);
       if (!isCut) break;
       requests = at;
-      // A second cut interrupts the repetition as well.
       s3.asked.length = 0;
       const again = 1 + Math.floor(random() * 30);
       s3.fault = () => (s3.asked.length === again ? (random() < 0.5 ? "cut" : "cut afterwards") : null);
@@ -144,7 +140,6 @@ async function expectAllOnce(s3: S3Server, engine: Engine, message: string): Pro
   expect(s3.objects.has("_manifests/site=1/date=2026-11-02.json"), message).toBe(true);
 }
 
-/** The log of its table refers to every data file, so a crash leaves no orphaned file. */
 function expectNoOrphanedFile({ objects }: S3Server, message: string): void {
   const files = [...objects.keys()].filter((key) => key.endsWith(".parquet") && !key.includes("/_delta_log/"));
   const named = new Set(
@@ -160,12 +155,6 @@ function expectNoOrphanedFile({ objects }: S3Server, message: string): void {
     files.filter((key) => !named.has(key)),
     message,
   ).toEqual([]);
-}
-
-async function openS3() {
-  const s3 = await startS3();
-  onTestFinished(() => s3.close());
-  return s3;
 }
 
 async function lakeOf(s3: S3Server, table: string) {

@@ -11,13 +11,10 @@ import { contextFor, never } from "../context.ts";
 import { createMemoryStore, type Fault } from "./delta/memory-store.ts";
 import { committedAt } from "./engine.ts";
 
-/** The Delta format over a storage in memory. */
-
 const PARTITION = partitionOf(VALUE_TABLE, "2026-11-02", "1");
 
 function setUp() {
   const faults = new Map<string, Fault>();
-  /** Called before each request to the storage. */
   let before: (call: string, key: string) => void = () => undefined;
   const store = createMemoryStore((call, key) => {
     before(call, key);
@@ -89,6 +86,5 @@ test("a replacement is repeated when another writer changed the same rows before
   await land(2, { ...changed, data: { ...data, tag: { ...data.tag, displayName: "VS1-GT12" } } } as Event);
   const there = (await format.filesOf(undivided(TAG_TABLE), never())).map(({ key }) => key);
   expect(there).toHaveLength(1);
-  // The file of the first try is gone.
   expect(files().filter((key) => key !== first)).toEqual(there);
 });

@@ -1,20 +1,29 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createDeltaFormat, createVacuumTime } from "#connectors/parquet/delta-format.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import { partitionOf } from "#connectors/parquet/paths.ts";
 import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
 import { TABLES, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { temporaryFolder } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
+import { testFolder } from "../../test-folder.ts";
 import { contextFor, never } from "../context.ts";
 import { judged } from "./delta/strict-checker.ts";
 import { filesIn, rowsIn } from "./duck.ts";
-import { committedAt, createEngine, createFolderEngine, daySealed, renamedTag, values } from "./engine.ts";
+import {
+  committedAt,
+  copyOf,
+  createEngine,
+  createFolderEngine,
+  daySealed,
+  openS3,
+  renamedTag,
+  values,
+} from "./engine.ts";
 import { objectsIn } from "./objects-in.ts";
-import { inS3, startS3 } from "./s3-server.ts";
+import { inS3 } from "./s3-server.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -58,7 +67,6 @@ describe("the Parquet sink with Delta tables", () => {
       { name: "VS1-GT11" },
       { name: "VS1-GT12" },
     ]);
-    // A redelivery adds no version.
     await engine.redeliver();
     expect(judgedIn(folder, "tag").version).toBe(2);
   });
@@ -83,7 +91,6 @@ describe("the Parquet sink with Delta tables", () => {
     const copy = await engine.copy();
     await engine.finish();
     const restored = createEngine({ folder, table_format: "delta" }, copy);
-    restored.log.push(...values(3), daySealed());
     // The restored state is older than the lake.
     await restored.finish();
     const verdict = judgedIn(folder, "value");
@@ -113,8 +120,7 @@ describe("the Parquet sink with Delta tables", () => {
 
 describe("a commit of the Parquet sink to several Delta tables", () => {
   test("is completed after a crash between two tables, without duplicate rows or unreferenced files", async () => {
-    const s3 = await startS3();
-    onTestFinished(() => s3.close());
+    const s3 = await openS3();
     const engine = createEngine(inS3(s3, { table_format: "delta", max_rows: 3 }));
     const events = [valueEvent(1), sampleEvent("audit-head"), sampleEvent("tag-added")];
     engine.log.push(...events);
@@ -125,17 +131,13 @@ describe("a commit of the Parquet sink to several Delta tables", () => {
     s3.fault = () => null;
     engine.kill();
     await engine.finish();
-    // The log of the table already contains the commit.
     expect(puts()).toBe(1);
-    const folder = temporaryFolder();
-    onTestFinished(() => rmSync(folder, { recursive: true }));
-    s3.dump(folder);
+    const folder = copyOf(s3);
     for (const table of ["value", "worker_event", "tag"]) expect(await rowsIn(folder, table)).toHaveLength(1);
   });
 
   test("never overwrites a file of an interrupted commit whose events have changed", async () => {
-    const s3 = await startS3();
-    onTestFinished(() => s3.close());
+    const s3 = await openS3();
     const engine = createEngine(inS3(s3, { table_format: "delta", max_rows: 2 }));
     engine.log.push(valueEvent(1), valueEvent(2));
     s3.fault = ({ method, key }) => (method === "PUT" && key.endsWith("1.json") ? "cut" : null);
@@ -221,8 +223,7 @@ describe("an existing lake that the Parquet sink cannot continue", () => {
 
 describe("the vacuum of Delta tables", () => {
   test("removes replaced files after a week, and no active file", async () => {
-    const folder = temporaryFolder();
-    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const folder = testFolder();
     const clock = movedClock();
     const store = createFolderStore(folder, 0o640);
     const format = createDeltaFormat(store, contextFor("lake", clock));
@@ -288,7 +289,6 @@ function commitOf(folder: string, table: string, version: number) {
   };
 }
 
-/** A commit by somebody else; answers its file. */
 function write(folder: string, table: string, version: number, action: object): string {
   const path = commitFile(folder, table, version);
   writeFileSync(path, `${JSON.stringify(action)}\n`, { flag: "wx" });
@@ -300,7 +300,6 @@ function filesOfManifest(folder: string) {
   return JSON.parse(readFileSync(path, "utf8")).tables.value.files as readonly object[];
 }
 
-/** A clock that stands still; `pass` moves all of it, `set` only the wall time. */
 function movedClock() {
   let now = Date.parse("2026-11-21T12:00:00.000Z");
   let monotonic = 0;

@@ -1,4 +1,3 @@
-import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { onTestFinished } from "vitest";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
@@ -6,10 +5,11 @@ import { createParquetSink } from "#connectors/parquet/sink.ts";
 import type { ConnectorContext, Offered, Receipt, SinkStateChange, Ticked } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { temporaryFolder } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
+import { testFolder } from "../../test-folder.ts";
 import { contextFor, never } from "../context.ts";
+import { type S3Server, startS3 } from "./s3-server.ts";
 
 const START_MS = Date.parse("2026-11-21T12:00:00.000Z");
 export const DAY_MS = 86_400_000;
@@ -50,11 +50,8 @@ export function createEngine(
   const engine = {
     sink: make(),
     store,
-    /** Events in order; the position of the first is 1. */
     log: [] as Event[],
-    /** The last settled position. */
     cursor: 0,
-    /** Positions that are no longer in the log. */
     dropped: new Set<number>(),
     /** Advances the monotonic clock, and the wall clock where a test has set it. */
     pass(ms: number): void {
@@ -121,12 +118,24 @@ export function createEngine(
   return engine;
 }
 
-/** Creates an engine whose lake is a folder, which is removed after the test. */
+/** Creates an engine whose lake is in a test folder. */
 export function createFolderEngine(config: Record<string, unknown> = {}) {
-  const parent = temporaryFolder();
-  const folder = join(parent, "lake");
-  onTestFinished(() => rmSync(parent, { recursive: true, force: true }));
+  const folder = join(testFolder(), "lake");
   return { folder, engine: createEngine({ folder, ...config }) };
+}
+
+/** Starts a storage that closes after the test. */
+export async function openS3(): Promise<S3Server> {
+  const s3 = await startS3();
+  onTestFinished(() => s3.close());
+  return s3;
+}
+
+/** Copies the storage into a folder for a reader that knows no S3. */
+export function copyOf(s3: S3Server): string {
+  const folder = testFolder();
+  s3.dump(folder);
+  return folder;
 }
 
 export function offered(positions: readonly number[]): Offered {

@@ -300,7 +300,6 @@ describe.each(FORMATS)("a finalized day with table_format %s", (table_format) =>
       before: [{ revision: 1, rows: { value: 10 } }],
     });
     expect(filesIn(folder, "value")).toHaveLength(1);
-    // A repetition says the same.
     engine.kill();
     await engine.sink.write([daySealed(2)], never(), undefined, { ...offered([99]), again: true });
     await engine.tick();

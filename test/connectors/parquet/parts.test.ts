@@ -1,24 +1,17 @@
-import { existsSync, readdirSync, readlinkSync, rmSync, statSync } from "node:fs";
-import { type FileHandle, open } from "node:fs/promises";
-import { join } from "node:path";
-import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { rowsOfFiles } from "#connectors/parquet/batches.ts";
 import { createColumns, sortedOnce, sorting } from "#connectors/parquet/columns.ts";
 import { endpointOf, ParquetConfig, prefixOf, S3Config, sharedTables } from "#connectors/parquet/config.ts";
 import { finalizeDay } from "#connectors/parquet/finalize-day.ts";
-import { createFolderStore, probeFolder } from "#connectors/parquet/folder-store.ts";
 import { parquetOf, rowsOf } from "#connectors/parquet/parquet-file.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
 import { failureOfResponse } from "#connectors/parquet/s3-store.ts";
 import { agreeOnSchemas } from "#connectors/parquet/schemas.ts";
 import type { Row, Table } from "#connectors/shared/lake/table.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
-import { temporaryFolder } from "../../real-servers.ts";
 import { contextFor, never } from "../context.ts";
 import { createMemoryStore } from "./delta/memory-store.ts";
 import { METER, METER_WITH_UNIT, reading } from "./delta/meter-table.ts";
-
-/** The parts of the connector that need neither a sink nor a query engine. */
 
 const KEYS = { access_key_id: { env: "A" }, secret_access_key: { env: "B" } };
 
@@ -50,7 +43,6 @@ describe("the columns of buffered rows", () => {
     columns.add(row("aaa", "3"));
     columns.add(row("aaa", "1"));
     expect(columns.characters).toBe(3 + 2 + 4);
-    // The same id twice in a row counts once.
     columns.add(row("bb", "1"));
     expect(columns.characters).toBe(3 + 2 + 4);
   });
@@ -221,20 +213,23 @@ describe("the configuration of the Parquet sink", () => {
       expect(s3(more), JSON.stringify(more)).not.toBe("");
   });
 
-  test("accepts one location, and plain HTTP only to this machine", () => {
+  test("accepts one location, and plain HTTP only to this machine unless allow_plain_http is set", () => {
     const one = { bucket: "lake", ...KEYS };
-    expect(complaint({})).not.toBe("");
-    expect(complaint({ folder: "" })).not.toBe("");
-    expect(complaint({ folder: "/lake", s3: one })).not.toBe("");
-    expect(s3({ endpoint: "https://s3.example/" })).toBe("");
+    for (const wrong of [{}, { folder: "" }, { folder: "/lake", s3: one }]) expect(complaint(wrong)).not.toBe("");
+    const [secure, local] = [{ endpoint: "https://s3.example" }, { endpoint: "http://127.0.0.1:9000" }];
+    const plain = { endpoint: "http://s3.example" };
+    const dotted = { bucket: "a.b" };
+    const right = [secure, { ...secure, ...dotted, path_style: true }, { ...local, ...dotted }];
+    for (const each of [...right, { ...plain, allow_plain_http: true }])
+      expect(s3(each), JSON.stringify(each)).toBe("");
     expect(s3({ endpoint: "https://s3.example/lake" })).toContain("Leave the path out");
-    expect(s3({ endpoint: "https://s3.example", bucket: "a.b" })).toContain("path_style");
-    expect(s3({ endpoint: "https://s3.example", bucket: "a.b", path_style: true })).toBe("");
-    expect(s3({ endpoint: "http://127.0.0.1:9000", bucket: "a.b" })).toBe("");
+    expect(s3({ ...secure, ...dotted, path_style: false })).toContain("path_style");
+    expect(s3(plain)).toContain("allow_plain_http");
     // A proxy takes even this machine's requests elsewhere.
-    expect(s3({ endpoint: "http://127.0.0.1:9000", proxy: { url: "http://proxy.example:3128" } })).toContain(
-      "allow_plain_http",
-    );
+    expect(s3({ ...local, proxy: { url: "http://proxy.example:3128" } })).toContain("allow_plain_http");
+    expect(s3({ endpoint: "https://key:secret@s3.example" })).toContain("Leave the keys out");
+    expect(s3({ endpoint: "https://:secret@s3.example" })).not.toBe("");
+    expect(s3({ endpoint: "https://s3.example/?X-Amz-Credential=key" })).not.toBe("");
   });
 
   test("detects two sinks that write the same tables", () => {
@@ -255,63 +250,6 @@ describe("the configuration of the Parquet sink", () => {
     const delta = { folder: "/lake", table_format: "delta" };
     expect(shared(delta, delta)).toMatchObject({ bearsOthers: true });
     expect(shared(delta, { folder: "/lake" })).not.toHaveProperty("bearsOthers");
-  });
-});
-
-describe("the folder store of the Parquet sink", () => {
-  function folder(): string {
-    const path = temporaryFolder();
-    onTestFinished(() => rmSync(path, { recursive: true, force: true }));
-    return path;
-  }
-
-  test.each([
-    [0o600, 0o700],
-    [0o640, 0o750],
-    [0o644, 0o755],
-  ])("creates files with mode %o and folders with mode %o", async (mode, folderMode) => {
-    const umask = process.umask(0);
-    onTestFinished(() => void process.umask(umask));
-    const root = join(folder(), "lake");
-    await createFolderStore(root, mode).put("a/b", Buffer.from("x"), never());
-    const modes = [root, join(root, "a"), join(root, "a/b")].map((path) => statSync(path).mode & 0o777);
-    expect(modes).toEqual([folderMode, folderMode, mode]);
-  });
-
-  test("syncs the folder after a file is removed, and leaves no file open", async () => {
-    const root = folder();
-    const store = createFolderStore(root, 0o640);
-    await store.put("a/b", Buffer.from("x"), never());
-    const handle = await open(root);
-    const prototype = Object.getPrototypeOf(handle) as FileHandle;
-    await handle.close();
-    const seen: string[][] = [];
-    const sync = vi.spyOn(prototype, "sync").mockImplementation(async () => {
-      seen.push(readdirSync(join(root, "a")));
-    });
-    onTestFinished(() => sync.mockRestore());
-    await store.remove("a/b", never());
-    expect(seen).toEqual([[]]);
-    await store.put("a/c", Buffer.from("x"), never());
-    expect(seen).toHaveLength(3);
-    const openFiles = readdirSync("/proc/self/fd").map((fd) => {
-      const path = `/proc/self/fd/${fd}`;
-      return existsSync(path) ? readlinkSync(path) : "";
-    });
-    expect(openFiles.filter((path) => path.startsWith(root))).toEqual([]);
-  });
-
-  test("the probe creates no folder, and checks the nearest existing parent", async () => {
-    const root = folder();
-    await probeFolder(root);
-    await probeFolder(join(root, "a/b/c"));
-    expect(readdirSync(root)).toEqual([]);
-    await createFolderStore(root, 0o640).put("file", Buffer.from("x"), never());
-    await expect(probeFolder(join(root, "file"))).rejects.toMatchObject({
-      kind: "config",
-      field: "folder",
-      message: `${join(root, "file")} is not a folder.`,
-    });
   });
 });
 

@@ -1,14 +1,9 @@
 import { afterEach, expect, test, vi } from "vitest";
 import { rowsOfFiles } from "#connectors/parquet/batches.ts";
 import { createColumns, sortedOnce, sorting } from "#connectors/parquet/columns.ts";
-import { ParquetConfig } from "#connectors/parquet/config.ts";
-import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import { joinedParquet, parquetOf, readParquet } from "#connectors/parquet/parquet-file.ts";
-import { createParquetSink } from "#connectors/parquet/sink.ts";
 import { VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
-import { temporaryFolder } from "../../real-servers.ts";
-import { createVirtualClock } from "../../virtual-clock.ts";
-import { contextFor, never } from "../context.ts";
+import { never } from "../context.ts";
 
 afterEach(() => void vi.restoreAllMocks());
 
@@ -27,10 +22,8 @@ function filled(rows: number) {
   return columns;
 }
 
-/** It never goes back, as the real one does not. */
 let nowMs = performance.now();
 
-/** Turns of the event loop while `work` goes on, by a clock that is 10 ms later at each look. */
 async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
   vi.spyOn(performance, "now").mockImplementation(() => {
     nowMs += 10;
@@ -113,19 +106,4 @@ test("a file joined from several files has the rows and statistics of all its so
   expect(joined?.bounds[value]).toEqual({ min: null, max: null, nulls: 8 });
   const other = { ...VALUE_TABLE, columns: VALUE_TABLE.columns.slice(1) };
   expect(await joinedParquet(other, files)).toBeNull();
-});
-
-test("lastStepMs of the Parquet sink is the time of the last file operation", async () => {
-  const clock = createVirtualClock(0);
-  const folder = temporaryFolder();
-  const store = createFolderStore(folder, 0o640, clock);
-  const sink = createParquetSink(ParquetConfig.parse({ folder }), contextFor("lake", clock));
-  expect(sink.lastStepMs?.()).toBe(clock.monotonic());
-  await clock.advance(20_000);
-  await store.put("a/b", Buffer.from("x"), never());
-  expect(store.lastStepMs()).toBe(clock.monotonic());
-  await clock.advance(20_000);
-  await store.get("a/b", never());
-  expect(store.lastStepMs()).toBe(clock.monotonic());
-  await sink.close();
 });

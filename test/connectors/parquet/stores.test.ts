@@ -1,29 +1,41 @@
-import { mkdirSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { S3Config } from "#connectors/parquet/config.ts";
-import { createFolderStore } from "#connectors/parquet/folder-store.ts";
+import { ParquetConfig, S3Config } from "#connectors/parquet/config.ts";
+import { createFolderStore, probeFolder } from "#connectors/parquet/folder-store.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import { createS3Store, type S3Store } from "#connectors/parquet/s3-store.ts";
+import { createParquetSink } from "#connectors/parquet/sink.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import { folderFailure } from "#src/core/errors/folder-problem.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { startConnectProxy } from "../../connect-proxy.ts";
-import { temporaryFolder } from "../../real-servers.ts";
-import { never } from "../context.ts";
-import { type Fault, inS3, KEYS, type S3Server, startS3 } from "./s3-server.ts";
+import { testFolder } from "../../test-folder.ts";
+import { createVirtualClock } from "../../virtual-clock.ts";
+import { contextFor, never } from "../context.ts";
+import { openS3 } from "./engine.ts";
+import { type Fault, inS3, KEYS, type S3Server } from "./s3-server.ts";
 
 const bytes = (text: string) => Buffer.from(text);
 const AWKWARD = ["a/b=c d.txt", "a/ö+~*'().txt", "a/100%.txt", "b/x&y<z>.txt"];
 
 describe.each(["folder", "s3"] as const)("objects in the store: %s", (kind) => {
-  async function setUp(): Promise<ObjectStore> {
-    if (kind === "folder") return createFolderStore(join(folder(), "lake"), 0o640);
-    return s3Store(await server(), { prefix: "some/where" });
-  }
+  const setUp = async (): Promise<ObjectStore> =>
+    kind === "folder"
+      ? createFolderStore(join(testFolder(), "lake"), 0o640)
+      : s3Store(await openS3(), { prefix: "some/where" });
 
   test("are returned as they were last written, and as null when the key does not exist", async () => {
     const store = await setUp();
@@ -72,8 +84,21 @@ describe.each(["folder", "s3"] as const)("objects in the store: %s", (kind) => {
 });
 
 describe("the folder store", () => {
-  test("renames a file only when its content is synced, and syncs the folder before put resolves", async () => {
-    const root = folder();
+  test.each([
+    [0o600, 0o700],
+    [0o640, 0o750],
+    [0o644, 0o755],
+  ])("creates files with mode %o and folders with mode %o", async (mode, folderMode) => {
+    const umask = process.umask(0);
+    onTestFinished(() => void process.umask(umask));
+    const root = join(testFolder(), "lake");
+    await createFolderStore(root, mode).put("a/b", Buffer.from("x"), never());
+    const modes = [root, join(root, "a"), join(root, "a/b")].map((path) => statSync(path).mode & 0o777);
+    expect(modes).toEqual([folderMode, folderMode, mode]);
+  });
+
+  test("syncs a file before its rename, and the folder after a rename or removal; leaves no file open", async () => {
+    const root = testFolder();
     const store = createFolderStore(root, 0o640);
     const handle = await open(root);
     const prototype = Object.getPrototypeOf(handle) as FileHandle;
@@ -85,14 +110,47 @@ describe("the folder store", () => {
     onTestFinished(() => sync.mockRestore());
     await store.put("x.parquet", bytes("x"), never());
     expect(seen).toEqual([[expect.stringMatching(/^\.x\.parquet\.[0-9a-f]{8}\.tmp$/)], ["x.parquet"]]);
-
     sync.mockRejectedValueOnce(Object.assign(new Error("EIO"), { code: "EIO" }));
     await expect(store.put("x.parquet", bytes("y"), never())).rejects.toMatchObject({ kind: "retryable" });
     expect([readdirSync(root), readFileSync(join(root, "x.parquet"), "utf8")]).toEqual([["x.parquet"], "x"]);
+    await store.remove("x.parquet", never());
+    expect(seen.at(-1)).toEqual([]);
+    const openFiles = readdirSync("/proc/self/fd").map((fd) => {
+      const path = `/proc/self/fd/${fd}`;
+      return existsSync(path) ? readlinkSync(path) : "";
+    });
+    expect(openFiles.filter((path) => path.startsWith(root))).toEqual([]);
+  });
+
+  test("the probe creates no folder, and checks the nearest existing parent", async () => {
+    const root = testFolder();
+    await probeFolder(root);
+    await probeFolder(join(root, "a/b/c"));
+    expect(readdirSync(root)).toEqual([]);
+    await createFolderStore(root, 0o640).put("file", Buffer.from("x"), never());
+    await expect(probeFolder(join(root, "file"))).rejects.toMatchObject({
+      kind: "config",
+      field: "folder",
+      message: `${join(root, "file")} is not a folder.`,
+    });
+  });
+
+  test("reports when the last file was written or read", async () => {
+    const clock = createVirtualClock(0);
+    const folder = testFolder();
+    const store = createFolderStore(folder, 0o640, clock);
+    const sink = createParquetSink(ParquetConfig.parse({ folder }), contextFor("lake", clock));
+    expect(sink.lastStepMs?.()).toBe(clock.monotonic());
+    for (const step of [() => store.put("a/b", bytes("x"), never()), () => store.get("a/b", never())]) {
+      await clock.advance(20_000);
+      await step();
+      expect(store.lastStepMs()).toBe(clock.monotonic());
+    }
+    await sink.close();
   });
 
   test("removes old unfinished files of a crash, and no new file or file of another program", async () => {
-    const root = folder();
+    const root = testFolder();
     mkdirSync(join(root, "a"));
     for (const name of [".x.parquet.0123abcd.tmp", ".y.parquet.0123abcd.tmp", ".mine.tmp"]) {
       writeFileSync(join(root, "a", name), "half");
@@ -103,7 +161,7 @@ describe("the folder store", () => {
   });
 
   test("refuses a key that leads out of the folder", async () => {
-    await expect(createFolderStore(folder(), 0o640).put("../x", bytes("x"), never())).rejects.toThrow(/leads out/);
+    await expect(createFolderStore(testFolder(), 0o640).put("../x", bytes("x"), never())).rejects.toThrow(/leads out/);
   });
 
   test.each([
@@ -127,7 +185,7 @@ describe("the folder store", () => {
 
 describe("the S3 store", () => {
   test("sends valid signatures with the bucket in the host name, with a session token and through a proxy", async () => {
-    const s3 = await server();
+    const s3 = await openS3();
     const proxy = await startConnectProxy({
       hosts: { [`lake.localhost:${s3.port}`]: `127.0.0.1:${s3.port}` },
     });
@@ -146,7 +204,7 @@ describe("the S3 store", () => {
   });
 
   test("repeats a conditional put after a conflict with another one, and gives up after several conflicts", async () => {
-    const s3 = await server();
+    const s3 = await openS3();
     const store = s3Store(s3);
     let conflicts = 1;
     s3.fault = () => (conflicts-- > 0 ? { status: 409, code: "ConditionalRequestConflict" } : null);
@@ -161,7 +219,7 @@ describe("the S3 store", () => {
     [{ status: 200, code: "InternalError" }, "retryable", /not as a storage that has stored something/],
     ["cut", "retryable", /could not be reached/],
   ])("maps the response %j to a failure that does not contain the secret key", async (fault, kind, message) => {
-    const s3 = await server();
+    const s3 = await openS3();
     s3.fault = () => fault;
     const put = s3Store(s3).put("a", bytes("a"), never());
     const failure = await put.catch((error: unknown) => error);
@@ -171,7 +229,7 @@ describe("the S3 store", () => {
   });
 
   test("the probe detects a wrong key, clock, region or bucket, and writes no object", async () => {
-    const s3 = await server();
+    const s3 = await openS3();
     await s3Store(s3).probe(never());
     process.env.PLENUM_TEST_S3_WRONG = "wrong";
     const wrong = { env: "PLENUM_TEST_S3_WRONG" };
@@ -186,7 +244,7 @@ describe("the S3 store", () => {
 
   test("reports the start time of the last request", async () => {
     let monotonicMs = 0;
-    const store = s3Store(await server(), {}, { ...systemClock, monotonic: () => monotonicMs });
+    const store = s3Store(await openS3(), {}, { ...systemClock, monotonic: () => monotonicMs });
     expect(store.lastStepMs()).toBe(Number.NEGATIVE_INFINITY);
     for (const atMs of [20_000, 45_000]) {
       monotonicMs = atMs;
@@ -219,7 +277,7 @@ describe("the S3 store", () => {
   });
 
   test("reads an object of 20 MiB, and a list page of 1,000 keys with 1,000 bytes each", async () => {
-    const s3 = await server();
+    const s3 = await openS3();
     const store = s3Store(s3);
     const large = Buffer.alloc(20 * 1024 ** 2, "x");
     s3.objects.set("large", large);
@@ -230,33 +288,7 @@ describe("the S3 store", () => {
     const page = await startAnswering((response) => response.end(contents.join("\n")));
     expect((await s3Store(page).list("", never())).map(({ key }) => key)).toEqual(keys);
   });
-
-  test("requires HTTPS except to this machine, unless allow_plain_http is set", () => {
-    const parse = (more: Record<string, unknown>) =>
-      S3Config.safeParse({ ...inS3({ url: "http://127.0.0.1:1" }).s3, ...more });
-    expect(parse({}).success).toBe(true);
-    expect(parse({ endpoint: "http://s3.example" }).error?.message).toContain("allow_plain_http");
-    expect(parse({ endpoint: "http://s3.example", allow_plain_http: true }).success).toBe(true);
-    expect(parse({ endpoint: "https://:secret@s3.example" }).success).toBe(false);
-    expect(parse({ endpoint: "https://s3.example/?X-Amz-Credential=key" }).success).toBe(false);
-    expect(parse({ endpoint: "https://key:secret@s3.example" }).error?.message).toContain("Leave the keys out");
-    expect(parse({ endpoint: "https://s3.example", path_style: false, bucket: "a.b" }).error?.message).toContain(
-      "path_style",
-    );
-  });
 });
-
-function folder(): string {
-  const path = temporaryFolder();
-  onTestFinished(() => rmSync(path, { recursive: true, force: true }));
-  return path;
-}
-
-async function server(): Promise<S3Server> {
-  const s3 = await startS3();
-  onTestFinished(() => s3.close());
-  return s3;
-}
 
 /** Answers every request with an endless S3 error. */
 async function startEndless(status: number, headers: Record<string, string> = {}) {

@@ -1,12 +1,12 @@
 import { cpSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
-import { temporaryFolder } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
+import { testFolder } from "../../test-folder.ts";
 import { filesIn, query, rowsIn, tableIn } from "./duck.ts";
-import { createEngine, DAY_MS, type Engine } from "./engine.ts";
-import { inS3, startS3 } from "./s3-server.ts";
+import { copyOf, createEngine, DAY_MS, type Engine, openS3 } from "./engine.ts";
+import { inS3 } from "./s3-server.ts";
 
 const QUARTER_MS = 15 * 60_000;
 const HOUR_MS = 4 * QUARTER_MS;
@@ -28,21 +28,15 @@ const LAKES = [
 async function lakeAt(where: "folder" | "s3", table_format: "plain" | "delta", more = {}) {
   const options = { table_format, max_age: "14m", ...more };
   if (where === "folder") {
-    const folder = temporaryFolder();
+    const folder = testFolder();
     return { config: { folder, ...options }, seen: () => folder, follow: () => undefined };
   }
-  const s3 = await startS3();
-  onTestFinished(() => s3.close());
-  const seen = () => {
-    const folder = temporaryFolder();
-    s3.dump(folder);
-    return folder;
-  };
+  const s3 = await openS3();
   /** The storage has the clock of the sink. */
   const follow = (engine: Engine) => {
     s3.now = () => engine.wallMs();
   };
-  return { config: inS3(s3, options), seen, follow };
+  return { config: inS3(s3, options), seen: () => copyOf(s3), follow };
 }
 
 /** A value of one of two sites, and an event of the worker itself, in the quarter `n` of the day. */
@@ -56,7 +50,6 @@ function eventsOf(n: number): readonly Event[] {
   return [value("1"), value("2"), { ...own, id: `own ${n}`, time: at }];
 }
 
-/** Commits the events of these quarters of the day, one after the other. */
 async function live(engine: Engine, from: number, to: number, each: () => void = () => undefined) {
   for (let n = from; n < to; n++) {
     engine.log.push(...eventsOf(n));
@@ -78,9 +71,7 @@ const manifestOf = (folder: string, site: string) =>
   JSON.parse(readFileSync(join(folder, `_manifests/site=${site}/date=${DAY}.json`), "utf8"));
 
 const filesOf = (folder: string, table: string, site: string) =>
-  filesIn(folder, table).filter(
-    (file) => file.includes(`/date=${DAY}/site=${site}/`) || file.startsWith(`${table}/date=${DAY}/site=${site}/`),
-  );
+  filesIn(folder, table).filter((file) => file.includes(`${table}/date=${DAY}/site=${site}/`));
 
 const counted = async (folder: string, table: string) =>
   (await rowsIn(folder, table, "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS events"))[0];
@@ -141,7 +132,6 @@ describe.each(["plain", "delta"] as const)("hourly compaction with table_format 
     engine.kill();
     await engine.settleDown();
     expect(filesOf(seen(), "value", "1")).toHaveLength(1);
-
     const lost = createEngine(config);
     lost.setWall(DAY_START);
     await live(lost, 3, 6);
@@ -188,7 +178,6 @@ test("alarms without a time and empty files are moved out of the partition of 19
   const folder = seen();
   const undated = join(folder, "alarm_episode/date=__HIVE_DEFAULT_PARTITION__/site=1");
   expect(readdirSync(undated)).toEqual(["alarm_episode.parquet"]);
-  // As an earlier version left it.
   mkdirSync(join(folder, "alarm_episode/date=1970-01-01"));
   renameSync(undated, join(folder, "alarm_episode/date=1970-01-01/site=1"));
   mkdirSync(join(folder, "value/date=1970-01-01/site=none"), { recursive: true });

@@ -2,14 +2,9 @@ import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import type { Row } from "#connectors/shared/lake/table.ts";
 import { ADDED, landed, METER_WITH_UNIT, openMeter, REARRANGED, reading, START_MS } from "./meter-table.ts";
 
-/** A reading with the column that came later. */
 export const withUnit = (n: number): Row => [...reading(n), n % 2 === 0 ? "°C" : null];
 
-/**
- * A table that has seen everything: several days and sites, names that have to be encoded, a new column, compaction,
- * files that are vacuumed, checkpoints in between and commits after the last. Answers the numbers of the readings that
- * are in it.
- */
+/** Days, sites, encoded names, a new column, compaction, vacuum, checkpoints. Returns the numbers of the readings. */
 export async function fillTable(store: ObjectStore): Promise<readonly number[]> {
   const signal = new AbortController().signal;
   let nowMs = START_MS;

@@ -1,20 +1,16 @@
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 
-/**
- * Fault of one call: not done and reported; done, but reported as failed; or a put done, but reported as existing.
- */
+/** `refused`: not done. `answer lost`: done, but reported as failed. `denied`: a put done, but reported as existing. */
 export type Fault = "none" | "refused" | "answer lost" | "denied";
 
 export interface MemoryStore extends ObjectStore {
   readonly objects: ReadonlyMap<string, Uint8Array>;
-  /** By kind of call, how often it was made. */
   readonly calls: Readonly<Record<"put" | "putIfAbsent" | "get" | "list" | "folders" | "remove", number>>;
   text(key: string): string;
   write(key: string, content: string | Uint8Array): void;
 }
 
-/** Objects in memory; each call lets others go first, and `faultOf` says how it ends. */
 export function createMemoryStore(
   faultOf: (call: keyof MemoryStore["calls"], key: string) => Fault = () => "none",
   pause: () => Promise<void> = () => Promise.resolve(),

@@ -5,8 +5,6 @@ import { type DeltaTable, type DeltaTableOptions, openDeltaTable } from "#connec
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import type { Column, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
 
-/** A table with a column of every type, and its files as Parquet, for tests of the Delta log alone. */
-
 const column = (name: string, type: ColumnType, isNullable = true): Column => ({
   name,
   type,
@@ -31,12 +29,11 @@ export const METER: Table = {
   sortedBy: ["meter_id", "time"],
 };
 
-/** The same, as a later version of the worker has it. */
 export const METER_WITH_UNIT: Table = { ...METER, columns: [...METER.columns, column("unit", "text")] };
 
 export const START_MS = Date.parse("2026-11-21T10:00:00.123Z");
 
-/** Reading number `n`: a meter of three, a value that is at times null. */
+/** Reading number `n` of three meters, sometimes null. */
 export function reading(n: number): Row {
   return [
     `meter ${n % 3}`,
@@ -83,7 +80,7 @@ export interface Placed {
   readonly site: string | null;
 }
 
-/** Puts rows into the storage as a file of the table, as it is to be added. */
+/** Puts rows into the storage as a file that can be added to the table. */
 export async function landed(
   store: ObjectStore,
   name: string,
@@ -103,7 +100,6 @@ export async function landed(
   };
 }
 
-/** The table in a storage, as a worker opens it; `nowMs` may be moved. */
 export function openMeter(
   store: ObjectStore,
   options: Partial<DeltaTableOptions> & { readonly now?: () => number } = {},
@@ -122,10 +118,8 @@ export function openMeter(
   return { ...table, warnings };
 }
 
-/** Files that come, and nothing else. */
 export const ADDED: Change = EMPTY_CHANGE;
 
-/** The same rows in other files. */
 export const REARRANGED: Change = { ...ADDED, operation: "OPTIMIZE", dataChange: false };
 
 function shown(word: unknown): string {

@@ -4,8 +4,6 @@ import { ConfigError, sentence } from "#src/core/errors/errors.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { ADDED, landed, METER_WITH_UNIT, openMeter, reading } from "./meter-table.ts";
 
-/** Tables that other writers changed: we continue where possible; otherwise a ConfigError, and nothing is written. */
-
 const signal = new AbortController().signal;
 const LOG = "meter/_delta_log/";
 
@@ -16,7 +14,6 @@ interface Field {
   readonly metadata: object;
 }
 
-/** A table of one version, and the `metaData` of it. */
 async function made() {
   const store = createMemoryStore();
   const file = await landed(store, "a", [reading(1)]);
@@ -40,7 +37,6 @@ const withFields = (metaData: object, fields: readonly unknown[]) => ({
   metaData: { ...metaData, schemaString: JSON.stringify({ type: "struct", fields }) },
 });
 
-/** Error of a commit; nothing may have been written. */
 async function refusalOf(store: MemoryStore, change = ADDED): Promise<string> {
   const before = [...store.objects.keys()];
   const error = await openMeter(store)
@@ -65,7 +61,6 @@ describe("a Delta table whose schema another writer changed", () => {
       { name: "unit", type: "string", nullable: true, metadata: { comment: "The unit." } },
     ]);
     expect(store.text(`${LOG}${commitName(2)}`)).not.toContain("metaData");
-    // The earlier version continues to write; its column stays.
     expect(await openMeter(store).commit(ADDED, signal)).toMatchObject({ outcome: "committed", version: 3 });
     expect(store.text(`${LOG}${commitName(3)}`)).not.toContain("metaData");
   });

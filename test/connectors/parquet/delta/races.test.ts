@@ -7,10 +7,7 @@ import { createMemoryStore, type Fault, type MemoryStore } from "./memory-store.
 import { ADDED, landed, openMeter, REARRANGED, reading } from "./meter-table.ts";
 import { judged } from "./strict-checker.ts";
 
-/**
- * Several writers, a storage that loses answers, and crashes: every row of every writer stands in the table once. Two of
- * them are the same worker by its id, as after a move to another machine where the old one still runs.
- */
+/** Two writers have the same id, as after a move to another machine where the old worker still runs. */
 const RUNS = Number(process.env.DELTA_RUNS ?? 60);
 const signal = new AbortController().signal;
 
@@ -33,10 +30,9 @@ const writers = fc.record({
   checkpointEvery: fc.integer({ min: 1, max: 4 }),
 });
 
-/** Rows have distinct numbers: writer `a` has 1001, 1002 …, so no two batches share one. */
+/** All batches have distinct numbers: writer `a` has 1001, 1002 … */
 const numberOf = (appId: string, batch: number) => (appId === "a" ? 1_000 : 2_000) + batch;
 
-/** Opens the table; with `isCrashed` the worker restarts first. */
 type Open = () => { readonly table: DeltaTable; readonly isCrashed: () => boolean };
 
 test(`a Delta table contains every batch once with concurrent writers and lost responses (${RUNS} runs, seed ${seed})`, async () => {
@@ -78,7 +74,6 @@ test(`a Delta table contains every batch once with concurrent writers and lost r
         ];
         expect(rows.toSorted()).toEqual(wanted);
         expect(new Set(verdict.txns).size, "each (appId, version) stands once").toBe(verdict.txns.length);
-        // Our snapshot, read from the checkpoint, equals the checker's snapshot of all commits.
         const { files, version } = await openMeter(store).files(signal);
         expect(version).toBe(verdict.version);
         expect(files.map(({ key }) => key).toSorted()).toEqual(
@@ -90,7 +85,6 @@ test(`a Delta table contains every batch once with concurrent writers and lost r
   );
 }, 120_000);
 
-/** Commits batch after batch, each tried until it is known to be there, as the engine offers events again. */
 async function write(
   store: MemoryStore,
   contents: Map<string, readonly number[]>,
@@ -108,7 +102,6 @@ async function write(
       const txn = { appId, version: batch };
       const { outcome } = await table.commit({ ...ADDED, add: [file], txn }, signal);
       expect(["committed", "done-before"], replay).toContain(outcome);
-      // A crash before the cursor has moved: the same once more.
       if (isCrashed()) ({ table, isCrashed } = open());
       else batch += 1;
     } catch (error) {
@@ -118,7 +111,6 @@ async function write(
   }
 }
 
-/** Compacts all files repeatedly; files of other writers stay, and conflicts are retried. */
 async function compact(
   store: MemoryStore,
   contents: Map<string, readonly number[]>,

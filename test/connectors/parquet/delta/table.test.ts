@@ -9,7 +9,6 @@ const signal = new AbortController().signal;
 const DAY_MS = 86_400_000;
 const LOG = "meter/_delta_log/";
 
-/** State of the log, after a check against the protocol. */
 function verdictOf(store: MemoryStore): Verdict {
   const objects = [...store.objects].map(([key, bytes]) => [key.slice("meter/".length), bytes] as const);
   const verdict = judged(new Map(objects));
@@ -24,7 +23,6 @@ const actionsOf = (store: MemoryStore, version: number) =>
     .split("\n")
     .map((line) => JSON.parse(line));
 
-/** A storage whose next put of a commit ends so. */
 function faulty() {
   const faults: Fault[] = [];
   const store = createMemoryStore((call) => (call === "putIfAbsent" ? (faults.shift() ?? "none") : "none"));
@@ -274,17 +272,14 @@ describe("concurrent commits of other writers to a Delta table", () => {
     await other.commit({ ...ADDED, add: [elsewhere] }, signal);
     const same = await landed(store, "d2", [reading(4)], { site: "2" });
     await other.commit({ ...REARRANGED, add: [same], remove: [small.key] }, signal);
-    // Neither another site nor the same rows in another file is in the way.
     const next = await landed(store, "c2", [reading(6)], { site: "2" });
     expect(await table.commit({ ...merge, add: [next], remove: [c.key] }, signal)).toEqual({
       outcome: "committed",
       version: 4,
     });
-    // Site 2 has changed since, by that very commit.
     const again = { ...merge, add: [await landed(store, "c3", [reading(7)], { site: "2" })] };
     expect(await other.commit(again, signal)).toMatchObject({ outcome: "conflict" });
     expect(await other.commit({ ...again, basedOn: 4 }, signal)).toMatchObject({ outcome: "committed" });
-    // The changes before a checkpoint are unknown.
     const late = { ...merge, add: [await landed(store, "f", [reading(8)], { site: "9" })] };
     await openMeter(store, { checkpointEvery: 1 }).commit({ ...ADDED, add: [] }, signal);
     expect(await openMeter(store).commit(late, signal)).toMatchObject({ outcome: "conflict" });
@@ -329,14 +324,12 @@ describe("checkpoints of a Delta table", () => {
     expect(checkpoints).toEqual([`${LOG}${checkpointName(3)}`, `${LOG}${checkpointName(6)}`]);
     expect(JSON.parse(store.text(`${LOG}_last_checkpoint`))).toEqual({
       version: 6,
-      // Protocol, metaData, two applications, one tombstone, six files.
       size: 11,
       sizeInBytes: store.objects.get(`${LOG}${checkpointName(6)}`)?.length,
       numOfAddFiles: 6,
     });
     const wanted = await table.files(signal);
     expect(wanted.files).toHaveLength(7);
-    // Nothing but the checkpoint and what came after it.
     for (let version = 0; version < 6; version += 1) await store.remove(`${LOG}${commitName(version)}`, signal);
     for (const key of [`${LOG}${checkpointName(3)}`, "none"]) await store.remove(key, signal);
     for (const hint of [null, "no JSON", JSON.stringify({ version: 3 }), JSON.stringify({ version: 99 })]) {
@@ -403,12 +396,10 @@ describe("the vacuum of a Delta table", () => {
     expect(await table.vacuum(signal)).toBe(1);
     expect([a, b, c].map(({ key }) => store.objects.has(key))).toEqual([false, true, true]);
     expect(await table.vacuum(signal)).toBe(0);
-    // Files that a checkpoint drops must be removed before.
     nowMs += 7 * DAY_MS;
     await table.commit(ADDED, signal);
     expect(store.objects.has(`${LOG}${checkpointName(3)}`)).toBe(true);
     expect([a, b, c].map(({ key }) => store.objects.has(key))).toEqual([false, false, true]);
-    // Protocol, metaData, one file; no tombstone that is over.
     expect(JSON.parse(store.text(`${LOG}_last_checkpoint`))).toMatchObject({ size: 3, numOfAddFiles: 1 });
     expect(await openMeter(store, { now: () => nowMs }).vacuum(signal)).toBe(0);
   });
