@@ -27,7 +27,7 @@ test("the alarm commands test a pager, send it the active alarms, and add, list,
   service.simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
   const worker = place.start("run");
   await worker.says("started");
-  // Recorded alarms may be active as well, by the time of day; all of them are opened, and the test's thing stays closed.
+  // Recorded alarms may be active as well, by the time of day.
   await expect
     .poll(
       async () => {

@@ -5,8 +5,6 @@ import { AUDIT_LOG, type AuditRecord, CHAIN_START, chain } from "#src/engine/com
 import { openStore } from "#src/engine/store/open.ts";
 import { workplace } from "./plenum.ts";
 
-/** `plenum audit show`: the records of a log that was written a while ago, by the filters that `plenum events` has. */
-
 const DAY_MS = 86_400_000;
 
 async function filled() {
@@ -26,7 +24,6 @@ async function filled() {
   };
   const command = (days: number, id: string, source: string, tagId: string, end: string) => [
     record(days, id, "accepted", { source, tagId, value: 21 }),
-    // These say of which tag they are by their command alone.
     record(days, id, "sending", { before: 20, group: [id] }),
     record(days, id, end, { message: "so it ended" }),
   ];

@@ -8,8 +8,6 @@ import { freePort } from "../real-servers.ts";
 import { smallDisk } from "../small-disk.ts";
 import { type Ended, onlyLine, type Running, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** Every kind of bad input: one clear sentence, the right exit code, never a stack trace. */
-
 const NOWHERE = "http://127.0.0.1:9";
 
 function expectSentence({ code, stderr }: Ended, expected: number, sentence: string | RegExp): void {
@@ -19,7 +17,6 @@ function expectSentence({ code, stderr }: Ended, expected: number, sentence: str
   });
 }
 
-/** Asks a running worker until its report is as wished. */
 async function report(place: Workplace, fits: (report: StatusReport) => boolean): Promise<StatusReport> {
   for (;;) {
     const { stdout } = await place.plenum("status", "--json");
@@ -33,13 +30,12 @@ async function stopped(worker: Running): Promise<Ended> {
   return worker.ended;
 }
 
-describe("mistakes in the configuration", () => {
+describe("mistakes in the configuration and the state folder", () => {
   test("reports every mistake of a wrong configuration with its line and exits with code 78", async () => {
     const place = workplace(NOWHERE);
     writeFileSync(place.path("plenum.yaml"), "sources: {}\nlog: { level: loud }\n");
     const { code, stderr, stdout } = await place.plenum("run");
-    expect(code).toBe(78);
-    expect(stdout).toBe("");
+    expect([code, stdout]).toEqual([78, ""]);
     expect(stderr.split("\n")).toEqual([
       "plenum.yaml:1:1 sources: Name at least one source.",
       "plenum.yaml:2:15 log.level: Write one of trace, debug, info, warn, error, silent.",
@@ -47,23 +43,46 @@ describe("mistakes in the configuration", () => {
     ]);
   });
 
-  test("exits with code 78 and names `plenum init` when the configuration file is missing", async () => {
-    const place = workplace(NOWHERE);
-    expectSentence(
-      await place.plenum("run", "--config", "other.yaml"),
-      78,
-      "The configuration file other.yaml does not exist. Make one with `plenum init`, or name another with --config.",
-    );
-  });
+  function changeState(place: Workplace, sql: string): void {
+    mkdirSync(place.path("state"), { recursive: true });
+    const database = new DatabaseSync(place.path("state/plenum.db"));
+    database.exec(sql);
+    database.close();
+  }
 
-  test("rejects a status page that other machines can reach without a password", async () => {
-    const place = workplace(NOWHERE);
-    place.configure({ status: { host: "0.0.0.0", port: 0 } });
-    expectSentence(
-      await place.plenum("run"),
-      78,
+  test.each<[what: string, (place: Workplace) => unknown, message: string | RegExp]>([
+    [
+      "a missing configuration file",
+      (place) => rmSync(place.path("plenum.yaml")),
+      "The configuration file plenum.yaml does not exist. Make one with `plenum init`, or name another with --config.",
+    ],
+    [
+      "a status page that other machines can reach without a password",
+      (place) => place.configure({ status: { host: "0.0.0.0", port: 0 } }),
       /status\.host: An address that others can reach needs both a password and behind_tls_proxy: true\.$/,
-    );
+    ],
+    [
+      "a state folder that cannot be created",
+      (place) => place.configure({ state: { folder: "token/state" } }),
+      "The state folder token/state cannot be created (ENOTDIR). Set state.folder to a folder that the worker may write.",
+    ],
+    [
+      "a state file of another program",
+      (place) => changeState(place, "create table recipes (name text)"),
+      /state\/plenum\.db .*(not|no|another|foreign)/i,
+    ],
+    [
+      "a state file of a newer Plenum",
+      async (place) => {
+        await place.plenum("sites");
+        changeState(place, "pragma user_version = 99");
+      },
+      /newer/,
+    ],
+  ])("`run` rejects %s in one sentence with code 78", async (_, spoil, message) => {
+    const place = workplace(NOWHERE);
+    await spoil(place);
+    expectSentence(await place.plenum("run"), 78, message);
   });
 
   test("rejects a token file that other users can read", async () => {
@@ -76,36 +95,6 @@ describe("mistakes in the configuration", () => {
       result: "wrong",
       detail: "The secret file token can be read by others than its owner (mode 644). Run: chmod 600 token",
     });
-  });
-});
-
-describe("mistakes in the state folder", () => {
-  test("rejects a state folder that cannot be created", async () => {
-    const place = workplace(NOWHERE);
-    place.configure({ state: { folder: "token/state" } });
-    expectSentence(
-      await place.plenum("run"),
-      78,
-      "The state folder token/state cannot be created (ENOTDIR). Set state.folder to a folder that the worker may write.",
-    );
-  });
-
-  test("rejects a state file of another program", async () => {
-    const place = workplace(NOWHERE);
-    mkdirSync(place.path("state"));
-    const foreign = new DatabaseSync(place.path("state/plenum.db"));
-    foreign.exec("create table recipes (name text)");
-    foreign.close();
-    expectSentence(await place.plenum("run"), 78, /state\/plenum\.db .*(not|no|another|foreign)/i);
-  });
-
-  test("rejects a state file of a newer Plenum", async () => {
-    const place = workplace(NOWHERE);
-    await place.plenum("sites");
-    const own = new DatabaseSync(place.path("state/plenum.db"));
-    own.exec("pragma user_version = 99");
-    own.close();
-    expectSentence(await place.plenum("run"), 78, /newer/);
   });
 
   test("rejects a state folder that another worker uses", async () => {
@@ -170,14 +159,8 @@ describe("unavailable resources", () => {
     place.configure({ sinks: { hook: { webhook: hook, from: "beginning" } } });
     const check = await place.plenum("check", "--json");
     expect(check.code).toBe(75);
-    expect((JSON.parse(check.stdout) as { result: string }[]).map(({ result }) => result)).toEqual([
-      "ok",
-      "ok",
-      "ok",
-      "ok",
-      "unavailable",
-      "unavailable",
-    ]);
+    const results = (JSON.parse(check.stdout) as { result: string }[]).map(({ result }) => result);
+    expect(results.join(" ")).toBe("ok ok ok ok unavailable unavailable");
 
     const worker = place.start("run");
     await worker.says("Plenum is running");

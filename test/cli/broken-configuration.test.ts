@@ -7,17 +7,14 @@ import { sendCommand } from "#src/ui/operator/remote.ts";
 import { MAIN } from "./hosted.ts";
 import { type Ended, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** Controls of a running, armed worker whose configuration file was broken after the start. */
-
 const TAG = { type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" };
 const FILE = "plenum.yaml";
 const STATE = "memory";
 
 interface Broken {
   readonly what: string;
-  /** Breaks the file; the good one was moved to `good.yaml`. */
+  /** The good file was moved to `good.yaml`. */
   readonly make: (file: string, good: string) => void;
-  /** The first problem, as every command names it. */
   readonly problem: RegExp;
 }
 
@@ -50,7 +47,7 @@ const BROKEN: readonly Broken[] = [
   { what: "no file", make: () => undefined, problem: /plenum\.yaml does not exist/ },
 ];
 
-/** Root reads every file, but for the capabilities that say so. */
+/** Root reads every file, except without these capabilities. */
 const LIKE_A_USER = ["--bounding-set=-dac_override,-dac_read_search", process.execPath, MAIN];
 
 async function asUser(place: Workplace, args: readonly string[]): Promise<Ended> {
@@ -65,7 +62,6 @@ async function asUser(place: Workplace, args: readonly string[]): Promise<Ended>
   return { code, stdout, stderr };
 }
 
-/** An armed worker that knows its tags. */
 async function armed(service: Service, state: Readonly<Record<string, unknown>> = { folder: STATE }) {
   const place = workplace(service.url);
   place.configure({ state, commands: { enabled: true, read_back_after: "100ms", allow: [TAG] } });
@@ -76,7 +72,6 @@ async function armed(service: Service, state: Readonly<Record<string, unknown>> 
   return place;
 }
 
-/** Sends a command to the worker past the configuration file; answers how it ended. */
 async function writeThrough(place: Workplace, id: string, value: number, run: Run): Promise<unknown> {
   const command = { source: null, tagId: "10169", forSeconds: null, ttlSeconds: null, user: "test" };
   const door = { stateFolder: place.path(STATE) };
@@ -125,7 +120,7 @@ test("every control command works while the configuration file of the running wo
 
     expect((await done("writes", "resume")).stderr, what).toMatch(problem);
     expect(existsSync(place.path(`${STATE}/WRITES-STOPPED`)), what).toBe(false);
-    // A write takes two slots of the quota, so two of them show that writing goes on.
+    // A write takes two slots of the quota, so only two writes are made.
     if (n === 0 || n === BROKEN.length - 1)
       expect(await writeThrough(place, `open-${n}`, 70 + n, run), what).toEqual(["confirmed", null]);
     const before = written();
@@ -156,7 +151,7 @@ test("every control command works while the configuration file of the running wo
   }
   expect(written()).toEqual([70, 70 + BROKEN.length - 1]);
 
-  // A changed folder waits for a restart, and the worker looks into the old one until then.
+  // A changed folder waits for a restart; the worker still uses the old one.
   place.configure({ state: { folder: "elsewhere" } });
   const both = await place.plenum("writes", "stop");
   expect([both.code, both.stdout.match(/\w+\/WRITES-STOPPED/g)]).toEqual([

@@ -6,8 +6,6 @@ import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { freePort } from "../real-servers.ts";
 import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** `plenum check` says what a configuration means in the building, against the simulator. */
-
 interface Line {
   readonly what: string;
   readonly result: string;
@@ -32,7 +30,7 @@ async function prepared(
 async function checked(place: Workplace, ...more: readonly string[]) {
   const { code, stdout, stderr } = await place.plenum("check", "--json", ...more);
   const lines = JSON.parse(stdout || "[]") as readonly Line[];
-  /** What is not fine, each with what the file says at the place that is named. */
+  /** Failed lines, each with the line of the file that it names. */
   const file = readFileSync(place.path("plenum.yaml"), "utf8").split("\n");
   const told = lines
     .filter(({ result }) => result !== "ok")
@@ -114,10 +112,8 @@ describe("`check`: comparison of the configuration with the building", () => {
     expect(fine.join("\n")).not.toContain("may be written");
     expect(fine).toContainEqual(expect.stringMatching(/^main: quota: the wishes need \d+ % of what/));
     expect(fine).toContainEqual(expect.stringMatching(/^source main: the token may read:alarms, read:tags, /));
-    // No request of the quota, and no list of what nobody asked about.
     const asked = service.simulator.truth.requests().map(({ path }) => path);
     expect(asked.filter((path) => /tags\/|systems|hosts|gateways/.test(path))).toEqual([]);
-    // The first page says how many alarms there are.
     expect(asked.filter((path) => path.endsWith("/alarms"))).toHaveLength(1);
     expect(existsSync(place.path("state"))).toBe(false);
   });
@@ -168,7 +164,6 @@ describe("`check`: comparison of the configuration with the building", () => {
     expect(details).toContainEqual(expect.stringMatching(/^on 127\.0\.0\.1:\d+; a worker is running on this state$/));
     const asked = await checked(place, "--ask");
     expect(asked.lines.map(({ detail }) => detail)).toContain("141 tags, as the service lists them");
-    // Another configuration on the same state would not start now.
     const port = await freePort();
     const other = parse(readFileSync(place.path("plenum.yaml"), "utf8")) as object;
     writeFileSync(place.path("other.yaml"), stringify({ ...other, status: { port } }));

@@ -12,8 +12,6 @@ import { documentSet } from "#src/engine/store/store.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-/** Every lock in front of a write, closed alone: `plenum check` names it, and docs/troubleshooting.md quotes it. */
-
 const TAG = { type: "boolean", site_id: 6, tag_id: "10170" };
 const BROKER = { url: "mqtt://127.0.0.1:1883", commands: { enabled: true } };
 
@@ -44,7 +42,7 @@ async function prepareState({ folder, isArmed = true, hasOfflineGateway = false 
   await store.close();
 }
 
-/** Lines of check about writing, without the one that no worker runs, which all of these have. */
+/** No worker runs in any case, so that line is left out. */
 async function locks(settings: Settings, state: Partial<State> = {}): Promise<readonly CheckLine[]> {
   const folder = join(mkdtempSync(join(tmpdir(), "plenum-locks-")), "state");
   onTestFinished(() => rmSync(join(folder, ".."), { recursive: true, force: true }));
@@ -69,7 +67,6 @@ async function locks(settings: Settings, state: Partial<State> = {}): Promise<re
   return lines.filter(({ detail }) => !detail.startsWith("No worker is running here"));
 }
 
-/** An hour of the day that is not now, and not soon. */
 function otherHours(): string {
   const hour = (n: number) => `${(new Date().getUTCHours() + n) % 24}`.padStart(2, "0");
   return `${hour(6)}:00-${hour(8)}:00`;
@@ -171,7 +168,7 @@ test("docs/troubleshooting.md quotes each message about writing and names `plenu
     CASES.map(async ([, , settings, state]) => (await locks(settings, state))[0]?.detail ?? ""),
   );
   expect(printed.filter((detail) => quotes.filter((quote) => pattern(quote).test(detail)).length !== 1)).toEqual([]);
-  // The rest has lines of its own: worker, approval, token, clock.
+  // Other tests have: worker, approval, token, clock.
   const others = quotes.filter((quote) => !printed.some((detail) => pattern(quote).test(detail)));
   expect(others).toEqual([
     "No worker is running here",

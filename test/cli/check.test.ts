@@ -2,8 +2,6 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { absent, startInflux, startMosquitto } from "../real-servers.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-/** `plenum check` against real far ends. */
-
 describe.skipIf(absent("influxd") || absent("mosquitto"))("check", () => {
   test("`check` accepts correct sinks, and warns of a backfill that is longer than a sink's retention", async () => {
     const service = await simulatedServer();

@@ -1,10 +1,6 @@
 import { pathToFileURL } from "node:url";
 
-/**
- * A process that is the command line over and over: it is told a command, runs `main.js` of the bundle for it as Node.js
- * would for a new process, in that folder and with those variables, and answers with what it printed and its exit code.
- * The start of a process is nine tenths of a short command. `Workplace.plenum` starts it: `node command-host.ts MAIN`.
- */
+/** Runs commands in one process: the start of a process is nine tenths of a short command. */
 export interface Asked {
   readonly args: readonly string[];
   readonly folder: string;
@@ -17,7 +13,6 @@ export interface Ended {
   readonly stderr: string;
 }
 
-/** What a program adds for as long as it lives. */
 const LISTENED = ["SIGINT", "SIGTERM", "SIGHUP", "uncaughtException", "unhandledRejection"] as const;
 
 const main = pathToFileURL(process.argv[2] ?? "").href;
@@ -37,13 +32,13 @@ async function run({ args, folder, environment }: Asked): Promise<Ended> {
   process.exitCode = undefined;
   const ended = Promise.withResolvers<void>();
   process.exit = ((code?: number) => {
-    // Without a code it is the end of a command that is long over, whose process something would have kept.
+    // Without a code it is the end of an earlier command.
     if (code === undefined) return;
     process.exitCode = code;
     ended.resolve();
   }) as typeof process.exit;
   commands += 1;
-  // Another address is another module: it runs anew, and what it imports is what the last one imported.
+  // Another address is another module, so the program runs again.
   import(`${main}?command=${commands}`).then(() => ended.resolve(), ended.reject);
   await ended.promise;
   for (const name of LISTENED) process.removeAllListeners(name);

@@ -4,9 +4,6 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/report.ts";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
-/** Each command as a new user types it, without a running worker and beside one. */
-
-/** A receiver that answers every event with 500. */
 async function unwilling(): Promise<{ readonly url: string; readonly origin: string }> {
   const server = createServer((request, response) => {
     request.resume();
@@ -19,7 +16,6 @@ async function unwilling(): Promise<{ readonly url: string; readonly origin: str
   return { url: `${origin}/hook`, origin };
 }
 
-/** What a command prints with --json: exactly one JSON text on standard output. */
 function data({ stdout }: { readonly stdout: string }): unknown {
   expect(stdout.endsWith("\n")).toBe(true);
   expect(stdout.trimEnd().split("\n")).toHaveLength(1);
@@ -117,7 +113,6 @@ describe("commands with a running worker", () => {
     place.configure({
       sinks: {
         files: { file: { folder: "events" }, from: "beginning" },
-        // Every event is given up after one more attempt, at once.
         hook: {
           webhook: { url: hook.url, unsigned: true, allow_networks: ["127.0.0.0/8"] },
           from: "beginning",

@@ -6,7 +6,6 @@ import { expect, onTestFinished, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/report.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-/** An MQTT broker that counts who is thrown out because another came by the same name. */
 async function broker() {
   const aedes = await Aedes.createBroker();
   const server = createServer((socket) => aedes.handle(socket));
@@ -57,7 +56,6 @@ test("a worker on a copied state reports the copy, gets another name, and writes
     worker.signal("SIGTERM");
     await worker.ended;
   }
-  // Nobody was thrown out by somebody of the same name.
   for (const { stderr } of [await again.ended, await copy.ended]) {
     expect(stderr).not.toMatch(/"level":[45]0[^\n]*broker/);
   }

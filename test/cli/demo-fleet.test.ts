@@ -6,7 +6,6 @@ import type { FleetStatus } from "#src/scale/fleet/status.ts";
 import { absent } from "../real-servers.ts";
 import { onlyLine, workplace } from "./plenum.ts";
 
-/** Where the members' pages are, and with which command each is killed. */
 function membersIn(printed: string): readonly { readonly url: string; readonly pid: number }[] {
   return [...printed.matchAll(/member-\d +(http:\S+) +kill -9 (\d+)/g)].map(([, url = "", pid]) => ({
     url,

@@ -2,8 +2,6 @@ import { mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, w
 import { expect, test } from "vitest";
 import { onlyLine, workplace } from "./plenum.ts";
 
-/** Every command works against the demo while it runs. */
-
 test("commands find the running demo with --demo or without a configuration", async () => {
   const place = workplace("http://127.0.0.1:9", { PLENUM_CALLED: "./plenum" });
   const none = await place.plenum("status", "--demo");
@@ -26,7 +24,6 @@ test("commands find the running demo with --demo or without a configuration", as
   expect([status.code, status.stderr]).toEqual([0, ""]);
   expect((await place.plenum("run", "--demo")).stderr).toContain("plenum run takes no --demo.");
 
-  // The configuration that is there counts, until there is none.
   expect((await place.plenum("plan", "--source", "demo")).stderr).toContain("There is no source demo");
   rmSync(place.path("plenum.yaml"));
   const plan = await place.plenum("plan", "--source", "demo");
@@ -41,7 +38,7 @@ test("commands find the running demo with --demo or without a configuration", as
   demo.signal("SIGTERM");
   await demo.ended;
   expect((await place.plenum("status", "--demo")).code).toBe(75);
-  // As a demo that was killed leaves it.
+  // As after `kill -9` of a demo.
   mkdirSync(place.path("plenum"), { mode: 0o700 });
   writeFileSync(word, left);
   expect((await place.plenum("status", "--demo")).code).toBe(75);

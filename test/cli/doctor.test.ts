@@ -4,8 +4,6 @@ import { expect, onTestFinished, test } from "vitest";
 import type { DoctorReport } from "#src/cli/doctor/diagnosis.ts";
 import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** `plenum doctor`, whatever is broken: which trouble it names first, and what is in the file. */
-
 interface Seen {
   readonly first: string;
   readonly stdout: string;
@@ -51,7 +49,6 @@ test("`doctor` finds no problem next to a running worker, and writes a private f
   expect(stopped.first).toMatch(/^Most likely: No worker is running on the state folder state/);
   expect(stopped.report.worker.report?.startedAt).toBeNull();
 
-  // A second file never takes the place of the first.
   expect(readdirSync(place.folder).filter((name) => name.startsWith("plenum-doctor-"))).toHaveLength(2);
 }, 90_000);
 

@@ -4,17 +4,14 @@ import { expect, onTestFinished, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/report.ts";
 import { simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** The command line beside a worker whose network is used against it. */
-
 const WRITING = {
   enabled: true,
   read_back_after: "100ms",
   allow: [{ type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" }],
 };
-/** More than the status page takes at once. */
+/** More connections than the status page accepts at once. */
 const FLOOD = 600;
 
-/** A worker that has read its tags, with all commands allowed, and the address of its status page. */
 async function running(environment: Readonly<Record<string, string>> = {}) {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = workplace(service.url, environment);
@@ -27,7 +24,6 @@ async function running(environment: Readonly<Record<string, string>> = {}) {
   return { service, place, worker, url };
 }
 
-/** Every command that goes through the door. */
 async function everyCommand(place: Workplace): Promise<void> {
   const status = await place.plenum("status");
   expect([status.code, status.stdout]).toEqual([0, expect.stringMatching(/^Running since /)]);
@@ -42,7 +38,6 @@ async function everyCommand(place: Workplace): Promise<void> {
   expect([written.code, written.stdout]).toEqual([0, expect.stringContaining('"outcome":"confirmed"')]);
 }
 
-/** A connection that begins a request and never ends it. */
 function halfOpen(url: URL): Promise<Socket> {
   return new Promise((resolve) => {
     const socket = connect({ host: url.hostname, port: Number(url.port) });

@@ -1,10 +1,7 @@
 import { expect, test } from "vitest";
 import { workplace } from "./plenum.ts";
 
-/**
- * Loaded before the program: leaves a timer behind as a library does, and takes the timer away that ends the process after a
- * second. A program that waits for one of them ends with 99.
- */
+/** Leaves a timer behind as a library does, and removes the timer that ends the process after a second. */
 const LEFTOVER = `data:text/javascript,${encodeURIComponent(`
   const { setTimeout: original } = globalThis;
   globalThis.setTimeout = (work, ms, ...rest) =>

@@ -1,8 +1,6 @@
 import { expect, onTestFinished, test } from "vitest";
 import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** `plenum events` beside a real worker: what it lists, what it goes on with, and what it refuses by name. */
-
 interface Line {
   readonly position: number;
   readonly type: string;

@@ -2,8 +2,6 @@ import { expect, test } from "vitest";
 import type { AlarmExplanation, TagExplanation } from "#src/cli/watching/explain.ts";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
-/** `plenum explain` as a user types it, with and without a worker. */
-
 test("`explain` prints the requests, due times, sinks and commands of a tag and of an alarm", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = workplace(service.url);

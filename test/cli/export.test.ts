@@ -4,8 +4,6 @@ import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { query, rowsIn, tableIn } from "../connectors/parquet/duck.ts";
 import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** `plenum export` as a user types it, read back by DuckDB. */
-
 async function place(options: SimulatorOptionsInput = {}): Promise<{ service: Service; here: Workplace }> {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false }, ...options });
   return { service, here: workplace(service.url) };

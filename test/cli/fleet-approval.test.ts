@@ -19,7 +19,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
     const { allow } = Config.parse(stage.configuration).commands;
     const configured = (max: number, approval?: object) => ({
       ...stage.configuration,
-      // Writing has the quota, so that no command waits for it.
+      // Writing has most of the quota, so that no command waits for the quota.
       sources: Object.fromEntries(
         Object.entries(stage.configuration.sources as object).map(([name, source]) => [name, { ...source, read: [] }]),
       ),
@@ -53,7 +53,6 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
       const { outcome, reason } = JSON.parse(stdout) as { outcome: string; reason: string };
       return outcome === "rejected" ? reason : outcome;
     }
-    /** Results of a write at each member, to the source that it holds. */
     const written = (value: number) =>
       Promise.all(
         machines.map((machine) => {
@@ -71,9 +70,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
     copyFileSync(join(here.folder, "approvals.json"), join(there.folder, "approvals.json"));
     await expect.poll(() => written(43), LONG).toEqual(["confirmed", "confirmed"]);
 
-    // The rule is remembered by the database: a fleet that begins again without it is held to it.
     await stopAll();
-    // A member with another configuration cannot join while a lease is valid.
     const alive = async () => (await fleetOf(stage)).members.filter(({ state }) => state === "alive");
     await expect.poll(alive, LONG).toEqual([]);
     here.configure("plenum.yaml", { commands: configured(1_000).commands });

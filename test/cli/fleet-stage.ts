@@ -12,24 +12,17 @@ import type { Ended } from "./plenum.ts";
 
 const usual = () => ({ PATH: process.env.PATH, TMPDIR: tmpdir(), NODE_COMPILE_CACHE: COMPILED });
 
-/** A machine of a fleet: a folder with a configuration, a member that runs in it, and commands. */
 export interface Machine {
   readonly member: string;
   readonly folder: string;
-  /** Starts the member; not armed. */
   start(): Promise<void>;
-  /** A command of its own, which is still running. */
   running(line: string): Running;
-  /** Commands one after another, as a person types them without `plenum`. */
-  run(...lines: readonly string[]): Promise<readonly Ended[]>;
-  /** The only one. */
+  run<Lines extends readonly string[]>(...lines: Lines): Promise<{ readonly [N in keyof Lines]: Ended }>;
   one(line: string): Promise<Ended>;
-  /** Writes a second configuration with these sections replaced; returns its name. */
   configure(name: string, sections: Readonly<Record<string, unknown>>): string;
   stop(): Promise<unknown>;
 }
 
-/** The password of the status pages, in the variable of its name. */
 export const PASSWORD = "page-password";
 
 export function setMachine(stage: Stage, configuration: Readonly<Record<string, unknown>>, member: string): Machine {
@@ -48,11 +41,11 @@ export function setMachine(stage: Stage, configuration: Readonly<Record<string, 
     started.push(each);
     return each;
   };
-  const run = async (...lines: readonly string[]) => {
+  const one = (line: string) => command({ args: line.split(" "), folder, environment: { ...usual(), ...environment } });
+  const run = async <Lines extends readonly string[]>(...lines: Lines) => {
     const ended: Ended[] = [];
-    for (const line of lines)
-      ended.push(await command({ args: line.split(" "), folder, environment: { ...usual(), ...environment } }));
-    return ended;
+    for (const line of lines) ended.push(await one(line));
+    return ended as unknown as { readonly [N in keyof Lines]: Ended };
   };
   const configure = (name: string, sections: Readonly<Record<string, unknown>>) => {
     writeFileSync(join(folder, name), JSON.stringify({ ...configuration, ...sections }));
@@ -60,18 +53,12 @@ export function setMachine(stage: Stage, configuration: Readonly<Record<string, 
   };
   configure("plenum.yaml", {});
   return {
-    ...{ member, folder, running, run, configure },
+    ...{ member, folder, running, run, one, configure },
     start: () => running(`run --member ${member}`).says("Plenum is running", 60_000),
-    async one(line) {
-      const [ended] = await run(line);
-      if (ended === undefined) throw new Error(`Nothing came of ${line}.`);
-      return ended;
-    },
     stop: () => Promise.all(started.map((each) => each.end("SIGKILL"))),
   };
 }
 
-/** The fleet as its database says. */
 export function fleetOf({ configuration, services }: Stage): Promise<FleetStatus> {
   return withStateDatabase(Config.parse(configuration), (database) => readFleet(database, null, [...services.keys()]));
 }

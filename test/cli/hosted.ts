@@ -6,24 +6,17 @@ import { expect } from "vitest";
 import { BUNDLE, BUNDLED_MAIN } from "../../tools/bundle.ts";
 import type { Asked, Ended } from "./command-host.ts";
 
-/** Many short commands in one process, because the start of a process is nine tenths of each. */
-
 const ROOT = join(import.meta.dirname, "../..");
 export const MAIN = join(ROOT, BUNDLE, BUNDLED_MAIN);
 const HOST = join(import.meta.dirname, "command-host.ts");
-/** Compiled code is kept between the many starts, as the script `plenum` does. */
 const CACHE = "NODE_COMPILE_CACHE";
 export const COMPILED = join(ROOT, "node_modules/.cache/plenum");
 
-/** These live on, and take over what is the process's: its standard streams, its signals. */
+/** These commands keep running and change the process: streams, signals. */
 const LONG = ["run", "demo", "simulate"];
-/** Node.js looks at these once, when it starts. */
+/** Node.js reads these once, when it starts. */
 const READ_AT_START = /^(?:NODE_|TZ$)/;
 
-/**
- * A command to its end. One that is long, or differs by what Node.js reads at its start, or comes while another is at work,
- * is a process as for a user: `alone` starts it.
- */
 export function command(asked: Asked, alone = inItsOwnProcess): Promise<Ended> {
   const isLong = asked.args.some((word) => LONG.includes(word));
   const isOdd = Object.keys(asked.environment).some((name) => name !== CACHE && READ_AT_START.test(name));
@@ -46,13 +39,13 @@ async function inItsOwnProcess({ args, folder, environment }: Asked): Promise<En
 
 interface Host {
   readonly process: ChildProcess;
-  /** The file of tests that it serves: what commands leave in its memory goes with it. */
+  /** A process serves one test file: commands leave state in its memory. */
   readonly file: string | undefined;
   isAtWork: boolean;
 }
 let host: Host | undefined;
 
-/** Runs a command in the process that all short ones share; null while it is at work. */
+/** Returns null while the shared process runs a command. */
 function hosted(asked: Asked): Promise<Ended> | null {
   if (host?.isAtWork === true) return null;
   const { testPath: file } = expect.getState();

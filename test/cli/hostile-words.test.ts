@@ -11,9 +11,6 @@ import type { StatusReport } from "#src/ui/status/report.ts";
 import { FORBIDDEN, HOSTILE, hostileReceiver, poisoned, poisoningProxy } from "./hostile-words.ts";
 import { type Ended, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** Names and texts of others in everything that a command prints: none steers the terminal or forges a line. */
-
-/** Commands that show what others said, and whether they show a name or a text at all. */
 const FROM_STATE: readonly (readonly [args: string, shows: boolean])[] = [
   ["status", true],
   ["explain 10169", true],
@@ -66,7 +63,6 @@ async function tryAll(place: Workplace, commands: typeof FROM_STATE, alarm: stri
   }
 }
 
-/** Events that a short run does not emit by itself. */
 async function saidBefore(store: Store): Promise<void> {
   const times = { at: "2026-11-21T10:00:00Z", againAt: "2026-11-23T10:00:00Z" };
   const ledgers = await store.documents<{ readonly spans: readonly object[] }>(documentSet("history", "main"));
@@ -161,7 +157,6 @@ test("the terminal removes control characters from repeated arguments and from t
   const typed = HOSTILE.replaceAll("\0", "");
   for (const args of [[typed], ["sites", "--source", typed], [`--${typed}`]]) {
     const { stderr } = await place.plenum(...args);
-    // A typed line break is echoed.
     expectTame(args.join(" "), { stdout: "", stderr: stderr.replaceAll("\n", " ") }, true);
   }
   place.configure({ log: { level: HOSTILE }, [HOSTILE]: 1 });
@@ -179,11 +174,8 @@ test("every module prints through the terminal that removes control characters",
   const folder = join(import.meta.dirname, "../../src");
   const allowed: Readonly<Record<string, RegExp>> = {
     "cli/shell/terminal.ts": /process\.std(out|err)/g,
-    // Only checks for a terminal.
     "cli/running/run.ts": /process\.stderr\.isTTY/g,
-    // Waited for only, until everything is written.
     "cli/start.ts": /for \(const stream of \[process\.stdout, process\.stderr\]\)/g,
-    // Questions, cleaned there, and what the person types.
     "cli/running/init.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|printable\())/g,
     "cli/shell/uncaught-errors.ts": /console\[method\]/g,
   };

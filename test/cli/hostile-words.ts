@@ -3,7 +3,7 @@ import type { AddressInfo } from "node:net";
 import { text } from "node:stream/consumers";
 import { onTestFinished } from "vitest";
 
-/** Everything that a terminal obeys or does not show, and a line break that would begin a line of its own. */
+/** Characters that terminals obey or do not show, and a line break that would begin a forged line. */
 const CODES = [
   ...Array.from({ length: 32 }, (_, code) => code),
   ...Array.from({ length: 33 }, (_, n) => 0x7f + n),
@@ -23,10 +23,9 @@ const CODES = [
 ];
 export const HOSTILE = `EVIL\u001b[2J\u001b]0;owned\u0007\u009b31m${String.fromCodePoint(...CODES)}\nFORGED LINE\r\nFORGED LINE`;
 
-/** Characters that no output may contain; Plenum's own line breaks are allowed. */
 export const FORBIDDEN = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/u;
 
-/** Fields with a fixed format in the interface: ids, times, enumerations, links. */
+/** Fields with a fixed format: ids, times, enumerations, links. */
 const STRUCTURE =
   /(^|_)(id|at|until|status|priority|abilities|permissions)$|^(type|links|path|meta|time|first|last|next|prev)$/;
 
@@ -42,10 +41,7 @@ export function poisoned(value: unknown, key = ""): unknown {
   );
 }
 
-/**
- * The service behind somebody who poisons every text that it says. Requests whose path holds `refusing` are refused in
- * the same words.
- */
+/** A service in which every text is hostile. It rejects requests whose path contains `refusing`. */
 export async function poisoningProxy(serviceUrl: string, refusing: RegExp | null): Promise<string> {
   const server = createServer((request, response) => {
     void answer(request).then(({ status, headers, body }) => {
@@ -82,7 +78,6 @@ export async function poisoningProxy(serviceUrl: string, refusing: RegExp | null
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-/** A store of time series that refuses every point for good, in the same words. */
 export async function hostileReceiver(): Promise<string> {
   const server = createServer((request, response) => {
     request.resume();

@@ -7,15 +7,13 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** `plenum init` as a user types it: the real service's interface, files, and a terminal. */
-
 function emptyPlace(url: string): Workplace {
   const place = workplace(url);
   rmSync(place.path("plenum.yaml"));
   return place;
 }
 
-/** The port that was free when the file was written may be a demo's of another test by now: any other will do. */
+/** Another test may use the port by now. */
 function letGoOfPort(place: Workplace): void {
   const text = readFileSync(place.path("plenum.yaml"), "utf8");
   const others = text.replace(/^status: .*\n/m, "");
@@ -159,7 +157,6 @@ test.each([
   30_000,
 );
 
-/** The command in a real terminal, as `script` of util-linux makes one. */
 function atTerminal(place: Workplace, ...args: readonly string[]) {
   const main = join(import.meta.dirname, "../../src/cli/main.ts");
   const line = [process.execPath, main, ...args].map((word) => `'${word}'`).join(" ");
@@ -177,7 +174,6 @@ function atTerminal(place: Workplace, ...args: readonly string[]) {
     shown: () => text,
     press: (key: string) => void child.stdin.write(key),
     ended: new Promise<number | null>((resolve) => child.once("close", resolve)),
-    /** Waits for a question behind the last one, and answers it with Enter. */
     async answer(question: string, answer: string, isAsked = true) {
       await expect.poll(() => text.indexOf(question, from), { timeout: 20_000 }).toBeGreaterThanOrEqual(0);
       from = text.indexOf(question, from) + question.length;

@@ -1,8 +1,6 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ageText, createTerminal, localTime, withLocalTimes } from "#src/cli/shell/terminal.ts";
 
-/** Times in the words of people. */
-
 const before = process.env.TZ;
 beforeEach(() => {
   process.env.TZ = "Europe/Oslo";

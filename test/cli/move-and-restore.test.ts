@@ -15,11 +15,9 @@ const run = promisify(execFile);
 interface Told {
   readonly id: string;
   readonly type: string;
-  /** Its source and id, because each service counts for itself. */
   readonly alarm: string | null;
 }
 
-/** A webhook that stores what it receives, and can be closed for a while. */
 async function receiver() {
   const told: Told[] = [];
   let isOpen = true;
@@ -49,7 +47,6 @@ async function receiver() {
     setOpen(open: boolean) {
       isOpen = open;
     },
-    /** Number of events of this kind, by alarm id. */
     counts(type: string): Readonly<Record<string, number>> {
       const counts: Record<string, number> = {};
       for (const each of told)
@@ -85,7 +82,6 @@ describe.skipIf(absent("postgres"))(
         schedules: { alarms: "*/2 * * * * *" },
         quota: { list_requests_per_minute: 120 },
         spread: "1s",
-        // As much as the quota gives.
         read: [{ name: "all", every: "3s" }],
       });
       const configure = (state: Readonly<Record<string, unknown>>) =>
@@ -117,7 +113,6 @@ describe.skipIf(absent("postgres"))(
       };
       const resolve = (which: keyof typeof services, alarm: string) =>
         services[which].simulator.control.resolveAlarm(alarm.split(" ")[1] ?? "");
-      /** Waits until the receiver got this event of the alarm. */
       const heard = (type: string, id: string) =>
         expect.poll(() => hook.counts(type)[id] ?? 0, LONG).toBeGreaterThan(0);
       const withinQuota = () => {
@@ -179,7 +174,6 @@ describe.skipIf(absent("postgres"))(
       await heard("alarm-raised", known);
       await heard("alarm-raised", ends);
 
-      // As docs/operations.md has it.
       const programs = dirname(realpathSync(programPath("postgres") ?? ""));
       const at = ["-h", "127.0.0.1", "-p", String(server.port), "-U", "postgres", "-d", "postgres"];
       const dump = place.path("backup.dump");
@@ -192,7 +186,7 @@ describe.skipIf(absent("postgres"))(
       await heard("alarm-resolved", ends);
       await stop(first);
 
-      // In the dump its member is there still, until the lease runs out that it had then.
+      // The dump contains the member until its lease runs out.
       await expect.poll(() => Date.now() - dumpedAtMs, LONG).toBeGreaterThan(TIMING.ttlMs);
       const client = await connectTo(server);
       await client.query(`drop schema ${schema} cascade`);
@@ -205,7 +199,7 @@ describe.skipIf(absent("postgres"))(
       );
       const again = raise("annex");
       await heard("alarm-raised", again);
-      // Events from after the backup are emitted again with the same ids, because the service still reports them.
+      // The service still reports events from after the backup, so they are emitted again with the same ids.
       await expect.poll(() => hook.counts("alarm-resolved")[ends], LONG).toBe(2);
       const status = await place.plenum("status");
       expect(status.stdout).toContain("The database is not the one that the members used last");
@@ -222,7 +216,6 @@ describe.skipIf(absent("postgres"))(
       for (const [fact, ids] of facts) expect([fact, ids.size]).toEqual([fact, 1]);
       withinQuota();
 
-      // Started once more, it is the database that was used last.
       const third = await started();
       await stop(third);
       expect((await third.ended).stderr).not.toContain("is not the one that the members used last");

@@ -3,13 +3,12 @@ import { expect, test } from "vitest";
 import { freePort } from "../real-servers.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-/** Lists the internal modules that Node.js has loaded at the end of a process. */
 const TELLS = `--import data:text/javascript,${encodeURIComponent(
   `import { writeFileSync } from "node:fs";
    process.on("exit", () => writeFileSync(process.argv[2] + ".loaded", process.moduleLoadList.join("\\n")));`,
 )}`;
 
-/** The copy that Node.js brings along: 760 kB of text that is compiled at each start. */
+/** Node.js's own copy: 760 kB of source that is compiled at each start. */
 const NODES_OWN = /internal\/deps\/undici\/undici/;
 
 test("a process loads one copy of undici while its page, control socket and sinks are in use", async () => {

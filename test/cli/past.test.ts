@@ -8,8 +8,6 @@ import type { HistoryGap } from "#src/engine/sync/history/progress.ts";
 import { valueEvent } from "../sample-events.ts";
 import { onlyLine, type Running, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** `plenum gaps` and `plenum backfill` as a user types them. */
-
 interface Order {
   readonly id: string | null;
   readonly doneAt: string | null;
@@ -22,7 +20,6 @@ interface Order {
 
 const MEBIBYTE = 1024 ** 2;
 
-/** Nothing is followed: what is fetched is what was ordered. */
 async function place(parts: object = {}): Promise<{ service: Service; place: Workplace }> {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const made = workplace(service.url);
@@ -145,7 +142,7 @@ describe("a backfill request", () => {
     const { service, place: here } = await place({ read: [{ name: "all", every: "1m" }] });
     const first = await running(here);
     await here.plenum("backfill", "--pause");
-    // Whole days, not ages: an age would name another range when it is ordered again, half a minute later.
+    // Ages would name another range half a minute later.
     const today = DateTime.utc().startOf("day");
     const range = ["--from", today.minus({ days: 3 }).toISO(), "--to", today.minus({ days: 1 }).toISO()];
     const taken = await here.plenum("backfill", "10169", "10170", ...range, "--detach", "--json");
@@ -173,7 +170,6 @@ describe("a backfill request", () => {
     expect(new Set(past.map(({ data }) => data.tag.id))).toEqual(new Set(["10169", "10170"]));
     expect(new Set(past.map(({ data }) => data.origin))).toEqual(new Set(["backfill"]));
     const points = past.flatMap(({ data }) => data.points.map(({ time }) => `${data.tag.id} ${time}`));
-    // Two days of values that come every hour, of two tags.
     expect(points.length).toBe(96);
     expect(new Set(points).size).toBe(points.length);
     expect(service.simulator.truth.requests().filter(({ errorStatus }) => errorStatus !== null)).toEqual([]);
@@ -210,7 +206,7 @@ test("`complete` prints each day of a site, and exits with code 3 while a day is
     refused: 0,
     worst: [],
   });
-  // The recorded readings have an hour without a value here and there; which day that is depends on today's date.
+  // The recordings have hours without a value; which day depends on today's date.
   expect((row?.had ?? 0) + (row?.null ?? 0) + (row?.absent ?? 0)).toBe(8 * 24);
   for (const [line, sentence] of [
     [["--date", "2026-02-30"], "Write a UTC day as 2026-11-02."],

@@ -4,8 +4,6 @@ import { expect, onTestFinished, test } from "vitest";
 import { temporaryFolder } from "../real-servers.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-/** The real worker under the permission model of Node.js, by the options that docs/operations.md tells. */
-
 const ROOT = join(import.meta.dirname, "../..");
 
 function documentedOptions(folders: Readonly<Record<string, string>>): string {

@@ -3,8 +3,6 @@ import { describe, expect, test } from "vitest";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
 import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** `plenum plan` as a user types it: before the first run, from the state, and with a running worker. */
-
 const CLASSES = [
   { name: "comfort", every: "1m", select: { units: ["°C"] } },
   { name: "rest", every: "15m" },
@@ -67,7 +65,7 @@ describe("`plan` without a worker", () => {
       const { place } = await planned({}, { max_bytes: mebibytes * 1024 ** 2 });
       return reports((await place.plenum("plan", "--json")).stdout)[0]?.backfill?.requestsAtBest ?? 0;
     };
-    // A fiftieth of 100 MiB are 32,768 values, half a reply of the default `max_body_bytes` in 400 MiB.
+    // A fiftieth of 100 MiB is 32,768 values, half a response of the default `max_body_bytes` in 400 MiB.
     const [small, middle, large, huge] = [await ofLog(100), await ofLog(400), await ofLog(800), await ofLog(1_600)];
     expect(small).toBeGreaterThan(middle);
     expect(middle).toBeGreaterThan(large);

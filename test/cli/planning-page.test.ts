@@ -18,7 +18,6 @@ const read = ReadConfig.parse(wishes.read);
 const history = HistoryConfig.parse(wishes.history);
 const TAGS: Readonly<Record<string, number>> = { comfort: 200, meters: 1_200, rest: 1_600 };
 
-/** The plan of the targets on the page for a company with as many tags as the page says. */
 function planned(more: { readonly comfortMs?: number } = {}): string {
   const everyTag = Object.values(TAGS).reduce((sum, each) => sum + each, 0);
   const report = planReport({

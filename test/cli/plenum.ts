@@ -12,12 +12,10 @@ import { COMPILED, command, MAIN } from "./hosted.ts";
 
 export type { Ended };
 
-/** The real command line as its own process, as a user starts it. */
 export interface Running {
   readonly pid: number;
-  /** Resolves with what was printed when a text appears on standard error; rejects when the process ends before. */
+  /** Resolves with all output when the text appears on standard error; rejects when the process ends first. */
   says(text: string): Promise<string>;
-  /** Standard output so far. */
   printed(): string;
   signal(name: NodeJS.Signals): void;
   readonly ended: Promise<Ended>;
@@ -26,23 +24,16 @@ export interface Running {
 export interface Workplace {
   readonly folder: string;
   path(name: string): string;
-  /** The service's token in a file of its own, because each source has one. */
   token(name: string): { readonly file: string };
-  /** Writes the configuration; what is given replaces the sections of a small one that works. */
+  /** `sections` replace those of a small valid configuration. */
   configure(sections?: Readonly<Record<string, unknown>>): void;
-  /**
-   * Runs a command to its end. Short ones share a process that has everything loaded (`hosted.ts`); long ones, and what comes
-   * while that process is at work, have a process each.
-   */
+  /** Short commands share a process (`hosted.ts`). */
   plenum(...args: readonly string[]): Promise<Ended>;
-  /** Command lines one after another; words by spaces. */
   each(lines: readonly string[]): Promise<readonly Ended[]>;
   start(...args: readonly string[]): Running;
-  /** The same with so many file descriptors at most. */
   startWithin(descriptors: number, ...args: readonly string[]): Running;
 }
 
-/** A folder with a token and a configuration, in which commands run. */
 export function workplace(serviceUrl: string, environment: Readonly<Record<string, string>> = {}): Workplace {
   const folder = mkdtempSync(join(tmpdir(), "plenum-cli-"));
   const children: ChildProcess[] = [];
@@ -65,7 +56,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     PATH: process.env.PATH,
     HOME: folder,
     TMPDIR: tmpdir(),
-    // Not where a demo of this machine's user leaves word.
+    // A demo of this user has its files in the real runtime folder.
     XDG_RUNTIME_DIR: folder,
     NODE_COMPILE_CACHE: COMPILED,
     ...environment,
@@ -112,7 +103,6 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     token,
     start,
     startWithin,
-    // Processes started here end with the test.
     plenum: (...args) => command({ args, folder, environment: variables() }, () => start(...args).ended),
     async each(lines) {
       const ended: Ended[] = [];
@@ -129,7 +119,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
         sinks: { files: { file: { folder: "events" }, from: "beginning" } },
         ...sections,
       };
-      // Also with a umask of 002: a worker refuses a file that a group may write.
+      // A worker refuses a file that a group may write, also with a umask of 002.
       writeFileSync(path("plenum.yaml"), stringify(config), { mode: 0o644 });
     },
   };
@@ -143,7 +133,6 @@ export interface Service {
   close(): Promise<void>;
 }
 
-/** The simulated service on a free port, until the test is finished. */
 export async function simulatedServer(options: SimulatorOptionsInput = {}): Promise<Service> {
   const simulator = createSimulator({ sites: [1, 6], ...options }, { now: Date.now });
   const server = await startSimulatorServer(simulator, { port: 0 });
@@ -156,10 +145,7 @@ export async function simulatedServer(options: SimulatorOptionsInput = {}): Prom
   return { url: server.url, simulator, close };
 }
 
-/**
- * The only line of standard error; fails the test where there are more, such as those of a stack trace. Progress,
- * which a slow machine shows, does not count.
- */
+/** Fails the test for several lines, such as a stack trace. Progress does not count. */
 export function onlyLine(stderr: string): string {
   const lines = stderr
     .trimEnd()

@@ -7,7 +7,6 @@ import { findState } from "#src/cli/shell/find-worker.ts";
 import { leavePointer, pointersOf } from "#src/cli/shell/pointer.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket.ts";
 
-/** A folder with a configuration file and a state folder; the runtime folder of this user is in it too. */
 function place() {
   const folder = mkdtempSync(join(tmpdir(), "plenum-pointer-"));
   const before = process.env.XDG_RUNTIME_DIR;
@@ -44,7 +43,7 @@ describe("the pointer file from a configuration to the state folder of its worke
   test("is written to the runtime folder if the folder of the configuration is not writable", () => {
     const { at, state } = place();
     const folder = state("one");
-    // A folder in its place cannot be replaced, by root neither.
+    // Not even root can replace a folder by a file.
     mkdirSync(at(".plenum.yaml.worker", "full"), { recursive: true });
     expect(leavePointer(at("plenum.yaml"), lone(folder))).toBe(true);
     expect(found(at("plenum.yaml"))).toContain(folder);
@@ -97,7 +96,6 @@ describe("the pointer file from a configuration to the state folder of its worke
   });
 });
 
-/** A worker's door in a state folder, which says what it was started with. */
 async function running(stateFolder: string, file: string): Promise<void> {
   const routes = new Hono();
   routes.get("/ping", (context) => context.json({ result: "here" }));

@@ -8,7 +8,6 @@ import { socketIn } from "#src/ui/operator/socket.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { workplace } from "./plenum.ts";
 
-/** A configuration file whose pointer leads to a state folder, where somebody answers on the control socket. */
 async function answering(body: object, { status = 200, isFleet = false } = {}) {
   const folder = temporaryFolder("probe");
   const file = join(folder, "plenum.yaml");

@@ -26,7 +26,7 @@ function helpOf(command: Command): string {
   return text;
 }
 
-/** Files and packages that a file loads at once, before it does anything. */
+/** Files and packages that a file imports statically. */
 function loadedBy(first: string): {
   readonly files: readonly string[];
   readonly packages: readonly string[];
@@ -61,7 +61,6 @@ describe("the help of the command line", () => {
       for (const { description } of [...command.options, ...command.registeredArguments]) {
         expect(description, help).not.toBe("");
       }
-      // A command of a group is shown by the group's examples.
       const [group = name] = name.split(" ");
       expect(helpOf(all.get(group) as Command)).toMatch(new RegExp(`Examples?:\\n(.*\\n)*? +plenum ${group}`));
       expect(help).toContain("--config <file>");

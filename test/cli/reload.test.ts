@@ -9,8 +9,6 @@ import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
 import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** A running worker whose file is edited as editors, deployments and people do it. */
-
 const READ = [{ name: "all", every: "1m" }];
 
 // biome-ignore lint/suspicious/noExplicitAny: as deep as the file
@@ -20,14 +18,12 @@ function written(place: Workplace): Written {
   return parse(readFileSync(place.path("plenum.yaml"), "utf8")) as Written;
 }
 
-/** Text of the file. */
 function edited(place: Workplace, edit: (file: Written) => void): string {
   const file = written(place);
   edit(file);
   return stringify(file);
 }
 
-/** As vi, sed -i and most editors do it: another file is put in its place. */
 function replace(place: Workplace, text: string): void {
   writeFileSync(place.path(".plenum.yaml.swp"), text);
   renameSync(place.path(".plenum.yaml.swp"), place.path("plenum.yaml"));
@@ -54,13 +50,11 @@ describe("a configuration file that is edited while the worker runs", () => {
     const worker = place.start("run");
     await worker.says("Plenum is running");
 
-    // A dry run prints the changes and applies none.
     const slower = edited(place, (file) => (file.sources.main.read[0].every = "5m"));
     writeFileSync(place.path("wanted.yaml"), slower);
     replace(place, slower);
     await worker.says("sources.main.read.all.every: 1m → 5m (with the next request)");
 
-    // Half of a file: the rest comes later than anybody waits.
     const whole = edited(place, (file) => (file.sinks.more = { file: { folder: "more" }, from: "beginning" }));
     writeFileSync(place.path("plenum.yaml"), `${whole.slice(0, whole.indexOf("time_zone"))}time_zo`);
     await worker.says("the configuration file is wrong and changes nothing");
@@ -76,7 +70,6 @@ describe("a configuration file that is edited while the worker runs", () => {
     await worker.says("the configuration file is right again");
     await worker.says("sinks.more: added, file");
 
-    // A wrong value, by rename; then the right one, asked for by the signal.
     replace(
       place,
       edited(place, (file) => (file.sources.main.read[0].every = "1s")),
@@ -89,7 +82,6 @@ describe("a configuration file that is edited while the worker runs", () => {
     worker.signal("SIGHUP");
     await worker.says("5m → 2m");
 
-    // A change that needs a restart is marked in the dry run and on the page.
     replace(
       place,
       edited(place, (file) => {
@@ -186,7 +178,6 @@ describe("a configuration file that is edited while the worker runs", () => {
       const heard = new Set([...atOne.heard, ...atTwo.heard].map(({ json }) => json.id));
       const told = toldTo(place.path("events")).filter(({ type }) => type === "tag-value");
       expect(told.length).toBeGreaterThan(16);
-      // The broker's sink may have been stopped before the last reading; there is no hole before that.
       const missing = told.map(({ id }) => id).filter((id) => !heard.has(id));
       expect(missing).toEqual(told.slice(told.length - missing.length).map(({ id }) => id));
       expect(missing.length).toBeLessThanOrEqual(8);
@@ -227,7 +218,6 @@ describe("a configuration file that is edited while the worker runs", () => {
     const said = await careful.says("the configuration file is wrong and changes nothing");
     expect(said).toContain("Others than the owner can write to the configuration file");
     expect(said).not.toContain("sinks.more: added");
-    // A command that controls the worker takes the file as it is.
     expect((await place.plenum("writes", "stop")).code).toBe(0);
     chmodSync(file, 0o644);
     await careful.says("sinks.more: added, file");

@@ -36,7 +36,6 @@ test("a webhook that responded 410 resumes at the same url after `outbox revive`
   const stranger = await place.plenum("outbox", "revive", "hok");
   expect([stranger.code, onlyLine(stranger.stderr)]).toEqual([78, "There is no sink hok; known are: hook."]);
 
-  // It still wants nothing, and is asked once more, for the first event.
   const first = idsAt(one)[0];
   const revived = await place.plenum("outbox", "revive", "hook");
   expect([revived.code, revived.stdout]).toEqual([0, expect.stringMatching(/^hook goes on, with [12] events/)]);

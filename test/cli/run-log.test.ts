@@ -5,8 +5,6 @@ import { describe, expect, test } from "vitest";
 import { freePort } from "../real-servers.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-/** The log of a worker is one JSON object a line. */
-
 function readLines(text: string): readonly Record<string, unknown>[] {
   return text
     .split("\n")
@@ -18,7 +16,7 @@ function readLines(text: string): readonly Record<string, unknown>[] {
       } catch {
         throw new Error(`A line of the log is not JSON: ${line}`);
       }
-      // A key that stood twice would be lost in the object, and the line be longer than what it says.
+      // A repeated key would be lost in the object, and the line would be longer.
       expect(line).toHaveLength(JSON.stringify(body).length);
       return body;
     });

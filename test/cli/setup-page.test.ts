@@ -9,8 +9,6 @@ import { findings } from "../status/axe.ts";
 import { browserOfTests } from "../status/page-in-browser.ts";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
-/** `plenum run --setup`: from nothing to values by a page, in a real browser. */
-
 async function setUp() {
   const service = await simulatedServer();
   const place = workplace(service.url);
@@ -71,7 +69,6 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     expect(await page.getByLabel("Meters").getAttribute("aria-valuetext")).toBe("not read");
     await expect.poll(() => page.locator(".plan li").allTextContents()).toHaveLength(3);
 
-    // The page that is loaded again goes on where it was.
     await page.reload();
     await heading("What was seen");
     await page.getByLabel("Time zone of the buildings").fill("Oslo");
@@ -138,7 +135,6 @@ describe("the setup page in Norwegian", () => {
     expect([...english].filter((text) => NORWEGIAN[text] === undefined)).toEqual([]);
     const places = (text: string) => [...text.matchAll(/\{\w+\}/g)].map(([place]) => place).toSorted();
     expect(Object.entries(NORWEGIAN).filter(([en, nb]) => `${places(en)}` !== `${places(nb)}`)).toEqual([]);
-    // Texts that the worker sends as errors, and that the table contains too.
     const errors = quoted(/new \w+\(\s*"([^"]*)"/g, worker);
     const nowhere = Object.keys(NORWEGIAN).filter((text) => !english.has(text) && !errors.includes(text));
     expect(nowhere).toEqual([]);
@@ -153,7 +149,6 @@ describe("the setup page in Norwegian", () => {
       await open();
       await page.getByRole("button", { name: "Norsk" }).click();
       await page.getByRole("heading", { name: "Hvem er du?" }).waitFor();
-      // The title is set once the page is drawn.
       await expect.poll(() => page.title()).toBe("Sett opp Plenum");
       expect(await page.evaluate("document.documentElement.lang")).toBe("nb");
       await page.getByLabel("Kode").fill(code);
@@ -161,7 +156,6 @@ describe("the setup page in Norwegian", () => {
       await page.getByLabel("Adressen til overvåkingstjenesten").fill(`${service.url}/api/v1`);
       await page.getByLabel("Tilgangsnøkkel").fill("wrong-token");
       await page.getByRole("button", { name: "Se på bygget" }).click();
-      // Messages of the service stay English, marked as such for screen readers.
       await page.locator("[role=alert] [lang=en]", { hasText: "does not accept this token." }).waitFor();
       await page.getByLabel("Tilgangsnøkkel").fill(DEFAULT_TOKEN);
       await page.getByRole("button", { name: "Se på bygget" }).click();
@@ -207,7 +201,7 @@ test("the setup server rejects requests without the code, requests from other ma
     expect((await ask(path, { code }, { origin: "https://evil.example" })).status, path).toBe(403);
     expect((await ask(path, { code }, { "x-plenum": "" })).status, path).toBe(403);
   }
-  // A page from elsewhere whose name suddenly points here.
+  // DNS rebinding: another host name resolves to this machine.
   expect(await statusFor(url, "evil.example")).toBe(403);
   expect(await statusFor(url, new URL(url).host)).toBe(200);
   const page = await fetch(url);

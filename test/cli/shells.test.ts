@@ -10,8 +10,6 @@ import { RELEASE } from "#src/core/runtime/version.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { wholeProgram } from "./whole-program.ts";
 
-/** Completion and the manual page, which are made of the commands. */
-
 const program = await wholeProgram();
 const facts = factsOf(program);
 const manual = `${manualPage(facts, RELEASE).join("\n")}\n`;
@@ -53,7 +51,6 @@ test.each(["bash", "zsh", "fish"] as const)(
   },
 );
 
-/** Completions of bash after these words; `plenum completion --names` prints `lake` and `scada`. */
 function offered(...words: readonly string[]): readonly string[] {
   const script = completionScript("bash", facts).join("\n");
   const line = words.map((word) => `'${word}'`).join(" ");

@@ -5,8 +5,6 @@ import { openStore } from "#src/engine/store/open.ts";
 import { sampleEvent } from "../sample-events.ts";
 import { workplace } from "./plenum.ts";
 
-/** `plenum silent-sensors` as a user types it; it only looks at the state. */
-
 test("`silent-sensors` prints the last report as text and JSON, or the reason why there is no report", async () => {
   const where = workplace("http://127.0.0.1:9");
   const report: SilentSensors = sampleEvent("silent-sensors").data;

@@ -52,7 +52,6 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     const url = `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`;
     place.configure({
       state: { folder: "state", postgres: { url, schema: "configured" } },
-      // A file belongs to one machine.
       sinks: { out: { webhook: { url: "http://127.0.0.1:9/", unsigned: true } } },
     });
     const half = await place.plenum("state", "move", "--schema", "other");

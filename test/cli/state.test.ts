@@ -3,7 +3,6 @@ import { expect, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/report.ts";
 import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** Alarms that the file sink got from the first listing. */
 function initialAlarms(place: Workplace): readonly string[] {
   return readdirSync(place.path("events"))
     .flatMap((name) => readFileSync(place.path(`events/${name}`), "utf8").split("\n"))
@@ -11,7 +10,6 @@ function initialAlarms(place: Workplace): readonly string[] {
     .map((line) => (JSON.parse(line) as { readonly id: string }).id);
 }
 
-/** How many alarms the service lists as active; the building has some of its own, by the hour of the day. */
 async function activeAlarms(url: string): Promise<number> {
   const answer = await fetch(`${url}/api/v1/alarms?status=active&per_page=500`, {
     headers: { authorization: "Bearer simulator-token", accept: "application/json" },

@@ -1,8 +1,6 @@
 import { expect, test } from "vitest";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
-/** `plenum status` and `plenum read` as a user types them: who is there, what is known, which tag is meant. */
-
 test("`status` distinguishes no worker, a running worker, and a worker that does not respond", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = workplace(service.url);
@@ -50,7 +48,6 @@ test("`status` distinguishes no worker, a running worker, and a worker that does
   expect((await place.plenum("status", "--probe")).code).toBe(0);
   worker.signal("SIGKILL");
   await worker.ended;
-  // The control socket of a killed worker still exists, without a listener.
   const left = await place.plenum("status");
   expect([left.code, left.stdout]).toEqual([0, expect.stringMatching(/^No worker is running; /)]);
 }, 120_000);

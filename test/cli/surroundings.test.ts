@@ -3,8 +3,6 @@ import { certificateFor } from "../connectors/certificate.ts";
 import { startStub } from "../connectors/stub-server.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-/** Effects of Node.js environment variables on commands. */
-
 const SELF_SIGNED = certificateFor("localhost");
 
 async function strangers() {

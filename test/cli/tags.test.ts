@@ -1,8 +1,6 @@
 import { expect, test } from "vitest";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
-/** `plenum tags`, `gateways`, `hosts`, `systems` as a user types them, with and without a worker. */
-
 interface Row {
   readonly id: string;
   readonly unit: string | null;
@@ -17,7 +15,7 @@ async function placed() {
   const service = await simulatedServer({ history: { no_log: { tags: ["10170"] } } });
   const place = workplace(service.url);
   const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", spread: "0s" };
-  // Requests through the worker need not wait for the end of its first inventory.
+  // With the default quota, requests would wait for the first inventory.
   const quota = { list_requests_per_minute: 120 };
   place.configure({
     sources: {
@@ -101,7 +99,6 @@ test("`tags` prints the tags of a running worker with value, age, class and log"
   expect(shown.stdout).toMatch(/\n10169 /);
   expect(onlyLine(shown.stderr)).toMatch(/^1 tag of main, as the worker listed them [\d.]+ (s|min) ago\.$/);
   expect(service.simulator.truth.requests().filter(({ path }) => path.endsWith("/tags"))).toHaveLength(before);
-  // Which tags a system has the worker was not told to learn: it asks for us.
   const [system] = await rowsOf("systems", "--site", "6");
   expect((await rowsOf("tags", "--system", system?.id ?? "")).length).toBeGreaterThan(0);
   worker.signal("SIGTERM");

@@ -8,8 +8,6 @@ import { runProgram } from "../plenum-process.ts";
 import { sampleOfEveryKind } from "../sample-events.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-/** Output of `plenum run` at a terminal. */
-
 function told() {
   const lines: string[] = [];
   const time = { ms: 0 };
@@ -115,7 +113,6 @@ test("the terminal feed prints readiness when it changes", () => {
   expect(lines).toEqual(["  All is well: polls, state, sinks.", "! Sink lake is blocked.", "  All is well again."]);
 });
 
-/** util-linux's `script` gives a program a terminal. */
 function hasScript(): boolean {
   try {
     return execFileSync("script", ["--version"]).toString().includes("util-linux");

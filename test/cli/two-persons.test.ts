@@ -6,7 +6,6 @@ import { observe } from "../connectors/mqtt/observer.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
 import { type Ended, onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
-/** The two-person rule and a second person's word, as people type them. */
 function keyOf(place: Workplace, name: string): string {
   const { privateKey } = generateKeyPairSync("ed25519");
   writeFileSync(place.path(`${name}.pem`), privateKey.export({ format: "pem", type: "pkcs8" }));
@@ -19,7 +18,6 @@ function data(ended: Ended): unknown {
 
 const TAG = { type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" };
 
-/** Waits until the worker has listed the tag, so that the gate knows it. */
 async function knowsTags(place: Workplace): Promise<void> {
   const known = async () => !(await place.plenum("status", "--json")).stdout.includes('"tags":0');
   await expect.poll(known, { timeout: 20_000 }).toBe(true);
@@ -65,7 +63,6 @@ test("`writes approval` lists each change, `writes approve` approves the rules w
     changes: ["- commands.allow./10169.max = 90", "+ commands.allow./10169.max = 95"],
     refusing: expect.stringContaining("1 more must approve it: anna") as string,
   });
-  // The worker takes the change over by itself, and writes nothing until it is approved.
   await worker.says("commands.allow.10169.max: 90 → 95 (at once, as far as it is approved)");
   expect(data(await place.plenum("write", "10169", "76", "--json"))).toMatchObject({ reason: "unapproved" });
   expect((await place.plenum("writes", "approve", "anna", "--key", "anna.pem")).code).toBe(0);
@@ -77,7 +74,6 @@ test("`writes approval` lists each change, `writes approve` approves the rules w
   worker.signal("SIGINT");
   await worker.ended;
 
-  // An editor of the file removes the rule, widens the range and names a new state.
   place.configure({
     state: { folder: "elsewhere" },
     commands: { ...commands, approval: undefined, allow: [{ ...TAG, max: 1_000 }] },

@@ -3,8 +3,6 @@ import { describe, expect, test } from "vitest";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 import { wholeProgram } from "./whole-program.ts";
 
-/** Every command rejects an unknown id or name in one sentence: an empty result would read as "there is none". */
-
 const PAST = "--from 2d --to 1d";
 const NO_SOURCE = /^There is no source nowhere; known are: main\.$/;
 const NO_SINK = /^There is no sink nowhere; known are: files\.$/;
@@ -14,7 +12,6 @@ const NOT_SEEN = /^The token sees no site 999; it sees 1 \(.*\), 6 \(.*\)\. `ple
 const UNLISTED = /^Tag 99999999 is not among the 141 tags of main, .*; nothing was asked\./;
 const HELP = "(plenum --help lists the commands)";
 
-/** Command line, exit code and message; `now` runs with a worker, `then` without one. */
 const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])[] = [
   ["sites --source nowhere", 78, NO_SOURCE],
   ["alarms --source nowhere", 78, NO_SOURCE],
@@ -94,13 +91,12 @@ const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])
   ["nosuch", 2, /unknown command 'nosuch'/],
 ];
 
-/** With a worker, which alone knows it. */
 const WITH_WORKER: typeof CASES = [
   ["write 99999999 1", 1, /^The command ended as rejected\.$/],
   ["writes second nosuch 1", 1, /^The command ended as rejected\.$/],
 ];
 
-/** An export begins with no worker; what it says of tags and sites, export.test.ts has. */
+/** export.test.ts has the messages of `export` about tags and sites. */
 const WITHOUT_WORKER: typeof CASES = [
   [`export --to-folder out ${PAST} --source nowhere`, 78, NO_SOURCE],
   [`export --to-folder out ${PAST} --format csv`, 2, /'csv' is invalid\. Allowed choices are parquet/],
@@ -108,7 +104,6 @@ const WITHOUT_WORKER: typeof CASES = [
 ];
 
 test("the tables of this test contain every command that takes a name", async () => {
-  /** By what their values are called in the help; what a person makes up or measures is no name of anything. */
   const names = /^<?(id|name|tag|sink|shell|letters?|unit|status|size|file|pattern|format|of)[.>]*>?$/;
   const made =
     /^(init|demo|doctor|run|simulate|check|audit verify|state move)\b|export --(site|name|unit)|silence add --name|write --id|--log|--ca-file|--key/;
@@ -143,7 +138,7 @@ describe("commands with an unknown name", () => {
           base_url: service.url,
           token: { file: "token" },
           time_zone: "Europe/Oslo",
-          // Many of them ask the service for a list, and none is to wait for the next minute.
+          // Many commands list at the service, and must not wait for the next minute.
           quota: { list_requests_per_minute: 600 },
         },
       },
@@ -151,7 +146,6 @@ describe("commands with an unknown name", () => {
     });
     const worker = place.start("run", "--arm-writing");
     await worker.says("Plenum is running");
-    // Waits for the first listing, which the commands below compare with.
     const listed = async (what: string) => (await place.plenum(what)).stderr.includes("as the worker listed them");
     for (const what of ["tags", "gateways", "hosts", "systems"])
       await expect.poll(() => listed(what), { timeout: 120_000 }).toBe(true);

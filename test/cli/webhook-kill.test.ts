@@ -6,7 +6,6 @@ test("a worker killed between two responses of a webhook repeats one event, not 
   const service = await simulatedServer();
   const stub = await startStub();
   onTestFinished(() => stub.stop());
-  // Takes twelve, and leaves the thirteenth without an answer.
   stub.answer = () => (stub.seen.length < 12 ? { status: 204 } : null);
   const place = workplace(service.url);
   place.configure({

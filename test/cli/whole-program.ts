@@ -1,14 +1,12 @@
 import { type Command, CommanderError } from "commander";
 import { createProgram } from "#src/cli/program.ts";
 
-/** The program with every command's own file loaded, which happens when one is called. */
 export async function wholeProgram(): Promise<Command> {
   const program = createProgram(new AbortController().signal, {});
   program.configureOutput({ writeOut: () => undefined });
   for (const command of program.commands) {
     command.configureOutput({ writeOut: () => undefined });
     await program.parseAsync([command.name(), "--help"], { from: "user" }).catch((error: unknown) => {
-      // To show its help is an end of its own.
       if (!(error instanceof CommanderError) || error.exitCode !== 0) throw error;
     });
   }

@@ -16,7 +16,6 @@ import { ALARM, AWKWARD_TEXTS } from "../sample-events.ts";
 import { browserOfTests } from "../status/page-in-browser.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
-/** Returns an inbox and the receiver of the demo's configuration. */
 async function inboxWithReceiver() {
   const inbox = await startInbox();
   onTestFinished(() => inbox.close());
@@ -185,7 +184,6 @@ describe("the demo", () => {
       return all.filter(({ text }) => text.includes("A test by hand"));
     };
 
-    // Alarms of the first list are not emitted as new; later ones are.
     await expect
       .poll(async () => (await demo.worker.store.outbox.latest(500)).map(({ event }) => event.type))
       .toContain("alarm-raised");

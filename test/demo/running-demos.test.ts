@@ -45,7 +45,6 @@ test("findDemo ignores a folder that another user can write to", () => {
   registerDemo(DEMO);
   chmodSync(join(runtime, "plenum"), 0o777);
   expect(findDemo()).toBeNull();
-  // registerDemo does not write to such a folder, or through a link.
   rmSync(join(runtime, "plenum"), { recursive: true });
   mkdirSync(join(runtime, "elsewhere"), { mode: 0o700 });
   symlinkSync(join(runtime, "elsewhere"), join(runtime, "plenum"));
@@ -61,7 +60,6 @@ test.each([
   mkdirSync(join(runtime, "plenum"), { mode: 0o700 });
   writeFileSync(fileOf(1234), text);
   expect(findDemo()).toBeNull();
-  // The next demo deletes it.
   registerDemo(DEMO);
   expect(readdirSync(join(runtime, "plenum"))).toEqual([`demo-${process.pid}.json`]);
 });

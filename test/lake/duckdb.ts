@@ -7,13 +7,10 @@ import { applyUpdates } from "#connectors/shared/lake/table.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Event } from "#src/core/model/event.ts";
 
-/** The lake's tables in a DuckDB of the test's own, and the views that are handed out. */
-
 const DOCS = join(import.meta.dirname, "..", "..", "docs", "lake");
 
 export interface Lake {
   readonly connection: DuckDBConnection;
-  /** Rows as objects; times as ISO 8601 UTC. */
   ask(sql: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
   run(sql: string): Promise<void>;
   close(): void;
@@ -38,7 +35,6 @@ export async function openLake(): Promise<Lake> {
   };
 }
 
-/** Parts of a file with views before and after the line `-- Views`. */
 export function viewsIn(file: string): { readonly tables: string; readonly views: string } {
   const [tables = "", views = ""] = readFileSync(join(DOCS, file), "utf8").split(/^-- Views$/m);
   return { tables, views };
@@ -53,7 +49,6 @@ const TYPES: Readonly<Record<ColumnType, string>> = {
   boolean: "BOOLEAN",
 };
 
-/** Rows that events make, by each table's row policy. */
 export function rowsOfEvents(events: readonly Event[]): ReadonlyMap<Table, readonly Row[]> {
   const rows = new Map<Table, readonly Row[]>(TABLES.map((table) => [table, []]));
   const add: AddRow = (table, row) => {
@@ -67,7 +62,6 @@ export function rowsOfEvents(events: readonly Event[]): ReadonlyMap<Table, reado
   return rows;
 }
 
-/** Ordinary tables with those rows, instead of the views over files. */
 export async function fillTables(lake: Lake, rows: ReadonlyMap<Table, readonly Row[]>): Promise<void> {
   await lake.run("SET TimeZone = 'UTC'");
   for (const [table, held] of rows) {

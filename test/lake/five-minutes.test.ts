@@ -5,12 +5,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { type Workplace, workplace } from "../cli/plenum.ts";
 import { type Lake, openLake } from "./duckdb.ts";
 
-/**
- * docs/lake/five-minutes.md, executed: its configuration, its commands of Plenum and its queries, over the lake that a
- * worker writes from real readings. Two things are otherwise: one building instead of sixteen, because all of them take
- * three minutes of the simulated quota, and free ports. What comes from elsewhere (git, pip, the shell of DuckDB) is not
- * run; its engine is.
- */
+/** Executes docs/lake/five-minutes.md: its configuration, its commands and its queries. */
 
 const DOCS = join(import.meta.dirname, "../../docs/lake");
 const page = readFileSync(join(DOCS, "five-minutes.md"), "utf8");
@@ -18,13 +13,11 @@ const page = readFileSync(join(DOCS, "five-minutes.md"), "utf8");
 const blocks = (language: string) =>
   [...page.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms"))].map(([, text = ""]) => text);
 
-/** The words after `./plenum` of the line with this command. */
 function words(command: string): readonly string[] {
   const [, rest = ""] = new RegExp(`\\./plenum (${command} .*?) >`).exec(page) ?? [];
   return rest.split(" ");
 }
 
-/** Queries with the columns of the table that shows their kind of answer. */
 const queries = [...page.matchAll(/^```sql\n(SELECT .*?)^```\n\n\| (.*?) \|$/gms)].map(([, sql = "", head = ""]) => ({
   sql,
   columns: head.split(" | "),
@@ -32,7 +25,6 @@ const queries = [...page.matchAll(/^```sql\n(SELECT .*?)^```\n\n\| (.*?) \|$/gms
 
 const MANIFESTS = "lake/_manifests/site=6";
 
-/** Whether live values and three sealed days are in the lake. */
 function isFilled(here: Workplace): boolean {
   if (!existsSync(here.path(MANIFESTS)) || readdirSync(here.path(MANIFESTS)).length < 3) return false;
   return readdirSync(here.path("lake/value")).some((name) => name !== "date=1970-01-01");
@@ -71,7 +63,6 @@ test("all commands of the lake tutorial succeed, and the views agree with the ro
   await addsUp(lake);
 }, 200_000);
 
-/** Each of its queries has the columns that it shows. */
 async function answersThePage(lake: Lake): Promise<void> {
   expect(queries).toHaveLength(3);
   for (const { sql, columns } of queries) {
@@ -98,7 +89,6 @@ async function namesAndCounts(lake: Lake): Promise<void> {
   expect(await lake.ask(episodes)).toEqual([{ same: true }]);
 }
 
-/** The account of a day is what its rows are, and the watermark lies behind the last of them. */
 async function addsUp(lake: Lake): Promise<void> {
   const days = await lake.ask(`
     SELECT c.date, c.expected = c.had + c.nulls + c.absent + c.without_log + c.refused + c.pending AS sum,

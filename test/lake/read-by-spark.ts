@@ -3,11 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 
-/**
- * `npm run lake:spark -- <folder of a lake>` runs docs/lake/spark.sql in Spark over a lake of Parquet files and counts what
- * each of its views answers. It needs `spark-sql` on the PATH: Java 17, and `pip install pyspark==3.5.3`. Such a lake comes of
- * docs/lake/five-minutes.md, or of `plenum export`.
- */
+/** `npm run lake:spark -- <folder of a lake>` runs docs/lake/spark.sql in Spark. Needs Java 17 and pyspark==3.5.3. */
 
 const [folder] = process.argv.slice(2);
 const sql = readFileSync(join(import.meta.dirname, "../../docs/lake/spark.sql"), "utf8");
@@ -27,7 +23,6 @@ const own = mkdtempSync(join(tmpdir(), "lake-spark-"));
 try {
   const file = join(own, "all.sql");
   writeFileSync(file, `${sql}\n${names.map((name) => `SELECT '${name}', count(*) FROM ${name};`).join("\n")}\n`);
-  // Its own catalogue is not to lie in the lake; paths of the views are relative to where it is started.
   const settings = ["spark.ui.enabled=false", `spark.sql.warehouse.dir=${own}/warehouse`];
   const catalogue = `spark.driver.extraJavaOptions=-Dderby.system.home=${own}`;
   const { status, stdout, stderr } = spawnSync(

@@ -26,7 +26,6 @@ function cellsOf({ table, row }: TableRow): Record<string, Cell> {
   return Object.fromEntries(table.columns.map(({ name }, index) => [name, row[index] ?? null]));
 }
 
-/** Cells by column name of the event's rows in one table. */
 const cellsIn = (table: string, event: Event, committedAt?: string) =>
   rowsOf(event, committedAt)
     .filter((each) => each.table.name === table)
@@ -59,7 +58,6 @@ test("every table has unique column names, a key without null, a time column, a 
       expect(table.columns[columnIndexOf(table, name)]?.isNullable, `${table.name}.${name}`).toBe(false);
     }
     expect(table.columns[columnIndexOf(table, table.time)]?.type, table.name).toBe("time");
-    // These are the partition columns.
     for (const name of ["date", "site"]) expect(names).not.toContain(name);
   }
   expect(() => columnIndexOf(HISTORY_TABLE, "nothing")).toThrow("history has no column nothing");

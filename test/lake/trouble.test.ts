@@ -21,26 +21,20 @@ import { absent, type RealServer, startPostgres, temporaryFolder } from "../real
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { smallDisk } from "../small-disk.ts";
 
-/** Failures of a lake within the complete delivery, next to a second sink that must not be delayed. */
-
-/** Shortens waits: a stopped sink is tried again after 3 s instead of 5 minutes. */
+/** A stopped sink is tried again after 3 s instead of 5 minutes. */
 const SPEED = 100;
 const fast: Clock = {
   ...systemClock,
   monotonic: () => SPEED * systemClock.monotonic(),
   sleep: (ms, signal) => systemClock.sleep(ms / SPEED, signal),
 };
-/** Real input and output is not a hundred times faster. */
 const DELIVERY = DeliveryConfig.parse({ from: "beginning", deadline: "50m", batch: 40 });
 const WITHIN = { timeout: 60_000, interval: 20 };
 
 interface Delivery {
   commit(events: readonly Event[]): Promise<void>;
-  /** Ids that the second sink has accepted. */
   readonly otherIds: string[];
-  /** Waits for a log line about the lake. */
   says(words: RegExp): Promise<void>;
-  /** Waits until the lake has settled everything. */
   settled(): Promise<void>;
   depth(): Promise<number>;
 }
@@ -106,7 +100,6 @@ function lakeFolder(): string {
 }
 const ids = (events: readonly Event[]) => events.map(({ id }) => id);
 
-/** Expects that the lake keeps the events and reports the failure while the other sink gets them. */
 async function expectKept(delivery: Delivery, events: readonly Event[], words: RegExp): Promise<void> {
   await delivery.commit(events);
   await delivery.says(words);
@@ -178,7 +171,6 @@ test("a full disk keeps every event, delays no other sink, and delivery continue
   await expectOnce(lake, [...before, ...events]);
 }, 120_000);
 
-/** Whole pages, then bytes. */
 function writeUntilFull(path: string): void {
   for (const piece of [65_536, 4_096, 1]) {
     try {
@@ -225,12 +217,10 @@ describe("the Parquet sink with a folder", () => {
          count(*) FILTER (date = '2026-10-24')::INTEGER AS before, sum(value_number)::INTEGER AS sum
        FROM ${tableIn(lake, "history")}`,
     );
-    // Two hours of the local day of 25 October belong to 24 October in UTC; 0 + 1 + … + 24.
     expect(rows).toEqual([{ hours: 25, moments: 25, twice: 2, before: 2, sum: 300 }]);
   });
 });
 
-/** 25 October 2026 in Stockholm, which begins at 22:00 UTC, and where 02:00 to 03:00 comes twice. */
 const LONG_DAY_START = Date.parse("2026-10-24T22:00:00.000Z");
 const LONG_DAY: Event = (() => {
   const sample = sampleEvent("tag-history");

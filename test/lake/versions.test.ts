@@ -9,8 +9,6 @@ import { alarm } from "../receiver/trial.ts";
 import { sampleEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 
-/** Tables whose rows change. Times are small numbers here. */
-
 function rowIn(table: Table, cells: Readonly<Record<string, string | number | boolean | null>>): Row {
   return table.columns.map(({ name, type }) => cells[name] ?? (type === "text" && !cells[name] ? "" : null));
 }
@@ -52,7 +50,6 @@ describe("lake tables with one row per state", () => {
       [10, 10, false],
       [30, 30, false],
     ]);
-    // A redelivered older start changes nothing after the end.
     expect(applyUpdates(TAG_TABLE, over, [tag("1", "Return", 20)])).toBe(over);
   });
 
@@ -81,7 +78,6 @@ describe("lake tables with one row per state", () => {
     for (let from = 0; from < updates.length; ) {
       const to = from + 1 + Math.floor(random() * 8);
       rows = applyUpdates(TAG_TABLE, rows, updates.slice(from, to));
-      // A crash before the cursor was stored redelivers some updates.
       if (random() < 0.5) rows = applyUpdates(TAG_TABLE, rows, updates.slice(from, to));
       if (random() < 0.2) rows = applyUpdates(TAG_TABLE, rows, updates.slice(0, to));
       from = to;
@@ -120,7 +116,6 @@ test("applying updates to an append-only table throws an error", () => {
 describe("lake rows of events committed before and after the clock was set back by an hour", () => {
   const HOUR_MS = 3_600_000;
 
-  /** Commits two events, with the clock set back in between, and returns the rows of a table. */
   async function rowsAfter(table: Table, first: Event, second: Event): Promise<readonly Row[]> {
     const { clock, dispose, store } = await openWorkshop();
     onTestFinished(dispose);
@@ -136,7 +131,6 @@ describe("lake rows of events committed before and after the clock was set back 
     }
     let rows: readonly Row[] = [];
     for (const row of updates) rows = applyUpdates(table, rows, [row]);
-    // A redelivery after a crash changes nothing.
     expect(applyUpdates(table, rows, updates)).toBe(rows);
     expect(applyUpdates(table, [], updates)).toEqual(rows);
     return rows;

@@ -4,8 +4,6 @@ import { type Event, makeEvent } from "#src/core/model/event.ts";
 import { ALARM, sampleEvent, TAG } from "../sample-events.ts";
 import { fillTables, type Lake, openLake, rowsOfEvents, viewsIn } from "./duckdb.ts";
 
-/** The views of docs/lake in DuckDB, over tables with known rows. */
-
 let lake: Lake;
 beforeEach(async () => {
   lake = await openLake();

@@ -3,7 +3,6 @@ import { createPool } from "#src/core/postgres/pool.ts";
 import type { Session } from "#src/core/postgres/session.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 
-/** A session that does nothing but end. */
 function session(): Session {
   let lost: unknown = null;
   return {

@@ -4,7 +4,6 @@ import { DuckDBInstance } from "@duckdb/node-api";
 import { judged } from "./delta/strict-checker.ts";
 import { objectsIn } from "./objects-in.ts";
 
-/** The lake as a data engineer sees it: its files read by DuckDB. */
 export type SeenRow = Readonly<Record<string, unknown>>;
 
 let instance: Promise<DuckDBInstance> | null = null;
@@ -19,20 +18,17 @@ export async function query(sql: string): Promise<readonly SeenRow[]> {
   }
 }
 
-/** SQL for all rows of a table; of a Delta table those of the files in its log, of which there is one at least. */
 export function tableIn(folder: string, table: string): string {
   const paths = activeIn(folder, table) ?? [`${table}/**/*.parquet`];
   const files = paths.map((path) => `'${join(folder, path).replaceAll("'", "''")}'`);
   return `read_parquet([${files.join(", ")}], hive_partitioning=true, union_by_name=true, filename=true, file_row_number=true)`;
 }
 
-/** All rows of a table, `select` of them; none where there is no file. */
 export async function rowsIn(folder: string, table: string, select = "*", rest = ""): Promise<readonly SeenRow[]> {
   if (filesIn(folder, table).length === 0) return [];
   return query(`SELECT ${select} FROM ${tableIn(folder, table)} ${rest}`);
 }
 
-/** Files of a Delta table by its log, as somebody reads it who shares no code with us; null where it is none. */
 function activeIn(folder: string, table: string): readonly string[] | null {
   if (!existsSync(join(folder, table, "_delta_log"))) return null;
   const { faults, files } = judged(objectsIn(join(folder, table)));
@@ -40,7 +36,6 @@ function activeIn(folder: string, table: string): readonly string[] | null {
   return [...files.keys()].map((path) => `${table}/${decodeURIComponent(path)}`).sort();
 }
 
-/** Files with rows, or that may have some; of no table by its name, all files that lie there. */
 export function filesIn(folder: string, table = "*"): readonly string[] {
   const active = activeIn(folder, table);
   if (active !== null) return active;

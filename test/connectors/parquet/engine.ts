@@ -16,10 +16,7 @@ export const DAY_MS = 86_400_000;
 
 export type Engine = ReturnType<typeof createEngine>;
 
-/**
- * Runs a buffering sink step by step: an event log, a cursor, a sink state, and settlement of both in one step. `kill`
- * keeps only these.
- */
+/** A step-by-step engine: event log, cursor and sink state survive `kill`. */
 export function createEngine(
   given: Record<string, unknown>,
   remembered?: SinkStateChange,
@@ -53,7 +50,7 @@ export function createEngine(
     log: [] as Event[],
     cursor: 0,
     dropped: new Set<number>(),
-    /** Advances the monotonic clock, and the wall clock where a test has set it. */
+    /** The wall clock moves only after `setWall`. */
     pass(ms: number): void {
       monotonic += ms;
       if (isWallSet) wallAhead += ms;
@@ -63,7 +60,6 @@ export function createEngine(
       wallAhead = ms - systemClock.now();
       isWallSet = true;
     },
-    /** Ticks until the sink has nothing left to do. */
     async settleDown(): Promise<void> {
       for (let n = 0; n < 500; n++) {
         const { remember, settled: isSettled } = await engine.tick();
@@ -71,7 +67,6 @@ export function createEngine(
       }
       throw new Error("The sink never has nothing left to do.");
     },
-    /** Offers the next events, at most `batch`, and returns their number. Throws errors of the sink. */
     async offer(batch: number): Promise<number> {
       await isReady;
       const after = Math.max(engine.cursor, gathered);
@@ -87,14 +82,12 @@ export function createEngine(
       else await settle(last, receipt.remember);
       return positions.length;
     },
-    /** Offers everything, then advances the clock so far that the sink writes its buffer. */
     async finish(batch = 100): Promise<void> {
       while ((await engine.offer(batch)) > 0);
       engine.pass(DAY_MS);
       await engine.tick();
       await engine.tick();
     },
-    /** Offers the complete log again, as after an operator's replay. */
     redeliver(): Promise<Receipt> {
       const positions = engine.log.map((_, n) => n + 1);
       return engine.sink.write(engine.log, never(), undefined, { ...offered(positions), again: true });
@@ -106,9 +99,7 @@ export function createEngine(
       else await context().memory.put(ticked.remember ?? new Map());
       return ticked;
     },
-    /** Copy of the sink's current state, for another engine. */
     copy: (): Promise<SinkStateChange> => context().memory.all(),
-    /** Ends the process without a warning and starts another one. */
     kill(other = config): void {
       config = other;
       gathered = 0;
@@ -118,20 +109,17 @@ export function createEngine(
   return engine;
 }
 
-/** Creates an engine whose lake is in a test folder. */
 export function createFolderEngine(config: Record<string, unknown> = {}) {
   const folder = join(testFolder(), "lake");
   return { folder, engine: createEngine({ folder, ...config }) };
 }
 
-/** Starts a storage that closes after the test. */
 export async function openS3(): Promise<S3Server> {
   const s3 = await startS3();
   onTestFinished(() => s3.close());
   return s3;
 }
 
-/** Copies the storage into a folder for a reader that knows no S3. */
 export function copyOf(s3: S3Server): string {
   const folder = testFolder();
   s3.dump(folder);
@@ -142,7 +130,6 @@ export function offered(positions: readonly number[]): Offered {
   return { positions, committedAt: positions.map(committedAt), again: false };
 }
 
-/** Commit times are a second apart. */
 export function committedAt(position: number): string {
   return new Date(START_MS + 1_000 * position).toISOString();
 }
@@ -154,7 +141,6 @@ export function renamedTag(displayName: string): Event {
   return { ...event, data: { ...event.data, tag: { ...event.data.tag, displayName } } } as Event;
 }
 
-/** The ledger has accounted for the day of the sample values. */
 export function daySealed(revision = 1): Event {
   const event = sampleEvent("day-sealed", { time: "2026-11-05T00:00:00.000Z" }, revision);
   return { ...event, data: { ...event.data, date: "2026-11-02", revision, expected: 42 } } as Event;

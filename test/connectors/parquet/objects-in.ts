@@ -1,7 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** All that lies below a folder in it, by its path from there. */
 export function objectsIn(folder: string): ReadonlyMap<string, Uint8Array> {
   return new Map(
     readdirSync(folder, { recursive: true, withFileTypes: true })

@@ -416,7 +416,6 @@ function manifestIn(folder: string): SeenManifest {
   return JSON.parse(readFileSync(join(folder, "_manifests/site=1/date=2026-11-02.json"), "utf8")) as SeenManifest;
 }
 
-/** Ids of values and alarms, in the order of their events. */
 async function arrivedIn(folder: string) {
   const found: { id: string; at: string; file: string; row: number }[] = [];
   for (const table of ["value", "alarm"]) {

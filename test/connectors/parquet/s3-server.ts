@@ -4,24 +4,15 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo, Socket } from "node:net";
 import { dirname, join } from "node:path";
 
-/**
- * A small and strict S3: it computes every signature itself, compares it, and knows objects, conditional puts, lists by
- * pages, and the faults that a test wants. Written from Amazon's documents, not from our client.
- */
+/** A strict S3, written from Amazon's documents: checks signatures, pages lists, and causes faults. */
 export interface S3Server {
   readonly url: string;
   readonly port: number;
-  /** Objects of the one bucket, `lake`, by key. */
   readonly objects: Map<string, Buffer>;
-  /** Method and path of every request that was signed rightly. */
   readonly asked: string[];
-  /** Decides over a request before it is carried out; null carries it out. */
   fault: (request: { readonly method: string; readonly key: string }) => Fault | null;
-  /** The storage's clock, in milliseconds since 1970. */
   now: () => number;
-  /** Puts the objects as files into a folder, for a reader that knows no S3. */
   dump(folder: string): void;
-  /** Refuses connections; the objects stay. */
   down(): Promise<void>;
   up(): Promise<void>;
   close(): Promise<void>;
@@ -29,13 +20,12 @@ export interface S3Server {
 
 export type Fault =
   | { readonly status: number; readonly code: string; readonly headers?: Record<string, string> }
-  /** The connection ends before anything is done; after it was done; or never. */
+  /** The connection ends before or after the request is executed, or never. */
   | "cut"
   | "cut afterwards"
   | "stall";
 
 export const KEYS = { accessKeyId: "AKIDEXAMPLE", secret: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY" };
-/** The configuration of a sink that writes there; the keys are in the environment. */
 export function inS3(s3: Pick<S3Server, "url">, more: Record<string, unknown> = {}) {
   process.env.PLENUM_TEST_S3_ID = KEYS.accessKeyId;
   process.env.PLENUM_TEST_S3_SECRET = KEYS.secret;
@@ -53,7 +43,6 @@ export function inS3(s3: Pick<S3Server, "url">, more: Record<string, unknown> = 
 const BUCKET = "lake";
 const REGION = "eu-north-1";
 const SKEW_MS = 15 * 60_000;
-/** Keys of a page at most, so that the tests see several. */
 const PAGE = 7;
 
 export async function startS3(): Promise<S3Server> {
@@ -162,7 +151,6 @@ export async function startS3(): Promise<S3Server> {
   return s3;
 }
 
-/** In the path, or before the host. */
 function addressOf(request: IncomingMessage) {
   const url = new URL(request.url ?? "/", "http://any");
   const path = decodeURIComponent(url.pathname).slice(1);
@@ -217,11 +205,9 @@ function listing(objects: ReadonlyMap<string, Buffer>, query: URLSearchParams): 
     .filter((key) => key.startsWith(prefix) && Buffer.compare(Buffer.from(key), Buffer.from(after)) > 0)
     .sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
   const shownAs = (key: string) => encodeURIComponent(key).replaceAll("%2F", "/").replaceAll("%20", "+");
-  // With a delimiter a page has the folders instead, each as one of its entries.
   if (query.get("delimiter") === "/") {
     const rests = all.map((key) => key.slice(prefix.length)).filter((rest) => rest.includes("/"));
     const names = [...new Set(rests.map((rest) => `${prefix}${rest.slice(0, rest.indexOf("/"))}/`))];
-    // The token is the last name of the page before, so that all its keys are passed over.
     const left = names.filter((name) => name > after || after === "");
     const shown = left
       .slice(0, most)

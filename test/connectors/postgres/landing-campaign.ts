@@ -11,17 +11,14 @@ export interface Landed {
   readonly events: number;
   readonly rows: number;
   readonly serverKills: number;
-  /** Rows that are not there, that are there twice or should not be, and events that became dead letters. */
   readonly lost: number;
   readonly doubled: number;
   readonly dead: number;
 }
 
-/** Every so often the server is killed too, while the worker lands. */
 const SERVER_EVERY = 6;
 const LONGEST_LIFE_MS = 250;
 
-/** A worker is killed so many times while it lands, at random moments, and then finishes: what is in the tables? */
 export async function landUnderKills(
   server: RealServer,
   database: Database,
@@ -61,7 +58,6 @@ export async function landUnderKills(
   }
 }
 
-/** A worker of which something has landed already. */
 async function landing(folder: string, options: string) {
   const child = started(folder, options, "go");
   await once(child.stdout, "data");
@@ -83,7 +79,6 @@ function started(folder: string, options: string, mode: "go" | "finish") {
   return spawn(process.execPath, [program, folder, options, mode], { stdio: ["ignore", "pipe", "inherit"] });
 }
 
-/** The moment of a kill is what is random here; nothing waits for it. */
 function lived(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
@@ -94,7 +89,6 @@ function countsOf(rows: readonly string[]): ReadonlyMap<string, number> {
   return counts;
 }
 
-/** How many are in the one and not in the other. */
 function beyond(counts: ReadonlyMap<string, number>, others: ReadonlyMap<string, number>): number {
   return [...counts].reduce((sum, [row, count]) => sum + Math.max(0, count - (others.get(row) ?? 0)), 0);
 }

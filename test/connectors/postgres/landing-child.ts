@@ -12,10 +12,7 @@ import { createPostgresSink } from "../../../connectors/postgres/sink.ts";
 import { contextFor } from "../context.ts";
 import { eventNo } from "./landing-events.ts";
 
-/**
- * A worker that commits events one after the other and lands them, until it is killed: `landing-child.ts <folder>
- * <options of the connector as JSON> go`. With `finish` it commits no more, says how many there are, and ends when all have landed.
- */
+/** Delivers events until it is killed: `landing-child.ts <folder> <connector options as JSON> [go or finish]`. */
 const [folder = "", options = "{}", mode = "go"] = process.argv.slice(2);
 const BEHIND_AT_MOST = 2_000;
 const NAME = "warehouse";
@@ -25,7 +22,6 @@ const store = await openStore({ folder, clock: systemClock });
 const config = PostgresConfig.parse(JSON.parse(options));
 const postgres = createPostgresSink(config, contextFor(NAME, systemClock, store));
 let hasLanded = false;
-/** Says when something of this life has landed. */
 const sink: Sink = {
   ...postgres,
   async write(...offer) {

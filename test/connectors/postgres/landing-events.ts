@@ -1,8 +1,6 @@
 import type { Event } from "#src/core/model/event.ts";
 import { ALARM, sampleEvent, TAG, valueEvent } from "../../sample-events.ts";
 
-/** Events by number, each one of its own, so that what has to be in the tables follows from how many there are. */
-
 const BEGAN_MS = Date.parse("2026-11-02T06:20:00.000Z");
 const BUCKET_MS = 300_000;
 const POINTS = 40;
@@ -35,7 +33,6 @@ function pointsOf(n: number) {
   })).reverse();
 }
 
-/** One episode in every thirty events: raised, acknowledged, resolved. */
 function alarmNo(n: number, time: string): Event {
   const kind = (["alarm-raised", "alarm-acknowledged", "alarm-resolved"] as const)[Math.floor(n / 10) % 3];
   const event = sampleEvent(kind ?? "alarm-raised", { time }, n);
@@ -43,10 +40,8 @@ function alarmNo(n: number, time: string): Event {
   return { ...event, data: { ...event.data, episode: id, alarm: { ...ALARM, id } } } as Event;
 }
 
-/** A row as one text, so that rows can be counted. */
 const rowOf = (...cells: readonly unknown[]) => JSON.stringify(cells);
 
-/** Expected rows after so many events, once each. */
 export function expectedRows(count: number): readonly string[] {
   const rows: string[] = [];
   const states = new Map<string, { row: readonly unknown[]; from: number }>();
@@ -69,7 +64,6 @@ export function expectedRows(count: number): readonly string[] {
   return rows;
 }
 
-/** The same, as the tables have it; to be read in one go. */
 export const READ_ROWS = `select * from (
 select json_build_array('value', event_id, value_number) from plenum.value
 union all select json_build_array('history', event_id, (extract(epoch from time) * 1000)::bigint, value_number) from plenum.history

@@ -3,7 +3,7 @@ import { seed } from "../../seed.ts";
 import { landUnderKills } from "./landing-campaign.ts";
 import { createDatabase } from "./rig.ts";
 
-/** kill -9 while landing, without a test runner: `node test/connectors/postgres/landing-long.ts [kills, default 200]`. */
+/** `node test/connectors/postgres/landing-long.ts [kills, default 200]` */
 const kills = Number(process.argv[2] ?? 200);
 if (absent("postgres")) process.exit(1);
 const server = await startPostgres();

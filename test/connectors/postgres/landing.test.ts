@@ -5,7 +5,6 @@ import { sized } from "../../sizes.ts";
 import { landUnderKills } from "./landing-campaign.ts";
 import { createDatabase } from "./rig.ts";
 
-/** More by `npm run lake:postgres`. */
 const KILLS = sized(20, 6);
 
 describe.skipIf(absent("postgres"))("the PostgreSQL sink with kill -9 during commits", () => {

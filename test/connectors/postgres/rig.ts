@@ -8,17 +8,14 @@ import { askAt } from "../../ask-postgres.ts";
 import { type RealServer, startPostgres } from "../../real-servers.ts";
 import { contextFor, never } from "../context.ts";
 
-/** A new database on a server, and sinks that write to it. */
 export interface Database {
   readonly name: string;
-  /** Runs a query as the owner; rows as lists. */
   ask(text: string, values?: readonly unknown[]): Promise<readonly (readonly unknown[])[]>;
   sink(options?: Readonly<Record<string, unknown>>, context?: ConnectorContext): Sink;
 }
 
 let databases = 0;
 
-/** Starts a server before the tests of a `describe` and stops it after them. */
 export function useServer(): () => RealServer {
   let server: RealServer;
   beforeAll(async () => {
@@ -28,7 +25,6 @@ export function useServer(): () => RealServer {
   return () => server;
 }
 
-/** Creates a database and opens a sink, which is closed after the test. */
 export async function openSink(server: RealServer, options: Readonly<Record<string, unknown>> = {}) {
   const database = await createDatabase(server);
   const sink = sinkIn(database, options);
@@ -36,14 +32,12 @@ export async function openSink(server: RealServer, options: Readonly<Record<stri
   return { database, sink };
 }
 
-/** Creates a sink that is closed after the test. */
 export function sinkIn(database: Database, options: Readonly<Record<string, unknown>> = {}): Sink {
   const sink = database.sink(options);
   onTestFinished(() => sink.close());
   return sink;
 }
 
-/** Returns kind and message of a failure; empty without one. */
 export function failureText(work: Promise<unknown>): Promise<string> {
   return work.then(
     () => "",
@@ -66,7 +60,6 @@ export function optionsFor(server: Pick<RealServer, "port">, database: string) {
   return { host: "127.0.0.1", port: server.port, database, user: "postgres", sslmode: "disable" };
 }
 
-/** Positions from `position` on, with commit times a second apart. */
 export function offered(events: readonly Event[], position = 1): Offered {
   const first = Date.parse("2026-11-02T06:20:00.000Z");
   return {

@@ -14,7 +14,6 @@ import { createDatabase, type Database, offered, openSink, useServer, write } fr
 
 const HOUR_MS = 3_600_000;
 
-/** A history event with this number of points, an hour apart, from 2020 on. */
 function longHistory(points: number, value: (n: number) => number | null = (n) => n / 4): Event<"tag-history"> {
   const event = sampleEvent("tag-history", {}, points);
   const first = Date.parse("2020-01-01T00:00:00Z");
@@ -26,7 +25,6 @@ function longHistory(points: number, value: (n: number) => number | null = (n) =
 describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () => {
   const server = useServer();
 
-  /** All rows of all tables as texts. */
   async function contents(database: Database): Promise<Readonly<Record<string, unknown>>> {
     const all: Record<string, unknown> = {};
     for (const { name } of TABLES) {
@@ -135,7 +133,6 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     expect(await now()).toEqual([4, 71]);
     await writeValue(5, "2026-11-02T09:00:00Z", 1);
     expect(await now()).toEqual([5, 1]);
-    // And within one batch, whatever the order.
     await sink.write([longHistory(1, () => 6), longHistory(1, () => 7)], never(), undefined, {
       positions: [5, 4],
       committedAt: ["2026-11-02T10:00:00Z", "2026-11-02T10:00:00Z"],

@@ -54,7 +54,6 @@ async function isThere(database: Database): Promise<boolean> {
   return found === true;
 }
 
-/** Backend processes of our sinks. */
 function end(id: number): void {
   try {
     process.kill(id, "SIGKILL");

@@ -79,7 +79,6 @@ explain select * from plenum.${name} where tag_id = '1' ${name === "history" ? "
     const sink = database.sink();
     await write(sink, [valueEvent(1)]);
     await sink.close();
-    // As an earlier version has left it.
     await database.ask(`alter table plenum.value drop column latency_ms;
 update plenum.schema_version set columns = array_remove(columns, 'value.latency_ms')`);
     expect(await openFailure(database, { create: false })).toBe(
@@ -133,7 +132,6 @@ update plenum.schema_version set columns = array_remove(columns, 'value.latency_
       await write(sink, [sampleEvent("alarm-raised")]);
       await database.ask(change);
       expect(await openFailure(database)).toBe(said);
-      // An open sink notices by the server's refusal; no event is at fault.
       const value = valueEvent(1, "10042", true);
       const tag = { id: "1", displayName: "x", description: null, unit: "kilowatt" };
       const events = [{ ...value, data: { ...value.data, tag } }, sampleEvent("alarm-resolved")];

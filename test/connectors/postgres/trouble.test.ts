@@ -32,7 +32,6 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     return text;
   }
 
-  /** Error of open and probe; both are the same. */
   async function opening(database: Database, options: Readonly<Record<string, unknown>> = {}): Promise<string> {
     const sink = sinkIn(database, options);
     const said = await troubleOf(sink.open(never()));
@@ -40,7 +39,6 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     return said;
   }
 
-  /** A role that logs in with a password. */
   async function role(database: Database, grants = ""): Promise<string> {
     const name = `${database.name}_role`;
     await database.ask(`create role ${name} login password '${PASSWORD}'; ${grants.replaceAll("{role}", name)}`);
@@ -135,7 +133,6 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
     );
   });
 
-  /** Locks the table until the test is over, or `release` is called. */
   async function lockTable(database: Database): Promise<{ release(): Promise<void> }> {
     const client = new Client({ host: "127.0.0.1", port: server.port, database: database.name, user: "postgres" });
     client.on("error", () => undefined);

@@ -9,7 +9,6 @@ import { createDatabase, type Database, write } from "./rig.ts";
 
 const file = join(import.meta.dirname, "../../../docs/lake/postgresql.sql");
 
-/** A value event of the tag at this time. */
 function valueAt(time: string, value: number): Event {
   const event = valueEvent(value, TAG.id, value);
   return { ...event, id: `tag-value.${time}`, time, data: { ...event.data, time } };
@@ -49,7 +48,6 @@ describe.skipIf(absent("postgres"))("the SQL views in docs/lake/postgresql.sql",
       historyOf(20.7, true, "late data"),
       sampleEvent("alarm-raised"),
     ]);
-    // Which systems a tag belongs to: until 07:00 system 5, from then on none.
     await database.ask(`insert into plenum.tag_system (source, site_id, tag_id, system_id, valid_from, valid_to, is_current, observed_at, event_id, position)
 values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00:00Z', false, now(), 'x', 1)`);
     await database.ask(readFileSync(file, "utf8"));

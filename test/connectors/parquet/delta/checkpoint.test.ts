@@ -6,7 +6,6 @@ import { METER } from "./meter-table.ts";
 
 const FILES = 3_000;
 
-/** A table of many files, every third of which was removed. */
 function manyFiles() {
   const snapshot = emptySnapshot();
   const partitionValues = { date: "2026-11-21", site: null };

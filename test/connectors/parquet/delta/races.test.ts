@@ -30,7 +30,6 @@ const writers = fc.record({
   checkpointEvery: fc.integer({ min: 1, max: 4 }),
 });
 
-/** All batches have distinct numbers: writer `a` has 1001, 1002 … */
 const numberOf = (appId: string, batch: number) => (appId === "a" ? 1_000 : 2_000) + batch;
 
 type Open = () => { readonly table: DeltaTable; readonly isCrashed: () => boolean };

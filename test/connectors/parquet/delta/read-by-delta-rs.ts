@@ -17,11 +17,7 @@ import { fillTable, withUnit } from "./filled-table.ts";
 import { ADDED, landed, METER_WITH_UNIT, openMeter, reading } from "./meter-table.ts";
 import { judged } from "./strict-checker.ts";
 
-/**
- * `npm run lake:delta`: our tables read and changed by delta-rs, an implementation that shares no line with ours, and
- * theirs by us. Needs Python with `pip install deltalake pyarrow`; `PYTHON` names another one than `python3`. Ends with
- * exit code 1 where one of them sees something else than the other.
- */
+/** `npm run lake:delta`: delta-rs and Plenum read each other's tables. Needs `pip install deltalake pyarrow`. */
 const PYTHON = process.env.PYTHON ?? "python3";
 const SCRIPT = join(import.meta.dirname, "delta_rs.py");
 const signal = new AbortController().signal;
@@ -58,14 +54,12 @@ function same(what: string, found: unknown, wanted: unknown): void {
 const SITES = ["1", null, "a/b c%"];
 const DAYS = ["2026-11-21", "2026-11-21", "2026-11-22"];
 
-/** A reading as delta-rs answers it: our columns, the partition, and the column that came later. */
 function asRead(number: number): readonly unknown[] {
   const batch = Math.floor(number / 10);
   const [unit] = batch < 6 ? [null] : withUnit(number).slice(-1);
   return [...reading(number), DAYS[batch % 3], SITES[batch % 3], unit];
 }
 
-/** A lake that the sink wrote, with every kind of event, read and changed by delta-rs while the sink goes on. */
 async function sinkAndTheirs(): Promise<void> {
   const lake = join(root, "lake");
   const engine = createEngine({ folder: lake, table_format: "delta", max_rows: 40 });
@@ -98,7 +92,6 @@ function behind(behindGateway: string, event: ReturnType<typeof valueEvent>) {
   return { ...event, data: { ...event.data, behindGateway } };
 }
 
-/** delta-rs sees the rows of the events, except for a removed position. */
 function sameLake(
   what: string,
   found: Readonly<Record<string, readonly Cells[]>>,

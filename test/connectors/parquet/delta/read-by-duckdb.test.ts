@@ -9,10 +9,6 @@ import { fillTable } from "./filled-table.ts";
 import { openMeter, reading } from "./meter-table.ts";
 import { judged } from "./strict-checker.ts";
 
-/**
- * A table that has seen everything, by the strict checker, and its files and checkpoints as DuckDB reads them. DuckDB's
- * own reader of Delta is an extension that has to be fetched; `npm run lake:delta` reads tables by delta-rs.
- */
 async function filled() {
   const folder = temporaryFolder();
   const lake = await openLake();

@@ -16,7 +16,6 @@ const tableOf = (...types: readonly ColumnType[]): Table => ({
   sortedBy: [],
 });
 
-/** The bounds of one column. */
 async function boundsOf(type: ColumnType, cells: readonly Cell[]) {
   const { minValues, maxValues, nullCount } = await statisticsOf(
     tableOf(type),

@@ -1,15 +1,11 @@
 import { z } from "zod";
 
-/**
- * Judges a Delta log by the protocol, without a word of our own code: every commit in its form, and each change possible
- * after the one before. Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md, "Actions", "Requirements for
- * Writers". It knows what a table of minimum reader 1 and writer 2 may have, and nothing else.
- */
+/** Checks a Delta log without our own code. Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md */
 
 const time = z.number().int().min(Date.parse("2020-01-01")).max(Date.parse("2100-01-01"));
 const size = z.number().int().positive();
 const values = z.record(z.string(), z.string().min(1).nullable());
-/** Characters that RFC 2396 allows in a path without encoding. */
+/** RFC 2396 allows these characters in a path without encoding. */
 const path = z.string().regex(/^(?:[A-Za-z0-9\-_.!~*'()/=]|%[0-9A-F]{2})+$/);
 
 const Stats = z.strictObject({
@@ -76,22 +72,16 @@ const Schema = z.strictObject({
   ),
 });
 
-/** Final state of the log; `faults` lists violations of the protocol. */
 export interface Verdict {
   readonly faults: readonly string[];
   readonly version: number;
-  /** Paths as in the log, with the files' rows. */
   readonly files: ReadonlyMap<string, number>;
   readonly removed: ReadonlySet<string>;
-  /** Every `txn` ever written, as `appId version`. */
   readonly txns: readonly string[];
   readonly columns: readonly string[];
 }
 
-/**
- * `objects` is all that lies in the table's folder, by its path from there. With `until` the table is judged as it was at
- * that version, and its files, which vacuum may have removed since, are not looked for.
- */
+/** `until` judges the table at an earlier version. `objects` are all files of the table's folder by relative path. */
 export function judged(objects: ReadonlyMap<string, Uint8Array>, until = Number.POSITIVE_INFINITY): Verdict {
   const faults: string[] = [];
   const files = new Map<string, { readonly rows: number; readonly size: number; readonly values: string }>();

@@ -6,16 +6,13 @@ import { temporaryFolder } from "../../../real-servers.ts";
 import { filesIn, rowsIn } from "../duck.ts";
 import { inS3, startS3 } from "../s3-server.ts";
 
-/** What became of a lake whose writer was killed again and again. */
 export interface Killed {
   readonly kills: number;
-  /** Kills in the middle of a landing, and of a compaction. */
   readonly interrupted: number;
   readonly compacting: number;
-  /** Files in the end that compaction has made. */
   readonly compacted: number;
   readonly events: number;
-  /** Events without a row, and rows beyond the first of an event, as DuckDB reads the files. */
+  /** Events without a row, and rows beyond the first of an event. */
   readonly lost: number;
   readonly doubled: number;
 }
@@ -23,10 +20,7 @@ export interface Killed {
 const CHILD = join(import.meta.dirname, "child.ts");
 const EVENTS_A_KILL = 60;
 
-/**
- * Lands events from a real process, which is killed (SIGKILL) so many times at random moments, and started again; then
- * it may finish. `where` is a folder, or the S3 server of the tests, which lives on.
- */
+/** Kills a real writer process (SIGKILL) at random moments and starts another one, until the last may finish. */
 export async function killLanding(
   where: "folder" | "s3",
   table_format: "plain" | "delta",
@@ -65,10 +59,6 @@ export async function killLanding(
   }
 }
 
-/**
- * Runs the writer until a random moment after it began to deliver, or until it is done where `random` is null. Returns its
- * first line, which says what the end of the run before has interrupted.
- */
 async function run(root: string, config: string, wanted: number, random: (() => number) | null): Promise<string> {
   mkdirSync(join(root, "state"), { recursive: true, mode: 0o700 });
   const child = spawn(process.execPath, [CHILD, join(root, "state"), config, String(wanted)], {

@@ -11,11 +11,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { sampleEvent, valueEvent } from "../../../sample-events.ts";
 
-/**
- * A worker's own store and delivery with a lake at their end, to be killed: `child.ts <state> <configuration> <events>`.
- * Commits what is missing of so many events, and ends when all of them are settled; the first line says that it delivers, and
- * whether a landing or a compaction was interrupted.
- */
+/** A worker's store and delivery with a lake: `child.ts <state> <configuration> <events>`. */
 const [folder = "", config = "{}", count = "0"] = process.argv.slice(2);
 const metrics = createMetrics();
 const log = createLog({ level: "silent" });
@@ -23,7 +19,7 @@ const clock = systemClock;
 const store = await openStore({ folder, clock });
 const picture = createBuildingView(store, new Map());
 const memory = createSinkState("lake", store);
-/** An hour of the sink takes 0.1 s, so it joins and merges files all the time; a day, after which it lands, 2.4 s. */
+/** An hour of the sink takes 0.1 s. */
 const FASTER = 36_000;
 const lake = createParquetSink(ParquetConfig.parse(JSON.parse(config)), {
   name: "lake",
@@ -50,7 +46,6 @@ const dispatcher = createDispatcher({
   log,
   metrics,
 });
-// What the kill before this start has interrupted.
 const isUnfinished = (await memory.get("landings")) !== undefined;
 const isCompacting = (await memory.get("compaction")) !== undefined;
 await dispatcher.start(new AbortController().signal);
@@ -66,7 +61,6 @@ for (let n = await committed(); n < wanted; n = await committed()) {
 while ((await store.outbox.lag()).some(({ depth }) => depth > 0)) await clock.sleep(20);
 process.exit(0);
 
-/** Values of three sites over two days, a thing that changes, and an episode. */
 function eventNumber(n: number) {
   if (n % 50 === 7) return sampleEvent("alarm-changed", {}, n);
   if (n % 50 === 9) return sampleEvent("tag-changed", {}, n);

@@ -12,7 +12,6 @@ const LAKES = [
 
 const KILLS = sized(6, 3);
 
-/** The long form is `npm run lake:long`. */
 test.each(LAKES)(
   "a Parquet writer that is killed repeatedly loses and duplicates no row: %s, %s",
   async (where, format) => {

@@ -1,10 +1,7 @@
 import { seed } from "../../../seed.ts";
 import { killLanding } from "./campaign.ts";
 
-/**
- * Kills without a test runner (`npm run lake:long`): `node …/long.ts [kills of each, default 200] [plain or delta] [folder
- * or s3]`; what is left out is both.
- */
+/** `node …/long.ts [kills of each, default 200] [plain or delta] [folder or s3]`. */
 const kills = Number(process.argv[2] ?? 200);
 const words = process.argv.slice(3);
 const chosen = <T extends string>(all: readonly T[]) =>
