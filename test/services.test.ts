@@ -54,6 +54,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/engine/silence/silence.ts": "silence.test.ts",
   "src/ui/operator/control-socket.ts": "services.test.ts",
   "src/ui/plots/plots.ts": "plots/plots.test.ts",
+  "src/ui/status/connections.ts": "services.test.ts",
   "src/ui/status/server.ts": "services.test.ts",
   "src/engine/sync/heartbeat.ts": "services.test.ts",
   "src/engine/sync/scheduler.ts": "services.test.ts",

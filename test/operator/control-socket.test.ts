@@ -12,7 +12,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { createServer, type Server } from "node:net";
+import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { Hono } from "hono";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
@@ -29,7 +29,7 @@ const { signal } = new AbortController();
 const SOCKET = "operator.sock";
 
 function folder(...more: readonly string[]): string {
-  const path = temporaryFolder("door");
+  const path = temporaryFolder("socket");
   onTestFinished(() => rmSync(path, { recursive: true }));
   const state = join(path, ...more);
   mkdirSync(state, { recursive: true, mode: 0o700 });
@@ -42,28 +42,27 @@ function pingRoutes(response = "here"): Hono {
 }
 
 async function open(stateFolder: string, routes = pingRoutes()) {
-  const door = createControlSocket({ stateFolder, routes });
-  onTestFinished(() => door.stop(100));
-  await door.start(new AbortController().signal);
-  return door;
+  const socket = createControlSocket({ stateFolder, routes });
+  onTestFinished(() => socket.stop(100));
+  await socket.start(new AbortController().signal);
+  return socket;
 }
 
-/** Accepts connections without a response, as a stopped or blocked worker does. */
-async function listenSilently(stateFolder: string): Promise<Server> {
-  const server = createServer(() => undefined);
+/** Accepts connections; by default without a response, as a stopped or blocked worker does. */
+async function listen(stateFolder: string, onConnection: (socket: Socket) => void = () => undefined): Promise<void> {
+  const server = createServer(onConnection);
   await new Promise<void>((resolve) => server.listen(join(stateFolder, SOCKET), resolve));
   onTestFinished(() => void server.close());
-  return server;
 }
 
 describe("createControlSocket", () => {
   test("creates a socket for the owner only, and removes the socket when the worker stops", async () => {
     const state = folder();
-    const door = await open(state);
+    const socket = await open(state);
     const stats = statSync(join(state, SOCKET));
     expect([stats.isSocket(), stats.mode & 0o777]).toEqual([true, 0o600]);
     expect(await findWorker(state, signal)).toEqual({ kind: "open", door: { stateFolder: state } });
-    await door.stop(100);
+    await socket.stop(100);
     expect(readdirSync(state)).toEqual([]);
     expect(await findWorker(state, signal)).toEqual({ kind: "none" });
   });
@@ -76,10 +75,10 @@ describe("createControlSocket", () => {
     const temporary = folder();
     vi.stubEnv("TMPDIR", temporary);
     onTestFinished(() => void vi.unstubAllEnvs());
-    const door = await open(state, pingRoutes("far"));
+    const socket = await open(state, pingRoutes("far"));
     expect(await call({ stateFolder: state }, "/ping", { signal })).toBe("far");
     expect(statSync(join(state, SOCKET)).mode & 0o777).toBe(0o600);
-    await door.stop(100);
+    await socket.stop(100);
     expect([readdirSync(state), readdirSync(temporary)]).toEqual([[], []]);
   });
 
@@ -92,12 +91,13 @@ describe("createControlSocket", () => {
     expect((await findWorker(state, signal)).kind).toBe("open");
   });
 
-  test("does not remove a socket on which another program listens", async () => {
+  test("does not remove a socket on which another program listens, and findWorker reports that program as silent", async () => {
     const state = folder();
-    await listenSilently(state);
-    const door = createControlSocket({ stateFolder: state, routes: pingRoutes() });
-    await expect(door.start(signal)).rejects.toThrow(/^A program already listens on .*operator\.sock\.$/);
-    await door.stop(100);
+    await listen(state);
+    const socket = createControlSocket({ stateFolder: state, routes: pingRoutes() });
+    expect(await findWorker(state, signal)).toEqual({ kind: "silent", trouble: expect.any(Silent) });
+    await expect(socket.start(signal)).rejects.toThrow(/^A program already listens on .*operator\.sock\.$/);
+    await socket.stop(100);
     expect(lstatSync(join(state, SOCKET)).isSocket()).toBe(true);
   });
 
@@ -117,9 +117,9 @@ describe("createControlSocket", () => {
       const before = lstatSync(path).ino;
 
       await expect(findWorker(state, signal)).rejects.toThrow(ConfigError);
-      const door = createControlSocket({ stateFolder: state, routes: pingRoutes() });
-      await expect(door.start(signal)).rejects.toThrow(/operator\.sock is not a socket/);
-      await door.stop(100);
+      const socket = createControlSocket({ stateFolder: state, routes: pingRoutes() });
+      await expect(socket.start(signal)).rejects.toThrow(/operator\.sock is not a socket/);
+      await socket.stop(100);
       expect(lstatSync(path).ino).toBe(before);
       if (kind === "a link to a file") expect(readFileSync(victim, "utf8")).toBe("untouched");
       if (kind === "a link to nothing") expect(existsSync(victim)).toBe(false);
@@ -134,12 +134,6 @@ function leaveSocket(state: string): void {
 }
 
 describe("findWorker and call", () => {
-  test("report a worker that accepts connections without a response as silent", async () => {
-    const state = folder();
-    await listenSilently(state);
-    expect(await findWorker(state, signal)).toEqual({ kind: "silent", trouble: expect.any(Silent) });
-  });
-
   test("wait for a long response while the worker responds to pings, and fail when the pings fail too", async () => {
     const state = folder();
     let isStuck = false;
@@ -154,23 +148,18 @@ describe("findWorker and call", () => {
       })
       .get("/never", () => new Promise(() => undefined));
     await open(state, routes);
-    const ask = () => call({ stateFolder: state }, "/long", { signal, withinMs: null });
-    expect(await ask()).toBe("done");
+    const ask = (path: string) => call({ stateFolder: state }, path, { signal, withinMs: null });
+    expect(await ask("/long")).toBe("done");
     isStuck = true;
-    await expect(call({ stateFolder: state }, "/never", { signal, withinMs: null })).rejects.toThrow(
-      "A worker is there and does not answer within 5 s.",
-    );
+    await expect(ask("/never")).rejects.toThrow("A worker is there and does not answer within 5 s.");
   });
 
   test("fail with NobodyThere when no worker listens", async () => {
     const state = folder();
-    await expect(call({ stateFolder: state }, "/ping", { signal })).rejects.toThrow(NobodyThere);
-    const server = createServer((socket) => socket.destroy());
-    await new Promise<void>((resolve) => server.listen(join(state, SOCKET), resolve));
-    onTestFinished(() => void server.close());
-    await expect(call({ stateFolder: state }, "/ping", { signal })).rejects.toThrow(
-      "The worker does not answer any more.",
-    );
+    const ping = () => call({ stateFolder: state }, "/ping", { signal });
+    await expect(ping()).rejects.toThrow(NobodyThere);
+    await listen(state, (socket) => socket.destroy());
+    await expect(ping()).rejects.toThrow("The worker does not answer any more.");
   });
 });
 

@@ -9,15 +9,9 @@ import { encodeFailure, operatorRoutes } from "#src/ui/operator/routes.ts";
 import type { SourceWork } from "#src/ui/operator/work.ts";
 import { PLAN_FACTS } from "../status/shown-building.ts";
 
-interface Parts {
-  readonly read?: () => Promise<never>;
-  readonly notReady?: string | null;
-  readonly works?: ReadonlyMap<string, SourceWork>;
-}
+const unexpected = (): Promise<never> => Promise.reject(new Error("unexpected request"));
 
-const unexpected = () => Promise.reject(new Error("unexpected request"));
-
-function routes({ read = unexpected, notReady = null, works = new Map() }: Parts = {}) {
+function routes({ read = unexpected, notReady = null as string | null, works = new Map<string, SourceWork>() } = {}) {
   const accepted: unknown[] = [];
   const app = operatorRoutes({
     sources: new Map([["main", { read } as unknown as Source]]),
@@ -30,10 +24,7 @@ function routes({ read = unexpected, notReady = null, works = new Map() }: Parts
     work: { sources: works },
     log: () => ['{"level":30,"msg":"started"}'],
   });
-  const parsed = async (response: Response) => ({
-    status: response.status,
-    ...((await response.json()) as object),
-  });
+  const parsed = async (response: Response) => ({ status: response.status, ...((await response.json()) as object) });
   return {
     accepted,
     app,
@@ -46,10 +37,7 @@ describe("operatorRoutes (the control socket's requests)", () => {
   test("reject malformed requests and commands", async () => {
     const { post, accepted } = routes();
     for (const body of ["", "{", "null", "[]", '{"method":"close"}', '{"method":"read","tagIds":[]}']) {
-      expect(await post("/sources/main", body), body).toMatchObject({
-        status: 400,
-        message: "No such question.",
-      });
+      expect(await post("/sources/main", body), body).toMatchObject({ status: 400, message: "No such question." });
     }
     for (const body of [
       "{",
@@ -59,7 +47,8 @@ describe("operatorRoutes (the control socket's requests)", () => {
     ]) {
       expect(await post("/commands", body), body).toMatchObject({ status: 400, message: "Not a command." });
     }
-    expect(await post("/sources/other", "{}")).toMatchObject({ status: 404, message: "No such source." });
+    const other = await post("/sources/other", '{"method":"read","tagIds":["1"]}');
+    expect(other).toMatchObject({ status: 404, message: "No such source." });
     expect(accepted).toEqual([]);
   });
 
@@ -123,10 +112,7 @@ describe("workRoutes (plan and requests of a source)", () => {
 
   test("return the plan, the last polls and the requests of a tag", async () => {
     const { get } = work(planned);
-    expect(await get("/work/main/plan")).toMatchObject({
-      status: 200,
-      result: { source: "north", fits: true },
-    });
+    expect(await get("/work/main/plan")).toMatchObject({ status: 200, result: { source: "north", fits: true } });
     expect(await get("/work/main/tags/1")).toMatchObject({
       status: 200,
       result: {
@@ -135,10 +121,7 @@ describe("workRoutes (plan and requests of a source)", () => {
         remembered: { requests: 3, since: "2026-11-21T10:00:01.000Z" },
       },
     });
-    expect(await get("/work/main/polls")).toEqual({
-      status: 200,
-      result: { alarms: "2026-11-21T10:00:00.000Z" },
-    });
+    expect(await get("/work/main/polls")).toEqual({ status: 200, result: { alarms: "2026-11-21T10:00:00.000Z" } });
     expect(await get("/work/main/tags/9")).toMatchObject({ status: 200, result: { requests: [] } });
     for (const path of ["/other/plan", "/other/polls", "/other/tags/1"]) {
       expect(await get(`/work${path}`)).toMatchObject({ status: 404, message: "No such source." });
@@ -177,9 +160,7 @@ describe("encodeFailure and decodeFailure", () => {
   });
 
   test("remove credentials from the message", async () => {
-    const { post } = routes({
-      read: () => Promise.reject(new Retryable("https://user:pw@host did not answer")),
-    });
+    const { post } = routes({ read: () => Promise.reject(new Retryable("https://user:pw@host did not answer")) });
     expect(await post("/sources/main", '{"method":"read","tagIds":["1"]}')).toEqual({
       status: 502,
       failure: "retryable",

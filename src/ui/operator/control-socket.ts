@@ -1,9 +1,10 @@
 import { chmodSync, rmSync } from "node:fs";
-import { createServer } from "node:http";
-import { createAdaptorServer, type ServerType } from "@hono/node-server";
+import type { Server } from "node:http";
+import { createAdaptorServer } from "@hono/node-server";
 import type { Hono } from "hono";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { type Service, startedOnce } from "../../core/runtime/lifecycle.ts";
+import type { Service } from "../../core/runtime/lifecycle.ts";
+import { listen, listeningService } from "../status/connections.ts";
 import { connectTo, lookAtSocket, socketIn, withShortPath } from "./socket.ts";
 
 /** Most simultaneous command lines: a person has one, a script a few. */
@@ -27,33 +28,18 @@ const TIMES = {
  */
 export function createControlSocket(options: { readonly stateFolder: string; readonly routes: Hono }): Service {
   const { stateFolder, routes } = options;
-  let server: ServerType | undefined;
-
-  async function close(): Promise<void> {
-    const running = server;
-    server = undefined;
-    if (running === undefined) return;
-    await new Promise<void>((resolve) => {
-      running.close(() => resolve());
-      if ("closeAllConnections" in running) running.closeAllConnections();
-    });
-    removeSocket(stateFolder);
-  }
-
-  return startedOnce({
-    name: "operator",
-    async start(signal) {
+  return listeningService(
+    "operator",
+    async () => {
       await removeLeftover(stateFolder);
-      const created = createAdaptorServer({ fetch: routes.fetch, createServer, serverOptions: TIMES });
-      (created as ReturnType<typeof createServer>).maxConnections = MOST_CONNECTIONS;
-      await withShortPath(stateFolder, (path) => listen(created, path));
+      const server = createAdaptorServer({ fetch: routes.fetch, serverOptions: TIMES }) as Server;
+      server.maxConnections = MOST_CONNECTIONS;
+      await withShortPath(stateFolder, (path) => listen(server, { path }, cannotCreate));
       if (process.platform !== "win32") chmodSync(socketIn(stateFolder), 0o600);
-      server = created;
-      signal.addEventListener("abort", () => void close(), { once: true });
-      if (signal.aborted) await close();
+      return server;
     },
-    stop: close,
-  });
+    () => removeSocket(stateFolder),
+  );
 }
 
 /** Removes the socket of a killed worker. Throws ConfigError if a worker listens on it. */
@@ -75,16 +61,9 @@ function removeSocket(stateFolder: string): void {
   if (process.platform !== "win32") rmSync(socketIn(stateFolder), { force: true });
 }
 
-function listen(server: ServerType, path: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once("error", (error: NodeJS.ErrnoException) =>
-      reject(
-        new ConfigError(`The control socket cannot be created in the state folder (${error.code}).`, {
-          hint: "Set state.folder to a folder on a local disk, which can hold a socket.",
-          cause: error,
-        }),
-      ),
-    );
-    server.listen(path, () => resolve());
+function cannotCreate(error: NodeJS.ErrnoException): ConfigError {
+  return new ConfigError(`The control socket cannot be created in the state folder (${error.code}).`, {
+    hint: "Set state.folder to a folder on a local disk, which can hold a socket.",
+    cause: error,
   });
 }

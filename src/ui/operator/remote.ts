@@ -10,17 +10,7 @@ import {
   Retryable,
   Throttled,
 } from "../../core/errors/errors.ts";
-import type {
-  Alarm,
-  Gateway,
-  Host,
-  Site,
-  System,
-  Tag,
-  TagLog,
-  TagScalar,
-  TagTotal,
-} from "../../core/model/building.ts";
+import type { Alarm, Gateway, Host, Site, System, Tag, TagLog, TagTotal } from "../../core/model/building.ts";
 import type { ReloadReport } from "../../core/model/reload-facts.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
@@ -28,17 +18,17 @@ import type { HistoryQuery, Page, ReadReply, Source } from "../../engine/source/
 import { refuseWritableByOthers } from "../../engine/store/folder.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import type { StatusReport } from "../status/report.ts";
-import type { AcceptedConfiguration, Call, EncodedFailure } from "./routes.ts";
+import type { AcceptedConfiguration, Call, CommandBody, EncodedFailure, SecondBody } from "./routes.ts";
 import { connectTo, lookAtSocket } from "./socket.ts";
 import type { TagWork } from "./work.ts";
 
-/** Time limits in milliseconds. A busy small machine needs seconds even for a ping. */
+/** A busy small machine needs seconds even for a ping. */
 const PING_LIMIT_MS = 5_000;
 const DEFAULT_LIMIT_MS = 15_000;
 /** Interval between pings during a request without a time limit. */
 const PING_EVERY_MS = 5_000;
 
-/** Requests to a running worker through the control socket in its state folder. */
+/** Control socket of a running worker. */
 export interface ControlSocket {
   readonly stateFolder: string;
 }
@@ -122,7 +112,6 @@ async function exchange<T>(stateFolder: string, path: string, body: unknown, sig
       sent.on("error", reject);
       sent.end(body === undefined ? undefined : JSON.stringify(body));
     });
-    // An incomplete response is no JSON.
     response = JSON.parse(received);
   } catch (error) {
     signal.throwIfAborted();
@@ -169,11 +158,8 @@ export function decodeFailure({ failure, message, reason, field }: EncodedFailur
 }
 
 /**
- * Worker behind the control socket of a state folder.
- *
- * - `open`: a worker that responds;
- * - `none`: no socket, or one that a killed worker left behind;
- * - `silent`: the connection was accepted without a response in time: a busy, stopped or blocked worker.
+ * Worker of a state folder: `open` responds; `none` has no socket, or only the socket of a killed worker; `silent` accepted the
+ * connection without a response in time, because it is busy, stopped or blocked.
  */
 export type FoundWorker =
   | { readonly kind: "open"; readonly door: ControlSocket }
@@ -223,15 +209,7 @@ export function remoteReader(socket: ControlSocket, source: string): Reader {
 
 export async function sendCommand(
   socket: ControlSocket,
-  command: {
-    readonly id: string;
-    readonly source: string | null;
-    readonly tagId: string;
-    readonly value: TagScalar;
-    readonly forSeconds: number | null;
-    readonly ttlSeconds: number | null;
-    readonly user: string;
-  },
+  command: CommandBody,
   signal: AbortSignal,
 ): Promise<{ readonly waitMs: number }> {
   try {
@@ -246,27 +224,13 @@ export async function sendCommand(
 }
 
 /** Confirms a command as the second person. */
-export async function sendSecond(
-  socket: ControlSocket,
-  second: {
-    readonly id: string;
-    readonly source: string | null;
-    readonly value: TagScalar;
-    readonly user: string;
-  },
-  signal: AbortSignal,
-): Promise<void> {
+export async function sendSecond(socket: ControlSocket, second: SecondBody, signal: AbortSignal): Promise<void> {
   await call(socket, "/seconds", { body: second, signal });
 }
 
 /** Makes the worker read its configuration file again; with `dryRun` it only reports the changes. */
 export function requestReload(socket: ControlSocket, dryRun: boolean, signal: AbortSignal): Promise<ReloadReport> {
   return call(socket, "/reload", { body: { dryRun }, signal, withinMs: null });
-}
-
-/** The configuration that the worker accepted last. */
-export function requestConfiguration(socket: ControlSocket, signal: AbortSignal): Promise<AcceptedConfiguration> {
-  return call(socket, "/configuration", { signal });
 }
 
 /** Throws or releases the kill switch of a fleet through a member; `OperatorOptions.fleetWrites` explains the result. */
@@ -278,33 +242,24 @@ export function requestFleetWrites(
   return call(socket, "/writes", { body: writes, signal });
 }
 
-export function requestReport(socket: ControlSocket, signal: AbortSignal): Promise<StatusReport> {
-  return call(socket, "/status", { signal });
+function getter<T>(path: string) {
+  return (socket: ControlSocket, signal: AbortSignal) => call<T>(socket, path, { signal });
+}
+function workGetter<T>(path: string) {
+  return (socket: ControlSocket, source: string, signal: AbortSignal) =>
+    call<T>(socket, `/work/${encodeURIComponent(source)}/${path}`, { signal });
 }
 
+export const requestConfiguration = getter<AcceptedConfiguration>("/configuration");
+export const requestReport = getter<StatusReport>("/status");
 /** Reason why a worker is not ready; null when it is ready. */
-export function requestReady(socket: ControlSocket, signal: AbortSignal): Promise<string | null> {
-  return call(socket, "/ready", { signal });
-}
-
+export const requestReady = getter<string | null>("/ready");
 /** The last log lines, oldest first. */
-export function requestLog(socket: ControlSocket, signal: AbortSignal): Promise<readonly string[]> {
-  return call(socket, "/log", { signal });
-}
-
-export function requestPlan(socket: ControlSocket, source: string, signal: AbortSignal): Promise<PlanReport> {
-  return call(socket, `/work/${encodeURIComponent(source)}/plan`, { signal });
-}
-
+export const requestLog = getter<readonly string[]>("/log");
+export const requestPlan = workGetter<PlanReport>("plan");
 /** UTC time of the last successful run of each job. */
-export function requestPolls(
-  socket: ControlSocket,
-  source: string,
-  signal: AbortSignal,
-): Promise<Readonly<Record<string, string>>> {
-  return call(socket, `/work/${encodeURIComponent(source)}/polls`, { signal });
-}
+export const requestPolls = workGetter<Readonly<Record<string, string>>>("polls");
 
 export function requestTag(socket: ControlSocket, source: string, id: string, signal: AbortSignal): Promise<TagWork> {
-  return call(socket, `/work/${encodeURIComponent(source)}/tags/${encodeURIComponent(id)}`, { signal });
+  return workGetter<TagWork>(`tags/${encodeURIComponent(id)}`)(socket, source, signal);
 }

@@ -91,6 +91,8 @@ const CommandRequest = SecondRequest.extend({
   forSeconds: z.number().positive().nullable(),
   ttlSeconds: z.number().positive().nullable().default(null),
 });
+export type SecondBody = z.input<typeof SecondRequest>;
+export type CommandBody = z.input<typeof CommandRequest>;
 const WritesRequest = z.strictObject({ stopped: z.boolean(), by: z.string().max(300) });
 const ReloadRequest = z.strictObject({ dryRun: z.boolean() });
 
@@ -106,53 +108,48 @@ export function operatorRoutes(options: OperatorOptions): Hono {
   app.get("/log", (context) => context.json({ result: options.log() }));
   app.get("/configuration", (context) => context.json({ result: options.configuration() }));
   app.route("/work", workRoutes(options.work));
-  app.post("/writes", async (context) => {
-    const request = WritesRequest.safeParse(await bodyOf(context));
+  function post<T>(
+    path: string,
+    schema: z.ZodType<T>,
+    complaint: string,
+    act: (body: T, context: Context) => Promise<Response>,
+  ): void {
+    app.post(path, async (context) => {
+      const body = schema.safeParse(await context.req.json().catch(() => null));
+      return body.success ? act(body.data, context) : refuse(context, 400, complaint);
+    });
+  }
+  const noFleet = "This worker has no kill switch of a fleet.";
+  post("/writes", WritesRequest, noFleet, async ({ by, stopped }, context) => {
     const { fleetWrites } = options;
-    if (!request.success || fleetWrites === undefined)
-      return refuse(context, 400, "This worker has no kill switch of a fleet.");
-    const { by, stopped } = request.data;
+    if (fleetWrites === undefined) return refuse(context, 400, noFleet);
     return context.json({ result: await (stopped ? fleetWrites.stop(by) : fleetWrites.resume()) });
   });
-
   // Requests to the service, and commands, wait until the worker has started.
   app.post("*", async (context, next) => {
     const message = options.notReady();
     return message === null ? next() : context.json({ failure: "retryable", message }, 503);
   });
-  app.post("/sources/:name", async (context) => {
-    const name = context.req.param("name");
+  post("/sources/:name", Call, "No such question.", async (request, context) => {
+    const name = context.req.param("name") ?? "";
     const source = options.sources.get(name);
     if (source === undefined) return refuse(context, 404, (await options.noSource?.(name)) ?? "No such source.");
-    const request = Call.safeParse(await bodyOf(context));
-    if (!request.success) return refuse(context, 400, "No such question.");
-    return context.json({ result: await respond(source, request.data, context.req.raw.signal) });
+    return context.json({ result: await respond(source, request, context.req.raw.signal) });
   });
-  app.post("/commands", async (context) => {
-    const command = CommandRequest.safeParse(await bodyOf(context));
-    if (!command.success) return refuse(context, 400, "Not a command.");
-    await options.accept(operatorArrival({ ...command.data, receivedAtMs: options.clock.now() }));
-    return context.json({ result: { waitMs: options.expectedWaitMs(command.data.source) } });
+  post("/commands", CommandRequest, "Not a command.", async (command, context) => {
+    await options.accept(operatorArrival({ ...command, receivedAtMs: options.clock.now() }));
+    return context.json({ result: { waitMs: options.expectedWaitMs(command.source) } });
   });
-  app.post("/seconds", async (context) => {
-    const second = SecondRequest.safeParse(await bodyOf(context));
-    if (!second.success) return refuse(context, 400, "Not a second's word.");
-    await options.accept(operatorSecond({ ...second.data, receivedAtMs: options.clock.now() }));
+  post("/seconds", SecondRequest, "Not a second's word.", async (second, context) => {
+    await options.accept(operatorSecond({ ...second, receivedAtMs: options.clock.now() }));
     return context.json({ result: {} });
   });
-  app.post("/reload", async (context) => {
-    const request = ReloadRequest.safeParse(await bodyOf(context));
-    if (!request.success) return refuse(context, 400, "Not a reload.");
-    if (options.reload !== undefined) return context.json({ result: await options.reload(request.data.dryRun) });
+  post("/reload", ReloadRequest, "Not a reload.", async ({ dryRun }, context) => {
+    if (options.reload !== undefined) return context.json({ result: await options.reload(dryRun) });
     const message = "This worker was started without a configuration file, so there is none to read again.";
     return refuse(context, 409, message);
   });
   return app;
-}
-
-/** Returns null for a body that is not JSON, which every schema rejects. */
-function bodyOf(context: Context): Promise<unknown> {
-  return context.req.json().catch(() => null);
 }
 
 async function respond(source: Source, request: Call, signal: AbortSignal): Promise<unknown> {

@@ -1,8 +1,6 @@
 import type { Hour, Samples } from "./samples.ts";
 
-/**
- * Columns of a plot. A null marks a gap: two points are further apart than either of them covers.
- */
+/** Columns of a plot. A null marks a gap: two points are further apart than either of them covers. */
 export interface Line {
   /** Seconds since 1970, rising. */
   readonly t: readonly number[];
@@ -29,7 +27,14 @@ const HOUR_S = 3_600;
 const REACH = 3;
 const BUCKET_REACH = 1.5;
 
-export interface LineParts {
+/** Line of all readings, or of steps when the plot has too many points. */
+export function lineOf({
+  everyS,
+  fromS,
+  logged,
+  read,
+  toS,
+}: {
   readonly read: Samples;
   /** Logged values for times without readings, and the seconds that each value covers. */
   readonly logged: readonly { readonly samples: Samples; readonly bucketS: number }[];
@@ -37,10 +42,7 @@ export interface LineParts {
   readonly everyS: number;
   readonly fromS: number;
   readonly toS: number;
-}
-
-/** Line of all readings, or of steps when the plot has too many points. */
-export function lineOf({ everyS, fromS, logged, read, toS }: LineParts): Line {
+}): Line {
   const distanceS = medianDistance(read.times);
   const all = [
     ...logged.flatMap(({ bucketS, samples }) => pointsOf(samples, BUCKET_REACH * bucketS)),
@@ -79,10 +81,9 @@ export function loggedInGaps(read: Samples, logged: Samples, bucketS: number): S
 }
 
 function pointsOf({ times, values }: Samples, reachS: number): readonly Point[] {
-  return times.map((t, n): Point => {
-    const value = values[n] ?? null;
-    return { t, value, low: value, high: value, reachS };
-  });
+  return times
+    .map((t, n) => [t, values[n] ?? null] as const)
+    .map(([t, value]) => ({ t, value, low: value, high: value, reachS }));
 }
 
 /** Sorts by time, because the clock may have been set back; of equal times the last point counts. */

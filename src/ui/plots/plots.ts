@@ -5,28 +5,16 @@ import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycl
 import type { Log } from "../../core/runtime/log.ts";
 import { loop, within } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { CHUNK_S, createTagPlots, plotSet, type TagPlots } from "./tag-plots.ts";
+import { CHUNK_S, createTagPlots, plotSet } from "./tag-plots.ts";
 import {
   createMinutes,
   createRaisedAlarms,
   createRefusals,
-  type Minutes,
   type PackedMinutes,
-  type RaisedAlarms,
   type Refusals,
 } from "./worker-series.ts";
 
-/** Time series for the page's plots, of bounded size. The events are the record of the data; a crash may lose minutes of plots. */
-export interface Plots extends Service {
-  /** Notes a reading of a tag. */
-  read(source: string, id: string, value: TagValue, atMs: number): void;
-  /** Null for a source that is not configured. */
-  tags(source: string): TagPlots | null;
-  /** One number a minute by name; `minuteNames` has the names. */
-  readonly minutes: Pick<Minutes, "of">;
-  readonly raised: Pick<RaisedAlarms, "all">;
-  readonly refused: Pick<Refusals, "of">;
-}
+export type Plots = ReturnType<typeof createPlots>;
 
 export interface PlotsOptions {
   readonly store: Store;
@@ -55,10 +43,11 @@ export const minuteNames = {
 const OWN = "plot-own";
 const MINUTES = "minutes";
 const MINUTE_MS = 60_000;
-/** Most values that are restored from the event log after a crash: those of ten minutes of one quota. */
+/** Most values that are restored from the event log after a crash: ten minutes of one quota. */
 const RECOVERED = 5_000;
 
-export function createPlots({ store, clock, log, sources, facts }: PlotsOptions): Plots {
+/** Time series for the page's plots, of bounded size. The events are the record of the data; a crash may lose minutes of plots. */
+export function createPlots({ store, clock, log, sources, facts }: PlotsOptions) {
   const bySource = new Map(sources.map((source) => [source, createTagPlots({ store, source })]));
   const minutes = createMinutes();
   const raised = createRaisedAlarms(OWN, store);
@@ -93,7 +82,6 @@ export function createPlots({ store, clock, log, sources, facts }: PlotsOptions)
     }
   }
 
-  /** Notes the numbers of the past minute, once. */
   async function noteMinute(): Promise<void> {
     const minute = Math.round(clock.now() / MINUTE_MS) - 1;
     if (minute === notedMinute) return;
@@ -122,7 +110,7 @@ export function createPlots({ store, clock, log, sources, facts }: PlotsOptions)
     return untilNextMinute(clock);
   }
 
-  const service = startedOnce({
+  const service: Service = startedOnce({
     name: "plots",
     async start(signal) {
       await load();
@@ -150,8 +138,11 @@ export function createPlots({ store, clock, log, sources, facts }: PlotsOptions)
 
   return {
     ...service,
-    read: (source, id, value, atMs) => bySource.get(source)?.add(id, value, atMs),
-    tags: (source) => bySource.get(source) ?? null,
+    /** Adds a reading of a tag. */
+    read: (source: string, id: string, value: TagValue, atMs: number) => bySource.get(source)?.add(id, value, atMs),
+    /** Null for a source that is not configured. */
+    tags: (source: string) => bySource.get(source) ?? null,
+    /** `minuteNames` has the names. */
     minutes,
     raised,
     refused,

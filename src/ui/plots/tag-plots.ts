@@ -1,31 +1,18 @@
 import type { TagValue } from "../../core/model/building.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { type Form, HOUR, type Hour, readChunk, SAMPLES, type Samples, writeChunk } from "./samples.ts";
+import { type Form, HOUR, readChunk, SAMPLES, type Samples, writeChunk } from "./samples.ts";
 
-/**
- * Values of one source's tags: readings of a day, and for a month the lowest, highest and last value of each hour. Values since the last
- * write are in memory.
- */
-export interface TagPlots {
-  /** Loads the indexes of the tags; call it first. */
-  load(nowMs: number): Promise<void>;
-  add(id: string, value: TagValue, atMs: number): void;
-  write(options: { readonly nowMs: number; readonly all: boolean }): Promise<void>;
-  /** Time until which all values are written, milliseconds since 1970; 0 for none. */
-  writtenMs(): number;
-  samples(id: string, fromMs: number, toMs: number): Promise<Samples>;
-  hours(id: string, fromMs: number, toMs: number): Promise<readonly (readonly [begin: number, hour: Hour])[]>;
-}
+export type TagPlots = ReturnType<typeof createTagPlots>;
 
-/** Seconds of readings in a chunk. The ring has those of one day and the current one. */
+/** Seconds of readings in a chunk. The ring has the chunks of one day and the current chunk. */
 export const CHUNK_S = 600;
 const CHUNKS = 150;
 const HOUR_S = 3_600;
 /** 31 days and the current hours. */
 const HOURS = 768;
 const DAY_MS = 86_400_000;
-/** Chunks in one transaction, of about a kilobyte each. */
+/** Chunks of a kilobyte in one transaction. */
 const MOST_AT_ONCE = 100;
 const GROUPS = "groups";
 
@@ -33,7 +20,8 @@ export function plotSet(source: string): string {
   return `plot/${source}`;
 }
 
-export function createTagPlots({ store, source }: { readonly store: RingStore; readonly source: string }): TagPlots {
+/** Readings of one source's tags for a day, and the lowest, highest and last value of each hour for a month. */
+export function createTagPlots({ store, source }: { readonly store: RingStore; readonly source: string }) {
   const set = plotSet(source);
   const indexes = createTagIndexes();
   const recent = createRing(SAMPLES, { store, set, letter: "s", stepS: CHUNK_S, length: CHUNKS });
@@ -47,7 +35,8 @@ export function createTagPlots({ store, source }: { readonly store: RingStore; r
   }
 
   return {
-    async load(nowMs) {
+    /** Loads the indexes of the tags; call it first. */
+    async load(nowMs: number): Promise<void> {
       const header = await store.document<{ readonly count: number; readonly writtenMs: number }>(set, GROUPS);
       if (header === undefined) {
         // Without the number of groups, no chunk can be assigned to its tags.
@@ -59,16 +48,14 @@ export function createTagPlots({ store, source }: { readonly store: RingStore; r
       for (let group = 0; group < header.count; group++)
         indexes.load(group, await store.document<PackedIndexes>(set, String(group)), dayOf(nowMs));
     },
-
-    add(id, value, atMs) {
+    add(id: string, value: TagValue, atMs: number): void {
       const atS = Math.round(atMs / 1_000);
       const number = value === null ? null : Number(value);
       const index = indexes.use(id, dayOf(atMs));
       recent.add(index, atS, number);
       if (number !== null) hours.add(index, atS, number);
     },
-
-    async write({ all, nowMs }) {
+    async write({ all, nowMs }: { readonly nowMs: number; readonly all: boolean }): Promise<void> {
       const nowS = Math.floor(nowMs / 1_000);
       const untilS = all ? Number.POSITIVE_INFINITY : nowS - (nowS % CHUNK_S);
       // Write new indexes before the chunks that use them.
@@ -80,14 +67,13 @@ export function createTagPlots({ store, source }: { readonly store: RingStore; r
       recent.dropFinished(nowS);
       hours.dropFinished(nowS);
     },
-
+    /** Time until which all values are written, milliseconds since 1970; 0 for none. */
     writtenMs: () => writtenMs,
-
-    async samples(id, fromMs, toMs) {
+    async samples(id: string, fromMs: number, toMs: number): Promise<Samples> {
       const parts = await recent.read(indexes.find(id), fromMs, toMs);
       return parts.map(([, samples]) => samples).reduce(SAMPLES.join, { times: [], values: [] });
     },
-    hours: (id, fromMs, toMs) => hours.read(indexes.find(id), fromMs, toMs),
+    hours: (id: string, fromMs: number, toMs: number) => hours.read(indexes.find(id), fromMs, toMs),
   };
 }
 
@@ -161,17 +147,7 @@ export function createTagIndexes() {
 
 type RingStore = Pick<Store, "commit" | "document" | "documents">;
 
-interface RingOptions {
-  readonly store: RingStore;
-  readonly set: string;
-  readonly letter: string;
-  /** Seconds of a chunk. */
-  readonly stepS: number;
-  /** Chunks of a group in the ring. */
-  readonly length: number;
-}
-
-/** Time ranges that wait in memory while writes fail; beyond this, the oldest is dropped. */
+/** Time ranges that wait in memory while writes fail; a further range displaces the oldest. */
 const MOST_WAITING = 12;
 
 interface Chunk<T> {
@@ -188,7 +164,24 @@ interface Chunk<T> {
  *   time range  … 06:00  06:10  06:20 …         one chunk of 50 tags each
  *   key           "0 s12" "0 s13" "0 s14"       group, letter, number of the range modulo the ring's length
  */
-function createRing<T, Reading>(form: Form<T, Reading>, { store, set, letter, stepS, length }: RingOptions) {
+function createRing<T, Reading>(
+  form: Form<T, Reading>,
+  {
+    store,
+    set,
+    letter,
+    stepS,
+    length,
+  }: {
+    readonly store: RingStore;
+    readonly set: string;
+    readonly letter: string;
+    /** Seconds of a chunk. */
+    readonly stepS: number;
+    /** Chunks of a group in the ring. */
+    readonly length: number;
+  },
+) {
   /** By begin, then by group. */
   const ranges = new Map<number, Map<number, Chunk<T>>>();
   const keyOf = (group: number, begin: number) => `${group} ${letter}${(begin / stepS) % length}`;
@@ -215,7 +208,6 @@ function createRing<T, Reading>(form: Form<T, Reading>, { store, set, letter, st
       chunk.isChanged = true;
       if (ranges.size > MOST_WAITING) ranges.delete(Math.min(...ranges.keys()));
     },
-
     /** Data of a tag by time range, from memory and the store. */
     async read(tag: number | undefined, fromMs: number, toMs: number) {
       const found: (readonly [begin: number, value: T])[] = [];
@@ -231,7 +223,6 @@ function createRing<T, Reading>(form: Form<T, Reading>, { store, set, letter, st
       }
       return found;
     },
-
     /** Writes changed chunks of time ranges that began before a time. After a failed write they stay changed. */
     async write(beforeS: number): Promise<void> {
       const changed = [...ranges]
@@ -255,7 +246,6 @@ function createRing<T, Reading>(form: Form<T, Reading>, { store, set, letter, st
         await yieldToEventLoop();
       }
     },
-
     /** Removes written data of past time ranges from memory. */
     dropFinished(nowS: number): void {
       for (const [begin, chunks] of ranges)

@@ -3,17 +3,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { ByteReader, ByteWriter, readColumn, writeColumn } from "./encoding.ts";
 
-/** Series about the worker: numbers per minute, raised alarms per day, and refused requests. */
-
-/** One number per minute for a day, by name; null when unknown. */
-export interface Minutes {
-  /** Sets the value of a minute, in minutes since 1970. */
-  set(name: string, minute: number, value: number | null): void;
-  /** Values of the day that ends with a minute, oldest first. */
-  of(name: string, last: number): readonly (number | null)[];
-  pack(last: number): PackedMinutes;
-  load(packed: PackedMinutes): void;
-}
+export type Minutes = ReturnType<typeof createMinutes>;
 
 export interface PackedMinutes {
   readonly last: number;
@@ -22,9 +12,11 @@ export interface PackedMinutes {
 
 export const DAY_MINUTES = 1_440;
 
-export function createMinutes(): Minutes {
+/** One number per minute for a day, by name; null when unknown. */
+export function createMinutes() {
   const columns = new Map<string, Map<number, number | null>>();
 
+  /** `minute`: minutes since 1970. */
   function set(name: string, minute: number, value: number | null): void {
     const column = columns.get(name) ?? new Map<number, number | null>();
     columns.set(name, column);
@@ -34,6 +26,7 @@ export function createMinutes(): Minutes {
     if (column.size > DAY_MINUTES && oldest !== undefined) column.delete(oldest);
   }
 
+  /** Values of the day that ends with the minute `last`, oldest first. */
   function of(name: string, last: number): readonly (number | null)[] {
     const column = columns.get(name);
     return Array.from({ length: DAY_MINUTES }, (_, n) => column?.get(last - DAY_MINUTES + 1 + n) ?? null);
@@ -42,11 +35,11 @@ export function createMinutes(): Minutes {
   return {
     set,
     of,
-    pack: (last) => ({
+    pack: (last: number): PackedMinutes => ({
       last,
       columns: Object.fromEntries([...columns.keys()].map((name) => [name, packColumn(of(name, last))])),
     }),
-    load({ columns: packed, last }) {
+    load({ columns: packed, last }: PackedMinutes): void {
       for (const [name, text] of Object.entries(packed))
         for (const [n, value] of unpackColumn(text).entries())
           if (value !== null) set(name, last - DAY_MINUTES + 1 + n, value);
@@ -72,13 +65,6 @@ function unpackColumn(text: string): readonly (number | null)[] {
   }
 }
 
-/** Counts raised alarms by UTC day. The log deletes its events earlier than the month that is plotted. */
-export interface RaisedAlarms {
-  load(): Promise<void>;
-  all(): Promise<readonly RaisedAlarm[]>;
-  write(nowMs: number): Promise<void>;
-}
-
 export interface RaisedAlarm {
   readonly source: string;
   readonly site: number;
@@ -99,10 +85,11 @@ const RETENTION_MS = 31 * 86_400_000;
 /** Numbers of latest events that are read until one of them is already counted. */
 const READ_SIZES = [50, 1_000, 50_000];
 
+/** Counts raised alarms by UTC day. The log deletes its events earlier than the month that is plotted. */
 export function createRaisedAlarms(
   set: string,
   store: Pick<Store, "commit" | "document"> & { readonly outbox: Pick<Store["outbox"], "latest"> },
-): RaisedAlarms {
+) {
   let stored: StoredAlarms = { through: 0, alarms: [] };
 
   /** Returns `stored` itself if there is no new event. */
@@ -121,11 +108,11 @@ export function createRaisedAlarms(
   }
 
   return {
-    async load() {
+    async load(): Promise<void> {
       stored = (await store.document<StoredAlarms>(set, RAISED)) ?? stored;
     },
     all: async () => (await current()).alarms,
-    async write(nowMs) {
+    async write(nowMs: number): Promise<void> {
       const next = await current();
       if (next === stored) return;
       const firstDay = isoUtc(nowMs - RETENTION_MS).slice(0, 10);
@@ -153,14 +140,7 @@ function sumByDay(alarms: readonly RaisedAlarm[]): readonly RaisedAlarm[] {
   return [...sums.values()];
 }
 
-/** Recent rejections and failures of the service, by source. */
-export interface Refusals {
-  load(): Promise<void>;
-  note(source: string, refused: Refused): void;
-  /** Newest first, at most 50. */
-  of(source: string): readonly Refused[];
-  write(): Promise<void>;
-}
+export type Refusals = ReturnType<typeof createRefusals>;
 
 export interface Refused {
   /** UTC. */
@@ -171,18 +151,19 @@ export interface Refused {
 
 const REFUSED = "refused";
 const MOST_REFUSALS = 50;
-/** An equal refusal is noted once in this time, so that an outage does not displace all others; milliseconds. */
+/** An equal refusal is noted once in this time, so that an outage does not displace all others. */
 const REPEAT_AFTER_MS = 3_600_000;
 
-export function createRefusals(set: string, store: Pick<Store, "commit" | "document">): Refusals {
+/** Recent rejections and failures of the service, by source. */
+export function createRefusals(set: string, store: Pick<Store, "commit" | "document">) {
   let bySource: Readonly<Record<string, readonly Refused[]>> = {};
   let isChanged = false;
 
   return {
-    async load() {
+    async load(): Promise<void> {
       bySource = (await store.document<typeof bySource>(set, REFUSED)) ?? {};
     },
-    note(source, refused) {
+    note(source: string, refused: Refused): void {
       const before = bySource[source] ?? [];
       const isRepeated = before.some(
         ({ at, what, words }) =>
@@ -194,8 +175,9 @@ export function createRefusals(set: string, store: Pick<Store, "commit" | "docum
       bySource = { ...bySource, [source]: [refused, ...before].slice(0, MOST_REFUSALS) };
       isChanged = true;
     },
-    of: (source) => bySource[source] ?? [],
-    async write() {
+    /** Newest first, at most 50. */
+    of: (source: string) => bySource[source] ?? [],
+    async write(): Promise<void> {
       if (!isChanged) return;
       await store.commit({ documents: [{ set, put: [[REFUSED, bySource]] }] });
       isChanged = false;

@@ -2,17 +2,13 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { isLoopback } from "../../core/http/loopback.ts";
 import { type Message, message } from "./messages.ts";
 
-/** Address of a service for `base_url`, and a note for each correction of the input. */
-export interface ServiceAddress {
-  readonly baseUrl: string;
-  readonly notes: readonly Message[];
-}
+export type ServiceAddress = ReturnType<typeof readAddress>;
 
 /**
- * Parses an address copied from a browser or the manual, with or without https://. Throws ConfigError for text that is no
- * address, for a password in it, and for http:// to another machine unless the user allows it.
+ * Parses an address copied from a browser or the manual, with or without https://. `notes` explain corrections. Throws ConfigError
+ * for text that is no address, for a password in the address, and for http:// to another machine unless the user allows it.
  */
-export function readAddress(written: string, allowPlainHttp: boolean): ServiceAddress {
+export function readAddress(written: string, allowPlainHttp: boolean) {
   const notes: Message[] = [];
   const text = written.trim();
   const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(text);

@@ -8,24 +8,8 @@ const MAX_LISTS = 18;
 /** Sites whose systems are listed, so that a person recognises the building. */
 const SYSTEM_LISTS = 3;
 
-/** Facts about a building that Plenum does not follow yet: enough to propose and plan choices. */
-export interface BuildingSummary {
-  readonly token: TokenInfo;
-  /** `tags` is null for a site that was not inspected. */
-  readonly sites: readonly { readonly id: number; readonly displayName: string; readonly tags: number | null }[];
-  /** Units of all sites, most frequent first; extrapolated from the listed tags if `isEstimate`. */
-  readonly units: readonly UnitCount[];
-  readonly tags: number;
-  readonly listed: number;
-  /** The service has more tags than were listed. */
-  readonly isEstimate: boolean;
-  /** Systems of the first sites, those with the most data points first. */
-  readonly systems: readonly Pick<System & { readonly tags: number }, "id" | "code" | "displayName" | "tags">[];
-  /** Active alarms; null if the token may not read them. */
-  readonly alarms: number | null;
-  /** UTC offsets that alarm times were written with, and the UTC time of each. */
-  readonly offsets: readonly { readonly time: string; readonly minutes: number }[];
-}
+/** Building that Plenum does not follow yet: enough data to propose and plan choices. */
+export type BuildingSummary = ReturnType<typeof summarizeBuilding>;
 
 export interface UnitCount {
   /** "" for tags without a unit. */
@@ -145,26 +129,28 @@ export function explainInspectionError(error: unknown, baseUrl: string): Error {
 }
 
 /** Extrapolates: unlisted tags of a site have the units of the listed ones, uninspected sites the average of the others. */
-export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Inspection): BuildingSummary {
+export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Inspection) {
   const inspected = [...tagsBySite.values()];
   const counts = new Map<string, number>();
   for (const { total, listed } of inspected) {
     const weight = (total / listed.length) * (token.sites.length / inspected.length);
     for (const { unit } of listed) counts.set(unit ?? "", (counts.get(unit ?? "") ?? 0) + weight);
   }
-  const units = [...counts]
+  const units: readonly UnitCount[] = [...counts]
     .map(([unit, count]) => ({ unit, tags: Math.max(1, Math.round(count)) }))
     .toSorted((a, b) => b.tags - a.tags);
   const tags = units.reduce((sum, each) => sum + each.tags, 0);
   const listed = inspected.reduce((sum, site) => sum + site.listed.length, 0);
   return {
     token,
+    /** `tags` is null for a site that was not inspected. */
     sites: token.sites.map((site) => ({ ...site, tags: tagsBySite.get(site.id)?.total ?? null })),
     ...{ units, tags, listed, isEstimate: listed < tags },
     systems: systems
       .map(({ id, code, displayName, datapointsCount }) => ({ id, code, displayName, tags: datapointsCount ?? 0 }))
       .toSorted((a, b) => b.tags - a.tags),
     alarms: alarms?.total ?? null,
+    /** UTC offsets of the alarm times. */
     offsets: (alarms?.listed ?? []).flatMap(({ triggeredAt, triggeredAtRaw }) => {
       const [, sign, hours, minutes] = /([+-])(\d\d):?(\d\d)$/.exec(triggeredAtRaw) ?? [];
       const offset = Number(`${sign}1`) * (Number(hours) * 60 + Number(minutes));

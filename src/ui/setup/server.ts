@@ -1,4 +1,4 @@
-import { createHash, randomBytes, randomInt, timingSafeEqual } from "node:crypto";
+import { randomBytes, randomInt } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -13,8 +13,8 @@ import { ConfigError, meaningOf, sentence } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
-import { createGuesses, knownHosts, sameOriginOnly, securityHeaders } from "../status/access.ts";
-import { limitConnections, REQUEST_TIMES } from "../status/connections.ts";
+import { createGuesses, isEqual, knownHosts, sameOriginOnly, securityHeaders } from "../status/access.ts";
+import { limitConnections, listen, REQUEST_TIMES } from "../status/connections.ts";
 import { readAddress } from "./address.ts";
 import type { BuildingSummary } from "./building.ts";
 import { Choices, groupsOf, planMessages, proposedChoices, quotaMessage, STEPS_MS } from "./choices.ts";
@@ -122,10 +122,7 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
     const { code } = await bodyOf(context, z.strictObject({ code: z.string().max(100) }));
     const entered = entry.enter(code);
     if (entered === null)
-      return context.json(
-        { message: "This is not the code. The terminal shows the code, which works for one browser." },
-        403,
-      );
+      return context.json({ message: "This is not the code. The terminal shows the code for one browser." }, 403);
     if (typeof entered === "object") {
       const seconds = Math.ceil(entered.waitMs / 1_000);
       context.header("retry-after", String(seconds));
@@ -199,26 +196,22 @@ async function bodyOf<T extends z.ZodType>(context: Context, schema: T): Promise
   throw new InvalidRequest("The server does not understand this request. Load the page again.");
 }
 
-/** Code that a person types from the terminal. It gives one browser a key. Any local program can try 5 codes, then 2 a minute. */
-interface EntryCode {
-  /** `K7QM-4XRA` */
-  readonly code: string;
-  /** Returns the key; the delay after too many wrong codes; null for a wrong or used code. */
-  enter(code: string): string | { readonly waitMs: number } | null;
-  isKey(key: string | undefined): boolean;
-}
+type EntryCode = ReturnType<typeof createEntryCode>;
 
 /** Without letters and digits that look alike. */
 const LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 
-function createEntryCode(clock: Pick<Clock, "monotonic">): EntryCode {
+/** Code that a person types from the terminal. It gives one browser a key. Any local program can try 5 codes, then 2 a minute. */
+function createEntryCode(clock: Pick<Clock, "monotonic">) {
   const letters = Array.from({ length: 8 }, () => LETTERS[randomInt(LETTERS.length)]).join("");
   const key = randomBytes(32).toString("base64url");
   const guesses = createGuesses(clock);
   let isUsed = false;
   return {
+    /** `K7QM-4XRA` */
     code: `${letters.slice(0, 4)}-${letters.slice(4)}`,
-    enter(code) {
+    /** Returns the key; the delay after too many wrong codes; null for a wrong or used code. */
+    enter(code: string): string | { readonly waitMs: number } | null {
       const waitMs = guesses.waitMs(HOST);
       if (waitMs > 0) return { waitMs };
       if (!isUsed && isEqual(code.toUpperCase().replaceAll(/[^A-Z0-9]/g, ""), letters)) {
@@ -228,13 +221,8 @@ function createEntryCode(clock: Pick<Clock, "monotonic">): EntryCode {
       guesses.wrong(HOST);
       return null;
     },
-    isKey: (given) => isUsed && given !== undefined && isEqual(given, key),
+    isKey: (given: string | undefined) => isUsed && given !== undefined && isEqual(given, key),
   };
-}
-
-function isEqual(given: string, expected: string): boolean {
-  const digest = (text: string) => createHash("sha256").update(text).digest();
-  return timingSafeEqual(digest(given), digest(expected));
 }
 
 export interface SetupServer {
@@ -251,12 +239,11 @@ export async function startSetupServer(options: SetupServerOptions, port: number
   const { fetch } = setupRoutes(options, entry);
   const server = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMES }) as Server;
   limitConnections(server);
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", ({ code }: NodeJS.ErrnoException) =>
-      reject(new ConfigError(`The port ${port} of ${HOST} cannot be used (${code}).`)),
-    );
-    server.listen(port, HOST, resolve);
-  });
+  await listen(
+    server,
+    { port, host: HOST },
+    ({ code }) => new ConfigError(`The port ${port} of ${HOST} cannot be used (${code}).`),
+  );
   return {
     url: `http://${HOST}:${(server.address() as AddressInfo).port}`,
     code: entry.code,

@@ -238,7 +238,7 @@ export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
     (origin !== undefined && URL.parse(origin)?.host !== context.req.header("host")) ||
     (site !== undefined && site !== "same-origin");
   if (!isForeign && context.req.header("x-plenum") === "status-page") return next();
-  return context.json({ message: "Only the status page itself may ask for this." }, 403);
+  return context.json({ message: "Only the status page itself may send this request." }, 403);
 };
 
 export const securityHeaders: MiddlewareHandler = async (context, next) => {
@@ -253,7 +253,7 @@ export function jsonFromPage(maxSize: number, tooLong: string): MiddlewareHandle
   const onError = (context: Context) => context.json({ message: tooLong }, 413);
   return every(sameOriginOnly, bodyLimit({ maxSize, onError }), async (context: Context, next: () => Promise<void>) => {
     if (/^application\/json\b/i.test(context.req.header("content-type") ?? "")) return next();
-    return context.json({ message: "Only JSON is taken." }, 415);
+    return context.json({ message: "Send the request as JSON." }, 415);
   });
 }
 
@@ -262,19 +262,17 @@ function socketOf(context: Context): { readonly remoteAddress?: string } {
   return context.env?.incoming?.socket ?? {};
 }
 
-const ANONYMOUS = "the status page";
-
-/** Name of the visitor for the record, as the trusted proxy states it; otherwise `the status page`. */
-export function visitorName(context: Context, { trusted_proxy: proxy }: Pick<StatusConfig, "trusted_proxy">): string {
-  if (proxy?.user_header === undefined || !isProxy(context, proxy.address)) return ANONYMOUS;
+/** Name of the visitor as the trusted proxy states it; null without one. */
+export function personName(context: Context, { trusted_proxy: proxy }: Pick<StatusConfig, "trusted_proxy">) {
+  if (proxy?.user_header === undefined || !isProxy(context, proxy.address)) return null;
   const name = context.req.header(proxy.user_header)?.trim() ?? "";
   // 1 to 100 characters without control characters.
-  return /^[^\p{C}\p{Z}](?:[^\p{C}]{0,98}[^\p{C}\p{Z}])?$/u.test(name) ? `${name} via proxy` : ANONYMOUS;
+  return /^[^\p{C}\p{Z}](?:[^\p{C}]{0,98}[^\p{C}\p{Z}])?$/u.test(name) ? `${name} via proxy` : null;
 }
 
-export function personName(context: Context, config: Pick<StatusConfig, "trusted_proxy">): string | null {
-  const name = visitorName(context, config);
-  return name === ANONYMOUS ? null : name;
+/** Name of the visitor for the record. */
+export function visitorName(context: Context, config: Pick<StatusConfig, "trusted_proxy">): string {
+  return personName(context, config) ?? "the status page";
 }
 
 /** Address that wrong passwords count for. The proxy puts the client's last in the header; clients can forge the rest. */

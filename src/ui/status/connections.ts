@@ -1,5 +1,6 @@
 import type { IncomingMessage, Server, ServerOptions, ServerResponse } from "node:http";
-import type { Socket } from "node:net";
+import type { ListenOptions, Server as NetServer, Socket } from "node:net";
+import { type Service, startedOnce } from "../../core/runtime/lifecycle.ts";
 
 /**
  * Limits of the connections to the status page, so that they neither take the descriptors that polls and sinks need nor
@@ -113,4 +114,40 @@ export function ownerOf(address: string): string {
   const last = tail === "" ? [] : tail.split(":");
   const zeros = plain.includes("::") ? Array<string>(Math.max(0, 8 - first.length - last.length)).fill("0") : [];
   return `${[...first, ...zeros, ...last].slice(0, 4).join(":")}::/64`;
+}
+
+/** Rejects with the explained error when the address cannot be used. */
+export function listen(
+  server: NetServer,
+  target: ListenOptions,
+  explain: (error: NodeJS.ErrnoException) => Error,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", (error) => reject(explain(error)));
+    server.listen(target, resolve);
+  });
+}
+
+/** A service with a listening server. A stop closes every connection and then calls `onClosed`. */
+export function listeningService(name: string, open: () => Promise<Server>, onClosed: () => void = () => {}): Service {
+  let server: Server | undefined;
+  async function stop(): Promise<void> {
+    const running = server;
+    server = undefined;
+    if (running === undefined) return;
+    await new Promise<void>((resolve) => {
+      running.close(() => resolve());
+      running.closeAllConnections();
+    });
+    onClosed();
+  }
+  return startedOnce({
+    name,
+    async start(signal) {
+      server = await open();
+      signal.addEventListener("abort", () => void stop(), { once: true });
+      if (signal.aborted) await stop();
+    },
+    stop,
+  });
 }

@@ -1,6 +1,6 @@
 import { Points } from "../../core/codec/points.ts";
 import { Malformed, sentence } from "../../core/errors/errors.ts";
-import { BUCKET_MS, type Resolution, type TagLog } from "../../core/model/building.ts";
+import { BUCKET_MS, type Resolution, type TagLog, type TagValue } from "../../core/model/building.ts";
 import { type Event, sourceUri, subjectOf } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -14,17 +14,6 @@ import type { TagRow } from "./tag-index.ts";
 export interface FetchState {
   readonly state: "idle" | "asked" | "refused" | "off";
   readonly why: string | null;
-}
-
-/** Logged history that a plot requested in spare slots. It is only displayed: no event is emitted, and a restart deletes it. */
-export interface FetchedHistory {
-  /** Requests a range unless it is cached or requested already; at most one request per tag. */
-  request(range: HistoryRange): FetchState;
-  state(range: HistoryRange): FetchState;
-  samples(range: HistoryRange): Samples;
-  /** Changes whenever `samples` changes. */
-  version(range: HistoryRange): number;
-  stop(): void;
 }
 
 export interface HistoryRange {
@@ -58,7 +47,8 @@ const WAITS: FetchState = { state: "asked", why: "The request waits until the qu
 
 class Impatient extends Error {}
 
-export function createFetchedHistory(clock: Clock, fetch: FetchHistory): FetchedHistory {
+/** Logged history that a plot requested in spare slots. It is only displayed: no event is emitted, and a restart deletes it. */
+export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
   const cached = new Map<string, Series>();
   const stopping = new AbortController();
   let versions = 0;
@@ -92,7 +82,7 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory): Fetched
     try {
       const log = (await response).find(({ id }) => id === range.id);
       if (log?.unreadable?.timesMs === null) throw new Malformed(log.unreadable.said, "");
-      save(range, "fetched", null, log === undefined ? NO_SAMPLES : samplesOf(log));
+      save(range, "fetched", null, log === undefined ? NO_SAMPLES : samplesOf(Points.of(log.measurements)));
     } catch (error) {
       if (!stopping.signal.aborted) save(range, "refused", reasonOf(error), samples(range));
     }
@@ -108,7 +98,8 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory): Fetched
   }
 
   return {
-    request(range) {
+    /** Requests a range unless it is cached or requested already; at most one request per tag. */
+    request(range: HistoryRange): FetchState {
       const state = cachedState(range);
       if (state !== null) return state;
       const { fromMs, id, resolution, source, toMs } = range;
@@ -123,9 +114,10 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory): Fetched
       void receive(range, response);
       return WAITS;
     },
-    state: (range) => cachedState(range) ?? { state: "idle", why: null },
+    state: (range: HistoryRange): FetchState => cachedState(range) ?? { state: "idle", why: null },
     samples,
-    version: (range) => cached.get(keyOf(range))?.version ?? 0,
+    /** Changes whenever `samples` changes. */
+    version: (range: HistoryRange) => cached.get(keyOf(range))?.version ?? 0,
     stop: () => stopping.abort(new Error("stopping")),
   };
 }
@@ -136,12 +128,11 @@ function reasonOf(error: unknown): string {
   return sentence(error);
 }
 
-function samplesOf({ measurements }: TagLog): Samples {
-  const points = [...Points.of(measurements)]
-    .map(({ time, value }) => ({ t: Date.parse(time) / 1_000, value: value === null ? null : Number(value) }))
-    .filter(({ t }) => Number.isFinite(t))
-    .sort((a, b) => a.t - b.t);
-  return { times: points.map(({ t }) => t), values: points.map(({ value }) => value) };
+function samplesOf(points: Iterable<{ readonly time: string; readonly value: TagValue }>): Samples {
+  const pairs = [...points].map(
+    ({ time, value }) => [Date.parse(time) / 1_000, value === null ? null : Number(value)] as const,
+  );
+  return byTime(pairs);
 }
 
 /** Time in the format of the service, without milliseconds. */
@@ -175,7 +166,7 @@ const HOUR_S = 3_600;
 /** GET /api/plot?source&tag&span; with &fetch=1, gaps are requested from the service in its spare quota. */
 export async function plotResponse(
   context: PageContext,
-  fetched: FetchedHistory,
+  fetched: ReturnType<typeof createFetchedHistory>,
   row: TagRow,
   { fetch, span }: Pick<PlotQuery, "fetch" | "span">,
 ) {
@@ -236,9 +227,7 @@ function emittedSamples(
     const limits = { sinceMs, within: SEARCHED_EVENTS, limit: MOST_EVENTS };
     const events = await store.outbox.recent({ source: sourceUri(source), subjects }, ["tag-history"], limits);
     const points = events.toReversed().flatMap(({ event }) => (event as Event<"tag-history">).data.points);
-    return byTime(
-      points.map(({ time, value }) => [Date.parse(time) / 1_000, value === null ? null : Number(value)] as const),
-    );
+    return samplesOf(points);
   });
 }
 

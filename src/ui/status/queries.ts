@@ -11,7 +11,7 @@ function query<S extends z.ZodRawShape>(shape: S) {
   });
 }
 
-const text = (name: string, max = 300) =>
+export const text = (name: string, max = 300) =>
   z
     .string({ error: `Say ${name}.` })
     .min(1, `Say ${name}.`)

@@ -12,14 +12,13 @@ import { compress } from "hono/compress";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { isTelemetry, KINDS } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type Service, startedOnce } from "../../core/runtime/lifecycle.ts";
+import type { Service } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Outbox } from "../../engine/store/store.ts";
 import { type Guard, guard, roleIn, STOP, sameOriginOnly, securityHeaders, visitorName } from "./access.ts";
-import type { Responses } from "./api.ts";
-import { type ActionRoutes, actionRoutes, responseRoutes } from "./api.ts";
+import { type ActionRoutes, actionRoutes, type Responses, responseRoutes } from "./api.ts";
 import type { StatusConfig } from "./config.ts";
-import { limitConnections, REQUEST_TIMES } from "./connections.ts";
+import { limitConnections, listen, listeningService, REQUEST_TIMES } from "./connections.ts";
 import { shownEvent } from "./events.ts";
 import type { Readiness } from "./health.ts";
 import type { Status } from "./report.ts";
@@ -134,7 +133,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   app.onError((error, context) => {
     const request = randomUUID();
     log.error({ err: error, path: context.req.path, request }, "a status request failed");
-    return context.json({ message: `This could not be answered; the log says why (request ${request}).` }, 500);
+    return context.json({ message: `This request failed; the log says why (request ${request}).` }, 500);
   });
 
   // Uses no database, so that a slow disk does not cause a restart.
@@ -177,48 +176,27 @@ export function statusRoutes(options: StatusServerOptions): Hono {
 
 export function createStatusServer(options: StatusServerOptions): StatusServer {
   const { host, port, trusted_proxy } = options.config;
-  let server: Server | undefined;
-
-  async function close(): Promise<void> {
-    const running = server;
-    server = undefined;
-    if (running === undefined) return;
-    await new Promise<void>((resolve) => {
-      running.close(() => resolve());
-      running.closeAllConnections();
-    });
-  }
-
-  return startedOnce({
-    name: "status",
-    url() {
-      const address = server?.address() as AddressInfo | null | undefined;
-      return `http://${host.includes(":") ? `[${host}]` : host}:${address?.port ?? port}`;
-    },
-    async start(signal: AbortSignal) {
-      const { fetch } = statusRoutes(options);
-      // The default is an HTTP/1.1 server, which has these time limits.
-      const created = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMES }) as Server;
-      limitConnections(created, trusted_proxy?.address);
-      await new Promise<void>((resolve, reject) => {
-        created.once("error", (error) => reject(cannotListen(error, host, port)));
-        created.listen(port, host, () => resolve());
-      });
-      server = created;
-      signal.addEventListener("abort", () => void close(), { once: true });
-      if (signal.aborted) await close();
-    },
-    stop: close,
+  let address: AddressInfo | undefined;
+  const service = listeningService("status", async () => {
+    const { fetch } = statusRoutes(options);
+    // The default is an HTTP/1.1 server, which has these time limits.
+    const server = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMES }) as Server;
+    limitConnections(server, trusted_proxy?.address);
+    await listen(server, { host, port }, (error) => cannotListen(error, host, port));
+    address = server.address() as AddressInfo;
+    return server;
   });
+  return {
+    ...service,
+    url: () => `http://${host.includes(":") ? `[${host}]` : host}:${address?.port ?? port}`,
+  };
 }
 
 /** Tries to listen on the address of the status page. Throws ConfigError if that fails. */
 export async function tryAddress(host: string, port: number): Promise<void> {
   const server = createServer();
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", (error) => reject(cannotListen(error, host, port)));
-    server.listen(port, host, () => server.close(() => resolve()));
-  });
+  await listen(server, { host, port }, (error) => cannotListen(error, host, port));
+  await new Promise((resolve) => server.close(resolve));
 }
 
 function cannotListen(error: NodeJS.ErrnoException, host: string, port: number): ConfigError {

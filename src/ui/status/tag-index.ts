@@ -168,9 +168,9 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
       const site = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
       return rowOf({ source, siteId, site: site?.value.displayName ?? null, tag });
     },
-    async ofSite(source: string, site: number): Promise<readonly IndexedTag[]> {
+    async ofSite(source: string, site: number) {
       const { tags } = await select({ source, site, show: "all", sort: "name" });
-      return tags.map(({ named }) => named);
+      return tags.map(({ named: { siteId, tag } }) => ({ siteId, name: tag.displayName, tag }));
     },
   };
 }
