@@ -1,11 +1,17 @@
-import { readFileSync } from "node:fs";
+import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { anchor } from "../../tools/reference/markdown.ts";
-import { files } from "./files.ts";
-
-/** Parts of the documents that tests check. */
 
 const ROOT = join(import.meta.dirname, "../..");
+
+/** Folders with generated files or files of others. */
+const FOREIGN = ["node_modules", ".git", ".cache", "plenum-demo", "state"];
+
+/** Returns the project's own files that match the pattern, with `/` as separator. */
+export function files(pattern: string): readonly string[] {
+  const found = globSync(pattern, { cwd: ROOT, exclude: FOREIGN.map((name) => `**/${name}/**`) });
+  return found.map((file) => file.replaceAll("\\", "/")).toSorted();
+}
 
 export interface Page {
   readonly file: string;

@@ -1,10 +1,14 @@
+const TYPES_ONLY = "Only the type checker needs it.";
+const ANY_BOUND = "Its exact value does not matter.";
+const FIRST_CHECK = "The first check runs at another moment of the same second.";
+
 /**
  * Mutants that no test can detect because the program behaves the same; `npm run mutate` leaves them out of the sample.
  * By file: a part of the mutated line as `main.ts` prints it, with `«before → after»`, and the reason.
  */
 export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: string, reason: string])[]>> = {
   "connectors/kafka/cluster.ts": [
-    ['name: name« ?? "" → »,', "Only for the type checker: a topic that is requested by name has one."],
+    ['name: name« ?? "" → »,', TYPES_ONLY],
     ["create_topics, «false → true»)) {", "The response then also holds permissions, which `topics` does not read."],
     ["PRODUCER_ID, null, «0 → 1»)", "The transaction time-out: the producer has no transactions."],
   ],
@@ -13,38 +17,29 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["«open.clear(); → ;»", "A connection that has ended is not used again."],
     ["maxInflights: «1 → (1 * 2)»,", "A broker gets the next request after the response to the last."],
     ["end, { once: «true → false» });", "A signal aborts once, and the listener is removed."],
-    [
-      '«signal.removeEventListener("abort", destroy); → ;»',
-      "The connection is closed, and closing it again does nothing.",
-    ],
+    ['«signal.removeEventListener("abort", destroy); → ;»', "The connection is closed already."],
     ["destroy, { once: «true → false» });", "A signal aborts once."],
   ],
   "connectors/kafka/outcome.ts": [
     ["GenericError «&& → ||» typeof error", "An undefined code is compared with names only."],
   ],
   "connectors/kafka/producer.ts": [
-    ['host: "", port: «0 → 1» } }] = lanes', "Only for the type checker: there is a lane."],
-    ["lane.runs.shift()« ?? [] → » }));", "Only for the type checker: only lanes with runs are sent."],
+    ['host: "", port: «0 → 1» } }] = lanes', TYPES_ONLY],
+    ["lane.runs.shift()« ?? [] → » }));", TYPES_ONLY],
   ],
   "connectors/kafka/sink.ts": [
-    [
-      "=== undefined «&& → ||» !names.some",
-      "Batches start at the cursor and never shrink, so a settled batch covers all names.",
-    ],
-    ['acknowledgedAhead.has(names[n]« ?? "" → »);', "Only for the type checker: each record has a name."],
+    ["=== undefined «&& → ||» !names.some", "A settled batch covers all names."],
+    ['acknowledgedAhead.has(names[n]« ?? "" → »);', TYPES_ONLY],
     ["receipt.kept?.from« ?? batch.length → »;", "`n >= undefined` is false, as is `n >= batch.length`."],
-    [
-      'error: error« ?? new Retryable("The Kafka cluster did not acknowledge it.") → » } };',
-      "Only for the type checker: where a record stays open, one record has an error.",
-    ],
+    ['error: error« ?? new Retryable("The Kafka cluster did not acknowledge it.") → » } };', TYPES_ONLY],
   ],
   "connectors/parquet/commits.ts": [
     ["buffer.characters «>= → >» MAX_CHARACTERS", "One character of a bound of 16 million."],
   ],
   "connectors/parquet/delta-format.ts": [
-    ["column, rows[n]« ?? 0 → »));", "Only for the type checker: there are so many rows."],
+    ["column, rows[n]« ?? 0 → »));", TYPES_ONLY],
     ["= randomBytes(«4 → (4 * 2)»).toString", "A random name; its length does not matter."],
-    ["(let attempt = «0 → 1»; attempt <", "A bound on conflicts; its exact value does not matter."],
+    ["(let attempt = «0 → 1»; attempt <", ANY_BOUND],
   ],
   "connectors/parquet/delta/log.ts": [
     ["signal, false))) return load(signal, «false → true»);", "The statistics stay in memory and are not read."],
@@ -56,13 +51,13 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["compareUtf8(a, b) «< → <=» 0;", "A value that equals a bound is not compared with it."],
     ["(text.length «<= → <» PREFIX) return", "Both branches return a text of that length unchanged."],
     ["=== AT_ONCE - «1 → (1 * 2)») await yieldToEventLoop", "The yield to other work moves by one cell."],
-    ["const AT_ONCE = «20_000 → (20_000 * 2)»;", "How often the loop yields; its exact value does not matter."],
+    ["const AT_ONCE = «20_000 → (20_000 * 2)»;", ANY_BOUND],
   ],
   "connectors/parquet/delta/table.ts": [
-    ["const MAX_RACES = «100 → (100 * 2)»;", "A bound on lost races; its exact value does not matter."],
+    ["const MAX_RACES = «100 → (100 * 2)»;", ANY_BOUND],
     ['deletedFileRetentionDuration"]« ?? "" → »;', 'The pattern matches neither "undefined" nor "null".'],
     ["version, actions, «false → true»);", "Read again without statistics, which only stay in memory."],
-    ["MAX_RACES; race += «1 → (1 * 2)») {", "A bound on lost races; its exact value does not matter."],
+    ["MAX_RACES; race += «1 → (1 * 2)») {", ANY_BOUND],
   ],
   "connectors/parquet/folder-store.ts": [["draft, { force: «true → false» });", "The draft file always exists."]],
   "connectors/parquet/row-buffer.ts": [
@@ -70,45 +65,40 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["events += «1 → (1 * 2)»;", "The counter is only compared with 0."],
   ],
   "connectors/parquet/s3-store.ts": [
-    ["const CONFLICTS = «3 → (3 * 2)»;", "A bound on conflicts; its exact value does not matter."],
-    ["CONNECT_MS = «10_000 → (10_000 * 2)»;", "A bound on the time to connect; its exact value does not matter."],
+    ["const CONFLICTS = «3 → (3 * 2)»;", ANY_BOUND],
+    ["CONNECT_MS = «10_000 → (10_000 * 2)»;", ANY_BOUND],
   ],
   "connectors/parquet/sink-state.ts": [
     ["b.day ? -1 : «1 → (1 * 2)»)),", "A sort uses only the sign."],
     ["b) => (a.day «< → <=» b.day ? -", "Of two sites with the same day, either is finalized first."],
   ],
   "connectors/parquet/sink.ts": [
-    ["offer.positions[n]« ?? 0 → », offer.committedAt", "Only for the type checker: each event has a position."],
-    ["positions[n] ?? «0 → 1», offer.committedAt", "Only for the type checker: each event has a position."],
+    ["offer.positions[n]« ?? 0 → », offer.committedAt", TYPES_ONLY],
+    ["positions[n] ?? «0 → 1», offer.committedAt", TYPES_ONLY],
   ],
   "connectors/shared/lake/rows.ts": [['d\\d$/.exec(raw« ?? "" → »)?.[0] ??', 'The pattern does not match "null".']],
   "connectors/shared/lake/table.ts": [
-    ['"valid_from")]« ?? null → »);', "Only for the type checker: a row has every cell."],
-    ["index, by[index]« ?? null → »);", "Only for the type checker: a row has every cell."],
+    ['"valid_from")]« ?? null → »);', TYPES_ONLY],
+    ["index, by[index]« ?? null → »);", TYPES_ONLY],
     ['is_current") : -«1 → (1 * 2)»;', "Only tables of versions read it."],
   ],
   "connectors/shared/receiver/apply-event.ts": [
     ["get(key)?.into« ?? null → »;", "`refreshGroup` finds no incident under an undefined key."],
   ],
   "connectors/shared/receiver/stored-incident.ts": [
-    [
-      "priority)].sort()[«0 → 1»] ?? stored",
-      "`refreshGroup` gives a list the priority of its most urgent alarm, so both are the same.",
-    ],
+    ["priority)].sort()[«0 → 1»] ?? stored", "Both are the priority of the most urgent alarm."],
   ],
   "connectors/shared/receiver/agenda.ts": [
     ["end = atTime(to «< → <=» from ? day", "The configuration rejects equal times."],
     ["return then.length «> → >=» 0 && alarms", "Without a silence no alarm is covered."],
   ],
-  "src/app/reload/file-watch.ts": [
-    ["looks: «true → false»,", "The first check runs at another moment of the same second."],
-  ],
+  "src/app/reload/file-watch.ts": [["looks: «true → false»,", FIRST_CHECK]],
   "src/core/codec/history-event.ts": [
     ["kind < 0 || kind «> → >=» at || !text", "The kind and the points never begin at the same index."],
-    ["QUOTED_BYTES + 4 + «2 → (2 * 2)» * ROUND_BYTES", "Buffer size; a larger buffer gives the same text."],
+    ["QUOTED_BYTES + 4 + «2 → (2 * 2)» * ROUND_BYTES", ANY_BOUND],
     ["ROUND_BYTES = «200_000 → (200_000 * 2)»;", "Initial size of a buffer that grows."],
-    ["QUOTED_BYTES = «84 → (84 * 2)»;", "Buffer size; a larger buffer gives the same text."],
-    ["QUOTED_BYTES + «4 → (4 * 2)» + 2 * ROUND_BYTES", "Buffer size; a larger buffer gives the same text."],
+    ["QUOTED_BYTES = «84 → (84 * 2)»;", ANY_BOUND],
+    ["QUOTED_BYTES + «4 → (4 * 2)» + 2 * ROUND_BYTES", ANY_BOUND],
     ["allocUnsafeSlow(«0 → 1») };", "Either size is too small for the first event, so the buffer grows."],
     ["if (kind < «0 → 1» || kind >", "The stored text begins with a brace, so the kind is never at 0."],
     ["if (kind «< → <=» 0 || kind", "The stored text begins with a brace, so the kind is never at 0."],
@@ -116,25 +106,19 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["length && after «=== → !==» tail.length", "ASCII text reads the same as UTF-8."],
   ],
   "src/core/codec/packed-points.ts": [
-    ["PACKED_BYTES = «60 → (60 * 2)»;", "Buffer size; a larger buffer gives the same text."],
+    ["PACKED_BYTES = «60 → (60 * 2)»;", ANY_BOUND],
     ["if (index > «0 → 1») bytes[at", "The first two points are always one interval apart."],
   ],
   "src/engine/delivery/pruning.ts": [
     ["MOST_RAN_MS) : «0 → 1»;", "One millisecond of a minute."],
-    [
-      "MOST_RAN_MS = «2 → (2 * 2)» * PRUNE_EVERY_MS",
-      "A bound after a process was suspended for days; its exact value does not matter.",
-    ],
-    ["looks: «true → false»,", "The first check runs at another moment of the same second."],
+    ["MOST_RAN_MS = «2 → (2 * 2)» * PRUNE_EVERY_MS", ANY_BOUND],
+    ["looks: «true → false»,", FIRST_CHECK],
   ],
   "src/engine/delivery/restart-watch.ts": [
     ["findLast(({ atMs }) => atMs «<= → <» sinceMs) ?? points", "One millisecond of a window of at least a minute."],
     ["atMs }) => atMs «> → >=» sinceMs).", "One millisecond of a window of at least a minute."],
-    ["const MOST = «500 → (500 * 2)»;", "A bound on what is remembered; its exact value does not matter."],
-    [
-      "const CLOSE = «1_000 → (1_000 * 2)»;",
-      "Maximum gap of two outages that count as one; its exact value does not matter.",
-    ],
+    ["const MOST = «500 → (500 * 2)»;", ANY_BOUND],
+    ["const CLOSE = «1_000 → (1_000 * 2)»;", ANY_BOUND],
     ["- before.last «<= → <» CLOSE;", "Two outages are never exactly that far apart."],
     ["kept?.nowMs ?? «0 → 1»;", "One millisecond of a window of at least a minute."],
     ["null, seenMs: «0 → 1», points:", "One millisecond of a window of at least a minute."],
@@ -146,19 +130,12 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["batch, through: «0 → 1», seen: batch", "A snapshot is not in the log, so its position settles nothing."],
   ],
   "src/engine/delivery/snapshot.ts": [["parse(askedAt) «> → >=» WAIT_MS |", "One millisecond of ten minutes."]],
-  "src/engine/silence/silence.ts": [
-    ["looks: «true → false»,", "The first check runs at another moment of the same second."],
-  ],
-  "src/engine/source/quota/caution.ts": [
-    [
-      "&& marginMs > «0 → 1» && now -",
-      "The margin is 0 or at least 52 ms: 250 ms, reduced by a fifth at most seven times.",
-    ],
-  ],
+  "src/engine/silence/silence.ts": [["looks: «true → false»,", FIRST_CHECK]],
+  "src/engine/source/quota/caution.ts": [["&& marginMs > «0 → 1» && now -", "The margin is 0 or at least 52 ms."]],
   "src/engine/source/quota/quota.ts": [["all().length > «1 → (1 * 2)») return;", "There is one limiter, or three."]],
   "src/engine/source/quota/record.ts": [
     ["jumps += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
-    ["const JUMP_MS = «100 → (100 * 2)»;", "Between slewing and a jump; its exact value does not matter."],
+    ["const JUMP_MS = «100 → (100 * 2)»;", ANY_BOUND],
   ],
   "src/engine/store/lag.ts": [["== null || ms «< → <=» first ? ms", "Either of two equal numbers is the minimum."]],
   "src/engine/store/outbox-rules.ts": [["value }).slice(«1 → (1 * 2)», -1);", "No other field ends in this word."]],
@@ -174,20 +151,14 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/engine/sync/plan/group.ts": [
     ["if (missing «<= → <» 0) continue", "With nothing missing, nothing is chosen."],
     ["otherPeriod ? idOf(a) «< → <=» idOf(b) :", "No two tags have the same id."],
-    [
-      "HORIZON_SLOTS && most «< → <=» rules.size",
-      "Once a request is full, later slots add nothing; the loop only ends later.",
-    ],
+    ["HORIZON_SLOTS && most «< → <=» rules.size", "Slots after a full request add nothing."],
     ["if (count «<= → <» 0) return", "With no free position the list stays empty."],
     ["0]?.[1].timing« ?? null → »;", "The value is only compared with strings."],
     ["(a, b) ? -1 : «1 → (1 * 2)»));", "A sort uses only the sign."],
     ["a] as number) «> → >=» (age[b] as", "Two tags never have the same age here."],
   ],
   "src/engine/sync/plan/overload.ts": [
-    [
-      "share && high < «1e6 → (1e6 * 2)») high *=",
-      "A bound for demand that no factor can fit; its exact value does not matter.",
-    ],
+    ["share && high < «1e6 → (1e6 * 2)») high *=", ANY_BOUND],
     ["step = 0; step «< → <=» 40; step+", "Bisection has converged long before."],
   ],
   "src/engine/sync/plan/report.ts": [
@@ -202,53 +173,32 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/scale/fleet/document.ts": [
     ["let applied = «0 → 1»;", "The first revision is 1."],
-    ["removed?.rows.length« ?? 0 → ») > 0;", "Only for the type checker: a statement has an answer."],
+    ["removed?.rows.length« ?? 0 → ») > 0;", TYPES_ONLY],
     ["asked += «1 → (1 * 2)»;", "The numbers only have to increase."],
   ],
-  "src/scale/fleet/kill-switch.ts": [
-    ["looks: «true → false»,", "The first check runs at another moment of the same second."],
-  ],
+  "src/scale/fleet/kill-switch.ts": [["looks: «true → false»,", FIRST_CHECK]],
   "src/scale/fleet/share.ts": [[": a > b ? 1 : «0 → 1»;", "No two names are the same."]],
-  "src/scale/fleet/status.ts": [
-    ["changed?.rows.length« ?? 0 → ») > 0) return", "Only for the type checker: a statement has an answer."],
-  ],
+  "src/scale/fleet/status.ts": [["changed?.rows.length« ?? 0 → ») > 0) return", TYPES_ONLY]],
   "src/scale/fleet/tables.ts": [
     ["from === null «|| → &&» from ===", "Only a log line contains it."],
     ["from: from «=== → !==» null || from", "Only a log line contains it."],
     ["= randomBytes(«8 → (8 * 2)»).toString", "A unique name; its length does not matter."],
-    ["found] = (rows[0]« ?? [] → »).map((cell", "Only for the type checker: the statement always returns one row."],
+    ["found] = (rows[0]« ?? [] → »).map((cell", TYPES_ONLY],
   ],
-  "src/scale/member-databases.ts": [
-    ['String(here[0]?.[0]« ?? "" → »));', "Only for the type checker: the statement always returns one row."],
-  ],
+  "src/scale/member-databases.ts": [['String(here[0]?.[0]« ?? "" → »));', TYPES_ONLY]],
   "src/scale/member-guards.ts": [["stats.isFile() «|| → &&» stats.size", "The content is compared as well."]],
   "src/scale/postgres/open.ts": [
-    [
-      "MIGRATION_MS = «10 → (10 * 2)» * 60_000;",
-      "A guard against a server that hangs; its exact value does not matter.",
-    ],
-    [
-      "MIGRATION_MS = 10 * «60_000 → (60_000 * 2)»;",
-      "A guard against a server that hangs; its exact value does not matter.",
-    ],
-    [
-      "const LIMIT_MS = «10_000 → (10_000 * 2)»;",
-      "A guard against a server that says nothing; its exact value does not matter.",
-    ],
-    ["isReplica] = rows[0]« ?? [] → »;", "Only for the type checker: the statement always returns one row."],
+    ["MIGRATION_MS = «10 → (10 * 2)» * 60_000;", ANY_BOUND],
+    ["MIGRATION_MS = 10 * «60_000 → (60_000 * 2)»;", ANY_BOUND],
+    ["const LIMIT_MS = «10_000 → (10_000 * 2)»;", ANY_BOUND],
+    ["isReplica] = rows[0]« ?? [] → »;", TYPES_ONLY],
   ],
-  "src/scale/postgres/schema.ts": [
-    ["versions[0]?.[0]« ?? 0 → »);", "Only for the type checker: the table has one row."],
-  ],
+  "src/scale/postgres/schema.ts": [["versions[0]?.[0]« ?? 0 → »);", TYPES_ONLY]],
   "src/scale/postgres/writer.ts": [
     ["commits += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
-    ["= { firstMs: «100 → (100 * 2)», maxMs: 2_000", "A wait between two tries; its exact value does not matter."],
+    ["= { firstMs: «100 → (100 * 2)», maxMs: 2_000", ANY_BOUND],
   ],
-  "src/ui/setup/choices.ts": [["=== undefined «|| → &&» entry ===", "Only for the type checker: a name has an entry."]],
-  "src/ui/setup/server.ts": [
-    ["changes[0]?.text« ?? null → »);", "Only for the type checker: a plan that does not fit has a change."],
-  ],
-  "src/ui/status/silences.ts": [
-    ['issues[0]?.message« ?? "" → » }, 400);', "Only for the type checker: a failure has an issue."],
-  ],
+  "src/ui/setup/choices.ts": [["=== undefined «|| → &&» entry ===", TYPES_ONLY]],
+  "src/ui/setup/server.ts": [["changes[0]?.text« ?? null → »);", TYPES_ONLY]],
+  "src/ui/status/silences.ts": [['issues[0]?.message« ?? "" → » }, 400);', TYPES_ONLY]],
 };

@@ -1,10 +1,6 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import fc from "fast-check";
 import { pino } from "pino";
-import { describe, expect, onTestFinished, test } from "vitest";
-import { openStore } from "#src/engine/store/open.ts";
+import { describe, expect, test } from "vitest";
 import type { Store } from "#src/engine/store/store.ts";
 import { ByteReader, ByteWriter, LARGEST } from "#src/ui/plots/encoding.ts";
 import { createPlots, minuteNames, type OwnFacts } from "#src/ui/plots/plots.ts";
@@ -12,6 +8,7 @@ import { HOUR, readChunk, SAMPLES, type Samples, writeChunk } from "#src/ui/plot
 import { createTagIndexes, createTagPlots, plotSet } from "#src/ui/plots/tag-plots.ts";
 import { createMinutes, createRaisedAlarms, createRefusals, DAY_MINUTES } from "#src/ui/plots/worker-series.ts";
 import { sampleEvent } from "../sample-events.ts";
+import { emptyStore } from "../status/shown-building.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -25,11 +22,8 @@ const number = fc.oneof(
   fc.constantFrom(0, 1, 21.3, -0.05, 1e300, 5e-324),
 );
 const samples: fc.Arbitrary<Samples> = fc
-  .array(fc.tuple(fc.integer({ min: -5, max: 4_000 }), fc.option(number)), { maxLength: 40 })
-  .map((readings) => ({
-    times: readings.map(([after]) => BEGIN + after),
-    values: readings.map(([, value]) => value),
-  }));
+  .array(fc.tuple(fc.integer({ min: BEGIN - 5, max: BEGIN + 4_000 }), fc.option(number)), { maxLength: 40 })
+  .map((readings) => ({ times: readings.map(([time]) => time), values: readings.map(([, value]) => value) }));
 
 describe("ByteWriter and ByteReader", () => {
   test("return every written number unchanged", () => {
@@ -131,28 +125,18 @@ describe("createMinutes (series with one value a minute)", () => {
 });
 
 describe("createTagPlots", () => {
-  async function opened() {
-    const clock = createVirtualClock(NOW_MS);
-    const folder = mkdtempSync(join(tmpdir(), "plenum-plots-"));
-    const store = await openStore({ folder, clock });
-    onTestFinished(async () => {
-      await store.close();
-      rmSync(folder, { recursive: true });
-    });
-    return store;
-  }
-  const plotsOver = async (store: Store, nowMs = NOW_MS) => {
+  const opened = () => emptyStore(createVirtualClock(NOW_MS));
+  const plotsOver = async (store: Store) => {
     const plots = createTagPlots({ store, source: "north" });
-    await plots.load(nowMs);
+    await plots.load(NOW_MS);
     return plots;
   };
-  const span = (fromMs: number, toMs: number) => [fromMs, toMs] as const;
 
   test("returns the same values from memory, from the store, and from both after a restart", async () => {
     const store = await opened();
     const first = await plotsOver(store);
     for (let n = 0; n < 40; n++) first.add("t", n === 7 ? null : n, NOW_MS + n * 60_000);
-    const half = span(NOW_MS, NOW_MS + 3_600_000);
+    const half = [NOW_MS, NOW_MS + 3_600_000] as const;
     const inMemory = await first.samples("t", ...half);
     expect(inMemory.values).toHaveLength(40);
     expect(inMemory.values[7]).toBeNull();
@@ -228,8 +212,7 @@ describe("createTagPlots", () => {
         return store.commit(change);
       },
     };
-    const plots = createTagPlots({ store: failing, source: "north" });
-    await plots.load(NOW_MS);
+    const plots = await plotsOver(failing);
     plots.add("t", 1, NOW_MS);
     await expect(plots.write({ nowMs: NOW_MS, all: true })).rejects.toThrow("disk full");
     await plots.write({ nowMs: NOW_MS, all: true });
