@@ -49,7 +49,7 @@ test("a worker on a copied state reports the copy, gets another name, and writes
   const { stdout } = await place.plenum("status", "--json");
   const { notices } = JSON.parse(stdout) as StatusReport;
   expect(notices).toContainEqual(
-    expect.stringMatching(/^This state was copied from .*\/state, where it still lies .*Run only one of the two/),
+    expect.stringMatching(/^This state was copied from .*\/state, which still exists, .*Run only one of the two/),
   );
   expect(notices).toContainEqual(expect.stringMatching(/was copied from .*\/state, which may write too/));
   for (const worker of [again, copy]) {

@@ -32,7 +32,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     const heading = (text: string) => page.getByRole("heading", { name: text }).waitFor();
     const said = (text: string | RegExp) => page.getByRole("alert").filter({ hasText: text }).waitFor();
 
-    await heading("Who are you?");
+    await heading("Enter the code");
     await press("Tab");
     await page.keyboard.type("AAAA-AAAA");
     await press("Enter");
@@ -51,7 +51,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     await page.getByLabel("Access token").fill(DEFAULT_TOKEN);
     await press("Enter");
 
-    await heading("What was seen");
+    await heading("Inspection result");
     await page.getByText("/api/v1 at the end of the address is left out").waitFor();
     await page.getByText("141 tags (kWh").waitFor();
     expect(await findings(page)).toEqual([]);
@@ -70,7 +70,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     await expect.poll(() => page.locator(".plan li").allTextContents()).toHaveLength(3);
 
     await page.reload();
-    await heading("What was seen");
+    await heading("Inspection result");
     await page.getByLabel("Time zone of the buildings").fill("Oslo");
     await press("Enter");
     await said("`Oslo` is not a time zone");
@@ -148,7 +148,7 @@ describe("the setup page in Norwegian", () => {
       const { page, complaints, open } = await view(url);
       await open();
       await page.getByRole("button", { name: "Norsk" }).click();
-      await page.getByRole("heading", { name: "Hvem er du?" }).waitFor();
+      await page.getByRole("heading", { name: "Skriv inn koden" }).waitFor();
       await expect.poll(() => page.title()).toBe("Sett opp Plenum");
       expect(await page.evaluate("document.documentElement.lang")).toBe("nb");
       await page.getByLabel("Kode").fill(code);
@@ -159,14 +159,14 @@ describe("the setup page in Norwegian", () => {
       await page.locator("[role=alert] [lang=en]", { hasText: "does not accept this token." }).waitFor();
       await page.getByLabel("Tilgangsnøkkel").fill(DEFAULT_TOKEN);
       await page.getByRole("button", { name: "Se på bygget" }).click();
-      await page.getByRole("heading", { name: "Hva som ble sett" }).waitFor();
+      await page.getByRole("heading", { name: "Resultat av undersøkelsen" }).waitFor();
       await page.getByText("/api/v1 på slutten av adressen er utelatt").waitFor();
       await page.getByText("141 tagger (kWh").waitFor();
       expect(await page.locator(".plan b").textContent()).toMatch(/^Disse ønskene tar \d+ % av kvoten \([\d.]+ /);
       expect(await findings(page)).toEqual([]);
       await page.getByLabel("Tidssonen til byggene").fill("Europe/Oslo");
       await page.getByRole("button", { name: "English" }).click();
-      await page.getByRole("heading", { name: "What was seen" }).waitFor();
+      await page.getByRole("heading", { name: "Inspection result" }).waitFor();
       expect(await page.getByLabel("Time zone of the buildings").inputValue()).toBe("Europe/Oslo");
       await page.getByRole("button", { name: "Norsk" }).click();
       await page.reload();

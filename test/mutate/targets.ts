@@ -105,10 +105,7 @@ export const TARGETS: readonly Target[] = [
     name: "fleet",
     files: ["src/scale/fleet/*.ts", "src/scale/member-{databases,file,guards,time}.ts"],
     tests: [
-      ...testsIn(
-        "test/fleet",
-        "timing whereabouts restored kill-switch virtual-fleet virtual-faults share digest",
-      ),
+      ...testsIn("test/fleet", "timing whereabouts restored kill-switch virtual-fleet virtual-faults share digest"),
       ...testsIn("test/member", "time member-file"),
       ...testsIn("test/fleet", "memory-documents"),
       ...testsIn("test/member", "guards"),

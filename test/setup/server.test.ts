@@ -97,7 +97,7 @@ describe("the server of the setup page", () => {
     const wrong = await request("/api/code", { code: "" });
     expect([wrong.status, wrong.headers.get("set-cookie"), wrong.body.message]).toEqual([
       ...[403, null],
-      "This is not the code. The terminal shows the code, which works for one browser.",
+      "This is not the code. The terminal shows the code for one browser.",
     ]);
     await enter(` ${server.code.toLowerCase().replace("-", " ")} `);
     expect((await request("/api/code", { code: server.code })).status).toBe(403);

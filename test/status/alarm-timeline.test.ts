@@ -38,12 +38,12 @@ describe("the timeline of an alarm", () => {
     expect(lines({ ...ALARM, resolvedAt: AT(8) }, events)).toEqual([
       "07:01 raised: Raised with priority A.",
       "07:02 acknowledged: Acknowledged by Kari: On my way.",
-      "07:03 unacknowledged: The acknowledgement was taken back.",
+      "07:03 unacknowledged: The acknowledgement was withdrawn.",
       `07:04 recovering: Recovering until ${AT(9)}.`,
       "07:05 recovering: Recovering.",
       "07:06 retriggered: Triggered again while it was active.",
       "07:07 changed: Changed: description, priority.",
-      "07:08 resolved: Resolved. This was found afterwards.",
+      "07:08 resolved: Resolved. Plenum found this afterwards.",
     ]);
   });
 
@@ -68,8 +68,8 @@ describe("the timeline of an alarm", () => {
   test("explains why the end of an alarm is unknown", () => {
     const events = told(["alarm-raised", 1], ["alarm-vanished", 2], ["alarm-out-of-scope", 3]);
     expect(lines(ALARM, events).slice(1)).toEqual([
-      "07:02 vanished: The lists of alarms do not show it any more, and nothing says that it was resolved.",
-      "07:03 out-of-scope: The token does not see its site any more, so its end will not be seen.",
+      "07:02 vanished: The alarm disappeared from the lists of the service, which did not report its end.",
+      "07:03 out-of-scope: The token can no longer see the site, so Plenum cannot see the end of the alarm.",
     ]);
   });
 });

@@ -130,7 +130,7 @@ describe("a tag", () => {
       gatewayOffline: "Basement gateway",
       lastGood: { value: 19.5 },
       everySeconds: 60,
-      next: { at: NOW, why: expect.stringMatching(/^Class comfort wants it\. It may go earlier/) },
+      next: { at: NOW, why: expect.stringMatching(/^Class comfort wants it\. Plenum reads the tag earlier/) },
       log: [],
       places: [{ text: "plenum/site/1/tag/10002" }],
       alarms: [{ id: "500001", state: "active" }],
@@ -202,7 +202,7 @@ describe("an alarm", () => {
     await clock.advance(5_000);
     const [now, before] = [await answer<AlarmResponse>(path), await answer<AlarmResponse>(`${path}&episode=earlier`)];
     expect([now.sinks[0]?.state, before.sinks[0]?.state]).toEqual(["delivered", "dead letter"]);
-    expect(before.sinks[0]?.words).toBe("Refused for good: Not this.");
+    expect(before.sinks[0]?.words).toBe("Rejected permanently: Not this.");
     expect(before.brief.episode).toBe("earlier");
   });
 
@@ -294,9 +294,9 @@ describe("an invalid request", () => {
     ["/api/tags?order=name", 400, "There is no parameter order here."],
     ["/api/tags?source=west", 404, "There is no such source."],
     ["/api/tag?source=north", 400, "Say id."],
-    ["/api/tag?source=north&id=1", 404, "Nobody knows this here (any more)."],
-    ["/api/alarm?source=north&id=1", 404, "Nobody knows this here (any more)."],
-    ["/api/site?source=north&id=1", 404, "Nobody knows this here (any more)."],
+    ["/api/tag?source=north&id=1", 404, "This object does not exist (any more)."],
+    ["/api/alarm?source=north&id=1", 404, "This object does not exist (any more)."],
+    ["/api/site?source=north&id=1", 404, "This object does not exist (any more)."],
   ])("%s gets status %i", async (path, status, message) => {
     const { get } = await page();
     const response = await get(path);
@@ -359,7 +359,7 @@ describe("an action of an operator", () => {
 
   test.each([
     ["/api/write", { ...WRITE, value: "21" }, 400, "A value is a number, true or false."],
-    ["/api/write", { ...WRITE, force: true }, 400, "That has a field that is not known here."],
+    ["/api/write", { ...WRITE, force: true }, 400, "The request has an unknown field."],
     ["/api/write", { ...WRITE, source: "west" }, 404, "There is no such source."],
     ["/api/write", [], 400, "Send one JSON object."],
     ["/api/sink/retry", { name: "west" }, 404, "There is no such sink."],

@@ -80,7 +80,7 @@ describe("the readiness of a worker", () => {
     const answer = await look();
     expect(reasons(answer)).toEqual(["poll-late source/north/alarms"]);
     expect(answer.reasons[0]?.message).toBe(
-      "A good poll of north, alarms, was due by 2026-11-21T10:03:00.000Z at the latest, and the last was at 2026-11-21T10:00:00.000Z.",
+      "A successful poll of north, alarms, was due by 2026-11-21T10:03:00.000Z at the latest, and the last was at 2026-11-21T10:00:00.000Z.",
     );
     const now = new Date(clock.now()).toISOString();
     const poll = { lastSuccess: now, lastAttempt: now, problem: null };

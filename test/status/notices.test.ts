@@ -37,9 +37,11 @@ test("the report warns about an almost full disk, with another text for a full d
   expect(shown({ free: 8 * GIBIBYTE })).toEqual([]);
   expect(shown({ free: null })).toEqual([]);
   expect(shown({ free: 1.2 * GIBIBYTE })).toEqual([
-    "The disk that holds /s/plenum.db has 1.2 GiB left, 7 % of it. All is well so far; free some space before it is full.",
+    "The disk that holds /s/plenum.db has 1.2 GiB left, 7 % of it. Free some space before the disk is full.",
   ]);
-  expect(shown({ free: 10 * MEBIBYTE })).toEqual([expect.stringContaining("has only 10 MiB left. When it is full")]);
+  expect(shown({ free: 10 * MEBIBYTE })).toEqual([
+    expect.stringContaining("has only 10 MiB left. When the disk is full"),
+  ]);
 });
 
 test("the report warns about a copied state while its original exists, or for a week if it came from another machine", () => {
@@ -52,7 +54,9 @@ test("the report warns about a copied state while its original exists, or for a 
   };
   const at = Date.parse(copy.at);
   const free = 8 * GIBIBYTE;
-  expect(shown({ free, copy }, at)).toEqual([expect.stringContaining("copied from /var/lib/plenum, where it still")]);
+  expect(shown({ free, copy }, at)).toEqual([
+    expect.stringContaining("copied from /var/lib/plenum, which still exists,"),
+  ]);
   expect(shown({ free, copy: { ...copy, isOriginalThere: false } }, at)).toEqual([]);
   const elsewhere = { ...copy, isHere: false, isOriginalThere: false };
   expect(shown({ free, copy: elsewhere }, at)).toEqual([expect.stringContaining("/var/lib/plenum on old (")]);

@@ -24,11 +24,9 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     expect(await tile(page, "Gateways online").innerText()).toMatch(/unknown[\s\S]*sites unknown · tags unknown/);
     expect(await tile(page, "Monitoring service").locator(".figure").innerText()).toBe("unknown");
     expect(await tile(page, "Values").innerText()).toContain("none was read yet");
-    expect(await plain(page, ".alarms")).toContain(
-      "Not all active alarms are known: nothing of the list was read yet.",
-    );
+    expect(await plain(page, ".alarms")).toContain("Not all active alarms are known: the list was not read yet.");
     expect(await plain(page, ".alarms")).not.toContain("The service lists none.");
-    expect(await plain(page, ".sinks")).toContain("? is not known: the sink was never started.");
+    expect(await plain(page, ".sinks")).toContain("? means unknown: the sink was never started.");
     expect(complaints).toEqual([]);
   });
 
@@ -70,7 +68,9 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     // As a stopped process does: the connection stands, and nothing comes.
     await page.route("**/api/**", () => {});
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("no response");
-    expect(await plain(page, ".gone")).toMatch(/^The worker has not responded since .*What you see is old/);
+    expect(await plain(page, ".gone")).toMatch(
+      /^The worker has not responded since .*The page shows data from that time/,
+    );
     expect(await page.locator("main.old").count()).toBe(1);
     // The title follows what is shown, and not in the same moment.
     await expect.poll(() => page.title()).toBe("✕ no response – Plenum");
@@ -88,7 +88,7 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     await open();
     await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum works");
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("no response");
-    expect(await plain(page, ".gone")).toMatch(/^The worker answers with an old time since /);
+    expect(await plain(page, ".gone")).toMatch(/^The worker has sent an unchanged time since /);
     await clock.advance(15_000);
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("Plenum works");
   });
@@ -121,7 +121,7 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     await expect
       .poll(() => plain(page, ".plan"))
       .toContain(
-        "It fits: the wishes need 47 % of what there is. Measured, values became older than wished: comfort 78 s instead of 60 s.",
+        "It fits: the target intervals need 47 % of the available requests. Measured values were older than their target: comfort 78 s instead of 60 s.",
       );
   });
 });

@@ -110,7 +110,7 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     const panel = page.locator(".panel", { has: page.getByRole("heading", { name: "Configuration" }) });
     await expect.poll(() => panel.innerText()).toContain("plenum.yaml:3:1 This key is not known here.");
     const text = await panel.innerText();
-    expect(text).toMatch(/Waits for a restart:\s+state\.folder\s+1m → <script>/);
+    expect(text).toMatch(/These changes need a restart:\s+state\.folder\s+1m → <script>/);
     expect(text).toMatch(/Changed while the worker ran: .*sources\.main\.read\.rooms\.every/s);
     expect(await findings(page)).toEqual([]);
     expect(complaints).toEqual([]);
@@ -136,7 +136,7 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     await expect.poll(() => rows(page, "values").allInnerTexts()).toEqual([expect.stringContaining("Outdoor")]);
     expect(new URL(page.url()).hash).toBe("#/?search=outd");
     await page.getByLabel("search tags").fill("nothing like this");
-    await expect.poll(() => page.locator(".values").innerText()).toContain("Nothing fits.");
+    await expect.poll(() => page.locator(".values").innerText()).toContain("No tag matches.");
   });
 
   test("opens the alarm that a link in a message names", async () => {
@@ -163,9 +163,9 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     ]);
     const text = (await plan.innerText()).replaceAll(/\s+/g, " ");
     expect(text).toContain(
-      "It fits: the wishes need 47 % of what there is. No value that was measured was older than wished.",
+      "It fits: the target intervals need 47 % of the available requests. No measured value was older than its target.",
     );
-    expect(text).toContain("8.3 for values as promised 41 %");
+    expect(text).toContain("8.3 live values 41 %");
     expect(text).toContain("10.1 spare: the backfill, then fresher values 50 %");
     expect(text).toContain("reading every tag once takes 2.5 min");
     expect(text).toMatch(/done in 2 h, at [\d:]+ \(1,234 requests left, 10\.1 a minute\)/);
@@ -203,7 +203,7 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     await server.stop(1_000);
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("no response");
     expect(await page.locator(".gone").innerText()).toMatch(
-      /^The worker has not responded since .*\.\n?\s*What you see is old/,
+      /^The worker has not responded since .*\.\n?\s*The page shows data from that time/,
     );
     // The title follows what is shown, and not in the same moment.
     await expect.poll(() => page.title()).toBe("✕ no response – Plenum");

@@ -79,7 +79,7 @@ describe("the report", () => {
     expect(sources[1]?.unavailable).toEqual([{ job: "hosts", since: NOW, reason: "forbidden: 403." }]);
     // While the service is away, its jobs say nothing new.
     expect(notices).toEqual([
-      `north is unavailable since ${NOW}: unreachable: no answer. Its data below is from before.`,
+      `north is unavailable since ${NOW}: unreachable: no answer. The data below is from before the failure.`,
       `south, hosts: unavailable since ${NOW}: forbidden: 403.`,
       "south, live: live: a tag has no log.",
     ]);
@@ -89,7 +89,7 @@ describe("the report", () => {
     ["2027-11-21T10:00:00Z", null],
     ["2026-11-28T11:00:00Z", "The token of north expires at 2026-11-28T11:00:00Z, in 7 days."],
     ["2026-11-21T12:00:00Z", "The token of north expires at 2026-11-21T12:00:00Z, in less than a day."],
-    ["2026-11-20T12:00:00Z", "The token of north expired at 2026-11-20T12:00:00Z; put a new one in its place."],
+    ["2026-11-20T12:00:00Z", "The token of north expired at 2026-11-20T12:00:00Z; replace it with a new one."],
   ])("with a token that expires at %s, warns from seven days before the expiry", async (expiresAt, notice) => {
     const { store, status } = await shownBuilding();
     const info = {
@@ -202,11 +202,11 @@ describe("the warnings of a source", () => {
     [30_000, null],
     [
       31_000,
-      "The clock of this machine is 31 s ahead of the clock of north. Times are in doubt, and commands are refused, until it is set right.",
+      "The clock of this machine is 31 s ahead of the clock of north. Until you correct it, times are uncertain and Plenum rejects commands.",
     ],
     [
       -3_600_000,
-      "The clock of this machine is 3600 s behind the clock of north. Times are in doubt, and commands are refused, until it is set right.",
+      "The clock of this machine is 3600 s behind the clock of north. Until you correct it, times are uncertain and Plenum rejects commands.",
     ],
   ])("report a clock difference of %i ms if it exceeds 30 s", async (clockSkewMs, notice) => {
     expect(await noticesWith({ clockSkewMs })).toEqual(notice === null ? [] : [notice]);
@@ -315,12 +315,12 @@ describe("the warnings of a source", () => {
     await store.commit({ documents: [{ set, put: put(1) }] });
     const { notices, sources } = await status.report();
     expect(notices).toEqual([
-      "1 tag of north was refused alone twice and is set aside, to be asked alone again after 10 minutes, then 1, 6 and 24 hours: 10001 Supply. `plenum explain 10001` says why.",
+      "1 tag of north was rejected singly twice and is in quarantine; the next single requests follow after 10 minutes, then 1, 6 and 24 hours: 10001 Supply. `plenum explain 10001` says why.",
     ]);
     expect(sources[0]?.setAside).toEqual([{ id: "10001", displayName: "Supply", ...quarantine }]);
     await store.commit({ documents: [{ set, put: put(7) }] });
     expect((await statusOver(store, createVirtualClock(0)).report()).notices[0]).toMatch(
-      /^7 tags .* are set aside.*: 10001 Supply, 10002 b, 10003 c, 10004 d, 10005 e and 2 more\./,
+      /^7 tags .* are in quarantine.*: 10001 Supply, 10002 b, 10003 c, 10004 d, 10005 e and 2 more\./,
     );
   });
 });

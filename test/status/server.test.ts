@@ -197,7 +197,7 @@ describe("the silences of the status page", () => {
     ],
     ["a blank reason", 400, { ...ASKED, reason: "  " }, "Say why."],
     ["a long reason", 400, { ...ASKED, reason: "x".repeat(501) }, "Say why in 500 characters at most."],
-    ["an unknown field", 400, { ...ASKED, by: "root" }, "That has a field that is not known here."],
+    ["an unknown field", 400, { ...ASKED, by: "root" }, "The request has an unknown field."],
     ["an unknown source", 404, { ...ASKED, source: "west" }, "There is no such site."],
     ["an unknown site", 404, { ...ASKED, site: 2 }, "There is no such site."],
     ["an unknown alarm", 404, { ...ASKED, site: undefined, alarm: "1" }, "There is no such active alarm (any more)."],
@@ -528,7 +528,7 @@ describe("the routes of the status server", () => {
     const response = await app.request("/api/status", { headers: LOCAL });
     const text = await response.text();
     expect(response.status).toBe(500);
-    expect(text).toMatch(/This could not be answered; the log says why \(request [0-9a-f-]{36}\)/);
+    expect(text).toMatch(/This request failed; the log says why \(request [0-9a-f-]{36}\)/);
     expect(text).not.toContain("secret");
   });
 });

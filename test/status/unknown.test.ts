@@ -89,7 +89,7 @@ describe("a worker that has just started", () => {
     ]);
     expect(notices).toContainEqual(
       expect.stringMatching(
-        /^north, alarms: there was no good poll yet, and one was due by 2026-11-21T10:0[3-5]:\S+Z at the latest\.$/,
+        /^north, alarms: no poll has succeeded yet, and the next was due by 2026-11-21T10:0[3-5]:\S+Z at the latest\.$/,
       ),
     );
   });
@@ -239,7 +239,7 @@ test("the report contains the service's health check, also in the warning about 
   await clock.advance(1_001);
   const { notices, sources } = await status.report();
   expect(sources[0]?.health).toEqual(health);
-  expect(notices[0]).toContain(`Its own health check says: unhealthy (asked at ${NOW}).`);
+  expect(notices[0]).toContain(`Its own health check says: unhealthy (requested at ${NOW}).`);
 });
 
 test("the lag of a sink counts only events that pass its filter", async () => {

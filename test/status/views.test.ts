@@ -255,7 +255,7 @@ describe.skipIf(absent("chromium"))("a plot", () => {
     const { page, url } = await opened(320);
     await page.goto(`${url}#/tag/north/10001?span=24h`);
     const readout = page.locator(".readout");
-    await expect.poll(() => readout.innerText()).toMatch(/670 points, usually 2 min apart, as it was read/);
+    await expect.poll(() => readout.innerText()).toMatch(/670 points, usually 2 min apart, from live readings/);
     const cut = await page.evaluate(`(() => {
       const box = document.querySelector(".readout");
       const isCut = (each) => each.scrollWidth > each.clientWidth + 1 || each.scrollHeight > each.clientHeight + 1;
@@ -296,12 +296,12 @@ describe.skipIf(absent("chromium"))("a plot", () => {
       },
     });
     await page.goto(`${url}#/tag/north/10001`);
-    await page.getByRole("button", { name: "ask the log" }).click();
+    await page.getByRole("button", { name: "read the log" }).click();
     await expect.poll(() => page.locator(".curve").innerText()).toContain("Reading the log");
     isAnswered = true;
     await expect
       .poll(() => page.locator(".curve").innerText())
-      .toContain("The log was not had: the token may not read history");
+      .toContain("The log could not be read: the token may not read history");
   });
 });
 
@@ -316,7 +316,9 @@ describe.skipIf(absent("chromium"))("a change from the status page", () => {
     expect(await form.getByRole("button", { name: "write …" }).isDisabled()).toBe(true);
     await form.getByLabel("new value").fill("21,5");
     await page.keyboard.press("Enter");
-    expect(await form.innerText()).toContain("Write 21.5 °C to 360.00000 RT601 Temperature Corridor? It is 20 °C now.");
+    expect(await form.innerText()).toContain(
+      "Write 21.5 °C to 360.00000 RT601 Temperature Corridor? The current value is 20 °C.",
+    );
     expect(ordered).toEqual([]);
     await form.getByRole("button", { name: "write 21.5 °C" }).click();
     await expect.poll(() => form.innerText()).toContain("as command cmd-77");
@@ -404,7 +406,7 @@ describe("the Norwegian translation", () => {
       await page.getByRole("button", { name: "Norsk" }).click();
       await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum virker");
       expect(await page.evaluate("document.documentElement.lang")).toBe("nb");
-      await expect.poll(() => page.locator("main").innerText()).toContain("Hvor den er å få");
+      await expect.poll(() => page.locator("main").innerText()).toContain("Hvor mottakerne publiserer den");
       await page.reload();
       await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum virker");
       expect(await page.getByRole("link", { name: "Oversikt" }).count()).toBeGreaterThan(0);

@@ -42,7 +42,7 @@ function mayBeActive({ state }: Pick<StoredAlarm, "state">): boolean {
   return state !== "resolved" && state !== "vanished";
 }
 
-/** Highest priority first, then the newest. `silences`: the active ones. */
+/** Alarms that may be active, most urgent first. `silences`: the active silences. */
 export async function alarmRows(
   cache: CachedDocuments,
   sources: readonly string[],
@@ -59,11 +59,12 @@ export async function alarmRows(
       rows.push({ source, alarm, state, tickets: tickets.get(ticketKey(source, episode)) ?? [], silenced });
     }
   }
-  return rows.sort(
-    (a, b) =>
-      a.alarm.trigger.priority.localeCompare(b.alarm.trigger.priority) ||
-      Date.parse(b.alarm.triggeredAt) - Date.parse(a.alarm.triggeredAt),
-  );
+  return rows.sort(byUrgency);
+}
+
+/** Highest priority first, then the newest. */
+function byUrgency({ alarm: a }: { readonly alarm: Alarm }, { alarm: b }: { readonly alarm: Alarm }): number {
+  return a.trigger.priority.localeCompare(b.trigger.priority) || Date.parse(b.triggeredAt) - Date.parse(a.triggeredAt);
 }
 
 export function alarmList(all: readonly AlarmRow[], { limit, priority, site, source }: AlarmsQuery): AlarmList {
@@ -76,7 +77,7 @@ export function alarmList(all: readonly AlarmRow[], { limit, priority, site, sou
   return { priorities, rows: rows.slice(0, limit) };
 }
 
-/** Matching alarms of a source that may be active: highest priority first, then the newest. */
+/** Matching alarms of a source that may be active, most urgent first. */
 export async function activeAlarms(
   cache: CachedDocuments,
   source: string,
@@ -85,8 +86,8 @@ export async function activeAlarms(
   const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_MS);
   return [...alarms.values()]
     .filter((each) => mayBeActive(each) && matches(each.alarm))
-    .map((each) => storedBrief(source, each))
-    .sort((a, b) => a.priority.localeCompare(b.priority) || Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
+    .sort(byUrgency)
+    .map((each) => storedBrief(source, each));
 }
 
 function storedBrief(source: string, stored: StoredAlarm): AlarmBrief {
@@ -187,14 +188,14 @@ export function timelineOf(alarm: Alarm, newestFirst: readonly AlarmEvent[]) {
 
 function wordsOf({ data, type }: Event): string {
   const { alarm, late } = data as AlarmFact;
-  const suffix = late ? " This was found afterwards." : "";
+  const suffix = late ? " Plenum found this afterwards." : "";
   switch (type) {
     case "alarm-raised":
       return `${raised(alarm)}${suffix}`;
     case "alarm-acknowledged":
       return acknowledgement(alarm);
     case "alarm-unacknowledged":
-      return "The acknowledgement was taken back.";
+      return "The acknowledgement was withdrawn.";
     case "alarm-recovering":
       return alarm.recoveringUntil === null ? "Recovering." : `Recovering until ${alarm.recoveringUntil}.`;
     case "alarm-retriggered":
@@ -202,9 +203,9 @@ function wordsOf({ data, type }: Event): string {
     case "alarm-resolved":
       return `Resolved.${suffix}`;
     case "alarm-vanished":
-      return "The lists of alarms do not show it any more, and nothing says that it was resolved.";
+      return "The alarm disappeared from the lists of the service, which did not report its end.";
     case "alarm-out-of-scope":
-      return "The token does not see its site any more, so its end will not be seen.";
+      return "The token can no longer see the site, so Plenum cannot see the end of the alarm.";
     default:
       return `Changed: ${Object.keys((data as { readonly before?: object }).before ?? {}).join(", ")}.`;
   }
@@ -220,13 +221,9 @@ function acknowledgement({ acknowledgedBy, acknowledgedMessage }: Alarm): string
 }
 
 /** The only tag that has the name in the alarm; null when no tag or several tags have it. */
-async function namedTag({ tags }: PageContext, source: string, alarm: Alarm) {
-  const all = await tags.ofSite(source, alarm.site.id);
-  const found = tagOf(
-    alarm,
-    all.map(({ siteId, tag }) => ({ siteId, name: tag.displayName, tag })),
-  );
-  return found === null ? null : { source, id: found.tag.id, displayName: found.tag.displayName };
+export async function namedTag({ tags }: Pick<PageContext, "tags">, source: string, alarm: Alarm) {
+  const found = tagOf(alarm, await tags.ofSite(source, alarm.site.id));
+  return found && { source, id: found.tag.id, displayName: found.name };
 }
 
 /** Delivery state per sink. `episode`: key of the alarm's tickets. */
@@ -252,13 +249,13 @@ async function deliveryBySink(
       const { state, words } =
         dead === undefined
           ? deliveryOf(newestFirst.length > 0, last, position)
-          : { state: "dead letter", words: `Refused for good: ${dead.reason}` };
+          : { state: "dead letter", words: `Rejected permanently: ${dead.reason}` };
       const ticket = tickets?.find((each) => each.sink === sink);
       return {
         sink,
         connector: live.sinks().find(({ name }) => name === sink)?.connector ?? null,
         state,
-        words: ticket?.ticket == null ? words : `${words} There it is ${ticket.ticket}.`,
+        words: ticket?.ticket == null ? words : `${words} Ticket: ${ticket.ticket}.`,
         link: ticket?.link ?? null,
       };
     }),
@@ -268,9 +265,9 @@ async function deliveryBySink(
 /** `last`: the newest event that passes the filter. `position`: how far the sink has read the log. */
 function deliveryOf(isLogged: boolean, last: LoggedEvent | undefined, position: number | undefined) {
   if (!isLogged || position === undefined)
-    return { state: "unknown", words: "The log no longer has what was told of it." };
-  if (last === undefined) return { state: "not for this sink", words: "The filter of this sink leaves it out." };
+    return { state: "unknown", words: "The event log no longer contains the events of this alarm." };
+  if (last === undefined) return { state: "not for this sink", words: "The filter of this sink excludes this alarm." };
   return position >= last.position
-    ? { state: "delivered", words: "It has everything that was told of this alarm." }
-    : { state: "waiting", words: "It still waits for the last that was told of this alarm." };
+    ? { state: "delivered", words: "The sink has received all events of this alarm." }
+    : { state: "waiting", words: "The sink has not received the latest event of this alarm yet." };
 }

@@ -98,7 +98,7 @@ export function responseRoutes(responses: Responses, status: Pick<Status, "alarm
       if (!query.success) return context.json({ message: query.error.issues[0]?.message ?? "" }, 400);
       const found = await respond(query.data, context);
       return found === null
-        ? context.json({ message: "Nobody knows this here (any more)." }, 404)
+        ? context.json({ message: "This object does not exist (any more)." }, 404)
         : context.json(found);
     });
   }
@@ -160,17 +160,15 @@ const MOST_RETRIED = 1_000;
 
 const Scalar = z.union([z.number(), z.boolean()], { error: "A value is a number, true or false." });
 const Write = z.strictObject({
-  source: z.string({ error: "Say source." }).min(1, "Say source.").max(200, "There is no such source."),
-  tag: z.string({ error: "Say tag." }).min(1, "Say tag.").max(200, "There is no such tag."),
+  source: queries.text("source", 200),
+  tag: queries.text("tag", 200),
   value: Scalar,
   expect: Scalar.optional(),
 });
 const Retry = z.strictObject({
-  name: z.string({ error: "Say name." }).min(1, "Say name."),
+  name: queries.text("name"),
   ids: z
-    .array(z.string().regex(/^\d{1,15}$/, "An id is the number of a dead letter."), {
-      error: "ids is a list of numbers as text.",
-    })
+    .array(z.string().regex(/^\d{1,15}$/, "An id is the number of a dead letter."), "ids is a list of numbers as text.")
     .max(MOST_RETRIED, `Send ${MOST_RETRIED} at once at most, or all by leaving ids out.`)
     .optional(),
 });
@@ -178,14 +176,15 @@ const Retry = z.strictObject({
 /** States of a command that was accepted: it waits, or its result is not known yet. */
 const ACCEPTED: ReadonlySet<string> = new Set(["accepted", "sending", "confirmed", "accepted-unverified"]);
 const LATEST_COMMANDS = 50;
-const UNRECORDED = "It was refused, as so many are at the moment that only their number is recorded; the log says why.";
+const UNRECORDED =
+  "Plenum rejected the command. It rejects so many commands now that it only counts them; the log says why.";
 
 /** Changes that an operator makes from the page. The guard rejects everybody else. */
 export function actionRoutes({ actions, answers, config, log, outbox }: ActionRoutes): Hono {
   const app = new Hono();
 
   function post<T>(path: string, schema: z.ZodType<T>, act: (body: T, context: Context) => Promise<Response>): void {
-    app.post(path, jsonFromPage(LARGEST_BODY, "That is too long."), async (context) => {
+    app.post(path, jsonFromPage(LARGEST_BODY, "The request is too long."), async (context) => {
       const body = schema.safeParse(await context.req.json().catch(() => null));
       return body.success ? act(body.data, context) : context.json({ message: complaint(body.error) }, 400);
     });
@@ -215,6 +214,6 @@ export function actionRoutes({ actions, answers, config, log, outbox }: ActionRo
 }
 
 function complaint({ issues: [issue] }: z.ZodError): string {
-  if (issue?.code === "unrecognized_keys") return "That has a field that is not known here.";
+  if (issue?.code === "unrecognized_keys") return "The request has an unknown field.";
   return issue === undefined || issue.path.length === 0 ? "Send one JSON object." : issue.message;
 }

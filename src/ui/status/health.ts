@@ -92,14 +92,14 @@ function latePolls({ name, jobs, unavailable }: SourceHealth): readonly NotReady
       return {
         reason: "poll-late",
         subject: `source/${name}/${job.name}`,
-        message: `A good poll of ${name}, ${job.name}, was due by ${job.dueBy} at the latest, and ${last}.${isRefused ? " The service refuses it: let the token have the right, or switch the schedule off." : ""}`,
+        message: `A successful poll of ${name}, ${job.name}, was due by ${job.dueBy} at the latest, and ${last}.${isRefused ? " The service rejects it: give the token the permission, or switch the schedule off." : ""}`,
       };
     });
 }
 
 function blockedSink({ name, state, since }: LiveSink, nowMs: number): readonly NotReady[] {
   if (UNBLOCKED.includes(state) || nowMs - Date.parse(since) <= SINK_BLOCKED_MS) return [];
-  const message = `The sink ${name} takes no events since ${since} (${state}); \`plenum status\` says why.`;
+  const message = `The sink ${name} has accepted no events since ${since} (${state}); \`plenum status\` says why.`;
   return [{ reason: "sink-blocked", subject: `sink/${name}`, message }];
 }
 

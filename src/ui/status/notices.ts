@@ -74,20 +74,20 @@ export function noticesOf(
 function diskNotices({ file, free, diskBytes }: Pick<StateReport, "file" | "free" | "diskBytes">): Notices {
   if (isFull(free)) {
     return [
-      `The disk that holds ${file} has only ${(free / 1024 ** 2).toFixed(0)} MiB left. When it is full nothing new is remembered or told; free some space.`,
+      `The disk that holds ${file} has only ${(free / 1024 ** 2).toFixed(0)} MiB left. When the disk is full, Plenum stores and sends nothing new. Free some space.`,
     ];
   }
   if (free === null || diskBytes === null || !isAlmostFull(free, diskBytes)) return [];
   return [
-    `The disk that holds ${file} has ${(free / 1024 ** 3).toFixed(1)} GiB left, ${Math.floor((100 * free) / diskBytes)} % of it. All is well so far; free some space before it is full.`,
+    `The disk that holds ${file} has ${(free / 1024 ** 3).toFixed(1)} GiB left, ${Math.floor((100 * free) / diskBytes)} % of it. Free some space before the disk is full.`,
   ];
 }
 
 function copyNotices({ from, isHere, isOriginalThere, at }: NonNullable<StateReport["copy"]>, nowMs: number): Notices {
   if (isHere ? !isOriginalThere : nowMs - Date.parse(at) > COPY_MS) return [];
-  const where = isHere ? `${from.folder}, where it still lies` : `${from.folder} on ${from.host}`;
+  const where = isHere ? `${from.folder}, which still exists,` : `${from.folder} on ${from.host}`;
   return [
-    `This state was copied from ${where} (noticed at ${at}). Run only one of the two: both spend the same quota and tell everything, with the same ids. This one introduces itself to MQTT brokers under another name, and writes nothing before \`plenum writes arm\`.${isHere ? " When the original is not needed any more, remove it." : ""}`,
+    `This state was copied from ${where} (noticed at ${at}). Run only one of the two: both use the same quota and send the same events, with the same ids. This worker connects to MQTT brokers under another name, and writes nothing before \`plenum writes arm\`.${isHere ? " Remove the original when you no longer need it." : ""}`,
   ];
 }
 
@@ -105,8 +105,10 @@ function availabilityNotices({ name, health, jobs, lostSites, unavailable }: Sou
     const check =
       health === null
         ? ""
-        : ` Its own health check says: ${health.status}${health.time === null ? "" : `, at ${health.time}`} (asked at ${health.askedAt}).`;
-    return [`${name} is unavailable since ${service.since}: ${service.reason} Its data below is from before.${check}`];
+        : ` Its own health check says: ${health.status}${health.time === null ? "" : `, at ${health.time}`} (requested at ${health.askedAt}).`;
+    return [
+      `${name} is unavailable since ${service.since}: ${service.reason} The data below is from before the failure.${check}`,
+    ];
   }
   const others = jobs.filter((job) => !unavailable.some((each) => each.job === job.name));
   return [
@@ -117,8 +119,8 @@ function availabilityNotices({ name, health, jobs, lostSites, unavailable }: Sou
       .filter(({ late, problem }) => late && problem === null)
       .map((job) => {
         const last =
-          job.lastSuccess === null ? "there was no good poll yet" : `the last good poll was at ${job.lastSuccess}`;
-        return `${name}, ${job.name}: ${last}, and one was due by ${job.dueBy} at the latest.`;
+          job.lastSuccess === null ? "no poll has succeeded yet" : `the last successful poll was at ${job.lastSuccess}`;
+        return `${name}, ${job.name}: ${last}, and the next was due by ${job.dueBy} at the latest.`;
       }),
   ];
 }
@@ -128,7 +130,7 @@ function tokenNotices({ name, token }: SourceReport, nowMs: number): Notices {
   if (expiry === null) return [];
   const days = (Date.parse(expiry) - nowMs) / DAY_MS;
   if (days > TOKEN_DAYS) return [];
-  if (days < 0) return [`The token of ${name} expired at ${expiry}; put a new one in its place.`];
+  if (days < 0) return [`The token of ${name} expired at ${expiry}; replace it with a new one.`];
   const left = days < 1 ? "in less than a day" : `in ${counted(Math.floor(days), "day")}`;
   return [`The token of ${name} expires at ${expiry}, ${left}.`];
 }
@@ -140,7 +142,7 @@ function workNotices(source: SourceReport, copy: StateReport["copy"]): Notices {
     ...when(
       clockSkewMs !== null && Math.abs(clockSkewMs) > DIFFERENCE_BOUND_MS && clockSkewMs,
       (ms) =>
-        `The clock of this machine is ${(Math.abs(ms) / 1_000).toFixed(0)} s ${ms > 0 ? "ahead of" : "behind"} the clock of ${name}. Times are in doubt, and commands are refused, until it is set right.`,
+        `The clock of this machine is ${(Math.abs(ms) / 1_000).toFixed(0)} s ${ms > 0 ? "ahead of" : "behind"} the clock of ${name}. Until you correct it, times are uncertain and Plenum rejects commands.`,
     ),
     ...when(foreign, ({ perWindow, sinceMs }) => {
       const requests = perWindow === null ? "" : `, up to ${counted(perWindow, "request")} a minute`;
@@ -201,7 +203,7 @@ function backlogNotices({ name, history, setAside }: SourceReport): Notices {
     ...whenAny(setAside, (tags) => {
       const [was, is] = tags.length === 1 ? ["was", "is"] : ["were", "are"];
       const names = listed(tags.map(({ id, displayName }) => `${id} ${displayName}`));
-      return `${counted(tags.length, "tag")} of ${name} ${was} refused alone twice and ${is} set aside, to be asked alone again after 10 minutes, then 1, 6 and 24 hours: ${names}. \`plenum explain ${tags[0]?.id ?? ""}\` says why.`;
+      return `${counted(tags.length, "tag")} of ${name} ${was} rejected singly twice and ${is} in quarantine; the next single requests follow after 10 minutes, then 1, 6 and 24 hours: ${names}. \`plenum explain ${tags[0]?.id ?? ""}\` says why.`;
     }),
   ];
 }

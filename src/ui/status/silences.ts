@@ -119,7 +119,7 @@ const NewSilence = z
     },
     {
       error: ({ code }) =>
-        code === "unrecognized_keys" ? "That has a field that is not known here." : "Send one JSON object.",
+        code === "unrecognized_keys" ? "The request has an unknown field." : "Send one JSON object.",
     },
   )
   .refine(({ alarm, site }) => (alarm === undefined) !== (site === undefined), {

@@ -77,16 +77,16 @@ async function nextReading(
   const reading = live.tag(source, id);
   if (reading !== null) {
     const { dueAt, everySeconds, reasons } = reading;
-    const early = dueAt === null ? [] : ["It may go earlier, when a request has a place left."];
+    const early = dueAt === null ? [] : ["Plenum reads the tag earlier if a request has room for it."];
     return { everySeconds, next: { at: dueAt, why: [...reasons, ...early].join(" ") } };
   }
   const tag = await store.document<Listed<Tag>>(documentSet("tag", source), id);
   const quarantine = await store.document<StoredQuarantine>(syncSet("quarantine", source), id);
   const why =
     tag?.missingSince != null
-      ? `Complete listings do not show it since ${tag.missingSince}, so it is not asked for.`
+      ? `Plenum does not read the tag: it has been missing from the lists of the service since ${tag.missingSince}.`
       : quarantine !== undefined
-        ? `Set aside until ${quarantine.until}: ${quarantine.reason}`
+        ? `In quarantine until ${quarantine.until}: ${quarantine.reason}`
         : "No class of live reads selects it, or the worker has only just started.";
   return { everySeconds: null, next: { at: null, why } };
 }
@@ -94,12 +94,8 @@ async function nextReading(
 /** Active alarms whose name fits this tag and no other tag of the site. */
 async function alarmsOf({ cache, tags }: PageContext, { siteId, source, tag }: TagRow) {
   if (siteId === null) return [];
-  const named = (await tags.ofSite(source, siteId)).map((each) => ({
-    siteId: each.siteId,
-    name: each.tag.displayName,
-    id: each.tag.id,
-  }));
-  return activeAlarms(cache, source, (alarm) => alarm.site.id === siteId && tagOf(alarm, named)?.id === tag.id);
+  const siteTags = await tags.ofSite(source, siteId);
+  return activeAlarms(cache, source, (alarm) => alarm.site.id === siteId && tagOf(alarm, siteTags)?.tag.id === tag.id);
 }
 
 /** Event of this tag, to find the sinks whose filters pass it. */

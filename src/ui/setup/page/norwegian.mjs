@@ -1,48 +1,40 @@
 /** Norwegian (bokmål) texts of the setup, by the English text. Messages of the service or this machine stay in English. */
-
-/** Texts around every step. */
-const FRAME = {
+export const NORWEGIAN = {
+  // Frame
   "Loading …": "Laster …",
   "Set up Plenum": "Sett opp Plenum",
   ...{ setup: "oppsett", Steps: "Trinn", code: "kode", building: "bygg", wishes: "ønsker", done: "ferdig" },
-  ...{ h: "t", "Go on": "Videre" },
-  "Plenum does not answer any more; look at the terminal.": "Plenum svarer ikke lenger; se i terminalen.",
-  "This did not work.": "Dette gikk ikke.",
+  ...{ h: "t", Continue: "Videre" },
+  "Plenum does not respond. See the terminal.": "Plenum svarer ikke lenger; se i terminalen.",
+  "The request failed.": "Dette gikk ikke.",
   "The server does not understand this request. Load the page again.":
     "Siden spurte om noe som ikke finnes; last den på nytt.",
   "The request is too long.": "Det er for langt.",
-};
-
-const CODE = {
-  "Who are you?": "Hvem er du?",
-  "You find the code in the terminal where you started:": "Koden står i terminalen der dette ble startet:",
+  // Code
+  "Enter the code": "Skriv inn koden",
+  "The terminal shows the code. You started Plenum there with:": "Koden står i terminalen der du startet Plenum med:",
   Code: "Kode",
-  "This is not the code. The terminal shows the code, which works for one browser.":
+  "This is not the code. The terminal shows the code for one browser.":
     "Dette er ikke koden. Den står i terminalen, og gjelder for én nettleser.",
   "Enter the code from the terminal.": "Skriv inn koden som står i terminalen.",
-};
-
-const BUILDING = {
+  // Building
   "Where is the building?": "Hvor er bygget?",
   "Address of the monitoring service": "Adressen til overvåkingstjenesten",
   "Access token": "Tilgangsnøkkel",
-  "You make it in your user profile at the service. It is kept in a file of its own, readable by you only.":
+  "Create a token in your user profile at the service. Plenum stores it in a separate file that only you can read.":
     "Du lager den i brukerprofilen din hos tjenesten. Den lagres i en egen fil som bare du kan lese.",
-  "In a test network: let the token travel readable, over http://":
-    "I et testnett: la nøkkelen gå lesbar, over http://",
+  "Test network only: send the token unencrypted over http://": "I et testnett: la nøkkelen gå lesbar, over http://",
   "The access token is missing.": "Tilgangsnøkkelen mangler.",
-  "Looking …": "Ser etter …",
-  "Look at the building": "Se på bygget",
-  "Looking at alarms and tags; a large building takes half a minute.":
+  "Inspecting …": "Ser etter …",
+  "Inspect the building": "Se på bygget",
+  "Plenum inspects alarms and tags. A large building takes half a minute.":
     "Ser på alarmer og tagger; et stort bygg tar et halvt minutt.",
   "The address says no {scheme}://; that is assumed.": "Adressen sier ikke {scheme}://; det er antatt.",
   "What follows ? or # in the address is left out.": "Det som følger etter ? eller # i adressen, er utelatt.",
   "{end} at the end of the address is left out; it is added by itself.":
     "{end} på slutten av adressen er utelatt; det legges til av seg selv.",
-};
-
-const SEEN = {
-  "What was seen": "Hva som ble sett",
+  // Seen
+  "Inspection result": "Resultat av undersøkelsen",
   'Token "{token}" of {user}, which never expires': "Nøkkelen «{token}» til {user}, som aldri utløper",
   'Token "{token}" of {user}, valid until {date}': "Nøkkelen «{token}» til {user}, gyldig til {date}",
   'Token "{token}" of {user}, which expires in 1 day ({date})':
@@ -67,24 +59,22 @@ const SEEN = {
     "Det er ingen tagg i disse {count} eiendommene: en bruker som bare har tilgang til komponenter, ser tagger gjennom visningene.",
   "The token may write tags. Writing stays off; a token without write:tags is safer.":
     "Nøkkelen kan skrive til tagger. Skriving er likevel av; en nøkkel uten write:tags er tryggere.",
-};
-
-const WISHES = {
+  // Wishes
   "How old may values become?": "Hvor gamle kan verdier bli?",
   "Measured values": "Måleverdier",
   "temperatures, flows, powers …": "temperaturer, mengder, effekter …",
-  ...{ Meters: "Målere", "counters that only grow": "tellere som bare øker" },
+  ...{ Meters: "Målere", "counters that only increase": "tellere som bare øker" },
   ...{
     "The rest": "Resten",
-    "states, modes, what has no unit": "tilstander, moduser, det som er uten enhet",
+    "states, modes and values without a unit": "tilstander, moduser, det som er uten enhet",
   },
   "not read": "leses ikke",
   "Logged history, by the hour": "Logget historikk, time for time",
   ...{ "not fetched": "hentes ikke", "from now on": "fra nå av" },
   ...{ "1 day back": "1 dag tilbake", "{days} days back": "{days} dager tilbake" },
   "Share of the quota": "Andel av kvoten",
-  "less leaves room for other programs with a token of yours":
-    "mindre gir plass til andre programmer med en nøkkel fra deg",
+  "a smaller share leaves requests for your other programs":
+    "en mindre andel gir forespørsler til dine andre programmer",
   "No tag is read; alarms are followed.": "Ingen tagg leses; alarmer følges.",
   "These wishes take {share} of the quota ({count} requests a minute).":
     "Disse ønskene tar {share} av kvoten ({count} forespørsler i minuttet).",
@@ -97,34 +87,31 @@ const WISHES = {
   "history {name}: {tags} tags at {resolution}, its past fetched in {time}":
     "historikk {name}: {tags} tagger per {resolution}, fortiden hentet på {time}",
   "The cheapest change:": "Den billigste endringen:",
-  "What cannot be seen from here": "Det som ikke kan ses herfra",
+  "Settings that the service does not provide": "Innstillinger som tjenesten ikke oppgir",
   "Time zone of the buildings": "Tidssonen til byggene",
-  "The service does not state it; days and weeks of history begin by it.":
+  "The service does not state the time zone. Days and weeks of history begin in this zone.":
     "Tjenesten oppgir den ikke; døgn og uker i historikken begynner etter den.",
   "The times of the alarms fit {zone}, as this machine.":
     "Tidene til alarmene passer med {zone}, som på denne maskinen.",
   "An alarm of {day} has a time at {offset}.": "En alarm fra {day} har en tid med {offset}.",
   "An alarm of {day} has a time at {offset}, which {zone}, this machine's zone, does not have then.":
     "En alarm fra {day} har en tid med {offset}, som {zone}, sonen til denne maskinen, ikke har da.",
-  "MQTT broker that gets the events": "MQTT-megler som får hendelsene",
-  "none: they go to files": "ingen: de går til filer",
-  "Such as mqtt://localhost. Passwords, InfluxDB, webhooks and more are added in the file.":
+  "MQTT broker that receives the events": "MQTT-megler som får hendelsene",
+  "none: events go to files": "ingen: de går til filer",
+  "For example mqtt://localhost. Add passwords, InfluxDB, webhooks and more in the file.":
     "For eksempel mqtt://localhost. Passord, InfluxDB, webhooks og mer legges til i filen.",
   "Write the configuration": "Skriv konfigurasjonen",
-};
-
-const DONE = {
+  // Done
   "The configuration is written": "Konfigurasjonen er skrevet",
-  "is yours to change.": "er din å endre.",
-  "holds the token, readable by you only.": "inneholder nøkkelen, og bare du kan lese den.",
+  "is the configuration. You can change it.": "er konfigurasjonen. Du kan endre den.",
+  "contains the token. Only you can read it.": "inneholder nøkkelen, og bare du kan lese den.",
   "There is no configuration yet.": "Det er ingen konfigurasjon ennå.",
-  "The worker starts; its page comes here in a moment.": "Tjenesten starter; siden dens kommer her om et øyeblikk.",
+  "The worker is starting. Its status page appears here in a moment.":
+    "Tjenesten starter; siden dens kommer her om et øyeblikk.",
   "Start the worker": "Start tjenesten",
-  "What comes next": "Hva som kommer nå",
+  "Next steps": "Neste steg",
   "asks the service and every sink, and writes nothing": "spør tjenesten og hver mottaker, og skriver ingenting",
   "what the wishes cost, after every change of the file": "hva ønskene koster, etter hver endring av filen",
   "starts the worker; it says where its status page is": "starter tjenesten; den sier hvor statussiden er",
   "what there is to select": "hva det er å velge blant",
 };
-
-export const NORWEGIAN = { ...FRAME, ...CODE, ...BUILDING, ...SEEN, ...WISHES, ...DONE };

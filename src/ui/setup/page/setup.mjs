@@ -17,12 +17,12 @@ async function request(path, body) {
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
   } catch {
-    throw Object.assign(new Error(t("Plenum does not answer any more; look at the terminal.")), { status: 0 });
+    throw Object.assign(new Error(t("Plenum does not respond. See the terminal.")), { status: 0 });
   }
   if (response.status === 204) return null;
   const result = await response.json().catch(() => ({}));
   if (response.ok) return result;
-  throw Object.assign(new Error(result.message ?? t("This did not work.")), { status: response.status });
+  throw Object.assign(new Error(result.message ?? t("The request failed.")), { status: response.status });
 }
 
 /** The running request and the last error; one request at a time. */
@@ -68,12 +68,12 @@ function Code({ done }) {
     });
   };
   return html`<form class="panel" onSubmit=${enter}>
-    <${Heading}>${t("Who are you?")}<//>
-    <p>${t("You find the code in the terminal where you started:")} <code>plenum run --setup</code></p>
+    <${Heading}>${t("Enter the code")}<//>
+    <p>${t("The terminal shows the code. You started Plenum there with:")} <code>plenum run --setup</code></p>
     <label for="code">${t("Code")}</label>
     <input id="code" name="code" autocomplete="off" autocapitalize="characters" spellcheck=${false} required placeholder="XXXX-XXXX" />
     <${Problem} text=${problem} />
-    <button disabled=${busy}>${t("Go on")}</button>
+    <button disabled=${busy}>${t("Continue")}</button>
   </form>`;
 }
 
@@ -93,19 +93,19 @@ function Address({ done }) {
     <input id="address" name="address" type="text" inputmode="url" autocomplete="off" spellcheck=${false} required placeholder="https://monitoring.example.com" />
     <label for="token">${t("Access token")}</label>
     <input id="token" name="token" type="password" autocomplete="off" required aria-describedby="token-help" />
-    <p id="token-help" class="of">${t("You make it in your user profile at the service. It is kept in a file of its own, readable by you only.")}</p>
-    <label class="check"><input name="plain" type="checkbox" /> ${t("In a test network: let the token travel readable, over http://")}</label>
+    <p id="token-help" class="of">${t("Create a token in your user profile at the service. Plenum stores it in a separate file that only you can read.")}</p>
+    <label class="check"><input name="plain" type="checkbox" /> ${t("Test network only: send the token unencrypted over http://")}</label>
     <${Problem} text=${problem} />
-    <button disabled=${busy}>${busy ? t("Looking …") : t("Look at the building")}</button>
-    <p class="of" role="status">${busy ? t("Looking at alarms and tags; a large building takes half a minute.") : ""}</p>
+    <button disabled=${busy}>${busy ? t("Inspecting …") : t("Inspect the building")}</button>
+    <p class="of" role="status">${busy ? t("Plenum inspects alarms and tags. A large building takes half a minute.") : ""}</p>
   </form>`;
 }
 
 /** Label and explanation of each group. Functions, because the language may change. */
 const GROUPS = {
   readings: () => [t("Measured values"), t("temperatures, flows, powers …")],
-  meters: () => [t("Meters"), t("counters that only grow")],
-  rest: () => [t("The rest"), t("states, modes, what has no unit")],
+  meters: () => [t("Meters"), t("counters that only increase")],
+  rest: () => [t("The rest"), t("states, modes and values without a unit")],
 };
 const BACKFILL_DAYS = [0, 1, 7, 30, 90, 365, 1095];
 const SHARES = [0.2, 0.4, 0.6, 0.8, 1];
@@ -185,19 +185,19 @@ function Choices({ looked, done, back }) {
             steps=${looked.steps} value=${wishes.every[group]} none=${t("not read")} text=${ageText} change=${every(group)} />`,
         )}
         <${History} wishes=${wishes} setWishes=${setWishes} />
-        <${Slider} id="share" label=${t("Share of the quota")} help=${t("less leaves room for other programs with a token of yours")}
+        <${Slider} id="share" label=${t("Share of the quota")} help=${t("a smaller share leaves requests for your other programs")}
           steps=${SHARES} value=${wishes.polite} text=${(share) => `${new Intl.NumberFormat(regionOf()).format(share * 100)} %`}
           change=${(polite) => setWishes((all) => ({ ...all, polite }))} />`
       }
       <${Plan} plan=${plan} />
-      <h3>${t("What cannot be seen from here")}</h3>
+      <h3>${t("Settings that the service does not provide")}</h3>
       <label for="zone">${t("Time zone of the buildings")}</label>
       <input id="zone" name="zone" list="zones" required autocomplete="off" spellcheck=${false} value=${zone} onInput=${(event) => setZone(event.target.value)} aria-describedby="zone-help" placeholder="Europe/Oslo" />
       <datalist id="zones">${Intl.supportedValuesOf("timeZone").map((zone) => html`<option value=${zone}></option>`)}</datalist>
-      <p id="zone-help" class="of">${looked.zone.note === null ? t("The service does not state it; days and weeks of history begin by it.") : translated(looked.zone.note)}</p>
-      <label for="broker">${t("MQTT broker that gets the events")}</label>
-      <input id="broker" name="broker" value=${broker} onInput=${(event) => setBroker(event.target.value)} autocomplete="off" spellcheck=${false} placeholder=${t("none: they go to files")} aria-describedby="broker-help" />
-      <p id="broker-help" class="of">${t("Such as mqtt://localhost. Passwords, InfluxDB, webhooks and more are added in the file.")}</p>
+      <p id="zone-help" class="of">${looked.zone.note === null ? t("The service does not state the time zone. Days and weeks of history begin in this zone.") : translated(looked.zone.note)}</p>
+      <label for="broker">${t("MQTT broker that receives the events")}</label>
+      <input id="broker" name="broker" value=${broker} onInput=${(event) => setBroker(event.target.value)} autocomplete="off" spellcheck=${false} placeholder=${t("none: events go to files")} aria-describedby="broker-help" />
+      <p id="broker-help" class="of">${t("For example mqtt://localhost. Add passwords, InfluxDB, webhooks and more in the file.")}</p>
       <${Problem} text=${problem} />
       <button disabled=${busy}>${t("Write the configuration")}</button>
     </form>`;
@@ -223,7 +223,7 @@ function Building({ looked, back }) {
   const { sites, systems } = looked;
   const largest = systems.filter(({ tags }) => tags > 0).slice(0, 5);
   return html`<section class="panel">
-    <${Heading}>${t("What was seen")}<//>
+    <${Heading}>${t("Inspection result")}<//>
     ${looked.notes.map((note) => html`<p class="of">${translated(note)}</p>`)}
     <p>${looked.baseUrl}. ${translated(looked.token)}.</p>
     <p><b>${translated(looked.tags)}${unitsOf(looked.units)}</b>${activeAlarms(looked.alarms)}.</p>
@@ -271,14 +271,14 @@ function Done({ written }) {
     });
   return html`<section class="panel">
     <${Heading}>${t("The configuration is written")}<//>
-    <p><code>${written.file}</code> ${t("is yours to change.")} <code>${written.tokenFile}</code> ${t("holds the token, readable by you only.")}</p>
+    <p><code>${written.file}</code> ${t("is the configuration. You can change it.")} <code>${written.tokenFile}</code> ${t("contains the token. Only you can read it.")}</p>
     <${Problem} text=${problem} />
     ${
       isStarting
-        ? html`<p role="status">${t("The worker starts; its page comes here in a moment.")}</p>`
+        ? html`<p role="status">${t("The worker is starting. Its status page appears here in a moment.")}</p>`
         : html`<button disabled=${busy} onClick=${start}>${t("Start the worker")}</button>`
     }
-    <h3>${t("What comes next")}</h3>
+    <h3>${t("Next steps")}</h3>
     <dl class="next">${written.next.map(
       ([command, what]) => html`<div><dt><code>${command}</code></dt><dd>${t(what)}</dd></div>`,
     )}</dl>

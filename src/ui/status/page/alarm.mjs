@@ -7,8 +7,6 @@ import { span, t } from "/language.mjs";
 import { CopyAddress, Head, Missing, Panel, priorityMark, Stale, siteAddress, Table, tagAddress } from "/parts.mjs";
 import { usePolled } from "/request.mjs";
 
-/** One alarm: its timeline, the curve of its tag, and its delivery to each sink. */
-
 const EVERY_MS = 4000;
 
 /** Colour of the timeline after each step. */
@@ -44,13 +42,13 @@ export function View({ parts: [source = "", id = "", episode = ""], query }) {
     <${Timeline} life=${life} isOver=${brief.endedAt !== null} />
     ${
       tag !== null &&
-      html`<p class="of about">${t("The tag that it names:")} <a href=${tagAddress(tag.source, tag.id)}>${tag.displayName}</a></p>
+      html`<p class="of about">${t("Tag named in the alarm:")} <a href=${tagAddress(tag.source, tag.id)}>${tag.displayName}</a></p>
       <${TagPlot} source=${tag.source} id=${tag.id} query=${query} marks=${marks} name=${tag.displayName} />`
     }
     <div class="halves">
       <${Delivery} sinks=${sinks} />
-      <${Panel} level="h3" title=${t("The same alarm before")}>
-        <${AlarmBriefs} alarms=${episodes.filter((each) => each.episode !== brief.episode)} none=${t("It is the only time that is known.")} /><//>
+      <${Panel} level="h3" title=${t("Earlier alarms of this kind")}>
+        <${AlarmBriefs} alarms=${episodes.filter((each) => each.episode !== brief.episode)} none=${t("No earlier alarm is known.")} /><//>
     </div>`;
 }
 
@@ -89,5 +87,5 @@ function Delivery({ sinks }) {
       <td><b class=${MOODS[state] ?? ""}>${t(state)}</b> <span class="of" lang="en">${words}</span>
         ${link !== null && html` <a href=${link} target="_blank" rel="noreferrer noopener">${t("open")}</a>`}</td></tr>`,
   );
-  return html`<${Panel} level="h3" title=${t("What each sink did with it")}><${Table} kind="listed" rows=${rows} none=${t("None is configured.")} /><//>`;
+  return html`<${Panel} level="h3" title=${t("Delivery to each sink")}><${Table} kind="listed" rows=${rows} none=${t("None is configured.")} /><//>`;
 }

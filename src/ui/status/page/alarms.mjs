@@ -18,8 +18,6 @@ import {
 } from "/parts.mjs";
 import { post, usePolled } from "/request.mjs";
 
-/** Lists of alarms, alarms by day, and silences. */
-
 const NO_ALARMS = { priorities: {}, rows: [] };
 /** Alarms shown at first, alarms added by each click, and the most that the worker returns. */
 const FIRST = 100;
@@ -166,7 +164,6 @@ const LENGTHS = [
 ];
 /** As many characters as the worker accepts. */
 const LONGEST_REASON = 500;
-
 const commandFor = ({ source, alarm, site }) =>
   `plenum silence add --source=${argument(source)} ${
     alarm === undefined ? `--site=${site}` : `--alarm=${argument(alarm)}`
@@ -217,7 +214,7 @@ function EndSilence({ id, done }) {
 
 export function Silences({ silences, done }) {
   const rows = silences.data;
-  return html`<${Panel} kind="silences" title=${t("Silences")} note=${t("no tickets, messages and pages are made of these alarms")}>
+  return html`<${Panel} kind="silences" title=${t("Silences")} note=${t("Plenum sends no tickets, messages or pages for these alarms")}>
     <${PasswordHint} command="plenum silence" />
     <${Stale} answer=${silences} />
     ${rows.length === 0 && silences.atMs !== null && html`<p class="quiet">${t("None.")}</p>`}

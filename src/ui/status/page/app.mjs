@@ -7,8 +7,6 @@ import { setNeedsPassword } from "/parts.mjs";
 import { lostSince, useMoved, usePolled } from "/request.mjs";
 import { listQuery, Tags } from "/tags.mjs";
 
-/** The page: its header, its warnings, and the view of the address. */
-
 const STATUS_MS = 2000;
 const CHECK_MS = 1000;
 
@@ -59,7 +57,8 @@ function Loaded({ view, ...props }) {
 /** The view of the address. Its errors do not affect the rest of the page. */
 function CurrentView({ address: { view, parts, query }, ...props }) {
   const [error] = useErrorBoundary((caught) => console.error(caught));
-  if (error) return html`<p class="problem">${t("This cannot be shown:")} ${String(error.message ?? error)}</p>`;
+  if (error)
+    return html`<p class="problem">${t("This view cannot be displayed:")} ${String(error.message ?? error)}</p>`;
   if (view === "tags")
     return html`<${Tags} query=${listQuery(query)} amend=${amend} sites=${sitesOf(props.report.sources)} />`;
   if (Object.hasOwn(VIEWS, view)) return html`<${Loaded} view=${view} parts=${parts} query=${query} ...${props} />`;
@@ -159,10 +158,10 @@ function Lost({ lost }) {
   const what =
     lost.what === "away"
       ? t("The worker has not responded since {time}", { time })
-      : t("The worker answers with an old time since {time}", { time });
+      : t("The worker has sent an unchanged time since {time}", { time });
   return html`<section class="gone" role="alert">
     <b>${what}, <${Now} say=${() => ago(since, Date.now())} />.</b>
-    ${t("What you see is old: it is from then, and its ages go on counting.")}
+    ${t("The page shows data from that time. The ages continue to count.")}
   </section>`;
 }
 

@@ -5,8 +5,6 @@ import { at, counted, dayOf, lasting, minuteOf, shown, t } from "/language.mjs";
 import { Choice, Panel, Stale } from "/parts.mjs";
 import { usePolled } from "/request.mjs";
 
-/** Plots. uPlot draws them and is loaded with the first one. */
-
 const DAY_S = 86_400;
 
 let library;
@@ -149,7 +147,7 @@ const KEYS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -12, PageDown: 12 };
  * axis; `say(n)`: text about the nth point, or about all for null.
  */
 export function Chart(props) {
-  if (props.data[0].length === 0) return html`<p class="canvas empty">${t("Nothing is known of this time.")}</p>`;
+  if (props.data[0].length === 0) return html`<p class="canvas empty">${t("There is no data for this period.")}</p>`;
   return html`<${Plot} ...${props} />`;
 }
 
@@ -239,12 +237,11 @@ const LIVE_MS = 10_000;
 const LONG_MS = 60_000;
 /** Interval in milliseconds while requested history is expected. */
 const FETCHING_MS = 3000;
-
 const ORIGINS = {
-  read: "as it was read",
+  read: "from live readings",
   logged: "from the log",
-  both: "as it was read, and from the log",
-  none: "nothing is known of this time",
+  both: "from live readings and the log",
+  none: "no data for this period",
 };
 
 const secondsOf = (iso) => Math.round(Date.parse(iso) / 1000);
@@ -309,7 +306,7 @@ function FetchLog({ history: { state, why }, isFetching, fetch }) {
   if (state === "asked") return html`<p class="of" role="status">${t("Reading the log with spare requests …")}</p>`;
   const isDone = isFetching && state === "idle";
   return html`<p class="ask">
-    <button type="button" class="button" disabled=${isDone} onClick=${fetch}>${isDone ? t("log was read") : t("ask the log")}</button>
-    <span class="of">${state === "refused" ? html`${t("The log was not had:")} <span lang="en">${why ?? ""}</span>` : (why ?? t("fills what is missing, in what the quota has to spare"))}</span>
+    <button type="button" class="button" disabled=${isDone} onClick=${fetch}>${isDone ? t("the log was read") : t("read the log")}</button>
+    <span class="of">${state === "refused" ? html`${t("The log could not be read:")} <span lang="en">${why ?? ""}</span>` : (why ?? t("fills gaps with spare requests of the quota"))}</span>
   </p>`;
 }

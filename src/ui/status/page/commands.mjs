@@ -4,11 +4,8 @@ import { shown, t } from "/language.mjs";
 import { Head, Missing, Panel, Stale, Table, tagAddress } from "/parts.mjs";
 import { usePolled } from "/request.mjs";
 
-/** Write commands and their results. */
-
 const EVERY_MS = 4000;
 const MOST = 200;
-
 const MOODS = { confirmed: "good", mismatch: "bad", unknown: "warn", expired: "warn", rejected: "warn" };
 
 export function View() {

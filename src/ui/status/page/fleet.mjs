@@ -4,16 +4,13 @@ import { shown, t } from "/language.mjs";
 import { Copy, Head, Missing, Panel, quoted, Stale, Table } from "/parts.mjs";
 import { usePolled } from "/request.mjs";
 
-/** The members of the fleet, the holder of each source, and the latest takeovers. */
-
 const EVERY_MS = 2000;
-
 const STATES = {
   alive: "works",
   draining: "drained",
   leaving: "is stopping",
   left: "stopped",
-  lost: "not heard of",
+  lost: "does not respond",
 };
 
 const REASONS = {
@@ -21,9 +18,9 @@ const REASONS = {
   joined: "a member had less than its share",
   left: "its holder stopped",
   drained: "its holder was drained",
-  "lease-ran-out": "its holder was not heard of",
-  "could-not-start": "its holder could not begin with it",
-  unreachable: "its holder did not reach its service",
+  "lease-ran-out": "its holder did not respond",
+  "could-not-start": "its holder could not start it",
+  unreachable: "its holder could not reach the service",
 };
 
 const reasonWords = (reason) => t(REASONS[reason] ?? reason);
@@ -37,12 +34,12 @@ export function View() {
   const memberHead = [
     ...titles(t("member"), t("state")),
     [t("sources"), "n"],
-    ...titles(t("machine"), t("started"), t("last heard of"), t("before maintenance")),
+    ...titles(t("machine"), t("started"), t("last seen"), t("before maintenance")),
   ];
   const holders = sources.map(
     ({ source, holder, since, reason }) => html`<tr key=${source}>
       <td>${source}</td>
-      <td class=${holder === null ? "bad" : ""}>${holder ?? t("nobody")}</td>
+      <td class=${holder === null ? "bad" : ""}>${holder ?? t("no member")}</td>
       <td>${since !== null && html`<${At} time=${since} />`}</td>
       <td>${reason !== null && reasonWords(reason)}</td>
     </tr>`,
@@ -53,14 +50,14 @@ export function View() {
     </tr>`,
   );
   return html`<${Head} name=${t("Fleet")}>
-      <p class="of">${t("members that share the sources; each source has one holder")}</p>
+      <p class="of">${t("members share the sources; each source belongs to one member")}</p>
     </${Head}>
     <${Stale} answer=${answer} />
     ${trouble !== null && html`<p class="problem">${t("The database does not respond; this is from an earlier response.")} ${quoted(trouble)}</p>`}
-    ${unheld > 0 && html`<p class="warn">${t("Without a holder: {count}.", { count: shown(unheld) })}</p>`}
+    ${unheld > 0 && html`<p class="warn">${t("Sources without a member: {count}.", { count: shown(unheld) })}</p>`}
     <${List} title=${t("Members")} head=${memberHead} rows=${members.map((member) => memberRow(member, self))} />
-    <${List} title=${t("Who holds what")} rows=${holders}
-      head=${titles(t("source"), t("held by"), t("since"), t("because"))} />
+    <${List} title=${t("Sources and their members")} rows=${holders}
+      head=${titles(t("source"), t("member in charge"), t("since"), t("because"))} />
     <${List} title=${t("Takeovers")} note=${t("newest first")} rows=${moves}
       head=${titles(t("when"), t("source"), t("from member"), t("to member"), t("because"))} />
     ${database !== null && html`<${Database} database=${database} />`}`;

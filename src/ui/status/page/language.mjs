@@ -125,8 +125,8 @@ export function doubt({ state, at: read, held }, what, now) {
     case "old":
       return t("{count} when last read, {ago}", { count: shown(held), ago: ago(read, now) });
     case "off":
-      return t("not followed");
+      return t("not read");
     default:
-      return t("nothing of the list was read yet");
+      return t("the list was not read yet");
   }
 }

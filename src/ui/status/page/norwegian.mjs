@@ -1,15 +1,13 @@
 /** The page in Norwegian (bokmål), by the English sentence. What the worker itself says stays in English. */
-
-/** Texts around every view. */
-const FRAME = {
+export const NORWEGIAN = {
+  // Frame
   "Loading …": "Laster …",
   "no response": "ikke noe svar",
   "The worker does not respond:": "Tjenesten svarer ikke:",
   "The worker answered {status}.": "Tjenesten svarte {status}.",
   "The worker has not responded since {time}": "Tjenesten har ikke svart siden {time}",
-  "The worker answers with an old time since {time}": "Tjenesten svarer med gammel tid siden {time}",
-  "What you see is old: it is from then, and its ages go on counting.":
-    "Det du ser, er gammelt: det er fra da, og alderen telles videre.",
+  "The worker has sent an unchanged time since {time}": "Tjenesten har sendt uendret tid siden {time}",
+  "The page shows data from that time. The ages continue to count.": "Siden viser data fra da. Alderen telles videre.",
   "The worker did not respond, so it is unknown whether this was done.":
     "Tjenesten svarte ikke, så ingen vet om det ble gjort.",
   "The worker has not sent this yet.": "Tjenesten har ikke svart på dette ennå.",
@@ -17,7 +15,7 @@ const FRAME = {
     "Tjenesten svarte ikke på dette; det er fra tidligere.",
   "This view cannot be loaded now; load the page again.": "Visningen kan ikke lastes nå; last siden på nytt.",
   "The plot cannot be loaded now; load the page again.": "Kurven kan ikke lastes nå; last siden på nytt.",
-  "This cannot be shown:": "Dette kan ikke vises:",
+  "This view cannot be displayed:": "Dette kan ikke vises:",
   "There is no such {what}.": "Det finnes ingen slik {what}.",
   "Plenum works": "Plenum virker",
   "Plenum needs attention": "Plenum trenger tilsyn",
@@ -37,10 +35,7 @@ const FRAME = {
   "new order": "ny rekkefølge",
   "and {count} more": "og {count} til",
   "show more": "vis flere",
-};
-
-/** Times and counts. */
-const COUNTS = {
+  // Counts
   ...{ "{span} ago": "for {span} siden", "in {span}": "om {span}", never: "aldri", h: "t", days: "dager", for: "i" },
   ...{ "until {time}": "til {time}", "from {time}": "fra {time}", "after {time}": "etter {time}", at: "kl." },
   ...{ "lasted {time}": "varte {time}", "for {length}": "i {length}", time: "tid", since: "utløst" },
@@ -59,16 +54,14 @@ const COUNTS = {
   "a part of the list cannot be read; there may be more {what}":
     "en del av listen kan ikke leses; det kan finnes flere {what}",
   "{count} when last read, {ago}": "{count} da listen sist ble lest, {ago}",
-  "not followed": "følges ikke",
-  "nothing of the list was read yet": "ingenting av listen er lest ennå",
+  "not read": "følges ikke",
+  "the list was not read yet": "listen er ikke lest ennå",
   "Not all {what} are known: {words}.": "Ikke alle {what} er kjent: {words}.",
-};
-
-const OVERVIEW = {
+  // Overview
   Configuration: "Konfigurasjon",
-  "The file is wrong and changes nothing; what was in force before goes on.":
-    "Filen har en feil og endrer ingenting; det som gjaldt før, gjelder fortsatt.",
-  "Waits for a restart:": "Venter på en omstart:",
+  "The file has errors. The previous configuration stays in force.":
+    "Filen har feil. Den forrige konfigurasjonen gjelder fortsatt.",
+  "These changes need a restart:": "Disse endringene krever en omstart:",
   "Changed while the worker ran:": "Endret mens Plenum kjørte:",
   ...{ Overview: "Oversikt", Tags: "Tagger", Commands: "Kommandoer", Values: "Verdier", Sinks: "Mottakere" },
   ...{ Sites: "Eiendommer", Events: "Hendelser", Writing: "Skriving", Freshness: "Ferskhet", Silences: "Demping" },
@@ -78,15 +71,15 @@ const OVERVIEW = {
   "Gateways online": "Gatewayer på nett",
   "sites unknown": "eiendommer ukjent",
   "tags unknown": "tagger ukjent",
-  "{count} unknown": "{count} sier det ikke",
+  "{count} unknown": "{count} ukjent",
   "none was read yet": "ingen er lest ennå",
   "{count} unreadable": "{count} kan ikke leses",
   "all readable": "alle kan leses",
   "read last {ago}": "sist lest {ago}",
   "Monitoring service": "Overvåkingstjenesten",
-  ...{ "in trouble": "har problemer", late: "forsinket", answers: "svarer", oldest: "eldste", armed: "åpen" },
-  "it has not answered yet": "den har ikke svart ennå",
-  "how far they are behind is unknown": "hvor langt de ligger etter, er ukjent",
+  ...{ unavailable: "ikke tilgjengelig", late: "forsinket", responds: "svarer", oldest: "eldste", armed: "åpen" },
+  "it has not responded yet": "den har ikke svart ennå",
+  "the number of undelivered events is unknown": "antall ikke leverte hendelser er ukjent",
   "everything is delivered": "alt er levert",
   "up to {events} behind": "inntil {events} etter",
   "at most {events} behind": "høyst {events} etter",
@@ -96,13 +89,13 @@ const OVERVIEW = {
   "stop writing": "stans skriving",
   "click again to stop": "klikk igjen for å stanse",
   ...{ "switched off": "avslått", stopped: "stanset", rehearsal: "prøve" },
-  "nothing is ever written": "ingenting blir skrevet",
+  "Plenum writes nothing": "Plenum skriver ingenting",
   "by the kill switch": "av nødstoppen",
-  "checked and answered, not written": "kontrolleres og besvares, skrives ikke",
+  "Plenum checks commands and writes nothing": "Plenum kontrollerer kommandoer og skriver ingenting",
   "{tags} may be written": "{tags} kan skrives",
   "{count} waiting": "{count} venter",
   "where data and alarms are sent": "dit data og alarmer sendes",
-  "open one to see all of it, or to silence it": "åpne en for å se alt, eller for å dempe den",
+  "open a site to see its details or to silence it": "åpne en eiendom for å se detaljer eller for å dempe den",
   "newest first, without values": "sist fortalt først, uten verdier",
   "Alarms by day": "Alarmer per dag",
   "raised in the last 30 days": "utløst de siste 30 dagene",
@@ -110,68 +103,65 @@ const OVERVIEW = {
   "{alarms}; most on {day}: {count}": "{alarms}; flest {day}: {count}",
   "priority {name}": "prioritet {name}",
   ...{ priority: "prioritet", state: "tilstand", behind: "etter", refused: "avvist", lost: "tapt" },
-  "? is not known: the sink was never started.": "? er ikke kjent: mottakeren er aldri startet.",
-  "≤ marks an upper bound: too many events are waiting to apply the filter to each.":
-    "≤ er det meste det kan være: så mange hendelser venter at filteret ikke spørres om hver.",
-};
-
-const SOURCES = {
+  "? means unknown: the sink was never started.": "? betyr ukjent: mottakeren er aldri startet.",
+  "≤ marks an upper bound: too many events are waiting to count them exactly.":
+    "≤ er et øvre anslag: for mange hendelser venter til å telle dem nøyaktig.",
+  // Sources
   "Requests and jobs": "Forespørsler og jobber",
   "{what} unavailable since {time}:": "{what} er ikke å få siden {time}:",
   "The service": "Overvåkingstjenesten",
   "The service demands a pause of {seconds} s.": "Overvåkingstjenesten ber alle vente {seconds} s.",
   "paused for {seconds} s": "bedt om å vente {seconds} s",
-  "What counts against the quota is not known.": "Hva som teller mot kvoten, er ikke kjent.",
+  "The use of the quota is unknown.": "Bruken av kvoten er ukjent.",
   ...{ token: "nøkkel", expires: "utløper", health: "helse", asked: "spurt", history: "historikk", job: "jobb" },
   "health check of the service: {status}": "tjenestens egen helsesjekk sier: {status}",
   "{complete} of {series} series complete": "{complete} av {series} serier er komplette",
   "{count} without a log": "{count} uten logg",
   "emitted until {time}": "fortalt til {time}",
-  "last good poll": "sist vellykket",
+  "last successful poll": "sist vellykket",
   ...{ "in part": "delvis", "was due": "skulle vært", alarms: "alarmer", resolved_sweep: "avsluttede alarmer" },
   ...{ live: "direkte", write: "skriving", "on-demand": "på forespørsel", spare: "til overs", read: "lest" },
-  "{name} requests that count at present": "{name}: forespørsler som teller nå",
+  "{name} requests in use": "{name}: forespørsler som teller nå",
   "{used} of {allowed} requests a minute in use": "{used} av {allowed} forespørsler i minuttet i bruk",
   "polls get {count}": "innhenting får {count}",
   "waiting: {lanes}": "venter: {lanes}",
-  "refused {count} times": "avvist {count} ganger",
+  "rejected {count} times": "avvist {count} ganger",
   "Another program seems to spend the same quota, since {since}.":
     "Et annet program ser ut til å bruke av samme kvote, siden {since}.",
   "Another program seems to spend the same quota, up to {count} requests a minute, since {since}.":
     "Et annet program ser ut til å bruke av samme kvote, inntil {count} forespørsler i minuttet, siden {since}.",
-  "what the quota buys": "det kvoten rekker til",
+  "age of values that the quota allows": "alder på verdier som kvoten rekker til",
   "full sweep": "full runde",
+  "The gateway {name} is offline: its values are old.": "Gatewayen {name} er ikke på nett: verdiene er gamle.",
   "reading every tag once takes {time}": "å lese alle tagger én gang tar {time}",
-  "the wishes need {share} of what there is.": "ønskene trenger {share} av det som finnes.",
+  "the target intervals need {share} of the available requests.": "ønskene trenger {share} av forespørslene.",
   "It fits:": "Det går opp:",
   "It does not fit:": "Det går ikke opp:",
   "The cheapest change.": "Den billigste endringen.",
-  "How old values really become is not measured yet.": "Hvor gamle verdiene virkelig blir, er ikke målt ennå.",
-  "No value that was measured was older than wished.": "Ingen målt verdi var eldre enn ønsket.",
-  "Measured, values became older than wished:": "Målt ble verdier eldre enn ønsket:",
+  "The actual age of values is not measured yet.": "Den virkelige alderen på verdiene er ikke målt ennå.",
+  "No measured value was older than its target.": "Ingen målt verdi var eldre enn ønsket.",
+  "Measured values were older than their target:": "Målt ble verdier eldre enn ønsket:",
   "{name} {measured} instead of {wished}": "{name} {measured} i stedet for {wished}",
   ...{ class: "klasse", wished: "ønsket", promised: "lovet", reached: "oppnådd", backfill: "etterfylling" },
   "requests a minute": "forespørsler i minuttet",
   "what {count} requests a minute are for": "hva {count} forespørsler i minuttet går til",
   "reserved for writes": "holdes av til skriving",
-  "for values as promised": "til verdier som lovet",
-  "to follow history": "til å følge historikk",
+  "live values": "direkte verdier",
+  history: "historikk",
   "spare: the backfill, then fresher values": "til overs: etterfylling, så ferskere verdier",
-  "left unused, for others or out of caution": "står ubrukt, til andre eller av forsiktighet",
+  "unused: reserve for other programs": "ubrukt: reserve for andre programmer",
   "{requests} left": "{requests} igjen",
   "paused, {left}": "satt på pause, {left}",
   "done {until}, at {time} ({left}, {pace} a minute)": "ferdig {until}, {time} ({left}, {pace} i minuttet)",
   "Quota over time": "Kvoten over tid",
-  "requests a minute of the last 24 hours; {allowed} are allowed":
-    "forespørsler i minuttet det siste døgnet; {allowed} er tillatt",
+  "requests per minute in the last 24 hours; the limit is {allowed}":
+    "forespørsler i minuttet det siste døgnet; grensen er {allowed}",
   "{used} of {allowed}": "{used} av {allowed}",
   "Refused or failed": "Avvist eller mislykket",
   "by the service, newest first": "av overvåkingstjenesten, nyeste først",
   "Nothing was refused.": "Ingenting er avvist.",
   Source: "Kilde",
-};
-
-const TAGS = {
+  // Tags
   ...{ Tag: "Tagg", name: "navn", value: "verdi", unit: "enhet", pages: "sider", next: "neste", good: "god" },
   ...{ unreadable: "kan ikke leses", "too old": "for gammel", "never read": "aldri lest", uncertain: "usikker" },
   "search name or id": "søk etter navn eller id",
@@ -179,7 +169,7 @@ const TAGS = {
   "all sites": "alle eiendommer",
   "List of tags": "Liste over tagger",
   "{first}–{last} of {total}": "{first}–{last} av {total}",
-  "Nothing fits.": "Ingenting passer.",
+  "No tag matches.": "Ingen tagg passer.",
   "No tag is known yet.": "Ingen tagg er kjent ennå.",
   "previous 100": "forrige 100",
   "next 100": "neste 100",
@@ -189,138 +179,116 @@ const TAGS = {
   ...{ Reading: "Lesing", description: "beskrivelse", Curve: "Kurve", plot: "kurve", "no value": "ingen verdi" },
   "read every {time}": "leses hver {time}",
   "Log at the service": "Logg hos overvåkingstjenesten",
-  "No history of it is followed.": "Historikken følges ikke.",
+  "Plenum does not read the history of this tag.": "Plenum leser ikke historikken til denne taggen.",
   ...{
     resolution: "oppløsning",
     "known until": "kjent til",
-    holes: "hull",
+    gaps: "hull",
     followed: "følges",
     "no log": "ingen logg",
   },
-  "Where to get it": "Hvor den er å få",
-  "No sink tells it.": "Ingen mottaker får den.",
+  "Where sinks publish it": "Hvor mottakerne publiserer den",
+  "No sink publishes this tag.": "Ingen mottaker får den.",
   "Alarms of this tag": "Alarmer for taggen",
   "Last commands": "Siste kommandoer",
   "time shown": "tidsrom",
   ...{ "6 hours": "6 timer", "24 hours": "24 timer", "7 days": "7 dager", "30 days": "30 dager" },
-  "as it was read": "som lest",
+  "from live readings": "fra direkte lesing",
   "from the log": "fra loggen",
-  "as it was read, and from the log": "som lest, og fra loggen",
-  "nothing is known of this time": "ingenting er kjent om dette tidsrommet",
-  "Nothing is known of this time.": "Ingenting er kjent om dette tidsrommet.",
+  "from live readings and the log": "fra direkte lesing og loggen",
+  "no data for this period": "ingen data for dette tidsrommet",
+  "There is no data for this period.": "Det finnes ingen data for dette tidsrommet.",
   "between {low} and {high}": "mellom {low} og {high}",
   "{low} to {high}": "{low} til {high}",
   "{points}, one for {step}, {origin}": "{points}, ett per {step}, {origin}",
   "{points}, usually {step} apart, {origin}": "{points}, vanligvis {step} mellom dem, {origin}",
   "{name}, curve; arrow keys read it point by point": "{name}, kurve; piltastene leser den punkt for punkt",
   "Reading the log with spare requests …": "Loggen blir spurt, med det kvoten har til overs …",
-  "log was read": "loggen er spurt",
-  "ask the log": "spør loggen",
-  "The log was not had:": "Loggen var ikke å få:",
-  "fills what is missing, in what the quota has to spare": "fyller det som mangler, med det kvoten har til overs",
-};
-
-const WRITING = {
+  "the log was read": "loggen er lest",
+  "read the log": "les loggen",
+  "The log could not be read:": "Loggen kunne ikke leses:",
+  "fills gaps with spare requests of the quota": "fyller hull med ledige forespørsler i kvoten",
+  // Writing
   ...{ Write: "Skriv", confirm: "bekreft", "write …": "skriv …", "new value": "ny verdi" },
-  "Nothing can be written now:": "Ingenting kan skrives nå:",
+  "Writing is not possible now:": "Det er ikke mulig å skrive nå:",
   "from {low}": "fra {low}",
   "up to {high}": "inntil {high}",
-  "at most {step} at once": "høyst {step} om gangen",
-  "Write {value} to {name}? It is {now} now.": "Skrive {value} til {name}? Nå er den {now}.",
+  "at most {step} per write": "høyst {step} per skriving",
+  "Write {value} to {name}? The current value is {now}.": "Skrive {value} til {name}? Verdien er nå {now}.",
   "write {value}": "skriv {value}",
   "Sent to the gate as command {id}; the result appears below.":
     "Sendt til kontroll som kommando {id}; utfallet står nedenfor.",
   "requested writes and their results; newest first": "hva noen ba om å få skrevet, og hvordan det endte; nyeste først",
   ...{ confirmed: "bekreftet", accepted: "godtatt", sending: "sendes", mismatch: "avvik", expired: "utløpt" },
   rejected: "avvist",
-};
-
-const ALARMS = {
+  // Alarms
   ...{ Alarm: "Alarm", raised: "utløst", acknowledged: "kvittert", recovering: "på vei tilbake", open: "åpne" },
   ...{ resolved: "avsluttet", vanished: "forsvunnet", "out of scope": "ikke lenger synlig", changed: "endret" },
   ...{ active: "aktiv", missing: "savnet", retriggered: "utløst igjen", Timeline: "Forløpet" },
   "acknowledged by {name}": "kvittert av {name}",
   ...{ somebody: "noen", "sent to": "meldt hos", closed: "lukket", "together with others": "sammen med andre" },
-  "The same alarm before": "Samme alarm tidligere",
-  "It is the only time that is known.": "Det er den eneste gangen som er kjent.",
-  "The tag that it names:": "Taggen den gjelder:",
-  "What each sink did with it": "Hva hver mottaker gjorde med den",
+  "Earlier alarms of this kind": "Tidligere alarmer av samme slag",
+  "No earlier alarm is known.": "Ingen tidligere alarm er kjent.",
+  "Tag named in the alarm:": "Tagg nevnt i alarmen:",
+  "Delivery to each sink": "Levering til hver mottaker",
   ...{ delivered: "levert", waiting: "venter", "dead letter": "avvist", "not for this sink": "ikke for denne" },
   ...{ reason: "grunn", "why?": "hvorfor?", silenced: "dempet", end: "avslutt", "silence …": "demp …" },
   "silence {name}": "demp {name}",
   "until {time} by {name}: {reason}": "til {time} av {name}: {reason}",
   "by {name}": "av {name}",
   "click again to end": "klikk igjen for å avslutte",
-  "no tickets, messages and pages are made of these alarms": "disse alarmene gir ingen saker, meldinger eller varsler",
-};
-
-const RIGHTS = {
+  "Plenum sends no tickets, messages or pages for these alarms":
+    "Plenum sender ingen saker, meldinger eller varsler for disse alarmene",
+  // Rights
   "Changes here need a password: set status.password in the configuration. Without one, use the command:":
     "Endringer her krever et passord: sett status.password i konfigurasjonen. Uten passord bruker du kommandoen:",
   "This needs a password: set status.password in the configuration, or run this as the user of the worker:":
     "Dette krever et passord: sett status.password i konfigurasjonen, eller kjør dette som brukeren Plenum kjører som:",
-};
-
-const SITES_AND_SINKS = {
+  // Sites and sinks
   ...{ Site: "Eiendom", Gateways: "Gatewayer", Systems: "Anlegg", Sink: "Mottaker", Behind: "Etter", Rate: "Takt" },
-  ...{ online: "på nett", offline: "ikke på nett", "does not say": "sier det ikke" },
+  ...{ online: "på nett", offline: "ikke på nett", "unknown state": "ukjent tilstand" },
   "site {id}": "eiendom {id}",
   "{events} behind": "{events} etter",
-  "events that it has still to get, of those that its filter lets through":
-    "hendelser den har til gode, av dem filteret slipper gjennom",
-  "events a minute that it accepted": "hendelser i minuttet som den tok imot",
+  "undelivered events that pass its filter": "hendelser som filteret slipper gjennom, og som ikke er levert",
+  "accepted events per minute": "mottatte hendelser i minuttet",
   "the last 24 hours": "det siste døgnet",
   "{events} sent again.": "{events} sendt på nytt.",
   "Dead letters": "Avviste hendelser",
-  "what it refused for good": "det den avviste for godt",
+  "events that the sink rejected permanently": "hendelser som mottakeren avviste for godt",
   "send all again": "send alle på nytt",
   "click again to send {events}": "klikk igjen for å sende {events}",
   "send again": "send på nytt",
   "click again": "klikk igjen",
   ...{ idle: "hviler", delivering: "leverer", retrying: "prøver igjen", throttled: "bremset", starting: "starter" },
   ...{ ended: "avsluttet", "never started": "aldri startet", "not running": "kjører ikke" },
-};
-
-const THE_FLEET = {
+  // Fleet
   ...{
     Fleet: "Flåte",
     Members: "Medlemmer",
     member: "medlem",
     machine: "maskin",
-    nobody: "ingen",
+    "no member": "ingen",
     fleet: "flåte",
     sources: "kilder",
   },
   "Another member of the fleet has this now: {member}.": "Et annet medlem av flåten har denne nå: {member}.",
-  "members that share the sources; each source has one holder":
-    "medlemmer som deler kildene; hver kilde holdes av ett av dem",
+  "members share the sources; each source belongs to one member":
+    "medlemmene deler kildene; hver kilde hører til ett medlem",
   "The database does not respond; this is from an earlier response.":
     "Databasen kan ikke spørres; dette er fra tidligere.",
-  "Without a holder: {count}.": "Holdes ikke av noen akkurat nå: {count}.",
-  "Who holds what": "Hvem holder hva",
-  ...{ "held by": "holdes av", because: "fordi", "last heard of": "sist hørt fra", started: "startet" },
+  "Sources without a member: {count}.": "Kilder uten medlem: {count}.",
+  "Sources and their members": "Kilder og deres medlemmer",
+  ...{ "member in charge": "ansvarlig medlem", because: "fordi", "last seen": "sist hørt fra", started: "startet" },
   ...{ "before maintenance": "før vedlikehold", "this one": "dette", drained: "tømt" },
   "cannot start: {sources}": "kan ikke starte: {sources}",
   ...{ Takeovers: "Overtakelser", "newest first": "nyeste først", when: "når" },
   ...{ "from member": "fra medlem", "to member": "til medlem", Database: "Database" },
-  ...{ works: "virker", "is stopping": "stopper", stopped: "stoppet", "not heard of": "ikke hørt fra" },
+  ...{ works: "virker", "is stopping": "stopper", stopped: "stoppet", "does not respond": "svarer ikke" },
   "first holder": "første holder",
   "a member had less than its share": "et medlem hadde mindre enn sin del",
   "its holder stopped": "holderen stoppet",
   "its holder was drained": "holderen ble tømt",
-  "its holder was not heard of": "ingen hørte fra holderen",
-  "its holder could not begin with it": "holderen kunne ikke begynne",
-};
-
-export const NORWEGIAN = {
-  ...FRAME,
-  ...COUNTS,
-  ...OVERVIEW,
-  ...SOURCES,
-  ...TAGS,
-  ...WRITING,
-  ...RIGHTS,
-  ...ALARMS,
-  ...SITES_AND_SINKS,
-  ...THE_FLEET,
+  "its holder did not respond": "holderen svarte ikke",
+  "its holder could not start it": "holderen kunne ikke starte den",
+  "its holder could not reach the service": "holderen nådde ikke tjenesten",
 };

@@ -8,8 +8,6 @@ import { post, usePolled } from "/request.mjs";
 import { Plan, Source } from "/sources.mjs";
 import { listQuery, Tags } from "/tags.mjs";
 
-/** The overview of all sources and sinks. */
-
 const LISTS_MS = 6000;
 const SELDOM_MS = 10_000;
 
@@ -130,14 +128,14 @@ function ValuesTile({ sources }) {
 function ServiceTile({ sources }) {
   const hasResponded = sources.every((source) => source.jobs.some((job) => job.lastSuccess !== null));
   const [value, mood] = sources.some(({ unavailable }) => unavailable.length > 0)
-    ? [t("in trouble"), "bad"]
+    ? [t("unavailable"), "bad"]
     : sources.some(({ jobs }) => jobs.some((job) => job.late))
       ? [t("late"), "warn"]
       : hasResponded
-        ? [t("answers"), "good"]
+        ? [t("responds"), "good"]
         : [t("unknown"), "unknown"];
   return html`<${Tile} name=${t("Monitoring service")} value=${value} mood=${mood}>
-    ${mood === "unknown" ? `${t("it has not answered yet")} · ` : ""}${requestWords(sources)}<//>`;
+    ${mood === "unknown" ? `${t("it has not responded yet")} · ` : ""}${requestWords(sources)}<//>`;
 }
 
 function requestWords(sources) {
@@ -152,7 +150,7 @@ function SinksTile({ sinks }) {
   const lag = Math.max(0, ...sinks.map(({ depth, again }) => (depth === null ? 0 : depth + again)));
   const isExact = sinks.every((sink) => sink.exact || sink.depth + sink.again < lag);
   const words = sinks.some(({ depth }) => depth === null)
-    ? t("how far they are behind is unknown")
+    ? t("the number of undelivered events is unknown")
     : lag === 0
       ? t("everything is delivered")
       : t(isExact ? "up to {events} behind" : "at most {events} behind", { events: counted(lag, "event") });
@@ -164,11 +162,11 @@ function SinksTile({ sinks }) {
 function WritingTile({ commands }) {
   if (commands === null) return null;
   const [value, mood, words] = !commands.enabled
-    ? [t("switched off"), "", t("nothing is ever written")]
+    ? [t("switched off"), "", t("Plenum writes nothing")]
     : commands.stopped
       ? [t("stopped"), "bad", t("by the kill switch")]
       : commands.rehearsal
-        ? [t("rehearsal"), "", t("checked and answered, not written")]
+        ? [t("rehearsal"), "", t("Plenum checks commands and writes nothing")]
         : [t("armed"), "warn", t("{tags} may be written", { tags: counted(commands.writable, "tag") })];
   const stop = async () => (await post("/api/writes/stop")).message;
   return html`<${Tile} name=${t("Writing")} value=${value} mood=${mood}>
@@ -181,8 +179,8 @@ function Sinks({ sinks }) {
   const rows = sinks.map((sink) => html`<${Sink} key=${sink.sink} sink=${sink} />`);
   return html`<${Panel} kind="sinks" title=${t("Sinks")} note=${t("where data and alarms are sent")}>
     <${Table} rows=${rows} head=${head} none=${t("None is configured.")} />
-    ${sinks.some(({ depth }) => depth === null) && html`<p class="quiet">${t("? is not known: the sink was never started.")}</p>`}
-    ${sinks.some(({ depth, exact }) => depth !== null && !exact) && html`<p class="quiet">${t("≤ marks an upper bound: too many events are waiting to apply the filter to each.")}</p>`}
+    ${sinks.some(({ depth }) => depth === null) && html`<p class="quiet">${t("? means unknown: the sink was never started.")}</p>`}
+    ${sinks.some(({ depth, exact }) => depth !== null && !exact) && html`<p class="quiet">${t("≤ marks an upper bound: too many events are waiting to count them exactly.")}</p>`}
   <//>`;
 }
 
@@ -211,7 +209,7 @@ function Sites({ sources }) {
       <td><${Priorities} counts=${alarms} /></td>
     </tr>`,
   );
-  return html`<${Panel} kind="sites" title=${t("Sites")} note=${t("open one to see all of it, or to silence it")}>
+  return html`<${Panel} kind="sites" title=${t("Sites")} note=${t("open a site to see its details or to silence it")}>
     ${rows.length > 0 && html`<${Table} kind="choice" rows=${rows} head=${head} />`}
     ${sources.map((source) => html`<${Doubt} key=${source.name} reading=${source.readings.sites} what="sites" />`)}
   <//>`;
@@ -238,9 +236,9 @@ function Configuration({ configuration }) {
   const changes = last?.changes ?? [];
   if (refused === null && pending.length === 0 && changes.length === 0) return null;
   return html`<${Panel} kind="silences" title=${t("Configuration")} note=${html`<span lang="en">${file}</span>`}>
-    ${refused !== null && html`<p class="problem">${t("The file is wrong and changes nothing; what was in force before goes on.")}</p>`}
+    ${refused !== null && html`<p class="problem">${t("The file has errors. The previous configuration stays in force.")}</p>`}
     <ul lang="en">${(refused ?? []).map((problem) => html`<li key=${problem}>${problem}</li>`)}</ul>
-    ${pending.length > 0 && html`<p class="warn">${t("Waits for a restart:")}</p>`}
+    ${pending.length > 0 && html`<p class="warn">${t("These changes need a restart:")}</p>`}
     <${Changes} changes=${pending} />
     ${changes.length > 0 && html`<p class="of">${t("Changed while the worker ran:")} <${At} time=${last.at} /></p>`}
     <${Changes} changes=${changes} />

@@ -2,8 +2,6 @@ import { batchUpdate, duringRequest, untilBeat } from "/clock.mjs";
 import { useEffect, useRef, useState } from "/htm.mjs";
 import { t } from "/language.mjs";
 
-/** Requests to the worker. */
-
 /** A working worker responds in milliseconds; a suspended one accepts requests and never responds. */
 const TIMEOUT_MS = 5000;
 /** Age from which a report with an unchanged time is stale, in milliseconds. */

@@ -18,8 +18,6 @@ import {
 } from "/parts.mjs";
 import { post, usePolled } from "/request.mjs";
 
-/** One sink: its lag, its rate, and its dead letters. */
-
 const EVERY_MS = 10_000;
 
 export function View({ parts: [name = ""], report }) {
@@ -36,8 +34,8 @@ export function View({ parts: [name = ""], report }) {
     <${Stale} answer=${answer} />
     ${sink.problem !== null && html`<p class="panel problem" lang="en">${sink.problem}</p>`}
     <div class="halves">
-      <${LastDay} name=${t("Behind")} words=${t("events that it has still to get, of those that its filter lets through")} columns=${sink.lag} />
-      <${LastDay} name=${t("Rate")} words=${t("events a minute that it accepted")} columns=${sink.rate} />
+      <${LastDay} name=${t("Behind")} words=${t("undelivered events that pass its filter")} columns=${sink.lag} />
+      <${LastDay} name=${t("Rate")} words=${t("accepted events per minute")} columns=${sink.rate} />
     </div>
     <${DeadLetters} sink=${sink} done=${answer.again} />`;
 }
@@ -75,7 +73,7 @@ function DeadLetters({ sink: { sink, dead, deadTotal }, done }) {
       }</td></tr>`,
   );
   const head = [[t("time")], [t("kind"), "minor"], [t("what")], [t("why")], [null]];
-  return html`<${Panel} kind="dead" level="h3" title=${t("Dead letters")} note=${`${shown(deadTotal)} · ${t("what it refused for good")}`}>
+  return html`<${Panel} kind="dead" level="h3" title=${t("Dead letters")} note=${`${shown(deadTotal)} · ${t("events that the sink rejected permanently")}`}>
     ${
       deadTotal > 0 &&
       html`<${PasswordHint} command=${command} />

@@ -6,8 +6,6 @@ import { CopyAddress, Head, Missing, Panel, Stale, Table, unknown } from "/parts
 import { usePolled } from "/request.mjs";
 import { listQuery, Tags } from "/tags.mjs";
 
-/** One site: its alarms, gateways, systems and tags. */
-
 const EVERY_MS = 10_000;
 const LISTS_MS = 4000;
 
@@ -52,7 +50,7 @@ export function View({ parts: [source = "", id = ""], query, report, during }) {
 
 const STATES = [
   [false, "offline", "bad"],
-  [null, "does not say", "warn"],
+  [null, "unknown state", "warn"],
   [true, "online", "good"],
 ];
 

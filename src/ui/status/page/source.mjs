@@ -6,8 +6,6 @@ import { CopyAddress, Head, Missing, Panel, Stale, Table } from "/parts.mjs";
 import { usePolled } from "/request.mjs";
 import { Plan, Source } from "/sources.mjs";
 
-/** One source: the use of its quota, and rejections of the service. */
-
 const EVERY_MS = 10_000;
 /** Lanes with their colours, from the bottom up. */
 const LANES = [
@@ -65,7 +63,7 @@ function Quota({ requests }) {
   const marks = refused.map(({ at }) => ({ t: Date.parse(at) / 1000, colour: "bad" }));
   const say = (n) => {
     if (n === null)
-      return html`<span class="of">${t("requests a minute of the last 24 hours; {allowed} are allowed", { allowed: shown(allowed) })}</span>`;
+      return html`<span class="of">${t("requests per minute in the last 24 hours; the limit is {allowed}", { allowed: shown(allowed) })}</span>`;
     const parts = LANES.filter(([lane]) => lanes[lane]?.[n] > 0).map(([lane]) => `${t(lane)} ${shown(lanes[lane][n])}`);
     return html`${pointTime(times[n])} <b>${t("{used} of {allowed}", { used: shown(data[1][n]), allowed: shown(allowed) })}</b> <span class="of">${parts.join(", ")}</span>`;
   };

@@ -4,8 +4,6 @@ import { html } from "/htm.mjs";
 import { at, counted, decimal, lasting, percent, shown, t, until } from "/language.mjs";
 import { Panel, Table } from "/parts.mjs";
 
-/** Panels about a source: its requests and jobs, and the plan of its quota. */
-
 export function Source({ source, isLinked = true }) {
   const { quota, token, health, history } = source;
   const title = isLinked ? html`<a href=${to("source", [source.name])}>${source.name}</a>` : t("Requests and jobs");
@@ -16,14 +14,14 @@ export function Source({ source, isLinked = true }) {
         ${t("{what} unavailable since {time}:", { what: job === null ? t("The service") : t(job), time: at(since, nowMs()) })} ${reason}</p>`,
     )}
     ${quota !== null && quota.heldUntilMs !== null && html`<${Pause} untilMs=${quota.heldUntilMs} words="The service demands a pause of {seconds} s." />`}
-    ${quota === null && html`<p class="quiet">${t("What counts against the quota is not known.")}</p>`}
+    ${quota === null && html`<p class="quiet">${t("The use of the quota is unknown.")}</p>`}
     ${quota?.buckets.map((bucket) => html`<${Allowance} key=${bucket.name} bucket=${bucket} />`)}
     <dl class="facts">
       ${token && html`<div><dt>${t("token")}</dt><dd>${token.name}${token.expiresAt !== null && html`, ${t("expires")} <${Until} time=${token.expiresAt} />`}</dd></div>`}
       ${health && html`<div><dt>${t("health")}</dt><dd>${t("health check of the service: {status}", { status: health.status })}${health.time !== null && html`, ${t("at")} <${At} time=${health.time} />`} <span class="of">${t("asked")} <${Age} of=${health.askedAt} /></span></dd></div>`}
       ${history && html`<div><dt>${t("history")}</dt><dd>${historyWords(history)}</dd></div>`}
     </dl>
-    <${Table} kind="jobs" rows=${jobs} head=${[[t("job")], [t("last good poll"), "n"]]} none="" />
+    <${Table} kind="jobs" rows=${jobs} head=${[[t("job")], [t("last successful poll"), "n"]]} none="" />
   <//>`;
 }
 
@@ -60,11 +58,11 @@ function Allowance({ bucket }) {
     t("{used} of {allowed} requests a minute in use", { used, allowed: perMinute }),
     ...(pacedPerMinute < perMinute ? [t("polls get {count}", { count: shown(pacedPerMinute) })] : []),
     ...(lanes === "" ? [] : [t("waiting: {lanes}", { lanes })]),
-    ...(throttled > 0 ? [t("refused {count} times", { count: shown(throttled) })] : []),
+    ...(throttled > 0 ? [t("rejected {count} times", { count: shown(throttled) })] : []),
   ];
   return html`<div class="allowance">
     <div class="slots" role="meter" aria-valuemin="0" aria-valuemax=${perMinute} aria-valuenow=${used}
-      aria-label=${t("{name} requests that count at present", { name: t(name) })}>
+      aria-label=${t("{name} requests in use", { name: t(name) })}>
       ${Array.from({ length: perMinute }, (_, n) => html`<i class=${n < used ? "used" : ""}></i>`)}
     </div>
     <p><b class="name">${t(name)}</b> ${words.join(" · ")}</p>
@@ -86,10 +84,10 @@ function foreignWords({ perWindow, sinceMs }) {
 /** Purpose of each share of a minute's requests. */
 const LANES = {
   write: "reserved for writes",
-  live: "for values as promised",
-  history: "to follow history",
+  live: "live values",
+  history: "history",
   spare: "spare: the backfill, then fresher values",
-  unused: "left unused, for others or out of caution",
+  unused: "unused: reserve for other programs",
 };
 
 /** Use of the quota: the age of values, requests by purpose, and the cheapest change when it does not suffice. */
@@ -98,7 +96,7 @@ export function Plan({ source, several }) {
   if (plan === null || (plan.classes.length === 0 && plan.history.length === 0)) return null;
   // Classes need no requests before tags were listed.
   if (plan.tags === 0 && source.counts.tags === null) return null;
-  return html`<${Panel} kind="plan" title=${t("Freshness")} note=${`${several ? `${source.name}, ` : ""}${t("what the quota buys")}`}>
+  return html`<${Panel} kind="plan" title=${t("Freshness")} note=${`${several ? `${source.name}, ` : ""}${t("age of values that the quota allows")}`}>
     <${Verdict} plan=${plan} />
     ${plan.classes.length > 0 && html`<${Classes} classes=${plan.classes} />`}
     <${Lanes} plan=${plan} />
@@ -114,7 +112,7 @@ function Verdict({ plan }) {
   const result = plan.fits
     ? html`<b class="good">${t("It fits:")}</b>`
     : html`<b class="warn">${t("It does not fit:")}</b>`;
-  return html`<p>${result} ${t("the wishes need {share} of what there is.", { share: percent(plan.load) })} <${Measured} classes=${plan.classes} /></p>
+  return html`<p>${result} ${t("the target intervals need {share} of the available requests.", { share: percent(plan.load) })} <${Measured} classes=${plan.classes} /></p>
     ${
       cheapest !== undefined &&
       html`<div class="change"><p><b>${t("The cheapest change.")}</b> <span lang="en">${cheapest.text}</span></p><code>${cheapest.yaml}</code></div>`
@@ -125,9 +123,9 @@ function Verdict({ plan }) {
 function Measured({ classes }) {
   const older = classes.filter(({ measuredSeconds, olderThanWished }) => measuredSeconds !== null && olderThanWished);
   if (classes.every(({ measuredSeconds }) => measuredSeconds === null))
-    return t("How old values really become is not measured yet.");
-  if (older.length === 0) return t("No value that was measured was older than wished.");
-  return html`<b class="warn">${t("Measured, values became older than wished:")}</b> ${older
+    return t("The actual age of values is not measured yet.");
+  if (older.length === 0) return t("No measured value was older than its target.");
+  return html`<b class="warn">${t("Measured values were older than their target:")}</b> ${older
     .map(({ name, measuredSeconds, wishedSeconds }) =>
       t("{name} {measured} instead of {wished}", {
         name,

@@ -9,8 +9,6 @@ import { Copy, CopyAddress, Head, Missing, Panel, Stale, siteAddress, Table } fr
 import { post, usePolled } from "/request.mjs";
 import { trouble } from "/tags.mjs";
 
-/** One tag: its value, its curve, its schedule, its log, its alarms, and the form to write it. */
-
 const EVERY_MS = 4000;
 
 export function View({ parts: [source = "", id = ""], query }) {
@@ -22,7 +20,7 @@ export function View({ parts: [source = "", id = ""], query }) {
   return html`
     <${Head} name=${displayName} above=${[...site, [t("Tag"), null]]}><${Figures} tag=${tag} /></${Head}>
     <${Stale} answer=${answer} />
-    ${tag.gatewayOffline !== null && html`<p class="notices" lang="en">${tag.gatewayOffline}</p>`}
+    ${tag.gatewayOffline !== null && html`<p class="notices">${t("The gateway {name} is offline: its values are old.", { name: tag.gatewayOffline })}</p>`}
     <${TagPlot} source=${source} id=${id} query=${query} isBoolean=${typeof tag.value === "boolean"} name=${displayName} />
     <div class="halves">
       <div>
@@ -67,15 +65,15 @@ function TagLog({ log }) {
     ({ resolution, state, knownUntil, holes }) => html`<tr key=${resolution}><td>${resolution}</td><td>${t(state)}</td>
       <td class="n">${knownUntil === null ? "–" : at(knownUntil, nowMs())}</td><td class="n">${shown(holes)}</td></tr>`,
   );
-  const head = [[t("resolution")], [t("state")], [t("known until"), "n"], [t("holes"), "n"]];
+  const head = [[t("resolution")], [t("state")], [t("known until"), "n"], [t("gaps"), "n"]];
   return html`<${Panel} level="h3" title=${t("Log at the service")}>
-    <${Table} rows=${rows} head=${head} none=${t("No history of it is followed.")} /><//>`;
+    <${Table} rows=${rows} head=${head} none=${t("Plenum does not read the history of this tag.")} /><//>`;
 }
 
 /** Topics or queries of the sinks that send the tag. */
 function SinkAddresses({ addresses }) {
-  return html`<${Panel} kind="places" level="h3" title=${t("Where to get it")}>
-    ${addresses.length === 0 && html`<p class="quiet">${t("No sink tells it.")}</p>`}
+  return html`<${Panel} kind="places" level="h3" title=${t("Where sinks publish it")}>
+    ${addresses.length === 0 && html`<p class="quiet">${t("No sink publishes this tag.")}</p>`}
     <ul>${addresses.map(
       ({ sink, connector, text }) => html`<li key=${`${sink} ${text}`}>
         <span><a href=${to("sink", [sink])}>${sink}</a> <span class="of">${connector}</span></span>
@@ -89,7 +87,7 @@ function Write({ tag, done }) {
   return html`<${Panel} kind="write" level="h3" title=${t("Write")}>${
     closed === null
       ? html`<${WriteForm} tag=${tag} limits=${tag.writable} done=${done} />`
-      : html`<p class="quiet">${t("Nothing can be written now:")} <span lang="en">${closed}</span></p>`
+      : html`<p class="quiet">${t("Writing is not possible now:")} <span lang="en">${closed}</span></p>`
   }<//>`;
 }
 
@@ -107,7 +105,7 @@ function limitWords({ type, min, max, step }) {
   if (min !== null && max !== null) words.push(t("{low} to {high}", { low: shown(min), high: shown(max) }));
   else if (min !== null) words.push(t("from {low}", { low: shown(min) }));
   else if (max !== null) words.push(t("up to {high}", { high: shown(max) }));
-  if (step !== null) words.push(t("at most {step} at once", { step: shown(step) }));
+  if (step !== null) words.push(t("at most {step} per write", { step: shown(step) }));
   return words.join(", ");
 }
 
@@ -136,7 +134,7 @@ function WriteForm({ tag, limits, done }) {
     const withUnit = (each) => `${shown(each)} ${unit}`.trim();
     const wanted = withUnit(confirmed.value);
     return html`<div class="confirm" role="group" aria-label=${t("confirm")}>
-      <p>${t("Write {value} to {name}? It is {now} now.", { value: wanted, name: tag.tag.displayName, now: withUnit(confirmed.expect) })}</p>
+      <p>${t("Write {value} to {name}? The current value is {now}.", { value: wanted, name: tag.tag.displayName, now: withUnit(confirmed.expect) })}</p>
       <button type="button" class="button danger" onClick=${send}>${t("write {value}", { value: wanted })}</button>
       <button type="button" class="button" onClick=${() => setConfirmed(null)}>${t("cancel")}</button>
     </div>`;

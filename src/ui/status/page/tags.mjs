@@ -4,8 +4,6 @@ import { shown, t } from "/language.mjs";
 import { Choice, NewOrder, Panel, Stale, siteAddress, tagAddress, useStillOrder } from "/parts.mjs";
 import { usePolled } from "/request.mjs";
 
-/** All tags: searched, filtered and sorted by the worker, a hundred at a time. */
-
 const PAGE_SIZE = 100;
 const EVERY_MS = 4000;
 /** Delay in milliseconds between typing and the request. */
@@ -68,7 +66,7 @@ export function Tags({ query, amend, sites }) {
         <tbody>${rows}</tbody>
       </table>
     </div>
-    ${answer.data !== null && list.length === 0 && html`<p class="quiet">${search || site || show !== "all" ? t("Nothing fits.") : t("No tag is known yet.")}</p>`}
+    ${answer.data !== null && list.length === 0 && html`<p class="quiet">${search || site || show !== "all" ? t("No tag matches.") : t("No tag is known yet.")}</p>`}
     <${Pages} total=${total} page=${page} amend=${amend} />
   <//>`;
 }
