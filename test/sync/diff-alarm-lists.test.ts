@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import { begin } from "#src/engine/sync/alarms/diff-alarm.ts";
-import { type AlarmDiffOptions, type AlarmObservation, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
+import { type AlarmReading, type DiffOptions, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved, type ResolvedDiffOptions } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { endOf } from "#src/engine/sync/alarms/times.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
@@ -25,8 +25,8 @@ function held(changes: Partial<StoredAlarm> = {}, alarm: Alarm = ALARM): Readonl
 
 const poll = (
   known: ReadonlyMap<string, StoredAlarm>,
-  seen: Partial<AlarmObservation>,
-  options: Partial<AlarmDiffOptions> = {},
+  seen: Partial<AlarmReading>,
+  options: Partial<DiffOptions> = {},
 ) => {
   const { put, events } = diffOf(known, observation(seen), { ...OPTIONS, ...options });
   return { told: kindsOf(events), events, held: put.get(ALARM.id) };
@@ -58,7 +58,7 @@ describe("findAbsent", () => {
 
 describe("diffAlarms with a listed alarm", () => {
   test("raises a new listed alarm, marked initial if its site was not followed before", () => {
-    const initial = (options: Partial<AlarmDiffOptions>) =>
+    const initial = (options: Partial<DiffOptions>) =>
       poll(new Map(), { listed: [ALARM] }, options).events.map(({ data }) => data);
     expect(initial({})).toMatchObject([{ initial: false }]);
     expect(initial({ isKnownSite: () => false })).toMatchObject([{ initial: true }]);
@@ -116,7 +116,7 @@ describe("diffAlarms with an absent alarm", () => {
     expect(poll(held({ state: "resolved" }), {}).held).toBeUndefined();
   });
 
-  test.each<[string, Partial<AlarmObservation>]>([
+  test.each<[string, Partial<AlarmReading>]>([
     ["the absence is unverified", { doubted: new Set([ALARM.id]) }],
     ["the scope is unknown", { scope: null }],
     ["its site was out of the scope before", { scope: { before: new Set(), after: SITE } }],

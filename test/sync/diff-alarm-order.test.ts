@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { begin } from "#src/engine/sync/alarms/diff-alarm.ts";
-import { type AlarmObservation, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
+import { type AlarmReading, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { completed, relationOf } from "#src/engine/sync/alarms/episode.ts";
 import { type Statements, sortRecords } from "#src/engine/sync/alarms/unverified-records.ts";
@@ -49,7 +49,7 @@ function follow(first: readonly Alarm[] = []) {
     facts,
     held: () => held.get(ALARM.id) as StoredAlarm,
     /** What the list of active alarms shows, and the look-up of what it lacks. */
-    poll(shown: readonly Alarm[], found: readonly Alarm[] = [], more: Partial<AlarmObservation> = {}) {
+    poll(shown: readonly Alarm[], found: readonly Alarm[] = [], more: Partial<AlarmReading> = {}) {
       const coverage = () => "complete" as const;
       const sorted = sortRecords(statements, held, shown, coverage);
       const absent = findAbsent(held, sorted.listed, coverage, () => true).map(({ alarm }) => alarm.id);

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import {
-  type AlarmObservation,
+  type AlarmReading,
   type Coverage,
   cutDiff,
   diffAlarms,
@@ -153,7 +153,7 @@ function createWorld() {
       });
       expect(findAbsent(held, asHeld, gradeOf, isVisible)).toEqual(absent);
       const found = searches ? visible.filter((alarm) => absent.some((one) => one.alarm.id === alarm.id)) : [];
-      const observation: AlarmObservation = {
+      const observation: AlarmReading = {
         listed,
         coverage: gradeOf,
         found,
@@ -275,7 +275,7 @@ describe("diffAlarms for random worlds and observations", () => {
 });
 
 /** One alarm through a series of observations; answers the events of each. */
-function follow(...observations: readonly Partial<AlarmObservation>[]): readonly (readonly Event[])[] {
+function follow(...observations: readonly Partial<AlarmReading>[]): readonly (readonly Event[])[] {
   let held: ReadonlyMap<string, StoredAlarm> = new Map();
   return observations.map((seen, minute) => {
     const at = `2026-01-01T00:${String(minute).padStart(2, "0")}:00.000Z`;

@@ -2,8 +2,8 @@ import type { Alarm } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import {
   type AlarmDiff,
-  type AlarmDiffOptions,
-  type AlarmObservation,
+  type AlarmReading,
+  type DiffOptions,
   diffAlarms,
 } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { ALARM } from "../sample-events.ts";
@@ -13,7 +13,7 @@ import { ALARM } from "../sample-events.ts";
 export const AT = "2026-11-02T08:00:00.000Z";
 export const CONTEXT = { source: "/sources/main", at: AT, late: false, behindGateway: () => null };
 /** A poll after the first one of its site. */
-export const OPTIONS: AlarmDiffOptions = {
+export const OPTIONS: DiffOptions = {
   ...CONTEXT,
   vanishAfterMisses: 2,
   isKnownSite: () => true,
@@ -24,7 +24,7 @@ export const OPTIONS: AlarmDiffOptions = {
 const SITE = new Set([ALARM.site.id]);
 
 /** A complete observation of the site of `ALARM`, which lists nothing. */
-export function observation(changes: Partial<AlarmObservation> = {}): AlarmObservation {
+export function observation(changes: Partial<AlarmReading> = {}): AlarmReading {
   const scope = { before: SITE, after: SITE };
   return { listed: [], coverage: () => "complete", found: [], searched: new Set([ALARM.id]), scope, ...changes };
 }

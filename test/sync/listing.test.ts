@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { Page } from "#src/engine/source/source.ts";
-import { collect, collectSteady } from "#src/engine/sync/listing.ts";
+import { collect, collectTwice } from "#src/engine/sync/listing.ts";
 
 interface Item {
   readonly id: string;
@@ -70,7 +70,7 @@ describe("collectSteady", () => {
 
   test("reads a list of a single page once", async () => {
     let readings = 0;
-    const listing = await collectSteady(() => {
+    const listing = await collectTwice(() => {
       readings += 1;
       return list([["1", "2"]], [2]);
     }, steady);
@@ -79,14 +79,14 @@ describe("collectSteady", () => {
   });
 
   test("returns a complete list of several pages when two readings agree", async () => {
-    const listing = await collectSteady(() => list([["1", "2"], ["3"]], [3]), steady);
+    const listing = await collectTwice(() => list([["1", "2"], ["3"]], [3]), steady);
     expect(listing.complete).toBe(true);
   });
 
   test("finds in the second reading a record that moved between two pages during the first", async () => {
     // 1 is resolved and 4 raised while the first reading is between its pages: 3 slips to page 1 and is not seen.
     const readings = [list([["1", "2"], ["4"]], [3]), list([["2", "3"], ["4"]], [3])];
-    const listing = await collectSteady(() => readings.shift() ?? list([], [0]), steady);
+    const listing = await collectTwice(() => readings.shift() ?? list([], [0]), steady);
     expect(listing.complete).toBe(false);
     expect(listing.complete ? [] : listing.shown?.map(idOf).sort()).toEqual(["1", "2", "3", "4"]);
   });

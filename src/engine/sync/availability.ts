@@ -21,13 +21,8 @@ export function createAvailability(options: {
   async function commitLoss(subject: string, reason: string, since: string, siteId: number | null): Promise<void> {
     if (unavailable().has(subject)) return;
     const stored: StoredUnavailability = { since, reason };
-    const event = makeEvent({
-      type: "source-unavailable",
-      source: sourceUri(source),
-      ...{ subject, siteId, time: since },
-      data: { reason, since },
-      facts: [since],
-    });
+    const about = { source: sourceUri(source), subject, siteId, time: since };
+    const event = makeEvent({ ...about, type: "source-unavailable", data: { reason, since }, facts: [since] });
     await syncState.commit({ documents: [{ set, put: [[subject, stored]] }], events: [event] });
   }
 
@@ -35,13 +30,9 @@ export function createAvailability(options: {
   function returnOf(subject: string, siteId: number | null = null): Required<Pick<Change, "documents" | "events">> {
     const stored = unavailable().get(subject);
     if (stored === undefined) return { documents: [], events: [] };
-    const event = makeEvent({
-      type: "source-available",
-      source: sourceUri(source),
-      ...{ subject, siteId, time: isoUtc(clock.now()) },
-      data: { unavailableSince: stored.since },
-      facts: [stored.since],
-    });
+    const { since } = stored;
+    const about = { source: sourceUri(source), subject, siteId, time: isoUtc(clock.now()) };
+    const event = makeEvent({ ...about, type: "source-available", data: { unavailableSince: since }, facts: [since] });
     return { documents: [{ set, remove: [subject] }], events: [event] };
   }
 
@@ -73,9 +64,8 @@ export function createAvailability(options: {
     },
     /** Commits a job's result. During an outage only the `returning` pass commits; others get `Retryable`. */
     async commit(job: string, change: Change, returning = false): Promise<void> {
-      if (!returning && unavailable().has(SERVICE_SUBJECT)) {
+      if (!returning && unavailable().has(SERVICE_SUBJECT))
         throw new Retryable("The service went away meanwhile; nothing is told before it is back.");
-      }
       const returns = [...(returning ? [returnOf(SERVICE_SUBJECT)] : []), returnOf(featureSubject(job))];
       await syncState.commit({
         ...change,

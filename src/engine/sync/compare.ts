@@ -39,20 +39,17 @@ export function sitesThere({ sites }: Pick<SeenBuilding, "sites">): string {
   return `there are ${some(sites.map(({ id, displayName }) => `${id} (${displayName})`))}`;
 }
 
-export function siteMismatches(
-  wanted: readonly number[],
-  building: Pick<SeenBuilding, "sites" | "followed">,
-): readonly Mismatch[] {
-  const seen = new Set(building.sites.map(({ id }) => id));
-  const followed = building.followed && new Set(building.followed);
-  return wanted.flatMap((id, index): readonly Mismatch[] => {
-    const path = [index];
-    if (!seen.has(id)) return [{ path, message: `The token sees no site ${id}; ${sitesThere(building)}.` }];
-    if (followed?.has(id) === false) {
-      return [{ path, message: `Site ${id} is not on the list inventory.sites of this source: add it there too.` }];
-    }
-    return [];
+export function siteMismatches(wanted: readonly number[], building: Pick<SeenBuilding, "sites" | "followed">) {
+  return wanted.flatMap((id, index) => {
+    const message = describeUnseenSite(id, building);
+    return message === null ? [] : [{ path: [index], message }];
   });
+}
+
+function describeUnseenSite(id: number, building: Pick<SeenBuilding, "sites" | "followed">): string | null {
+  if (!building.sites.some((site) => site.id === id)) return `The token sees no site ${id}; ${sitesThere(building)}.`;
+  if (building.followed?.includes(id) !== false) return null;
+  return `Site ${id} is not on the list inventory.sites of this source: add it there too.`;
 }
 
 type Fields = Omit<Selection, "exclude">;
@@ -70,64 +67,60 @@ export function selectionMismatches(selection: Selection, building: SeenBuilding
   const left = building.tags.filter(selects(selection)).length;
   const message = `This takes out all ${included.length} tags that the rest of the selection has: nothing is left.`;
   if (left === 0) return [...dead, { path: ["exclude"], message }];
-  return [
-    ...dead,
-    ...deadEntries(exclude, building).map(({ path, message }) => ({ path: ["exclude", ...path], message })),
-  ];
+  return [...dead, ...below("exclude", deadEntries(exclude, building))];
 }
 
+function below(section: string, mismatches: readonly Mismatch[]): readonly Mismatch[] {
+  return mismatches.map(({ path, message }) => ({ path: [section, ...path], message }));
+}
+
+/** Returns the entries of each field that match no tag by themselves. */
 function deadEntries(fields: Fields, building: SeenBuilding): readonly Mismatch[] {
-  return [
-    ...deadSites(fields.sites ?? [], building),
-    ...deadSystems(fields.systems ?? [], building),
-    ...deadUnits(fields.units ?? [], building),
-    ...deadNames(fields.name, building),
-    ...deadIds(fields.ids ?? [], building),
+  const { sites = [], systems = [], units = [], name = [], ids = [] } = fields;
+  const knownIds = new Set(building.tags.map(({ tag }) => tag.id));
+  const missingIds = ids.filter((id) => !knownIds.has(id));
+  const found: readonly (readonly [path: Mismatch["path"], message: string | null])[] = [
+    ...sites.map((id, index) => [["sites", index], describeDeadSite(id, building)] as const),
+    ...systems.map((id, index) => [["systems", index], describeDeadSystem(id, building)] as const),
+    ...units.map((unit, index) => [["units", index], describeDeadUnit(unit, building)] as const),
+    ...(typeof name === "string"
+      ? [[["name"], describeDeadName(name, building)] as const]
+      : name.map((pattern, index) => [["name", index], describeDeadName(pattern, building)] as const)),
+    ...missingIds
+      .slice(0, 1)
+      .map((id) => [["ids", ids.indexOf(id)], describeMissingIds(missingIds, building)] as const),
   ];
+  return found.flatMap(([path, message]) => (message === null ? [] : [{ path, message }]));
 }
 
-function deadSites(sites: readonly number[], building: SeenBuilding): readonly Mismatch[] {
-  const withTags = new Set(building.tags.map(({ siteId }) => siteId));
-  const unseen = siteMismatches(sites, building);
-  const reported = new Set(unseen.map(({ path }) => path[0]));
-  const empty = [...sites.entries()].filter(([index, id]) => !reported.has(index) && !withTags.has(id));
-  return [
-    ...unseen.map(({ path, message }) => ({ path: ["sites", ...path], message })),
-    ...empty.map(([index, id]) => ({
-      path: ["sites", index],
-      message: `Site ${id} has no tags that the token may see.`,
-    })),
-  ];
+function describeDeadSite(id: number, building: SeenBuilding): string | null {
+  const unseen = describeUnseenSite(id, building);
+  if (unseen !== null || building.tags.some(({ siteId }) => siteId === id)) return unseen;
+  return `Site ${id} has no tags that the token may see.`;
 }
 
-function deadSystems(wanted: readonly string[], { systems, tags }: SeenBuilding): readonly Mismatch[] {
-  const withTags = new Set(tags.flatMap(({ systemIds }) => systemIds));
-  const describe = (id: string) => {
-    if (systems === null) return `No tag belongs to a system ${id}.`;
-    const known = systems.find((system) => system.id === id);
-    if (known !== undefined) return `The system ${id} (${known.name}) has no tags.`;
-    const similar = systems.filter(({ name }) => name.includes(id));
-    const hint = similar.length === 1 ? ` Write the id: "${similar[0]?.id}".` : "";
-    return `There is no system with the id ${id}; ${listNamed(similar.length > 0 ? similar : systems, "there are none")}.${hint}`;
-  };
-  return wanted.flatMap((id, index) => (withTags.has(id) ? [] : [{ path: ["systems", index], message: describe(id) }]));
+function describeDeadSystem(id: string, { systems, tags }: SeenBuilding): string | null {
+  if (tags.some(({ systemIds }) => systemIds.includes(id))) return null;
+  if (systems === null) return `No tag belongs to a system ${id}.`;
+  const known = systems.find((system) => system.id === id);
+  if (known !== undefined) return `The system ${id} (${known.name}) has no tags.`;
+  const similar = systems.filter(({ name }) => name.includes(id));
+  const hint = similar.length === 1 ? ` Write the id: "${similar[0]?.id}".` : "";
+  return `There is no system with the id ${id}; ${listNamed(similar.length > 0 ? similar : systems, "there are none")}.${hint}`;
 }
 
 function listNamed(things: readonly NamedThing[], none: string): string {
   return things.length === 0 ? none : `there are ${some(things.map(({ id, name }) => `${id} (${name})`))}`;
 }
 
-function deadUnits(wanted: readonly string[], { tags }: SeenBuilding): readonly Mismatch[] {
+function describeDeadUnit(unit: string, { tags }: SeenBuilding): string | null {
   const byUnit = Map.groupBy(tags, ({ tag }) => tag.unit ?? "");
+  if (byUnit.has(unit)) return null;
   const present = [...byUnit]
     .toSorted(([, one], [, other]) => other.length - one.length)
-    .map(([unit, { length }]) => `${unit === "" ? '"" (none)' : unit} ${length}`);
-  return wanted.flatMap((unit, index) => {
-    if (byUnit.has(unit)) return [];
-    const similar = byUnit.keys().find((each) => lettersOf(each) === lettersOf(unit) && each !== "");
-    const hint = similar === undefined ? "" : ` Write "${similar}".`;
-    return [{ path: ["units", index], message: `No tag has the unit "${unit}"; there are ${some(present)}.${hint}` }];
-  });
+    .map(([each, { length }]) => `${each === "" ? '"" (none)' : each} ${length}`);
+  const similar = byUnit.keys().find((each) => lettersOf(each) === lettersOf(unit) && each !== "");
+  return `No tag has the unit "${unit}"; there are ${some(present)}.${similar === undefined ? "" : ` Write "${similar}".`}`;
 }
 
 /** Letters, digits and % of a unit, in lower case: people vary °, ³, case and spaces. */
@@ -138,31 +131,22 @@ function lettersOf(unit: string): string {
     .replaceAll(/[^\p{L}\p{N}%]/gu, "");
 }
 
-function deadNames(name: Fields["name"], { tags }: SeenBuilding): readonly Mismatch[] {
-  const patterns = name === undefined ? [] : [name].flat();
-  return patterns.flatMap((pattern, index) => {
-    if (tags.some(selects({ name: pattern }))) return [];
-    const path = typeof name === "string" ? ["name"] : ["name", index];
-    const wider = `*${pattern.replaceAll(/^\*+|\*+$/g, "")}*`;
-    const matches = wider === pattern ? 0 : tags.filter(selects({ name: wider })).length;
-    const help =
-      matches > 0
-        ? `${matches} tags contain it: write "${wider}"`
-        : `names are such as ${firstThree(tags.map(({ tag }) => tag.displayName))}`;
-    return [{ path, message: `The name of no tag fits "${pattern}"; ${help}.` }];
-  });
+function describeDeadName(pattern: string, { tags }: SeenBuilding): string | null {
+  if (tags.some(selects({ name: pattern }))) return null;
+  const wider = `*${pattern.replaceAll(/^\*+|\*+$/g, "")}*`;
+  const matches = wider === pattern ? 0 : tags.filter(selects({ name: wider })).length;
+  const help =
+    matches > 0
+      ? `${matches} tags contain it: write "${wider}"`
+      : `names are such as ${firstThree(tags.map(({ tag }) => tag.displayName))}`;
+  return `The name of no tag fits "${pattern}"; ${help}.`;
 }
 
-function deadIds(wanted: readonly string[], { tags }: SeenBuilding): readonly Mismatch[] {
-  const ids = tags.map(({ tag }) => tag.id);
-  const known = new Set(ids);
-  const gone = wanted.filter((id) => !known.has(id));
-  const [first] = gone;
-  if (first === undefined) return [];
-  const what = gone.length === 1 ? `There is no tag ${first}` : `There are no tags ${some(gone)}`;
-  const named = tags.find(({ tag }) => tag.displayName === first);
+function describeMissingIds(missing: readonly string[], { tags }: SeenBuilding): string {
+  const what = missing.length === 1 ? `There is no tag ${missing[0]}` : `There are no tags ${some(missing)}`;
+  const named = tags.find(({ tag }) => tag.displayName === missing[0]);
   const hint = named === undefined ? "" : ` That is a name; its id is "${named.tag.id}".`;
-  return [{ path: ["ids", wanted.indexOf(first)], message: `${what}; ids are such as ${firstThree(ids)}.${hint}` }];
+  return `${what}; ids are such as ${firstThree(tags.map(({ tag }) => tag.id))}.${hint}`;
 }
 
 function firstThree(words: readonly string[]): string {
@@ -181,7 +165,7 @@ function describeNoneTogether(fields: Fields, building: SeenBuilding): string {
   return `${message} Without \`units\` it has ${others.length}, with the units ${some(units)}.`;
 }
 
-export interface NamedSelection {
+export interface TagClass {
   readonly name: string;
   readonly select: Selection;
 }
@@ -194,25 +178,18 @@ export interface ClassComparison {
 }
 
 /** Returns the tags of each class, in order, and its mismatches. Paths begin below the class. */
-export function compareClasses(classes: readonly NamedSelection[], building: SeenBuilding): readonly ClassComparison[] {
+export function compareClasses(classes: readonly TagClass[], building: SeenBuilding): readonly ClassComparison[] {
   const members = Map.groupBy(building.tags, firstMatch(classes));
   return classes.map((each, index) => {
     const { name, select } = each;
     const tags = members.get(each)?.length ?? 0;
-    const words = selectionMismatches(select, building).map(({ path, message }) => ({
-      path: ["select", ...path],
-      message,
-    }));
+    const words = below("select", selectionMismatches(select, building));
     const earlier = tags > 0 ? null : takenBefore(each, classes.slice(0, index), building);
     return { name, tags, mismatches: earlier === null ? words : [...words, { path: [], message: earlier }] };
   });
 }
 
-function takenBefore(
-  { select }: NamedSelection,
-  before: readonly NamedSelection[],
-  { tags: all }: SeenBuilding,
-): string | null {
+function takenBefore({ select }: TagClass, before: readonly TagClass[], { tags: all }: SeenBuilding) {
   const own = all.filter(selects(select));
   if (own.length === 0) return null;
   const taken = [...Map.groupBy(own, firstMatch(before))];

@@ -72,12 +72,7 @@ async function loadPast(store: Store, source: string): Promise<StoredPast> {
   return { tags, ledgers, orders, window: window ?? INITIAL_WINDOW, cut: cut ?? null };
 }
 
-export async function factsFromState(
-  store: Store,
-  settings: PlanSettings,
-  clock: Clock,
-  live: PlanLive | null,
-): Promise<PlanFacts> {
+export async function factsFromState(store: Store, settings: PlanSettings, clock: Clock, live: PlanLive | null) {
   const { source } = settings;
   const [past, sites, values, alarms] = await Promise.all([
     loadPast(store, source),

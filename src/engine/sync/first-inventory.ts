@@ -64,14 +64,12 @@ export function createFirstInventory(isKnown: (job: string) => boolean) {
     now(): FirstInventory {
       const tags = lists.get("tags");
       const others = SHORT_LISTS.map(pagesOf);
+      const sumOf = (field: keyof PageCount) => others.reduce((sum, pages) => sum + pages[field], 0);
       return {
         pagesRead: tags === undefined ? 0 : tags.before + tags.number,
         pagesTotal: tags === undefined ? null : totalOf(tags),
         done: pending.size === 0,
-        others: {
-          pagesRead: others.reduce((sum, { pagesRead }) => sum + pagesRead, 0),
-          pagesTotal: others.reduce((sum, { pagesTotal }) => sum + pagesTotal, 0),
-        },
+        others: { pagesRead: sumOf("pagesRead"), pagesTotal: sumOf("pagesTotal") },
       };
     },
     /** Counts a page of one site's list; `site` counts from 1. */
@@ -95,10 +93,7 @@ function totalOf({ site, sites, before, lastPage }: ListPages): number {
 }
 
 /** `Reading the building: 34 of 60 pages of tags, about 1 minute left.` Two short lists are read per page of tags. */
-export function inventoryMessage(
-  { done, pagesRead, pagesTotal, others }: FirstInventory,
-  listsPerMinute: number,
-): string | null {
+export function inventoryMessage({ done, pagesRead, pagesTotal, others }: FirstInventory, listsPerMinute: number) {
   if (done) return null;
   const tagsLeft = pagesTotal === null ? 0 : pagesTotal - pagesRead;
   const othersLeft = others.pagesTotal - others.pagesRead;

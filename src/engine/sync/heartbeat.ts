@@ -35,16 +35,10 @@ export function createHeartbeat(options: {
 
   async function emit(intervalMs: number): Promise<void> {
     const polled = await store.document<StoredPoll>(documentSet("poll", source), "alarms");
-    const time = isoUtc(clock.now());
-    const intervalSeconds = intervalMs / 1_000;
-    const event = makeEvent({
-      type: "worker-alive",
-      source: sourceUri(source),
-      ...{ subject: WORKER_SUBJECT, time },
-      data: { intervalSeconds, version: VERSION, alarmsPolledAt: polled?.lastSuccess ?? null },
-      facts: [time],
-    });
-    await store.commit({ events: [event] });
+    const about = { source: sourceUri(source), subject: WORKER_SUBJECT, time: isoUtc(clock.now()) };
+    const alarmsPolledAt = polled?.lastSuccess ?? null;
+    const data = { intervalSeconds: intervalMs / 1_000, version: VERSION, alarmsPolledAt };
+    await store.commit({ events: [makeEvent({ ...about, type: "worker-alive", data, facts: [about.time] })] });
   }
 
   return startedOnce({

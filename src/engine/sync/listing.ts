@@ -65,16 +65,12 @@ export async function collect<T>(answers: AsyncIterable<Page<T>>, options: Colle
       seen.lastPage = !page.more;
       if (seen.lastPage) break;
       // A server that ignores the page number sends the same page a thousand times.
-      if (pages > 1 && byId.size === before) {
+      if (pages > 1 && byId.size === before)
         return incomplete(`Page ${page.number} of the list shows nothing new.`, true, "trouble");
-      }
       // 30 records of 9 stated: such a list may never end.
-      if (keepsShown && total !== null && byId.size > 2 * total + page.items.length) {
+      if (keepsShown && total !== null && byId.size > 2 * total + page.items.length)
         return incomplete(`The list says ${total} records and goes on after ${byId.size}.`, true, "pages");
-      }
-      if (pages >= maxPages) {
-        return incomplete(`The list did not end within ${maxPages} pages.`, keepsShown, "pages");
-      }
+      if (pages >= maxPages) return incomplete(`The list did not end within ${maxPages} pages.`, keepsShown, "pages");
     }
   } catch (error) {
     const isTemporary = error instanceof Malformed || (error instanceof Retryable && !(error instanceof LocalFailure));
@@ -85,9 +81,8 @@ export async function collect<T>(answers: AsyncIterable<Page<T>>, options: Colle
   if (!seen.lastPage) return incomplete("The list ended before its last page.", false);
   if (seen.totalChanged) return { ...incomplete("The list changed while it was read.", true), unsteady: "total" };
   if (total === null) return incomplete("The list does not say how many records there are.", true);
-  if (!seen.repeated && unreadable.length === 0 && total === byId.size) {
+  if (!seen.repeated && unreadable.length === 0 && total === byId.size)
     return { complete: true, items: [...byId.values()], pages };
-  }
   const differs = incomplete(`The list says ${total} records and shows ${byId.size} different ones.`, true);
   const isUnsteady = seen.repeated || total !== byId.size + unreadable.length;
   return isUnsteady ? { ...differs, unsteady: "records" } : differs;
@@ -98,12 +93,12 @@ export function lacksOnlyUnreadable<T>(listing: Listing<T>): boolean {
   return listing.total === listing.count + listing.unreadable.length;
 }
 
-export function listedCoverage<T>(listing: Listing<T>): readonly T[] {
+export function recordsOf<T>(listing: Listing<T>): readonly T[] {
   return listing.complete ? listing.items : (listing.shown ?? []);
 }
 
 /** Reads a fast-changing list: several pages count only when a second reading shows the same, because records slip. */
-export async function collectSteady<T>(
+export async function collectTwice<T>(
   read: () => AsyncIterable<Page<T>>,
   options: CollectOptions<T> & { readonly sameAs: (item: T) => string; readonly always?: boolean },
 ): Promise<Listing<T>> {
@@ -111,9 +106,8 @@ export async function collectSteady<T>(
   const first = await collect(read(), options);
   if (!first.complete || (first.pages === 1 && options.always !== true)) return first;
   const second = await collect(read(), options);
-  if (!second.complete) {
+  if (!second.complete)
     return second.shown === null ? second : { ...second, shown: union(first.items, second.shown, idOf) };
-  }
   const isSame =
     // Usually both contain the stored records, in the same order.
     (first.items.length === second.items.length && first.items.every((item, n) => item === second.items[n])) ||

@@ -91,27 +91,14 @@ export function createOutage(options: OutageOptions) {
 
   async function requestMe(signal: AbortSignal): Promise<Failure | null> {
     meRequestedMs = clock.monotonic();
-    try {
-      await scope.refresh(signal);
-      return null;
-    } catch (error) {
-      signal.throwIfAborted();
-      return meaningOf(error);
-    }
+    return failureOf(scope.refresh(signal), signal);
   }
 
   async function explainRejection(failure: ConfigError, signal: AbortSignal): Promise<Failure | null> {
     if (failure.reason === "unauthenticated") return failure;
-    if (failure.reason !== "forbidden" && failure.reason !== "validation") {
+    if (failure.reason !== "forbidden" && failure.reason !== "validation")
       return wasMeRequestedLately() ? null : requestMe(signal);
-    }
-    try {
-      await scope.explain({ siteIds: [], ability: null, atMs: clock.monotonic() }, signal);
-      return null;
-    } catch (error) {
-      signal.throwIfAborted();
-      return meaningOf(error);
-    }
+    return failureOf(scope.explain({ siteIds: [], ability: null, atMs: clock.monotonic() }, signal), signal);
   }
 
   async function waitForProbe(signal: AbortSignal): Promise<void> {
@@ -156,9 +143,8 @@ export function createOutage(options: OutageOptions) {
       if (trouble !== null) return trouble;
     }
     try {
-      for (let pass = 0; reconcile !== null && pass < PASSES; pass += 1) {
+      for (let pass = 0; reconcile !== null && pass < PASSES; pass += 1)
         if ((await reconcile(signal)).kind === "ok") break;
-      }
     } catch (error) {
       signal.throwIfAborted();
       const failure = meaningOf(error);
@@ -182,17 +168,17 @@ export function createOutage(options: OutageOptions) {
       suspectSinceMs = null;
     },
 
-    /** Judges a failed job; true when it means an outage. `isAboutMe`: the job requests `GET me`, which judges others. */
+    /** Judges a failed job; true when it means an outage. `isMeJob`: the job requests `GET me`, which judges others. */
     async judge(
       failure: Failure,
-      { repeated, isAboutMe }: { readonly repeated: boolean; readonly isAboutMe: boolean },
+      { isRepeat, isMeJob }: { readonly isRepeat: boolean; readonly isMeJob: boolean },
       signal: AbortSignal,
     ): Promise<boolean> {
       if (isOn()) return true;
       if (failure instanceof LocalFailure) return false;
       if (failure instanceof ConfigError) {
         // A wrong address answers 404 to every job. A 404 to `GET me` alone may come from the right service.
-        if (isAboutMe && failure.reason === "settings") return false;
+        if (isMeJob && failure.reason === "settings") return false;
         const whole = await explainRejection(failure, signal);
         if (whole instanceof ConfigError && !isAnswer(whole)) await begin(whole);
         return isOn();
@@ -202,7 +188,7 @@ export function createOutage(options: OutageOptions) {
         return isOn();
       }
       suspectSinceMs ??= clock.monotonic();
-      if (!repeated || lastSuccessMs > suspectSinceMs) return false;
+      if (!isRepeat || lastSuccessMs > suspectSinceMs) return false;
       const nowMs = clock.monotonic();
       if (nowMs < relapseUntilMs && nowMs - Math.max(lastSuccessMs, endedMs) < SILENT_MS) {
         relapseUntilMs = nowMs + RELAPSE_MS;
@@ -248,6 +234,16 @@ export function createOutage(options: OutageOptions) {
       }
     },
   };
+}
+
+async function failureOf(work: Promise<unknown>, signal: AbortSignal): Promise<Failure | null> {
+  try {
+    await work;
+    return null;
+  } catch (error) {
+    signal.throwIfAborted();
+    return meaningOf(error);
+  }
 }
 
 /** True for a rejection or an ordered wait by an available service. */

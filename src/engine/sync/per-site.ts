@@ -1,17 +1,12 @@
 import { ConfigError, type Failure, LocalFailure, meaningOf, sentence, Throttled } from "../../core/errors/errors.ts";
 import { incomplete, type JobOutcome, OK } from "./job.ts";
 
-export interface Visits<T> {
-  readonly seen: ReadonlyMap<number, T>;
-  readonly failures: ReadonlyMap<number, Failure>;
-}
-
 /** Visits the sites in turn. Throws a failure that concerns all sites, and the first failure if every site failed. */
 export async function perSite<T>(
   siteIds: Iterable<number>,
   visit: (siteId: number) => Promise<T>,
   signal: AbortSignal,
-): Promise<Visits<T>> {
+): Promise<{ readonly seen: ReadonlyMap<number, T>; readonly failures: ReadonlyMap<number, Failure> }> {
   const seen = new Map<number, T>();
   const failures = new Map<number, Failure>();
   for (const siteId of siteIds) {

@@ -38,9 +38,8 @@ export function scheduleComplaint(expression: string): string | null {
   if (text === "@reboot") return "Leave this out: each job runs once at every start anyway.";
   const meant = expressionFor(text);
   if (meant !== null) return `Write "${meant}": a schedule is a cron expression, in UTC.`;
-  if (![5, 6].includes(text.split(/\s+/).length)) {
+  if (![5, 6].includes(text.split(/\s+/).length))
     return "Write a schedule as 5 fields (minute hour day month weekday) or 6 (second first), such as */5 * * * *.";
-  }
   const result = validateDetailed(expression);
   if (result.valid) return null;
   const [first] = result.errors;

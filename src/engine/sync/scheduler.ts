@@ -49,19 +49,22 @@ const LISTS_OF_NEW_SITE: ReadonlySet<string> = new Set(["sites", "gateways", "sy
 
 type Named = Pick<Job, "name" | "ability">;
 
-interface JobState {
-  job: Job;
-  isRunning: boolean;
-  failures: number;
-  isRefused: boolean;
-  /** The job takes no ticks before this monotonic time, because the service refused it or ordered a pause. */
-  notBeforeMs: number;
-  /** True while the job waits for its first run, or for the end of an outage. */
-  isPending: boolean;
-  /** True once the first run has begun, or if there is none. */
-  takesTicks: boolean;
-  wait: AbortController | null;
-  stopTicks: () => void;
+type JobState = ReturnType<typeof newState>;
+
+function newState(job: Job) {
+  return {
+    /** The job of the next run. */
+    ...{ job, isRunning: false, failuresInRow: 0, isRefused: false },
+    /** The job takes no ticks before this monotonic time, because the service refused it or ordered a pause. */
+    notBeforeMs: Number.NEGATIVE_INFINITY,
+    /** True while the job waits for its first run, or for the end of an outage. */
+    isPending: job.firstRun,
+    /** True once the first run has begun, or if there is none. */
+    takesTicks: !job.firstRun,
+    /** Ends the wait for the next run. */
+    wait: null as AbortController | null,
+    stopTicks: (): void => undefined,
+  };
 }
 
 /** Runs the jobs of one source at their times: each never twice at once, and none during an outage. */
@@ -77,16 +80,6 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   const currentRuns = new Map<string, Promise<void>>();
   let postponed = Promise.withResolvers<void>();
   const storedAtMs = new Map<string, number>();
-
-  function newState(job: Job): JobState {
-    return {
-      ...{ job, isRunning: false, failures: 0, isRefused: false, wait: null },
-      notBeforeMs: Number.NEGATIVE_INFINITY,
-      isPending: job.firstRun,
-      takesTicks: !job.firstRun,
-      stopTicks: () => undefined,
-    };
-  }
 
   function runBeside(work: Promise<void>): void {
     const watched = work
@@ -127,25 +120,25 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     const result = await runJob(job).finally(() => (state.isRunning = false));
     const endedAtMs = clock.monotonic();
     const failure = result.kind === "failed" ? result.failure : null;
-    state.failures = result.kind === "ok" ? 0 : state.failures + 1;
+    state.failuresInRow = result.kind === "ok" ? 0 : state.failuresInRow + 1;
     state.isRefused = failure instanceof ConfigError;
     metrics.polls.inc({ ...labels, outcome: result.kind });
     if (failure === null) {
       metrics.pollSuccess.set(labels, clock.now() / 1000);
       options.succeeded?.(job.name);
     }
-    let retryMs = result.kind === "ok" ? null : jobRetryMs(failure, state.failures, random);
+    let retryMs = result.kind === "ok" ? null : jobRetryMs(failure, state.failuresInRow, random);
     const isHeld = state.isRefused || failure instanceof Throttled;
     state.notBeforeMs = isHeld ? endedAtMs + (retryMs ?? 0) : Number.NEGATIVE_INFINITY;
     try {
       if (result.kind !== "failed")
         await well(state.job, result.kind === "ok" ? (result.remark ?? null) : result.reason);
-      else if (await failed(state.job, result.failure, state.failures)) postpone(state);
+      else if (await failed(state.job, result.failure, state.failuresInRow)) postpone(state);
     } catch (error) {
       end.signal.throwIfAborted();
       log.error({ job: job.name, err: error }, "the state of a job could not be recorded");
     }
-    if (state.isRefused && state.failures === 1 && scope.saidAtMs() < endedAtMs) {
+    if (state.isRefused && state.failuresInRow === 1 && scope.saidAtMs() < endedAtMs) {
       retryMs = SECOND_LOOK_MS;
       state.notBeforeMs = clock.monotonic() + retryMs;
     }
@@ -185,15 +178,11 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   /** Returns true when the complete service is unavailable. */
   async function failed(work: Named, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
-    const isOutage = await outage.judge(
-      failure,
-      { repeated: failures > 1, isAboutMe: work.name === "token" },
-      end.signal,
-    );
+    const isDown = await outage.judge(failure, { isRepeat: failures > 1, isMeJob: work.name === "token" }, end.signal);
     const problem = problemOf(work, failure);
-    if (!isOutage && failure instanceof ConfigError) await availability.featureDown(work.name, problem);
+    if (!isDown && failure instanceof ConfigError) await availability.featureDown(work.name, problem);
     storeState(work, problem, false);
-    return isOutage;
+    return isDown;
   }
 
   const lacksAbility = ({ ability }: Named) => ability !== undefined && !scope.may(ability);

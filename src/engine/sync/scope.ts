@@ -20,6 +20,7 @@ export type Explanation = "site" | "ability" | "unexplained" | "unknown";
 
 /** Least time between two `GET me`, in milliseconds; more for losses older than an hour. */
 const REFRESH_MS = 60_000;
+const NEVER = Number.NEGATIVE_INFINITY;
 const RECENT_LOSS_MS = 3_600_000;
 const OLD_LOSS_REFRESH_MS = 300_000;
 const FINAL_LOSS_MS = 7 * 86_400_000;
@@ -35,11 +36,7 @@ export function createScope(source: Source, clock: Clock) {
   let abilities: ReadonlySet<string> | null = null;
   let respondedWallMs: number | null = null;
   /** Monotonic times. */
-  const last = {
-    requestMs: Number.NEGATIVE_INFINITY,
-    responseMs: Number.NEGATIVE_INFINITY,
-    refusalMs: Number.NEGATIVE_INFINITY,
-  };
+  const last = { requestMs: NEVER, responseMs: NEVER, refusalMs: NEVER };
   const lost = new Map<string, number>();
 
   function learn(info: Pick<TokenInfo, "sites" | "abilities">): void {

@@ -3,13 +3,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import { yieldIfMany } from "../../core/runtime/waiting.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import {
-  compareClasses,
-  type LocatedObject,
-  type NamedSelection,
-  type NamedThing,
-  type SeenBuilding,
-} from "./compare.ts";
+import { compareClasses, type LocatedObject, type NamedThing, type SeenBuilding, type TagClass } from "./compare.ts";
 import { minutesLeft } from "./first-inventory.ts";
 import { compareIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/located-tags.ts";
 import { type Listed, type StoredTagSeen, type StoredValue, syncSet } from "./snapshot.ts";
@@ -88,9 +82,8 @@ export async function buildingFromLists(
 ): Promise<ListedBuilding> {
   const followed = followedOf(visible, wanted);
   const systems: NamedThing[] = [];
-  for (const siteId of wanted.systems.length > 0 ? followed : []) {
+  for (const siteId of wanted.systems.length > 0 ? followed : [])
     for await (const page of source.systems({ siteId }, signal)) systems.push(...page.items.map(namedSystem));
-  }
   // The service may refuse the id of an unknown system.
   const existing = systems.map(({ id }) => id).filter((id) => wanted.systems.includes(id));
   const tags = await tagsFromLists(source, followed, existing, signal, told);
@@ -122,9 +115,8 @@ export async function tagsFromLists(
   const systemsOf = await systemsOfTags(source, sites, systems, signal);
   for (const [i, siteId] of sites.entries()) {
     for await (const page of source.tags({ siteId }, signal)) {
-      for (const tag of page.items) {
+      for (const tag of page.items)
         if (!tags.has(tag.id)) tags.set(tag.id, { tag, siteId, systemIds: systemsOf.get(tag.id) ?? [] });
-      }
       pages += 1;
       const ofSite = Math.max(0, page.lastPage - page.number);
       const perSite = (pages + ofSite) / (i + 1);
@@ -173,7 +165,7 @@ function typesOf(values: ReadonlyMap<string, StoredValue>): ReadonlyMap<string, 
   return types;
 }
 
-export type ClassLists = ReadonlyMap<string, readonly NamedSelection[]>;
+export type ClassLists = ReadonlyMap<string, readonly TagClass[]>;
 
 /** Logs classes without a tag, with the reason, after each complete list of tags; repeats a warning only when it changes. */
 export function createSelectionWarning(options: {

@@ -51,23 +51,19 @@ export interface SyncOptions {
 export async function openSync(options: SyncOptions) {
   const { source, store, clock, log, metrics, random = Math.random } = options;
   let { config } = options;
-  const pollSet = documentSet("poll", source.name);
-  const tokenSet = documentSet("token", source.name);
-  const gatewaySet = documentSet("gateway", source.name);
+  const setOf = (name: Parameters<typeof documentSet>[0]) => documentSet(name, source.name);
   const syncState = await createSyncState(store, [
-    ...(["site", "gateway", "host", "system", "tag", "alarm", "poll", "token"] as const).map((name) =>
-      documentSet(name, source.name),
-    ),
+    ...(["site", "gateway", "host", "system", "tag", "alarm", "poll", "token"] as const).map(setOf),
     ...(["tag-system", "tag-seen", "alarm-site", "sweep", "availability", "health"] as const).map((name) =>
       syncSet(name, source.name),
     ),
   ]);
   const activeAlarms = createActiveCounts();
-  syncState.observe<StoredAlarm>(documentSet("alarm", source.name), activeAlarms.changed);
+  syncState.observe<StoredAlarm>(setOf("alarm"), activeAlarms.changed);
   const lastPolls = new Map<string, PollTime>();
   const scope = createScope(source, clock);
   const availability = createAvailability({ source: source.name, syncState, clock });
-  const lastToken = syncState.get<StoredToken>(tokenSet).get("token");
+  const lastToken = syncState.get<StoredToken>(setOf("token")).get("token");
   if (lastToken !== undefined) {
     // Losses since the token's last poll are known from the emitted events.
     const down = availability.sitesDown();
@@ -76,7 +72,7 @@ export async function openSync(options: SyncOptions) {
     scope.recall({ ...lastToken.lost, ...Object.fromEntries(down) });
   }
 
-  const storedPoll = (job: string) => syncState.get<StoredPoll>(pollSet).get(job);
+  const storedPoll = (job: string) => syncState.get<StoredPoll>(setOf("poll")).get(job);
   const firstInventory = createFirstInventory((job) => (storedPoll(job)?.lastSuccess ?? null) !== null);
   let inventoryPageMs: number | null = null;
   const listedSites = new Set<number>();
@@ -107,7 +103,7 @@ export async function openSync(options: SyncOptions) {
   });
 
   let nextGatewayList = nextGatewayListOf(config);
-  const gatewaysStored = () => syncState.get<Listed<Gateway>>(gatewaySet);
+  const gatewaysStored = () => syncState.get<Listed<Gateway>>(setOf("gateway"));
   const offline = createOfflineGateways(gatewaysStored, () => nextGatewayList, clock);
   let gateways = gatewayPollOf(partsFor(config), offline);
   const gatewayRecheck = createGatewayRecheck({
@@ -149,8 +145,8 @@ export async function openSync(options: SyncOptions) {
     activeAlarms: activeAlarms.counts,
     lastPolls: lastPolls as ReadonlyMap<string, PollTime>,
     inventoryPageMs: () => inventoryPageMs,
-    siteIds: () => [...syncState.get(documentSet("site", source.name)).keys()].map(Number),
-    knowsTag: (id: string) => syncState.get(documentSet("tag", source.name)).has(id),
+    siteIds: () => [...syncState.get(setOf("site")).keys()].map(Number),
+    knowsTag: (id: string) => syncState.get(setOf("tag")).has(id),
     /** False while only a part of the site's tags may be known, because its first list is not read to its end. */
     knowsTagsOf: (siteId: number) =>
       config.schedules.tags === false ||
@@ -169,14 +165,11 @@ export async function openSync(options: SyncOptions) {
         ticker: options.ticker,
         spreadMs: config.spread,
         watchLostSites: (signal) =>
-          watchLostSites(
-            { ...{ source: source.name, random, availability, outage, scope, syncState, clock, log } },
-            signal,
-          ),
+          watchLostSites({ source: source.name, random, availability, outage, scope, syncState, clock, log }, signal),
         succeeded: (job) => void lastPolls.set(job, { atMs: clock.now(), monotonicMs: clock.monotonic() }),
         storedState: storedPoll,
         storeState(job, state) {
-          syncState.putDeferred(pollSet, job, state).catch((error: unknown) => {
+          syncState.putDeferred(setOf("poll"), job, state).catch((error: unknown) => {
             if (!isStopping(error)) log.warn({ job, err: error }, "how a poll went was not stored");
           });
         },
@@ -213,8 +206,8 @@ function changedLists(before: SyncConfig, after: SyncConfig): ReadonlySet<string
 }
 
 function gatewayPollOf(parts: PollParts, offline: OfflineGateways): InventoryPoll {
-  return createInventoryPoll(parts, "gateways", "gateway", (siteId, signal, held, isUrgent) =>
-    offline.noting(siteId, parts.source.gateways({ siteId, isUrgent }, signal, held)),
+  return createInventoryPoll(parts, "gateways", "gateway", (filter, signal, stored) =>
+    offline.noting(filter.siteId, parts.source.gateways(filter, signal, stored)),
   );
 }
 
@@ -233,12 +226,8 @@ function jobsOf(
     ...{ name, schedule: schedules[name], firstRun: true, run },
     ...(ability === undefined ? {} : { ability }),
   });
-  const hosts = createInventoryPoll(parts, "hosts", "host", (siteId, signal, held) =>
-    source.hosts({ siteId }, signal, held),
-  );
-  const systems = createInventoryPoll(parts, "systems", "system", (siteId, signal, held) =>
-    source.systems({ siteId }, signal, held),
-  );
+  const hosts = createInventoryPoll(parts, "hosts", "host", source.hosts);
+  const systems = createInventoryPoll(parts, "systems", "system", source.systems);
   const hostList = job("hosts", hosts, "read:hosts");
   const systemList = job("systems", { run: (signal) => systems.run(signal).finally(systemsRead) }, "read:systems");
   if (schedules.systems === false) systemsRead();

@@ -26,21 +26,13 @@ export function createTokenPoll(parts: PollParts): Poll {
       const isNews = due !== null && (warned === null || due.threshold < warned);
       const events: Event[] = [];
       if (isNews && info.expiresAt !== null) {
-        const event = makeEvent({
-          type: "token-expiring",
-          source: sourceUri(source.name),
-          ...{ subject: SERVICE_SUBJECT, time: isoUtc(now) },
-          data: { expiresAt: info.expiresAt, daysLeft: due.daysLeft },
-          facts: [info.expiresAt, due.threshold],
-        });
-        events.push(event);
+        const about = { source: sourceUri(source.name), subject: SERVICE_SUBJECT, time: isoUtc(now) };
+        const data = { expiresAt: info.expiresAt, daysLeft: due.daysLeft };
+        const facts = [info.expiresAt, due.threshold];
+        events.push(makeEvent({ ...about, type: "token-expiring", data, facts }));
       }
-      const next: StoredToken = {
-        info,
-        checkedAt: isoUtc(now),
-        warnedDays: isNews ? due.threshold : warned,
-        lost: scope.lost(),
-      };
+      const warnedDays = isNews ? due.threshold : warned;
+      const next: StoredToken = { info, checkedAt: isoUtc(now), warnedDays, lost: scope.lost() };
       await parts.commit("token", { documents: [{ set, put: [["token", next]] }], events });
       return OK;
     },

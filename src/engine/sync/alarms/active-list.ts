@@ -2,15 +2,7 @@ import type { Failure } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFilter } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
-import {
-  collect,
-  collectSteady,
-  fingerprint,
-  type Listing,
-  lacksOnlyUnreadable,
-  listedCoverage,
-  union,
-} from "../listing.ts";
+import { collect, collectTwice, fingerprint, type Listing, lacksOnlyUnreadable, recordsOf, union } from "../listing.ts";
 import { perSite } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import type { StoredAlarm } from "../snapshot.ts";
@@ -63,7 +55,7 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
     };
     const settings = { idOf, keepsShown: true, maxPages, onPage: followed };
     const listing = twice
-      ? await collectSteady(read, { ...settings, sameAs: stateOf, always: careful })
+      ? await collectTwice(read, { ...settings, sameAs: stateOf, always: careful })
       : await collect(read(), settings);
     signal.throwIfAborted();
     return listing;
@@ -100,12 +92,12 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
       isOneSite = followed.length === 1;
       const all = await readAllSites(how);
       // A record without its site states the site in the list of that site.
-      const haveSites = all === null || listedCoverage(all).every((alarm) => alarm.site.id !== 0);
+      const haveSites = all === null || recordsOf(all).every((alarm) => alarm.site.id !== 0);
       const distrust = trust.distrust();
       wasPerSite = all === null || distrust !== null || !haveSites;
       if (all !== null && (!wasPerSite || followed.length === 0)) {
         return {
-          listed: listedCoverage(all).filter((alarm) => follows(alarm.site.id)),
+          listed: recordsOf(all).filter((alarm) => follows(alarm.site.id)),
           coverage: (siteId) => (follows(siteId) ? (haveSites ? coverageOf(all) : "moving") : "none"),
           isConfirmed: how.careful || !all.complete || all.pages === 1,
           failures: new Map(),
@@ -121,7 +113,7 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
       const remarks = readings.flatMap(({ remark }) => remark ?? []);
       return {
         // Alarms of other sites were emitted when their pages arrived.
-        listed: lists.flatMap(listedCoverage),
+        listed: lists.flatMap(recordsOf),
         coverage: (siteId) => coverageOf(visits.seen.get(siteId)?.listing),
         isConfirmed: true,
         failures: visits.failures,

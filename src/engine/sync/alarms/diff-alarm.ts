@@ -170,20 +170,18 @@ function alarmEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
   more: Omit<EventData[K], keyof AlarmFact>,
 ): Event {
   const { alarm, episode } = stored;
-  const fact: AlarmFact = {
+  const { late, superseded, source, behindGateway } = context;
+  const fact = {
     alarm,
     episode,
-    late: context.late,
-    ...(context.superseded && { superseded: true }),
-    behindGateway: context.behindGateway(alarm),
+    late,
+    ...(superseded && { superseded }),
+    behindGateway: behindGateway(alarm),
   };
+  const { site, trigger } = alarm;
   return makeEvent({
-    type,
-    source: context.source,
-    subject: subjectOf("alarm", alarm.site.id, alarm.id),
-    time,
-    siteId: alarm.site.id,
-    priority: alarm.trigger.priority,
+    ...{ type, source, time, subject: subjectOf("alarm", site.id, alarm.id) },
+    ...{ siteId: site.id, priority: trigger.priority },
     data: { ...fact, ...more } as unknown as EventData[K],
     facts: [episode, ...facts],
   });

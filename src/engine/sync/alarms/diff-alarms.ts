@@ -29,7 +29,7 @@ import {
 } from "./episode.ts";
 import { endOf } from "./times.ts";
 
-export interface AlarmObservation {
+export interface AlarmReading {
   readonly listed: readonly Alarm[];
   readonly coverage: (siteId: number) => Coverage;
   readonly doubted?: ReadonlySet<string>;
@@ -50,7 +50,7 @@ export interface Scope {
   readonly after: ReadonlySet<number>;
 }
 
-export interface AlarmDiffOptions extends AlarmContext {
+export interface DiffOptions extends AlarmContext {
   readonly vanishAfterMisses: number;
   /** False for a site that is listed for the first time: Plenum did not see the beginning of its alarms. */
   readonly isKnownSite: (siteId: number) => boolean;
@@ -65,6 +65,7 @@ export interface AlarmDiff {
   readonly events: readonly Event[];
 }
 
+type Steps = Generator<Step>;
 type Alarms = ReadonlyMap<string, StoredAlarm>;
 
 /** Returns open alarms that the list should show and does not, or shows with a newer episode. */
@@ -87,8 +88,8 @@ export function findAbsent(
 /** Compares stored alarms with one poll. Pure. Yields after each possible change, because 5,000 alarms take 100 ms. */
 export function* diffAlarms(
   alarms: Alarms,
-  seen: AlarmObservation,
-  options: AlarmDiffOptions,
+  seen: AlarmReading,
+  options: DiffOptions,
 ): Generator<undefined, AlarmDiff, undefined> {
   const put = new Map<string, StoredAlarm>();
   const events: Event[] = [];
@@ -126,17 +127,17 @@ export function* diffAlarms(
   return { put, events };
 }
 
-function isAnnounced(alarm: Alarm, { startup, isTakenOver }: AlarmDiffOptions): boolean {
+function isAnnounced(alarm: Alarm, { startup, isTakenOver }: DiffOptions): boolean {
   return startup === "announce" && !isTakenOver(alarm);
 }
 
 function* compareListed(
   known: StoredAlarm | undefined,
   record: Alarm,
-  seen: AlarmObservation,
+  seen: AlarmReading,
   evidence: Evidence,
-  options: AlarmDiffOptions,
-): Generator<Step> {
+  options: DiffOptions,
+): Steps {
   const isAnnouncing = isAnnounced(record, options);
   const initial = !options.isKnownSite(record.site.id) || isAnnouncing;
   if (known === undefined) {
@@ -165,12 +166,7 @@ function isNews(known: StoredAlarm, record: Alarm): boolean {
   return !isDeepStrictEqual({ ...record, triggeredAt, triggeredAtRaw, lastActiveEvent }, known.alarm);
 }
 
-function* compareAbsent(
-  known: StoredAlarm,
-  seen: AlarmObservation,
-  evidence: Evidence,
-  options: AlarmDiffOptions,
-): Generator<Step> {
+function* compareAbsent(known: StoredAlarm, seen: AlarmReading, evidence: Evidence, options: DiffOptions): Steps {
   const { id, site } = known.alarm;
   const isComplete = seen.coverage(site.id) === "complete";
   const isDoubted = seen.doubted?.has(id) === true;
@@ -199,12 +195,7 @@ function* compareAbsent(
   yield hasVanished ? vanish(step.stored, options) : step;
 }
 
-export function* endEpisode(
-  known: StoredAlarm,
-  record: Alarm,
-  evidence: Evidence,
-  context: AlarmContext,
-): Generator<Step> {
+export function* endEpisode(known: StoredAlarm, record: Alarm, evidence: Evidence, context: AlarmContext): Steps {
   if (relationOf(known, record) !== "newer") {
     yield resolve(known, record, context);
     return;
@@ -214,7 +205,7 @@ export function* endEpisode(
   yield* wholeEpisode(record, { ...context, late: true }, closed?.stored ?? known);
 }
 
-export function* wholeEpisode(record: Alarm, context: AlarmContext, before?: StoredAlarm): Generator<Step> {
+export function* wholeEpisode(record: Alarm, context: AlarmContext, before?: StoredAlarm): Steps {
   const begun = begin(record, false, context, before);
   yield begun;
   yield resolve(begun.stored, record, context);

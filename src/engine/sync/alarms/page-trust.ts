@@ -1,7 +1,7 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
-import { type Listing, listedCoverage } from "../listing.ts";
+import { type Listing, recordsOf } from "../listing.ts";
 
 /** Evidence against the pages of a list: `readings` in a row must show it, for at least `forMs`. */
 const EVIDENCE = {
@@ -25,7 +25,7 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
   const isDue = () => distrust === null || clock.monotonic() - distrust.sinceMs >= RETRY_MS;
 
   function showsSameRecords(listing: Listing<Alarm>): boolean {
-    const ids = listedCoverage(listing).map(({ id }) => id);
+    const ids = recordsOf(listing).map(({ id }) => id);
     const before = lastIds;
     lastIds = ids.sort().join();
     return lastIds === before;

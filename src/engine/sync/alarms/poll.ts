@@ -11,14 +11,7 @@ import type { PollParts } from "../poll-parts.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { type ActiveAlarms, bothReadings, createAlarmList } from "./active-list.ts";
 import { isOpen } from "./diff-alarm.ts";
-import {
-  type AlarmDiff,
-  type AlarmDiffOptions,
-  type AlarmObservation,
-  cutDiff,
-  diffAlarms,
-  findAbsent,
-} from "./diff-alarms.ts";
+import { type AlarmDiff, type AlarmReading, cutDiff, type DiffOptions, diffAlarms, findAbsent } from "./diff-alarms.ts";
 import { contradictsItself, isEmittedEnd, isOverBefore, isResolved } from "./episode.ts";
 import { createMassGuard, findMassChange, massEnds } from "./mass-change.ts";
 import { checkEnds, countRequests, type EndCheck, type RequestCounts, searchAlarms, selectDue } from "./search.ts";
@@ -44,23 +37,7 @@ export interface AlarmPoll {
   reconcile(signal: AbortSignal): Promise<JobOutcome>;
 }
 
-interface PollState {
-  readonly parts: PollParts;
-  readonly store: AlarmStore;
-  readonly list: ReturnType<typeof createAlarmList>;
-  readonly massGuard: ReturnType<typeof createMassGuard>;
-  readonly reportUnverified: ReturnType<typeof createUnverifiedReport>;
-  readonly everyMs: () => number | null;
-  readonly startedAt: string;
-  /** Sites that were listed completely since the start, and alarms that pages of other sites showed since then. */
-  readonly takenOverSites: Set<number>;
-  readonly takenOverAlarms: Set<string>;
-  statements: Statements;
-  absenceCounts: RequestCounts;
-  ends: Pick<EndCheck, "counts" | "stale">;
-  begins: readonly number[];
-  pages: number;
-}
+type PollState = ReturnType<typeof createPollState>;
 
 /** Time after which the scope is checked for new sites when no list would show them. */
 const SCOPE_CHECK_MS = 300_000;
@@ -72,38 +49,37 @@ const MANY = 5_000;
 const INTERVALS = 10;
 const LATE_FACTOR = 1.15;
 
-export function createAlarmPoll(
-  parts: PollParts,
-  oneAtATime: OneAtATime,
-  everyMs: () => number | null = () => null,
-): AlarmPoll {
-  const state: PollState = {
-    parts,
-    store: openAlarmStore(parts),
-    list: createAlarmList(parts),
-    massGuard: createMassGuard(parts.log),
-    reportUnverified: createUnverifiedReport(parts),
-    everyMs,
-    startedAt: isoUtc(parts.clock.now()),
-    takenOverSites: new Set(),
-    takenOverAlarms: new Set(),
-    statements: new Map(),
-    absenceCounts: new Map(),
-    ends: { counts: new Map(), stale: new Set() },
-    begins: [],
-    pages: 0,
-  };
+export function createAlarmPoll(parts: PollParts, oneAtATime: OneAtATime, everyMs: () => number | null): AlarmPoll {
+  const state = createPollState(parts, everyMs);
   return {
     run: (signal) => oneAtATime(() => pollAlarms(state, false, signal)),
     reconcile: (signal) => oneAtATime(() => pollAlarms(state, true, signal)),
   };
 }
 
+function createPollState(parts: PollParts, everyMs: () => number | null) {
+  return {
+    ...{ parts, everyMs, startedAt: isoUtc(parts.clock.now()) },
+    store: openAlarmStore(parts),
+    list: createAlarmList(parts),
+    massGuard: createMassGuard(parts.log),
+    reportUnverified: createUnverifiedReport(parts),
+    /** Sites that were listed completely since the start, and alarms that pages of other sites showed since then. */
+    takenOverSites: new Set<number>(),
+    takenOverAlarms: new Set<string>(),
+    statements: new Map() as Statements,
+    absenceCounts: new Map() as RequestCounts,
+    ends: { counts: new Map(), stale: new Set() } as Pick<EndCheck, "counts" | "stale">,
+    pollStartsMs: [] as readonly number[],
+    pagesRead: 0,
+  };
+}
+
 async function pollAlarms(state: PollState, careful: boolean, signal: AbortSignal): Promise<JobOutcome> {
   const { parts, store, massGuard } = state;
   const { clock, config, scope, source } = parts;
-  state.begins = [...state.begins, clock.monotonic()].slice(-(INTERVALS + 1));
-  state.pages = 0;
+  state.pollStartsMs = [...state.pollStartsMs, clock.monotonic()].slice(-(INTERVALS + 1));
+  state.pagesRead = 0;
   await refreshOldScope(state, signal);
   // Mass changes are measured against the alarms before this poll.
   const before: ReadonlyMap<string, StoredAlarm> = new Map(store.alarms);
@@ -161,7 +137,7 @@ function createPageEmitter(state: PollState, returning: boolean, signal: AbortSi
   let hasFailed = false;
   let isReturnEmitted = !returning;
   return async (records) => {
-    state.pages += 1;
+    state.pagesRead += 1;
     if (hasFailed) return;
     const listed = records.filter((record) => {
       const known = alarms.get(record.id);
@@ -177,14 +153,8 @@ function createPageEmitter(state: PollState, returning: boolean, signal: AbortSi
         return known === undefined ? [] : [[id, known] as const];
       }),
     );
-    const observation = {
-      listed,
-      coverage: () => "moving" as const,
-      found: [],
-      searched: new Set<string>(),
-      scope: null,
-    };
-    const steps = diffAlarms(stored, observation, diffOptions(state));
+    const reading: AlarmReading = { listed, coverage: () => "moving", found: [], searched: new Set(), scope: null };
+    const steps = diffAlarms(stored, reading, diffOptions(state));
     try {
       const diff = await runInSlices(steps, PART, parts.clock, signal);
       await commitDiff(state, diff, [], false, signal);
@@ -200,13 +170,8 @@ function createPageEmitter(state: PollState, returning: boolean, signal: AbortSi
 
 function isDrop(before: ReadonlyMap<string, StoredAlarm>, { listed, coverage }: ActiveAlarms): boolean {
   const ids = new Set(listed.map(({ id }) => id));
-  return (
-    findMassChange(
-      before,
-      ({ alarm }) => !ids.has(alarm.id),
-      (siteId) => coverage(siteId) === "complete",
-    ) !== null
-  );
+  const isObserved = (siteId: number) => coverage(siteId) === "complete";
+  return findMassChange(before, ({ alarm }) => !ids.has(alarm.id), isObserved) !== null;
 }
 
 async function readAgain({ list }: PollState, first: ActiveAlarms, how: ReadActive): Promise<ActiveAlarms> {
@@ -229,12 +194,8 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadAc
   await yieldAmongMany(state, first.listed.length, signal);
   const due = selectDue(state.absenceCounts, sight.absent, vanishAfter);
   const isDoubted = ({ alarm }: StoredAlarm) => sight.sorted.doubted.has(alarm.id);
-  const search = await searchAbsent(
-    state,
-    due,
-    (known) => known.misses + 1 >= vanishAfter && !isDoubted(known),
-    signal,
-  );
+  const isLastSearch = (known: StoredAlarm) => known.misses + 1 >= vanishAfter && !isDoubted(known);
+  const search = await searchAbsent(state, due, isLastSearch, signal);
 
   const found = Map.groupBy(search.found, ({ id }) => id);
   const isExplained = (known: StoredAlarm) =>
@@ -264,7 +225,7 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadAc
   const unclear = search.found.filter((record) => record.status === "active" && contradictsItself(record));
   // An unexplained absence in pages that were read once proves nothing yet.
   const unconfirmed = reading.isConfirmed ? [] : absent.filter((known) => !isExplained(known));
-  const observation: AlarmObservation = {
+  const observation: AlarmReading = {
     listed: sorted.listed,
     insisted: sorted.insisted.difference(ends.stale).union(ends.revoked),
     corrected: sorted.corrected,
@@ -319,7 +280,7 @@ function isFollowedSite({ sites }: AlarmStore, siteId: number): boolean {
   return (sites.get(String(siteId))?.activeSince ?? null) !== null;
 }
 
-function diffOptions({ parts, store, startedAt, takenOverSites, takenOverAlarms }: PollState): AlarmDiffOptions {
+function diffOptions({ parts, store, startedAt, takenOverSites, takenOverAlarms }: PollState): DiffOptions {
   const { clock, config, source } = parts;
   return {
     source: sourceUri(source.name),
@@ -352,9 +313,9 @@ async function yieldAmongMany({ parts }: PollState, alarms: number, signal: Abor
   if (alarms >= MANY) await yieldUnlessAborted(parts.clock, signal);
 }
 
-function describeLateness({ parts: { source }, everyMs, begins, pages }: PollState): readonly string[] {
+function describeLateness({ parts: { source }, everyMs, pollStartsMs, pagesRead }: PollState): readonly string[] {
   const configuredMs = everyMs();
-  const gaps = begins.slice(1).map((atMs, index) => atMs - (begins[index] ?? atMs));
+  const gaps = pollStartsMs.slice(1).map((atMs, index) => atMs - (pollStartsMs[index] ?? atMs));
   if (configuredMs === null || gaps.length < INTERVALS) return [];
   const usual = gaps.sort((one, other) => one - other).slice(0, -1);
   const meanMs = usual.reduce((sum, gapMs) => sum + gapMs, 0) / usual.length;
@@ -364,9 +325,7 @@ function describeLateness({ parts: { source }, everyMs, begins, pages }: PollSta
     perMinute < configured
       ? `the service allows ${perMinute} lists a minute`
       : `${perMinute} lists a minute are configured`;
-  const read = pages > 1 ? `a poll reads ${pages} pages, and ` : "";
-  const every = durationText(Math.round(meanMs / 1_000));
-  return [
-    `Alarms are polled every ${every} instead of every ${durationText(configuredMs / 1_000)}: ${read}${allowed}.`,
-  ];
+  const read = pagesRead > 1 ? `a poll reads ${pagesRead} pages, and ` : "";
+  const mean = durationText(Math.round(meanMs / 1_000));
+  return [`Alarms are polled every ${mean} instead of every ${durationText(configuredMs / 1_000)}: ${read}${allowed}.`];
 }

@@ -22,10 +22,7 @@ const ORDER_TRUSTED_MS = 86_400_000;
  * Reads the list of resolved alarms for what happened between two polls. The list has no stated order and no filter by
  * time: later sweeps stop at the watermark less the overlap only if the list begins with the newest.
  */
-export function createResolvedSweep(
-  parts: PollParts,
-  oneAtATime: OneAtATime,
-): { run(signal: AbortSignal): Promise<JobOutcome> } {
+export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
   const { source, config, clock, log, scope } = parts;
   const { alarms: settings } = config;
   const store = openAlarmStore(parts);
@@ -177,20 +174,7 @@ function isSameSweep(last: StoredSweep | undefined, next: StoredSweep): boolean 
   );
 }
 
-interface ResolvedReading {
-  /** Records that ended in the relevant time, have no readable end, or belong to an awaited alarm. */
-  readonly records: readonly Alarm[];
-  readonly pages: number;
-  readonly latestMs: number | null;
-  /** True when the order of the list is known as well as after reading every page. */
-  readonly whole: boolean;
-  /** True when no record can have moved unread: the total stayed the same, or the reading could stop early. */
-  readonly steady: boolean;
-  readonly tooLong: boolean;
-  readonly brokenBy: string | null;
-  readonly newestFirstBy: StoredSweep["newestFirstBy"];
-  readonly unreadable: readonly string[];
-}
+type ResolvedReading = Awaited<ReturnType<typeof readResolved>>;
 
 interface ReadingLimits {
   readonly fromMs: number | null;
@@ -202,7 +186,7 @@ interface ReadingLimits {
 const ORDERS = ["resolved", "triggered"] as const;
 const TIMES = { resolved: endOf, triggered: (alarm: Alarm) => instant(alarm.triggeredAt) };
 
-async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLimits): Promise<ResolvedReading> {
+async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLimits) {
   const { fromMs, stopBy, maxPages, isAwaited } = limits;
   const records: Alarm[] = [];
   const unreadable: string[] = [];
@@ -224,7 +208,10 @@ async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLi
       last[order] = timeMs ?? last[order];
     }
   };
-  const result = (whole: boolean, steady: boolean, fault: Partial<ResolvedReading> = {}): ResolvedReading => {
+  /**
+   * `whole`: the order of the list is as well known as after reading every page. `steady`: no record can have moved unread.
+   */
+  const result = (whole: boolean, steady: boolean, fault: { tooLong?: boolean; brokenBy?: string } = {}) => {
     const newestFirstBy = ORDERS.find((order) => isFalling[order]) ?? null;
     const read = { records, pages: count, latestMs, newestFirstBy, unreadable };
     return { ...read, whole, steady, tooLong: false, brokenBy: null, ...fault };

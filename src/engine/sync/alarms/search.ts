@@ -1,7 +1,7 @@
 import { type Failure, LocalFailure, Malformed, meaningOf } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFilter, Source } from "../../source/source.ts";
-import { collect, collectSteady, listedCoverage } from "../listing.ts";
+import { collect, collectTwice, recordsOf } from "../listing.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { episodeOf, isOverBefore, isResolved, relationOf } from "./episode.ts";
 import { endOf, instant } from "./times.ts";
@@ -20,11 +20,7 @@ export type RequestCounts = ReadonlyMap<string, number>;
 const nextCount = (counts: RequestCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
 
 /** Returns the alarms to request in this poll: at their polls 1 to `always`, then 4, 8, 16 …; rarely requested ones first. */
-export function selectDue(
-  counts: RequestCounts,
-  unexplained: readonly StoredAlarm[],
-  always: number,
-): readonly StoredAlarm[] {
+export function selectDue(counts: RequestCounts, unexplained: readonly StoredAlarm[], always: number) {
   const isDue = (count: number) => count <= always || Number.isInteger(Math.log2(count));
   return unexplained
     .filter((known) => isDue(nextCount(counts, known)))
@@ -42,14 +38,7 @@ export function countRequests(
   );
 }
 
-export interface SearchResult {
-  readonly found: readonly Alarm[];
-  readonly searched: ReadonlySet<string>;
-  readonly failures: ReadonlyMap<number, Failure>;
-  readonly postponed: ReadonlySet<string>;
-}
-
-export interface SearchOptions {
+interface SearchOptions {
   readonly source: Source;
   readonly maxPages: number;
   /** True for an alarm that counts as vanished unless this search finds it. */
@@ -58,8 +47,8 @@ export interface SearchOptions {
   readonly signal: AbortSignal;
 }
 
-export async function searchAlarms(absent: readonly StoredAlarm[], options: SearchOptions): Promise<SearchResult> {
-  const results: Pick<SearchResult, "found" | "searched">[] = [];
+export async function searchAlarms(absent: readonly StoredAlarm[], options: SearchOptions) {
+  const results: Awaited<ReturnType<typeof searchSite>>[] = [];
   const postponed: string[] = [];
   const failures = await visitSites(absent, options.signal, async (siteId, alarms) => {
     if (options.isLate()) postponed.push(...alarms.map(({ alarm }) => alarm.id));
@@ -99,16 +88,15 @@ async function searchSite(siteId: number, absent: readonly StoredAlarm[], option
   };
 
   const names = new Set(absent.map(({ alarm }) => alarm.trigger.displayName.slice(0, SEARCH_LENGTH)));
-  if (names.size <= NAMES) {
+  if (names.size <= NAMES)
     for (const search of names) if (search.trim() !== "") await scan({ siteId, status: "resolved", search }, 1);
-  }
   if (wanted.values().some((known) => !options.isLastSearch(known))) await scan({ siteId, status: "resolved" }, PAGES);
   const last = [...wanted.values()].filter(options.isLastSearch).map(({ alarm }) => alarm.id);
   if (last.length === 0) return { found, searched: new Set<string>() };
   const settings = { idOf: ({ id }: Alarm) => id, maxPages, keepsShown: true };
   const all = await collect(source.alarms({ siteId, status: "all" }, signal), settings);
   signal.throwIfAborted();
-  listedCoverage(all).forEach(note);
+  recordsOf(all).forEach(note);
   return { found, searched: new Set(all.complete ? last : []) };
 }
 
@@ -140,7 +128,7 @@ export async function checkEnds(
     // A list may have one row for each episode of an alarm.
     const rowOf = (alarm: Alarm) => `${episodeOf(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
     const read = () => source.alarms({ siteId, status: "resolved" }, signal);
-    const ends = await collectSteady(read, { idOf: rowOf, sameAs: rowOf, maxPages: PAGES });
+    const ends = await collectTwice(read, { idOf: rowOf, sameAs: rowOf, maxPages: PAGES });
     signal.throwIfAborted();
     if (!ends.complete) return;
     const rows = Map.groupBy(ends.items, ({ id }) => id);

@@ -3,7 +3,7 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { AlarmFilter } from "../../source/source.ts";
-import { fingerprint, type Listing, listedCoverage, union } from "../listing.ts";
+import { fingerprint, type Listing, recordsOf, union } from "../listing.ts";
 import { concernsAll } from "../per-site.ts";
 import { episodeOf } from "./episode.ts";
 
@@ -93,12 +93,12 @@ export function createSiteListReader(
     if (!isCut(nameOf(siteId, {}))) return { listing: first, remark: null };
     const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
     // An alarm may move from one part to another between two requests: read again before it counts as absent.
-    const ids = new Set(listedCoverage(first).map(idOf));
+    const ids = new Set(recordsOf(first).map(idOf));
     const lacksAlarms = lastIds.get(siteId)?.isSubsetOf(ids) !== true;
     lastIds.set(siteId, ids);
     if (!first.complete || !(how.careful || lacksAlarms)) return { listing: first, remark };
     const second = await readPart(siteId, {}, true, how);
-    const items = union(first.items, listedCoverage(second), idOf);
+    const items = union(first.items, recordsOf(second), idOf);
     lastIds.set(siteId, new Set(items.map(idOf)));
     if (second.complete && fingerprint(first.items, stateOf) === fingerprint(second.items, stateOf))
       return { listing: second, remark };
@@ -113,14 +113,14 @@ async function joinParts(
   readPart: (part: Part) => Promise<Listing<Alarm>>,
   signal: AbortSignal,
 ): Promise<Listing<Alarm>> {
-  let items = listedCoverage(first);
+  let items = recordsOf(first);
   const ids = new Set<string>();
   const reasons: string[] = [];
   for (const part of parts) {
     try {
       const listing = await readPart(part);
-      for (const { id } of listedCoverage(listing)) ids.add(id);
-      items = union(items, listedCoverage(listing), idOf);
+      for (const { id } of recordsOf(listing)) ids.add(id);
+      items = union(items, recordsOf(listing), idOf);
       if (!listing.complete) reasons.push(listing.reason);
     } catch (error) {
       signal.throwIfAborted();

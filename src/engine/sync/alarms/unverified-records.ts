@@ -18,17 +18,11 @@ import type { EndCheck } from "./search.ts";
 
 /** Records of the list of active alarms that count only after confirmation. In memory only: a restart counts again. */
 
-export interface SortedRecords {
-  readonly listed: readonly Alarm[];
-  /** Ids of alarms whose records change nothing in this poll: they contradict themselves or are unreadable. */
-  readonly doubted: ReadonlySet<string>;
-  readonly contradictory: readonly Alarm[];
-  readonly unreadable: readonly string[];
-  readonly overtaken: readonly Alarm[];
-  readonly insisted: ReadonlySet<string>;
-  readonly corrected: ReadonlySet<string>;
-  readonly statements: Statements;
-}
+/**
+ * `doubted`: ids of alarms whose records change nothing in this poll. `contradictory`: doubted records that state an end.
+ * `overtaken`: records older than the stored alarm; those of `insisted` ids, and starts of `corrected` ids, count.
+ */
+export type SortedRecords = ReturnType<typeof sortRecords>;
 
 export type Statements = ReadonlyMap<
   string,
@@ -45,7 +39,7 @@ export function sortRecords(
   alarms: ReadonlyMap<string, StoredAlarm>,
   records: readonly Alarm[],
   coverage: (siteId: number) => Coverage,
-): SortedRecords {
+) {
   const listed: Alarm[] = [];
   const doubted = new Set<string>();
   const contradictory: Alarm[] = [];
@@ -85,7 +79,7 @@ export function sortRecords(
       listed.push(asKnown(alarms, record, true));
     } else listed.push(alarm);
   }
-  return { listed, doubted, contradictory, unreadable, overtaken, insisted, corrected, statements: next };
+  return { listed, doubted, contradictory, unreadable, overtaken, insisted, corrected, statements: next as Statements };
 }
 
 /** True for a record to emit before the rest of the list: no contradiction, other start or other episode. */

@@ -12,15 +12,7 @@ import { bucketsIn, DAY_MS, parseTime, type Range } from "../history/buckets.ts"
 import { closedUntil } from "../history/ledger.ts";
 import { type LedgerRange, rangesIn } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
-import {
-  type AccountedSeries,
-  type DayCount,
-  type DayCounts,
-  type Days,
-  dateOf,
-  isWanted,
-  wantedFrom,
-} from "./days.ts";
+import { type CountedSeries, type DayCount, type DayCounts, type Days, dateOf, isWanted, wantedFrom } from "./days.ts";
 
 export interface Statement {
   readonly said: string | null;
@@ -39,7 +31,7 @@ export interface SeriesDay extends DayAccount {
   readonly refusal: Statement | null;
 }
 
-const EMPTY_ACCOUNT: DayAccount = {
+const EMPTY_ACCOUNT = {
   expected: 0,
   had: 0,
   null: 0,
@@ -56,18 +48,18 @@ function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
   return sum;
 }
 
-export function accountOf(series: AccountedSeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
+export function accountOf(series: CountedSeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
   const { ledger, rules } = series;
-  const theDay: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
+  const dayMs: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
   const buckets = (range: Range) => bucketsIn(day, ledger, range);
   const opensAt = isWanted(series) ? wantedFrom(ledger) : Number.POSITIVE_INFINITY;
   const wantedBuckets = ({ fromMs, toMs }: Range) => buckets({ fromMs: Math.max(fromMs, opensAt), toMs });
   let [answered, withoutLog, refused] = [0, 0, 0];
-  let pending = wantedBuckets(theDay);
+  let pending = wantedBuckets(dayMs);
   let noLog: Statement | null = null;
   let refusal: Statement | null = null;
   for (const span of rangesIn(ledger.spans)) {
-    const covered = span.toMs <= theDay.fromMs || span.fromMs >= theDay.toMs ? 0 : buckets(span);
+    const covered = span.toMs <= dayMs.fromMs || span.fromMs >= dayMs.toMs ? 0 : buckets(span);
     if (covered === 0) continue;
     pending -= wantedBuckets(span);
     if (span.why === "no-log") {
@@ -85,11 +77,8 @@ export function accountOf(series: AccountedSeries, day: number, count: DayCount 
     pending = 0;
   } else if (pending > 0 && ledger.refusal !== null) {
     // Following or log discovery was refused; the past before it may still be fetched.
-    const fromMs = ledger.state === "following" ? Math.max(theDay.fromMs, watermarkMs) : theDay.fromMs;
-    const atFront = Math.min(
-      pending,
-      wantedBuckets({ fromMs, toMs: Math.min(theDay.toMs, closedUntil(rules, nowMs)) }),
-    );
+    const fromMs = ledger.state === "following" ? Math.max(dayMs.fromMs, watermarkMs) : dayMs.fromMs;
+    const atFront = Math.min(pending, wantedBuckets({ fromMs, toMs: Math.min(dayMs.toMs, closedUntil(rules, nowMs)) }));
     refused += atFront;
     pending -= atFront;
     if (atFront > 0) refusal = statementOf(ledger.refusal);
@@ -100,14 +89,14 @@ export function accountOf(series: AccountedSeries, day: number, count: DayCount 
   const expected = answered + withoutLog + refused + pending;
   return {
     ...{ expected, had, null: nulls, absent: answered - had - nulls, withoutLog, refused, pending },
-    notWanted: buckets(theDay) - expected,
-    why: pending === 0 ? null : pendingReason(series, theDay, watermarkMs, nowMs),
+    notWanted: buckets(dayMs) - expected,
+    why: pending === 0 ? null : pendingReason(series, dayMs, watermarkMs, nowMs),
     ...{ noLog, refusal },
   };
 }
 
 function pendingReason(
-  { ledger, rules, located }: AccountedSeries,
+  { ledger, rules, located }: CountedSeries,
   { fromMs, toMs }: Range,
   watermarkMs: number,
   nowMs: number,
@@ -120,9 +109,9 @@ function pendingReason(
   return watermarkMs < fromMs || closedMs < toMs ? "open" : "backfill";
 }
 
-export interface SiteSeries extends AccountedSeries {
+export interface SiteSeries extends CountedSeries {
   readonly total: boolean;
-  readonly located: AccountedSeries["located"] & { readonly tag: Tag; readonly siteId: number };
+  readonly located: CountedSeries["located"] & { readonly tag: Tag; readonly siteId: number };
 }
 
 export interface SiteDay {
@@ -136,7 +125,7 @@ export interface SiteDay {
 const NAMED_MAX = 200;
 
 export function createSiteDay(day: number) {
-  let account = EMPTY_ACCOUNT;
+  let account: DayAccount = EMPTY_ACCOUNT;
   let count = 0;
   const groups = new Map<string, SeriesAccount>();
   const withoutLog: SeriesStatement[] = [];
@@ -195,19 +184,16 @@ export function seriesCompleteEvent(
 ): Event<"history-complete"> | null {
   const { located, ledger, total } = series;
   const { resolution, timeZone } = ledger;
-  let sum = EMPTY_ACCOUNT;
+  let sum: DayAccount = EMPTY_ACCOUNT;
   for (let day = from; day < until; day++) sum = addAccounts(sum, accountOf(series, day, counts.get(day), nowMs));
   if (sum.expected === 0) return null;
   const days = { firstDate: dateOf(from), lastDate: dateOf(until - 1) };
-  return makeEvent({
-    type: "history-complete",
-    source: sourceUri(source),
-    subject: `${subjectOf("tag", located.siteId, located.tag.id)}/${total ? "total" : "history"}/${resolution}`,
-    time: isoUtc(nowMs),
-    siteId: located.siteId,
-    data: { tag: located.tag, resolution, timeZone, total, ...days, ...sum },
-    facts: [resolution, timeZone, days.firstDate, days.lastDate, sum.had, sum.null, sum.withoutLog],
-  });
+  // The subject of the history itself, so that sinks which order by subject deliver it after the history.
+  const subject = `${subjectOf("tag", located.siteId, located.tag.id)}/${total ? "total" : "history"}/${resolution}`;
+  const data = { tag: located.tag, resolution, timeZone, total, ...days, ...sum };
+  const facts = [resolution, timeZone, days.firstDate, days.lastDate, sum.had, sum.null, sum.withoutLog];
+  const about = { source: sourceUri(source), subject, siteId: located.siteId, time: isoUtc(nowMs) };
+  return makeEvent({ ...about, type: "history-complete", data, facts });
 }
 
 export function groupName({ rules, total }: Pick<Series, "rules" | "total">): string {

@@ -155,7 +155,7 @@ export function countEmitted(
   return counts;
 }
 
-export interface AccountedSeries {
+export interface CountedSeries {
   readonly ledger: StoredHistory;
   readonly rules: SeriesRules;
   readonly located: { readonly outOfSight?: "site" | "tag" };
@@ -166,7 +166,7 @@ export function wantedFrom({ wished, since }: StoredHistory): number {
 }
 
 /** Tags that left the lists, and series of backfill requests only, need no more buckets than they have. */
-export function isWanted({ rules, located }: Pick<AccountedSeries, "rules" | "located">): boolean {
+export function isWanted({ rules, located }: Pick<CountedSeries, "rules" | "located">): boolean {
   return located.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
 }
 
@@ -187,7 +187,7 @@ const UNLIMITED: Reach = { begin: EVER, from: NEVER, until: EVER, sealFrom: NEVE
 
 const reachCache = new WeakMap<StoredHistory, { readonly rules: SeriesRules; readonly reach: Reach }>();
 
-export function reachOf(series: AccountedSeries & { readonly total: boolean }): Reach {
+export function reachOf(series: CountedSeries & { readonly total: boolean }): Reach {
   const { ledger, rules } = series;
   if (!isWanted(series)) return UNLIMITED;
   const before = reachCache.get(ledger);

@@ -120,6 +120,11 @@ export function createFinalizedDays(options: {
     days.set(siteId, (days.get(siteId) ?? new Set()).add(day));
   }
 
+  function aboutSite(siteId: number, nowMs: number) {
+    const subject = subjectOf("site", null, String(siteId));
+    return { source: sourceUri(source), subject, siteId, time: isoUtc(nowMs) };
+  }
+
   async function siteOf(siteId: number): Promise<Site> {
     const stored = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
     return stored?.value ?? { id: siteId, displayName: String(siteId) };
@@ -159,11 +164,7 @@ export function createFinalizedDays(options: {
       }
     }
 
-    function markDays(
-      siteId: number,
-      fetched: readonly Range[],
-      emitted: ReadonlyMap<number, { readonly points: number }>,
-    ): void {
+    function markDays(siteId: number, fetched: Range[], emitted: ReadonlyMap<number, { readonly points: number }>) {
       for (const day of days.get(siteId) ?? []) {
         const isFetched = fetched.some(({ fromMs, toMs }) => fromMs < (day + 1) * DAY_MS && toMs > day * DAY_MS);
         const points = emitted.get(day)?.points;
@@ -178,12 +179,7 @@ export function createFinalizedDays(options: {
     return {
       events,
       /** Returns the ledger with its counts. `before` is the ledger that the reply met. */
-      async count(
-        series: Series,
-        before: StoredHistory,
-        after: StoredHistory,
-        emitted: EmittedCounts,
-      ): Promise<StoredHistory> {
+      async count(series: Series, before: StoredHistory, after: StoredHistory, emitted: EmittedCounts) {
         if (!ledgersBefore.has(series)) ledgersBefore.set(series, series.ledger);
         const points = countEmitted(emitted, after);
         const fetchedBefore = fetchedIn(before.spans);
@@ -242,15 +238,8 @@ export function createFinalizedDays(options: {
       waiting: waiting.slice(0, WAITING_MAX),
       waitingCount: waiting.length,
     };
-    const event = makeEvent({
-      type: "history-complete",
-      source: sourceUri(source),
-      subject: subjectOf("site", null, String(siteId)),
-      time: isoUtc(nowMs),
-      siteId,
-      data,
-      facts: [resolution, timeZone, total ? 1 : 0, dates.from, dates.until, heldBack],
-    });
+    const facts = [resolution, timeZone, total ? 1 : 0, dates.from, dates.until, heldBack];
+    const event = makeEvent({ ...aboutSite(siteId, nowMs), type: "history-complete", data, facts });
     const emitted: StoredCompleteness = { ...dates, heldBack };
     await store.commit({ documents: [{ set: completeSet, put: [[key, emitted]] }], events: [event] });
     complete.set(key, emitted);
@@ -317,15 +306,8 @@ export function createFinalizedDays(options: {
       const revision = (finalized.get(key)?.revision ?? 0) + 1;
       const stored: FinalizedDay = { revision, sealedAt: isoUtc(nowMs), series, account };
       const data = dayFinalized(await siteOf(siteId), day, siteDay, revision, changes.get(key)?.points ?? 0);
-      const event = makeEvent({
-        type: "day-sealed",
-        source: sourceUri(source),
-        subject: subjectOf("site", null, String(siteId)),
-        time: isoUtc(nowMs),
-        siteId,
-        data,
-        facts: [data.date, revision],
-      });
+      const facts = [data.date, revision];
+      const event = makeEvent({ ...aboutSite(siteId, nowMs), type: "day-sealed", data, facts });
       await store.commit({
         documents: [
           { set: finalizedSet, put: [[key, stored]], remove: forgetOldDays(siteId, nowMs) },

@@ -1,13 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Gateway, Host, Site, System, Tag } from "../../../core/model/building.ts";
-import {
-  type Event,
-  type EventData,
-  type GatewayFact,
-  type Kind,
-  makeEvent,
-  subjectOf,
-} from "../../../core/model/event.ts";
+import { type Event, type EventData, type Kind, makeEvent, subjectOf } from "../../../core/model/event.ts";
 import type { EventFacts } from "../../../core/model/event-ids.ts";
 import type { Listed } from "../snapshot.ts";
 
@@ -31,7 +24,7 @@ export interface InventoryDiffOptions {
   readonly source: string;
   readonly at: string;
   readonly removeAfterMs: number;
-  readonly hostsBehind?: (gatewayId: string) => GatewayFact["hosts"];
+  readonly hostsBehind?: (gatewayId: string) => EventData["gateway-offline"]["hosts"];
 }
 
 export interface InventoryStep<T> {
@@ -148,11 +141,7 @@ export function isToBeRemoved(
 }
 
 /** Former values of the fields that differ. `online` has events of its own; another site is the field `siteId`. */
-function differences(
-  noun: InventoryNoun,
-  known: Listed<object>,
-  next: Listed<object>,
-): Readonly<Record<string, unknown>> {
+function differences(noun: InventoryNoun, known: Listed<object>, next: Listed<object>) {
   const now = new Map(Object.entries(next.value));
   const before = Object.entries(known.value).filter(
     ([name, value]) => !(noun === "gateway" && name === "online") && !isDeepStrictEqual(value, now.get(name)),

@@ -37,10 +37,7 @@ function presentOf<T>(listed: ReadonlyMap<string, Listed<T>>): readonly Listed<T
   return [...listed.values()].filter(({ missingSince }) => missingSince === null);
 }
 
-export function hostsBehind(
-  hosts: Hosts,
-  gatewayId: string,
-): readonly { readonly id: string; readonly displayName: string }[] {
+export function hostsBehind(hosts: Hosts, gatewayId: string) {
   return presentOf(hosts)
     .filter(({ value }) => String(value.gateway?.id) === gatewayId)
     .map(({ value: { id, displayName } }) => ({ id, displayName }))

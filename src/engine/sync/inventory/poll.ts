@@ -8,7 +8,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Page, Known as StoredObjects } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
-import { collect, type Listing, listedCoverage } from "../listing.ts";
+import { collect, type Listing, recordsOf } from "../listing.ts";
 import { outcomeOf, perSite } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import { type Listed, type StoredTagSeen, type StoredTagSystems, syncSet } from "../snapshot.ts";
@@ -28,12 +28,11 @@ export interface Poll {
 }
 
 type SiteNoun = Exclude<InventoryNoun, "site">;
+/** `isUrgent`: alarms wait for the list, so it is read before other lists. */
 type ReadSite<T> = (
-  siteId: number,
+  filter: { readonly siteId: number; readonly isUrgent?: true },
   signal: AbortSignal,
   stored: StoredObjects<T>,
-  /** True when alarms wait for the list: it is read before other lists. */
-  isUrgent: boolean,
 ) => AsyncIterable<Page<T>>;
 interface Identified {
   readonly id: string | number;
@@ -47,7 +46,7 @@ export function createSitePoll(parts: PollParts): Poll {
   return {
     async run(signal) {
       const list = await readList(() => source.sites({}, signal, storedObjects<Site>(parts, "site")));
-      const items = listedCoverage(list);
+      const items = recordsOf(list);
       // All readers of a site's tags use the scope.
       const differsFromScope =
         items.some(({ id }) => !scope.sees(id)) || (list.complete && scope.known()?.size !== items.length);
@@ -80,8 +79,9 @@ export function createInventoryPoll<N extends SiteNoun>(
     signal: AbortSignal,
     progress: { readonly site: number; readonly sites: number } | null = null,
   ): Promise<Listing<T>> {
+    const filter = { siteId, ...(progress === null && { isUrgent: true as const }) };
     async function* pages(): AsyncGenerator<Page<T>, void> {
-      for await (const page of read(siteId, signal, storedObjects<T>(parts, noun), progress === null)) {
+      for await (const page of read(filter, signal, storedObjects<T>(parts, noun))) {
         if (noun === "tag") await commitListed(parts, job, noun, siteId, page.items, signal);
         if (progress !== null) parts.firstInventory.page(job, progress, page);
         yield page;
@@ -130,7 +130,7 @@ export function createInventoryPoll<N extends SiteNoun>(
       const latest = [...seen].filter(([siteId]) => !polledSince.has(siteId));
       const observations = latest.map(([siteId, list]): InventoryObservation<T> => {
         const complete = list.complete && !doubted.has(siteId) && staysVisible(seenScope, siteId);
-        return { siteId, items: listedCoverage(list), complete };
+        return { siteId, items: recordsOf(list), complete };
       });
       await commitDiff(parts, job, noun, observations, signal);
       await yieldIfMany(stored.size);
@@ -273,8 +273,7 @@ function needsScope<T extends Identified>(
   if (absent === 0) return false;
   const sitesOf = new Map<string, Set<number>>();
   for (const [siteId, list] of seen)
-    for (const { id } of listedCoverage(list))
-      sitesOf.set(String(id), (sitesOf.get(String(id)) ?? new Set()).add(siteId));
+    for (const { id } of recordsOf(list)) sitesOf.set(String(id), (sitesOf.get(String(id)) ?? new Set()).add(siteId));
   return stored.entries().some(([id, known]) => {
     const { missingSince, siteId } = known;
     if (siteId === null || doubted.has(siteId) || !isListedAt(siteId) || sitesOf.get(id)?.has(siteId)) return false;

@@ -3,7 +3,7 @@ import { sourceUri } from "../../../core/model/event.ts";
 import { abortable, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { JobOutcome } from "../job.ts";
-import { type Listing, listedCoverage } from "../listing.ts";
+import { type Listing, recordsOf } from "../listing.ts";
 import { outcomeOf, perSite } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import {
@@ -26,9 +26,7 @@ type TagList = Listing<{ readonly id: string }>;
 /** Polls tags and, when configured, those of each system after the first list of systems (`systemsRead`). */
 export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Poll {
   const { source, config, clock, scope } = parts;
-  const tags = createInventoryPoll(parts, "tags", "tag", (siteId, signal, stored) =>
-    source.tags({ siteId }, signal, stored),
-  );
+  const tags = createInventoryPoll(parts, "tags", "tag", source.tags);
   const stored = tagContextOf(parts);
   const isDropDoubted = createDropCheck(clock, parts.log);
 
@@ -54,7 +52,7 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
         const drop = drops.get(systemId) ?? { before: 0, gone: 0 };
         const isDoubted = isDropDoubted(systemId, drop, { job: "tags", site: siteId, system: systemId });
         if (isDoubted) reasons.push(`Most of the tags of system ${systemId} are gone at once.`);
-        const tagIds = listedCoverage(list).map(({ id }) => id);
+        const tagIds = recordsOf(list).map(({ id }) => id);
         const complete = list.complete && !isDoubted && (drop.gone === 0 || staysVisible(seenScope, siteId));
         observations.push({ systemId, siteId, tagIds, complete });
       }
@@ -99,12 +97,9 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
   };
 }
 
-function dropsIn(
-  lists: ReadonlyMap<string, TagList>,
-  { tags, tagSystems }: StoredTagContext,
-): ReadonlyMap<string, Drop> {
+function dropsIn(lists: ReadonlyMap<string, TagList>, { tags, tagSystems }: StoredTagContext) {
   const complete = [...lists].filter(([, list]) => list.complete);
-  const members = new Map(complete.map(([id, list]) => [id, new Set(listedCoverage(list).map((tag) => tag.id))]));
+  const members = new Map(complete.map(([id, list]) => [id, new Set(recordsOf(list).map((tag) => tag.id))]));
   const drops = new Map<string, Drop>();
   for (const [id, { systemIds }] of tagSystems) {
     if (tags.get(id)?.missingSince !== null) continue;

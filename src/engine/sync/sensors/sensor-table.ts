@@ -4,33 +4,23 @@ import type { StoredSensors } from "../snapshot.ts";
 
 type PackedSensors = Pick<StoredSensors, "ids" | "numbers">;
 
-/** Numbers, and booleans as 0 and 1. */
-export interface SensorRow {
-  readonly readings: number;
-  readonly nulls: number;
-  /** Hours with readings, and hours from the first to the last of these. */
-  readonly hours: number;
-  readonly spanHours: number;
-  readonly min: number;
-  readonly max: number;
-  readonly type: "none" | "number" | "boolean" | "mixed";
-  readonly log: {
-    readonly resolution: Resolution;
-    readonly replies: number;
-    /** Least time from the end of the newest bucket to its reply. */
-    readonly leastLagMs: number;
-    readonly pairs: number;
-    /** Pairs that differ more than the buckets explain; sums of that difference and of its square. */
-    readonly off: number;
-    readonly sumOff: number;
-    readonly sumOffSquared: number;
-    readonly sumLive: number;
-    readonly sumLogged: number;
-    /** Sum of the larger of the two absolute values. */
-    readonly sumSize: number;
-    readonly min: number;
-    readonly max: number;
-  } | null;
+/** Numbers, and booleans as 0 and 1. `hours`: hours with readings. `spanHours`: from the first to the last of these. */
+export type SensorRow = Readonly<Record<"readings" | "nulls" | "hours" | "spanHours" | "min" | "max", number>> & {
+  readonly type: (typeof TYPES)[number];
+  readonly log: LogStatistics | null;
+};
+
+/**
+ * `leastLagMs`: from the end of the newest bucket to its reply. `off`: pairs that differ more than the buckets explain, with
+ * the sums of that difference and of its square. `sumSize`: sum of the larger absolute values.
+ */
+interface LogStatistics extends Readonly<Record<"replies" | "leastLagMs" | "pairs" | "off" | "min" | "max", number>> {
+  readonly resolution: Resolution;
+  readonly sumOff: number;
+  readonly sumOffSquared: number;
+  readonly sumLive: number;
+  readonly sumLogged: number;
+  readonly sumSize: number;
 }
 
 const GROUP = 250;
@@ -172,9 +162,9 @@ export function createSensorTable() {
 
   function statisticsAt(row: number): SensorRow {
     const numbers = Object.fromEntries(COLUMNS.map((column) => [column, get(row, column)])) as Record<Column, number>;
-    const { readings, nulls, hours, min, max, replies, leastLagMs, pairs, off, logMin, logMax } = numbers;
-    const { sumOff, sumOffSquared, sumLive, sumLogged, sumSize, firstHour, lastHour, type } = numbers;
+    const { readings, nulls, hours, min, max, firstHour, lastHour, type, logMin, logMax } = numbers;
     const resolution = RESOLUTIONS[numbers.resolution - 1];
+    const { replies, leastLagMs, pairs, off, sumOff, sumOffSquared, sumLive, sumLogged, sumSize } = numbers;
     const sums = { replies, leastLagMs, pairs, off, sumOff, sumOffSquared, sumLive, sumLogged, sumSize };
     return {
       ...{ readings, nulls, hours, min, max },

@@ -18,7 +18,7 @@ import { expectedTags, type LocatedTag, visibleSites } from "../inventory/locate
 import { selects } from "../select.ts";
 import { type StoredSensorPeriod, type StoredSensors, syncSet } from "../snapshot.ts";
 import type { AnyOf, SilentSensorsConfig } from "./config.ts";
-import { findingsIn, isJudged, type WatchedSensor } from "./findings.ts";
+import { findingsIn, isJudged } from "./findings.ts";
 import { createSensorTable } from "./sensor-table.ts";
 
 /** Reports once per period which sensors seem dead. Hours are those that the worker watched, not those of the clock. */
@@ -124,9 +124,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     log.info({ findings: count, hours: period.watchedHours }, "the sensors were looked through");
   }
 
-  async function sensorsBySite(
-    isExcluded: (placed: LocatedTag) => boolean,
-  ): Promise<ReadonlyMap<number, readonly WatchedSensor[]>> {
+  async function sensorsBySite(isExcluded: (placed: LocatedTag) => boolean) {
     const rows = new Map(table.rows());
     const sensors = (await expectedTags(store, source)).flatMap((placed) => {
       const row = rows.get(placed.tag.id);
@@ -194,15 +192,12 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   };
 }
 
-function anyOf(
-  { classes, ...fields }: AnyOf,
-  classOf: (placed: LocatedTag) => string | undefined,
-): (placed: LocatedTag) => boolean {
+function anyOf({ classes, ...fields }: AnyOf, classOf: (placed: LocatedTag) => string | undefined) {
   const fits = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
     .map(([field, entries]) => selects({ [field]: entries }));
   const names = new Set(classes);
-  return (placed) => fits.some((one) => one(placed)) || names.has(classOf(placed) ?? "");
+  return (placed: LocatedTag) => fits.some((one) => one(placed)) || names.has(classOf(placed) ?? "");
 }
 
 const FINDINGS_PER_PART = 500;
@@ -244,13 +239,7 @@ function portionsOf(findings: readonly SensorFinding[]): readonly (readonly Sens
 }
 
 function reportEvent(source: string, data: SilentSensors): Event<"silent-sensors"> {
-  return makeEvent({
-    type: "silent-sensors",
-    source: sourceUri(source),
-    subject: subjectOf("site", null, String(data.site.id)),
-    time: data.to,
-    siteId: data.site.id,
-    data,
-    facts: [data.from, data.part],
-  });
+  const { from, part, site, to } = data;
+  const about = { source: sourceUri(source), subject: subjectOf("site", null, String(site.id)), siteId: site.id };
+  return makeEvent({ ...about, type: "silent-sensors", time: to, data, facts: [from, part] });
 }
