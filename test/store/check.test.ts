@@ -1,12 +1,12 @@
 import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { DatabaseSync } from "node:sqlite";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { checkState, isIntact } from "#src/engine/store/check.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { PAGE_BYTES } from "#src/engine/store/pages.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { CLOCK, furnish } from "./furnished-state.ts";
+import { editState } from "./steps.ts";
 
 let folder: string;
 let file: string;
@@ -17,11 +17,7 @@ beforeEach(async () => {
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
-function edit(sql: string): void {
-  const database = new DatabaseSync(file);
-  database.exec(sql);
-  database.close();
-}
+const OTHER_TRIGGER = "create trigger event_gone after delete on event begin select 1; end";
 
 describe("the check of a state", () => {
   test("finds no damage in an intact state, counts its rows and changes no byte, also while a worker runs", async () => {
@@ -44,14 +40,17 @@ describe("the check of a state", () => {
     ["sink", "update sink set position = 1", 3],
     ["quota_hold", "update quota_hold set until_ms = 1", 2],
   ])("reports rows of %s that differ from their checksum", (table, sql, damaged) => {
-    edit(sql);
+    editState(folder, sql);
     const report = checkState(folder);
     expect(isIntact(report)).toBe(false);
     expect(report.tables.filter((each) => each.damaged > 0)).toMatchObject([{ table, damaged }]);
   });
 
   test("accepts rows that a worker has quarantined, and lists those rows", async () => {
-    edit("update document set body = '1' where key = '10001'; update record set body = '{}' where sequence = 2");
+    editState(
+      folder,
+      "update document set body = '1' where key = '10001'; update record set body = '{}' where sequence = 2",
+    );
     await (await openStore({ folder, clock: CLOCK })).close();
     const report = checkState(folder);
     expect(isIntact(report)).toBe(true);
@@ -66,11 +65,8 @@ describe("the check of a state", () => {
     ["a torn page", () => spoil(PAGE_BYTES * 3)],
     ["a broken header", () => spoil(0)],
     ["an empty file with a write-ahead log", () => lose()],
-    ["a missing index", () => edit("drop index event_by_class")],
-    [
-      "a replaced trigger",
-      () => edit("drop trigger event_gone; create trigger event_gone after delete on event begin select 1; end"),
-    ],
+    ["a missing index", () => editState(folder, "drop index event_by_class")],
+    ["a replaced trigger", () => editState(folder, `drop trigger event_gone; ${OTHER_TRIGGER}`)],
   ])("reports %s", (_, damage) => {
     damage();
     const report = checkState(folder);

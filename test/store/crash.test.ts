@@ -1,21 +1,13 @@
-import { type ChildProcess, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { DatabaseSync } from "node:sqlite";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { valueEvent } from "../sample-events.ts";
+import { testFolder } from "../test-folder.ts";
+import { ids, idsOf, pragmaOf, values } from "./steps.ts";
 
-interface Committer {
-  readonly child: ChildProcess;
-  said(): readonly number[];
-  until(count: number): Promise<void>;
-}
-
-function committer(folder: string, first: number): Committer {
+function committer(folder: string, first: number) {
   const child = spawn(process.execPath, [join(import.meta.dirname, "committing-child.ts"), folder, String(first)], {
     stdio: ["ignore", "pipe", "inherit"],
   });
@@ -27,20 +19,14 @@ function committer(folder: string, first: number): Committer {
   return {
     child,
     said,
-    async until(count) {
+    async until(count: number) {
       await expect.poll(() => said().length, { timeout: 15_000 }).toBeGreaterThanOrEqual(count);
     },
   };
 }
 
-function temporary(): string {
-  const folder = mkdtempSync(join(tmpdir(), "plenum-crash-"));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  return folder;
-}
-
 test("acknowledged commits and their documents survive kill -9, and the database file is intact", async () => {
-  const folder = temporary();
+  const folder = testFolder();
   let next = 0;
   for (const commits of [1, 50, 300]) {
     const { child, said, until } = committer(folder, next);
@@ -51,21 +37,19 @@ test("acknowledged commits and their documents survive kill -9, and the database
 
     const store = await openStore({ folder, clock: systemClock });
     expect(await store.describe()).not.toHaveProperty("setAside");
-    const ids = new Set((await store.outbox.latest(100_000)).map(({ event }) => event.id));
-    for (let n = 0; n <= last; n += 1) expect(ids.has(valueEvent(n).id), `event ${n}`).toBe(true);
+    const found = new Set(idsOf(await store.outbox.latest(100_000)));
+    expect(ids(values(0, last + 1)).filter((id) => !found.has(id))).toEqual([]);
     // A kill between a commit and its output leaves one more event and its snapshot.
-    expect(await store.document("last", "n")).toBe(ids.size - 1);
-    expect(ids.size - 1 - last).toBeLessThanOrEqual(1);
+    expect(await store.document("last", "n")).toBe(found.size - 1);
+    expect(found.size - 1 - last).toBeLessThanOrEqual(1);
     await store.close();
-    const database = new DatabaseSync(join(folder, "plenum.db"));
-    expect(database.prepare("pragma integrity_check").get()).toEqual({ integrity_check: "ok" });
-    database.close();
-    next = ids.size;
+    expect(pragmaOf(folder, "integrity_check")).toBe("ok");
+    next = found.size;
   }
 });
 
 test("the state folder is locked against other processes, and unlocked as soon as its worker is killed", async () => {
-  const folder = temporary();
+  const folder = testFolder();
   const { child, until } = committer(folder, 0);
   await until(1);
   await expect(openStore({ folder, clock: systemClock })).rejects.toThrow("Another worker uses");

@@ -1,5 +1,4 @@
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { copyFileSync, mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -7,8 +6,10 @@ import { NOT_CONFIGURED } from "#src/engine/delivery/registration.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
+import { temporaryFolder } from "../real-servers.ts";
 import { replay, seed } from "../seed.ts";
 import { CLOCK, type Furnished, furnish } from "./furnished-state.ts";
+import { drain, ids } from "./steps.ts";
 
 /** Flips single bits in each column of each table. The worker uses no changed data and reports each loss. */
 const ROUNDS = 4;
@@ -19,7 +20,7 @@ let base: string;
 let template: string;
 let was: Furnished;
 beforeAll(async () => {
-  base = mkdtempSync(join(tmpdir(), "plenum-damage-"));
+  base = temporaryFolder();
   was = await furnish(join(base, "template"));
   template = join(base, "template", "plenum.db");
 });
@@ -82,23 +83,14 @@ function flip(file: string, { table, column, row, rows }: Column, random: Seeded
 }
 
 async function deliver(store: Store): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
-  const got = new Map<string, Set<string>>();
+  const got = new Map<string, ReadonlySet<string>>();
   for (const sink of was.outstanding.keys()) await store.outbox.register(sink, "now");
   for (const { sink, ended } of await store.outbox.lag())
     if (ended === null && !was.outstanding.has(sink)) await store.outbox.setEnded(sink, NOT_CONFIGURED);
   for (const sink of was.outstanding.keys()) {
-    const ids = new Set<string>();
-    got.set(sink, ids);
-    for (;;) {
-      const { again, events } = await store.outbox.next(sink, 50);
-      const last = events.at(-1);
-      if (last === undefined) break;
-      for (const { event } of events) {
-        expect(event, "a delivered event is what was committed").toEqual(was.events.get(event.id));
-        ids.add(event.id);
-      }
-      await store.outbox.settle(sink, { again, through: last.position, rejected: [] });
-    }
+    const events = await drain(store, sink, 50);
+    for (const event of events) expect(event, "a delivered event").toEqual(was.events.get(event.id));
+    got.set(sink, new Set(ids(events)));
   }
   return got;
 }
@@ -124,13 +116,8 @@ async function judge(store: Store): Promise<void> {
   await store.outbox.pressure();
   await store.outbox.gaps();
   for (const { event } of await store.outbox.latest(500)) expect(event).toEqual(was.events.get(event.id));
-  const wanted = new Map(
-    [...was.outstanding.keys()].map((sink) => [
-      sink,
-      { kinds: ["tag-value" as const], byKind: false, matches: () => true },
-    ]),
-  );
-  await store.outbox.lag(wanted);
+  const wanted = { kinds: ["tag-value" as const], byKind: false, matches: () => true };
+  await store.outbox.lag(new Map([...was.outstanding.keys()].map((sink) => [sink, wanted])));
 
   const got = await deliver(store);
   const letters = await store.outbox.deadLetters(undefined, 1_000);
@@ -156,15 +143,6 @@ async function judge(store: Store): Promise<void> {
   await store.outbox.prune({ maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 60_000, replayMs: 2 ** 40 });
 }
 
-async function judged(folder: string): Promise<void> {
-  const store = await openStore({ folder, clock: CLOCK });
-  try {
-    await judge(store);
-  } finally {
-    await store.close();
-  }
-}
-
 test(`a flipped bit in any row causes no wrong data and no unreported loss (seed ${seed})`, {
   timeout: 300_000,
 }, async () => {
@@ -179,7 +157,8 @@ test(`a flipped bit in any row causes no wrong data and no unreported loss (seed
       if (what !== null) {
         flips += 1;
         try {
-          await judged(folder);
+          const store = await openStore({ folder, clock: CLOCK });
+          await judge(store).finally(store.close);
         } catch (error) {
           throw new Error(`${what}; ${replay}`, { cause: error });
         }

@@ -1,9 +1,16 @@
-import { expect, test } from "vitest";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { Retryable } from "#src/core/errors/errors.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { createDeferredWrites } from "#src/engine/store/deferred-writes.ts";
+import { createDeferredWrites, deferWrites } from "#src/engine/store/deferred-writes.ts";
+import { createStore } from "#src/engine/store/open.ts";
+import { prepareSchema } from "#src/engine/store/schema.ts";
+import { openDatabase } from "#src/engine/store/sqlite.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { createWriter } from "#src/scale/postgres/writer.ts";
+import { testFolder } from "../test-folder.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
+import { values } from "./steps.ts";
 
 function writing() {
   const clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
@@ -77,6 +84,58 @@ test("flushing deferred writes opens no transaction when no write is waiting", a
   await soon.flush();
   await soon.flush();
   expect(commits).toEqual([["one"]]);
+});
+
+function onDisk() {
+  const database = openDatabase(join(testFolder(), "plenum.db"));
+  onTestFinished(() => database.close());
+  return { clock: createVirtualClock(Date.parse("2026-11-22T06:00:00Z")), database };
+}
+
+test("a deferred cursor is written at once after a failed deferred write, so that the failure is reported", async () => {
+  const { clock, database: inner } = onDisk();
+  prepareSchema(inner, true);
+  let isFull = false;
+  const transaction = <T>(work: () => T): T => {
+    if (isFull) throw new Retryable("The disk is full.");
+    return inner.transaction(work);
+  };
+  const full = createStore({ ...inner, transaction }, clock, {});
+  await full.outbox.register("sink", "beginning");
+  await full.commit({ events: values(0, 3) });
+  await full.outbox.next("sink", 10);
+  const plain = { again: false, rejected: [], soon: true };
+  isFull = true;
+  await full.outbox.settle("sink", { ...plain, through: 1 });
+  await clock.advance(5_100);
+  await expect(full.outbox.settle("sink", { ...plain, through: 2 })).rejects.toThrow("The disk is full.");
+  isFull = false;
+  await full.outbox.settle("sink", { ...plain, through: 2 });
+  expect(inner.number("select position from sink")).toBe(2);
+  await full.close();
+});
+
+test("a deferred write replaces an earlier write with the same key, and a failed write blocks no other write", async () => {
+  const { clock, database } = onDisk();
+  database.exec("create table t (v integer) strict");
+  const soon = deferWrites(database, clock);
+  const write = (value: number) => () => void database.prepare("insert into t values (?)").run(value);
+  const done = [soon.write("a", write(1)), soon.write("a", write(2)), soon.write("b", write(3))];
+  expect(database.prepare("select v from t").all()).toEqual([]);
+  expect(() =>
+    database.transaction(() => {
+      throw new Error("no");
+    }),
+  ).toThrow("no");
+  soon.flush();
+  await Promise.all(done);
+  expect(database.prepare("select v from t order by v").all()).toEqual([{ v: 2 }, { v: 3 }]);
+
+  const wrong = soon.write("c", () => database.exec("insert into nothing values (1)"));
+  const right = soon.write("d", write(4));
+  expect(database.transaction(() => "done")).toBe("done");
+  await expect(wrong).rejects.toThrow("syntax error");
+  await right;
 });
 
 test("closing a writer commits waiting writes, leaves no timer and takes at most three seconds", async () => {

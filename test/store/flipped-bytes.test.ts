@@ -8,6 +8,7 @@ import { valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 import { flipBytes } from "./flipped-bytes/campaign.ts";
 import { CLOCK } from "./furnished-state.ts";
+import { editState, pragmaOf, values } from "./steps.ts";
 
 let folder: string;
 let file: string;
@@ -48,7 +49,7 @@ function flipIdInIndex(id: string): void {
 test("the log check repairs a wrong id in an index", async () => {
   const store = await openStore({ folder, clock: CLOCK });
   await store.outbox.register("a", "beginning");
-  await store.commit({ events: [1, 2, 3].map((n) => valueEvent(n)) });
+  await store.commit({ events: values(1, 3) });
   await store.close();
   flipIdInIndex(valueEvent(2).id);
   const again = await openStore({ folder, clock: CLOCK });
@@ -57,17 +58,15 @@ test("the log check repairs a wrong id in an index", async () => {
   expect((await again.commit({ events: [valueEvent(2)] })).repeated, "the index finds it").toHaveLength(1);
   expect(again.damaged?.aborted).toBe(false);
   await again.close();
-  expect({ ...new DatabaseSync(file, { readOnly: true }).prepare("pragma integrity_check").get() }).toEqual({
-    integrity_check: "ok",
-  });
+  expect(pragmaOf(folder, "integrity_check")).toBe("ok");
 });
 
 test("the log check corrects a wrong byte count", async () => {
   const store = await openStore({ folder, clock: CLOCK });
-  await store.commit({ events: [1, 2, 3].map((n) => valueEvent(n)) });
+  await store.commit({ events: values(1, 3) });
   const { bytes } = await store.outbox.pressure();
   await store.close();
-  new DatabaseSync(file).exec("update log_size set bytes = bytes - 100");
+  editState(folder, "update log_size set bytes = bytes - 100");
   const again = await openStore({ folder, clock: CLOCK });
   expect((await again.outbox.pressure()).bytes).toBe(bytes - 100);
   await again.outbox.prune(BOUNDS);

@@ -1,7 +1,6 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -9,12 +8,7 @@ import { openDatabase } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 import { smallDisk } from "../small-disk.ts";
-
-function temporary(): string {
-  const folder = mkdtempSync(join(tmpdir(), "plenum-full-"));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  return folder;
-}
+import { testFolder } from "../test-folder.ts";
 
 async function fill(store: Store, from: number): Promise<{ readonly committed: number; readonly error: unknown }> {
   for (let n = from; ; n += 1) {
@@ -51,7 +45,7 @@ describe("a full disk", () => {
   });
 
   test("simulated by a page limit, rolls the transaction back and accepts it once the limit is raised", () => {
-    const database = openDatabase(join(temporary(), "small.db"));
+    const database = openDatabase(join(testFolder(), "small.db"));
     database.exec("pragma max_page_count = 20; create table a (n integer primary key, text text)");
     const insert = database.prepare("insert into a (text) values (?)");
     expect(() =>

@@ -1,6 +1,4 @@
 import { rmSync } from "node:fs";
-import { join } from "node:path";
-import { DatabaseSync } from "node:sqlite";
 import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Log } from "#src/core/runtime/log.ts";
@@ -12,6 +10,7 @@ import { createStatus } from "#src/ui/status/report.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { CLOCK } from "./furnished-state.ts";
+import { editState, settle, values } from "./steps.ts";
 
 let folder: string;
 let lines: string[];
@@ -33,30 +32,22 @@ function open(): Promise<Store> {
 
 async function damage(sql: string): Promise<void> {
   await store.close();
-  damageNow(sql);
+  editState(folder, sql);
   store = await open();
 }
-
-function damageNow(sql: string): void {
-  const database = new DatabaseSync(join(folder, "plenum.db"));
-  database.exec(sql);
-  database.close();
-}
-
-const values = (count: number) => Array.from({ length: count }, (_, n) => valueEvent(n));
 
 describe("a damaged event", () => {
   const SPOIL = "update event set body = replace(body, '°C', '°F') where position = 3";
 
   test("becomes a dead letter with its bytes for sinks that had not received it; other events continue", async () => {
-    await store.commit({ events: values(5) });
+    await store.commit({ events: values(0, 5) });
     for (const sink of ["past", "before", "ended"]) await store.outbox.register(sink, "beginning");
-    await store.outbox.settle("past", { again: false, through: 4, rejected: [] });
+    await settle(store, "past", 4);
     await store.outbox.setEnded("ended", "410");
     const { bytes } = await store.outbox.pressure();
-    damageNow(SPOIL);
+    editState(folder, SPOIL);
     const ids = async (sink: string) => (await store.outbox.next(sink, 100)).events.map(({ event }) => event.id);
-    const [first, second, , fourth, fifth] = values(5).map(({ id }) => id);
+    const [first, second, , fourth, fifth] = values(0, 5).map(({ id }) => id);
     expect(await ids("before")).toEqual([first, second, fourth, fifth]);
     expect(await ids("past")).toEqual([fifth]);
     expect((await store.outbox.pressure()).bytes, "what is left is counted").toBe((bytes / 5) * 4);
@@ -76,26 +67,26 @@ describe("a damaged event", () => {
 
   test("does not block a sink even if the next 50 events are damaged", async () => {
     await store.outbox.register("a", "beginning");
-    await store.commit({ events: values(60) });
-    damageNow("update event set body = replace(body, '°C', '°F') where position <= 50");
+    await store.commit({ events: values(0, 60) });
+    editState(folder, "update event set body = replace(body, '°C', '°F') where position <= 50");
     expect((await store.outbox.next("a", 20)).events).toHaveLength(10);
     expect(await store.outbox.deadLetters("a", 100)).toHaveLength(50);
   });
 
   test("becomes a dead letter when it is marked for replay", async () => {
     await store.outbox.register("a", "beginning");
-    await store.commit({ events: values(5) });
-    await store.outbox.settle("a", { again: false, through: 5, rejected: [] });
+    await store.commit({ events: values(0, 5) });
+    await settle(store, "a", 5);
     await store.outbox.replay("a", "2020-01-01T00:00:00Z");
-    damageNow(SPOIL);
+    editState(folder, SPOIL);
     expect(await store.outbox.next("a", 100)).toMatchObject({ again: true, events: { length: 4 } });
     expect(await store.outbox.deadLetters("a")).toMatchObject([{ event: null }]);
   });
 
   test("is counted in the gap when it expires before a sink has received it", async () => {
     await store.outbox.register("a", "beginning");
-    await store.commit({ events: values(5) });
-    damageNow(SPOIL);
+    await store.commit({ events: values(0, 5) });
+    editState(folder, SPOIL);
     const { gaps } = await store.outbox.prune({ maxBytes: 2 ** 30, maxAgeMs: -1, ranMs: 60_000, replayMs: 1 });
     expect(gaps).toMatchObject([{ sink: "a", count: 5 }]);
   });
@@ -104,7 +95,7 @@ describe("a damaged event", () => {
 describe("a damaged document", () => {
   test("reads as missing, is quarantined, and is reported in the log and the status", async () => {
     await store.commit({ documents: [{ set: "tag/main", put: Object.entries({ 1: "one", 2: "two" }) }] });
-    damageNow(`update document set body = '"owe"' where key = '1'`);
+    editState(folder, `update document set body = '"owe"' where key = '1'`);
     expect(await store.document("tag/main", "1")).toBeUndefined();
     expect(await store.documents("tag/main")).toEqual(new Map([["2", "two"]]));
     expect(await store.damagedKeys("tag/main")).toEqual(["1"]);
@@ -128,7 +119,7 @@ describe("a damaged document", () => {
 
 describe("a damaged cursor", () => {
   beforeEach(async () => {
-    await store.commit({ events: values(9) });
+    await store.commit({ events: values(0, 9) });
     await store.outbox.register("a", "now");
     await store.outbox.register("b", "now");
   });
@@ -150,10 +141,10 @@ describe("a damaged cursor", () => {
   });
 
   test("restarts at the beginning of the log when it becomes damaged while the worker runs", async () => {
-    damageNow("update sink set position = position + 64 where name = 'a'");
+    editState(folder, "update sink set position = position + 64 where name = 'a'");
     expect((await store.outbox.next("a", 100)).events).toHaveLength(9);
-    damageNow("update sink set position = position + 64 where name = 'a'");
-    await store.outbox.settle("a", { again: false, through: 4, rejected: [] });
+    editState(folder, "update sink set position = position + 64 where name = 'a'");
+    await settle(store, "a", 4);
     expect((await store.outbox.next("a", 100)).events).toHaveLength(5);
   });
 });
@@ -169,8 +160,8 @@ test("a damaged quota slot counts as used now, in every token bucket, for two mi
 
 test("a position counter that was reset does not hide later events", async () => {
   await store.outbox.register("a", "beginning");
-  await store.commit({ events: values(9) });
-  await store.outbox.settle("a", { again: false, through: 9, rejected: [] });
+  await store.commit({ events: values(0, 9) });
+  await settle(store, "a", 9);
   await damage("delete from event; update sqlite_sequence set seq = 2 where name = 'event'");
   await store.commit({ events: [valueEvent(10)] });
   expect((await store.outbox.next("a", 10)).events).toMatchObject([{ position: 10 }]);
@@ -191,8 +182,8 @@ test("a damaged record keeps its sequence number and has an empty body", async (
 
 test("a late, older settlement does not move a cursor back", async () => {
   await store.outbox.register("a", "beginning");
-  await store.commit({ events: values(9) });
-  await store.outbox.settle("a", { again: false, through: 7, rejected: [] });
-  await store.outbox.settle("a", { again: false, through: 3, rejected: [] });
+  await store.commit({ events: values(0, 9) });
+  await settle(store, "a", 7);
+  await settle(store, "a", 3);
   expect((await store.outbox.next("a", 100)).events).toHaveLength(2);
 });

@@ -1,16 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import {
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { pino } from "pino";
@@ -22,14 +12,16 @@ import { openStore, type StoreOptions } from "#src/engine/store/open.ts";
 import { PAGE_BYTES } from "#src/engine/store/pages.ts";
 import { SCHEMA_VERSION } from "#src/engine/store/schema.ts";
 import type { Store } from "#src/engine/store/store.ts";
+import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
+import { editState, ids, idsOf, pragmaOf, values } from "./steps.ts";
 
 const CHILD = join(import.meta.dirname, "committing-child.ts");
 
 let folder: string;
 let file: string;
 beforeEach(() => {
-  folder = join(mkdtempSync(join(tmpdir(), "plenum-store-")), "state");
+  folder = join(temporaryFolder(), "state");
   file = join(folder, "plenum.db");
 });
 afterEach(() => rmSync(join(folder, ".."), { recursive: true }));
@@ -37,13 +29,7 @@ afterEach(() => rmSync(join(folder, ".."), { recursive: true }));
 const open = (options: Partial<StoreOptions> = {}) => openStore({ folder, clock: systemClock, ...options });
 
 async function refusal(options: Partial<StoreOptions> = {}): Promise<string> {
-  const error = await open(options).then(
-    async (store) => {
-      await store.close();
-      return null;
-    },
-    (reason: unknown) => reason,
-  );
+  const error = await withStore(async () => null, options).catch((reason: unknown) => reason);
   expect(error).toBeInstanceOf(ConfigError);
   return sentence(error);
 }
@@ -57,16 +43,10 @@ async function withStore<T>(use: (store: Store) => Promise<T>, options: Partial<
   }
 }
 
-function edit(sql: string): void {
-  const database = new DatabaseSync(file);
-  database.exec(sql);
-  database.close();
-}
-
 describe("opening a state", () => {
   test("rejects a file of a newer version and tells the operator to run that version", async () => {
     await withStore(async () => {});
-    edit(`pragma user_version = ${SCHEMA_VERSION + 1}`);
+    editState(folder, `pragma user_version = ${SCHEMA_VERSION + 1}`);
     expect(await refusal()).toMatch(/newer Plenum \(schema \d+.*\. Run the newer version again/);
     expect(await refusal({ readOnly: true })).toMatch(/newer Plenum/);
   });
@@ -76,7 +56,7 @@ describe("opening a state", () => {
     "rejects a file of another program with application_id %i, and leaves the file unchanged",
     async (id) => {
       await withStore(async () => {});
-      edit(`pragma application_id = ${id}`);
+      editState(folder, `pragma application_id = ${id}`);
       const before = readFileSync(file);
       expect(await refusal()).toMatch(/belongs to another program\. Set state\.folder/);
       expect(readFileSync(file)).toEqual(before);
@@ -113,55 +93,44 @@ describe("opening a state", () => {
   });
 });
 
-describe("while a worker runs", () => {
-  test("a reader sees commits and cannot write", async () => {
-    await withStore(async (worker) => {
-      await worker.commit({ events: [valueEvent(1)] });
-      await withStore(
-        async (reader) => {
-          expect(await reader.outbox.latest(5)).toHaveLength(1);
-          await worker.commit({ events: [valueEvent(2)] });
-          expect(await reader.outbox.latest(5)).toHaveLength(2);
-          await expect(reader.commit({ events: [valueEvent(3)] })).rejects.toThrow(ConfigError);
-        },
-        { readOnly: true },
-      );
-    });
-  });
-
-  test("the worker sees an operator's change", async () => {
-    await withStore(async (worker) => {
-      await worker.outbox.register("a", "now");
-      await withStore((operator) => operator.outbox.setEnded("a", "by hand"), { lock: false });
-      expect(await worker.outbox.lag()).toMatchObject([{ ended: "by hand" }]);
-    });
+test("a reader sees a running worker's commits and cannot write; the worker sees an operator's change", async () => {
+  await withStore(async (worker) => {
+    await worker.commit({ events: [valueEvent(1)] });
+    await withStore(
+      async (reader) => {
+        expect(await reader.outbox.latest(5)).toHaveLength(1);
+        await worker.commit({ events: [valueEvent(2)] });
+        expect(await reader.outbox.latest(5)).toHaveLength(2);
+        await expect(reader.commit({ events: [valueEvent(3)] })).rejects.toThrow(ConfigError);
+      },
+      { readOnly: true },
+    );
+    await worker.outbox.register("a", "now");
+    await withStore((operator) => operator.outbox.setEnded("a", "by hand"), { lock: false });
+    expect(await worker.outbox.lag()).toMatchObject([{ ended: "by hand" }]);
   });
 });
 
-describe("a state file of an older version", () => {
-  test("is migrated with its events and the byte count of undelivered events", async () => {
-    const kept = await withStore(async (store) => {
-      await store.outbox.register("a", "beginning");
-      await store.commit({ events: Array.from({ length: 50 }, (_, n) => valueEvent(n)) });
-      return (await store.outbox.pressure()).pendingBytes;
-    });
-    for (const column of ["counted", "epoch", "urgent"]) edit(`alter table sink drop column ${column}`);
-    for (const column of ["number", "epoch"]) edit(`alter table dead_letter drop column ${column}`);
-    for (const table of CHECKED_NAMES) edit(`alter table ${table} drop column checksum`);
-    edit("drop table damaged; alter table event drop column written; alter table log_size drop column written");
-    edit("drop table age_mark; create table settled (at_ms integer primary key, position integer) strict");
-    edit("pragma user_version = 2");
-    await withStore(async (store) => {
-      expect((await store.outbox.pressure()).pendingBytes).toBe(kept);
-      expect((await store.describe()).damaged).toEqual([]);
-      const { counted } = await store.outbox.next("a", 1);
-      expect(counted).toEqual({ epoch: expect.stringMatching(/^[0-9a-f]{16}$/) as string, number: 0 });
-      expect((await store.outbox.next("a", 100)).events.map(({ event }) => event)).toEqual(
-        Array.from({ length: 50 }, (_, n) => valueEvent(n)),
-      );
-      await store.commit({ events: [valueEvent(50)] });
-      expect((await store.outbox.pressure()).pendingBytes).toBeGreaterThan(kept);
-    });
+test("a state file of version 2 is migrated with its events and the byte count of undelivered events", async () => {
+  const kept = await withStore(async (store) => {
+    await store.outbox.register("a", "beginning");
+    await store.commit({ events: values(0, 50) });
+    return (await store.outbox.pressure()).pendingBytes;
+  });
+  for (const column of ["counted", "epoch", "urgent"]) editState(folder, `alter table sink drop column ${column}`);
+  for (const column of ["number", "epoch"]) editState(folder, `alter table dead_letter drop column ${column}`);
+  for (const table of CHECKED_NAMES) editState(folder, `alter table ${table} drop column checksum`);
+  editState(folder, "drop table damaged; alter table event drop column written");
+  editState(folder, "alter table log_size drop column written; pragma user_version = 2");
+  editState(folder, "drop table age_mark; create table settled (at_ms integer primary key, position integer) strict");
+  await withStore(async (store) => {
+    expect((await store.outbox.pressure()).pendingBytes).toBe(kept);
+    expect((await store.describe()).damaged).toEqual([]);
+    const { counted, events } = await store.outbox.next("a", 100);
+    expect(counted).toEqual({ epoch: expect.stringMatching(/^[0-9a-f]{16}$/) as string, number: 0 });
+    expect(events.map(({ event }) => event)).toEqual(values(0, 50));
+    await store.commit({ events: [valueEvent(50)] });
+    expect((await store.outbox.pressure()).pendingBytes).toBeGreaterThan(kept);
   });
 });
 
@@ -176,31 +145,25 @@ test("a new state has pages of 2 kB, and its write-ahead log is checkpointed aft
   });
   expect(largest).toBeGreaterThan(4 * 1024 ** 2);
   expect(largest).toBeLessThan(5 * 1024 ** 2);
-  const database = new DatabaseSync(file);
-  expect({ ...database.prepare("pragma page_size").get() }).toEqual({ page_size: PAGE_BYTES });
-  expect({ ...database.prepare("pragma auto_vacuum").get() }).toEqual({ auto_vacuum: 2 });
-  database.close();
+  expect([pragmaOf(folder, "page_size"), pragmaOf(folder, "auto_vacuum")]).toEqual([PAGE_BYTES, 2]);
 });
 
 describe("a damaged state file", () => {
   test.each([
-    [
-      "content other than a database",
-      () => writeFileSync(file, "these are not the pages you are looking for ".repeat(500)),
-    ],
+    ["content other than a database", () => writeFileSync(file, "no pages of a database ".repeat(1_000))],
     ["overwritten pages in the middle", () => spoil(PAGE_BYTES * 2)],
     ["an overwritten header", () => spoil(0)],
   ])("with %s is quarantined and reported, and its readable events are copied to a new file", async (_, damage) => {
-    await withStore((store) => store.commit({ events: Array.from({ length: 500 }, (_, n) => valueEvent(n)) }));
+    await withStore((store) => store.commit({ events: values(0, 500) }));
     damage();
     writeFileSync(`${file}-wal`, "what a kill left");
     const spoiled = readFileSync(file);
     const aside = await withStore(async (store) => {
-      const ids = (await store.outbox.latest(1_000)).map(({ event }) => event.id);
-      const written = new Set(Array.from({ length: 500 }, (_each, n) => valueEvent(n).id));
-      expect(ids.filter((id) => !written.has(id))).toEqual([]);
+      const found = idsOf(await store.outbox.latest(1_000));
+      const written = new Set(ids(values(0, 500)));
+      expect(found.filter((id) => !written.has(id))).toEqual([]);
       const { setAside, takenOver } = await store.describe();
-      expect(takenOver).toContain(`${ids.length} events that a sink had not got were taken over`);
+      expect(takenOver).toContain(`${found.length} events that a sink had not got were taken over`);
       await store.commit({ events: [valueEvent(1_000)] });
       return setAside;
     });
@@ -220,21 +183,23 @@ describe("a damaged state file", () => {
   }
 });
 
-describe("a state file that was lost after a crash", () => {
-  async function killed(): Promise<Buffer> {
-    const store = await open();
-    await store.commit({ events: [valueEvent(1)] });
-    const wal = readFileSync(`${file}-wal`);
-    await store.close();
-    writeFileSync(`${file}-wal`, wal);
-    return wal;
-  }
+/** Leaves the files as a kill does: a commit is in the write-ahead log only. */
+async function leaveKilled(): Promise<void> {
+  const store = await open();
+  await store.outbox.register("a", "beginning");
+  await store.commit({ events: [valueEvent(1)] });
+  const left = ["", "-wal"].map((side) => [file + side, readFileSync(file + side)] as const);
+  await store.close();
+  for (const [name, bytes] of left) writeFileSync(name, bytes);
+}
 
+describe("a state file that was lost after a crash", () => {
   test.each([
     ["empty", () => writeFileSync(file, "")],
     ["gone", () => rmSync(file)],
   ])("%s, with a write-ahead log: is reported, and the log is quarantined", async (word, lose) => {
-    const wal = await killed();
+    await leaveKilled();
+    const wal = readFileSync(`${file}-wal`);
     writeFileSync(`${file}-shm`, "its index");
     lose();
     const lines: string[] = [];
@@ -255,15 +220,6 @@ describe("a state file that was lost after a crash", () => {
 });
 
 describe("a write-ahead log that was lost after a crash", () => {
-  async function killed(): Promise<void> {
-    const store = await open();
-    await store.outbox.register("a", "beginning");
-    await store.commit({ events: [valueEvent(1)] });
-    const left = ["", "-wal"].map((side) => [file + side, readFileSync(file + side)] as const);
-    await store.close();
-    for (const [name, bytes] of left) writeFileSync(name, bytes);
-  }
-
   const lostLog = () =>
     withStore(async (store) => {
       await store.outbox.register("a", "beginning");
@@ -277,9 +233,9 @@ describe("a write-ahead log that was lost after a crash", () => {
     ["empty", () => writeFileSync(`${file}-wal`, "")],
     ["unreadable", () => writeFileSync(`${file}-wal`, readFileSync(`${file}-wal`).fill(0, 8, 24))],
   ])("%s: is reported once in the status, and every sink starts a new sequence epoch", async (_, lose) => {
-    await killed();
+    await leaveKilled();
     const before = await lostLog();
-    await killed();
+    await leaveKilled();
     lose();
     const after = await lostLog();
     expect(before.lostLog).toBeUndefined();
@@ -303,23 +259,18 @@ describe("a lock file with unexpected content", () => {
     ["a byte", Buffer.from("x")],
   ] as const;
 
-  test.each(WRECKS)("%s: the worker starts, and keeps a copy of the content", async (_, content) => {
-    await withStore(async () => {});
-    writeFileSync(join(folder, "worker.lock"), content);
-    await withStore(async () => {});
-    const kept = readdirSync(folder).filter((name) => name.startsWith("worker.lock"));
-    expect(kept.map((name) => readFileSync(join(folder, name)))).toContainEqual(content);
-  });
-
-  test.each(WRECKS)("%s: no second worker starts while another process holds the lock", async (_, content) => {
+  test.each(WRECKS)("%s: no second worker starts; the next worker keeps a copy of the content", async (_, content) => {
+    const lock = join(folder, "worker.lock");
     const holder = spawn(process.execPath, [CHILD, folder, "0"], { stdio: ["ignore", "pipe", "inherit"] });
     await once(holder.stdout, "data");
-    writeFileSync(join(folder, "worker.lock"), content);
+    writeFileSync(lock, content);
     expect(await refusal()).toMatch(/Another worker uses/);
-    expect(readFileSync(join(folder, "worker.lock"))).toEqual(content);
+    expect(readFileSync(lock)).toEqual(content);
     holder.kill("SIGKILL");
     await once(holder, "close");
     await withStore(async () => {});
+    const kept = readdirSync(folder).filter((name) => name.startsWith("worker.lock"));
+    expect(kept.map((name) => readFileSync(join(folder, name)))).toContainEqual(content);
   });
 });
 

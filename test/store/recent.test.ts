@@ -1,6 +1,5 @@
 import { rmSync } from "node:fs";
 import { join } from "node:path";
-import { DatabaseSync } from "node:sqlite";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { type Event, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
@@ -11,6 +10,7 @@ import type { Store } from "#src/engine/store/store.ts";
 import { effortOf } from "../effort.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { TAG } from "../sample-events.ts";
+import { editState } from "./steps.ts";
 
 const START = Date.parse("2026-11-02T06:00:00Z");
 let folder: string;
@@ -35,12 +35,6 @@ function value(id: string, n: number, note = "", source = "main"): Event {
   const data = { tag: { ...TAG, id }, value: n, quality: "good", time, note } as never;
   const subject = `site/1/tag/${id}`;
   return makeEvent({ type: "tag-value", source: sourceUri(source), subject, time, data, facts: [n] });
-}
-
-function meddle(sql: string): void {
-  const database = new DatabaseSync(join(folder, "plenum.db"));
-  database.exec(sql);
-  database.close();
 }
 
 async function found(...ids: readonly string[]): Promise<readonly unknown[]> {
@@ -71,17 +65,23 @@ test("the search for recent events ignores events before the start time and even
 
 test("the search for recent events skips a damaged event and finds all other events", async () => {
   await store.commit({ events: [value("7", 1), value("7", 2), value("7", 3), value("7", 4)] });
-  meddle(`update event set body = '{"subject":' where position = 2;
-    update event set body = replace(body, '"value":3', '"value":5') where position = 3`);
+  editState(
+    folder,
+    `update event set body = '{"subject":' where position = 2;
+    update event set body = replace(body, '"value":3', '"value":5') where position = 3`,
+  );
   expect(await found("7")).toEqual([4, 1]);
 });
 
 test("the search for recent events reads at most the requested number of 100,000 events", async () => {
   await store.commit({ events: [value("7", 1)] });
   const body = JSON.stringify(value("8", 2, "x".repeat(300)));
-  meddle(`insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum)
+  editState(
+    folder,
+    `insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum)
     with recursive n(i) as (select 1 union all select i + 1 from n where i < 100000)
-    select 'e' || i, 'tag-value', 1, ${START}, 600, '${body}', 0 from n`);
+    select 'e' || i, 'tag-value', 1, ${START}, 600, '${body}', 0 from n`,
+  );
   await store.commit({ events: [value("7", 3)] });
   const about = { source: sourceUri("main"), subjects: Array.from({ length: 60 }, (_, n) => `site/1/tag/7${n || ""}`) };
   const search = (within: number) =>

@@ -1,5 +1,4 @@
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -10,14 +9,16 @@ import { PAGE_BYTES } from "#src/engine/store/pages.ts";
 import { salvage } from "#src/engine/store/salvage.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
+import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 import { CLOCK } from "./furnished-state.ts";
+import { ids, settle } from "./steps.ts";
 
 let base: string;
 let fresh: Store;
 beforeEach(async () => {
-  base = mkdtempSync(join(tmpdir(), "plenum-salvage-"));
+  base = temporaryFolder();
   fresh = await openStore({ folder: join(base, "fresh"), clock: CLOCK });
   for (const sink of ["a", "b"]) await fresh.outbox.register(sink, "beginning");
 });
@@ -43,8 +44,8 @@ async function killed(logged = 50): Promise<string> {
   let store = await openStore({ folder, clock: CLOCK });
   for (const sink of ["a", "b"]) await store.outbox.register(sink, "beginning");
   await store.commit({ events: EVENTS.slice(0, EVENTS.length - logged) });
-  await store.outbox.settle("a", { again: false, through: SETTLED, rejected: [] });
-  await store.outbox.settle("b", { again: false, through: SETTLED * 2, rejected: [{ position: 7, reason: "no" }] });
+  await settle(store, "a", SETTLED);
+  await settle(store, "b", SETTLED * 2, { rejected: [{ position: 7, reason: "no" }] });
   await store.close();
   store = await openStore({ folder, clock: CLOCK });
   for (const each of EVENTS.slice(EVENTS.length - logged)) await store.commit({ events: [each] });
@@ -70,10 +71,6 @@ function overwrite(file: string, page: number, pages: number, by: (at: number) =
   const from = (page - 1) * PAGE_BYTES;
   for (let at = from; at < Math.min(from + pages * PAGE_BYTES, bytes.length); at += 1) bytes[at] = by(at);
   writeFileSync(file, bytes);
-}
-
-function spoilHeader(file: string): void {
-  writeFileSync(file, readFileSync(file).fill(0xa5, 0, 100));
 }
 
 test("recovery of an intact state file returns, in order and once, all events that the slowest sink had not received", async () => {
@@ -120,7 +117,7 @@ test.each([512, 1_024, 4_096, 65_536])(
     for (const end of ["", "-wal"]) cpSync(`${file}${end}`, `${anew}${end}`);
     hand.close();
     expect(await salvage(join(base, "fresh"), anew, CLOCK)).toMatchObject({ found: 400, taken: 300 });
-    spoilHeader(anew);
+    writeFileSync(anew, readFileSync(anew).fill(0xa5, 0, 100));
     expect((await salvage(join(base, "fresh"), anew, CLOCK)).found).toBeGreaterThan(350);
   },
 );
@@ -131,7 +128,7 @@ test("recovery of an empty state file returns the events of its write-ahead log"
   const { found, cursors } = await salvage(join(base, "fresh"), file, CLOCK);
   expect(found).toBeGreaterThanOrEqual(50);
   expect(cursors).toEqual({ a: null, b: null });
-  expect((await offered()).map(({ id }) => id)).toEqual(expect.arrayContaining(EVENTS.slice(-50).map(({ id }) => id)));
+  expect(ids(await offered())).toEqual(expect.arrayContaining(ids(EVENTS.slice(-50))));
 });
 
 test("recovery of a state file ignores uncommitted events in its write-ahead log", async () => {

@@ -1,15 +1,21 @@
 import { rmSync } from "node:fs";
 import { expect } from "vitest";
+import type { Clock } from "#src/core/runtime/clock.ts";
 import { checkState } from "#src/engine/store/check.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { temporaryFolder } from "../real-servers.ts";
+import { type DurableStore, describeDurableStore } from "../suites/durable-store-suite.ts";
 import { describeStore } from "../suites/store-suite.ts";
 
-describeStore("SQLite", async (clock) => {
+async function openInFolder(clock: Clock): Promise<DurableStore> {
   const folder = temporaryFolder();
   let store = await openStore({ folder, clock });
   return {
     store,
+    async afterKill(look) {
+      const left = await openStore({ folder, clock, readOnly: true });
+      return look(left).finally(left.close);
+    },
     async reopen() {
       await store.close();
       store = await openStore({ folder, clock });
@@ -22,4 +28,7 @@ describeStore("SQLite", async (clock) => {
       expect(tables.filter(({ damaged }) => damaged > 0)).toEqual([]);
     },
   };
-});
+}
+
+describeStore("SQLite", openInFolder);
+describeDurableStore("SQLite", openInFolder);

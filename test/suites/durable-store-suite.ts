@@ -1,14 +1,13 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Settlement, Store } from "#src/engine/store/store.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { positionsOf, values } from "../store/steps.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+import type { StoreUnderTest } from "./store-suite.ts";
 
-export interface DurableStore {
-  readonly store: Store;
+export interface DurableStore extends StoreUnderTest {
   /** Opens the state as a process does that starts after this one was killed. */
   afterKill<T>(look: (left: Store) => Promise<T>): Promise<T>;
-  reopen(): Promise<Store>;
-  dispose(): Promise<void>;
 }
 
 /** Deferred cursor writes, of which a crash loses 100 events at most, and sequence numbers. */
@@ -25,12 +24,10 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
   });
   afterEach(() => subject.dispose());
 
-  const commit = (from: number, count: number) =>
-    store.commit({ events: Array.from({ length: count }, (_, n) => valueEvent(from + n)) });
+  const commit = (from: number, count: number) => store.commit({ events: values(from, count) });
   const settle = (through: number, more: Partial<Settlement> = {}) =>
     store.outbox.settle("sink", { again: false, through, rejected: [], soon: true, ...more });
-  const offered = async (limit = 1_000) =>
-    (await store.outbox.next("sink", limit)).events.map(({ position }) => position);
+  const offered = async (limit = 1_000, sink = "sink") => positionsOf((await store.outbox.next(sink, limit)).events);
   const comesAgain = () => subject.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
 
   describe(`${name}: a deferred cursor`, () => {
@@ -49,13 +46,13 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       await store.outbox.register("other", "beginning");
       await commit(0, 3);
       await offered();
-      await store.outbox.next("other", 10);
+      await offered(10, "other");
       await settle(3);
       await store.outbox.settle("other", { again: false, through: 3, rejected: [], soon: true });
       await commit(3, 1);
       await new Promise((resolve) => setImmediate(resolve));
       expect(await offered()).toEqual([4]);
-      expect((await store.outbox.next("other", 10)).events.map(({ position }) => position)).toEqual([4]);
+      expect(await offered(10, "other")).toEqual([4]);
     });
 
     test("is stored together with its sequence number", async () => {

@@ -3,6 +3,7 @@ import type { Event, Kind } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { Conflict, type RetentionBounds, type Store } from "#src/engine/store/store.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { drain, ids, idsOf, positionsOf, rejectAll, settle, values } from "../store/steps.ts";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -40,16 +41,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
   });
   afterEach(() => subject.dispose());
 
-  async function drain(sink: string, limit = 100): Promise<readonly string[]> {
-    const ids: string[] = [];
-    for (;;) {
-      const offer = await store.outbox.next(sink, limit);
-      const last = offer.events.at(-1);
-      if (last === undefined) return ids;
-      ids.push(...offer.events.map(({ event }) => event.id));
-      await store.outbox.settle(sink, { again: offer.again, through: last.position, rejected: [] });
-    }
-  }
+  const drained = async (sink: string, limit?: number) => ids(await drain(store, sink, limit));
 
   async function lagOf(sink: string) {
     const lag = (await store.outbox.lag()).find((each) => each.sink === sink);
@@ -63,29 +55,30 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     return store.outbox.prune({ ...bounds, ranMs });
   }
 
-  const ids = (events: readonly Event[]) => events.map(({ id }) => id);
-  const values = (from: number, count: number) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
+  const register = async (...sinks: readonly string[]) => {
+    for (const sink of sinks) await store.outbox.register(sink, "beginning");
+  };
   const commit = (events: readonly Event[]) => store.commit({ events });
 
   describe(`${name}: documents and logs`, () => {
     test("a committed change is read back completely, also after a restart", async () => {
       await store.commit({
-        documents: [
-          {
-            set: "tag/main",
-            put: new Map([
-              ["1", { unit: "°C" }],
-              ["2", { unit: null }],
-            ]),
-          },
-        ],
+        documents: [{ set: "tag/main", put: Object.entries({ 1: { unit: "°C" }, 2: { unit: null } }) }],
         records: [
           { log: "audit", body: { step: 1 } },
           { log: "other", body: "x" },
           { log: "audit", body: { step: 2 } },
         ],
       });
-      await store.commit({ documents: [{ set: "tag/main", put: [["2", { unit: "kWh" }]], remove: ["1", "unknown"] }] });
+      await store.commit({
+        documents: [
+          { set: "tag/main", put: [["2", { unit: "kWh" }]], remove: ["1", "unknown"] },
+          { set: "a", put: [["not JSON", undefined]] },
+        ],
+        records: [{ log: "other", body: undefined }],
+      });
+      expect(await store.documents("a")).toEqual(new Map([["not JSON", null]]));
+      expect((await store.lastRecord("other"))?.body).toBeNull();
       store = await subject.reopen();
       expect(await store.documents("tag/main")).toEqual(new Map([["2", { unit: "kWh" }]]));
       expect(await store.document("tag/main", "2")).toEqual({ unit: "kWh" });
@@ -93,15 +86,6 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.records("audit", 1, 10)).toEqual([{ sequence: 2, body: { step: 2 } }]);
       expect(await store.lastRecord("audit")).toEqual({ sequence: 2, body: { step: 2 } });
       expect(await store.lastRecord("nothing")).toBeUndefined();
-    });
-
-    test("values that JSON does not support are stored as null", async () => {
-      await store.commit({
-        documents: [{ set: "a", put: [["k", undefined]] }],
-        records: [{ log: "audit", body: undefined }],
-      });
-      expect(await store.documents("a")).toEqual(new Map([["k", null]]));
-      expect((await store.lastRecord("audit"))?.body).toBeNull();
     });
 
     test("the last value of a deferred document is stored with the next commit and survives a restart", async () => {
@@ -112,12 +96,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await Promise.all(puts);
       expect(await store.version("poll/main")).not.toBe(before);
       store = await subject.reopen();
-      expect(await store.documents("poll/main")).toEqual(
-        new Map<string, unknown>([
-          ["live", 2],
-          ["tags", { at: "now" }],
-        ]),
-      );
+      expect(await store.documents("poll/main")).toEqual(new Map(Object.entries({ live: 2, tags: { at: "now" } })));
       const last = store.putDeferred("poll/main", "live", 3);
       store = await subject.reopen();
       await last;
@@ -145,11 +124,11 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
         expect(await changed()).toBe(true);
       }
       await commit(values(0, 1));
-      await store.outbox.register("sink", "beginning");
+      await register("sink");
       await store.outbox.next("sink", 1);
       expect(await changed()).toBe(false);
       const documents = [{ set: "a", put: [["m", 1]] }] as const;
-      await store.outbox.settle("sink", { again: false, through: 1, rejected: [], documents });
+      await settle(store, "sink", 1, { documents });
       expect(await changed()).toBe(true);
     });
 
@@ -183,21 +162,18 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.quotaStore.load("other")).toEqual([slot]);
     });
 
-    test("the last pause is stored per token bucket", async () => {
+    test("the last pause and the clock mark of the machine's current boot are stored per token bucket", async () => {
       expect(await store.quotaStore.loadHold("main")).toBeUndefined();
       await store.quotaStore.saveHold("main", { saidAtMs: 1_000, untilMs: 31_000 });
       await store.quotaStore.saveHold("main", { saidAtMs: 2_000, untilMs: 9_000 });
       store = await subject.reopen();
       expect(await store.quotaStore.loadHold("main")).toEqual({ saidAtMs: 2_000, untilMs: 9_000 });
       expect(await store.quotaStore.loadHold("other")).toBeUndefined();
-    });
-
-    test("the clock mark is stored for the current boot of the machine", async () => {
       const mark = { wallMs: 1_767_225_600_000, sinceBootMs: 12_340 };
       await store.quotaStore.saveClock("main", "first", mark);
       await store.quotaStore.saveClock("other", "first", { ...mark, sinceBootMs: 1 });
       expect(await store.quotaStore.loadClock("main", "first")).toEqual(mark);
-      expect(await store.quotaStore.loadHold("main")).toBeUndefined();
+      expect(await store.quotaStore.loadHold("main")).toEqual({ saidAtMs: 2_000, untilMs: 9_000 });
       await store.quotaStore.saveClock("main", "second", mark);
       expect(await store.quotaStore.loadClock("main", "first")).toBeUndefined();
       expect(await store.quotaStore.loadClock("other", "first")).toEqual({ ...mark, sinceBootMs: 1 });
@@ -206,18 +182,17 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
 
   describe(`${name}: the outbox`, () => {
     test("every sink reads the same log at its own rate and continues where it stopped", async () => {
-      await store.outbox.register("fast", "beginning");
-      await store.outbox.register("slow", "beginning");
+      await register("fast", "slow");
       const events = values(0, 5);
       const { lastPosition } = await commit(events);
-      expect(await drain("fast", 2)).toEqual(ids(events));
+      expect(await drained("fast", 2)).toEqual(ids(events));
       const offer = await store.outbox.next("slow", 3);
       expect(offer).toMatchObject({ again: false, events: [{ event: events[0] }, {}, {}] });
-      await store.outbox.settle("slow", { again: false, through: offer.events[1]?.position ?? 0, rejected: [] });
+      await settle(store, "slow", offer.events[1]?.position ?? 0);
       store = await subject.reopen();
       expect(await lagOf("fast")).toMatchObject({ depth: 0, oldest: null, position: lastPosition });
       expect(await lagOf("slow")).toMatchObject({ depth: 3, oldest: "2026-11-02T06:00:00.000Z" });
-      expect(await drain("slow")).toEqual(ids(events.slice(2)));
+      expect(await drained("slow")).toEqual(ids(events.slice(2)));
     });
 
     test("a new sink starts at the requested end of the log; a known sink keeps its cursor", async () => {
@@ -225,25 +200,18 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.outbox.register("old", "beginning")).toMatchObject({ position: 0, ended: null });
       await store.outbox.register("new", "now");
       await commit(values(2, 1));
-      await store.outbox.register("new", "beginning");
-      expect(await drain("new")).toEqual(ids(values(2, 1)));
-      expect(await drain("old")).toEqual(ids(values(0, 3)));
-    });
-
-    test("next skips events up to a given position without settling them", async () => {
-      await store.outbox.register("a", "beginning");
-      const { lastPosition } = await commit(values(0, 3));
-      expect((await store.outbox.next("a", 10, lastPosition - 1)).events).toHaveLength(1);
-      expect((await store.outbox.next("a", 10)).events).toHaveLength(3);
+      await register("new");
+      expect(await drained("new")).toEqual(ids(values(2, 1)));
+      expect(await drained("old")).toEqual(ids(values(0, 3)));
     });
 
     test("an event whose id is already in the log is not appended again", async () => {
-      await store.outbox.register("a", "beginning");
+      await register("a");
       const first = valueEvent(1);
       await commit([first]);
       const { repeated } = await commit([{ ...first, subject: "other" }, valueEvent(2), valueEvent(2)]);
       expect(repeated).toEqual([first.id, valueEvent(2).id]);
-      expect((await store.outbox.next("a", 10)).events.map(({ event }) => event)).toEqual([first, valueEvent(2)]);
+      expect(await drain(store, "a")).toEqual([first, valueEvent(2)]);
     });
 
     test("latest returns events of the requested kinds, newest first", async () => {
@@ -267,18 +235,16 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
         about({ ...valueEvent(5), data: { text: `"subject":"${mine}"` } } as unknown as Event, "site/2"),
       ]);
       await commit(Array.from({ length: 3_000 }, (_, n) => valueEvent(10 + n, "another")));
-      const source = valueEvent(1).source;
+      const { source } = valueEvent(1);
       const found = async (subjects: readonly string[], ...kinds: Kind[]) =>
-        (await store.outbox.latest(9, kinds.length === 0 ? undefined : kinds, { source, subjects })).map(
-          ({ event }) => event.subject,
-        );
+        (await store.outbox.latest(9, kinds[0] && kinds, { source, subjects })).map(({ event }) => event.subject);
       expect(await found([mine])).toEqual([`${mine}/history/5m`, mine]);
       expect(await found(["site/1/tag/77", mine], "tag-value")).toEqual(["site/1/tag/77", `${mine}/history/5m`, mine]);
       expect(await found([mine], "alarm-raised")).toEqual([]);
       expect(await found([])).toEqual([]);
     });
 
-    test("commit times ascend after the clock was set back by an hour, also after a restart", async () => {
+    test("commit times ascend after the clock was set back by an hour, and follow it by more than a day", async () => {
       const committed = async () => (await store.outbox.latest(10)).map(({ committedAt }) => Date.parse(committedAt));
       const beginMs = now;
       now += HOUR_MS;
@@ -289,22 +255,16 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit(values(3, 1));
       const aheadMs = beginMs + HOUR_MS;
       expect(await committed()).toEqual([aheadMs + 2, aheadMs + 1, aheadMs, aheadMs]);
-      await store.outbox.register("late", "beginning");
+      await register("late");
       const { events } = await store.outbox.next("late", 10);
       expect(events.map(({ committedAt }) => Date.parse(committedAt))).toEqual((await committed()).toReversed());
       now = aheadMs + 10;
       await commit(values(4, 1));
       expect((await committed())[0]).toBe(now);
-    });
-
-    test("commit times follow a clock that is set back by more than a day", async () => {
-      const beginMs = now;
-      now += 25 * HOUR_MS;
-      await commit(values(0, 1));
-      now = beginMs;
-      await commit(values(1, 1));
-      const [latest] = await store.outbox.latest(1);
-      expect(Date.parse(latest?.committedAt ?? "")).toBe(beginMs);
+      // The log follows a clock that is set back by more than a day.
+      now -= 25 * HOUR_MS;
+      await commit(values(5, 1));
+      expect((await committed())[0]).toBe(now);
     });
 
     test("changed resolves after a commit, after a mark for replay, and when the signal aborts", async () => {
@@ -313,12 +273,12 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       const heard = store.outbox.changed(stop.signal);
       await commit([valueEvent(1)]);
       await heard;
-      await drain("a");
+      await drained("a");
       const marked = store.outbox.changed(stop.signal);
       expect(await store.outbox.replay("a", "2026-11-02T00:00:00Z")).toBe(1);
       await marked;
       const { position } = await lagOf("a");
-      await drain("a");
+      await drained("a");
       const stretch = store.outbox.changed(stop.signal);
       expect(await store.outbox.replayBetween("a", position - 1, position)).toBe(1);
       await stretch;
@@ -330,21 +290,12 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
   });
 
   describe(`${name}: dead letters and redelivery`, () => {
-    async function rejectAll(sink: string, reason: string): Promise<number> {
-      const { events, again } = await store.outbox.next(sink, 100);
-      await store.outbox.settle(sink, {
-        again,
-        through: events.at(-1)?.position ?? 0,
-        rejected: events.map(({ position }) => ({ position, reason })),
-      });
-      return events.length;
-    }
+    beforeEach(() => register("a"));
 
     test("a dead letter has its reason, remains after its event left the log, and can be sent again", async () => {
-      await store.outbox.register("a", "beginning");
       const events = values(0, 2);
       await commit(events);
-      expect(await rejectAll("a", "too large")).toBe(2);
+      expect(await rejectAll(store, "a", "too large")).toBe(2);
       now += 3 * DAY_MS;
       await prune(ROOMY);
       now += 3 * DAY_MS;
@@ -352,47 +303,43 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.outbox.latest(10)).toEqual([]);
 
       const letters = await store.outbox.deadLetters("a");
-      expect(letters.map(({ reason, event }) => [reason, event])).toEqual([
-        ["too large", events[1]],
-        ["too large", events[0]],
-      ]);
+      const reason = "too large";
+      expect(letters).toMatchObject(events.toReversed().map((event) => ({ reason, event })));
       expect(await lagOf("a")).toMatchObject({ deadLetters: 2, again: 0 });
       expect(await store.outbox.resendDeadLetters("a", [letters[1]?.id ?? 0, 999])).toBe(1);
       expect(await lagOf("a")).toMatchObject({ deadLetters: 1, again: 1 });
-      expect(await drain("a")).toEqual([events[0]?.id]);
+      expect(await drained("a")).toEqual([events[0]?.id]);
       expect(await store.outbox.deadLetters()).toHaveLength(1);
       expect(await store.outbox.discardDeadLetters("a", "all")).toBe(1);
       expect(await lagOf("a")).toMatchObject({ deadLetters: 0, again: 0 });
     });
 
     test("a dead letter that is rejected again has the new reason", async () => {
-      await store.outbox.register("a", "beginning");
       await commit(values(0, 1));
-      await rejectAll("a", "first");
+      await rejectAll(store, "a", "first");
       await store.outbox.resendDeadLetters("a", "all");
       expect(await store.outbox.deadLetters("a")).toEqual([]);
-      await rejectAll("a", "second");
+      await rejectAll(store, "a", "second");
       expect(await store.outbox.deadLetters("a")).toMatchObject([{ reason: "second" }]);
-      expect(await drain("a")).toEqual([]);
+      expect(await drained("a")).toEqual([]);
     });
 
     test("dead letters that are sent again are settled singly, also when the log no longer has the event", async () => {
-      await store.outbox.register("a", "beginning");
       const events = values(0, 3);
       await commit(events);
-      await rejectAll("a", "no");
+      await rejectAll(store, "a", "no");
       await prune({ ...ROOMY, replayMs: 0 });
       now += DAY_MS;
       await prune({ ...ROOMY, replayMs: 0 });
       expect(await store.outbox.latest(10)).toEqual([]);
       await store.outbox.resendDeadLetters("a", "all");
       const offer = await store.outbox.next("a", 2);
-      const [first, second] = offer.events.map(({ position }) => position);
+      const [first, second] = positionsOf(offer.events);
       if (first === undefined || second === undefined) throw new Error("There are two letters.");
       const rejected = [{ position: second, reason: "again" }];
       await store.outbox.settle("a", { again: true, through: second, rejected });
       expect(await lagOf("a")).toMatchObject({ again: 1, deadLetters: 1 });
-      expect((await store.outbox.next("a", 9)).events.map(({ event }) => event.id)).toEqual([events[2]?.id]);
+      expect(idsOf((await store.outbox.next("a", 9)).events)).toEqual([events[2]?.id]);
       await store.outbox.setEnded("a", "410 Gone");
       const left = (await store.outbox.deadLetters("a")).map(({ event, reason }) => [event?.id, reason]);
       expect(left).toEqual([
@@ -402,18 +349,16 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     });
 
     test("a mark for replay is removed when its event has left the log and its dead letter is deleted", async () => {
-      await store.outbox.register("a", "beginning");
       await commit(values(0, 1));
-      await rejectAll("a", "no");
+      await rejectAll(store, "a", "no");
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
       await prune({ ...ROOMY, maxBytes: 1 });
       expect(await lagOf("a")).toMatchObject({ again: 0, deadLetters: 0 });
     });
 
     test("an ended sink gets no replayed event, and has its marks for replay when it is resumed", async () => {
-      await store.outbox.register("a", "beginning");
       await commit(values(0, 3));
-      await rejectAll("a", "no");
+      await rejectAll(store, "a", "no");
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
       await store.outbox.resendDeadLetters("a", "all");
       await store.outbox.setEnded("a", null);
@@ -430,68 +375,63 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     });
 
     test("a settlement stores the sequence number, also across a restart", async () => {
-      await store.outbox.register("a", "beginning");
       await commit(values(0, 3));
       const offer = await store.outbox.next("a", 2);
       const counted = offer.counted && { ...offer.counted, number: offer.counted.number + 2 };
       const through = offer.events.at(-1)?.position ?? 0;
-      await store.outbox.settle("a", { again: false, through, rejected: [], counted });
+      await settle(store, "a", through, { counted });
       store = await subject.reopen();
       const left = await store.outbox.next("a", 10);
-      expect(ids(left.events.map(({ event }) => event))).toEqual(ids(values(2, 1)));
+      expect(idsOf(left.events)).toEqual(ids(values(2, 1)));
       expect(left.counted).toEqual(counted);
     });
 
     test("events marked between two positions are offered again, also after a restart", async () => {
-      await store.outbox.register("a", "beginning");
       await commit(values(0, 4));
-      const positions = (await store.outbox.next("a", 10)).events.map(({ position }) => position);
-      await drain("a");
+      const positions = positionsOf((await store.outbox.next("a", 10)).events);
+      await drained("a");
       expect(await store.outbox.replayBetween("a", positions[0] ?? 0, positions[2] ?? 0)).toBe(2);
       store = await subject.reopen();
       expect(await lagOf("a")).toMatchObject({ again: 2 });
       const offer = await store.outbox.next("a", 10);
       expect(offer.again).toBe(true);
-      expect(offer.events.map(({ position }) => position)).toEqual(positions.slice(1, 3));
+      expect(positionsOf(offer.events)).toEqual(positions.slice(1, 3));
     });
 
     test("a replay offers only settled events, before new events of the log", async () => {
-      await store.outbox.register("a", "beginning");
       await commit([...values(0, 2), sampleEvent("alarm-raised")]);
-      await drain("a");
+      await drained("a");
       now += HOUR_MS;
       await commit(values(2, 2));
-      await drain("a");
+      await drained("a");
       await commit(values(4, 1));
       expect(await store.outbox.replay("a", "2026-11-02T07:00:00+00:00", ["tag-value"])).toBe(2);
       expect(await store.outbox.replay("a", "2026-11-02T05:00:00Z", ["alarm-raised"])).toBe(1);
       const offer = await store.outbox.next("a", 10);
       expect(offer.again).toBe(true);
-      expect(await drain("a", 2)).toEqual(ids([sampleEvent("alarm-raised"), ...values(2, 3)]));
+      expect(await drained("a", 2)).toEqual(ids([sampleEvent("alarm-raised"), ...values(2, 3)]));
       await expect(store.outbox.replay("a", "yesterday")).rejects.toThrow("2026-11-02T06:00:00Z");
     });
 
     test("a mark for replay that is set during an offer is not removed by that offer's settlement", async () => {
-      await store.outbox.register("a", "beginning");
       await commit(values(0, 3));
-      await drain("a");
+      await drained("a");
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
       const offer = await store.outbox.next("a", 1);
       await store.outbox.next("other", 1);
       await store.outbox.settle("a", { again: true, through: offer.events[0]?.position ?? 0, rejected: [] });
-      expect(await drain("a")).toEqual(ids(values(1, 2)));
+      expect(await drained("a")).toEqual(ids(values(1, 2)));
     });
   });
 
   describe(`${name}: retention`, () => {
     test("settled events are retained for the replay window, counted from the last sink's settlement", async () => {
-      await store.outbox.register("a", "beginning");
-      await store.outbox.register("b", "beginning");
+      await register("a", "b");
       await commit(values(0, 3));
-      await drain("a");
+      await drained("a");
       now += 2 * DAY_MS;
       await prune(ROOMY);
-      await drain("b");
+      await drained("b");
       await prune(ROOMY);
       now += DAY_MS - 1;
       expect(await prune(ROOMY)).toEqual({ removed: 0, gaps: [] });
@@ -502,13 +442,12 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     });
 
     test("an event older than max_age is lost to a waiting sink: counted, recorded, and reported by one event", async () => {
-      await store.outbox.register("dead", "beginning");
-      await store.outbox.register("alive", "beginning");
+      await register("dead", "alive");
       await commit(values(0, 3));
       await prune(ROOMY);
       now += DAY_MS;
       await commit(values(3, 1));
-      await drain("alive");
+      await drained("alive");
       now += 6 * DAY_MS + 1;
       const { removed, gaps } = await prune(ROOMY);
       expect(removed).toBe(3);
@@ -533,7 +472,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     });
 
     test("events age only while the worker runs, whatever the wall clock says", async () => {
-      await store.outbox.register("dead", "beginning");
+      await register("dead");
       await commit(values(0, 3));
       const ran = (ranMs: number) => store.outbox.prune({ ...ROOMY, ranMs });
       await ran(0);
@@ -546,7 +485,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     });
 
     test("losses within an hour after a published gap are added to the next gap", async () => {
-      await store.outbox.register("dead", "beginning");
+      await register("dead");
       const lose = async (n: number) => {
         await commit(values(n, 1));
         await prune(ROOMY);
@@ -566,9 +505,9 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     });
 
     test("a full log removes settled events first, then telemetry, and alarms last", async () => {
-      await store.outbox.register("dead", "beginning");
+      await register("dead");
       await commit([sampleEvent("alarm-raised"), ...values(0, 200)]);
-      await drain("dead");
+      await drained("dead");
       await commit([...values(200, 200), sampleEvent("alarm-resolved"), ...values(400, 20)]);
       const bounds = (maxBytes: number) => ({ ...ROOMY, maxBytes });
 
@@ -585,7 +524,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     });
 
     test("removed events that a sink's filter excludes are not counted as lost", async () => {
-      await store.outbox.register("alarms", "beginning");
+      await register("alarms");
       await commit([...values(0, 5), sampleEvent("alarm-raised")]);
       const wanted: RetentionBounds["wanted"] = (sink, event) => sink === "alarms" && event.type.startsWith("alarm-");
       const report = await prune({ ...ROOMY, maxBytes: 1, wanted });
@@ -606,10 +545,10 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit(values(100, 100));
       const hundred = (await store.outbox.pressure()).pendingBytes;
       expect(hundred).toBeGreaterThan(100 * 300);
-      await drain("fast");
+      await drained("fast");
       expect((await store.outbox.pressure()).pendingBytes).toBe(hundred);
       const offer = await store.outbox.next("slow", 50);
-      await store.outbox.settle("slow", { again: false, through: offer.events.at(-1)?.position ?? 0, rejected: [] });
+      await settle(store, "slow", offer.events.at(-1)?.position ?? 0);
       const fifty = (await store.outbox.pressure()).pendingBytes;
       expect(fifty / hundred).toBeCloseTo(0.5, 1);
       expect((await prune({ ...ROOMY, maxBytes: 2 * fifty })).removed).toBeGreaterThan(0);
@@ -620,7 +559,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     });
 
     test("an ended sink retains no events, loses no events, and can be resumed", async () => {
-      await store.outbox.register("gone", "beginning");
+      await register("gone");
       await commit(values(0, 3));
       await store.outbox.setEnded("gone", "410 Gone");
       expect(await store.outbox.register("gone", "now")).toMatchObject({ ended: "410 Gone" });
@@ -629,31 +568,26 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await prune(ROOMY)).toEqual({ removed: 3, gaps: [] });
       await store.outbox.setEnded("gone", null);
       await commit(values(3, 1));
-      expect(await drain("gone")).toEqual(ids(values(3, 1)));
+      expect(await drained("gone")).toEqual(ids(values(3, 1)));
       expect((await lagOf("gone")).dropped).toBe(0);
     });
 
     test("an event marked for replay is retained until it was sent again", async () => {
-      await store.outbox.register("a", "beginning");
+      await register("a");
       await commit(values(0, 2));
-      await drain("a");
+      await drained("a");
       await prune(ROOMY);
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
       now += 2 * DAY_MS;
       expect((await prune(ROOMY)).removed).toBe(0);
-      expect(await drain("a")).toEqual(ids(values(0, 2)));
+      expect(await drained("a")).toEqual(ids(values(0, 2)));
       expect((await prune(ROOMY)).removed).toBe(2);
     });
 
     test("dead letters are bounded: the oldest are removed first and counted", async () => {
-      await store.outbox.register("a", "beginning");
+      await register("a");
       await commit(values(0, 100));
-      const { events } = await store.outbox.next("a", 100);
-      await store.outbox.settle("a", {
-        again: false,
-        through: events.at(-1)?.position ?? 0,
-        rejected: events.map(({ position }) => ({ position, reason: "no" })),
-      });
+      await rejectAll(store, "a", "no");
       const report = await prune({ ...ROOMY, maxBytes: 140_000 });
       const left = await store.outbox.deadLetters("a", 1_000);
       expect(left.length).toBeGreaterThan(20);

@@ -11,8 +11,8 @@ import { Damaged } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
 import { temporaryFolder } from "../../real-servers.ts";
-import { valueEvent } from "../../sample-events.ts";
 import { CLOCK, furnish } from "../furnished-state.ts";
+import { eventsOf, values } from "../steps.ts";
 
 /**
  * Flips one byte of a state file at a time. Every sink gets all later events, no changed event, and each loss is
@@ -39,7 +39,7 @@ const BOUNDS = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 60_000, replayMs: 
 async function fill(folder: string): Promise<State> {
   const was = await furnish(folder);
   const store = await openStore({ folder, clock: CLOCK });
-  const more = Array.from({ length: MORE_EVENTS }, (_, n) => valueEvent(1_000 + n));
+  const more = values(1_000, MORE_EVENTS);
   for (let at = 0; at < more.length; at += 50) await store.commit({ events: more.slice(at, at + 50) });
   const keys = Array.from({ length: 60 }, (_, n) => `large ${n}`);
   await store.commit({ documents: [{ set: "large", put: keys.map((key) => [key, key.repeat(150)]) }] });
@@ -119,7 +119,7 @@ async function used<T>(folder: string, log: Log, use: (store: Store) => Promise<
 
 async function judge(folder: string, state: State, n: number, log: Log): Promise<string[]> {
   const broken: string[] = [];
-  const fresh = [0, 1, 2].map((k) => valueEvent(100_000 + 10 * n + k));
+  const fresh = values(100_000 + 10 * n, 3);
   const known = new Map([...state.events, ...fresh.map((event) => [event.id, event] as const)]);
   const got = new Map<string, Set<string>>([...state.outstanding.keys()].map((sink) => [sink, new Set()]));
   let counted = 0;
@@ -127,16 +127,10 @@ async function judge(folder: string, state: State, n: number, log: Log): Promise
   async function deliver(store: Store): Promise<void> {
     for (const [sink, ids] of got) {
       await store.outbox.register(sink, "now");
-      for (;;) {
-        const { again, events } = await store.outbox.next(sink, 50);
-        const last = events.at(-1);
-        if (last === undefined) break;
-        for (const { event } of events) {
-          if (event.type !== "delivery-gap" && !isDeepStrictEqual(event, known.get(event.id)))
-            broken.push(`${sink} got ${event.id}, which was not committed so`);
-          ids.add(event.id);
-        }
-        await store.outbox.settle(sink, { again, through: last.position, rejected: [] });
+      for await (const event of eventsOf(store, sink, 50)) {
+        if (event.type !== "delivery-gap" && !isDeepStrictEqual(event, known.get(event.id)))
+          broken.push(`${sink} got ${event.id}, which was not committed so`);
+        ids.add(event.id);
       }
     }
   }

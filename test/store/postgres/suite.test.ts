@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, describe } from "vitest";
+import type { Clock } from "#src/core/runtime/clock.ts";
 import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
 import { sized } from "../../sizes.ts";
-import { describeDurableStore } from "../../suites/durable-store-suite.ts";
+import { type DurableStore, describeDurableStore } from "../../suites/durable-store-suite.ts";
 import { describeLag } from "../../suites/lag-suite.ts";
 import { describeStore } from "../../suites/store-suite.ts";
 import { describeUrgent } from "../../suites/urgent-suite.ts";
@@ -15,39 +16,22 @@ describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () 
   });
   afterAll(() => server?.stop());
 
-  describeStore("PostgreSQL", async (clock) => {
+  async function openInSchema(clock: Clock): Promise<DurableStore> {
     const rig = createRig(server);
     const database = await rig.open();
-    await rig.hold(1);
-    let store = await rig.shard(database, { epoch: 1 }, clock);
-    let epoch = 1;
-    return {
-      store,
-      async reopen() {
-        await store.close();
-        epoch += 1;
-        await rig.hold(epoch);
-        store = await rig.shard(database, { epoch }, clock);
-        return store;
-      },
-      async dispose() {
-        await store.close();
-        await rig.close();
-      },
-    };
-  });
-
-  describeDurableStore("PostgreSQL", async (clock) => {
-    const rig = createRig(server);
-    const database = await rig.open();
-    await rig.hold(1);
-    let store = await rig.shard(database, { epoch: 1 }, clock);
+    let epoch = 0;
+    async function hold() {
+      epoch += 1;
+      await rig.hold(epoch);
+      return rig.shard(database, { epoch }, clock);
+    }
+    let store = await hold();
     return {
       store,
       afterKill: async (look) => look(await rig.shard(database, "reader", clock)),
       async reopen() {
         await store.close();
-        store = await rig.shard(database, { epoch: 1 }, clock);
+        store = await hold();
         return store;
       },
       async dispose() {
@@ -55,8 +39,10 @@ describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () 
         await rig.close();
       },
     };
-  });
+  }
 
+  describeStore("PostgreSQL", openInSchema);
+  describeDurableStore("PostgreSQL", openInSchema);
   describeLag("PostgreSQL", () => placeOn(server));
   describeUrgent("PostgreSQL", 2_000, sized(10, 4), () => placeOn(server));
 });

@@ -1,0 +1,131 @@
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { openStore } from "#src/engine/store/open.ts";
+import { salvage } from "#src/engine/store/salvage.ts";
+import type { Store } from "#src/engine/store/store.ts";
+import { createTail } from "#src/engine/store/tail.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { valueEvent } from "../sample-events.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+import { positionsOf, settle, values } from "./steps.ts";
+
+let folder: string;
+let clock: VirtualClock;
+let store: Store;
+beforeEach(async () => {
+  folder = temporaryFolder();
+  clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
+  store = await openStore({ folder, clock });
+  await store.outbox.register("sink", "beginning");
+});
+afterEach(async () => {
+  await store.close();
+  rmSync(folder, { recursive: true });
+});
+
+const commit = (from: number, count: number) => store.commit({ events: values(from, count) });
+const offered = async (sink = "sink") => positionsOf((await store.outbox.next(sink, 1_000)).events);
+
+describe("the cached tail of the log", () => {
+  test("offers committed events and no event of a failed transaction", async () => {
+    await commit(0, 3);
+    expect(await offered()).toEqual([1, 2, 3]);
+    const unspeakable = { ...valueEvent(5), time: 5n as unknown as string };
+    await expect(store.commit({ events: [valueEvent(3), unspeakable] })).rejects.toThrow("BigInt");
+    expect(await offered()).toEqual([1, 2, 3]);
+    await commit(3, 1);
+    const { events } = await store.outbox.next("sink", 10);
+    expect(events.map(({ event }) => event)).toEqual(values(0, 4));
+    const reader = await openStore({ folder, clock, readOnly: true });
+    expect((await reader.outbox.next("sink", 10)).events).toStrictEqual(events);
+    await reader.close();
+  });
+
+  test("has no gap after a commit of another process: recovered events are offered at their positions", async () => {
+    const aside = join(folder, "aside");
+    const damaged = await openStore({ folder: aside, clock });
+    await damaged.commit({ events: [valueEvent(900), valueEvent(901)] });
+    await damaged.close();
+    await commit(0, 2);
+    expect(await offered()).toEqual([1, 2]);
+    await settle(store, "sink", 2, { soon: true });
+    await salvage(folder, join(aside, "plenum.db"), clock);
+    await commit(2, 2);
+    const { events } = await store.outbox.next("sink", 10);
+    expect(events.map(({ event }) => event.id)).toEqual([900, 901, 2, 3].map((n) => valueEvent(n).id));
+  });
+
+  test("drops its oldest events when the cache becomes large", () => {
+    const tail = createTail();
+    const add = (position: number, characters: number) => {
+      tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(1)), characters });
+      tail.committed();
+    };
+    for (let position = 1; position <= 300; position++) add(position, 4_000);
+    expect(tail.after(49, 10, 1e9)).toBeNull();
+    expect(tail.after(50, 3, 1e9)?.map(({ position }) => position)).toEqual([51, 52, 53]);
+    expect(tail.after(50, 10, 9_000)).toHaveLength(2);
+    expect(tail.after(50, 1_000, 1e9)).toHaveLength(250);
+
+    add(301, 5_000);
+    expect(tail.after(300, 10, 1e9)).toBeNull();
+    add(302, 4_000);
+    expect(tail.after(300, 10, 1e9)).toBeNull();
+    expect(tail.after(301, 10, 1e9)?.map(({ position }) => position)).toEqual([302]);
+  });
+
+  test("drops events that all readers have passed, and returns an empty list when no event follows", () => {
+    const tail = createTail();
+    const add = (from: number, to: number) => {
+      for (let position = from; position <= to; position++)
+        tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(position)), characters: 600 });
+      tail.committed();
+    };
+    const behind = (position: number) => tail.after(position, 100, 1e9)?.map((row) => row.position) ?? null;
+    add(1, 10);
+    tail.passed(4);
+    expect(behind(3)).toBeNull();
+    expect(behind(4)).toEqual([5, 6, 7, 8, 9, 10]);
+    tail.passed(10);
+    expect(behind(9)).toBeNull();
+    expect(behind(10)).toEqual([]);
+    // Positions have gaps where an event was a repeat.
+    add(13, 14);
+    expect(behind(10)).toEqual([13, 14]);
+    tail.removed(12);
+    expect(behind(12)).toEqual([13, 14]);
+    tail.removed(13);
+    expect(behind(13)).toBeNull();
+  });
+
+  test("offers every event to the slower of two sinks", async () => {
+    await store.outbox.register("slow", "beginning");
+    await commit(0, 3);
+    expect(await offered("slow")).toEqual([1, 2, 3]);
+    expect(await offered()).toEqual([1, 2, 3]);
+    await settle(store, "sink", 3, { soon: true });
+    await commit(3, 2);
+    expect(await offered()).toEqual([4, 5]);
+    await settle(store, "sink", 5, { soon: true });
+    expect(await offered()).toEqual([]);
+    expect(await offered("slow")).toEqual([1, 2, 3, 4, 5]);
+    await settle(store, "slow", 5);
+    expect(await offered("slow")).toEqual([]);
+    await commit(5, 1);
+    expect(await offered("slow")).toEqual([6]);
+    expect(await offered()).toEqual([6]);
+  });
+
+  test("offers events again that another process has marked for replay", async () => {
+    await commit(0, 3);
+    await offered();
+    await settle(store, "sink", 3, { soon: true });
+    await commit(3, 1);
+    expect(await offered()).toEqual([4]);
+    const operator = await openStore({ folder, clock, lock: false });
+    expect(await operator.outbox.replay("sink", "2026-01-01T00:00:00Z")).toBe(3);
+    await operator.close();
+    expect(await store.outbox.next("sink", 10)).toMatchObject({ again: true, events: [{}, {}, {}] });
+  });
+});
