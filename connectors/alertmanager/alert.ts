@@ -3,7 +3,6 @@ import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import type { IncidentMessage } from "../shared/receiver/receiver.ts";
 import { cut, oneLine } from "../shared/receiver/text.ts";
 
-/** Body of `POST /api/v2/alerts`. */
 export interface Alert {
   readonly labels: Readonly<Record<string, string>>;
   readonly annotations: Readonly<Record<string, string>>;
@@ -19,7 +18,6 @@ export type AlertIdentity = z.infer<typeof AlertIdentity>;
 /** Alertmanager resolves an alert without an end after 5 minutes (`resolve_timeout`), so an end is always sent. */
 const FAR_AHEAD_MS = 7 * 86_400_000;
 
-/** In characters. Alertmanager has no limit, but its receivers do. */
 const LABEL_LENGTH = 200;
 const ANNOTATION_LENGTH = 4_000;
 
@@ -43,7 +41,6 @@ export function alertIdentityOf(
     key,
   };
   return {
-    // Alertmanager treats an empty label as none.
     labels: Object.fromEntries(Object.entries(labels).filter(([, value]) => value !== "")),
     startsAt: isoUtc(Math.min(instantOf(incident.startedAt) ?? nowMs, nowMs)),
   };

@@ -4,7 +4,6 @@ import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { RECEIVER } from "../shared/receiver/config.ts";
 
-/** Users cannot set these labels. */
 const OWN_LABELS = ["alertname", "source", "site", "site_id", "priority", "kind", "key"] as const;
 
 /** Alertmanager before 0.27 takes no other names, and `__…` is kept for Prometheus itself. */

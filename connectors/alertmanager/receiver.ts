@@ -12,7 +12,6 @@ import type { AlertmanagerConfig } from "./config.ts";
 /** Alertmanager may have been restarted; its interface asks for 5 minutes. */
 const REPEAT_CLOSED_MS = 5 * 60_000;
 
-/** Prometheus Alertmanager, API v2. Equal labels are the same alert. */
 export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: ConnectorContext): Receiver {
   const { clock } = context;
   const url = new URL(config.url);

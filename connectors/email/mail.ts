@@ -4,7 +4,6 @@ import type { IncidentMessage } from "../shared/receiver/receiver.ts";
 import { cut } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
 
-/** In characters, without the status; phones show no more. */
 const SUBJECT_LENGTH = 150;
 const TEXT_LENGTH = 4_000;
 
@@ -47,7 +46,6 @@ function messageIdOf({ changeId, key, status }: IncidentMessage): string {
   return hash("sha256", JSON.stringify([key, changeId, status])).slice(0, 32);
 }
 
-/** Reads `Plenum <plenum@example.com>`, or an address alone. */
 function senderOf(text: string): { name: string; address: string } {
   const [, name = "", address = text] = /^(.*) <(.*)>$/.exec(text) ?? [];
   return { name, address };

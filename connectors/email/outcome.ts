@@ -4,13 +4,11 @@ import { oneLine } from "../shared/receiver/text.ts";
 
 /** Greylisting accepts a mail that is sent again some minutes later, usually five. */
 const GREYLISTED_MS = 5 * 60_000;
-/** The server has too many connections or restarts (421). */
 const CLOSING_MS = 60_000;
 
 /** Error of nodemailer. Its message may quote the mail, so it is never shown. */
 interface MailError {
   readonly code?: string;
-  /** Code of the system or of TLS, where `code` is a word of nodemailer's. */
   readonly originalCode?: string;
   readonly command?: string;
   readonly response?: string;
@@ -90,7 +88,6 @@ function refusal(command: string, code: string, serverText: string, end: Server)
   });
 }
 
-/** System codes by error code of nodemailer. */
 const CONNECTION: Readonly<Record<string, string>> = { ECONNECTION: "ECONNRESET" };
 
 function serverTextOf({ response }: MailError): string {

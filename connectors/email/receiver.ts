@@ -14,7 +14,6 @@ import { failureOfMail, mailServer } from "./outcome.ts";
 /** Part of the timeout for the greeting, to distinguish a silent server from a slow mail. */
 const GREETED_WITHIN = 0.8;
 
-/** All mails of the thread use the title of the first one. */
 const FirstMail = z.object({ title: z.string() });
 
 /** Accepted means: the server answered 250 to the content. Sent mails cannot be queried. */
@@ -22,7 +21,6 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   const port = config.port ?? (config.security === "tls" ? 465 : 587);
   const end = mailServer(config.host, port);
   const password = config.password === undefined ? null : cachedSecret(config.password, clock);
-  /** To log each recipient once. */
   const refused = new Set<string>();
   let beganMs = Number.NEGATIVE_INFINITY;
 

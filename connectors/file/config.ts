@@ -5,7 +5,6 @@ import { realFolder } from "../../src/core/errors/folder-problem.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { templateError } from "./layout.ts";
 
-/** About 8 s of compression. */
 const MOST_COMPRESSED_MB = 256;
 
 export const FileConfig = z

@@ -8,10 +8,8 @@ import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { bytesOf, type FileConfig } from "./config.ts";
 import { type Appender, finish, MAX_BATCH, openAppender, syncFolder } from "./durable-file.ts";
 
-/** An offer has at most a megabyte of events, unless one is larger. */
 const BUFFER_BYTES = 2 * 1024 ** 2;
 
-/** Writes all lines into one folder, in files by the day of writing. */
 export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorContext) {
   const folder = resolve(config.folder);
   const maxFileBytes = bytesOf(config.max_file_mb);
@@ -40,12 +38,10 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
     await mkdir(folder, { recursive: true, mode: 0o750 });
     await compressClosed(signal);
     const newest = (await ownFiles()).at(-1);
-    // A compressed file is complete.
     await use(newest === undefined || newest.isCompressed ? nextFile(config.name, today(), newest) : newest);
     await prune();
   }
 
-  /** Compresses all files except the newest, also those of an earlier run. */
   async function compressClosed(signal: AbortSignal): Promise<void> {
     if (!config.gzip) return;
     const files = await ownFiles();
@@ -140,11 +136,9 @@ export function nextFile(name: string, today: string, latest: OwnFile | undefine
 interface Retention {
   readonly keepFiles: number;
   readonly maxTotalBytes: number;
-  /** Space reserved for the open file. */
   readonly reserveBytes: number;
 }
 
-/** Returns the closed files to remove, oldest first, while one more is open. */
 export function filesToRemove<T extends OwnFile & { readonly bytes: number }>(
   closed: readonly T[],
   { keepFiles, maxTotalBytes, reserveBytes }: Retention,

@@ -6,13 +6,11 @@ import { createGzip } from "node:zlib";
 import { ConfigError, type Failure } from "../../src/core/errors/errors.ts";
 import { danglingLink, folderFailure, linkProblem } from "../../src/core/errors/folder-problem.ts";
 
-/** `bytes` is the length known to be on disk. */
 export interface Appender {
   readonly path: string;
   readonly bytes: number;
   /** Resolves when the text is on disk; truncates the file to its earlier length where it throws. */
   append(text: Buffer): Promise<void>;
-  /** False when the file was removed or replaced, so that further writes would be lost. */
   isThere(): Promise<boolean>;
   close(): Promise<void>;
 }
@@ -82,7 +80,6 @@ async function firstHole(handle: FileHandle, from: number, size: number): Promis
   return null;
 }
 
-/** Returns the start of the last `lines` complete lines before `before`, or 0. */
 async function startOfLast(lines: number, handle: FileHandle, before: number): Promise<number> {
   let left = lines;
   for (let end = before; end > 0; ) {
@@ -130,7 +127,6 @@ export async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-/** Checks the folder or its nearest existing parent. */
 export async function checkWritable(folder: string): Promise<void> {
   const link = danglingLink(folder);
   if (link !== null) throw linkProblem(link);

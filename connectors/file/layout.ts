@@ -6,9 +6,7 @@ import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence
 
 interface PathParts {
   readonly kind: string;
-  /** Null for events of no single site. */
   readonly site: string | null;
-  /** `2026-11-02`, UTC. */
   readonly date: string;
 }
 
@@ -17,7 +15,6 @@ const NO_SITE = "_";
 
 const PLACEHOLDERS = ["kind", "site", "date"] as const;
 
-/** Returns the error, or null. */
 export function templateError(template: string): string | null {
   const levels = template.split("/");
   if (levels.some((level) => !/^([A-Za-z0-9_=.-]|\{[a-z]+\})+$/.test(level) || /^\.+$/.test(level))) {
@@ -29,7 +26,6 @@ export function templateError(template: string): string | null {
   return names.includes("date") ? null : "Put {date} into it, so that a day can be read by itself.";
 }
 
-/** `{kind}/{site}/{date}` becomes `tag-value/1/2026-11-02`. */
 export function folderOf(template: string, { kind, site, date }: PathParts): string {
   const parts = { kind, site: site === null ? NO_SITE : encodedId(site), date };
   return template.replaceAll(/\{(kind|site|date)\}/g, (_, name: keyof typeof parts) => parts[name]);
@@ -45,7 +41,6 @@ export function searchCommand(
   return `zgrep -hF ${quoted(`"subject":${JSON.stringify(subject)}`)} ${quoted(resolve(folder))}/${below}${name}-*`;
 }
 
-/** Characters with a meaning in file systems become `%XX` (UTF-8). */
 function encodedId(id: string): string {
   const text = id.toWellFormed().slice(0, 100);
   const coded = encodeURIComponent(text).replaceAll(/[!'()*~]/g, (letter) => percent(letter));

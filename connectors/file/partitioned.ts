@@ -10,7 +10,6 @@ import { dayLines, folderOf } from "./layout.ts";
 /** More would let events wait for the hundreds of files of a backfill. */
 const FINISHED_AT_ONCE = 20;
 
-/** Readers of `*.jsonl` or `*.jsonl.gz` ignore an unfinished file. */
 const PART = ".part";
 
 /** A backfill of a month writes more than a hundred files, which are reopened in turn. */
@@ -20,9 +19,7 @@ interface Part {
   /** Path without `.part` or `.gz`, e.g. `<root>/tag-value/1/2026-11-02/events-20261102T062000000Z.jsonl`. */
   readonly stem: string;
   readonly path: string;
-  /** On the monotonic clock. */
   readonly beganMs: number;
-  /** Acknowledged lines only. */
   bytes: number;
 }
 
@@ -37,7 +34,6 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
   const mode = Number.parseInt(config.mode, 8);
   const maxBytes = bytesOf(config.max_file_mb);
   const parts = new Map<string, Part>();
-  /** Open files, the most recently used last. */
   const appenders = new Map<string, Appender>();
   let isOpen = false;
 
@@ -97,7 +93,6 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
     let part = await partFor(folder, text.length, signal);
     let appender = await appenderOf(part.path);
     if (appender.bytes !== part.bytes) {
-      // The file was replaced by another one; do not continue in it.
       part = await beginPart(folder);
       appender = await appenderOf(part.path);
     }
@@ -144,7 +139,6 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
       isOpen = true;
     },
 
-    /** Truncates all files to their earlier length, if possible, where it throws. */
     async write(batch: readonly Event[], sequences: Offered["sequences"], signal: AbortSignal): Promise<void> {
       const written: { readonly part: Part; readonly bytes: number }[] = [];
       try {

@@ -9,7 +9,6 @@ import { createPartitionedFiles } from "./partitioned.ts";
 /** After a failure `close` is called, and the next `open` repairs what the failure left. */
 export interface Files {
   open(signal: AbortSignal): Promise<void>;
-  /** Resolves when the events are on disk. */
   write(batch: readonly Event[], sequences: Offered["sequences"], signal: AbortSignal): Promise<void>;
   /** Finishes files that are old enough; returns the milliseconds until the next. */
   finishOld?(signal: AbortSignal): Promise<number>;

@@ -19,12 +19,10 @@ const Url = z
     error: "Leave the path of the write endpoint out of the address; api says which one is used.",
   });
 
-/** Names that points can have as tags in addition to ids. */
 export const NAME_TAGS = ["name", "site_name", "system"] as const;
 
 const Name = z.string().min(1).max(255);
 
-/** Tag and measurement names that need no escaping anywhere. */
 const PlainName = z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, "Use lower-case letters, digits and `_`.");
 
 /** Tags that points have already, and `time`, which InfluxDB reserves. */

@@ -15,7 +15,6 @@ const GZIP_ABOVE = 16_384;
 const LEVEL: ZlibOptions = { level: 1 };
 const compressed = promisify<Buffer, ZlibOptions, Buffer>(gzip);
 
-/** 5,000 lines of history take 700 kB. */
 const MAX_SPARE_BYTES = 2 ** 20;
 
 /** A successful response is usually empty; a bucket's retention fits. */
@@ -46,7 +45,6 @@ export function createExchange(options: ExchangeOptions) {
     ? new HttpsAgent({ ...VERIFIED_TLS, keepAlive: true, ca: options.ca })
     : new HttpAgent({ keepAlive: true });
   const closing = new AbortController();
-  /** Null while in use. */
   let spare: Buffer | null = null;
   // The library's `proxyUrl` would send every request to the proxy in plain text, token included, also for https.
   if (options.proxy !== null) tunnelThrough(options.proxy, agent, options, closing.signal);

@@ -37,14 +37,12 @@ export function lineOf({ measurement, tags, fields, timeMs, apartBy }: PointPart
 
 const WHOLE_MS = "000000";
 
-/** Six digits from a hash of the id. */
 function nanosOf(id: string): string {
   return String(Number.parseInt(hash("sha256", id).slice(0, 12), 16) % 1_000_000).padStart(WHOLE_MS.length, "0");
 }
 
 /** Control characters and Unicode line breaks, which end a line or confuse a terminal. */
 const BREAKS = /[\p{Cc}\u2028\u2029]+/gu;
-/** In UTF-16 units; InfluxDB 3 and VictoriaMetrics allow more. */
 const MAX_TAG = 256;
 /** In UTF-16 units: at most 48 kB of UTF-8, below the 64 kB of InfluxDB. */
 const MAX_FIELD = 16_000;
@@ -61,7 +59,6 @@ function tagText(text: string): string | null {
 /** VictoriaMetrics ends a point at a line break, even inside quotes. */
 const oneLine = (text: string, max: number): string => text.slice(0, max).toWellFormed().replace(BREAKS, " ");
 
-/** Numbers are under `name`, booleans under `name_bool`, null under neither. */
 export function valueFields(name: string, value: TagValue): PointParts["fields"] {
   if (typeof value === "number") return { [name]: value };
   if (typeof value === "boolean") return { [`${name}_bool`]: value };
@@ -78,18 +75,14 @@ export function momentOf(text: string): number {
 /** One line as text, or several as bytes with line breaks between them. */
 export interface Lines {
   readonly text: string | Buffer;
-  /** 1 by default. */
   readonly count?: number;
-  /** Releases the bytes for reuse. */
   readonly free?: () => void;
 }
 
-/** Reusable buffers, which save the garbage collector megabytes a second. */
 const spare: Buffer[] = [];
 /** A request has 5,000 lines, 18 days of 288 lines of 130 bytes. */
 const SPARE_MAX = 20;
 const SPARE_BYTES = 65_536;
-/** Largest size of a value, a time and their separators. */
 const VARYING_BYTES = 64;
 
 /** Encodes millions of points: the text before their value and time is encoded once for each type of value. */
@@ -99,7 +92,6 @@ export function* historyLines(
 ): Generator<Lines> {
   const { fact, points } = historyText(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
-  /** Returns the start of a line: without its time, and for a number without the value. */
   const lineStart = (value: TagValue) => {
     const line = lineAtZero({
       measurement: "tag_history",
@@ -125,7 +117,6 @@ export function* historyLines(
       try {
         if (Number.isNaN(timeMs)) timeMs = momentOf(reader.time);
       } catch (error) {
-        // Store the points before the fault nevertheless.
         fault = error;
         break;
       }
@@ -178,7 +169,6 @@ function writeDigits(number: number, digits: number, into: Buffer, at: number): 
   }
 }
 
-/** Writes ASCII characters; returns the next position. */
 function written(text: string, into: Buffer, at: number): number {
   for (let n = 0; n < text.length; n++) into[at + n] = text.charCodeAt(n);
   return at + text.length;

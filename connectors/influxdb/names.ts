@@ -26,7 +26,6 @@ interface Name {
 interface Origin {
   readonly source: string;
   readonly site: string | null;
-  /** The name is null where the event does not contain it. */
   readonly tag: { readonly id: string; readonly name: string | null } | null;
 }
 
@@ -95,7 +94,6 @@ export function createNames(
     return { text, mayCome };
   }
 
-  /** Returns false where the event must wait. */
   async function lookUpAll({ source, site, tag }: Origin, event: Event, committedMs: number): Promise<boolean> {
     if (site !== null && wanted.includes("site_name")) {
       const name = await lookUp("site_name", source, site, () => findSiteName(source, site));
@@ -147,7 +145,6 @@ const cacheKey = (kind: NameTag, source: string, id: string) => `${kind} ${sourc
 
 const unnamedKey = (kind: NameTag, source: string) => `unnamed ${kind} ${source}`;
 
-/** Returns null for the worker's own events. */
 function originOf(event: Event): Origin | null {
   const source = sourceName(event);
   return source === null ? null : { source, site: event.siteid ?? null, tag: tagOf(event as AnyEvent) };

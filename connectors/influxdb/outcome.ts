@@ -8,7 +8,6 @@ import type { InfluxConfig } from "./config.ts";
 import type { DatabaseResponse } from "./exchange.ts";
 import type { Verdict } from "./store-lines.ts";
 
-/** Longest reason of a dead letter, in characters. */
 const MAX_REASON = 300;
 
 /** InfluxDB 3 responds 201 with an error text where it stored only some lines; below 300 every line is stored otherwise. */
@@ -53,7 +52,6 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
   const { body = "", headers = {}, statusCode: status } = error;
   if (status === 400 && indicatesTls(body)) return wantsTls(receiverAt(origin));
   const responded = `${origin} answered ${status}`;
-  // Without the server's text, which repeats the complete request.
   if (isAboutPath(error)) {
     return new ConfigError(`${responded}: it takes no points at this path.`, {
       field: "url",
@@ -116,7 +114,6 @@ function verdictOfRefusal(reason: string, lines: number): Verdict {
   return { kind: "poison", reason, all: dropped !== undefined && Number(dropped) >= lines };
 }
 
-/** Reads JSON with `message` (v2, v3) or `error` (v1, v3), or plain text. */
 export function errorTextIn(body: string): string | null {
   const text = body.trim();
   if (text === "") return null;

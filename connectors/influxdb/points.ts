@@ -5,7 +5,6 @@ import { historyLines, type Lines, lineOf, momentOf, type PointParts, valueField
 export interface PointSettings {
   readonly prefix: string;
   readonly tags: Readonly<Record<string, string>>;
-  /** Optional names in addition to ids. */
   readonly namesOf?: (event: Event) => Readonly<Record<string, string>>;
 }
 
@@ -46,7 +45,6 @@ export function* linesOf(event: Event, settings: PointSettings): Generator<Lines
   }
 }
 
-/** A new kind of event needs an entry here. */
 type TableKind = Exclude<AnyEvent["type"], "tag-history" | "silent-sensors" | (AlarmEvent | InventoryEvent)["type"]>;
 
 function pointOf(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensors" }>): Parts {
@@ -253,7 +251,6 @@ function silencePoint({ type, data: { silence, by } }: Event<"silence-started" |
   });
 }
 
-/** Yields one point for the report, and one for each finding. */
 function* sensorPoints({ data }: Event<"silent-sensors">): Generator<Parts> {
   const { counts, from, judged, parts, tags } = data;
   yield {
@@ -306,7 +303,6 @@ function inventoryPoint({ type, data }: InventoryEvent): Parts {
   };
 }
 
-/** Changed field names, and their old values as JSON. */
 function changesIn(data: object): Parts["fields"] {
   if (!("before" in data)) return {};
   const before = data.before as Readonly<Record<string, unknown>>;

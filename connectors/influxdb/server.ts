@@ -5,7 +5,6 @@ import type { InfluxConfig } from "./config.ts";
 import type { Exchange } from "./exchange.ts";
 import { errorTextIn, failureOfSuccess, isAboutPath } from "./outcome.ts";
 
-/** A bucket (v2), or a database with a retention policy (v1). */
 export function createBucket(config: InfluxConfig, writePath: string, exchange: Exchange) {
   const database = config.database ?? "";
 
@@ -21,7 +20,6 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
       await query(`CREATE DATABASE ${escaped.quoted(database)}`, signal);
     },
 
-    /** Rejects with `ConfigError` where we may not create the database. */
     async checkMayCreate(signal: AbortSignal): Promise<void> {
       try {
         // This statement needs the same right (all privileges) as CREATE DATABASE.
@@ -53,7 +51,6 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
       }
     },
 
-    /** Infinite without a limit, null where unknown. */
     keepsMs: (signal: AbortSignal) => (config.api === "v1" ? policyMs(signal) : bucketMs(signal)),
   };
 
@@ -75,7 +72,6 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
   }
 }
 
-/** Rows of the first statement in a response of InfluxDB 1.x, cells by column name. */
 function firstRowsIn(body: string): readonly Record<string, unknown>[] {
   const { results = [] } = JSON.parse(body) as {
     results?: { series?: { columns: string[]; values?: unknown[][] }[] }[];
@@ -94,7 +90,6 @@ function goDurationMs(text: string): number | null {
   return ms === 0 ? Number.POSITIVE_INFINITY : ms;
 }
 
-/** VictoriaMetrics has 100 kB, with this metric near the end. */
 const MAX_METRICS_BYTES = 4 * 1024 ** 2;
 
 /** Identifies a server by its start time in seconds; null where another product, a gateway or a missing right hides it. */

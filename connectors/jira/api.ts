@@ -12,9 +12,7 @@ import { cut } from "../shared/receiver/text.ts";
 import { authorizationOf, failureWithText } from "../shared/receiver/ticket.ts";
 import { type JiraConfig, OWN_FIELDS } from "./config.ts";
 
-/** Jira sends an error text with these statuses. */
 const WITH_ERROR_TEXT = [400, 401, 403, 404, 409, 413];
-/** In characters. */
 const MAX_ERROR_TEXT = 400;
 /** Jira treats unknown users as anonymous and reports it only in this header. */
 const UNKNOWN_USER = /AUTHENTICATED_FAILED|AUTHENTICATION_DENIED/;
@@ -24,7 +22,6 @@ const Refusal = z.object({
   errors: z.record(z.string(), z.unknown()).default({}),
 });
 
-/** Fields with long value lists are large. */
 const PAGE = 20;
 const MAX_PAGES = 50;
 
@@ -61,7 +58,6 @@ export function createJira(config: JiraConfig, clock: Clock) {
     return readAs(await request(question, signal), schema, origin);
   }
 
-  /** Throws `ConfigError` when the account may not see the project. */
   async function checkProjectIsVisible(signal: AbortSignal): Promise<void> {
     const path = `/mypermissions?projectKey=${project}&permissions=BROWSE_PROJECTS`;
     const response = await request({ method: "GET", path, allow: [404] }, signal);
@@ -118,7 +114,6 @@ export function createJira(config: JiraConfig, clock: Clock) {
     lastStepMs: end.lastStepMs,
     close: () => end.close(),
 
-    /** Throws `ConfigError` when an issue could not be created. */
     async probe(signal: AbortSignal): Promise<void> {
       await read({ method: "GET", path: "/myself" }, z.object({ displayName: z.string() }), signal);
       await checkProjectIsVisible(signal);
@@ -135,7 +130,6 @@ export function readAs<T>(response: ReceiverResponse, schema: z.ZodType<T>, orig
   throw notJira(response, origin);
 }
 
-/** Returns one line; empty without an error. */
 function errorTextOf(response: ReceiverResponse): string {
   const { errorMessages, errors } = refusalOf(response);
   const named = Object.entries(errors).map(([field, text]) => `${field}: ${String(text)}`);
@@ -188,7 +182,6 @@ function notJira({ status }: ReceiverResponse, origin: string): Retryable {
   });
 }
 
-/** Throws `ConfigError` when a required field is not configured, or a configured field does not exist. */
 function checkFields(config: JiraConfig, fields: readonly z.infer<typeof Field>[]): void {
   const filled = new Set([...OWN_FIELDS, ...Object.keys(config.fields)]);
   if (Object.keys(config.priority).length > 0) filled.add("priority");

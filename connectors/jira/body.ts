@@ -1,16 +1,12 @@
 import type { IncidentMessage, IncidentText } from "../shared/receiver/receiver.ts";
 import { cut, fitted } from "../shared/receiver/text.ts";
 
-/** In characters (Jira). */
 const MAX_SUMMARY = 255;
-/** In characters; Jira takes 32,767. */
 const MAX_BODY = 32_000;
-/** In characters; texts are shortened further when the message is too long. */
 const LONGEST_TEXT = 4_000;
 
 type Body = Pick<IncidentText, "status" | "fields" | "list" | "curves" | "linkText"> & { readonly href: string | null };
 
-/** A document (ADF) for Cloud, wiki text for Data Center. */
 interface Format {
   render(body: Body): unknown;
   sentence(text: string): unknown;
@@ -29,13 +25,11 @@ export function descriptionOf({ text, link }: Pick<IncidentMessage, "text" | "li
   );
 }
 
-/** Returns a short comment with the fields that have these labels. */
 export function commentOf({ text }: IncidentMessage, labels: readonly string[], format: Format): unknown {
   const fields = text.fields.filter(({ label }) => labels.includes(label));
   return descriptionOf({ text: { ...text, fields, list: [], curves: [] }, link: null }, format);
 }
 
-/** Atlassian's document format (ADF), version 1. */
 interface Node {
   readonly type: string;
   readonly content?: readonly Node[];
@@ -67,7 +61,6 @@ const documentOf = (content: readonly Node[]) => ({ version: 1, type: "doc", con
 
 const paragraph = (content: readonly Node[]): Node => ({ type: "paragraph", content });
 
-/** An empty list is not allowed. */
 function bullets(items: readonly (readonly Node[])[]): Node | null {
   if (items.length === 0) return null;
   return { type: "bulletList", content: items.map((item) => ({ type: "listItem", content: [paragraph(item)] })) };
@@ -88,7 +81,6 @@ export const WIKI: Format = {
     return [
       `*${escaped(status)}*`,
       ...fields.map(({ label, text }) => `* *${escaped(label)}*: ${text.split("\n").map(escaped).join("\\\\")}`),
-      // A blank line separates two lists.
       ...(list.length === 0 ? [] : ["", ...list.map((line) => `* ${escaped(line)}`)]),
       ...(curves.length === 0 ? [] : ["", "{noformat}", ...curves.map(inert), "{noformat}"]),
       ...(href === null ? [] : ["", `[${escaped(linkText)}|${address(href)}]`]),

@@ -35,7 +35,6 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     link: `${site}/browse/${key}`,
   });
 
-  /** Returns false when the issue no longer exists. */
   async function edit(id: string, incident: IncidentMessage, signal: AbortSignal): Promise<boolean> {
     const fields = {
       description: descriptionOf(incident, format),
@@ -46,7 +45,6 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     return (await jira.request(request, signal)).status !== 404;
   }
 
-  /** The statuses in `allow` reject only this comment. */
   async function comment(id: string, body: unknown, signal: AbortSignal, allow: readonly number[] = [404]) {
     const path = `/issue/${id}/comment`;
     if (config.comments) await jira.request({ method: "POST", path, json: { body }, allow }, signal);
@@ -132,7 +130,6 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
         if (error instanceof Rejected) await jira.checkProjectIsVisible(signal);
         throw error;
       });
-      // A search finds nothing without the permission.
       if (found.issues.length === 0) await jira.checkProjectIsVisible(signal);
       const oldestFirst = found.issues.toSorted((a, b) => Number(a.id) - Number(b.id));
       return oldestFirst.map((issue) => ({ ...ticketOf(issue), isDone: isDone(issue) }));

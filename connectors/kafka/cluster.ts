@@ -8,11 +8,9 @@ import { connectionFailure, Disconnected, nameOfCode, producerIdFailure } from "
 
 export interface Topic {
   readonly name: string;
-  /** 0 for an existing topic. */
   readonly code: number;
   /** Leaders by partition number; null for a partition without a leader. */
   readonly leaders: readonly (Address | null)[];
-  /** Null where the cluster does not say. */
   readonly mayWrite: boolean | null;
 }
 
@@ -25,9 +23,7 @@ export interface ProducerId {
 const METADATA = requestVersions<typeof metadataV12.api>("metadata", 12, 1);
 const PRODUCER_ID = requestVersions<typeof initProducerIdV5.api>("initProducerId", 5, 0);
 
-/** Other producers cache metadata as long; a failure clears the cache. */
 const MAX_AGE_MS = 300_000;
-/** Longest time for the creation of a requested topic. */
 const CREATED_WITHIN_MS = 20_000;
 /** Bit of the write right in a topic's operations, and the value for unknown rights. */
 const WRITE_BIT = 1 << 4;

@@ -9,7 +9,6 @@ import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts
 import type { Address, KafkaConfig } from "./config.ts";
 import { brokerAt, connectionFailure, speaksTlsOnly } from "./outcome.ts";
 
-/** One version of a protocol request, with the library's codec. */
 interface Request<Arguments extends unknown[], Response> {
   readonly key: number;
   readonly version: number;

@@ -8,7 +8,6 @@ import type { Address } from "./config.ts";
 /** The connection ended before a response; `diagnoseDisconnect` finds the cause. */
 export class Disconnected extends Retryable {}
 
-/** Returns e.g. `MESSAGE_TOO_LARGE` for 10. */
 export const nameOfCode = (code: number): string => protocolErrorsCodesById[code] ?? `error ${code}`;
 
 /** Refusals of a batch's content: a single record with one becomes a dead letter. */
@@ -118,7 +117,6 @@ export function connectionFailure(error: unknown, address: Address): Failure {
   return failureOfConnection(cause, server);
 }
 
-/** Maps an error of the library without a system error as cause. */
 function libraryFailure(error: GenericError | MultipleErrors, server: Server, codes: readonly string[]): Failure {
   const { name } = server;
   if (error.message === "Broker requires TLS.") return speaksTlsOnly(server);

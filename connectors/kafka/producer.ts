@@ -12,7 +12,6 @@ export type RecordOutcome =
   | { readonly is: "refused"; readonly reason: string }
   | { readonly is: "open"; readonly error?: Failure };
 
-/** Records of one partition for one request. */
 type Run = { readonly index: number; readonly record: KafkaRecord }[];
 
 interface Lane {
@@ -25,7 +24,6 @@ interface Lane {
 interface RunResponse {
   readonly lane: Lane;
   readonly run: Run;
-  /** 0 for success, null without a response. */
   readonly code: number | null;
   readonly message: string | null;
   readonly error: Failure;
@@ -36,7 +34,6 @@ const PRODUCE = requestVersions<typeof produceV11.api>("produce", 11, 3);
 const ACKNOWLEDGED: RecordOutcome = { is: "acknowledged" };
 /** Code for a partition that the response omits: UNKNOWN_SERVER_ERROR. */
 const NO_RESPONSE = -1;
-/** 16 and 31 bits. */
 const MAX_EPOCH = 32_767;
 const MAX_SEQUENCE = 0x7fff_ffff;
 
@@ -52,7 +49,6 @@ const NEEDS_NEW_PRODUCER_ID = new Set([
 
 export function createProducer(config: KafkaConfig, connections: Connections, cluster: Cluster) {
   let producer: ProducerId | null = null;
-  /** Next sequence numbers by topic and partition. */
   const sequences = new NumericMap();
 
   async function prepare(): Promise<void> {

@@ -9,14 +9,12 @@ export interface KafkaRecord {
   readonly key: Buffer;
   readonly value: Buffer;
   readonly headers: Map<Buffer, Buffer>;
-  /** NaN where the event's time is unreadable. */
   readonly timestampMs: number;
   readonly bytes: number;
 }
 
 /** Lengths (at most 5 each), time (10) and offset of a record. */
 const RECORD_BYTES = 36;
-/** Lengths of a header's name and value. */
 const HEADER_BYTES = 10;
 
 export function recordOf(event: Event, topic: string, sequence?: Sequence | null): KafkaRecord {

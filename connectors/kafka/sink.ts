@@ -105,7 +105,6 @@ function createClient(config: KafkaConfig, { clock }: ConnectorContext) {
 /** TOPIC_AUTHORIZATION_FAILED */
 const MAY_NOT_WRITE = 29;
 
-/** Settles everything before the first open record. */
 function receiptOf(outcomes: readonly RecordOutcome[]): Receipt {
   const first = outcomes.findIndex(({ is }) => is === "open");
   const from = first < 0 ? outcomes.length : first;

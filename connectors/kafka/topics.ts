@@ -21,7 +21,6 @@ const LONGEST: Readonly<Record<Placeholder, number>> = {
   site: MAX_VALUE,
 };
 
-/** Returns the error, or null. */
 export function templateError(template: string): string | null {
   const used = [...template.matchAll(PLACEHOLDER)].map(([, name = ""]) => name);
   const unknown = used.find((name) => !isPlaceholder(name));
@@ -60,7 +59,6 @@ export function createTopics(template: string) {
   const pattern = new RegExp(`^${parts.map((part, n) => (n % 2 === 0 ? RegExp.escape(part) : "[\\w-]+")).join("")}$`);
   return {
     topicOf: (event: Event) => filled((name) => VALUES[name](event)),
-    /** Null where topics depend on sources and sites. */
     possibleTopics: depends
       ? null
       : nouns.flatMap((noun) => kinds.map((kind) => filled((name) => (name === "noun" ? noun : kind)))),

@@ -13,7 +13,6 @@ import type { Message } from "./messages.ts";
 /** Most commands that the broker may send before we have acknowledged one. */
 const ARRIVALS_IN_FLIGHT = 20;
 
-/** Seconds that a broker keeps a session after the connection has ended. */
 const SESSION_SECONDS = 86_400;
 
 /** A configured broker. `readPassword` returns the current password; null without one. */

@@ -9,7 +9,6 @@ import type { Message } from "./messages.ts";
 
 interface ConnectionOptions extends Pick<LinkOptions, "clientId" | "onMessage"> {
   readonly statusTopic: string;
-  /** Runs before the link counts as open, e.g. to subscribe. */
   readonly prepare?: (link: Link) => Promise<void>;
   /** Asks the broker to keep a session and receives whether the broker had one; null where the broker keeps none. */
   readonly onSession?: (present: boolean | null) => void;
@@ -18,7 +17,6 @@ interface ConnectionOptions extends Pick<LinkOptions, "clientId" | "onMessage"> 
 /** Interval of the status message: after a late end of an old connection the broker would otherwise show `offline`. */
 const HEARTBEAT_MS = 60_000;
 const RECONNECT = { firstMs: 1_000, maxMs: 60_000 };
-/** Wait after a refusal that needs a person. */
 const SLOW_RECONNECT_MS = 300_000;
 
 /** Keeps at most one link to the broker and a retained status topic; replaces a lost link in the background. */
@@ -144,7 +142,6 @@ export async function abandonOnAbort<T>(link: Link, signal: AbortSignal, work: (
   }
 }
 
-/** A rejected status message is an error in the settings. */
 async function publishStatus(link: Link, message: Message): Promise<void> {
   try {
     await link.publish(message);

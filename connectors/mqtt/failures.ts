@@ -30,7 +30,6 @@ export function connectFailure(error: unknown, address: string, inMqtt5: boolean
     });
   }
   if (typeof code !== "number") return failureOfConnection(error, brokerAt(address));
-  // Code 1 is from MQTT 3.1.1; brokers of MQTT 5 do not use it.
   if (code === 1 && inMqtt5) return supportsMqtt311Only(address);
   const refusal = REFUSALS[code];
   if (refusal === undefined) {

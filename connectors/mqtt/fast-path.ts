@@ -28,7 +28,6 @@ const BYTES_PER_UNIT = 3;
 /** A length has seven bits in each byte (section 1.5.5). */
 const LENGTH_BASE = 128;
 
-/** Upper bound, without encoding the message. */
 export function maxBytesOf({ contentType, correlation, payload, properties, topic }: Message): number {
   let letters = topic.length + contentType.length + payload.length + (correlation?.length ?? 0);
   let texts = 3;
@@ -39,7 +38,6 @@ export function maxBytesOf({ contentType, correlation, payload, properties, topi
   return AROUND_BYTES + AROUND_TEXT_BYTES * texts + BYTES_PER_UNIT * letters;
 }
 
-/** Returns the bytes of a message when they exceed `most`; else null. */
 export function bytesIfOver(most: number, message: Message, version: ProtocolVersion = 5): number | null {
   if (maxBytesOf(message) <= most) return null;
   const bytes = bytesOf(message, version);
@@ -128,10 +126,8 @@ function writeLength(into: Buffer, at: number, begin: number, end: number): numb
   return moved + length;
 }
 
-/** 100 values of 600 bytes fit. */
 const BUFFER_BYTES = 65_536;
 
-/** MQTT 5.0 and 3.1.1, section 3.12. */
 const PINGREQ = Buffer.of(0xc0, 0);
 
 /** Reusable buffers. One is in use while packets are written and until the system has sent them. */
@@ -169,19 +165,15 @@ export function createPublisher(stream: Pick<Writable, "write">, version: Protoc
       filled = writePublish(buffer, filled, message, id, version);
     },
 
-    /** Sends a ping. The library ignores the unexpected response. */
     ping: () => void stream.write(PINGREQ),
   };
 }
 
-/** `reason` is 0 where the broker gives none. */
 type OnAcknowledged = (id: number, reason: number) => void;
 
 /** First byte of a PUBACK. The library reports other flags. */
 const PUBACK = 0x40;
-/** MQTT 5.0, section 1.5.5. */
 const LENGTH_BYTES_MAX = 4;
-/** Bytes of the packet id. A reason and properties may follow. */
 const ID_BYTES = 2;
 
 /**
@@ -229,9 +221,7 @@ export function createAcknowledgementReader(acknowledged: OnAcknowledged): (chun
 const isValidAcknowledgement = ({ length, size }: Header) => length >= ID_BYTES && size <= MAX_ARRIVAL_BYTES;
 
 interface Header {
-  /** Bytes after the header. */
   readonly length: number;
-  /** Bytes of the complete packet. */
   readonly size: number;
 }
 
@@ -249,7 +239,6 @@ function headerAt(bytes: Buffer, at: number): Header | null {
 
 export interface Listener {
   readonly acknowledged: OnAcknowledged;
-  /** Data arrived and its acknowledgements have been reported. */
   readonly arrived: () => void;
 }
 

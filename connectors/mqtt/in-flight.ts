@@ -33,7 +33,6 @@ export function createInFlight<Sent extends { readonly id: number }>() {
 
   return {
     add(sent: Sent): void {
-      // Positions before `begin` are holes too.
       if (end - size > MAX_HOLES) compact();
       isUsed[sent.id] = 1;
       slots[end] = sent;
@@ -68,7 +67,6 @@ export function createInFlight<Sent extends { readonly id: number }>() {
 
     size: () => size,
 
-    /** Includes holes. */
     slots: () => slots.length,
   };
 }
@@ -81,7 +79,6 @@ export function createInFlight<Sent extends { readonly id: number }>() {
  */
 export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () => void) {
   let isPlanned = false;
-  /** A message was sent since the last arrival. */
   let hasSent = false;
   /** Something happened since the last ping. Prevents endless pings to a broker that answers only pings. */
   let isNew = false;

@@ -20,7 +20,6 @@ export type Link = ReturnType<typeof createLink>["link"];
 
 type Done = (error: unknown) => void;
 
-/** Limits of the broker (MQTT 5 CONNACK); unlimited with 3.1.1. */
 interface Limits {
   readonly maxPacketBytes: number | null;
   readonly receiveMaximum: number;
@@ -33,7 +32,6 @@ export interface LinkOptions extends SessionOptions {
   readonly onMessage?: ((packet: IPublishPacket) => Promise<void>) | undefined;
 }
 
-/** Limits a last message and the disconnection. */
 const GOODBYE_MS = 1_000;
 
 export async function openLink(broker: Broker, options: LinkOptions, signal: AbortSignal): Promise<Link> {
@@ -117,7 +115,6 @@ interface Pending {
   readonly id: number;
   readonly done: Done;
   readonly topic: string;
-  /** On the monotonic clock. */
   readonly sentMs: number;
   readonly payloadCharacters: number;
 }
@@ -153,7 +150,6 @@ function createLink(client: MqttClient, connack: IConnackPacket, { clock, config
     if (message === undefined) return;
     answeredMs = clock.monotonic();
     flush.acknowledged();
-    // A reason below 128 means that the broker accepted the message.
     message.done(reason < 128 ? null : publishFailure(reason, message.topic));
   }
 
@@ -181,7 +177,6 @@ function createLink(client: MqttClient, connack: IConnackPacket, { clock, config
     if (!isWatched) void watch();
   }
 
-  /** Returns the error that prevents sending, or null. */
   function refusalOf(message: Message): unknown {
     if (lost.signal.aborted) return lost.signal.reason;
     const { maxPacketBytes } = limits;
@@ -222,7 +217,6 @@ function createLink(client: MqttClient, connack: IConnackPacket, { clock, config
     isWatched = false;
   }
 
-  /** Closes the connection when the broker does not respond within the deadline. */
   async function inTime(response: Promise<void>): Promise<void> {
     const settled = new AbortController();
     void sleepFor(clock, publishDeadlineMs, settled.signal).then((isOver) => isOver && overdue());
@@ -246,7 +240,6 @@ function createLink(client: MqttClient, connack: IConnackPacket, { clock, config
     lost: lost.signal,
     /** Time of the last acknowledgement, monotonic; minus infinity before the first. */
     answeredMs: () => answeredMs,
-    /** Rejects all unacknowledged messages with `reason`. */
     abandon,
     publish,
     send,

@@ -13,18 +13,14 @@ import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence
 import type { MqttConfig } from "./config.ts";
 import type { Topics } from "./topics.ts";
 
-/** One PUBLISH. */
 export interface Message {
   readonly topic: string;
   /** Empty and retained: the broker deletes the retained message. */
   readonly payload: string;
   readonly retain: boolean;
   readonly contentType: "application/json" | "application/cloudevents+json";
-  /** MQTT 5 user properties. */
   readonly properties: Readonly<Record<string, string>>;
-  /** MQTT 5. */
   readonly expirySeconds?: number;
-  /** MQTT 5 correlation data, base64. */
   readonly correlation?: string;
   /** When the broker rejects the message, the event still counts as delivered. */
   readonly bestEffort?: true;
@@ -32,7 +28,6 @@ export interface Message {
 
 type Retained = MqttConfig["retain"];
 
-/** A week. MQTT 5 only. */
 const RESOLVED_RETAINED_SECONDS = 604_800;
 
 /** Returns the messages of an event in the order of sending: the states that it changes, then the event unless telemetry. */
@@ -97,7 +92,6 @@ function stateMessages(
       .filter(([, option]) => retained[option])
       .map(([aspect]) => ({ ...json(topicOf(kind, id, aspect), {}, true), payload: "" }));
 
-  /** A response on its own topic and on the requested reply topic where that is allowed. */
   function responses(plain: Message, correlation: string | null, replyTo: string | null): readonly Message[] {
     const message = { ...plain, ...(correlation === null ? {} : { correlation }) };
     if (replyTo === null || !topics.mayReply(replyTo)) return [message];

@@ -7,11 +7,8 @@ import { openLink } from "./link.ts";
 
 /** A restart shows in a lost session or a short uptime. Mosquitto, after a crash, may have the session and not the messages. */
 interface StoredBroker {
-  /** Uptime in seconds; null when unknown. */
   readonly uptime: number | null;
-  /** Wall time of the report. */
   readonly atMs: number;
-  /** Measured time; comparable only within the same boot. */
   readonly measured?: SinceBoot;
 }
 
@@ -87,7 +84,6 @@ export async function uptimeOf(
   }
 }
 
-/** Mosquitto writes `86400 seconds`. */
 export function uptimeIn(text: string): number | null {
   const [, seconds] = /^\s*(\d{1,12})\b/.exec(text) ?? [];
   return seconds === undefined ? null : Number(seconds);

@@ -19,12 +19,10 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
     clientId,
     statusTopic: topics.status,
     onSession(present) {
-      // Keep true until the next check.
       if (present === false) sessionLost = true;
     },
   });
   let sessionLost = false;
-  /** Replaces the boot where that is unknown. */
   const run = randomUUID();
   let checked: { readonly link: Link; readonly life: string } | null = null;
 
@@ -42,7 +40,6 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
       if (link === null) return null;
       if (link === checked?.link) return { life: checked.life, isNew: false };
       const uptime = await uptimeOf(config, context, `${clientId}-life`, signal);
-      // Clocks of members may differ by minutes.
       const atMs = Math.floor((context.share ?? context.clock).now());
       const { clock } = context;
       const measured = clock.sinceBoot?.() ?? { boot: run, ms: clock.monotonic() };
@@ -135,7 +132,6 @@ export async function deliver(
       });
     }
   }
-  // An abort rejects all messages in flight and ends this wait.
   await atMost(0);
   if (kept?.from === 0) signal.throwIfAborted();
 

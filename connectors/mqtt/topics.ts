@@ -2,9 +2,7 @@ import { createHash } from "node:crypto";
 import type { Arrival } from "../../src/core/connector.ts";
 
 export interface TopicParts {
-  /** Null for the worker itself. */
   readonly source: string | null;
-  /** Null for objects of no site. */
   readonly site: string | null;
   readonly kind: string;
   readonly id: string;
@@ -16,7 +14,6 @@ const RESERVED = new Set(["cmd", "status", "reply", "worker"]);
 const PLACEHOLDERS = ["{prefix}", "{source}", "{site}", "{kind}", "{id}", "{aspect}"] as const;
 const LITERAL = /^[\w.:@-]{1,64}$/;
 
-/** A longer text becomes a hash. */
 const MAX_SEGMENT = 128;
 const MAX_REPLY_TOPIC = 1_024;
 
@@ -89,7 +86,6 @@ function levelOf(placeholder: string, prefix: string, parts: TopicParts): string
   }
 }
 
-/** Matches most names and ids. */
 const PLAIN = /^[\w.-]{1,128}$/;
 
 /**
@@ -105,7 +101,6 @@ export function segment(value: string): string {
   return encoded.length > MAX_SEGMENT ? hashed(value) : encoded;
 }
 
-/** Returns a level that cannot be decoded unchanged. */
 function decodeSegment(level: string): string {
   if (level === "~") return "";
   try {
@@ -134,7 +129,6 @@ function ownPattern(prefix: string, layout: readonly string[]): (topic: string) 
   return (topic) => pattern.test(`${topic}/`);
 }
 
-/** Returns the error, or null. */
 export function prefixError(prefix: string): string | null {
   const levels = prefix.split("/");
   if (levels.length > 8 || levels.some((level) => !LITERAL.test(level))) {
@@ -143,7 +137,6 @@ export function prefixError(prefix: string): string | null {
   return null;
 }
 
-/** Returns the error, or null. */
 export function templateError(template: string): string | null {
   const levels = template.split("/");
   for (const level of levels) {

@@ -12,9 +12,7 @@ import { cut } from "../shared/receiver/text.ts";
 import { authorizationOf, failureWithText } from "../shared/receiver/ticket.ts";
 import type { ServiceNowConfig } from "./config.ts";
 
-/** ServiceNow sends an error text with these statuses. */
 const WITH_ERROR_TEXT = [400, 401, 403, 404];
-/** In characters. */
 const MAX_ERROR_TEXT = 400;
 const MAX_ROWS = 20;
 const FIELDS = "sys_id,number,state,active,correlation_id";
@@ -30,7 +28,6 @@ const Row = z.object({
 });
 export type Row = z.infer<typeof Row>;
 
-/** Client of one table (Table API). */
 export function createTable(config: ServiceNowConfig, clock: Clock) {
   const base = new URL(config.url);
   const path = `${base.pathname.replace(/\/+$/, "")}/api/now/table/${config.table}`;
@@ -52,7 +49,6 @@ export function createTable(config: ServiceNowConfig, clock: Clock) {
     throw failureOf(response, errorText, end.origin, clock.now());
   }
 
-  /** Returns null when the record does not exist. */
   async function callForRow(
     method: "GET" | "PATCH",
     id: string,
@@ -75,7 +71,6 @@ export function createTable(config: ServiceNowConfig, clock: Clock) {
     });
     const response = await call({ method: "GET", path: `${path}?${parameters.toString()}` }, signal);
     const { result } = readAs(response, z.object({ result: z.array(Row) }), end.origin);
-    // The count includes hidden records.
     const count = Math.min(Number(response.headers["x-total-count"] ?? 0), MAX_ROWS);
     if (result.length >= count) return result;
     throw new ConfigError(`${end.origin} has records in ${config.table} that it does not show us.`, {
@@ -99,7 +94,6 @@ export function createTable(config: ServiceNowConfig, clock: Clock) {
   };
 }
 
-/** Returns one line; empty without an error. */
 function errorTextOf({ json }: ReceiverResponse): string {
   const { message, detail } = Refusal.safeParse(json).data?.error ?? {};
   return cut(printable([message, detail].filter((text) => text).join(": ")), MAX_ERROR_TEXT);

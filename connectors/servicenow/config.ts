@@ -20,7 +20,6 @@ const Field = Name.refine(
   "Plenum fills this field by itself, or there is an option for it.",
 );
 
-/** E.g. "6" or 6. */
 const Choice = z
   .union([z.string().min(1).max(40), z.int()], { error: "Write the value as ServiceNow stores it, such as 6." })
   .transform(String);

@@ -9,7 +9,6 @@ import type { ServiceNowConfig } from "./config.ts";
 
 /** Rules run within the request that opens an incident, so a search may miss the incident for this time. */
 const SEARCH_LAG_MS = 60_000;
-/** For the probe. */
 const UNUSED_KEY = "plenum-probe";
 
 export function createServiceNowReceiver(config: ServiceNowConfig, context: ConnectorContext): Receiver {
@@ -34,7 +33,6 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   const isResolved = ({ state }: Row) => state === config.resolved_state;
   const stateOf = (row: Row) => (row.active === "false" ? "closed" : isResolved(row) ? "done" : "open");
 
-  /** Returns the active records of an incident, the oldest first. */
   async function recordsOf(key: string, signal: AbortSignal): Promise<readonly Row[]> {
     const rows = await table.search(`correlation_id=${key}^active=true`, signal);
     // An instance ignores unknown parts of a query and finds all records.
@@ -122,7 +120,6 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   };
 }
 
-/** In characters, as ServiceNow is delivered. */
 const MAX_SHORT = 160;
 const MAX_LONG = 4_000;
 

@@ -22,7 +22,6 @@ export interface SlackResponse {
   readonly scopes: readonly string[] | null;
 }
 
-/** The JSON response was too long or incomplete. */
 const TOO_LONG = "(too long)";
 
 const Body = z.looseObject({
@@ -72,7 +71,6 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
       const path = `${base}${method}?${new URLSearchParams(query).toString()}`;
       return call({ method: "GET", path }, method, signal, understood);
     },
-    /** Also for a method that takes no query. */
     post(
       method: string,
       json: object,
@@ -101,7 +99,6 @@ function bearerOf(token: Secret): string {
   return text;
 }
 
-/** Without `ok` the result of the request is unknown. */
 function notUnderstood(response: ReceiverResponse, who: string): Retryable {
   if (isUnfinished(response)) return new Retryable(`${who} with more than can be read, or not to the end.`);
   return new Retryable(`${who} with something that is not Slack's.`, {
@@ -125,7 +122,6 @@ interface Marked {
 }
 
 interface Listed {
-  /** Oldest first. */
   readonly marked: readonly Marked[];
   /** False when more messages exist than were read. */
   readonly isComplete: boolean;
@@ -136,7 +132,6 @@ interface Listed {
 /** Smaller when the response is too long (a message takes up to 40 kB). */
 const PAGE_SIZES = ["100", "20", "5", "1"] as const;
 
-/** A busy channel ends the search. */
 const MOST_PAGES = 20;
 
 const Listing = z.looseObject({
@@ -198,7 +193,6 @@ const Info = z.looseObject({
   channel: z.looseObject({
     is_private: z.boolean().catch(false),
     is_archived: z.boolean().catch(false),
-    // Some gateways leave it out.
     is_member: z.boolean().catch(true),
   }),
 });
@@ -268,7 +262,6 @@ const HINTS: Readonly<Record<"unauthenticated" | "forbidden" | "channel", Readon
 /** Certainly not executed. `message_limit_exceeded` is the limit of a free workspace. */
 const LIMITED = ["ratelimited", "rate_limited", "message_limit_exceeded"];
 
-/** May have been executed. */
 const UNAVAILABLE = ["service_unavailable", "team_added_to_org", "org_login_required", "external_channel_migrating"];
 
 /** Errors inside Slack: "it's possible some aspect of the operation succeeded". */

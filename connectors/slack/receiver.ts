@@ -10,7 +10,6 @@ import type { SlackConfig } from "./config.ts";
 
 /** Block Kit. Texts of the service are escaped `plain_text`, in which Slack interprets no markup, emoji, mention or link. */
 export interface Message {
-  /** For notifications and clients without blocks. */
   readonly text: string;
   readonly blocks: Block[];
 }
@@ -33,7 +32,6 @@ interface Marked {
   readonly verbatim: true;
 }
 
-/** In UTF-16 units after escaping. */
 export interface Sizes {
   readonly text: number;
   readonly header: number;
@@ -103,7 +101,6 @@ function listOf(list: readonly string[], most: number): Block[] {
   return [{ type: "section", text: plain(text, most) }];
 }
 
-/** As many complete time series as fit. */
 function curvesOf({ text }: IncidentMessage, most: number): Block[] {
   const texts = withFewerTimeSeries(text).map(({ curves }) => curves.join("\n"));
   const fitting = texts.find((lines) => escapeHtml(lines).length <= most);
@@ -158,7 +155,6 @@ const NO_REPLIES = [
   "cannot_reply_to_message",
 ];
 
-/** Tolerance for clock differences in the search. */
 const CLOCKS_MS = 3_600_000;
 
 const LONGEST_PERMALINK = 2_000;
@@ -169,7 +165,6 @@ const RATES: NonNullable<Receiver["rates"]> = [
   { count: 50, inMs: 60_000, of: ["update", "close", "find"] },
 ];
 
-/** Random, so that UUIDs differ from those of other programs. */
 const NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");
 
 /** One message for each incident, edited in place, and thread replies for important changes. */

@@ -33,7 +33,6 @@ const Options = z.strictObject({
 });
 type Options = z.infer<typeof Options>;
 
-/** The other formats are for alarms only. */
 export function isForEvents(format: Options["format"]): format is "cloudevents" | "standard" {
   return format === "cloudevents" || format === "standard";
 }

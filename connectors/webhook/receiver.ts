@@ -56,7 +56,6 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     if (failure !== null) throw failure;
   }
 
-  /** Returns null when the format has no request for this. */
   async function send(
     incident: IncidentMessage,
     operation: Operation,
@@ -118,7 +117,6 @@ function formatOf({ format, template }: WebhookConfig): Format {
   return FORMATS[format].format;
 }
 
-/** Headers of a template that are secrets. */
 function secretHeadersOf({ template }: WebhookConfig, clock: Clock): Record<Operation, () => Headers> {
   const secretsOf = (operation: Operation) => {
     const headers = Object.entries(template?.[operation]?.headers ?? {});
@@ -127,7 +125,6 @@ function secretHeadersOf({ template }: WebhookConfig, clock: Clock): Record<Oper
   return { open: secretsOf("open"), update: secretsOf("update"), close: secretsOf("close") };
 }
 
-/** Reads a secret address at each call. */
 function addressOf({ format, proxy, url }: WebhookConfig, clock: Clock): () => URL {
   const given = url ?? (isForEvents(format) ? undefined : requirementsOf(format).url);
   if (given === undefined) throw new Error("a receiver without an address passed the schema");

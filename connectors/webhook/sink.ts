@@ -98,7 +98,6 @@ export function payloadOf(event: Event, format: WebhookConfig["format"], number?
   return { contentType: "application/json; charset=utf-8", body };
 }
 
-/** Standard Webhooks, without the configured headers. */
 export function requestHeaders(
   { id }: Pick<Event, "id">,
   { contentType, body }: Payload,
@@ -115,11 +114,9 @@ export function requestHeaders(
   };
 }
 
-/** Standard Webhooks, Signature scheme. */
 const MIN_BYTES = 24;
 const MAX_BYTES = 64;
 
-/** Returns the bytes of a `whsec_` secret. */
 export function keyOf(secret: Secret): Buffer {
   const [, text] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(secret.reveal().trim()) ?? [];
   const key = Buffer.from(text ?? "", "base64");

@@ -16,7 +16,6 @@ import { type IncidentLedger, isOver, membersOf, type StoredIncident } from "./s
  */
 export function createAgenda() {
   const changed = new Set<string>();
-  /** By priority, in the order of arrival. */
   const ready = new Map<string, Set<string>>();
   const priorities = new Map<string, string>();
   const times = new Map<string, number>();
@@ -31,7 +30,6 @@ export function createAgenda() {
     if (keys?.size === 0) ready.delete(priority);
   }
 
-  /** Infinite without an entry. */
   function nextTimeMs(): number {
     while (queue[0] !== undefined && times.get(queue[0].key) !== queue[0].atMs) queue.shift();
     return queue[0]?.atMs ?? Number.POSITIVE_INFINITY;
@@ -52,7 +50,6 @@ export function createAgenda() {
       return taken;
     },
 
-    /** A ready incident keeps its position. */
     ready(key: string, priority: string): void {
       times.delete(key);
       if (priorities.get(key) === priority) return;
@@ -82,24 +79,19 @@ export function createAgenda() {
       return ready.get(priority)?.values().next().value;
     },
 
-    /** Number of ready incidents. */
     size: (priority?: string) => (priority === undefined ? priorities.size : (ready.get(priority)?.size ?? 0)),
 
-    /** Time of the next evaluation; infinite without one. */
     nextMs: () => (changed.size > 0 ? Number.NEGATIVE_INFINITY : nextTimeMs()),
   };
 }
 
-/** Shortest time between two edits of a group. */
 const LIST_EDIT_MS = 30_000;
 /** Retention after the end of an incident, or after it became invisible. */
 const RETAIN_MS = 30 * 86_400_000;
-/** Longest time between two evaluations of a delayed incident. */
 const DELAY_CHECK_MS = 3_600_000;
 
 interface Plan {
   readonly act: "send" | "repeat" | "look" | "forget";
-  /** Milliseconds since 1970, monotonic. */
   readonly atMs: number;
 }
 
@@ -109,14 +101,12 @@ export function createPlanner(options: {
   readonly timing: Timing;
   readonly notifier: Notifier;
   readonly retries: Retries;
-  /** Keys to send although the receiver rejected the same message. */
   readonly resendRequested: ReadonlySet<string>;
   readonly ledger: () => IncidentLedger;
   readonly monotonicMs: () => number;
 }): (key: string, stored: StoredIncident) => Plan | null {
   const { receiver, timing, notifier, retries, resendRequested, ledger, monotonicMs } = options;
 
-  /** Returns null without a change. `fromMs`: earliest time after a failure. */
   function sendingOf(key: string, stored: StoredIncident, fromMs: number): Plan | null {
     const nowMs = monotonicMs();
     const sendAt = (atMs: number): Plan => ({ act: "send", atMs: Math.max(atMs, fromMs) });
@@ -130,12 +120,10 @@ export function createPlanner(options: {
     if (stored.into !== null) return null;
     const delayMs = timing.delayMs(stored, () => membersOf(ledger(), key));
     if (delayMs === 0) return sendAt(nowMs);
-    // It was never sent and never will be.
     if (isOver(stored)) return { act: "forget", atMs: nowMs };
     return { act: "look", atMs: nowMs + Math.min(delayMs, DELAY_CHECK_MS) };
   }
 
-  /** For receivers that forget. */
   function repeatOf({ told, status, changedMs }: StoredIncident, fromMs: number): Plan | null {
     const { repeatMs, repeatClosedMs = 0 } = receiver;
     if (repeatMs === undefined || told === null) return null;
@@ -160,7 +148,6 @@ export function createPlanner(options: {
 export type Timing = ReturnType<typeof createTiming>;
 
 const MINUTE_MS = 60_000;
-/** One entry for each minute, priority and time zone. */
 const MOST_MINUTES = 1_000;
 const DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 
@@ -181,7 +168,6 @@ export function createTiming(
   let silencesDigest = "[]";
   const quietByMinute = new Map<string, number>();
 
-  /** Returns true when silences cover all these alarms at a time. */
   function isSilent(alarms: readonly StoredIncident[], atMs: number): boolean {
     const then = silences.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
     const isCovered = ({ alarm, source }: StoredIncident) =>
@@ -249,17 +235,14 @@ export function createTiming(
   }
 }
 
-/** In milliseconds since 1970. */
 export function parseTimeOr(time: string | null, otherMs: number): number {
   const ms = time === null ? Number.NaN : Date.parse(time);
   return Number.isNaN(ms) ? otherMs : ms;
 }
 
-/** Returns null outside the quiet hours. */
 function endOfQuiet({ days, from, to }: QuietHours, atMs: number, zone: string): number | null {
   const at = DateTime.fromMillis(atMs, { zone });
   if (!at.isValid) return null;
-  // Quiet hours may begin today, or yesterday and last until today.
   for (const day of [at, at.minus({ days: 1 })]) {
     const start = atTime(day, from);
     const end = atTime(to < from ? day.plus({ days: 1 }) : day, to);

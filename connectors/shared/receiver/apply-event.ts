@@ -8,7 +8,6 @@ import { type IncidentLedger, isOver, keyOf, membersOf, newIncident, type Stored
 export interface LedgerUpdate {
   readonly ledger: IncidentLedger;
   readonly fold: ReceiverConfig["fold"];
-  /** Send alarms that were already active when Plenum first saw them. */
   readonly initial: boolean;
   readonly gatewayName: (source: string, id: string) => string;
   /** For redelivered events: whether the alarm is still active in the same episode. */
@@ -23,7 +22,6 @@ export interface EventContext {
   /** UTC; empty for an event outside the log. */
   readonly committedAt: string;
   readonly nowMs: number;
-  /** The event is redelivered. */
   readonly again: boolean;
 }
 
@@ -75,7 +73,6 @@ type AlarmEvent = Extract<AnyEvent, { readonly type: `alarm-${string}` }>;
 
 const isAboutAlarm = (event: AnyEvent): event is AlarmEvent => event.type.startsWith("alarm-");
 
-/** Returns null when the event does not concern this sink. */
 function nextState(
   stored: StoredIncident | undefined,
   event: AlarmEvent,
@@ -127,7 +124,6 @@ function statusOf(alarm: Alarm): IncidentStatus {
   return alarm.acknowledged ? "acknowledged" : alarm.recoveringUntil === null ? "active" : "recovering";
 }
 
-/** Returns the alarms of a redelivered batch. */
 export function alarmsIn(events: readonly Event[]): readonly { readonly source: string; readonly id: string }[] {
   return (events as readonly AnyEvent[]).flatMap((event) => {
     const source = sourceName(event);
@@ -135,12 +131,10 @@ export function alarmsIn(events: readonly Event[]): readonly { readonly source: 
   });
 }
 
-/** Returns true for events that change an incident or its text. */
 export function concernsIncidents(type: string): boolean {
   return type.startsWith("alarm-") || /^gateway-o(n|ff)line$/.test(type);
 }
 
-/** Returns true for events that may fold alarms into an offline gateway. */
 export function mayJoinGateway(event: Event): boolean {
   return event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;
 }
@@ -156,7 +150,6 @@ interface GatewayReturn {
 /** Alarms may end this long after their gateway came back and still end with the group. */
 const SETTLE_MS = 180_000;
 
-/** Folds an unsent alarm into the offline gateway that explains it, or into its storm. */
 function fold(update: LedgerUpdate, key: string, behindGateway: string | null): void {
   const { ledger } = update;
   const alarm = ledger.get(key);
@@ -219,7 +212,6 @@ function openGatewayGroup(ledger: IncidentLedger, source: string, id: string, po
   );
 }
 
-/** Creates the group of an offline gateway for its first alarm. */
 function gatewayGroup({ ledger, gatewayName }: LedgerUpdate, alarm: StoredIncident, id: string): string {
   const [key] = openGatewayGroup(ledger, alarm.source, id) ?? [];
   if (key === undefined) {
@@ -236,7 +228,6 @@ function continueOutage(ledger: IncidentLedger, key: string, position: number): 
   if (settling !== undefined) ledger.set(key, { ...stored, through: Math.max(stored.through, position) });
 }
 
-/** Returns undefined when too few alarms began lately. */
 function stormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): string | undefined {
   const { storm } = fold;
   if (storm === undefined) return undefined;
@@ -257,7 +248,6 @@ function stormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): stri
   return addGroup(ledger, alarm, { kind: "storm", site, episode: episodeOf(storm.over, alarm) });
 }
 
-/** The group begins with this alarm. */
 function addGroup(ledger: IncidentLedger, alarm: StoredIncident, group: Partial<StoredIncident>): string {
   const { refused: _, ...rest } = alarm;
   let added: StoredIncident = {
@@ -293,7 +283,6 @@ function endGroup(
   }
 }
 
-/** Updates a group after one of its members changed. */
 function refreshGroup(ledger: IncidentLedger, key: string, changeId: string, nowMs: number): void {
   const group = ledger.get(key);
   if (group === undefined) return;

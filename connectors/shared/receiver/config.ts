@@ -47,7 +47,6 @@ const Dossier = z.strictObject({
   hours: z.int().min(1).max(24).default(3).meta({ description: "How far back, in hours." }),
 });
 
-/** Patterns; see `ConnectorDefinition.kinds`. */
 export const INCIDENT_KINDS = ["alarm-*", "gateway-online"] as const;
 
 export const RECEIVER = {

@@ -7,9 +7,7 @@ import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import type { Call, IncidentMessage, IncidentReference, Rate, Receiver } from "./receiver.ts";
 import { isOver, newIncident, type StoredIncident } from "./stored-incident.ts";
 
-/** For the receiver. */
 const BACKOFF = { firstMs: 1_000, maxMs: 300_000 };
-/** For one incident; others continue, so a minute is long enough. */
 const OWN_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 /** Consecutive failed incidents that mean the receiver is down. With 40 % of calls failing, one time in 240. */
 const DOWN_AFTER = 6;
@@ -25,7 +23,6 @@ export type Retries = ReturnType<typeof createRetries>;
  */
 export function createRetries(nowMs: () => number, random: () => number = Math.random) {
   const own = new Map<string, { readonly attempts: number; readonly atMs: number }>();
-  /** Incidents that failed since the last delivery. */
   const streak = new Set<string>();
   let calls = 0;
   let probes = 0;
@@ -45,11 +42,9 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
 
   return {
     waitMs,
-    /** Undefined without a failure. */
     againMs: (key: string) => own.get(key)?.atMs,
     /** Only one call at a time probes a receiver that is down. */
     isDown,
-    /** Returns the failed incident with the earliest retry. */
     earliest,
 
     failed(key: string, failure: Failure): void {
@@ -84,7 +79,6 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
     },
 
     forget: (key: string) => void own.delete(key),
-    /** Number of failed incidents. */
     size: () => own.size,
 
     /** Undefined after a success and when no retry is pending. */
@@ -203,7 +197,6 @@ export function createNotifier(options: {
     }
   }
 
-  /** Reuses the identity of the earlier opening. */
   function identityOf(stored: StoredIncident): Pick<StoredIncident, "openingAs"> {
     if (receiver.identify === undefined) return {};
     return { openingAs: stored.openingAs ?? stored.told?.place.ref ?? receiver.identify(messageOf(stored)) };
@@ -224,7 +217,6 @@ export function createNotifier(options: {
     return over ? storeSent(stored, told.place, true) : open({ ...stored, told: null, openingMs: null }, signal);
   }
 
-  /** Returns true when the receiver is not up to date. */
   function needsSending(stored: StoredIncident): boolean {
     const { openingMs, told } = stored;
     if (told === null || told.isInDoubt === true) return true;
@@ -264,7 +256,6 @@ export function digestOfMessage({ text, status, priority, link }: IncidentMessag
   return hash("sha256", JSON.stringify([visible, status, priority, link]), "base64url");
 }
 
-/** Opens, changes and closes a test alarm at a receiver and reports each step. */
 export async function runTestAlarm(
   options: {
     readonly receiver: Receiver;

@@ -7,19 +7,15 @@ export interface Incident {
   readonly key: string;
   readonly kind: "alarm" | "gateway" | "storm" | "test";
   readonly status: IncidentStatus;
-  /** `members`: a folded alarm changed. */
   readonly change: Change;
   /** Id of the event, for request keys and message ids. */
   readonly changeId: string;
   readonly source: string;
-  /** Null for several sites. */
   readonly site: Site | null;
-  /** Of a group the most urgent priority. */
   readonly priority: Priority;
   /** ISO 8601 UTC, or as the service gave it without an offset. */
   readonly startedAt: string;
   readonly endedAt: string | null;
-  /** Null for a group. */
   readonly alarm: Alarm | null;
   /** The offline gateway that is the incident or explains it. */
   readonly gateway: { readonly id: string; readonly displayName: string } | null;
@@ -43,7 +39,6 @@ export type Change =
   | "resolved"
   | "members";
 
-/** Empty for one alarm. */
 export interface Members {
   readonly total: number;
   readonly active: number;
@@ -60,19 +55,16 @@ export interface Member {
   readonly endedAt: string | null;
 }
 
-/** Returns the same key for every receiver. */
 export function incidentKey(source: string, kind: Incident["kind"], episode: string): string {
   return hash("sha256", JSON.stringify([source, kind, episode])).slice(0, 32);
 }
 
-/** Neither escaped nor cut. */
 export interface IncidentText {
   /** One line without the status; stable for the life of the incident. */
   readonly title: string;
   readonly status: string;
   /** In reading order; a text may have several lines. */
   readonly fields: readonly { readonly label: string; readonly text: string }[];
-  /** One line for each member. */
   readonly list: readonly string[];
   /** A heading and one line for each tag, for a fixed-width font. Receivers drop these first when space is short. */
   readonly curves: readonly string[];
@@ -86,13 +78,10 @@ export interface IncidentMessage extends Incident {
 export interface IncidentReference {
   /** Data for later calls, such as an id; any JSON value. */
   readonly ref: unknown;
-  /** Visible name, such as `FM-1234`. */
   readonly ticket: string | null;
-  /** https address. */
   readonly link: string | null;
 }
 
-/** The search is not conclusive yet. */
 interface SearchLater {
   readonly againInMs: number;
 }
@@ -103,7 +92,6 @@ export type Call = "open" | "update" | "close" | "find";
 export interface Rate {
   readonly count: number;
   readonly inMs: number;
-  /** All calls by default. */
   readonly of?: readonly Call[];
 }
 
@@ -135,16 +123,10 @@ export interface Receiver {
   ): Promise<IncidentReference | SearchLater | null>;
   /** Documented limits; the sink keeps to them in addition to Retry-After. */
   readonly rates?: readonly Rate[];
-  /** Interval of repetitions for receivers that forget open incidents. */
   readonly repeatMs?: number;
-  /** Duration of repetitions of `close`. */
   readonly repeatClosedMs?: number;
-  /** Checks access without posting anything. */
   probe(signal: AbortSignal): Promise<void>;
-  /** See `Sink`. */
   readonly farEnd?: string;
-  /** See `Sink`. */
   lastStepMs?(): number;
-  /** May be called more than once. */
   dispose(): Promise<void>;
 }

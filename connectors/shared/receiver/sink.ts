@@ -35,7 +35,6 @@ import { clampTimes, type IncidentLedger, incidentOf, isOver, keyOf, type Stored
 import { cachedTextOf, vocabulary } from "./text.ts";
 import { createTimeSeriesText } from "./time-series-text.ts";
 
-/** Several events of one alarm become one message. */
 const MAX_BATCH = 500;
 /** Silences begin and end with this delay. */
 const TICK_MS = 5_000;
@@ -79,14 +78,12 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   let ledger: IncidentLedger | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
   let gatewaysLookedMs = Number.NEGATIVE_INFINITY;
-  /** Unsent incidents outside groups. */
   const unopened = new Set<string>();
   const openGateways = new Set<string>();
   /** Rejected incidents for which an event requests another message. */
   const resendRequested = new Set<string>();
   let refusals: { readonly key: string; readonly position: number; readonly reason: string }[] = [];
   let wallAheadMs = clock.now() - clock.monotonic();
-  /** Rate limit, on the monotonic clock. */
   let nextCallMs = Number.NEGATIVE_INFINITY;
   const updateOf = (ledger: IncidentLedger, overrides: Partial<LedgerUpdate> = {}): LedgerUpdate => ({
     ledger,
@@ -149,14 +146,12 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     gatewayNames = new Map(gateways.map(({ source, value }) => [`${source} ${value.id}`, value.displayName]));
   }
 
-  /** These sets avoid a scan of all incidents. */
   function updateKeySets(key: string, stored: StoredIncident | undefined): void {
     const put = (set: Set<string>, isIn: boolean) => (isIn ? set.add(key) : set.delete(key));
     put(openGateways, stored?.kind === "gateway" && !isOver(stored));
     put(unopened, stored !== undefined && stored.told === null && stored.into === null);
   }
 
-  /** Evaluates changed and scheduled incidents and deletes expired ones. */
   async function evaluate(signal: AbortSignal): Promise<void> {
     for (;;) {
       const keys = agenda.take(monotonicMs(), EVALUATION_BATCH);
@@ -194,7 +189,6 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     }
   }
 
-  /** Sends ready incidents by urgency, each once. */
   async function send(signal: AbortSignal): Promise<void> {
     const tried = new Set<string>();
     const untilMs = clock.monotonic() + SENDING_MS;
@@ -268,7 +262,6 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     if (batch.some((event) => mayJoinGateway(event))) await nameGateways();
     await updateSilences();
     const nowMs = monotonicMs();
-    /** First event of this batch for each incident. */
     const concerned = new Map<string, number>();
     for (const [index, event] of batch.entries()) {
       const at = { position: positions[index] ?? 0, committedAt: offer?.committedAt[index] ?? "", nowMs, again };
@@ -396,7 +389,6 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   };
 }
 
-/** `load` imports the receiver when a sink is configured. */
 export function receiverConnector<S extends ZodType<ReceiverConfig>>(
   name: string,
   summary: string,

@@ -23,18 +23,14 @@ export interface StoredIncident {
   readonly changeId: string;
   readonly startedAt: string;
   readonly endedAt: string | null;
-  /** Number of returns after an end and of repeated triggers. */
   readonly retriggers: number;
-  /** Key of the group; null outside of groups. */
   readonly into: string | null;
   /** Start of independence. All times here are monotonic milliseconds since 1970, except `openingMs`. */
   readonly metMs: number;
   readonly changedMs: number;
-  /** A group has the time of its first alarm. */
   readonly holdFromMs: number;
   /** A gateway came back while its alarms are active: deadline for their end, and time and event of the return. */
   readonly settling?: { readonly untilMs: number; readonly time: string; readonly changeId: string };
-  /** Log position of the last event. */
   readonly through: number;
   /** Start of an opening whose result is unknown, by the wall clock. */
   readonly openingMs: number | null;
@@ -42,7 +38,6 @@ export interface StoredIncident {
   readonly openingAs?: unknown;
   /** Next search for an opening whose result is unknown. */
   readonly lookAtMs?: number;
-  /** Null before the opening. */
   readonly told: SentState | null;
   /** Time series sent at the opening or at the given retrigger. */
   readonly curves?: { readonly retriggers: number; readonly lines: readonly string[] };
@@ -54,7 +49,6 @@ export interface SentState {
   readonly place: IncidentReference;
   readonly status: IncidentStatus;
   readonly retriggers: number;
-  /** Digest of the last message. */
   readonly digest: string;
   readonly isClosed: boolean;
   /** A close or reopen request has an unknown result. */
@@ -95,7 +89,6 @@ export function newIncident(
   };
 }
 
-/** By key. */
 export type IncidentLedger = Map<string, StoredIncident>;
 
 export const keyOf = ({ source, kind, episode }: Pick<StoredIncident, "source" | "kind" | "episode">) =>

@@ -2,7 +2,6 @@ import { DateTime } from "luxon";
 import { z } from "zod";
 import type { Incident, IncidentText, Member } from "./receiver.ts";
 
-/** `{…}` is a placeholder. */
 const ENGLISH = {
   active: "Active",
   acknowledged: "Acknowledged",
@@ -71,7 +70,6 @@ const BY_LANGUAGE: Readonly<Record<Language, Vocabulary>> = { en: ENGLISH, no: N
 
 const NAMES = Object.keys(ENGLISH) as [PhraseName, ...PhraseName[]];
 
-/** Phrases that the user replaces. */
 export const Phrases = z.partialRecord(z.enum(NAMES), z.string().min(1).max(200)).superRefine((words, context) => {
   for (const [name, text] of Object.entries(words)) {
     const known = placeholdersOf(ENGLISH[name as PhraseName]);
@@ -94,7 +92,6 @@ function placeholdersOf(text: string): readonly string[] {
   return [...text.matchAll(/\{(\w+)\}/g)].map(([, name]) => name ?? "");
 }
 
-/** Without time series; times are in the time zone of the site. */
 export function textOf(incident: Incident, words: Vocabulary, timeZone: string): IncidentText {
   const at = (time: string) => timeText(time, timeZone);
   const { alarm, gateway, members } = incident;
@@ -162,7 +159,6 @@ function lineOf(member: Member, words: Vocabulary, at: (time: string) => string)
   return oneLine(`${member.priority} ${member.title} (${words[member.status]}, ${when})`);
 }
 
-/** Adds the offset. Returns a time without an offset unchanged. */
 export function timeText(time: string, timeZone: string): string {
   if (!time.endsWith("Z")) return time;
   const local = DateTime.fromISO(time, { zone: timeZone });
@@ -193,13 +189,11 @@ const LINE_BREAK = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/;
 /** Invisible characters and those that change the reading direction, except the joiner and selector of emoji. */
 const INVISIBLE = /(?![\u200d\ufe0f])[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
 
-/** Replaces control characters by spaces and removes invisible characters. */
 export function oneLine(text: string): string {
   const spaced = text.toWellFormed().replaceAll(/[\p{Cc}\p{Zl}\p{Zp}]+/gu, " ");
   return spaced.replaceAll(INVISIBLE, "").trim();
 }
 
-/** Returns variants of the text with all time series, with fewer, and with none. */
 export function withFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text: T): readonly T[] {
   return text.curves
     .map((_, gone) => text.curves.slice(0, text.curves.length - gone))
@@ -248,7 +242,6 @@ let segmenter: Intl.Segmenter | undefined;
 /** Shortens to UTF-16 units between visible characters and adds … when something is missing. */
 export const cut = (text: string, most: number): string => cutTo(text, most, (part) => part.length);
 
-/** Like `cut`, in bytes of UTF-8. */
 export const cutBytes = (text: string, most: number): string => cutTo(text, most, (part) => Buffer.byteLength(part));
 
 export function escapeHtml(text: string): string {
@@ -275,7 +268,6 @@ const MOST_TEXTS = 1_000;
 /** Sinks of one worker share the building view, and therefore the cache. */
 const textsOf = new WeakMap<object, Map<string, IncidentText>>();
 
-/** Caches in `owner`. Includes no time series. */
 export function cachedTextOf(owner: object, incident: Incident, words: Vocabulary, timeZone: string): IncidentText {
   const texts = textsOf.get(owner) ?? new Map<string, IncidentText>();
   textsOf.set(owner, texts);

@@ -18,13 +18,9 @@ export interface TicketSystem {
   /** Time after an opening during which a search may miss the ticket. */
   readonly searchLagMs: number;
   create(incident: IncidentMessage, signal: AbortSignal): Promise<Ticket>;
-  /** Returns null when the ticket no longer exists. */
   stateOf(id: string, signal: AbortSignal): Promise<TicketState | null>;
-  /** Also reopens a done ticket. Returns false when the ticket no longer exists. */
   update(id: string, update: TicketUpdate, signal: AbortSignal): Promise<boolean>;
-  /** Returns false when the ticket no longer exists. */
   close(id: string, update: TicketUpdate, signal: AbortSignal): Promise<boolean>;
-  /** Oldest first. */
   search(incident: IncidentMessage, signal: AbortSignal): Promise<readonly (Ticket & { readonly isDone: boolean })[]>;
   addNote(id: string, note: string, signal: AbortSignal): Promise<void>;
 }
@@ -33,7 +29,6 @@ type TicketState = "open" | "done" | "closed";
 
 export interface Ticket {
   readonly id: string;
-  /** Visible number, such as `FM-1234`. */
   readonly ticket: string | null;
   readonly link: string;
 }
@@ -105,7 +100,6 @@ export function createTicketReceiver(
   };
 }
 
-/** Returns null for no comment. */
 function phrasesOfNote({ change }: IncidentMessage, isBack: boolean): readonly PhraseName[] | null {
   if (isBack) return ["since"];
   if (change === "acknowledged") return ["acknowledgedBy", "message"];

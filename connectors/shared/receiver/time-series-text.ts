@@ -43,7 +43,6 @@ const MOST_NAME = 60;
 const MOST_UNIT = 16;
 
 const BLOCKS = "▁▂▃▄▅▆▇█";
-/** For a value that does not change. */
 const FLAT = "▄";
 /** HTML would merge ordinary spaces and hide the gap. */
 const GAP = "\u00a0";
@@ -98,7 +97,6 @@ function spanOf(points: readonly TimeSeriesPoint[], { fromMs, toMs }: TimeRange)
   return { fromMs: first - fromMs < usualStep(points) * 1.5 ? fromMs : first, toMs: Math.max(first, toMs) };
 }
 
-/** Median interval; 0 for one reading. */
 function usualStep(points: readonly TimeSeriesPoint[]): number {
   const steps = points.slice(1).map(({ atMs }, index) => atMs - (points[index]?.atMs ?? atMs));
   return steps.sort((a, b) => a - b)[Math.floor(steps.length / 2)] ?? 0;

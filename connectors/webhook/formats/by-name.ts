@@ -5,9 +5,7 @@ import { alertmanager, incidentio, jsm, pagerduty, servicenowEvent, splunkOncall
 interface Requirements {
   /** The address alone allows posting, so it must be a secret reference. */
   readonly address?: "secret";
-  /** Public address of the vendor. */
   readonly url?: string;
-  /** Absent where the format has no use for a key. */
   readonly key?: "needed" | "possible";
 }
 

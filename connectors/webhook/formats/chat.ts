@@ -38,7 +38,6 @@ function postOnly(
   };
 }
 
-/** Block Kit, in characters. */
 const SLACK_MAX_HEADER = 150;
 const SLACK_MAX_SECTION = 3_000;
 const SLACK_MAX_FIELD = 2_000;
@@ -71,7 +70,6 @@ export const slack = postOnly(
   { allow: [410] },
 );
 
-/** Slack also sends errors with a success status. */
 function slackFailure(code: string, who: string): Failure | null {
   const hint = SLACK_HINTS[code];
   const message = `${who} answered: ${code}.`;
@@ -141,7 +139,6 @@ const EMBED_MAX_TOGETHER = 6_000;
 
 const UNKNOWN_MESSAGE = 10_008;
 
-/** One message, edited in place without a notification. */
 export const discord: Format = {
   opensAgain: "another",
   // Five requests in two seconds and webhook, as its X-RateLimit headers say; its documentation names no fixed number.
@@ -213,7 +210,6 @@ function fittedBytes(incident: IncidentMessage, maxBytes: number, render: (text:
 
 const GOOGLE_CHAT_MAX_BYTES = 32_000;
 
-/** The thread keeps the messages of one alarm together. */
 export const googlechat = postOnly(
   {
     // "1 per second" and space: https://developers.google.com/workspace/chat/limits.

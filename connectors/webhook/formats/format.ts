@@ -7,20 +7,17 @@ import { cut } from "../../shared/receiver/text.ts";
 
 export type Operation = "open" | "update" | "close";
 
-/** Data for a request in addition to the incident. */
 export interface RequestContext {
   readonly url: URL;
   /** Option `key`, only for the request; empty without one. */
   readonly key: string;
   readonly name: string;
-  /** Null for the opening. */
   readonly reference: IncidentReference | null;
   readonly nowMs: number;
 }
 
 export type Message = Omit<ReceiverRequest, "text">;
 
-/** Pure. */
 export interface Format {
   readonly opensAgain: Exclude<Receiver["opensAgain"], "findable">;
   readonly rates?: Receiver["rates"];
@@ -28,7 +25,6 @@ export interface Format {
   requestFor(incident: IncidentMessage, operation: Operation, context: RequestContext): Message | null;
   /** Checks a response of 2xx or of an allowed status; null for success. `who` names the receiver. */
   failureIn(response: ReceiverResponse, who: string): Failure | null;
-  /** Reads the response to the opening. */
   referenceIn?(response: ReceiverResponse): IncidentReference;
   /** Returns true when the response to an update or close means that the record is gone. */
   isGone?(response: ReceiverResponse): boolean;
@@ -84,14 +80,12 @@ export function confirmedBy(confirms: (response: ReceiverResponse) => boolean): 
   return (response, who) => (confirms(response) ? null : refusal(response, who));
 }
 
-/** Returns undefined without such a member. */
 export function memberOf(json: unknown, name: string): unknown {
   return typeof json === "object" && json !== null && Object.hasOwn(json, name)
     ? (json as Record<string, unknown>)[name]
     : undefined;
 }
 
-/** Returns undefined for a time without an offset. */
 export function timeWithOffset(time: string | null): string | undefined {
   return time?.endsWith("Z") === true && !Number.isNaN(Date.parse(time)) ? time : undefined;
 }
@@ -120,7 +114,6 @@ export function bodyOf(text: IncidentText, spelled: (text: string) => string = (
   ].join("\n");
 }
 
-/** Texts of equal labels are joined. */
 export function detailsOf(text: IncidentText, most: number): Record<string, string> {
   const details = new Map<string, string>();
   for (const field of text.fields) {
@@ -142,7 +135,6 @@ export function markdown(text: string): string {
   );
 }
 
-/** The address is our own. */
 export function markdownLink(words: string, address: string): string {
   return `[${markdown(words)}](${address.replaceAll("(", "%28").replaceAll(")", "%29")})`;
 }

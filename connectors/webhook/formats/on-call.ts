@@ -45,7 +45,6 @@ const fullText = ({ text }: IncidentMessage): string => `${headingOf(text)}\n${b
 
 const siteName = ({ site, source }: IncidentMessage, most: number): string => nameOf(site?.displayName, source, most);
 
-/** Absent identifiers are left out of the JSON. */
 function idsOf({ alarm, site }: IncidentMessage): { readonly [name: string]: string | undefined } {
   return { site_id: site?.id.toString(), alarm_id: alarm?.id };
 }
@@ -55,7 +54,6 @@ const PAGERDUTY_MAX_SUMMARY = 1_024;
 const PAGERDUTY_MAX_DETAIL = 4_000;
 const PAGERDUTY_MAX_LINE = 500;
 
-/** One alert for each `dedup_key`. */
 export const pagerduty = alertPerKey(
   (response, who) => {
     if (response.status === 400 && /routing[ _]key/i.test(response.body)) {
@@ -166,7 +164,6 @@ function jsmAlert(incident: IncidentMessage): Record<string, unknown> {
   };
 }
 
-/** REST endpoint, in characters. */
 const SPLUNK_MAX_MESSAGE = 20_480;
 const SPLUNK_MAX_NAME = 500;
 
@@ -199,11 +196,9 @@ function splunkType({ change, priority }: IncidentMessage, action: Action): stri
   return change === "vanished" || change === "out-of-scope" ? "INFO" : null;
 }
 
-/** Columns of em_event, in characters. */
 const SERVICENOW_MAX_NAME = 100;
 const SERVICENOW_MAX_DESCRIPTION = 4_000;
 
-/** Event Management: one alert for each `message_key`. */
 export const servicenowEvent = alertPerKey(
   (response, who) => {
     const isAccepted = response.json !== undefined && memberOf(response.json, "error") === undefined;
@@ -233,7 +228,6 @@ function servicenowRecord(incident: IncidentMessage, isOver: boolean): Record<st
     severity: isOver ? "0" : byPriority(priority, ["1", "2", "3"]),
     resolution_state: isOver ? "Closing" : "New",
     description: cut(fullText(incident), SERVICENOW_MAX_DESCRIPTION),
-    // GMT as `2026-11-02 06:15:00`.
     time_of_event: time?.slice(0, 19).replace("T", " "),
     additional_info: JSON.stringify({ priority, ...idsOf(incident), link: link ?? undefined }),
   };
@@ -243,7 +237,6 @@ function servicenowRecord(incident: IncidentMessage, isOver: boolean): Record<st
 const INCIDENTIO_MAX_TITLE = 500;
 const INCIDENTIO_MAX_TEXT = 1_000;
 
-/** One alert for each `deduplication_key`. The description is Markdown. */
 export const incidentio = alertPerKey(
   confirmedBy(({ json }) => typeof memberOf(json, "deduplication_key") === "string"),
   (incident, action, context) => {
@@ -271,7 +264,6 @@ const NO_END = "0001-01-01T00:00:00Z";
 const ALERTMANAGER_MAX_LABEL = 500;
 const ALERTMANAGER_MAX_DESCRIPTION = 20_000;
 
-/** Webhook of Alertmanager, version 4, with one alert. */
 export const alertmanager = alertPerKey(
   // Many bridges accept this JSON with any response body; only the status counts.
   () => null,

@@ -10,7 +10,6 @@ const fieldsIn = (text: string): readonly string[] => [...text.matchAll(FIELD)].
 
 const withoutFields = (text: string): string => text.replaceAll(FIELD, "");
 
-/** A value is never read as a field. */
 function filledIn(text: string, value: (name: string) => string): string {
   return text.replaceAll(FIELD, (_, name: string) => value(name.trim()));
 }
@@ -21,7 +20,6 @@ function onlyFieldOf(text: string): string | null {
   return name?.trim() ?? null;
 }
 
-/** Returns nothing for null and JSON for other values than texts. */
 function asText(value: unknown): string {
   if (value === null || value === undefined) return "";
   return typeof value === "string" ? value : JSON.stringify(value);
@@ -55,7 +53,6 @@ export const FIELDS: readonly string[] = [
   ...REFERENCE_FIELDS,
 ];
 
-/** Returns null without a value. */
 type FieldValues = (name: string) => unknown;
 
 export function fieldsOf(incident: IncidentMessage, reference: IncidentReference | null): FieldValues {
@@ -68,7 +65,6 @@ export function fieldsOf(incident: IncidentMessage, reference: IncidentReference
   return (name) => name.split(".").reduce<unknown>(memberOf, root) ?? null;
 }
 
-/** The texts may contain fields such as `{{title}}`. */
 const Request = z.strictObject({
   method: z
     .enum(["POST", "PUT", "PATCH", "DELETE", "GET"])
@@ -139,7 +135,6 @@ export const TemplateConfig = z
 export type TemplateConfig = z.infer<typeof TemplateConfig>;
 type TemplateRequest = z.infer<typeof Request>;
 
-/** Returns the error, or null. */
 function errorIn(text: string, operation: Operation, template: Readonly<Record<string, unknown>>): string | null {
   const rest = withoutFields(text);
   if (rest.includes("{{") || rest.includes("}}")) return "A field is written as {{title}}, with both pairs of braces.";
@@ -161,7 +156,6 @@ interface Text {
   readonly text: string;
 }
 
-/** Returns all texts of a request that may contain fields. */
 function textsOf(request: TemplateRequest): readonly Text[] {
   const { path, headers, body } = request;
   return [{ path: ["path"], text: path }, ...leavesOf(headers, ["headers"]), ...leavesOf(body, ["body"])];
