@@ -1,18 +1,17 @@
-import { rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { writeFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import { type Line, storeLines, type Verdict } from "#connectors/influxdb/store-lines.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import { temporaryFolder } from "../real-servers.ts";
+import { expectFailure, failureOf, secretFile, startStubInTest } from "../receivers/support.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
 import { certificateFor } from "./certificate.ts";
 import { clockAt, contextFor, never } from "./context.ts";
 import { type ParsedPoint, parseLines } from "./line-protocol.ts";
-import { type Seen, type StubAnswer, type StubServer, startStub } from "./stub-server.ts";
+import { reply, type Seen, type StubAnswer, type StubServer, startStub } from "./stub-server.ts";
 
 describeSink("influxdb", {
   async make() {
@@ -42,30 +41,30 @@ function nameOf({ measurement, tags, timeMs }: ParsedPoint): string {
   return measurement === "alarm_event" ? `${tags.type} ${tags.alarm_id} ${timeMs}` : measurement;
 }
 
+const V1 = { api: "v1", bucket: undefined, database: "d" };
+
 describe("requests of the InfluxDB sink", () => {
   test.each([
     { status: 200, body: "<!doctype html><title>Log in</title>" },
     { status: 400, body: 'unsupported path requested: "/x"' },
   ])("the probe rejects the response %j, which does not come from an InfluxDB server", async (answer) => {
-    const stub = await stubServer();
-    stub.answer = () => answer;
-    await expect(sinkFor(stub).probe?.(never())).rejects.toMatchObject({ message: expect.any(String) });
+    const stub = await startStubInTest(() => answer);
+    await expectFailure(sinkFor(stub).probe?.(never()), { message: /./ });
   });
 
   test.each(["", "ok", "{}", '{"status":"success"}'])(
     "accepts a successful response with the body %j",
     async (body) => {
-      const stub = await stubServer();
-      stub.answer = () => ({ status: 200, body });
+      const stub = await startStubInTest(() => ({ status: 200, body }));
       expect(await sinkFor(stub).write([valueEvent(1)], never())).toEqual({ rejected: [] });
     },
   );
 
   test("sends a batch as one compressed request to the configured API", async () => {
-    const stub = await stubServer();
+    const stub = await startStubInTest();
     const batch = Array.from({ length: 500 }, (_, n) => valueEvent(n));
     await sinkFor(stub, { org: "a b", bucket: "c&d" }).write(batch, never());
-    await sinkFor(stub, { api: "v1", bucket: undefined, database: "d", retention_policy: "r" }).write(batch, never());
+    await sinkFor(stub, { ...V1, retention_policy: "r" }).write(batch, never());
     await sinkFor(stub, { gzip: false }).write(batch, never());
     expect(stub.seen.map(({ method, url }) => `${method} ${url}`)).toEqual([
       "POST /api/v2/write?org=a+b&bucket=c%26d&precision=ns",
@@ -77,20 +76,15 @@ describe("requests of the InfluxDB sink", () => {
   });
 
   test("sends the token, or user name and password, and reads the secrets again at each open", async () => {
-    const stub = await stubServer();
+    const stub = await startStubInTest();
     const token = secretFile("first");
     const sink = sinkFor(stub, { token });
     await sink.write([valueEvent(1)], never());
     writeFileSync(token.file, "second\n");
     await sink.open(never());
     await sink.write([valueEvent(1)], never());
-    await sinkFor(stub, {
-      api: "v1",
-      bucket: undefined,
-      database: "d",
-      username: "ann",
-      password: secretFile("pass:word"),
-    }).write([valueEvent(1)], never());
+    const basic = { username: "ann", password: secretFile("pass:word") };
+    await sinkFor(stub, { ...V1, ...basic }).write([valueEvent(1)], never());
     expect(stub.seen.map(({ headers }) => headers.authorization)).toEqual([
       "Token first",
       "Token second",
@@ -100,23 +94,14 @@ describe("requests of the InfluxDB sink", () => {
 
   test.each<[StubAnswer, object]>([
     [{ status: 301, headers: { location: "http://127.0.0.1:1" } }, { kind: "config" }],
-    [
-      { status: 401, body: '{"code":"unauthorized"}' },
-      { kind: "config", reason: "unauthenticated" },
-    ],
+    [reply(401, '{"code":"unauthorized"}'), { kind: "config", reason: "unauthenticated" }],
     [{ status: 403 }, { kind: "config", reason: "forbidden" }],
     [{ status: 404 }, { kind: "config", field: "bucket", hint: expect.stringContaining("influx bucket create") }],
     [{ status: 405 }, { kind: "config" }],
-    [
-      { status: 429, headers: { "retry-after": "3" } },
-      { kind: "throttled", retryAfterMs: 3_000, scope: "allowance" },
-    ],
+    [reply(429, undefined, { "retry-after": "3" }), { kind: "throttled", retryAfterMs: 3_000, scope: "allowance" }],
     [{ status: 503 }, { kind: "throttled", retryAfterMs: null, scope: "everything" }],
     [
-      {
-        status: 503,
-        headers: { "retry-after": "Sat, 21 Nov 2026 13:02:00 GMT", date: "Sat, 21 Nov 2026 13:00:00 GMT" },
-      },
+      reply(503, undefined, { "retry-after": "Sat, 21 Nov 2026 13:02:00 GMT", date: "Sat, 21 Nov 2026 13:00:00 GMT" }),
       { kind: "throttled", retryAfterMs: 120_000 },
     ],
     [{ status: 500, body: '{"error":"engine is closed"}' }, { message: expect.stringContaining("engine is closed") }],
@@ -124,21 +109,17 @@ describe("requests of the InfluxDB sink", () => {
     [{ status: 502, body: "<html>" }, { kind: "retryable" }],
     [{ status: 200, body: "<!doctype html><title>Log in</title>" }, { kind: "retryable" }],
     [{ status: 201, body: "\n <html>" }, { kind: "retryable" }],
-    [
-      { status: 200, body: '{"error":"timeout"}' },
-      { kind: "retryable", message: expect.stringContaining("timeout") },
-    ],
+    [reply(200, '{"error":"timeout"}'), { kind: "retryable", message: expect.stringContaining("timeout") }],
     [{ status: 200, body: '{"code":"unavailable","message":"later"}' }, { kind: "retryable" }],
     [
-      {
-        status: 400,
-        body: 'remoteAddr: "10.0.0.7:50696"; requestURI: /x/api/v2/write?bucket=b; unsupported path requested: "/x"',
-      },
+      reply(
+        400,
+        'remoteAddr: "10.0.0.7:50696"; requestURI: /x/api/v2/write?bucket=b; unsupported path requested: "/x"',
+      ),
       { kind: "config", field: "url", message: expect.not.stringContaining("requestURI") },
     ],
   ])("the response %j keeps the complete batch", async (answer, expected) => {
-    const stub = await stubServer();
-    stub.answer = () => answer;
+    const stub = await startStubInTest(() => answer);
     const sink = sinkFor(stub);
     await expect(sink.write([valueEvent(1), valueEvent(2)], never())).rejects.toMatchObject(expected);
     expect(stub.seen).toHaveLength(1);
@@ -148,16 +129,11 @@ describe("requests of the InfluxDB sink", () => {
     ['organization name \\"nowhere\\" not found', "org", "influx org list"],
     ['bucket \\"lake\\" not found', "bucket", "influx bucket create --name lake"],
   ])("a 404 response with the text %s names the missing object", async (words, field, hint) => {
-    const stub = await stubServer();
-    stub.answer = () => ({ status: 404, body: `{"code":"not found","message":"${words}"}` });
+    const stub = await startStubInTest(() => ({ status: 404, body: `{"code":"not found","message":"${words}"}` }));
     const sink = sinkFor(stub);
     for (const attempt of [() => sink.write([valueEvent(1)], never()), () => sink.probe?.(never())]) {
-      await expect(attempt()).rejects.toMatchObject({
-        kind: "config",
-        field,
-        message: expect.stringContaining(JSON.parse(`"${words}"`) as string),
-        hint: expect.stringContaining(hint),
-      });
+      const message: unknown = expect.stringContaining(JSON.parse(`"${words}"`) as string);
+      await expectFailure(attempt(), { kind: "config", field, message, hint: new RegExp(hint) });
     }
   });
 
@@ -167,8 +143,10 @@ describe("requests of the InfluxDB sink", () => {
   ])(
     "a %i response with %s, caused by settings of the server, makes no event a dead letter",
     async (status, message) => {
-      const stub = await stubServer();
-      stub.answer = () => ({ status, body: JSON.stringify({ code: "unprocessable entity", message }) });
+      const stub = await startStubInTest(() => ({
+        status,
+        body: JSON.stringify({ code: "unprocessable entity", message }),
+      }));
       const batch = [1, 2, 3].map((n) => valueEvent(n));
       expect(await sinkFor(stub).write(batch, never())).toEqual({ rejected: [] });
       expect(stub.seen, "no search for a faulty point").toHaveLength(1);
@@ -176,7 +154,7 @@ describe("requests of the InfluxDB sink", () => {
   );
 
   test("reads the retention of an InfluxDB 2 bucket, and returns null for a write-only token", async () => {
-    const stub = await stubServer();
+    const stub = await startStubInTest();
     const sink = sinkFor(stub);
     const bucket = (everySeconds: number) => ({
       status: 200,
@@ -194,21 +172,16 @@ describe("requests of the InfluxDB sink", () => {
   });
 
   test("with create_database, a missing right to create fails the probe, and writes to an existing database succeed", async () => {
-    const stub = await stubServer();
+    const stub = await startStubInTest();
     let exists = false;
     const words = "error authorizing query: ann not authorized to execute statement, requires admin privilege";
     stub.answer = ({ url }) => {
       if (url.startsWith("/query")) return { status: 403, body: JSON.stringify({ error: words }) };
       return exists ? { status: 204 } : { status: 404, body: '{"error":"database not found"}' };
     };
-    const config = { url: stub.url, api: "v1", database: "lake", create_database: true };
-    const sink = createInfluxSink(InfluxConfig.parse(config), contextFor("lake"));
-    onTestFinished(() => sink.close());
-    await expect(sink.probe?.(never())).rejects.toMatchObject({
-      kind: "config",
-      field: "create_database",
-      message: expect.stringContaining("requires admin privilege"),
-    });
+    const sink = sinkFor(stub, { ...V1, create_database: true });
+    const message = /requires admin privilege/;
+    await expectFailure(sink.probe?.(never()), { kind: "config", field: "create_database", message });
     exists = true;
     await sink.probe?.(never());
     await sink.open(never());
@@ -216,16 +189,14 @@ describe("requests of the InfluxDB sink", () => {
   });
 
   test("a request to a server that never responds fails after the time limit", async () => {
-    const stub = await stubServer();
-    stub.answer = () => null;
-    await expect(sinkFor(stub, { timeout: "200ms" }).write([valueEvent(1)], never())).rejects.toMatchObject({
-      kind: "retryable",
-      message: `${stub.url} could not be reached: no answer in time (TimeoutError).`,
-    });
+    const stub = await startStubInTest(() => null);
+    const message = `${stub.url} could not be reached: no answer in time (TimeoutError).`;
+    const sink = sinkFor(stub, { timeout: "200ms" });
+    await expectFailure(sink.write([valueEvent(1)], never()), { kind: "retryable", message });
   });
 
   test("a batch that is too large is halved until the server accepts it", async () => {
-    const stub = await stubServer();
+    const stub = await startStubInTest();
     const stored = storing(stub, (points) => (points.length > 300 ? { status: 413 } : null));
     const batch = Array.from({ length: 1_000 }, (_, n) => valueEvent(n));
     expect(await sinkFor(stub).write(batch, never())).toEqual({ rejected: [] });
@@ -233,7 +204,7 @@ describe("requests of the InfluxDB sink", () => {
   });
 
   test("rejects one invalid point of 5,000 when the server refuses complete requests", async () => {
-    const stub = await stubServer();
+    const stub = await startStubInTest();
     const poison = Date.parse(valueEvent(3_456).time);
     const stored = storing(stub, (points) =>
       points.some(({ timeMs }) => timeMs === poison)
@@ -252,22 +223,20 @@ describe("requests of the InfluxDB sink", () => {
   });
 
   test("treats a 201 response with an error text as a partial failure", async () => {
-    const stub = await stubServer();
+    const stub = await startStubInTest();
     const poison = Date.parse(valueEvent(2).time);
     storing(stub, (points) =>
       points.some(({ timeMs }) => timeMs === poison)
         ? { status: 201, body: '{"error":"partial write of line protocol occurred"}' }
         : { status: 201 },
     );
-    const receipt = await sinkFor(stub).write(
-      [1, 2, 3].map((n) => valueEvent(n)),
-      never(),
-    );
+    const batch = [1, 2, 3].map((n) => valueEvent(n));
+    const receipt = await sinkFor(stub).write(batch, never());
     expect(receipt.rejected).toEqual([{ index: 1, reason: "partial write of line protocol occurred" }]);
   });
 
   test("an abort during the search for an invalid point settles the points that are already stored", async () => {
-    const stub = await stubServer();
+    const stub = await startStubInTest();
     const stop = new AbortController();
     stub.answer = ({ body }) => {
       const points = parseLines(body.toString()).length;
@@ -282,16 +251,14 @@ describe("requests of the InfluxDB sink", () => {
   });
 
   test.each([401, 403, 404, 500, 503])("an error for status %i never contains the token", async (status) => {
-    const stub = await stubServer();
-    stub.answer = () => ({ status });
+    const stub = await startStubInTest(() => ({ status }));
     const sink = sinkFor(stub, { token: secretFile("canary-token") });
-    const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
-    expect(error).toBeInstanceOf(Error);
+    const error = await failureOf(sink.write([valueEvent(1)], never()));
     expect(inspect(error, { depth: 9, showHidden: true })).not.toContain("canary-token");
   });
 
   test("rejects an event without a readable time and stores the other events", async () => {
-    const stub = await stubServer();
+    const stub = await startStubInTest();
     const batch = [valueEvent(1), { ...valueEvent(2), time: "yesterday" }, valueEvent(3)];
     expect(await sinkFor(stub).write(batch, never())).toEqual({
       rejected: [{ index: 1, reason: '"yesterday" is not a time.' }],
@@ -300,7 +267,7 @@ describe("requests of the InfluxDB sink", () => {
   });
 
   test("the probe sends a request to the write endpoint without a point", async () => {
-    const stub = await stubServer();
+    const stub = await startStubInTest();
     const sink = sinkFor(stub);
     await sink.probe?.(never());
     stub.answer = () => ({ status: 400, body: '{"message":"no points"}' });
@@ -400,8 +367,7 @@ describe("long history in reused line buffers of the InfluxDB sink", () => {
     ["compressed requests", true],
     ["uncompressed requests", false],
   ])("stores each point unchanged, also when the server accepts only small requests: %s", async (_, gzip) => {
-    const stub = await startStub();
-    onTestFinished(() => stub.stop());
+    const stub = await startStubInTest();
     const stored = new Map<number, unknown>();
     stub.answer = ({ body }) => {
       const points = parseLines(body.toString());
@@ -514,23 +480,9 @@ function storing(stub: StubServer, refuse: (points: readonly ParsedPoint[]) => S
   return () => stored;
 }
 
-async function stubServer(): Promise<StubServer> {
-  const stub = await startStub();
-  onTestFinished(() => stub.stop());
-  return stub;
-}
-
 function sinkFor(stub: StubServer, options: Record<string, unknown> = {}) {
   const config = InfluxConfig.parse({ url: stub.url, bucket: "lake", ...options });
   const sink = createInfluxSink(config, contextFor("lake", clockAt("2026-11-21T12:00:00Z")));
   onTestFinished(() => sink.close());
   return sink;
-}
-
-function secretFile(text: string) {
-  const folder = temporaryFolder();
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  const file = join(folder, "secret");
-  writeFileSync(file, text, { mode: 0o600 });
-  return { file };
 }

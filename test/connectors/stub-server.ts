@@ -26,6 +26,10 @@ export interface StubServer {
   start(): Promise<void>;
 }
 
+export function reply(status: number, body?: string, headers?: Readonly<Record<string, string>>): StubAnswer {
+  return { status, ...(body === undefined ? {} : { body }), ...(headers === undefined ? {} : { headers }) };
+}
+
 interface StubOptions {
   readonly host?: string;
   readonly tls?: { readonly key: string; readonly cert: string };

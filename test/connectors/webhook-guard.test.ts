@@ -5,6 +5,7 @@ import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import type { Lookup } from "#src/core/http/outbound/guard.ts";
 import { parseNetwork, reachOf } from "#src/core/http/outbound/networks.ts";
+import { expectFailure } from "../receivers/support.ts";
 import { valueEvent } from "../sample-events.ts";
 import { certificateFor } from "./certificate.ts";
 import { contextFor, never } from "./context.ts";
@@ -16,72 +17,14 @@ beforeAll(async () => {
 });
 afterAll(() => stub.stop());
 
-const HOSTS = [
-  "127.0.0.1",
-  "127.1",
-  "127.0.1",
-  "127.255.255.254",
-  "2130706433",
-  "0x7f000001",
-  "0x7f.0x0.0x0.0x1",
-  "017700000001",
-  "0177.0.0.1",
-  "127.0.0.1.",
-  "127.0.0.0x1",
-  "１２７.０.０.１",
-  "127。0。0。1",
-  "0",
-  "0.0.0.0",
-  "0.1.2.3",
-  "10.0.0.1",
-  "10.255.255.255",
-  "0xa.1",
-  "100.64.0.1",
-  "100.127.255.255",
-  "169.254.169.254",
-  "0xa9fea9fe",
-  "2852039166",
-  "169.254.0.1",
-  "172.16.0.1",
-  "172.31.255.255",
-  "192.0.0.1",
-  "192.0.2.1",
-  "192.88.99.1",
-  "192.168.0.1",
-  "198.18.0.1",
-  "198.19.255.255",
-  "198.51.100.1",
-  "203.0.113.1",
-  "224.0.0.1",
-  "239.255.255.255",
-  "240.0.0.1",
-  "255.255.255.255",
-  "[::]",
-  "[::1]",
-  "[0:0:0:0:0:0:0:1]",
-  "[::127.0.0.1]",
-  "[::ffff:127.0.0.1]",
-  "[::ffff:7f00:1]",
-  "[::ffff:10.0.0.1]",
-  "[64:ff9b::7f00:1]",
-  "[64:ff9b:1::1]",
-  "[100::1]",
-  "[2001::1]",
-  "[2001:2::1]",
-  "[2001:db8::1]",
-  "[2002:7f00:1::]",
-  "[3fff::1]",
-  "[fc00::1]",
-  "[fd00:ec2::254]",
-  "[fe80::1]",
-  "[fec0::1]",
-  "[ff02::1]",
-  "localhost",
-  "localhost.",
-  "LOCALHOST",
-  "inside.example",
-  "mixed.example",
-];
+const HOSTS = `
+  127.0.0.1 127.1 127.0.1 127.255.255.254 2130706433 0x7f000001 0x7f.0x0.0x0.0x1 017700000001 0177.0.0.1 127.0.0.1.
+  127.0.0.0x1 １２７.０.０.１ 127。0。0。1 0 0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 0xa.1 100.64.0.1 100.127.255.255
+  169.254.169.254 0xa9fea9fe 2852039166 169.254.0.1 172.16.0.1 172.31.255.255 192.0.0.1 192.0.2.1 192.88.99.1 192.168.0.1
+  198.18.0.1 198.19.255.255 198.51.100.1 203.0.113.1 224.0.0.1 239.255.255.255 240.0.0.1 255.255.255.255
+  [::] [::1] [0:0:0:0:0:0:0:1] [::127.0.0.1] [::ffff:127.0.0.1] [::ffff:7f00:1] [::ffff:10.0.0.1] [64:ff9b::7f00:1]
+  [64:ff9b:1::1] [100::1] [2001::1] [2001:2::1] [2001:db8::1] [2002:7f00:1::] [3fff::1] [fc00::1] [fd00:ec2::254]
+  [fe80::1] [fec0::1] [ff02::1] localhost localhost. LOCALHOST inside.example mixed.example`;
 
 const NAMES: Readonly<Record<string, readonly string[]>> = {
   localhost: ["127.0.0.1", "::1"],
@@ -90,18 +33,18 @@ const NAMES: Readonly<Record<string, readonly string[]>> = {
 };
 
 describe("webhooks to private addresses", () => {
-  test.each(HOSTS.flatMap((host) => [`https://${host}:PORT/hook`, `http://${host}:PORT/hook`]))(
-    "no connection is opened to %s",
-    async (form) => {
-      const before = stub.connections;
-      const sink = sinkFor(form.replace("PORT", String(stub.port)), {}, namesIn(NAMES));
-      const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
-      expect(error).toMatchObject({ kind: "config", field: "url" });
-      await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "config" });
-      await sink.close();
-      expect(stub.connections).toBe(before);
-    },
-  );
+  test.each(
+    HOSTS.trim()
+      .split(/\s+/)
+      .flatMap((host) => [`https://${host}:PORT/hook`, `http://${host}:PORT/hook`]),
+  )("no connection is opened to %s", async (form) => {
+    const before = stub.connections;
+    const sink = sinkFor(form.replace("PORT", String(stub.port)), {}, namesIn(NAMES));
+    const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
+    expect(error).toMatchObject({ kind: "config", field: "url" });
+    await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "config" });
+    expect(stub.connections).toBe(before);
+  });
 
   test.each([
     "ftp://example.com/",
@@ -126,7 +69,6 @@ describe("webhooks to private addresses", () => {
     const { connections } = stub;
     await sink.close();
     await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "config" });
-    await sink.close();
     expect(lookups).toBe(2);
     expect(stub.connections).toBe(connections);
   });
@@ -135,21 +77,15 @@ describe("webhooks to private addresses", () => {
     "%s is refused because the connection would not be encrypted",
     async (url) => {
       const sink = sinkFor(url, {}, namesIn({ "public.example": ["93.184.216.34"] }));
-      await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
-        kind: "config",
-        message: `${new URL(url).origin} is not encrypted.`,
-      });
-      await sink.close();
+      const message = `${new URL(url).origin} is not encrypted.`;
+      await expectFailure(sink.write([valueEvent(1)], never()), { kind: "config", message });
     },
   );
 
   test("a host name that cannot be resolved is retryable", async () => {
     const sink = sinkFor("https://nobody.example/", {}, namesIn({}));
-    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
-      kind: "retryable",
-      message: "The name nobody.example could not be resolved (ENOTFOUND).",
-    });
-    await sink.close();
+    const message = "The name nobody.example could not be resolved (ENOTFOUND).";
+    await expectFailure(sink.write([valueEvent(1)], never()), { kind: "retryable", message });
   });
 
   test("private addresses are allowed only within allow_networks, and public addresses always", () => {
@@ -183,22 +119,19 @@ describe("webhooks with HTTPS", () => {
     const trusting = sinkFor(url, { ...allowed, ca_file: path }, names);
     await trusting.probe?.(never());
     expect(await trusting.write([valueEvent(1)], never())).toEqual({ rejected: [] });
-    await trusting.close();
-
     const strict = sinkFor(url, allowed, names);
     await expect(strict.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "config", field: "ca_file" });
-    await strict.close();
-
     const wrongName = sinkFor(url.replace("hook.", "other."), { ...allowed, ca_file: path }, names);
     await expect(wrongName.write([valueEvent(1)], never())).rejects.toThrow("ERR_TLS_CERT_ALTNAME_INVALID");
-    await wrongName.close();
     expect(secure.seen).toHaveLength(1);
   });
 });
 
 function sinkFor(url: string, options: Record<string, unknown>, lookup: Lookup) {
   const config = WebhookConfig.parse({ url, unsigned: true, timeout: "2s", ...options });
-  return createWebhookSink(config, contextFor("hook"), lookup);
+  const sink = createWebhookSink(config, contextFor("hook"), lookup);
+  onTestFinished(() => sink.close());
+  return sink;
 }
 
 function namesIn(names: Readonly<Record<string, readonly string[]>>): Lookup {

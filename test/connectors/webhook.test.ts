@@ -1,6 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { writeFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { Webhook } from "standardwebhooks";
 import { describe, expect, onTestFinished, test } from "vitest";
@@ -9,19 +8,18 @@ import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import { toCloudEvent } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { temporaryFolder } from "../real-servers.ts";
+import { expectFailure, failureOf, secretFile, startStubInTest } from "../receivers/support.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
 import { clockAt, contextFor, never } from "./context.ts";
-import { type Seen, type StubAnswer, startStub } from "./stub-server.ts";
+import { reply, type Seen, type StubAnswer, startStub } from "./stub-server.ts";
 
 const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
 
 describeSink("webhook", {
   async make() {
     const stub = await startStub();
-    const key = secretFile();
-    const sink = sinkFor({ url: `${stub.url}/hook?tenant=1`, secrets: [key.ref], ...LOOPBACK });
+    const sink = sinkFor({ url: `${stub.url}/hook?tenant=1`, secrets: [signingKey().ref], ...LOOPBACK });
     return {
       sink,
       received: async () =>
@@ -40,10 +38,8 @@ describeSink("webhook", {
 });
 
 test("the webhook sink accepts each event after its own 2xx response and before it sends the next event", async () => {
-  const stub = await startStub();
-  onTestFinished(() => stub.stop());
+  const stub = await startStubInTest();
   const sink = sinkFor({ url: `${stub.url}/hook`, unsigned: true, ...LOOPBACK });
-  onTestFinished(() => sink.close());
   const told: [accepted: number, sent: number][] = [];
   stub.answer = () => ({ status: stub.seen.length < 3 ? 200 : 500 });
   const batch = Array.from({ length: 5 }, (_, n) => valueEvent(n));
@@ -59,10 +55,8 @@ test("the webhook sink accepts each event after its own 2xx response and before 
 test.each(["cloudevents", "standard"])(
   "the webhook sink sends the sequence number of an event in headers, and in a body of the format %s",
   async (format) => {
-    const stub = await startStub();
-    onTestFinished(() => stub.stop());
+    const stub = await startStubInTest();
     const sink = sinkFor({ url: `${stub.url}/hook`, unsigned: true, format, ...LOOPBACK });
-    onTestFinished(() => sink.close());
     await sink.write([valueEvent(1), valueEvent(2)], never(), undefined, {
       positions: [8, 9],
       committedAt: [],
@@ -128,7 +122,7 @@ describe("the signature of a webhook request", () => {
     const before = stub.seen[0];
     for (const { text } of keys) expect(() => verify(text, before)).not.toThrow();
     const fresh = `whsec_${randomBytes(32).toString("base64")}`;
-    writeFileSync(keys[0]?.path ?? "", fresh);
+    writeFileSync(keys[0]?.ref.file ?? "", fresh);
     await sink.open(never());
     await sink.write([valueEvent(2)], never());
     expect(() => verify(fresh, stub.seen[1])).not.toThrow();
@@ -153,8 +147,9 @@ describe("the signature of a webhook request", () => {
   test.each(["whsec_c2hvcnQ=", "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0", "whsec_not base64!", "wrong"])(
     "the secret %s is refused without appearing in the error",
     async (text) => {
-      const sink = sinkFor({ url: "https://example.com/", secrets: [secretFile(text).ref] });
-      const error: unknown = await sink.open(never()).catch((error: unknown) => error);
+      const error = await failureOf(
+        sinkFor({ url: "https://example.com/", secrets: [secretFile(text)] }).open(never()),
+      );
       expect(error).toMatchObject({ kind: "config", field: "secrets" });
       expect(String(error)).not.toContain(text.slice(6) || text);
     },
@@ -208,9 +203,7 @@ describe("requests and responses of the webhook sink", () => {
   );
 
   test("configured headers are sent, also from secrets, and reserved headers are refused", async () => {
-    const { stub, sink } = await signed({
-      headers: { "X-Tenant": "north", Authorization: secretFile("Bearer abc").ref },
-    });
+    const { stub, sink } = await signed({ headers: { "X-Tenant": "north", Authorization: secretFile("Bearer abc") } });
     await sink.write([valueEvent(1)], never());
     expect(stub.seen[0]?.headers).toMatchObject({ "x-tenant": "north", authorization: "Bearer abc" });
     for (const name of ["webhook-id", "Content-Type", "Host", "Transfer-Encoding", "a b", "x\r\ny"]) {
@@ -244,32 +237,23 @@ describe("requests and responses of the webhook sink", () => {
     [{ status: 410 }, { kind: "config", reason: "gone" }],
     [{ status: 413 }, { kind: "rejected" }],
     [{ status: 422 }, { kind: "rejected" }],
+    [reply(429, undefined, { "retry-after": "7" }), { kind: "throttled", retryAfterMs: 7_000, scope: "allowance" }],
     [
-      { status: 429, headers: { "retry-after": "7" } },
-      { kind: "throttled", retryAfterMs: 7_000, scope: "allowance" },
-    ],
-    [
-      { status: 503, headers: { "retry-after": "Sat, 21 Nov 2026 12:01:00 GMT", date: NOON } },
+      reply(503, undefined, { "retry-after": "Sat, 21 Nov 2026 12:01:00 GMT", date: NOON }),
       { kind: "throttled", retryAfterMs: 60_000, scope: "everything" },
     ],
     [
-      {
-        status: 429,
-        headers: { "retry-after": "Sat, 21 Nov 2026 13:00:30 GMT", date: "Sat, 21 Nov 2026 13:00:00 GMT" },
-      },
+      reply(429, undefined, { "retry-after": "Sat, 21 Nov 2026 13:00:30 GMT", date: "Sat, 21 Nov 2026 13:00:00 GMT" }),
       { kind: "throttled", retryAfterMs: 30_000 },
     ],
-    [
-      { status: 503, headers: { "retry-after": "soon" } },
-      { kind: "throttled", retryAfterMs: null },
-    ],
+    [reply(503, undefined, { "retry-after": "soon" }), { kind: "throttled", retryAfterMs: null }],
     [{ status: 503, headers: { "retry-after": "Fri, 20 Nov 2026 12:01:00 GMT", date: NOON } }, { retryAfterMs: null }],
     [{ status: 502 }, { kind: "throttled", retryAfterMs: null }],
     [{ status: 500, body: "secret details" }, { kind: "rejected" }],
   ])("maps the response %j to a kind of failure", async (answer, expected) => {
     const { stub, sink } = await signed({}, 1, clockAt("2026-11-21T12:00:00Z"));
     stub.answer = () => answer;
-    const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
+    const error = await failureOf(sink.write([valueEvent(1)], never()));
     expect(error).toMatchObject(expected);
     expect(String(error)).toContain(`answered ${answer.status}`);
     expect(String(error)).not.toContain("secret details");
@@ -297,10 +281,8 @@ describe("requests and responses of the webhook sink", () => {
   test("a request fails after the time limit when the receiver never responds", async () => {
     const { stub, sink } = await signed({ timeout: "200ms" });
     stub.answer = () => null;
-    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
-      kind: "retryable",
-      message: `${stub.url} could not be reached: no answer in time (TimeoutError).`,
-    });
+    const message = `${stub.url} could not be reached: no answer in time (TimeoutError).`;
+    await expectFailure(sink.write([valueEvent(1)], never()), { kind: "retryable", message });
   });
 
   test("events without a response are kept when a batch is aborted", async () => {
@@ -316,11 +298,9 @@ describe("requests and responses of the webhook sink", () => {
   });
 
   test.each([null, 301, 401, 500])("the error for %s contains neither secret nor URL path", async (status) => {
-    const header = secretFile("canary-header");
-    const { stub, sink, keys } = await signed({ headers: { "x-key": header.ref }, timeout: "200ms" });
+    const { stub, sink, keys } = await signed({ headers: { "x-key": secretFile("canary-header") }, timeout: "200ms" });
     stub.answer = () => (status === null ? null : { status });
-    const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
-    expect(error).toBeInstanceOf(Error);
+    const error = await failureOf(sink.write([valueEvent(1)], never()));
     const shown = inspect(error, { depth: 9, showHidden: true });
     for (const secret of ["canary-header", keys[0]?.text ?? "", "/hook"]) expect(shown).not.toContain(secret);
   });
@@ -331,7 +311,7 @@ describe("requests and responses of the webhook sink", () => {
     expect(stub.connections).toBe(1);
     expect(stub.seen).toHaveLength(0);
     await stub.stop();
-    await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "retryable" });
+    await expectFailure(sink.probe?.(never()), { kind: "retryable" });
   });
 });
 
@@ -341,23 +321,19 @@ function verify(secret: string, seen: Seen | undefined): unknown {
 }
 
 async function signed(options: Record<string, unknown> = {}, count = 1, clock: Clock = systemClock) {
-  const stub = await startStub();
-  onTestFinished(() => stub.stop());
-  const keys = Array.from({ length: count }, () => secretFile());
+  const stub = await startStubInTest();
+  const keys = Array.from({ length: count }, signingKey);
   const config = { url: `${stub.url}/hook`, secrets: keys.map(({ ref }) => ref), ...LOOPBACK, ...options };
-  const sink = sinkFor(config, clock);
-  onTestFinished(() => sink.close());
-  return { stub, sink, keys };
+  return { stub, sink: sinkFor(config, clock), keys };
 }
 
 function sinkFor(config: Record<string, unknown>, clock: Clock = systemClock) {
-  return createWebhookSink(WebhookConfig.parse(config), contextFor("hook", clock));
+  const sink = createWebhookSink(WebhookConfig.parse(config), contextFor("hook", clock));
+  onTestFinished(() => sink.close());
+  return sink;
 }
 
-function secretFile(text = `whsec_${randomBytes(32).toString("base64")}`) {
-  const folder = temporaryFolder();
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  const path = join(folder, "secret");
-  writeFileSync(path, text, { mode: 0o600 });
-  return { path, text, ref: { file: path } };
+function signingKey() {
+  const text = `whsec_${randomBytes(32).toString("base64")}`;
+  return { text, ref: secretFile(text) };
 }

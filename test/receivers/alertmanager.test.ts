@@ -4,13 +4,15 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentReference } from "#connectors/shared/receiver/receiver.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
-import type { StubAnswer } from "../connectors/stub-server.ts";
+import { reply, type StubAnswer } from "../connectors/stub-server.ts";
+import { ALARM } from "../sample-events.ts";
 import { startAlertmanagerEnd } from "./alertmanager-end.ts";
 import { receiverOf } from "./receivers.ts";
 import { failureOf, secretFile } from "./support.ts";
 import { resolvedOf, toldOf } from "./told-samples.ts";
 
 const NOW = "2026-11-02T07:00:00.000Z";
+const BEGAN = "2026-11-02T06:15:00.000Z";
 
 async function begun(options: object = {}) {
   const clock = clockAt(NOW);
@@ -71,17 +73,14 @@ describe("alertmanager: sent alerts", () => {
     const place = JSON.parse(JSON.stringify(first)) as IncidentReference;
     const renamed = {
       site: { id: 1, displayName: "Kvarnholmen 4b" },
-      trigger: { id: 88, displayName: "Cold", description: null, priority: "B", enabled: true },
+      trigger: { ...ALARM.trigger, displayName: "Cold", description: null, priority: "B" },
     };
     const key = toldOf().key;
     const changed = toldOf({ key, priority: "B", status: "acknowledged", startedAt: "2026-11-02T06:40:00Z" }, renamed);
     expect(await receiver.update(changed, place, never())).toEqual(first);
     expect(end.alerts()).toHaveLength(1);
-    expect(end.alerts()[0]?.annotations).toMatchObject({
-      summary: "Cold, Kvarnholmen 4b",
-      priority: "B",
-      status: "Acknowledged",
-    });
+    const annotations = { summary: "Cold, Kvarnholmen 4b", priority: "B", status: "Acknowledged" };
+    expect(end.alerts()[0]?.annotations).toMatchObject(annotations);
     expect(await receiver.close(resolvedOf({ key, priority: "B" }, renamed), place, never())).toEqual(first);
     expect(end.alerts()).toMatchObject([
       { startsAt: "2026-11-02T06:15:00.000Z", endsAt: "2026-11-02T06:20:00.000Z", labels: { priority: "A" } },
@@ -114,12 +113,8 @@ describe("alertmanager: sent alerts", () => {
   test("names gateways and storms in labels for routing and lists their alarms", async () => {
     const { receiver, end } = await begun();
     const member = {
-      title: "Fan stopped",
-      site: "Kvarnholmen 4",
-      priority: "B",
-      status: "active" as const,
-      startedAt: "2026-11-02T06:15:00.000Z",
-      endedAt: null,
+      ...{ title: "Fan stopped", site: "Kvarnholmen 4", priority: "B", status: "active" as const },
+      ...{ startedAt: "2026-11-02T06:15:00.000Z", endedAt: null },
     };
     const members = { total: 3, active: 2, shown: [member] };
     const gateway = { id: "7", displayName: "Basement gateway" };
@@ -139,33 +134,23 @@ describe("alertmanager: times", () => {
     const { receiver, end } = await begun();
     const startedAt = "2026-11-02T06:15:00";
     const place = await receiver.open(toldOf({ startedAt }), never());
-    expect(end.alerts()[0]).toMatchObject({
-      startsAt: "2026-11-02T06:15:00.000Z",
-      annotations: {
-        started_at: startedAt,
-        time_note: "The service gave a time without an offset; it is taken as UTC.",
-      },
-    });
+    const time_note = "The service gave a time without an offset; it is taken as UTC.";
+    const annotations = { started_at: startedAt, time_note };
+    expect(end.alerts()[0]).toMatchObject({ startsAt: "2026-11-02T06:15:00.000Z", annotations });
     await receiver.close(resolvedOf({ startedAt, endedAt: "2026-11-02T06:30:00" }), place, never());
     expect(end.alerts()[0]?.endsAt).toBe("2026-11-02T06:30:00.000Z");
   });
 
   test.each([
     ["a local time that lies ahead of UTC", "2026-11-02T07:45:00", "2026-11-02T07:50:00", NOW, NOW],
-    [
-      "an end before the beginning",
-      "2026-11-02T06:15:00Z",
-      "2026-11-02T06:00:00Z",
-      "2026-11-02T06:15:00.000Z",
-      "2026-11-02T06:15:00.000Z",
-    ],
-    ["no end", "2026-11-02T06:15:00Z", null, "2026-11-02T06:15:00.000Z", NOW],
+    ["an end before the beginning", "2026-11-02T06:15:00Z", "2026-11-02T06:00:00Z", BEGAN, BEGAN],
+    ["no end", "2026-11-02T06:15:00Z", null, BEGAN, NOW],
     ["invalid times", "yesterday", "today", NOW, NOW],
     [
       "an offset of its own",
       "2026-11-02T07:15:00+01:00",
       "2026-11-02T07:20:00+01:00",
-      "2026-11-02T06:15:00.000Z",
+      BEGAN,
       "2026-11-02T06:20:00.000Z",
     ],
   ])("opens and ends an alert with %s", async (_what, startedAt, endedAt, startsAt, endsAt) => {
@@ -182,14 +167,7 @@ describe("alertmanager: hostile and long texts", () => {
   test("disables markup and cuts between characters", async () => {
     const { receiver, posted } = await begun();
     const hostile = "<!channel> @everyone \u202egnp.exe\u0000\u001b[31m\r\n{{ .Labels }} a@example.com";
-    const trigger = {
-      ...toldOf().alarm?.trigger,
-      id: 1,
-      displayName: hostile,
-      description: "👨‍👩‍👧".repeat(4_000),
-      priority: "A",
-      enabled: true,
-    };
+    const trigger = { ...ALARM.trigger, displayName: hostile, description: "👨‍👩‍👧".repeat(4_000) };
     await receiver.open(toldOf({}, { trigger, description: "" }), never());
     const [[alert]] = posted();
     expect(alert.labels.alertname).toBe("<\u200b!channel> @\u200beveryone gnp.exe [31m {{ .Labels }} a@example.com");
@@ -201,15 +179,16 @@ describe("alertmanager: hostile and long texts", () => {
 
   test("posts an alert for an alarm with a blank name", async () => {
     const { receiver, end } = await begun();
-    const trigger = { id: 1, displayName: " \n", description: null, priority: "", enabled: true };
+    const trigger = { ...ALARM.trigger, displayName: " \n", description: null, priority: "" };
     await receiver.open(toldOf({}, { trigger, site: { id: 3, displayName: "" } }), never());
-    expect(end.alerts()[0]?.labels).toEqual({
+    const labels = {
       alertname: "Alarm",
       source: "main",
       site_id: "3",
       kind: "alarm",
-      key: expect.any(String),
-    });
+      key: expect.any(String) as string,
+    };
+    expect(end.alerts()[0]?.labels).toEqual(labels);
   });
 });
 
@@ -217,11 +196,7 @@ describe("alertmanager: responses", () => {
   test.each<[StubAnswer, object, string]>([
     [{ status: 404, body: "404 page not found" }, { kind: "config", field: "url" }, "no such address"],
     [{ status: 400, body: '"start time must be before end time"' }, { kind: "rejected" }, "start time must be"],
-    [
-      { status: 200, body: "<!doctype html><title>Log in</title>" },
-      { kind: "config", field: "url" },
-      "no Alertmanager",
-    ],
+    [reply(200, "<!doctype html><title>Log in</title>"), { kind: "config", field: "url" }, "no Alertmanager"],
     [{ status: 200, body: '{"status":"error","error":"bad"}' }, { kind: "rejected" }, '"error":"bad"'],
   ])("reports the error of the response %j", async (answer, expected, words) => {
     const { receiver, end } = await begun();

@@ -1,6 +1,6 @@
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
-export interface RequestContext {
+export interface Circumstances {
   readonly replays: boolean;
   readonly gateways: boolean;
   readonly filtersReturns: boolean;
@@ -20,7 +20,7 @@ interface StormOptions {
   readonly over: "site" | "all";
 }
 
-export function circumstancesOf(random: SeededRandom): RequestContext {
+export function circumstancesOf(random: SeededRandom): Circumstances {
   const storms = random.chance(0.5);
   const holdMs = random.pick([0, 0, 60_000]);
   const storm: StormOptions = {
@@ -43,7 +43,7 @@ export function circumstancesOf(random: SeededRandom): RequestContext {
   };
 }
 
-export function inWords({ replays, gateways, storms, slowMs, options, holdMs, batch }: RequestContext): string {
+export function inWords({ replays, gateways, storms, slowMs, options, holdMs, batch }: Circumstances): string {
   const { gateway, storm } = options.fold;
   return [
     replays ? "replays" : null,

@@ -8,9 +8,10 @@ import { sentence } from "#src/core/errors/errors.ts";
 import { certificateFor } from "../connectors/certificate.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import { freePort } from "../real-servers.ts";
+import { ALARM } from "../sample-events.ts";
 import { startEmailEnd } from "./email-end.ts";
 import { receiverOf } from "./receivers.ts";
-import { failureOf, loggedContext, secretFile } from "./support.ts";
+import { expectFailure, failureOf, loggedContext, secretFile } from "./support.ts";
 import { resolvedOf, toldOf } from "./told-samples.ts";
 
 const NOW = "2026-11-02T07:00:00.000Z";
@@ -30,11 +31,8 @@ function receiverFor(options: object) {
 
 describe("email: sent mails", () => {
   test("sends an alarm and its end as two mails of one thread", async () => {
-    const { receiver, end } = await begun({
-      from: "Plenum, north <plenum@example.com>",
-      cc: ["chief@example.com"],
-      subject_prefix: "[Buildings]",
-    });
+    const options = { from: "Plenum, north <plenum@example.com>", cc: ["chief@example.com"] };
+    const { receiver, end } = await begun({ ...options, subject_prefix: "[Buildings]" });
     const told = toldOf({ link: "https://plenum.example.com/?a=1&b=2" });
     const first = await receiver.open(told, never());
     const place = JSON.parse(JSON.stringify(first)) as IncidentReference;
@@ -84,11 +82,7 @@ describe("email: sent mails", () => {
     const { receiver, end } = await begun();
     const gateway = { id: "7", displayName: "Basement gateway" };
     const counting = (active: number, change: "raised" | "resolved") => ({
-      kind: "gateway" as const,
-      key: "g",
-      alarm: null,
-      gateway,
-      change,
+      ...{ kind: "gateway" as const, key: "g", alarm: null, gateway, change },
       members: { total: 9, active, shown: [] },
     });
     const place = await receiver.open(toldOf(counting(1, "raised")), never());
@@ -138,13 +132,7 @@ describe("email: hostile and long texts", () => {
 
   test("adds no header, markup or external resource from hostile names", async () => {
     const { receiver, end } = await begun();
-    const trigger = {
-      id: 1,
-      displayName: hostile,
-      description: `${hostile}\nsecond line`,
-      priority: "A",
-      enabled: true,
-    };
+    const trigger = { ...ALARM.trigger, displayName: hostile, description: `${hostile}\nsecond line` };
     const told = toldOf({}, { trigger, site: { id: 1, displayName: hostile }, description: hostile });
     await receiver.open(told, never());
     const [taken] = end.mails;
@@ -169,7 +157,7 @@ describe("email: hostile and long texts", () => {
   test("cuts long texts between characters", async () => {
     const { receiver, end } = await begun();
     const family = "👨‍👩‍👧".repeat(2_000);
-    const trigger = { id: 1, displayName: family, description: family, priority: "A", enabled: true };
+    const trigger = { ...ALARM.trigger, displayName: family, description: family };
     await receiver.open(toldOf({}, { trigger, description: "" }), never());
     const { subject = "", text = "" } = end.mails[0]?.mail ?? {};
     expect(subject.length).toBeLessThanOrEqual(160);
@@ -188,12 +176,7 @@ describe("email: replies of the mail server", () => {
     ["from", "552 5.3.4 Too large", { kind: "rejected" }, "does not take this mail"],
     ["from", "451 4.3.0 Busy", { kind: "throttled", retryAfterMs: 300_000 }, "takes the mail later"],
     ["to", "550 5.1.1 No such user", { kind: "rejected" }, "accepts none of the recipients"],
-    [
-      "to",
-      "450 4.2.0 Greylisted",
-      { kind: "throttled", retryAfterMs: 300_000, scope: "allowance" },
-      "4.2.0 Greylisted",
-    ],
+    ["to", "450 4.2.0 Greylisted", { kind: "throttled", retryAfterMs: 300_000, scope: "allowance" }, "4.2.0 Grey"],
     ["data", "552 5.2.2 Mailbox full", { kind: "rejected" }, "5.2.2 Mailbox full"],
     ["data", "451 4.3.0 Try again", { kind: "throttled", retryAfterMs: 300_000, scope: "allowance" }, "later"],
   ])('reports the reply to %s, "%s", with its error kind and text', async (step, words, expected, said) => {
@@ -221,6 +204,8 @@ describe("email: replies of the mail server", () => {
   });
 });
 
+const NO_MAIL_SERVER = "does not answer as a mail server";
+
 describe("email: an endpoint that is no mail server", () => {
   async function rawServer(speak: (socket: Socket) => void): Promise<object> {
     const sockets = new Set<Socket>();
@@ -244,7 +229,7 @@ describe("email: an endpoint that is no mail server", () => {
       "speaks HTTP",
       (socket) => socket.end("HTTP/1.1 400 Bad Request\r\n\r\n"),
       { kind: "config", field: "host" },
-      "does not answer as a mail server",
+      NO_MAIL_SERVER,
     ],
     ["closes the connection", (socket) => socket.destroy(), { kind: "retryable" }, "it broke the connection"],
     ["sends nothing", () => undefined, { kind: "retryable" }, "security: tls"],
@@ -252,7 +237,7 @@ describe("email: an endpoint that is no mail server", () => {
       "sends an endless greeting",
       (socket) => socket.write(`220-${"x".repeat(3_000_000)}`),
       { kind: "config" },
-      "does not answer as a mail server",
+      NO_MAIL_SERVER,
     ],
   ])("is reported when it %s", async (_what, speak, expected, words) => {
     const { receiver } = receiverFor(await rawServer(speak));
@@ -267,7 +252,7 @@ describe("email: an endpoint that is no mail server", () => {
     const refused = receiverFor({ ...options, host: "127.0.0.1", port: await freePort() }).receiver;
     expect(sentence(await failureOf(refused.open(toldOf(), never())))).toContain("it refuses the connection");
     const unknown = receiverFor({ ...options, host: "mail.invalid", allow_plain: true }).receiver;
-    expect(await failureOf(unknown.open(toldOf(), never()))).toMatchObject({ kind: "retryable" });
+    await expectFailure(unknown.open(toldOf(), never()), { kind: "retryable" });
   });
 
   test("times out after `timeout` when it sends single letters", async () => {
@@ -395,34 +380,29 @@ describe("email: TLS and authentication", () => {
       delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
     });
     const { receiver } = await begun({ host: "localhost", security: "starttls" }, secured);
-    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "config", field: "ca_file" });
+    await expectFailure(receiver.open(toldOf(), never()), { kind: "config", field: "ca_file" });
   });
 
   test("reports a configuration error when the server offers no login", async () => {
     const options = { user: "plenum", password: secretFile("correct horse battery") };
     const { receiver, end } = await begun(options, { disabledCommands: ["STARTTLS", "AUTH"] });
-    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({
-      kind: "config",
-      reason: "unauthenticated",
-    });
+    await expectFailure(receiver.open(toldOf(), never()), { kind: "config", reason: "unauthenticated" });
     expect(end.mails).toEqual([]);
   });
 
   test("probes with TLS and login and sends nothing", async () => {
-    const { receiver, end } = await begun(
-      { ...through, user: "plenum", password: secretFile("correct horse battery") },
-      secured,
-    );
+    const login = { user: "plenum", password: secretFile("correct horse battery") };
+    const { receiver, end } = await begun({ ...through, ...login }, secured);
     await receiver.probe(never());
     expect(end.sessions).toBe(1);
     expect(end.requests()).toBe(0);
     end.refuse = (step) => (step === "auth" ? "535 5.7.8 No" : undefined);
-    expect(await failureOf(receiver.probe(never()))).toMatchObject({ kind: "config", reason: "unauthenticated" });
+    await expectFailure(receiver.probe(never()), { kind: "config", reason: "unauthenticated" });
   });
 });
 
-function headersOf(
-  taken: { readonly mail: { readonly headers: readonly { key: string; value: string }[] } } | undefined,
-) {
-  return Object.fromEntries((taken?.mail.headers ?? []).map(({ key, value }) => [key, value]));
+interface Taken {
+  readonly mail: { readonly headers: readonly { key: string; value: string }[] };
 }
+const headersOf = (taken: Taken | undefined) =>
+  Object.fromEntries((taken?.mail.headers ?? []).map(({ key, value }) => [key, value]));

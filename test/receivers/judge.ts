@@ -1,13 +1,13 @@
 import { incidentKey } from "#connectors/shared/receiver/receiver.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
-import type { RequestContext } from "./circumstances.ts";
+import type { Circumstances } from "./circumstances.ts";
 import type { EventfulBuilding, Life } from "./eventful-building.ts";
 import type { Thing } from "./far-end.ts";
 import type { ReceiverCase } from "./receivers.ts";
 
 export interface Evidence {
   readonly row: Pick<ReceiverCase, "most" | "editsLists">;
-  readonly circumstances: RequestContext;
+  readonly circumstances: Circumstances;
   readonly building: EventfulBuilding;
   readonly things: readonly Thing[];
   readonly book: ReadonlyMap<string, StoredIncident>;
@@ -37,7 +37,7 @@ function thingsOf({ things }: Evidence, key: string | null | undefined): readonl
 
 const openOf = (things: readonly Thing[]): number => things.filter(({ isOpen }) => isOpen).length;
 
-function mayBeUntold({ beganMs, endedMs, isOlder, isOver, cameBack }: Life, { holdMs }: RequestContext): boolean {
+function mayBeUntold({ beganMs, endedMs, isOlder, isOver, cameBack }: Life, { holdMs }: Circumstances): boolean {
   if (isOlder && !cameBack) return true;
   return isOver && endedMs !== null && endedMs - beganMs < holdMs;
 }

@@ -1,10 +1,10 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { clockAt, never } from "../connectors/context.ts";
-import type { StubAnswer } from "../connectors/stub-server.ts";
+import { reply, type StubAnswer } from "../connectors/stub-server.ts";
 import { receiverOf } from "./receivers.ts";
 import { type ServiceNowEnd, startServiceNowEnd } from "./servicenow-end.ts";
-import { failureOf, loggedContext } from "./support.ts";
+import { expectFailure, failureOf, loggedContext } from "./support.ts";
 import { gatewayOf, namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
 const KEY = toldOf().key;
@@ -66,19 +66,12 @@ describe("servicenow: opening an incident", () => {
   });
 
   test("sets the configured priority, group and fields", async () => {
-    const configured = receiverWith({
-      priority: { A: { impact: 1, urgency: "2" } },
-      assignment_group: ID,
-      fields: { caller_id: "62826bf03710200044e0bfc8bcbe5df1" },
-    });
+    const caller_id = "62826bf03710200044e0bfc8bcbe5df1";
+    const priority = { A: { impact: 1, urgency: "2" } };
+    const configured = receiverWith({ priority, assignment_group: ID, fields: { caller_id } });
     await opened(toldOf(), configured);
     await opened(toldOf({ priority: "B" }), configured);
-    expect(record().fields).toMatchObject({
-      impact: "1",
-      urgency: "2",
-      assignment_group: ID,
-      caller_id: "62826bf03710200044e0bfc8bcbe5df1",
-    });
+    expect(record().fields).toMatchObject({ impact: "1", urgency: "2", assignment_group: ID, caller_id });
     expect(end.records[1]?.fields).not.toHaveProperty("impact");
   });
 
@@ -129,10 +122,8 @@ describe("servicenow: closing an incident", () => {
   test("sets the state with code and notes, in one request", async () => {
     const place = await opened();
     const before = end.requests();
-    expect(await receiver.close(resolvedOf(), place, never())).toEqual({
-      ...place,
-      ref: { id: record().sys_id, over: true },
-    });
+    const ref = { id: record().sys_id, over: true };
+    expect(await receiver.close(resolvedOf(), place, never())).toEqual({ ...place, ref });
     expect(end.requests() - before).toBe(2);
     expect(record().fields).toMatchObject({
       state: "6",
@@ -174,9 +165,8 @@ describe("servicenow: search for an incident", () => {
   test("reports a table without correlation_id as a configuration error", async () => {
     await opened(gatewayOf(2));
     end.columns.delete("correlation_id");
-    for (const failing of [() => find(0), () => receiver.probe(never())]) {
-      expect(await failureOf(failing())).toMatchObject({ kind: "config", field: "table" });
-    }
+    for (const failing of [() => find(0), () => receiver.probe(never())])
+      await expectFailure(failing(), { kind: "config", field: "table" });
   });
 
   test("finds no closed record and no record of another incident", async () => {
@@ -190,38 +180,25 @@ describe("servicenow: search for an incident", () => {
 describe("servicenow: error responses", () => {
   test("rejects an incident that a business rule aborts, with its text", async () => {
     end.ruleRefuses = true;
-    const failure = await failureOf(opened());
-    expect(failure).toMatchObject({ kind: "rejected" });
-    expect(String(failure)).toContain("aborted by Business Rule 'Only in office hours");
+    await expectFailure(opened(), { kind: "rejected", message: /aborted by Business Rule 'Only in office hours/ });
   });
 
   test("reports a missing table as a configuration error", async () => {
-    expect(await failureOf(receiverWith({ table: "u_alarm" }).probe(never()))).toMatchObject({
-      kind: "config",
-      field: "table",
-    });
+    const missing = receiverWith({ table: "u_alarm" });
+    await expectFailure(missing.probe(never()), { kind: "config", field: "table" });
   });
 
   const error = (message: string, detail: string) => JSON.stringify({ error: { message, detail } });
   test.each([
-    [
-      { status: 403, body: error("Operation Failed", "ACL Exception Insert Failed") },
-      { kind: "config", reason: "forbidden" },
-    ],
-    [
-      { status: 404, body: "<html>Page not found</html>" },
-      { kind: "config", field: "url" },
-    ],
-    [
-      { status: 400, body: error("Invalid table x", "") },
-      { kind: "config", field: "table" },
-    ],
+    [reply(403, error("Operation Failed", "ACL Exception Insert Failed")), { kind: "config", reason: "forbidden" }],
+    [reply(404, "<html>Page not found</html>"), { kind: "config", field: "url" }],
+    [reply(400, error("Invalid table x", "")), { kind: "config", field: "table" }],
     [{ status: 200, body: "<html>Your instance is hibernating</html>" }, { kind: "retryable" }],
     [{ status: 201, body: '{"result":{}}' }, { kind: "retryable" }],
     [{ status: 201, body: '{"result":{"sys_id":"../x"}}' }, { kind: "retryable" }],
     [{ status: 200, body: error("Insert failed", "no") }, { kind: "rejected" }],
   ] as [StubAnswer, object][])("an answer to an opening: %#", async (answer, meaning) => {
     end.stub.answer = () => answer;
-    expect(await failureOf(opened())).toMatchObject(meaning);
+    await expectFailure(opened(), { ...meaning });
   });
 });

@@ -1,11 +1,12 @@
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
-import { onTestFinished } from "vitest";
+import { expect, onTestFinished } from "vitest";
 import type { ConnectorContext } from "#src/core/connector.ts";
 import type { Failure } from "#src/core/errors/errors.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { contextFor } from "../connectors/context.ts";
+import { type StubServer, startStub } from "../connectors/stub-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 export async function failureOf(call: Promise<unknown> | undefined): Promise<Failure> {
@@ -15,6 +16,20 @@ export async function failureOf(call: Promise<unknown> | undefined): Promise<Fai
     return error as Failure;
   }
   throw new Error("The call did not fail.");
+}
+
+/** Expects a rejection with these properties; a RegExp matches a text. */
+export async function expectFailure(call: Promise<unknown> | undefined, expected: Readonly<Record<string, unknown>>) {
+  const matcher = (value: unknown) => (value instanceof RegExp ? expect.stringMatching(value) : value);
+  const entries = Object.entries(expected).map(([key, value]) => [key, matcher(value)] as const);
+  expect(await failureOf(call)).toMatchObject(Object.fromEntries(entries));
+}
+
+export async function startStubInTest(answer?: StubServer["answer"]): Promise<StubServer> {
+  const stub = await startStub();
+  onTestFinished(() => stub.stop());
+  if (answer !== undefined) stub.answer = answer;
+  return stub;
 }
 
 export function secretFile(text: string): { readonly file: string } {

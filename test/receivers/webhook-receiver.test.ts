@@ -5,10 +5,10 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import { contextFor, never } from "../connectors/context.ts";
-import { type Seen, type StubAnswer, type StubServer, startStub } from "../connectors/stub-server.ts";
+import { reply, type StubAnswer } from "../connectors/stub-server.ts";
 import type { ReceiverFarEnd } from "./far-end.ts";
 import { receiverOf } from "./receivers.ts";
-import { failureOf, secretFile } from "./support.ts";
+import { expectFailure, failureOf, secretFile, startStubInTest } from "./support.ts";
 import { resolvedOf, toldOf } from "./told-samples.ts";
 import { startPagerdutyEnd, startSlackEnd } from "./webhook-end.ts";
 
@@ -25,13 +25,6 @@ async function farEnd(start: () => Promise<ReceiverFarEnd>) {
   const end = await start();
   onTestFinished(() => end.stop());
   return { end, receiver: receiverFor(end.config) };
-}
-
-async function stubbed(answer?: (seen: Seen) => StubAnswer): Promise<StubServer> {
-  const stub = await startStub();
-  onTestFinished(() => stub.stop());
-  if (answer !== undefined) stub.answer = answer;
-  return stub;
 }
 
 describe("the webhook format pagerduty", () => {
@@ -81,30 +74,15 @@ describe("the webhook format slack", () => {
     [{ status: 408 }, { kind: "retryable" }],
     [{ status: 425 }, { kind: "retryable" }],
     [{ status: 200, body: "" }, { kind: "rejected" }],
-    [
-      { status: 200, body: "ratelimited" },
-      { kind: "throttled", scope: "allowance" },
-    ],
-    [
-      { status: 200, body: "invalid_token" },
-      { kind: "config", field: "url" },
-    ],
+    [reply(200, "ratelimited"), { kind: "throttled", scope: "allowance" }],
+    [reply(200, "invalid_token"), { kind: "config", field: "url" }],
     [{ status: 400, body: "invalid_payload" }, { kind: "rejected" }],
     [{ status: 403, body: "action_prohibited" }, { kind: "config" }],
     [{ status: 404, body: "no_service" }, { kind: "config" }],
+    [reply(410, "channel_is_archived"), { kind: "config", reason: "settings" }],
+    [reply(429, undefined, { "retry-after": "30" }), { kind: "throttled", retryAfterMs: 30_000 }],
     [
-      { status: 410, body: "channel_is_archived" },
-      { kind: "config", reason: "settings" },
-    ],
-    [
-      { status: 429, headers: { "retry-after": "30" } },
-      { kind: "throttled", retryAfterMs: 30_000 },
-    ],
-    [
-      {
-        status: 503,
-        headers: { "retry-after": "Sat, 21 Nov 2026 13:00:30 GMT", date: "Sat, 21 Nov 2026 13:00:00 GMT" },
-      },
+      reply(503, undefined, { "retry-after": "Sat, 21 Nov 2026 13:00:30 GMT", date: "Sat, 21 Nov 2026 13:00:00 GMT" }),
       { kind: "throttled", retryAfterMs: 30_000 },
     ],
     [{ status: 302, headers: { location: "https://evil.example/" } }, { kind: "config" }],
@@ -112,52 +90,37 @@ describe("the webhook format slack", () => {
     [{ status: 503 }, { kind: "throttled", scope: "everything" }],
     [{ status: 200, body: `ok${"x".repeat(5_000_000)}` }, { kind: "rejected" }],
   ])("maps the response %j to its error", async (answer, expected) => {
-    const stub = await stubbed(() => answer);
+    const stub = await startStubInTest(() => answer);
     const url = secretFile(`${stub.url}/services/T0/B0/abcdefghijklmnop`);
     const receiver = receiverFor({ format: "slack", url, ...LOOPBACK });
-    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject(expected);
+    await expectFailure(receiver.open(toldOf(), never()), { ...expected });
     expect(stub.seen).toHaveLength(1);
   });
 });
 
-const ANSWERS: Readonly<Record<string, readonly [yes: StubAnswer, no: StubAnswer, kind: string]>> = {
-  pagerduty: [
-    { status: 202, body: '{"status":"success","dedup_key":"x"}' },
-    { status: 202, body: '{"status":"failure"}' },
-    "rejected",
-  ],
-  jsm: [
-    { status: 202, body: '{"result":"Request will be processed","requestId":"r"}' },
-    { status: 422, body: '{"message":"Key format is not valid!"}' },
-    "config",
-  ],
+const ANSWERS: Readonly<Record<string, readonly [confirmation: StubAnswer, failure: StubAnswer, kind: string]>> = {
+  pagerduty: [reply(202, '{"status":"success","dedup_key":"x"}'), reply(202, '{"status":"failure"}'), "rejected"],
+  jsm: [reply(202, '{"result":"x","requestId":"r"}'), reply(422, '{"message":"Key format is not valid!"}'), "config"],
   "servicenow-event": [
-    { status: 200, body: '{"result":{"Default Bulk Endpoint":"1 events were inserted"}}' },
-    { status: 200, body: "<html>Your instance is hibernating</html>" },
+    reply(200, '{"result":{"x":"1 events"}}'),
+    reply(200, "<html>Your instance is hibernating</html>"),
     "retryable",
   ],
-  incidentio: [
-    { status: 202, body: '{"status":"success","deduplication_key":"x"}' },
-    { status: 200, body: "<html>" },
-    "retryable",
-  ],
+  incidentio: [reply(202, '{"status":"success","deduplication_key":"x"}'), reply(200, "<html>"), "retryable"],
   "splunk-oncall": [
-    { status: 200, body: '{"result":"success","entity_id":"x"}' },
-    { status: 200, body: '{"result":"failure","messages":["bad route"]}' },
+    reply(200, '{"result":"success"}'),
+    reply(200, '{"result":"failure","messages":["bad route"]}'),
     "rejected",
   ],
-  ntfy: [{ status: 200, body: '{"id":"abc"}' }, { status: 200, body: "<html>" }, "retryable"],
+  ntfy: [reply(200, '{"id":"abc"}'), reply(200, "<html>"), "retryable"],
   teams: [
-    { status: 202, body: "" },
-    {
-      status: 200,
-      body: "Webhook message delivery failed with error: Microsoft Teams endpoint returned HTTP error 429 with ContextId x",
-    },
+    reply(202, ""),
+    reply(200, "failed with error: endpoint returned HTTP error 429 with ContextId x"),
     "throttled",
   ],
-  googlechat: [{ status: 200, body: '{"name":"spaces/A/messages/B"}' }, { status: 200, body: "{}" }, "rejected"],
-  mattermost: [{ status: 200, body: "ok" }, { status: 200, body: "<html>" }, "retryable"],
-  discord: [{ status: 200, body: '{"id":"4711"}' }, { status: 204, body: "" }, "rejected"],
+  googlechat: [reply(200, '{"name":"spaces/A/messages/B"}'), reply(200, "{}"), "rejected"],
+  mattermost: [reply(200, "ok"), reply(200, "<html>"), "retryable"],
+  discord: [reply(200, '{"id":"4711"}'), reply(204, ""), "rejected"],
 };
 
 function configOf(format: string, address: string) {
@@ -170,16 +133,15 @@ function configOf(format: string, address: string) {
   };
 }
 
-describe.each(Object.entries(ANSWERS))("the webhook format %s", (format, [yes, no, kind]) => {
+describe.each(Object.entries(ANSWERS))("the webhook format %s", (format, [confirmation, failure, kind]) => {
   test("accepts a confirmation and reports a failure despite status 2xx", async () => {
-    let answer = yes;
-    const stub = await stubbed(() => answer);
+    const stub = await startStubInTest(() => confirmation);
     const receiver = receiverFor(configOf(format, `${stub.url}/in/topic`));
     const place = await receiver.open(toldOf(), never());
     expect(await receiver.close(resolvedOf(), place, never())).toEqual(place);
     expect(stub.seen).toHaveLength(2);
-    answer = no;
-    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind });
+    stub.answer = () => failure;
+    await expectFailure(receiver.open(toldOf(), never()), { kind });
   });
 
   test.each([
@@ -191,7 +153,7 @@ describe.each(Object.entries(ANSWERS))("the webhook format %s", (format, [yes, n
     [307, "config"],
   ])("reports the status %i as %s and repeats no secret", async (status, kind) => {
     const path = `/in/${randomBytes(16).toString("hex")}`;
-    const stub = await stubbed(({ headers, body }) => ({
+    const stub = await startStubInTest(({ headers, body }) => ({
       status,
       headers: { "retry-after": "7" },
       body: `you sent ${path} ${headers.authorization} ${body.toString()}`,
@@ -207,7 +169,7 @@ describe.each(Object.entries(ANSWERS))("the webhook format %s", (format, [yes, n
 });
 
 test("alertmanager accepts every 2xx response and sends secret headers", async () => {
-  const stub = await stubbed(() => ({ status: 200, body: "whatever" }));
+  const stub = await startStubInTest(() => ({ status: 200, body: "whatever" }));
   const receiver = receiverFor({
     format: "alertmanager",
     url: `${stub.url}/api/v1/alerts?x=1`,
@@ -224,9 +186,7 @@ test("alertmanager accepts every 2xx response and sends secret headers", async (
 
 describe("the webhook format discord", () => {
   test("edits the message and reports a deleted message as gone", async () => {
-    const stub = await stubbed(({ method }) =>
-      method === "GET" ? { status: 200, body: '{"id":"1"}' } : { status: 200, body: '{"id":"4711"}' },
-    );
+    const stub = await startStubInTest(({ method }) => reply(200, method === "GET" ? '{"id":"1"}' : '{"id":"4711"}'));
     const receiver = receiverFor(configOf("discord", `${stub.url}/api/webhooks/1/t?thread_id=5`));
     await receiver.probe(never());
     const place = await receiver.open(toldOf(), never());
@@ -237,22 +197,22 @@ describe("the webhook format discord", () => {
       "POST /api/webhooks/1/t?thread_id=5&wait=true",
       "PATCH /api/webhooks/1/t/messages/4711?thread_id=5",
     ]);
-    stub.answer = () => ({ status: 404, body: '{"code":10008,"message":"Unknown Message"}' });
+    stub.answer = () => reply(404, '{"code":10008,"message":"Unknown Message"}');
     expect(await receiver.close(resolvedOf(), place, never())).toBe("gone");
-    stub.answer = () => ({ status: 404, body: '{"code":10015,"message":"Unknown Webhook"}' });
-    expect(await failureOf(receiver.close(resolvedOf(), place, never()))).toMatchObject({ kind: "config" });
-    expect(await failureOf(receiver.probe(never()))).toMatchObject({ kind: "config" });
+    stub.answer = () => reply(404, '{"code":10015,"message":"Unknown Webhook"}');
+    await expectFailure(receiver.close(resolvedOf(), place, never()), { kind: "config" });
+    await expectFailure(receiver.probe(never()), { kind: "config" });
   });
 });
 
 describe("a webhook receiver of any format", () => {
   test("connects and posts nothing when probed", async () => {
-    const stub = await startStub();
+    const stub = await startStubInTest();
     const receiver = receiverFor(configOf("slack", `${stub.url}/x`));
     await receiver.probe(never());
     expect([stub.connections, stub.seen.length]).toEqual([1, 0]);
     await stub.stop();
-    expect(await failureOf(receiver.probe(never()))).toMatchObject({ kind: "retryable" });
+    await expectFailure(receiver.probe(never()), { kind: "retryable" });
   });
 
   test.each(["not an address", "ftp://example.com/", "https://me:word@example.com/x"])(
@@ -265,10 +225,8 @@ describe("a webhook receiver of any format", () => {
   );
 
   test("rejects a secret address without TLS through a proxy", async () => {
-    const receiver = receiverFor({
-      ...configOf("slack", "http://127.0.0.1:1/x"),
-      proxy: { url: "http://127.0.0.1:3128" },
-    });
-    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "config", field: "url" });
+    const proxy = { url: "http://127.0.0.1:3128" };
+    const receiver = receiverFor({ ...configOf("slack", "http://127.0.0.1:1/x"), proxy });
+    await expectFailure(receiver.open(toldOf(), never()), { kind: "config", field: "url" });
   });
 });

@@ -3,7 +3,7 @@ import type { IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { FIELDS } from "#connectors/webhook/formats/template.ts";
 import { contextFor, never } from "../connectors/context.ts";
-import { type StubAnswer, startStub } from "../connectors/stub-server.ts";
+import { reply, type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { AWKWARD_TEXTS, SITE } from "../sample-events.ts";
 import { receiverOf } from "./receivers.ts";
 import { failureOf } from "./support.ts";
@@ -179,25 +179,13 @@ describe("responses to a template", () => {
     [{ status: 200, body: '{"ok":"true"}' }, { kind: "rejected" }],
     [{ status: 200, body: "<html>" }, { kind: "retryable" }],
     [{ status: 409, body: '{"ok":true,"data":{"id":"exists"}}' }, null],
-    [
-      { status: 200, body: '{"ok":true}' },
-      { kind: "config", field: "template.id" },
-    ],
-    [
-      { status: 200, body: '{"ok":true,"data":{"id":{}}}' },
-      { kind: "config", field: "template.id" },
-    ],
-    [
-      { status: 200, body: '{"ok":true,"data":{"id":""}}' },
-      { kind: "config", field: "template.id" },
-    ],
+    [reply(200, '{"ok":true}'), { kind: "config", field: "template.id" }],
+    [reply(200, '{"ok":true,"data":{"id":{}}}'), { kind: "config", field: "template.id" }],
+    [reply(200, '{"ok":true,"data":{"id":""}}'), { kind: "config", field: "template.id" }],
     [{ status: 401 }, { kind: "config" }],
     [{ status: 404 }, { kind: "config" }],
     [{ status: 422, body: "no such field" }, { kind: "rejected" }],
-    [
-      { status: 429, headers: { "retry-after": "9" } },
-      { kind: "throttled", retryAfterMs: 9_000 },
-    ],
+    [reply(429, undefined, { "retry-after": "9" }), { kind: "throttled", retryAfterMs: 9_000 }],
     [{ status: 500 }, { kind: "retryable" }],
   ])("to an opening are accepted or rejected as configured: %j", async (answer, expected) => {
     const { receiver, stub } = await withTemplate({

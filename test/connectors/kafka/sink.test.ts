@@ -6,6 +6,8 @@ import { KafkaConfig } from "#connectors/kafka/config.ts";
 import { recordOf } from "#connectors/kafka/records.ts";
 import { createKafkaSink } from "#connectors/kafka/sink.ts";
 import type { Event } from "#src/core/model/event.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
+import { expectFailure } from "../../receivers/support.ts";
 import { sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../../sample-events.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
 import { certificateFor } from "../certificate.ts";
@@ -13,26 +15,25 @@ import { contextFor, never } from "../context.ts";
 import { cloudEventOf } from "./cloud-event.ts";
 import { type Script, type ScriptedCluster, startScriptedCluster } from "./scripted-cluster.ts";
 
-function configFor(cluster: ScriptedCluster, options: object = {}): KafkaConfig {
-  const brokers = cluster.brokers.slice(0, 1);
-  return KafkaConfig.parse({
-    brokers,
-    tls: { enabled: false },
-    connect_deadline: "2s",
-    publish_deadline: "2s",
-    ...options,
-  });
-}
+const configFor = ({ brokers }: ScriptedCluster, options: object = {}) => {
+  const deadlines = { connect_deadline: "2s", publish_deadline: "2s" };
+  return KafkaConfig.parse({ brokers: brokers.slice(0, 1), tls: { enabled: false }, ...deadlines, ...options });
+};
 
-async function setUp(script: Script = {}, options: object = {}) {
+async function setUp(script: Script = {}, options: object = {}, clock?: Clock) {
   const cluster = await startScriptedCluster(script);
-  const sink = createKafkaSink(configFor(cluster, options), contextFor("lake"));
+  const sink = createKafkaSink(configFor(cluster, options), contextFor("lake", clock));
   onTestFinished(async () => {
     await sink.close();
     await cluster.close();
   });
   return { cluster, sink };
 }
+
+const tookNothing = (code: string) => ({
+  kind: "retryable",
+  message: `Topic plenum.tag took nothing at the moment (${code}).`,
+});
 
 const idsOf = (cluster: ScriptedCluster) => cluster.stored.map(({ headers }) => headers.ce_id);
 const values = (count: number, tag?: string) => Array.from({ length: count }, (_, n) => valueEvent(n, tag));
@@ -111,7 +112,7 @@ describe("a Kafka record", () => {
 });
 
 describe("the receipt of a write to Kafka", () => {
-  test("settles acknowledged records, and a retry does not resend acknowledged records after a failed one", async () => {
+  test("settles acknowledged records, and a retry does not resend acknowledged records after a failed one, unlike a later write", async () => {
     let away = true;
     const { cluster, sink } = await setUp({
       brokers: 2,
@@ -130,46 +131,37 @@ describe("the receipt of a write to Kafka", () => {
     const from = receipt.kept?.from ?? 20;
     expect(batch.slice(0, from).every(({ id }) => before.includes(id))).toBe(true);
     expect(before).not.toContain(batch[from]?.id);
-    expect(receipt.kept?.error).toMatchObject({
-      kind: "retryable",
-      message: "Topic plenum.tag took nothing at the moment (NOT_ENOUGH_REPLICAS).",
-      hint: expect.stringContaining("min.insync.replicas") as string,
-    });
+    const hint: unknown = expect.stringContaining("min.insync.replicas");
+    expect(receipt.kept?.error).toMatchObject({ ...tookNothing("NOT_ENOUGH_REPLICAS"), hint });
 
     away = false;
     const rest = { positions: positions.slice(from), committedAt: [], again: false };
     expect(await sink.write(batch.slice(from), never(), undefined, rest)).toEqual({ rejected: [] });
     expect(idsOf(cluster)).toHaveLength(20);
     expect(new Set(idsOf(cluster))).toEqual(new Set(batch.map(({ id }) => id)));
-    await sink.write(batch, never(), undefined, { positions, committedAt: [], again: true });
+    await sink.write(batch, never(), undefined, { positions, committedAt: [], again: false });
     expect(idsOf(cluster)).toHaveLength(40);
+    await sink.write(batch, never(), undefined, { positions, committedAt: [], again: true });
+    expect(idsOf(cluster)).toHaveLength(60);
   });
 
   test("keeps all events from the first one with a missing topic, and no later event is sent", async () => {
     const { cluster, sink } = await setUp({ topics: { "plenum.tag": 1 } });
     const batch = [valueEvent(1), sampleEvent("alarm-raised"), valueEvent(2)];
     const receipt = await sink.write(batch, never());
-    expect(receipt).toMatchObject({
-      rejected: [],
-      kept: {
-        from: 1,
-        error: {
-          kind: "config",
-          message: "Topic plenum.alarm does not exist (UNKNOWN_TOPIC_OR_PARTITION).",
-          hint: expect.stringContaining("create_topics") as string,
-        },
-      },
+    expect(receipt).toMatchObject({ rejected: [], kept: { from: 1 } });
+    expect(receipt.kept?.error).toMatchObject({
+      kind: "config",
+      message: "Topic plenum.alarm does not exist (UNKNOWN_TOPIC_OR_PARTITION).",
+      hint: expect.stringContaining("create_topics") as string,
     });
     expect(idsOf(cluster)).toEqual([valueEvent(1).id]);
   });
 
   test("a topic without write permission causes a ConfigError", async () => {
     const { cluster, sink } = await setUp({ produce: () => 29 });
-    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
-      kind: "config",
-      reason: "forbidden",
-      message: "Topic plenum.tag may not be written by us, or does not exist (TOPIC_AUTHORIZATION_FAILED).",
-    });
+    const message = "Topic plenum.tag may not be written by us, or does not exist (TOPIC_AUTHORIZATION_FAILED).";
+    await expectFailure(sink.write([valueEvent(1)], never()), { kind: "config", reason: "forbidden", message });
     expect(cluster.stored).toEqual([]);
   });
 
@@ -183,13 +175,9 @@ describe("the receipt of a write to Kafka", () => {
     });
     const { rejected, kept } = await sink.write(batch, never());
     expect(kept).toBeUndefined();
-    expect(rejected).toEqual([
-      {
-        index: 123,
-        reason:
-          "Topic plenum.tag: it is larger than the topic takes (max.message.bytes). The broker says MESSAGE_TOO_LARGE.",
-      },
-    ]);
+    const reason =
+      "Topic plenum.tag: it is larger than the topic takes (max.message.bytes). The broker says MESSAGE_TOO_LARGE.";
+    expect(rejected).toEqual([{ index: 123, reason }]);
     expect(idsOf(cluster)).toEqual(batch.filter((_, n) => n !== 123).map(({ id }) => id));
     expect(cluster.batches.length).toBeLessThan(25);
   });
@@ -250,33 +238,13 @@ describe("a batch of Kafka records", () => {
       expect((await sink.write([large], never())).rejected).toEqual(rejected);
     }
   });
-
-  test("is sent again when the sink is asked to write the same events again", async () => {
-    let isAway = true;
-    const { cluster, sink } = await setUp({
-      brokers: 2,
-      topics: 2,
-      produce: ({ broker }) => (broker === 1 && isAway ? 19 : 0),
-    });
-    const batch = Array.from({ length: 8 }, (_, n) => valueEvent(n, String(n)));
-    const offer = { positions: batch.map((_, n) => n + 1), committedAt: [], again: false };
-    await sink.write(batch, never(), undefined, offer).catch(asKept);
-    isAway = false;
-    await sink.write(batch, never(), undefined, offer);
-    const before = cluster.stored.length;
-    await sink.write(batch, never(), undefined, offer);
-    expect(cluster.stored).toHaveLength(before + 8);
-  });
 });
 
 describe("the leader of a Kafka partition", () => {
   test("a missing leader keeps the events, and the next write requests the leader again", async () => {
     let isMissing = true;
     const { cluster, sink } = await setUp({ topics: 1, leaderless: () => isMissing });
-    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
-      kind: "retryable",
-      message: "Topic plenum.tag took nothing at the moment (LEADER_NOT_AVAILABLE).",
-    });
+    await expectFailure(sink.write([valueEvent(1)], never()), tookNothing("LEADER_NOT_AVAILABLE"));
     isMissing = false;
     await sink.write([valueEvent(1)], never());
     expect(idsOf(cluster)).toEqual([valueEvent(1).id]);
@@ -285,10 +253,7 @@ describe("the leader of a Kafka partition", () => {
   test("a moved leader is requested again by the next write", async () => {
     const codes = [6];
     const { cluster, sink } = await setUp({ topics: 1, produce: () => codes.shift() ?? 0 });
-    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
-      kind: "retryable",
-      message: "Topic plenum.tag took nothing at the moment (NOT_LEADER_OR_FOLLOWER).",
-    });
+    await expectFailure(sink.write([valueEvent(1)], never()), tookNothing("NOT_LEADER_OR_FOLLOWER"));
     await sink.write([valueEvent(1)], never());
     expect(cluster.asked.filter((name) => name === "Metadata")).toHaveLength(2);
     expect(idsOf(cluster)).toEqual([valueEvent(1).id]);
@@ -357,21 +322,16 @@ describe("the idempotent Kafka producer", () => {
     expect(without.cluster.batches[0]?.producerId).toBe(-1n);
 
     const { sink } = await setUp({ producerId: () => 31 });
-    await expect(sink.open(never())).rejects.toMatchObject({
-      kind: "config",
-      reason: "forbidden",
-      hint: expect.stringMatching(/IdempotentWrite on the cluster; or set idempotent: false\.$/) as string,
-    });
+    const hint = /IdempotentWrite on the cluster; or set idempotent: false\.$/;
+    await expectFailure(sink.open(never()), { kind: "config", reason: "forbidden", hint });
   });
 });
 
 describe("requests to Kafka brokers", () => {
   test("the client library makes one attempt per write, without its own retries", async () => {
     const { cluster, sink } = await setUp({ produce: () => "cut" });
-    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
-      kind: "retryable",
-      message: expect.stringMatching(/^The Kafka broker at 127\.0\.0\.1:\d+ broke the connection\.$/) as string,
-    });
+    const message = /^The Kafka broker at 127\.0\.0\.1:\d+ broke the connection\.$/;
+    await expectFailure(sink.write([valueEvent(1)], never()), { kind: "retryable", message });
     expect(cluster.batches).toHaveLength(1);
   });
 
@@ -399,10 +359,8 @@ describe("requests to Kafka brokers", () => {
 
   test("an event is kept when the broker does not respond in time", async () => {
     const { sink } = await setUp({ produce: () => "silence" }, { publish_deadline: "100ms" });
-    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
-      kind: "retryable",
-      message: expect.stringContaining("gave no answer in time") as string,
-    });
+    const message = /gave no answer in time/;
+    await expectFailure(sink.write([valueEvent(1)], never()), { kind: "retryable", message });
   });
 });
 
@@ -410,41 +368,31 @@ describe("a missing Kafka topic", () => {
   test("is retryable while the brokers may create the topic, and then a ConfigError", async () => {
     let nowMs = 0;
     const clock = { now: () => 0, monotonic: () => nowMs, sleep: async () => undefined };
-    const cluster = await startScriptedCluster({ topics: {} });
-    const sink = createKafkaSink(configFor(cluster, { create_topics: true }), contextFor("lake", clock));
-    onTestFinished(async () => {
-      await sink.close();
-      await cluster.close();
-    });
-    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
-      kind: "retryable",
-      message: "Topic plenum.tag took nothing at the moment (LEADER_NOT_AVAILABLE).",
-    });
+    const { sink } = await setUp({ topics: {} }, { create_topics: true }, clock);
+    await expectFailure(sink.write([valueEvent(1)], never()), tookNothing("LEADER_NOT_AVAILABLE"));
     nowMs = 20_000;
-    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "config" });
+    await expectFailure(sink.write([valueEvent(1)], never()), { kind: "config" });
   });
 
   test("is retryable again when the topic existed in between", async () => {
     let nowMs = 0;
     let isThere = false;
     const clock = { now: () => 0, monotonic: () => nowMs, sleep: async () => undefined };
-    const cluster = await startScriptedCluster({ topics: 1, topic: () => (isThere ? 0 : 3) });
-    const sink = createKafkaSink(configFor(cluster, { create_topics: true }), contextFor("lake", clock));
-    onTestFinished(async () => {
-      await sink.close();
-      await cluster.close();
-    });
-    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "retryable" });
+    const script = { topics: 1, topic: () => (isThere ? 0 : 3) };
+    const { sink } = await setUp(script, { create_topics: true }, clock);
+    await expectFailure(sink.write([valueEvent(1)], never()), { kind: "retryable" });
     isThere = true;
     nowMs = 10_000;
     await sink.write([valueEvent(1)], never());
     isThere = false;
-    nowMs = 310_000;
-    await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "retryable" });
-    nowMs += 19_999;
-    await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "retryable" });
-    nowMs += 1;
-    await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "config" });
+    for (const [atMs, kind] of [
+      [310_000, "retryable"],
+      [329_999, "retryable"],
+      [330_000, "config"],
+    ] as const) {
+      nowMs = atMs;
+      await expectFailure(sink.write([valueEvent(2)], never()), { kind });
+    }
   });
 
   test("the probe reports a missing topic or write permission without sending a record", async () => {
@@ -453,30 +401,23 @@ describe("a missing Kafka topic", () => {
     expect(there.cluster.batches).toEqual([]);
 
     const none = await setUp({ topics: { other: 1 } });
-    await expect(none.sink.probe?.(never())).rejects.toMatchObject({
-      kind: "config",
-      field: "topic",
-      message: "No topic is there for plenum.{noun}, or we may not see it.",
-    });
+    const message = "No topic is there for plenum.{noun}, or we may not see it.";
+    await expectFailure(none.sink.probe?.(never()), { kind: "config", field: "topic", message });
     const created = await setUp({ topics: {} }, { create_topics: true });
     await created.sink.probe?.(never());
 
     const bySite = await setUp({ topics: { "a.main.7": 1, b: 1 } }, { topic: "a.{source}.{site}" });
     await bySite.sink.probe?.(never());
     const noSite = await setUp({ topics: { "a.main": 1, b: 1 } }, { topic: "a.{source}.{site}" });
-    await expect(noSite.sink.probe?.(never())).rejects.toMatchObject({ kind: "config" });
+    await expectFailure(noSite.sink.probe?.(never()), { kind: "config" });
   });
 });
 
 describe("a server that does not speak the Kafka protocol", () => {
   test.each([
-    [
-      "a server that accepts the connection and never responds fails the write as retryable",
-      false,
-      / gave no answer in time\.$/,
-    ],
-    ["a server that closes the connection at once fails the write as retryable", true, / broke the connection\.$/],
-  ])("%s", async (_, hangsUp, message) => {
+    ["accepts the connection and never responds", false, / gave no answer in time\.$/],
+    ["closes the connection at once", true, / broke the connection\.$/],
+  ])("that %s fails the write as retryable", async (_, hangsUp, message) => {
     const server = createServer((socket) => {
       socket.on("error", () => undefined);
       if (hangsUp) socket.destroy();
@@ -489,10 +430,7 @@ describe("a server that does not speak the Kafka protocol", () => {
       await sink.close();
       server.close();
     });
-    await expect(sink.open(never())).rejects.toMatchObject({
-      kind: "retryable",
-      message: expect.stringMatching(message) as string,
-    });
+    await expectFailure(sink.open(never()), { kind: "retryable", message });
   });
 });
 
@@ -518,20 +456,17 @@ describe("authentication at Kafka brokers", () => {
 
   test("has separate error messages for a wrong mechanism, an unwanted password and a missing password", async () => {
     const other = await setUp({ sasl: { mechanism: "PLAIN", answer: () => "refused" } }, sasl("SCRAM-SHA-256"));
-    await expect(other.sink.open(never())).rejects.toMatchObject({ kind: "config", field: "sasl.mechanism" });
+    await expectFailure(other.sink.open(never()), { kind: "config", field: "sasl.mechanism" });
 
     const unwanted = await setUp({}, sasl("PLAIN"));
-    await expect(unwanted.sink.open(never())).rejects.toMatchObject({
+    await expectFailure(unwanted.sink.open(never()), {
       kind: "config",
-      message: expect.stringContaining("does not ask for a password at this port") as string,
+      message: /does not ask for a password at this port/,
     });
 
     const missing = await setUp({ sasl: { mechanism: "SCRAM-SHA-512", answer: () => "refused" } });
-    await expect(missing.sink.open(never())).rejects.toMatchObject({
-      kind: "config",
-      reason: "unauthenticated",
-      message: expect.stringContaining("wants a password (SCRAM-SHA-512)") as string,
-    });
+    const message = /wants a password \(SCRAM-SHA-512\)/;
+    await expectFailure(missing.sink.open(never()), { kind: "config", reason: "unauthenticated", message });
   });
 
   test("reports that a broker behind TLS requires a password when none is configured", async () => {
@@ -558,18 +493,13 @@ describe("authentication at Kafka brokers", () => {
       server.close();
       await cluster.close();
     });
-    await expect(sink.open(never())).rejects.toMatchObject({
-      reason: "unauthenticated",
-      message: expect.stringContaining("wants a password (PLAIN)") as string,
-    });
+    await expectFailure(sink.open(never()), { reason: "unauthenticated", message: /wants a password \(PLAIN\)/ });
   });
 
   test("an invalid SCRAM response is a failed authentication, and the process continues", async () => {
-    const { sink } = await setUp(
-      { sasl: { mechanism: "SCRAM-SHA-256", answer: () => Buffer.from("no such thing") } },
-      sasl("SCRAM-SHA-256"),
-    );
-    await expect(sink.open(never())).rejects.toMatchObject({ kind: "config", field: "sasl" });
+    const answer = () => Buffer.from("no such thing");
+    const { sink } = await setUp({ sasl: { mechanism: "SCRAM-SHA-256", answer } }, sasl("SCRAM-SHA-256"));
+    await expectFailure(sink.open(never()), { kind: "config", field: "sasl" });
   });
 });
 
@@ -578,10 +508,8 @@ test("sends no plain-text password to a remote broker that is named by a local c
   const script = { sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) }, host: "192.0.2.1" };
   const password = { env: "KAFKA_TEST_PASSWORD" };
   const { cluster, sink } = await setUp(script, { sasl: { mechanism: "PLAIN", username: "plenum", password } });
-  await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
-    kind: "config",
-    message: expect.stringMatching(/^The Kafka broker at 192\.0\.2\.1:\d+ would get our password readable/) as string,
-  });
+  const message = /^The Kafka broker at 192\.0\.2\.1:\d+ would get our password readable/;
+  await expectFailure(sink.write([valueEvent(1)], never()), { kind: "config", message });
   expect(cluster.batches).toEqual([]);
 });
 
