@@ -340,10 +340,7 @@ describe("the InfluxDB sink with HTTPS", () => {
       [{ url }, "ca_file"],
       [{ url: secure.url, ca_file: path }, "url"],
     ] as const) {
-      await expect(sinkFor(secure, options).write([valueEvent(1)], never())).rejects.toMatchObject({
-        kind: "config",
-        field,
-      });
+      await expectFailure(sinkFor(secure, options).write([valueEvent(1)], never()), { kind: "config", field });
     }
     expect(secure.seen).toHaveLength(1);
   });

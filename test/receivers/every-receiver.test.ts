@@ -10,7 +10,7 @@ import { AWKWARD_TEXTS } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { DRAWN, valuesInState } from "./dossier-state.ts";
 import { RECEIVERS, type ReceiverCase, receiverOf, sinkOf } from "./receivers.ts";
-import { failureOf, loggedContext } from "./support.ts";
+import { expectFailure, failureOf, loggedContext } from "./support.ts";
 import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
 const KEY = toldOf().key;
@@ -80,9 +80,7 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
   test("opens nothing while the server requests a wait, and opens the incident afterwards", async () => {
     const { end, open } = await connected(row);
     end.tellToWait(1);
-    expect(await failureOf(open())).toMatchObject({
-      ...{ kind: "throttled", retryAfterMs: row.waitMs, scope: "allowance" },
-    });
+    await expectFailure(open(), { kind: "throttled", retryAfterMs: row.waitMs, scope: "allowance" });
     expect(end.things()).toEqual([]);
     await open();
     expect(end.things()).toHaveLength(1);
