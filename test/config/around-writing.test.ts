@@ -13,31 +13,22 @@ const plain = {
 const textFor = (config: unknown) => textOf(aroundWriting(Config.parse(config)), "");
 
 describe("aroundWriting (the options that an approval covers)", () => {
+  const { main } = plain.sources;
+  const { broker, screen } = plain.sinks;
+  const withSource = (more: object) => ({ ...plain, sources: { main: { ...main, ...more } } });
+  const withSinks = (more: object) => ({ ...plain, sinks: { ...plain.sinks, ...more } });
   test.each([
-    ["another service", { ...plain, sources: { main: { ...plain.sources.main, base_url: "https://x.example" } } }],
-    ["another time zone", { ...plain, sources: { main: { ...plain.sources.main, time_zone: "Europe/Rome" } } }],
-    ["another certificate authority", { ...plain, sources: { main: { ...plain.sources.main, ca_file: "ca.pem" } } }],
-    ["a proxy", { ...plain, sources: { main: { ...plain.sources.main, proxy: { url: "http://p.example:3128" } } } }],
-    [
-      "another broker",
-      {
-        ...plain,
-        sinks: { ...plain.sinks, broker: { mqtt: { ...plain.sinks.broker.mqtt, url: "mqtts://x" } } },
-      },
-    ],
-    [
-      "another sink that receives commands",
-      {
-        ...plain,
-        sinks: { ...plain.sinks, screen: { mqtt: { ...plain.sinks.screen.mqtt, commands: { enabled: true } } } },
-      },
-    ],
+    ["another service", withSource({ base_url: "https://x.example" })],
+    ["another time zone", withSource({ time_zone: "Europe/Rome" })],
+    ["another certificate authority", withSource({ ca_file: "ca.pem" })],
+    ["a proxy", withSource({ proxy: { url: "http://p.example:3128" } })],
+    ["another broker", withSinks({ broker: { mqtt: { ...broker.mqtt, url: "mqtts://x" } } })],
+    ["another sink for commands", withSinks({ screen: { mqtt: { ...screen.mqtt, commands: { enabled: true } } } })],
   ])("changes for %s", (_what, changed) => {
     expect(textFor(changed)).not.toBe(textFor(plain));
   });
 
   test("excludes options that only read from the service or send events", () => {
-    const { broker } = plain.sinks;
     const changed = {
       ...plain,
       sinks: { broker: { ...broker, batch: 5 }, other: { stdout: {} } },

@@ -13,20 +13,9 @@ beforeEach(() => {
 });
 
 function refused(secret: string): readonly string[] {
-  const { error } = Config.safeParse({
-    sources: {
-      main: { base_url: "https://a.example", token: { file: join(folder, "token") }, time_zone: "UTC" },
-    },
-    sinks: {
-      hook: {
-        webhook: {
-          url: "https://hooks.example.com/a",
-          unsigned: true,
-          headers: { "x-key": { file: secret } },
-        },
-      },
-    },
-  });
+  const main = { base_url: "https://a.example", token: { file: join(folder, "token") }, time_zone: "UTC" };
+  const webhook = { url: "https://hooks.example.com/a", unsigned: true, headers: { "x-key": { file: secret } } };
+  const { error } = Config.safeParse({ sources: { main }, sinks: { hook: { webhook } } });
   return error?.issues.map(({ path }) => path.join(".")) ?? [];
 }
 
