@@ -50,16 +50,18 @@ export function createRequestLog(retained: number) {
       totals[key] = (totals[key] ?? 0) + 1;
     },
     addWrite: (value: WrittenValue) => writes.push(value),
-    /** Returns the maximum number of requests to the tag endpoints within 60 s, including refused ones. */
-    busiestMinute(): number {
-      const times = requests.filter(({ limit }) => limit !== "none").map(({ atMs }) => atMs);
-      let most = 0;
-      let start = 0;
-      times.forEach((atMs, index) => {
-        while ((times[start] ?? atMs) <= atMs - MINUTE_MS) start += 1;
-        most = Math.max(most, index - start + 1);
-      });
-      return most;
-    },
+    busiestMinute: () => busiestMinute(requests),
   };
+}
+
+/** Returns the maximum number of requests to the tag endpoints within 60 s, including refused ones. */
+export function busiestMinute(requests: readonly LoggedRequest[]): number {
+  const times = requests.filter(({ limit }) => limit !== "none").map(({ atMs }) => atMs);
+  let most = 0;
+  let start = 0;
+  for (const [index, atMs] of times.entries()) {
+    while ((times[start] ?? atMs) <= atMs - MINUTE_MS) start += 1;
+    most = Math.max(most, index - start + 1);
+  }
+  return most;
 }

@@ -1,5 +1,6 @@
 import type { Arrival } from "#src/core/connector.ts";
 import { AUDIT_LOG, type AuditRecord } from "#src/engine/commands/audit/audit.ts";
+import { countBy } from "./broker/accounts.ts";
 import { createRig, type Rig, type Written } from "./rig.ts";
 import { seededRandom } from "./seeded-random.ts";
 
@@ -124,32 +125,21 @@ export async function runCampaign(options: {
 
   function unlawful(): Message {
     const no = { isLawful: false };
-    switch (Math.floor(random() * 11)) {
-      case 0:
-        return [newCommand(no), { retained: true }];
-      case 1: {
-        const issued_at = new Date(rig.clock.now() - 400_000).toISOString();
-        return [{ ...newCommand(no), issued_at }];
-      }
-      case 2:
-        return [newCommand(no), { expirySeconds: 0 }];
-      case 3:
-        return [newCommand({ ...no, value: pick([-5e-324, 1000.0000000000001, 1e300, -1]) })];
-      case 4:
-        return [newCommand({ ...no, tag: `stranger-${Math.floor(random() * 100)}` })];
-      case 5:
-        return [{ ...newCommand(no), value: pick([true, "21", null, [1], {}]) }];
-      case 6:
-        return [mutate(JSON.stringify(newCommand(no)))];
-      case 7:
-        return [{ ...newCommand(no), source: "elsewhere" }];
-      case 8:
-        return [{ ...newCommand(no), for_s: 60 }];
-      case 9:
-        return [{ ...newCommand(no), quality: "good" }];
-      default:
-        return [newCommand(no), { properties: { "plenum-event-id": "x" } }];
-    }
+    const issued_at = new Date(rig.clock.now() - 400_000).toISOString();
+    const changes: readonly (() => Message)[] = [
+      () => [newCommand(no), { retained: true }],
+      () => [{ ...newCommand(no), issued_at }],
+      () => [newCommand(no), { expirySeconds: 0 }],
+      () => [newCommand({ ...no, value: pick([-5e-324, 1000.0000000000001, 1e300, -1]) })],
+      () => [newCommand({ ...no, tag: `stranger-${random.below(100)}` })],
+      () => [{ ...newCommand(no), value: pick([true, "21", null, [1], {}]) }],
+      () => [mutate(JSON.stringify(newCommand(no)))],
+      () => [{ ...newCommand(no), source: "elsewhere" }],
+      () => [{ ...newCommand(no), for_s: 60 }],
+      () => [{ ...newCommand(no), quality: "good" }],
+      () => [newCommand(no), { properties: { "plenum-event-id": "x" } }],
+    ];
+    return pick(changes)();
   }
 
   function mutate(text: string): Uint8Array {
@@ -175,15 +165,8 @@ export async function runCampaign(options: {
   }
 
   function sendAgain(payload: unknown): void {
-    const {
-      value,
-      writes,
-      ttl_s = 30,
-    } = payload as {
-      readonly value?: unknown;
-      readonly writes?: readonly { readonly value: number }[];
-      readonly ttl_s?: number;
-    };
+    type Sendable = { value?: unknown; writes?: readonly { readonly value: number }[]; ttl_s?: number };
+    const { value, writes, ttl_s = 30 } = payload as Sendable;
     for (const each of writes?.map((write) => write.value) ?? [Number(value)]) {
       const sent = byValue.get(each);
       if (sent !== undefined) sent.expiresAtMs = Math.max(sent.expiresAtMs, rig.clock.now() + ttl_s * 1000);
@@ -206,53 +189,27 @@ export async function runCampaign(options: {
 
   async function disturb(): Promise<void> {
     const { control } = rig.simulator;
-    switch (Math.floor(random() * 9)) {
-      case 0:
-        return control.setFaults([]);
-      case 1:
-        return control.setFaults([
-          { match: { endpoints: ["write"] }, when: { count: 2 }, fault: { kind: "throttled", retry_after_s: 5 } },
-        ]);
-      case 2:
-        return control.setFaults([
-          { match: { endpoints: ["write"] }, when: { probability: 0.5 }, fault: { kind: "cut", after_bytes: 3 } },
-        ]);
-      case 3:
-        return control.setFaults([
-          {
-            match: { endpoints: ["write"] },
-            when: { probability: 0.5 },
-            fault: { kind: "reset", effect: pick(["none", "applied"]) },
-          },
-        ]);
-      case 4:
-        return control.setFaults([
-          { match: { endpoints: ["write", "read"] }, when: { count: 3 }, fault: { kind: "slow", delay_ms: 70_000 } },
-        ]);
-      case 5:
-        return control.setFaults([
-          {
-            match: { endpoints: ["write"] },
-            when: { probability: 0.3 },
-            fault: { kind: "error", status: pick([401, 403, 404, 422, 500]) },
-          },
-        ]);
-      case 6: {
-        rig.killSwitch.throwIt("the campaign", "now");
-        await rig.clock.advance(5_000 * random());
-        await say(next());
-        await rig.clock.advance(5_000 * random());
-        return rig.killSwitch.release();
-      }
-      case 7: {
-        rig.breakStore(true);
-        await say(next());
-        await rig.clock.advance(3_000 * random());
-        return rig.breakStore(false);
-      }
-      default:
-        return restart();
-    }
+    const write = { endpoints: ["write"] };
+    const faults = [
+      null,
+      { match: write, when: { count: 2 }, fault: { kind: "throttled", retry_after_s: 5 } },
+      { match: write, when: { probability: 0.5 }, fault: { kind: "cut", after_bytes: 3 } },
+      { match: write, when: { probability: 0.5 }, fault: { kind: "reset", effect: pick(["none", "applied"]) } },
+      { match: { endpoints: ["write", "read"] }, when: { count: 3 }, fault: { kind: "slow", delay_ms: 70_000 } },
+      { match: write, when: { probability: 0.3 }, fault: { kind: "error", status: pick([401, 403, 404, 422, 500]) } },
+    ];
+    const kind = random.below(faults.length + 3);
+    const fault = faults[kind];
+    if (fault !== undefined) return control.setFaults(fault === null ? [] : [fault]);
+    if (kind === faults.length) return restart();
+    const isKill = kind === faults.length + 1;
+    if (isKill) rig.killSwitch.throwIt("the campaign", "now");
+    else rig.breakStore(true);
+    await rig.clock.advance(isKill ? 5_000 * random() : 0);
+    await say(next());
+    await rig.clock.advance(5_000 * random());
+    if (isKill) rig.killSwitch.release();
+    else rig.breakStore(false);
   }
 
   async function restart(): Promise<void> {
@@ -320,10 +277,4 @@ export async function runCampaign(options: {
   };
   await rig.close();
   return report;
-}
-
-function countBy<T>(items: readonly T[], key: (item: T) => string): Map<string, number> {
-  const counts = new Map<string, number>();
-  for (const item of items) counts.set(key(item), (counts.get(key(item)) ?? 0) + 1);
-  return counts;
 }

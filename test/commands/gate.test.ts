@@ -1,8 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Gateway, Tag, TokenInfo } from "#src/core/model/building.ts";
-import type { AllowedTag } from "#src/engine/commands/config.ts";
-import { AllowedTag as AllowedTagSchema } from "#src/engine/commands/config.ts";
+import { AllowedTag } from "#src/engine/commands/config.ts";
 import {
   type ArrivalFacts,
   checkArrival,
@@ -19,7 +18,7 @@ import type { Listed } from "#src/engine/sync/snapshot.ts";
 
 const NOW = Date.parse("2026-11-20T12:00:00Z");
 
-const setpoint: AllowedTag = AllowedTagSchema.parse({
+const setpoint = AllowedTag.parse({
   site_id: 1,
   tag_id: "10001",
   type: "number",
@@ -43,18 +42,22 @@ const token: TokenInfo = {
   sites: [{ id: 1, displayName: "" }],
 };
 
-function past(ofTag: readonly number[], lastHour = 0): PastWrites {
-  return { ofTag, lastHour };
-}
-
-function many(count: number): readonly number[] {
-  return Array.from({ length: count }, (_, i) => NOW - 3_500_000 + i * 30_000);
-}
+const past = (ofTag: readonly number[], lastHour = 0): PastWrites => ({ ofTag, lastHour });
+const many = (count: number) => Array.from({ length: count }, (_, i) => NOW - 3_500_000 + i * 30_000);
+const plainRequest = {
+  id: "a",
+  source: null,
+  tagId: "10001",
+  issuedAtMs: null,
+  ttlMs: null,
+  forMs: null,
+  expect: null,
+};
 
 function arrival(changes: Partial<ArrivalFacts> & { value?: number | boolean } = {}): ArrivalFacts {
   const { value = 21, ...rest } = changes;
   return {
-    request: { id: "a", source: null, tagId: "10001", value, issuedAtMs: null, ttlMs: null, forMs: null, expect: null },
+    request: { ...plainRequest, value },
     retained: false,
     expirySeconds: null,
     via: "broker",
@@ -121,9 +124,9 @@ describe("the check of a command on arrival", () => {
     ["clock-skew", { clockSkewMs: 30_001 }],
     ["clock-skew", { clockSkewMs: -30_001 }],
     ["clock-skew", { clockStep: { sinceMs: NOW, byMs: -3_600_000, message: "A step." } }],
-    ["not-restorable", { request: { ...arrival().request, forMs: 3_600_000 } }],
-    ["not-restorable", { entry: restorable, request: { ...arrival().request, forMs: 59_999 } }],
-    ["not-restorable", { entry: restorable, request: { ...arrival().request, forMs: 7_200_001 } }],
+    ["not-restorable", { request: { ...plainRequest, value: 21, forMs: 3_600_000 } }],
+    ["not-restorable", { entry: restorable, request: { ...plainRequest, value: 21, forMs: 59_999 } }],
+    ["not-restorable", { entry: restorable, request: { ...plainRequest, value: 21, forMs: 7_200_001 } }],
     ["too-soon", { past: past([NOW - 59_999]) }],
     ["too-many", { past: past(many(48)) }],
     ["not-allowed", { entry: { ...setpoint, from: ["operator"] } }],
@@ -135,11 +138,6 @@ describe("the check of a command on arrival", () => {
     ["expired", { expirySeconds: 0 }],
   ])("rejects with reason %s when only this differs: %j", (reason, changes) => {
     expect(arrivalReason(arrival(changes))).toBe(reason);
-  });
-
-  test("accepts both bounds of the range", () => {
-    expect(arrivalReason(arrival({ value: 15 }))).toBeNull();
-    expect(arrivalReason(arrival({ value: 25 }))).toBeNull();
   });
 
   test("returns the reason of the first failing check", () => {
@@ -158,7 +156,7 @@ describe("the check of a command on arrival", () => {
         fc.constantFrom("broker", "operator"),
         (agoMs, ttlMs, forMs, expirySeconds, via) => {
           const issuedAtMs = agoMs === null ? null : NOW - agoMs;
-          const request = { ...arrival().request, issuedAtMs, ttlMs, forMs };
+          const request = { ...plainRequest, value: 21, issuedAtMs, ttlMs, forMs };
           const facts = arrival({ request, expirySeconds, via, entry: restorable });
           expect(arrivalReason({ ...facts, retained: true })).toBe("retained");
         },
@@ -168,7 +166,7 @@ describe("the check of a command on arrival", () => {
 
   test("rejects for_s below one second or min_interval", () => {
     const forMs = (ms: number, entry = restorable) =>
-      checkArrival(arrival({ entry, request: { ...arrival().request, forMs: ms } }));
+      checkArrival(arrival({ entry, request: { ...plainRequest, value: 21, forMs: ms } }));
     const quick = { ...restorable, min_interval: 500 };
     expect(forMs(1_000, quick)).toHaveProperty("expiresAtMs");
     expect(forMs(999, quick)).toMatchObject({ refused: { message: "for_s must be between 1 and 7200." } });
@@ -199,14 +197,14 @@ describe("the check of a command on arrival", () => {
   });
 
   test("rejects a number for a boolean tag and a boolean for a number tag", () => {
-    const onOff = AllowedTagSchema.parse({ site_id: 1, tag_id: "10001", type: "boolean" });
+    const onOff = AllowedTag.parse({ site_id: 1, tag_id: "10001", type: "boolean" });
     expect(arrivalReason(arrival({ entry: onOff, value: true }))).toBeNull();
     expect(arrivalReason(arrival({ entry: onOff, value: false }))).toBeNull();
     expect(arrivalReason(arrival({ entry: onOff, value: 1 }))).toBe("wrong-type");
   });
 
   test("uses the shortest time to live of the message, the broker and the configuration", () => {
-    const request = { ...arrival().request, issuedAtMs: NOW - 10_000, ttlMs: 999_999_999 };
+    const request = { ...plainRequest, value: 21, issuedAtMs: NOW - 10_000, ttlMs: 999_999_999 };
     expect(checkArrival(arrival({ request }))).toEqual({ expiresAtMs: NOW - 10_000 + 300_000 });
     expect(checkArrival(arrival({ request, expirySeconds: 5 }))).toEqual({ expiresAtMs: NOW + 5_000 });
     expect(arrivalReason(arrival({ request: { ...request, issuedAtMs: NOW - 300_000 } }))).toBe("expired");
@@ -255,8 +253,8 @@ describe("the check of a command before sending", () => {
   });
 
   test("requires a fresh value only for expect, for_s and max_step", () => {
-    const plain = AllowedTagSchema.parse({ site_id: 1, tag_id: "10001", type: "number", min: 15, max: 25 });
-    const onOff = AllowedTagSchema.parse({ site_id: 1, tag_id: "10001", type: "boolean" });
+    const plain = AllowedTag.parse({ site_id: 1, tag_id: "10001", type: "number", min: 15, max: 25 });
+    const onOff = AllowedTag.parse({ site_id: 1, tag_id: "10001", type: "boolean" });
     const nothing = { expect: null, forMs: null };
     expect(needsFreshValue(plain, nothing)).toBe(false);
     expect(needsFreshValue(onOff, nothing)).toBe(false);

@@ -3,23 +3,10 @@ import { describe, expect, test } from "vitest";
 import type { Arrival } from "#src/core/connector.ts";
 import { parsePayload } from "#src/engine/commands/payload.ts";
 import { seed } from "../seed.ts";
+import { arrivalOf } from "./rig.ts";
 
 function arrival(payload: string | Uint8Array, changes: Partial<Arrival> = {}): Arrival {
-  return {
-    via: "broker",
-    topic: "plenum/cmd/main/10001/set",
-    tagId: "10001",
-    source: "main",
-    payload: typeof payload === "string" ? new TextEncoder().encode(payload) : payload,
-    retained: false,
-    duplicate: false,
-    expirySeconds: null,
-    replyTo: null,
-    correlation: null,
-    properties: {},
-    receivedAtMs: 1_000,
-    ...changes,
-  };
+  return arrivalOf(payload, 1_000, { topic: "plenum/cmd/main/10001/set", tagId: "10001", ...changes });
 }
 
 function reasonOf(payload: string | Uint8Array, changes: Partial<Arrival> = {}): string | null {

@@ -4,37 +4,17 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import type { CommandResult } from "#src/core/model/command-facts.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "#src/engine/commands/audit/audit.ts";
+import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/engine/commands/audit/audit.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
-import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import { createSimulator } from "#src/simulator/simulator.ts";
 import { holdBuilding, SITE, tagsOf } from "./rig.ts";
 
-export interface WorkerProcess {
-  readonly process: ChildProcess;
-  readonly acknowledged: ReadonlySet<string>;
-  readonly results: ReadonlyMap<string, string>;
-  say(line: string): void;
-  kill(): Promise<void>;
-  readonly ended: Promise<unknown>;
-}
+export type ProcessRig = Awaited<ReturnType<typeof createProcessRig>>;
 
-export interface ProcessRig {
-  readonly simulator: Simulator;
-  readonly tags: readonly string[];
-  start(): Promise<WorkerProcess>;
-  remains(): Promise<{
-    readonly verdict: AuditVerdict;
-    readonly audit: readonly AuditRecord[];
-    readonly results: readonly CommandResult[];
-  }>;
-  close(): Promise<void>;
-}
-
-export async function createProcessRig(): Promise<ProcessRig> {
+export async function createProcessRig() {
   const simulator = createSimulator(
     {
       sites: [SITE],
@@ -84,12 +64,11 @@ export async function createProcessRig(): Promise<ProcessRig> {
         child.once("exit", () => reject(new Error("the child ended before it was ready")));
       });
       return {
-        process: child,
-        acknowledged,
-        results,
+        acknowledged: acknowledged as ReadonlySet<string>,
+        results: results as ReadonlyMap<string, string>,
         ended,
-        say: (line) => void child.stdin.write(`${line}\n`),
-        async kill() {
+        say: (line: string) => void child.stdin.write(`${line}\n`),
+        async kill(): Promise<void> {
           child.kill("SIGKILL");
           await ended;
         },
@@ -105,7 +84,7 @@ export async function createProcessRig(): Promise<ProcessRig> {
       await store.close();
       return { verdict, audit, results };
     },
-    async close() {
+    async close(): Promise<void> {
       for (const child of children) child.kill("SIGKILL");
       await server.close();
       rmSync(folder, { recursive: true, force: true });

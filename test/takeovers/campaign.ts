@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { seededRandom } from "../commands/seeded-random.ts";
 import type { Evidence, FaultRecord, ServiceRecord, Takeover, Told, Verdict } from "./evidence.ts";
 import { drawFaults, type Fault, storyOf } from "./faults.ts";
@@ -80,7 +81,7 @@ async function play(stage: Stage, campaign: TakeoverCampaign): Promise<TakeoverR
     await attempt(told, fleetIsWell(stage, sources));
     const wellS = ((Date.now() - overMs) / 1_000).toFixed(1);
     takeovers.push(...(await stage.observer.newTakeovers()));
-    await new Promise((resolve) => setTimeout(resolve, CALM_MS));
+    await sleep(CALM_MS);
     const toMs = Date.now();
     faults.push(...struck.map((each) => ({ ...each, toMs, story: told })));
     say(`${moved()} takeovers after ${faults.length} faults: ${told}; well ${wellS} s after it`);
@@ -113,7 +114,7 @@ async function settle(stage: Stage, { sources, restMs }: TakeoverCampaign): Prom
   stage.commander.rest();
   await stage.services.ask("rest");
   for (const member of stage.members.values()) member.setClock(0);
-  await new Promise((resolve) => setTimeout(resolve, restMs));
+  await sleep(restMs);
   await fleetIsWell(stage, sources);
   const open = async () => {
     const ids = await stage.receivers.ask<readonly string[]>("openCommands");

@@ -3,13 +3,9 @@ import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { SentCommand } from "./evidence.ts";
 import type { ServicePlace } from "./services.ts";
 
-export interface Commander {
-  readonly sent: readonly SentCommand[];
-  rest(): void;
-  close(): Promise<void>;
-}
-
 const FIRST_VALUE = 100;
+
+export type Commander = Awaited<ReturnType<typeof startCommander>>;
 
 export async function startCommander(options: {
   readonly broker: string;
@@ -18,7 +14,7 @@ export async function startCommander(options: {
   readonly random: SeededRandom;
   readonly everyMs: number;
   readonly lifeS: number;
-}): Promise<Commander> {
+}) {
   const { broker, prefix, places, random, everyMs, lifeS } = options;
   const client = await connectAsync(broker, { clientId: "commander", protocolVersion: 5, reconnectPeriod: 200 });
   client.on("error", () => undefined);
@@ -39,9 +35,9 @@ export async function startCommander(options: {
     if (command.isRepeated) client.publish(topic, payload, { qos: 1 });
   }, everyMs);
   return {
-    sent,
+    sent: sent as readonly SentCommand[],
     rest: () => clearInterval(timer),
-    async close() {
+    async close(): Promise<void> {
       clearInterval(timer);
       await client.endAsync(true);
     },

@@ -1,17 +1,4 @@
-import { connect, createServer, type Socket } from "node:net";
-
-/** TCP proxy between one member and the database that can be cut or stalled. */
-export interface DatabaseWay {
-  readonly port: number;
-  readonly connections: number;
-  cut(): void;
-  stall(): void;
-  /** Starts in the next packet that contains a change, after `share` of its bytes (0 to 1). */
-  inNextChange(what: "cut" | "stall", share: number): void;
-  hasBegun(): boolean;
-  free(): void;
-  close(): Promise<void>;
-}
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
 interface Pair {
   readonly member: Socket;
@@ -21,7 +8,10 @@ interface Pair {
 const CHANGE = /insert|update|delete|commit|fence/i;
 const LONG_BYTES = 400;
 
-export async function startDatabaseWay(databasePort: number): Promise<DatabaseWay> {
+export type DatabaseWay = Awaited<ReturnType<typeof startDatabaseWay>>;
+
+/** TCP proxy between one member and the database that can be cut or stalled. */
+export async function startDatabaseWay(databasePort: number) {
   const pairs = new Set<Pair>();
   let state: "free" | "cut" | "stalled" = "free";
   let wish: { readonly what: "cut" | "stall"; readonly share: number } | null = null;
@@ -84,20 +74,17 @@ export async function startDatabaseWay(databasePort: number): Promise<DatabaseWa
   }
 
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const address = server.address();
   return {
-    port: typeof address === "object" && address !== null ? address.port : 0,
-    get connections() {
-      return pairs.size;
-    },
+    port: (server.address() as AddressInfo).port,
     cut,
     stall,
-    inNextChange(what, share) {
+    /** Starts in the next packet that contains a change, after `share` of its bytes (0 to 1). */
+    inNextChange(what: "cut" | "stall", share: number): void {
       begun = false;
       wish = { what, share };
     },
     hasBegun: () => begun,
-    free() {
+    free(): void {
       wish = null;
       state = "free";
       for (const { member, server: far } of pairs) {
@@ -105,7 +92,7 @@ export async function startDatabaseWay(databasePort: number): Promise<DatabaseWa
         far.resume();
       }
     },
-    async close() {
+    async close(): Promise<void> {
       for (const { member, server: far } of pairs) {
         member.destroy();
         far.destroy();

@@ -2,33 +2,19 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Running, runPlenum } from "../plenum-process.ts";
 import { createWallClock } from "../wall-clock.ts";
-import { type DatabaseWay, startDatabaseWay } from "./database-way.ts";
+import { startDatabaseWay } from "./database-way.ts";
 
-export interface Member {
-  readonly name: string;
-  readonly way: DatabaseWay;
-  start(): Promise<void>;
-  isRunning(): boolean;
-  kill(): Promise<void>;
-  stop(): Promise<number | null>;
-  freeze(): void;
-  thaw(): void;
-  setClock(aheadS: number): void;
-  output(): string;
-  close(): Promise<void>;
-}
+const START_WITHIN_MS = 60_000;
 
-export interface MemberOptions {
+export type Member = Awaited<ReturnType<typeof createMember>>;
+
+export async function createMember(options: {
   readonly name: string;
   readonly folder: string;
   readonly databasePort: number;
   readonly configuration: (databasePort: number) => object;
   readonly environment: Readonly<Record<string, string>>;
-}
-
-const START_WITHIN_MS = 60_000;
-
-export async function createMember(options: MemberOptions): Promise<Member> {
+}) {
   const { name, configuration } = options;
   const folder = join(options.folder, name);
   mkdirSync(folder, { recursive: true });
@@ -60,21 +46,20 @@ export async function createMember(options: MemberOptions): Promise<Member> {
   return {
     name,
     way,
-    async start() {
+    async start(): Promise<void> {
       running = runPlenum(["run", "--config", "plenum.yaml", "--member", name, "--arm-writing"], {
         cwd: folder,
         environment,
       });
       await running.says("is running", START_WITHIN_MS);
     },
-    isRunning: () => running !== null,
     kill: async () => void (await end("SIGKILL")),
     stop: () => end("SIGTERM"),
     freeze: () => signal("SIGSTOP"),
     thaw: () => signal("SIGCONT"),
     setClock: clock.set,
     output: () => before + (running?.output() ?? ""),
-    async close() {
+    async close(): Promise<void> {
       await end("SIGKILL");
       await way.close();
     },

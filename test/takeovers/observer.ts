@@ -1,22 +1,9 @@
 import { Client } from "pg";
 import type { LoggedEvent, Takeover } from "./evidence.ts";
 
-export interface Observer {
-  look(): Promise<FleetLook>;
-  newTakeovers(): Promise<readonly Takeover[]>;
-  log(): Promise<readonly LoggedEvent[]>;
-  newest(): Promise<ReadonlyMap<string, number>>;
-  delivered(): Promise<readonly (readonly [source: string, sink: string, position: number])[]>;
-  deadLetters(): Promise<number>;
-  drain(member: string, draining: boolean): Promise<void>;
-}
+export type Observer = ReturnType<typeof createObserver>;
 
-export interface FleetLook {
-  readonly members: readonly string[];
-  readonly held: ReadonlyMap<string, number>;
-}
-
-export function createObserver(url: string, schema: string): Observer {
+export function createObserver(url: string, schema: string) {
   let lastTakeover = 0;
 
   async function rows(text: string, values: readonly unknown[] = []): Promise<readonly unknown[][]> {
@@ -40,7 +27,7 @@ export function createObserver(url: string, schema: string): Observer {
       const held = await rows("select coalesce(holder, ''), count(*) from source group by 1");
       return { members: members.map(([name]) => String(name)), held: positions(held) };
     },
-    async newTakeovers() {
+    async newTakeovers(): Promise<readonly Takeover[]> {
       const found = await rows(
         `select id, source, from_member, to_member, epoch, extract(epoch from at) * 1000, reason
          from takeover where id > $1 order by id`,
@@ -56,7 +43,7 @@ export function createObserver(url: string, schema: string): Observer {
         reason: String(reason),
       }));
     },
-    async log() {
+    async log(): Promise<readonly LoggedEvent[]> {
       const found = await rows("select source, position, id from event order by source, position");
       return found.map(([source, position, id]) => ({
         source: String(source),
@@ -69,10 +56,7 @@ export function createObserver(url: string, schema: string): Observer {
       const found = await rows("select source, name, position from sink");
       return found.map(([source, sink, position]) => [String(source), String(sink), Number(position)] as const);
     },
-    async deadLetters() {
-      return Number((await rows("select count(*) from dead_letter"))[0]?.[0]);
-    },
-    async drain(member, draining) {
+    async drain(member: string, draining: boolean): Promise<void> {
       await rows("update member set draining = $2 where name = $1", [member, draining]);
     },
   };

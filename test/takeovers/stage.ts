@@ -1,23 +1,12 @@
 import { rmSync } from "node:fs";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
-import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
-import { ownDatabase, type RealServer, startMosquitto, startPostgres, temporaryFolder } from "../real-servers.ts";
-import { type Child, startChild } from "./child.ts";
-import { type Commander, startCommander } from "./commander.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
+import { ownDatabase, startMosquitto, startPostgres, temporaryFolder } from "../real-servers.ts";
+import { startChild } from "./child.ts";
+import { startCommander } from "./commander.ts";
 import { createMember, type Member } from "./member.ts";
-import { createObserver, type Observer } from "./observer.ts";
+import { createObserver } from "./observer.ts";
 import type { ServicePlace } from "./services.ts";
-
-export interface Stage {
-  readonly members: ReadonlyMap<string, Member>;
-  readonly database: RealServer;
-  readonly observer: Observer;
-  readonly services: Child;
-  readonly receivers: Child;
-  readonly commander: Commander;
-  readonly random: SeededRandom;
-  close(): Promise<void>;
-}
 
 export interface StageOptions {
   readonly seed: number;
@@ -31,7 +20,9 @@ export interface StageOptions {
 const PREFIX = "plenum";
 const SCHEMA = "plenum";
 
-export async function setStage(options: StageOptions): Promise<Stage> {
+export type Stage = Awaited<ReturnType<typeof setStage>>;
+
+export async function setStage(options: StageOptions) {
   const closing: (() => unknown)[] = [];
   const close = async () => {
     for (const each of closing.splice(0).toReversed()) await each();
@@ -44,8 +35,7 @@ export async function setStage(options: StageOptions): Promise<Stage> {
   }
 }
 
-async function built(options: StageOptions, closing: (() => unknown)[]): Promise<Omit<Stage, "close">> {
-  const random = seededRandom(options.seed);
+async function built(options: StageOptions, closing: (() => unknown)[]) {
   const folder = temporaryFolder("takeovers");
   closing.push(() => rmSync(folder, { recursive: true, force: true }));
   const database = await startPostgres({ lines: ["max_connections = 100"] });
@@ -84,7 +74,7 @@ async function built(options: StageOptions, closing: (() => unknown)[]): Promise
   });
   closing.push(() => commander.close());
   const observer = createObserver(databaseUrl, SCHEMA);
-  return { members, database, observer, services, receivers, commander, random };
+  return { members, database, observer, services, receivers, commander };
 }
 
 function configurationOf(parts: {

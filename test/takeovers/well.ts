@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Stage } from "./stage.ts";
 
 const LOOK_EVERY_MS = 300;
@@ -9,7 +10,7 @@ export async function until(holds: () => Promise<string | null>, withinMs: numbe
   while (why !== null) {
     if (performance.now() > endMs) throw new Error(`${what} within ${withinMs / 1_000} s: ${why}`);
     why = await holds().catch((error: unknown) => String(error));
-    if (why !== null) await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+    if (why !== null) await sleep(LOOK_EVERY_MS);
   }
 }
 

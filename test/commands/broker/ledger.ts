@@ -1,34 +1,27 @@
 import type { Kind, Message, Unit } from "./messages.ts";
 import type { Delivery } from "./wire-tap.ts";
 
-export interface Ledger {
-  enter(message: Message): number;
-  lastSerial(): number;
-  message(serial: number): Message | undefined;
-  arrived(delivery: Delivery): void;
-  arrivals(id: string): readonly Arrival[];
-  byValue(value: number): { readonly unit: Unit; readonly message: Message } | undefined;
-}
-
 export interface Arrival {
   readonly delivery: Delivery;
   readonly message: Message;
   readonly unit: Unit;
 }
 
-export function createLedger(): Ledger {
+export type Ledger = ReturnType<typeof createLedger>;
+
+export function createLedger() {
   const messages: Message[] = [];
   const byId = new Map<string, Arrival[]>();
   const byValue = new Map<number, { readonly unit: Unit; readonly message: Message }>();
   return {
-    enter(message) {
+    enter(message: Message): number {
       messages.push(message);
       for (const unit of message.units) byValue.set(unit.value, { unit, message });
       return messages.length;
     },
     lastSerial: () => messages.length,
-    message: (serial) => messages[serial - 1],
-    arrived(delivery) {
+    message: (serial: number) => messages[serial - 1],
+    arrived(delivery: Delivery): void {
       const message = messages[delivery.serial - 1];
       for (const unit of message?.units ?? []) {
         const arrivals = byId.get(unit.id) ?? [];
@@ -36,8 +29,8 @@ export function createLedger(): Ledger {
         if (message !== undefined) arrivals.push({ delivery, message, unit });
       }
     },
-    arrivals: (id) => byId.get(id) ?? [],
-    byValue: (value) => byValue.get(value),
+    arrivals: (id: string): readonly Arrival[] => byId.get(id) ?? [],
+    byValue: (value: number) => byValue.get(value),
   };
 }
 

@@ -9,14 +9,6 @@ import type { Simulator } from "#src/simulator/simulator.ts";
 import { type Arrival, kindOf, type Ledger } from "./ledger.ts";
 import { RANGE } from "./messages.ts";
 
-/** Judges each write when it reaches the service, by what was sent, delivered and audited before. */
-export interface PostJudge {
-  readonly violations: string[];
-  readonly writes: ReadonlyMap<string, number>;
-  readonly posts: number;
-  handle(request: SimRequest): SimReply;
-}
-
 export interface TagLimits {
   readonly minIntervalMs: number;
   readonly maxPerDay: number;
@@ -39,13 +31,16 @@ interface TagState {
 const LOOK_BACK = 200;
 const SWITCH_MS = 1_000;
 
+export type PostJudge = ReturnType<typeof createPostJudge>;
+
+/** Judges each write when it reaches the service, by what was sent, delivered and audited before. */
 export function createPostJudge(options: {
   readonly simulator: Simulator;
   readonly stateFolder: string;
   readonly ledger: Ledger;
   readonly limits: ReadonlyMap<string, TagLimits>;
   readonly wayMs: number;
-}): PostJudge {
+}) {
   const { ledger, limits, simulator, stateFolder, wayMs } = options;
   const violations: string[] = [];
   const writes = new Map<string, number>();
@@ -120,11 +115,11 @@ export function createPostJudge(options: {
 
   return {
     violations,
-    writes,
+    writes: writes as ReadonlyMap<string, number>,
     get posts() {
       return posts;
     },
-    handle(request) {
+    handle(request: SimRequest): SimReply {
       if (request.method !== "POST") return simulator.handle(request);
       posts += 1;
       const { tags = [] } = JSON.parse(request.body ?? "{}") as {

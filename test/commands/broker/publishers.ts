@@ -1,17 +1,7 @@
 import { connectAsync, type IClientPublishOptions, type MqttClient } from "mqtt";
 import { type Message, marked } from "./messages.ts";
 
-export interface Publishers {
-  publish(message: Message, serial: number): void;
-  underWay(): number;
-  readonly acknowledged: ReadonlyMap<number, number>;
-  close(): Promise<void>;
-}
-
-export async function startPublishers(
-  url: string,
-  listener: { readonly lastSerial: () => number; changed(): void },
-): Promise<Publishers> {
+export async function startPublishers(url: string, listener: { readonly lastSerial: () => number; changed(): void }) {
   const options = { clean: false, reconnectPeriod: 200, keepalive: 60 };
   const modern = await connectAsync(url, {
     ...options,
@@ -39,13 +29,13 @@ export async function startPublishers(
   }
 
   return {
-    acknowledged,
+    acknowledged: acknowledged as ReadonlyMap<number, number>,
     underWay: () => underWay,
-    publish(message, serial) {
+    publish(message: Message, serial: number): void {
       const client = message.beside !== null || serial % 2 === 0 ? modern : old;
       void send(client, message, serial);
     },
-    async close() {
+    async close(): Promise<void> {
       for (const client of clients) await client.endAsync(true);
     },
   };
@@ -54,9 +44,6 @@ export async function startPublishers(
 function optionsOf({ retain, beside }: Message, client: MqttClient): IClientPublishOptions {
   if (client.options.protocolVersion !== 5 || beside === null) return { qos: 1, retain };
   const { userProperties, ...others } = beside;
-  return {
-    qos: 1,
-    retain,
-    properties: { ...others, ...(userProperties === undefined ? {} : { userProperties: { ...userProperties } }) },
-  };
+  const user = userProperties === undefined ? {} : { userProperties: { ...userProperties } };
+  return { qos: 1, retain, properties: { ...others, ...user } };
 }

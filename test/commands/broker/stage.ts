@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
-import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import { createSimulator } from "#src/simulator/simulator.ts";
 import { runFolder } from "../../leftovers.ts";
 import { freePort, type RealServer } from "../../real-servers.ts";
 import { swiftPlace } from "../../swift-place.ts";
@@ -13,40 +13,13 @@ import { createBell } from "./bell.ts";
 import { configurationOf, openTags, SITES } from "./building.ts";
 import { calm, type Moment } from "./disturbances.ts";
 import { type Hurry, hurriedClock } from "./hurried-clock.ts";
-import { createLedger, type Ledger } from "./ledger.ts";
+import { createLedger } from "./ledger.ts";
 import { beginLife, type Life } from "./lives.ts";
-import type { Message, Tags } from "./messages.ts";
-import { createPostJudge, type PostJudge } from "./post-judge.ts";
-import { type Publishers, startPublishers } from "./publishers.ts";
+import type { Message } from "./messages.ts";
+import { createPostJudge } from "./post-judge.ts";
+import { startPublishers } from "./publishers.ts";
 import { besideTheWorker } from "./remains.ts";
-import { startWireTap, type WireTap } from "./wire-tap.ts";
-
-export interface Stage {
-  readonly clock: { now(): number };
-  readonly folder: string;
-  readonly stateFolder: string;
-  readonly switchFile: string;
-  readonly simulator: Simulator;
-  readonly judge: PostJudge;
-  readonly ledger: Ledger;
-  readonly tap: WireTap;
-  readonly publishers: Publishers;
-  readonly tags: Tags;
-  readonly lives: readonly Life[];
-  readonly kills: readonly Moment[];
-  readonly heard: ReadonlyMap<string, string>;
-  publish(message: Message): void;
-  room(): Promise<void>;
-  isAlive(): boolean;
-  arm(moment: Moment): void;
-  isArmed(): boolean;
-  strikeNow(): void;
-  stopWorker(): Promise<void>;
-  revive(meanwhile: () => void): Promise<void>;
-  restartBroker(how: "end" | "kill", meanwhile: () => void): Promise<void>;
-  until(holds: () => Promise<boolean>, what: string, withinMs?: number): Promise<void>;
-  close(): Promise<void>;
-}
+import { startWireTap } from "./wire-tap.ts";
 
 export const FACTOR = 8;
 const PACE = 30;
@@ -54,25 +27,22 @@ const MOST_UNDER_WAY = 40;
 const MOST_AHEAD = 300;
 const MOST_LOST = 40;
 
-export async function setStage(seed: number, random: SeededRandom): Promise<Stage> {
+export type Stage = Awaited<ReturnType<typeof setStage>>;
+
+export async function setStage(seed: number, random: SeededRandom) {
   const closing: (() => unknown)[] = [];
   const close = async () => {
     for (const each of closing.splice(0).toReversed()) await each();
   };
   try {
-    return await built(seed, random, closing, close);
+    return { ...(await built(seed, random, closing)), close };
   } catch (error) {
     await close();
     throw error;
   }
 }
 
-async function built(
-  seed: number,
-  random: SeededRandom,
-  closing: (() => unknown)[],
-  close: () => Promise<void>,
-): Promise<Stage> {
+async function built(seed: number, random: SeededRandom, closing: (() => unknown)[]) {
   const hurry: Hurry = { sinceMs: Date.now(), factor: FACTOR };
   const clock = hurriedClock(hurry);
   const now = () => clock.now();
@@ -178,36 +148,35 @@ async function built(
     tap,
     publishers,
     tags,
-    lives,
-    kills,
+    lives: lives as readonly Life[],
+    kills: kills as readonly Moment[],
     heard: listener.outcomes,
-    publish: (message) => publishers.publish(message, ledger.enter(message)),
+    publish: (message: Message) => publishers.publish(message, ledger.enter(message)),
     room: () => bell.until(async () => isRoom(), "the worker keeps up"),
     isAlive,
-    arm(moment) {
+    arm(moment: Moment): void {
       armed = moment;
       if (moment === "now") strike("now");
     },
     isArmed: () => armed !== null,
     strikeNow: () => strike("now"),
-    async stopWorker() {
+    async stopWorker(): Promise<void> {
       armed = null;
       await lives.at(-1)?.stop();
     },
-    async revive(meanwhile) {
+    async revive(meanwhile: () => void): Promise<void> {
       await lives.at(-1)?.ended;
       if (random.chance(0.5)) await leaveSession(broker.url);
       meanwhile();
       const life = begin();
       await bell.until(async () => tap.hears() || life.how !== "running", "a new worker listens");
     },
-    async restartBroker(how, meanwhile) {
+    async restartBroker(how: "end" | "kill", meanwhile: () => void): Promise<void> {
       await broker[how]();
       await broker.stop();
       meanwhile();
       broker = await startBroker(port, sessions);
     },
     until: bell.until,
-    close,
   };
 }

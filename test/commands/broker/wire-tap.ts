@@ -3,17 +3,6 @@ import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { type Packet, parser } from "mqtt-packet";
 import { serialOf } from "./messages.ts";
 
-/** Proxy between worker and broker that records which commands were delivered and acknowledged. */
-export interface WireTap {
-  readonly port: number;
-  readonly deliveries: readonly Delivery[];
-  readonly connections: readonly Connection[];
-  hears(): boolean;
-  handled(): number | null;
-  cut(): void;
-  close(): Promise<void>;
-}
-
 export interface Delivery {
   readonly serial: number;
   readonly connection: Connection;
@@ -31,7 +20,7 @@ export interface Connection {
   isOpen: boolean;
 }
 
-export interface TapListener {
+interface TapListener {
   readonly now: () => number;
   readonly life: () => number;
   readonly lastSerial: () => number;
@@ -40,7 +29,8 @@ export interface TapListener {
   changed(): void;
 }
 
-export async function startWireTap(broker: () => number, listener: TapListener): Promise<WireTap> {
+/** Proxy between worker and broker that records which commands were delivered and acknowledged. */
+export async function startWireTap(broker: () => number, listener: TapListener) {
   const deliveries: Delivery[] = [];
   const connections: Connection[] = [];
   const sockets = new Set<Socket>();
@@ -81,17 +71,17 @@ export async function startWireTap(broker: () => number, listener: TapListener):
   const ear = () => connections.findLast(({ isOpen, subscribedAfter }) => isOpen && subscribedAfter !== null);
   return {
     port: (server.address() as AddressInfo).port,
-    deliveries,
-    connections,
+    deliveries: deliveries as readonly Delivery[],
+    connections: connections as readonly Connection[],
     hears: () => ear() !== undefined,
-    handled() {
+    handled(): number | null {
       const at = ear();
       return at === undefined ? null : Math.max(at.handled, at.subscribedAfter ?? 0);
     },
-    cut() {
+    cut(): void {
       for (const socket of sockets) socket.destroy();
     },
-    async close() {
+    async close(): Promise<void> {
       const closed = once(server, "close");
       server.close();
       for (const socket of sockets) socket.destroy();
@@ -100,16 +90,11 @@ export async function startWireTap(broker: () => number, listener: TapListener):
   };
 }
 
-interface Tapped {
-  readonly connection: Connection;
-  fromBroker(data: Buffer): void;
-  acknowledge(packetId: number): void;
-  end(): void;
-}
+type Tapped = ReturnType<typeof tap>;
 
 const SUBSCRIPTIONS = 2;
 
-function tap(protocolVersion: number, deliveries: Delivery[], listener: TapListener): Tapped {
+function tap(protocolVersion: number, deliveries: Delivery[], listener: TapListener) {
   const connection: Connection = {
     life: listener.life(),
     protocol: protocolVersion,
@@ -141,8 +126,8 @@ function tap(protocolVersion: number, deliveries: Delivery[], listener: TapListe
   });
   return {
     connection,
-    fromBroker: (data) => void fromBroker.parse(data),
-    acknowledge(packetId) {
+    fromBroker: (data: Buffer) => void fromBroker.parse(data),
+    acknowledge(packetId: number): void {
       const delivery = underWay.get(packetId);
       if (delivery === undefined) return;
       underWay.delete(packetId);
@@ -151,7 +136,7 @@ function tap(protocolVersion: number, deliveries: Delivery[], listener: TapListe
       listener.acknowledged(delivery);
       listener.changed();
     },
-    end() {
+    end(): void {
       connection.isOpen = false;
       listener.changed();
     },

@@ -1,8 +1,7 @@
-import type { LoggedRequest } from "#src/simulator/request-log.ts";
+import { busiestMinute, type LoggedRequest } from "#src/simulator/request-log.ts";
 import { type Evidence, type FaultRecord, type ServiceRecord, some, spread, type Verdict } from "../evidence.ts";
 
 const QUOTA = 20;
-const WINDOW_MS = 60_000;
 const UNDISTURBED_MS = 5_000;
 
 export function judgeRequests({ services, faults, soonMs }: Evidence): Verdict {
@@ -30,17 +29,6 @@ export function judgeRequests({ services, faults, soonMs }: Evidence): Verdict {
   };
 }
 
-function busiestMinute(requests: readonly LoggedRequest[]): number {
-  const times = requests.filter(({ limit }) => limit !== "none").map(({ atMs }) => atMs);
-  let most = 0;
-  let first = 0;
-  for (const [place, atMs] of times.entries()) {
-    while ((times[first] ?? atMs) <= atMs - WINDOW_MS) first += 1;
-    most = Math.max(most, place - first + 1);
-  }
-  return most;
-}
-
 function silences(services: readonly ServiceRecord[], faults: readonly FaultRecord[], soonMs: number) {
   const late: string[] = [];
   const byKind = new Map<string, number[]>();
@@ -58,7 +46,7 @@ function silences(services: readonly ServiceRecord[], faults: readonly FaultReco
   return { late, table };
 }
 
-export function longestSilence(requests: readonly LoggedRequest[], fromMs: number, toMs: number): number {
+function longestSilence(requests: readonly LoggedRequest[], fromMs: number, toMs: number): number {
   let before = fromMs;
   let longest = 0;
   for (const { atMs } of requests) {
