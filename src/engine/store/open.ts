@@ -140,7 +140,7 @@ async function replaceDamaged(
 
 function refuseDamagedFreePages(file: string): void {
   if (sizeOf(file) === 0) return;
-  const pages = openPages(file);
+  const pages = openPages(file, "valid");
   try {
     const trouble = freePagesProblem(pages);
     if (trouble !== null) throw new Damaged(`${file} is damaged (${trouble}).`);

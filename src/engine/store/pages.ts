@@ -56,7 +56,7 @@ const WAL_HEADER = 32;
 const FRAME_HEADER = 24;
 const FILE_MAGIC = "SQLite format 3\0";
 const FILE_HEADER = 100;
-/** The last bit selects the byte order of the log's own checksums, which are not used here. */
+/** The last bit selects the byte order of the log's checksums: 0 for little-endian. */
 const WAL_MAGIC = 0x377f0682;
 const LEAF_OF_TABLE = 0x0d;
 const LEAF_OF_INDEX = 0x0a;
@@ -69,13 +69,16 @@ export interface Cell {
 
 export type Pages = ReturnType<typeof openPages>;
 
-/** Reads rows from single pages of a database file and its log. Callers verify each row by its checksum. */
-export function openPages(path: string) {
+/**
+ * Reads rows from single pages of a database file and its write-ahead log. Callers verify each row by its checksum.
+ * `valid` uses only the commits that SQLite would read; `all` also those behind a damaged part of the log.
+ */
+export function openPages(path: string, log: "valid" | "all") {
   const main = openSync(path, "r");
   const walPath = `${path}-wal`;
   const wal = sizeOf(walPath) > WAL_HEADER ? openSync(walPath, "r") : null;
   const pageBytes = pageBytesOf(main, wal);
-  const logged = wal === null ? new Map<number, number>() : committedPages(wal, sizeOf(walPath), pageBytes);
+  const logged = wal === null ? new Map<number, number>() : committedPages(wal, sizeOf(walPath), pageBytes, log);
   const count = Math.max(Math.floor(sizeOf(path) / pageBytes), ...logged.keys());
 
   function read(page: number): Buffer | null {
@@ -181,29 +184,50 @@ export function hasReadableLog(path: string): boolean {
   const wal = openSync(`${path}-wal`, "r");
   try {
     const header = bytesAt(wal, 0, WAL_HEADER);
-    if (header === null || !isLog(header)) return false;
-    const word = (at: number) => ((header[3] ?? 0) & 1 ? header.readUInt32BE(at) : header.readUInt32LE(at));
-    let [first, second] = [0, 0];
-    for (let at = 0; at < 24; at += 8) {
-      first = (first + word(at) + second) >>> 0;
-      second = (second + word(at + 4) + first) >>> 0;
-    }
-    return first === header.readUInt32BE(24) && second === header.readUInt32BE(28);
+    return header !== null && isLog(header) && hasChecksum(header, 24, logChecksum(header));
   } finally {
     closeSync(wal);
   }
 }
 
+type Checksum = readonly [first: number, second: number];
+
+function hasChecksum(bytes: Buffer, at: number, [first, second]: Checksum): boolean {
+  return first === bytes.readUInt32BE(at) && second === bytes.readUInt32BE(at + 4);
+}
+
+function logChecksum(header: Buffer): Checksum {
+  return addToChecksum(header, [0, 0], header.subarray(0, 24));
+}
+
+/** Continues the checksum of a write-ahead log; each frame includes the frames before: https://www.sqlite.org/walformat.html */
+function addToChecksum(logHeader: Buffer, before: Checksum, bytes: Buffer): Checksum {
+  const isBigEndian = logHeader.readUInt32BE(0) !== WAL_MAGIC;
+  let [first, second] = before;
+  for (let at = 0; at < bytes.length; at += 8) {
+    first = (first + (isBigEndian ? bytes.readUInt32BE(at) : bytes.readUInt32LE(at)) + second) >>> 0;
+    second = (second + (isBigEndian ? bytes.readUInt32BE(at + 4) : bytes.readUInt32LE(at + 4)) + first) >>> 0;
+  }
+  return [first, second];
+}
+
 /** Offset of the newest committed copy of each page in a write-ahead log. */
-function committedPages(wal: number, size: number, pageBytes: number): Map<number, number> {
+function committedPages(wal: number, size: number, pageBytes: number, log: "valid" | "all"): Map<number, number> {
   const header = bytesAt(wal, 0, WAL_HEADER);
   const committed = new Map<number, number>();
   if (header === null || !isLog(header) || header.readUInt32BE(8) !== pageBytes) return committed;
+  let checksum = logChecksum(header);
+  if (log === "valid" && !hasChecksum(header, 24, checksum)) return committed;
   let pending = new Map<number, number>();
   for (let at = WAL_HEADER; at + FRAME_HEADER + pageBytes <= size; at += FRAME_HEADER + pageBytes) {
-    const frame = bytesAt(wal, at, FRAME_HEADER);
+    const frame = bytesAt(wal, at, FRAME_HEADER + pageBytes);
     // Frames of an earlier generation of the log have another salt.
     if (frame === null || !frame.subarray(8, 16).equals(header.subarray(16, 24))) break;
+    if (log === "valid") {
+      checksum = addToChecksum(header, checksum, frame.subarray(0, 8));
+      checksum = addToChecksum(header, checksum, frame.subarray(FRAME_HEADER));
+      if (!hasChecksum(frame, 16, checksum)) break;
+    }
     pending.set(frame.readUInt32BE(0), at + FRAME_HEADER);
     if (frame.readUInt32BE(4) === 0) continue;
     for (const [page, offset] of pending) committed.set(page, offset);

@@ -45,7 +45,7 @@ export async function salvage(folder: string, file: string, clock: Clock): Promi
       hint: "Name a file that was set aside; `plenum state check` lists them.",
     });
   }
-  const pages = openPages(file);
+  const pages = openPages(file, "all");
   const database = openDatabase(target);
   try {
     prepareSchema(database, false);
@@ -79,7 +79,7 @@ async function recoverEvents(pages: Pages, database: Database, clock: Clock): Pr
 
 /** Copies at a start, with the cursors. If a cursor may be lost, copying begins with the oldest event. */
 export async function recoverInto(file: string, database: Database, clock: Clock): Promise<Salvaged> {
-  const pages = openPages(file);
+  const pages = openPages(file, "all");
   try {
     const found = scanPages(pages);
     const { pageByPosition, cursors, isCursorLost } = found;
