@@ -201,7 +201,8 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     await far.again();
     const topics = await subscriber(far);
     subscribed.resolve();
-    await expect.poll(() => new Set(values(topics())).size, POLL).toBe(2_000);
+    // The sink notices the restart up to 30 s later.
+    await expect.poll(() => new Set(values(topics())).size, { ...POLL, timeout: 50_000 }).toBe(2_000);
     const before = topics().slice(
       0,
       topics().findIndex((topic) => topic.includes("/alarm/")),
