@@ -3,7 +3,8 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Receipt } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import { type Event, type Kind, orderingKey } from "#src/core/model/event.ts";
-import type { Outbox } from "#src/engine/store/store.ts";
+import { yieldToEventLoop } from "#src/core/runtime/waiting.ts";
+import type { Offer, Outbox } from "#src/engine/store/store.ts";
 import { openWorkshop, type Place, type ScriptedSink, scriptedSink, type Workshop } from "../delivery/workshop.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
@@ -74,6 +75,9 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     if (found === undefined) throw new Error("the sink is not known");
     return found;
   };
+  const settlementOf = ({ again, urgent = false, events }: Offer) => ({
+    ...{ again, urgent, rejected: [], through: events.at(-1)?.position ?? 0 },
+  });
   const ids = (events: readonly Event[]) => events.map(({ id }) => id);
   const alarmsIn = (sink: ScriptedSink) => sink.writes.flat().filter(({ type }) => type.startsWith("alarm-"));
 
@@ -255,6 +259,28 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       await outbox.resendDeadLetters("a", "all");
       await workshop.clock.advance(1_000);
       expect(alarmsIn(sink).map(({ type }) => type)).toEqual(["alarm-raised", "alarm-resolved"]);
+    });
+
+    test("an event that is settled during a replay is sent again after the older replayed event", async () => {
+      const { outbox } = workshop.store;
+      await outbox.register("a", "beginning");
+      for (let turns = 0; turns < 60; turns += 1) {
+        await commit(alarm(2 * turns));
+        const first = await outbox.nextUrgent("a", 10);
+        await outbox.settle("a", settlementOf(first));
+        await commit(alarm(2 * turns + 1));
+        const second = await outbox.nextUrgent("a", 10);
+        const replayed = outbox.replay("a", ALL_TIME);
+        for (let turn = 0; turn < turns; turn += 1) await yieldToEventLoop();
+        await outbox.settle("a", settlementOf(second));
+        await replayed;
+        const again = await outbox.nextUrgent("a", 1_000);
+        expect({ turns, ids: ids(again.events.map(({ event }) => event)) }).toEqual({
+          turns,
+          ids: ids(Array.from({ length: 2 * turns + 2 }, (_, n) => alarm(n))),
+        });
+        await outbox.settle("a", settlementOf(again));
+      }
     });
 
     test(`events per alarm and per tag arrive in order despite replays, failures and crashes (${replay})`, async () => {

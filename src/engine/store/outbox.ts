@@ -171,6 +171,8 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
     async settle(sink, { again, urgent = false, through, rejected, counted, documents = [], soon = false }) {
       const cursor = urgent ? "urgent" : "position";
       const isPlain = !again && !urgent && rejected.length === 0 && documents.length === 0;
+      // An operator's replay may have marked older events while this batch was in flight.
+      options.lookForChanges?.();
       const cursors = await cursorsOf(sink);
       const isFew = through - cursors.durable <= IN_FLIGHT;
       if (soon && isPlain && isFew && redeliveries.isUnmarked(sink) && !sql.isBehind()) {
@@ -189,7 +191,8 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
             ...redeliveries.markAfterReplay(sink, before, through, urgent),
           ];
       await sql.commit([...statements, ...rejected.flatMap((each) => letters.add(sink, each, nowMs))], documents);
-      if (!again) sinks.moved(sink, through, counted, cursor);
+      if (again) redeliveries.settled(sink, through);
+      else sinks.moved(sink, through, counted, cursor);
     },
 
     async setEnded(sink, reason) {

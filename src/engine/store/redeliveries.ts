@@ -43,20 +43,25 @@ export function createRedeliveries(
   quarantine?: (sink: string, position: number) => boolean,
 ) {
   const { dialect, query } = sql;
-  /** Positions of each sink's last offer: `settle` must not remove marks that were set after it. */
-  const offered = new Map<string, readonly number[]>();
+  /** Each sink's last offer: `settle` must not remove marks that were set after it. */
+  const offers = new Map<string, { readonly positions: readonly number[]; readonly forgotten: number }>();
   /** Sinks known to have no mark. */
   const unmarked = new Set<string>();
   /** First position at which a sink may have a marked urgent event. */
   const urgentFrom = new Map<string, number>();
   /** Counts `forget` calls: a result of an earlier query must not restore what was forgotten. */
   let forgotten = 0;
+  /** Transactions in progress that set marks. Until they end, queries do not see those marks. */
+  let markings = 0;
 
   function forget(): void {
     forgotten += 1;
     unmarked.clear();
     urgentFrom.clear();
   }
+
+  /** Whether the result of a query may be cached; `before` is the number of `forget` calls at its start. */
+  const mayCache = (before: number) => isCached && markings === 0 && before === forgotten;
 
   /** Marks settled events between two positions that a condition selects, slice by slice. */
   async function markSlices(
@@ -79,9 +84,16 @@ export function createRedeliveries(
     let marked = 0;
     for (let from = Math.max(after, first?.position ?? 0); from < through; from += MARK_SLICE) {
       const slice = [from, Math.min(from + MARK_SLICE, through)];
-      const rows = await sql.transaction(() => step(`${marking} returning 1`, sink, ...slice, ...values));
-      marked += rows.length;
+      markings += 1;
+      // A settlement meanwhile must not rely on the absence of marks.
       forget();
+      try {
+        const rows = await sql.transaction(() => step(`${marking} returning 1`, sink, ...slice, ...values));
+        marked += rows.length;
+      } finally {
+        markings -= 1;
+        forget();
+      }
       await yieldToEventLoop();
     }
     return marked;
@@ -93,6 +105,7 @@ export function createRedeliveries(
     const soundLetter = (column: string) =>
       `case when ${dialect.isSound("dead_letter")} then dead_letter.${column} end`;
     const body = `coalesce(${soundEvent("body")}, ${soundLetter("body")})`;
+    const before = forgotten;
     const rows = await query<MarkedRow>(
       `select position, committed_ms, body, number, epoch from (
          select again.position, coalesce(${soundEvent("committed_ms")}, ${soundLetter("committed_ms")}) as committed_ms,
@@ -114,10 +127,7 @@ export function createRedeliveries(
       else if (quarantine?.(sink, row.position) === true) isChanged = true;
     }
     if (offer.length === 0 && isChanged) return offerOf(sink, marks, ...values);
-    offered.set(
-      sink,
-      offer.map(({ position }) => position),
-    );
+    offers.set(sink, { positions: offer.map(({ position }) => position), forgotten: before });
     return offer;
   }
 
@@ -129,7 +139,7 @@ export function createRedeliveries(
       const before = forgotten;
       const marks = "select position from again where source = $1 and sink = $2 order by position limit $3";
       const offer = await offerOf(sink, marks, limit);
-      if (offer.length === 0 && isCached && before === forgotten) unmarked.add(sink);
+      if (offer.length === 0 && mayCache(before)) unmarked.add(sink);
       return offer;
     },
 
@@ -156,19 +166,35 @@ export function createRedeliveries(
         limit,
         from,
       );
-      if (isCached && before === forgotten) urgentFrom.set(sink, offer[0]?.position ?? Number.POSITIVE_INFINITY);
+      if (mayCache(before)) urgentFrom.set(sink, offer[0]?.position ?? Number.POSITIVE_INFINITY);
       return offer;
     },
 
-    /** Positions of the last offer up to a position. */
+    /** Positions of the last offer up to a position, without the settled ones. */
     offeredThrough: (sink: string, through: number): readonly number[] =>
-      (offered.get(sink) ?? []).filter((position) => position <= through),
+      (offers.get(sink)?.positions ?? []).filter((position) => position <= through),
 
-    /** Removes marks. */
-    settle: (sink: string, positions: readonly number[]): Statement => ({
-      text: `delete from again where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}`,
-      values: [sink, positions],
-    }),
+    /**
+     * Removes marks of the last offer. The marks stay if a replay has marked older events since: otherwise the replay
+     * would end with those and not with the newest state.
+     */
+    settle(sink: string, positions: readonly number[]): Statement {
+      const offer = offers.get(sink);
+      const first = offer !== undefined && offer.forgotten !== forgotten ? (offer.positions[0] ?? 0) : 0;
+      return {
+        text: `delete from again where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}
+          and not exists (select 1 from again as older
+            where older.source = $1 and older.sink = $2 and older.position < $4::bigint)`,
+        values: [sink, positions, first],
+      };
+    },
+
+    /** Removes settled positions from the last offer, after their marks were removed. */
+    settled(sink: string, through: number): void {
+      const offer = offers.get(sink);
+      if (offer === undefined) return;
+      offers.set(sink, { ...offer, positions: offer.positions.filter((position) => position > through) });
+    },
 
     /** Marks settled events that were committed since a time; the sink gets the later ones anyway. */
     mark: (sink: string, sinceMs: number, kinds: readonly Kind[] | undefined, end: number): Promise<number> =>
