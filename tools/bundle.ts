@@ -10,7 +10,7 @@ import { type OutputChunk, type Plugin, rolldown } from "rolldown";
 export const BUNDLE = "node_modules/.cache/bundle";
 export const BUNDLED_MAIN = "main.js";
 /** Node.js stores compiled code for `./plenum` here, in a subfolder per version. */
-const COMPILED = "node_modules/.cache/plenum";
+const COMPILE_CACHE = "node_modules/.cache/plenum";
 
 /** A file of its own, because it loads at the first use; see `src/cli/shell/one-undici.ts`. */
 const UNDICI = "undici";
@@ -21,7 +21,7 @@ const DAY_MS = 86_400_000;
 const KAFKA = "@platformatic/kafka";
 
 /** Packages that use their own path for features that Plenum does not use, such as threads and mocks. */
-const KNOWS_ITS_PLACE = ["node-cron", "pino", "thread-stream", "undici"];
+const LOCATED_PACKAGES = ["node-cron", "pino", "thread-stream", "undici"];
 
 /** Writes the bundle into `target`. It runs from the folder `at` of a copy of the project, next to `src` and `config`. */
 export async function bundle(root: string, target: string, at = BUNDLE): Promise<void> {
@@ -33,7 +33,7 @@ export async function bundle(root: string, target: string, at = BUNDLE): Promise
     platform: "node",
     // Names of source files are comments in the bundle and must not depend on the machine.
     resolve: { symlinks: false },
-    plugins: [inPlace(join(root, at))],
+    plugins: [keepSourcePaths(join(root, at))],
     onLog(_level, { code, message }) {
       // A package may evaluate code that it generates.
       if (code !== "EVAL") throw new Error(message);
@@ -48,18 +48,18 @@ export async function bundle(root: string, target: string, at = BUNDLE): Promise
   await build.close();
   mkdirSync(target, { recursive: true });
   const chunks = output.filter((each): each is OutputChunk => each.type === "chunk");
-  for (const chunk of chunks) refuseThatKnowsItsPlace(chunk);
+  for (const chunk of chunks) refuseLocatedPackage(chunk);
   // The main file comes last, so a command that starts now finds all others.
   for (const { fileName, code } of chunks.toSorted((a, b) => Number(isMain(a)) - Number(isMain(b)))) {
     // Other processes may build the same file.
     const unfinished = join(target, `${fileName}.${process.pid}`);
-    writeFileSync(unfinished, inLatin1(code));
+    writeFileSync(unfinished, escapeBeyondLatin1(code));
     // A source that was changed during the build is newer than the bundle.
     utimesSync(unfinished, begun, begun);
     renameSync(unfinished, join(target, fileName));
   }
   // A running older bundle still loads some of its files.
-  forgetOld(target, new Set(chunks.map(({ fileName }) => fileName)));
+  removeOldFiles(target, new Set(chunks.map(({ fileName }) => fileName)));
 }
 
 export async function build(root: string): Promise<void> {
@@ -69,12 +69,12 @@ export async function build(root: string): Promise<void> {
   writeFileSync(join(target, "package.json"), '{"type":"module"}\n');
   await bundle(root, target);
   // Each bundle has its own compiled code, some 5 MB, which Node.js creates again when needed.
-  for (const folder of existsSync(join(root, COMPILED)) ? readdirSync(join(root, COMPILED)) : [])
-    forgetOld(join(root, COMPILED, folder), new Set());
+  for (const folder of existsSync(join(root, COMPILE_CACHE)) ? readdirSync(join(root, COMPILE_CACHE)) : [])
+    removeOldFiles(join(root, COMPILE_CACHE, folder), new Set());
 }
 
 /** Removes files that are older than a day. */
-function forgetOld(folder: string, made: ReadonlySet<string>): void {
+function removeOldFiles(folder: string, made: ReadonlySet<string>): void {
   for (const name of readdirSync(folder)) {
     const path = join(folder, name);
     const { mtimeMs = Date.now() } = statSync(path, { throwIfNoEntry: false }) ?? {};
@@ -85,7 +85,7 @@ function forgetOld(folder: string, made: ReadonlySet<string>): void {
 const isMain = ({ fileName }: OutputChunk) => fileName === BUNDLED_MAIN;
 
 /** Keeps `import.meta.url` of each source, because modules look for files in their own folder. */
-function inPlace(folder: string): Plugin {
+function keepSourcePaths(folder: string): Plugin {
   return {
     name: "in-place",
     transform: {
@@ -103,19 +103,19 @@ function inPlace(folder: string): Plugin {
 }
 
 /** A package in the bundle would not find the files in its own folder. */
-function refuseThatKnowsItsPlace({ modules }: OutputChunk): void {
+function refuseLocatedPackage({ modules }: OutputChunk): void {
   for (const [id, { code }] of Object.entries(modules)) {
     const [, name] = /.*node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(id.replaceAll("\\", "/")) ?? [];
     if (name === undefined && /import\.meta\.(?:dirname|filename)/.test(code ?? ""))
       throw new Error(`${id} says where it lies by import.meta.dirname: say it by import.meta.url.`);
-    if (name === undefined || KNOWS_ITS_PLACE.includes(name)) continue;
+    if (name === undefined || LOCATED_PACKAGES.includes(name)) continue;
     if (/import\.meta\.|__dirname|__filename/.test(code ?? ""))
       throw new Error(`${name} looks for files beside its own (${id}): name it as external in tools/bundle.ts.`);
   }
 }
 
 /** V8 stores a text with any character beyond Latin-1 in two bytes per character, so this escapes those characters. */
-function inLatin1(code: string): string {
+function escapeBeyondLatin1(code: string): string {
   const escaped = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
   return code.replaceAll(/\P{ASCII}+/gu, (text) => text.split("").map(escaped).join(""));
 }

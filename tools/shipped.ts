@@ -46,7 +46,7 @@ OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
 SOFTWARE.`;
 
 /** By the package and version that was inspected; inspect each new version. */
-const INSIDE: Readonly<Record<string, readonly Embedded[]>> = {
+const EMBEDDED_CODE: Readonly<Record<string, readonly Embedded[]>> = {
   // `preact/standalone` is htm and Preact together; only htm's licence is in the package.
   "htm@3.1.1": [
     {
@@ -76,10 +76,10 @@ export function shippedPackages(root: string): readonly ShippedPackage[] {
   const places = new Set<string>();
   const visit = (place: string, names: readonly string[]) => {
     for (const name of names) {
-      const found = placeOf(lock, place, name);
+      const found = lockKeyOf(lock, place, name);
       if (found === null || places.has(found)) continue;
       places.add(found);
-      visit(found, neededBy(lock[found]));
+      visit(found, dependenciesOf(lock[found]));
     }
   };
   visit("", Object.keys(lock[""]?.dependencies ?? {}));
@@ -87,10 +87,10 @@ export function shippedPackages(root: string): readonly ShippedPackage[] {
   // Packages that need different versions have their own copies.
   const all = new Map<string, ShippedPackage>();
   for (const place of places) {
-    const one = shippedAt(root, lock, place);
+    const one = describePackage(root, lock, place);
     all.set(`${one.name}@${one.version}`, one);
   }
-  for (const looked of Object.keys(INSIDE)) {
+  for (const looked of Object.keys(EMBEDDED_CODE)) {
     const name = looked.slice(0, looked.lastIndexOf("@"));
     const other = [...all.keys()].find((key) => key.startsWith(`${name}@`) && key !== looked);
     if (other === undefined) continue;
@@ -99,7 +99,7 @@ export function shippedPackages(root: string): readonly ShippedPackage[] {
   return [...all].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, one]) => one);
 }
 
-function shippedAt(root: string, lock: Lock, place: string): ShippedPackage {
+function describePackage(root: string, lock: Lock, place: string): ShippedPackage {
   const { version = "", integrity = "", license, os, cpu } = lock[place] ?? {};
   const name = place.slice(place.lastIndexOf("node_modules/") + "node_modules/".length);
   const key = `${name}@${version}`;
@@ -109,8 +109,8 @@ function shippedAt(root: string, lock: Lock, place: string): ShippedPackage {
   if (installed?.version !== version) {
     throw new Error(`${key} is not installed as package-lock.json has it; run npm ci.`);
   }
-  const needs = neededBy(lock[place]).flatMap((needed) => {
-    const found = placeOf(lock, place, needed);
+  const needs = dependenciesOf(lock[place]).flatMap((needed) => {
+    const found = lockKeyOf(lock, place, needed);
     return found === null ? [] : [`${needed}@${lock[found]?.version}`];
   });
   return {
@@ -119,13 +119,13 @@ function shippedAt(root: string, lock: Lock, place: string): ShippedPackage {
     licence: typeof installed.license === "string" ? installed.license : "no licence that it names",
     integrity,
     needs: needs.toSorted(),
-    texts: licenceTexts(join(root, isForSome ? chooserOf(lock, name) : place)),
-    inside: INSIDE[key] ?? [],
+    texts: licenceTexts(join(root, isForSome ? installerOf(lock, name) : place)),
+    inside: EMBEDDED_CODE[key] ?? [],
   };
 }
 
 /** npm installs peers. Peers that are not installed are not in the lock file. */
-function neededBy(locked: Locked | undefined): readonly string[] {
+function dependenciesOf(locked: Locked | undefined): readonly string[] {
   return Object.keys({
     ...locked?.dependencies,
     ...locked?.optionalDependencies,
@@ -134,7 +134,7 @@ function neededBy(locked: Locked | undefined): readonly string[] {
 }
 
 /** Key in the lock file of the package that Node.js would find. */
-function placeOf(lock: Lock, from: string, name: string): string | null {
+function lockKeyOf(lock: Lock, from: string, name: string): string | null {
   for (let folder = from; ; folder = folder.slice(0, Math.max(0, folder.lastIndexOf("/node_modules/")))) {
     const place = folder === "" ? `node_modules/${name}` : `${folder}/node_modules/${name}`;
     if (place in lock) return place;
@@ -151,7 +151,7 @@ function manifestAt(folder: string): { readonly version?: unknown; readonly lice
 }
 
 /** Key of the package that installs this one on some machines; it contains the licence. */
-function chooserOf(lock: Lock, name: string): string {
+function installerOf(lock: Lock, name: string): string {
   const place = Object.keys(lock).find((each) => lock[each]?.optionalDependencies?.[name] !== undefined);
   if (place === undefined) throw new Error(`Nothing in package-lock.json asks for ${name}; run npm install.`);
   return place;
@@ -164,7 +164,7 @@ function licenceTexts(folder: string): readonly LicenceText[] {
   const readme = readdirSync(folder).find((file) => /^readme(\.\w+)?$/i.test(file));
   if (readme === undefined) return [];
   const [, text = ""] = readFileSync(join(folder, readme), "utf8").split(/^##+ licen[cs]e[ \t]*$/im);
-  return /copyright/i.test(text) ? [{ file: readme, text: tidy(text) }] : [];
+  return /copyright/i.test(text) ? [{ file: readme, text: normalizeText(text) }] : [];
 }
 
 function licenceFiles(folder: string): readonly LicenceText[] {
@@ -172,10 +172,10 @@ function licenceFiles(folder: string): readonly LicenceText[] {
     .map((file) => file.replaceAll("\\", "/"))
     .filter((file) => /(^|\/)(licen[cs]e|copying|notice)(\.\w+)?$/i.test(file) && !/(^|\/)node_modules\//.test(file))
     .toSorted()
-    .map((file) => ({ file, text: tidy(readFileSync(join(folder, file), "utf8")) }));
+    .map((file) => ({ file, text: normalizeText(readFileSync(join(folder, file), "utf8")) }));
 }
 
-function tidy(text: string): string {
+function normalizeText(text: string): string {
   return text
     .replace(/^\uFEFF/, "")
     .replaceAll("\r\n", "\n")

@@ -3,26 +3,26 @@ import { type Cell, type Column, columnIndexOf, type Row, type Table } from "../
 
 export type Columns = ReturnType<typeof createColumns>;
 
-type Comparing = (a: number, b: number) => number;
+type Comparator = (a: number, b: number) => number;
 
 interface ColumnStore {
   readonly characters: number;
   add(cell: Cell, row: number): void;
   cell(row: number): Cell;
-  comparing(): Comparing;
+  createComparator(): Comparator;
 }
 
 const FIRST_ROWS = 256;
 const NULL = -1;
 /** Column of unique texts: a dictionary look-up would cost more than a duplicate. */
-const IDENTITY = "event_id";
+const UNIQUE_COLUMN = "event_id";
 /** 1,000 rows take up to 2 ms to copy or compare. */
 export const ROWS_AT_ONCE = 1_000;
-const AT_ONCE_MS = 4;
+const MAX_BUSY_MS = 4;
 
 /** Stores rows as columns with a dictionary of texts. A history row takes 100 bytes; as an object more than 1,000. */
 export function createColumns(table: Table) {
-  const stores = table.columns.map(storeOf);
+  const stores = table.columns.map(createColumnStore);
   let length = 0;
 
   const storeAt = (index: number) => stores[index] as ColumnStore;
@@ -50,11 +50,11 @@ export function createColumns(table: Table) {
     },
 
     cell: (index: number, row: number): Cell => storeAt(index).cell(row),
-    reading: (index: number): ((row: number) => Cell) => storeAt(index).cell,
+    cellReader: (index: number): ((row: number) => Cell) => storeAt(index).cell,
 
     /** Compares rows by these columns; null comes first. Rows added later are not ranked. */
-    comparing(names: readonly string[]): Comparing {
-      const all = names.map((name) => storeAt(columnIndexOf(table, name)).comparing());
+    createComparator(names: readonly string[]): Comparator {
+      const all = names.map((name) => storeAt(columnIndexOf(table, name)).createComparator());
       return (a, b) => {
         for (const compare of all) {
           const order = compare(a, b);
@@ -67,18 +67,18 @@ export function createColumns(table: Table) {
 }
 
 /** Returns a function that sorts rows by their table's `sortedBy`; equal rows keep their order. */
-export function sorting(columns: Columns): (rows: readonly number[]) => Promise<Uint32Array> {
-  const compare = columns.comparing(columns.table.sortedBy);
-  return (rows) => mergedRuns(Uint32Array.from(rows), (a, b) => compare(a, b) || a - b);
+export function createSorter(columns: Columns): (rows: readonly number[]) => Promise<Uint32Array> {
+  const compare = columns.createComparator(columns.table.sortedBy);
+  return (rows) => mergeRuns(Uint32Array.from(rows), (a, b) => compare(a, b) || a - b);
 }
 
 /** Sorts all rows and keeps, of rows with the same key, only the one observed last. */
-export async function sortedOnce(columns: Columns): Promise<Uint32Array> {
+export async function sortDistinct(columns: Columns): Promise<Uint32Array> {
   const { table, length } = columns;
   const rest = table.key.filter((name) => !table.sortedBy.includes(name));
-  const compare = columns.comparing([...table.sortedBy, ...rest, "observed_at", "position"]);
-  const compareKeys = columns.comparing(table.key);
-  const rows = await mergedRuns(
+  const compare = columns.createComparator([...table.sortedBy, ...rest, "observed_at", "position"]);
+  const compareKeys = columns.createComparator(table.key);
+  const rows = await mergeRuns(
     new Uint32Array(length).map((_, row) => row),
     compare,
   );
@@ -86,18 +86,18 @@ export async function sortedOnce(columns: Columns): Promise<Uint32Array> {
   for (let n = 0; n < length; n++) {
     const [row, next] = [rows[n] ?? 0, rows[n + 1]];
     if (next === undefined || compareKeys(row, next) !== 0) rows[count++] = row;
-    if (n % ROWS_AT_ONCE === 0) await pause();
+    if (n % ROWS_AT_ONCE === 0) await yieldIfBusy();
   }
   return rows.subarray(0, count);
 }
 
 /** Sorts rows by merging ascending runs, for example one per file that was read, in pairs until one is left. */
-async function mergedRuns(rows: Uint32Array<ArrayBuffer>, compare: Comparing): Promise<Uint32Array> {
+async function mergeRuns(rows: Uint32Array<ArrayBuffer>, compare: Comparator): Promise<Uint32Array> {
   const { length } = rows;
   let starts: number[] = [];
   for (let n = 0; n < length; n++) {
     if (n === 0 || compare(rows[n - 1] ?? 0, rows[n] ?? 0) > 0) starts.push(n);
-    if (n % ROWS_AT_ONCE === 0) await pause();
+    if (n % ROWS_AT_ONCE === 0) await yieldIfBusy();
   }
   let [sorted, spare] = [rows, new Uint32Array(length)];
   while (starts.length > 1) {
@@ -107,7 +107,7 @@ async function mergedRuns(rows: Uint32Array<ArrayBuffer>, compare: Comparing): P
       for (let to = from; to < end; to++) {
         const isLeft = right >= end || (left < middle && compare(sorted[left] ?? 0, sorted[right] ?? 0) <= 0);
         spare[to] = sorted[isLeft ? left++ : right++] ?? 0;
-        if (to % ROWS_AT_ONCE === 0) await pause();
+        if (to % ROWS_AT_ONCE === 0) await yieldIfBusy();
       }
     }
     [sorted, spare] = [spare, sorted];
@@ -121,8 +121,8 @@ function cellOf(value: unknown): Cell {
   return value === undefined ? null : (value as Cell);
 }
 
-function storeOf({ name, type }: Column): ColumnStore {
-  if (type === "text" || type === "json") return createTexts(name === IDENTITY);
+function createColumnStore({ name, type }: Column): ColumnStore {
+  if (type === "text" || type === "json") return createTexts(name === UNIQUE_COLUMN);
   return createNumbers(type === "boolean");
 }
 
@@ -144,7 +144,7 @@ function createNumbers(isBoolean: boolean): ColumnStore {
       if (value === undefined || Number.isNaN(value)) return null;
       return isBoolean ? value === 1 : value;
     },
-    comparing: () => (a, b) => {
+    createComparator: () => (a, b) => {
       const [x = Number.NaN, y = Number.NaN] = [all[a], all[b]];
       if (x < y) return -1;
       if (x > y) return 1;
@@ -183,7 +183,7 @@ function createTexts(isIdentity: boolean): ColumnStore {
       codes[row] = typeof cell === "string" ? codeOf(cell) : NULL;
     },
     cell: textAt,
-    comparing() {
+    createComparator() {
       if (isIdentity) return (a, b) => compareTexts(textAt(a), textAt(b));
       const ranks = new Int32Array(texts.length);
       const ascending = texts.map((_, code) => code).sort((a, b) => compareTexts(texts[a], texts[b]));
@@ -202,8 +202,8 @@ function compareTexts(a: string | null | undefined, b: string | null | undefined
 let lastYieldMs = performance.now();
 
 /** Yields to the event loop if this function last yielded more than `AT_ONCE_MS` ago. */
-export async function pause(): Promise<void> {
-  if (performance.now() - lastYieldMs < AT_ONCE_MS) return;
+export async function yieldIfBusy(): Promise<void> {
+  if (performance.now() - lastYieldMs < MAX_BUSY_MS) return;
   await yieldToEventLoop();
   lastYieldMs = performance.now();
 }

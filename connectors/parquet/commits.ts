@@ -5,7 +5,7 @@ import { columnIndexOf } from "../shared/lake/table.ts";
 import { type Columns, createColumns } from "./columns.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { readParquet } from "./parquet-file.ts";
-import { type Partition, stagedName, writerFileOf } from "./paths.ts";
+import { type Partition, stagedName, writerKeyOf } from "./paths.ts";
 import { createRowBuffer, type PartitionBatch, type RowBuffer } from "./row-buffer.ts";
 import { type CompleteDay, completeDayIn, type SinkState, type StagedCommit, stateChange } from "./sink-state.ts";
 import type { TableFormat, UploadedFiles } from "./table-format.ts";
@@ -39,12 +39,12 @@ export function createStagedCommits(options: {
   let unsettled: readonly StagedCommit[] = [];
   const partitions = new Map<string, Partition>();
   let buffer: RowBuffer = createRowBuffer();
-  let sinceMs = 0;
-  let through = 0;
+  let firstEventMs = 0;
+  let lastPosition = 0;
   let completeDays: readonly CompleteDay[] = [];
 
   function isOld(): boolean {
-    return buffer.events > 0 && clock.monotonic() - sinceMs >= options.maxAgeMs;
+    return buffer.events > 0 && clock.monotonic() - firstEventMs >= options.maxAgeMs;
   }
 
   function isFlushDue(): boolean {
@@ -54,13 +54,13 @@ export function createStagedCommits(options: {
 
   async function commitAs(staged: StagedCommit, signal: AbortSignal): Promise<void> {
     const { from, keys: before, through: last } = staged;
-    const name = format.nameOf(stagedName(writerId, from, last));
+    const name = format.fileNameOf(stagedName(writerId, from, last));
     const rows = { batches: buffer.batches(), changes: buffer.changes() };
-    const keys = [...new Set([...before, ...format.keysOf(rows, name)])];
+    const keys = [...new Set([...before, ...format.possibleKeysOf(rows, name)])];
     const rest = unfinished.filter((each) => each !== staged);
     await memory.put(stateChange({ stagedCommits: [...unsettled, { ...staged, keys }, ...rest] }));
     // Record in the lake how far this writer goes, before it puts the first file.
-    await store.put(writerFileOf(writerId), Buffer.from(`${JSON.stringify({ through: last })}\n`), signal);
+    await store.put(writerKeyOf(writerId), Buffer.from(`${JSON.stringify({ through: last })}\n`), signal);
     const positions = { writerId, through: last, isRepeated: unfinished.includes(staged) };
     const made = new Set(await format.commit({ ...rows, name, positions, uploaded }, signal));
     const unused = keys.filter((key) => !made.has(key));
@@ -75,15 +75,15 @@ export function createStagedCommits(options: {
   return {
     isSettled: () => unsettled.length === 0 && unfinished.length === 0,
     /** True where the engine has started again from the cursor. */
-    hasSeen: (position: number) => position <= through,
+    hasPosition: (position: number) => position <= lastPosition,
 
     /** Adds an event. Commits unfinished stages that end before it first. Throws `UnmappableEvent`. */
-    async take(event: Event, position: number, committedAt: string, signal: AbortSignal): Promise<void> {
+    async addEvent(event: Event, position: number, committedAt: string, signal: AbortSignal): Promise<void> {
       for (let next = unfinished[0]; next !== undefined && next.through < position; next = unfinished[0]) {
         await commitAs(next, signal);
       }
-      if (buffer.events === 0) sinceMs = clock.monotonic();
-      through = position;
+      if (buffer.events === 0) firstEventMs = clock.monotonic();
+      lastPosition = position;
       buffer.add(event, position, committedAt);
       const day = completeDayIn(event);
       if (day !== null) completeDays = [...completeDays, day];
@@ -98,10 +98,10 @@ export function createStagedCommits(options: {
     },
 
     /** Returns what to settle; null while some event is not in the lake. */
-    settle() {
+    settleCommits() {
       if (unsettled.length === 0 || unfinished.length > 0 || buffer.events > 0) return null;
       const remember: SinkStateChange = stateChange({
-        writer: { id: writerId, through },
+        writer: { id: writerId, through: lastPosition },
         stagedCommits: [],
         completeDays,
       });
@@ -140,7 +140,7 @@ export function createIdempotentInserts(format: TableFormat) {
   }
 
   return {
-    forget: () => rowKeysByFolder.clear(),
+    clearCache: () => rowKeysByFolder.clear(),
 
     async commit(buffer: RowBuffer, signal: AbortSignal): Promise<void> {
       const name = `again-${randomBytes(8).toString("hex")}`;

@@ -1,6 +1,6 @@
-import type { EncodedRows } from "./batches.ts";
-import { createColumns, sortedOnce } from "./columns.ts";
-import { type Bounds, joinedParquet, parquetOf, readParquet, rowsOf } from "./parquet-file.ts";
+import { createColumns, sortDistinct } from "./columns.ts";
+import { type Bounds, concatenateParquet, encodeParquet, readParquet, rowCountOf } from "./parquet-file.ts";
+import type { EncodedRows } from "./partition-files.ts";
 import type { Partition } from "./paths.ts";
 import type { TableFormat } from "./table-format.ts";
 
@@ -15,11 +15,11 @@ import type { TableFormat } from "./table-format.ts";
 /** Rows in memory at a time, 35 MB; a larger day keeps several files. */
 const MAX_ROWS = 300_000;
 /** At this number of joined files, they are joined again. */
-const MOST_JOINED = 8;
+const MAX_JOINED_FILES = 8;
 const JOIN_BYTES = 32_000_000;
 const SMALL_BYTES = 8_000_000;
-const JOINED = /\/hour-[^/]*$/;
-const MERGED = /\/day-[^/]*$/;
+const JOINED_FILE = /\/hour-[^/]*$/;
+const MERGED_FILE = /\/day-[^/]*$/;
 
 export interface Compacted {
   readonly partition: Partition;
@@ -33,7 +33,7 @@ export interface Compacted {
 }
 
 /** Merges the files of a partition, sorted and without duplicates. A large partition gets several files. */
-export async function merge(
+export async function mergeFiles(
   format: TableFormat,
   partition: Partition,
   signal: AbortSignal,
@@ -56,8 +56,8 @@ export async function merge(
     sources = [];
     first = null;
     if (group.length < 2) return;
-    const rows = await sortedOnce(all);
-    const bytes = await parquetOf(all, rows);
+    const rows = await sortDistinct(all);
+    const bytes = await encodeParquet(all, rows);
     const content = { bytes, columns: all, rows };
     const counts = { rows: rows.length, sourceRows: all.length };
     await replace({ partition, kind: "day", sources: group, bytes, ...counts, content });
@@ -68,7 +68,7 @@ export async function merge(
     signal.throwIfAborted();
     const bytes = await format.read(key, signal);
     if (bytes === null) continue;
-    const rows = rowsOf(bytes, `${format.where}/${key}`);
+    const rows = rowCountOf(bytes, `${format.where}/${key}`);
     const before: number = columns.length + (first?.rows ?? 0);
     if (before + rows > maxRows) await close();
     if (first !== null) {
@@ -82,11 +82,15 @@ export async function merge(
 }
 
 /** Joins small files without decoding them; null for fewer than two, or where a file has other columns or another writer. */
-export async function join(format: TableFormat, partition: Partition, signal: AbortSignal): Promise<Compacted | null> {
+export async function joinFiles(
+  format: TableFormat,
+  partition: Partition,
+  signal: AbortSignal,
+): Promise<Compacted | null> {
   const files = await format.filesOf(partition, signal);
-  const small = files.filter(({ bytes, key }) => bytes <= SMALL_BYTES && !MERGED.test(key));
-  const joined = small.filter(({ key }) => JOINED.test(key));
-  const selected = joined.length >= MOST_JOINED ? small : small.filter(({ key }) => !JOINED.test(key));
+  const small = files.filter(({ bytes, key }) => bytes <= SMALL_BYTES && !MERGED_FILE.test(key));
+  const joined = small.filter(({ key }) => JOINED_FILE.test(key));
+  const selected = joined.length >= MAX_JOINED_FILES ? small : small.filter(({ key }) => !JOINED_FILE.test(key));
   const found: { readonly bytes: Uint8Array; readonly key: string }[] = [];
   let size = 0;
   for (const { bytes, key } of selected) {
@@ -98,7 +102,7 @@ export async function join(format: TableFormat, partition: Partition, signal: Ab
   }
   if (found.length < 2) return null;
   const named = found.map(({ bytes, key }) => ({ bytes, name: `${format.where}/${key}` }));
-  const result = await joinedParquet(partition.table, named);
+  const result = await concatenateParquet(partition.table, named);
   if (result === null) return null;
   const { bounds, bytes, rows } = result;
   const sources = found.map(({ key }) => key);

@@ -137,11 +137,11 @@ export function parquetQuery({ folder, s3, table_format }: ParquetConfig, event:
   const path = [...lake.filter((part) => part !== ""), "value"].join("/").replaceAll(/([^:/])\/+/g, "$1/");
   const table =
     table_format === "delta"
-      ? `delta_scan(${quoted(path)})`
-      : `read_parquet(${quoted(`${path}/**/*.parquet`)}, hive_partitioning = true, union_by_name = true)`;
-  return `select * from ${table} where tag_id = ${quoted(data.tag.id)} order by time desc limit 100;`;
+      ? `delta_scan(${sqlText(path)})`
+      : `read_parquet(${sqlText(`${path}/**/*.parquet`)}, hive_partitioning = true, union_by_name = true)`;
+  return `select * from ${table} where tag_id = ${sqlText(data.tag.id)} order by time desc limit 100;`;
 }
 
-function quoted(text: string): string {
+function sqlText(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }

@@ -4,20 +4,20 @@ import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import type { Table } from "../shared/lake/table.ts";
 import { ALARM_EPISODE_TABLE, TABLES } from "../shared/lake/tables.ts";
-import { digestOf, type EncodedRows, putBatches, replacementOf, rowsOfFiles } from "./batches.ts";
-import { type Compacted, join, merge } from "./compaction.ts";
+import { type Compacted, joinFiles, mergeFiles } from "./compaction.ts";
 import { type AddedFile, EMPTY_CHANGE } from "./delta/change.ts";
 import { statisticsFrom, statisticsOf } from "./delta/statistics.ts";
 import { type ActiveFile, type DeltaTable, openDeltaTable } from "./delta/table.ts";
 import type { ObjectStore, StoredFile } from "./object-store.ts";
-import { FIRST_DAY, folderOf, isDivided, keyIn, type Partition, partitionOf } from "./paths.ts";
+import { digestOf, type EncodedRows, encodeReplacement, putBatches, readRows } from "./partition-files.ts";
+import { FIRST_DAY, fileKeyIn, folderOf, isDivided, type Partition, partitionOf } from "./paths.ts";
 import type { Change, PartitionBatch } from "./row-buffer.ts";
 import { stateChange } from "./sink-state.ts";
 import type { CommitWork, TableFormat, UploadedFiles } from "./table-format.ts";
 
-const CONFLICTS = 5;
+const MAX_CONFLICTS = 5;
 /** 100 removals take 5 s with a distant storage. */
-const MOST_REMOVED = 100;
+const MAX_REMOVED_FILES = 100;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 /** A difference of wall and monotonic time that counts as a clock step (src/core/runtime/clock-check.ts). */
@@ -37,7 +37,7 @@ export function createDeltaFormat(
   const processId = randomBytes(4).toString("hex");
   const tables = new Map<Table, DeltaTable>();
   const vacuumTime = createVacuumTime(clock);
-  let toVacuum: readonly Table[] = [];
+  let pendingVacuum: readonly Table[] = [];
 
   function deltaTableOf(table: Table): DeltaTable {
     const opened =
@@ -66,7 +66,8 @@ export function createDeltaFormat(
     { uploaded, name, positions }: CommitWork,
     signal: AbortSignal,
   ): Promise<readonly string[]> {
-    const keyFor = ({ partition }: PartitionBatch, digest: string) => newKey(keyIn(partition, name), digest, uploaded);
+    const keyFor = ({ partition }: PartitionBatch, digest: string) =>
+      newKey(fileKeyIn(partition, name), digest, uploaded);
     const add: AddedFile[] = [];
     for (const { key, bytes, batch, rows } of await putBatches(batches, keyFor, store, uploaded, signal)) {
       add.push(await addedFile(key, bytes, batch.partition, { columns: batch.columns, rows }));
@@ -81,18 +82,18 @@ export function createDeltaFormat(
     { uploaded, name, positions }: CommitWork,
     signal: AbortSignal,
   ): Promise<readonly string[]> {
-    for (let attempt = 0; attempt < CONFLICTS; attempt++) {
+    for (let attempt = 0; attempt < MAX_CONFLICTS; attempt++) {
       const { version, files } = await deltaTableOf(table).files(signal);
       const add: AddedFile[] = [];
       const remove: string[] = [];
       for (const change of changes) {
         const { from, partition } = change;
         const stored = filesIn(partition, files).map(({ key }) => key);
-        const replacement = await replacementOf(change, stored, format, signal);
+        const replacement = await encodeReplacement(change, stored, format, signal);
         if (replacement === null) continue;
         const { bytes } = replacement;
         const digest = digestOf(bytes);
-        const key = newKey(keyIn(partition, name), digest, uploaded);
+        const key = newKey(fileKeyIn(partition, name), digest, uploaded);
         if (!uploaded.has(key)) await store.put(key, bytes, signal);
         uploaded.set(key, digest);
         add.push(await addedFile(key, bytes.length, partition, replacement));
@@ -112,7 +113,7 @@ export function createDeltaFormat(
   }
 
   /** Throws ConfigError where the table refers to a file outside its folder. */
-  function filesIn({ table, of }: Partition, files: readonly ActiveFile[]): readonly StoredFile[] {
+  function filesIn({ table, dayAndSite: of }: Partition, files: readonly ActiveFile[]): readonly StoredFile[] {
     const values = Object.entries(partitionValuesOf(of));
     const all = files.filter(({ partitionValues }) => values.every(([name, value]) => partitionValues[name] === value));
     const inFolder = all.flatMap(({ bytes, key }) => (key === null ? [] : { bytes, key }));
@@ -125,7 +126,7 @@ export function createDeltaFormat(
 
   /** Replaces files in one commit, so readers always see each row once. Returns false after a conflict. */
   async function replaceFiles(table: Table, all: readonly Compacted[], signal: AbortSignal): Promise<boolean> {
-    const results = all.map(({ kind, partition }) => keyIn(partition, `${kind}-${randomBytes(8).toString("hex")}`));
+    const results = all.map(({ kind, partition }) => fileKeyIn(partition, `${kind}-${randomBytes(8).toString("hex")}`));
     await memory.put(stateChange({ compactions: results.map((result) => ({ result, sources: [] })) }));
     const add: AddedFile[] = [];
     for (const [n, { bytes, content, partition, rows }] of all.entries()) {
@@ -134,7 +135,7 @@ export function createDeltaFormat(
       if ("columns" in content) add.push(await addedFile(key, bytes.length, partition, content));
       else {
         const stats = statisticsFrom(table, content.bounds);
-        add.push({ key, bytes: bytes.length, rows, partitionValues: partitionValuesOf(partition.of), stats });
+        add.push({ key, bytes: bytes.length, rows, partitionValues: partitionValuesOf(partition.dayAndSite), stats });
       }
     }
     const dataChange = all.some(({ rows, sourceRows }) => rows !== sourceRows);
@@ -159,7 +160,7 @@ export function createDeltaFormat(
       });
     },
 
-    async make(table, signal) {
+    async createTable(table, signal) {
       const { version } = await deltaTableOf(table).files(signal);
       const objects = version < 0 ? await store.list(folderOf(table), signal) : [];
       const file = objects.find(({ key }) => key.endsWith(".parquet"));
@@ -168,11 +169,12 @@ export function createDeltaFormat(
           hint: "Choose a new folder or prefix for table_format: delta.",
         });
       }
-      await deltaTableOf(table).make(signal);
+      await deltaTableOf(table).createIfMissing(signal);
     },
 
-    nameOf: (commit) => `${commit}-${processId}`,
-    keysOf: ({ changes, batches }, name) => [...batches, ...changes].map(({ partition }) => keyIn(partition, name)),
+    fileNameOf: (commit) => `${commit}-${processId}`,
+    possibleKeysOf: ({ changes, batches }, name) =>
+      [...batches, ...changes].map(({ partition }) => fileKeyIn(partition, name)),
 
     async commit(work, signal) {
       const made: string[] = [];
@@ -207,7 +209,7 @@ export function createDeltaFormat(
     },
 
     async compact(partition, signal) {
-      await merge(format, partition, signal, async (merged) => {
+      await mergeFiles(format, partition, signal, async (merged) => {
         if (await replaceFiles(partition.table, [merged], signal)) return;
         throw new Retryable(`Somebody else changed ${store.where}/${partition.folder} while it was compacted.`);
       });
@@ -217,7 +219,7 @@ export function createDeltaFormat(
     async join(table, partitions, signal) {
       const all: Compacted[] = [];
       for (const partition of partitions) {
-        const joined = await join(format, partition, signal);
+        const joined = await joinFiles(format, partition, signal);
         if (joined !== null) all.push(joined);
       }
       if (all.length > 0) await replaceFiles(table, all, signal);
@@ -230,7 +232,7 @@ export function createDeltaFormat(
     },
 
     /** Moves alarms without a time, which earlier versions put under 1970-01-01. */
-    async prepare(signal) {
+    async repairFiles(signal) {
       const table = ALARM_EPISODE_TABLE;
       const { files } = await deltaTableOf(table).files(signal);
       const old = files.filter(({ partitionValues }) => partitionValues.date === FIRST_DAY);
@@ -238,7 +240,7 @@ export function createDeltaFormat(
       for (const site of new Set(old.map(({ partitionValues }) => partitionValues.site ?? null))) {
         const from = partitionOf(table, FIRST_DAY, site);
         const keys = filesIn(from, files).map(({ key }) => key);
-        const updates = await rowsOfFiles(table, keys, format, signal);
+        const updates = await readRows(table, keys, format, signal);
         changes.push({ partition: partitionOf(table, null, site), updates, from });
       }
       const name = `moved-${randomBytes(8).toString("hex")}`;
@@ -247,12 +249,12 @@ export function createDeltaFormat(
     },
 
     /** Vacuums some files of one table per call, so that no other work waits for long. */
-    async tidy(signal) {
-      if (vacuumTime.isDue()) toVacuum = TABLES;
-      const [table] = toVacuum;
+    async vacuum(signal) {
+      if (vacuumTime.isDue()) pendingVacuum = TABLES;
+      const [table] = pendingVacuum;
       if (table === undefined || !vacuumTime.isTrusted()) return;
-      const removed = await deltaTableOf(table).vacuum(signal, MOST_REMOVED);
-      if (removed < MOST_REMOVED) toVacuum = toVacuum.slice(1);
+      const removed = await deltaTableOf(table).vacuum(signal, MAX_REMOVED_FILES);
+      if (removed < MAX_REMOVED_FILES) pendingVacuum = pendingVacuum.slice(1);
     },
   };
   return format;
@@ -270,7 +272,7 @@ function newKey(key: string, digest: string, uploaded: UploadedFiles): string {
 async function addedFile(
   key: string,
   bytes: number,
-  { of, table }: Partition,
+  { dayAndSite: of, table }: Partition,
   { columns, rows }: Pick<EncodedRows, "columns" | "rows">,
 ): Promise<AddedFile> {
   const stats = await statisticsOf(table, rows.length, (column, n) => columns.cell(column, rows[n] ?? 0));
@@ -278,7 +280,7 @@ async function addedFile(
 }
 
 /** A missing site is null in the log. */
-function partitionValuesOf(of: Partition["of"]): Readonly<Record<string, string | null>> {
+function partitionValuesOf(of: Partition["dayAndSite"]): Readonly<Record<string, string | null>> {
   if (of === null) return {};
   return { date: of.day, site: of.site === null || of.site === "" ? null : of.site.toWellFormed() };
 }
@@ -291,22 +293,22 @@ function txnOf(positions: CommitWork["positions"]) {
 export function createVacuumTime(clock: Clock) {
   const offset = () => clock.now() - clock.monotonic();
   let lastOffset = offset();
-  let trustedFrom = clock.monotonic() + HOUR_MS;
-  let due = trustedFrom;
+  let trustedFromMs = clock.monotonic() + HOUR_MS;
+  let dueAtMs = trustedFromMs;
 
   function isTrusted(): boolean {
     const now = offset();
-    if (Math.abs(now - lastOffset) > CLOCK_STEP_MS) trustedFrom = clock.monotonic() + HOUR_MS;
+    if (Math.abs(now - lastOffset) > CLOCK_STEP_MS) trustedFromMs = clock.monotonic() + HOUR_MS;
     lastOffset = now;
-    return clock.monotonic() >= trustedFrom;
+    return clock.monotonic() >= trustedFromMs;
   }
 
   return {
     isTrusted,
     /** Call it every few seconds, so that it notices every clock step. */
     isDue(): boolean {
-      if (!isTrusted() || clock.monotonic() < due) return false;
-      due = clock.monotonic() + DAY_MS;
+      if (!isTrusted() || clock.monotonic() < dueAtMs) return false;
+      dueAtMs = clock.monotonic() + DAY_MS;
       return true;
     },
   };

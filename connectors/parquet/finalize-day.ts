@@ -3,8 +3,8 @@ import type { Clock } from "../../src/core/runtime/clock.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { HISTORY_TABLE, TABLES, TOTAL_TABLE } from "../shared/lake/tables.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { rowsOf } from "./parquet-file.ts";
-import { isDivided, manifestOf, type Partition, partitionOf } from "./paths.ts";
+import { rowCountOf } from "./parquet-file.ts";
+import { isDivided, manifestKeyOf, type Partition, partitionOf } from "./paths.ts";
 import type { CompleteDay, SiteDay } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
@@ -38,7 +38,7 @@ interface ListedFile {
   readonly sha256: string;
 }
 
-interface Tools {
+interface DayContext {
   readonly store: ObjectStore;
   readonly format: TableFormat;
   readonly clock: Clock;
@@ -46,7 +46,7 @@ interface Tools {
 }
 
 /** Compacts and lists the files of a day that the ledger has accounted for. A repetition after a crash is safe. */
-export async function finalizeDay(day: CompleteDay, tools: Tools): Promise<void> {
+export async function finalizeDay(day: CompleteDay, tools: DayContext): Promise<void> {
   for (const table of TABLES) {
     if (table.rowPolicy === "append") {
       await tools.format.compact(partitionOf(table, day.day, day.site), tools.signal);
@@ -55,12 +55,12 @@ export async function finalizeDay(day: CompleteDay, tools: Tools): Promise<void>
   const sealed_at = isoUtc(tools.clock.now());
   const last = await readManifest(day, tools);
   const { account, revision } = day;
-  const before = last === null ? [] : revisionsBefore(revision, last);
+  const before = last === null ? [] : earlierRevisions(revision, last);
   await writeManifest(day, { complete: true, revision, sealed_at, account, before }, tools);
 }
 
 /** Lists the files of a compacted day. Readers wait for the manifest of a day that the ledger will account for. */
-export async function listUnaccountedDay(day: SiteDay, hasLedger: boolean, tools: Tools): Promise<void> {
+export async function listUnaccountedDay(day: SiteDay, hasLedger: boolean, tools: DayContext): Promise<void> {
   const last = await readManifest(day, tools);
   if (last !== null && last.revision > 0) {
     await writeManifest(day, { ...last, complete: true }, tools);
@@ -69,7 +69,7 @@ export async function listUnaccountedDay(day: SiteDay, hasLedger: boolean, tools
   }
 }
 
-async function hasHistory({ day, site }: SiteDay, { format, signal }: Tools): Promise<boolean> {
+async function hasHistory({ day, site }: SiteDay, { format, signal }: DayContext): Promise<boolean> {
   for (const table of [HISTORY_TABLE, TOTAL_TABLE]) {
     if ((await format.filesOf(partitionOf(table, day, site), signal)).length > 0) return true;
   }
@@ -79,7 +79,7 @@ async function hasHistory({ day, site }: SiteDay, { format, signal }: Tools): Pr
 async function writeManifest(
   { day, site }: SiteDay,
   about: Pick<Manifest, "complete" | "revision" | "sealed_at" | "account" | "before">,
-  tools: Tools,
+  tools: DayContext,
 ): Promise<void> {
   const tables: Record<string, Manifest["tables"][string]> = {};
   for (const table of TABLES.filter(isDivided)) {
@@ -90,30 +90,30 @@ async function writeManifest(
   const written_at = isoUtc(tools.clock.now());
   const manifest: Manifest = { site, date: day, complete, revision, sealed_at, account, written_at, tables, before };
   const bytes = Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`);
-  await tools.store.put(manifestOf(day, site), bytes, tools.signal);
+  await tools.store.put(manifestKeyOf(day, site), bytes, tools.signal);
 }
 
-async function listFiles(partition: Partition, { format, signal }: Tools): Promise<ListedFile[]> {
+async function listFiles(partition: Partition, { format, signal }: DayContext): Promise<ListedFile[]> {
   const files: ListedFile[] = [];
   for (const { key } of await format.filesOf(partition, signal)) {
     const bytes = await format.read(key, signal);
     if (bytes === null) continue;
-    const rows = rowsOf(bytes, `${format.where}/${key}`);
+    const rows = rowCountOf(bytes, `${format.where}/${key}`);
     const sha256 = createHash("sha256").update(bytes).digest("hex");
     files.push({ name: key, rows, bytes: bytes.length, sha256 });
   }
   return files;
 }
 
-function revisionsBefore(revision: number, last: Manifest): Manifest["before"] {
+function earlierRevisions(revision: number, last: Manifest): Manifest["before"] {
   const rows = Object.fromEntries(Object.entries(last.tables).map(([name, table]) => [name, table.rows]));
   const newest = { revision: last.revision, sealed_at: last.sealed_at ?? last.written_at, rows };
   return [newest, ...last.before].filter((each) => each.revision > 0 && each.revision < revision);
 }
 
 /** Returns null where no readable manifest exists; the new one then starts without earlier revisions. */
-async function readManifest({ day, site }: SiteDay, { signal, store }: Tools): Promise<Manifest | null> {
-  const bytes = await store.get(manifestOf(day, site), signal);
+async function readManifest({ day, site }: SiteDay, { signal, store }: DayContext): Promise<Manifest | null> {
+  const bytes = await store.get(manifestKeyOf(day, site), signal);
   if (bytes === null) return null;
   try {
     const manifest = JSON.parse(Buffer.from(bytes).toString()) as Manifest;

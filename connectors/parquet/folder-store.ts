@@ -20,7 +20,7 @@ export function createFolderStore(
   clock: Pick<Clock, "monotonic"> = systemClock,
 ): ObjectStore & { lastStepMs(): number } {
   const root = resolve(folder);
-  let steppedMs = clock.monotonic();
+  let lastStepAtMs = clock.monotonic();
   const folderMode = mode | ((mode & 0o444) >> 2) | 0o300;
   const readyFolders = new Set<string>();
 
@@ -30,18 +30,18 @@ export function createFolderStore(
     return path;
   };
 
-  async function ready(path: string): Promise<void> {
+  async function prepareFolder(path: string): Promise<void> {
     if (readyFolders.has(path)) return;
     const first = await mkdir(path, { recursive: true, mode: folderMode });
     if (first !== undefined) {
       for (let made = path; made.length >= first.length; made = dirname(made)) await syncFolder(dirname(made));
-    } else await tidy(path);
+    } else await removeAbandoned(path);
     readyFolders.add(path);
   }
 
-  async function written(key: string, bytes: Uint8Array): Promise<string> {
+  async function writeDraft(key: string, bytes: Uint8Array): Promise<string> {
     const path = pathOf(key);
-    await ready(dirname(path));
+    await prepareFolder(dirname(path));
     const name = path.slice(dirname(path).length + 1);
     const draft = join(dirname(path), `.${name}.${randomBytes(4).toString("hex")}.tmp`);
     const handle = await open(draft, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, mode);
@@ -59,7 +59,7 @@ export function createFolderStore(
 
   async function publish<T>(key: string, bytes: Uint8Array, named: (draft: string) => Promise<T>): Promise<T> {
     try {
-      const draft = await written(key, bytes);
+      const draft = await writeDraft(key, bytes);
       try {
         return await named(draft);
       } finally {
@@ -73,11 +73,11 @@ export function createFolderStore(
     }
   }
 
-  async function step<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function runStep<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
       const result = await work();
-      steppedMs = clock.monotonic();
+      lastStepAtMs = clock.monotonic();
       return result;
     } catch (error) {
       throw signal.aborted ? signal.reason : folderFailure(error, root, "Free some space");
@@ -87,12 +87,12 @@ export function createFolderStore(
   return {
     where: root,
     /** When a file was last written, read, listed or removed, on the monotonic clock. */
-    lastStepMs: () => steppedMs,
+    lastStepMs: () => lastStepAtMs,
 
-    put: (key, bytes, signal) => step(signal, () => publish(key, bytes, (draft) => rename(draft, pathOf(key)))),
+    put: (key, bytes, signal) => runStep(signal, () => publish(key, bytes, (draft) => rename(draft, pathOf(key)))),
 
     putIfAbsent: (key, bytes, signal) =>
-      step(signal, () =>
+      runStep(signal, () =>
         publish(key, bytes, async (draft) => {
           try {
             await link(draft, pathOf(key));
@@ -104,10 +104,10 @@ export function createFolderStore(
         }),
       ),
 
-    get: (key, signal) => step(signal, () => readFile(pathOf(key), { signal }).catch(orIfMissing(null))),
+    get: (key, signal) => runStep(signal, () => readFile(pathOf(key), { signal }).catch(orIfMissing(null))),
 
     list: (prefix, signal, after) =>
-      step(signal, async () => {
+      runStep(signal, async () => {
         const top = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
         const found: StoredFile[] = [];
         for (const file of await readdir(top, { recursive: true, withFileTypes: true }).catch(orIfMissing([]))) {
@@ -122,14 +122,14 @@ export function createFolderStore(
       }),
 
     folders: (prefix, signal) =>
-      step(signal, async () => {
+      runStep(signal, async () => {
         const entries = await readdir(join(root, prefix), { withFileTypes: true }).catch(orIfMissing([]));
         const folders = entries.filter((entry) => entry.isDirectory());
         return folders.map(({ name }) => name).sort(compareUtf8);
       }),
 
     remove: (key, signal) =>
-      step(signal, async () => {
+      runStep(signal, async () => {
         const path = pathOf(key);
         await unlink(path)
           .then(() => syncFolder(dirname(path)))
@@ -156,7 +156,7 @@ export async function probeFolder(folder: string): Promise<void> {
   }
 }
 
-async function tidy(folder: string): Promise<void> {
+async function removeAbandoned(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
     if (!UNFINISHED.test(name)) continue;
     const path = join(folder, name);

@@ -4,7 +4,7 @@ export interface ObjectStore {
   readonly where: string;
   /** Writes or replaces an object atomically and durably. */
   put(key: string, bytes: Uint8Array, signal: AbortSignal): Promise<void>;
-  /** Of two concurrent calls for a key, one returns true. */
+  /** One of two concurrent calls for a key returns true. */
   putIfAbsent(key: string, bytes: Uint8Array, signal: AbortSignal): Promise<boolean>;
   get(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
   /** Ascending by UTF-8 bytes; with `after`, only later keys. */

@@ -3,7 +3,7 @@ import { type FileMetaData, parquetMetadata, parquetRead, type RowGroup, type Sc
 import { ByteWriter, ParquetWriter } from "hyparquet-writer";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Cell, Column, ColumnType, Table } from "../shared/lake/table.ts";
-import { type Columns, pause } from "./columns.ts";
+import { type Columns, yieldIfBusy } from "./columns.ts";
 import { compareUtf8 } from "./object-store.ts";
 
 const TEXT: Partial<SchemaElement> = { type: "BYTE_ARRAY", converted_type: "UTF8", logical_type: { type: "STRING" } };
@@ -29,7 +29,7 @@ const LARGE_GROUP_ROWS = 2_000;
 const UNCOMPRESSED_BYTES = 128;
 
 /** Encodes these rows, in this order. Yields to the event loop between columns. */
-export async function parquetOf(columns: Columns, rows: Uint32Array): Promise<Uint8Array> {
+export async function encodeParquet(columns: Columns, rows: Uint32Array): Promise<Uint8Array> {
   const { table } = columns;
   const { file, writer } = newFile(table);
   for (let from = 0; from < rows.length; from += GROUP_ROWS) {
@@ -44,7 +44,7 @@ export async function parquetOf(columns: Columns, rows: Uint32Array): Promise<Ui
       await file.write({ columnData: [column], rowGroupSize: group.length });
       // The writer made a row group of this column alone.
       parts.push(...file.row_groups.splice(-1));
-      await pause();
+      await yieldIfBusy();
     }
     file.row_groups.push({
       columns: parts.flatMap((part) => part.columns),
@@ -66,13 +66,13 @@ function newFile({ columns }: Table) {
     writer,
     schema: [{ name: "root", num_children: columns.length }, ...elements],
     codec: "ZSTD",
-    compressors: { ZSTD: compressed },
+    compressors: { ZSTD: compressPage },
     createdBy: "plenum",
   });
   return { file, writer };
 }
 
-function compressed(bytes: Uint8Array): Uint8Array {
+function compressPage(bytes: Uint8Array): Uint8Array {
   if (bytes.length === 0 || bytes.length > UNCOMPRESSED_BYTES) return zstdCompressSync(bytes);
   const frame = new Uint8Array(9 + bytes.length);
   // Magic number; single segment with a one-byte size; that size; last block, raw, with its size (RFC 8878).
@@ -83,7 +83,7 @@ function compressed(bytes: Uint8Array): Uint8Array {
 
 function fileValues(columns: Columns, index: number, rows: Uint32Array): unknown[] {
   const { name, type } = columns.table.columns[index] as Column;
-  const cellAt = columns.reading(index);
+  const cellAt = columns.cellReader(index);
   const values: unknown[] = new Array(rows.length);
   for (let n = 0; n < rows.length; n++) {
     const cell = cellAt(rows[n] ?? 0);
@@ -96,7 +96,7 @@ function fileValues(columns: Columns, index: number, rows: Uint32Array): unknown
 }
 
 /** Concatenates row groups, for 1 % of the cost of a merge; null where a file has other columns or another writer. */
-export async function joinedParquet(
+export async function concatenateParquet(
   table: Table,
   files: readonly { readonly bytes: Uint8Array; readonly name: string }[],
 ): Promise<{ readonly bytes: Uint8Array; readonly rows: number; readonly bounds: readonly Bounds[] } | null> {
@@ -109,14 +109,14 @@ export async function joinedParquet(
   for (const { bytes, name } of files) {
     const buffer = bufferOf(bytes);
     const metadata = metadataOf(buffer, name, parsers);
-    if (!isWrittenFor(table, metadata)) return null;
+    if (!canConcatenate(table, metadata)) return null;
     for (const group of metadata.row_groups) {
       const [start, end] = rangeOf(group);
       const by = BigInt(writer.offset - start);
       writer.appendBytes(new Uint8Array(buffer, start, end - start));
-      file.row_groups.push({ ...group, columns: group.columns.map((column) => movedBy(column, by)) });
+      file.row_groups.push({ ...group, columns: group.columns.map((column) => withOffset(column, by)) });
       file.num_rows += group.num_rows;
-      await pause();
+      await yieldIfBusy();
     }
   }
   await file.finish();
@@ -170,7 +170,7 @@ function boundOf(type: ColumnType, value: unknown): Cell {
   return typeof value === "number" && Number.isFinite(value) ? value : null;
 }
 
-function isWrittenFor({ columns: ours }: Table, { created_by, row_groups, schema }: FileMetaData): boolean {
+function canConcatenate({ columns: ours }: Table, { created_by, row_groups, schema }: FileMetaData): boolean {
   const [, ...elements] = schema;
   return (
     created_by === "plenum" &&
@@ -193,7 +193,7 @@ function rangeOf({ columns }: RowGroup): readonly [start: number, end: number] {
   return [Math.min(...starts), Math.max(...ends)];
 }
 
-function movedBy(column: Chunk, by: bigint): Chunk {
+function withOffset(column: Chunk, by: bigint): Chunk {
   const { meta_data } = column;
   if (meta_data === undefined) return column;
   const { data_page_offset, dictionary_page_offset: dictionary } = meta_data;
@@ -249,10 +249,10 @@ export async function readParquet(bytes: Uint8Array, columns: Columns, name: str
     await columns.addAll(rows, async (index) => {
       const column = table.columns[index]?.name ?? "";
       if (!present.includes(column)) return null;
-      await pause();
+      await yieldIfBusy();
       return (all ?? (await read([column], from, to))).get(column) ?? null;
     });
-    await pause();
+    await yieldIfBusy();
   }
 }
 
@@ -262,7 +262,7 @@ function withPage(before: Cells, page: Cells, at: number): Cells {
   return all;
 }
 
-export function rowsOf(bytes: Uint8Array, name: string): number {
+export function rowCountOf(bytes: Uint8Array, name: string): number {
   return Number(metadataOf(bufferOf(bytes), name).num_rows);
 }
 

@@ -15,20 +15,20 @@ const NO_DAY = "__HIVE_DEFAULT_PARTITION__";
 /** Day under which earlier versions put rows without a time, and files without rows. */
 export const FIRST_DAY = "1970-01-01";
 /** File with all columns of its table and no rows. */
-export const EMPTY = "empty.parquet";
+export const EMPTY_FILE_NAME = "empty.parquet";
 /** File with the columns of all tables. */
-export const SCHEMAS = "_schemas.json";
+export const SCHEMAS_KEY = "_schemas.json";
 
 /** One day and site of a table, or a complete table that changes too rarely to be divided. */
 export interface Partition {
   readonly table: Table;
   readonly folder: string;
   /** Null where the table is not divided. The day (UTC) is null where the row's time is unknown. */
-  readonly of: { readonly day: string | null; readonly site: string | null } | null;
+  readonly dayAndSite: { readonly day: string | null; readonly site: string | null } | null;
 }
 
 export function partitionOf(table: Table, day: string | null, site: string | null): Partition {
-  return { table, folder: `${folderOf(table)}date=${day ?? NO_DAY}/site=${escaped(site)}/`, of: { day, site } };
+  return { table, folder: `${folderOf(table)}date=${day ?? NO_DAY}/site=${escaped(site)}/`, dayAndSite: { day, site } };
 }
 
 /** Parses two folder names, such as `date=2026-11-21` and `site=1`; null for other names. */
@@ -54,15 +54,15 @@ export function isDivided({ rowPolicy }: Table): boolean {
   return rowPolicy !== "versions";
 }
 
-export function undivided(table: Table): Partition {
-  return { table, folder: folderOf(table), of: null };
+export function undividedPartition(table: Table): Partition {
+  return { table, folder: folderOf(table), dayAndSite: null };
 }
 
 export function folderOf(table: Table): string {
   return `${table.name}/`;
 }
 
-export function keyIn({ folder }: Partition, name: string): string {
+export function fileKeyIn({ folder }: Partition, name: string): string {
   return `${folder}${name}.parquet`;
 }
 
@@ -71,12 +71,12 @@ export function stagedName(writerId: string, from: number, through: number): str
   return [writerId, ...[from, through].map((position) => String(position).padStart(12, "0"))].join("-");
 }
 
-export function manifestOf(day: string, site: string | null): string {
+export function manifestKeyOf(day: string, site: string | null): string {
   return `_manifests/site=${escaped(site)}/date=${day}.json`;
 }
 
 /** File that records how far a writer has started to commit. */
-export function writerFileOf(writerId: string): string {
+export function writerKeyOf(writerId: string): string {
   return `_lives/${writerId}.json`;
 }
 

@@ -2,12 +2,21 @@ import { createHash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { dayOf } from "../shared/lake/rows.ts";
 import { TABLES } from "../shared/lake/tables.ts";
-import { putBatches, replacementOf, rowsOfFiles } from "./batches.ts";
 import { createColumns } from "./columns.ts";
-import { type Compacted, join, merge } from "./compaction.ts";
+import { type Compacted, joinFiles, mergeFiles } from "./compaction.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { parquetOf } from "./parquet-file.ts";
-import { EMPTY, FIRST_DAY, folderOf, isDivided, keyIn, type Partition, partitionIn, partitionOf } from "./paths.ts";
+import { encodeParquet } from "./parquet-file.ts";
+import { encodeReplacement, putBatches, readRows } from "./partition-files.ts";
+import {
+  EMPTY_FILE_NAME,
+  FIRST_DAY,
+  fileKeyIn,
+  folderOf,
+  isDivided,
+  type Partition,
+  partitionIn,
+  partitionOf,
+} from "./paths.ts";
 import type { Change, PartitionBatch } from "./row-buffer.ts";
 import { type Compaction, stateChange } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
@@ -21,7 +30,7 @@ export function createPlainFormat(
   /** Readers miss no row, and for a moment see rows twice, with the same key. The digest makes file names immutable. */
   async function replace({ bytes, kind, partition, sources }: Compacted, signal: AbortSignal): Promise<void> {
     const digest = createHash("sha256").update(bytes).digest("hex").slice(0, 16);
-    const compaction = { result: keyIn(partition, `${kind}-${digest}`), sources };
+    const compaction = { result: fileKeyIn(partition, `${kind}-${digest}`), sources };
     await memory.put(stateChange({ compactions: [compaction] }));
     await store.put(compaction.result, bytes, signal);
     await removeSources(compaction, signal);
@@ -35,7 +44,7 @@ export function createPlainFormat(
   async function replaceRows(change: Change, signal: AbortSignal): Promise<void> {
     const { from, partition } = change;
     const key = singleFileOf(partition);
-    const replacement = await replacementOf(change, [key], format, signal);
+    const replacement = await encodeReplacement(change, [key], format, signal);
     if (replacement !== null) await store.put(key, replacement.bytes, signal);
     if (from !== undefined) await store.remove(singleFileOf(from), signal);
   }
@@ -46,8 +55,8 @@ export function createPlainFormat(
     read: (key, signal) => store.get(key, signal),
 
     /** Puts an empty file into the newest partition, or today's: views need each table and column in some file. */
-    async make(table, signal) {
-      const empty = await parquetOf(createColumns(table), new Uint32Array());
+    async createTable(table, signal) {
+      const empty = await encodeParquet(createColumns(table), new Uint32Array());
       const folder = folderOf(table);
       if (!isDivided(table)) {
         await store.putIfAbsent(`${folder}${table.name}.parquet`, empty, signal);
@@ -57,33 +66,36 @@ export function createPlainFormat(
       const newest = dates.filter((date) => /^date=\d/.test(date) && date !== `date=${FIRST_DAY}`).at(-1);
       const [site] = newest === undefined ? [] : await store.folders(`${folder}${newest}/`, signal);
       const today = partitionOf(table, dayOf(clock.now()), null).folder;
-      await store.put(`${site === undefined ? today : `${folder}${newest}/${site}/`}${EMPTY}`, empty, signal);
+      await store.put(`${site === undefined ? today : `${folder}${newest}/${site}/`}${EMPTY_FILE_NAME}`, empty, signal);
     },
 
     /** Creates missing tables, and moves what earlier versions put under 1970-01-01. */
-    async prepare(signal) {
+    async repairFiles(signal) {
       for (const table of TABLES.filter(isDivided)) {
         const dates = await store.folders(folderOf(table), signal);
         const isOld = dates.includes(`date=${FIRST_DAY}`);
-        if (dates.length === (isOld ? 1 : 0)) await format.make(table, signal);
+        if (dates.length === (isOld ? 1 : 0)) await format.createTable(table, signal);
         if (!isOld) continue;
         for (const { key } of await store.list(`${folderOf(table)}date=${FIRST_DAY}/`, signal)) {
-          if (key.endsWith(`/${EMPTY}`)) await store.remove(key, signal);
+          if (key.endsWith(`/${EMPTY_FILE_NAME}`)) await store.remove(key, signal);
           if (!key.endsWith(`/${table.name}.parquet`)) continue;
           const [, date = "", site = ""] = key.split("/");
           const from = partitionIn(table, date, site);
           if (from === null) continue;
-          const updates = await rowsOfFiles(table, [key], format, signal);
-          await replaceRows({ partition: partitionOf(table, null, from.of?.site ?? null), updates, from }, signal);
+          const updates = await readRows(table, [key], format, signal);
+          await replaceRows(
+            { partition: partitionOf(table, null, from.dayAndSite?.site ?? null), updates, from },
+            signal,
+          );
         }
       }
     },
 
-    nameOf: (commit) => commit,
-    keysOf: ({ batches }, name) => batches.map(({ partition }) => keyIn(partition, name)),
+    fileNameOf: (commit) => commit,
+    possibleKeysOf: ({ batches }, name) => batches.map(({ partition }) => fileKeyIn(partition, name)),
 
     async commit({ batches, changes, name, uploaded }, signal) {
-      const keyFor = ({ partition }: PartitionBatch) => keyIn(partition, name);
+      const keyFor = ({ partition }: PartitionBatch) => fileKeyIn(partition, name);
       const files = await putBatches(batches, keyFor, store, uploaded, signal);
       for (const change of changes) await replaceRows(change, signal);
       return files.map(({ key }) => key);
@@ -95,7 +107,7 @@ export function createPlainFormat(
 
     async filesOf({ folder }, signal) {
       const files = await store.list(folder, signal);
-      return files.filter(({ key }) => key.endsWith(".parquet") && !key.endsWith(`/${EMPTY}`));
+      return files.filter(({ key }) => key.endsWith(".parquet") && !key.endsWith(`/${EMPTY_FILE_NAME}`));
     },
 
     async *partitions(table, signal) {
@@ -107,11 +119,11 @@ export function createPlainFormat(
       }
     },
 
-    compact: (partition, signal) => merge(format, partition, signal, (merged) => replace(merged, signal), maxRows),
+    compact: (partition, signal) => mergeFiles(format, partition, signal, (merged) => replace(merged, signal), maxRows),
 
     async join(_table, partitions, signal) {
       for (const partition of partitions) {
-        const joined = await join(format, partition, signal);
+        const joined = await joinFiles(format, partition, signal);
         if (joined !== null) await replace(joined, signal);
       }
     },
@@ -130,5 +142,5 @@ export function createPlainFormat(
 
 /** Key of the only file of a partition whose rows change. */
 function singleFileOf(partition: Partition): string {
-  return keyIn(partition, partition.table.name);
+  return fileKeyIn(partition, partition.table.name);
 }

@@ -1,8 +1,8 @@
 import type { Event } from "../../src/core/model/event.ts";
 import { dayOf, emitRows } from "../shared/lake/rows.ts";
 import { columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
-import { type Columns, createColumns, sorting } from "./columns.ts";
-import { isDivided, type Partition, partitionOf, undivided } from "./paths.ts";
+import { type Columns, createColumns, createSorter } from "./columns.ts";
+import { isDivided, type Partition, partitionOf, undividedPartition } from "./paths.ts";
 
 /** A retry cannot help: the event cannot be mapped to rows. */
 export class UnmappableEvent extends Error {}
@@ -41,7 +41,7 @@ export function createRowBuffer() {
       tableBuffer.add(row);
       return;
     }
-    const partition = isDivided(table) ? partitionIn(table, row) : undivided(table);
+    const partition = isDivided(table) ? partitionIn(table, row) : undividedPartition(table);
     const change = changes.get(partition.folder) ?? { partition, updates: [] };
     change.updates.push([...row]);
     changes.set(partition.folder, change);
@@ -86,7 +86,7 @@ export function createRowBuffer() {
 function createTableBuffer(table: Table) {
   const columns = createColumns(table);
   const time = columnIndexOf(table, table.time);
-  const site = siteColumnOf(table);
+  const site = siteIndexOf(table);
   const folders = new Map<string, { readonly partition: Partition; readonly rows: number[] }>();
   let last: { readonly day: number; readonly site: unknown; readonly rows: number[] } | null = null;
 
@@ -105,18 +105,18 @@ function createTableBuffer(table: Table) {
     columns,
     add: (row: Row) => rowsFor(row).push(columns.add(row)),
     batches(): readonly PartitionBatch[] {
-      const sorted = sorting(columns);
+      const sorted = createSorter(columns);
       return [...folders.values()].map(({ partition, rows }) => ({ partition, columns, sorted: () => sorted(rows) }));
     },
   };
 }
 
-function siteColumnOf(table: Table): number {
+function siteIndexOf(table: Table): number {
   return table.columns.findIndex(({ name }) => name === "site_id");
 }
 
 function partitionIn(table: Table, row: Row): Partition {
-  const site = row[siteColumnOf(table)];
+  const site = row[siteIndexOf(table)];
   const timeMs = Number(row[columnIndexOf(table, table.time)]);
   // rows.ts writes 0 for an alarm without a time.
   return partitionOf(table, timeMs === 0 ? null : dayOf(timeMs), typeof site === "string" ? site : null);

@@ -74,7 +74,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
   }
 
   /** Reads the secrets each time, so a replaced key needs no restart. */
-  async function signed({ method, key, query = {}, headers = {}, body }: S3Request) {
+  async function signRequest({ method, key, query = {}, headers = {}, body }: S3Request) {
     const url = new URL(key === null ? `${base}/` : `${base}/${escaped(prefix + key)}`);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
     const content = hash("sha256", body ?? "");
@@ -98,7 +98,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
   async function request(request: S3Request, signal: AbortSignal): Promise<S3Response> {
     signal.throwIfAborted();
     const { method, body, maxBytes } = request;
-    const { headers, origin, path } = await signed(request);
+    const { headers, origin, path } = await signRequest(request);
     requestedMs = clock.monotonic();
     const limit = timeLimit(signal, config.timeout);
     let response: S3Response & { readonly isCut: boolean };
@@ -112,7 +112,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
         body: body ?? null,
         signal: limit.signal,
       });
-      const most = (isFine(raw.statusCode) ? maxBytes : undefined) ?? MAX_ERROR_BYTES;
+      const most = (isSuccess(raw.statusCode) ? maxBytes : undefined) ?? MAX_ERROR_BYTES;
       response = { status: raw.statusCode, headers: raw.headers, ...(await readStart(raw, most)) };
     } catch (error) {
       throw signal.aborted ? signal.reason : failureOfConnection(error, serverAt(endpoint.origin));
@@ -120,9 +120,9 @@ export function createS3Store(config: S3Config, clock: Clock) {
       limit.end();
     }
     const { isCut, status } = response;
-    if (isFine(status) && isCut && maxBytes !== undefined) throw tooLarge(request.key, maxBytes);
-    if (isFine(status) && method === "PUT") throwIfNotStored(response);
-    if (isFine(status) || request.allow?.includes(status) === true) return response;
+    if (isSuccess(status) && isCut && maxBytes !== undefined) throw tooLargeError(request.key, maxBytes);
+    if (isSuccess(status) && method === "PUT") throwIfNotStored(response);
+    if (isSuccess(status) || request.allow?.includes(status) === true) return response;
     throw failureOfResponse(response, config, clock.now());
   }
 
@@ -134,7 +134,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     });
   }
 
-  function tooLarge(key: string | null, maxBytes: number): ConfigError {
+  function tooLargeError(key: string | null, maxBytes: number): ConfigError {
     const most = `more than ${maxBytes / 1024 ** 2} MiB`;
     if (key === null) {
       return new ConfigError(`${endpoint.origin} answered ${most} to a list, where a storage has half of it.`, {
@@ -147,7 +147,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     });
   }
 
-  async function* pages(prefixInLake: string, options: Readonly<Record<string, string>>, signal: AbortSignal) {
+  async function* listPages(prefixInLake: string, options: Readonly<Record<string, string>>, signal: AbortSignal) {
     let token: string | null = null;
     do {
       const query: Record<string, string> = {
@@ -194,13 +194,13 @@ export function createS3Store(config: S3Config, clock: Clock) {
     async list(start, signal, after) {
       const all: StoredFile[] = [];
       const options: Record<string, string> = after === undefined ? {} : { "start-after": prefix + after };
-      for await (const { objects } of pages(start, options, signal)) all.push(...objects);
+      for await (const { objects } of listPages(start, options, signal)) all.push(...objects);
       return all;
     },
 
     async folders(start, signal) {
       const all: string[] = [];
-      for await (const { folders } of pages(start, { delimiter: "/" }, signal)) all.push(...folders);
+      for await (const { folders } of listPages(start, { delimiter: "/" }, signal)) all.push(...folders);
       return all.map((folder) => folder.slice(start.length, -1));
     },
 
@@ -216,7 +216,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
 
     /** Lists one key: checks address, credentials, bucket and the right to list. */
     async probe(signal: AbortSignal): Promise<void> {
-      await pages("", { "max-keys": "1" }, signal).next();
+      await listPages("", { "max-keys": "1" }, signal).next();
     },
 
     async close(): Promise<void> {
@@ -227,7 +227,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
   };
 }
 
-function isFine(status: number): boolean {
+function isSuccess(status: number): boolean {
   return status >= 200 && status < 300;
 }
 

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import type { ConnectorContext, SinkStateChange } from "../../src/core/connector.ts";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { writerFileOf } from "./paths.ts";
+import { writerKeyOf } from "./paths.ts";
 
 /**
  * State of the sink, with which a repetition after a crash overwrites only its own files. A commit is recorded before
@@ -103,7 +103,7 @@ export async function openSinkState(
 }
 
 async function committedThrough(writerId: string, store: ObjectStore, signal: AbortSignal): Promise<number> {
-  const bytes = await store.get(writerFileOf(writerId), signal);
+  const bytes = await store.get(writerKeyOf(writerId), signal);
   if (bytes === null) return 0;
   const { through } = JSON.parse(Buffer.from(bytes).toString()) as { through?: unknown };
   return typeof through === "number" ? through : 0;

@@ -3,19 +3,19 @@ import type { ConnectorContext, Offered, Receipt, Rejection, Sink, SinkStateChan
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { pause } from "./columns.ts";
+import { yieldIfBusy } from "./columns.ts";
 import { createIdempotentInserts, createStagedCommits, type StagedCommits } from "./commits.ts";
 import { endpointOf, type ParquetConfig } from "./config.ts";
 import { createDeltaFormat } from "./delta-format.ts";
 import { finalizeDay, listUnaccountedDay } from "./finalize-day.ts";
 import { createFolderStore, probeFolder } from "./folder-store.ts";
+import { createHourlyCompaction, type HourlyCompaction } from "./hourly-compaction.ts";
+import { updateSchemas } from "./lake-schemas.ts";
 import { createPlainFormat } from "./plain-format.ts";
 import { createRowBuffer, UnmappableEvent } from "./row-buffer.ts";
 import { createS3Store } from "./s3-store.ts";
-import { agreeOnSchemas } from "./schemas.ts";
 import { type CompleteDay, completeDayIn, isCompacting, mergeDays, openSinkState, stateChange } from "./sink-state.ts";
 import type { UploadedFiles } from "./table-format.ts";
-import { createUpkeep, type Upkeep } from "./upkeep.ts";
 
 const MAX_BATCH = 5_000;
 /** Compaction time in one tick: a year of backfill has many days, and offered events wait. */
@@ -32,21 +32,21 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   const inserts = createIdempotentInserts(format);
   const uploaded: UploadedFiles = new Map();
   let commits: StagedCommits | null = null;
-  let upkeep: Upkeep | null = null;
+  let upkeep: HourlyCompaction | null = null;
   let isPrepared = false;
   let completeDays: readonly CompleteDay[] = [];
 
   /** Loads the state at the start and after every failure; events are then redelivered from the cursor. */
-  async function ready(signal: AbortSignal): Promise<StagedCommits> {
+  async function prepareCommits(signal: AbortSignal): Promise<StagedCommits> {
     if (commits !== null) return commits;
-    inserts.forget();
-    await agreeOnSchemas(store, format, signal);
-    if (!isPrepared) await format.prepare(signal);
+    inserts.clearCache();
+    await updateSchemas(store, format, signal);
+    if (!isPrepared) await format.repairFiles(signal);
     isPrepared = true;
     const state = await openSinkState(context, store, signal);
     if (state.compactions.length > 0) await format.finishCompaction(state.compactions, signal);
     completeDays = state.completeDays;
-    upkeep ??= createUpkeep(state, format, clock, (day, until) =>
+    upkeep ??= createHourlyCompaction(state, format, clock, (day, until) =>
       listUnaccountedDay(day, context.followsHistory === true, { store, format, clock, signal: until }),
     );
     const { max_age: maxAgeMs, max_rows: maxRows } = config;
@@ -54,7 +54,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     return commits;
   }
 
-  async function orReset<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function resetOnError<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
       return await work();
@@ -64,24 +64,24 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     }
   }
 
-  async function stage(batch: readonly Event[], offer: Offered, signal: AbortSignal): Promise<Receipt> {
-    if (commits?.hasSeen(offer.positions[0] ?? 0) === true) commits = null;
-    const staged = await ready(signal);
+  async function stageBatch(batch: readonly Event[], offer: Offered, signal: AbortSignal): Promise<Receipt> {
+    if (commits?.hasPosition(offer.positions[0] ?? 0) === true) commits = null;
+    const staged = await prepareCommits(signal);
     const rejected = await collectRejections(batch, (event, n) =>
-      staged.take(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),
+      staged.addEvent(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),
     );
     await staged.commit(signal);
-    const remember = settle(staged);
+    const remember = settleCommits(staged);
     return remember === null ? { rejected, gathered: true } : { rejected, remember };
   }
 
   /** Returns null while some row is not in the lake. */
-  function settle(staged: StagedCommits): SinkStateChange | null {
-    const settled = staged.settle();
+  function settleCommits(staged: StagedCommits): SinkStateChange | null {
+    const settled = staged.settleCommits();
     if (settled === null) return null;
-    inserts.forget();
+    inserts.clearCache();
     completeDays = mergeDays(completeDays, settled.completeDays);
-    return new Map([...settled.remember, ...(upkeep?.committed(settled.partitions) ?? [])]);
+    return new Map([...settled.remember, ...(upkeep?.noteCommit(settled.partitions) ?? [])]);
   }
 
   /** Finalizes a day, or does a step of the hourly compaction; null where nothing is due. */
@@ -89,11 +89,11 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     const [day, ...rest] = completeDays;
     if (day === undefined) {
       const change = await upkeepStep(signal);
-      if (change !== null) inserts.forget();
+      if (change !== null) inserts.clearCache();
       return change;
     }
     await finalizeDay(day, { store, format, clock, signal });
-    inserts.forget();
+    inserts.clearCache();
     completeDays = rest;
     return stateChange({ finalizedDay: day });
   }
@@ -115,13 +115,13 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     offer: Offered | undefined,
     signal: AbortSignal,
   ): Promise<Receipt> {
-    await ready(signal);
+    await prepareCommits(signal);
     const buffer = createRowBuffer();
     const rejected = await collectRejections(batch, async (event, n) =>
       buffer.add(event, offer?.positions[n] ?? 0, offer?.committedAt[n] ?? ""),
     );
     await inserts.commit(buffer, signal);
-    const uncompacted = upkeep?.committed(buffer.batches().map(({ partition }) => partition)) ?? [];
+    const uncompacted = upkeep?.noteCommit(buffer.batches().map(({ partition }) => partition)) ?? [];
     const days = batch.map(completeDayIn).filter((day) => day !== null);
     completeDays = mergeDays(completeDays, days);
     return { rejected, remember: new Map([...stateChange({ completeDays: days }), ...uncompacted]) };
@@ -135,23 +135,23 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     probe,
 
     async open(signal) {
-      await orReset(signal, () => ready(signal));
+      await resetOnError(signal, () => prepareCommits(signal));
     },
 
     async write(batch, signal, _accepted, offer) {
       const isIdempotent = offer === undefined || offer.again || offer.positions.includes(0);
-      return orReset(signal, () =>
-        isIdempotent ? insertIdempotently(batch, offer, signal) : stage(batch, offer, signal),
+      return resetOnError(signal, () =>
+        isIdempotent ? insertIdempotently(batch, offer, signal) : stageBatch(batch, offer, signal),
       );
     },
 
     async tick(signal) {
-      return orReset(signal, async () => {
+      return resetOnError(signal, async () => {
         const inMs = Math.min(CHECK_MS, config.max_age);
-        const staged = await ready(signal);
-        await format.tidy?.(signal);
+        const staged = await prepareCommits(signal);
+        await format.vacuum?.(signal);
         await staged.commit(signal);
-        const remember = settle(staged);
+        const remember = settleCommits(staged);
         if (remember !== null) return { remember, settled: true, inMs };
         // Do not compact while a file may have to be written again.
         if (!staged.isSettled()) return { inMs };
@@ -181,7 +181,7 @@ async function collectRejections(
   const rejected: Rejection[] = [];
   for (const [index, event] of batch.entries()) {
     try {
-      await pause();
+      await yieldIfBusy();
       await take(event, index);
     } catch (error) {
       if (!(error instanceof UnmappableEvent)) throw error;

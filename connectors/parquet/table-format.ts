@@ -14,11 +14,11 @@ export interface LakeFiles {
 export interface TableFormat extends LakeFiles {
   readonly name: "plain" | "delta";
   /** Throws ConfigError where foreign files are in the table's folder. */
-  make(table: Table, signal: AbortSignal): Promise<void>;
+  createTable(table: Table, signal: AbortSignal): Promise<void>;
   /** File name of a commit, without the ending. */
-  nameOf(commit: string): string;
+  fileNameOf(commit: string): string;
   /** Keys that a commit may put, stored before the commit so that they can be found after a crash. */
-  keysOf(rows: CommitRows, name: string): readonly string[];
+  possibleKeysOf(rows: CommitRows, name: string): readonly string[];
   /** Returns the keys of its files that belong to the lake. */
   commit(work: CommitWork, signal: AbortSignal): Promise<readonly string[]>;
   discard(keys: readonly string[], signal: AbortSignal): Promise<void>;
@@ -32,9 +32,9 @@ export interface TableFormat extends LakeFiles {
   /** Completes or undoes compactions that a crash interrupted. */
   finishCompaction(compactions: readonly Compaction[], signal: AbortSignal): Promise<void>;
   /** Repairs at the start what an earlier version left or a person removed. */
-  prepare(signal: AbortSignal): Promise<void>;
+  repairFiles(signal: AbortSignal): Promise<void>;
   /** Removes files that readers no longer need, where due. Called every few seconds. */
-  tidy?(signal: AbortSignal): Promise<void>;
+  vacuum?(signal: AbortSignal): Promise<void>;
 }
 
 export interface CommitRows {

@@ -22,7 +22,7 @@ export interface ColumnWriter {
 }
 
 /** Types with their object ids, which arrays contain. */
-export const TYPES: Readonly<Record<ColumnType, { readonly name: string; readonly oid: number }>> = {
+export const SQL_TYPES: Readonly<Record<ColumnType, { readonly name: string; readonly oid: number }>> = {
   text: { name: "text", oid: 25 },
   time: { name: "timestamp with time zone", oid: 1184 },
   number: { name: "double precision", oid: 701 },
@@ -38,10 +38,10 @@ const NO_BYTES = Buffer.alloc(0);
 
 /** `name` is for messages; with `isAlwaysList` even equal cells become an array. */
 export function createColumn(name: string, type: ColumnType, isAlwaysList = false): ColumnWriter {
-  const write = WRITERS[type];
+  const write = CELL_WRITERS[type];
   let bytes = NO_BYTES;
-  let wanted = FIRST_BYTES;
-  let at = HEAD_BYTES;
+  let nextBytes = FIRST_BYTES;
+  let offset = HEAD_BYTES;
   let rows = 0;
   let hasNull = false;
   let isSame = true;
@@ -49,34 +49,34 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
   let lastAt = 0;
 
   function reserve(more: number): void {
-    if (at + more <= bytes.length) return;
-    const larger = Buffer.allocUnsafe(Math.max(wanted, 2 * bytes.length, at + more));
-    bytes.copy(larger, 0, 0, at);
+    if (offset + more <= bytes.length) return;
+    const larger = Buffer.allocUnsafe(Math.max(nextBytes, 2 * bytes.length, offset + more));
+    bytes.copy(larger, 0, 0, offset);
     bytes = larger;
   }
 
   function append(cell: Cell): void {
     if (cell === null) {
       reserve(4);
-      lastAt = at;
-      at = bytes.writeInt32BE(-1, at);
+      lastAt = offset;
+      offset = bytes.writeInt32BE(-1, offset);
       hasNull = true;
     } else {
-      reserve(4 + mostBytes(cell));
-      const end = write(cell, bytes, at + 4, name);
-      bytes.writeInt32BE(end - at - 4, at);
-      lastAt = at;
-      at = end;
+      reserve(4 + maxBytesOf(cell));
+      const end = write(cell, bytes, offset + 4, name);
+      bytes.writeInt32BE(end - offset - 4, offset);
+      lastAt = offset;
+      offset = end;
     }
     last = cell;
   }
 
   function repeatLast(): void {
-    const length = at - lastAt;
+    const length = offset - lastAt;
     reserve(length);
-    bytes.copyWithin(at, lastAt, at);
-    lastAt = at;
-    at += length;
+    bytes.copyWithin(offset, lastAt, offset);
+    lastAt = offset;
+    offset += length;
   }
 
   return {
@@ -96,8 +96,8 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
       const isArray = !isSame || isAlwaysList;
       const parameter = { isArray, bytes: isArray ? list() : value() };
       bytes = NO_BYTES;
-      wanted = Math.max(FIRST_BYTES, at);
-      at = HEAD_BYTES;
+      nextBytes = Math.max(FIRST_BYTES, offset);
+      offset = HEAD_BYTES;
       rows = 0;
       hasNull = false;
       isSame = true;
@@ -108,34 +108,34 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
   function list(): Buffer {
     let head = bytes.writeInt32BE(1, 0);
     head = bytes.writeInt32BE(hasNull ? 1 : 0, head);
-    head = bytes.writeInt32BE(TYPES[type].oid, head);
+    head = bytes.writeInt32BE(SQL_TYPES[type].oid, head);
     head = bytes.writeInt32BE(rows, head);
     bytes.writeInt32BE(1, head);
-    return bytes.subarray(0, at);
+    return bytes.subarray(0, offset);
   }
 
   function value(): Buffer | null {
-    return hasNull ? null : bytes.subarray(HEAD_BYTES + 4, at);
+    return hasNull ? null : bytes.subarray(HEAD_BYTES + 4, offset);
   }
 }
 
-type Write = (cell: Exclude<Cell, null>, into: Buffer, at: number, name: string) => number;
+type Write = (cell: Exclude<Cell, null>, into: Buffer, offset: number, name: string) => number;
 
-const WRITERS: Readonly<Record<ColumnType, Write>> = {
-  text: (cell, into, at) => writeText(storableText(String(cell)), into, at),
-  json: (cell, into, at) => writeText(storableJson(String(cell)), into, at),
-  number: (cell, into, at) => into.writeDoubleBE(Number(cell), at),
-  boolean: (cell, into, at) => into.writeUInt8(cell === true ? 1 : 0, at),
-  integer: (cell, into, at, name) => writeInteger(Number(cell), into, at, name),
-  time: (cell, into, at, name) => writeTime(Number(cell), into, at, name),
+const CELL_WRITERS: Readonly<Record<ColumnType, Write>> = {
+  text: (cell, into, offset) => writeText(storableText(String(cell)), into, offset),
+  json: (cell, into, offset) => writeText(storableJson(String(cell)), into, offset),
+  number: (cell, into, offset) => into.writeDoubleBE(Number(cell), offset),
+  boolean: (cell, into, offset) => into.writeUInt8(cell === true ? 1 : 0, offset),
+  integer: (cell, into, offset, name) => writeInteger(Number(cell), into, offset, name),
+  time: (cell, into, offset, name) => writeTime(Number(cell), into, offset, name),
 };
 
-function mostBytes(cell: Exclude<Cell, null>): number {
+function maxBytesOf(cell: Exclude<Cell, null>): number {
   return typeof cell === "string" ? 3 * cell.length : 8;
 }
 
-function writeText(text: string, into: Buffer, at: number): number {
-  return at + into.write(text, at, "utf8");
+function writeText(text: string, into: Buffer, offset: number): number {
+  return offset + into.write(text, offset, "utf8");
 }
 
 /** Replaces U+0000, which PostgreSQL cannot store, and lone surrogates by U+FFFD. */
@@ -155,31 +155,31 @@ function storableJson(json: string): string {
 }
 
 const TWO_TO_32 = 2 ** 32;
-const LARGEST = 2 ** 63;
+const INTEGER_LIMIT = 2 ** 63;
 
-function writeInteger(number: number, into: Buffer, at: number, name: string): number {
-  if (!Number.isInteger(number) || number >= LARGEST || number < -LARGEST) {
+function writeInteger(number: number, into: Buffer, offset: number, name: string): number {
+  if (!Number.isInteger(number) || number >= INTEGER_LIMIT || number < -INTEGER_LIMIT) {
     throw new Rejected(`${name} is ${number}, which is no whole number of 64 bits.`);
   }
-  if (!Number.isSafeInteger(number)) return into.writeBigInt64BE(BigInt(number), at);
-  return writeWhole(number, into, at);
+  if (!Number.isSafeInteger(number)) return into.writeBigInt64BE(BigInt(number), offset);
+  return writeWhole(number, into, offset);
 }
 
 /** Epoch of PostgreSQL in microseconds since 1970, and its earliest time (4714-11-24 BC) in milliseconds. */
 const YEAR_2000 = 946_684_800_000_000;
 const FIRST_MS = -210_866_803_200_000;
 
-function writeTime(ms: number, into: Buffer, at: number, name: string): number {
+function writeTime(ms: number, into: Buffer, offset: number, name: string): number {
   if (!Number.isFinite(ms) || ms < FIRST_MS || ms > 8.64e15) {
     throw new Rejected(`${name} is no moment that PostgreSQL knows.`);
   }
   const since = Math.round(ms * 1_000) - YEAR_2000;
-  if (Number.isSafeInteger(since)) return writeWhole(since, into, at);
-  return into.writeBigInt64BE(BigInt(Math.round(ms)) * 1_000n - BigInt(YEAR_2000), at);
+  if (Number.isSafeInteger(since)) return writeWhole(since, into, offset);
+  return into.writeBigInt64BE(BigInt(Math.round(ms)) * 1_000n - BigInt(YEAR_2000), offset);
 }
 
-function writeWhole(number: number, into: Buffer, at: number): number {
+function writeWhole(number: number, into: Buffer, offset: number): number {
   const high = Math.floor(number / TWO_TO_32);
-  into.writeInt32BE(high, at);
-  return into.writeUInt32BE(number - high * TWO_TO_32, at + 4);
+  into.writeInt32BE(high, offset);
+  return into.writeUInt32BE(number - high * TWO_TO_32, offset + 4);
 }

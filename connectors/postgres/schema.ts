@@ -3,22 +3,22 @@ import type { Session } from "../../src/core/postgres/session.ts";
 import { transact } from "../../src/core/postgres/transact.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
 import type { Column, Table } from "../shared/lake/table.ts";
-import { TYPES } from "./columns.ts";
+import { SQL_TYPES } from "./columns.ts";
 import {
   addColumn,
+  columnList,
+  columnPathOf,
   createHypertable,
   createSchema,
   createTable,
   createVersionTable,
-  keyOf,
-  listOf,
-  nameOf,
-  stampOf,
+  primaryKeyOf,
+  qualifiedName,
   type Target,
   VERSION_TABLE,
 } from "./sql.ts";
 
-export interface Wanted {
+export interface TableRequirements {
   readonly tables: readonly Table[];
   readonly target: Target;
   readonly create: boolean;
@@ -26,17 +26,17 @@ export interface Wanted {
 }
 
 /** Returns whether tables or columns were created. Throws ConfigError where they may not be created or do not fit. */
-export async function prepareTables(session: Session, wanted: Wanted, log: Log): Promise<boolean> {
+export async function prepareTables(session: Session, wanted: TableRequirements, log: Log): Promise<boolean> {
   const { tables, target } = wanted;
-  const missing = missingIn(tables, await readCatalog(session, wanted), target);
-  if (!isMissing(missing)) return false;
-  if (!wanted.create) throw notCreated(missing, target);
+  const missing = findMissing(tables, await readCatalog(session, wanted), target);
+  if (!isIncomplete(missing)) return false;
+  if (!wanted.create) throw missingError(missing, target);
   const functions = target.timescale ? await schemaOfTimescale(session) : null;
   await transact(session, { statementMs: wanted.timeoutMs }, async () => {
     await lockTables(session, target);
     const before = await readCatalog(session, wanted);
-    const { tables: newTables, columns } = missingIn(tables, before, target);
-    if (!isMissing({ tables: newTables, columns })) return;
+    const { tables: newTables, columns } = findMissing(tables, before, target);
+    if (!isIncomplete({ tables: newTables, columns })) return;
     const hypertables = newTables.filter(({ rowPolicy }) => rowPolicy === "append");
     await session.query(
       [
@@ -50,32 +50,32 @@ export async function prepareTables(session: Session, wanted: Wanted, log: Log):
     const stamps = [
       ...newTables.flatMap((table) => table.columns.map((column) => ({ table, column }))),
       ...columns,
-    ].map(({ table, column }) => stampOf(table, column));
-    const versions = nameOf(target, VERSION_TABLE);
+    ].map(({ table, column }) => columnPathOf(table, column));
+    const versions = qualifiedName(target, VERSION_TABLE);
     await session.query(
       `insert into ${versions} (version, columns) select coalesce(max(version), 0) + 1, $1::text[] from ${versions}`,
       [stamps],
     );
     const names = newTables.map(({ name }) => name);
-    const added = columns.map(({ table, column }) => stampOf(table, column));
+    const added = columns.map(({ table, column }) => columnPathOf(table, column));
     log.info({ schema: target.schema, tables: names, columns: added }, "made what was missing in the database");
   });
   return true;
 }
 
 /** Throws ConfigError where the role may not create or write the tables. */
-export async function checkPrivileges(session: Session, wanted: Wanted): Promise<void> {
+export async function checkPrivileges(session: Session, wanted: TableRequirements): Promise<void> {
   const { tables, target } = wanted;
   const existing = await readCatalog(session, wanted);
-  const missing = missingIn(tables, existing, target);
-  if (isMissing(missing)) {
-    if (!wanted.create) throw notCreated(missing, target);
+  const missing = findMissing(tables, existing, target);
+  if (isIncomplete(missing)) {
+    if (!wanted.create) throw missingError(missing, target);
     if (target.timescale) await schemaOfTimescale(session);
     const [right, of] = existing.hasSchema
       ? [`has_schema_privilege($1, 'create')`, `the schema ${target.schema}`]
       : [`has_database_privilege(current_database(), 'create')`, "the database"];
     const { rows } = await session.query(`select ${right}`, existing.hasSchema ? [target.schema] : undefined);
-    if (rows[0]?.[0] !== true) throw forbidden(`create tables in ${of}`, `grant create on ${of}`);
+    if (rows[0]?.[0] !== true) throw privilegeError(`create tables in ${of}`, `grant create on ${of}`);
   }
   for (const { name } of tables.filter((table) => existing.tables.has(table.name))) {
     const { rows } = await session.query(
@@ -85,23 +85,23 @@ export async function checkPrivileges(session: Session, wanted: Wanted): Promise
     );
     if (rows[0]?.[0] === true) continue;
     const all = `all tables in schema ${target.schema}`;
-    throw forbidden(`write into ${target.schema}.${name}`, `grant select, insert, update on ${all}`);
+    throw privilegeError(`write into ${target.schema}.${name}`, `grant select, insert, update on ${all}`);
   }
 }
 
 /** Locks out other Plenum workers that change tables or dependent rows, until the transaction ends. */
 export async function lockTables(session: Session, { schema }: Target): Promise<void> {
-  await session.query("select pg_advisory_xact_lock($1::int, hashtext($2))", [String(LOCK), schema]);
+  await session.query("select pg_advisory_xact_lock($1::int, hashtext($2))", [String(LOCK_NUMBER), schema]);
 }
 
 /** Arbitrary lock number: "plen" in ASCII. */
-const LOCK = 0x706c656e;
+const LOCK_NUMBER = 0x706c656e;
 
-function isMissing({ tables, columns }: Missing): boolean {
+function isIncomplete({ tables, columns }: Missing): boolean {
   return tables.length + columns.length > 0;
 }
 
-function notCreated({ tables, columns }: Missing, { schema }: Target): ConfigError {
+function missingError({ tables, columns }: Missing, { schema }: Target): ConfigError {
   const names = [
     ...tables.map(({ name }) => `the table ${name}`),
     ...columns.map(({ table, column }) => `the column ${table.name}.${column.name}`),
@@ -114,7 +114,7 @@ function notCreated({ tables, columns }: Missing, { schema }: Target): ConfigErr
   });
 }
 
-function forbidden(what: string, hint: string): ConfigError {
+function privilegeError(what: string, hint: string): ConfigError {
   return new ConfigError(`The role may not ${what}.`, {
     reason: "forbidden",
     field: "user",
@@ -134,7 +134,7 @@ async function schemaOfTimescale(session: Session): Promise<string> {
   });
 }
 
-async function readCatalog(session: Session, { tables, target }: Wanted): Promise<Catalog> {
+async function readCatalog(session: Session, { tables, target }: TableRequirements): Promise<Catalog> {
   const names = [...tables.map(({ name }) => name), VERSION_TABLE.name];
   const { rows } = await session.query(
     `select n.nspname::text, c.relname::text, c.relkind::text, a.attname::text, format_type(a.atttypid, a.atttypmod),
@@ -157,7 +157,7 @@ where n.nspname = $1`,
   await addUniques(session, target, existing);
   const stamps = new Set<string>();
   if (existing.delete(VERSION_TABLE.name)) {
-    const created = await session.query(`select unnest(columns) from ${nameOf(target, VERSION_TABLE)}`);
+    const created = await session.query(`select unnest(columns) from ${qualifiedName(target, VERSION_TABLE)}`);
     for (const [stamp] of created.rows) stamps.add(String(stamp));
   }
   return { hasSchema: rows.length > 0, tables: existing, stamps };
@@ -194,65 +194,65 @@ interface Catalog {
   readonly stamps: ReadonlySet<string>;
 }
 
-/** What Plenum never created, such as columns of a later version. */
+/** Tables and columns that Plenum never created, such as columns of a later version. */
 interface Missing {
   readonly tables: readonly Table[];
   readonly columns: readonly { readonly table: Table; readonly column: Column }[];
 }
 
 /** Throws ConfigError where a changed table does not fit our rows; nothing is then written. */
-function missingIn(tables: readonly Table[], catalog: Catalog, target: Target): Missing {
+function findMissing(tables: readonly Table[], catalog: Catalog, target: Target): Missing {
   const columns = tables.flatMap((table) => {
     const existing = catalog.tables.get(table.name);
     if (existing === undefined) return [];
-    refuseMismatch(table, existing, target);
+    refuseUnfitTable(table, existing, target);
     const missing = table.columns.filter(({ name }) => !existing.columns.has(name));
-    const lost = missing.find((column) => catalog.stamps.has(stampOf(table, column)));
+    const lost = missing.find((column) => catalog.stamps.has(columnPathOf(table, column)));
     if (lost === undefined) return missing.map((column) => ({ table, column }));
-    throw mismatch(
+    throw schemaError(
       `The table ${displayName(target, table)} has lost its column ${lost.name}.`,
-      `Run: alter table ${nameOf(target, table)} add column "${lost.name}" ${TYPES[lost.type].name}`,
+      `Run: alter table ${qualifiedName(target, table)} add column "${lost.name}" ${SQL_TYPES[lost.type].name}`,
     );
   });
   return { tables: tables.filter(({ name }) => !catalog.tables.has(name)), columns };
 }
 
-function refuseMismatch(table: Table, existing: CatalogTable, target: Target): void {
+function refuseUnfitTable(table: Table, existing: CatalogTable, target: Target): void {
   const name = displayName(target, table);
   if (!["r", "p"].includes(existing.kind)) {
-    throw mismatch(`${name} is no table.`, "Rename what has that name, or let schema name another.");
+    throw schemaError(`${name} is no table.`, "Rename what has that name, or let schema name another.");
   }
   for (const [columnName, { type, isNotNull, hasDefault }] of existing.columns) {
     const own = table.columns.find((column) => column.name === columnName);
-    const alter = `Run: alter table ${nameOf(target, table)} alter column "${columnName}"`;
+    const alter = `Run: alter table ${qualifiedName(target, table)} alter column "${columnName}"`;
     if (own === undefined) {
       if (!isNotNull || hasDefault) continue;
-      throw mismatch(
+      throw schemaError(
         `The table ${name} has a column ${columnName} that has to be filled, and nobody does.`,
         `${alter} drop not null; or give it a default.`,
       );
     }
-    const wanted = TYPES[own.type].name;
+    const wanted = SQL_TYPES[own.type].name;
     if (type !== wanted) {
-      throw mismatch(
+      throw schemaError(
         `The column ${columnName} of ${name} is ${type} and has to be ${wanted}.`,
         `${alter} type ${wanted}`,
       );
     }
     if (isNotNull && own.isNullable) {
-      throw mismatch(`The column ${columnName} of ${name} has to take null.`, `${alter} drop not null`);
+      throw schemaError(`The column ${columnName} of ${name} has to take null.`, `${alter} drop not null`);
     }
   }
-  const key = keyOf(table, target);
+  const key = primaryKeyOf(table, target);
   if (existing.uniques.includes(key.toSorted().join(" ")) || key.some((column) => !existing.columns.has(column)))
     return;
-  throw mismatch(
+  throw schemaError(
     `The table ${name} has no unique index on ${key.join(", ")}.`,
-    `Run: create unique index on ${nameOf(target, table)} (${listOf(key)})`,
+    `Run: create unique index on ${qualifiedName(target, table)} (${columnList(key)})`,
   );
 }
 
-function mismatch(message: string, hint: string): ConfigError {
+function schemaError(message: string, hint: string): ConfigError {
   return new ConfigError(message, { field: "schema", hint });
 }
 

@@ -8,14 +8,14 @@ import type { Log } from "../../src/core/runtime/log.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import { TABLES } from "../shared/lake/tables.ts";
 import type { PostgresConfig } from "./config.ts";
-import { checkPrivileges, prepareTables, type Wanted } from "./schema.ts";
+import { checkPrivileges, prepareTables, type TableRequirements } from "./schema.ts";
 import { writeBatch } from "./write.ts";
 
 /** Accepts an event when the transaction with its rows has committed. */
 export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {
   const address = addressOf(config);
   const target = { schema: config.schema, timescale: config.timescale };
-  const wanted: Wanted = { tables: TABLES, target, create: config.create, timeoutMs: config.timeout };
+  const requirements: TableRequirements = { tables: TABLES, target, create: config.create, timeoutMs: config.timeout };
   const password = config.password === undefined ? () => null : cachedSecret(config.password, context.clock);
   const texts = new Map<string, string>();
   let open: Session | null = null;
@@ -39,7 +39,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     }
   }
 
-  async function explaining<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function explainErrors<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     try {
       return await work();
@@ -48,14 +48,14 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     }
   }
 
-  async function ready(signal: AbortSignal): Promise<Session> {
+  async function prepareSession(signal: AbortSignal): Promise<Session> {
     if (open !== null && open.lost() === null) return open;
     await close();
     const fresh = await connect(signal);
     try {
       await cutOnAbort(fresh, signal, async () => {
         warnOfLoss(await refuseUnfit(fresh), context.log);
-        await prepareTables(fresh, wanted, context.log);
+        await prepareTables(fresh, requirements, context.log);
       });
     } catch (error) {
       fresh.cut(error);
@@ -79,7 +79,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
       .digest("hex"),
 
     async open(signal) {
-      await explaining(signal, () => ready(signal));
+      await explainErrors(signal, () => prepareSession(signal));
     },
 
     async write(batch, signal, _accepted, offer) {
@@ -88,11 +88,11 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
         position: offer?.positions[n] ?? 0,
         committedAt: offer?.committedAt[n] ?? "",
       }));
-      return explaining(signal, async () => {
-        const session = await ready(signal);
-        const check = () => prepareTables(session, wanted, context.log);
+      return explainErrors(signal, async () => {
+        const session = await prepareSession(signal);
+        const check = () => prepareTables(session, requirements, context.log);
         return cutOnAbort(session, signal, () =>
-          writeBatch(offered, { session, target, timeoutMs: config.timeout, texts, check }),
+          writeBatch(offered, { session, target, timeoutMs: config.timeout, texts, recheckTables: check }),
         );
       });
     },
@@ -100,12 +100,12 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     close,
 
     async probe(signal) {
-      await explaining(signal, async () => {
+      await explainErrors(signal, async () => {
         const fresh = await connect(signal);
         try {
           await cutOnAbort(fresh, signal, async () => {
             warnOfLoss(await refuseUnfit(fresh), context.log);
-            await checkPrivileges(fresh, wanted);
+            await checkPrivileges(fresh, requirements);
           });
         } finally {
           await fresh.end();

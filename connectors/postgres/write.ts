@@ -8,7 +8,7 @@ import { emitRows, type OfferedEvent } from "../shared/lake/rows.ts";
 import { applyUpdates, type Cell, type Column, columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
 import { type ColumnWriter, createColumn, type Parameter, storableText } from "./columns.ts";
 import { lockTables } from "./schema.ts";
-import { insertText, listOf, nameOf, type Target } from "./sql.ts";
+import { columnList, insertText, qualifiedName, type Target } from "./sql.ts";
 
 export interface WriteContext {
   readonly session: Session;
@@ -16,11 +16,11 @@ export interface WriteContext {
   readonly timeoutMs: number;
   readonly texts: Map<string, string>;
   /** Throws for unfit tables; returns true where missing ones were created. */
-  check(): Promise<boolean>;
+  recheckTables(): Promise<boolean>;
 }
 
 /** Parts in one search for refused events; 14 find one among 5,000. */
-const MOST_PARTS = 200;
+const MAX_PARTS = 200;
 
 /** Writes a batch in one transaction. Where the server refuses a value, a second one finds and rejects its event. */
 export async function writeBatch(batch: readonly OfferedEvent[], context: WriteContext): Promise<Receipt> {
@@ -31,12 +31,12 @@ export async function writeBatch(batch: readonly OfferedEvent[], context: WriteC
   try {
     const inserts = tableRows.rows.map((rows) => insertOf(rows, context));
     if (tableRows.updates.size === 0) await transactAtOnce(session, options, inserts);
-    else await transact(session, options, () => store(tableRows, context));
+    else await transact(session, options, () => storeRows(tableRows, context));
     return { rejected };
   } catch (error) {
     const isData = isAboutData(error);
     if (!isData && !isAboutTables(error)) throw error;
-    if (await context.check()) throw new Retryable("Tables were gone from the database; they were made anew.");
+    if (await context.recheckTables()) throw new Retryable("Tables were gone from the database; they were made anew.");
     if (!isData) throw error;
   }
   const found = await transact(session, options, () => storeByHalves(events, context));
@@ -69,7 +69,7 @@ function mapRows(batch: readonly OfferedEvent[]) {
   }
 }
 
-async function store({ rows, updates }: TableRows, context: WriteContext): Promise<void> {
+async function storeRows({ rows, updates }: TableRows, context: WriteContext): Promise<void> {
   const { session, target } = context;
   await session.queries(rows.map((each) => insertOf(each, context)));
   if (updates.size > 0) await lockTables(session, target);
@@ -79,7 +79,7 @@ async function store({ rows, updates }: TableRows, context: WriteContext): Promi
   }
 }
 
-function insertOf({ table, columns }: Rows, { target, texts }: WriteContext): Query {
+function insertOf({ table, columns }: StatementRows, { target, texts }: WriteContext): Query {
   const arrays = columns.map(({ isArray }) => isArray);
   const key = `${table.name} ${arrays.map(Number).join("")}`;
   const text = texts.get(key) ?? insertText(table, target, arrays);
@@ -96,14 +96,14 @@ async function storeByHalves(batch: readonly IndexedEvent[], context: WriteConte
   for (let part = todo.pop(); part !== undefined; part = todo.pop()) {
     const [first] = part;
     if (first === undefined) continue;
-    if (parts >= MOST_PARTS) {
+    if (parts >= MAX_PARTS) {
       const error = new Retryable("More faulty events than one write can sort out; the rest follows.");
       return { rejected, kept: { from: first.index, error } };
     }
     parts++;
     await session.query("savepoint part");
     try {
-      await store(tableRowsOf(part.map(({ offered }) => offered)), context);
+      await storeRows(tableRowsOf(part.map(({ offered }) => offered)), context);
       await session.query("release part");
     } catch (error) {
       if (!isAboutData(error)) throw error;
@@ -115,23 +115,23 @@ async function storeByHalves(batch: readonly IndexedEvent[], context: WriteConte
   return { rejected };
 }
 
-interface Rows {
+interface StatementRows {
   readonly table: Table;
   readonly columns: readonly Parameter[];
 }
 
 interface TableRows {
-  readonly rows: readonly Rows[];
+  readonly rows: readonly StatementRows[];
   /** Updates for tables of versions, in event order. */
   readonly updates: ReadonlyMap<Table, readonly Row[]>;
 }
 
 /** Rows in a statement. A history event with 8,000 points makes two statements. */
-const MOST_ROWS = 5_000;
+const MAX_ROWS = 5_000;
 
 /** Throws where an event cannot be mapped, and Rejected for a value that PostgreSQL cannot store. */
 function tableRowsOf(offered: Iterable<OfferedEvent>): TableRows {
-  const rows: Rows[] = [];
+  const rows: StatementRows[] = [];
   const updates = new Map<Table, Row[]>();
   const writers = new Map<Table, ReturnType<typeof createTableWriter>>();
 
@@ -146,7 +146,7 @@ function tableRowsOf(offered: Iterable<OfferedEvent>): TableRows {
     const writer = writers.get(table) ?? createTableWriter(table);
     writers.set(table, writer);
     writer.add(row);
-    if (writer.length() === MOST_ROWS) rows.push(writer.take());
+    if (writer.length() === MAX_ROWS) rows.push(writer.take());
   }
 
   for (const each of offered) emitRows(each, add);
@@ -154,7 +154,7 @@ function tableRowsOf(offered: Iterable<OfferedEvent>): TableRows {
   return { rows, updates };
 }
 
-export function rowsFor(table: Table, rows: readonly Row[]): Rows {
+export function encodeRows(table: Table, rows: readonly Row[]): StatementRows {
   const writer = createTableWriter(table);
   for (const row of rows) writer.add(row);
   return writer.take();
@@ -172,7 +172,7 @@ function createTableWriter(table: Table) {
       length++;
     },
     length: () => length,
-    take(): Rows {
+    take(): StatementRows {
       length = 0;
       return { table, columns: columns.map((column) => column.take()) };
     },
@@ -185,20 +185,20 @@ async function changedRows(
   table: Table,
   updates: readonly Row[],
   target: Target,
-): Promise<Rows | null> {
+): Promise<StatementRows | null> {
   const key = table.key.filter((name) => name !== table.time);
   const values = key.map((name) => updates.map((row) => String(row[columnIndexOf(table, name)])));
   const names = key.map((_, n) => `c${n}`);
   const arrays = key.map((_, n) => `$${n + 1}::text[]`);
   const result = await session.query(
-    `select ${table.columns.map(readAs).join(", ")} from ${nameOf(target, table)}
-where (${listOf(key)}) in (select ${names.join(", ")} from unnest(${arrays.join(", ")}) as changed (${names.join(", ")}))`,
+    `select ${table.columns.map(readAs).join(", ")} from ${qualifiedName(target, table)}
+where (${columnList(key)}) in (select ${names.join(", ")} from unnest(${arrays.join(", ")}) as changed (${names.join(", ")}))`,
     values,
   );
   const stored = result.rows.map((row) => row.map((cell): Cell => cell));
   const known = new Set<Row>(stored);
   const changed = applyUpdates(table, stored, updates).filter((row) => !known.has(row));
-  return changed.length === 0 ? null : rowsFor(table, changed);
+  return changed.length === 0 ? null : encodeRows(table, changed);
 }
 
 /** Times and integers become doubles, because the library would return integers as texts. */

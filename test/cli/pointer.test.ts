@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { Hono } from "hono";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { findState } from "#src/cli/shell/find-worker.ts";
-import { leavePointer, pointersOf } from "#src/cli/shell/pointer.ts";
+import { pointersOf, writePointer } from "#src/cli/shell/pointer.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket.ts";
 
 function place() {
@@ -33,10 +33,10 @@ describe("the pointer file from a configuration to the state folder of its worke
   test("is written next to the configuration, one for each configuration in a folder", () => {
     const { at, state } = place();
     const [one, two] = [state("one"), state("two")];
-    expect(leavePointer(at("plenum.yaml"), lone(one))).toBe(true);
-    expect(leavePointer(at("other.yaml"), lone(two))).toBe(true);
+    expect(writePointer(at("plenum.yaml"), lone(one))).toBe(true);
+    expect(writePointer(at("other.yaml"), lone(two))).toBe(true);
     expect([found(at("plenum.yaml")), found(at("other.yaml")), found(at("third.yaml"))]).toEqual([[one], [two], []]);
-    expect(leavePointer(at("plenum.yaml"), lone(two))).toBe(true);
+    expect(writePointer(at("plenum.yaml"), lone(two))).toBe(true);
     expect(found(at("plenum.yaml"))).toEqual([two]);
   });
 
@@ -45,7 +45,7 @@ describe("the pointer file from a configuration to the state folder of its worke
     const folder = state("one");
     // Not even root can replace a folder by a file.
     mkdirSync(at(".plenum.yaml.worker", "full"), { recursive: true });
-    expect(leavePointer(at("plenum.yaml"), lone(folder))).toBe(true);
+    expect(writePointer(at("plenum.yaml"), lone(folder))).toBe(true);
     expect(found(at("plenum.yaml"))).toContain(folder);
   });
 
@@ -58,7 +58,7 @@ describe("the pointer file from a configuration to the state folder of its worke
     }
     symlinkSync("..1", at("mount", "..data"));
     symlinkSync(join("..data", "plenum.yaml"), at("mount", "plenum.yaml"));
-    expect(leavePointer(at("mount", "plenum.yaml"), lone(folder))).toBe(true);
+    expect(writePointer(at("mount", "plenum.yaml"), lone(folder))).toBe(true);
     symlinkSync("..2", at("mount", "..new"));
     renameSync(at("mount", "..new"), at("mount", "..data"));
     expect(found(at("mount", "plenum.yaml"))).toEqual([folder]);
@@ -67,7 +67,7 @@ describe("the pointer file from a configuration to the state folder of its worke
   test("is ignored if other users can write it, if it is a link, or if it names no folder", () => {
     const { at, state } = place();
     const file = at("plenum.yaml");
-    leavePointer(file, lone(state("one")));
+    writePointer(file, lone(state("one")));
     const pointer = at(".plenum.yaml.worker");
     chmodSync(pointer, 0o666);
     expect(found(file)).toEqual([]);
@@ -76,7 +76,7 @@ describe("the pointer file from a configuration to the state folder of its worke
     symlinkSync(at("moved"), pointer);
     expect(found(file)).toEqual([]);
     rmSync(pointer);
-    leavePointer(file, lone(at("gone")));
+    writePointer(file, lone(at("gone")));
     expect(found(file)).toEqual([]);
     writeFileSync(pointer, "{");
     expect(found(file)).toEqual([]);
@@ -86,7 +86,7 @@ describe("the pointer file from a configuration to the state folder of its worke
     const { at, state } = place();
     const file = at("plenum.yaml");
     const folder = state("one");
-    leavePointer(file, lone(folder));
+    writePointer(file, lone(folder));
     chownSync(at(".plenum.yaml.worker"), 65_534, 65_534);
     expect(found(file), "of a stranger").toEqual([]);
     chownSync(folder, 65_534, 65_534);
@@ -122,14 +122,14 @@ describe("findState with a broken configuration file", () => {
     writeFileSync(file, `state:\n  folder: ${folder}\nsources: [\n`);
     expect(await statesOf(file), "by the file").toEqual({ folders: [folder], running: [folder] });
     writeFileSync(file, "");
-    leavePointer(file, lone(folder));
+    writePointer(file, lone(folder));
     expect(await statesOf(file), "by the pointer").toEqual({ folders: [folder], running: [folder] });
   });
 
   test("does not find the worker of another configuration that uses the same folder", async () => {
     const { at, state } = place();
     const folder = state("state");
-    leavePointer(at("plenum.yaml"), lone(folder));
+    writePointer(at("plenum.yaml"), lone(folder));
     await running(folder, at("other.yaml"));
     expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
@@ -137,9 +137,9 @@ describe("findState with a broken configuration file", () => {
   test("returns the state folder of a stopped worker, but not that of a stopped fleet member", async () => {
     const { at, state } = place();
     const folder = state("one");
-    leavePointer(at("plenum.yaml"), lone(folder));
+    writePointer(at("plenum.yaml"), lone(folder));
     expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [folder], running: [] });
-    leavePointer(at("plenum.yaml"), { stateFolder: folder, isFleet: true });
+    writePointer(at("plenum.yaml"), { stateFolder: folder, isFleet: true });
     expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
 

@@ -2,7 +2,7 @@ import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { leavePointer } from "#src/cli/shell/pointer.ts";
+import { writePointer } from "#src/cli/shell/pointer.ts";
 import { isReady } from "#src/cli/shell/probe.ts";
 import { socketIn } from "#src/ui/operator/socket.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -15,7 +15,7 @@ async function answering(body: object, { status = 200, isFleet = false } = {}) {
   const own = isFleet ? join(state, "member-1") : state;
   mkdirSync(own, { recursive: true, mode: 0o700 });
   writeFileSync(file, "sources: {}\n", { mode: 0o644 });
-  leavePointer(file, { stateFolder: state, isFleet });
+  writePointer(file, { stateFolder: state, isFleet });
   const asked: string[] = [];
   const server = createServer((request, response) => {
     asked.push(request.url ?? "");

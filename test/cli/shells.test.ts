@@ -2,7 +2,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { factsOf } from "#src/cli/manual/command-tree.ts";
+import { describeCommands } from "#src/cli/manual/command-tree.ts";
 import { completionScript } from "#src/cli/manual/completion.ts";
 import { manualPage } from "#src/cli/manual/man.ts";
 import { EXIT } from "#src/cli/shell/exit.ts";
@@ -11,7 +11,7 @@ import { temporaryFolder } from "../real-servers.ts";
 import { wholeProgram } from "./whole-program.ts";
 
 const program = await wholeProgram();
-const facts = factsOf(program);
+const facts = describeCommands(program);
 const manual = `${manualPage(facts, RELEASE).join("\n")}\n`;
 
 function isThere(command: string): boolean {

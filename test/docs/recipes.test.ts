@@ -14,7 +14,7 @@ import { Config } from "#src/app/config/config.ts";
 import { askAt, connectTo } from "../ask-postgres.ts";
 import { nodeRedProgram } from "../bench/cost/node-red.ts";
 import { contextFor, never } from "../connectors/context.ts";
-import { optionsFor, write } from "../connectors/postgres/rig.ts";
+import { optionsFor, write } from "../connectors/postgres/test-database.ts";
 import { runProgram } from "../plenum-process.ts";
 import {
   absent,

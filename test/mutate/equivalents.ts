@@ -45,13 +45,13 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["signal, false))) return load(signal, «false → true»);", "The statistics stay in memory and are not read."],
   ],
   "connectors/parquet/delta/statistics.ts": [
-    ["return text.length «<= → <» PREFIX ?", "Both branches return a text of that length unchanged."],
+    ["return text.length «<= → <» MAX_TEXT_LENGTH ?", "Both branches return a text of that length unchanged."],
     ["value !== min «&& → ||» value !==", "A value that equals a bound moves neither bound."],
     ["SURROGATE.test(b))) return a «< → <=» b;", "A value that equals a bound is not compared with it."],
     ["compareUtf8(a, b) «< → <=» 0;", "A value that equals a bound is not compared with it."],
-    ["(text.length «<= → <» PREFIX) return", "Both branches return a text of that length unchanged."],
-    ["=== AT_ONCE - «1 → (1 * 2)») await yieldToEventLoop", "The yield to other work moves by one cell."],
-    ["const AT_ONCE = «20_000 → (20_000 * 2)»;", ANY_BOUND],
+    ["(text.length «<= → <» MAX_TEXT_LENGTH) return", "Both branches return a text of that length unchanged."],
+    ["=== CELLS_PER_CHUNK - «1 → (1 * 2)») await yieldToEventLoop", "The yield to other work moves by one cell."],
+    ["const CELLS_PER_CHUNK = «20_000 → (20_000 * 2)»;", ANY_BOUND],
   ],
   "connectors/parquet/delta/table.ts": [
     ["const MAX_RACES = «100 → (100 * 2)»;", ANY_BOUND],

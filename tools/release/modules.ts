@@ -9,14 +9,14 @@ interface Locked {
   readonly link?: boolean;
 }
 
-const NEVER_RUN = [
+const NEVER_RUN_FILES = [
   /\.(ts|mts|cts|tsx|map|flow|md|markdown|yml|tgz|html|css|coffee|lock)$/i,
   /(^|\/)(\.[^/]+|__tests__|tests?|examples?|benchmarks?|bench|coverage)(\/|$)/,
   /(^|\/)tsconfig[^/]*\.json$/,
 ];
 
 /** Packages and parts of packages that Plenum does not load, and builds for other places than Node.js. */
-const NOT_FOR_US: readonly RegExp[] = [
+const UNUSED_PATHS: readonly RegExp[] = [
   /^@types\//,
   // ECMAScript modules and CommonJS stay; these are builds for browsers, or the sources of builds.
   /^zod\/src(\/|$)/,
@@ -41,29 +41,29 @@ export function copyModules(root: string, target: string): void {
     .filter(([place, { dev, link }]) => place.startsWith("node_modules/") && dev !== true && link !== true)
     .map(([place]) => place.slice("node_modules/".length));
   for (const place of places) {
-    if (!isThere(join(from, place)) || NOT_FOR_US.some((pattern) => pattern.test(`${place}/`))) continue;
+    if (!isInstalled(join(from, place)) || UNUSED_PATHS.some((pattern) => pattern.test(`${place}/`))) continue;
     cpSync(join(from, place), join(target, place), {
       recursive: true,
-      filter: (path) => runs(relative(from, path).replaceAll(sep, "/"), place),
+      filter: (path) => isNeeded(relative(from, path).replaceAll(sep, "/"), place),
     });
   }
 }
 
-function runs(path: string, place: string): boolean {
+function isNeeded(path: string, place: string): boolean {
   const inPackage = path.slice(place.length);
   if (inPackage === "") return true;
   if (inPackage.includes("/node_modules")) return false;
   if (LICENCE.test(path)) return true;
-  return !NEVER_RUN.some((pattern) => pattern.test(inPackage)) && !NOT_FOR_US.some((one) => one.test(path));
+  return !NEVER_RUN_FILES.some((pattern) => pattern.test(inPackage)) && !UNUSED_PATHS.some((one) => one.test(path));
 }
 
 /** Packages for other machines are not installed. */
-function isThere(path: string): boolean {
+function isInstalled(path: string): boolean {
   return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 }
 
 /** Bytes of each package, the largest first. */
-export function sizes(modules: string): readonly (readonly [name: string, bytes: number])[] {
+export function packageSizes(modules: string): readonly (readonly [name: string, bytes: number])[] {
   const all = new Map<string, number>();
   for (const entry of readdirSync(modules, { recursive: true, withFileTypes: true })) {
     if (!entry.isFile()) continue;

@@ -1,7 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
-import { factsOf } from "../../src/cli/manual/command-tree.ts";
+import { describeCommands } from "../../src/cli/manual/command-tree.ts";
 import { manualPage } from "../../src/cli/manual/man.ts";
 import { RELEASE } from "../../src/core/runtime/version.ts";
 import { wholeProgram } from "../../test/cli/whole-program.ts";
@@ -12,7 +12,7 @@ import { SBOM, sbomText } from "../sbom.ts";
 /** The npm package contains the bundle (Node.js strips no types below `node_modules`), pages, examples and documents. */
 
 /** Folders in which users may keep files, such as passwords, are listed file by file. */
-const KEPT = [
+const COPIED_FILES = [
   "CHANGELOG.md",
   "README.md",
   "SECURITY.md",
@@ -30,7 +30,7 @@ const KEPT = [
   "tools/start.cjs",
 ];
 
-const MANUAL = "docs/plenum.1";
+const MANUAL_FILE = "docs/plenum.1";
 
 const BIN = { plenum: "tools/start.cjs" };
 
@@ -59,10 +59,10 @@ export async function writeProgram(root: string, target: string, commit: string 
       filter: (path) => isAsset(path),
     });
   }
-  for (const path of KEPT) cpSync(join(root, path), join(target, path), { recursive: true });
+  for (const path of COPIED_FILES) cpSync(join(root, path), join(target, path), { recursive: true });
   writeFileSync(join(target, NOTICES), noticesText(root));
   writeFileSync(join(target, SBOM), sbomText(root));
-  writeFileSync(join(target, MANUAL), await manualText());
+  writeFileSync(join(target, MANUAL_FILE), await manualText());
   const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
   writeJson(join(target, "package.json"), shippedManifest(manifest, commit));
   const lock = JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8"));
@@ -70,7 +70,7 @@ export async function writeProgram(root: string, target: string, commit: string 
 }
 
 async function manualText(): Promise<string> {
-  return `${manualPage(factsOf(await wholeProgram()), RELEASE).join("\n")}\n`;
+  return `${manualPage(describeCommands(await wholeProgram()), RELEASE).join("\n")}\n`;
 }
 
 function shippedManifest(manifest: Readonly<Record<string, unknown>>, commit: string | null) {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { SBOM } from "../sbom.ts";
 import { packFolder } from "./archive.ts";
 import { changesOf } from "./changes.ts";
-import { copyModules, sizes } from "./modules.ts";
+import { copyModules, packageSizes } from "./modules.ts";
 import { packProgram, writeProgram } from "./program.ts";
 
 export const CHECKSUMS = "SHA256SUMS";
@@ -47,7 +47,10 @@ export async function release({ root, target, commit, seconds }: ReleaseOptions)
     cpSync(join(folder, SBOM), join(target, `${name}.cdx.json`));
     writeFileSync(join(target, `${name}-changes.md`), changes);
     writeChecksums(target);
-    const parts: [string, number][] = [["plenum", own], ...sizes(modules).map((one) => [...one] as [string, number])];
+    const parts: [string, number][] = [
+      ["plenum", own],
+      ...packageSizes(modules).map((one) => [...one] as [string, number]),
+    ];
     return { files: filesOf(target), parts: parts.toSorted(([, a], [, b]) => b - a) };
   } finally {
     rmSync(work, { recursive: true, force: true });
@@ -75,5 +78,5 @@ function filesOf(folder: string): readonly (readonly [string, number])[] {
 }
 
 function sizeOf(folder: string): number {
-  return sizes(folder).reduce((sum, [, bytes]) => sum + bytes, 0);
+  return packageSizes(folder).reduce((sum, [, bytes]) => sum + bytes, 0);
 }

@@ -3,7 +3,7 @@ import { VERSION } from "../../../src/core/runtime/version.ts";
 import type { Table } from "../../shared/lake/table.ts";
 import { type Action, decodedPathOf, pathOf } from "./log-format.ts";
 import { checkAppendOnly, fitSchema, newMetaData, type PartitionColumn, PROTOCOL } from "./schema.ts";
-import { lastChange, type PartitionValues, partitionKey, type Snapshot } from "./snapshot.ts";
+import { lastChangeOf, type PartitionValues, partitionKey, type Snapshot } from "./snapshot.ts";
 import type { Statistics } from "./statistics.ts";
 
 export interface AddedFile {
@@ -37,7 +37,7 @@ export const EMPTY_CHANGE: Change = {
 };
 
 /** After a conflict, the change must be made again from the current rows. */
-export type Committed =
+export type CommitOutcome =
   | { readonly outcome: "committed"; readonly version: number }
   | { readonly outcome: "done-before" }
   | { readonly outcome: "conflict"; readonly reason: string };
@@ -50,7 +50,7 @@ export interface TableLocation {
 }
 
 /** Returns null where the change can be written. */
-export function earlyOutcome(change: Change, before: Snapshot, prefix: string): Committed | null {
+export function earlyOutcome(change: Change, before: Snapshot, prefix: string): CommitOutcome | null {
   const { add, remove, txn, basedOn } = change;
   const last = txn === null ? undefined : before.txns.get(txn.appId)?.version;
   if (last !== undefined && txn !== null && last >= txn.version) return { outcome: "done-before" };
@@ -65,7 +65,7 @@ export function earlyOutcome(change: Change, before: Snapshot, prefix: string): 
   }
   if (basedOn === null) return null;
   const partitions = [...add, ...removed.flatMap((file) => file ?? [])];
-  if (partitions.some(({ partitionValues }) => lastChange(before, partitionKey(partitionValues)) > basedOn)) {
+  if (partitions.some(({ partitionValues }) => lastChangeOf(before, partitionKey(partitionValues)) > basedOn)) {
     return { outcome: "conflict", reason: "Somebody else changed rows of the same day and site meanwhile." };
   }
   return null;

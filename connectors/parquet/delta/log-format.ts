@@ -67,12 +67,12 @@ export const Action = z.object({
 });
 export type Action = z.infer<typeof Action>;
 
-export function commitBytes(actions: readonly Action[]): Uint8Array {
+export function encodeCommit(actions: readonly Action[]): Uint8Array {
   return new TextEncoder().encode(`${actions.map((action) => JSON.stringify(action)).join("\n")}\n`);
 }
 
 /** `name` is the file for messages. Throws ConfigError for an unreadable commit. */
-export function actionsIn(bytes: Uint8Array, name: string): readonly Action[] {
+export function parseCommit(bytes: Uint8Array, name: string): readonly Action[] {
   const lines = new TextDecoder().decode(bytes).split("\n");
   return parseOrRefuse(name, () =>
     lines.filter((line) => line.trim() !== "").map((line) => Action.parse(JSON.parse(line))),
@@ -83,11 +83,11 @@ export function parseOrRefuse<T>(name: string, parse: () => T): T {
   try {
     return parse();
   } catch (error) {
-    throw unreadable(name, error);
+    throw unreadableLog(name, error);
   }
 }
 
-export function unreadable(name: string, cause: unknown): ConfigError {
+export function unreadableLog(name: string, cause: unknown): ConfigError {
   return new ConfigError(`${name} is not what a Delta log has there.`, {
     hint: "Look who else writes into this table, or take it out of the way so that a new one is begun.",
     cause,
@@ -103,22 +103,22 @@ export function unreadable(name: string, cause: unknown): ConfigError {
  *   00000000000000000010.checkpoint.80a083e8-….parquet            the same in the V2 form, which needs reader version 3
  *   _last_checkpoint                                              version of the newest checkpoint
  */
-const COMMIT = /^(\d{20})\.json$/;
-const CLASSIC = /^(\d{20})\.checkpoint\.parquet$/;
-const PART = /^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$/;
-const V2_FORM = /^\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)$/i;
+const COMMIT_FILE = /^(\d{20})\.json$/;
+const CHECKPOINT_FILE = /^(\d{20})\.checkpoint\.parquet$/;
+const CHECKPOINT_PART = /^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$/;
+const V2_CHECKPOINT = /^\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)$/i;
 export const LAST_CHECKPOINT = "_last_checkpoint";
 
-export function padded(version: number): string {
+export function paddedVersion(version: number): string {
   return String(version).padStart(20, "0");
 }
 
 export function commitName(version: number): string {
-  return `${padded(version)}.json`;
+  return `${paddedVersion(version)}.json`;
 }
 
 export function checkpointName(version: number): string {
-  return `${padded(version)}.checkpoint.parquet`;
+  return `${paddedVersion(version)}.checkpoint.parquet`;
 }
 
 export interface Listing {
@@ -128,11 +128,11 @@ export interface Listing {
   readonly hasUnsupported: boolean;
 }
 
-export function listingOf(names: readonly string[]): Listing {
+export function parseListing(names: readonly string[]): Listing {
   const versionsOf = (form: RegExp) => names.flatMap((name) => form.exec(name)?.[1] ?? []).map(Number);
   const checkpoints = new Map<number, readonly string[]>();
   const parts = Map.groupBy(names, (name) =>
-    PART.exec(name)
+    CHECKPOINT_PART.exec(name)
       ?.filter((_, group) => group === 1 || group === 3)
       .join(),
   );
@@ -140,9 +140,9 @@ export function listingOf(names: readonly string[]): Listing {
     const [version, count] = key?.split(",").map(Number) ?? [];
     if (version !== undefined && partNames.length === count) checkpoints.set(version, partNames);
   }
-  for (const version of versionsOf(CLASSIC)) checkpoints.set(version, [checkpointName(version)]);
-  const hasUnsupported = names.some((name) => V2_FORM.test(name));
-  return { commits: new Set(versionsOf(COMMIT)), checkpoints, hasUnsupported };
+  for (const version of versionsOf(CHECKPOINT_FILE)) checkpoints.set(version, [checkpointName(version)]);
+  const hasUnsupported = names.some((name) => V2_CHECKPOINT.test(name));
+  return { commits: new Set(versionsOf(COMMIT_FILE)), checkpoints, hasUnsupported };
 }
 
 export function maxVersion(versions: Iterable<number>): number {

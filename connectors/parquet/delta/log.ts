@@ -1,7 +1,15 @@
 import { ConfigError, Retryable } from "../../../src/core/errors/errors.ts";
 import type { ObjectStore } from "../object-store.ts";
-import { actionsIn, commitName, LAST_CHECKPOINT, type Listing, listingOf, maxVersion, padded } from "./log-format.ts";
-import { actionsInCheckpoint, apply, emptySnapshot, type Snapshot } from "./snapshot.ts";
+import {
+  commitName,
+  LAST_CHECKPOINT,
+  type Listing,
+  maxVersion,
+  paddedVersion,
+  parseCommit,
+  parseListing,
+} from "./log-format.ts";
+import { actionsInCheckpoint, applyActions, emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /** Lists the log before each write: a commit would be unreadable if somebody had removed earlier versions. */
 export function createLog(store: ObjectStore, prefix: string) {
@@ -10,9 +18,9 @@ export function createLog(store: ObjectStore, prefix: string) {
 
   async function list(signal: AbortSignal, fromVersion: number | null): Promise<Listing> {
     // A name without its ending sorts before all names that start with that name.
-    const after = fromVersion === null ? undefined : `${folder}${padded(fromVersion)}`;
+    const after = fromVersion === null ? undefined : `${folder}${paddedVersion(fromVersion)}`;
     const files = await store.list(folder, signal, after);
-    return listingOf(files.map(({ key }) => key.slice(folder.length)));
+    return parseListing(files.map(({ key }) => key.slice(folder.length)));
   }
 
   async function read(file: string, signal: AbortSignal): Promise<Uint8Array> {
@@ -32,7 +40,7 @@ export function createLog(store: ObjectStore, prefix: string) {
     for (let version = snapshot.version + 1; version <= last; version += 1) if (!commits.has(version)) return false;
     for (let version = snapshot.version + 1; version <= last; version += 1) {
       const file = commitName(version);
-      apply(snapshot, version, actionsIn(await read(file, signal), nameOf(file)), keepStats);
+      applyActions(snapshot, version, parseCommit(await read(file, signal), nameOf(file)), keepStats);
     }
     return true;
   }
@@ -54,7 +62,7 @@ export function createLog(store: ObjectStore, prefix: string) {
     const snapshot = emptySnapshot();
     const checkpoint = maxVersion(listing.checkpoints.keys());
     for (const file of listing.checkpoints.get(checkpoint) ?? []) {
-      apply(snapshot, checkpoint, await actionsInCheckpoint(await read(file, signal), nameOf(file)), keepStats);
+      applyActions(snapshot, checkpoint, await actionsInCheckpoint(await read(file, signal), nameOf(file)), keepStats);
     }
     Object.assign(snapshot, { version: checkpoint, checkpoint, changedUntil: checkpoint });
     return (await readCommits(snapshot, listing, signal, keepStats)) ? snapshot : null;

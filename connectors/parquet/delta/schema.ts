@@ -4,16 +4,16 @@ import type { ColumnType, Table } from "../../shared/lake/table.ts";
 import { type MetaData, type Protocol, parseOrRefuse } from "./log-format.ts";
 
 /** Partition columns; their values are in the log, not in the files. */
-const PARTITIONS = {
+const PARTITION_COLUMN_TYPES = {
   date: ["date", "The day, in UTC, into which the row belongs."],
   site: ["string", "The site's id, by which the files are divided."],
 } as const;
-export type PartitionColumn = keyof typeof PARTITIONS;
+export type PartitionColumn = keyof typeof PARTITION_COLUMN_TYPES;
 
 /** Lowest versions, which every reader and writer supports. Constraints or generated columns raise them. */
 export const PROTOCOL: Protocol = { minReaderVersion: 1, minWriterVersion: 2 };
 
-const TYPES: Readonly<Record<ColumnType, string>> = {
+const DELTA_TYPES: Readonly<Record<ColumnType, string>> = {
   text: "string",
   json: "string",
   time: "timestamp",
@@ -33,8 +33,8 @@ const Schema = z.looseObject({ type: z.literal("struct"), fields: z.array(Field)
 
 /** All columns are nullable: a column added later is null in older files. */
 function fieldsOf(table: Table, partitionColumns: readonly PartitionColumn[]): readonly Field[] {
-  const columns = table.columns.map(({ name, type, about }) => [name, TYPES[type], about] as const);
-  const partitions = partitionColumns.map((name) => [name, ...PARTITIONS[name]] as const);
+  const columns = table.columns.map(({ name, type, about }) => [name, DELTA_TYPES[type], about] as const);
+  const partitions = partitionColumns.map((name) => [name, ...PARTITION_COLUMN_TYPES[name]] as const);
   const fields = [...columns, ...partitions];
   return fields.map(([name, type, comment]) => ({ name, type, nullable: true, metadata: { comment } }));
 }
@@ -84,7 +84,7 @@ export function fitSchema(
   if (new Set<string>(partitionColumns).symmetricDifference(new Set(current.partitionColumns)).size > 0) {
     throw mismatch(
       where,
-      `is divided by ${listed(current.partitionColumns)}, and we write it divided by ${listed(partitionColumns)}`,
+      `is divided by ${joinNames(current.partitionColumns)}, and we write it divided by ${joinNames(partitionColumns)}`,
     );
   }
   const ours = fieldsOf(table, partitionColumns);
@@ -112,8 +112,8 @@ function checkField(field: Field, ours: readonly Field[], where: string): void {
   }
 }
 
-export function checkAppendOnly(metaData: MetaData, takesAway: boolean, where: string): void {
-  if (!takesAway || metaData.configuration?.["delta.appendOnly"] !== "true") return;
+export function checkAppendOnly(metaData: MetaData, isRemoval: boolean, where: string): void {
+  if (!isRemoval || metaData.configuration?.["delta.appendOnly"] !== "true") return;
   throw new ConfigError(`The Delta table ${where} only grows (delta.appendOnly), and its rows have to be replaced.`, {
     hint: "Set the table's property delta.appendOnly to false.",
   });
@@ -125,6 +125,6 @@ function mismatch(where: string, how: string): ConfigError {
   });
 }
 
-function listed(names: readonly string[]): string {
+function joinNames(names: readonly string[]): string {
   return names.length === 0 ? "nothing" : names.join(" and ");
 }

@@ -3,7 +3,7 @@ import { parquetMetadata, parquetReadObjects, parquetSchema, type SchemaElement 
 import { ByteWriter, ParquetWriter } from "hyparquet-writer";
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { decodedUri } from "../paths.ts";
-import { Action, type Add, type MetaData, type Protocol, type Remove, type Txn, unreadable } from "./log-format.ts";
+import { Action, type Add, type MetaData, type Protocol, type Remove, type Txn, unreadableLog } from "./log-format.ts";
 
 export type PartitionValues = Readonly<Record<string, string | null>>;
 
@@ -38,7 +38,12 @@ export function emptySnapshot(): Snapshot {
 }
 
 /** Applies a commit, removals first. Only checkpoints need column statistics, which double the memory of a file. */
-export function apply(snapshot: Snapshot, version: number, actions: readonly Action[], keepStats: boolean): void {
+export function applyActions(
+  snapshot: Snapshot,
+  version: number,
+  actions: readonly Action[],
+  keepStats: boolean,
+): void {
   for (const { protocol, metaData, txn, remove } of actions) {
     if (protocol) snapshot.protocol = protocol;
     if (metaData) snapshot.metaData = metaData;
@@ -54,7 +59,7 @@ export function apply(snapshot: Snapshot, version: number, actions: readonly Act
   for (const { add } of actions) {
     if (!add) continue;
     const path = decodedUri(add.path);
-    const stats = () => JSON.stringify({ numRecords: rowsIn(add) ?? undefined });
+    const stats = () => JSON.stringify({ numRecords: rowCountOf(add) ?? undefined });
     snapshot.files.set(path, keepStats ? add : { ...add, stats: stats() });
     snapshot.tombstones.delete(path);
     if (add.dataChange) snapshot.changed.set(partitionKey(add.partitionValues), version);
@@ -63,21 +68,21 @@ export function apply(snapshot: Snapshot, version: number, actions: readonly Act
 }
 
 /** Version that last changed a partition, or may have. */
-export function lastChange(snapshot: Snapshot, partition: string): number {
+export function lastChangeOf(snapshot: Snapshot, partition: string): number {
   return snapshot.changed.get(partition) ?? snapshot.changedUntil;
 }
 
 /** Independent of the order of the values. */
 export function partitionKey(values: PartitionValues): string {
-  return JSON.stringify(Object.entries(normalized(values)).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+  return JSON.stringify(Object.entries(normalizeValues(values)).toSorted(([a], [b]) => (a < b ? -1 : 1)));
 }
 
 /** An empty text is null in Delta ("Partition Value Serialization"). */
-export function normalized(values: PartitionValues): PartitionValues {
+export function normalizeValues(values: PartitionValues): PartitionValues {
   return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value === "" ? null : value]));
 }
 
-export function rowsIn({ stats }: Add): number | null {
+export function rowCountOf({ stats }: Add): number | null {
   if (!stats) return null;
   try {
     const { numRecords } = JSON.parse(stats) as { readonly numRecords?: unknown };
@@ -89,31 +94,31 @@ export function rowsIn({ stats }: Add): number | null {
 
 /** Checkpoint: one action per row, one group of columns per kind. Source: PROTOCOL.md, "Checkpoint Schema", "V1 Spec". */
 
-type Node = readonly SchemaElement[];
+type SchemaNode = readonly SchemaElement[];
 
-const text = (name: string): Node => [
+const text = (name: string): SchemaNode => [
   { name, type: "BYTE_ARRAY", converted_type: "UTF8", repetition_type: "OPTIONAL" },
 ];
-const long = (name: string): Node => [{ name, type: "INT64", repetition_type: "OPTIONAL" }];
-const int = (name: string): Node => [{ name, type: "INT32", repetition_type: "OPTIONAL" }];
-const bool = (name: string): Node => [{ name, type: "BOOLEAN", repetition_type: "OPTIONAL" }];
-const group = (name: string, ...children: readonly Node[]): Node => [
+const long = (name: string): SchemaNode => [{ name, type: "INT64", repetition_type: "OPTIONAL" }];
+const int = (name: string): SchemaNode => [{ name, type: "INT32", repetition_type: "OPTIONAL" }];
+const bool = (name: string): SchemaNode => [{ name, type: "BOOLEAN", repetition_type: "OPTIONAL" }];
+const group = (name: string, ...children: readonly SchemaNode[]): SchemaNode => [
   { name, repetition_type: "OPTIONAL", num_children: children.length },
   ...children.flat(),
 ];
-const list = (name: string): Node => [
+const list = (name: string): SchemaNode => [
   { name, repetition_type: "OPTIONAL", converted_type: "LIST", num_children: 1 },
   { name: "list", repetition_type: "REPEATED", num_children: 1 },
   ...text("element"),
 ];
-const map = (name: string): Node => [
+const map = (name: string): SchemaNode => [
   { name, repetition_type: "OPTIONAL", converted_type: "MAP", num_children: 1 },
   { name: "key_value", repetition_type: "REPEATED", num_children: 2 },
   { name: "key", type: "BYTE_ARRAY", converted_type: "UTF8", repetition_type: "REQUIRED" },
   ...text("value"),
 ];
 
-const KINDS = {
+const ACTION_COLUMNS = {
   txn: group("txn", text("appId"), long("version"), long("lastUpdated")),
   add: group(
     "add",
@@ -148,12 +153,15 @@ const KINDS = {
   protocol: group("protocol", int("minReaderVersion"), int("minWriterVersion")),
 } as const;
 
-type Kind = keyof typeof KINDS;
-const NAMES = Object.keys(KINDS) as readonly Kind[];
-const SCHEMA: Node = [{ name: "root", num_children: NAMES.length }, ...Object.values(KINDS).flat()];
+type Kind = keyof typeof ACTION_COLUMNS;
+const ACTION_KINDS = Object.keys(ACTION_COLUMNS) as readonly Kind[];
+const CHECKPOINT_SCHEMA: SchemaNode = [
+  { name: "root", num_children: ACTION_KINDS.length },
+  ...Object.values(ACTION_COLUMNS).flat(),
+];
 
 /** Actions between two yields: 10 to 15 ms of work. */
-const AT_ONCE = 500;
+const ACTIONS_PER_CHUNK = 500;
 
 export async function checkpointOf({ protocol, metaData, txns, files, tombstones }: Snapshot): Promise<{
   readonly bytes: Uint8Array;
@@ -167,11 +175,11 @@ export async function checkpointOf({ protocol, metaData, txns, files, tombstones
     ...[...files.values()].map((add) => ({ add: { ...add, dataChange: false } })),
   ];
   const writer = new ByteWriter();
-  const file = new ParquetWriter({ writer, schema: [...SCHEMA], createdBy: "plenum" });
-  for (let from = 0; from < actions.length; from += AT_ONCE) {
-    const some = actions.slice(from, from + AT_ONCE);
-    const columnData = NAMES.map((name) => ({ name, data: some.map((action) => parquetValue(name, action)) }));
-    await file.write({ columnData, rowGroupSize: AT_ONCE });
+  const file = new ParquetWriter({ writer, schema: [...CHECKPOINT_SCHEMA], createdBy: "plenum" });
+  for (let from = 0; from < actions.length; from += ACTIONS_PER_CHUNK) {
+    const some = actions.slice(from, from + ACTIONS_PER_CHUNK);
+    const columnData = ACTION_KINDS.map((name) => ({ name, data: some.map((action) => parquetValue(name, action)) }));
+    await file.write({ columnData, rowGroupSize: ACTIONS_PER_CHUNK });
     await yieldToEventLoop();
   }
   await file.finish();
@@ -182,7 +190,7 @@ export async function checkpointOf({ protocol, metaData, txns, files, tombstones
 function parquetValue(kind: Kind, action: Action): Record<string, unknown> | null {
   const value = action[kind];
   if (value === null || value === undefined) return null;
-  const longs = KINDS[kind].filter(({ type }) => type === "INT64").map(({ name }) => name);
+  const longs = ACTION_COLUMNS[kind].filter(({ type }) => type === "INT64").map(({ name }) => name);
   return Object.fromEntries(
     Object.entries(value).map(([name, of]) => [name, longs.includes(name) && typeof of === "number" ? BigInt(of) : of]),
   );
@@ -199,17 +207,24 @@ export async function actionsInCheckpoint(bytes: Uint8Array, name: string): Prom
     const file = new Uint8Array(bytes).buffer;
     const metadata = parquetMetadata(file);
     const kinds = new Set(parquetSchema(metadata).children.map(({ element }) => element.name));
-    const columns = NAMES.filter((kind) => kinds.has(kind));
+    const columns = ACTION_KINDS.filter((kind) => kinds.has(kind));
     const actions: Action[] = [];
-    for (let rowStart = 0; rowStart < Number(metadata.num_rows); rowStart += AT_ONCE) {
-      const options = { file, metadata, columns, rowStart, rowEnd: rowStart + AT_ONCE, compressors: COMPRESSORS };
+    for (let rowStart = 0; rowStart < Number(metadata.num_rows); rowStart += ACTIONS_PER_CHUNK) {
+      const options = {
+        file,
+        metadata,
+        columns,
+        rowStart,
+        rowEnd: rowStart + ACTIONS_PER_CHUNK,
+        compressors: COMPRESSORS,
+      };
       const rows = await parquetReadObjects(options);
       for (const row of rows) actions.push(Action.parse(withoutBigints(row)));
       await yieldToEventLoop();
     }
     return actions;
   } catch (error) {
-    throw unreadable(name, error);
+    throw unreadableLog(name, error);
   }
 }
 

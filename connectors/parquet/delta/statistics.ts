@@ -14,13 +14,13 @@ export interface Statistics {
 }
 
 /** Spark's default number of leading columns with statistics (`delta.dataSkippingNumIndexedCols`). */
-const COLUMNS = 32;
+const INDEXED_COLUMNS = 32;
 /** Longest text bound in characters, as in Spark. */
-const PREFIX = 32;
+const MAX_TEXT_LENGTH = 32;
 /** Cells between two yields: 5 ms of work. */
-const AT_ONCE = 20_000;
+const CELLS_PER_CHUNK = 20_000;
 /** Highest character: a truncated text that ends with it sorts after all texts with the same beginning. */
-const LAST = "\u{10FFFF}";
+const HIGHEST_CHARACTER = "\u{10FFFF}";
 const SURROGATE = /[\ud800-\udfff]/;
 
 export async function statisticsOf(
@@ -29,7 +29,7 @@ export async function statisticsOf(
   cell: (index: number, row: number) => Cell,
 ): Promise<Statistics> {
   const bounds: Bounds[] = [];
-  for (const [index, { type }] of table.columns.slice(0, COLUMNS).entries()) {
+  for (const [index, { type }] of table.columns.slice(0, INDEXED_COLUMNS).entries()) {
     bounds.push(await boundsOf(type, rows, (row) => cell(index, row)));
   }
   return statisticsFrom(table, bounds);
@@ -40,12 +40,12 @@ export function statisticsFrom(table: Table, bounds: readonly Bounds[]): Statist
   const minValues: Record<string, Bound> = {};
   const maxValues: Record<string, Bound> = {};
   const nullCount: Record<string, number> = {};
-  for (const [index, { name, type }] of table.columns.slice(0, COLUMNS).entries()) {
+  for (const [index, { name, type }] of table.columns.slice(0, INDEXED_COLUMNS).entries()) {
     const { max = null, min = null, nulls = 0 } = bounds[index] ?? {};
     nullCount[name] = nulls;
     if (min === null || max === null || typeof min === "boolean" || typeof max === "boolean") continue;
-    minValues[name] = boundValue(type, min, cutBelow);
-    maxValues[name] = boundValue(type, max, cutAbove);
+    minValues[name] = boundValue(type, min, truncateLower);
+    maxValues[name] = boundValue(type, max, truncateUpper);
   }
   return { minValues, maxValues, nullCount };
 }
@@ -58,7 +58,7 @@ async function boundsOf(type: ColumnType, rows: number, cell: (row: number) => C
   // JSON has no NaN or infinity, and readers disagree about their order.
   let isOrdered = type !== "boolean";
   for (let row = 0; row < rows; row += 1) {
-    if (row % AT_ONCE === AT_ONCE - 1) await yieldToEventLoop();
+    if (row % CELLS_PER_CHUNK === CELLS_PER_CHUNK - 1) await yieldToEventLoop();
     const raw = cell(row);
     // A lone surrogate becomes U+FFFD in the file, and is not valid JSON.
     const value = typeof raw === "string" ? raw.toWellFormed() : raw;
@@ -84,14 +84,14 @@ function comesBefore(a: Bound, b: Bound): boolean {
   return compareUtf8(a, b) < 0;
 }
 
-function cutBelow(text: string): string {
-  return text.length <= PREFIX ? text : [...text].slice(0, PREFIX).join("");
+function truncateLower(text: string): string {
+  return text.length <= MAX_TEXT_LENGTH ? text : [...text].slice(0, MAX_TEXT_LENGTH).join("");
 }
 
-function cutAbove(text: string): string {
-  if (text.length <= PREFIX) return text;
+function truncateUpper(text: string): string {
+  if (text.length <= MAX_TEXT_LENGTH) return text;
   const characters = [...text];
-  let length = PREFIX;
-  while (characters[length] === LAST) length += 1;
-  return characters.length <= length ? text : `${characters.slice(0, length).join("")}${LAST}`;
+  let length = MAX_TEXT_LENGTH;
+  while (characters[length] === HIGHEST_CHARACTER) length += 1;
+  return characters.length <= length ? text : `${characters.slice(0, length).join("")}${HIGHEST_CHARACTER}`;
 }

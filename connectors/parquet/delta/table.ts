@@ -4,27 +4,27 @@ import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { Log } from "../../../src/core/runtime/log.ts";
 import type { Table } from "../../shared/lake/table.ts";
 import type { ObjectStore } from "../object-store.ts";
-import { actionsOf, type Change, type Committed, EMPTY_CHANGE, earlyOutcome } from "./change.ts";
+import { actionsOf, type Change, type CommitOutcome, EMPTY_CHANGE, earlyOutcome } from "./change.ts";
 import { createLog } from "./log.ts";
 import {
   type Action,
-  actionsIn,
   checkpointName,
-  commitBytes,
   commitName,
   decodedPathOf,
+  encodeCommit,
   keyOf,
   LAST_CHECKPOINT,
   type MetaData,
+  parseCommit,
 } from "./log-format.ts";
 import { checkProtocol, type PartitionColumn } from "./schema.ts";
 import {
-  apply,
+  applyActions,
   checkpointOf,
   emptySnapshot,
-  normalized,
+  normalizeValues,
   type PartitionValues,
-  rowsIn,
+  rowCountOf,
   type Snapshot,
 } from "./snapshot.ts";
 
@@ -94,7 +94,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
     let failure: unknown = new Retryable(`${log.nameOf(file)} was there a moment ago, and is gone.`);
     let isPutAnswered = true;
     try {
-      if (await store.putIfAbsent(key, commitBytes(actions), signal)) return true;
+      if (await store.putIfAbsent(key, encodeCommit(actions), signal)) return true;
     } catch (error) {
       failure = error;
       isPutAnswered = false;
@@ -103,7 +103,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
       throw isPutAnswered ? error : failure;
     });
     if (stored === null) throw failure;
-    return actionsIn(stored, log.nameOf(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
+    return parseCommit(stored, log.nameOf(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
   }
 
   /** The commit is done, so a failure is only logged. */
@@ -152,7 +152,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
     change: Change,
     signal: AbortSignal,
     isWanted: (actions: readonly Action[]) => boolean = () => true,
-  ): Promise<Committed> {
+  ): Promise<CommitOutcome> {
     const id = randomUUID();
     for (let race = 0; race < MAX_RACES; race += 1) {
       const before = await refresh(signal);
@@ -162,7 +162,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
       const actions = actionsOf(change, before, location, id, clock.now());
       if (!isWanted(actions)) return { outcome: "done-before" };
       if (await putCommit(version, actions, id, signal)) {
-        apply(snapshot, version, actions, false);
+        applyActions(snapshot, version, actions, false);
         await checkpointWhenDue(signal);
         return { outcome: "committed", version };
       }
@@ -176,8 +176,8 @@ export function openDeltaTable(options: DeltaTableOptions) {
       const active = [...files.values()].map((add) => ({
         key: keyOf(add.path, prefix),
         bytes: add.size,
-        rows: rowsIn(add),
-        partitionValues: normalized(add.partitionValues),
+        rows: rowCountOf(add),
+        partitionValues: normalizeValues(add.partitionValues),
       }));
       return { version, files: active };
     },
@@ -187,7 +187,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
       return (await refresh(signal)).txns.get(appId)?.version ?? null;
     },
 
-    async make(signal: AbortSignal): Promise<void> {
+    async createIfMissing(signal: AbortSignal): Promise<void> {
       await commitChange(EMPTY_CHANGE, signal, (actions) => actions.some(({ metaData }) => metaData));
     },
 

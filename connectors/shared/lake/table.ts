@@ -53,7 +53,7 @@ export function applyUpdates(table: Table, stored: readonly Row[], updates: read
   if (table.rowPolicy === "append") throw new Error(`Rows of ${table.name} do not change.`);
   const isVersions = table.rowPolicy === "versions";
   const keyOf = objectKeyOf(table);
-  const compare = comparing(table);
+  const compare = createComparator(table);
   const isCurrent = isVersions ? columnIndexOf(table, "is_current") : -1;
   const rows = [...stored];
   /** Newest row of each object, and the index of its current row. */
@@ -76,8 +76,8 @@ export function applyUpdates(table: Table, stored: readonly Row[], updates: read
     if (isVersions) {
       if (before === undefined ? !isStart : isStart && hasSameState(table, before, row)) continue;
       if (before !== undefined) {
-        next = after(table, before, row);
-        rows[at] = ended(table, before, next, isStart);
+        next = withLaterStart(table, before, row);
+        rows[at] = endState(table, before, next, isStart);
       }
     }
     const index = isVersions ? rows.length : at;
@@ -93,32 +93,32 @@ function objectKeyOf(table: Table): (row: Row) => string {
   return (row) => JSON.stringify(indexes.map((index) => row[index]));
 }
 
-function comparing(table: Table): (a: Row, b: Row) => number {
+function createComparator(table: Table): (a: Row, b: Row) => number {
   const observed = columnIndexOf(table, "observed_at");
   const position = columnIndexOf(table, "position");
   return (a, b) => Number(a[observed]) - Number(b[observed]) || Number(a[position]) - Number(b[position]);
 }
 
-const TRACE = ["observed_at", "event_id", "position"];
+const TRACE_COLUMNS = ["observed_at", "event_id", "position"];
 /** Columns about the time and origin of a row, not about the object's state. */
-const CIRCUMSTANCES = ["valid_from", "valid_to", "is_current", ...TRACE];
+const NON_STATE_COLUMNS = ["valid_from", "valid_to", "is_current", ...TRACE_COLUMNS];
 
 function hasSameState(table: Table, a: Row, b: Row): boolean {
-  return table.columns.every(({ name }, index) => CIRCUMSTANCES.includes(name) || a[index] === b[index]);
+  return table.columns.every(({ name }, index) => NON_STATE_COLUMNS.includes(name) || a[index] === b[index]);
 }
 
 /** A state starts at least a millisecond after the one before, even if a clock was set back. */
-function after(table: Table, before: Row, row: Row): Row {
+function withLaterStart(table: Table, before: Row, row: Row): Row {
   const from = columnIndexOf(table, "valid_from");
   return withCell(row, from, Math.max(Number(row[from]), Number(before[from]) + 1));
 }
 
 /** Without a following state, the row takes the trace of the ending event, so that older events are recognized. */
-function ended(table: Table, row: Row, by: Row, isFollowed: boolean): Row {
+function endState(table: Table, row: Row, by: Row, isFollowed: boolean): Row {
   const to = withCell(row, columnIndexOf(table, "valid_to"), by[columnIndexOf(table, "valid_from")] ?? null);
   const over = withCell(to, columnIndexOf(table, "is_current"), false);
   if (isFollowed) return over;
-  return TRACE.reduce((traced, name) => {
+  return TRACE_COLUMNS.reduce((traced, name) => {
     const index = columnIndexOf(table, name);
     return withCell(traced, index, by[index] ?? null);
   }, over);

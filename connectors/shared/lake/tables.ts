@@ -17,11 +17,14 @@ const boolean = column("boolean");
 const booleanOrNull = column("boolean", true);
 const jsonOrNull = column("json", true);
 
-const SOURCE = text("source", "Name of the monitored service in the configuration; empty for the worker itself.");
-const SITE = textOrNull("site_id", "The site's id; null for facts about no single site.");
-const TAG = text("tag_id", "The tag's id.");
+const SOURCE_COLUMN = text(
+  "source",
+  "Name of the monitored service in the configuration; empty for the worker itself.",
+);
+const SITE_COLUMN = textOrNull("site_id", "The site's id; null for facts about no single site.");
+const TAG_COLUMN = text("tag_id", "The tag's id.");
 
-const TRACE = [
+const TRACE_COLUMNS = [
   time(
     "observed_at",
     "When the worker committed the event; after its clock was set back by a day or less, just after what it committed last.",
@@ -33,18 +36,18 @@ const TRACE = [
   ),
 ];
 
-const VALUE = [
+const VALUE_COLUMNS = [
   numberOrNull("value_number", "The value, where it is a number."),
   booleanOrNull("value_boolean", "The value, where it is a boolean."),
 ];
 
-const UNIT = [
+const UNIT_COLUMNS = [
   textOrNull("unit", "The unit as the service writes it; nothing is converted."),
   textOrNull("unit_ucum", "The same unit as a UCUM code, where that is certain."),
 ];
 
 /** A time that the service states, and its original text. */
-const stated = (name: string, about: string) => [
+const statedTime = (name: string, about: string) => [
   timeOrNull(name, `${about}; null where the service's word is no moment, as one without an offset.`),
   textOrNull(`${name}_raw`, "The same as the service wrote it."),
   textOrNull(`${name}_offset`, "The offset with which it wrote that, such as +02:00; null for Z and for none."),
@@ -54,20 +57,20 @@ const stated = (name: string, about: string) => [
 function occurrences(name: string, about: string, columns: readonly Column[], sortedBy: readonly string[]): Table {
   const key = ["source", "event_id"];
   const [, time = ""] = sortedBy;
-  return { name, about, rowPolicy: "append", columns: [...columns, ...TRACE], key, time, sortedBy };
+  return { name, about, rowPolicy: "append", columns: [...columns, ...TRACE_COLUMNS], key, time, sortedBy };
 }
 
 export const VALUE_TABLE = occurrences(
   "value",
   "Live values: one row for each value that was read and told.",
   [
-    SOURCE,
-    SITE,
-    TAG,
+    SOURCE_COLUMN,
+    SITE_COLUMN,
+    TAG_COLUMN,
     time("time", "When the reply arrived; the service states no time of its own for a read."),
-    ...VALUE,
+    ...VALUE_COLUMNS,
     text("quality", "good; uncertain; or bad: the gateway could not read it, and there is no value."),
-    ...UNIT,
+    ...UNIT_COLUMNS,
     integer("latency_ms", "Milliseconds between sending the request and having the reply."),
     textOrNull("behind_gateway", "Id of the gateway that was offline and explains a bad value."),
   ],
@@ -79,21 +82,21 @@ export const HISTORY_TABLE: Table = {
   about: "Logged history: one row for each bucket, and one more for each time it was told with another value.",
   rowPolicy: "append",
   columns: [
-    SOURCE,
-    SITE,
-    TAG,
+    SOURCE_COLUMN,
+    SITE_COLUMN,
+    TAG_COLUMN,
     text("resolution", "5m, 1h, 1d, 1w or 1mo."),
     text("time_zone", "IANA zone in which the service aligned the buckets."),
     time("time", "Start of the bucket, as the service stamps it."),
-    ...VALUE,
+    ...VALUE_COLUMNS,
     text("quality", "good; or bad: the log has the bucket, but no value in it."),
-    ...UNIT,
+    ...UNIT_COLUMNS,
     text("origin", "live: soon after the bucket closed; backfill: older than the following of this series."),
     integer(
       "revision",
       "0 when the bucket was told first; otherwise when it was told anew, in milliseconds since 1970. The highest counts.",
     ),
-    ...TRACE,
+    ...TRACE_COLUMNS,
   ],
   key: ["source", "tag_id", "resolution", "time_zone", "time", "revision"],
   time: "time",
@@ -104,23 +107,23 @@ export const TOTAL_TABLE = occurrences(
   "total",
   "Totals over a period: last value minus first, as the service gives it.",
   [
-    SOURCE,
-    SITE,
-    TAG,
+    SOURCE_COLUMN,
+    SITE_COLUMN,
+    TAG_COLUMN,
     text("resolution", "5m, 1h, 1d, 1w or 1mo."),
     text("time_zone", "IANA zone in which the service aligned the buckets."),
     time("from_time", "Start of the period."),
     time("to_time", "End of the period."),
     numberOrNull("total", "Last minus first; null when unknown."),
     boolean("is_reset", "The total is negative: the meter was reset or exchanged."),
-    ...UNIT,
+    ...UNIT_COLUMNS,
   ],
   ["tag_id", "from_time"],
 );
 
 const ALARM_IDENTITY = [
-  SOURCE,
-  SITE,
+  SOURCE_COLUMN,
+  SITE_COLUMN,
   text("alarm_id", "The alarm's id."),
   text("episode", "Alarm id and trigger time: one episode is one raise and one end."),
 ];
@@ -132,8 +135,8 @@ const ALARM_TRIGGER = [
   textOrNull("trigger_description", "The trigger's description."),
   text("alarm_source", "What the alarm is about, in the service's words."),
   text("description", "The alarm's description."),
-  ...stated("triggered_at", "When it was triggered, by the service's word"),
-  ...stated("resolved_at", "When it was resolved, by the service's word"),
+  ...statedTime("triggered_at", "When it was triggered, by the service's word"),
+  ...statedTime("resolved_at", "When it was resolved, by the service's word"),
   boolean("acknowledged", "Whether somebody has acknowledged it."),
   textOrNull("acknowledged_by", "Who did."),
   textOrNull("acknowledged_message", "What they wrote."),
@@ -170,14 +173,14 @@ export const ALARM_EPISODE_TABLE: Table = {
     time("raised_at", "As triggered_at; 1970-01-01 where that is null, because it is the same in every row."),
     ...ALARM_TRIGGER,
     timeOrNull("ended_at", "When it was over: the service's word, or when it was seen to be gone."),
-    ...TRACE,
+    ...TRACE_COLUMNS,
   ],
   key: ["source", "episode"],
   time: "raised_at",
   sortedBy: ["alarm_id", "raised_at"],
 };
 
-const written = (name: string, about: string) => [
+const valueColumns = (name: string, about: string) => [
   numberOrNull(`${name}_number`, `${about}, where it is a number.`),
   booleanOrNull(`${name}_boolean`, `${about}, where it is a boolean.`),
 ];
@@ -186,8 +189,8 @@ export const COMMAND_TABLE = occurrences(
   "command",
   "Commands to the building: one row for each that was accepted, and one for what became of it.",
   [
-    SOURCE,
-    SITE,
+    SOURCE_COLUMN,
+    SITE_COLUMN,
     textOrNull("tag_id", "The tag's id; null where the command named none that is known."),
     text("command_id", "The command's id."),
     text("event", "command-accepted, command-result or command-not-restored."),
@@ -195,9 +198,9 @@ export const COMMAND_TABLE = occurrences(
     textOrNull("outcome", "Of command-result: confirmed, accepted-unverified, mismatch, rejected and so on."),
     textOrNull("reason", "Machine-readable reason; null when confirmed."),
     textOrNull("message", "The same for a person."),
-    ...written("requested", "What was asked for"),
-    ...written("before", "What the tag held before"),
-    ...written("read_back", "What the tag held afterwards"),
+    ...valueColumns("requested", "What was asked for"),
+    ...valueColumns("before", "What the tag held before"),
+    ...valueColumns("read_back", "What the tag held afterwards"),
     booleanOrNull("rehearsal", "True when everything but the write was done."),
     timeOrNull("expires_at", "Of command-accepted: after this time it is not sent any more."),
   ],
@@ -208,8 +211,8 @@ export const GATEWAY_STATE_TABLE = occurrences(
   "gateway_state",
   "Gateways that went offline or came back: one row for each change.",
   [
-    SOURCE,
-    SITE,
+    SOURCE_COLUMN,
+    SITE_COLUMN,
     text("gateway_id", "The gateway's id."),
     time("time", "When it was seen."),
     booleanOrNull("online", "Null where the service does not say."),
@@ -223,8 +226,8 @@ export const WORKER_EVENT_TABLE = occurrences(
   "worker_event",
   "Everything else that was told, such as a service that could not be reached: one row for each event.",
   [
-    SOURCE,
-    SITE,
+    SOURCE_COLUMN,
+    SITE_COLUMN,
     text("event", "The kind of the event."),
     text("subject", "What it is about."),
     time("time", "When it happened."),
@@ -237,7 +240,7 @@ export const DELIVERY_GAP_TABLE = occurrences(
   "delivery_gap",
   "What had to be dropped before a sink had taken it: one row for each gap.",
   [
-    SOURCE,
+    SOURCE_COLUMN,
     text("sink", "Name of the sink that did not get it."),
     text("reason", "age or size: which bound of the log was reached."),
     time("first_time", "Time of the first event that was dropped."),
@@ -249,7 +252,7 @@ export const DELIVERY_GAP_TABLE = occurrences(
 );
 
 /** `applyUpdates` sets `valid_to` and `is_current`. */
-const VALIDITY = [
+const VALIDITY_COLUMNS = [
   time("valid_from", "From when on it was so, as far as was seen."),
   timeOrNull("valid_to", "Until when; null while it is so."),
   boolean("is_current", "True while it is so."),
@@ -260,17 +263,24 @@ function dimension(name: string, about: string, id: Column, columns: readonly Co
     name,
     about: `${about}: one row for each state that it was in.`,
     rowPolicy: "versions",
-    columns: [SOURCE, ...(name === "site" ? [] : [SITE]), id, ...columns, ...VALIDITY, ...TRACE],
+    columns: [
+      SOURCE_COLUMN,
+      ...(name === "site" ? [] : [SITE_COLUMN]),
+      id,
+      ...columns,
+      ...VALIDITY_COLUMNS,
+      ...TRACE_COLUMNS,
+    ],
     key: ["source", id.name, ...(name === "tag_system" ? ["system_id"] : []), "valid_from"],
     time: "valid_from",
     sortedBy: [id.name, "valid_from"],
   };
 }
 
-const NAME = text("name", "Its name, as the service shows it.");
-const DESCRIPTION = textOrNull("description", "Its description.");
+const NAME_COLUMN = text("name", "Its name, as the service shows it.");
+const DESCRIPTION_COLUMN = textOrNull("description", "Its description.");
 
-export const SITE_TABLE = dimension("site", "Sites", text("site_id", "The site's id."), [NAME]);
+export const SITE_TABLE = dimension("site", "Sites", text("site_id", "The site's id."), [NAME_COLUMN]);
 
 export const SYSTEM_TABLE = dimension(
   "system",
@@ -278,9 +288,9 @@ export const SYSTEM_TABLE = dimension(
   text("system_id", "The system's id."),
   [
     text("code", "Its code, such as 320.001."),
-    NAME,
+    NAME_COLUMN,
     textOrNull("discipline", "Such as Heating."),
-    DESCRIPTION,
+    DESCRIPTION_COLUMN,
     textOrNull("location", "Where it stands."),
     textOrNull("manufacturer", "Who made it."),
     integerOrNull("installed_year", "When it was installed."),
@@ -289,14 +299,18 @@ export const SYSTEM_TABLE = dimension(
   ],
 );
 
-export const TAG_TABLE = dimension("tag", "Tags (data points)", TAG, [NAME, DESCRIPTION, ...UNIT]);
+export const TAG_TABLE = dimension("tag", "Tags (data points)", TAG_COLUMN, [
+  NAME_COLUMN,
+  DESCRIPTION_COLUMN,
+  ...UNIT_COLUMNS,
+]);
 
-export const TAG_SYSTEM_TABLE = dimension("tag_system", "Which tags belong to which systems", TAG, [
+export const TAG_SYSTEM_TABLE = dimension("tag_system", "Which tags belong to which systems", TAG_COLUMN, [
   text("system_id", "The system's id."),
 ]);
 
 export const GATEWAY_TABLE = dimension("gateway", "Gateways", text("gateway_id", "The gateway's id."), [
-  NAME,
+  NAME_COLUMN,
   textOrNull("version", "Version of its software."),
   textOrNull("hardware", "What it is made of."),
   textOrNull("ip_address", "Its address."),
@@ -304,8 +318,8 @@ export const GATEWAY_TABLE = dimension("gateway", "Gateways", text("gateway_id",
 ]);
 
 export const HOST_TABLE = dimension("host", "Hosts (devices)", text("host_id", "The host's id."), [
-  NAME,
-  DESCRIPTION,
+  NAME_COLUMN,
+  DESCRIPTION_COLUMN,
   textOrNull("type", "What kind of device it is."),
   textOrNull("model_name", "Its model."),
   textOrNull("ip", "Its address."),

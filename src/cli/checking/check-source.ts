@@ -56,7 +56,7 @@ export async function checkSource(check: SourceToCheck): Promise<CheckedSource> 
       const refusal = config.commands.enabled ? checkClock(source.clockSkewMs(), null) : null;
       if (refusal !== null) lines.push(wrong(what, refusal.message));
       if (!check.lists || me.sites.length === 0) return;
-      const found = await compared(check, source, me);
+      const found = await compareBuilding(check, source, me);
       lines.push(...found.lines);
       writable = found.writable;
     });
@@ -67,7 +67,7 @@ export async function checkSource(check: SourceToCheck): Promise<CheckedSource> 
   return { lines, sites, writable };
 }
 
-async function compared(
+async function compareBuilding(
   check: SourceToCheck,
   source: Source,
   me: TokenInfo,
@@ -140,7 +140,7 @@ function checkToken(
   const sites = some(me.sites.map(({ id, displayName }) => `${id} (${displayName})`));
   const isTooStrong = !config.commands.enabled && me.abilities.includes("write:tags");
   return [
-    expiry(what, me, nowMs),
+    checkExpiry(what, me, nowMs),
     me.sites.length === 0
       ? wrong(what, "the token sees 0 sites; have it scoped to at least one")
       : ok(what, `the token sees ${me.sites.length} sites: ${sites}`),
@@ -152,7 +152,7 @@ function checkToken(
   ];
 }
 
-function expiry(what: string, { name, user, expiresAt }: TokenInfo, nowMs: number): CheckLine {
+function checkExpiry(what: string, { name, user, expiresAt }: TokenInfo, nowMs: number): CheckLine {
   const token = `token "${name}" of ${user.name}`;
   const days = expiresAt === null ? Number.NaN : Math.floor((Date.parse(expiresAt) - nowMs) / DAY_MS);
   if (Number.isNaN(days)) return ok(what, `${token}, expires ${expiresAt ?? "never"}`);

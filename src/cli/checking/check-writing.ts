@@ -20,7 +20,7 @@ import { type CheckLine, failedCheck, ok, warning } from "./check-line.ts";
 export async function checkWriting(config: Config, places: Places, signal: AbortSignal): Promise<readonly CheckLine[]> {
   const { commands, sinks } = config;
   const isMeant = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(isListening);
-  if (!isMeant) return [ok(WHAT, `${OFF}, and no command is executed`)];
+  if (!isMeant) return [ok(CHECK_NAME, `${WRITING_OFF}, and no command is executed`)];
   return [
     ...configurationBlockers(config, places),
     ...senderBlockers(config, places),
@@ -29,8 +29,8 @@ export async function checkWriting(config: Config, places: Places, signal: Abort
   ];
 }
 
-const WHAT = "writing";
-const OFF = "Writing is off (commands.enabled: false)";
+const CHECK_NAME = "writing";
+const WRITING_OFF = "Writing is off (commands.enabled: false)";
 
 function configurationBlockers({ commands, sources }: Config, places: Places): readonly CheckLine[] {
   const { allow, enabled, rehearsal } = commands;
@@ -38,7 +38,7 @@ function configurationBlockers({ commands, sources }: Config, places: Places): r
     ([name, { schedules }]) => schedules.tags === false && allow.some((tag) => (tag.source ?? name) === name),
   );
   const blockers: readonly (readonly [isBlocking: boolean, detail: string, path: readonly string[]])[] = [
-    [!enabled, `${OFF}, so every command is refused: set commands.enabled: true.`, ["commands"]],
+    [!enabled, `${WRITING_OFF}, so every command is refused: set commands.enabled: true.`, ["commands"]],
     [
       rehearsal,
       "Commands are only rehearsed (commands.rehearsal: true), so nothing is written: take rehearsal out, then restart the worker.",
@@ -58,7 +58,7 @@ function configurationBlockers({ commands, sources }: Config, places: Places): r
         ] as const,
     ),
   ];
-  return blockers.flatMap(([isBlocking, detail, path]) => (isBlocking ? [blocker(detail, places(path))] : []));
+  return blockers.flatMap(([isBlocking, detail, path]) => (isBlocking ? [blockerLine(detail, places(path))] : []));
 }
 
 /** Allowed hours open again by themselves. */
@@ -67,7 +67,7 @@ function hoursBlockers({ commands, sources }: Config): readonly CheckLine[] {
     const { time_zone: timeZone } = sources[sourceOf(entry, sources)] ?? {};
     if (timeZone === undefined) return [];
     const refusal = checkHours({ entry, forMs: null, nowMs: systemClock.now(), timeZone });
-    return refusal === null ? [] : [ok(WHAT, `Tag ${entry.tag_id} is closed now: ${refusal.message}`)];
+    return refusal === null ? [] : [ok(CHECK_NAME, `Tag ${entry.tag_id} is closed now: ${refusal.message}`)];
   });
 }
 
@@ -82,19 +82,19 @@ async function stateBlockers(config: Config, signal: AbortSignal): Promise<reado
     const noWorker = "No worker is running here, and only a running worker writes: start it with plenum run.";
     return [
       ...(state.postgres === undefined ? await folderBlockers(config) : await fleetBlockers(config)),
-      ...(running.kind === "none" ? [ok(WHAT, noWorker)] : []),
+      ...(running.kind === "none" ? [ok(CHECK_NAME, noWorker)] : []),
     ];
   } catch (error) {
     signal.throwIfAborted();
-    return [failedCheck(WHAT, error)];
+    return [failedCheck(CHECK_NAME, error)];
   }
 }
 
-const STOPPED = "Writing is stopped by the kill switch: when the reason is over, run `plenum writes resume`.";
+const WRITING_STOPPED = "Writing is stopped by the kill switch: when the reason is over, run `plenum writes resume`.";
 
 async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
   const { folder } = config.state;
-  const stopped = createKillSwitch(folder).thrown() ? [blocker(STOPPED)] : [];
+  const stopped = createKillSwitch(folder).thrown() ? [blockerLine(WRITING_STOPPED)] : [];
   // A rehearsal needs no arming, and a pending arming request takes effect within a second.
   const needsArming = !config.commands.rehearsal && !armRequestIn(folder).isThere();
   const found = await readStateIfAny({ config }, (store) =>
@@ -103,7 +103,7 @@ async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
   if (found !== null || !needsArming) return [...stopped, ...(found ?? [])];
   const isNew =
     "This machine has no state yet, and a new state writes nothing until it is armed: run plenum writes arm once, where the worker runs.";
-  return [...stopped, ok(WHAT, isNew)];
+  return [...stopped, ok(CHECK_NAME, isNew)];
 }
 
 async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
@@ -125,9 +125,9 @@ async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
   // storeBlockers reports a fleet that was never armed.
   const unarmedHere =
     isArmed && !isArmedHere && !config.commands.rehearsal
-      ? [blocker(`Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`)]
+      ? [blockerLine(`Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`)]
       : [];
-  return [...(isStopped ? [blocker(STOPPED)] : []), ...unarmedHere, ...found];
+  return [...(isStopped ? [blockerLine(WRITING_STOPPED)] : []), ...unarmedHere, ...found];
 }
 
 /** `place` names the state in the arming message; null needs no arming. */
@@ -142,12 +142,12 @@ async function storeBlockers(config: Config, store: Store, place: string | null)
       const refusing = checkGateway({ entry, gateways });
       return refusing === null
         ? []
-        : [blocker(`Tag ${entry.tag_id} is not written until its gateway is back. ${refusing.message}`)];
+        : [blockerLine(`Tag ${entry.tag_id} is not written until its gateway is back. ${refusing.message}`)];
     }),
   );
   return [
-    ...(unarmed === null ? [] : [blocker(unarmed.message)]),
-    ...(isFull ? [blocker("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")] : []),
+    ...(unarmed === null ? [] : [blockerLine(unarmed.message)]),
+    ...(isFull ? [blockerLine("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")] : []),
     ...offline.flat(),
   ];
 }
@@ -166,12 +166,12 @@ function senderBlockers(config: Config, places: Places): readonly CheckLine[] {
     ...(open.length > 0 && listeners.length === 0 ? [noListener(config, places)] : []),
     ...[...Map.groupBy(named, ({ sink }) => sink).values()].flatMap(([first]): readonly CheckLine[] => {
       if (first === undefined || first.sink === OPERATOR) return [];
-      const detail = closedSink(first.sink, sinks[first.sink]);
-      return detail === null ? [] : [blocker(detail, places(first.path))];
+      const detail = closedSinkText(first.sink, sinks[first.sink]);
+      return detail === null ? [] : [blockerLine(detail, places(first.path))];
     }),
     ...commands.allow.flatMap((entry, index) => {
-      const detail = unreachable(entry, listeners);
-      return detail === null ? [] : [blocker(detail, places(["commands", "allow", index]))];
+      const detail = unreachableText(entry, listeners);
+      return detail === null ? [] : [blockerLine(detail, places(["commands", "allow", index]))];
     }),
   ];
 }
@@ -182,7 +182,7 @@ function noListener({ sinks }: Config, places: Places): CheckLine {
     name === undefined || sink === undefined
       ? "add an mqtt sink with commands: { enabled: true }"
       : `set ${sink.enabled ? "" : `sinks.${name}.enabled: true and `}${listenOption(name, sink)}`;
-  return blocker(
+  return blockerLine(
     `No sink listens for commands, so a command that is published at a broker has no effect: ${how}; or write from: [operator] for tags that only the command line and the status page may write.`,
     places(name === undefined ? ["sinks"] : ["sinks", name]),
   );
@@ -193,7 +193,7 @@ function listenOption(name: string, sink: Config["sinks"][string]): string {
 }
 
 /** Returns null if the sink listens. */
-function closedSink(name: string, sink: Config["sinks"][string] | undefined): string | null {
+function closedSinkText(name: string, sink: Config["sinks"][string] | undefined): string | null {
   if (sink === undefined || isListening(sink)) return null;
   if (!canListen(sink))
     return `The sink ${name} cannot send commands, because ${connectorOf(sink)} only receives events: name an mqtt sink in from, or operator.`;
@@ -203,7 +203,7 @@ function closedSink(name: string, sink: Config["sinks"][string] | undefined): st
 }
 
 /** Returns null if a sender can write the tag, or if closedSink reports its sinks. */
-function unreachable(entry: AllowedTag, listeners: readonly string[]): string | null {
+function unreachableText(entry: AllowedTag, listeners: readonly string[]): string | null {
   const { from, second_person: isSeconded, tag_id: id } = entry;
   if (from?.length === 0)
     return `Tag ${id} may be written by no sender, because its from is empty: name a sink or operator in it.`;
@@ -216,6 +216,6 @@ export function writableText(entries: readonly AllowedTag[]): string {
   return some(entries.map((tag) => `${tag.tag_id}${tag.second_person ? " (once a second person agrees)" : ""}`));
 }
 
-function blocker(detail: string, place?: string): CheckLine {
-  return warning(WHAT, detail, place);
+function blockerLine(detail: string, place?: string): CheckLine {
+  return warning(CHECK_NAME, detail, place);
 }

@@ -49,7 +49,7 @@ export function define(command: Command, context: CliContext): void {
       const lines = await terminal.progress("Checking", (update) => check(config, context, options, update));
       const detail = ({ place, detail: text }: CheckLine) => (place === undefined ? text : `${place} ${text}`);
       terminal.rows(lines, { what: "what", result: "result", detail });
-      conclude(lines, options.strict === true);
+      throwIfFailed(lines, options.strict === true);
     });
 }
 
@@ -101,7 +101,7 @@ function checkFile(file: string, isWritableAllowed: boolean): CheckLine {
 }
 
 /** Throws ConfigError if somebody has to change something, otherwise Retryable. */
-function conclude(lines: readonly CheckLine[], isStrict: boolean): void {
+function throwIfFailed(lines: readonly CheckLine[], isStrict: boolean): void {
   const wrong = lines.filter(({ result }) => result === "wrong" || (isStrict && result === "warning"));
   const unavailable = lines.filter(({ result }) => result === "unavailable");
   const bad = wrong.length + unavailable.length;
@@ -146,7 +146,7 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
     const keepsMs = await withTimeLimit(signal, async (limited) => (await sink?.keepsMs?.(limited)) ?? null);
     return [
       ok(what, `${connector} answers`),
-      ...(keepsMs === null ? [] : pastThatIsLost(what, entry, config, keepsMs)),
+      ...(keepsMs === null ? [] : shortRetentionLines(what, entry, config, keepsMs)),
     ];
   } catch (error) {
     signal.throwIfAborted();
@@ -164,7 +164,7 @@ function checkAnySink({ sinks, state }: Config): readonly CheckLine[] {
 }
 
 /** A backfill may reach further back than the retention of the sink's server. */
-function pastThatIsLost(
+function shortRetentionLines(
   what: string,
   { filter }: Config["sinks"][string],
   config: Config,

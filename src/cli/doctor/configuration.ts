@@ -6,9 +6,9 @@ import { ConfigurationError } from "../../app/config/problems.ts";
 import { sentence } from "../../core/errors/errors.ts";
 import { readSecret } from "../../core/runtime/secret.ts";
 import { neverShow } from "../../core/values/masking.ts";
-import { MASKED, maskConfig, secretReferences } from "./shown-config.ts";
+import { MASKED, maskConfig, secretReferences } from "./mask-config.ts";
 
-export interface ConfigurationFacts {
+export interface ConfigurationFindings {
   readonly file: string;
   readonly found: "good" | "wrong" | "missing" | "unreadable";
   readonly problems: readonly string[];
@@ -17,8 +17,8 @@ export interface ConfigurationFacts {
   readonly content: unknown;
 }
 
-export interface LookedAtConfiguration {
-  readonly facts: ConfigurationFacts;
+export interface InspectedConfiguration {
+  readonly findings: ConfigurationFindings;
   /** Null if a worker would not start with the file. */
   readonly config: Config | null;
 }
@@ -28,7 +28,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
 /** Start of an unusable secret file, so that the doctor can mask it. */
 const SECRET_BYTES = 4_096;
 
-export function lookAtConfiguration(file: string, environment: Environment): LookedAtConfiguration {
+export function inspectConfiguration(file: string, environment: Environment): InspectedConfiguration {
   const content = contentOf(file);
   const secrets = secretReferences(content).flatMap((ref) => secretProblem(ref, environment));
   const shown = maskConfig(content, environment);
@@ -36,10 +36,10 @@ export function lookAtConfiguration(file: string, environment: Environment): Loo
   const common = { file, secrets, content: shown.content };
   try {
     const config = loadYaml({ schema: Config, file, environment });
-    return { facts: { ...common, found: "good", problems: [] }, config };
+    return { findings: { ...common, found: "good", problems: [] }, config };
   } catch (error) {
-    const found = foundBy(error);
-    return { facts: { ...common, found, problems: problemsOf(error) }, config: null };
+    const found = findingOf(error);
+    return { findings: { ...common, found, problems: problemsOf(error) }, config: null };
   }
 }
 
@@ -52,7 +52,7 @@ function contentOf(file: string): unknown {
   }
 }
 
-function foundBy(error: unknown): ConfigurationFacts["found"] {
+function findingOf(error: unknown): ConfigurationFindings["found"] {
   if (error instanceof ConfigurationError) return "wrong";
   const { code } = (error as { readonly cause?: NodeJS.ErrnoException }).cause ?? {};
   return code === "ENOENT" ? "missing" : "unreadable";
@@ -77,12 +77,12 @@ function secretProblem(
     else readSecret({ env: reference.env ?? "" }, environment);
     return [];
   } catch (error) {
-    if (reference.file !== undefined) learn(reference.file);
+    if (reference.file !== undefined) maskSecretFile(reference.file);
     return [sentence(error)];
   }
 }
 
-function learn(file: string): void {
+function maskSecretFile(file: string): void {
   try {
     neverShow(readFileSync(file, "utf8").slice(0, SECRET_BYTES).trim());
   } catch {

@@ -1,8 +1,8 @@
 import { DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
 import { presentLines } from "../shell/terminal.ts";
-import type { ConfigurationFacts } from "./configuration.ts";
-import { type DiskFacts, isClockBehind, type StateFacts } from "./local-facts.ts";
-import type { Reach, WorkerFacts } from "./remote-facts.ts";
+import type { ConfigurationFindings } from "./configuration.ts";
+import { type DiskSpace, isClockBehind, type StateFindings } from "./local-findings.ts";
+import type { Reachability, WorkerFindings } from "./remote-findings.ts";
 
 export interface DoctorReport {
   readonly format: "plenum-doctor/1";
@@ -11,29 +11,29 @@ export interface DoctorReport {
   readonly troubles: readonly string[];
   readonly program: Readonly<Record<string, unknown>>;
   readonly machine: Readonly<Record<string, unknown>>;
-  readonly disks: readonly DiskFacts[];
-  readonly configuration: ConfigurationFacts;
-  readonly state: StateFacts;
-  readonly worker: WorkerFacts;
+  readonly disks: readonly DiskSpace[];
+  readonly configuration: ConfigurationFindings;
+  readonly state: StateFindings;
+  readonly worker: WorkerFindings;
   /** Null without a usable configuration. */
-  readonly reach: readonly Reach[] | null;
+  readonly reach: readonly Reachability[] | null;
   /** Null without --log. */
   readonly log: { readonly file: string; readonly lines: readonly string[] } | null;
 }
 
-export type Facts = Omit<DoctorReport, "format" | "madeAt" | "troubles" | "program" | "machine">;
+export type Findings = Omit<DoctorReport, "format" | "madeAt" | "troubles" | "program" | "machine">;
 
 /** Likely causes first: reasons that keep a worker from starting, then this machine, then servers. */
-export function diagnose(facts: Facts): readonly string[] {
-  const checks = [configuration, state, disks, clock, worker, reach, lost, notices];
-  return [...new Set(checks.flatMap((check) => check(facts)))];
+export function diagnose(findings: Findings): readonly string[] {
+  const checks = [configuration, state, disks, clock, worker, reach, lostAccess, workerNotices];
+  return [...new Set(checks.flatMap((check) => check(findings)))];
 }
 
 /** A disk with less is full: the write-ahead log alone can take a quarter of it. */
 const LITTLE_BYTES = 64 * 1024 ** 2;
 const MEBIBYTE = 1024 ** 2;
 
-function configuration({ configuration: { file, found, problems, secrets } }: Facts): readonly string[] {
+function configuration({ configuration: { file, found, problems, secrets } }: Findings): readonly string[] {
   const [first = "", ...others] = problems;
   const more = others.length === 0 ? "" : ` (${others.length} more; \`plenum check\` shows them all)`;
   switch (found) {
@@ -50,7 +50,7 @@ function configuration({ configuration: { file, found, problems, secrets } }: Fa
   }
 }
 
-function state({ state: { folder, found, problems } }: Facts): readonly string[] {
+function state({ state: { folder, found, problems } }: Findings): readonly string[] {
   const [first = ""] = problems;
   if (found === "damaged")
     return [
@@ -59,8 +59,8 @@ function state({ state: { folder, found, problems } }: Facts): readonly string[]
   return found === "unusable" ? [`The state in ${folder} cannot be used: ${first}`] : problems;
 }
 
-function disks(facts: Facts): readonly string[] {
-  return facts.disks.flatMap(({ where, freeBytes, freeFiles }) => {
+function disks(findings: Findings): readonly string[] {
+  return findings.disks.flatMap(({ where, freeBytes, freeFiles }) => {
     if (freeBytes !== null && freeBytes < LITTLE_BYTES)
       return [
         `The disk of the ${where} has only ${Math.floor(freeBytes / MEBIBYTE)} MiB left, so nothing new is remembered or told: free some space.`,
@@ -72,7 +72,7 @@ function disks(facts: Facts): readonly string[] {
   });
 }
 
-function clock({ state: { content }, reach: asked }: Facts): readonly string[] {
+function clock({ state: { content }, reach: asked }: Findings): readonly string[] {
   const off = (asked ?? []).filter(
     ({ clockSkewMs }) => clockSkewMs !== null && Math.abs(clockSkewMs) > DIFFERENCE_BOUND_MS,
   );
@@ -86,8 +86,8 @@ function clock({ state: { content }, reach: asked }: Facts): readonly string[] {
   ];
 }
 
-function worker({ worker: facts, state: { folder }, log }: Facts): readonly string[] {
-  const { found, trouble, notReady, portTaken } = facts;
+function worker({ worker: findings, state: { folder }, log }: Findings): readonly string[] {
+  const { found, trouble, notReady, portTaken } = findings;
   if (found === "running") return notReady === null ? [] : [`The worker runs and is not ready: ${notReady}`];
   if (found !== "none") return trouble === null ? [] : [trouble];
   return presentLines(
@@ -98,12 +98,12 @@ function worker({ worker: facts, state: { folder }, log }: Facts): readonly stri
 }
 
 /** pino level of errors. */
-const ERROR = 50;
+const ERROR_LEVEL = 50;
 
-function lastError(log: Facts["log"]): string {
+function lastError(log: Findings["log"]): string {
   const complaint = log?.lines.findLast((line) => {
     const { level } = parsed(line);
-    return typeof level === "number" && level >= ERROR;
+    return typeof level === "number" && level >= ERROR_LEVEL;
   });
   if (complaint === undefined) return "";
   const { msg, err } = parsed(complaint);
@@ -119,7 +119,7 @@ function parsed(line: string): Readonly<Record<string, unknown>> {
   }
 }
 
-function reach({ reach: asked }: Facts): readonly string[] {
+function reach({ reach: asked }: Findings): readonly string[] {
   const far = (asked ?? []).filter(({ by }) => by !== "file" && by !== "stdout");
   const away = far.filter(({ answers }) => !answers);
   // If no server at all can be reached, the cause is this machine's network.
@@ -129,26 +129,26 @@ function reach({ reach: asked }: Facts): readonly string[] {
     ];
   }
   const silent = (asked ?? []).filter(({ answers }) => !answers);
-  return silent.toSorted((a, b) => rank(a) - rank(b)).map(sentenceOf);
+  return silent.toSorted((a, b) => severityOf(a) - severityOf(b)).map(reachabilityText);
 }
 
 /** False for a refusal. */
-function isOutOfReach({ kind, reason }: Reach): boolean {
+function isOutOfReach({ kind, reason }: Reachability): boolean {
   return kind === "retryable" && /ENOTFOUND|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|within/.test(reason ?? "");
 }
 
 /** Database before sources before sinks, configuration errors before temporary failures. */
-function rank({ what, kind }: Reach): number {
+function severityOf({ what, kind }: Reachability): number {
   return { database: -2, source: 0, sink: 2 }[what] + (kind === "config" ? 0 : 1);
 }
 
-const KINDS = { database: "State database", source: "Source", sink: "Sink" } as const;
+const SERVER_KINDS = { database: "State database", source: "Source", sink: "Sink" } as const;
 
-function sentenceOf({ what, name, kind, reason }: Reach): string {
-  return `${KINDS[what]} ${name} ${kind === "config" ? "refuses us" : "does not respond"}: ${reason}`;
+function reachabilityText({ what, name, kind, reason }: Reachability): string {
+  return `${SERVER_KINDS[what]} ${name} ${kind === "config" ? "refuses us" : "does not respond"}: ${reason}`;
 }
 
-function lost({ state: { content }, reach: asked }: Facts): readonly string[] {
+function lostAccess({ state: { content }, reach: asked }: Findings): readonly string[] {
   return (content?.lost ?? [])
     .filter(({ source, what }) => {
       const token = (asked ?? []).find((each) => each.what === "source" && each.name === source)?.token;
@@ -162,9 +162,9 @@ function lost({ state: { content }, reach: asked }: Facts): readonly string[] {
 }
 
 /** Warnings of the running worker, except those about sinks that `reach` reports already. */
-function notices({ worker: { report }, reach: asked }: Facts): readonly string[] {
+function workerNotices({ worker: { report }, reach: asked }: Findings): readonly string[] {
   const away = (asked ?? []).filter(({ what, answers }) => what === "sink" && !answers);
   return (report?.notices ?? []).filter(
-    (notice) => !away.some(({ name }) => notice.startsWith(`${KINDS.sink} ${name}: `)),
+    (notice) => !away.some(({ name }) => notice.startsWith(`${SERVER_KINDS.sink} ${name}: `)),
   );
 }

@@ -9,11 +9,11 @@ import { printableJson } from "../../core/values/printable.ts";
 import type { CliContext } from "../shell/context.ts";
 import { DEFAULT_FOLDER, findState, lenientStateOf } from "../shell/find-worker.ts";
 import { presentLines } from "../shell/terminal.ts";
-import { lookAtConfiguration } from "./configuration.ts";
-import { type DoctorReport, diagnose, type Facts } from "./diagnosis.ts";
-import { diskFacts, lookAtStateFolder, machineFacts } from "./local-facts.ts";
-import { lookAtWorker, reachAll } from "./remote-facts.ts";
-import { maskText } from "./shown-config.ts";
+import { inspectConfiguration } from "./configuration.ts";
+import { type DoctorReport, diagnose, type Findings } from "./diagnosis.ts";
+import { describeMachine, inspectStateFolder, readDiskSpace } from "./local-findings.ts";
+import { maskText } from "./mask-config.ts";
+import { inspectWorker, probeServers } from "./remote-findings.ts";
 
 /** Works with a broken configuration, state or worker. */
 export function define(command: Command, context: CliContext): void {
@@ -31,14 +31,14 @@ export function define(command: Command, context: CliContext): void {
       const { configFile, signal } = context;
       const { log: logFile = null } = options;
       const report = await terminal.progress("Looking around", (update) =>
-        gather({ configFile: configFile(), environment: process.env, logFile, signal, update }),
+        createReport({ configFile: configFile(), environment: process.env, logFile, signal, update }),
       );
-      const file = write(options.to, report);
-      terminal.object({ file, troubles: report.troubles }, lines(file, report));
+      const file = writeReport(options.to, report);
+      terminal.object({ file, troubles: report.troubles }, reportLines(file, report));
     });
 }
 
-function write(folder: string, report: DoctorReport): string {
+function writeReport(folder: string, report: DoctorReport): string {
   const file = join(folder, `plenum-doctor-${report.madeAt.replaceAll(/[:.]/g, "-")}.json`);
   try {
     // `wx` follows no link and overwrites nothing.
@@ -54,15 +54,15 @@ function write(folder: string, report: DoctorReport): string {
 }
 
 /** The file contains all problems. */
-const SHOWN = 10;
+const MAX_PRINTED_PROBLEMS = 10;
 
-function lines(file: string, { troubles }: DoctorReport): readonly string[] {
+function reportLines(file: string, { troubles }: DoctorReport): readonly string[] {
   const [first, ...others] = troubles;
-  const more = others.length - SHOWN;
+  const more = others.length - MAX_PRINTED_PROBLEMS;
   return presentLines(
     first === undefined ? "Nothing is wrong, as far as can be seen from here." : `Most likely: ${first}`,
     others.length > 0 && "Also:",
-    ...others.slice(0, SHOWN).map((trouble) => `- ${trouble}`),
+    ...others.slice(0, MAX_PRINTED_PROBLEMS).map((trouble) => `- ${trouble}`),
     more > 0 && `- and ${more} more, in the file`,
     `All that support would ask for is in ${file}; it holds no secret.`,
   );
@@ -81,27 +81,27 @@ const LINE_LENGTH = 2_000;
 const LOG_BYTES = 1024 ** 2;
 
 /** Changes nothing and masks every text. */
-async function gather(options: GatherOptions): Promise<DoctorReport> {
+async function createReport(options: GatherOptions): Promise<DoctorReport> {
   const { configFile, environment, signal, update } = options;
-  const { facts: configuration, config: own } = lookAtConfiguration(configFile, environment);
+  const { findings: configuration, config: own } = inspectConfiguration(configFile, environment);
   const { config, stateFolder } =
     own === null ? await withoutFile(options) : { config: own, stateFolder: own.state.folder };
   update("Looking at the state");
-  const disks = diskFacts(stateFolder);
-  const state = await lookAtStateFolder(stateFolder, Object.keys(config?.sources ?? {}));
+  const disks = readDiskSpace(stateFolder);
+  const state = await inspectStateFolder(stateFolder, Object.keys(config?.sources ?? {}));
   update("Asking the worker");
-  const worker = await lookAtWorker(stateFolder, config, signal);
+  const worker = await inspectWorker(stateFolder, config, signal);
   update("Asking sources and sinks");
-  const reach = config === null ? null : await reachAll(config, signal);
-  const log = options.logFile === null ? null : endOf(options.logFile);
-  const facts: Facts = { configuration, disks, state, worker, reach, log };
+  const reach = config === null ? null : await probeServers(config, signal);
+  const log = options.logFile === null ? null : readLogEnd(options.logFile);
+  const findings: Findings = { configuration, disks, state, worker, reach, log };
   return {
     format: "plenum-doctor/1",
     madeAt: isoUtc(systemClock.now()),
-    troubles: diagnose(facts).map(maskText),
+    troubles: diagnose(findings).map(maskText),
     program: { version: VERSION },
-    machine: machineFacts(),
-    ...withoutSecrets(facts),
+    machine: describeMachine(),
+    ...withoutSecrets(findings),
   };
 }
 
@@ -114,10 +114,10 @@ async function withoutFile({ configFile, environment, signal }: GatherOptions) {
   return { config: null, stateFolder: folders[0] ?? said ?? DEFAULT_FOLDER };
 }
 
-function endOf(file: string): NonNullable<DoctorReport["log"]> {
+function readLogEnd(file: string): NonNullable<DoctorReport["log"]> {
   try {
-    const lines = readFileSync(file).subarray(-LOG_BYTES).toString("utf8").trimEnd().split("\n");
-    return { file, lines: lines.slice(-LOG_LINES).map((line) => line.slice(0, LINE_LENGTH)) };
+    const reportLines = readFileSync(file).subarray(-LOG_BYTES).toString("utf8").trimEnd().split("\n");
+    return { file, lines: reportLines.slice(-LOG_LINES).map((line) => line.slice(0, LINE_LENGTH)) };
   } catch (error) {
     throw new ConfigError(`The log file ${file} cannot be read.`, { cause: error });
   }

@@ -2,12 +2,12 @@ import type { EventEmitter } from "node:events";
 import type { Argument, Command, Option } from "commander";
 
 /** Description of one command; completion scripts and the manual page are generated from it. */
-export type CommandFacts = ReturnType<typeof describeCommand>;
-export type OptionFacts = ReturnType<typeof describeOption>;
+export type CommandDescription = ReturnType<typeof describeCommand>;
+export type OptionDescription = ReturnType<typeof describeOption>;
 
 /** Lists every command and subcommand in the order of the help. All commands have to be defined. */
-export function factsOf(program: Command): readonly CommandFacts[] {
-  const walk = (command: Command, path: string): readonly CommandFacts[] => [
+export function describeCommands(program: Command): readonly CommandDescription[] {
+  const walk = (command: Command, path: string): readonly CommandDescription[] => [
     describeCommand(command, path),
     ...subcommandsOf(command).flatMap((each) => walk(each, `${path} ${each.name()}`.trimStart())),
   ];

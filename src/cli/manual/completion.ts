@@ -2,7 +2,7 @@
 
 import { Argument, type Command, Option } from "commander";
 import type { CliContext } from "../shell/context.ts";
-import { type CommandFacts, factsOf, type OptionFacts } from "./command-tree.ts";
+import { type CommandDescription, describeCommands, type OptionDescription } from "./command-tree.ts";
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -25,22 +25,22 @@ export function define(command: Command, context: CliContext): void {
         return;
       }
       if (shell === undefined) command.error("error: name a shell: bash, zsh or fish");
-      terminal.text(completionScript(shell, factsOf(await context.allCommands())));
+      terminal.text(completionScript(shell, describeCommands(await context.allCommands())));
     });
 }
 
 export type Shell = "bash" | "zsh" | "fish";
 
 /** The script asks the program only for the names of sinks and sources. */
-export function completionScript(shell: Shell, facts: readonly CommandFacts[]): readonly string[] {
+export function completionScript(shell: Shell, facts: readonly CommandDescription[]): readonly string[] {
   return shell === "fish" ? fish(facts) : caseScript(facts, shell === "bash" ? BASH : ZSH);
 }
 
 const FILES = new Set(["file", "folder", "path"]);
 
-const pathsOf = (facts: readonly CommandFacts[]) => facts.map(({ path }) => path).filter((path) => path !== "");
+const pathsOf = (facts: readonly CommandDescription[]) => facts.map(({ path }) => path).filter((path) => path !== "");
 
-const pathsWithSink = (facts: readonly CommandFacts[]) =>
+const pathsWithSink = (facts: readonly CommandDescription[]) =>
   facts.filter((each) => each.arguments[0]?.name === "sink").map(({ path }) => path);
 
 interface Described {
@@ -101,7 +101,7 @@ const ZSH: Dialect = {
 };
 
 /** The script follows the typed words through the subcommands, then completes a value, a word or a sink. */
-function caseScript(facts: readonly CommandFacts[], dialect: Dialect): readonly string[] {
+function caseScript(facts: readonly CommandDescription[], dialect: Dialect): readonly string[] {
   const { head, line, setWords, names, beforeSinks, addSinks, tail } = dialect;
   const [words, first, current] = line;
   const general = facts.find(({ path }) => path === "")?.options ?? [];
@@ -132,9 +132,12 @@ function caseScript(facts: readonly CommandFacts[], dialect: Dialect): readonly 
   ];
 }
 
-function valueCases(facts: readonly CommandFacts[], { completeFile, complete, names }: Dialect): readonly string[] {
+function valueCases(
+  facts: readonly CommandDescription[],
+  { completeFile, complete, names }: Dialect,
+): readonly string[] {
   const all = facts.flatMap(({ options }) => options).filter(({ takes }) => takes !== null);
-  const flagsOf = ({ usage }: OptionFacts) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
+  const flagsOf = ({ usage }: OptionDescription) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
   const files = new Set(all.filter(({ takes }) => FILES.has(takes ?? "")).flatMap(flagsOf));
   const sources = new Set(all.filter(({ name }) => name === "--source").flatMap(flagsOf));
   const choices = new Map(all.filter((each) => each.choices.length > 0).map((each) => [each.name, each.choices]));
@@ -147,7 +150,7 @@ function valueCases(facts: readonly CommandFacts[], { completeFile, complete, na
   ];
 }
 
-function fish(facts: readonly CommandFacts[]): readonly string[] {
+function fish(facts: readonly CommandDescription[]): readonly string[] {
   const names = (what: string) => quoted(`(plenum (__plenum_config) completion --names ${what} 2>/dev/null)`);
   return [
     "# Completion of plenum for fish: plenum completion fish > ~/.config/fish/completions/plenum.fish",
@@ -190,7 +193,10 @@ function fish(facts: readonly CommandFacts[]): readonly string[] {
   ];
 }
 
-function fishValue({ name, takes, choices }: Pick<OptionFacts, "name" | "takes" | "choices">, sources: string): string {
+function fishValue(
+  { name, takes, choices }: Pick<OptionDescription, "name" | "takes" | "choices">,
+  sources: string,
+): string {
   if (FILES.has(takes ?? "")) return " -r -F";
   if (name === "--source") return ` -x -a ${sources}`;
   if (choices.length > 0) return ` -x -a ${quoted(choices.join(" "))}`;

@@ -3,19 +3,19 @@ import { configJsonSchema } from "../../app/config/config.ts";
 import { RELEASE } from "../../core/runtime/version.ts";
 import type { CliContext } from "../shell/context.ts";
 import { EXIT, EXIT_CODES, EXIT_MEANINGS } from "../shell/exit.ts";
-import { type CommandFacts, factsOf, type OptionFacts } from "./command-tree.ts";
+import { type CommandDescription, describeCommands, type OptionDescription } from "./command-tree.ts";
 
 function defineMan(command: Command, context: CliContext): void {
   command
     .addHelpText("after", "\nExamples:\n  plenum man > /usr/local/share/man/man1/plenum.1\n  plenum man | man -l -")
     .action(async () => {
-      context.terminal().text(manualPage(factsOf(await context.allCommands()), RELEASE));
+      context.terminal().text(manualPage(describeCommands(await context.allCommands()), RELEASE));
     });
 }
 
 export const man = { define: defineMan };
 
-export function manualPage(facts: readonly CommandFacts[], version: string): readonly string[] {
+export function manualPage(facts: readonly CommandDescription[], version: string): readonly string[] {
   const [root, ...commands] = facts;
   if (root === undefined) throw new Error("there is no program");
   return [
@@ -48,7 +48,7 @@ export function manualPage(facts: readonly CommandFacts[], version: string): rea
   ];
 }
 
-function commandLines({ path, description, options, arguments: all, more }: CommandFacts): readonly string[] {
+function commandLines({ path, description, options, arguments: all, more }: CommandDescription): readonly string[] {
   const usages = all.map(({ usage }) => ` ${usage}`).join("");
   return [
     `.SS ${text(`plenum ${path}${usages}`)}`,
@@ -59,7 +59,7 @@ function commandLines({ path, description, options, arguments: all, more }: Comm
   ];
 }
 
-function optionLines({ usage, description, choices, preset }: OptionFacts): readonly string[] {
+function optionLines({ usage, description, choices, preset }: OptionDescription): readonly string[] {
   const more = [
     ...(choices.length === 0 ? [] : [`one of ${choices.join(", ")}`]),
     ...(preset === null || preset === "false" ? [] : [`default: ${preset}`]),

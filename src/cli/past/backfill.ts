@@ -57,8 +57,8 @@ export function define(command: Command, context: CliContext): void {
         const settings = planSettings(source, entry, config.state);
         const target = { context, store, source, isRunning, list: () => listBackfills(store, settings, config.state) };
         if (options.pause === true || options.resume === true) await pauseOrResume(target, options.pause === true);
-        else if (options.cancel !== undefined) await cancel(target, options.cancel);
-        else if (options.from === undefined) await show(target);
+        else if (options.cancel !== undefined) await cancelBackfill(target, options.cancel);
+        else if (options.from === undefined) await showBackfills(target);
         else await requestBackfill(target, tagIds, { ...options, from: options.from });
       });
     });
@@ -73,7 +73,7 @@ interface Target {
 }
 
 const NO_WORKER = "No worker is running on this state folder; it is done once one runs (`plenum run`).";
-const LOOK_EVERY_MS = 2_000;
+const POLL_MS = 2_000;
 
 async function requestBackfill(target: Target, tagIds: readonly string[], options: BackfillOptions & { from: string }) {
   const { context, store, source, isRunning } = target;
@@ -87,7 +87,7 @@ async function requestBackfill(target: Target, tagIds: readonly string[], option
   const id = randomBytes(4).toString("hex");
   const set = syncSet("backfill", source);
   await store.commit({ documents: [{ set, insert: [[id, request]] }] });
-  const first = await find(target, id);
+  const first = await findBackfill(target, id);
   if (first.tags === 0) {
     await store.commit({ documents: [{ set, remove: [id] }] });
     throw new ConfigError("No known tag fits this selection.", {
@@ -102,17 +102,17 @@ async function requestBackfill(target: Target, tagIds: readonly string[], option
   terminal.say(`Order ${id}. Ctrl-C ends the waiting, not the backfill.`);
   await terminal.progress("Backfilling", async (update) => {
     do {
-      const now = await find(target, id);
+      const now = await findBackfill(target, id);
       if (now.doneAt !== null) return;
       update(progressBar(now));
-    } while (await sleepFor(systemClock, LOOK_EVERY_MS, context.signal));
+    } while (await sleepFor(systemClock, POLL_MS, context.signal));
     context.signal.throwIfAborted();
   });
-  const { withoutLog } = await find(target, id);
+  const { withoutLog } = await findBackfill(target, id);
   terminal.say(`Order ${id} is done${withoutLogText(withoutLog)}.`);
 }
 
-async function show({ context, list, isRunning }: Target): Promise<void> {
+async function showBackfills({ context, list, isRunning }: Target): Promise<void> {
   const all = await list();
   context.terminal().object(all, all.length === 0 ? ["No history is left to fetch."] : all.map(backfillLine));
   if (!isRunning) context.terminal().say(NO_WORKER);
@@ -132,7 +132,7 @@ export async function pauseBackfills(store: Store, source: string, isPaused: boo
   return pause;
 }
 
-async function cancel({ context, store, source }: Target, id: string): Promise<void> {
+async function cancelBackfill({ context, store, source }: Target, id: string): Promise<void> {
   const set = syncSet("backfill", source);
   if ((await store.document(set, id)) === undefined) {
     throw new ConfigError(`There is no order ${id}.`, { hint: "`plenum backfill` lists them." });
@@ -141,7 +141,7 @@ async function cancel({ context, store, source }: Target, id: string): Promise<v
   context.terminal().object({ cancelled: id }, [`Order ${id} is cancelled; events that were emitted stay.`]);
 }
 
-async function find({ list }: Target, id: string): Promise<Backfill> {
+async function findBackfill({ list }: Target, id: string): Promise<Backfill> {
   const found = (await list()).find((each) => each.id === id);
   if (found === undefined) throw new ConfigError(`Order ${id} was given up.`);
   return found;
@@ -212,22 +212,23 @@ function plannedRate({ backfill, lanes, quota }: PlanReport): number {
   return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spare);
 }
 
-const CELLS = 24;
+const BAR_CELLS = 24;
 
 /** `████████░░░░░░░░░░░░░░░░ 33 %, 120 requests left, done about 2026-11-23T08:52Z`; never 100 % before the end. */
 export function progressBar({ done, requestsLeft, paused, sinksBehind, expectedAt }: Backfill): string {
-  const full = Math.floor(done * CELLS);
-  const bar = `${"█".repeat(full)}${"░".repeat(CELLS - full)}`;
-  const end = expectedAt === null ? "" : `done about ${minute(expectedAt)}`;
+  const full = Math.floor(done * BAR_CELLS);
+  const bar = `${"█".repeat(full)}${"░".repeat(BAR_CELLS - full)}`;
+  const end = expectedAt === null ? "" : `done about ${minuteText(expectedAt)}`;
   const state = paused ? "paused" : sinksBehind ? "waiting for the sinks (plenum outbox)" : end;
   return `${bar} ${Math.min(99, Math.floor(done * 100))} %, ${requestsLeft} requests left, ${state}`;
 }
 
 function backfillLine(backfill: Backfill): string {
   const { id, from, to, resolution, tags, doneAt, withoutLog } = backfill;
-  const what = id === null ? "configured backfill" : `order ${id}, ${minute(from ?? "")} to ${minute(to ?? "")}`;
+  const what =
+    id === null ? "configured backfill" : `order ${id}, ${minuteText(from ?? "")} to ${minuteText(to ?? "")}`;
   if (doneAt === null) return `${what}, ${resolution}, ${tags} tags: ${progressBar(backfill)}`;
-  return `${what}, ${resolution}: done at ${minute(doneAt)}${withoutLogText(withoutLog)}`;
+  return `${what}, ${resolution}: done at ${minuteText(doneAt)}${withoutLogText(withoutLog)}`;
 }
 
 function withoutLogText(withoutLog: Backfill["withoutLog"]): string {
@@ -235,4 +236,4 @@ function withoutLogText(withoutLog: Backfill["withoutLog"]): string {
   return `; the service has no log of ${withoutLog.buckets} intervals of ${withoutLog.tags} tags`;
 }
 
-const minute = (time: string): string => `${time.slice(0, 16)}Z`;
+const minuteText = (time: string): string => `${time.slice(0, 16)}Z`;

@@ -21,11 +21,11 @@ interface CompleteOptions {
 
 type Row = Awaited<ReturnType<typeof rowsOf>>[number];
 
-const DAYS = 7;
-const DAYS_MAX = 400;
-const WORST_MAX = 20;
+const DEFAULT_DAYS = 7;
+const MAX_DAYS = 400;
+const MAX_WORST_SERIES = 20;
 
-const WHY: Readonly<Record<WaitingSeries["why"], string>> = {
+const WAITING_TEXTS: Readonly<Record<WaitingSeries["why"], string>> = {
   behind: "closed and not fetched yet",
   backfill: "the configured backfill, not fetched yet",
   unproven: "not known yet whether it has a log",
@@ -117,7 +117,7 @@ async function rowsOf(
       notCounted,
       ...account,
       byResolution,
-      worst: worst.toSorted((a, b) => b.pending + b.refused - a.pending - a.refused).slice(0, WORST_MAX),
+      worst: worst.toSorted((a, b) => b.pending + b.refused - a.pending - a.refused).slice(0, MAX_WORST_SERIES),
     });
   }
   return rows;
@@ -145,16 +145,16 @@ function worstOf({ worst }: Row): string | null {
   if (first === undefined) return null;
   const { tagId, displayName, resolution, total, pending, refused, why, said } = first;
   const words = said === null ? "" : `: ${said}`;
-  return `${tagId} ${displayName}, ${resolution}${total ? " total" : ""}: ${pending + refused} ${WHY[why]}${words}`;
+  return `${tagId} ${displayName}, ${resolution}${total ? " total" : ""}: ${pending + refused} ${WAITING_TEXTS[why]}${words}`;
 }
 
 function daysOf({ date: only, from, to }: CompleteOptions, nowMs: number): readonly number[] {
   if (only !== undefined && (from ?? to) !== undefined)
     throw new InvalidArgumentError("Say either --date, or --from and --to.");
   const last = only ?? to ?? dayOf(nowMs) - 1;
-  const first = only ?? from ?? last - DAYS + 1;
+  const first = only ?? from ?? last - DEFAULT_DAYS + 1;
   if (last < first) throw new InvalidArgumentError("The first day is after the last one.");
-  if (last - first >= DAYS_MAX) throw new InvalidArgumentError(`At most ${DAYS_MAX} days at once.`);
+  if (last - first >= MAX_DAYS) throw new InvalidArgumentError(`At most ${MAX_DAYS} days at once.`);
   return Array.from({ length: last - first + 1 }, (_, i) => first + i);
 }
 

@@ -47,14 +47,20 @@ export interface ExportRun {
 
 export type ExportOutcome = Awaited<ReturnType<typeof writeDays>>;
 
-const LOOK_EVERY_MS = 1_000;
+const POLL_MS = 1_000;
 const STOP_WITHIN_MS = 8_000;
-const SET = "export";
-const ORDER = "export";
-const LISTS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
+const REQUEST_SET = "export";
+const BACKFILL_ID = "export";
+const LIST_JOBS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
 
-const REFUSED: ReadonlySet<HistoryGapReason> = new Set(["refused", "unreadable"]);
-const SETTLED: ReadonlySet<HistoryGapReason> = new Set(["no-log", "null", "out-of-scope", "not-listed", ...REFUSED]);
+const REFUSED_REASONS: ReadonlySet<HistoryGapReason> = new Set(["refused", "unreadable"]);
+const FINAL_REASONS: ReadonlySet<HistoryGapReason> = new Set([
+  "no-log",
+  "null",
+  "out-of-scope",
+  "not-listed",
+  ...REFUSED_REASONS,
+]);
 
 /**
  * Resumes an earlier run of the same export. Returns a ConfigError if no tag matches or a tag or site is unknown.
@@ -75,14 +81,14 @@ async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillReq
   await worker.start();
   await waitUntil(run, async () => {
     run.update(`Listing tags${await problemOf(run)}`);
-    return (await polls(run, store)).get("tags")?.lastSuccess != null;
+    return (await storedPolls(run, store)).get("tags")?.lastSuccess != null;
   });
   const unknown = await unknownIn(run, store);
   if (unknown !== null) return unknown;
   const set = syncSet("backfill", run.source);
-  if ((await store.document(set, ORDER)) === undefined)
-    await store.commit({ documents: [{ set, put: [[ORDER, stored]] }] });
-  const request = backfillOf(ORDER, stored);
+  if ((await store.document(set, BACKFILL_ID)) === undefined)
+    await store.commit({ documents: [{ set, put: [[BACKFILL_ID, stored]] }] });
+  const request = backfillOf(BACKFILL_ID, stored);
   if (request === null) throw new Error("an order that was just made cannot be read");
   if ((await ledgersOf(run, store, request)).length === 0)
     return new ConfigError("No tag fits this selection.", {
@@ -92,8 +98,8 @@ async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillReq
     run.update(await fetchProgress(run, store));
     const nowMs = systemClock.now();
     const gaps = gapsIn(await ledgersOf(run, store, request), { open: [request], paused: false }, nowMs);
-    const listed = await polls(run, store);
-    return !gaps.some((gap) => isStillRequested(gap, nowMs)) && LISTS.every((name) => listed.has(name));
+    const listed = await storedPolls(run, store);
+    return !gaps.some((gap) => isStillRequested(gap, nowMs)) && LIST_JOBS.every((name) => listed.has(name));
   });
   return request;
 }
@@ -153,13 +159,13 @@ async function withWorker<T>(run: ExportRun, step: ExportStep, use: (worker: Wor
 
 /** Returns the request of the first run. */
 async function storeRequest(run: ExportRun, store: Store): Promise<StoredBackfill> {
-  const known = await store.document<ExportRequest>(SET, "request");
+  const known = await store.document<ExportRequest>(REQUEST_SET, "request");
   if (known !== undefined && known.asked !== run.request.asked) {
     throw new ConfigError(`Another export was begun in ${run.folder}, and is not complete.`, {
       hint: "Repeat that one with the same options, or name another folder.",
     });
   }
-  if (known === undefined) await store.commit({ documents: [{ set: SET, put: [["request", run.request]] }] });
+  if (known === undefined) await store.commit({ documents: [{ set: REQUEST_SET, put: [["request", run.request]] }] });
   await pauseBackfills(store, run.source, false);
   return (known ?? run.request).order;
 }
@@ -174,7 +180,7 @@ async function refuseTokenWithoutTags({ signal, source }: ExportRun, worker: Wor
 
 async function waitUntil({ signal }: ExportRun, isDone: () => Promise<boolean>): Promise<void> {
   do if (await isDone()) return;
-  while (await sleepFor(systemClock, LOOK_EVERY_MS, signal));
+  while (await sleepFor(systemClock, POLL_MS, signal));
   signal.throwIfAborted();
 }
 
@@ -185,10 +191,10 @@ const ledgersOf = (run: ExportRun, store: Store, request: BackfillRequest): Prom
   ledgersOfRequest(store, settingsOf(run), request, systemClock.now());
 
 function isStillRequested({ why, againAt }: HistoryGap, nowMs: number): boolean {
-  return !SETTLED.has(why) || (REFUSED.has(why) && Date.parse(againAt ?? "") <= nowMs);
+  return !FINAL_REASONS.has(why) || (REFUSED_REASONS.has(why) && Date.parse(againAt ?? "") <= nowMs);
 }
 
-const polls = ({ source }: ExportRun, store: Store) => store.documents<StoredPoll>(documentSet("poll", source));
+const storedPolls = ({ source }: ExportRun, store: Store) => store.documents<StoredPoll>(documentSet("poll", source));
 
 async function fetchProgress(run: ExportRun, store: Store): Promise<string> {
   const all = await listBackfills(store, settingsOf(run), run.config.state);
@@ -206,8 +212,8 @@ async function problemOf({ stateFolder, signal }: ExportRun): Promise<string> {
 }
 
 async function problemsOf(run: ExportRun, store: Store): Promise<readonly string[]> {
-  const listed = await polls(run, store);
-  const lists = LISTS.flatMap((name) => {
+  const listed = await storedPolls(run, store);
+  const lists = LIST_JOBS.flatMap((name) => {
     const problem = listed.get(name)?.problem;
     return problem == null ? [] : [`The list of ${name} could not be read: ${problem}`];
   });

@@ -15,11 +15,11 @@ import { type CliContext, chooseSource } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
 import { parseTime, type SelectionOptions, selectionOf, selectionOptions } from "../shell/options.ts";
 import { type ExportOutcome, type ExportRequest, runExport } from "./export-run.ts";
-import { grouped, reasonOf } from "./gaps.ts";
+import { gapReasonText, groupGaps } from "./gaps.ts";
 
 /** The text identifies a repetition: `30d` is another time tomorrow. */
 interface Moment {
-  readonly written: string;
+  readonly text: string;
   readonly at: string;
 }
 
@@ -32,14 +32,16 @@ interface ExportOptions extends SelectionOptions {
   readonly format: "parquet";
 }
 
-const STATE = ".export";
+const STATE_FOLDER = ".export";
 
 /** Runs the worker that also fetches history for sinks. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
-    .requiredOption("--from <time>", "start: ISO 8601, or an age such as 365d", written)
-    .addOption(new Option("--to <time>", "end: ISO 8601, or an age").argParser(written).default(written("0s"), "now"))
+    .requiredOption("--from <time>", "start: ISO 8601, or an age such as 365d", parseMoment)
+    .addOption(
+      new Option("--to <time>", "end: ISO 8601, or an age").argParser(parseMoment).default(parseMoment("0s"), "now"),
+    )
     .requiredOption("--to-folder <folder>", "where the tables go; empty, or it does not exist yet")
     .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"))
     .addOption(new Option("--format <format>", "how tables are written").choices(["parquet"]).default("parquet"))
@@ -62,7 +64,7 @@ export function define(command: Command, context: CliContext): void {
       // The lock of the state keeps workers from starting, and the state counts the requests sent here.
       const own = await openStore({ folder: config.state.folder, clock: systemClock });
       try {
-        const stateFolder = join(folder, STATE);
+        const stateFolder = join(folder, STATE_FOLDER);
         const { quotaStore } = own;
         const run = { config, source, entry, folder, stateFolder, request, quotaStore, signal: context.signal };
         const outcome = await terminal.progress("Exporting", (update) => runExport({ ...run, update }));
@@ -79,8 +81,8 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-function written(text: string): Moment {
-  return { written: text, at: parseTime(text) };
+function parseMoment(text: string): Moment {
+  return { text, at: parseTime(text) };
 }
 
 /** Limits the request to closed intervals. */
@@ -95,7 +97,7 @@ function requestOf(tagIds: readonly string[], options: ExportOptions, source: st
     throw new InvalidArgumentError(`No interval of ${resolution} has closed since --from; the first will by itself.`);
   const select = selectionOf(tagIds, options);
   const order = { from: first, to: end, resolution, select, askedAt: isoUtc(nowMs), doneAt: null };
-  return { order, asked: JSON.stringify([source, from.written, to.written, resolution, select]) };
+  return { order, asked: JSON.stringify([source, from.text, to.text, resolution, select]) };
 }
 
 /** Two processes must not use one quota. */
@@ -124,7 +126,7 @@ function prepareFolder(folder: string): boolean {
       hint: "Name one that you may write, with --to-folder.",
     });
   }
-  if (names.includes(STATE)) return false;
+  if (names.includes(STATE_FOLDER)) return false;
   if (names.length === 0) return true;
   throw new ConfigError(`The folder ${folder} is not empty, and no export was begun there.`, {
     hint: "Name one that is empty or does not exist yet: two exports in one folder would double what both have.",
@@ -135,10 +137,10 @@ function exportLines(folder: string, outcome: ExportOutcome): readonly string[] 
   const { complete, from, holes, had, null: nulls, sealedDays, tags, to, troubles } = outcome;
   return [
     `${had} values and ${nulls} intervals without one, of ${tags} tags, from ${from} to ${to}, are in ${folder}; ${sealedDays} days are sealed.`,
-    ...grouped(holes, false).map(({ tags: count, example, gap }) => {
+    ...groupGaps(holes, false).map(({ tags: count, example, gap }) => {
       const when = gap.from === null ? "" : ` from ${gap.from} to ${gap.to}`;
       const more = count === 1 ? "" : ` and ${count - 1} more`;
-      return `not had${when}: ${example}${more}: ${reasonOf(gap)}`;
+      return `not had${when}: ${example}${more}: ${gapReasonText(gap)}`;
     }),
     ...troubles,
     ...(complete

@@ -7,7 +7,7 @@ import { type CliContext, readSource } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 import { splitIds } from "../shell/options.ts";
 
-const WHY: Readonly<Record<HistoryGapReason, string>> = {
+const REASON_TEXTS: Readonly<Record<HistoryGapReason, string>> = {
   ordered: "requested by `plenum backfill`, not fetched yet",
   backfill: "the configured backfill, not fetched yet",
   behind: "closed and overdue",
@@ -21,11 +21,11 @@ const WHY: Readonly<Record<HistoryGapReason, string>> = {
   null: "the response has no value",
 };
 
-const ANSWERED: ReadonlySet<HistoryGapReason> = new Set(["no-log", "null"]);
+const ANSWERED_REASONS: ReadonlySet<HistoryGapReason> = new Set(["no-log", "null"]);
 
-export function reasonOf({ why, said, at, againAt }: HistoryGap): string {
+export function gapReasonText({ why, said, at, againAt }: HistoryGap): string {
   return [
-    WHY[why],
+    REASON_TEXTS[why],
     ...(said === null ? [] : [`${at === null ? "" : `at ${at}: `}${said}`]),
     ...(againAt === null ? [] : [`asked again after ${againAt}`]),
   ].join("; ");
@@ -51,15 +51,15 @@ export function define(command: Command, context: CliContext): void {
         const ledgers = past.ledgers.filter(({ located }) => !isDetailed || ids.includes(located.tag.id));
         const gaps = gapsIn(ledgers, past.orders, nowMs, { silences: isDetailed });
         if (terminal.json) return terminal.object(gaps, []);
-        if (gaps.every(({ why }) => ANSWERED.has(why))) terminal.say(noGaps(ledgers.length));
+        if (gaps.every(({ why }) => ANSWERED_REASONS.has(why))) terminal.say(noGaps(ledgers.length));
         if (gaps.length === 0) return;
-        terminal.rows(grouped(gaps, isDetailed), {
+        terminal.rows(groupGaps(gaps, isDetailed), {
           tags: "tags",
           [isDetailed ? "tag" : "for one"]: "example",
           resolution: ({ gap }) => `${gap.resolution}${gap.total ? " total" : ""}`,
           from: ({ gap }) => gap.from,
           to: ({ gap }) => gap.to,
-          why: ({ gap }) => reasonOf(gap),
+          why: ({ gap }) => gapReasonText(gap),
         });
       });
     });
@@ -72,9 +72,9 @@ function noGaps(series: number): string {
 }
 
 /** Tags with the same gap share a group, except with `isDetailed`. `example` is the first tag. */
-export function grouped(gaps: readonly HistoryGap[], isDetailed: boolean) {
+export function groupGaps(gaps: readonly HistoryGap[], isDetailed: boolean) {
   const keyOf = (gap: HistoryGap) =>
-    `${reasonOf(gap)} ${gap.resolution} ${gap.total} ${gap.from} ${gap.to} ${isDetailed ? gap.tagId : ""}`;
+    `${gapReasonText(gap)} ${gap.resolution} ${gap.total} ${gap.from} ${gap.to} ${isDetailed ? gap.tagId : ""}`;
   return [...Map.groupBy(gaps, keyOf).values()].flatMap(([gap, ...others]) =>
     gap === undefined ? [] : [{ tags: others.length + 1, example: `${gap.tagId} ${gap.tagName}`, gap }],
   );

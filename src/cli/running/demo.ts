@@ -22,7 +22,7 @@ export function define(command: Command, context: CliContext): void {
     .addHelpText("after", "\nExamples:\n  plenum demo --folder /tmp/plenum-demo\n  plenum demo --fleet 3")
     .action(async (options: { readonly folder: string; readonly fleet?: string }) => {
       const { say } = context.terminal();
-      if (options.fleet !== undefined) return runFleetDemo(membersIn(options.fleet), context);
+      if (options.fleet !== undefined) return runFleetDemo(parseMembers(options.fleet), context);
       say("Starting the simulated service, an MQTT broker and the worker …");
       // 15 MB less memory matter more than a third more processor time.
       setFlagsFromString("--optimize-for-size");
@@ -73,15 +73,15 @@ async function printEvents(store: Store, say: Say, signal: AbortSignal): Promise
 
 type Say = (...lines: readonly string[]) => void;
 
-const LOOK_EVERY_MS = 1_000;
+const POLL_MS = 1_000;
 const RESPOND_WITHIN_MS = 2_000;
 const START_WITHIN_MS = 120_000;
-const MOST_MEMBERS = 9;
+const MAX_MEMBERS = 9;
 
-export function membersIn(text: string): number {
+function parseMembers(text: string): number {
   const members = Number(text);
-  if (Number.isInteger(members) && members >= 1 && members <= MOST_MEMBERS) return members;
-  throw new ConfigError(`A fleet of the demo has 1 to ${MOST_MEMBERS} members, not ${text}.`);
+  if (Number.isInteger(members) && members >= 1 && members <= MAX_MEMBERS) return members;
+  throw new ConfigError(`A fleet of the demo has 1 to ${MAX_MEMBERS} members, not ${text}.`);
 }
 
 /** Prints every takeover until Ctrl-C. */
@@ -93,7 +93,7 @@ async function runFleetDemo(members: number, context: CliContext): Promise<void>
   const demo = await startFleetDemo({ members, program, signal: context.signal });
   try {
     for (const member of demo.members) watchEnd(member, say, context.signal);
-    if (!(await started(demo, context.signal))) return;
+    if (!(await waitForSources(demo, context.signal))) return;
     printAddresses(demo, say);
     await printTakeovers(demo, say, context.signal);
   } finally {
@@ -133,7 +133,7 @@ function watchEnd(member: DemoMember, say: Say, signal: AbortSignal): void {
 }
 
 /** Returns false after Ctrl-C. */
-async function started(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
+async function waitForSources(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
   const until = systemClock.monotonic() + START_WITHIN_MS;
   while (systemClock.monotonic() < until) {
     const status = await fetchStatus(demo, signal);
@@ -142,7 +142,7 @@ async function started(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
       status.members.length === demo.members.length &&
       status.sources.every(({ holder }) => holder !== null);
     if (isWhole) return true;
-    if (!(await sleepFor(systemClock, LOOK_EVERY_MS, signal))) return false;
+    if (!(await sleepFor(systemClock, POLL_MS, signal))) return false;
   }
   return true;
 }
@@ -165,13 +165,13 @@ async function printTakeovers(demo: FleetDemo, say: Say, signal: AbortSignal): P
     const fresh = status.takeovers.filter((each) => known !== null && !known.has(keyOf(each)));
     known = new Set(status.takeovers.map(keyOf));
     for (const { at, from, reason, source, to } of fresh.toReversed())
-      say(`${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "nobody"} → ${to}  (${WHY[reason]})`);
-  } while (await sleepFor(systemClock, LOOK_EVERY_MS, signal));
+      say(`${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "nobody"} → ${to}  (${TAKEOVER_REASONS[reason]})`);
+  } while (await sleepFor(systemClock, POLL_MS, signal));
 }
 
 const keyOf = ({ epoch, source }: Takeover) => `${source} ${epoch}`;
 
-const WHY: Readonly<Record<Reason, string>> = {
+const TAKEOVER_REASONS: Readonly<Record<Reason, string>> = {
   first: "it had no member before",
   joined: "to balance the members",
   left: "its member stopped",

@@ -15,7 +15,15 @@ import { buildingLines, english, guessZone, tagsText } from "../../ui/setup/mess
 import { besideConfig, pathFor, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
 import type { CliContext } from "../shell/context.ts";
 import { presentLines, type Terminal } from "../shell/terminal.ts";
-import { type Drafted, draft, frameFor, freeStatusPort, lookAtBuilding, nextCommands, type Reach } from "./setup.ts";
+import {
+  type Drafted,
+  draft,
+  frameFor,
+  freeStatusPort,
+  nextCommands,
+  type ServiceAccess,
+  summarizeBuilding,
+} from "./setup.ts";
 
 interface InitOptions {
   readonly tokenFile?: string;
@@ -64,7 +72,7 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-interface Setting {
+interface InitContext {
   readonly context: CliContext;
   readonly terminal: Terminal;
   /** Null without a terminal; then options give all values. */
@@ -73,9 +81,9 @@ interface Setting {
   readonly options: InitOptions;
 }
 
-async function init(setting: Setting, written: string | undefined): Promise<void> {
+async function init(setting: InitContext, written: string | undefined): Promise<void> {
   const { terminal, file, options } = setting;
-  const { address, seen, token } = await reached(setting, written);
+  const { address, seen, token } = await reachService(setting, written);
   terminal.say(...buildingLines(seen, systemClock.now()));
   const timeZone = await zoneFrom(setting, seen);
   const mqttUrl = options.mqtt ?? (await brokerFrom(setting));
@@ -109,8 +117,8 @@ function refuseMissing(address: string | undefined, { tokenFile, timeZone }: Ini
 }
 
 /** Repeats a question until the answer is accepted; without a terminal the first error is final. */
-async function answered<T>(
-  { asker, terminal }: Setting,
+async function repeatUntilAccepted<T>(
+  { asker, terminal }: InitContext,
   take: (attempt: number) => Promise<T>,
   isRefusal: (error: unknown) => boolean = (error) => error instanceof ConfigError,
 ): Promise<T> {
@@ -124,9 +132,9 @@ async function answered<T>(
   }
 }
 
-interface Reached {
+interface ReachedService {
   readonly address: ServiceAddress;
-  readonly token: Reach["token"];
+  readonly token: ServiceAccess["token"];
   readonly seen: BuildingSummary;
 }
 
@@ -134,9 +142,9 @@ const isRefused = (error: unknown) => error instanceof ConfigError && error.reas
 const mayAskAgain = (error: unknown) => error instanceof ConfigError || error instanceof Retryable;
 
 /** Asks again for an address that does not respond, and for a token that the service rejects. */
-function reached(setting: Setting, written: string | undefined): Promise<Reached> {
+function reachService(setting: InitContext, written: string | undefined): Promise<ReachedService> {
   const { asker, options, terminal } = setting;
-  let token: Reach["token"] | null = null;
+  let token: ServiceAccess["token"] | null = null;
   const withAddress = async (attempt: number) => {
     const given = attempt === 1 ? written : undefined;
     const text = given ?? (await asker?.ask("Address of the monitoring service")) ?? "";
@@ -146,12 +154,12 @@ function reached(setting: Setting, written: string | undefined): Promise<Reached
       token = again === 1 && token !== null ? token : await tokenFrom(setting, again);
       return { address, token, seen: await lookAtService(setting, address, token) };
     };
-    return answered(setting, withToken, isRefused);
+    return repeatUntilAccepted(setting, withToken, isRefused);
   };
-  return answered(setting, withAddress, mayAskAgain);
+  return repeatUntilAccepted(setting, withAddress, mayAskAgain);
 }
 
-async function tokenFrom({ asker, options }: Setting, attempt: number): Promise<Reach["token"]> {
+async function tokenFrom({ asker, options }: InitContext, attempt: number): Promise<ServiceAccess["token"]> {
   const { tokenFile } = options;
   if (tokenFile !== undefined && lstatSync(tokenFile, { throwIfNoEntry: false }) !== undefined) {
     if (attempt > 1) await asker?.ask(`Put a valid token into ${tokenFile}, then press Enter`);
@@ -163,17 +171,21 @@ async function tokenFrom({ asker, options }: Setting, attempt: number): Promise<
   });
 }
 
-function lookAtService({ context, options, terminal }: Setting, { baseUrl }: ServiceAddress, token: Reach["token"]) {
+function lookAtService(
+  { context, options, terminal }: InitContext,
+  { baseUrl }: ServiceAddress,
+  token: ServiceAccess["token"],
+) {
   const { allowPlainHttp = false, caFile = null } = options;
   return terminal.progress("Looking at the building", (update) =>
-    lookAtBuilding({ baseUrl, token, allowPlainHttp, caFile }, context.signal, update),
+    summarizeBuilding({ baseUrl, token, allowPlainHttp, caFile }, context.signal, update),
   );
 }
 
-async function zoneFrom(setting: Setting, seen: BuildingSummary): Promise<string> {
+async function zoneFrom(setting: InitContext, seen: BuildingSummary): Promise<string> {
   const { asker, options, terminal } = setting;
   const { proposed, note } = guessZone(seen, Intl.DateTimeFormat().resolvedOptions().timeZone);
-  return answered(setting, async (attempt) => {
+  return repeatUntilAccepted(setting, async (attempt) => {
     const given = attempt === 1 ? options.timeZone : undefined;
     if (given === undefined && attempt === 1 && note !== null) terminal.say(english(note));
     const zone = given ?? (await asker?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
@@ -183,14 +195,14 @@ async function zoneFrom(setting: Setting, seen: BuildingSummary): Promise<string
   });
 }
 
-async function brokerFrom({ asker }: Setting): Promise<string | null> {
+async function brokerFrom({ asker }: InitContext): Promise<string | null> {
   const answer = (await asker?.ask("MQTT broker for the events, such as mqtt://localhost", "none: files")) ?? "";
   return answer === "" || answer === "none: files" || answer === "none" ? null : answer;
 }
 
-function newTokenFile(setting: Setting, source: string): Promise<string> {
+function newTokenFile(setting: InitContext, source: string): Promise<string> {
   const { asker, file, options } = setting;
-  return answered(setting, async (attempt) => {
+  return repeatUntilAccepted(setting, async (attempt) => {
     const usual = options.tokenFile ?? besideConfig(file, `secrets/${source}_token`);
     const isSaid = attempt === 1 && options.tokenFile !== undefined;
     const path = isSaid ? usual : await asker?.ask("File for the token, readable by you only", usual);
@@ -200,7 +212,7 @@ function newTokenFile(setting: Setting, source: string): Promise<string> {
 }
 
 function printResult(
-  { terminal, file }: Setting,
+  { terminal, file }: InitContext,
   seen: BuildingSummary,
   { plan, text }: Drafted,
   token: string | null,

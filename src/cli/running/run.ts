@@ -10,7 +10,7 @@ import { createLog, createRecentLines, type Log } from "../../core/runtime/log.t
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { MemberOptions } from "../../scale/member.ts";
 import { aborted, type CliContext } from "../shell/context.ts";
-import { leavePointer } from "../shell/pointer.ts";
+import { writePointer } from "../shell/pointer.ts";
 import { redirectStandardError } from "../shell/uncaught-errors.ts";
 import { takeBetterFlags } from "./node-flags.ts";
 import { createTerminalFeed, newEvents, type TerminalFeed } from "./terminal-feed.ts";
@@ -140,7 +140,7 @@ function leavePointerFor(
 ): void {
   if (configFile === undefined) return;
   const stateFolder = resolve(config.state.folder);
-  if (leavePointer(configFile.file, { stateFolder, isFleet })) return;
+  if (writePointer(configFile.file, { stateFolder, isFleet })) return;
   log?.info("no pointer to the state could be left; while the file is wrong, commands find it only by state.folder");
 }
 

@@ -16,7 +16,7 @@ import { programName, shellWord } from "../shell/exit.ts";
 import { freePort } from "../shell/free-port.ts";
 import { withStandaloneSource } from "../shell/standalone.ts";
 
-export interface Reach {
+export interface ServiceAccess {
   readonly baseUrl: string;
   readonly allowPlainHttp: boolean;
   readonly caFile: string | null;
@@ -26,10 +26,10 @@ export interface Reach {
 /** Never in the environment of this process. */
 const TOKEN_VARIABLE = "PLENUM_SETUP_TOKEN";
 
-export async function lookAtBuilding(
-  { baseUrl, allowPlainHttp, caFile, token }: Reach,
+export async function summarizeBuilding(
+  { baseUrl, allowPlainHttp, caFile, token }: ServiceAccess,
   signal: AbortSignal,
-  told?: (text: string) => void,
+  onProgress?: (text: string) => void,
 ): Promise<BuildingSummary> {
   const config = Config.parse({
     sources: {
@@ -46,7 +46,9 @@ export async function lookAtBuilding(
   if (entry === undefined) throw new Error("the source of the setup is missing");
   const environment = "text" in token ? { [TOKEN_VARIABLE]: token.text } : {};
   try {
-    return await withStandaloneSource("setup", entry, environment, (source) => inspectBuilding(source, signal, told));
+    return await withStandaloneSource("setup", entry, environment, (source) =>
+      inspectBuilding(source, signal, onProgress),
+    );
   } catch (error) {
     signal.throwIfAborted();
     throw error instanceof ConfigError && error.reason === "settings"
@@ -94,11 +96,11 @@ export interface Drafted {
 }
 
 /** Throws ConfigurationError for a wrong frame. */
-export function draft(frame: Frame, wishes: Choices, seen: BuildingSummary): Drafted {
+export function draft(frame: Frame, choices: Choices, building: BuildingSummary): Drafted {
   const parse = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
-  const bare = parse(plenumYaml(frame, wishes, seen, null));
-  const plan = planOf(bare, seen, systemClock.now(), planSettings);
-  const text = plenumYaml(frame, wishes, seen, quotaText(plan));
+  const bare = parse(plenumYaml(frame, choices, building, null));
+  const plan = planOf(bare, building, systemClock.now(), planSettings);
+  const text = plenumYaml(frame, choices, building, quotaText(plan));
   parse(text);
   return { text, plan };
 }
@@ -156,18 +158,18 @@ function stepsFor(file: string, port: number): SetupSteps {
     });
   return {
     look: ({ baseUrl, allowPlainHttp, token }, signal) =>
-      lookAtBuilding({ baseUrl, allowPlainHttp, caFile: null, token: { text: token } }, signal),
-    plan: (seen, wishes) => draft(planFrame("https://plan.invalid"), wishes, seen).plan,
-    write(seen, { wishes, timeZone, mqttUrl, baseUrl, allowPlainHttp, token }) {
+      summarizeBuilding({ baseUrl, allowPlainHttp, caFile: null, token: { text: token } }, signal),
+    plan: (building, choices) => draft(planFrame("https://plan.invalid"), choices, building).plan,
+    write(building, { wishes: choices, timeZone, mqttUrl, baseUrl, allowPlainHttp, token }) {
       const complaint = zoneComplaint(timeZone);
       if (complaint !== null) throw new ConfigError(complaint);
-      const name = sourceName(seen);
+      const name = sourceName(building);
       const tokenFile = besideConfig(file, `secrets/${name}_token`);
       const broker = mqttUrl.trim() === "" ? null : mqttUrl.trim();
       const frame = frameFor(file, port, {
         ...{ name, baseUrl, allowPlainHttp, caFile: null, tokenFile, timeZone, mqttUrl: broker },
       });
-      const { text } = draft(frame, wishes, seen);
+      const { text } = draft(frame, choices, building);
       writeSetup({ file, text, option: "--config" }, { file: tokenFile, text: `${token}\n`, option: null });
       return { file, tokenFile, next: nextCommands(file) };
     },

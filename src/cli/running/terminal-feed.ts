@@ -89,7 +89,7 @@ interface LogFields {
   readonly problem?: string;
   readonly reason?: string;
   readonly err?: { readonly message?: string; readonly hint?: string };
-  /** Of the configuration. `pending` changes wait for a restart. */
+  /** Parts of a reload; `pending` changes wait for a restart. */
   readonly problems?: readonly string[];
   readonly changes?: readonly string[];
   readonly pending?: readonly string[];

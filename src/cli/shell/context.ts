@@ -11,7 +11,7 @@ import type { Page } from "../../engine/source/source.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type Reader, remoteReader } from "../../ui/operator/remote.ts";
 import { findDemo, type RunningDemo } from "../demo/running-demos.ts";
-import { type AcceptedConfig, acceptedConfig, controlSocketFor, usedInstead } from "./find-worker.ts";
+import { type AcceptedConfig, acceptedConfig, controlSocketFor, keptConfigText } from "./find-worker.ts";
 import { pointersOf } from "./pointer.ts";
 import { readState } from "./state-access.ts";
 import { createTerminal, type Terminal } from "./terminal.ts";
@@ -58,7 +58,7 @@ export function createCliContext(
     accepted,
     async acceptedConfig() {
       const found = await accepted();
-      if (found.rejected !== null) terminal().say(usedInstead(configFile(), found.rejected));
+      if (found.rejected !== null) terminal().say(keptConfigText(configFile(), found.rejected));
       return found.config;
     },
     terminal,

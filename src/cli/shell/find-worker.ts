@@ -15,10 +15,10 @@ import {
 } from "../../ui/operator/remote.ts";
 import { errorLines } from "./exit.ts";
 import { pointersOf } from "./pointer.ts";
-import { type WhichState, withStateDatabase } from "./state-access.ts";
+import { type StateSelector, withStateDatabase } from "./state-access.ts";
 
 /** Members of a fleet have a control socket each, below the state folder; `source` selects the member that holds it. */
-export async function findWorkerFor(which: WhichState, signal: AbortSignal): Promise<FoundWorker> {
+export async function findWorkerFor(which: StateSelector, signal: AbortSignal): Promise<FoundWorker> {
   const { state } = which.config;
   if (state.postgres === undefined) return findWorker(state.folder, signal);
   let silent: FoundWorker | null = null;
@@ -38,15 +38,15 @@ export async function membersOnThisMachine(
 }
 
 /** Returns null if no worker runs. Throws if the worker does not respond. */
-export async function controlSocketFor(which: WhichState, signal: AbortSignal): Promise<ControlSocket | null> {
+export async function controlSocketFor(which: StateSelector, signal: AbortSignal): Promise<ControlSocket | null> {
   const found = await findWorkerFor(which, signal);
   if (found.kind === "silent") throw found.trouble;
   if (found.kind === "open") return found.door;
   if (which.config.state.postgres === undefined || which.source === undefined) return null;
-  throw await heldByOtherMachine(which.config.state, which.source);
+  throw await otherMachineError(which.config.state, which.source);
 }
 
-async function heldByOtherMachine(state: Config["state"], source: string): Promise<Retryable> {
+async function otherMachineError(state: Config["state"], source: string): Promise<Retryable> {
   const { holder, message } = whereabouts(
     source,
     await withStateDatabase({ state }, (database) => readFleet(database, null, [source])),
@@ -107,13 +107,13 @@ export async function acceptedConfig(file: string, load: () => Config, signal: A
   }
 }
 
-export function rejectedLine(file: string, [first = "", ...others]: readonly string[]): string {
+export function rejectedFileText(file: string, [first = "", ...others]: readonly string[]): string {
   const more = others.length === 0 ? "" : ` (${others.length} more; \`plenum check\` lists them)`;
   return `The configuration file ${file} is rejected: ${first}${more}`;
 }
 
-export function usedInstead(file: string, rejected: readonly string[]): string {
-  return `${rejectedLine(file, rejected)} The running worker continues with the configuration that it accepted last.`;
+export function keptConfigText(file: string, rejected: readonly string[]): string {
+  return `${rejectedFileText(file, rejected)} The running worker continues with the configuration that it accepted last.`;
 }
 
 /** Finds workers of a wrong file: by the pointers that workers left, by the section `state`, in the default folder. */

@@ -23,14 +23,14 @@ function isPointer(read: unknown): read is Pointer {
 }
 
 /** Without access next to the file, writes into every runtime folder: a later command's shell may know another one. */
-export function leavePointer(configFile: string, pointer: Pointer): boolean {
+export function writePointer(configFile: string, pointer: Pointer): boolean {
   const [nextToFile, ...others] = pointerLocations(configFile);
   const text = JSON.stringify(pointer);
   if (nextToFile !== undefined && write(nextToFile, text)) return true;
   return others.map((place) => write(place, text)).includes(true);
 }
 
-function write({ file, isRuntime }: Place, text: string): boolean {
+function write({ file, isRuntime }: PointerLocation, text: string): boolean {
   const written = `${file}.${process.pid}.new`;
   const folder = dirname(file);
   try {
@@ -51,19 +51,19 @@ export const pointersOf = (configFile: string): readonly Pointer[] => [...truste
 export function* trustedPointers(configFile: string): Generator<Pointer> {
   for (const { file, isRuntime } of pointerLocations(configFile)) {
     try {
-      if (!isRuntime || isPrivateFolder(dirname(file))) yield* trusted(file, configFile);
+      if (!isRuntime || isPrivateFolder(dirname(file))) yield* readTrusted(file, configFile);
     } catch {
       // The pointer is missing or unreadable.
     }
   }
 }
 
-interface Place {
+interface PointerLocation {
   readonly file: string;
   readonly isRuntime: boolean;
 }
 
-function* pointerLocations(configFile: string): Generator<Place> {
+function* pointerLocations(configFile: string): Generator<PointerLocation> {
   // Follow links of the folder but not of the file: a ConfigMap changes its link with each version.
   const folder = realFolder(dirname(configFile));
   const name = basename(configFile);
@@ -75,7 +75,7 @@ function* pointerLocations(configFile: string): Generator<Place> {
 }
 
 /** The pointer's owner has to own the state folder, and be this user, root, or the owner of the file or its folder. */
-function trusted(file: string, configFile: string): readonly Pointer[] {
+function readTrusted(file: string, configFile: string): readonly Pointer[] {
   const found = lstatSync(file);
   if (!found.isFile()) return [];
   const pointer: unknown = JSON.parse(readFileSync(file, "utf8"));

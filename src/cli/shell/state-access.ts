@@ -12,36 +12,36 @@ import { openShard } from "../../scale/postgres/store.ts";
 type PostgresConfig = NonNullable<Config["state"]["postgres"]>;
 
 /** The state of a folder, of one source in a fleet, or of all its sources combined. */
-export interface WhichState {
+export interface StateSelector {
   readonly config: Pick<Config, "state" | "sources">;
   readonly source?: string | undefined;
 }
 
 /** Throws ConfigError if there is no state. */
-export async function readState<T>(which: WhichState, look: (store: Store) => Promise<T>): Promise<T> {
+export async function readState<T>(which: StateSelector, look: (store: Store) => Promise<T>): Promise<T> {
   return withState(which, true, look);
 }
 
-export async function readStateIfAny<T>(which: WhichState, look: (store: Store) => Promise<T>): Promise<T | null> {
+export async function readStateIfAny<T>(which: StateSelector, look: (store: Store) => Promise<T>): Promise<T | null> {
   const store = await openState(which, true).catch((error: unknown) => {
     if (error instanceof ConfigError) return null;
     throw error;
   });
-  return store === null ? null : closing(store, () => look(store));
+  return store === null ? null : closeAfter(store, () => look(store));
 }
 
 /** A worker may be running. */
 export async function withState<T>(
-  which: WhichState,
+  which: StateSelector,
   readOnly: boolean,
   work: (store: Store) => Promise<T>,
 ): Promise<T> {
   const store = await openState(which, readOnly);
-  return closing(store, () => work(store));
+  return closeAfter(store, () => work(store));
 }
 
 /** A worker may be running. The caller closes the store. */
-export async function openState({ config, source }: WhichState, readOnly: boolean): Promise<Store> {
+export async function openState({ config, source }: StateSelector, readOnly: boolean): Promise<Store> {
   const sources = source === undefined ? Object.keys(config.sources) : [source];
   const { parts, close } = await openParts(config.state, sources, readOnly);
   return { ...joinStores(parts), close };
@@ -49,26 +49,26 @@ export async function openState({ config, source }: WhichState, readOnly: boolea
 
 /** Reads each source of a fleet, and all of them combined. */
 export async function readParts<T>(
-  { state }: WhichState["config"],
+  { state }: StateSelector["config"],
   sources: readonly string[],
   look: (parts: readonly Store[], all: Store) => Promise<T>,
 ): Promise<T> {
   const opened = await openParts(state, sources, true);
   const stores = opened.parts.map(({ store }) => store);
-  return closing(opened, () => look(stores, joinStores(opened.parts)));
+  return closeAfter(opened, () => look(stores, joinStores(opened.parts)));
 }
 
 export async function changeParts<T>(
-  { state, sources }: WhichState["config"],
+  { state, sources }: StateSelector["config"],
   change: (parts: readonly Store[]) => Promise<T>,
 ): Promise<T> {
   const opened = await openParts(state, Object.keys(sources), false);
-  return closing(opened, () => change(opened.parts.map(({ store }) => store)));
+  return closeAfter(opened, () => change(opened.parts.map(({ store }) => store)));
 }
 
 export async function readStateFolder<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
   const store = await openStore({ folder, clock: systemClock, readOnly: true, lock: false });
-  return closing(store, () => look(store));
+  return closeAfter(store, () => look(store));
 }
 
 async function openParts({ folder, postgres }: Config["state"], sources: readonly string[], readOnly: boolean) {
@@ -99,7 +99,7 @@ async function openParts({ folder, postgres }: Config["state"], sources: readonl
   }
 }
 
-async function closing<T>(resource: { close(): Promise<void> }, use: () => Promise<T>): Promise<T> {
+async function closeAfter<T>(resource: { close(): Promise<void> }, use: () => Promise<T>): Promise<T> {
   try {
     return await use();
   } finally {
@@ -118,7 +118,7 @@ export async function withStateDatabase<T>(
     });
   }
   const database = await openStateDatabaseForCommand(state.postgres);
-  return closing(database, () => use(database));
+  return closeAfter(database, () => use(database));
 }
 
 /** A command rejects another schema version and never migrates it. */

@@ -24,10 +24,10 @@ interface EventsOptions {
   readonly last: number;
 }
 
-type Wanted = (event: Event) => boolean;
+type EventTest = (event: Event) => boolean;
 
-const LOOK_EVERY_MS = 500;
-const PAGE = 500;
+const POLL_MS = 500;
+const PAGE_SIZE = 500;
 
 /** Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
@@ -53,7 +53,7 @@ async function show(context: CliContext, options: EventsOptions): Promise<void> 
   const terminal = context.terminal();
   refuseUnknownSources(config, options.source ?? []);
   await readParts(config, options.source ?? Object.keys(config.sources), async (stores, all) => {
-    const wanted = await wantedBy(options, config, all);
+    const wanted = await createEventTest(options, config, all);
     let isEmpty = true;
     const say = (logged: LoggedEvent) => {
       isEmpty = false;
@@ -67,13 +67,13 @@ async function show(context: CliContext, options: EventsOptions): Promise<void> 
       return;
     }
     do for (const log of logs) for (const each of await log.readNew(context.signal)) say(each);
-    while (await sleepFor(systemClock, LOOK_EVERY_MS, context.signal));
+    while (await sleepFor(systemClock, POLL_MS, context.signal));
   });
 }
 
 type LogReader = Awaited<ReturnType<typeof readLog>>;
 
-async function readLog(store: Store, options: EventsOptions, isWanted: Wanted) {
+async function readLog(store: Store, options: EventsOptions, isWanted: EventTest) {
   let changes = await store.changes();
   const end = (await store.outbox.latest(1))[0]?.position ?? 0;
   let printed = end;
@@ -81,7 +81,7 @@ async function readLog(store: Store, options: EventsOptions, isWanted: Wanted) {
   async function after(position: number, signal?: AbortSignal): Promise<readonly LoggedEvent[]> {
     const found: LoggedEvent[] = [];
     for (let from = position; signal?.aborted !== true; ) {
-      const page = await store.outbox.after(from, PAGE);
+      const page = await store.outbox.after(from, PAGE_SIZE);
       const last = page.at(-1);
       if (last === undefined) break;
       found.push(...page.filter(({ event }) => isWanted(event)));
@@ -93,7 +93,7 @@ async function readLog(store: Store, options: EventsOptions, isWanted: Wanted) {
 
   const present =
     options.since === undefined
-      ? await lastOf(store, end, options.last, isWanted)
+      ? await lastMatching(store, end, options.last, isWanted)
       : await after(await positionAt(store, end, Date.parse(options.since)));
   return {
     present,
@@ -125,7 +125,7 @@ function lineOf(logged: LoggedEvent, utc: boolean): string {
   return [at, type.padEnd(18), ...marks, gist].join("  ");
 }
 
-async function wantedBy(options: EventsOptions, config: Config, store: Store): Promise<Wanted> {
+async function createEventTest(options: EventsOptions, config: Config, store: Store): Promise<EventTest> {
   const { kind = [], site = [], source = [], priority = [], tag = [] } = options;
   const filter = Filter.safeParse({ kinds: kind, sites: site, sources: source, priorities: priority });
   if (!filter.success) throw new ConfigError(filter.error.issues.map(({ message }) => message).join(" "));
@@ -138,12 +138,17 @@ async function wantedBy(options: EventsOptions, config: Config, store: Store): P
 }
 
 /** Oldest first: searches the newest 1,000, then ten times as many, and so on. */
-async function lastOf(store: Store, end: number, most: number, wanted: Wanted): Promise<readonly LoggedEvent[]> {
+async function lastMatching(
+  store: Store,
+  end: number,
+  most: number,
+  wanted: EventTest,
+): Promise<readonly LoggedEvent[]> {
   for (let reach = 1_000; ; reach *= 10) {
     const found: LoggedEvent[] = [];
     let after = Math.max(0, end - reach);
     while (after < end) {
-      const page = await store.outbox.after(after, PAGE);
+      const page = await store.outbox.after(after, PAGE_SIZE);
       found.push(...page.filter(({ event, position }) => position <= end && wanted(event)));
       found.splice(0, found.length - most);
       after = page.at(-1)?.position ?? end;

@@ -24,13 +24,13 @@ import {
 } from "../../engine/sync/snapshot.ts";
 import { type Ticket, ticketKey, ticketsOf } from "../../engine/views/tickets.ts";
 import { type FoundWorker, requestPolls, requestTag } from "../../ui/operator/remote.ts";
-import { reasonOf } from "../past/gaps.ts";
+import { gapReasonText } from "../past/gaps.ts";
 import { type CliContext, readSource, type SourceState } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { presentLines } from "../shell/terminal.ts";
 
-const COMMANDS_SHOWN = 5;
-const ALARM_EVENTS = 50;
+const MAX_COMMANDS = 5;
+const MAX_ALARM_EVENTS = 50;
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -74,7 +74,7 @@ async function explainTag(state: SourceState, stored: Listed<Tag>, worker: Found
     store.document<StoredLeftOut>(syncSet("left-out", source), id),
     pastFromState(store, planSettings(source, entry, config.state), nowMs),
     store.outbox.latest(1, KINDS.filter(isTelemetry), about),
-    store.outbox.latest(COMMANDS_SHOWN, ["command-result"], about),
+    store.outbox.latest(MAX_COMMANDS, ["command-result"], about),
   ]);
   const own = past.ledgers.filter(({ located }) => located.tag.id === id);
   return {
@@ -109,7 +109,7 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
   const about = { source: sourceUri(source), subjects: [subjectOf("alarm", site.id, id)] };
   const kinds = KINDS.filter((kind) => kind.startsWith("alarm-"));
   const [events, polls, latest, tickets] = await Promise.all([
-    store.outbox.latest(ALARM_EVENTS, kinds, about),
+    store.outbox.latest(MAX_ALARM_EVENTS, kinds, about),
     store.documents<StoredPoll>(documentSet("poll", source)),
     worker.kind === "open" ? requestPolls(worker.door, source, signal) : null,
     ticketsOf((set) => store.documents(set), configView(config).sinks),
@@ -163,7 +163,7 @@ async function sinkProgress({ store, config }: SourceState, last: LoggedEvent | 
   });
 }
 
-const SHOWN = 8;
+const MAX_PRINTED = 8;
 
 export function tagLines(explained: TagExplanation): readonly string[] {
   const { tag, value, history, holes, commands, siteId, source, missingSince, quarantine, leftOut } = explained;
@@ -193,7 +193,7 @@ export function tagLines(explained: TagExplanation): readonly string[] {
     ...history.map(historyLine),
     ...holes
       .filter(({ from }) => from !== null)
-      .map((gap) => `  ${gap.resolution} from ${gap.from} to ${gap.to}: ${reasonOf(gap)}`),
+      .map((gap) => `  ${gap.resolution} from ${gap.from} to ${gap.to}: ${gapReasonText(gap)}`),
     "",
     "Sinks",
     ...sinkLines(explained.sinks),
@@ -213,10 +213,10 @@ function historyLine({ key, held, hadSince }: TagExplanation["history"][number])
   return `${fetched}${state === "unproven" ? "; it is not known yet whether it has a log" : ""}`;
 }
 
-const SILENT = "  Unknown: a worker is there and does not answer.";
+const SILENT_WORKER = "  Unknown: a worker is there and does not answer.";
 
 function nextLines({ work, worker, missingSince }: TagExplanation): readonly string[] {
-  if (worker === "silent") return [SILENT];
+  if (worker === "silent") return [SILENT_WORKER];
   if (work === null) return ["  No worker is running; nothing is due."];
   if (work.live === null && missingSince !== null) return ["  It is missing in the listings."];
   if (work.live === null) return ["  No class of live reads selects it, or the worker has only just started."];
@@ -229,12 +229,12 @@ function nextLines({ work, worker, missingSince }: TagExplanation): readonly str
 }
 
 function requestLines({ work, worker }: TagExplanation): readonly string[] {
-  if (worker === "silent") return [SILENT];
+  if (worker === "silent") return [SILENT_WORKER];
   if (work === null) return ["  Only a running worker remembers them."];
   const { requests, remembered } = work;
   const slots = requests.reduce((sum, { tagIds }) => sum + 1 / tagIds.length, 0);
   return [
-    ...requests.slice(-SHOWN).toReversed().map(requestLine),
+    ...requests.slice(-MAX_PRINTED).toReversed().map(requestLine),
     `  It was in ${requests.length} of the last ${remembered.requests} tag requests (since ${remembered.since ?? "now"}): ${slots.toFixed(2)} of them are its share.`,
   ];
 }
@@ -255,7 +255,7 @@ function alarmLines({ source, held, told, polls, sinks, tickets, worker }: Alarm
     "",
     "Told, newest first",
     told.length === 0 && "  Nothing that the log still has.",
-    ...told.slice(0, SHOWN).map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
+    ...told.slice(0, MAX_PRINTED).map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
     "",
     worker === "open" ? "Asked" : "Asked, as it was written down up to a minute later",
     ...polls.map((poll) => pollLine(poll, worker)),

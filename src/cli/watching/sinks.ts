@@ -63,10 +63,10 @@ function defineOutbox(outbox: Command, context: CliContext): void {
     await store.commit({ documents: [snapshotRequest(sink, isoUtc(systemClock.now()))] });
     return [{ sink }, `${sink} gets what is believed now, marked as a snapshot.`];
   });
-  changing("revive", "resume a sink that ended because its server wants no more events (410 Gone)", revive);
+  changing("revive", "resume a sink that ended because its server wants no more events (410 Gone)", reviveSink);
 }
 
-async function revive(
+async function reviveSink(
   { outbox }: Store,
   sink: string,
   _: unknown,
@@ -159,7 +159,7 @@ function age(text: string): string {
 
 export const outbox = { define: defineOutbox };
 
-const WITHIN_MS = 60_000;
+const TEST_TIMEOUT_MS = 60_000;
 
 function defineSink(sink: Command, context: CliContext): void {
   sink.addHelpText("after", "\nExample:\n  plenum sink test chat");
@@ -169,10 +169,10 @@ function defineSink(sink: Command, context: CliContext): void {
     .description("open, change and close a marked test alarm where the sink's people look")
     .argument("<sink>", "name of a sink that makes tickets, messages or pages of alarms")
     .addHelpText("after", "\nExample:\n  plenum sink test chat")
-    .action((name: string) => test(context, name));
+    .action((name: string) => testSink(context, name));
 }
 
-async function test(context: CliContext, name: string): Promise<void> {
+async function testSink(context: CliContext, name: string): Promise<void> {
   refuseUnverifiedTls();
   const { sinks } = context.config();
   const entry = sinks[name];
@@ -191,7 +191,7 @@ async function test(context: CliContext, name: string): Promise<void> {
       steps.push(line);
       context.terminal().say(line);
     };
-    await sink.test(say, AbortSignal.any([context.signal, AbortSignal.timeout(WITHIN_MS)]));
+    await sink.test(say, AbortSignal.any([context.signal, AbortSignal.timeout(TEST_TIMEOUT_MS)]));
     context.terminal().object({ sink: name, steps }, [`${name}: the test alarm was opened, changed and closed.`]);
   } finally {
     await sink?.close();

@@ -15,7 +15,7 @@ import { createStatus, type StatusReport } from "../../ui/status/report.ts";
 import { behind, type SinkReport } from "../../ui/status/sinks.ts";
 import type { SourceReport } from "../../ui/status/sources.ts";
 import type { CliContext } from "../shell/context.ts";
-import { findWorkerFor, membersOnThisMachine, usedInstead } from "../shell/find-worker.ts";
+import { findWorkerFor, keptConfigText, membersOnThisMachine } from "../shell/find-worker.ts";
 import { readState, withStateDatabase } from "../shell/state-access.ts";
 import { presentLines } from "../shell/terminal.ts";
 
@@ -30,7 +30,7 @@ export function define(command: Command, context: CliContext): void {
       const { config, rejected } = await context.accepted();
       const found = await findWorkerFor({ config }, context.signal);
       if (options.probe === true) return probe(found, context.signal);
-      const fileWarnings = rejected === null ? [] : [usedInstead(context.configFile(), rejected)];
+      const fileWarnings = rejected === null ? [] : [keptConfigText(context.configFile(), rejected)];
       if (config.state.postgres !== undefined) return showFleet(context, config, fileWarnings);
       const { report: own, failure } = await reportOf(found, config, context.signal);
       const report = withFileWarning(fileWarnings, own);

@@ -7,7 +7,7 @@ import type { LogRecord, Store } from "../../engine/store/store.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { refuseUnknownSources } from "../shell/known-ids.ts";
 import { collectWords, logOptions } from "../shell/options.ts";
-import { readState, type WhichState } from "../shell/state-access.ts";
+import { readState, type StateSelector } from "../shell/state-access.ts";
 
 export function define(audit: Command, context: CliContext): void {
   audit.addHelpText("after", "\nExample:\n  plenum audit verify");
@@ -35,7 +35,7 @@ export function define(audit: Command, context: CliContext): void {
   showCommand(audit.command("show"), context);
 }
 
-async function verify(context: CliContext, which: WhichState, expected: AuditHead | null): Promise<void> {
+async function verify(context: CliContext, which: StateSelector, expected: AuditHead | null): Promise<void> {
   const terminal = context.terminal();
   const whose = which.source === undefined ? "" : `${which.source}: `;
   await readState(which, async (store) => {

@@ -9,7 +9,7 @@ import { releaseFleetKillSwitch, throwFleetKillSwitch } from "../../scale/fleet/
 import { requestFleetWrites } from "../../ui/operator/remote.ts";
 import type { CliContext } from "../shell/context.ts";
 import { errorLines } from "../shell/exit.ts";
-import { findState, type RunningWorker, rejectedLine } from "../shell/find-worker.ts";
+import { findState, type RunningWorker, rejectedFileText } from "../shell/find-worker.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
 
 /** If the file is wrong, the running worker, its pointer or the readable part of the file says where the switch is. */
@@ -19,28 +19,28 @@ interface KillControls {
   resume(): Promise<void>;
 }
 
-const OF_FLEET = "Writing is stopped in the whole fleet, until `plenum writes resume`.";
+const STOPPED_IN_FLEET = "Writing is stopped in the whole fleet, until `plenum writes resume`.";
 
 export async function killControls(context: CliContext): Promise<KillControls> {
   const file = context.configFile();
   try {
     const { state } = context.config();
-    return state.postgres === undefined ? ofFile(context, file, state.folder) : ofDatabase({ state });
+    return state.postgres === undefined ? controlsOfFile(context, file, state.folder) : controlsOfDatabase({ state });
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    return withoutFile(context, file, error);
+    return controlsWithoutFile(context, file, error);
   }
 }
 
 /** A running worker still uses the old folder after a change of `state.folder`. */
-function ofFile(context: CliContext, file: string, folder: string): KillControls {
-  const own = ofFolder(folder);
+function controlsOfFile(context: CliContext, file: string, folder: string): KillControls {
+  const own = controlsOfFolder(folder);
   const others = async () => {
     const { running } = await findState(file, process.env, context.signal);
     const folders = running.flatMap(({ config: { state } }) =>
       state.postgres === undefined && resolve(state.folder) !== resolve(folder) ? [state.folder] : [],
     );
-    return together(folders.map(ofFolder));
+    return combineControls(folders.map(controlsOfFolder));
   };
   // A search for a worker that hangs takes seconds, so the folder of the file comes first.
   return {
@@ -52,28 +52,28 @@ function ofFile(context: CliContext, file: string, folder: string): KillControls
   };
 }
 
-async function withoutFile(context: CliContext, file: string, error: ConfigError): Promise<KillControls> {
+async function controlsWithoutFile(context: CliContext, file: string, error: ConfigError): Promise<KillControls> {
   const { signal } = context;
   const { fleetState, folders, running, trouble } = await findState(file, process.env, signal);
   const member = running.find(({ config }) => config.state.postgres !== undefined);
   const all = [
-    ...folders.map(ofFolder),
-    ...(member === undefined ? [] : [ofMember(member, signal)]),
-    ...(member === undefined && fleetState !== null ? [ofDatabase({ state: fleetState })] : []),
+    ...folders.map(controlsOfFolder),
+    ...(member === undefined ? [] : [controlsOfMember(member, signal)]),
+    ...(member === undefined && fleetState !== null ? [controlsOfDatabase({ state: fleetState })] : []),
   ];
   if (all.length === 0) {
     context.terminal().say(NOT_FOUND, ...(trouble === null ? [] : [sentence(trouble)]));
     throw error;
   }
-  context.terminal().say(rejectedLine(file, errorLines(error)));
-  return together(all);
+  context.terminal().say(rejectedFileText(file, errorLines(error)));
+  return combineControls(all);
 }
 
 const NOT_FOUND =
   "Nothing was changed: no worker of this configuration file was found. Correct the file; or, to stop writing, create the file WRITES-STOPPED in the worker's state folder.";
 
 /** Tries every location, then throws the first failure. */
-function together(all: readonly KillControls[]): KillControls {
+function combineControls(all: readonly KillControls[]): KillControls {
   async function each<T>(work: (one: KillControls) => Promise<T>): Promise<readonly T[]> {
     const done = await Promise.allSettled(all.map(work));
     for (const one of done) if (one.status === "rejected") throw one.reason;
@@ -86,7 +86,7 @@ function together(all: readonly KillControls[]): KillControls {
 }
 
 /** A missing folder is created, so that writing can be stopped before the first start. */
-function ofFolder(folder: string): KillControls {
+function controlsOfFolder(folder: string): KillControls {
   return {
     async stop(by) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
@@ -99,12 +99,12 @@ function ofFolder(folder: string): KillControls {
 }
 
 /** Every member reads the database once a second and writes nothing while it cannot. */
-function ofDatabase(state: Pick<Config, "state">): KillControls {
+function controlsOfDatabase(state: Pick<Config, "state">): KillControls {
   return {
     async stop(by) {
       const thrown = { by, at: isoUtc(systemClock.now()) };
       await withStateDatabase(state, (database) => throwFleetKillSwitch(database, thrown));
-      return [OF_FLEET];
+      return [STOPPED_IN_FLEET];
     },
     async resume() {
       if (!(await withStateDatabase(state, releaseFleetKillSwitch))) throw stoppedAgain();
@@ -115,11 +115,11 @@ function ofDatabase(state: Pick<Config, "state">): KillControls {
 }
 
 /** Uses the database connection of a member, because the file may be wrong by now. */
-function ofMember({ door, config }: RunningWorker, signal: AbortSignal): KillControls {
+function controlsOfMember({ door, config }: RunningWorker, signal: AbortSignal): KillControls {
   return {
     async stop(by) {
       const isRecorded = await requestFleetWrites(door, { stopped: true, by }, signal);
-      if (isRecorded) return [OF_FLEET];
+      if (isRecorded) return [STOPPED_IN_FLEET];
       throw new Retryable("Writing is stopped at this member, and the fleet's database has not recorded it yet.", {
         hint: "The member goes on trying; members that cannot reach the database write nothing either.",
       });

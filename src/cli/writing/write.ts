@@ -11,7 +11,7 @@ import { type ControlSocket, sendCommand, sendSecond } from "../../ui/operator/r
 import type { CliContext } from "../shell/context.ts";
 import { controlSocketFor } from "../shell/find-worker.ts";
 import { refuseUnknownSources } from "../shell/known-ids.ts";
-import { openState, type WhichState } from "../shell/state-access.ts";
+import { openState, type StateSelector } from "../shell/state-access.ts";
 
 /** The worker handles the command like one from MQTT. */
 export function define(command: Command, context: CliContext): void {
@@ -117,29 +117,29 @@ function parseScalar(text: string): TagScalar {
   return number;
 }
 
-const LOOK_EVERY_MS = 250;
-const LOOK_BACK = 200;
+const POLL_MS = 250;
+const RESULTS_PER_POLL = 200;
 /** Longest lifetime of a command (300 s) plus the time to read back. */
-const GIVE_UP_AFTER_MS = 6 * 60_000;
+const RESULT_TIMEOUT_MS = 6 * 60_000;
 
 interface Results {
   of(commandId: string, signal: AbortSignal): Promise<Event<"command-result">>;
   close(): Promise<void>;
 }
 
-async function watchResults(which: WhichState): Promise<Results> {
+async function watchResults(which: StateSelector): Promise<Results> {
   const store = await openState(which, true);
   const before = (await store.outbox.latest(1))[0]?.position ?? 0;
   return {
     async of(commandId, signal) {
-      const until = systemClock.monotonic() + GIVE_UP_AFTER_MS;
+      const until = systemClock.monotonic() + RESULT_TIMEOUT_MS;
       do {
-        const found = (await store.outbox.latest(LOOK_BACK, ["command-result"]))
+        const found = (await store.outbox.latest(RESULTS_PER_POLL, ["command-result"]))
           .filter(({ position }) => position > before)
           .map(({ event }) => event as Event<"command-result">)
           .find(({ data }) => data.commandId === commandId);
         if (found !== undefined) return found;
-      } while (systemClock.monotonic() < until && (await sleepFor(systemClock, LOOK_EVERY_MS, signal)));
+      } while (systemClock.monotonic() < until && (await sleepFor(systemClock, POLL_MS, signal)));
       signal.throwIfAborted();
       throw new Retryable(`Command ${commandId} has no result yet.`, {
         hint: "Look for it on the status page.",

@@ -29,7 +29,7 @@ import { readState, withStateDatabase } from "../shell/state-access.ts";
 import { killControls } from "./kill-controls.ts";
 import { addSecond } from "./write.ts";
 
-const BY = "the command line";
+const CLI_AUTHOR = "the command line";
 
 /** Needs no running worker: the kill switch is a file, or a document of the fleet's database. */
 export function define(writes: Command, context: CliContext): void {
@@ -39,7 +39,7 @@ export function define(writes: Command, context: CliContext): void {
     .description("stop all writing at once, and keep it stopped over restarts")
     .action(async () => {
       const controls = await killControls(context);
-      context.terminal().object({ stopped: true }, await controls.stop(BY));
+      context.terminal().object({ stopped: true }, await controls.stop(CLI_AUTHOR));
     });
   writes
     .command("resume")
@@ -62,7 +62,7 @@ export function define(writes: Command, context: CliContext): void {
         return terminal.object({ asked: true }, [line]);
       }
       const at = isoUtc(systemClock.now());
-      await withStateDatabase(config, (database) => armFleetHere(database, folder, { by: BY, at }));
+      await withStateDatabase(config, (database) => armFleetHere(database, folder, { by: CLI_AUTHOR, at }));
       terminal.object({ asked: true }, [
         "The members of the fleet arm writing within a second, or when they start.",
         "This machine may write now. Run plenum writes arm on each other machine of the fleet as well.",
@@ -77,7 +77,7 @@ function addApproval(writes: Command, context: CliContext): void {
   writes
     .command("approval")
     .description("show whether writing is approved, and what has changed since")
-    .action(async () => show(context, approvalState(await approvalQuestion(context.config()))));
+    .action(async () => showApproval(context, approvalState(await approvalQuestion(context.config()))));
   writes
     .command("approve")
     .description("approve what may be written, as the configuration says it now")
@@ -88,7 +88,7 @@ function addApproval(writes: Command, context: CliContext): void {
       const question = await approvalQuestion(context.config());
       const { changes } = approvalState(question);
       approve(question, name, readKey(options.key), options.key);
-      show(context, { ...approvalState(question), changes });
+      showApproval(context, { ...approvalState(question), changes });
     });
 }
 
@@ -103,7 +103,7 @@ export async function approvalQuestion(config: Config): Promise<ApprovalQuestion
   };
 }
 
-function show(context: CliContext, state: ApprovalState): void {
+function showApproval(context: CliContext, state: ApprovalState): void {
   const by = state.approvedBy.length === 0 ? "nobody" : state.approvedBy.join(", ");
   const verdict = state.refusing ?? "What may be written is approved as it stands.";
   context.terminal().object(state, [...state.changes, `Approved by ${by} in ${state.file}.`, verdict]);

@@ -9,7 +9,7 @@ import { createParquetSink } from "#connectors/parquet/sink.ts";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import { ACCEPTED, type ConnectorContext, type Sink } from "#src/core/connector.ts";
-import { createDatabase, optionsFor } from "../../connectors/postgres/rig.ts";
+import { createDatabase, optionsFor } from "../../connectors/postgres/test-database.ts";
 import type { Counts } from "../harness.ts";
 
 export const DESTINATIONS = ["idle", "file", "file, gzip", "influxdb", "parquet", "postgres"] as const;

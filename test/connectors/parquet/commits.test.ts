@@ -25,7 +25,7 @@ function createStage({ stagedCommits = [] as readonly StagedCommit[], maxRows = 
   });
   return {
     ...{ staged, clock, memory },
-    add: (n: number) => staged.take(valueEvent(n), n, committedAt(n), never()),
+    add: (n: number) => staged.addEvent(valueEvent(n), n, committedAt(n), never()),
     commit: () => staged.commit(never()),
     files: () => [...store.objects.keys()].filter((key) => key.endsWith(".parquet")),
   };
@@ -33,35 +33,35 @@ function createStage({ stagedCommits = [] as readonly StagedCommit[], maxRows = 
 
 test("staged commits are settled when all added events are in files and the cursor is behind these events", async () => {
   const { files, staged, commit, add } = createStage();
-  expect([staged.isSettled(), staged.settle()]).toEqual([true, null]);
+  expect([staged.isSettled(), staged.settleCommits()]).toEqual([true, null]);
   await add(1);
   await commit();
-  expect([staged.isSettled(), staged.settle(), files()]).toEqual([true, null, []]);
+  expect([staged.isSettled(), staged.settleCommits(), files()]).toEqual([true, null, []]);
   await add(2);
   await commit();
   expect([staged.isSettled(), files().length]).toEqual([false, 1]);
   await add(3);
-  expect([staged.isSettled(), staged.settle()]).toEqual([false, null]);
+  expect([staged.isSettled(), staged.settleCommits()]).toEqual([false, null]);
   await add(4);
   await commit();
   expect(files()).toHaveLength(2);
-  expect(staged.settle()?.completeDays).toEqual([]);
-  expect([staged.isSettled(), staged.settle()]).toEqual([true, null]);
+  expect(staged.settleCommits()?.completeDays).toEqual([]);
+  expect([staged.isSettled(), staged.settleCommits()]).toEqual([true, null]);
 });
 
 test("the files of an interrupted commit are written again from the same events", async () => {
   const stagedCommits = [{ from: 1, through: 3, keys: [] }];
   const { files, staged, commit, memory, add } = createStage({ stagedCommits });
-  expect([staged.isSettled(), staged.hasSeen(1)]).toEqual([false, false]);
+  expect([staged.isSettled(), staged.hasPosition(1)]).toEqual([false, false]);
   for (const n of [1, 2]) await add(n);
   await commit();
   expect(files()).toEqual([]);
   await add(3);
-  expect([staged.hasSeen(3), staged.hasSeen(4)]).toEqual([true, false]);
+  expect([staged.hasPosition(3), staged.hasPosition(4)]).toEqual([true, false]);
   await commit();
   expect(files()).toEqual(["value/date=2026-11-02/site=1/writer-000000000001-000000000003.parquet"]);
   expect((await memory.all()).get("landings")).toEqual([{ from: 1, through: 3, keys: files() }]);
-  expect([staged.isSettled(), staged.settle() === null, staged.isSettled()]).toEqual([false, false, true]);
+  expect([staged.isSettled(), staged.settleCommits() === null, staged.isSettled()]).toEqual([false, false, true]);
 });
 
 test("the files of several interrupted commits are written again when their events come in one batch", async () => {
@@ -74,7 +74,7 @@ test("the files of several interrupted commits are written again when their even
   const name = (range: string) => `value/date=2026-11-02/site=1/writer-${range}.parquet`;
   expect(files()).toEqual([name("000000000001-000000000002"), name("000000000003-000000000004")]);
   await commit();
-  expect([files().length, staged.settle()]).toEqual([2, null]);
+  expect([files().length, staged.settleCommits()]).toEqual([2, null]);
 });
 
 test("events are written when they have waited for max_age", async () => {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { createDeltaFormat } from "#connectors/parquet/delta-format.ts";
-import { partitionOf, undivided } from "#connectors/parquet/paths.ts";
+import { partitionOf, undividedPartition } from "#connectors/parquet/paths.ts";
 import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
 import type { Compaction } from "#connectors/parquet/sink-state.ts";
 import { TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
@@ -50,7 +50,7 @@ test("a Delta table whose first commit already has files is opened with these fi
   const { land, store } = setUp();
   await land(1);
   const other = createDeltaFormat(store, contextFor("lake"));
-  await other.make(VALUE_TABLE, never());
+  await other.createTable(VALUE_TABLE, never());
   expect(await other.filesOf(PARTITION, never())).toHaveLength(1);
 });
 
@@ -84,7 +84,7 @@ test("a replacement is repeated when another writer changed the same rows before
   });
   const { data, ...changed } = sampleEvent("tag-changed", { time: "2026-11-03T00:00:00.000Z" });
   await land(2, { ...changed, data: { ...data, tag: { ...data.tag, displayName: "VS1-GT12" } } } as Event);
-  const there = (await format.filesOf(undivided(TAG_TABLE), never())).map(({ key }) => key);
+  const there = (await format.filesOf(undividedPartition(TAG_TABLE), never())).map(({ key }) => key);
   expect(there).toHaveLength(1);
   expect(files().filter((key) => key !== first)).toEqual(there);
 });

@@ -246,7 +246,7 @@ describe("the vacuum of Delta tables", () => {
 
     async function look(afterMs: number) {
       clock.pass(afterMs);
-      for (const _ of TABLES) await format.tidy?.(never());
+      for (const _ of TABLES) await format.vacuum?.(never());
     }
   });
 

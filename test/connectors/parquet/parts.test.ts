@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { rowsOfFiles } from "#connectors/parquet/batches.ts";
-import { createColumns, sortedOnce, sorting } from "#connectors/parquet/columns.ts";
+import { createColumns, createSorter, sortDistinct } from "#connectors/parquet/columns.ts";
 import { endpointOf, ParquetConfig, prefixOf, S3Config, sharedTables } from "#connectors/parquet/config.ts";
 import { finalizeDay } from "#connectors/parquet/finalize-day.ts";
-import { parquetOf, rowsOf } from "#connectors/parquet/parquet-file.ts";
+import { updateSchemas } from "#connectors/parquet/lake-schemas.ts";
+import { encodeParquet, rowCountOf } from "#connectors/parquet/parquet-file.ts";
+import { readRows } from "#connectors/parquet/partition-files.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
 import { failureOfResponse } from "#connectors/parquet/s3-store.ts";
-import { agreeOnSchemas } from "#connectors/parquet/schemas.ts";
 import type { Row, Table } from "#connectors/shared/lake/table.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
 import { contextFor, never } from "../context.ts";
@@ -61,8 +61,8 @@ describe("the columns of buffered rows", () => {
       [null, 0, 9, true, 7, null],
     ];
     const numbers = rows.map((row) => columns.add(row));
-    expect([...(await sorting(columns)(numbers))]).toEqual([7, 4, 5, 3, 2, 1, 6, 0]);
-    expect([...(await sorting(columns)([6, 1]))]).toEqual([1, 6]);
+    expect([...(await createSorter(columns)(numbers))]).toEqual([7, 4, 5, 3, 2, 1, 6, 0]);
+    expect([...(await createSorter(columns)([6, 1]))]).toEqual([1, 6]);
   });
 
   test("contain only the row observed last of all rows with the same key", async () => {
@@ -73,7 +73,7 @@ describe("the columns of buffered rows", () => {
     ];
     for (const each of [row("a", 1, 5, 9), row("a", 1, 6, 1), row("a", 1, 6, 3), row("a", 2, 1, 1), row("b", 1, 1, 7)])
       columns.add(each);
-    expect([...(await sortedOnce(columns))]).toEqual([2, 3, 4]);
+    expect([...(await sortDistinct(columns))]).toEqual([2, 3, 4]);
   });
 });
 
@@ -81,24 +81,24 @@ describe("a Parquet file", () => {
   async function written(count: number) {
     const columns = createColumns(METER);
     const rows = Array.from({ length: count }, (_, n) => reading(n));
-    const bytes = await parquetOf(columns, Uint32Array.from(rows.map((row) => columns.add(row))));
+    const bytes = await encodeParquet(columns, Uint32Array.from(rows.map((row) => columns.add(row))));
     return { bytes, rows };
   }
 
   async function readAs(table: Table, bytes: Uint8Array): Promise<readonly Row[]> {
-    return rowsOfFiles(table, ["x.parquet"], { where: "lake", read: async () => bytes }, never());
+    return readRows(table, ["x.parquet"], { where: "lake", read: async () => bytes }, never());
   }
 
   test.each([0, 1, 9_999, 10_000, 20_001])("is read with the same %i rows that were written", async (count) => {
     const { bytes, rows } = await written(count);
-    expect(rowsOf(bytes, "x")).toBe(count);
+    expect(rowCountOf(bytes, "x")).toBe(count);
     expect(await readAs(METER, bytes)).toEqual(rows);
   });
 
   test("keeps microseconds and integers beyond 32 bits", async () => {
     const columns = createColumns(METER);
     const row: Row = ["a", 1_790_000_000_000.125, 0.1, false, 2 ** 40 + 1, "{}"];
-    const bytes = await parquetOf(columns, Uint32Array.of(columns.add(row)));
+    const bytes = await encodeParquet(columns, Uint32Array.of(columns.add(row)));
     expect(await readAs(METER, bytes)).toEqual([row]);
   });
 
@@ -262,19 +262,19 @@ describe("a lake in the memory store", () => {
 
   test("creates its tables once, and again for a new column", async () => {
     const { store, format } = createLake();
-    await agreeOnSchemas(store, format, never());
+    await updateSchemas(store, format, never());
     const puts = () => store.calls.put + store.calls.putIfAbsent;
-    await agreeOnSchemas(store, format, never());
+    await updateSchemas(store, format, never());
     expect(puts()).toBe(TABLES.length + 1);
     const known = JSON.parse(store.text("_schemas.json"));
     delete known.value.unit;
     known.value.former = "text";
     store.write("_schemas.json", JSON.stringify(known));
-    await agreeOnSchemas(store, format, never());
+    await updateSchemas(store, format, never());
     expect(puts()).toBe(2 * (TABLES.length + 1));
     expect(JSON.parse(store.text("_schemas.json")).value).toMatchObject({ unit: "text", former: "text" });
     store.write("_schemas.json", JSON.stringify({ value: { unit: "number" } }));
-    await expect(agreeOnSchemas(store, format, never())).rejects.toMatchObject({
+    await expect(updateSchemas(store, format, never())).rejects.toMatchObject({
       message: "The lake in memory: has value.unit as number; this version writes it as text.",
     });
   });

@@ -1,8 +1,8 @@
 import * as fc from "fast-check";
 import { Client } from "pg";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { createTable, insertText, keyOf } from "#connectors/postgres/sql.ts";
-import { rowsFor } from "#connectors/postgres/write.ts";
+import { createTable, insertText, primaryKeyOf } from "#connectors/postgres/sql.ts";
+import { encodeRows } from "#connectors/postgres/write.ts";
 import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Receipt } from "#src/core/connector.ts";
@@ -10,7 +10,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { absent } from "../../real-servers.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";
-import { createDatabase, type Database, offered, openSink, useServer, write } from "./rig.ts";
+import { createDatabase, type Database, offered, openSink, useServer, write } from "./test-database.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -76,7 +76,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     await fc.assert(
       fc.asyncProperty(some, async (written) => {
         const rows: Row[] = written.map((each, n) => [n, ...each, 0, 0, 1]);
-        const { columns } = rowsFor(table, rows);
+        const { columns } = encodeRows(table, rows);
         await client.query("truncate cells");
         const arrays = columns.map(({ isArray }) => isArray);
         const values = columns.map(({ bytes }) => bytes);
@@ -258,7 +258,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
 describe("primary keys of the PostgreSQL tables", () => {
   test("start with the sort columns where possible, and contain the time column of a hypertable", () => {
     const keys = (timescale: boolean) =>
-      Object.fromEntries(TABLES.map((table) => [table.name, keyOf(table, { timescale }).join(" ")]));
+      Object.fromEntries(TABLES.map((table) => [table.name, primaryKeyOf(table, { timescale }).join(" ")]));
     expect(keys(false)).toMatchObject({
       value: "source event_id",
       history: "tag_id resolution time source time_zone revision",

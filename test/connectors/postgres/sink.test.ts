@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect } from "vitest";
 import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
-import { createDatabase, type Database } from "./rig.ts";
+import { createDatabase, type Database } from "./test-database.ts";
 
 describe.skipIf(absent("postgres"))("the PostgreSQL sink with a real server", () => {
   let server: RealServer;

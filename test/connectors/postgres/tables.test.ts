@@ -4,7 +4,7 @@ import { TABLES, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { absent } from "../../real-servers.ts";
 import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";
-import { createDatabase, type Database, failureText, sinkIn, useServer, write } from "./rig.ts";
+import { createDatabase, type Database, failureText, sinkIn, useServer, write } from "./test-database.ts";
 
 describe.skipIf(absent("postgres"))("the tables that the PostgreSQL sink creates", () => {
   const server = useServer();

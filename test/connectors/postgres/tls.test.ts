@@ -4,7 +4,7 @@ import { absent, type RealServer, startPostgres, temporaryFolder } from "../../r
 import { valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";
 import { createAuthority } from "../mqtt/certificates.ts";
-import { createDatabase, type Database, failureText, sinkIn, write } from "./rig.ts";
+import { createDatabase, type Database, failureText, sinkIn, write } from "./test-database.ts";
 
 describe.skipIf(absent("postgres"))("TLS of the PostgreSQL sink", () => {
   const folder = temporaryFolder();

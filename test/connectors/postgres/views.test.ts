@@ -5,7 +5,7 @@ import type { Event } from "#src/core/model/event.ts";
 import type { SiteCompleteFact } from "#src/core/model/history-facts.ts";
 import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
 import { ALARM, sampleEvent, TAG, valueEvent } from "../../sample-events.ts";
-import { createDatabase, type Database, write } from "./rig.ts";
+import { createDatabase, type Database, write } from "./test-database.ts";
 
 const file = join(import.meta.dirname, "../../../docs/lake/postgresql.sql");
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { Action } from "#connectors/parquet/delta/log-format.ts";
 import { newMetaData, PROTOCOL } from "#connectors/parquet/delta/schema.ts";
-import { actionsInCheckpoint, apply, checkpointOf, emptySnapshot } from "#connectors/parquet/delta/snapshot.ts";
+import { actionsInCheckpoint, applyActions, checkpointOf, emptySnapshot } from "#connectors/parquet/delta/snapshot.ts";
 import { METER } from "./meter-table.ts";
 
 const FILES = 3_000;
@@ -19,8 +19,8 @@ function manyFiles() {
     n % 3 === 0 ? [{ remove: { path: path(n), deletionTimestamp: n, dataChange: true } }] : [],
   );
   const metaData = newMetaData(METER, ["date", "site"], "5b0f9a2e-4f0f-4b5e-8d4e-0c7d3c8d7c11", 7);
-  apply(snapshot, 0, [{ protocol: PROTOCOL }, { metaData }, ...added], true);
-  apply(snapshot, 1, [...removed, { txn: { appId: "app", version: 2 ** 40, lastUpdated: 9 } }], true);
+  applyActions(snapshot, 0, [{ protocol: PROTOCOL }, { metaData }, ...added], true);
+  applyActions(snapshot, 1, [...removed, { txn: { appId: "app", version: 2 ** 40, lastUpdated: 9 } }], true);
   return snapshot;
 }
 
@@ -32,7 +32,7 @@ test("a checkpoint of a Delta table with many files restores the same snapshot",
   expect(size).toBe(2 + 1 + FILES);
   expect(actions.flatMap(({ add, remove }) => add ?? remove ?? []).every(({ dataChange }) => !dataChange)).toBe(true);
   const again = emptySnapshot();
-  apply(again, 1, actions, true);
+  applyActions(again, 1, actions, true);
   const stripped = (value: unknown) =>
     JSON.parse(JSON.stringify(value, (key, of) => (of === null && key !== "site" ? undefined : of)));
   for (const [path, add] of snapshot.files) {

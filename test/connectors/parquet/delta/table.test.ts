@@ -43,12 +43,12 @@ async function withThreeFiles() {
 describe("a Delta table", () => {
   test("is created once without rows, and new columns are added later", async () => {
     const store = createMemoryStore();
-    await openMeter(store).make(signal);
-    await openMeter(store).make(signal);
+    await openMeter(store).createIfMissing(signal);
+    await openMeter(store).createIfMissing(signal);
     expect(verdictOf(store)).toMatchObject({ version: 0, files: new Map() });
     const later = openMeter(store, { table: METER_WITH_UNIT });
-    await later.make(signal);
-    await later.make(signal);
+    await later.createIfMissing(signal);
+    await later.createIfMissing(signal);
     expect(verdictOf(store)).toMatchObject({ version: 1, columns: expect.arrayContaining(["unit"]) });
   });
 

@@ -4,8 +4,8 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { type RealServer, temporaryFolder } from "../../real-servers.ts";
-import { expectedRows, READ_ROWS } from "./landing-events.ts";
-import { type Database, optionsFor } from "./rig.ts";
+import { expectedRows, READ_ROWS } from "./kill-events.ts";
+import { type Database, optionsFor } from "./test-database.ts";
 
 export interface Landed {
   readonly events: number;
@@ -75,7 +75,7 @@ async function finished(folder: string, options: string): Promise<{ made: number
 }
 
 function started(folder: string, options: string, mode: "go" | "finish") {
-  const program = join(import.meta.dirname, "landing-child.ts");
+  const program = join(import.meta.dirname, "kill-child.ts");
   return spawn(process.execPath, [program, folder, options, mode], { stdio: ["ignore", "pipe", "inherit"] });
 }
 

@@ -1,7 +1,7 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { rowsOfFiles } from "#connectors/parquet/batches.ts";
-import { createColumns, sortedOnce, sorting } from "#connectors/parquet/columns.ts";
-import { joinedParquet, parquetOf, readParquet } from "#connectors/parquet/parquet-file.ts";
+import { createColumns, createSorter, sortDistinct } from "#connectors/parquet/columns.ts";
+import { concatenateParquet, encodeParquet, readParquet } from "#connectors/parquet/parquet-file.ts";
+import { readRows } from "#connectors/parquet/partition-files.ts";
 import { VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { never } from "../context.ts";
 
@@ -50,35 +50,35 @@ test("reading, sorting and writing files yields to the event loop", async () => 
   let bytes = new Uint8Array();
   expect(
     await turnsDuring(async () => {
-      bytes = Uint8Array.from(await parquetOf(columns, order));
+      bytes = Uint8Array.from(await encodeParquet(columns, order));
     }),
   ).toBeGreaterThanOrEqual(parts);
   const read = createColumns(VALUE_TABLE);
   expect(await turnsDuring(() => readParquet(bytes, read, "x"))).toBeGreaterThanOrEqual(parts);
   expect(read.length).toBe(ROWS);
-  expect(await turnsDuring(() => sortedOnce(columns))).toBeGreaterThanOrEqual(ROWS / 1_000);
+  expect(await turnsDuring(() => sortDistinct(columns))).toBeGreaterThanOrEqual(ROWS / 1_000);
   const files = Array.from({ length: 10 }, () => ({ bytes, name: "x" }));
-  expect(await turnsDuring(() => joinedParquet(VALUE_TABLE, files))).toBeGreaterThanOrEqual(10 * groups);
+  expect(await turnsDuring(() => concatenateParquet(VALUE_TABLE, files))).toBeGreaterThanOrEqual(10 * groups);
 });
 
 test("sorting rows for a file yields to the event loop between parts", async () => {
   const rows = Array.from({ length: ROWS }, (_, row) => ROWS - 1 - row);
   let sorted = new Uint32Array();
   const turns = await turnsDuring(async () => {
-    sorted = Uint32Array.from(await sorting(filled(ROWS))(rows));
+    sorted = Uint32Array.from(await createSorter(filled(ROWS))(rows));
   });
   expect(turns).toBeGreaterThanOrEqual(ROWS / 1_000);
   expect([...sorted].sort((a, b) => a - b)).toEqual(rows.toReversed());
 });
 
 test("reading the rows of a dimension table yields to the event loop while the rows are copied", async () => {
-  const bytes = await parquetOf(
+  const bytes = await encodeParquet(
     filled(ROWS),
     Uint32Array.from({ length: ROWS }, (_, row) => row),
   );
   const decoding = await turnsDuring(() => readParquet(bytes, createColumns(VALUE_TABLE), "x"));
   const turns = await turnsDuring(() =>
-    rowsOfFiles(VALUE_TABLE, ["x"], { where: "lake", read: async () => bytes }, never()),
+    readRows(VALUE_TABLE, ["x"], { where: "lake", read: async () => bytes }, never()),
   );
   expect(turns).toBeGreaterThanOrEqual(decoding + ROWS / 1_000 - 1);
 });
@@ -87,14 +87,14 @@ test("a file joined from several files has the rows and statistics of all its so
   const [one, two] = [filled(3), filled(5)];
   const files = await Promise.all(
     [one, two].map(async (columns) => ({
-      bytes: await parquetOf(
+      bytes: await encodeParquet(
         columns,
         Uint32Array.from({ length: columns.length }, (_, row) => row),
       ),
       name: "x",
     })),
   );
-  const joined = await joinedParquet(VALUE_TABLE, files);
+  const joined = await concatenateParquet(VALUE_TABLE, files);
   expect(joined?.rows).toBe(8);
   const read = createColumns(VALUE_TABLE);
   await readParquet(joined?.bytes ?? new Uint8Array(), read, "x");
@@ -105,5 +105,5 @@ test("a file joined from several files has the rows and statistics of all its so
   const value = VALUE_TABLE.columns.findIndex(({ name }) => name === "value_number");
   expect(joined?.bounds[value]).toEqual({ min: null, max: null, nulls: 8 });
   const other = { ...VALUE_TABLE, columns: VALUE_TABLE.columns.slice(1) };
-  expect(await joinedParquet(other, files)).toBeNull();
+  expect(await concatenateParquet(other, files)).toBeNull();
 });

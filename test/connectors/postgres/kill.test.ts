@@ -2,8 +2,8 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { absent, startPostgres } from "../../real-servers.ts";
 import { replay, seed } from "../../seed.ts";
 import { sized } from "../../sizes.ts";
-import { landUnderKills } from "./landing-campaign.ts";
-import { createDatabase } from "./rig.ts";
+import { landUnderKills } from "./kill-campaign.ts";
+import { createDatabase } from "./test-database.ts";
 
 const KILLS = sized(20, 6);
 

@@ -16,7 +16,7 @@ import { contextFor } from "../connectors/context.ts";
 import { query, rowsIn, tableIn } from "../connectors/parquet/duck.ts";
 import { values } from "../connectors/parquet/engine.ts";
 import { inS3, KEYS, type S3Server, startS3 } from "../connectors/parquet/s3-server.ts";
-import { createDatabase, type Database } from "../connectors/postgres/rig.ts";
+import { createDatabase, type Database } from "../connectors/postgres/test-database.ts";
 import { absent, type RealServer, startPostgres, temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { smallDisk } from "../small-disk.ts";

@@ -11,7 +11,7 @@ import { failureOf } from "#src/core/postgres/outcome.ts";
 import { absent, freePort, type RealServer, startPostgres } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
-import { createDatabase, type Database, failureText, openSink, optionsFor, sinkIn, write } from "./rig.ts";
+import { createDatabase, type Database, failureText, openSink, optionsFor, sinkIn, write } from "./test-database.ts";
 
 const PASSWORD = "not-to-be-told-anywhere";
 

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { applyUpdates, type Row, type Table } from "../shared/lake/table.ts";
-import { type Columns, createColumns, pause, ROWS_AT_ONCE, sorting } from "./columns.ts";
+import { type Columns, createColumns, createSorter, ROWS_AT_ONCE, yieldIfBusy } from "./columns.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { parquetOf, readParquet } from "./parquet-file.ts";
+import { encodeParquet, readParquet } from "./parquet-file.ts";
 import type { Change, PartitionBatch } from "./row-buffer.ts";
 import type { LakeFiles, UploadedFiles } from "./table-format.ts";
 
@@ -39,7 +39,7 @@ export async function putBatches(
       if (errors.length > 0) break;
       signal.throwIfAborted();
       const rows = await batch.sorted();
-      const bytes = await parquetOf(batch.columns, rows);
+      const bytes = await encodeParquet(batch.columns, rows);
       const digest = digestOf(bytes);
       const key = keyFor(batch, digest);
       files.push({ key, bytes: bytes.length, rows, batch });
@@ -64,27 +64,27 @@ export function digestOf(bytes: Uint8Array): string {
 }
 
 /** Returns the file that replaces those of a partition; null where the updates change nothing. Safe to repeat. */
-export async function replacementOf(
+export async function encodeReplacement(
   { updates, partition: { table } }: Change,
   keys: readonly string[],
   files: LakeFiles,
   signal: AbortSignal,
 ): Promise<EncodedRows | null> {
-  const stored = await rowsOfFiles(table, keys, files, signal);
+  const stored = await readRows(table, keys, files, signal);
   const merged = applyUpdates(table, stored, updates);
   if (merged === stored) return null;
   const columns = createColumns(table);
   const added: number[] = [];
   for (const row of merged) {
     added.push(columns.add(row));
-    if (added.length % ROWS_AT_ONCE === 0) await pause();
+    if (added.length % ROWS_AT_ONCE === 0) await yieldIfBusy();
   }
-  const rows = await sorting(columns)(added);
-  return { bytes: await parquetOf(columns, rows), columns, rows };
+  const rows = await createSorter(columns)(added);
+  return { bytes: await encodeParquet(columns, rows), columns, rows };
 }
 
 /** Returns all rows of some files of a table. Missing files are skipped. */
-export async function rowsOfFiles(
+export async function readRows(
   table: Table,
   keys: readonly string[],
   { read, where }: LakeFiles,
@@ -98,7 +98,7 @@ export async function rowsOfFiles(
   const rows: Row[] = [];
   for (let row = 0; row < columns.length; row++) {
     rows.push(table.columns.map((_, index) => columns.cell(index, row)));
-    if (row % ROWS_AT_ONCE === 0) await pause();
+    if (row % ROWS_AT_ONCE === 0) await yieldIfBusy();
   }
   return rows;
 }

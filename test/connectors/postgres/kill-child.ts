@@ -10,9 +10,9 @@ import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { PostgresConfig } from "../../../connectors/postgres/config.ts";
 import { createPostgresSink } from "../../../connectors/postgres/sink.ts";
 import { contextFor } from "../context.ts";
-import { eventNo } from "./landing-events.ts";
+import { eventNo } from "./kill-events.ts";
 
-/** Delivers events until it is killed: `landing-child.ts <folder> <connector options as JSON> [go or finish]`. */
+/** Delivers events until it is killed: `kill-child.ts <folder> <connector options as JSON> [go or finish]`. */
 const [folder = "", options = "{}", mode = "go"] = process.argv.slice(2);
 const BEHIND_AT_MOST = 2_000;
 const NAME = "warehouse";

@@ -1,7 +1,7 @@
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import { TABLES } from "../shared/lake/tables.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { SCHEMAS } from "./paths.ts";
+import { SCHEMAS_KEY } from "./paths.ts";
 import type { TableFormat } from "./table-format.ts";
 
 type Schemas = Readonly<Record<string, Readonly<Record<string, string>>>>;
@@ -11,8 +11,8 @@ const FORMAT = "_format";
 const OPTION = "table_format";
 
 /** Compares the tables with those in the lake and adds new columns. Throws ConfigError for a column of another type. */
-export async function agreeOnSchemas(store: ObjectStore, format: TableFormat, signal: AbortSignal): Promise<void> {
-  const bytes = await store.get(SCHEMAS, signal);
+export async function updateSchemas(store: ObjectStore, format: TableFormat, signal: AbortSignal): Promise<void> {
+  const bytes = await store.get(SCHEMAS_KEY, signal);
   const before = bytes === null ? {} : parseSchemas(bytes, store.where);
   const stored = before[FORMAT]?.[OPTION] ?? "plain";
   // Rows in two formats would be there twice, or not at all.
@@ -45,15 +45,15 @@ export async function agreeOnSchemas(store: ObjectStore, format: TableFormat, si
   const all = Object.fromEntries(tables.map((table) => [table, { ...before[table], ...now[table] }]));
   const text = `${JSON.stringify(all, null, 2)}\n`;
   if (bytes !== null && Buffer.from(bytes).toString() === text) return;
-  for (const table of TABLES) await format.make(table, signal);
-  await store.put(SCHEMAS, Buffer.from(text), signal);
+  for (const table of TABLES) await format.createTable(table, signal);
+  await store.put(SCHEMAS_KEY, Buffer.from(text), signal);
 }
 
 function parseSchemas(bytes: Uint8Array, where: string): Schemas {
   try {
     return JSON.parse(Buffer.from(bytes).toString()) as Schemas;
   } catch (cause) {
-    throw new ConfigError(`${where}/${SCHEMAS} is no JSON.`, {
+    throw new ConfigError(`${where}/${SCHEMAS_KEY} is no JSON.`, {
       hint: "Somebody else has written it: remove it, and it is written anew.",
       cause,
     });

@@ -10,7 +10,7 @@ import { createStandaloneSink, withStandaloneSource } from "../shell/standalone.
 import { readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
 import { statusFromState } from "../watching/status.ts";
 
-export interface WorkerFacts {
+export interface WorkerFindings {
   readonly found: "running" | "silent" | "none" | "unknown";
   /** Why the worker does not respond, or cannot be asked. */
   readonly trouble: string | null;
@@ -23,7 +23,11 @@ export interface WorkerFacts {
   readonly log: readonly string[];
 }
 
-export async function lookAtWorker(folder: string, config: Config | null, signal: AbortSignal): Promise<WorkerFacts> {
+export async function inspectWorker(
+  folder: string,
+  config: Config | null,
+  signal: AbortSignal,
+): Promise<WorkerFindings> {
   const nothing = { notReady: null, portTaken: null, log: [] };
   try {
     const found = config === null ? await findWorker(folder, signal) : await findWorkerFor({ config }, signal);
@@ -66,19 +70,19 @@ async function storedStatus(config: Config | null): Promise<StatusReport | null>
   }
 }
 
-export type Reach = Awaited<ReturnType<typeof measure>>;
+export type Reachability = Awaited<ReturnType<typeof probeServer>>;
 
-const WITHIN_MS = 10_000;
+const PROBE_TIMEOUT_MS = 10_000;
 
 /** Probes everything at once without a tag request or a change. */
-export function reachAll(config: Config, signal: AbortSignal): Promise<readonly Reach[]> {
+export function probeServers(config: Config, signal: AbortSignal): Promise<readonly Reachability[]> {
   const sources = Object.entries(config.sources).map(([name, entry]) =>
-    measure("source", name, new URL(entry.base_url).origin, () => askSource(name, entry, signal)),
+    probeServer("source", name, new URL(entry.base_url).origin, () => askSource(name, entry, signal)),
   );
   const sinks = Object.entries(config.sinks)
     .filter(([, entry]) => entry.enabled)
     .map(([name, entry]) =>
-      measure("sink", name, connectorOf(entry), async () => {
+      probeServer("sink", name, connectorOf(entry), async () => {
         await askSink(await createStandaloneSink(name, entry), signal);
         return { clockSkewMs: null, token: null };
       }),
@@ -86,14 +90,14 @@ export function reachAll(config: Config, signal: AbortSignal): Promise<readonly 
   return Promise.all([...databaseOf(config), ...sources, ...sinks]);
 }
 
-function databaseOf(config: Config): readonly Promise<Reach>[] {
+function databaseOf(config: Config): readonly Promise<Reachability>[] {
   const { postgres } = config.state;
   if (postgres === undefined) return [];
   const ask = () => withStateDatabase(config, async () => ({ clockSkewMs: null, token: null }));
-  return [measure("database", postgres.schema, "postgres", ask)];
+  return [probeServer("database", postgres.schema, "postgres", ask)];
 }
 
-interface Learned {
+interface SourceProbe {
   /** Clock of this machine minus that of the service. */
   readonly clockSkewMs: number | null;
   readonly token: {
@@ -104,7 +108,12 @@ interface Learned {
 }
 
 /** `by` is the connector of a sink, the origin of a source, or `postgres` for the database. */
-async function measure(what: "database" | "source" | "sink", name: string, by: string, ask: () => Promise<Learned>) {
+async function probeServer(
+  what: "database" | "source" | "sink",
+  name: string,
+  by: string,
+  ask: () => Promise<SourceProbe>,
+) {
   const begin = performance.now();
   const result = await ask().then(
     (learned) => ({ answers: true, kind: null, reason: null, ...learned }),
@@ -116,9 +125,13 @@ async function measure(what: "database" | "source" | "sink", name: string, by: s
   return { what, name, by, milliseconds: Math.round(performance.now() - begin), ...result };
 }
 
-function askSource(name: string, entry: SourceEntry, signal: AbortSignal): Promise<Learned> {
+function askSource(name: string, entry: SourceEntry, signal: AbortSignal): Promise<SourceProbe> {
   return withStandaloneSource(name, entry, process.env, async (source) => {
-    const { expiresAt, abilities, sites } = await withTimeLimit(signal, (limited) => source.me(limited), WITHIN_MS);
+    const { expiresAt, abilities, sites } = await withTimeLimit(
+      signal,
+      (limited) => source.me(limited),
+      PROBE_TIMEOUT_MS,
+    );
     const siteIds = sites.map(({ id }) => id);
     return { clockSkewMs: source.clockSkewMs(), token: { expiresAt, abilities, siteIds } };
   });
@@ -126,7 +139,7 @@ function askSource(name: string, entry: SourceEntry, signal: AbortSignal): Promi
 
 async function askSink(sink: Sink | undefined, signal: AbortSignal): Promise<void> {
   try {
-    await withTimeLimit(signal, async (limited) => sink?.probe?.(limited), WITHIN_MS);
+    await withTimeLimit(signal, async (limited) => sink?.probe?.(limited), PROBE_TIMEOUT_MS);
   } finally {
     await sink?.close();
   }

@@ -8,13 +8,13 @@ import type { TableFormat } from "./table-format.ts";
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 /** Longest wait of a day with late rows for its merge. */
-const MOST_WAIT_MS = DAY_MS;
+const MAX_WAIT_MS = DAY_MS;
 /** Partitions of one table in one step, which is one commit of a Delta table. */
 const JOINED_AT_ONCE = 50;
 
 type Step = { readonly join: readonly Partition[] } | { readonly mergeKey: string };
 
-export type Upkeep = ReturnType<typeof createUpkeep>;
+export type HourlyCompaction = ReturnType<typeof createHourlyCompaction>;
 
 /**
  * Compacts the files of each day and site.
@@ -26,7 +26,7 @@ export type Upkeep = ReturnType<typeof createUpkeep>;
  * The transaction that settles a commit also stores its uncompacted days. A state without a compaction pass searches
  * the complete lake once. `onMerged` is called when all tables of a day are merged.
  */
-export function createUpkeep(
+export function createHourlyCompaction(
   state: Pick<SinkState, "uncompacted" | "compactedAtMs">,
   format: TableFormat,
   clock: Clock,
@@ -36,14 +36,14 @@ export function createUpkeep(
   const startMs = clock.monotonic();
   const wallMs = clock.now();
   /** Monotonic times, converted from wall time for days of an earlier start. */
-  const committedAt = new Map(
+  const committedAtMs = new Map(
     [...uncompacted].map(([key, { lastMs }]) => [key, startMs - elapsedMs(lastMs, wallMs)] as const),
   );
   /** Monotonic time at which the last pass began. */
-  let passMs = startMs - (state.compactedAtMs === null ? HOUR_MS : elapsedMs(state.compactedAtMs, wallMs));
+  let passStartMs = startMs - (state.compactedAtMs === null ? HOUR_MS : elapsedMs(state.compactedAtMs, wallMs));
   let passWallMs = wallMs;
   let steps: Step[] | null = null;
-  let search = state.compactedAtMs === null ? allDays() : null;
+  let dayGenerator = state.compactedAtMs === null ? allDays() : null;
   let searchSignal: AbortSignal = AbortSignal.abort();
 
   async function* allDays(): AsyncGenerator<Partition> {
@@ -54,18 +54,18 @@ export function createUpkeep(
 
   /** Notes one partition that another state or an earlier version left; returns false at the end. */
   async function continueSearch(signal: AbortSignal): Promise<boolean> {
-    if (search === null) return false;
+    if (dayGenerator === null) return false;
     searchSignal = signal;
-    const { done, value } = await search.next();
+    const { done, value } = await dayGenerator.next();
     if (done === true) {
-      search = null;
+      dayGenerator = null;
       return false;
     }
-    if (value.of?.day !== FIRST_DAY) noteRows(value, 0, startMs - HOUR_MS);
+    if (value.dayAndSite?.day !== FIRST_DAY) noteRows(value, 0, startMs - HOUR_MS);
     return true;
   }
 
-  function noteRows({ of, table }: Partition, lastMs: number, monotonicMs: number): string | null {
+  function noteRows({ dayAndSite: of, table }: Partition, lastMs: number, monotonicMs: number): string | null {
     if (of === null || of.day === null) return null;
     const { day, site } = of;
     const key = dayKey({ day, site });
@@ -73,7 +73,7 @@ export function createUpkeep(
     const tables = [...new Set([...(before?.tables ?? []), table.name])];
     const latestMs = Math.max(lastMs, before?.lastMs ?? lastMs);
     uncompacted.set(key, { site, day, tables, sinceMs: before?.sinceMs ?? lastMs, lastMs: latestMs });
-    committedAt.set(key, Math.max(monotonicMs, committedAt.get(key) ?? monotonicMs));
+    committedAtMs.set(key, Math.max(monotonicMs, committedAtMs.get(key) ?? monotonicMs));
     return key;
   }
 
@@ -81,8 +81,8 @@ export function createUpkeep(
     const nowMs = clock.now();
     const endMs = Date.parse(day) + DAY_MS;
     if (nowMs < endMs) return false;
-    const isQuiet = clock.monotonic() - (committedAt.get(key) ?? 0) >= HOUR_MS;
-    return isQuiet || nowMs - Math.max(sinceMs, endMs) >= MOST_WAIT_MS;
+    const isQuiet = clock.monotonic() - (committedAtMs.get(key) ?? 0) >= HOUR_MS;
+    return isQuiet || nowMs - Math.max(sinceMs, endMs) >= MAX_WAIT_MS;
   }
 
   /** Oldest day first. */
@@ -91,14 +91,14 @@ export function createUpkeep(
     const joins = new Map<string, Partition[]>();
     for (const [key, day] of [...uncompacted].toSorted(([a], [b]) => (a < b ? -1 : 1))) {
       if (isMergeDue(key, day)) merges.push({ mergeKey: key });
-      else if ((committedAt.get(key) ?? 0) >= lastPassMs) {
+      else if ((committedAtMs.get(key) ?? 0) >= lastPassMs) {
         for (const partition of partitionsOf(day)) {
           const { name } = partition.table;
           joins.set(name, [...(joins.get(name) ?? []), partition]);
         }
       }
     }
-    const groups = [...joins.values()].flatMap((all) => inGroups(all, JOINED_AT_ONCE));
+    const groups = [...joins.values()].flatMap((all) => splitIntoGroups(all, JOINED_AT_ONCE));
     return [...groups.map((join) => ({ join })), ...merges];
   }
 
@@ -109,13 +109,13 @@ export function createUpkeep(
     for (const partition of partitionsOf(day)) await format.compact(partition, signal);
     await onMerged(day, signal);
     uncompacted.delete(key);
-    committedAt.delete(key);
+    committedAtMs.delete(key);
     return stateChange({ uncompacted: new Map([[key, null]]) });
   }
 
   return {
     /** Notes new rows; returns the state change for the settlement. */
-    committed(partitions: Iterable<Partition>): SinkStateChange {
+    noteCommit(partitions: Iterable<Partition>): SinkStateChange {
       const changed = new Map<string, UncompactedDay | null>();
       for (const partition of partitions) {
         const key = noteRows(partition, clock.now(), clock.monotonic());
@@ -127,10 +127,10 @@ export function createUpkeep(
     /** Joins or merges one group; null where nothing is due. A failed step waits for the next pass. */
     async step(signal: AbortSignal): Promise<SinkStateChange | null> {
       // A pass that takes longer than an hour starts again with the open day; other days stay uncompacted.
-      if (clock.monotonic() - passMs >= HOUR_MS) {
+      if (clock.monotonic() - passStartMs >= HOUR_MS) {
         if (await continueSearch(signal)) return new Map();
-        const lastPassMs = passMs;
-        [passMs, passWallMs] = [clock.monotonic(), clock.now()];
+        const lastPassMs = passStartMs;
+        [passStartMs, passWallMs] = [clock.monotonic(), clock.now()];
         steps = planSteps(lastPassMs);
       }
       if (steps === null) return null;
@@ -156,6 +156,6 @@ function partitionsOf({ day, site, tables }: UncompactedDay): readonly Partition
   return TABLES.filter(({ name }) => tables.includes(name)).map((table) => partitionOf(table, day, site));
 }
 
-function inGroups<T>(all: readonly T[], size: number): readonly T[][] {
+function splitIntoGroups<T>(all: readonly T[], size: number): readonly T[][] {
   return Array.from({ length: Math.ceil(all.length / size) }, (_, n) => all.slice(n * size, n * size + size));
 }

@@ -1,9 +1,9 @@
 import { absent, startPostgres } from "../../real-servers.ts";
 import { seed } from "../../seed.ts";
-import { landUnderKills } from "./landing-campaign.ts";
-import { createDatabase } from "./rig.ts";
+import { landUnderKills } from "./kill-campaign.ts";
+import { createDatabase } from "./test-database.ts";
 
-/** `node test/connectors/postgres/landing-long.ts [kills, default 200]` */
+/** `node test/connectors/postgres/kill-long.ts [kills, default 200]` */
 const kills = Number(process.argv[2] ?? 200);
 if (absent("postgres")) process.exit(1);
 const server = await startPostgres();

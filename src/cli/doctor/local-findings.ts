@@ -16,7 +16,7 @@ import { readStateFolder } from "../shell/state-access.ts";
 const TELLING_VARIABLES =
   /^(PLENUM_.*|NODE_OPTIONS|NODE_EXTRA_CA_CERTS|SSL_CERT_(FILE|DIR)|(HTTPS?|NO|ALL)_PROXY|TZ|LANG)$/i;
 
-export function machineFacts() {
+export function describeMachine() {
   return {
     node: process.version,
     platform: `${platform()} ${arch()}`,
@@ -35,9 +35,9 @@ export function machineFacts() {
   };
 }
 
-export type DiskFacts = ReturnType<typeof diskOf>;
+export type DiskSpace = ReturnType<typeof diskOf>;
 
-export function diskFacts(stateFolder: string): readonly DiskFacts[] {
+export function readDiskSpace(stateFolder: string): readonly DiskSpace[] {
   return [diskOf("state", stateFolder), diskOf("temporary files", tmpdir())];
 }
 
@@ -60,7 +60,7 @@ function filesIn(folder: string) {
   });
 }
 
-export interface StateFacts {
+export interface StateFindings {
   readonly folder: string;
   readonly found: "good" | "none" | "damaged" | "unusable";
   readonly problems: readonly string[];
@@ -74,14 +74,14 @@ export type StateContent = Awaited<ReturnType<typeof contentOf>>;
 
 /** A comparison of checksums takes 1 s for every 100 MiB. */
 const CHECKED_BYTES = 512 * 1024 ** 2;
-const EVENTS = 50;
-const DEAD_LETTERS = 20;
+const MAX_EVENTS = 50;
+const MAX_DEAD_LETTERS = 20;
 
-export async function lookAtStateFolder(folder: string, sources: readonly string[]): Promise<StateFacts> {
-  const files = safely(() => filesIn(folder), []);
+export async function inspectStateFolder(folder: string, sources: readonly string[]): Promise<StateFindings> {
+  const files = orDefault(() => filesIn(folder), []);
   const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
   if (!files.some(({ name }) => name.startsWith("plenum.db"))) {
-    return { folder, found: "none", problems: refusals(folder), files, check: null, content: null };
+    return { folder, found: "none", problems: folderProblems(folder), files, check: null, content: null };
   }
   try {
     refuseWritableByOthers(folder);
@@ -98,7 +98,7 @@ export async function lookAtStateFolder(folder: string, sources: readonly string
   }
 }
 
-function refusals(folder: string): readonly string[] {
+function folderProblems(folder: string): readonly string[] {
   try {
     refuseWritableByOthers(folder);
     return [];
@@ -119,9 +119,9 @@ async function contentOf(store: Store, sources: readonly string[]) {
     await Promise.all([
       store.describe(),
       store.outbox.pressure(),
-      store.outbox.latest(EVENTS, reported),
+      store.outbox.latest(MAX_EVENTS, reported),
       store.outbox.latest(1),
-      store.outbox.deadLetters(undefined, DEAD_LETTERS),
+      store.outbox.deadLetters(undefined, MAX_DEAD_LETTERS),
       store.outbox.gaps(),
     ]);
   const lost = sources.map(async (source) => {
@@ -136,13 +136,13 @@ async function contentOf(store: Store, sources: readonly string[]) {
       return { at: committedAt, kind, source, subject };
     }),
     deadLetters: deadLetters.map(({ sink, at, event, reason }) => ({ sink, at, kind: event?.type ?? null, reason })),
-    gaps: gaps.slice(-DEAD_LETTERS),
+    gaps: gaps.slice(-MAX_DEAD_LETTERS),
     lost: (await Promise.all(lost)).flat(),
     lastCommittedAt: last?.committedAt ?? null,
   };
 }
 
-function safely<T>(look: () => T, otherwise: T): T {
+function orDefault<T>(look: () => T, otherwise: T): T {
   try {
     return look();
   } catch {
