@@ -1,7 +1,6 @@
 import { Client } from "pg";
 import type { RealServer } from "./real-servers.ts";
 
-/** As the owner of everything. */
 export async function connectTo(server: Pick<RealServer, "port">, database = "postgres"): Promise<Client> {
   const client = new Client({ host: "127.0.0.1", port: server.port, database, user: "postgres" });
   client.on("error", () => undefined);
@@ -9,7 +8,7 @@ export async function connectTo(server: Pick<RealServer, "port">, database = "po
   return client;
 }
 
-/** The rows of the last statement, as lists, over a connection of its own. */
+/** Returns the rows of the last statement as lists. */
 export async function askAt(
   server: Pick<RealServer, "port">,
   database: string,

@@ -7,16 +7,11 @@ import { swiftPlace } from "./swift-place.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 
-/**
- * Every temporary folder of a test run lies in one, in memory where there is room, which goes with the run, also after a
- * test that failed. And compiled code is kept, for all processes that tests start: each then begins in half the processor
- * time. They run the bundle, as users do.
- */
+/** Puts temporary folders into memory and removes them after the run; keeps compiled code between processes. */
 export async function setup(project: TestProject): Promise<void> {
   await build(ROOT);
   project.onTestsRerun(() => build(ROOT));
   process.env.TMPDIR = runFolder(swiftPlace());
-  // Of code that comes from there it is not known which parts ran.
   if (!project.config.coverage.enabled) process.env.NODE_COMPILE_CACHE ??= join(ROOT, "node_modules/.cache/plenum");
 }
 

@@ -8,7 +8,6 @@ export const WAYS: readonly Way[] = ["rejects", "throws"];
 /** Wraps an object so that all its calls, also of its parts, fail while `isBroken` returns true. */
 export interface Breakable<T extends object> {
   readonly part: T;
-  /** Calls that failed. */
   failed(): number;
 }
 
@@ -32,10 +31,7 @@ export function breakable<T extends object>(whole: T, way: Way, isBroken: (call:
   return { part: wrap(whole), failed: () => failed };
 }
 
-/**
- * A log that counts its lines. One that is written to without end throws, which ends a loop that spins: nothing else
- * could, since it lets no timer run.
- */
+/** Counts lines and throws beyond a maximum, which ends an endless loop without timers. */
 export function countingLog(most: number): { readonly log: Log; lines(): number } {
   let lines = 0;
   const write = () => {

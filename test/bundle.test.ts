@@ -6,7 +6,6 @@ import { expect, onTestFinished, test, vi } from "vitest";
 import { BUNDLE, BUNDLED_MAIN, build, bundle } from "../tools/bundle.ts";
 import { testFolder } from "./test-folder.ts";
 
-/** A project of a few files and the target folder of its bundle. */
 function project(files: Readonly<Record<string, string>>): { readonly root: string; readonly target: string } {
   const root = testFolder("bundle");
   const all = {
@@ -52,7 +51,6 @@ test("bundling fails for a module that locates its own files, and names the pack
   expect(readdirSync(ofOurs.target)).toEqual([]);
 });
 
-/** Creates a file that is older than a day and one that is not. */
 function leaveFiles(folder: string): void {
   mkdirSync(folder, { recursive: true });
   const dayAgo = Date.now() / 1_000 - 86_400;

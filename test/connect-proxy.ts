@@ -4,16 +4,12 @@ import { type AddressInfo, connect, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { onTestFinished } from "vitest";
 
-/** A small HTTP proxy that records requests and tunnelled bytes. */
 export interface ConnectProxy {
   readonly url: string;
   readonly port: number;
-  /** CONNECT requests in order. */
   readonly asked: readonly { readonly authority: string; readonly headers: IncomingMessage["headers"] }[];
-  /** Requests other than CONNECT, which the proxy can read. */
   readonly inClear: readonly string[];
   readonly connections: number;
-  /** All bytes of all tunnels in both directions, in order. */
   passed(): Buffer;
 }
 
@@ -27,7 +23,6 @@ export interface ConnectProxyOptions {
   readonly hosts?: Readonly<Record<string, string>>;
 }
 
-/** Listens on a free port until the test is finished. */
 export async function startConnectProxy(options: ConnectProxyOptions = {}): Promise<ConnectProxy> {
   const { tls, credentials, answer, hosts = {} } = options;
   const asked: ConnectProxy["asked"][number][] = [];

@@ -10,8 +10,6 @@ import { SBOM, sbomText } from "../tools/sbom.ts";
 import { shippedPackages } from "../tools/shipped.ts";
 import { testFolder } from "./test-folder.ts";
 
-/** Licences and installation of dependencies. */
-
 const ROOT = join(import.meta.dirname, "..");
 const read = (path: string) => readFileSync(join(ROOT, path), "utf8");
 const json = <T>(path: string) => JSON.parse(read(path)) as T;
@@ -111,7 +109,6 @@ describe("a new dependency", () => {
     expect(packages.flatMap(({ inside }) => inside.map(({ name }) => name))).toEqual(["preact"]);
   });
 
-  /** A project with one dependency of version 1.0.0. */
   function projectWith(manifest: object, files: Readonly<Record<string, string>>, name = "new"): string {
     const folder = testFolder("dependencies");
     mkdirSync(join(folder, "node_modules", name), { recursive: true });

@@ -2,7 +2,6 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 
-/** Checks the text of the Dockerfile, because the tests cannot build a container. */
 const root = join(import.meta.dirname, "..");
 const text = readFileSync(join(root, "Dockerfile"), "utf8").replaceAll(/\\\n/g, " ");
 const lines = text.split("\n").filter((line) => line !== "" && !line.startsWith("#"));

@@ -1,6 +1,3 @@
-/** Bounds on cost that hold on any machine, however slow or busy it is. */
-
-/** Processor time that the reference is repeated for, because some systems count it in steps of several milliseconds. */
 const MEASURED_MICROS = 100_000;
 
 /** Processor time of `run` as a multiple of what a fixed computation takes in the same process. */
@@ -11,7 +8,6 @@ export async function effortOf(run: () => unknown): Promise<number> {
   return microsSince(before) / micros;
 }
 
-/** Processor time that formatting, splitting and sorting 10,000 numbers takes, in microseconds: about 2,000 on a PC. */
 function referenceMicros(): number {
   const before = process.threadCpuUsage();
   let times = 0;

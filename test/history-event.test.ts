@@ -92,7 +92,6 @@ describe("the stored text of a history event", () => {
     );
   });
 
-  /** An arbitrary event with these points. */
   function fieldsWith(list: readonly Measurement[]): Parameters<typeof historyEvent>[0] {
     const [fields] = fc.sample(anyFields, { numRuns: 1, seed });
     return { ...(fields as Parameters<typeof historyEvent>[0]), points: Points.of(list) };
@@ -160,7 +159,6 @@ describe("the stored text of a history event", () => {
   });
 });
 
-/** Reads all points and checks the reader's milliseconds and numbers. */
 function read(list: string): readonly Measurement[] {
   const found: Measurement[] = [];
   for (const reader = new PointReader(list); reader.next(); ) {

@@ -78,7 +78,6 @@ function runOn(host: Parameters<typeof hostWith>[0], cwd: string, command = "./p
   return { status, stdout, stderr };
 }
 
-/** Folder for PATH with the tools of the start script, without Node.js. */
 function toolsOnly(): string {
   const folder = hostWith({});
   rmSync(join(folder, "npm"));

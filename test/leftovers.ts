@@ -2,16 +2,14 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 
-/** Prefix of the folder of a test run or campaign, before its process id and a random part. */
 export const RUN_FOLDER = "plenum-tests-";
 
-/** Creates a folder for this process and removes folders of killed processes. */
 export function runFolder(place: string): string {
   forgetKilled(place);
   return mkdtempSync(join(place, `${RUN_FOLDER}${process.pid}-`));
 }
 
-/** Removes folders of killed runs, which otherwise stay in memory until a reboot. Reports folders that it cannot remove. */
+/** Removes folders of killed runs, which would stay in memory until a reboot. */
 export function forgetKilled(place: string, remove: (folder: string) => void = removeWhole): void {
   for (const name of readdirSync(place)) {
     const pid = new RegExp(`^${RUN_FOLDER}(\\d+)-`).exec(name)?.[1];
@@ -31,14 +29,11 @@ export function removeWhole(folder: string): void {
   for (const mounted of mountsBelow(folder)) {
     try {
       execFileSync("umount", ["-l", mounted], { stdio: "ignore" });
-    } catch {
-      // The removal reports the mount.
-    }
+    } catch {}
   }
   rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
 }
 
-/** The innermost first. */
 function mountsBelow(folder: string): readonly string[] {
   let table: string;
   try {

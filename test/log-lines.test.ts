@@ -3,8 +3,6 @@ import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createLog, type Log } from "#src/core/runtime/log.ts";
 
-/** A log call writes one line of JSON without duplicate keys. */
-
 function lineOf(write: (log: Log) => void): string {
   const lines: string[] = [];
   write(createLog({ level: "info", destination: { write: (line) => void lines.push(line) } }));
@@ -12,7 +10,6 @@ function lineOf(write: (log: Log) => void): string {
   return lines[0] ?? "";
 }
 
-/** Parses a line and checks that it contains no key twice. */
 function read(line: string): Record<string, unknown> {
   const body = JSON.parse(line) as Record<string, unknown>;
   expect(line.trimEnd()).toHaveLength(JSON.stringify(body).length);

@@ -1,6 +1,6 @@
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
-/** Minutes each, where all tests run; whatever begins last is waited for by idle workers. */
+/** Takes minutes each; the last file to begin keeps all workers waiting. */
 const LONGEST = [
   "world/world",
   "losses/losses",
@@ -18,7 +18,6 @@ const LONGEST = [
   "status/views",
 ];
 
-/** Begins with the longest files, and goes on as vitest would. */
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files);

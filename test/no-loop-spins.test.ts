@@ -10,11 +10,7 @@ import { createRig, type Rig, SITE, tagsOf } from "./commands/rig.ts";
 import { openWorkshop, scriptedSink, type Workshop } from "./delivery/workshop.ts";
 import { valueEvent } from "./sample-events.ts";
 
-/**
- * Whatever is out of order, every loop rests between its tries and hears a stop. An hour holds about 70 tries of a
- * loop that rests a minute at most, 360 to 720 of one that rests ten seconds, and 3,600 looks of one that looks every
- * second; a loop that spins makes a hundred thousand in the first.
- */
+/** While a part fails, every loop backs off: an hour has about 70 tries of a loop that waits up to a minute. */
 const HOUR_MS = 3_600_000;
 const MOST_LINES = 6_000;
 const MOST_CALLS = 20_000;
@@ -26,7 +22,6 @@ afterEach(async () => {
   for (const workshop of workshops.splice(0)) await workshop.dispose();
 });
 
-/** Calls that fail: all, reads only, writes only. */
 const CALLS: readonly (readonly [string, (call: string) => boolean])[] = [
   ["every call", () => true],
   ["every reading call", (call) => call === "document" || call === "documents"],

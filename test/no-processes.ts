@@ -1,10 +1,7 @@
 import childProcess from "node:child_process";
 import { syncBuiltinESMExports } from "node:module";
 
-/**
- * Setup of the fast tests (`--mode fast`): starting a process fails the test, except for git, which reads the clone.
- * A test file that starts a server, a browser or a command belongs in `test/slow.json`.
- */
+/** Makes the fast tests fail when they start a process, except for git. */
 const STARTERS = ["spawn", "spawnSync", "exec", "execSync", "execFile", "execFileSync", "fork"] as const;
 const GUARDED = Symbol.for("plenum.noProcesses");
 

@@ -9,9 +9,6 @@ import { testFolder } from "./test-folder.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 import { startVirtualWorker, type VirtualWorker } from "./virtual-worker.ts";
 
-/** Faults of the local machine: Plenum blames no service or sink and continues when they end. */
-
-/** Error codes with which opening and reading files fail. */
 const fault = { open: "", read: "" };
 
 const { openSync, readFileSync } = fs;

@@ -1,13 +1,10 @@
 import type { Reporter, TestModule } from "vitest/node";
 
-/** Ends a run with one line that a log reader can find: `N passed, N failed, N skipped`. */
 export default class PlainReporter implements Reporter {
   onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly unknown[]): void {
     const count = { passed: 0, failed: unhandledErrors.length, skipped: 0 };
     for (const module of modules) {
-      // A file can fail before its first test runs.
       if (module.errors().length > 0) count.failed += 1;
-      // A group whose set-up failed counts its tests as skipped.
       for (const suite of module.children.allSuites()) if (suite.errors().length > 0) count.failed += 1;
       for (const test of module.children.allTests()) {
         const { state } = test.result();

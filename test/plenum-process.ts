@@ -3,14 +3,11 @@ import { join } from "node:path";
 
 const ROOT = join(import.meta.dirname, "..");
 
-/** The command line as a process of its own, as a user or a service manager runs it. */
 export interface Running {
   readonly pid: number;
-  /** Output so far, of both streams. */
   output(): string;
   /** Resolves when the output contains the text; rejects if the process ends first. */
   says(text: string | RegExp, withinMs?: number): Promise<void>;
-  /** Sends a signal and returns the exit code, or null if the signal killed the process. */
   end(signal: "SIGTERM" | "SIGKILL" | "SIGINT"): Promise<number | null>;
 }
 
@@ -24,7 +21,6 @@ export function runPlenum(args: readonly string[], options: RunOptions & { reado
   return runProgram(join(ROOT, "plenum"), args, options);
 }
 
-/** The same for any program. */
 export function runProgram(command: string, args: readonly string[], options: RunOptions = {}): Running {
   const child: ChildProcess = spawn(command, args, {
     cwd: options.cwd,

@@ -22,8 +22,6 @@ import { freePort, temporaryFolder } from "./real-servers.ts";
 import { valueEvent } from "./sample-events.ts";
 import { trialConfig } from "./source/trial-source.ts";
 
-/** Connections through a configured proxy, for the source, webhooks and InfluxDB. */
-
 const TOKEN = "token-that-nobody-else-shall-see";
 const PASSWORD = "proxy:pass/word+of=our own";
 const BASIC = `Basic ${Buffer.from(`plenum:${PASSWORD}`).toString("base64")}`;
@@ -47,7 +45,6 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const login = () => ({ username: "plenum", password: { file: at("password") } });
 
-/** Sends one request with the token to a server and returns the error or null. */
 type Attempt = (url: string, proxy: object, more?: object) => Promise<unknown>;
 
 const actors: readonly { readonly name: string; readonly attempt: Attempt }[] = [

@@ -18,23 +18,14 @@ import { dirname, join } from "node:path";
 import { Client } from "pg";
 import { createWallClock, type WallClock } from "./wall-clock.ts";
 
-/**
- * Real servers for integration tests: started from PATH on loopback and free ports, in a folder of their own,
- * and ended with the test. `.ci/run` installs them; on a user's machine a missing one skips its tests.
- */
 export interface RealServer {
   readonly port: number;
   readonly url: string;
   readonly folder: string;
-  /** Sends SIGKILL and keeps the folder. */
   kill(): Promise<void>;
-  /** Sends SIGTERM and keeps the folder. */
   end(): Promise<void>;
-  /** Starts the server again on the same port and folder. */
   again(): Promise<void>;
-  /** Sends a signal that does not end the process. */
   signal(name: NodeJS.Signals): void;
-  /** Sets the wall clock of a server with its own clock, in seconds ahead of true time. */
   setClock(aheadS: number): void;
   stop(): Promise<void>;
 }
@@ -56,7 +47,7 @@ export type Program =
   | "java"
   | "faketime";
 
-/** Where a program is, or null; in CI a missing one is a failure, because then nothing would be tested. */
+/** Null without the program; throws in CI. */
 export function programPath(program: Program): string | null {
   try {
     // Debian installs daemons outside of PATH, and PostgreSQL in a folder for each major version.
@@ -70,10 +61,7 @@ export function programPath(program: Program): string | null {
   }
 }
 
-/**
- * For `describe.skipIf(absent("mosquitto"))`: true when the program is missing, with a sentence on standard error, and in
- * the fast tests, which start no servers.
- */
+/** True without the program, and in the fast tests, which start no servers. */
 export function absent(program: Program): boolean {
   if (process.env.PLENUM_FAST === "1") return true;
   if (programPath(program) !== null) return false;
@@ -97,12 +85,10 @@ export function temporaryFolder(name = "plenum-test"): string {
 }
 
 export interface MosquittoOptions {
-  /** Lines of the configuration file; by default an anonymous loopback listener. */
   readonly lines?: (port: number, folder: string) => readonly string[];
   readonly port?: number;
 }
 
-/** Starts a server in a new folder; `prepare` writes its files and returns its command line options. */
 async function startLocal(
   program: Program,
   scheme: string,
@@ -136,7 +122,6 @@ export function startVictoriaMetrics(): Promise<RealServer> {
   ]);
 }
 
-/** InfluxDB 1.x, as Debian packages it. */
 export function startInflux(): Promise<RealServer> {
   return startLocal("influxd", "http", async (port, folder) => {
     const rpcPort = await freePort();
@@ -157,7 +142,6 @@ log-enabled = false
   });
 }
 
-/** Starts Debian's Alertmanager, which sends every change to a webhook at once. */
 export function startAlertmanager(webhookUrl: string): Promise<RealServer> {
   const text = `route:
   receiver: test
@@ -175,10 +159,7 @@ receivers:
   ]);
 }
 
-/**
- * Starts Debian's Exim: accepts mail by STARTTLS for `plenum` with that password, rejects `gone@…`, defers `later@…`, and
- * queues all other mail.
- */
+/** Exim accepts mail for `plenum`, rejects `gone@…`, defers `later@…`, and queues all other mail. */
 export function startExim(certificate: { readonly cert: string; readonly key: string }): Promise<RealServer> {
   return startLocal("exim4", "smtp", (port, folder) => {
     writeConfig(folder, "tls.pem", `${certificate.key}${certificate.cert}`);
@@ -214,12 +195,8 @@ plain:
   });
 }
 
-/**
- * Apache Kafka in KRaft mode, one node that is broker and controller, which creates no topics by itself. `lines` go into
- * its server.properties, `format` to the tool that prepares its folder.
- */
+/** Kafka in KRaft mode with one node. `format`: options of the tool that prepares its folder. */
 export async function startKafka(options: {
-  /** Java class path, e.g. `folder/*`. */
   readonly classPath: string;
   readonly port: number;
   readonly lines: readonly string[];
@@ -246,7 +223,6 @@ export async function startKafka(options: {
   return started("java", run, port, folder, `127.0.0.1:${port}`, { withinMs: 120_000 });
 }
 
-/** Returns whether all threads of a process are stopped; true where Linux's /proc is missing. */
 function isStopped(pid: number): boolean {
   const tasks = `/proc/${pid}/task`;
   if (!existsSync(tasks)) return true;
@@ -259,11 +235,9 @@ function isStopped(pid: number): boolean {
   });
 }
 
-/** A record as kcat reads it from a broker. */
 export interface MockRecord {
   readonly topic: string;
   readonly tstype: string;
-  /** Milliseconds since 1970. */
   readonly ts: number;
   /** Names and values, one after the other. */
   readonly headers: readonly string[];
@@ -272,16 +246,12 @@ export interface MockRecord {
 }
 
 export interface MockKafka {
-  /** `host:port` of each broker. */
   readonly brokers: readonly string[];
-  /** Records that the consumer has read so far. */
   records(): readonly MockRecord[];
-  /** Resolves after SIGSTOP has taken effect. */
   signal(name: NodeJS.Signals): Promise<void>;
   stop(): Promise<void>;
 }
 
-/** The mock brokers inside kcat, as Debian packages it, which create each topic, and its consumer of one topic. */
 export async function startMockKafka(topic: string, brokers: number): Promise<MockKafka> {
   const path = programPath("kcat");
   if (path === null) throw new Error("kcat is not installed.");
@@ -304,7 +274,6 @@ export async function startMockKafka(topic: string, brokers: number): Promise<Mo
   });
   return {
     brokers: addresses.split(","),
-    // The last line is incomplete.
     records: () => {
       const lines = Buffer.concat(chunks).toString().split("\n").slice(0, -1);
       return lines.map((line) => JSON.parse(line) as MockRecord);
@@ -321,15 +290,11 @@ export async function startMockKafka(topic: string, brokers: number): Promise<Mo
   };
 }
 
-/**
- * PostgreSQL, as Debian packages it: the role `postgres` needs no password, others that of SCRAM. `lines` are for
- * postgresql.conf, `files` are put beside it, for the server alone to read.
- */
+/** The role `postgres` needs no password, others need SCRAM. `lines`: for postgresql.conf. `files`: next to it. */
 export async function startPostgres(
   options: {
     readonly lines?: readonly string[];
     readonly files?: Readonly<Record<string, string>>;
-    /** Allows `setClock`; needs `faketime`. */
     readonly hasOwnClock?: boolean;
   } = {},
 ): Promise<RealServer> {
@@ -351,7 +316,6 @@ export async function startPostgres(
   });
 }
 
-/** Starts a standby named `standby` of such a server; `select pg_promote()` promotes it. */
 export async function startStandby({ port }: RealServer): Promise<RealServer> {
   const primary = `host=127.0.0.1 port=${port} user=postgres application_name=standby`;
   return runPostgres([], false, ({ data, run }) =>
@@ -361,13 +325,10 @@ export async function startStandby({ port }: RealServer): Promise<RealServer> {
 
 interface PostgresFolder {
   readonly data: string;
-  /** User and group of the server process. */
   readonly owner: readonly [uid: number, gid: number];
-  /** Runs a program of PostgreSQL as that user. */
   run(program: string, ...options: readonly string[]): void;
 }
 
-/** Starts a server on the folder that `prepare` fills. */
 async function runPostgres(
   wanted: readonly string[],
   hasOwnClock: boolean,
@@ -425,9 +386,6 @@ async function runPostgres(
   };
 }
 
-/**
- * Creates a database whose owner has no other rights, and returns its URL.
- */
 export async function ownDatabase({ port, url }: RealServer): Promise<string> {
   const client = new Client({ connectionString: url });
   await client.connect();
@@ -437,7 +395,6 @@ export async function ownDatabase({ port, url }: RealServer): Promise<string> {
   return `postgresql://plenum@127.0.0.1:${port}/plenum`;
 }
 
-/** Lets other users enter the folder. */
 function letThrough(folder: string): void {
   const { mode } = statSync(folder);
   if ((mode & 0o001) === 0) chmodSync(folder, mode | 0o001);
@@ -453,11 +410,8 @@ function exitsWell(program: string, options: readonly string[]): boolean {
 }
 
 interface Start {
-  /** Command before the program, e.g. to change the user. */
   readonly as?: readonly string[];
-  /** Readiness check after the port is open. */
   readonly isReady?: () => boolean;
-  /** Time limit in milliseconds; a minute by default. */
   readonly withinMs?: number;
   readonly clock?: WallClock;
 }
@@ -519,7 +473,6 @@ async function started(
   };
 }
 
-/** Waits until the port accepts a connection. Throws when the process ends or the time is up. */
 export async function portOpen(
   port: number,
   child: ChildProcess | null,

@@ -6,10 +6,7 @@ import { effortOf } from "./effort.ts";
 import { ALARM } from "./sample-events.ts";
 import { programs, textOf } from "./structure/imports.ts";
 
-/**
- * A regular expression that text from outside shapes can take minutes for one name. So each file that builds one at run
- * time is listed with the reason why its parts are constants; patterns of people are matched by `src/core/values/glob.ts`.
- */
+/** Each file that builds a regular expression at run time, with the reason why its parts are safe. */
 const BUILT_FROM_CONSTANTS: Readonly<Record<string, string>> = {
   "connectors/email/config.ts": "puts one constant expression into two",
   "connectors/file/partitioned.ts": "the sink's file name, which the schema limits to plain characters, and constants",

@@ -26,14 +26,12 @@ const { version, dependencies, engines } = JSON.parse(readFileSync(join(ROOT, "p
 const COMMIT = "0123456789abcdef0123456789abcdef01234567";
 const SECONDS = 1_700_000_000;
 
-/** The unpacked release, built once for all tests. */
 let dist: string;
 let program: string;
 let made: Release;
 
 beforeAll(async () => {
   const folder = temporaryFolder("release");
-  // Another user must be able to start the program.
   chmodSync(tmpdir(), 0o711);
   chmodSync(folder, 0o711);
   dist = join(folder, "dist");
@@ -50,7 +48,6 @@ const archive = () => `plenum-${version}-${process.platform}-${process.arch}.tar
 const paths = (folder: string) =>
   readdirSync(folder, { recursive: true, encoding: "utf8" }).map((path) => path.replaceAll("\\", "/"));
 
-/** Runs a command as a user other than root, which may write everywhere. */
 const asNobody = process.getuid?.() === 0 ? ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] : [];
 
 describe("a release", () => {

@@ -12,8 +12,6 @@ import {
 } from "#src/core/model/event.ts";
 import type { DayAccount, SiteCompleteFact } from "#src/core/model/history-facts.ts";
 
-/** One plausible event of every kind; the compiler says when a kind is missing or its data no longer fit. */
-
 export const SITE: Site = { id: 1, displayName: "Kvarnholmen 4" };
 
 export const TAG: Tag = { id: "10042", displayName: "VS1-GT11", description: "Supply temperature", unit: "°C" };
@@ -335,7 +333,6 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   },
 };
 
-/** Facts about the worker itself, and not about one service. */
 const OF_THE_WORKER: ReadonlySet<Kind> = new Set([
   "configuration-changed",
   "delivery-gap",
@@ -370,7 +367,6 @@ export function sampleOfEveryKind(): readonly Event[] {
   return (Object.keys(DATA) as Kind[]).map((kind) => sampleEvent(kind));
 }
 
-/** The same, and every other form that the data of a kind have. */
 export function sampleOfEveryForm(): readonly Event[] {
   const siteComplete = sampleEvent("history-complete", { subject: "site/1", data: SITE_COMPLETE }, "site");
   const ofSite = { subject: "site/1", siteid: "1" };
@@ -388,7 +384,7 @@ export function sampleOfEveryForm(): readonly Event[] {
   return sampleOfEveryKind().flatMap((event) => [event, others[event.type] ?? []].flat());
 }
 
-/** Value number `n` of a tag: one millisecond apart, so that no two are the same point in time. */
+/** Value number `n` of a tag; values are one millisecond apart. */
 export function valueEvent(n: number, tagId = TAG.id, value: number | boolean | null = n): Event<"tag-value"> {
   const time = new Date(Date.parse(TIME) + n).toISOString();
   return makeEvent({
@@ -410,7 +406,6 @@ export function valueEvent(n: number, tagId = TAG.id, value: number | boolean | 
   });
 }
 
-/** Texts that break line protocol, JSON lines, headers or topics when somebody forgets to escape. */
 export const AWKWARD_TEXTS: readonly string[] = [
   "Översättning på svenska – 温度 🌡️",
   "double \"quotes\" and 'single' ones",

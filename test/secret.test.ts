@@ -160,7 +160,6 @@ describe("a secret", () => {
   });
 });
 
-/** All text that a log or a terminal can show of an error. */
 function toldOf(action: () => unknown): string {
   const error = thrown(action);
   return `${sentence(error)} ${error.stack} ${inspect(error, { depth: 5 })}`;

@@ -77,7 +77,6 @@ test("SERVICES lists every service with a test that runs the suite", () => {
   }
 });
 
-/** A listener that opens asynchronously and counts its calls. */
 function scriptedListener(): CommandSource & { isOpen(): boolean; readonly opened: () => number } {
   let open = false;
   let opened = 0;
@@ -145,7 +144,6 @@ describeService("commands", async () => {
 const virtualClock = () => createVirtualClock(Date.UTC(2026, 0, 1));
 const log = pino({ level: "silent" });
 
-/** Runs the suite on services that only wait by a virtual clock. */
 const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => Service>> = {
   createHeartbeat: (clock) =>
     createHeartbeat({ source: "main", everyMs: 60_000, store: createMemoryStore(), clock, log }),
@@ -215,7 +213,6 @@ describeService("createScheduler", async () => {
     ...{ clock, log, metrics: createMetrics(), random, spreadMs: 0, outage, availability, scope },
     ...{ storedState: () => undefined, storeState: () => undefined },
   });
-  // Advances the time, because a running job may use it until the deadline.
   const moving: Service = {
     ...scheduler,
     async stop(deadlineMs) {

@@ -163,7 +163,6 @@ describe("createSilenceKeeper", () => {
     await clock.advance(60_000);
     expect(await cutSilence(store, "s1", at(1), "ann")).toBe(true);
     expect(await cutSilence(store, "s1", at(1), "ann")).toBe(false);
-    // A silence that was never announced ends without an event.
     expect(await cutSilence(store, "s2", at(1), "ann")).toBe(true);
     expect((await silencesIn(store)).map(({ id }) => id)).toEqual(["s1"]);
     expect(await cutSilence(store, "s3", at(1), "ann")).toBe(false);

@@ -3,20 +3,14 @@ import type { Clock } from "#src/core/runtime/clock.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import type { Simulator } from "#src/simulator/simulator.ts";
 
-/** Milliseconds of the given clock. */
 export interface Way {
-  /** Time from the client to the service, called for each request. */
   readonly thereMs: () => number;
   readonly backMs?: number;
-  /** Timeout of the client; none by default. */
   readonly deadlineMs?: number;
-  /** What the service was asked for, when it has answered. */
   readonly onRequest?: (path: string, query: URLSearchParams) => void;
-  /** Changes the text of a response. */
   readonly rewrite?: (body: string, path: string, query: URLSearchParams) => string;
 }
 
-/** The way of a request to a simulated service and back, in a test's own time, with whatever its fault plan says. */
 export function simulatedTransport(simulator: Simulator, clock: Clock, way: Way): Transport {
   const { backMs = 0, deadlineMs = Number.POSITIVE_INFINITY } = way;
   return async (request, signal) => {

@@ -15,7 +15,6 @@ export function smallDisk(megabytes: number): string | null {
   return folder;
 }
 
-/** Whether a disk of so many megabytes could be mounted at that folder. */
 export function mounted(folder: string, megabytes: number): boolean {
   try {
     execFileSync("mount", ["-t", "tmpfs", "-o", `size=${megabytes}m`, "tmpfs", folder], { stdio: "ignore" });

@@ -29,7 +29,6 @@ test("the worker stops eight sources with pending requests within 3 of the allow
     environment: Object.fromEntries(names.map((name) => [`TOKEN_${name}`, "simulator-token"])),
     clock,
     log: createLog({ level: "silent" }),
-    // The service never responds, so every source has a pending request.
     transport: (request, signal) => {
       asked.add(request.path.split("/")[1] ?? "");
       return clock.sleep(1e9, signal).then(() => Promise.reject(new Error("never")));

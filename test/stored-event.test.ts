@@ -14,7 +14,6 @@ const text = fc.oneof(
 );
 const value = fc.oneof(fc.double({ noNaN: true, noDefaultInfinity: true }), fc.constantFrom(true, false, 0, -0, 21.5));
 
-/** Events of good values; `others` changes one detail of them. */
 const almostGood = fc
   .record({
     source: text.map((name) => `/sources/${name}`),
@@ -35,7 +34,6 @@ const almostGood = fc
     }),
   );
 type Value = Event<"tag-value">;
-/** Changes of the data of a good value, after which it is no longer stored in the short form. */
 const otherData: Readonly<Record<string, (data: Value["data"]) => object>> = {
   "at another time than its event": () => ({ time: TIME }),
   uncertain: () => ({ quality: "uncertain" }),
@@ -69,7 +67,6 @@ function expectSame(event: Event): void {
   expect(JSON.stringify(eventIn(stored)), replay).toBe(json);
   expect(JSON.stringify(eventIn(json)), replay).toBe(json);
   expect(eventText(eventIn(stored)), replay).toBe(stored);
-  // The log is searched for these texts.
   for (const field of ["id", "source", "type", "subject"] as const)
     expect(stored, replay).toContain(JSON.stringify({ [field]: event[field] }).slice(1, -1));
 }

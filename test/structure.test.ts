@@ -9,7 +9,6 @@ import { type Package, unused, violations } from "./structure/packages.ts";
 import ceilings from "./structure/sizes.json" with { type: "json" };
 import { type Sizes, sizesToday, smallFilesWithOneImporter } from "./structure/sizes.ts";
 
-/** `src/packages.json` states what each package may import; these tests enforce it. */
 const imports = importsOfAll();
 const files = programs();
 
@@ -228,7 +227,6 @@ describe("the size of the code base", () => {
 describe("unused code", () => {
   test("every source file but the entry points is imported", () => {
     const imported = new Set([...imports.values()].flat());
-    // What a browser loads is named by the page, or by the server that hands it out.
     const naming = [...pages(), ...files].map((file) => ({ file, text: textOf(file) }));
     const isLoaded = (file: string) =>
       file.includes("/page/") && naming.some((other) => other.file !== file && other.text.includes(basename(file)));

@@ -2,16 +2,11 @@ import { statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 
 const MEMORY = "/dev/shm";
-/** What is there at once in all tests stays far below it, in bytes. */
 const ROOM = 2e9;
 
-/**
- * Where a disk need not be waited for, when there is such a place and room in it: tests commit a hundred thousand times,
- * and nothing of it has to last.
- */
+/** Folder in memory if there is room, otherwise on disk. */
 export function swiftPlace(): string {
   const usual = tmpdir();
-  // The folder of the test run, removed at its end.
   if (usual.startsWith(`${MEMORY}/`)) return usual;
   return isRoomy(MEMORY) ? MEMORY : usual;
 }

@@ -2,7 +2,6 @@ import { rmSync } from "node:fs";
 import { onTestFinished } from "vitest";
 import { temporaryFolder } from "./real-servers.ts";
 
-/** Creates a folder that is removed after the test. */
 export function testFolder(name?: string): string {
   const folder = temporaryFolder(name);
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));

@@ -1,8 +1,6 @@
 import { expect, test } from "vitest";
 import { makeEvent, sourceUri, subjectOf } from "#src/core/model/event.ts";
 
-/** Ids of live values increase with time and share a suffix, which suits the index of the log and columns of a lake. */
-
 const idOf = (time: string, tagId = "7", source = "main", facts: readonly string[] = []) =>
   makeEvent({
     type: "tag-value",

@@ -8,27 +8,18 @@ import type { Clock } from "#src/core/runtime/clock.ts";
  * must wait by this clock only; what waits for real input or output (sockets, files) needs `turns` above 1.
  */
 export interface VirtualClock extends Clock {
-  /** Advances until `monotonic()`, which begins at 0, is `untilMs`. */
   run(untilMs: number): Promise<void>;
-  /** Advances by so many milliseconds. */
   advance(ms: number): Promise<void>;
-  /**
-   * Suspends the process, as SIGSTOP does: both clocks advance, and sleepers that became due wake late, with the next
-   * `run` or `advance`.
-   */
+  /** Suspends the process as SIGSTOP does: clocks advance, and due sleepers wake at the next `run` or `advance`. */
   suspend(ms: number): void;
-  /** Steps the wall clock; `monotonic()` does not change. */
   stepWall(ms: number): void;
-  /** Number of wake-ups; shows loops that spin. */
   woken(): number;
-  /** Number of sleepers; shows leaked timers. */
   sleepers(): number;
 }
 
 interface Sleeper {
   readonly atMs: number;
   readonly order: number;
-  /** Undefined after the sleeper woke or aborted. */
   wake: (() => void) | undefined;
 }
 
@@ -59,7 +50,6 @@ export function createVirtualClock(
   const clock: VirtualClock = {
     now: () => wallOffsetMs + monotonicMs,
     monotonic: () => monotonicMs,
-    // Workers with the same clock are processes of one machine.
     sinceBoot: () => ({ boot, ms: monotonicMs }),
     sleep(ms, signal) {
       return new Promise((resolve, reject) => {

@@ -14,49 +14,37 @@ import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { simulatedTransport, type Way } from "./simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 
-/** The complete worker with the simulated service on one virtual clock. */
 export interface VirtualWorker {
-  /** The running worker; `restart` replaces it. */
   readonly worker: Worker;
   readonly config: Config;
   readonly simulator: Simulator;
   readonly clock: VirtualClock;
-  /** All committed events, oldest first. */
   events(): Promise<readonly AnyEvent[]>;
-  /**
-   * Ends the worker and starts another on the same state. `crash`: on a copy of the state as it is on disk now, without
-   * further requests of the first worker.
-   */
+  /** `crash` restarts on a copy of the state as it is on disk now. */
   restart(how: "stop" | "crash"): Promise<void>;
-  /** Edits the configuration and reloads it; the next start reads it as well. */
   reload(edit: (written: Written) => void): Promise<ReloadReport>;
   clear(): Promise<void>;
 }
 
-/** The configuration as written in the file, which tests may edit. */
 // biome-ignore lint/suspicious/noExplicitAny: as deep as the file
 export type Written = Record<string, any>;
 
 export interface VirtualWorkerOptions {
   readonly simulator: SimulatorOptionsInput;
-  /** Configuration of the source. */
   readonly source: object;
   readonly state?: object;
   readonly commands?: object;
   readonly status?: object;
   /** Folder of the file sink. Null: no file sink and no real input or output. */
   readonly eventsFolder?: string | null;
-  /** Sinks of the test by name: delivery options and a sink in place of a connector. */
   readonly sinks?: Readonly<
     Record<string, { readonly delivery: object; readonly sink: (context: ConnectorContext) => Sink }>
   >;
-  /** Called with the state folder before a killed worker starts again. */
   readonly onCrash?: (stateFolder: string) => void;
   readonly log?: Log;
   readonly way?: Way;
   /** Clock of the service; by default the worker's wall clock. */
   readonly serviceNow?: (clock: VirtualClock) => number;
-  /** Wraps the transport. */
   readonly around?: (transport: Transport, clock: VirtualClock) => Transport;
 }
 
@@ -68,7 +56,6 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
   const { eventsFolder = join(folder, "events") } = options;
   // Without real files one turn of the event loop settles all promises.
   const virtual = createVirtualClock(START_MS, { turns: eventsFolder === null ? 1 : 3 });
-  // The real wall clock has whole milliseconds.
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const serviceNow = () => options.serviceNow?.(clock) ?? clock.now();
   const simulator = createSimulator({ epoch: START_MS, ...options.simulator }, { now: serviceNow });
@@ -137,7 +124,6 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
         before.cut();
         lives += 1;
         const state = join(folder, `state ${lives}`);
-        // The control socket of a killed worker cannot be copied.
         cpSync(config.state.folder, state, { recursive: true, filter: (path) => !path.endsWith(".sock") });
         written.state.folder = state;
         options.onCrash?.(state);
@@ -164,14 +150,12 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
   };
 }
 
-/** Parses a configuration as `plenum run` does. */
 function parsed(written: Written): Config {
   const read = Config.safeParse(structuredClone(written));
   if (read.success) return read.data;
   throw new ConfigError(read.error.issues.map(({ message }) => message).join(" "));
 }
 
-/** Wraps a sink so that it rejects writes after the process has ended. */
 function severed(sink: Sink | null, end: AbortSignal): Sink | null {
   if (sink === null) return null;
   return {

@@ -1,22 +1,16 @@
 import { globSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** A wall clock for one process by libfaketime; the monotonic clock stays real. */
 export interface WallClock {
-  /** Environment of the process. */
   readonly environment: Readonly<Record<string, string>>;
   /** Sets the wall clock to so many seconds ahead of true time. */
   set(aheadS: number): void;
-  /** Removes the shared memory of libfaketime after a process was killed. */
   cleanUp(pid: number): void;
 }
 
 const [FAKETIME] = globSync("/usr/lib/*/faketime/libfaketimeMT.so.1");
 
-/**
- * Lies in a file of the folder. `cacheS`: for how many seconds a process believes what it has read; to read the file each
- * time costs a busy process more than all else.
- */
+/** `cacheS`: seconds for which a process uses the value that it has read, because each read costs time. */
 export function createWallClock(folder: string, cacheS: number): WallClock {
   const file = join(folder, "wall-clock");
   function set(aheadS: number): void {

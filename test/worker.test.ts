@@ -46,7 +46,6 @@ describe("a sink that fails during a backfill", () => {
   test("pauses the backfill, follows new history and loses nothing", async () => {
     const folder = temporaryFolder("dead-sink");
     const eventsFolder = join(folder, "events");
-    // A file where the folder should be.
     writeFileSync(eventsFolder, "");
     virtual = await startVirtualWorker({
       simulator: { sites: [2, 3, 4], alarms: { recorded: false }, loops_before: 20 },
@@ -68,7 +67,6 @@ describe("a sink that fails during a backfill", () => {
 
     rmSync(eventsFolder);
     await clock.advance(6 * 60 * MINUTE);
-    // The last event may still be written to the file.
     await expect
       .poll(async () => {
         await clock.advance(1_000);
@@ -77,7 +75,6 @@ describe("a sink that fails during a backfill", () => {
       .toEqual([{ depth: 0, dropped: 0 }]);
     const facts = delivered(eventsFolder).map(({ data }) => data);
     const past = facts.filter(({ origin }) => origin === "backfill");
-    // Most of it was still at the service.
     expect(past.reduce((sum, { points }) => sum + points.length, 0)).toBeGreaterThan(2 * backfilled);
     const times = new Map<string, string[]>();
     for (const data of facts)

@@ -1,13 +1,9 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { playAll, type Report } from "./players.ts";
 
-/** A campaign with many seeds on every core, without a test runner. */
 export interface Conduct {
-  /** Module that exports the campaign. */
   readonly campaign: URL;
-  /** npm script that replays a seed. */
   readonly script: string;
-  /** JSON file of seeds that failed once; every test run plays them. */
   readonly kept: URL;
   /** Maximum ratio of two counts over all seeds. */
   readonly ratio?: { readonly of: string; readonly to: string; readonly most: number };
@@ -27,9 +23,8 @@ export async function conduct(options: Conduct): Promise<void> {
 }
 
 const REPEAT_EVERY = 100;
-/** With this many seeds each fault has to occur. */
 const ENOUGH_SEEDS = 100;
-/** Of so many failing seeds the first ones teach something; a thousand kept seeds would make each test run an hour. */
+/** Stored seeds run in every test run, so store only the first. */
 const KEPT_MAX = 20;
 
 async function replay({ campaign }: Conduct, seed: number): Promise<void> {

@@ -14,9 +14,6 @@ DatabaseSync.prototype.function = function defineAlone(this: DatabaseSync, ...de
   Reflect.apply(define, this, definition);
 };
 
-/**
- * Child process that plays seeds of one campaign for `playAll`: `player.ts <module>`. A rejection ends it and the run.
- */
 const { campaign } = (await import(process.argv[2] ?? "")) as { readonly campaign: Campaign };
 
 process.on("message", (wanted: Wanted) => {

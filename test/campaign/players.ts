@@ -6,12 +6,10 @@ import { runFolder } from "../leftovers.ts";
 import { swiftPlace } from "../swift-place.ts";
 import type { CampaignResult } from "./campaign.ts";
 
-/** Seeds on every core: one process each, because a worker's work is that of one thread. */
 export interface Report extends CampaignResult {
   readonly seed: number;
   /** True if a second run gave the same digest or there was none. */
   readonly same: boolean;
-  /** Processor time in milliseconds. */
   readonly tookMs: number;
 }
 
@@ -20,7 +18,6 @@ export interface Wanted {
   readonly twice: boolean;
 }
 
-/** Plays all of them and hands each report over as it comes. `campaign`: the module that exports it. */
 export async function playAll(campaign: URL, wanted: readonly Wanted[], take: (report: Report) => void): Promise<void> {
   const folder = runFolder(swiftPlace());
   const left = [...wanted];

@@ -3,16 +3,12 @@ import { sized } from "../sizes.ts";
 import { playAll, type Report } from "./players.ts";
 
 export interface CampaignSuite {
-  /** Module that exports the campaign. */
   readonly campaign: URL;
-  /** npm script that runs many seeds. */
   readonly script: string;
   /** Seeds that failed once: CI plays all, other machines the last three. */
   readonly kept: readonly number[];
-  /** Number of seeds locally and in CI. */
   readonly seeds: number;
   readonly seedsInCi: number;
-  /** Minimum requests of the first seed. */
   readonly leastRequests: number;
 }
 
@@ -30,7 +26,6 @@ export function describeCampaign(name: string, suite: CampaignSuite): void {
   const reports = new Map<number, Report>();
   let played: Promise<void> | undefined;
 
-  /** Plays all seeds on every core with the first call, then returns the report of one. */
   async function reportOf(seed: number): Promise<Report> {
     played ??= playAll(
       campaign,

@@ -3,11 +3,7 @@ import { join } from "node:path";
 import { type Running, runPlenum } from "../plenum-process.ts";
 import { freePort, temporaryFolder } from "../real-servers.ts";
 
-/**
- * `npm run integration:quota`: ties virtual time to real time. Five minutes, two processes, real sockets: the
- * simulator with a window that opens at the first hit, and the worker with more wishes than the quota can fulfil.
- * Ends with exit code 1 when a request is refused or less than 98 % of the quota is used.
- */
+/** Runs the quota for five minutes in real time, with real sockets and two processes (`npm run integration:quota`). */
 const MINUTES = 5;
 const PER_MINUTE = 20;
 const GOAL = 0.98;
@@ -64,7 +60,6 @@ try {
   rmSync(folder, { recursive: true, force: true });
 }
 
-/** By the service's own count of the three tag endpoints. */
 async function counted(): Promise<{ readonly ok: number; readonly refused: number }> {
   const reply = await fetch(`http://127.0.0.1:${ports.service}/_simulator/truth/totals`);
   const { data } = (await reply.json()) as { data: { totals: Record<string, number> } };

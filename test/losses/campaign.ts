@@ -30,10 +30,7 @@ const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const UNREST_MS = 24 * MINUTE;
-/**
- * The rest after everything was given back: after 10 minutes, an hour, 6 and 24 a refused tag is asked again, and a
- * log that was said to be missing after a day. The process stands still in between, for nothing happens then.
- */
+/** Pauses after the last fault: refused tags are retried after 10 min, 1, 6 and 24 h, missing logs after a day. */
 const REST: readonly { readonly stillMs: number; readonly awakeMs: number }[] = [
   { stillMs: 0, awakeMs: 4 * MINUTE },
   { stillMs: 7 * MINUTE, awakeMs: 3 * MINUTE },
@@ -42,10 +39,9 @@ const REST: readonly { readonly stillMs: number; readonly awakeMs: number }[] = 
   { stillMs: 19 * HOUR, awakeMs: 8 * MINUTE },
   { stillMs: 70 * MINUTE, awakeMs: 3 * MINUTE },
 ];
-/** Until nothing of the past is open any more, at most so often. */
 const MORE_TURNS = 8;
 
-/** One random schedule: troubles and their ends, orders and restarts, then rest, and the judgement. */
+/** Plays one random schedule of faults, backfills and restarts, then a time without faults, and judges the events. */
 export function campaign(seed: number): Promise<CampaignResult> {
   return withChanceFrom(seed, () => play(seed, seededRandom(seed)));
 }
@@ -78,7 +74,6 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
     tell(`${trouble.name}, for ${Math.round(forMs / SECOND)} s`);
     lasting.push({ one: stage.begin(trouble), endMs: stage.now() + forMs });
   }
-  /** Moves on, gives back what is due, and looks every few minutes. */
   let lookMs = stage.now() + 3 * MINUTE;
   async function pass(ms: number): Promise<void> {
     const untilMs = stage.now() + ms;
@@ -120,7 +115,6 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
     }
   }
 
-  // Some of the time the first start itself is disturbed.
   await pass(random.chance(0.3) ? 5 * SECOND : (2 + random.below(4)) * MINUTE);
   const unrestMs = stage.now() + UNREST_MS;
   while (stage.now() < unrestMs) {
@@ -163,10 +157,9 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
   return result;
 }
 
-/** How long it may take until lists show again what came back, in milliseconds. */
 const LISTED_MS = 15 * MINUTE;
 
-/** Tags that the token or the lists do not show, or did not lately. */
+/** Tags that the lists do not contain, or did not contain recently. */
 function unseen({ troubles, now }: Stage): ReadonlySet<string> {
   return new Set(
     troubles.filter(({ toMs }) => toMs + LISTED_MS > now()).flatMap(({ trouble }) => [...(trouble.hidesTags ?? [])]),

@@ -2,13 +2,11 @@ import type { AnyEvent } from "#src/core/model/event.ts";
 import type { LoggedEvent } from "#src/engine/store/store.ts";
 import type { Stage } from "./stage.ts";
 
-/** What a sink would have received so far. Times are milliseconds since 1970. */
+/** Events as a sink would have received them. Times are milliseconds since 1970. */
 export type FarEnd = ReturnType<typeof createFarEnd>;
 
 export interface ToldPoint {
-  /** As it was told last. */
   readonly value: number | boolean | null;
-  /** How often it was told as new. */
   readonly times: number;
 }
 
@@ -22,11 +20,9 @@ export function seriesKey(tagId: string, resolution: string): string {
 }
 
 export function createFarEnd(stage: Stage) {
-  /** By series (`<tag> <resolution>`), by the start of the bucket. */
+  /** By series (`<tag> <resolution>`), then by the start of the bucket. */
   const points = new Map<string, Map<number, ToldPoint>>();
-  /** By tag, in the order of arrival. */
   const values = new Map<string, ToldValue[]>();
-  /** When each tag was added first. */
   const added = new Map<string, number>();
   let seen = 0;
 
@@ -50,9 +46,7 @@ export function createFarEnd(stage: Stage) {
     }
   }
 
-  /** Takes events that were read already, the oldest first. */
   function take(fresh: readonly LoggedEvent[]): void {
-    // Where rows have left the log, so many reach back further than the last look.
     for (const { event, committedAt, position } of fresh)
       if (position > seen) takeOne(event as AnyEvent, Date.parse(committedAt));
     seen = fresh.at(-1)?.position ?? seen;
@@ -63,7 +57,6 @@ export function createFarEnd(stage: Stage) {
     values,
     added,
     take,
-    /** Takes what was committed since the last look. */
     async look() {
       const { outbox } = stage.virtual.worker.store;
       const [last] = await outbox.latest(1);

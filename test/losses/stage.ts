@@ -9,20 +9,19 @@ import { startVirtualWorker, type VirtualWorkerOptions } from "../virtual-worker
 import { ALL_RIGHTS, type Trouble } from "./troubles.ts";
 import { lossWorld } from "./world.ts";
 
-/** A trouble and when it was there; `toMs` is infinite while it lasts. Milliseconds since 1970. */
+/** A fault and its period in milliseconds since 1970; `toMs` is infinite while it lasts. */
 export interface Lasting {
   readonly trouble: Trouble;
   readonly fromMs: number;
   toMs: number;
 }
 
-/** A history request of which the whole answer came. */
 export interface HistoryAnswer {
   readonly tagIds: readonly string[];
   readonly resolution: string;
   readonly fromMs: number;
   readonly toMs: number;
-  /** Stamps by tag, for the monthly questions after which the past is bounded; null where it was not looked. */
+  /** Timestamps by tag of monthly probes; null for other requests. */
   readonly months: ReadonlyMap<string, readonly number[]> | null;
 }
 
@@ -33,13 +32,10 @@ export interface PlacedOrder {
   readonly placedMs: number;
 }
 
-/** The whole worker, the world that it looks at, and what was done to both. */
 export type Stage = Awaited<ReturnType<typeof createStage>>;
 
-/** The client gives up after so many milliseconds. */
 const DEADLINE_MS = 30_000;
 
-/** What somebody adds to the stage: sinks, commands, a clock of the service's own. */
 export type StageExtras = Pick<
   Partial<VirtualWorkerOptions>,
   "commands" | "sinks" | "serviceNow" | "around" | "onCrash"
@@ -48,7 +44,6 @@ export type StageExtras = Pick<
 export async function createStage(seed: number, random: SeededRandom, extras: StageExtras = {}) {
   const world = lossWorld(seed, random);
   const troubles: Lasting[] = [];
-  /** Starts of workers, milliseconds since 1970. */
   const starts: number[] = [];
   const orders: PlacedOrder[] = [];
   const answers: HistoryAnswer[] = [];
@@ -81,7 +76,7 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
   starts.push(clock.now());
   let rules = "[]";
 
-  /** The world as it is under all the troubles of now. */
+  /** Applies all current faults to the simulated service. */
   function apply(): void {
     const now = troubles.filter(({ toMs }) => toMs === Number.POSITIVE_INFINITY).map(({ trouble }) => trouble);
     const rights = now.reduce((all, { rights: change }) => change?.(all) ?? all, ALL_RIGHTS(world));
@@ -129,7 +124,7 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
       await virtual.restart(how);
       starts.push(clock.now());
     },
-    /** Suspends the process at a moment when no request is under way. */
+    /** Suspends the process at a moment without pending requests. */
     async suspend(ms: number) {
       while (underWay > 0) await clock.advance(50);
       clock.suspend(ms);
@@ -137,7 +132,6 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
   };
 }
 
-/** What a history request was told, where it was told anything. */
 function historyAnswer(request: TransportRequest, reply: TransportReply): HistoryAnswer | null {
   if (!request.path.includes("/tags/history") || reply.status !== 200) return null;
   const start = new TextDecoder().decode(reply.body.subarray(0, 8));
@@ -161,7 +155,6 @@ function stamps(reply: TransportReply): ReadonlyMap<string, readonly number[]> {
   return new Map(data.map((log) => [log.id, log.measurements.map(({ timestamp }) => Date.parse(timestamp))]));
 }
 
-/** An order as `plenum backfill` writes it. */
 export function backfillOrder(stage: Stage, random: SeededRandom, id: string): Omit<PlacedOrder, "placedMs"> {
   const { world } = stage;
   const site = random.pick(world.siteIds);
@@ -173,7 +166,6 @@ export function backfillOrder(stage: Stage, random: SeededRandom, id: string): O
   ]);
   const resolution = random.pick(["5m", "1h", "1d"] as const);
   const lengthMs = { "5m": 6, "1h": 48, "1d": 24 * 10 }[resolution] * 3_600_000;
-  // What may still come late is not for an order to find.
   const toMs = stage.now() - world.lateMs - 3_600_000 * (1 + random.below(40));
   const held: StoredBackfill = {
     from: isoUtc(toMs - lengthMs),

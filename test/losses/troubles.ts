@@ -2,7 +2,6 @@ import { ABILITIES } from "#src/simulator/options.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { LossWorld } from "./world.ts";
 
-/** What the token may, as far as the troubles change it. */
 export interface Rights {
   readonly sites: readonly number[];
   readonly abilities: readonly string[];
@@ -11,16 +10,12 @@ export interface Rights {
   readonly revoked: boolean;
 }
 
-/**
- * Whose a trouble is: of one site, of the history alone, of lists that no value needs, of single tags, or of all.
- * What is not concerned has to go on as if nothing were.
- */
+/** Work that a fault affects; everything else must continue as without the fault. */
 export type Concerns =
   | { readonly kind: "site"; readonly siteId: number }
   | { readonly kind: "history" | "lists" | "all" }
   | { readonly kind: "tags"; readonly ids: ReadonlySet<string> };
 
-/** Something that is taken away, and given back when it ends. */
 export interface Trouble {
   readonly name: string;
   readonly concerns: Concerns;
@@ -30,15 +25,13 @@ export interface Trouble {
   readonly removedTags?: readonly string[];
   /** Endpoints that answer nothing but errors as long as it lasts. */
   readonly dead?: readonly ("read" | "history")[];
-  /** Tags that the service refuses by themselves, so that setting them aside is right. */
+  /** Tags that the service rejects individually, so their quarantine is right. */
   readonly refusesTags?: ReadonlySet<string>;
-  /** The token is refused as such: after five minutes of that it is tried every eight minutes only. */
+  /** After five minutes the rejected token is tried every eight minutes only. */
   readonly refusesToken?: boolean;
-  /** Everything is answered with 503. */
   readonly isMaintenance?: boolean;
-  /** It looks as if the service itself were away: nothing is refused. */
+  /** The service seems unavailable, so nothing counts as rejected. */
   readonly seemsAway?: boolean;
-  /** Tags that lists do not show, or that cannot be listed. */
   readonly hidesTags?: ReadonlySet<string>;
 }
 
@@ -180,7 +173,6 @@ const tagRefused: Make = (world, random) => {
   };
 };
 
-/** How an endpoint can fail: as the interface says, as a proxy does, on the wire. */
 const FAULTS: readonly (readonly [string, object])[] = [
   ["500", { kind: "error", status: 500 }],
   ["a real 500", { kind: "error", status: 500, real_status: true }],
@@ -201,7 +193,6 @@ const FAULTS: readonly (readonly [string, object])[] = [
 
 const isRefusal = (name: string) => /403|422|missing/.test(name);
 
-/** Most of the time every request fails, and some of the time a part of them. */
 function failing(endpoints: readonly ("read" | "history")[], concerns: Concerns): Make {
   return (world, random) => {
     const [name, fault] = random.pick(FAULTS);
@@ -214,7 +205,7 @@ function failing(endpoints: readonly ("read" | "history")[], concerns: Concerns)
       rules: [{ match: { endpoints }, when, fault }],
       ...(partly ? {} : { dead: endpoints }),
       ...(isRefusal(name) ? {} : { seemsAway: true }),
-      // Whoever is refused alone and again, while the token may all of it, may be taken for the culprit.
+      // A tag that is rejected alone, although the token permits it, may be quarantined.
       ...(refuses ? { refusesTags: new Set(allTags(world)) } : {}),
     };
   };
@@ -225,7 +216,6 @@ const listsFail: Make = (world, random) => {
   const [name, fault] = random.pick(FAULTS.filter(([each]) => !each.includes("long")));
   return {
     name: `lists ${endpoints.join(" and ")}: ${name}`,
-    // Without `me` and the sites nobody can say any more what belongs to the scope.
     concerns: endpoints.some((each) => each === "me" || each === "sites" || each === "tags") ? ALL : LISTS,
     rules: [{ match: { endpoints }, fault }],
     ...(endpoints.includes("me") || !isRefusal(name) ? { seemsAway: true } : {}),
@@ -258,7 +248,7 @@ const throttled: Make = (_world, random) => ({
   ],
 });
 
-/** Those of one site, of the history or of the lists, which nobody else may notice. */
+/** Faults of one site, of history or of lists, which other work must not notice. */
 const LONELY: readonly Make[] = [
   scope,
   scope,

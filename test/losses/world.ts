@@ -5,18 +5,15 @@ import metadata from "#src/simulator/data/metadata.json" with { type: "json" };
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
-/** A small building, a service with its habits, and what is wished of them. */
 export interface LossWorld {
   readonly siteIds: readonly number[];
-  /** Tag ids by site. */
   readonly tags: ReadonlyMap<number, readonly string[]>;
   readonly simulator: SimulatorOptionsInput;
-  /** The part of the configuration that names the source. */
   readonly source: object;
   readonly read: readonly ReadClass[];
   readonly history: readonly HistoryClass[];
   readonly timeZone: string;
-  /** How late a sample may reach the log, in milliseconds. */
+  /** Maximum delay of a sample on its way to the log. */
   readonly lateMs: number;
 }
 

@@ -4,8 +4,6 @@ import { expect } from "vitest";
 import { parse } from "yaml";
 import { testFolder } from "../test-folder.ts";
 
-/** Checks of compose files without Docker. */
-
 export const ROOT = join(import.meta.dirname, "../..");
 
 export interface Service {

@@ -83,7 +83,6 @@ describe.skipIf(absent("mosquitto") || absent("mosquitto_passwd"))("the broker",
     const folder = join(root, "packages/compose");
     const run = join(root, "run");
     mkdirSync(run);
-    // The start script with the paths of this test and without the start of the broker.
     const script = read("mosquitto/start")
       .replaceAll("/tmp/", `${run}/`)
       .replaceAll("/run/secrets", join(folder, "secrets"))

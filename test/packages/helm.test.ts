@@ -7,10 +7,7 @@ import { describe, expect, test } from "vitest";
 import { parse, stringify } from "yaml";
 import { Config } from "#src/app/config/config.ts";
 
-/**
- * Helm itself is not at hand, so its templates are filled in here, as far as they use its language: values, quote, default,
- * toYaml, nindent, sha256sum, if. What the chart does not use is not known here, and fails.
- */
+/** Renders the subset of Helm's template language that the chart uses, because Helm is not installed. */
 
 const CHART = join(import.meta.dirname, "../../packages/helm/plenum");
 const read = (path: string) => readFileSync(join(CHART, path), "utf8");
@@ -181,15 +178,10 @@ describe("the Helm chart", () => {
   });
 });
 
-/** Not a Debian package, so CI does not require it. */
 const hasKubectl = spawnSync("kubectl", ["version", "--client"]).status === 0;
 if (!hasKubectl) process.stderr.write("kubectl is not installed here: its word on the chart is left out.\n");
 
-/**
- * Without a cluster `kubectl create --dry-run` asks for one all the same; but a change that is made locally is read by the
- * types of the interface, which refuses a wrong type and leaves out what it does not know. So what comes back has to be all
- * that went in.
- */
+/** Without a cluster, `kubectl create` fails, but a local change still validates the types. */
 describe.skipIf(!hasKubectl)("the Helm chart read by kubectl", () => {
   function read(object: object, ...change: readonly string[]): unknown {
     const args = ["set", ...change, "--local", "--filename=-", "--output=json"];
@@ -203,7 +195,6 @@ describe.skipIf(!hasKubectl)("the Helm chart read by kubectl", () => {
   }
 
   test("has only known fields in the stateful set", () => {
-    // Equal and empty parts are not printed.
     const other = ["image", `${container.name}=plenum:other`];
     const changed = structuredClone(set);
     changed.spec.template.spec.containers[0].image = "plenum:other";

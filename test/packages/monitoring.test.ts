@@ -7,8 +7,6 @@ import { addProcessMetrics, createMetrics } from "#src/core/runtime/metrics.ts";
 import { simulatedServer, workplace } from "../cli/plenum.ts";
 import { absent, programPath, startVictoriaMetrics } from "../real-servers.ts";
 
-/** Checks alert rules and dashboards with the exported metrics, promtool and VictoriaMetrics. */
-
 const PACKAGES = join(import.meta.dirname, "../../packages");
 const read = (path: string) => readFileSync(join(PACKAGES, path), "utf8");
 

@@ -1,18 +1,15 @@
 import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 
-/** Shared by the runs of the real container and the real service. */
 export const ROOT = join(import.meta.dirname, "../..");
 
 export const say = (line: string): void => void process.stdout.write(`${line}\n`);
 
-/** Prints what holds, or throws. */
 export function check(what: string, holds: boolean, details = ""): void {
   if (!holds) throw new Error(`Failed: ${what}. ${details}`);
   say(`  ${what}`);
 }
 
-/** Returns the programs that are not installed, and `root` for another user. */
 export function missingPrograms(...programs: readonly string[]): readonly string[] {
   const missing = programs.filter((program) => spawnSync("sh", ["-c", `command -v ${program}`]).status !== 0);
   return process.getuid?.() === 0 ? missing : ["root", ...missing];

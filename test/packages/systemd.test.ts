@@ -67,7 +67,6 @@ test.skipIf(absent("logrotate"))("logrotate accepts the configuration for log fi
 });
 
 describe("the installation script", () => {
-  /** A minimal unpacked archive; the script only runs its `--version`. */
   function unpacked(version: string): string {
     const folder = join(temporaryFolder("unpacked"), "plenum-1.2.3");
     onTestFinished(() => rmSync(join(folder, ".."), { recursive: true, force: true }));
@@ -110,7 +109,6 @@ describe("the installation script", () => {
     const run = (program: string) => execFileSync(join(root, program), { encoding: "utf8" }).trim();
     expect([run("opt/plenum/plenum"), run("opt/plenum.before/plenum")]).toEqual(["1.2.4", "1.2.3"]);
     expect(existsSync(join(root, "opt/plenum.new"))).toBe(false);
-    // Installs the previous version again.
     install(join(root, "opt/plenum.before"), "--root", root);
     expect([run("opt/plenum/plenum"), run("opt/plenum.before/plenum")]).toEqual(["1.2.3", "1.2.4"]);
   });

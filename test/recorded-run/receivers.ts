@@ -3,7 +3,6 @@ import type { AddressInfo } from "node:net";
 import { connectAsync } from "mqtt";
 import { Webhook } from "standardwebhooks";
 
-/** An event as it arrives anywhere: the CloudEvents envelope. */
 export interface ArrivedEvent {
   readonly id: string;
   readonly type: string;
@@ -14,13 +13,11 @@ export interface ArrivedEvent {
 }
 
 export interface Receiver {
-  /** Everything that arrived, in order, repetitions included. */
   readonly arrived: ArrivedEvent[];
   close(): Promise<void>;
 }
 
 export interface MqttReceiver extends Receiver {
-  /** Messages of measurement topics: topic → payloads. */
   readonly messages: { readonly topic: string; readonly payload: Record<string, unknown> }[];
   publish(topic: string, payload: string): Promise<void>;
 }
@@ -47,7 +44,6 @@ export async function receiveMqtt(url: string): Promise<MqttReceiver> {
   };
 }
 
-/** Verifies every signature with the library of the standard, and remembers what did not verify. */
 export async function receiveWebhooks(
   secret: string,
 ): Promise<Receiver & { readonly url: string; readonly refused: string[] }> {

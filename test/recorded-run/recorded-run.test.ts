@@ -10,14 +10,8 @@ import { absent } from "../real-servers.ts";
 import type { ArrivedEvent } from "./receivers.ts";
 import { buildStage, type Stage } from "./stage.ts";
 
-/**
- * Real input through the real thing: recorded building readings, replayed by the simulator, through the worker as
- * its own process, into a real Mosquitto, a real VictoriaMetrics, a real InfluxDB and a webhook receiver, with one
- * kill -9 in the middle. Then what arrived is compared with what the simulator says happened.
- */
 const missing = [absent("mosquitto"), absent("victoria-metrics"), absent("influxd")].includes(true);
 
-/** Milliseconds: of work before the kill at least, after it, and for the last polls to tell the end. */
 const BEFORE_KILL_MS = 30_000;
 const AFTER_KILL_MS = 40_000;
 const LAST_POLLS_MS = 25_000;
@@ -206,7 +200,6 @@ describe.skipIf(missing)("a recorded run with real servers and one kill of the w
   });
 });
 
-/** The first of each id: what a receiver keeps that deduplicates, as it should. */
 function once(events: readonly ArrivedEvent[]): readonly ArrivedEvent[] {
   return [...new Map(events.toReversed().map((event) => [event.id, event])).values()].toReversed();
 }
@@ -216,14 +209,11 @@ function episodeKey(kind: string, alarmId: string, triggeredAtMs: number): strin
 }
 
 function fileEvents(folder: string): readonly ArrivedEvent[] {
-  return (
-    readdirSync(folder)
-      .filter((name) => name.endsWith(".jsonl"))
-      .toSorted()
-      // What follows the last line feed is still being written.
-      .flatMap((name) => readFileSync(join(folder, name), "utf8").split("\n").slice(0, -1))
-      .map((line) => JSON.parse(line))
-  );
+  return readdirSync(folder)
+    .filter((name) => name.endsWith(".jsonl"))
+    .toSorted()
+    .flatMap((name) => readFileSync(join(folder, name), "utf8").split("\n").slice(0, -1))
+    .map((line) => JSON.parse(line));
 }
 
 function historyPoints(stage: Stage): number {
@@ -241,7 +231,7 @@ async function until(what: string, holds: () => Promise<boolean>): Promise<void>
   throw new Error(`Waited in vain for ${what}.`);
 }
 
-/** `tag id, time in ms` → value. New points show with a delay, so they are asked for until their number stands. */
+/** `tag id, time in ms` → value. Queries until the number of points is stable, because new points appear late. */
 async function victoriaPoints(stage: Stage, name: string): Promise<Map<string, number>> {
   let points = new Map<string, number>();
   for (let attempt = 0; attempt < 20; attempt += 1) {

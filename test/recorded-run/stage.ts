@@ -15,7 +15,6 @@ import { type MqttReceiver, type Receiver, receiveMqtt, receiveWebhooks } from "
 /** An hour of the recording passes in a second, so that a minute and a half holds dozens of alarms. */
 const SPEED = 3600;
 
-/** Buildings with many alarms, and the one with a set-point: 1, 6 and 14, 133 + 8 + 4 tags. */
 const SITES = [1, 6, 14];
 
 export interface Stage {
@@ -34,7 +33,6 @@ export interface Stage {
   clear(): Promise<void>;
 }
 
-/** Real servers, the simulator as a process of its own, and everything that receives. */
 export async function buildStage(): Promise<Stage> {
   const folder = temporaryFolder("recorded-run");
   const [mosquitto, victoriaMetrics, influx] = await Promise.all([

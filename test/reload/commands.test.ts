@@ -7,8 +7,6 @@ import { arrivalOf } from "../commands/rig.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
-/** What may be written changes while commands are under way. */
-
 const SECOND = 1_000;
 const MINUTE = 60_000;
 let virtual: VirtualWorker;

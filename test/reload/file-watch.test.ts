@@ -7,7 +7,6 @@ import { watchFile } from "#src/app/reload/file-watch.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
-/** A real file, and time that moves when told to. */
 let folder: string;
 let calls: number;
 let isRight: boolean;
@@ -36,7 +35,6 @@ async function begin(file = at("plenum.yaml")): Promise<void> {
   };
   watch = watchFile({ file, clock, log: pino({ level: "silent" }), onQuiet });
   await watch.start(new AbortController().signal);
-  // What was changed between the reading at the start and now counts too.
   await clock.advance(5_000);
   expect(calls).toBe(1);
 }

@@ -19,7 +19,6 @@ export interface Written {
   readonly folder?: string;
 }
 
-/** A configuration with one class of reads and a status page. */
 export function configured({ every = "10m", port = 9850, folder: stateFolder = "state" }: Written = {}): Config {
   return Config.parse({
     state: { folder: stateFolder },
@@ -35,7 +34,7 @@ export function configured({ every = "10m", port = 9850, folder: stateFolder = "
   });
 }
 
-/** A part that notes what is asked of it, and does what the test says. */
+/** Records its calls and behaves as the test says. */
 export function part(name: string, notes: string[]) {
   const does = { prepare: async (): Promise<void> => undefined, takeOver: async (): Promise<void> => undefined };
   const reconfigurable: Reconfigurable = {
@@ -58,7 +57,6 @@ export function part(name: string, notes: string[]) {
   return { does, reconfigurable };
 }
 
-/** A reloader that is started, in a world that the test moves. */
 export async function reloading(isWatched = false) {
   const folder = temporaryFolder("reloader");
   onTestFinished(() => rmSync(folder, { recursive: true }));

@@ -101,7 +101,6 @@ describe("an invalid configuration file", () => {
     );
     const report = await reloader.reload("file", false);
     const all = [1, 2, 3, 4, 5].map((line) => `${file}:${line}:1 log: mistake ${line}`);
-    // What waited for a restart still does.
     expect(report).toMatchObject({ changes: [], refused: all, pending: [{ path: "status.port" }] });
     expect(reloader.state()).toMatchObject({ last: report, refused: all });
     expect(reloader.notices()[0]).toBe(
@@ -148,7 +147,6 @@ describe("a part that fails to take over a change", () => {
     const notice = "A part of the new configuration is not in force, and a restart puts it there. first: no room";
     expect(reloader.notices()).toEqual([notice]);
     first.takeOver = async () => undefined;
-    // Nothing has changed, so nothing was put right.
     await reloader.reload("signal", false);
     expect(reloader.notices()).toEqual([notice]);
     world.written = { every: "2m" };

@@ -3,15 +3,12 @@ import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import type { TransportRequest } from "#src/engine/source/transport.ts";
 import { startVirtualWorker, type VirtualWorker, type Written } from "../virtual-worker.ts";
 
-/** What a change of a source's part does to its requests: none more than it needs, none fewer. */
-
 const SECOND = 1_000;
 const MINUTE = 60_000;
 let virtual: VirtualWorker;
 let asked: { readonly atMs: number; readonly what: string; readonly request: TransportRequest }[] = [];
 afterEach(() => virtual.clear());
 
-/** Without the alarms, whose list comes every 30 s anyway. */
 const QUIET = {
   alarms: false,
   resolved_sweep: false,
@@ -38,7 +35,6 @@ function since(ms: number, what?: string) {
 
 const isTagRequest = ({ what }: { readonly what: string }) => what.startsWith("tags/");
 
-/** The most tag requests that left within any minute. */
 function busiest(): number {
   const times = asked.filter(isTagRequest).map(({ atMs }) => atMs);
   return Math.max(0, ...times.map((from) => times.filter((at) => at >= from && at < from + MINUTE).length));

@@ -12,14 +12,12 @@ import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 const SECOND = 1_000;
 const MINUTE = 60_000;
 let virtual: VirtualWorker;
-/** Whether the worker of this test has begun: before, its clock is not to be had. */
 let isOn = false;
 afterEach(async () => {
   isOn = false;
   await virtual.clear();
 });
 
-/** A far end that keeps what it was sent, and how often it was opened and closed. */
 function farEnd(delayMs = 0) {
   const got: AnyEvent[] = [];
   const seen = { got, opened: 0, closed: 0, under: 0, most: 0 };
@@ -30,7 +28,6 @@ function farEnd(delayMs = 0) {
         if (!isOpen) seen.opened += 1;
         isOpen = true;
       },
-      // The tests compare what it gets with the log.
       oneOrder: true,
       async write(batch): Promise<Receipt> {
         seen.under += 1;
@@ -137,7 +134,6 @@ describe("sinks at a reload", () => {
     expect(ids(stays.got)).toEqual(ids(all).slice(0, stays.got.length));
     expect(all.length - stays.got.length).toBeLessThan(60);
     expect(stays.seen).toMatchObject({ opened: 1, closed: 0 });
-    // One connection at a time, each batch finished before the next begins.
     expect(changes.seen.opened).toBe(7);
     expect(changes.seen.opened - changes.seen.closed).toBe(1);
     expect(changes.seen.most).toBe(1);
@@ -282,7 +278,6 @@ describe("random configuration changes and kills of the worker", () => {
           file.sinks.resting.enabled = random.chance(0.6);
           file.sources.main.read[0].every = random.pick(["30s", "1m", "2m"]);
         });
-        // At any moment of taking it over.
         await virtual.clock.advance(random.below(900));
         if (!random.chance(0.25)) continue;
         kills += 1;

@@ -7,8 +7,6 @@ import { SyncConfig } from "#src/engine/sync/config.ts";
 import { SimulatorOptions } from "#src/simulator/options.ts";
 import { INVENTORY_KINDS } from "#src/simulator/records.ts";
 
-/** The files of a scenario, as README.md beside this describes them. */
-
 const Named = z.strictObject({ name: z.string(), site: z.int().default(3), tag: z.string().optional() });
 
 const Step = z

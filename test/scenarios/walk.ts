@@ -3,7 +3,6 @@ import { createMemoryStore } from "../sync/memory-store.ts";
 import { ALARMS_ONLY, createTrial, type TrialSync } from "../sync/trial-sync.ts";
 import type { Step, World } from "./story.ts";
 
-/** What a scenario told, step by step, beside what it should have told. */
 export interface Walked {
   readonly told: readonly (readonly string[])[];
   readonly expected: readonly (readonly string[])[];
@@ -85,7 +84,6 @@ function moveBetweenPages(
   });
 }
 
-/** As README.md beside this spells events. */
 function spelled(event: Event): string {
   const { alarm, late, behindGateway, initial } = event.data as Partial<AlarmFact & { initial: boolean }>;
   const marks = [

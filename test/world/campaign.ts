@@ -11,7 +11,6 @@ type Scene = (seed: number, random: SeededRandom) => Promise<CampaignResult>;
 /** The seed chooses the scene by its last digit, so that any range of seeds plays all of them. */
 const SCENES: readonly Scene[] = [...Array.from({ length: 6 }, () => everything), estate, estate, outages, fleets];
 
-/** Plays one scene of the world from one seed, in virtual time; see README.md. */
 export function campaign(seed: number): Promise<CampaignResult> {
   const scene = SCENES[seed % SCENES.length] ?? everything;
   return withChanceFrom(seed, () => scene(seed, seededRandom(seed)));

@@ -9,19 +9,14 @@ interface Sent {
   readonly id: string;
   readonly tag: string;
   readonly isLawful: boolean;
-  /** The worker must restore the old value afterwards. */
   readonly isTimed: boolean;
-  /** Monotonic time until which the command may be written. */
   readonly untilMs: number;
 }
 
 /** Sends commands of every kind and checks every write to the service. */
 export interface Commanders {
-  /** Sends one valid or invalid command. */
   send(accept: (arrival: Arrival) => Promise<void>): Promise<void>;
-  /** Checks a request to the service. */
   left(request: TransportRequest): void;
-  /** Ids of acknowledged commands, each of which must have exactly one result. */
   readonly acknowledged: ReadonlySet<string>;
   readonly problems: readonly string[];
   readonly writes: () => number;
@@ -29,14 +24,12 @@ export interface Commanders {
 
 export const RANGE = { min: 10, max: 30 };
 
-/** Tolerance for clocks that count as equal, plus the second that a `Date` header rounds off. */
 const DIFFERENCE_MS = 31_000;
 
 export function createCommanders(
   tags: readonly string[],
   clock: () => VirtualClock,
   trueMs: () => number,
-  /** Returns the current value of a tag. */
   holds: (tag: string) => unknown,
   random: SeededRandom,
 ): Commanders {
@@ -87,7 +80,6 @@ export function createCommanders(
     problems,
     writes: () => [...written.values()].reduce((sum, count) => sum + count, 0),
     async send(accept) {
-      // Some senders repeat a command.
       const [payload, changes] = history.length > 0 && random.chance(0.15) ? random.pick(history) : fresh();
       const { id } = payload as { readonly id: string };
       if (history.some(([before]) => before === payload)) saidAgain.add(id);
@@ -96,9 +88,7 @@ export function createCommanders(
       try {
         await accept(arrival);
         acknowledged.add(id);
-      } catch {
-        // The command was not accepted, and is not sent again.
-      }
+      } catch {}
     },
     left({ method, path, body }) {
       if (method !== "POST" || !path.includes("/tags/write")) return;

@@ -2,7 +2,6 @@ import { hash } from "node:crypto";
 import type { Transport } from "#src/engine/source/transport.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
-/** Ways in which the service can contradict itself in complete, well-formed replies with HTTP 200. */
 export const CONTRADICTIONS = [
   /** Numbers arrive as JSON text, `"21.50"`, as PHP prints DECIMAL columns. */
   "text numbers",
@@ -16,19 +15,15 @@ export const CONTRADICTIONS = [
   "false resolved",
   /** Tags that are numbers are read as booleans. */
   "changed types",
-  /** Ids are JSON numbers instead of text. */
   "numeric ids",
 ] as const;
 export type Contradiction = (typeof CONTRADICTIONS)[number];
 
 export interface Contradictions {
-  /** Wraps a transport and applies the active contradictions to its responses. */
   around(transport: Transport): Transport;
   begin(kind: Contradiction): void;
   end(kind: Contradiction): void;
-  /** Number of rewritten records or measurements by kind. */
   readonly counts: Readonly<Record<Contradiction, number>>;
-  /** Measurements that were made unreadable, as `<tag> <resolution> <start in ms>`. */
   readonly unreadable: ReadonlySet<string>;
 }
 
@@ -152,7 +147,6 @@ interface SentMeasurement {
   readonly value: unknown;
 }
 
-/** Returns the measurements of a log; a scalar response has none. */
 function measurementsOf(record: JsonRecord): readonly SentMeasurement[] {
   const { measurements } = record;
   if (!Array.isArray(measurements)) return [];
@@ -178,13 +172,11 @@ function eachValue(records: JsonRecord[], isChosen: (id: string) => boolean, cha
   });
 }
 
-/** Returns the number as text with a trailing zero, as a DECIMAL column prints it. */
 function asDecimal(value: number): string {
   const text = String(value);
   return /^-?\d+\.\d+$/.test(text) ? `${text}0` : text;
 }
 
-/** Returns the same tag with other values, or null without values. */
 function otherValues(record: JsonRecord): JsonRecord | null {
   let differs = false;
   const [other] = eachValue(

@@ -12,22 +12,17 @@ const PAGE = 500;
 const POLL_MS = 30 * SECOND;
 /** One poll runs up to 5 s after its time (`spread`), and a reply needs up to a second on its way. */
 const SLACK_MS = 6 * SECOND;
-/** A worker that was stopped or killed is replaced within this time, in milliseconds. */
 const TAKEOVER_MS = 15 * SECOND;
 /** The health check is requested every minute; two good replies in a row permit one request. */
 const CAREFUL_MS = 3 * MINUTE + 10 * SECOND;
 const MONTH_S = 30 * 86_400;
 const UNREST_MS = 20 * MINUTE;
 const REST_MS = 12 * MINUTE;
-/**
- * Ends of alarms of pages in no order are found site by site: 300 sites take 30 polls of 12 lists, which is a minute each
- * at the 15 lists a minute that a refusal leaves for hours. Each further refusal halves the rate.
- */
+/** Ends of alarms in shuffled pages are found site by site: 300 sites take 30 minutes at 15 lists a minute. */
 const SHUFFLED_REST_MS = 25 * MINUTE;
 const SHUFFLED_SLOW_REST_MS = 40 * MINUTE;
 const LIST_REFUSED = "one 429 of a list with a wait of 30 days";
 
-/** Sizes of the estate; sites are copies of the recorded ones. */
 const SIZES = [
   { name: "300 sites, 200 to 900 alarms", copies: 19, sites: null, alarms: [200, 900] },
   { name: "one site, 2,000 to 10,000 alarms", copies: 1, sites: [7], alarms: [2_000, 10_000] },
@@ -41,7 +36,6 @@ interface Fault {
   readonly lastsMs: readonly [number, number];
   /** The service hides alarms during the fault, so the promise counts from its end. */
   readonly hidesAlarms?: boolean;
-  /** Additional time that the promise allows, in milliseconds. */
   readonly allowsMs?: number;
 }
 
@@ -120,10 +114,7 @@ const FAULTS: readonly Fault[] = [
 ];
 const RESTARTS = ["stop", "crash"] as const;
 
-/**
- * A large estate, one fault at a time. The judge holds the promise "an alarm that the service lists is emitted within two
- * poll intervals plus one takeover", where an interval is 30 s, or longer where the list rate does not permit more.
- */
+/** One fault at a time; each listed alarm must be emitted within two poll intervals plus one takeover. */
 export async function estate(seed: number, random: SeededRandom): Promise<CampaignResult> {
   const counts: Record<string, number> = {};
   for (const { name } of [...FAULTS, ...SIZES]) counts[name] = 0;
@@ -186,7 +177,6 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
   const slowRestMs = SHUFFLED_SLOW_REST_MS * 2 ** Math.max(0, refusals - 1);
   await clock.advance(order !== "shuffled" ? REST_MS : refusals > 0 ? slowRestMs : SHUFFLED_REST_MS);
 
-  /** Raises and resolves alarms without a fault, after `ms` for the previous fault. */
   async function quiet(ms: number): Promise<void> {
     await clock.advance(ms);
     for (let left = 1 + random.below(4); left > 0; left -= 1) {

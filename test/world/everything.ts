@@ -38,7 +38,6 @@ const MINUTE = 60 * SECOND;
 const UNREST_MS = 14 * MINUTE;
 /** Longer than every back-off of sinks and jobs and the verification of a list. */
 const REST_MS = 20 * MINUTE;
-/** Maximum batch of a sink, and so the maximum of repeated events per incident. */
 const BATCH = 50;
 /** Maximum time range, in milliseconds, that a restarted server loses; less than the replay window. */
 const FORGETS_MS = 5 * MINUTE;
@@ -46,11 +45,7 @@ const FILTERS = { steady: {}, moody: {}, alarms: { kinds: ["alarm-*", "command-*
 /** Document sets that are never damaged: without this one the worker cannot detect a restarted server. */
 const SPARED = new Set(["sink-life"]);
 
-/**
- * All faults at once: the complete worker in virtual time with a service that loses scope, abilities, gateways and
- * endpoints, alarms, two failing sinks, commands, stops, kills, clock steps and flipped bits. After a time without faults,
- * compares what the sinks received with docs/promise.md.
- */
+/** All faults at once; after a time without faults, compares what the sinks received with docs/promise.md. */
 export async function everything(seed: number, random: SeededRandom): Promise<CampaignResult> {
   // The servers outlive the workers and use the clock of the stage, which is created below.
   const ends = Object.fromEntries(
@@ -242,7 +237,6 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
 
   // Start with several alarms, because the worker verifies mass changes more slowly.
   for (let left = random.below(9); left > 0; left--) raise();
-  // The first backfill fetches most of the history.
   if (random.chance(0.3)) contradict();
   await pass((1 + random.below(4)) * MINUTE);
   const unrestMs = clock.monotonic() + UNREST_MS;
@@ -261,7 +255,6 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   await pass(REST_MS);
   await look();
   const due = new Set(committed.keys());
-  // Deliver the events that were committed last.
   await pass(10 * SECOND);
   await look();
 
@@ -345,7 +338,6 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   return result;
 }
 
-/** Returns ten writable tags with numbers. */
 function writable(seed: number): readonly { readonly id: string; readonly siteId: number }[] {
   const { tags } = lossWorld(seed, seededRandom(seed));
   return [...tags].flatMap(([siteId, ids]) => ids.map((id) => ({ id, siteId }))).slice(0, 10);
@@ -389,7 +381,6 @@ function valuesAreReplies(
   return invented.length === 0 ? [] : [`${invented.length} values, as ${invented[0]}`];
 }
 
-/** Flips a bit in the body of an event or a document and returns a description. */
 function flip(
   file: string,
   random: SeededRandom,

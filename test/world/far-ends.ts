@@ -5,7 +5,6 @@ import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
-/** Behaviour of a server for writes. */
 export type Mood =
   /** Accepts everything. */
   | "well"
@@ -39,11 +38,9 @@ export interface Delivered {
   readonly id: string;
   readonly subject: string;
   readonly json: string;
-  /** Monotonic time in milliseconds. */
   readonly atMs: number;
 }
 
-/** A server that receives events and outlives restarts of the worker. */
 export interface FarEndOfSink {
   readonly name: string;
   mood: Mood;
@@ -51,15 +48,12 @@ export interface FarEndOfSink {
   readonly taken: readonly Delivered[];
   /** Accepted events without those lost in restarts. */
   readonly kept: readonly Delivered[];
-  /** Number of failed writes, after which events may be repeated. */
   incidents(): number;
   /** Restarts and loses the events of the last `latelyMs`, as a broker without persistence. Returns their number. */
   restart(latelyMs: number): number;
-  /** Creates the sink for a worker. */
   sink(): Sink;
 }
 
-/** Returns whether a picky server rejects this event. */
 export function isUnwelcome(id: string): boolean {
   return hash("sha256", id, "buffer").readUInt8(0) < 8;
 }

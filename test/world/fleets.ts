@@ -23,10 +23,7 @@ const KINDS = [
   "the clock of the database is set",
 ] as const;
 
-/**
- * Three members of a fleet in virtual time, one fault at a time. The judge holds that no two members hold a source at once,
- * and that each source whose service can be reached is polled again in time.
- */
+/** Three members, one fault at a time: no source has two holders, and each reachable source is polled in time. */
 export async function fleets(_seed: number, random: SeededRandom): Promise<CampaignResult> {
   const counts: Record<string, number> = Object.fromEntries(KINDS.map((kind) => [kind, 0]));
   const fleet = createVirtualFleet(SOURCES);
@@ -48,7 +45,6 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
     await member.start();
   }
 
-  /** Lets each member poll its reachable sources every 10 s. */
   async function pass(ms: number): Promise<void> {
     const untilMs = clock.monotonic() + ms;
     while (clock.monotonic() < untilMs) {
@@ -122,8 +118,7 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
         away.clear();
         await pass(POLL_MS + SECOND);
         allowedMs -= lastsMs + POLL_MS;
-        // At most two trials; each may move one other source to balance the members. If all sources are away, a source may
-        // have its own trials and follow one of another.
+        // At most two trials, each with one balancing move. If all sources are away, each source may have trials.
         const most = gone.length > 1 ? 3 : 2;
         const moved = Map.groupBy(fleet.tables.takeovers.slice(before), ([source]) => source);
         for (const [source, moves] of moved) {
@@ -139,7 +134,6 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
         const byMs = Math.round(SECOND * (24 * 3_600) ** random()) * (random.chance(0.5) ? 1 : -1);
         tell(`by ${byMs / SECOND} s`);
         clock.stepWall(byMs);
-        // In half of the cases a member fails at the same time.
         if (random.chance(0.5) && member !== undefined) {
           running.delete(name);
           member.link.state = "stalls";

@@ -7,7 +7,6 @@ import { type FarEndOfSink, isUnwelcome } from "./far-ends.ts";
 
 const DAY_MS = 86_400_000;
 
-/** An event as it was committed. */
 export interface Committed {
   readonly position: number;
   readonly event: AnyEvent;
@@ -20,9 +19,7 @@ export interface Deliveries {
   readonly due: ReadonlySet<string>;
   readonly end: FarEndOfSink;
   readonly passes: (event: Event) => boolean;
-  /** Ids of the dead letters of the sink. */
   readonly deadLetters: ReadonlySet<string>;
-  /** Ids of events that were damaged in the state. */
   readonly damaged: ReadonlySet<string>;
   /** Maximum number of repeated events. */
   readonly mostTwice: number;
@@ -81,10 +78,7 @@ export function littleIsRepeated({ end, mostTwice }: Deliveries): string[] {
 }
 
 const factOf = (event: AnyEvent) => event.data as AlarmFact;
-/**
- * "Once per episode; resolved only when the service states it." Each alarm of this world has one episode, whatever times
- * the service states. Only a damaged stored alarm may get a second episode, when the service states another start.
- */
+/** "Once per episode; resolved only when the service states it." Only a damaged alarm may get a second episode. */
 export function alarmsAreTrue(
   events: readonly AnyEvent[],
   resolvedInTruth: ReadonlySet<string>,
@@ -136,10 +130,7 @@ export function absenceIsTrue(stage: Stage, events: readonly AnyEvent[]): readon
   return wrong.length === 0 ? [] : [`${wrong.length} series, as ${wrong[0]}`];
 }
 
-/**
- * History that is wanted and arrived unreadable is fetched later, or named as missing. A request also covers the bucket
- * before its range, which is not wanted. `unreadable`: `<tag> <resolution> <start>`.
- */
+/** Unreadable history is fetched later, or named as missing. `unreadable`: `<tag> <resolution> <start>`. */
 export function unreadableIsFetchedOrNamed(
   unreadable: ReadonlySet<string>,
   stage: Stage,

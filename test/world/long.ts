@@ -1,6 +1,5 @@
 import { conduct } from "../campaign/conduct.ts";
 
-/** Ten thousand worlds on every core (`npm run world`). */
 await conduct({
   campaign: new URL("campaign.ts", import.meta.url),
   script: "world",

@@ -18,7 +18,6 @@ const SITES = [1, 2, 3, 4, 5, 6, 7, 8] as const;
 /** Shares of requests to the receiver that fail, or that succeed and lose their response. */
 const FLAKINESS = [0, 0.02, 0.1, 0.2, 0.4] as const;
 
-/** One message at the receiver. */
 interface Message {
   readonly kind: IncidentMessage["kind"];
   readonly alarmId: string | null;
@@ -26,10 +25,7 @@ interface Message {
   isOpen: boolean;
 }
 
-/**
- * Gateways go offline and cause alarms while the alarm receiver fails at times. The judge expects one message per outage
- * and one per alarm without an outage.
- */
+/** Gateways go offline and cause alarms: one message per outage, and one per alarm without an outage. */
 export async function outages(seed: number, random: SeededRandom): Promise<CampaignResult> {
   const failing = random.pick(FLAKINESS);
   const losing = random.pick(FLAKINESS);

@@ -4,31 +4,28 @@ import { createBuckets } from "#src/simulator/history.ts";
 import type { FarEnd } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 
-/** A stretch of a series that was promised. Milliseconds since 1970, whole buckets. */
+/** A promised range of a series in milliseconds since 1970, whole buckets. */
 export interface Promised {
   readonly tagId: string;
   readonly resolution: Resolution;
   readonly fromMs: number;
   readonly toMs: number;
-  /** The order that asked for it; null where a class of the configuration did. */
+  /** Id of the backfill that requested it; null for a class of the configuration. */
   readonly order: string | null;
 }
 
-/** The simulator's own buckets: what one misreading cuts wrongly must not be judged by the same. */
+/** The simulator's own buckets, so that a mistake of the worker is not repeated here. */
 const buckets = createBuckets();
 
 export function bucketOf(resolution: Resolution, zone: string, atMs: number) {
   return buckets.at(resolution, zone, atMs);
 }
 
-/** Time between being told that a tag is there and knowing that its history is wanted, in milliseconds. */
 const NOTICED_MS = 30 * 60_000;
-/** A bucket is left alone for so long after its end (`grace`), in milliseconds. */
 const GRACE_MS = 120_000;
-/** Time for the slot, the reply and the look at the clock, in milliseconds. */
 const SLACK_MS = 180_000;
 
-/** Everything that the classes and the orders promise by now, of tags that were told to be there. */
+/** Returns all ranges that classes and backfills promise by now. */
 export function promised(stage: Stage, { added }: FarEnd): readonly Promised[] {
   const { world, orders } = stage;
   const nowMs = stage.now();
@@ -60,7 +57,6 @@ export function promised(stage: Stage, { added }: FarEnd): readonly Promised[] {
   return [...byClass, ...byOrder];
 }
 
-/** What the service has of it now. */
 export function available({ virtual, world }: Stage, { tagId, resolution, fromMs, toMs }: Promised) {
   const { truth } = virtual.simulator;
   return truth

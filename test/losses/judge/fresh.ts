@@ -4,13 +4,10 @@ import type { FarEnd } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 import { clockTime } from "./punctual.ts";
 
-/** Rule 5: nothing that is shown claims that values are fresher than they are, whenever one looks. */
+/** Rule 5: no displayed figure claims that values are fresher than they are. */
 
-/** A figure may be as old as the scrape that it answers, milliseconds. */
 const SLACK_MS = 5_000;
-/** The plan on the status page says that it is up to 15 s old. */
 const PLAN_SLACK_MS = 20_000;
-/** A tag that came back is known of with the next listing, every 10 minutes here, milliseconds. */
 const NOTICED_MS = 780_000;
 
 export async function noAgeIsFlattered(stage: Stage, far: FarEnd): Promise<readonly string[]> {
@@ -67,7 +64,7 @@ interface StatusShown {
   }[];
 }
 
-/** Tags that answer values, are not set aside, and that the token and the lists have shown for a while. */
+/** Tags with values that are not in quarantine and have been listed for a while. */
 async function countedTags(stage: Stage, far: FarEnd): Promise<ReadonlySet<string>> {
   const set = syncSet("quarantine", "main");
   const held = await stage.virtual.worker.store.documents<StoredQuarantine>(set);

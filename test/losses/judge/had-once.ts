@@ -6,12 +6,11 @@ import type { NamedHoles } from "./holes.ts";
 
 const iso = (ms: number) => new Date(ms).toISOString().slice(0, 16);
 
-/** In one sentence for a series: many points that lack for one cause are one problem. */
 function lacking(what: string, key: string, times: readonly number[]): string {
   return `${what}: ${key}, ${times.length} points from ${iso(Math.min(...times))} to ${iso(Math.max(...times))}`;
 }
 
-/** Rule 1, at the end: every point that could be had was told, whatever asked for it. */
+/** Rule 1: every available point was emitted. */
 export function everyPointIsHad(stage: Stage, far: FarEnd): readonly string[] {
   return promised(stage, far).flatMap((promise) => {
     if (!hasLog(stage, promise.tagId)) return [];
@@ -33,7 +32,7 @@ export function everyPointIsHad(stage: Stage, far: FarEnd): readonly string[] {
   });
 }
 
-/** Rule 1: no point is told as new twice. */
+/** Rule 1: no point was emitted as new twice. */
 export function noPointIsToldTwice(far: FarEnd): readonly string[] {
   return [...far.points].flatMap(([key, points]) => {
     const twice = [...points].filter(([, { times }]) => times > 1).map(([atMs]) => atMs);
@@ -41,7 +40,7 @@ export function noPointIsToldTwice(far: FarEnd): readonly string[] {
   });
 }
 
-/** Rule 1, at the end: nothing is told that the service does not have, and the last word is the service's value. */
+/** Rule 1: every emitted point exists at the service, and the last emitted value is the service's. */
 export function nothingIsInvented(stage: Stage, far: FarEnd): readonly string[] {
   const followed = new Set(stage.world.history.map(({ resolution }) => resolution as string));
   return [...far.points].flatMap(([key, points]) => {
@@ -54,7 +53,7 @@ export function nothingIsInvented(stage: Stage, far: FarEnd): readonly string[] 
       available(stage, { tagId, resolution: res, fromMs, toMs, order: null }).map((each) => [each.startMs, each.value]),
     );
     const invented = times.filter((atMs) => !truth.has(atMs));
-    // Late samples change a bucket; only what is followed is read again, for a day and once a day.
+    // Late samples change a bucket; followed series are read again once a day.
     const mayDiffer = (atMs: number) =>
       stage.world.lateMs > 0 && (!followed.has(resolution) || mayStillCome(stage, res, atMs));
     const other = times.filter(
@@ -67,24 +66,20 @@ export function nothingIsInvented(stage: Stage, far: FarEnd): readonly string[] 
   });
 }
 
-/** Late samples are found by the reading that comes once a day. */
 function mayStillCome(stage: Stage, resolution: Parameters<typeof bucketOf>[0], atMs: number): boolean {
   if (stage.world.lateMs === 0) return false;
   const { endMs } = bucketOf(resolution, stage.world.timeZone, atMs);
   return endMs + stage.world.lateMs > stage.now() - 27 * 3_600_000;
 }
 
-/** Rule 1, at the end: every order was carried out, and is said to be. */
+/** Rule 1: every backfill is complete and reported as complete. */
 export async function everyOrderIsDone(stage: Stage): Promise<readonly string[]> {
   const { store } = stage.virtual.worker;
   const held = await store.documents<StoredBackfill>(syncSet("backfill", "main"));
   return stage.orders.flatMap(({ id }) => (held.get(id)?.doneAt == null ? [`order ${id} is not done`] : []));
 }
 
-/**
- * Rule 2, at any time: what is missing is named. `ignore`: tags of which nobody can know at this moment that they
- * are there.
- */
+/** Rule 2, at any time: missing history is named. `ignore`: tags whose existence is unknown at the moment. */
 export async function everyHoleIsNamed(
   stage: Stage,
   far: FarEnd,
@@ -117,7 +112,7 @@ export async function everyHoleIsNamed(
   });
 }
 
-/** Rule 2, at the end: a tag without a log is said to have none. */
+/** Rule 2: a tag without a log is reported as such. */
 export function noLogIsNamed(stage: Stage, far: FarEnd, named: NamedHoles): readonly string[] {
   const followed = new Set(stage.world.history.map(({ resolution }) => resolution));
   return promised(stage, far).flatMap(({ tagId, resolution, order }) => {
@@ -127,14 +122,13 @@ export function noLogIsNamed(stage: Stage, far: FarEnd, named: NamedHoles): read
   });
 }
 
-/** Rule 2, at the end: what no answer ever covered is not taken for had. */
+/** Rule 2: history that no response covered does not count as fetched. */
 export function nothingUnansweredIsHad(stage: Stage, far: FarEnd, named: NamedHoles): readonly string[] {
   const answered = Map.groupBy(
     stage.answers.flatMap(({ tagIds, ...answer }) => tagIds.map((tagId) => ({ tagId, ...answer }))),
     ({ tagId }) => tagId,
   );
   return promised(stage, far).flatMap(({ tagId, resolution, fromMs, toMs, order }) => {
-    // What has no log is named by the classes; an order that ended with it is not listed any more.
     if (order !== null && !hasLog(stage, tagId)) return [];
     const holes = named.get(seriesKey(tagId, resolution)) ?? [];
     const own = answered.get(tagId) ?? [];
@@ -145,7 +139,7 @@ export function nothingUnansweredIsHad(stage: Stage, far: FarEnd, named: NamedHo
         each.fromMs <= bucket.startMs && each.toMs >= bucket.endMs;
       const direct = own.find((each) => each.resolution === resolution && covers(each));
       const hole = holes.find(covers);
-      // A month that the answer leaves out has no sample; one that is null may have.
+      // A month without an entry has no sample; a month with null may have samples.
       const month = own.find(
         (each) => each.months !== null && covers(each) && !hasMonth(stage, each.months.get(tagId), atMs),
       );

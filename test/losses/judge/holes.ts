@@ -4,20 +4,15 @@ import { gapsIn, type HistoryGapReason } from "#src/engine/sync/history/progress
 import { seriesKey } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 
-/**
- * The worker's own word about what it has not told, as `plenum gaps` shows it. The only file of the judge that knows
- * the words of the ledger; the rules below know three kinds of reason.
- */
+/** Missing history as the worker reports it. Only this file of the judge knows the ledger. */
 export interface NamedHole {
-  /** Milliseconds since 1970; all of time where the worker does not say which span. */
   readonly fromMs: number;
   readonly toMs: number;
-  /** `to come`: it will be asked for. `no log`: the service has none. `not had`: it was asked for in vain. */
+  /** `to come`: will be requested. `no log`: the service has none. `not had`: was requested in vain. */
   readonly kind: "to come" | "no log" | "not had";
   readonly why: string;
 }
 
-/** By series (`<tag> <resolution>`); a series that the worker does not know of is missing. */
 export type NamedHoles = ReadonlyMap<string, readonly NamedHole[]>;
 
 const KINDS: Readonly<Record<HistoryGapReason, NamedHole["kind"]>> = {
@@ -45,14 +40,12 @@ export async function namedHoles({ virtual, now }: Stage): Promise<NamedHoles> {
     if (!total) named.set(seriesKey(placed.tag.id, rules.resolution), []);
   for (const { tagId, resolution, total, from, to, why } of gapsIn(ledgers, orders, nowMs)) {
     if (total) continue;
-    named
-      .get(seriesKey(tagId, resolution))
-      ?.push({
-        fromMs: from === null ? Number.NEGATIVE_INFINITY : Date.parse(from),
-        toMs: to === null ? Number.POSITIVE_INFINITY : Date.parse(to),
-        kind: KINDS[why] ?? "not had",
-        why,
-      });
+    named.get(seriesKey(tagId, resolution))?.push({
+      fromMs: from === null ? Number.NEGATIVE_INFINITY : Date.parse(from),
+      toMs: to === null ? Number.POSITIVE_INFINITY : Date.parse(to),
+      kind: KINDS[why] ?? "not had",
+      why,
+    });
   }
   return named;
 }

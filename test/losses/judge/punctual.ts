@@ -4,32 +4,21 @@ import type { FarEnd } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
 import type { Trouble } from "../troubles.ts";
 
-/**
- * Rule 3: what is taken from one site, from the history or from lists makes no other value late. Judged where every
- * sample is told, in the times in which nothing concerned the tag itself. Times are milliseconds.
- */
+/** Rule 3: a fault of one site, of history or of lists delays no other value. */
 
-/** After what concerned a tag itself it may take so long to find back into the rhythm. */
+/** Recovery time of an affected tag. */
 const RECOVERY_MS = 180_000;
-/** What a probe and a first read take once a wait is over. */
 const LOOK_MS = 60_000;
-/** The same where the token was refused for more than five minutes, with or without a break: eight, and a look. */
+/** Recovery time after the token was rejected for more than five minutes. */
 const LONG_REFUSED_MS = 540_000;
 const LONG_MS = 300_000;
-/** The same where a listing has to show it first. */
+/** Recovery time if a list has to show the tag again. */
 const LISTED_MS = 780_000;
-/** A worker that starts waits until nobody can have used its quota, and lists what there is. */
 const START_MS = 180_000;
-/**
- * Two slots of 3 s for each loss that others met meanwhile. Where a request has tags of more sites, one for each: when
- * the token was asked within the last minute and may not be asked again, they are asked one by one, and nobody can know
- * better whom to ask last.
- */
+/** Slots for each fault of other tags. */
 const SLOTS_LATE = 2;
-/** A reply on its way; with a gateway that just went offline it takes 4 s longer. */
 const REPLY_MS = 6_000;
 
-/** From 2 requests a minute back to 20. */
 const SLOWED_MS = 3 * 3_600_000;
 
 type Span = readonly [fromMs: number, toMs: number];
@@ -61,7 +50,6 @@ export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): re
           const lateMs = atMs - Math.max(sinceMs + own.every, dueMs) - slotsLate * slowest - REPLY_MS;
           if (lateMs <= 0) continue;
           const beside = `${besides(stage, sinceMs, atMs)}${after(stage, siteId, sinceMs)}`;
-          // One sentence for a cause and a class: a group of twenty is late together.
           const cause = `${own.name} ${beside}`;
           if (told.has(cause)) continue;
           told.add(cause);
@@ -75,7 +63,7 @@ export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): re
   return problems;
 }
 
-/** When a first request for this tag and others was refused, which took its time: only from there on slots are counted. */
+/** Time at which a first request for this tag and others was rejected; slots count from there. */
 function knownRefusedMs(requests: readonly LoggedRequest[], id: string, fromMs: number, toMs: number): number {
   const refused = requests.find(
     ({ atMs, endpoint, errorStatus, query }) =>
@@ -84,10 +72,7 @@ function knownRefusedMs(requests: readonly LoggedRequest[], id: string, fromMs: 
   return refused?.atMs ?? fromMs;
 }
 
-/**
- * A slot is 3 s, or longer while a limit that is not ours refuses: then the worker slows down, and comes back by a
- * request a minute every ten minutes.
- */
+/** A slot is 3 s, or longer after a 429: the worker then regains one request a minute every ten minutes. */
 function slowestSlotMs(requests: readonly LoggedRequest[], fromMs: number, toMs: number, slotMs: number): number {
   const isSlowed = requests.some(
     ({ atMs, errorStatus }) => errorStatus === 429 && atMs <= toMs && atMs > toMs - SLOWED_MS,
@@ -97,23 +82,21 @@ function slowestSlotMs(requests: readonly LoggedRequest[], fromMs: number, toMs:
   return Math.max(slotMs, ...between.map((atMs, place) => atMs - (between[place - 1] ?? fromMs)));
 }
 
-/** The times in which nothing that was done concerned this tag. */
+/** Periods without a fault that affects this tag. */
 function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number): readonly Span[] {
   const disturbed: Span[] = [
     ...stage.troubles
       .filter(({ trouble }) => doesConcern(stage, trouble, siteId))
       .map(({ trouble, fromMs, toMs }): Span => {
-        // A tag that was refused by itself is set aside for 10 minutes, an hour and longer, and that is right.
+        // A rejected tag rightly stays in quarantine for 10 minutes, an hour and longer.
         const isRested = trouble.refusesTags?.has(id) === true;
-        // What lists did not show comes back with the next listing, every 10 minutes here.
         const isListed = trouble.concerns.kind !== "site" && trouble.hidesTags?.has(id) === true;
         const isLongRefused = trouble.refusesToken === true && lastedMs(stage, "refusesToken", toMs) > LONG_MS;
-        // Where nobody says how long, the wait doubles: it is at most as long as all that went before.
+        // Without a stated time the wait doubles, up to the sum of all earlier waits.
         const waitMs = trouble.isMaintenance === true ? lastedMs(stage, "isMaintenance", toMs) + LOOK_MS : 0;
         const recoveryMs = isListed ? LISTED_MS : isLongRefused ? LONG_REFUSED_MS : RECOVERY_MS;
         return [fromMs, isRested ? untilMs : Math.min(toMs, untilMs) + Math.max(recoveryMs, waitMs)];
       }),
-    // A stop takes two seconds of it before.
     ...stage.starts.map((atMs): Span => [atMs - 3_000, atMs + START_MS]),
   ];
   const spans: Span[] = [];
@@ -126,7 +109,6 @@ function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number):
   return spans.filter(([beginMs, endMs]) => endMs > beginMs);
 }
 
-/** For how long in the last quarter of an hour before the token was refused, or all was 503, in milliseconds. */
 function lastedMs({ troubles }: Stage, what: "refusesToken" | "isMaintenance", untilMs: number): number {
   const sinceMs = untilMs - 900_000;
   return troubles
@@ -134,7 +116,7 @@ function lastedMs({ troubles }: Stage, what: "refusesToken" | "isMaintenance", u
     .reduce((sum, { fromMs, toMs }) => sum + toMs - Math.max(sinceMs, fromMs), 0);
 }
 
-/** Also of the site of a tag that fails by itself: its neighbours are served while it is searched, in slots that nobody needs. */
+/** Includes the site of a tag that fails alone: its neighbours wait while the tag is searched. */
 function doesConcern({ world }: Stage, { concerns }: Trouble, siteId: number): boolean {
   switch (concerns.kind) {
     case "all":
@@ -149,7 +131,6 @@ function doesConcern({ world }: Stage, { concerns }: Trouble, siteId: number): b
   }
 }
 
-/** Losses of live reads that were there at any time between; the tag itself is undisturbed. */
 function lossesOfOthers({ troubles }: Stage, fromMs: number, toMs: number): number {
   return troubles.filter(
     ({ trouble: { concerns }, ...each }) =>
@@ -164,7 +145,6 @@ function besides({ troubles }: Stage, fromMs: number, toMs: number): string {
   return names.length === 0 ? "nothing" : [...new Set(names)].join(", ");
 }
 
-/** What concerned the tag itself last, should it not have found back. */
 function after(stage: Stage, siteId: number, atMs: number): string {
   const last = stage.troubles.findLast(
     ({ trouble, toMs }) => toMs <= atMs && doesConcern(stage, trouble, siteId),
@@ -176,10 +156,10 @@ export function clockTime(ms: number): string {
   return new Date(ms).toISOString().slice(11, 19);
 }
 
-/** The token is asked once a minute at most, so that is how long a return may go unnoticed. */
+/** The token information is requested once a minute, so a return may go unnoticed for that long. */
 const NOTICED_MS = 65_000;
 
-/** A site that is back in the scope is due at once, when nothing else is going on. */
+/** Tags of a returned site are read at once if there is no other fault. */
 export function whatReturnsIsReadAgain(stage: Stage, far: FarEnd, untilMs: number): readonly string[] {
   const { world, troubles } = stage;
   return troubles.flatMap((each, place) => {
@@ -192,7 +172,6 @@ export function whatReturnsIsReadAgain(stage: Stage, far: FarEnd, untilMs: numbe
     );
     const isRestarted = stage.starts.some((atMs) => atMs + START_MS > fromMs && atMs < dueMs);
     if (!isAlone || isRestarted || dueMs > untilMs || toMs - fromMs < 5_000) return [];
-    // Who was refused by itself before is set aside for 10 minutes and longer, also while its site comes and goes.
     const isRested = (id: string) =>
       troubles.some((other) => other.fromMs < toMs && other.trouble.refusesTags?.has(id) === true);
     const silent = [...(world.tags.get(concerns.siteId) ?? [])].filter((id) => {

@@ -4,18 +4,13 @@ import type { Stage } from "../stage.ts";
 import { clockTime } from "./punctual.ts";
 
 const MINUTE_MS = 60_000;
-/** Requests of the quota, of the lists at their pace (30 a minute) and some that have none. */
+/** Quota, lists (30 a minute), and requests without a limit. */
 const ALL_PER_MINUTE = 20 + 30 + 10;
-/** What a start lists once more: how fast lists were asked for before it is not remembered. */
 const ALL_PER_START = 10;
-/**
- * To an endpoint that has failed for a while: six refusals in a row before it is asked whether anything can be read at
- * all, three controls that say so, and one that was under way beside them.
- */
+/** Requests a minute to a failing endpoint: six rejections, three controls and one pending request. */
 const DEAD_PER_MINUTE = 10;
 const WHILE_MS = 2 * MINUTE_MS;
 
-/** The most within any span of this length, and when it ended. */
 function most(times: readonly number[], spanMs: number): { readonly count: number; readonly atMs: number } {
   let best = { count: 0, atMs: 0 };
   let first = 0;
@@ -28,13 +23,13 @@ function most(times: readonly number[], spanMs: number): { readonly count: numbe
 
 const timesOf = (requests: readonly LoggedRequest[]) => requests.map(({ atMs }) => atMs);
 
-/** Rule 4: never more than 20 of the quota in any 60 s, as the service sees it. */
+/** Rule 4: at most 20 requests of the quota in any 60 s. */
 export function theQuotaIsKept({ virtual }: Stage): readonly string[] {
   const busiest = virtual.simulator.truth.busiestMinute();
   return busiest <= 20 ? [] : [`${busiest} requests of the quota within 60 s`];
 }
 
-/** Rule 4: however much fails, the service is not flooded, and what is dead is asked ever more rarely. */
+/** Rule 4: the service is not flooded, and a dead endpoint is requested ever more rarely. */
 export function nothingIsFlooded({ virtual, troubles, starts }: Stage): readonly string[] {
   const requests = virtual.simulator.truth.requests();
   const all = most(timesOf(requests), MINUTE_MS);
@@ -44,7 +39,6 @@ export function nothingIsFlooded({ virtual, troubles, starts }: Stage): readonly
         (each) => each.endpoint === endpoint && each.atMs > fromMs + WHILE_MS && each.atMs < toMs,
       );
       const { count, atMs } = most(timesOf(inside), MINUTE_MS);
-      // Whoever starts finds out anew.
       const begun = starts.filter((startMs) => startMs <= atMs && startMs > atMs - MINUTE_MS - WHILE_MS).length;
       return count <= DEAD_PER_MINUTE * (1 + begun)
         ? []
@@ -60,14 +54,13 @@ export function nothingIsFlooded({ virtual, troubles, starts }: Stage): readonly
   ];
 }
 
-/** Ten minutes, so that a schedule and a start may fall into it. */
 const ME_SPAN_MS = 10 * MINUTE_MS;
 const ME_PER_START = 3;
 const ME_SLACK = 3;
 
-/** Rule 4: what the token may is asked once a minute on average, and by its schedule. */
+/** Rule 4: token information is requested once a minute on average. */
 export function theTokenIsAskedSparingly({ virtual, starts, troubles }: Stage): readonly string[] {
-  // Where the service seems to be away, or is, it is probed with the same question; that is not about a refusal.
+  // While the service is or seems unavailable, the worker probes it with the same request.
   const away = troubles.filter(({ trouble }) => trouble.seemsAway === true);
   const asked = timesOf(virtual.simulator.truth.requests().filter(({ endpoint }) => endpoint === "me")).filter(
     (atMs) => !away.some(({ fromMs, toMs }) => atMs >= fromMs && atMs <= toMs + MINUTE_MS),
@@ -78,7 +71,7 @@ export function theTokenIsAskedSparingly({ virtual, starts, troubles }: Stage): 
   return count <= limit ? [] : [`GET me ${count} times within ten minutes, at ${clockTime(atMs)}`];
 }
 
-/** Rule 4, at any time: a tag is set aside only when the service refused it by itself. */
+/** Rule 4, at any time: only rejected tags are in quarantine. */
 export async function nobodyIsCondemned(stage: Stage): Promise<readonly string[]> {
   const set = syncSet("quarantine", "main");
   const held = await stage.virtual.worker.store.documents<StoredQuarantine>(set);
@@ -89,7 +82,7 @@ export async function nobodyIsCondemned(stage: Stage): Promise<readonly string[]
   return [`${innocent.length} tags set aside that were never refused by themselves, as ${innocent[0]}: ${why}`];
 }
 
-/** Rule 4, at the end: everything was given back, so nobody is set aside. */
+/** Rule 4, at the end: no tag is in quarantine. */
 export async function nobodyIsSetAside(stage: Stage): Promise<readonly string[]> {
   const set = syncSet("quarantine", "main");
   const held = await stage.virtual.worker.store.documents<StoredQuarantine>(set);

@@ -10,11 +10,7 @@ import { createSimulator } from "#src/simulator/simulator.ts";
 import { freePort } from "../../real-servers.ts";
 import { check, checkPrivileges, missingPrograms, ROOT, runIfInstalled, say } from "../real-run.ts";
 
-/**
- * `npm run container:real [-- FOLDER]`: builds the image of the Dockerfile (packages/container/build) and runs it as uid
- * 10001 with a read-only root, a state volume and no capability, against the simulator. A folder keeps the base image for
- * the next run. Takes five minutes and needs root, buildah and debootstrap.
- */
+/** Builds the image and runs it with a read-only root and a state volume (`npm run container:real [-- FOLDER]`). */
 
 const UID = 10001;
 
@@ -53,7 +49,6 @@ async function main(): Promise<void> {
   }
 }
 
-/** Runs the command of the image in its unpacked files `root`. */
 async function tryImage(root: string, config: ImageConfig, work: string): Promise<void> {
   check("the image runs as 10001", config.User === `${UID}:${UID}`, config.User);
   const head = execFileSync("git", ["rev-parse", "HEAD"], { cwd: ROOT, encoding: "utf8" }).trim();
@@ -143,7 +138,6 @@ function containerIn(root: string, place: string, config: ImageConfig, serviceUr
     },
     run: (command: readonly string[]) => spawnSync("unshare", args(command), { encoding: "utf8" }),
     said: (child: ChildProcess) => heard.get(child) ?? "",
-    /** Process id of the first process of the container, outside of it. */
     pidOf(child: ChildProcess): number {
       const pid = Number(readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8"));
       // Process 0 would be this process group.

@@ -10,10 +10,7 @@ import { release } from "../../../tools/release/release.ts";
 import { freePort } from "../../real-servers.ts";
 import { check, checkPrivileges, missingPrograms, ROOT, runIfInstalled, say } from "../real-run.ts";
 
-/**
- * `npm run service:real`: builds a release, installs it with packages/systemd/install in a systemd booted in its own
- * namespaces, and runs the unit against the simulator. Takes two minutes and needs root, a writable cgroup2 and systemd.
- */
+/** Installs a release in a systemd of its own and runs the unit against the simulator (`npm run service:real`). */
 
 const SYSTEMD = "/usr/lib/systemd/systemd";
 const PATIENCE_MS = 60_000;
@@ -123,7 +120,6 @@ async function until(what: string, isSo: () => boolean): Promise<void> {
   }
 }
 
-/** Runs the installed unit from its first start to its removal. */
 async function tryService({ run }: Booted, serviceUrl: string): Promise<void> {
   const must = (command: string) => {
     const { status, stdout, stderr } = run(command);
