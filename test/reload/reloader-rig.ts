@@ -1,25 +1,24 @@
-import { rmSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
-import { onTestFinished } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { createReloader, type Prepared, type Reconfigurable } from "#src/app/reload/reloader.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { ConfigurationChanged } from "#src/core/model/reload-facts.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
+import { testFolder } from "../test-folder.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
-export const NOW = Date.UTC(2026, 10, 2, 6);
+const NOW = Date.UTC(2026, 10, 2, 6);
 
-export interface Written {
+interface Written {
   readonly every?: string;
   readonly port?: number;
   readonly folder?: string;
 }
 
-export function configured({ every = "10m", port = 9850, folder: stateFolder = "state" }: Written = {}): Config {
+function configured({ every = "10m", port = 9850, folder: stateFolder = "state" }: Written = {}): Config {
   return Config.parse({
     state: { folder: stateFolder },
     status: { port },
@@ -35,7 +34,7 @@ export function configured({ every = "10m", port = 9850, folder: stateFolder = "
 }
 
 /** Records its calls and behaves as the test says. */
-export function part(name: string, notes: string[]) {
+function part(name: string, notes: string[]) {
   const does = { prepare: async (): Promise<void> => undefined, takeOver: async (): Promise<void> => undefined };
   const reconfigurable: Reconfigurable = {
     name,
@@ -57,10 +56,8 @@ export function part(name: string, notes: string[]) {
   return { does, reconfigurable };
 }
 
-export async function reloading(isWatched = false) {
-  const folder = temporaryFolder("reloader");
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  const file = join(folder, "plenum.yaml");
+export async function reloading({ isWatched = false, isStarted = true } = {}) {
+  const file = join(testFolder("reloader"), "plenum.yaml");
   writeFileSync(file, "first");
   const clock = createVirtualClock(NOW);
   const notes: string[] = [];
@@ -81,7 +78,7 @@ export async function reloading(isWatched = false) {
     store: { commit: (change) => world.commit(change) },
     ...{ clock, log, metrics, isWatched },
   });
-  await reloader.start(new AbortController().signal);
+  if (isStarted) await reloader.start(new AbortController().signal);
   return {
     ...{ reloader, world, notes, clock, store, metrics, lines, file },
     ...{ first: first.does, second: second.does },

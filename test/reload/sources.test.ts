@@ -15,12 +15,11 @@ const QUIET = {
   ...Object.fromEntries(["token", "sites", "gateways", "hosts", "systems", "tags"].map((job) => [job, "0 59 * * * *"])),
 };
 
-async function begin(source: Written, eventsFolder: null = null): Promise<void> {
+async function begin(source: Written): Promise<void> {
   asked = [];
   virtual = await startVirtualWorker({
     simulator: { sites: [3, 4], alarms: { recorded: false }, loops_before: 20 },
-    source,
-    eventsFolder,
+    ...{ source, eventsFolder: null },
     around: (transport, clock) => (request, signal) => {
       const what = request.path.replace(/\?.*$/, "").replace(/^.*\/api\/v1\//, "");
       asked.push({ atMs: clock.monotonic(), what, request });
@@ -57,11 +56,7 @@ describe("read classes at a reload", () => {
       file.sources.main.spread = "7s";
     });
     await virtual.clock.advance(10 * MINUTE);
-    expect(
-      since(from)
-        .filter((each) => !isTagRequest(each))
-        .map(({ what }) => what),
-    ).toEqual([]);
+    expect(since(from).every(isTagRequest)).toBe(true);
     const told = valuesOf(await virtual.events());
     const now = virtual.clock.now();
     const after = told.filter(({ time }) => Date.parse(time) > now - 8 * MINUTE);
@@ -107,11 +102,7 @@ describe("history classes at a reload", () => {
     await virtual.clock.advance(150 * MINUTE);
     const points = (await virtual.events()).flatMap((event) =>
       event.type === "tag-history" && event.data.origin !== ("revised" as string)
-        ? event.data.points.map(({ time }) => ({
-            key: `${event.data.tag.id} ${time}`,
-            site: event.siteid,
-            time,
-          }))
+        ? event.data.points.map(({ time }) => ({ key: `${event.data.tag.id} ${time}`, site: event.siteid, time }))
         : [],
     );
     expect(points.length).toBeGreaterThan(500);
