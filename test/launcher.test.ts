@@ -35,8 +35,7 @@ const runtimes = json<{ readonly optionalDependencies: Record<string, string> }>
 
 /** Copies the start scripts into a path with spaces; `installed` adds the packages without npm's links. */
 function copyOfPlenum(options: { readonly installed: boolean }): string {
-  const parent = testFolder("launcher");
-  const folder = join(parent, "a path with spaces");
+  const folder = join(testFolder("launcher"), "a path with spaces");
   mkdirSync(folder);
   for (const name of ["plenum", "package.json", "package-lock.json", "tools"])
     cpSync(join(ROOT, name), join(folder, name), { recursive: true });
@@ -66,9 +65,7 @@ function pretend(version: string): string {
   return `exec "${process.execPath}" --import 'data:text/javascript,${encodeURIComponent(claim)}' "$@"`;
 }
 
-function environment(path: string): Record<string, string> {
-  return { PATH: path, HOME: tmpdir(), TMPDIR: tmpdir() };
-}
+const environment = (path: string) => ({ PATH: path, HOME: tmpdir(), TMPDIR: tmpdir() });
 
 const UNIX_TOOLS = "/usr/bin:/bin";
 
@@ -101,16 +98,9 @@ describe("findNode", () => {
     expect(machines.map(([platform, arch]) => packageOf(platform, arch))).toEqual(machines.map(([, , name]) => name));
     expect(machines.map(([, , name]) => name).sort()).toEqual(Object.keys(runtimes).sort());
     for (const [platform, arch, name] of machines) {
-      expect(locked[`node_modules/${name}`]).toMatchObject({
-        version: runtimes[name],
-        os: platform,
-        cpu: arch,
-        bin: { node: platform === "win32" ? "bin/node.exe" : "bin/node" },
-      });
+      const bin = { node: platform === "win32" ? "bin/node.exe" : "bin/node" };
+      expect(locked[`node_modules/${name}`]).toMatchObject({ version: runtimes[name], os: platform, cpu: arch, bin });
     }
-  });
-
-  test("each pinned Node.js is at least the version in engines", () => {
     const floor = Number(/^>=(\d+\.\d+)$/.exec(manifest.engines.node)?.[1]);
     expect(floor).toBeGreaterThan(24);
     for (const version of Object.values(runtimes)) expect(Number.parseFloat(version)).toBeGreaterThanOrEqual(floor);
@@ -128,7 +118,7 @@ describe("findNode", () => {
   test.each([
     ["is missing", { installed: false }, {}, /is missing/],
     [
-      "does not exist for the machine",
+      "is not built for the machine",
       { installed: true },
       { platform: "freebsd" },
       /npm has no Node\.js .* freebsd x64: /,
@@ -224,7 +214,7 @@ describe("the launcher with a bundle", () => {
     while (stamp() <= afterMs);
   }
 
-  test("runs the bundle if no source has changed since the build", () => {
+  test("runs the bundle if no source has changed since the build, and the sources without a bundle", () => {
     const { folder, ran } = copyWithBundle();
     touchBundle(folder);
     expect(ran()).toBe("the bundle\n");
@@ -232,25 +222,22 @@ describe("the launcher with a bundle", () => {
     expect(ran()).toBe("the sources\n");
   });
 
-  test.each([
-    ["a source", "src/cli/main.ts"],
-    ["a connector", "connectors/new.ts"],
-    ["the version", "package.json"],
-  ])("does not run the bundle if %s was replaced later, even by a file with an older time", (_, name) => {
-    const { folder, ran } = copyWithBundle();
-    const path = join(folder, name);
-    touchBundle(folder);
+  function replaceByOlder(path: string): void {
     writeFileSync(`${path}.new`, existsSync(path) ? readFileSync(path) : "");
     utimesSync(`${path}.new`, 0, 0);
     renameSync(`${path}.new`, path);
-    expect(ran()).toBe("the sources\n");
-  });
+  }
 
-  test("does not run the bundle if a source was deleted", () => {
+  test.each([
+    ["a source was replaced by an older file", "src/cli/main.ts", replaceByOlder],
+    ["a connector was added with an older time", "connectors/new.ts", replaceByOlder],
+    ["the version was replaced by an older file", "package.json", replaceByOlder],
+    ["a source was deleted", "connectors/old.ts", rmSync],
+  ])("does not run the bundle if %s", (_, name, change) => {
     const { folder, ran } = copyWithBundle();
-    writeFileSync(join(folder, "connectors/old.ts"), "");
+    if (change === rmSync) writeFileSync(join(folder, name), "");
     touchBundle(folder);
-    rmSync(join(folder, "connectors/old.ts"));
+    change(join(folder, name));
     expect(ran()).toBe("the sources\n");
   });
 });
@@ -261,19 +248,14 @@ describe("the first command after an installation", () => {
   test.each([
     ["./plenum demo", "./plenum", ["demo"]],
     ["an npm script", "node", ["tools/run.cjs", "tsc", "-p", "tsconfig.json"]],
-  ] as const)(
-    "with a Node.js that is too old, %s reports the required version before the installation",
-    (_, command, args) => {
-      const cwd = folder();
-      expect(runOn({ node: pretend("18.20.8"), npm: "touch npm-was-called" }, cwd, command, args)).toEqual({
-        status: 1,
-        stdout: "",
-        stderr: `${NEEDS}, and this is Node.js 18.20.8: install a newer one from https://nodejs.org and run this command again.\n`,
-      });
-      expect(readdirSync(cwd)).not.toContain("node_modules");
-      expect(readdirSync(cwd)).not.toContain("npm-was-called");
-    },
-  );
+  ])("with a Node.js that is too old, %s reports the required version before the installation", (_, command, args) => {
+    const cwd = folder();
+    const stderr = `${NEEDS}, and this is Node.js 18.20.8: install a newer one from https://nodejs.org and run this command again.\n`;
+    const result = runOn({ node: pretend("18.20.8"), npm: "touch npm-was-called" }, cwd, command, args);
+    expect(result).toEqual({ status: 1, stdout: "", stderr });
+    expect(readdirSync(cwd)).not.toContain("node_modules");
+    expect(readdirSync(cwd)).not.toContain("npm-was-called");
+  });
 
   test("names the required version when Node.js is missing", () => {
     const env = environment(toolsOnly());
@@ -302,14 +284,9 @@ describe("the first command after an installation", () => {
     echo "{}" >node_modules/.package-lock.json`;
 
   function startsIn(cwd: string) {
-    const child = spawn("./plenum", ["--help"], {
-      cwd,
-      env: {
-        ...environment(`${hostWith({ node: pretend("20.20.2"), npm: SLOW_NPM })}:${UNIX_TOOLS}`),
-        PACKAGES: join(ROOT, "node_modules"),
-      },
-      stdio: ["ignore", "pipe", "pipe"],
-    });
+    const path = `${hostWith({ node: pretend("20.20.2"), npm: SLOW_NPM })}:${UNIX_TOOLS}`;
+    const env = { ...environment(path), PACKAGES: join(ROOT, "node_modules") };
+    const child = spawn("./plenum", ["--help"], { cwd, env, stdio: ["ignore", "pipe", "pipe"] });
     const said = { stdout: "", stderr: "" };
     for (const name of ["stdout", "stderr"] as const)
       child[name].on("data", (data: Buffer) => {
@@ -342,8 +319,7 @@ describe("the first command after an installation", () => {
     const cwd = folder();
     const mark = join(cwd, ".installing");
     writeFileSync(mark, owner);
-    const madeAtS = Date.now() / 1_000 - agoS;
-    utimesSync(mark, madeAtS, madeAtS);
+    utimesSync(mark, Date.now() / 1_000 - agoS, Date.now() / 1_000 - agoS);
     writeFileSync(join(cwd, "go-on"), "");
     const started = startsIn(cwd);
     expect(await started.ended).toBe(0);
@@ -354,7 +330,8 @@ describe("the first command after an installation", () => {
 
   test("links the pinned Node.js without npm's link and then runs without Node.js on the host", () => {
     const cwd = copyOfPlenum({ installed: true });
-    const first = runOn({ node: pretend("20.20.2") }, cwd, "./plenum", ["--help"]);
+    symlinkSync("a path with spaces/plenum", join(cwd, "../a link"));
+    const first = runOn({ node: pretend("20.20.2") }, cwd, join(cwd, "../a link"), ["--help"]);
     expect(first.stderr).toBe("");
     expect(first.stdout).toMatch(/^Usage: plenum/);
     expect(readlinkSync(join(cwd, "node_modules/.bin/node"))).toBe(
@@ -374,13 +351,6 @@ describe("the first command after an installation", () => {
       /^These are Plenum's sources, .* `npm run release` makes of them \(docs\/install\.md\)\.\n$/,
     );
   });
-
-  test("works through a symbolic link", () => {
-    const cwd = copyOfPlenum({ installed: true });
-    symlinkSync("a path with spaces/plenum", join(cwd, "../a link"));
-    const { status, stdout } = runOn({ node: pretend("20.20.2") }, cwd, join(cwd, "../a link"), ["--help"]);
-    expect({ status, stdout }).toEqual({ status: 0, stdout: expect.stringMatching(/^Usage: plenum/) });
-  });
 });
 
 describe("the flags of Node.js", () => {
@@ -395,11 +365,11 @@ describe("the flags of Node.js", () => {
   });
 
   test("are omitted for a Node.js newer than the tested versions", () => {
-    const tell =
+    const print =
       "data:text/javascript,if(process.argv[1].endsWith('main.js')){process.stdout.write(JSON.stringify(process.execArgv));process.exit()}";
+    const env = { ...process.env, NODE_OPTIONS: `--import=${print}` };
     const flagsOn = (version: string) => {
       const command = pretend(version).replace('"$@"', `"${join(ROOT, "tools/start.cjs")}" run`);
-      const env = { ...process.env, NODE_OPTIONS: `--import=${tell}` };
       return JSON.parse(spawnSync("sh", ["-c", command], { env, encoding: "utf8" }).stdout);
     };
     expect(flagsOn("26.10.0")).toEqual(FLAGS.split(" "));
@@ -456,14 +426,11 @@ describe("tools/run.cjs", () => {
 
   test.each(["SIGTERM", "SIGINT"] as const)("forwards %s to the program", async (signal) => {
     const program = `process.on("${signal}", () => process.exit(42)); setInterval(() => {}, 1000); console.log("up");`;
-    const child = spawn("node", [join(ROOT, "tools/run.cjs"), "-e", program], {
-      env: host(),
-      stdio: ["ignore", "pipe", "inherit"],
-    });
-    const ended = new Promise((resolve) => child.once("exit", (...how) => resolve(how)));
-    await new Promise((resolve) => child.stdout.once("data", resolve));
+    const args = [join(ROOT, "tools/run.cjs"), "-e", program];
+    const child = spawn("node", args, { env: host(), stdio: ["ignore", "pipe", "inherit"] });
+    await once(child.stdout, "data");
     child.kill(signal);
-    expect(await ended).toEqual([42, null]);
+    expect(await once(child, "exit")).toEqual([42, null]);
   });
 
   test("ends by the signal that ended the program", () => {

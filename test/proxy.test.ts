@@ -30,10 +30,8 @@ let folder: string;
 let ours: Authority;
 let good: Issued;
 const at = (name: string) => join(folder, name);
-const pairOf = ({ certFile, keyFile }: Issued) => ({
-  cert: readFileSync(certFile, "utf8"),
-  key: readFileSync(keyFile, "utf8"),
-});
+const read = (file: string) => readFileSync(file, "utf8");
+const pairOf = ({ certFile, keyFile }: Issued) => ({ cert: read(certFile), key: read(keyFile) });
 beforeAll(() => {
   folder = temporaryFolder("proxy");
   ours = createAuthority(folder, "ours");
@@ -51,8 +49,7 @@ const actors: readonly { readonly name: string; readonly attempt: Attempt }[] = 
   {
     name: "the source",
     async attempt(url, proxy, more = {}) {
-      const options = { ca_file: ours.caFile, proxy, ...more };
-      const config = trialConfig(url, options);
+      const config = trialConfig(url, { ca_file: ours.caFile, proxy, ...more });
       const transport = createHttpTransport(config, proxyOf(config.proxy, systemClock));
       onTestFinished(() => transport.close());
       const headers = { authorization: `Bearer ${TOKEN}` };
@@ -62,29 +59,17 @@ const actors: readonly { readonly name: string; readonly attempt: Attempt }[] = 
   {
     name: "webhook",
     attempt(url, proxy, more = {}) {
-      const config = WebhookConfig.parse({
-        url: `${url}/`,
-        unsigned: true,
-        headers: { Authorization: { file: at("token") } },
-        allow_networks: ["127.0.0.0/8"],
-        ca_file: ours.caFile,
-        proxy,
-        ...more,
-      });
+      const headers = { Authorization: { file: at("token") } };
+      const own = { url: `${url}/`, unsigned: true, headers, allow_networks: ["127.0.0.0/8"] };
+      const config = WebhookConfig.parse({ ...own, ca_file: ours.caFile, proxy, ...more });
       return written(createWebhookSink(config, contextFor("hook")));
     },
   },
   {
     name: "influxdb",
     attempt(url, proxy, more = {}) {
-      const config = InfluxConfig.parse({
-        url,
-        bucket: "b",
-        token: { file: at("token") },
-        ca_file: ours.caFile,
-        proxy,
-        ...more,
-      });
+      const own = { url, bucket: "b", token: { file: at("token") } };
+      const config = InfluxConfig.parse({ ...own, ca_file: ours.caFile, proxy, ...more });
       return written(createInfluxSink(config, contextFor("lake")));
     },
   },
@@ -152,13 +137,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     ["no tunnel", says("403 Forbidden"), true, "config", "The proxy PROXY refuses to connect us to SERVER (403). Ask"],
     ["no CONNECT", says("405 Method Not Allowed"), true, "config", "(405)"],
     ["a redirect", says("302 Found\r\nLocation: http://127.0.0.1/"), true, "config", "(302)"],
-    [
-      "another server",
-      says("502 Bad Gateway"),
-      true,
-      "retryable",
-      "The proxy PROXY could not connect us to SERVER (502).",
-    ],
+    ["another server", says("502 Bad Gateway"), true, "retryable", "PROXY could not connect us to SERVER (502)."],
     ["to speak first", says("200 OK", "220 mail ESMTP"), true, "malformed", "says more than it was asked for."],
     ["to hang up", { answer: () => "" }, true, "retryable", "The proxy PROXY could not be reached: it broke"],
     ["no HTTP", { answer: () => "SSH-2.0-x\r\n\r\n" }, true, "malformed", "PROXY answered is"],
@@ -192,10 +171,8 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
 
   test("times out if the proxy accepts the connection but sends no response", async () => {
     const far = await secure();
-    const silent = createServer((socket) => void socket.on("error", () => socket.destroy()));
-    const port = await new Promise<number>((resolve) => {
-      silent.listen(0, "127.0.0.1", () => resolve((silent.address() as { port: number }).port));
-    });
+    const port = await freePort();
+    const silent = createServer((socket) => void socket.on("error", () => socket.destroy())).listen(port, "127.0.0.1");
     onTestFinished(() => void silent.close());
     const patience = attempt === actors[0]?.attempt ? { deadlines: { connect_ms: 300 } } : { timeout: "300ms" };
     const error = await attempt(far.url, { url: `http://127.0.0.1:${port}` }, patience);
@@ -265,14 +242,8 @@ describe("the webhook sink through a proxy", () => {
     );
 
   test.each([
-    "127.0.0.1",
-    "2130706433",
-    "10.0.0.1",
-    "169.254.169.254",
-    "[::1]",
-    "localhost",
-    "LOCALHOST.",
-    "a.localhost",
+    ...["127.0.0.1", "2130706433", "10.0.0.1", "169.254.169.254"],
+    ...["[::1]", "localhost", "LOCALHOST.", "a.localhost"],
   ])("rejects https://%s before it connects to the proxy", async (host) => {
     const proxy = await startConnectProxy();
     const sink = sinkFor(`https://${host}/hook`, proxy.url);
@@ -348,24 +319,17 @@ test("the worker uses the configured proxy and ignores proxies of the environmen
   const proxy = await startConnectProxy({ credentials: () => "plenum:from the environment" });
   const far = await secure();
   const service = await simulatedServer();
+  const names = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY"];
   const place = workplace(service.url, {
-    NODE_USE_ENV_PROXY: "1",
-    HTTP_PROXY: decoy.url,
-    HTTPS_PROXY: decoy.url,
-    http_proxy: decoy.url,
-    https_proxy: decoy.url,
-    ALL_PROXY: decoy.url,
-    PROXY_PASSWORD: "from the environment",
+    ...Object.fromEntries(names.map((name) => [name, decoy.url])),
+    ...{ NODE_USE_ENV_PROXY: "1", PROXY_PASSWORD: "from the environment" },
   });
   const through = { proxy: { url: proxy.url, username: "plenum", password: { env: "PROXY_PASSWORD" } } };
   const trusted = { ca_file: ours.caFile };
   place.configure({
     sources: {
       main: {
-        base_url: service.url,
-        allow_plain_http: true,
-        token: { file: "token" },
-        time_zone: "Europe/Oslo",
+        ...{ base_url: service.url, allow_plain_http: true, token: { file: "token" }, time_zone: "Europe/Oslo" },
         ...through,
       },
     },
