@@ -17,7 +17,8 @@ import { type Actions, createResponses, type Responses } from "../ui/status/api.
 import type { LiveThings } from "../ui/status/page-context.ts";
 import type { Status } from "../ui/status/report.ts";
 import type { PageSettings } from "./build-status.ts";
-import { type Config, connectorOf } from "./config/config.ts";
+import type { Config } from "./config/config.ts";
+import { connectorOf } from "./config/config-sections.ts";
 
 export function buildResponses(options: {
   readonly config: Pick<Config, "sources">;

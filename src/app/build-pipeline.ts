@@ -1,38 +1,39 @@
+import { isDeepStrictEqual } from "node:util";
 import type { FleetAssignment } from "../core/connector.ts";
 import type { ConfigurationState } from "../core/model/reload-facts.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { ClockCheck } from "../core/runtime/clock-check.ts";
-import { inOrder, sideBySide } from "../core/runtime/lifecycle.ts";
-import type { Log } from "../core/runtime/log.ts";
+import { inOrder, type Service, sideBySide } from "../core/runtime/lifecycle.ts";
+import { type Log, setLevel } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
 import type { Rules } from "../engine/commands/approval/approval.ts";
 import { type Commands, createCommands } from "../engine/commands/commands.ts";
 import type { CommandsConfig } from "../engine/commands/config.ts";
 import type { Guards } from "../engine/commands/guards.ts";
-import { createBackPressure, createLogSpace } from "../engine/delivery/back-pressure.ts";
-import { createDispatcher } from "../engine/delivery/dispatcher.ts";
-import { createPruning } from "../engine/delivery/pruning.ts";
+import { type BackPressure, createBackPressure, createLogSpace } from "../engine/delivery/back-pressure.ts";
+import { createDispatcher, type Dispatcher } from "../engine/delivery/dispatcher.ts";
+import { createPruning, type Pruning } from "../engine/delivery/pruning.ts";
 import { createSilenceKeeper } from "../engine/silence/silence.ts";
 import type { Leaving } from "../engine/source/send.ts";
-import type { Source } from "../engine/source/source.ts";
 import type { Transport } from "../engine/source/transport.ts";
-import type { Store } from "../engine/store/store.ts";
+import type { RetentionBounds, Store } from "../engine/store/store.ts";
 import { createGroupCommit } from "../engine/sync/read/commit.ts";
 import type { Ticker } from "../engine/sync/schedule.ts";
 import { createBuildingView } from "../engine/views/building-view.ts";
 import { withTickets } from "../engine/views/tickets.ts";
-import type { SourceWork } from "../ui/operator/work.ts";
-import type { Responses } from "../ui/status/api.ts";
+import { readCredentials } from "../ui/status/access.ts";
 import { refreshGauges } from "../ui/status/health.ts";
-import type { Status } from "../ui/status/report.ts";
-import { type CommitTrouble, commitNotices, watchCommits } from "../ui/status/state-health.ts";
+import { commitNotices, watchCommits } from "../ui/status/state-health.ts";
 import { buildPlots, buildResponses } from "./build-page.ts";
-import { boundsOf, reconfigurableParts } from "./build-reload.ts";
 import {
+  type BuiltSinks,
   buildSinks,
+  closeNew,
   followsHistory,
+  type Listening,
   listenersOf,
   listening,
+  type SinkParts,
   type StandIn,
   sinksOf,
   ticketMakers,
@@ -40,29 +41,8 @@ import {
 import { buildSource } from "./build-source.ts";
 import { buildStatus, type PageSettings, warningsOf } from "./build-status.ts";
 import { type BuiltSync, buildSync } from "./build-sync.ts";
-import type { Config } from "./config/config.ts";
+import { aroundWriting, type Config } from "./config/config.ts";
 import type { Reconfigurable } from "./reload/reloader.ts";
-
-/**
- * Services between a store and its sinks. A worker has one pipeline; a fleet member has one per held source.
- *
- *   store ◄─ delivery ◄─ sinks          commands ◄─ MQTT, command line
- *     ▲                                    │
- *     └── sync ◄── source ◄── service ◄────┘
- */
-export interface Pipeline extends ReturnType<typeof inOrder> {
-  readonly store: Store;
-  readonly sources: ReadonlyMap<string, Source>;
-  readonly works: ReadonlyMap<string, SourceWork>;
-  readonly commands: Commands;
-  readonly status: Status;
-  readonly answers: Responses;
-  readonly metrics: Metrics;
-  readonly commitTrouble: () => CommitTrouble | null;
-  readonly parts: readonly Reconfigurable[];
-  refreshGauges(): Promise<void>;
-  close(): Promise<void>;
-}
 
 export interface LeaseContext extends FleetAssignment {
   /** Called before each request to the service; throws when it may not leave. */
@@ -129,7 +109,14 @@ function countCommitted(store: Store, metrics: Pick<Metrics, "eventsCommitted">)
   };
 }
 
-export async function buildPipeline(options: PipelineOptions): Promise<Pipeline> {
+/**
+ * Services between a store and its sinks. A worker has one pipeline; a fleet member has one per held source.
+ *
+ *   store ◄─ delivery ◄─ sinks          commands ◄─ MQTT, command line
+ *     ▲                                    │
+ *     └── sync ◄── source ◄── service ◄────┘
+ */
+export async function buildPipeline(options: PipelineOptions) {
   const { beside, config, environment, transport, clock, clockDoubt, log, metrics, page, standIn, tenure } = options;
   const { state } = config;
   const { store, ticketed, groupCommit, commitTrouble } = decorateStore(options.store, options, () =>
@@ -198,6 +185,7 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
   });
 
   const all = [...syncs.values()];
+  const inAllSources = (name: string, pick: (sync: BuiltSync) => Service) => sideBySide(name, all.map(pick), log);
   const services = inOrder(
     [
       { service: pruning, share: 0.1 },
@@ -206,47 +194,116 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
       { service: dispatcher, share: 0.6 },
       { service: commands, share: 0.2 },
       { service: listens, share: 0.1 },
-      {
-        service: sideBySide(
-          "sensors",
-          all.map(({ sensors }) => sensors),
-          log,
-        ),
-        share: 0.1,
-      },
+      { service: inAllSources("sensors", ({ sensors }) => sensors), share: 0.1 },
       // Requests to the service are aborted: repeating one after a start costs one slot.
-      {
-        service: sideBySide(
-          "sources",
-          all.map(({ service }) => service),
-          log,
-        ),
-        share: 0.2,
-      },
-      {
-        service: sideBySide(
-          "heartbeats",
-          all.map(({ heartbeat }) => heartbeat),
-          log,
-        ),
-        share: 0.1,
-      },
+      { service: inAllSources("sources", ({ service }) => service), share: 0.2 },
+      { service: inAllSources("heartbeats", ({ heartbeat }) => heartbeat), share: 0.1 },
     ],
     { clock, log },
   );
 
   return {
     ...{ store, sources, works, commands, status, answers, metrics, commitTrouble, parts, start: services.start },
-    async stop(deadlineMs) {
+    async stop(deadlineMs: number): Promise<void> {
       answers.stop();
       await services.stop(deadlineMs);
     },
-    async refreshGauges() {
+    async refreshGauges(): Promise<void> {
       for (const sync of all) sync.refreshGauges();
       await refreshGauges({ status, metrics, log });
     },
-    async close() {
+    async close(): Promise<void> {
       await Promise.all(builtSources.map(({ source }) => source.close()));
     },
+  };
+}
+
+export type Pipeline = Awaited<ReturnType<typeof buildPipeline>>;
+
+interface RunningParts {
+  readonly config: Config;
+  readonly environment: Readonly<Record<string, string | undefined>> | undefined;
+  readonly log: Log;
+  readonly page: PageSettings;
+  readonly backPressure: BackPressure;
+  readonly pruning: Pruning;
+  readonly commands: Commands;
+  readonly dispatcher: Dispatcher;
+  readonly listening: Listening;
+  readonly sinks: { built: BuiltSinks };
+  readonly sinkParts: SinkParts;
+  readonly syncs: ReadonlyMap<string, BuiltSync>;
+}
+
+/** In the order of a reload: writing closes first; a sink is registered before its events are requested. */
+function reconfigurableParts(parts: RunningParts): readonly Reconfigurable[] {
+  const { backPressure, commands, config, dispatcher, environment, listening, log, page, pruning } = parts;
+  const { sinks, sinkParts, syncs } = parts;
+  // The log may have another level than the file, given at the start.
+  let { level } = config.log;
+  return [
+    {
+      name: "log",
+      prepare: async (next) => ({
+        takeOver() {
+          if (next.log.level !== level) setLevel(log, next.log.level);
+          level = next.log.level;
+        },
+      }),
+    },
+    {
+      name: "page",
+      async prepare(next) {
+        const credentials = readCredentials(next.status, environment);
+        return { takeOver: () => page.change(next, credentials) };
+      },
+    },
+    {
+      // Together, because the sinks that accept commands are a part of what is approved.
+      name: "sinks and commands",
+      async prepare(next) {
+        const before = sinks.built;
+        const built = await buildSinks(next.sinks, { ...sinkParts, followsHistory: followsHistory(next) }, before);
+        return {
+          async takeOver() {
+            sinks.built = built;
+            await listening.keepOnly(listenersOf(built));
+            commands.change(next.commands, aroundWriting(next));
+            await dispatcher.change(sinksOf(built));
+            await listening.openAll(listenersOf(built));
+          },
+          discard: () => closeNew(built, before),
+        };
+      },
+    },
+    {
+      name: "log of events",
+      prepare: async ({ state }) => ({
+        takeOver() {
+          backPressure.change(state.max_bytes);
+          pruning.change({ bounds: boundsOf(state), sinks: sinksOf(sinks.built) });
+        },
+      }),
+    },
+    ...[...syncs].map(([name, sync]) => reconfigurableSource(name, sync, config)),
+  ];
+}
+
+function boundsOf(state: Config["state"]): Omit<RetentionBounds, "wanted" | "ranMs"> {
+  return { maxBytes: state.max_bytes, maxAgeMs: state.max_age, replayMs: state.replay_window };
+}
+
+function reconfigurableSource(name: string, sync: BuiltSync, config: Config): Reconfigurable {
+  let inForce = { entry: config.sources[name], state: config.state };
+  return {
+    name: `source ${name}`,
+    prepare: async ({ sources, state }) => ({
+      async takeOver() {
+        const next = { entry: sources[name], state };
+        if (next.entry === undefined || isDeepStrictEqual(next, inForce)) return;
+        inForce = next;
+        await sync.change(next.entry, state);
+      },
+    }),
   };
 }

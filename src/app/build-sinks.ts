@@ -5,7 +5,8 @@ import { type Service, startedOnce } from "../core/runtime/lifecycle.ts";
 import { createSinkState } from "../engine/delivery/offer.ts";
 import type { ConfiguredSink } from "../engine/delivery/sink-runner.ts";
 import type { Store } from "../engine/store/store.ts";
-import { type Config, connectorOf, type SinkEntry } from "./config/config.ts";
+import type { Config } from "./config/config.ts";
+import { connectorOf, type SinkEntry } from "./config/config-sections.ts";
 
 export interface BuiltSink {
   readonly entry: SinkEntry;

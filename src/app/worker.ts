@@ -1,6 +1,4 @@
-import type { Accept } from "../core/connector.ts";
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
-import type { ReloadedBy, ReloadReport } from "../core/model/reload-facts.ts";
 import { type Clock, systemClock } from "../core/runtime/clock.ts";
 import { createClockCheck, watching } from "../core/runtime/clock-check.ts";
 import { createRun, inOrder } from "../core/runtime/lifecycle.ts";
@@ -10,7 +8,6 @@ import { VERSION } from "../core/runtime/version.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 import { folderGuards } from "../engine/commands/guards.ts";
 import { endSilence } from "../engine/silence/silence.ts";
-import type { Source } from "../engine/source/source.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import { withAbsolutePaths } from "../engine/store/config.ts";
 import { openStore } from "../engine/store/open.ts";
@@ -29,20 +26,6 @@ import type { Config } from "./config/config.ts";
 import { aroundWriting } from "./config/config.ts";
 import { type ConfigFile, createReloader, type Reloader } from "./reload/reloader.ts";
 
-/** Builds, connects, starts and stops the parts of a worker: receivers start before senders, and stop after them. */
-export interface Worker {
-  readonly store: Store;
-  readonly sources: ReadonlyMap<string, Source>;
-  start(): Promise<void>;
-  /** Lets current work finish until `deadlineMs` from now; a second call waits for the first. */
-  stop(deadlineMs: number): Promise<void>;
-  /** Accepts commands without a listener, for simulations. */
-  readonly accept: Accept;
-  statusUrl(): string;
-  /** Null without a configuration file. */
-  readonly reload: ((by: ReloadedBy, isDryRun: boolean) => Promise<ReloadReport>) | null;
-}
-
 export interface WorkerOptions {
   readonly config: Config;
   readonly environment?: Readonly<Record<string, string | undefined>>;
@@ -57,7 +40,8 @@ export interface WorkerOptions {
   readonly standIn?: StandIn;
 }
 
-export async function createWorker(options: WorkerOptions): Promise<Worker> {
+/** Builds, connects, starts and stops the parts of a worker: receivers start before senders, and stop after them. */
+export async function createWorker(options: WorkerOptions) {
   refuseUnverifiedTls();
   const { config } = options;
   const clock = options.clock ?? systemClock;
@@ -72,7 +56,7 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
   }
 }
 
-async function build(options: WorkerOptions, opened: Store, clock: Clock, log: Log): Promise<Worker> {
+async function build(options: WorkerOptions, opened: Store, clock: Clock, log: Log) {
   const { config, configFile, environment, transport, standIn } = options;
   const metrics = createMetrics();
   // In a simulation, metrics of the process would be those of another process, and differ in each run.
@@ -149,3 +133,5 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
 
   return { store, sources, accept, statusUrl: () => server.url(), reload, start: run.start, stop: run.stop };
 }
+
+export type Worker = Awaited<ReturnType<typeof createWorker>>;

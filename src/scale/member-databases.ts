@@ -7,14 +7,6 @@ import { TIMING } from "./fleet/timing.ts";
 import { openStateDatabase } from "./postgres/open.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
-export interface MemberDatabases {
-  /** For the states of the sources. */
-  readonly database: StateDatabase;
-  /** The same tables for leases, kill switch and guards, which no load of the sources delays. */
-  readonly urgent: StateDatabase;
-  close(): Promise<void>;
-}
-
 /** Two at work, one for the fleet's status, and one that listens for notifications. */
 const URGENT_CONNECTIONS = 4;
 /** A lease is renewed every 3 s and trusted for 8 s, so a renewal can be repeated. */
@@ -25,7 +17,7 @@ export async function openMemberDatabases(options: {
   readonly config: PostgresState;
   readonly clock: Clock;
   readonly log: Log;
-}): Promise<MemberDatabases> {
+}) {
   const urgent = await openStateDatabase({
     ...{ ...options, migrate: true, connections: URGENT_CONNECTIONS, limitMs: URGENT_LIMIT_MS },
   });
@@ -34,9 +26,11 @@ export async function openMemberDatabases(options: {
     const connections = options.config.connections + 1;
     const database = await openStateDatabase({ ...options, migrate: false, connections });
     return {
+      /** For the states of the sources. */
       database: { ...database, onNotified: urgent.onNotified },
+      /** The same tables for leases, kill switch and guards, which no load of the sources delays. */
       urgent,
-      async close() {
+      async close(): Promise<void> {
         await Promise.all([database.close(), urgent.close()]);
       },
     };
@@ -45,6 +39,8 @@ export async function openMemberDatabases(options: {
     throw error;
   }
 }
+
+export type MemberDatabases = Awaited<ReturnType<typeof openMemberDatabases>>;
 
 /** Result of a detected restore. */
 export interface Restored {

@@ -22,13 +22,14 @@ import { type DatabaseTime, inSteadyTime } from "./member-time.ts";
 import type { StateDatabase, StateDatabaseDescription } from "./postgres/state-database.ts";
 import { openShard } from "./postgres/store.ts";
 
-export interface RunningSource {
-  readonly pipeline: Pipeline;
-  /** Finishes current work within the deadline; after the lease is over, it only ends. */
-  stop(deadlineMs: number): Promise<void>;
-}
+/** Maximum delay between slot and send: a suspended machine would send in a minute with another quota. */
+const LEAVES_WITHIN_MS = 2_000;
+/** Longest believable time of a request on its way to the service. */
+const WAY_MS = 3_000;
+const STOP_MS = 1_000;
 
-export interface RunningSourceOptions {
+/** Rejects with `Stopping` when its lease ends meanwhile. */
+export async function runSource(options: {
   readonly lease: Lease;
   readonly config: Config;
   readonly fleet: string;
@@ -41,16 +42,7 @@ export interface RunningSourceOptions {
   readonly clockDoubt: ClockCheck;
   readonly ticker: Ticker;
   readonly log: Log;
-}
-
-/** Maximum delay between slot and send: a suspended machine would send in a minute with another quota. */
-const LEAVES_WITHIN_MS = 2_000;
-/** Longest believable time of a request on its way to the service. */
-const WAY_MS = 3_000;
-const STOP_MS = 1_000;
-
-/** Rejects with `Stopping` when its lease ends meanwhile. */
-export async function runSource(options: RunningSourceOptions): Promise<RunningSource> {
+}) {
   const { clock, clockDoubt, config, database, environment, lease, ticker, time } = options;
   const { source } = lease;
   const { entry, own } = configOf(config, source);
@@ -74,6 +66,7 @@ export async function runSource(options: RunningSourceOptions): Promise<RunningS
   };
   let pipeline: Pipeline | null = null;
 
+  /** Finishes current work within the deadline; after the lease is over, it only ends. */
   async function stop(deadlineMs: number): Promise<void> {
     try {
       await pipeline?.stop(deadlineMs);

@@ -6,27 +6,6 @@ import { loop } from "../core/runtime/waiting.ts";
 import type { QuotaSlot, QuotaStore } from "../engine/store/store.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
-/**
- * Two clocks that all members of a fleet share. The wall clock is the database's and follows its steps within a second. The
- * steady clock never follows a step and stamps spent quota slots: after a step of ten minutes, a member would consider its
- * predecessor's slots long spent and spend them again. The member that notices a step first stores it.
- *
- *   database's clock   12:00:00 ── set back 10 min ── 11:50:01
- *   clock_set_by_ms           0                       −600,000
- *   steady clock       12:00:00 ───────────────────── 12:00:01
- */
-export interface DatabaseTime {
-  /** The database's wall clock, milliseconds since 1970. */
-  now(): number;
-  earliest(): number;
-  /** Latest possible time of the steady clock: the response may have been under way for as long as the request took. */
-  latest(): number;
-  notices(): readonly string[];
-  /** Throws when the database does not respond. */
-  look(): Promise<void>;
-  watch(signal: AbortSignal): Promise<void>;
-}
-
 const LOOK_EVERY_MS = 1_000;
 /** A difference to measured time, beyond the duration of the query, that counts as a step of the clock. */
 const STEP_MS = 500;
@@ -44,12 +23,21 @@ interface Seen {
   readonly answered: Moment;
 }
 
+/**
+ * Two clocks that all members of a fleet share. The wall clock is the database's and follows its steps within a second. The
+ * steady clock never follows a step and stamps spent quota slots: after a step of ten minutes, a member would consider its
+ * predecessor's slots long spent and spend them again. The member that notices a step first stores it.
+ *
+ *   database's clock   12:00:00 ── set back 10 min ── 11:50:01
+ *   clock_set_by_ms           0                       −600,000
+ *   steady clock       12:00:00 ───────────────────── 12:00:01
+ */
 export async function openDatabaseTime(options: {
   readonly database: StateDatabase;
   /** The machine's own clock. */
   readonly clock: Clock;
   readonly log: Log;
-}): Promise<DatabaseTime> {
+}) {
   const { clock, database, log } = options;
   let seen = await read();
   let offsetMs = seen.wallMs - seen.answered.monotonicMs;
@@ -76,6 +64,7 @@ export async function openDatabaseTime(options: {
   const earliestWallMs = () => seen.wallMs + elapsedMs(clock, seen.answered);
   const latestWallMs = () => seen.wallMs + elapsedMs(clock, seen.sent);
   const earliest = () => earliestWallMs() - seen.setByMs;
+  /** The response may have been under way for as long as the request took. */
   const latest = () => latestWallMs() - seen.setByMs;
 
   async function look(): Promise<void> {
@@ -100,13 +89,14 @@ export async function openDatabaseTime(options: {
     offsetMs = Math.min(Math.max(offsetMs, wallMs - answered.monotonicMs), wallMs - sent.monotonicMs);
   }
 
+  /** The database's wall clock, milliseconds since 1970. */
   const now = () => Math.floor(offsetMs + clock.monotonic());
 
   return {
     now,
     earliest,
     latest,
-    notices() {
+    notices(): readonly string[] {
       const aheadMs = clock.now() - now();
       if (Math.abs(aheadMs) <= DIFFERENCE_MS) return [];
       const way = aheadMs > 0 ? "ahead of" : "behind";
@@ -115,7 +105,7 @@ export async function openDatabaseTime(options: {
       ];
     },
     look,
-    watch: (signal) =>
+    watch: (signal: AbortSignal) =>
       loop({
         clock,
         signal,
@@ -128,6 +118,8 @@ export async function openDatabaseTime(options: {
       }),
   };
 }
+
+export type DatabaseTime = Awaited<ReturnType<typeof openDatabaseTime>>;
 
 /** Returns by how much a time lies outside a range; 0 below the size of a step. */
 function beyond(ms: number, fromMs: number, toMs: number): number {

@@ -7,7 +7,6 @@ import type { ConfigFile } from "../app/reload/reloader.ts";
 import type { Accept } from "../core/connector.ts";
 import { Retryable } from "../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
-import type { ReloadedBy, ReloadReport } from "../core/model/reload-facts.ts";
 import { type Clock, systemClock } from "../core/runtime/clock.ts";
 import { createClockCheck, watching } from "../core/runtime/clock-check.ts";
 import { createRun, inOrder } from "../core/runtime/lifecycle.ts";
@@ -42,24 +41,6 @@ import { runSource } from "./member-source.ts";
 import { type DatabaseTime, openDatabaseTime } from "./member-time.ts";
 import { createMemberView, endSilenceOfFleet } from "./member-view.ts";
 
-/**
- * A fleet member: runs one pipeline for each source whose lease it holds.
- *
- *   fleet ── lease ──► pipeline of a source ◄─► its part of the database
- *     │                      │
- *     └── others' leases     └──► page · control socket · metrics (the sum of all pipelines)
- */
-export interface Member {
-  readonly name: string;
-  held(): readonly string[];
-  fleet(): Promise<FleetStatus>;
-  start(): Promise<void>;
-  /** Hands all sources over within the deadline; a second call waits for the first. */
-  stop(deadlineMs: number): Promise<void>;
-  statusUrl(): string;
-  readonly reload: ((by: ReloadedBy, isDryRun: boolean) => Promise<ReloadReport>) | null;
-}
-
 export interface MemberOptions {
   readonly config: Config;
   readonly name: string;
@@ -78,8 +59,16 @@ const DESCRIBED_MS = 30_000;
 /** Time limit for storing the kill switch before the caller continues. */
 const THROWN_WITHIN_MS = 2_000;
 
-/** Throws `ConfigError` or `Retryable` when it cannot connect to the database. */
-export async function createMember(options: MemberOptions): Promise<Member> {
+/**
+ * A fleet member: runs one pipeline for each source whose lease it holds.
+ *
+ *   fleet ── lease ──► pipeline of a source ◄─► its part of the database
+ *     │                      │
+ *     └── others' leases     └──► page · control socket · metrics (the sum of all pipelines)
+ *
+ * Throws `ConfigError` or `Retryable` when it cannot connect to the database.
+ */
+export async function createMember(options: MemberOptions) {
   refuseUnverifiedTls();
   const { config } = options;
   const { postgres } = config.state;
@@ -105,7 +94,7 @@ async function build(
   /** Its wall clock is the database's, so all members stamp and show the same times. */
   clock: Clock,
   log: Log,
-): Promise<Member> {
+) {
   const { database, urgent } = databases;
   const { config, configFile, environment, name } = options;
   const names = Object.keys(config.sources);
@@ -270,6 +259,8 @@ async function build(
     stop: run.stop,
   };
 }
+
+export type Member = Awaited<ReturnType<typeof createMember>>;
 
 async function readinessOf(own: () => Promise<Readiness>, status: () => Promise<FleetStatus>): Promise<Readiness> {
   const [{ reasons }, { trouble }] = await Promise.all([own(), status()]);

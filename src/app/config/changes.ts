@@ -2,7 +2,8 @@ import { isDeepStrictEqual } from "node:util";
 import type { ConfigChange } from "../../core/model/reload-facts.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { formatDuration } from "../../core/values/duration.ts";
-import { Config, connectorOf, type SinkEntry } from "./config.ts";
+import { Config } from "./config.ts";
+import { connectorOf, type SinkEntry } from "./config-sections.ts";
 import { isText } from "./schema-walk.ts";
 
 /** Options that are used only at the start, by path; `*` is a user-defined name. */

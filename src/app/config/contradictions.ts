@@ -1,53 +1,13 @@
 import { statSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
-import { CONNECTOR_NAMES, type ConnectorName, definitionOf } from "../../../connectors/catalog.ts";
+import { CONNECTOR_NAMES, definitionOf } from "../../../connectors/catalog.ts";
 import { realFolder } from "../../core/errors/folder-problem.ts";
 import type { SecretRef } from "../../core/runtime/secret.ts";
 import { suggestion } from "../../core/values/suggest.ts";
+import type { ConfigSections } from "./config-sections.ts";
 import type { Contradiction } from "./problems.ts";
 
-interface BySystem {
-  readonly systems?: readonly string[] | undefined;
-}
-
-interface SelectsTags {
-  readonly name: string;
-  readonly select: BySystem & { readonly exclude?: BySystem | undefined };
-}
-
-interface SensorList extends BySystem {
-  readonly classes?: readonly string[] | undefined;
-}
-
-type SinkSection = Readonly<Partial<Record<ConnectorName, unknown>>> & {
-  readonly enabled: boolean;
-  readonly filter: { readonly sources: readonly string[] };
-  readonly parquet?: { readonly folder?: string | undefined; readonly table_format: "plain" | "delta" } | undefined;
-};
-
-interface Sections {
-  readonly sources: Readonly<
-    Record<
-      string,
-      {
-        readonly read: readonly SelectsTags[];
-        readonly history: readonly SelectsTags[];
-        readonly inventory: { readonly tags_of_systems: boolean };
-        readonly silent_sensors: false | { readonly exclude: SensorList; readonly may_rest: SensorList };
-      }
-    >
-  >;
-  readonly state: { readonly postgres?: unknown };
-  readonly sinks: Readonly<Record<string, SinkSection>>;
-  readonly commands: {
-    readonly allow: readonly {
-      readonly source?: string | undefined;
-      readonly from?: readonly string[] | undefined;
-    }[];
-  };
-}
-
-export function contradictions(config: Sections): readonly Contradiction[] {
+export function contradictions(config: ConfigSections): readonly Contradiction[] {
   return [
     ...unknownClasses(config),
     ...unknownSystems(config),
@@ -61,7 +21,7 @@ export function contradictions(config: Sections): readonly Contradiction[] {
 
 const SENSOR_LISTS = ["exclude", "may_rest"] as const;
 
-function unknownClasses({ sources }: Sections): readonly Contradiction[] {
+function unknownClasses({ sources }: ConfigSections): readonly Contradiction[] {
   return Object.entries(sources).flatMap(([name, { read, silent_sensors: sensors }]) => {
     if (sensors === false) return [];
     const classes = read.map((each) => each.name);
@@ -74,7 +34,7 @@ function unknownClasses({ sources }: Sections): readonly Contradiction[] {
 }
 
 /** Without this option the systems of tags are unknown, and a selection by system silently selects nothing. */
-function unknownSystems({ sources }: Sections): readonly Contradiction[] {
+function unknownSystems({ sources }: ConfigSections): readonly Contradiction[] {
   const message = "To select by system, set inventory.tags_of_systems: true for this source.";
   return Object.entries(sources).flatMap(([name, { read, history, inventory, silent_sensors: sensors }]) => {
     if (inventory.tags_of_systems) return [];
@@ -92,7 +52,7 @@ function unknownSystems({ sources }: Sections): readonly Contradiction[] {
   });
 }
 
-function unknownOrigins({ sources, sinks, commands }: Sections): readonly Contradiction[] {
+function unknownOrigins({ sources, sinks, commands }: ConfigSections): readonly Contradiction[] {
   const known = Object.keys(sources);
   const origins = [...Object.keys(sinks), "operator"];
   return commands.allow.flatMap(({ source, from }, index) => {
@@ -105,7 +65,7 @@ function unknownOrigins({ sources, sinks, commands }: Sections): readonly Contra
   });
 }
 
-function unknownSources({ sources, sinks }: Sections): readonly Contradiction[] {
+function unknownSources({ sources, sinks }: ConfigSections): readonly Contradiction[] {
   const known = Object.keys(sources);
   return Object.entries(sinks).flatMap(([name, { filter }]) =>
     unknownNames(filter.sources, known, "There is no source of this name.", ["sinks", name, "filter", "sources"]),
@@ -113,7 +73,7 @@ function unknownSources({ sources, sinks }: Sections): readonly Contradiction[] 
 }
 
 /** In a fleet a source and its sinks move between machines, so no sink may write to one machine. */
-function sinksOfOneMachine({ sinks, state }: Sections): readonly Contradiction[] {
+function sinksOfOneMachine({ sinks, state }: ConfigSections): readonly Contradiction[] {
   if (state.postgres === undefined) return [];
   return Object.entries(sinks).flatMap(([name, { enabled, file, parquet, stdout }]) => {
     if (!enabled) return [];
@@ -145,7 +105,7 @@ function unknownNames(
   );
 }
 
-function sharedFolders({ sinks }: Sections): readonly Contradiction[] {
+function sharedFolders({ sinks }: ConfigSections): readonly Contradiction[] {
   return CONNECTOR_NAMES.flatMap((connector) => {
     const { shared } = definitionOf(connector);
     if (shared === undefined) return [];

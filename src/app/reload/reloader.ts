@@ -10,7 +10,7 @@ import {
   refusedNotice,
 } from "../../core/model/reload-facts.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
+import { Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { oneAtATime, persist, within } from "../../core/runtime/waiting.ts";
@@ -35,25 +35,6 @@ export interface Prepared {
   discard?(): Promise<void>;
 }
 
-export interface Reloader extends Service {
-  /** Never rejects: problems are in the report. */
-  reload(by: ReloadedBy, isDryRun: boolean): Promise<ReloadReport>;
-  state(): ConfigurationState;
-  /** The last accepted configuration, with the old values of options that wait for a restart. */
-  inForce(): Config;
-  notices(): readonly string[];
-}
-
-export interface ReloaderOptions extends ConfigFile {
-  readonly config: Config;
-  /** In the order in which they take over. */
-  readonly parts: readonly Reconfigurable[];
-  readonly store: Pick<Store, "commit">;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly metrics: Pick<Metrics, "reloads" | "configRefused" | "configPending">;
-}
-
 export interface ConfigFile {
   readonly file: string;
   /** Throws the problems of the file. */
@@ -64,7 +45,17 @@ export interface ConfigFile {
 /** Time limit for recording a reload before the caller continues; recording is retried in the background. */
 const RECORDED_WITHIN_MS = 5_000;
 
-export function createReloader(options: ReloaderOptions): Reloader {
+export function createReloader(
+  options: ConfigFile & {
+    readonly config: Config;
+    /** In the order in which they take over. */
+    readonly parts: readonly Reconfigurable[];
+    readonly store: Pick<Store, "commit">;
+    readonly clock: Clock;
+    readonly log: Log;
+    readonly metrics: Pick<Metrics, "reloads" | "configRefused" | "configPending">;
+  },
+) {
   const { clock, file, log, metrics } = options;
   const oneReload = oneAtATime();
   const stopping = new AbortController();
@@ -196,13 +187,15 @@ export function createReloader(options: ReloaderOptions): Reloader {
 
   return {
     ...service,
-    async reload(by, isDryRun) {
+    /** Never rejects: problems are in the report. */
+    async reload(by: ReloadedBy, isDryRun: boolean): Promise<ReloadReport> {
       await begun.promise;
       return oneReload(() => reload(by, isDryRun));
     },
-    state: () => ({ file, last, pending, refused }),
+    state: (): ConfigurationState => ({ file, last, pending, refused }),
+    /** The last accepted configuration, with the old values of options that wait for a restart. */
     inForce: () => inForce,
-    notices() {
+    notices(): readonly string[] {
       const count = pending.length === 1 ? "A change" : `${pending.length} changes`;
       const waits = `wait${pending.length === 1 ? "s" : ""} for a restart`;
       const paths = pending.map(({ path }) => path).join(", ");
@@ -216,3 +209,5 @@ export function createReloader(options: ReloaderOptions): Reloader {
     },
   };
 }
+
+export type Reloader = ReturnType<typeof createReloader>;

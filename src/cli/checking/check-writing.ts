@@ -1,4 +1,5 @@
-import { type Config, canListen, connectorOf, isListening } from "../../app/config/config.ts";
+import { type Config, canListen, isListening } from "../../app/config/config.ts";
+import { connectorOf } from "../../app/config/config-sections.ts";
 import type { Places } from "../../app/config/yaml-text.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { armingRefusal, armRequestIn } from "../../engine/commands/arming.ts";

@@ -1,5 +1,6 @@
 import type { Command } from "commander";
-import { type Config, connectorOf } from "../../app/config/config.ts";
+import type { Config } from "../../app/config/config.ts";
+import { connectorOf } from "../../app/config/config-sections.ts";
 import { ALLOW_WRITABLE, refuseUntrustedFile } from "../../app/config/trusted-file.ts";
 import { placesIn } from "../../app/config/yaml-text.ts";
 import type { Sink } from "../../core/connector.ts";

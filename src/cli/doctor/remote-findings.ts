@@ -1,5 +1,6 @@
 import { createServer } from "node:net";
-import { type Config, connectorOf, type SourceEntry } from "../../app/config/config.ts";
+import type { Config, SourceEntry } from "../../app/config/config.ts";
+import { connectorOf } from "../../app/config/config-sections.ts";
 import type { Sink } from "../../core/connector.ts";
 import { meaningOf, sentence } from "../../core/errors/errors.ts";
 import { findWorker, requestLog, requestReady, requestReport } from "../../ui/operator/remote.ts";

@@ -21,15 +21,17 @@ import {
 } from "./tables.ts";
 import type { Timing, Trust } from "./timing.ts";
 
-/** Acts on the fleet's tables. Each step starts from the tables, so it repairs what an earlier step missed. */
-export interface Assignment {
-  /** Returns the milliseconds until the next step at the latest. Begins nothing after the signal has aborted. */
-  step(me: Myself, signal: AbortSignal): Promise<number>;
-  latest(): View | null;
-  notices(): readonly string[];
-}
+/** Limits simultaneous starts, so that a member that joins a moment later gets its share before they start here. */
+const STARTING_AT_ONCE = 8;
+/** Interval without notifications, in case one was missed. */
+const SLOW_MS = 30_000;
+/** Time to finish the work for a source whose service this member does not reach. */
+const UNREACHED_MS = 1_000;
+/** Interval while a transaction holds a row that should be free. */
+const SOON_MS = 250;
 
-export interface AssignmentOptions {
+/** Acts on the fleet's tables. Each step starts from the tables, so it repairs what an earlier step missed. */
+export function createAssignment(options: {
   readonly database: StateDatabase;
   readonly sources: readonly string[];
   readonly holdings: Holdings;
@@ -42,18 +44,7 @@ export interface AssignmentOptions {
   readonly metrics: Pick<Metrics, "fleetMembers" | "fleetTakeovers"> | undefined;
   ask<T>(work: Promise<T>): Promise<T>;
   onGone(): void;
-}
-
-/** Limits simultaneous starts, so that a member that joins a moment later gets its share before they start here. */
-const STARTING_AT_ONCE = 8;
-/** Interval without notifications, in case one was missed. */
-const SLOW_MS = 30_000;
-/** Time to finish the work for a source whose service this member does not reach. */
-const UNREACHED_MS = 1_000;
-/** Interval while a transaction holds a row that should be free. */
-const SOON_MS = 250;
-
-export function createAssignment(options: AssignmentOptions): Assignment {
+}) {
   const { ask, database, failedStarts, handovers, holdings, log, metrics, reach, sources, timing, trust } = options;
   let latest: View | null = null;
   let isHandingOver = false;
@@ -129,11 +120,12 @@ export function createAssignment(options: AssignmentOptions): Assignment {
 
   return {
     latest: () => latest,
-    notices: () =>
+    notices: (): readonly string[] =>
       unassigned.length === 0
         ? []
         : [`Nobody polls ${unassigned.join(", ")}: every member is drained, is stopping or could not start them.`],
-    async step(me, signal) {
+    /** Returns the milliseconds until the next step at the latest. Begins nothing after the signal has aborted. */
+    async step(me: Myself, signal: AbortSignal): Promise<number> {
       const view = await ask(readTables(database, sources));
       latest = view;
       const own = view.members.find(({ name }) => name === me.name);

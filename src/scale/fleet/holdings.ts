@@ -32,22 +32,6 @@ class LeaseOver extends Error {
   }
 }
 
-/**
- * Sources of this member. A source never starts while an earlier ownership of the same source is ending.
- *
- *   begin ─► starting ─► held ─► stopping ─► (released) ─► over
- *               └── could not start ──┘  └── lost: at once, nothing to release
- */
-export interface Holdings {
-  begin(source: string, epoch: number, incarnation: string): void;
-  /** Resolves when the work has ended and the lease is released, or both were given up. */
-  handOver(source: string, reason: Reason, deadlineMs: number): Promise<void>;
-  /** Ends the ownership at once: another member may have the source. */
-  lose(source: string, why: string): void;
-  all(): readonly Holding[];
-  get(source: string): Holding | undefined;
-}
-
 export interface Holding {
   readonly lease: Lease;
   readonly incarnation: string;
@@ -63,7 +47,17 @@ interface OwnHolding extends Holding {
   ended: Promise<void> | null;
 }
 
-export interface HoldingsOptions {
+const LOST_MS = 5_000;
+/** Additional time for a source's work to stop after its deadline. */
+const PATIENCE_MS = 500;
+
+/**
+ * Sources of this member. A source never starts while an earlier ownership of the same source is ending.
+ *
+ *   begin ─► starting ─► held ─► stopping ─► (released) ─► over
+ *               └── could not start ──┘  └── lost: at once, nothing to release
+ */
+export function createHoldings(options: {
   readonly clock: Clock;
   readonly log: Log;
   readonly handovers: HandoverLog;
@@ -74,13 +68,7 @@ export interface HoldingsOptions {
   release(holding: Holding, reason: Reason): Promise<void>;
   reached(source: string, isReached: boolean | null): void;
   changed(): void;
-}
-
-const LOST_MS = 5_000;
-/** Additional time for a source's work to stop after its deadline. */
-const PATIENCE_MS = 500;
-
-export function createHoldings(options: HoldingsOptions): Holdings {
+}) {
   const { clock, failedStarts, log, trust } = options;
   const holdings = new Map<string, OwnHolding>();
 
@@ -140,6 +128,7 @@ export function createHoldings(options: HoldingsOptions): Holdings {
     if (!over.signal.aborted) over.abort(new LeaseOver(lease.source, why));
   }
 
+  /** Ends the ownership at once: another member may have the source. */
   function lose(source: string, why: string): void {
     const holding = holdings.get(source);
     if (holding === undefined || holding.over.signal.aborted) return;
@@ -149,7 +138,7 @@ export function createHoldings(options: HoldingsOptions): Holdings {
   }
 
   return {
-    begin(source, epoch, incarnation) {
+    begin(source: string, epoch: number, incarnation: string): void {
       const over = new AbortController();
       const lease: Lease = {
         ...{ source, epoch, signal: over.signal },
@@ -167,36 +156,34 @@ export function createHoldings(options: HoldingsOptions): Holdings {
       holdings.set(source, holding);
       holding.started = start(holding);
     },
-    async handOver(source, reason, deadlineMs) {
+    /** Resolves when the work has ended and the lease is released, or both were given up. */
+    async handOver(source: string, reason: Reason, deadlineMs: number): Promise<void> {
       const holding = holdings.get(source);
       if (holding !== undefined) await end(holding, reason, deadlineMs);
     },
     lose,
-    all: () => [...holdings.values()],
-    get: (source) => holdings.get(source),
+    all: (): readonly Holding[] => [...holdings.values()],
+    get: (source: string): Holding | undefined => holdings.get(source),
   };
 }
 
-/** Writes one line for all sources that change their holder together, instead of one for each of 300. */
-export interface HandoverLog {
-  note(level: "info" | "warn", text: string, fields: object, source: string): void;
-  /** Writes lines that got no new source for 2 s; at the end all. */
-  flush(isEnd?: boolean): void;
-}
+export type Holdings = ReturnType<typeof createHoldings>;
 
 const COMPLETE_MS = 2_000;
 
-export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log): HandoverLog {
+/** Writes one line for all sources that change their holder together, instead of one for each of 300. */
+export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log) {
   const lines = new Map<string, { readonly write: () => void; readonly sources: string[]; atMs: number }>();
   return {
-    note(level, text, fields, source) {
+    note(level: "info" | "warn", text: string, fields: object, source: string): void {
       const key = JSON.stringify([text, fields]);
       const sources = lines.get(key)?.sources ?? [];
       sources.push(source);
       const write = () => log[level]({ ...fields, count: sources.length, sources: sources.toSorted() }, text);
       lines.set(key, { write, sources, atMs: clock.monotonic() });
     },
-    flush(isEnd = false) {
+    /** Writes lines that got no new source for 2 s; at the end all. */
+    flush(isEnd = false): void {
       for (const [key, { write, atMs }] of lines) {
         if (!isEnd && clock.monotonic() - atMs < COMPLETE_MS) continue;
         lines.delete(key);
@@ -206,29 +193,23 @@ export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log): Ha
   };
 }
 
-/** Sources that this member could not start: left to other members for a growing time, then tried again. */
-export interface FailedStarts {
-  failed(source: string, error: unknown): void;
-  worked(source: string): void;
-  sources(): readonly string[];
-  /** Infinite when no source is left to others. */
-  nextMs(): number;
-  notices(): readonly string[];
-}
+export type HandoverLog = ReturnType<typeof createHandoverLog>;
 
 const BACKOFF = { firstMs: 10_000, maxMs: 300_000 };
 
-export function createFailedStarts(clock: Clock, random: () => number = Math.random): FailedStarts {
+/** Sources that this member could not start: left to other members for a growing time, then tried again. */
+export function createFailedStarts(clock: Clock, random: () => number = Math.random) {
   const attempts = new Map<string, { readonly count: number; readonly untilMs: number; readonly reason: string }>();
   const current = () => [...attempts].filter(([, { untilMs }]) => untilMs > clock.monotonic());
   return {
-    failed(source, error) {
+    failed(source: string, error: unknown): void {
       const count = (attempts.get(source)?.count ?? 0) + 1;
       const untilMs = clock.monotonic() + backoffMs(BACKOFF, count, random);
       attempts.set(source, { count, untilMs, reason: sentence(error) });
     },
-    worked: (source) => void attempts.delete(source),
+    worked: (source: string) => void attempts.delete(source),
     sources: () => [...new Map(current()).keys()].toSorted(),
+    /** Infinite when no source is left to others. */
     nextMs: () =>
       Math.min(Number.POSITIVE_INFINITY, ...current().map(([, { untilMs }]) => untilMs - clock.monotonic())),
     notices: () =>
@@ -238,3 +219,5 @@ export function createFailedStarts(clock: Clock, random: () => number = Math.ran
       ),
   };
 }
+
+export type FailedStarts = ReturnType<typeof createFailedStarts>;

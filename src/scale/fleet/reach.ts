@@ -4,42 +4,6 @@ import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isReached as isReachedIn, type Reached } from "./share.ts";
 import { holderOf, type View } from "./tables.ts";
 
-/**
- * Compares which services this member and other members reach: by own requests for a held source, else by health checks.
- *
- *   a holds s1   two failures in a row ─► s1: false ┐
- *   b                     checks s1 ────► s1: true  ┴─► a hands s1 over to b as a trial; b polls s1 ─► a hands over the rest
- *
- * A failed trial is repeated after growing waits. If no member reaches a service, its source stays where it is.
- */
-export interface Reach {
-  /** Records the result of an own request for a held source, see `Lease.reached`. */
-  noteRequest(source: string, isReached: boolean | null): void;
-  begin(source: string): void;
-  update(view: View): void;
-  report(): Reached;
-  isUnreached(source: string): boolean;
-  /** Whether an unreached source may be handed over now; the first handover is a trial. */
-  mayHandOver(source: string, view: View): boolean;
-  /** Runs due checks and returns the milliseconds until the next one. */
-  checkServices(signal: AbortSignal): Promise<number>;
-  /** Milliseconds until `mayHandOver` can change without a change of the tables. */
-  nextMs(): number;
-  notices(): readonly string[];
-}
-
-export interface ReachOptions {
-  readonly name: string;
-  readonly sources: readonly string[];
-  readonly isHeld: (source: string) => boolean;
-  /** False without a response. Needs no quota. */
-  readonly check: (source: string, signal: AbortSignal) => Promise<boolean>;
-  readonly changed: () => void;
-  readonly due: Wakeup;
-  readonly clock: Clock;
-  readonly random?: (() => number) | undefined;
-}
-
 /** Consecutive failures after which a service counts as unreached. */
 const FAILURES = 2;
 /** Where polls are rare, a check this long after a failure replaces the second failure. */
@@ -67,7 +31,25 @@ interface ServiceReach {
   leftUntilMs: number;
 }
 
-export function createReach(options: ReachOptions): Reach {
+/**
+ * Compares which services this member and other members reach: by own requests for a held source, else by health checks.
+ *
+ *   a holds s1   two failures in a row ─► s1: false ┐
+ *   b                     checks s1 ────► s1: true  ┴─► a hands s1 over to b as a trial; b polls s1 ─► a hands over the rest
+ *
+ * A failed trial is repeated after growing waits. If no member reaches a service, its source stays where it is.
+ */
+export function createReach(options: {
+  readonly name: string;
+  readonly sources: readonly string[];
+  readonly isHeld: (source: string) => boolean;
+  /** False without a response. Needs no quota. */
+  readonly check: (source: string, signal: AbortSignal) => Promise<boolean>;
+  readonly changed: () => void;
+  readonly due: Wakeup;
+  readonly clock: Clock;
+  readonly random?: (() => number) | undefined;
+}) {
   const { name, sources, isHeld, check, changed, due, clock, random } = options;
   const services = new Map(
     sources.map((source): [string, ServiceReach] => [
@@ -136,7 +118,8 @@ export function createReach(options: ReachOptions): Reach {
   }
 
   return {
-    noteRequest(source, isReached) {
+    /** Records the result of an own request for a held source, see `Lease.reached`. */
+    noteRequest(source: string, isReached: boolean | null) {
       const service = services.get(source);
       if (service === undefined) return;
       if (isReached === true) {
@@ -152,14 +135,14 @@ export function createReach(options: ReachOptions): Reach {
       service.checkAtMs = Math.min(service.checkAtMs, now() + CONFIRM_MS);
       due.wakeUp();
     },
-    begin(source) {
+    begin(source: string): void {
       const service = services.get(source);
       if (service === undefined) return;
       // A successful check stays: from it the former holder knows that it is cut off.
       const isReached = service.isReached === true ? true : null;
       Object.assign(service, { isReached, isPolled: false, failures: 0, failedChecks: 0, checkAtMs: NEVER });
     },
-    update(view) {
+    update(view: View): void {
       const others = view.members.filter((each) => each.gone === null && each.name !== name);
       unreachedByOthers = new Set(
         others.flatMap(({ reach }) => Object.keys(reach).filter((source) => reach[source] === false)),
@@ -182,15 +165,16 @@ export function createReach(options: ReachOptions): Reach {
       }
       if ([...services.values()].some(isDue)) due.wakeUp();
     },
-    report: () =>
+    report: (): Reached =>
       Object.fromEntries(
         [...services].flatMap(([source, { isReached, isPolled }]): readonly [string, boolean | "checked"][] => {
           if (isReached === false) return [[source, false]];
           return isReached === true && isNeeded(source) ? [[source, (isHeld(source) && isPolled) || "checked"]] : [];
         }),
       ),
-    isUnreached: (source) => isHeld(source) && services.get(source)?.isReached === false,
-    mayHandOver(source, view) {
+    isUnreached: (source: string) => isHeld(source) && services.get(source)?.isReached === false,
+    /** Whether an unreached source may be handed over now; the first handover is a trial. */
+    mayHandOver(source: string, view: View): boolean {
       judgeTrial(view);
       const service = services.get(source);
       const isOpen = now() < openUntilMs;
@@ -202,16 +186,18 @@ export function createReach(options: ReachOptions): Reach {
       service.checkAtMs = service.leftUntilMs;
       return true;
     },
-    async checkServices(signal) {
+    /** Runs due checks and returns the milliseconds until the next one. */
+    async checkServices(signal: AbortSignal): Promise<number> {
       const list = [...services].filter(([, service]) => isDue(service)).slice(0, CHECKS_AT_ONCE);
       await Promise.all(list.map(([source, service]) => checkOne(source, service, signal)));
       return Math.max(0, Math.min(...[...services.values()].map(({ checkAtMs }) => checkAtMs)) - now());
     },
-    nextMs() {
+    /** Milliseconds until `mayHandOver` can change without a change of the tables. */
+    nextMs(): number {
       const untilMs = trial === null ? nextTrialMs : trial.sinceMs + TRIAL_MS;
       return untilMs > now() ? untilMs - now() : NEVER;
     },
-    notices() {
+    notices(): readonly string[] {
       const unreached = [...services].filter(([, { isReached }]) => isReached === false).map(([source]) => source);
       if (unreached.length === 0 || !isCut) return [];
       return [
@@ -220,3 +206,5 @@ export function createReach(options: ReachOptions): Reach {
     },
   };
 }
+
+export type Reach = ReturnType<typeof createReach>;

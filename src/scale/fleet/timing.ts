@@ -28,22 +28,19 @@ export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T
  *   member     sent ├──────── 8 s of trust ────────┤ ends
  *   database        ·  written ├──────────── 9 s ──────────┤ others may take
  */
-export interface Trust {
-  renewed(sent: Moment): void;
-  /** Milliseconds for which no other member can hold this member's sources; 0 when the trust has ended. */
-  leftMs(): number;
-}
-
-export function createTrust(clock: Clock, ttlMs: number, marginMs: number): Trust {
+export function createTrust(clock: Clock, ttlMs: number, marginMs: number) {
   let from: Moment | null = null;
   return {
-    renewed(sent) {
+    renewed(sent: Moment): void {
       // Responses may arrive in another order than the requests.
       if (from === null || sent.monotonicMs > from.monotonicMs) from = sent;
     },
+    /** Milliseconds for which no other member can hold this member's sources; 0 when the trust has ended. */
     leftMs: () => (from === null ? 0 : Math.max(0, ttlMs - marginMs - elapsedMs(clock, from))),
   };
 }
+
+export type Trust = ReturnType<typeof createTrust>;
 
 export interface Heartbeat {
   readonly name: string;
@@ -56,20 +53,15 @@ export interface Heartbeat {
  *
  *   other's renewals   17 ─── 18 ─── 19 ─ (killed)
  *   looks, 1 s apart    ·  ·  ·  ·  ·  · ·├───── 9 s without a change ─────┤ declared gone, if still 19
+ *
+ * Silence starts again at 0 after `gapMs` without a look: the database was away, or this process was stopped.
  */
-export interface Heartbeats {
-  /** Returns members silent for the lease duration. A new observer waits one complete duration. */
-  observe(beats: readonly Heartbeat[]): readonly Heartbeat[];
-  /** Infinite without members. */
-  nextMs(): number;
-}
-
-/** Silence starts again at 0 after `gapMs` without a look: the database was away, or this process was stopped. */
-export function createHeartbeats(clock: Clock, ttlMs: number, gapMs: number): Heartbeats {
+export function createHeartbeats(clock: Clock, ttlMs: number, gapMs: number) {
   let seen: ReadonlyMap<string, { readonly beat: Heartbeat; readonly since: Moment }> = new Map();
   let lookedAt: Moment | null = null;
   return {
-    observe(beats) {
+    /** Returns members silent for the lease duration. A new observer waits one complete duration. */
+    observe(beats: readonly Heartbeat[]): readonly Heartbeat[] {
       const now = momentOf(clock);
       const hasGap = lookedAt !== null && elapsedMs(clock, lookedAt) > gapMs;
       lookedAt = now;
@@ -81,6 +73,7 @@ export function createHeartbeats(clock: Clock, ttlMs: number, gapMs: number): He
       );
       return [...seen.values()].filter(({ since }) => elapsedMs(clock, since) >= ttlMs).map(({ beat }) => beat);
     },
+    /** Infinite without members. */
     nextMs: () =>
       Math.min(
         Number.POSITIVE_INFINITY,

@@ -1,0 +1,131 @@
+import { z } from "zod";
+import { CATALOG, CONNECTOR_NAMES, type ConnectorName, definitionOf } from "../../../connectors/catalog.ts";
+import { KINDS, type Kind } from "../../core/model/event.ts";
+import { Duration, formatDuration } from "../../core/values/duration.ts";
+import { globMatches } from "../../core/values/glob.ts";
+import { CommandsConfig } from "../../engine/commands/config.ts";
+import { DeliveryConfig } from "../../engine/delivery/config.ts";
+import { SourceConfig } from "../../engine/source/config.ts";
+import { StateConfig } from "../../engine/store/config.ts";
+import { SyncConfig } from "../../engine/sync/config.ts";
+import { HistoryConfig } from "../../engine/sync/history/config.ts";
+import { ReadConfig } from "../../engine/sync/read/config.ts";
+import { SilentSensorsConfig } from "../../engine/sync/sensors/config.ts";
+import { StatusConfig } from "../../ui/status/config.ts";
+
+/** Names go into topics, metrics and file names. */
+const Name = z
+  .string()
+  .regex(/^[a-z0-9][a-z0-9_-]{0,63}$/, "Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.");
+
+const Source = SourceConfig.safeExtend({
+  ...SyncConfig.shape,
+  read: ReadConfig.prefault([]),
+  history: HistoryConfig.prefault([]),
+  silent_sensors: SilentSensorsConfig.meta({
+    description:
+      "A report on sensors that seem dead, of what is read anyway: event `silent-sensors`, `plenum silent-sensors`. False for none.",
+  }),
+}).meta({ description: "One monitored service: a base address and a token, with a quota of its own." });
+
+type ConnectorFields = { readonly [Name in ConnectorName]: z.ZodOptional<(typeof CATALOG)[Name]["Config"]> };
+
+const connectorFields = Object.fromEntries(
+  CONNECTOR_NAMES.map((name) => [name, CATALOG[name].Config.optional()]),
+) as unknown as ConnectorFields;
+
+/** Default of a sink's `schedule`, as text. */
+const CONVENTIONS = [
+  "false",
+  ...CONNECTOR_NAMES.flatMap((name) => {
+    const { scheduleMs } = definitionOf(name);
+    return scheduleMs === undefined ? [] : [`for ${name} [${scheduleMs.map(formatDuration).join(", ")}]`];
+  }),
+].join(", but ");
+
+const Sink = z
+  .strictObject({
+    enabled: z.boolean().default(true).meta({ description: "False keeps the sink's place but sends nothing." }),
+    ...connectorFields,
+    ...DeliveryConfig.shape,
+    schedule: z
+      .union([z.literal(false), z.array(Duration)])
+      .optional()
+      .meta({
+        description: `Waits between the attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h]; after the last it becomes a dead letter. An outage does not count. False: it is tried with the waits of \`retry\` for as long as it is kept. The default is the connector's: ${CONVENTIONS}.`,
+      }),
+  })
+  .superRefine((sink, context) => {
+    const chosen = connectorsOf(sink);
+    if (sink.sequence && !chosen.some(carriesSequence)) {
+      const carriers = CONNECTOR_NAMES.filter(carriesSequence).join(", ");
+      const message = `Nothing there carries a number; \`sequence\` is for ${carriers}.`;
+      context.addIssue({ code: "custom", path: ["sequence"], message });
+    }
+    if (chosen.length === 1) return;
+    const message =
+      chosen.length === 0
+        ? `Say which connector this sink uses: one of ${CONNECTOR_NAMES.join(", ")}, with its options.`
+        : `A sink uses one connector, not ${chosen.join(" and ")}; make it ${chosen.length} sinks.`;
+    context.addIssue({ code: "custom", message });
+  })
+  .transform(({ schedule, ...sink }) => {
+    const waits = schedule ?? conventionOf(sink);
+    return { ...sink, filter: narrowed(sink), ...(waits === false ? {} : { schedule: waits }) };
+  })
+  .meta({ description: "Where events go: one connector with its options, and how events get there." });
+export type SinkEntry = z.output<typeof Sink>;
+
+function connectorsOf(sink: Readonly<Partial<Record<ConnectorName, unknown>>>): readonly ConnectorName[] {
+  return CONNECTOR_NAMES.filter((name) => sink[name] !== undefined);
+}
+
+function carriesSequence(name: ConnectorName): boolean {
+  return definitionOf(name).carriesSequence === true;
+}
+
+function conventionOf(sink: Parameters<typeof connectorsOf>[0]): number[] | false {
+  const [name] = connectorsOf(sink);
+  const scheduleMs = name && definitionOf(name).scheduleMs;
+  return scheduleMs === undefined ? false : [...scheduleMs];
+}
+
+/** The filter without kinds that the connector does not use; one that leaves no other kind is left as it is. */
+function narrowed({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"] {
+  const [name] = connectorsOf(sink as Parameters<typeof connectorsOf>[0]);
+  if (name === undefined) return filter;
+  const used = definitionOf(name).kinds?.((sink as Record<string, unknown>)[name]);
+  if (used === undefined) return filter;
+  if (filter.kinds.length === 0) return { ...filter, kinds: [...used] };
+  const isIn = (patterns: readonly string[], kind: Kind) => patterns.some((pattern) => globMatches(pattern, kind));
+  const kinds = KINDS.filter((kind) => isIn(filter.kinds, kind) && isIn(used, kind));
+  return kinds.length === 0 ? filter : { ...filter, kinds };
+}
+
+const LogConfig = z.strictObject({
+  level: z
+    .enum(["trace", "debug", "info", "warn", "error", "silent"])
+    .default("info")
+    .meta({ description: "JSON lines of this level and above go to standard error." }),
+});
+
+export const ConfigSections = z.strictObject({
+  state: StateConfig.prefault({}),
+  log: LogConfig.prefault({}).meta({ description: "The log." }),
+  status: StatusConfig.prefault({}).meta({ description: "Status page, health and metrics." }),
+  sources: z
+    .record(Name, Source)
+    .refine((sources) => Object.keys(sources).length > 0, "Name at least one source.")
+    .meta({ description: "The monitored services, by a name of your own." }),
+  sinks: z.record(Name, Sink).prefault({}).meta({ description: "Where events go, by a name of your own." }),
+  commands: CommandsConfig.prefault({}).meta({
+    description: "Tag writes from MQTT and the command line. Closed unless opened here.",
+  }),
+});
+export type ConfigSections = z.output<typeof ConfigSections>;
+
+export function connectorOf(sink: SinkEntry): ConnectorName {
+  const [name] = connectorsOf(sink);
+  if (name === undefined) throw new Error("a sink without a connector passed the schema");
+  return name;
+}
