@@ -12,14 +12,9 @@ beforeEach(() => {
   said = [];
 });
 
-function create() {
+function create(outbox = { pressure: async () => pressure }) {
   const note = (_: object, text: string) => void said.push(text);
-  return createBackPressure({
-    outbox: { pressure: async () => pressure },
-    maxBytes: 100 * MEBIBYTE,
-    clock,
-    log: { info: note, warn: note } as never,
-  });
+  return createBackPressure({ outbox, maxBytes: 100 * MEBIBYTE, clock, log: { info: note, warn: note } as never });
 }
 
 test("the backfill pauses above 10 % of the log limit, resumes at 5 %, and logs each change once", async () => {
@@ -39,13 +34,12 @@ test("the backfill pauses above 10 % of the log limit, resumes at 5 %, and logs 
 
 test("the backfill gate queries the size of the log at most once a second, however many callers ask", async () => {
   let looks = 0;
-  const outbox = {
+  const gate = create({
     async pressure() {
       looks += 1;
       return pressure;
     },
-  };
-  const gate = createBackPressure({ outbox, maxBytes: 100, clock, log: { info() {}, warn() {} } as never });
+  });
   for (let n = 0; n < 20; n += 1) {
     await Promise.all([gate.mayFetchPast(), gate.mayFetchPast()]);
     await clock.advance(100);

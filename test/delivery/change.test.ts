@@ -4,8 +4,8 @@ import { Config } from "#src/app/config/config.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
-import { ids, useWorkshop, values, workshop, written } from "./test-workshop.ts";
-import { configured, scriptedSink } from "./workshop.ts";
+import { ids, started, stop, useWorkshop, values, workshop, written } from "./test-workshop.ts";
+import { configured, scriptedSink, waitingSink } from "./workshop.ts";
 
 useWorkshop();
 
@@ -20,8 +20,7 @@ async function endedOf(name: string) {
 
 test("a change of the sinks delivers to an added sink, does not reopen an unchanged sink, and ends a removed sink", async () => {
   const [stays, goes, comes] = [scriptedSink(), scriptedSink(), scriptedSink()];
-  const dispatcher = workshop.dispatcher({});
-  await dispatcher.start(new AbortController().signal);
+  const dispatcher = await started({});
   const staying = configured("stays", stays);
   await dispatcher.change([staying, configured("goes", goes)]);
   await commit(values(0, 2));
@@ -44,43 +43,29 @@ test("a change of the sinks delivers to an added sink, does not reopen an unchan
 });
 
 test("a replacement sink starts with the next event after the previous sink has finished its batch", async () => {
-  let finish: () => void = () => {};
-  const before = scriptedSink(
-    () =>
-      new Promise((resolve) => {
-        finish = () => resolve({ rejected: [] });
-      }),
-  );
+  const before = waitingSink();
   const after = scriptedSink();
-  const dispatcher = workshop.dispatcher({ a: before });
-  await dispatcher.start(new AbortController().signal);
+  const dispatcher = await started({ a: before });
   await commit(values(0, 2));
   await dispatcher.change([configured("a", after)]);
   await commit(values(2, 2));
   expect([before.closes, after.opens]).toEqual([0, 0]);
-  finish();
+  before.finish();
   await workshop.clock.advance(1_000);
   expect([before.closes, after.opens]).toEqual([1, 1]);
   expect([written(before), written(after)]).toEqual([ids(values(0, 2)), ids(values(2, 2))]);
 });
 
 test("a renamed sink with the same files starts after the old sink has closed, and other sinks start at once", async () => {
-  let finish: () => void = () => {};
-  const before = scriptedSink(
-    () =>
-      new Promise((resolve) => {
-        finish = () => resolve({ rejected: [] });
-      }),
-  );
+  const before = waitingSink();
   const [after, elsewhere] = [scriptedSink(), scriptedSink()];
-  const dispatcher = workshop.dispatcher({ before });
-  await dispatcher.start(new AbortController().signal);
+  const dispatcher = await started({ before });
   await commit(values(0, 2));
   const meets = ({ name }: { readonly name: string }) => name === "before";
   await dispatcher.change([{ ...configured("after", after), meets }, configured("elsewhere", elsewhere)]);
   await commit(values(2, 2));
   expect([before.closes, after.opens, elsewhere.opens]).toEqual([0, 0, 1]);
-  finish();
+  before.finish();
   await workshop.clock.advance(1_000);
   expect([before.closes, after.opens]).toEqual([1, 1]);
   expect(written(after)).toEqual(ids(values(0, 4)));
@@ -115,8 +100,7 @@ describe("a removed sink while the state cannot be written", () => {
 
   test("is marked as ended once the state is writable, without further attempts", async () => {
     const state = refuseEnds();
-    const dispatcher = workshop.dispatcher({ goes: scriptedSink() });
-    await dispatcher.start(new AbortController().signal);
+    const dispatcher = await started({ goes: scriptedSink() });
     await dispatcher.change([]);
     await workshop.clock.advance(60_000);
     expect(await endedOf("goes")).toBeNull();
@@ -132,13 +116,10 @@ describe("a removed sink while the state cannot be written", () => {
   });
 
   test("is marked as ended when it was removed while no worker ran, without delaying the start", async () => {
-    const before = workshop.dispatcher({ goes: scriptedSink() });
-    await before.start(new AbortController().signal);
-    const stopped = before.stop(1_000);
-    await workshop.clock.advance(1_000);
-    await stopped;
+    const before = await started({ goes: scriptedSink() });
+    await stop(before);
     const state = refuseEnds();
-    await workshop.dispatcher({}).start(new AbortController().signal);
+    await started({});
     expect(await endedOf("goes")).toBeNull();
     state.heal();
     await workshop.clock.advance(60_000);
@@ -147,8 +128,7 @@ describe("a removed sink while the state cannot be written", () => {
 
   test("stays in use when it is added again, while another removed sink is ended", async () => {
     const state = refuseEnds();
-    const dispatcher = workshop.dispatcher({ back: scriptedSink(), gone: scriptedSink() });
-    await dispatcher.start(new AbortController().signal);
+    const dispatcher = await started({ back: scriptedSink(), gone: scriptedSink() });
     await dispatcher.change([]);
     await workshop.clock.advance(10_000);
     const back = scriptedSink();
@@ -162,8 +142,7 @@ describe("a removed sink while the state cannot be written", () => {
 
   test("is retried by a single loop, however many other sinks are removed", async () => {
     const state = refuseEnds();
-    const dispatcher = workshop.dispatcher({ goes: scriptedSink() });
-    await dispatcher.start(new AbortController().signal);
+    const dispatcher = await started({ goes: scriptedSink() });
     for (let n = 0; n < 20; n += 1) {
       await dispatcher.change([configured(`sink-${n}`, scriptedSink())]);
       await dispatcher.change([]);
@@ -178,13 +157,10 @@ describe("a removed sink while the state cannot be written", () => {
 
   test("is not retried after the dispatcher has stopped", async () => {
     const state = refuseEnds();
-    const dispatcher = workshop.dispatcher({ goes: scriptedSink() });
-    await dispatcher.start(new AbortController().signal);
+    const dispatcher = await started({ goes: scriptedSink() });
     await dispatcher.change([]);
     await workshop.clock.advance(10_000);
-    const stopped = dispatcher.stop(1_000);
-    await workshop.clock.advance(1_000);
-    await stopped;
+    await stop(dispatcher);
     const before = state.tries();
     await workshop.clock.advance(600_000);
     expect(state.tries()).toBe(before);
@@ -192,8 +168,7 @@ describe("a removed sink while the state cannot be written", () => {
 });
 
 test("a removed sink stays in use when it is added again while the dispatcher is ending that sink", async () => {
-  const dispatcher = workshop.dispatcher({ first: scriptedSink(), second: scriptedSink() });
-  await dispatcher.start(new AbortController().signal);
+  const dispatcher = await started({ first: scriptedSink(), second: scriptedSink() });
   const { outbox } = workshop.store;
   const { setEnded } = outbox;
   let hasComeBack = false;

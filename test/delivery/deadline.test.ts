@@ -11,12 +11,10 @@ import { startStub } from "../connectors/stub-server.ts";
 import { noticeBoard } from "../receiver/notice-board.ts";
 import { alarm, START } from "../receiver/trial.ts";
 import { valueEvent } from "../sample-events.ts";
-import { commit, useWorkshop, values, workshop } from "./test-workshop.ts";
+import { commit, lag, started, useWorkshop, values, workshop } from "./test-workshop.ts";
 import { scriptedSink } from "./workshop.ts";
 
 useWorkshop();
-
-const depth = async () => (await workshop.store.outbox.lag())[0]?.depth;
 
 /** A sink that takes its events one by one, each in `eachMs`, and hangs at event number `hangsAt`. */
 function steppingSink(eachMs: number, hangsAt = Number.POSITIVE_INFINITY) {
@@ -41,22 +39,21 @@ function steppingSink(eachMs: number, hangsAt = Number.POSITIVE_INFINITY) {
 describe("the deadline of a write", () => {
   test("restarts with each step of the write", async () => {
     const sink = steppingSink(29_000);
-    await workshop.dispatcher({ a: sink }).start(new AbortController().signal);
+    await started({ a: sink });
     await commit(values(0, 10), 10 * 29_000);
-    expect(await depth()).toBe(0);
+    expect((await lag()).depth).toBe(0);
     expect(sink.abortedAtMs).toEqual([]);
     expect(sink.writes).toHaveLength(1);
   });
 
   test("aborts a write that hangs after three steps, and settles those three events", async () => {
     const sink = steppingSink(20_000, 3);
-    const dispatcher = workshop.dispatcher({ a: sink });
-    await dispatcher.start(new AbortController().signal);
+    const dispatcher = await started({ a: sink });
     await workshop.store.commit({ events: values(0, 10) });
     const beganMs = workshop.clock.monotonic();
     await workshop.clock.advance(3 * 20_000 + 30_000);
     expect(sink.abortedAtMs.map((ms) => ms - beganMs)).toEqual([3 * 20_000 + 30_000]);
-    expect(await depth()).toBe(7);
+    expect((await lag()).depth).toBe(7);
     expect(dispatcher.status()).toMatchObject([
       { state: "retrying", attempts: 1, lastError: "a did not answer within 30 seconds." },
     ]);
@@ -64,19 +61,19 @@ describe("the deadline of a write", () => {
 
   test("ignores the steps of an earlier write", async () => {
     const sink = steppingSink(1_000);
-    await workshop.dispatcher({ a: sink }).start(new AbortController().signal);
+    await started({ a: sink });
     await commit(values(0, 1), 60_000);
     let abortedAtMs = Number.NaN;
     sink.answer = (_, signal) =>
-      new Promise((_resolve, reject) => {
-        signal.addEventListener("abort", () => {
+      workshop.clock.sleep(3_600_000, signal).then(
+        () => ({ rejected: [] }),
+        (error: unknown) => {
           abortedAtMs = workshop.clock.monotonic();
-          reject(signal.reason);
-        });
-      });
-    await workshop.store.commit({ events: [valueEvent(1)] });
+          throw error;
+        },
+      );
     const beganMs = workshop.clock.monotonic();
-    await workshop.clock.advance(30_000);
+    await commit([valueEvent(1)], 30_000);
     expect(abortedAtMs - beganMs).toBe(30_000);
   });
 
@@ -95,11 +92,16 @@ describe("the deadline of a write", () => {
         return { inMs: Number.POSITIVE_INFINITY };
       },
     });
-    await workshop.dispatcher({ a: sink }).start(new AbortController().signal);
+    await started({ a: sink });
     await clock.advance(4 * 20_000);
     expect(ended).toBe(1);
   });
 });
+
+function webhookTo({ url }: { readonly url: string }) {
+  const config = { url: `${url}/hook`, unsigned: true, allow_networks: ["127.0.0.0/8"] };
+  return createWebhookSink(WebhookConfig.parse(config), contextFor("hook", workshop.clock));
+}
 
 describe("a receiver that takes 12 s for each request", () => {
   test("receives each webhook event once", async () => {
@@ -115,16 +117,13 @@ describe("a receiver that takes 12 s for each request", () => {
       });
       return null;
     };
-    const config = { url: `${stub.url}/hook`, unsigned: true, allow_networks: ["127.0.0.0/8"] };
-    const sink = createWebhookSink(WebhookConfig.parse(config), contextFor("hook", workshop.clock));
     const events = values(0, 6);
     let open = events.length;
     const answered = () => {
       open -= 1;
     };
     arrived.push(...events.map(() => answered));
-    const dispatcher = workshop.dispatcher({ hook: sink });
-    await dispatcher.start(new AbortController().signal);
+    const dispatcher = await started({ hook: webhookTo(stub) });
     await workshop.store.commit({ events });
     while (open > 0) await workshop.clock.advance(0);
     expect(stub.seen.map(({ headers }) => headers["webhook-id"])).toEqual(events.map(({ id }) => id));
@@ -142,10 +141,8 @@ describe("a receiver that takes 12 s for each request", () => {
       });
       return null;
     };
-    const config = { url: `${stub.url}/hook`, unsigned: true, allow_networks: ["127.0.0.0/8"] };
-    const sink = createWebhookSink(WebhookConfig.parse(config), contextFor("hook", workshop.clock));
     const events = values(0, 300);
-    await workshop.dispatcher({ hook: sink }).start(new AbortController().signal);
+    await started({ hook: webhookTo(stub) });
     await workshop.store.commit({ events });
     while (stub.seen.length < 6) await workshop.clock.advance(0);
     const [a, b, c, d, e] = events;
@@ -170,11 +167,11 @@ describe("a receiver that takes 12 s for each request", () => {
     };
     const config = z.strictObject(RECEIVER).parse({});
     const sink = createReceiverSink(slow, config, contextFor("chat", clock, store));
-    await workshop.dispatcher({ chat: sink }).start(new AbortController().signal);
+    await started({ chat: sink });
     const at = (clock.now() - START) / 60_000;
     await store.commit({ events: Array.from({ length: 5 }, (_, n) => alarm(n, { at }).raised()) });
     await clock.advance(5 * 60_000);
     expect(board.said).toHaveLength(5);
-    expect(await depth()).toBe(0);
+    expect((await lag("chat")).depth).toBe(0);
   });
 });

@@ -1,11 +1,10 @@
 import { describe, expect, test } from "vitest";
 import type { Offered, Receipt, Sink, Ticked } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
-import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
-import { commit, ids, lag, started, useWorkshop, values, workshop } from "./test-workshop.ts";
+import { commit, gapsOf, ids, lag, started, useWorkshop, values, workshop } from "./test-workshop.ts";
 import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 
 useWorkshop();
@@ -39,16 +38,12 @@ describe("buffered events", () => {
       return answer;
     });
     await started({ a: sink }, { sequence: true });
-    const tell = async (events: readonly Event[]) => {
-      await workshop.store.commit({ events });
-      await workshop.clock.advance(0);
-    };
-    await tell(values(0, 2));
-    await tell(values(10, 2));
+    await commit(values(0, 2));
+    await commit(values(10, 2));
     answer = { rejected: [] };
-    await tell(values(20, 1));
+    await commit(values(20, 1));
     await workshop.clock.advance(60_000);
-    await tell(values(30, 1));
+    await commit(values(30, 1));
     expect(numbers).toEqual([[1, 2], [3, 4], [5], [1, 2, 3, 4, 5], [6]]);
   });
 
@@ -116,7 +111,7 @@ describe("buffered events", () => {
     await workshop.store.commit({ events: values(0, 2) });
     await started({ a: sink }, { batch: 1 });
     await workshop.clock.advance(10 * 60_000);
-    const waits = at.slice(1).map((time, n) => time - (at[n] ?? 0));
+    const waits = gapsOf(at);
     expect(at.length).toBeGreaterThan(3);
     expect(at.length).toBeLessThan(60);
     expect(Math.max(...waits)).toBeGreaterThan(4 * Math.min(...waits));
@@ -181,8 +176,5 @@ test("a sink that buffers, writes, fails and is killed at random receives every 
   expect(await lag(), replay).toMatchObject({ depth: 0 });
   const told = await workshop.store.outbox.latest(10_000, ["tag-value"]);
   expect(told.length, replay).toBeGreaterThan(300);
-  expect(
-    [...landed].toSorted((a, b) => a - b),
-    replay,
-  ).toEqual(told.map(({ position }) => position).toSorted((a, b) => a - b));
+  expect(landed, replay).toEqual(new Set(told.map(({ position }) => position)));
 });

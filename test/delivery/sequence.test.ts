@@ -2,8 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { copyFileSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { DatabaseSync } from "node:sqlite";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
@@ -11,10 +10,11 @@ import type { Sequence } from "#src/core/model/sequence.ts";
 import { snapshotRequest } from "#src/engine/delivery/snapshot.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
-import { useWorkshop, values, workshop } from "./test-workshop.ts";
+import { editState } from "../store/steps.ts";
+import { testFolder } from "../test-folder.ts";
+import { commit, started, stop, useWorkshop, values, workshop } from "./test-workshop.ts";
 import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 
 useWorkshop();
@@ -38,12 +38,9 @@ function listener(): ScriptedSink & { readonly offers: Offer[] } {
 /** Delivers all events, stops, and returns the offers. */
 async function delivered(sink: ReturnType<typeof listener>, delivery: object = {}): Promise<readonly Offer[]> {
   const before = sink.offers.length;
-  const dispatcher = workshop.dispatcher({ a: sink }, { sequence: true, batch: 10, ...delivery });
-  await dispatcher.start(new AbortController().signal);
+  const dispatcher = await started({ a: sink }, { sequence: true, batch: 10, ...delivery });
   await workshop.clock.advance(60_000);
-  const stopped = dispatcher.stop(1_000);
-  await workshop.clock.advance(1_000);
-  await stopped;
+  await stop(dispatcher, 1_000);
   return sink.offers.slice(before);
 }
 
@@ -53,29 +50,26 @@ const epochs = (offers: readonly Offer[]) => [...new Set(offers.map(({ sequence 
 describe("the sequence numbers of a sink", () => {
   test("continue after restarts, and count only events that pass the filter", async () => {
     const only = { filter: { kinds: ["tag-*"] } };
-    await workshop.store.commit({ events: [...values(0, 3), alarm(1), ...values(3, 2)] });
+    await commit([...values(0, 3), alarm(1), ...values(3, 2)]);
     const first = await delivered(listener(), only);
-    await workshop.store.commit({ events: [alarm(2), ...values(5, 12)] });
+    await commit([alarm(2), ...values(5, 12)]);
     const second = await delivered(listener(), only);
     expect(numbers([...first, ...second])).toEqual(Array.from({ length: 17 }, (_, n) => n + 1));
     expect(epochs([...first, ...second])).toHaveLength(1);
   });
 
   test("continue after a change of the filter", async () => {
-    await workshop.store.commit({ events: [...values(0, 3), alarm(1)] });
+    await commit([...values(0, 3), alarm(1)]);
     expect(numbers(await delivered(listener(), { filter: { kinds: ["tag-*"] } }))).toEqual([1, 2, 3]);
-    await workshop.store.commit({ events: [valueEvent(4), alarm(2)] });
+    await commit([valueEvent(4), alarm(2)]);
     expect(numbers(await delivered(listener()))).toEqual([4, 5]);
   });
 
   test("are counted with `sequence: false` too, but not sent", async () => {
-    await workshop.store.commit({ events: values(0, 3) });
-    expect((await delivered(listener(), { sequence: false })).map(({ sequence }) => sequence)).toEqual([
-      undefined,
-      undefined,
-      undefined,
-    ]);
-    await workshop.store.commit({ events: values(3, 1) });
+    await commit(values(0, 3));
+    const unnumbered = await delivered(listener(), { sequence: false });
+    expect(unnumbered.map(({ sequence }) => sequence)).toEqual(Array(3).fill(undefined));
+    await commit(values(3, 1));
     expect(numbers(await delivered(listener()))).toEqual([4]);
   });
 
@@ -89,7 +83,7 @@ describe("the sequence numbers of a sink", () => {
       if (times === 1) throw new Retryable("away");
       return times === 2 ? { rejected: [], kept: { from: 2, error: new Retryable("half") } } : { rejected: [] };
     };
-    await workshop.store.commit({ events: values(0, 4) });
+    await commit(values(0, 4));
     expect(numbers(await delivered(sink))).toEqual([1, 2, 3, 4, 1, 2, 3, 4, 3, 4]);
   });
 
@@ -103,15 +97,15 @@ describe("the sequence numbers of a sink", () => {
       accepted?.(3);
       throw new Retryable("gone in the middle");
     };
-    await workshop.store.commit({ events: values(0, 4) });
+    await commit(values(0, 4));
     expect(numbers(await delivered(sink))).toEqual([1, 2, 3, 4, 4]);
   });
 
   test("are stored together with a deferred cursor", async () => {
     const sink = Object.assign(listener(), { mayRepeat: true as const });
-    await workshop.store.commit({ events: values(0, 6) });
+    await commit(values(0, 6));
     await delivered(sink, { batch: 2 });
-    await workshop.store.commit({ events: values(6, 4) });
+    await commit(values(6, 4));
     await delivered(sink, { batch: 2 });
     expect(numbers(sink.offers)).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
   });
@@ -123,12 +117,12 @@ describe("the sequence numbers of a sink", () => {
       await take(batch, ...rest);
       return { rejected: batch.length > 1 ? [{ index: 1, reason: "No." }] : [] };
     };
-    await workshop.store.commit({ events: values(0, 3) });
+    await commit(values(0, 3));
     const [first] = await delivered(sink);
     const [letter] = await workshop.store.outbox.deadLetters("a");
     expect(letter?.sequence).toEqual({ epoch: first?.sequence?.epoch, number: 2 });
     await workshop.store.outbox.resendDeadLetters("a", "all");
-    await workshop.store.commit({ events: values(3, 1) });
+    await commit(values(3, 1));
     const next = await delivered(sink);
     expect(next.map(({ id }) => id)).toEqual([valueEvent(1).id, valueEvent(3).id]);
     expect(numbers(next)).toEqual([2, 4]);
@@ -142,14 +136,14 @@ describe("the sequence numbers of a sink", () => {
       if (batch[0]?.id === valueEvent(0).id) throw new Rejected("not this one");
       return { rejected: [] };
     };
-    await workshop.store.commit({ events: values(0, 2) });
+    await commit(values(0, 2));
     expect(numbers(await delivered(sink, { batch: 1, schedule: ["1s"] }))).toEqual([1, 1, 2]);
     expect((await workshop.store.outbox.deadLetters("a"))[0]?.sequence?.number).toBe(1);
   });
 
   test("are neither given to nor used up by replayed events and snapshots", async () => {
     const sink = listener();
-    await workshop.store.commit({ events: values(0, 2) });
+    await commit(values(0, 2));
     await delivered(sink);
     await workshop.store.outbox.replay("a", "2026-11-02T00:00:00Z");
     const held = { value: { id: 1, displayName: "Tower" }, siteId: 1, missingSince: null };
@@ -159,7 +153,7 @@ describe("the sequence numbers of a sink", () => {
     const again = await delivered(sink);
     expect(again).toHaveLength(3);
     expect(numbers(again)).toEqual([null, null, null]);
-    await workshop.store.commit({ events: values(2, 1) });
+    await commit(values(2, 1));
     expect(numbers(await delivered(sink))).toEqual([3]);
   });
 });
@@ -169,10 +163,10 @@ describe("a new epoch, in which sequence numbers begin with 1", () => {
 
   async function twoEpochs(between: (store: Store) => Promise<void>): Promise<void> {
     const sink = listener();
-    await workshop.store.commit({ events: values(0, 3) });
+    await commit(values(0, 3));
     const before = await delivered(sink);
     await between(workshop.store);
-    await workshop.store.commit({ events: values(100, 2) });
+    await commit(values(100, 2));
     const after = (await delivered(sink)).filter(({ sequence }) => sequence !== null);
     expect(numbers(after)).toEqual(after.map((_, n) => n + 1));
     expect(epochs([...before, ...after])).toHaveLength(2);
@@ -187,12 +181,12 @@ describe("a new epoch, in which sequence numbers begin with 1", () => {
 
   test("does not start when the removed events are excluded by the filter or already settled", async () => {
     const only = { filter: { kinds: ["tag-*"] } };
-    await workshop.store.commit({ events: values(0, 3) });
+    await commit(values(0, 3));
     const before = await delivered(listener(), only);
-    await workshop.store.commit({ events: [alarm(1)] });
+    await commit([alarm(1)]);
     const wanted = (_: string, event: Event) => event.type === "tag-value";
     await workshop.store.outbox.prune({ ...bounds, maxBytes: 0, wanted });
-    await workshop.store.commit({ events: values(3, 1) });
+    await commit(values(3, 1));
     const after = await delivered(listener(), only);
     expect(numbers(after)).toEqual([4]);
     expect(epochs([...before, ...after])).toHaveLength(1);
@@ -201,7 +195,7 @@ describe("a new epoch, in which sequence numbers begin with 1", () => {
   test("starts when an event was damaged before it was offered to the sink", () =>
     twoEpochs(async (store) => {
       await store.commit({ events: values(3, 2) });
-      edit(workshop.folder, "update event set body = replace(body, 'tag', 'gat') where position = 4");
+      editState(workshop.folder, "update event set body = replace(body, 'tag', 'gat') where position = 4");
       const { events } = await store.outbox.next("a", 10);
       expect(events).toHaveLength(1);
     }));
@@ -213,17 +207,16 @@ describe("a new epoch, in which sequence numbers begin with 1", () => {
     }));
 
   test("starts when the cursor of the sink was damaged", async () => {
-    await workshop.store.commit({ events: values(0, 3) });
+    await commit(values(0, 3));
     const before = await delivered(listener());
-    edit(workshop.folder, "update sink set counted = counted + 1");
+    editState(workshop.folder, "update sink set counted = counted + 1");
     const after = await delivered(listener());
     expect(numbers(after)).toEqual([1, 2, 3]);
     expect(epochs([...before, ...after])).toHaveLength(2);
   });
 
   test("starts when the state was restored from a copy, but not when the state is only opened again", async () => {
-    const folder = temporaryFolder();
-    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const folder = testFolder();
     const { clock } = workshop;
     const epochOf = async () => {
       const store = await openStore({ folder, clock });
@@ -247,8 +240,7 @@ describe("a new epoch, in which sequence numbers begin with 1", () => {
 });
 
 test("after kill -9 at random moments the file has the numbers 1, 2, 3 … without a gap, each for one event", async () => {
-  const folder = temporaryFolder();
-  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const folder = testFolder();
   let random = seed;
   for (let run = 0; run < 12; run += 1) {
     const child = spawn(process.execPath, ["--input-type=module-typescript", "--eval", workerProgram(folder)], {
@@ -265,11 +257,9 @@ test("after kill -9 at random moments the file has the numbers 1, 2, 3 … witho
   }
   const lines = readdirSync(join(folder, "events"))
     .sort()
-    .flatMap((name) =>
-      readFileSync(join(folder, "events", name), "utf8")
-        .split("\n")
-        .filter(isWhole),
-    )
+    .flatMap((name) => readFileSync(join(folder, "events", name), "utf8").split("\n"))
+    // A kill may leave half a line at the end of a file.
+    .filter((line) => line.endsWith("}"))
     .map((line) => JSON.parse(line) as { id: string; sequence: string; sequenceepoch: string });
   expect(new Set(lines.map(({ sequenceepoch }) => sequenceepoch)).size, replay).toBe(1);
   const byNumber = new Map<number, string>();
@@ -288,9 +278,6 @@ test("after kill -9 at random moments the file has the numbers 1, 2, 3 … witho
   expect([...byNumber.values()], replay).toEqual(wanted.slice(0, highest));
   expect(highest, replay).toBeGreaterThan(12);
 });
-
-/** A kill may leave half a line at the end of a file. */
-const isWhole = (line: string) => line.endsWith("}");
 
 function workerProgram(folder: string): string {
   return `
@@ -319,12 +306,6 @@ function workerProgram(folder: string): string {
       process.stdout.write("committed\\n");
       await setTimeout(1);
     }`;
-}
-
-function edit(folder: string, sql: string): void {
-  const database = new DatabaseSync(join(folder, "plenum.db"));
-  database.exec(sql);
-  database.close();
 }
 
 test("the configuration accepts `sequence` only for connectors that send the number", () => {

@@ -3,9 +3,8 @@ import type { Offered } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { snapshotRequest } from "#src/engine/delivery/snapshot.ts";
-import { documentSet } from "#src/engine/store/store.ts";
 import { ALARM, GATEWAY, SITE, SYSTEM, TAG, valueEvent } from "../sample-events.ts";
-import { commit, useWorkshop, workshop } from "./test-workshop.ts";
+import { commit, ids, stop, useWorkshop, workshop, written } from "./test-workshop.ts";
 import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 
 useWorkshop();
@@ -27,41 +26,18 @@ beforeEach(async () => {
   });
   const tags = Array.from({ length: 250 }, (_, n) => ({ ...TAG, id: String(20_000 + n) }));
   const value = { value: 21.5, quality: "good", time: AT, lastGood: { value: 21.5, time: AT }, nulls: 0 };
+  const withSystem = { systemIds: [SYSTEM.id], toldAt: AT };
+  const withoutSystem = { systemIds: [], toldAt: AT };
   await workshop.store.commit({
     documents: [
-      {
-        set: documentSet("site", "main"),
-        put: [
-          ["1", held(SITE, null)],
-          ["9", held({ ...SITE, id: 9 }, null, AT)],
-        ],
-      },
-      { set: documentSet("system", "main"), put: [[SYSTEM.id, held(SYSTEM)]] },
-      {
-        set: "tag-system/main",
-        put: [
-          ["20007", { systemIds: [SYSTEM.id], toldAt: AT }],
-          ["20008", { systemIds: [], toldAt: AT }],
-          ["99999", { systemIds: [SYSTEM.id], toldAt: AT }],
-        ],
-      },
-      { set: documentSet("gateway", "main"), put: [[GATEWAY.id, held(GATEWAY)]] },
-      { set: documentSet("tag", "main"), put: tags.map((tag) => [tag.id, held(tag)] as const) },
-      {
-        set: documentSet("alarm", "main"),
-        put: [
-          ["500001", alarm("active")],
-          ["500002", alarm("resolved")],
-        ],
-      },
-      {
-        set: documentSet("value", "main"),
-        put: [
-          ["20007", value],
-          ["99999", value],
-        ],
-      },
-      { set: documentSet("poll", "main"), put: ["alarms", "tags"].map((job) => [job, POLLED] as const) },
+      { set: "site/main", put: Object.entries({ 1: held(SITE, null), 9: held({ ...SITE, id: 9 }, null, AT) }) },
+      { set: "system/main", put: [[SYSTEM.id, held(SYSTEM)]] },
+      { set: "tag-system/main", put: Object.entries({ 20007: withSystem, 20008: withoutSystem, 99999: withSystem }) },
+      { set: "gateway/main", put: [[GATEWAY.id, held(GATEWAY)]] },
+      { set: "tag/main", put: tags.map((tag) => [tag.id, held(tag)] as const) },
+      { set: "alarm/main", put: Object.entries({ 500001: alarm("active"), 500002: alarm("resolved") }) },
+      { set: "value/main", put: Object.entries({ 20007: value, 99999: value }) },
+      { set: "poll/main", put: ["alarms", "tags"].map((job) => [job, POLLED] as const) },
     ],
   });
 });
@@ -97,7 +73,7 @@ describe("a snapshot of the current state", () => {
     expect(counts(events)).toEqual(ALL);
     expect(events.every(({ snapshot }) => snapshot === true)).toBe(true);
     expect([...new Set(events.map(({ type }) => type))]).toEqual(Object.keys(ALL));
-    expect(new Set(events.map(({ id }) => id)).size).toBe(events.length);
+    expect(new Set(ids(events)).size).toBe(events.length);
     expect(events.find(({ type }) => type === "alarm-raised")?.data).toMatchObject({ initial: true });
     expect(events.find(({ type }) => type === "tag-systems-changed")).toMatchObject({
       subject: "site/1/tag/20007",
@@ -114,16 +90,14 @@ describe("a snapshot of the current state", () => {
       subject: "site/1/tag/20007",
     });
     await commit([valueEvent(2)]);
-    expect(sink.writes.at(-1)?.map(({ id }) => id)).toEqual([valueEvent(2).id]);
+    expect(ids(sink.writes.at(-1) ?? [])).toEqual([valueEvent(2).id]);
   });
 
   test("is sent once, not at every start, and contains only events that pass the filter", async () => {
     const sink = scriptedSink();
     const dispatcher = await started(sink, { from: "state", filter: { kinds: ["alarm-*", "site-*"] } });
     expect(counts(sink.writes.flat())).toEqual({ "site-added": 1, "alarm-raised": 1 });
-    const stopped = dispatcher.stop(100);
-    await workshop.clock.advance(100);
-    await stopped;
+    await stop(dispatcher, 100);
     const again = scriptedSink();
     await started(again);
     expect(again.writes).toEqual([]);
@@ -139,7 +113,7 @@ describe("a snapshot of the current state", () => {
     }
     const events = sink.writes.flat();
     expect(counts(events)["tag-added"]).toBe(500);
-    expect(new Set(events.map(({ id }) => id)).size).toBe(events.length);
+    expect(new Set(ids(events)).size).toBe(events.length);
   });
 
   test("continues after a stop with the same event ids, and repeats at most one batch", async () => {
@@ -148,16 +122,14 @@ describe("a snapshot of the current state", () => {
     const sink = scriptedSink((batch) => {
       if (left === 0) throw new Retryable("away");
       left -= 1;
-      seen.push(...batch.map(({ id }) => id));
+      seen.push(...ids(batch));
       return { rejected: [] };
     });
     const dispatcher = await started(sink);
-    const stopped = dispatcher.stop(100);
-    await workshop.clock.advance(100);
-    await stopped;
+    await stop(dispatcher, 100);
     const next = scriptedSink();
     await started(next);
-    seen.push(...next.writes.flat().map(({ id }) => id));
+    seen.push(...written(next));
     expect(seen).toHaveLength(256);
     expect(new Set(seen).size).toBe(256);
   });
@@ -176,18 +148,16 @@ describe("a snapshot of the current state", () => {
   });
 
   test("waits at most ten minutes for the first poll of alarms and tags", async () => {
-    await workshop.store.commit({ documents: [{ set: documentSet("poll", "main"), remove: ["alarms"] }] });
+    await workshop.store.commit({ documents: [{ set: "poll/main", remove: ["alarms"] }] });
     const [early, late] = [scriptedSink(), scriptedSink()];
     const dispatcher = await started(early);
     await commit([valueEvent(1)], 60_000);
-    expect(early.writes.flat().map(({ id }) => id)).toEqual([valueEvent(1).id]);
-    await workshop.store.commit({ documents: [{ set: documentSet("poll", "main"), put: [["alarms", POLLED]] }] });
+    expect(written(early)).toEqual([valueEvent(1).id]);
+    await workshop.store.commit({ documents: [{ set: "poll/main", put: [["alarms", POLLED]] }] });
     await workshop.clock.advance(3_000);
     expect(counts(early.writes.flat().slice(1))).toEqual(ALL);
-    const stopped = dispatcher.stop(100);
-    await workshop.clock.advance(100);
-    await stopped;
-    await workshop.store.commit({ documents: [{ set: documentSet("poll", "main"), remove: ["alarms"] }] });
+    await stop(dispatcher, 100);
+    await workshop.store.commit({ documents: [{ set: "poll/main", remove: ["alarms"] }] });
     await workshop.store.commit({ documents: [snapshotRequest("a", new Date(workshop.clock.now()).toISOString())] });
     await started(late);
     await workshop.clock.advance(9 * 60_000);

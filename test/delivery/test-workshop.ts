@@ -3,7 +3,7 @@ import type { Sink } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Dispatcher } from "#src/engine/delivery/dispatcher.ts";
 import type { SinkLag } from "#src/engine/store/store.ts";
-import { valueEvent } from "../sample-events.ts";
+import { ids } from "../store/steps.ts";
 import { openWorkshop, type ScriptedSink, type Workshop } from "./workshop.ts";
 
 export let workshop: Workshop;
@@ -16,8 +16,8 @@ export function useWorkshop(): void {
   afterEach(() => workshop.dispose());
 }
 
-export const values = (from: number, count: number) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
-export const ids = (events: readonly Event[]) => events.map(({ id }) => id);
+export { ids, values } from "../store/steps.ts";
+
 export const written = (sink: ScriptedSink) => ids(sink.writes.flat());
 
 export async function started(sinks: Record<string, Sink>, delivery: Record<string, unknown> = {}) {
@@ -43,3 +43,6 @@ export async function lag(sink = "a"): Promise<SinkLag> {
   if (found === undefined) throw new Error(`${sink} is unknown`);
   return found;
 }
+
+/** Waits between the times of a list: [0, 5, 15] → [5, 10]. */
+export const gapsOf = (times: readonly number[]) => times.slice(1).map((time, n) => time - (times[n] ?? 0));

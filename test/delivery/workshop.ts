@@ -68,6 +68,18 @@ export function scriptedSink(answer: Answer = () => ({ rejected: [] })): Scripte
   return sink;
 }
 
+/** A sink whose writes wait until `finish` is called. */
+export function waitingSink() {
+  let finish: () => void = () => {};
+  const sink = scriptedSink(
+    () =>
+      new Promise((resolve) => {
+        finish = () => resolve({ rejected: [] });
+      }),
+  );
+  return Object.assign(sink, { finish: () => finish() });
+}
+
 export interface Workshop {
   readonly folder: string;
   readonly clock: VirtualClock;

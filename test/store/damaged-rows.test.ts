@@ -158,7 +158,7 @@ test(`a flipped bit in any row causes no wrong data and no unreported loss (seed
         flips += 1;
         try {
           const store = await openStore({ folder, clock: CLOCK });
-          await judge(store).finally(store.close);
+          await judge(store).finally(() => store.close());
         } catch (error) {
           throw new Error(`${what}; ${replay}`, { cause: error });
         }

@@ -14,7 +14,11 @@ async function openInFolder(clock: Clock): Promise<DurableStore> {
     store,
     async afterKill(look) {
       const left = await openStore({ folder, clock, readOnly: true });
-      return look(left).finally(left.close);
+      try {
+        return await look(left);
+      } finally {
+        await left.close();
+      }
     },
     async reopen() {
       await store.close();
