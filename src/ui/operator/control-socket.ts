@@ -7,7 +7,6 @@ import type { Service } from "../../core/runtime/lifecycle.ts";
 import { listen, listeningService } from "../status/connections.ts";
 import { connectTo, lookAtSocket, socketIn, withShortPath } from "./socket.ts";
 
-/** Most simultaneous command lines: a person has one, a script a few. */
 const MOST_CONNECTIONS = 64;
 
 /** Time limits in milliseconds. Only the command line connects, and it sends each request at once. */
@@ -20,11 +19,8 @@ const TIMES = {
 };
 
 /**
- * Control socket of a running worker for the command line. The permissions of the state folder decide who may connect: a user who
- * can read the folder may operate the worker.
- *
- * Only the worker that holds the folder's lock creates the socket. A leftover socket of a killed worker is replaced; one with a
- * listener is never removed.
+ * Control socket for the command line: a user who can read the state folder may operate the worker. Only the worker that holds
+ * the lock of the folder creates the socket. The socket of a killed worker is replaced; a socket with a listener is not.
  */
 export function createControlSocket(options: { readonly stateFolder: string; readonly routes: Hono }): Service {
   const { stateFolder, routes } = options;

@@ -25,10 +25,8 @@ import type { TagWork } from "./work.ts";
 /** A busy small machine needs seconds even for a ping. */
 const PING_LIMIT_MS = 5_000;
 const DEFAULT_LIMIT_MS = 15_000;
-/** Interval between pings during a request without a time limit. */
 const PING_EVERY_MS = 5_000;
 
-/** Control socket of a running worker. */
 export interface ControlSocket {
   readonly stateFolder: string;
 }
@@ -53,17 +51,13 @@ export class Silent extends Retryable {
 }
 
 export interface CallOptions {
-  /** JSON of a POST; a request without it is a GET. */
   readonly body?: unknown;
   readonly signal: AbortSignal;
   /** Time limit; null for none as long as the worker responds to pings. */
   readonly withinMs?: number | null;
 }
 
-/**
- * Sends a request to a running worker. Rejects with the failure that the worker reports, with `NobodyThere` without a worker, with
- * `Silent` without a response in time, and with ConfigError if this user may not connect.
- */
+/** Rejects with the worker's own failure, `NobodyThere`, `Silent`, or ConfigError if this user may not connect. */
 export async function call<T>({ stateFolder }: ControlSocket, path: string, options: CallOptions): Promise<T> {
   const { body, signal, withinMs = DEFAULT_LIMIT_MS } = options;
   const over = new AbortController();
@@ -223,7 +217,6 @@ export async function sendCommand(
   }
 }
 
-/** Confirms a command as the second person. */
 export async function sendSecond(socket: ControlSocket, second: SecondBody, signal: AbortSignal): Promise<void> {
   await call(socket, "/seconds", { body: second, signal });
 }
@@ -254,7 +247,6 @@ export const requestConfiguration = getter<AcceptedConfiguration>("/configuratio
 export const requestReport = getter<StatusReport>("/status");
 /** Reason why a worker is not ready; null when it is ready. */
 export const requestReady = getter<string | null>("/ready");
-/** The last log lines, oldest first. */
 export const requestLog = getter<readonly string[]>("/log");
 export const requestPlan = workGetter<PlanReport>("plan");
 /** UTC time of the last successful run of each job. */

@@ -11,10 +11,7 @@ import type { Source } from "../../engine/source/source.ts";
 import type { StatusReport } from "../status/report.ts";
 import { type WorkOptions, workRoutes } from "./work.ts";
 
-/**
- * Requests of the command line to a running worker: reading, history, lists and commands use the worker's own quota and gate, so
- * that a second process never spends the same quota.
- */
+/** Requests of the command line use the quota and the gate of the worker, so that no second process spends the quota. */
 export interface OperatorOptions {
   readonly sources: ReadonlyMap<string, Source>;
   readonly accept: Accept;
@@ -37,7 +34,6 @@ export interface OperatorOptions {
   };
   /** Message for a source that this worker does not have. */
   readonly noSource?: (name: string) => Promise<string>;
-  /** The last lines of the worker's log. */
   readonly log: () => readonly string[];
 }
 

@@ -4,10 +4,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
 
-/**
- * Control socket in the state folder, or on Windows a pipe named after the folder. It needs no network, no proxy and no port, and no
- * other user can reach it.
- */
+/** Control socket in the state folder; on Windows a pipe named after the folder. */
 const NAME = "operator.sock";
 
 /** The longest path that every Unix can bind, in bytes; Linux takes 107, macOS 103. */
@@ -18,7 +15,6 @@ const builtIn = process.getBuiltinModule;
 
 const HAS_PIPES = process.platform === "win32";
 
-/** The socket's path, or the pipe's name. */
 export function socketIn(stateFolder: string): string {
   const folder = resolve(stateFolder);
   if (!HAS_PIPES) return join(folder, NAME);

@@ -12,7 +12,6 @@ export interface SourceWork {
   /** The last tag requests, oldest first. */
   requests(): readonly TracedRequest[];
   counts(): SourceCounts;
-  /** Groups of tags whose values changed at once and await verification. */
   suddenChanges(): readonly SuddenChange[];
   /** UTC time since when history is due without a request; null while it gets its quota share. */
   historyStarvesSince(): string | null;
@@ -21,9 +20,7 @@ export interface SourceWork {
 
 export interface TagWork {
   readonly live: LiveTag | null;
-  /** Recent tag requests that contained this tag, oldest first. */
   readonly requests: readonly TracedRequest[];
-  /** Number of recorded tag requests, and the UTC time of the first. */
   readonly remembered: { readonly requests: number; readonly since: string | null };
 }
 
@@ -31,7 +28,6 @@ export interface WorkOptions {
   readonly sources: ReadonlyMap<string, SourceWork>;
 }
 
-/** Routes below `/work`; the parent app handles errors. */
 export function workRoutes({ sources }: WorkOptions): Hono {
   const respond =
     (resultOf: (work: SourceWork, id: string) => unknown) =>

@@ -3,7 +3,6 @@
  * marks that more bytes follow. Signed numbers are folded first: 0, -1, 1, -2 become 0, 1, 2, 3.
  */
 
-/** Largest signed number. */
 export const LARGEST = 2 ** 51;
 
 export class ByteWriter {
@@ -71,7 +70,6 @@ export class ByteReader {
     return this.#bytes.readDoubleLE(this.#at - 8);
   }
 
-  /** Reader of the bytes that `part` wrote. */
   part(): ByteReader {
     const length = this.whole();
     this.#at += length;
@@ -88,10 +86,7 @@ function unfolded(value: number): number {
   return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
 }
 
-/**
- * Measured values have few decimals, so a column of numbers stores how many, and each value as a whole number: 21.3 is 213 with one
- * decimal. If no number of decimals fits all values, they are stored as floats.
- */
+/** A column stores its number of decimals and whole numbers: 21.3 is 213 with one decimal. Other columns store floats. */
 const MOST_DECIMALS = 6;
 const FLOATS = MOST_DECIMALS + 1;
 /** Largest scaled value: differences of two must fit as well. */
@@ -114,7 +109,6 @@ export function writeColumn(writer: ByteWriter, values: readonly (number | null)
   };
 }
 
-/** Returns a function that reads the next value of a column. */
 export function readColumn(reader: ByteReader): () => number | null {
   const decimals = reader.whole();
   let previous = 0;

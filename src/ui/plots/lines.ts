@@ -48,7 +48,11 @@ export function lineOf({
     ...logged.flatMap(({ bucketS, samples }) => pointsOf(samples, BUCKET_REACH * bucketS)),
     ...pointsOf(read, Math.max(REACH * distanceS, 2 * everyS)),
   ];
-  const points = inOrder(all.filter(({ t }) => t >= fromS && t <= toS));
+  // The clock may have been set back. Of equal times the last point counts.
+  const points = all
+    .filter(({ t }) => t >= fromS && t <= toS)
+    .toSorted((a, b) => a.t - b.t)
+    .filter(({ t }, n, rising) => rising[n + 1]?.t !== t);
   if (points.length <= MOST_POINTS) {
     const stepS = points.length > 1 ? medianDistance(points.map(({ t }) => t)) : (logged[0]?.bucketS ?? distanceS);
     const { t, value } = withRange(withGaps(points), stepS);
@@ -58,7 +62,6 @@ export function lineOf({
   return withRange(withGaps(inSteps(points, fromS, stepS)), stepS);
 }
 
-/** Line of hours, ascending. */
 export function lineOfHours(hours: readonly (readonly [begin: number, hour: Hour])[]): Line {
   const points = hours.map(([t, { high, last, low }]): Point => ({ t, value: last, low, high, reachS: HOUR_S }));
   return withRange(withGaps(points), HOUR_S);
@@ -84,11 +87,6 @@ function pointsOf({ times, values }: Samples, reachS: number): readonly Point[] 
   return times
     .map((t, n) => [t, values[n] ?? null] as const)
     .map(([t, value]) => ({ t, value, low: value, high: value, reachS }));
-}
-
-/** Sorts by time, because the clock may have been set back; of equal times the last point counts. */
-function inOrder(points: readonly Point[]): readonly Point[] {
-  return points.toSorted((a, b) => a.t - b.t).filter(({ t }, n, all) => all[n + 1]?.t !== t);
 }
 
 function inSteps(points: readonly Point[], fromS: number, stepS: number): readonly Point[] {

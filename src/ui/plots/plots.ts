@@ -16,21 +16,12 @@ import {
 
 export type Plots = ReturnType<typeof createPlots>;
 
-export interface PlotsOptions {
-  readonly store: Store;
-  readonly clock: Clock;
-  readonly log: Pick<Log, "warn">;
-  readonly sources: readonly string[];
-  readonly facts: OwnFacts;
-}
-
 /** Numbers about the worker, read every minute. */
 export interface OwnFacts {
   /** Current numbers by name; null for unknown ones. */
   levels(): Promise<ReadonlyMap<string, number | null>>;
   /** Counts since the start by name; the plots store the increase of each minute. */
   counts(): Promise<ReadonlyMap<string, number>>;
-  /** Notes the requests that failed since the last call. */
   refused(note: Refusals["note"]): Promise<void>;
 }
 
@@ -47,7 +38,19 @@ const MINUTE_MS = 60_000;
 const RECOVERED = 5_000;
 
 /** Time series for the page's plots, of bounded size. The events are the record of the data; a crash may lose minutes of plots. */
-export function createPlots({ store, clock, log, sources, facts }: PlotsOptions) {
+export function createPlots({
+  store,
+  clock,
+  log,
+  sources,
+  facts,
+}: {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Pick<Log, "warn">;
+  readonly sources: readonly string[];
+  readonly facts: OwnFacts;
+}) {
   const bySource = new Map(sources.map((source) => [source, createTagPlots({ store, source })]));
   const minutes = createMinutes();
   const raised = createRaisedAlarms(OWN, store);
@@ -138,11 +141,9 @@ export function createPlots({ store, clock, log, sources, facts }: PlotsOptions)
 
   return {
     ...service,
-    /** Adds a reading of a tag. */
     read: (source: string, id: string, value: TagValue, atMs: number) => bySource.get(source)?.add(id, value, atMs),
     /** Null for a source that is not configured. */
     tags: (source: string) => bySource.get(source) ?? null,
-    /** `minuteNames` has the names. */
     minutes,
     raised,
     refused,

@@ -6,7 +6,6 @@ export interface Samples {
   readonly values: readonly (number | null)[];
 }
 
-/** Values of a tag that were read within an hour. */
 export interface Hour {
   readonly low: number;
   readonly high: number;
@@ -81,10 +80,7 @@ export const HOUR: Form<Hour, number> = {
   },
 };
 
-/**
- * Encodes data of up to 50 tags of one time range as one text: the start of the range, then the index and data of each tag. One row
- * per chunk costs a hundredth of one row per value.
- */
+/** Encodes data of up to 50 tags and one time range: the start of the range, then the index and data of each tag. */
 export function writeChunk<T>(
   form: Pick<Form<T, never>, "write">,
   begin: number,

@@ -3,8 +3,6 @@ import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type Form, HOUR, readChunk, SAMPLES, type Samples, writeChunk } from "./samples.ts";
 
-export type TagPlots = ReturnType<typeof createTagPlots>;
-
 /** Seconds of readings in a chunk. The ring has the chunks of one day and the current chunk. */
 export const CHUNK_S = 600;
 const CHUNKS = 150;
@@ -12,7 +10,6 @@ const HOUR_S = 3_600;
 /** 31 days and the current hours. */
 const HOURS = 768;
 const DAY_MS = 86_400_000;
-/** Chunks of a kilobyte in one transaction. */
 const MOST_AT_ONCE = 100;
 const GROUPS = "groups";
 
@@ -120,7 +117,6 @@ export function createTagIndexes() {
     find: (id: string) => indexes.get(id),
     groups: () => Math.ceil(ids.length / GROUP),
     hasChanged: () => changed.size > 0,
-    /** Returns the groups that changed since the last call. */
     takeChanged(): readonly number[] {
       const groups = [...changed];
       changed.clear();
@@ -152,7 +148,6 @@ const MOST_WAITING = 12;
 
 interface Chunk<T> {
   readonly parts: Map<number, T>;
-  /** The stored data of the chunk is in memory. */
   isLoaded: boolean;
   isChanged: boolean;
 }
@@ -176,13 +171,10 @@ function createRing<T, Reading>(
     readonly store: RingStore;
     readonly set: string;
     readonly letter: string;
-    /** Seconds of a chunk. */
     readonly stepS: number;
-    /** Chunks of a group in the ring. */
     readonly length: number;
   },
 ) {
-  /** By begin, then by group. */
   const ranges = new Map<number, Map<number, Chunk<T>>>();
   const keyOf = (group: number, begin: number) => `${group} ${letter}${(begin / stepS) % length}`;
 
@@ -208,7 +200,6 @@ function createRing<T, Reading>(
       chunk.isChanged = true;
       if (ranges.size > MOST_WAITING) ranges.delete(Math.min(...ranges.keys()));
     },
-    /** Data of a tag by time range, from memory and the store. */
     async read(tag: number | undefined, fromMs: number, toMs: number) {
       const found: (readonly [begin: number, value: T])[] = [];
       if (tag === undefined) return found;
@@ -246,7 +237,6 @@ function createRing<T, Reading>(
         await yieldToEventLoop();
       }
     },
-    /** Removes written data of past time ranges from memory. */
     dropFinished(nowS: number): void {
       for (const [begin, chunks] of ranges)
         if (begin + stepS <= nowS && !chunks.values().some(({ isChanged }) => isChanged)) ranges.delete(begin);

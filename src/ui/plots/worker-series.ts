@@ -3,8 +3,6 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { ByteReader, ByteWriter, readColumn, writeColumn } from "./encoding.ts";
 
-export type Minutes = ReturnType<typeof createMinutes>;
-
 export interface PackedMinutes {
   readonly last: number;
   readonly columns: Readonly<Record<string, string>>;
@@ -54,7 +52,6 @@ function packColumn(values: readonly (number | null)[]): string {
   return writer.text();
 }
 
-/** Returns no values for a damaged text. */
 function unpackColumn(text: string): readonly (number | null)[] {
   try {
     const readValue = readColumn(new ByteReader(text));

@@ -101,18 +101,8 @@ export function tagCountMessage({ tags, isEstimate }: Pick<BuildingSummary, "tag
   return isEstimate ? message("about {tags} tags", { tags }) : message("{tags} tags", { tags });
 }
 
-export interface ZoneGuess {
-  /** Null if no zone fits. */
-  readonly proposed: string | null;
-  /** Null if no alarm reveals an offset. */
-  readonly note: Message | null;
-}
-
-/**
- * Guesses the buildings' time zone, which the service does not state. Proposes this machine's zone unless the offsets of alarm
- * times contradict it; a person has to confirm.
- */
-export function guessZone({ offsets }: Pick<BuildingSummary, "offsets">, zone: string): ZoneGuess {
+/** Proposes the zone of this machine as the zone of the buildings; null if the offsets of alarm times contradict the zone. */
+export function guessZone({ offsets }: Pick<BuildingSummary, "offsets">, zone: string) {
   const isRegion = zone.includes("/") && !zone.startsWith("Etc/");
   if (offsets.length === 0) return { proposed: isRegion ? zone : null, note: null };
   const wrong = offsets.find(({ time, minutes }) => DateTime.fromISO(time, { zone }).offset !== minutes);

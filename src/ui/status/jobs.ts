@@ -28,7 +28,15 @@ const FIRST_POLL_MS = 3 * 60_000;
 export type Moment = PollTime;
 
 /** Reports the jobs of a source. Ages use the monotonic clock: the wall clock steps when a suspended machine resumes. */
-export function jobReports(options: {
+export function jobReports({
+  polls,
+  lastPolls,
+  newestValue,
+  paces,
+  started,
+  inventoryMs,
+  now,
+}: {
   readonly polls: ReadonlyMap<string, StoredPoll>;
   /** Last successful polls of this run; those in the store can be a minute old. */
   readonly lastPolls: ReadonlyMap<string, PollTime>;
@@ -40,8 +48,6 @@ export function jobReports(options: {
   readonly inventoryMs?: number | null;
   readonly now: Moment;
 }): readonly JobReport[] {
-  const { polls, lastPolls, newestValue, paces, started, inventoryMs, now } = options;
-
   function storedSuccess(name: string): string | null {
     const stored = polls.get(name)?.lastSuccess ?? null;
     if (name !== "live") return stored;

@@ -36,7 +36,6 @@ const STYLE = "text/css; charset=utf-8";
 const TYPES: Readonly<Record<string, string>> = { ".mjs": SCRIPT, ".css": STYLE, ".svg": "image/svg+xml" };
 const PAGE = fileURLToPath(new URL("./page/", import.meta.url));
 
-/** Files of the status page by path. */
 export const ASSETS: Readonly<Record<string, Asset>> = {
   "/": { file: `${PAGE}index.html`, type: "text/html; charset=utf-8" },
   ...Object.fromEntries(
@@ -54,7 +53,6 @@ function packaged(specifier: string, type: string): Asset {
   return { file: fileURLToPath(import.meta.resolve(specifier)), type };
 }
 
-/** Compresses a file. */
 function load(file: string) {
   const identity = new Uint8Array(readFileSync(file));
   const params = { [constants.BROTLI_PARAM_SIZE_HINT]: identity.length, [constants.BROTLI_PARAM_QUALITY]: 9 };
@@ -97,10 +95,7 @@ function assetRoutes(app: Hono): void {
   }
 }
 
-/**
- * Health, metrics and the status page. The page can stop all writing; with a password it also begins and ends silences, passes
- * writes to the gate, and has dead letters sent again. Everything else that operates the worker uses the control socket.
- */
+/** Health, metrics and the status page. Operations that the page does not offer use the control socket. */
 export interface StatusServerOptions extends Guard, SilenceRoutes, ActionRoutes {
   readonly config: StatusConfig;
   readonly clock: Pick<Clock, "monotonic" | "now" | "sleep">;
@@ -109,12 +104,10 @@ export interface StatusServerOptions extends Guard, SilenceRoutes, ActionRoutes 
   readonly outbox: Pick<Outbox, "latest" | "resendDeadLetters">;
   readonly metrics: Pick<Registry, "contentType" | "metrics">;
   readonly readiness: () => Promise<Readiness>;
-  /** Called before each scrape, for gauges that are computed on demand. */
   readonly refresh: () => Promise<void>;
   readonly log: Log;
   /** Activates the kill switch for writing; null when nothing can be written. Only the command line resets it. */
   readonly stopWrites: ((by: string) => Promise<void> | void) | null;
-  /** Members of the fleet and their sources; absent for a single worker. */
   readonly fleet?: () => Promise<object>;
 }
 

@@ -19,9 +19,7 @@ export type Silenced = Pick<Silence, "to" | "reason" | "madeBy">;
 export interface SilenceRow extends Silenced {
   readonly id: string;
   readonly from: string;
-  /** The silenced alarms in words, with names where they are known. */
   readonly alarms: string;
-  /** False: it begins later. */
   readonly isActive: boolean;
 }
 
@@ -72,7 +70,6 @@ async function concerns(
   return false;
 }
 
-/** Names of the alarm and the site, when only one source is possible. */
 async function namesIn(cache: CachedDocuments, sources: readonly string[], silence: Silence) {
   const source = silence.source ?? (sources.length === 1 ? sources[0] : undefined);
   if (source === undefined || !sources.includes(source)) return {};
@@ -162,7 +159,6 @@ export function silenceRoutes({ config, clock, endSilence, silencesOf }: Silence
   return app;
 }
 
-/** Error message when the alarm or the site is unknown; null otherwise. */
 async function missingTarget(
   store: Pick<Store, "document">,
   source: string,

@@ -3,7 +3,6 @@ import type { SinkLag, Store } from "../../engine/store/store.ts";
 import { minuteNames, type Plots } from "../plots/plots.ts";
 import { gistOf } from "./events.ts";
 
-/** State of a sink. Null is unknown: the sink was never started. */
 export interface SinkReport {
   readonly sink: string;
   readonly connector: string | null;
@@ -37,7 +36,6 @@ const NEVER_STARTED = {
   ...{ deadLetters: null, dropped: null, remembered: null, ended: null },
 };
 
-/** Reports the configured sinks, and earlier ones that still have dead letters. */
 export function sinkReports(
   lags: readonly SinkLag[],
   running: readonly LiveSink[],
@@ -45,23 +43,25 @@ export function sinkReports(
 ): readonly SinkReport[] {
   const started = lags.filter(({ sink, deadLetters }) => configured.includes(sink) || deadLetters > 0);
   const unknown = configured.filter((name) => !lags.some(({ sink }) => sink === name));
-  const live = (name: string) => running.find((sink) => sink.name === name);
-  const common = (sink: LiveSink | undefined) => ({
-    connector: sink?.connector ?? null,
-    since: sink?.since ?? null,
-    problem: sink?.lastError ?? null,
-  });
+  const liveByName = new Map(running.map((sink) => [sink.name, sink]));
+  function reportOf(
+    name: string,
+    idleState: string,
+    lag: Omit<SinkReport, "sink" | "connector" | "state" | "since" | "problem">,
+  ) {
+    const live = liveByName.get(name);
+    return {
+      ...{ sink: name, connector: live?.connector ?? null, since: live?.since ?? null },
+      ...{ problem: live?.lastError ?? null, state: live?.state ?? idleState, ...lag },
+    };
+  }
   return [
-    ...started.map(({ position: _, ...lag }): SinkReport => {
-      const sink = live(lag.sink);
-      const state = sink?.state ?? "not running";
-      const own = { ...lag, ...common(sink), depth: lag.depth + (sink?.waiting ?? 0), state };
-      return lag.ended === null ? own : { ...own, state: "ended", problem: lag.ended };
+    ...started.map(({ position: _, sink, ...lag }): SinkReport => {
+      const depth = lag.depth + (liveByName.get(sink)?.waiting ?? 0);
+      const report = reportOf(sink, "not running", { ...lag, depth });
+      return lag.ended === null ? report : { ...report, state: "ended", problem: lag.ended };
     }),
-    ...unknown.map((name): SinkReport => {
-      const sink = live(name);
-      return { sink: name, ...common(sink), ...NEVER_STARTED, state: sink?.state ?? "never started" };
-    }),
+    ...unknown.map((name) => reportOf(name, "never started", NEVER_STARTED)),
   ];
 }
 
@@ -80,7 +80,6 @@ export interface Columns {
   readonly high?: readonly (number | null)[];
 }
 
-/** GET /api/sink?name */
 export interface SinkResponse extends Pick<SinkReport, "sink" | "connector" | "state" | "problem"> {
   /** Undelivered events that pass the filter, for each minute of the last 24 hours. */
   readonly lag: Columns;

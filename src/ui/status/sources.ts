@@ -67,7 +67,6 @@ interface ReportTime {
   readonly now: Moment;
 }
 
-/** Health of a source for `/readyz` and `/metrics`. */
 export type SourceHealth = Awaited<ReturnType<typeof sourceHealth>>;
 
 /** Reads only counts and a dozen small documents, because probes request the health every few seconds. */
@@ -93,7 +92,6 @@ export async function sourceHealth(
 const SITE_PREFIX = "site/";
 const FEATURE_PREFIX = "feature/";
 
-/** State of the polls of a source, and the unavailable parts of the service. */
 async function pollsOf(
   cache: CachedDocuments,
   { name, paces = new Map() }: ShownSource,

@@ -78,7 +78,6 @@ export function watchCommits(store: Store, clock: Clock) {
   };
 }
 
-/** Warnings about failed writes; empty while writes succeed. */
 export function commitNotices(trouble: CommitTrouble | null): readonly string[] {
   if (trouble === null) return [];
   return [

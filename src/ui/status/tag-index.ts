@@ -22,11 +22,9 @@ export interface IndexedTag {
 }
 
 export interface TagRow extends IndexedTag {
-  /** Null before the first reading. */
   readonly value: TagValue;
   readonly quality: "good" | "uncertain" | "bad" | null;
   readonly time: string | null;
-  /** Older than its class promises. */
   readonly stale: boolean;
   readonly class: string | null;
 }
@@ -71,10 +69,7 @@ interface Snapshot {
   readonly selections: Map<string, Selection>;
 }
 
-/**
- * All listed tags, searched, filtered, sorted and cut in the worker, so that 30,000 tags cost the page a hundred rows. The
- * selection may be some seconds old; returned rows are current.
- */
+/** Searches, filters, sorts and pages all listed tags. The selection may be some seconds old; returned rows are current. */
 export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOptions) {
   let names: { readonly versions: string; readonly tags: readonly NamedTag[] } | null = null;
   let last: Promise<Snapshot> | null = null;

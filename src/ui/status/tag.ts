@@ -58,7 +58,6 @@ async function systemsOf(store: Store, source: string, id: string) {
   return systems.flatMap((system) => (system ? [{ id: system.value.id, displayName: system.value.displayName }] : []));
 }
 
-/** Name of the offline gateway that serves the tag's whole site. */
 async function offlineGateway({ cache }: PageContext, { source, siteId }: TagRow): Promise<string | null> {
   const gateways = await cache.documents<Listed<Gateway>>(documentSet("gateway", source), WATCHED_MS);
   const id = siteId === null ? undefined : offlineGateways(gateways).get(siteId);
@@ -98,7 +97,6 @@ async function alarmsOf({ cache, tags }: PageContext, { siteId, source, tag }: T
   return activeAlarms(cache, source, (alarm) => alarm.site.id === siteId && tagOf(alarm, siteTags)?.tag.id === tag.id);
 }
 
-/** Event of this tag, to find the sinks whose filters pass it. */
 function sampleEvent({ source, siteId, tag, value, quality, time }: TagRow): Event {
   const at = time ?? "1970-01-01T00:00:00.000Z";
   return makeEvent({

@@ -1,10 +1,6 @@
 import { html, render, useEffect, useRef, useState } from "/htm.mjs";
 import { LANGUAGES, preferred, regionOf, remember, speak, spoken, t } from "/language.mjs";
 
-/**
- * The setup, step by step: code, address and token, choices, done. Texts of the service are only used in text nodes.
- */
-
 const OTHER = { en: "nb", nb: "en" };
 
 /** Rejects with a message for the user and the `status` of the response, 0 without a response. */
@@ -207,14 +203,9 @@ function Choices({ looked, done, back }) {
 function History({ wishes, setWishes }) {
   const { history } = wishes;
   const change = (days) =>
-    setWishes((all) => ({
-      ...all,
-      history: days === null ? null : { resolution: "1h", backfillDays: days },
-    }));
-  const text = (days) => {
-    if (days === 0) return t("from now on");
-    return days === 1 ? t("1 day back") : t("{days} days back", { days });
-  };
+    setWishes((all) => ({ ...all, history: days === null ? null : { resolution: "1h", backfillDays: days } }));
+  const text = (days) =>
+    days === 0 ? t("from now on") : days === 1 ? t("1 day back") : t("{days} days back", { days });
   return html`<${Slider} id="history" label=${t("Logged history, by the hour")} steps=${BACKFILL_DAYS}
     value=${history === null ? null : history.backfillDays} none=${t("not fetched")} text=${text} change=${change} />`;
 }
@@ -237,10 +228,8 @@ function Building({ looked, back }) {
   </section>`;
 }
 
-const UNITS_SHOWN = 5;
-
 function unitsOf(units) {
-  const most = units.slice(0, UNITS_SHOWN).map(({ unit, tags }) => `${unit === "" ? t("no unit") : unit} ${tags}`);
+  const most = units.slice(0, 5).map(({ unit, tags }) => `${unit === "" ? t("no unit") : unit} ${tags}`);
   return most.length === 0 ? "" : ` (${most.join(", ")}${units.length > most.length ? " …" : ""})`;
 }
 

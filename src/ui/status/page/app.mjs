@@ -99,7 +99,7 @@ function Page() {
     <${Header} key=${`header ${language}`} report=${report} lost=${lost} view=${view} choose=${choose} />
     <main class=${lost === null ? "" : "old"}>
       <${Lost} lost=${lost} />
-      <${Notices} notices=${report.notices} />
+      ${report.notices.length > 0 && html`<section class="notices" aria-label=${t("Attention")}><ul>${report.notices.map((text) => html`<li lang="en">${text}</li>`)}</ul></section>`}
       <${FirstInventory} sources=${report.sources} />
       <${CurrentView} key=${[language, view, ...parts].join("/")} address=${address} report=${report} during=${during} />
     </main>`;
@@ -162,13 +162,6 @@ function Lost({ lost }) {
   return html`<section class="gone" role="alert">
     <b>${what}, <${Now} say=${() => ago(since, Date.now())} />.</b>
     ${t("The page shows data from that time. The ages continue to count.")}
-  </section>`;
-}
-
-function Notices({ notices }) {
-  if (notices.length === 0) return null;
-  return html`<section class="notices" aria-label=${t("Attention")}>
-    <ul>${notices.map((text) => html`<li lang="en">${text}</li>`)}</ul>
   </section>`;
 }
 

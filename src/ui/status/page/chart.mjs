@@ -49,26 +49,26 @@ function timeLabels(times, step) {
 /** Draws horizontal lines at levels, such as the allowed rate, and vertical lines at marks, such as the begin of an alarm. */
 function drawLines(plot, levels, marks, colour) {
   const { left, top, width, height } = plot.bbox;
+  const { ctx } = plot;
+  const draw = (name, x, y, toX, toY) => {
+    ctx.strokeStyle = colour(name);
+    ctx.beginPath();
+    ctx.moveTo(x, y);
+    ctx.lineTo(toX, toY);
+    ctx.stroke();
+  };
+  ctx.save();
+  ctx.lineWidth = 1.5 * devicePixelRatio;
+  ctx.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
   for (const level of levels) {
     const y = Math.round(plot.valToPos(level, "y", true));
-    drawDashed(plot.ctx, colour("text"), [left, y], [left + width, y]);
+    draw("text", left, y, left + width, y);
   }
   for (const mark of marks) {
     const x = Math.round(plot.valToPos(mark.t, "x", true));
-    if (x >= left && x <= left + width) drawDashed(plot.ctx, colour(mark.colour), [x, top], [x, top + height]);
+    if (x >= left && x <= left + width) draw(mark.colour, x, top, x, top + height);
   }
-}
-
-function drawDashed(canvas, colour, from, to) {
-  canvas.save();
-  canvas.strokeStyle = colour;
-  canvas.lineWidth = 1.5 * devicePixelRatio;
-  canvas.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
-  canvas.beginPath();
-  canvas.moveTo(...from);
-  canvas.lineTo(...to);
-  canvas.stroke();
-  canvas.restore();
+  ctx.restore();
 }
 
 const sizeOf = (box) => ({ width: Math.max(120, box.clientWidth), height: Math.max(120, box.clientHeight) });

@@ -5,7 +5,6 @@ import { doubt, t } from "/language.mjs";
 
 /** Components that several views use. Text only ever goes into text nodes. */
 
-/** A titled section. `note`: explanation after the title; `extra`: controls after it. */
 export function Panel({ title, note = null, extra = null, kind = "", level = "h2", label, children }) {
   return html`<section class=${`panel ${kind}`} aria-label=${label}>
     ${title !== undefined && html`<${level}>${title} ${note !== null && html`<span class="of">${note}</span>`} ${extra}</${level}>`}
@@ -128,7 +127,6 @@ export function Twice({ name, again, done, kind = "mute" }) {
 /** True when no password is configured: the page then shows commands instead of buttons that change something. */
 let isPasswordNeeded = false;
 
-/** Called with each report, before the page is drawn. */
 export function setNeedsPassword(isNeeded) {
   isPasswordNeeded = isNeeded;
 }
@@ -140,13 +138,11 @@ export function argument(text) {
   return /^[\w.:@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** Note in a panel whose buttons need a password. */
 export function PasswordHint({ command }) {
   if (!isPasswordNeeded) return null;
   return html`<p class="quiet hint">${t("Changes here need a password: set status.password in the configuration. Without one, use the command:")} <code>${command}</code></p>`;
 }
 
-/** Button that shows the command for a change. */
 export function ByCommand({ name, label, command, kind = "mute" }) {
   const [isOpen, setOpen] = useState(false);
   return html`<button type="button" class=${kind} aria-label=${label} aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${name}</button>
@@ -192,7 +188,6 @@ export function useStillOrder(rows, keyOf, question) {
   };
 }
 
-/** Button that applies a newer order of the rows. */
 export function NewOrder({ order }) {
   return html`<span class="moved" role="status">${order.hasMoved && html`<button type="button" class="only" onClick=${order.renew}>${t("new order")}</button>`}</span>`;
 }

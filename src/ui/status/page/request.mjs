@@ -90,7 +90,6 @@ export function usePolled(path, start, everyMs) {
   return { ...answer, heard, again: () => void request.current() };
 }
 
-/** Time by the browser's clock at which the worker's own time last changed. */
 export function useMoved(report, atMs) {
   const moved = useRef({ now: null, atMs: null });
   if (report !== null && report.now !== moved.current.now) moved.current = { now: report.now, atMs };

@@ -40,7 +40,6 @@ export function View({ parts: [name = ""], report }) {
     <${DeadLetters} sink=${sink} done=${answer.again} />`;
 }
 
-/** Number of events in each minute of the last day. */
 function LastDay({ name, words, columns }) {
   const { t: times, value } = columns;
   const data = useMemo(() => [times, value], [columns]);

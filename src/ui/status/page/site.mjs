@@ -54,7 +54,6 @@ const STATES = [
   [true, "online", "good"],
 ];
 
-/** Offline gateways first. */
 function Gateways({ gateways }) {
   const rows = STATES.flatMap(([state, words, mood]) =>
     gateways

@@ -33,7 +33,6 @@ function historyWords({ complete, series, withoutLog, toldUntil }) {
   ].join(", ");
 }
 
-/** A demanded pause, for as long as it lasts. */
 function Pause({ untilMs, words }) {
   const say = (now) => (untilMs > now ? t(words, { seconds: Math.ceil((untilMs - now) / 1000) }) : "");
   return html`<p class="warn"><${Now} say=${say} /></p>`;
@@ -119,7 +118,6 @@ function Verdict({ plan }) {
     }`;
 }
 
-/** Summary of the measured ages. */
 function Measured({ classes }) {
   const older = classes.filter(({ measuredSeconds, olderThanWished }) => measuredSeconds !== null && olderThanWished);
   if (classes.every(({ measuredSeconds }) => measuredSeconds === null))

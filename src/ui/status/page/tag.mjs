@@ -70,7 +70,6 @@ function TagLog({ log }) {
     <${Table} rows=${rows} head=${head} none=${t("Plenum does not read the history of this tag.")} /><//>`;
 }
 
-/** Topics or queries of the sinks that send the tag. */
 function SinkAddresses({ addresses }) {
   return html`<${Panel} kind="places" level="h3" title=${t("Where sinks publish it")}>
     ${addresses.length === 0 && html`<p class="quiet">${t("No sink publishes this tag.")}</p>`}

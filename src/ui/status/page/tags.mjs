@@ -6,9 +6,7 @@ import { usePolled } from "/request.mjs";
 
 const PAGE_SIZE = 100;
 const EVERY_MS = 4000;
-/** Delay in milliseconds between typing and the request. */
 const TYPING_MS = 250;
-/** Labels of the filters. */
 const SHOW = { all: "all", bad: "unreadable", stale: "too old", unread: "never read" };
 /** Sort key, title and class of each column after the id. */
 const COLUMNS = [
@@ -18,17 +16,13 @@ const COLUMNS = [
   ["age", "read", "n"],
 ];
 
-/** Parameters of the list from the address. */
 export function listQuery(query) {
   const page = Number.parseInt(query.get("page") ?? "0", 10);
   const names = ["source", "site", "search", "show", "sort"].filter((name) => query.has(name));
   return { page: page > 0 ? page : 0, ...Object.fromEntries(names.map((name) => [name, query.get(name)])) };
 }
 
-/**
- * `query`: { source, site, search, show, sort, page }; `amend` changes some of it. `sites`: choices of the site filter; absent in the view
- * of one site.
- */
+/** `amend` changes a part of `query`. `sites`: choices of the site filter; absent in the view of one site. */
 export function Tags({ query, amend, sites }) {
   const { source, site, search, show = "all", sort = "name", page = 0 } = query;
   const asked = new URLSearchParams({ show, sort, offset: String(page * PAGE_SIZE), limit: String(PAGE_SIZE) });
