@@ -10,7 +10,7 @@ import type { TagList, TagRow } from "#src/ui/status/tag-index.ts";
 import { ALARM } from "../sample-events.ts";
 import { NOW } from "./shown-building.ts";
 
-/** Answers of a large building that is not there: what the page draws when there is a month of everything. */
+/** Invented responses about a large building. */
 
 const NOW_MS = Date.parse(NOW);
 const MINUTE = 60_000;
@@ -72,14 +72,8 @@ export function tagList(query: URLSearchParams, size: number, names?: readonly s
 export function alarmBrief(n: number, name = "Supply temperature low"): AlarmBrief {
   const raisedMs = NOW_MS - (n + 1) * 9 * HOUR;
   return {
-    source: "north",
-    id: String(500_001 + n),
-    episode: `e${n}`,
-    name,
-    site: "north school",
-    priority: "ABC"[n % 3] ?? "A",
-    state: n === 0 ? "active" : "resolved",
-    raisedAt: iso(raisedMs),
+    ...{ source: "north", id: String(500_001 + n), episode: `e${n}`, name, site: "north school" },
+    ...{ priority: "ABC"[n % 3] ?? "A", state: n === 0 ? "active" : "resolved", raisedAt: iso(raisedMs) },
     endedAt: n === 0 ? null : iso(raisedMs + 3 * HOUR),
   };
 }
@@ -87,12 +81,8 @@ export function alarmBrief(n: number, name = "Supply temperature low"): AlarmBri
 export function commandRow(n: number, text = "The tag holds the value."): CommandRow {
   const states = ["confirmed", "rejected", "mismatch", "expired", "sending"];
   return {
-    id: `cmd-${n}`,
-    tagId: "10001",
-    source: "north",
-    tag: tagRow(0).tag.displayName,
+    ...{ id: `cmd-${n}`, tagId: "10001", source: "north", tag: tagRow(0).tag.displayName, by: "the status page" },
     requested: n % 2 === 0 ? 21.5 : true,
-    by: "the status page",
     at: iso(NOW_MS - n * 47 * MINUTE),
     state: states[n % states.length] ?? "confirmed",
     words: text,
@@ -114,11 +104,7 @@ export function tagAnswer(id: string, more: Partial<TagResponse> = {}): TagRespo
     ],
     places: [
       { sink: "broker", connector: "mqtt", text: `plenum/north/site/1/tag/${id}/value` },
-      {
-        sink: "lake",
-        connector: "influxdb",
-        text: `from(bucket: "building") |> filter(fn: (r) => r.tag_id == "${id}")`,
-      },
+      { sink: "lake", connector: "influxdb", text: `from(bucket: "building") |> filter(tag_id == "${id}")` },
     ],
     alarms: [alarmBrief(0), alarmBrief(1), alarmBrief(2)],
     commands: [commandRow(0), commandRow(1), commandRow(2)],
@@ -178,21 +164,9 @@ export function alarmAnswer(more: Partial<AlarmResponse> = {}): AlarmResponse {
     tag: { source: "north", id: "10001", displayName: tagRow(0).tag.displayName },
     sinks: [
       { sink: "lake", connector: "influxdb", state: "delivered", words: "at 10:00:03", link: null },
-      {
-        sink: "tickets",
-        connector: "jira",
-        state: "delivered",
-        words: "FM-1423",
-        link: "https://jira.example/FM-1423",
-      },
+      { sink: "tickets", connector: "jira", state: "delivered", words: "FM-1423", link: "https://jira.example/1" },
       { sink: "broker", connector: "mqtt", state: "waiting", words: "12 events are before it", link: null },
-      {
-        sink: "pager",
-        connector: "webhook",
-        state: "not for this sink",
-        words: "its filter takes priority B only",
-        link: null,
-      },
+      { sink: "pager", connector: "webhook", state: "not for this sink", words: "only priority B", link: null },
     ],
     episodes: [alarmBrief(0), alarmBrief(1), alarmBrief(3)],
     ...more,
@@ -205,16 +179,8 @@ export function siteAnswer(more: Partial<SiteResponse> = {}): SiteResponse {
     id: 1,
     displayName: "north school",
     alarms: [alarmBrief(0)],
-    gateways: [
-      { id: "7", displayName: "Main distribution", online: false },
-      { id: "8", displayName: "Gymnasium", online: true },
-      { id: "9", displayName: "Kitchen", online: null },
-    ],
-    systems: Array.from({ length: 12 }, (_, n) => ({
-      id: String(n),
-      displayName: `36${n % 4}.00${n} Ventilation`,
-      tags: 20 + n * 7,
-    })),
+    gateways: [false, true, null].map((online, n) => ({ id: String(7 + n), displayName: `Gateway ${n}`, online })),
+    systems: Array.from({ length: 12 }, (_, n) => ({ id: String(n), displayName: `360.00${n} Air`, tags: 20 + n * 7 })),
     tags: { all: 3_000, bad: 31, stale: 73, unread: 20 },
     raised: dayBars(),
     ...more,
@@ -230,26 +196,11 @@ export function sinkAnswer(name: string, more: Partial<SinkResponse> = {}): Sink
     state: "idle",
     problem: null,
     lag: { t: MINUTES, value: MINUTES.map((_, n) => (n > 400 && n < 520 ? (n - 400) * 31 : n % 3)) },
-    rate: {
-      t: MINUTES,
-      value: MINUTES.map((_, n) => (n > 400 && n < 520 ? 0 : Math.round(310 + 40 * Math.sin(n / 60)))),
-    },
-    dead: [
-      {
-        id: "d1",
-        type: "tag-value",
-        at: iso(NOW_MS - 3 * HOUR),
-        reason: "422: field type conflict",
-        gist: "360.00012 RY601 CO2",
-      },
-      {
-        id: "d2",
-        type: "tag-value",
-        at: iso(NOW_MS - 2 * HOUR),
-        reason: "422: field type conflict",
-        gist: "360.00019 LR401 Pressure",
-      },
-    ],
+    rate: { t: MINUTES, value: MINUTES.map((_, n) => (n > 400 && n < 520 ? 0 : 310 + (n % 40))) },
+    dead: ["RY601 CO2", "LR401 Pressure"].map((gist, n) => ({
+      ...{ id: `d${n + 1}`, type: "tag-value", at: iso(NOW_MS - (3 - n) * HOUR), gist },
+      reason: "422: field type conflict",
+    })),
     deadTotal: 5,
     ...more,
   };
@@ -277,22 +228,22 @@ export function sourceAnswer(name: string, more: Partial<SourceResponse> = {}): 
 }
 
 export function fleetAnswer(): FleetStatus {
+  const at = "2026-11-23T08:40:00.000Z";
+  const reason = "lease-ran-out";
   const member = (name: string, more: Partial<MemberStatus> = {}): MemberStatus => ({
-    name,
-    state: "alive",
-    host: `${name}.example.com`,
-    version: "0.1.0",
-    page: `http://${name}.example.com:8080/`,
-    startedAt: "2026-11-20T06:00:00.000Z",
-    seenAt: "2026-11-23T08:52:10.000Z",
-    isDraining: false,
-    sources: 2,
-    unable: [],
-    unreached: [],
-    digest: "9f86d081884c7d65",
+    ...{
+      name,
+      state: "alive",
+      host: `${name}.example.com`,
+      version: "0.1.0",
+      page: `http://${name}.example.com:8080/`,
+    },
+    ...{ startedAt: "2026-11-20T06:00:00.000Z", seenAt: at, isDraining: false, sources: 2 },
+    ...{ unable: [], unreached: [], digest: "9f86d081884c7d65" },
     ...more,
   });
-  const sources = ["north", "south", "harbour", "school", "ring"];
+  const holderOf = (n: number) => (n % 2 === 0 ? "plant-a" : "plant-b");
+  const sources = ["north", "south", "harbour", "school"];
   return {
     self: "plant-a",
     members: [
@@ -300,30 +251,17 @@ export function fleetAnswer(): FleetStatus {
       member("plant-b", { unable: ["ring"] }),
       member("plant-c", { state: "lost", isDraining: true, sources: 0 }),
     ],
-    sources: sources.map((source, n) => ({
-      source,
-      holder: source === "ring" ? null : n % 2 === 0 ? "plant-a" : "plant-b",
-      epoch: 3 + n,
-      since: source === "ring" ? null : "2026-11-23T08:40:00.000Z",
-      reason: source === "ring" ? null : "lease-ran-out",
-    })),
-    takeovers: sources.slice(0, 4).map((source, n) => ({
-      source,
-      from: "plant-c",
-      to: n % 2 === 0 ? "plant-a" : "plant-b",
-      epoch: 3 + n,
-      at: "2026-11-23T08:40:00.000Z",
-      reason: "lease-ran-out",
+    sources: [
+      ...sources.map((source, n) => ({ source, holder: holderOf(n), epoch: n, since: at, reason }) as const),
+      { source: "ring", holder: null, epoch: 7, since: null, reason: null },
+    ],
+    takeovers: sources.map((source, n) => ({
+      ...({ source, from: "plant-c", to: holderOf(n), epoch: n, at, reason } as const),
     })),
     database: {
-      name: "db.example.com:5432/plenum, schema plenum_state",
-      server: "db.example.com:5432, PostgreSQL 15.20",
-      schemaVersion: 1,
-      bytes: 412_000_000,
-      synchronousCommit: "off",
-      dataChecksums: false,
-      doubts: ["The server has synchronous_commit = off, so a crash of it loses what it had said to be committed."],
-      isReplica: false,
+      ...{ name: "db.example.com:5432/plenum", server: "db.example.com:5432, PostgreSQL 15.20", schemaVersion: 1 },
+      ...{ bytes: 412_000_000, synchronousCommit: "off", dataChecksums: false, isReplica: false },
+      doubts: ["The server has synchronous_commit = off, so it loses committed data in a crash."],
     },
     trouble: null,
   };

@@ -1,37 +1,16 @@
-// biome-ignore-all lint/suspicious/noTemplateCurlyInString: a hostile name that looks like a template.
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
-import { makeEvent, sourceUri } from "#src/core/model/event.ts";
 import type { ConfigurationState, ReloadReport } from "#src/core/model/reload-facts.ts";
 import { Secret } from "#src/core/runtime/log.ts";
 import { addSilence, type Silence, silencesIn } from "#src/engine/silence/silence.ts";
 import { planReport } from "#src/engine/sync/plan/report.ts";
 import { absent } from "../real-servers.ts";
-import { ALARM } from "../sample-events.ts";
+import { ALARM, sampleEvent } from "../sample-events.ts";
 import { findings } from "./axe.ts";
 import { OPERATOR, pagesInBrowser } from "./page-in-browser.ts";
 import { fillSource, LIVE, LIVE_SOURCE, NOW, PLAN_FACTS } from "./shown-building.ts";
 
-/** Names that would run code, load something or leave their place if they were ever taken for markup. */
-const HOSTILE = [
-  "<script>window.broken = 1</script>",
-  "<img src=x onerror='window.broken = 1'>",
-  "<svg onload=window.broken=1>",
-  '"><script>window.broken = 1</script>',
-  "' onmouseover='window.broken=1' x='",
-  "javascript:window.broken=1",
-  "<iframe srcdoc='<script>parent.broken=1</script>'>",
-  "<link rel=stylesheet href=//evil.example/x.css>",
-  "<base href=//evil.example/>",
-  "<style>body { display: none }</style>",
-  "${window.broken = 1}",
-  "{{constructor.constructor('window.broken=1')()}}",
-  "</title></textarea></style><script>window.broken=1</script>",
-  "<a href=javascript:window.broken=1>x</a>",
-  "<math><mtext><img src=x onerror=window.broken=1>",
-  "\u202Eevil\u202C \u0000 \uFEFF",
-  "x".repeat(400),
-];
+const HOSTILE = "<img src=x onerror='window.broken = 1'><script>window.broken = 1</script>";
 
 const PASSWORD = { password: new Secret(OPERATOR.password) };
 
@@ -51,18 +30,7 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     const { store, page, open, complaints, elsewhere } = await opened();
     await store.outbox.register("lake", "now");
     await fillSource(store, "north", { tagNames: ["Supply", "Return"], alarms: [{}] });
-    const data = { alarm: ALARM };
-    const facts = { source: sourceUri("north"), subject: "site/1/alarm/500001", time: "2026-11-21T09:00:00.000Z" };
-    await store.commit({
-      events: [
-        makeEvent({
-          type: "alarm-raised",
-          ...facts,
-          data: { ...data, initial: false, late: false } as never,
-          facts: ["x"],
-        }),
-      ],
-    });
+    await store.commit({ events: [sampleEvent("alarm-raised")] });
     await open();
     await expect
       .poll(() => rows(page, "sites").allInnerTexts())
@@ -96,7 +64,7 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
 
   test("shows changes of the configuration file, pending changes, and its errors", async () => {
     const change = (path: string, effect: "alone" | "restart") =>
-      ({ path, before: "1m", after: HOSTILE[0] ?? "", effect, how: "as it says" }) as const;
+      ({ path, before: "1m", after: HOSTILE, effect, how: "as it says" }) as const;
     const last: ReloadReport = {
       ...{ by: "file" as const, at: NOW, file: "plenum.yaml", isDryRun: false, refused: null, failures: [] },
       ...{ changes: [change("sources.main.read.rooms.every", "alone")], pending: [] },
@@ -110,7 +78,7 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     const panel = page.locator(".panel", { has: page.getByRole("heading", { name: "Configuration" }) });
     await expect.poll(() => panel.innerText()).toContain("plenum.yaml:3:1 This key is not known here.");
     const text = await panel.innerText();
-    expect(text).toMatch(/These changes need a restart:\s+state\.folder\s+1m → <script>/);
+    expect(text).toMatch(/These changes need a restart:\s+state\.folder\s+1m → <img src/);
     expect(text).toMatch(/Changed while the worker ran: .*sources\.main\.read\.rooms\.every/s);
     expect(await findings(page)).toEqual([]);
     expect(complaints).toEqual([]);
@@ -141,10 +109,8 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
 
   test("opens the alarm that a link in a message names", async () => {
     const { server, store, page } = await opened();
-    await fillSource(store, "north", {
-      tagNames: ["Supply"],
-      alarms: Array.from({ length: 120 }, (_, place) => ({ id: `${500_001 + place}` })),
-    });
+    const alarms = Array.from({ length: 120 }, (_, n) => ({ id: `${500_001 + n}` }));
+    await fillSource(store, "north", { tagNames: ["Supply"], alarms });
     await page.goto(new URL("#alarm/north/500115", server.url()).href);
     const head = page.locator(".head");
     await expect.poll(() => head.locator("h2").innerText()).toBe(ALARM.trigger.displayName);
@@ -196,71 +162,19 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     expect(await page.evaluate("document.documentElement.scrollWidth - window.innerWidth")).toBeLessThanOrEqual(0);
   });
 
-  test("reports a lost worker at once and marks the content as old", async () => {
-    const { server, page, open } = await opened();
-    await open();
-    await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum works");
-    await server.stop(1_000);
-    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("no response");
-    expect(await page.locator(".gone").innerText()).toMatch(
-      /^The worker has not responded since .*\.\n?\s*The page shows data from that time/,
-    );
-    // The title follows what is shown, and not in the same moment.
-    await expect.poll(() => page.title()).toBe("✕ no response – Plenum");
-  });
-
-  test("shows names with HTML and scripts as text only", async () => {
-    const { store, page, open, complaints, elsewhere } = await opened();
-    const alarms = HOSTILE.map((text) => ({
-      description: text,
-      acknowledged: true,
-      acknowledgedBy: text,
-      trigger: { ...ALARM.trigger, displayName: text, priority: text },
-    }));
-    await fillSource(store, "north", { siteName: HOSTILE[1] ?? "", tagNames: HOSTILE, alarms });
-    await store.commit({
-      events: HOSTILE.map((text, n) =>
-        makeEvent({
-          type: "site-added",
-          source: sourceUri("north"),
-          subject: `site/${n}`,
-          time: "2026-11-21T09:00:00.000Z",
-          data: { site: { id: n, displayName: text } } as never,
-          facts: [n],
-        }),
-      ),
-    });
-    await open();
-    await expect.poll(() => rows(page, "values").count()).toBe(HOSTILE.length);
-    await expect.poll(() => page.locator(".events li").count()).toBe(HOSTILE.length);
-    await page.getByLabel("search tags").fill(HOSTILE[0] ?? "");
-    await expect.poll(() => rows(page, "values").count()).toBe(2);
-    await page.getByLabel("search tags").fill("");
-    await expect.poll(() => rows(page, "values").count()).toBe(HOSTILE.length);
-    const names = await page.locator(".alarms li b").allTextContents();
-    expect(names.toSorted()).toEqual(HOSTILE.toSorted());
-    expect(await page.evaluate("window.broken")).toBeUndefined();
-    const foreign = 'main :is(script, img, svg, iframe, link, base, style, math, a:not([href^="#/"]))';
-    expect(await page.locator(foreign).count()).toBe(0);
-    expect(await page.locator("main").isVisible()).toBe(true);
-    expect([complaints, elsewhere]).toEqual([[], []]);
-  });
-
   test("starts a silence in the row of an alarm and ends the silence in the panel", async () => {
     const { store, page, open, complaints, elsewhere } = await opened(1280, LIVE, PASSWORD);
     const { trigger } = ALARM;
-    await fillSource(store, "north", {
-      tagNames: [],
-      alarms: [{}, { trigger: { ...trigger, displayName: "Fan stopped" } }],
-    });
+    const other = { trigger: { ...trigger, displayName: "Fan stopped" } };
+    await fillSource(store, "north", { tagNames: [], alarms: [{}, other] });
     await open();
     const row = page.locator(".alarms li", { hasText: trigger.displayName });
     await row.getByRole("button", { name: /^silence/ }).click();
     expect(await row.getByRole("button", { name: "for 1 h" }).isDisabled()).toBe(true);
-    await row.getByLabel("reason").fill(HOSTILE[1] ?? "");
+    await row.getByLabel("reason").fill(HOSTILE);
     await row.getByRole("button", { name: "for 4 h" }).click();
     await expect.poll(() => row.innerText()).toContain("silenced until ");
-    expect(await row.innerText()).toContain(`by the status page: ${HOSTILE[1]}`);
+    expect(await row.innerText()).toContain(`by the status page: ${HOSTILE}`);
     expect(await row.getByRole("button").count()).toBe(0);
     expect(await page.locator(".alarms li", { hasText: "Fan stopped" }).innerText()).not.toContain("silenced");
     expect(await silencesIn(store)).toEqual([
@@ -352,18 +266,5 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     await page.getByRole("button", { name: "for 1 h" }).click();
     await expect.poll(() => page.locator(".begin").innerText()).toContain("A viewer may look, and change nothing.");
     expect(await silencesIn(store)).toEqual([]);
-  });
-
-  test.each([1280, 768, 390, 320])("fits a window width of %i", async (width) => {
-    const { store, page, open } = await opened(width, LIVE, PASSWORD);
-    const long = "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(4);
-    await fillSource(store, "north", { siteName: long, tagNames: [long, long], alarms: [{ description: long }] });
-    await addSilence(store, { ...COMING, reason: long, madeBy: long, name: long });
-    await open();
-    await expect.poll(() => rows(page, "values").count()).toBe(2);
-    await expect.poll(() => page.locator(".silences li").count()).toBe(1);
-    await page.locator(".alarms li .mute").click();
-    await page.getByLabel("reason").fill(long);
-    expect(await page.evaluate("document.documentElement.scrollWidth - window.innerWidth")).toBeLessThanOrEqual(0);
   });
 });

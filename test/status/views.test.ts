@@ -3,12 +3,12 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
+import { addSilence } from "#src/engine/silence/silence.ts";
 import { absent } from "../real-servers.ts";
 import { findings } from "./axe.ts";
 import * as madeUp from "./made-up-answers.ts";
 import { madeUpPages } from "./made-up-server.ts";
-
-/** The views of one thing each, in a real browser, over answers that are made up. */
+import { NOW } from "./shown-building.ts";
 
 const VIEWS = {
   overview: "#/",
@@ -51,10 +51,10 @@ describe.skipIf(absent("chromium"))("each view of the status page", () => {
     180_000,
   );
 
-  test.each([390, 1280, 3840])("fits a width of %i with long names", async (width) => {
+  test.each([320, 390, 1280, 3840])("fits a width of %i with long names", async (width) => {
     const long = "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(4);
     const brief = { ...madeUp.alarmBrief(0), name: long, site: long };
-    const { page, url } = await opened(width, {
+    const { page, store, url } = await opened(width, {
       "/api/tags": (query) => madeUp.tagList(query, 300, [long]),
       "/api/tag": () =>
         madeUp.tagAnswer("10001", { tag: { id: "10001", displayName: long, description: long, unit: "°C" } }),
@@ -62,7 +62,10 @@ describe.skipIf(absent("chromium"))("each view of the status page", () => {
       "/api/site": () => madeUp.siteAnswer({ displayName: long, systems: [{ id: "1", displayName: long, tags: 3 }] }),
       "/api/commands": () => [madeUp.commandRow(0, long)],
     });
-    for (const [view, hash] of Object.entries(VIEWS)) {
+    const silence = { source: null, site: null, priorities: null, name: long, alarm: null, isTold: false };
+    const time = { from: NOW, to: "2026-11-21T12:00:00.000Z", reason: long, madeBy: long };
+    await addSilence(store, { id: "s", ...silence, ...time });
+    for (const [view, hash] of Object.entries(width < 390 ? { overview: VIEWS.overview } : VIEWS)) {
       await page.goto(url + hash);
       await settled(page, view);
       expect(await overflow(page), view).toBeLessThanOrEqual(0);
@@ -335,13 +338,8 @@ describe.skipIf(absent("chromium"))("a change from the status page", () => {
   });
 
   test("shows why writes are closed instead of the form, and no form for a tag outside the allow-list", async () => {
-    const limits = {
-      type: "number",
-      min: 16,
-      max: 24,
-      step: 2,
-      closed: "A viewer may look, and change nothing.",
-    } as const;
+    const closed = "A viewer may look, and change nothing.";
+    const limits = { type: "number", min: 16, max: 24, step: 2, closed } as const;
     const { page, url } = await opened(1280, {
       "/api/tag": (query) => madeUp.tagAnswer("10001", { writable: query.get("id") === "1" ? limits : null }),
     });
