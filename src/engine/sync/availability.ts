@@ -26,7 +26,6 @@ export function createAvailability(options: {
     await syncState.commit({ documents: [{ set, put: [[subject, stored]] }], events: [event] });
   }
 
-  /** The change that reports a subject as available again; empty if it was not reported as unavailable. */
   function returnOf(subject: string, siteId: number | null = null): Required<Pick<Change, "documents" | "events">> {
     const stored = unavailable().get(subject);
     if (stored === undefined) return { documents: [], events: [] };

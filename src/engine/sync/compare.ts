@@ -22,12 +22,10 @@ export interface LocatedObject extends NamedThing {
 }
 
 export interface Mismatch {
-  /** Path below the compared section, such as `["units", 0]`. */
   readonly path: readonly (string | number)[];
   readonly message: string;
 }
 
-/** Joins the first words: `°C 14, % 8 and 3 more`. */
 export function some(words: readonly string[], most = 8): string {
   const shown = words.slice(0, most).join(", ");
   return words.length > most ? `${shown} and ${words.length - most} more` : shown;
@@ -56,7 +54,6 @@ type Fields = Omit<Selection, "exclude">;
 
 /** Returns the parts of a selection that select no tag, and an `exclude` that removes all tags or none. */
 export function selectionMismatches(selection: Selection, building: SeenBuilding): readonly Mismatch[] {
-  // Without any tags the caller reports that once, not for each selection.
   if (building.tags.length === 0) return [];
   const { exclude, ...include } = selection;
   const dead = deadEntries(include, building);
@@ -172,7 +169,6 @@ export interface TagClass {
 
 export interface ClassComparison {
   readonly name: string;
-  /** Number of tags that it selects and no earlier class does. */
   readonly tags: number;
   readonly mismatches: readonly Mismatch[];
 }
@@ -206,7 +202,6 @@ export interface WritableTag {
   readonly gateway_id?: string | undefined;
 }
 
-/** Returns why no tag can be written by an entry of `commands.allow`; empty if the building has such a tag. */
 export function writableMismatches(entry: WritableTag, building: SeenBuilding): readonly Mismatch[] {
   const { site_id: siteId, tag_id: id, gateway_id: gatewayId, unit, type } = entry;
   const found = building.tags.find(({ tag }) => tag.id === id);

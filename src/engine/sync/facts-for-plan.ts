@@ -80,7 +80,6 @@ export async function factsFromState(store: Store, settings: PlanSettings, clock
     store.documents<StoredValue>(documentSet("value", source)),
     store.documents<StoredAlarm>(documentSet("alarm", source)),
   ]);
-  // Invisible tags cost nothing now.
   const tags = past.tags.filter(({ outOfSight }) => outOfSight === undefined);
   return factsOf(settings, {
     ...{ basis: "state", sites: sites.length, nowMs: clock.now(), live, past: { ...past, tags } },
@@ -115,7 +114,6 @@ export async function ledgersOfRequest(
   return ledgersOf(settings, { ...past, orders: { open: [order], paused: false } }, nowMs);
 }
 
-/** Reads the lists of sites and tags, which use no quota, and reports progress to `told`. */
 export async function factsFromLists(
   source: Source,
   settings: PlanSettings,
@@ -159,7 +157,6 @@ export function factsFromTags(
 
 interface BuildingFacts extends Pick<PlanFacts, "basis" | "sites" | "nowMs"> {
   readonly past: StoredPast;
-  /** Ids of tags that keep responding with null. */
   readonly silent: ReadonlySet<string>;
   readonly active: number;
   readonly live: PlanLive | null;

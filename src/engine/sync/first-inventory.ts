@@ -72,7 +72,6 @@ export function createFirstInventory(isKnown: (job: string) => boolean) {
         others: { pagesRead: sumOf("pagesRead"), pagesTotal: sumOf("pagesTotal") },
       };
     },
-    /** Counts a page of one site's list; `site` counts from 1. */
     page(job: string, { site, sites }: { site: number; sites: number }, { number, lastPage }: Page<unknown>): void {
       if (!pending.has(job)) return;
       const list = lists.get(job) ?? { site: 0, sites, before: 0, number: 0, lastPage: 0 };

@@ -36,9 +36,7 @@ export interface Follower extends Pick<Job, "name" | "ability"> {
 }
 
 export interface RunContext {
-  /** Nothing new begins; work under way ends normally. */
   readonly draining: AbortSignal;
-  /** Ends work under way. */
   readonly forced: AbortSignal;
   /** True when the service was unavailable since the previous run, so earlier failures prove nothing. */
   readonly afterOutage?: boolean;

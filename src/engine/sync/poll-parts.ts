@@ -17,7 +17,6 @@ export interface PollParts {
   readonly scope: TokenScope;
   readonly syncState: SyncState;
   readonly firstInventory: Pick<FirstInventoryProgress, "page">;
-  /** Sites whose list of tags was read to its end since the start, complete or not. */
   readonly listedSites: Set<number>;
   /** The gateway of a site that has only one, while it is known to be offline. */
   offlineGatewayOf(siteId: number): string | null;

@@ -43,7 +43,6 @@ export interface SchedulerChange extends Pick<SchedulerOptions, "jobs" | "spread
   readonly again: ReadonlySet<string>;
 }
 
-/** The unchanged state of a successful job is stored this often, in milliseconds. */
 const STORE_STATE_MS = 60_000;
 const LISTS_OF_NEW_SITE: ReadonlySet<string> = new Set(["sites", "gateways", "systems", "tags", "hosts"]);
 
@@ -53,7 +52,6 @@ type JobState = ReturnType<typeof newState>;
 
 function newState(job: Job) {
   return {
-    /** The job of the next run. */
     ...{ job, isRunning: false, failuresInRow: 0, isRefused: false },
     /** The job takes no ticks before this monotonic time, because the service refused it or ordered a pause. */
     notBeforeMs: Number.NEGATIVE_INFINITY,
@@ -61,7 +59,6 @@ function newState(job: Job) {
     isPending: job.firstRun,
     /** True once the first run has begun, or if there is none. */
     takesTicks: !job.firstRun,
-    /** Ends the wait for the next run. */
     wait: null as AbortController | null,
     stopTicks: (): void => undefined,
   };

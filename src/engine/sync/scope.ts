@@ -35,7 +35,6 @@ export function createScope(source: Source, clock: Clock) {
   let sites: ReadonlySet<number> | null = null;
   let abilities: ReadonlySet<string> | null = null;
   let respondedWallMs: number | null = null;
-  /** Monotonic times. */
   const last = { requestMs: NEVER, responseMs: NEVER, refusalMs: NEVER };
   const lost = new Map<string, number>();
 
@@ -94,7 +93,6 @@ export function createScope(source: Source, clock: Clock) {
     askedAtMs: () => respondedWallMs,
     /** The same on the monotonic clock; minus infinity without one. */
     saidAtMs: () => last.responseMs,
-    /** Lost sites and abilities, with the time (UTC) at which the loss was noticed. */
     lost(): Readonly<Record<string, string>> {
       const wallMs = clock.now() - clock.monotonic();
       return Object.fromEntries([...lost].map(([name, sinceMs]) => [name, isoUtc(wallMs + sinceMs)]));

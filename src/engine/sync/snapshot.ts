@@ -58,7 +58,6 @@ export interface StoredAlarm {
   /** `missing`: absent without evidence of an end. `out-of-scope`: the token does not see its site. */
   readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
   readonly since: string;
-  /** Complete listings in a row without it. */
   readonly misses: number;
   /** True for an episode that ended before its site was followed and was never emitted. */
   readonly untold?: true;
@@ -66,11 +65,9 @@ export interface StoredAlarm {
   readonly returns: number;
   /** Last emitted end before the episode came back: milliseconds since 1970, and the number of its last event. */
   readonly ended?: { readonly endMs: number | null; readonly eventId: number | null };
-  /** The latest earlier episodes of the same alarm, oldest first; absent without any. */
   readonly former?: readonly FormerEpisode[];
 }
 
-/** An earlier episode and its end, milliseconds since 1970; null when unknown. */
 export interface FormerEpisode {
   readonly episode: string;
   readonly endMs: number | null;
@@ -109,7 +106,6 @@ export interface StoredHealth {
 export interface StoredToken {
   readonly info: TokenInfo;
   readonly checkedAt: string;
-  /** Smallest number of days before this expiry that was emitted; null without one. */
   readonly warnedDays: number | null;
   /** Lost sites (ids) and abilities, with the time (UTC) of the loss. */
   readonly lost?: Readonly<Record<string, string>>;
@@ -120,7 +116,6 @@ export interface StoredValue {
   readonly value: TagValue;
   readonly quality: Quality;
   readonly time: string;
-  /** The last reading that was not null; null without one; absent if it is this one. */
   readonly lastGood?: GoodReading | null;
   /** Null readings in a row; absent if this one is not null. */
   readonly nulls?: number;
@@ -187,7 +182,6 @@ export interface StoredHistory {
   readonly since: string;
   /** Every closed bucket from `since` to this time is fetched or unreadable. */
   readonly watermark: string;
-  /** The configured depth of the backfill. */
   readonly wished: string;
   /** Ascending and disjoint; gaps between them were not requested yet. */
   readonly spans: readonly StoredRange[];
@@ -205,7 +199,6 @@ export interface StoredHistory {
   readonly rememberedFrom: string;
   /** `unproven`: unknown whether it has a log. `no-log`: its log is a 404 (`refusal`). */
   readonly state: "unproven" | "following" | "no-log";
-  /** Why it is not followed now, and until when; null while it is. */
   readonly refusal: StoredRefusal | null;
 }
 
@@ -220,12 +213,10 @@ export interface StoredRange {
   /** `refused`: number in a row, and time of the next request. */
   readonly times?: number;
   readonly againAt?: string;
-  /** `refused`: the response could not be read. */
   readonly reason?: "unreadable";
   readonly emitted?: true;
 }
 
-/** The service's last message about a rejection, its time, and the number of consecutive rejections. */
 export interface StoredRefusal {
   readonly said: string;
   readonly at: string;
@@ -255,7 +246,6 @@ export interface StoredBackfill {
   readonly askedAt: string;
   /** Time at which every bucket was fetched or known to have no log; null until then. */
   readonly doneAt: string | null;
-  /** Buckets without a log, and their number of tags; absent in older documents. */
   readonly withoutLog?: { readonly buckets: number; readonly tags: number };
 }
 
@@ -281,7 +271,6 @@ export interface StoredDays {
 export interface StoredCompleteness {
   readonly from: string | null;
   readonly until: string;
-  /** Latest day with a reported delay; null without one. */
   readonly heldBack: string | null;
 }
 
@@ -308,7 +297,6 @@ export interface StoredWindow {
   /** Value of `bad` before a failure that may have another cause. */
   readonly doubt: { readonly before: number | null } | null;
   readonly streak: number;
-  /** Failures in a row at sizes that succeeded before; absent after a success. */
   readonly failures?: number;
 }
 
@@ -316,7 +304,6 @@ export interface StoredWindow {
 export interface StoredCut {
   readonly series: number | null;
   readonly answer: number | null;
-  /** True if one of the two applies, and it is unknown which. */
   readonly either: boolean;
   readonly at: string;
 }

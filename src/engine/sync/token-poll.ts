@@ -39,7 +39,6 @@ export function createTokenPoll(parts: PollParts): Poll {
   };
 }
 
-/** The closest threshold that is passed: a first poll five days before the end warns once, not three times. */
 export function dueWarning(
   expiresAt: string | null,
   nowMs: number,

@@ -20,7 +20,6 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
   let underWay = 0;
   let freed = Promise.withResolvers<void>();
 
-  /** Starts one request; resolves when it is under way or over. */
   async function request(lane: LaneRequest): Promise<void> {
     const own = new AbortController();
     const abort = () => own.abort(new Stopping());

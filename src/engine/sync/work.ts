@@ -9,7 +9,6 @@ export type { FirstInventoryReport } from "./first-inventory.ts";
 export type { PollTime } from "./job.ts";
 export type { SuddenChange } from "./read/unusual-replies.ts";
 
-/** Counts that change with each commit, so that `/readyz` and `/metrics` need not read 50,000 tags, which takes 0.3 s. */
 export interface SourceCounts {
   readonly activeAlarms: ActiveCounts;
   readonly siteIds: readonly number[];

@@ -1,6 +1,5 @@
 import type { StoredAlarm } from "../snapshot.ts";
 
-/** Active alarms by site and priority, including missing ones. */
 export type ActiveCounts = ReadonlyMap<number, ReadonlyMap<string, number>>;
 
 export function createActiveCounts() {

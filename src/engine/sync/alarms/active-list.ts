@@ -112,7 +112,6 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
       const { reasons, unreadable } = faultsOf(lists);
       const remarks = readings.flatMap(({ remark }) => remark ?? []);
       return {
-        // Alarms of other sites were emitted when their pages arrived.
         listed: lists.flatMap(recordsOf),
         coverage: (siteId) => coverageOf(visits.seen.get(siteId)?.listing),
         isConfirmed: true,

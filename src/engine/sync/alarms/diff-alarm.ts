@@ -85,7 +85,6 @@ export function acknowledgeEnded(before: StoredAlarm, alarm: Alarm, context: Ala
   return { stored, events: [acknowledged(stored, context)] };
 }
 
-/** No list shows the alarm, or its id belongs to another episode now. */
 export function vanish(before: StoredAlarm, context: AlarmContext): Step {
   const stored: StoredAlarm = { ...before, state: "vanished", since: context.at };
   return { stored, events: [alarmEvent("alarm-vanished", stored, context.at, [stored.returns], context, {})] };
@@ -126,7 +125,6 @@ function changes(before: Alarm, stored: StoredAlarm, reopened: boolean, context:
   }
   const different: Partial<Record<keyof Alarm, unknown>> = {};
   for (const name of DESCRIPTION) {
-    // The return already states that the alarm is active again.
     if (reopened && name === "status") continue;
     if (!isDeepStrictEqual(alarm[name], before[name])) different[name] = before[name];
   }

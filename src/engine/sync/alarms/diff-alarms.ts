@@ -113,7 +113,6 @@ export function* diffAlarms(
     if (isResolved(record) || compared.has(record.id)) continue;
     compared.add(record.id);
     const known = alarms.get(record.id);
-    // Nearly all alarms are stored as active with this very record.
     const isUnchanged = record === known?.alarm && known.state === "active" && known.untold === undefined;
     if (isUnchanged && !isAnnounced(record, options)) continue;
     apply(compareListed(known, record, seen, evidence, options));
@@ -218,7 +217,6 @@ function close(known: StoredAlarm, evidence: Evidence, context: AlarmContext): S
 
 function lastRecord(known: StoredAlarm, relation: Relation, evidence: Evidence): Alarm | undefined {
   const records = (evidence.get(known.alarm.id) ?? []).filter((record) => relationOf(known, record) === relation);
-  // An unreadable end is null, which counts as 0 and so as the earliest.
   return records.sort((one, other) => Number(endOf(other)) - Number(endOf(one)))[0];
 }
 

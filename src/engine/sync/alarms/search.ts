@@ -27,7 +27,6 @@ export function selectDue(counts: RequestCounts, unexplained: readonly StoredAla
     .toSorted((one, other) => nextCount(counts, one) - nextCount(counts, other));
 }
 
-/** Counts of the next poll. An alarm that the poll had no time to request keeps its count. */
 export function countRequests(
   counts: RequestCounts,
   unexplained: readonly StoredAlarm[],
@@ -41,7 +40,6 @@ export function countRequests(
 interface SearchOptions {
   readonly source: Source;
   readonly maxPages: number;
-  /** True for an alarm that counts as vanished unless this search finds it. */
   readonly isLastSearch: (known: StoredAlarm) => boolean;
   readonly isLate: () => boolean;
   readonly signal: AbortSignal;

@@ -29,7 +29,6 @@ export type Statements = ReadonlyMap<
   { readonly siteId: number; readonly text: string; readonly times: number }
 >;
 
-/** Polls after which a contradictory record or another start counts. */
 const CONFIRMING_POLLS = 2;
 /** Polls after which an overtaken record counts: five minutes at one poll per 30 s outlast a usual cache. */
 const INSISTING_POLLS = 10;

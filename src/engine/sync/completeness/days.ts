@@ -19,7 +19,6 @@ import { type StoredDays, type StoredHistory, syncSet } from "../snapshot.ts";
 
 /** UTC day numbers: 20759 is 2026-11-02. A bucket belongs to the day in which it begins, whatever its zone. */
 export interface Days {
-  /** Day numbers; the end is not included. */
   readonly from: number;
   readonly until: number;
 }
@@ -28,7 +27,6 @@ export function dayOf(atMs: number): number {
   return Math.floor(atMs / DAY_MS);
 }
 
-/** 20759 is `2026-11-02`. */
 export function dateOf(day: number): string {
   return isoUtc(day * DAY_MS).slice(0, 10);
 }
@@ -37,7 +35,6 @@ export function dayOfDate(date: string): number {
   return dayOf(Date.parse(`${date}T00:00:00Z`));
 }
 
-/** Returns the start of the last bucket that begins before a time. Zone rules are slow, and thousands of series ask the same. */
 const lastStartBefore = cached((resolution: BucketRules["resolution"]) =>
   cached((timeZone: string) => cached((atMs: number) => bucketStart(atMs - 1, { resolution, timeZone }))),
 );
@@ -203,7 +200,6 @@ function computeReach(ledger: StoredHistory, rules: SeriesRules, total: boolean)
   const counted = countedFrom(ledger);
   if (ledger.state === "no-log") return { ...UNLIMITED, begin, sealFrom: counted };
   const watermarkMs = parseTime(ledger.watermark);
-  /** Complete days of the range that contains the watermark or ends there. */
   const daysIn = (ranges: readonly Range[]) => {
     const range = ranges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs >= watermarkMs);
     const { from, until } = completeDays(range ?? { fromMs: watermarkMs, toMs: watermarkMs }, opensAt, ledger);

@@ -89,7 +89,6 @@ export function createFinalizedDays(options: {
   const finalizedSet = syncSet("day-sealed", source);
   const changedSet = syncSet("day-changed", source);
   const countsSet = syncSet("history-days", source);
-  /** Finalized days of each site, and those about to be. */
   const days = new Map<number, Set<number>>();
   let finalized = new Map<string, FinalizedDay>();
   let changes = new Map<string, StoredDayChange>();
@@ -99,7 +98,6 @@ export function createFinalizedDays(options: {
   let hasMoved = true;
   let comparedAtMs = LONG_AGO;
   let due: SiteDate[] = [];
-  /** Monotonic time of the last failed attempt to finalize a day. */
   const attempts = new Map<string, number>();
   let counting: (SiteDate & { isDisturbed: boolean }) | null = null;
 
@@ -200,7 +198,6 @@ export function createFinalizedDays(options: {
           { set: countsSet, put: [...moved] },
           { set: changedSet, put: [...marks] },
         ].filter(({ put }) => put.length > 0),
-      /** Call it after the commit, when the series have their new ledgers. */
       committed(): void {
         for (const [key, mark] of marks) changes.set(key, mark);
         for (const [series, before] of ledgersBefore) noteMove(before, series);

@@ -5,7 +5,6 @@ import { createWakeup, loop, within } from "../../../core/runtime/waiting.ts";
 import type { RunContext } from "../job.ts";
 import { type Gateways, hasOffline, hasOnlyOneOnline } from "./gateways.ts";
 
-/** Least time between two lists of a site: the default schedule polls as often. */
 const AGAIN_MS = 300_000;
 /** The same for the only gateway of a site with new alarms: a burst may begin with one of them. */
 const ALARMS_AGAIN_MS = 60_000;

@@ -59,7 +59,6 @@ export function createSitePoll(parts: PollParts): Poll {
 
 export type InventoryPoll = ReturnType<typeof createInventoryPoll>;
 
-/** Polls gateways, hosts, systems or tags: one list for each site. */
 export function createInventoryPoll<N extends SiteNoun>(
   parts: PollParts,
   job: string,

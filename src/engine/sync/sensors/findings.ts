@@ -19,7 +19,6 @@ const ENOUGH_HOURS = 12;
 const ENOUGH_SPAN = 5 / 7;
 const ENOUGH_PAIRS = 6;
 const ENOUGH_REPLIES = 3;
-/** Least logs of a site that define the usual lag. */
 const ENOUGH_OTHERS = 5;
 /** Least difference of live value and log, relative to their size and to the range of the live values. */
 const DIFFERENCE = 0.05;

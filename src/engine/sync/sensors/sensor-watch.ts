@@ -25,7 +25,6 @@ import { createSensorTable } from "./sensor-table.ts";
 export interface SensorWatch extends Service {
   read(id: string, value: TagValue, atMs: number): void;
   logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
-  /** Changes the rules from the next report on; earlier readings count. */
   change(next: Pick<SensorWatchOptions, "config" | "classOf">): void;
 }
 
@@ -220,7 +219,6 @@ export function reportParts(
   });
 }
 
-/** Returns at least one part, so that a site without findings is reported too. */
 function portionsOf(findings: readonly SensorFinding[]): readonly (readonly SensorFinding[])[] {
   const portions: SensorFinding[][] = [[]];
   let characters = 0;
