@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import {
   compareClasses,
+  joinFirst,
   selectionMismatches,
   siteMismatches,
-  some,
   type WritableTag,
   writableMismatches,
 } from "#src/engine/sync/compare.ts";
@@ -153,5 +153,5 @@ test("siteMismatches describes a token without sites, and `some` shortens a long
   expect(siteMismatches([4], { sites: [], followed: null })).toEqual([
     { path: [0], message: "The token sees no site 4; it sees none." },
   ]);
-  expect(some(["a", "b", "c"], 2)).toBe("a, b and 1 more");
+  expect(joinFirst(["a", "b", "c"], 2)).toBe("a, b and 1 more");
 });

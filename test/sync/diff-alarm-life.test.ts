@@ -4,10 +4,10 @@ import type { Event } from "#src/core/model/event.ts";
 import {
   acknowledgeEnded,
   announce,
-  begin,
-  goOn,
+  beginEpisode,
+  continueEpisode,
+  countMiss,
   leaveScope,
-  miss,
   resolve,
   vanish,
 } from "#src/engine/sync/alarms/diff-alarm.ts";
@@ -25,14 +25,14 @@ const ACKNOWLEDGED: Partial<Alarm> = {
 };
 
 function held(changes: Partial<StoredAlarm> = {}, alarm: Partial<Alarm> = {}): StoredAlarm {
-  return { ...begin({ ...ALARM, ...alarm }, true, { ...CONTEXT, at: EARLIER }).stored, ...changes };
+  return { ...beginEpisode({ ...ALARM, ...alarm }, true, { ...CONTEXT, at: EARLIER }).stored, ...changes };
 }
 
 const differenceOf = (event: Event | undefined) => (event?.data as { readonly before?: unknown } | undefined)?.before;
 
 describe("begin", () => {
   test("stores the episode and emits one raise with the trigger time", () => {
-    const { stored: now, events } = begin(ALARM, false, CONTEXT);
+    const { stored: now, events } = beginEpisode(ALARM, false, CONTEXT);
     expect(now).toEqual({
       alarm: ALARM,
       episode: "500001@2026-11-02T06:15:00.000Z",
@@ -54,20 +54,20 @@ describe("begin", () => {
 
   test("emits the acknowledgement after the raise, unless the raise is initial", () => {
     const alarm = { ...ALARM, ...ACKNOWLEDGED };
-    expect(kindsOf(begin(alarm, false, CONTEXT).events)).toEqual(["raised", "acknowledged"]);
-    const met = begin(alarm, true, CONTEXT).events;
+    expect(kindsOf(beginEpisode(alarm, false, CONTEXT).events)).toEqual(["raised", "acknowledged"]);
+    const met = beginEpisode(alarm, true, CONTEXT).events;
     expect(kindsOf(met)).toEqual(["raised"]);
     expect(met[0]?.data).toMatchObject({ initial: true });
   });
 
   test("emits the raise with the time of the poll when the trigger time has no offset", () => {
-    const [raise] = begin({ ...ALARM, triggeredAt: "2026-11-02T07:15:00" }, false, CONTEXT).events;
+    const [raise] = beginEpisode({ ...ALARM, triggeredAt: "2026-11-02T07:15:00" }, false, CONTEXT).events;
     expect(raise?.time).toBe(AT);
   });
 
   test("announce emits an initial raise with a different id for each start", () => {
     const ids = [EARLIER, AT].map((startedAt) => announce(held(), startedAt, CONTEXT).id);
-    expect(new Set([...ids, begin(ALARM, true, CONTEXT).events[0]?.id]).size).toBe(3);
+    expect(new Set([...ids, beginEpisode(ALARM, true, CONTEXT).events[0]?.id]).size).toBe(3);
     expect(announce(held(), EARLIER, CONTEXT)).toMatchObject({
       id: ids[0],
       type: "alarm-raised",
@@ -82,7 +82,7 @@ describe("goOn", () => {
     ["missing", EARLIER, 0],
     ["out-of-scope", AT, 1],
   ] as const)("emits nothing for a listed alarm with the stored state %s", (state, since, returns) => {
-    expect(goOn(held({ state, misses: 3 }), ALARM, CONTEXT)).toEqual({
+    expect(continueEpisode(held({ state, misses: 3 }), ALARM, CONTEXT)).toEqual({
       stored: held({ state: "active", misses: 0, since, returns }),
       events: [],
     });
@@ -92,35 +92,35 @@ describe("goOn", () => {
     "emits alarm-retriggered for a listed alarm with the stored state %s",
     (state) => {
       const over = held({ state, returns: 2 }, { status: "resolved" });
-      const step = goOn(over, ALARM, CONTEXT);
+      const step = continueEpisode(over, ALARM, CONTEXT);
       const ended = { endMs: Date.parse(ALARM.triggeredAt), eventId: 9001 };
       const remembered = state === "resolved" ? { ended } : {};
       expect(step.stored).toEqual(held({ state: "active", since: AT, returns: 3, ...remembered }));
       // That it is active again is what the return says; nothing else has changed.
       expect(kindsOf(step.events)).toEqual(["retriggered"]);
       expect(step.events[0]?.time).toBe(AT);
-      const other = goOn({ ...over, since: "2026-11-02T07:30:00.000Z" }, ALARM, CONTEXT);
+      const other = continueEpisode({ ...over, since: "2026-11-02T07:30:00.000Z" }, ALARM, CONTEXT);
       expect(other.events[0]?.id).not.toBe(step.events[0]?.id);
     },
   );
 
   test("emits one retrigger and the other changes when a resolved alarm has a new activity", () => {
     const now = { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt: EARLIER }), description: "new" };
-    const { events } = goOn(held({ state: "resolved" }, { status: "resolved" }), now, CONTEXT);
+    const { events } = continueEpisode(held({ state: "resolved" }, { status: "resolved" }), now, CONTEXT);
     expect(kindsOf(events)).toEqual(["retriggered", "changed"]);
     expect(differenceOf(events[1])).toEqual({ description: ALARM.description });
   });
 
   test("begins a new episode when the stored episode was never emitted", () => {
-    const step = goOn(held({ state: "resolved", untold: true }), ALARM, CONTEXT);
-    expect(step).toEqual(begin(ALARM, false, CONTEXT));
+    const step = continueEpisode(held({ state: "resolved", untold: true }), ALARM, CONTEXT);
+    expect(step).toEqual(beginEpisode(ALARM, false, CONTEXT));
   });
 
   test.each([
     ["the time of the activity", EARLIER, EARLIER],
     ["the time of the poll when the activity has no offset", "2026-11-02T07:00:00", AT],
   ] as const)("emits a retrigger with %s", (_what, triggeredAt, time) => {
-    const { events } = goOn(held(), { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt }) }, CONTEXT);
+    const { events } = continueEpisode(held(), { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt }) }, CONTEXT);
     expect(events).toMatchObject([{ type: "alarm-retriggered", time }]);
   });
 
@@ -151,7 +151,7 @@ describe("goOn", () => {
     ],
     ["a change for another source", {}, { source: "VS2" }, ["changed"], { source: ALARM.source }],
   ])("emits %s", (_what, was, now, expected, difference) => {
-    const { events } = goOn(held({}, was), { ...ALARM, ...now }, CONTEXT);
+    const { events } = continueEpisode(held({}, was), { ...ALARM, ...now }, CONTEXT);
     expect(kindsOf(events)).toEqual(expected);
     expect(differenceOf(events[0])).toEqual(difference);
   });
@@ -188,16 +188,16 @@ describe("the end of an episode", () => {
   });
 
   test("goOn emits an acknowledgement without a time with the time of the poll", () => {
-    const [event] = goOn(held(), { ...ALARM, acknowledged: true }, CONTEXT).events;
+    const [event] = continueEpisode(held(), { ...ALARM, acknowledged: true }, CONTEXT).events;
     expect(event).toMatchObject({ type: "alarm-acknowledged", time: AT });
   });
 
   test("miss counts without an event; vanish and leaveScope keep the record and emit an event", () => {
-    const once = miss(held(), CONTEXT);
+    const once = countMiss(held(), CONTEXT);
     expect(once).toEqual({ stored: held({ state: "missing", since: AT, misses: 1 }), events: [] });
     const later = { ...CONTEXT, at: "2026-11-02T08:01:00.000Z" };
-    expect(miss(once.stored, later).stored).toEqual(held({ state: "missing", since: AT, misses: 2 }));
-    expect(miss(held({ state: "out-of-scope", returns: 1 }), CONTEXT).stored).toMatchObject({ returns: 2 });
+    expect(countMiss(once.stored, later).stored).toEqual(held({ state: "missing", since: AT, misses: 2 }));
+    expect(countMiss(held({ state: "out-of-scope", returns: 1 }), CONTEXT).stored).toMatchObject({ returns: 2 });
     const gone = vanish(once.stored, later);
     expect(gone.stored).toEqual({ ...once.stored, state: "vanished", since: later.at });
     expect(gone.events).toMatchObject([{ type: "alarm-vanished", time: later.at }]);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
-import { begin } from "#src/engine/sync/alarms/diff-alarm.ts";
+import { beginEpisode } from "#src/engine/sync/alarms/diff-alarm.ts";
 import { type AlarmReading, type DiffOptions, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved, type ResolvedDiffOptions } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { endOf } from "#src/engine/sync/alarms/times.ts";
@@ -20,7 +20,7 @@ const OLDER: Alarm = { ...ALARM, triggeredAt: "2026-11-02T05:15:00.000Z", lastAc
 const SITE = new Set([ALARM.site.id]);
 
 function held(changes: Partial<StoredAlarm> = {}, alarm: Alarm = ALARM): ReadonlyMap<string, StoredAlarm> {
-  return new Map([[alarm.id, { ...begin(alarm, true, { ...CONTEXT, at: BEFORE }).stored, ...changes }]]);
+  return new Map([[alarm.id, { ...beginEpisode(alarm, true, { ...CONTEXT, at: BEFORE }).stored, ...changes }]]);
 }
 
 const poll = (

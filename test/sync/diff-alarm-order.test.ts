@@ -2,10 +2,10 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
-import { begin } from "#src/engine/sync/alarms/diff-alarm.ts";
+import { beginEpisode } from "#src/engine/sync/alarms/diff-alarm.ts";
 import { type AlarmReading, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
-import { completed, relationOf } from "#src/engine/sync/alarms/episode.ts";
+import { fillFromStored, relationOf } from "#src/engine/sync/alarms/episode.ts";
 import { type Statements, sortRecords } from "#src/engine/sync/alarms/unverified-records.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
@@ -24,7 +24,7 @@ const record = (triggeredAt: string, eventId: number | null, more: Partial<Alarm
 const over = (resolvedAt: string): Partial<Alarm> => ({ status: "resolved", resolvedAt });
 
 const storedOf = (alarm: Alarm, more: Partial<StoredAlarm> = {}): StoredAlarm => ({
-  ...begin(alarm, false, OPTIONS).stored,
+  ...beginEpisode(alarm, false, OPTIONS).stored,
   ...more,
 });
 
@@ -103,7 +103,7 @@ describe("relationOf", () => {
     const known = storedOf(record("2026-11-02T07:15:00", 9001));
     expect(relationOf(known, record(START, 9001))).toBe("same");
     expect(relationOf(known, record(START, 9000))).toBe("past");
-    expect(completed(known, record(START, 9001)).triggeredAt).toBe(START);
+    expect(fillFromStored(known, record(START, 9001)).triggeredAt).toBe(START);
   });
 
   test("assigns a record that ended before the stored start to the episode only by the event number", () => {
@@ -121,19 +121,19 @@ describe("relationOf", () => {
   test("completed takes an earlier start at once, and a later start only when the start is confirmed", () => {
     const known = storedOf(record(START, 9001));
     const corrected = record(at("06:14:57.000"), 9001);
-    expect(completed(known, corrected)).toEqual(corrected);
+    expect(fillFromStored(known, corrected)).toEqual(corrected);
     const held = { ...known, alarm: corrected };
     for (const time of [START, at("06:14:58.500"), at("06:14:57.300"), at("06:15:00.700")]) {
       expect(relationOf(held, record(time, 9001))).toBe("same");
-      expect(completed(held, record(time, 9001))).toEqual(corrected);
+      expect(fillFromStored(held, record(time, 9001))).toEqual(corrected);
     }
     const later = record(at("07:15:00.000"), 9001);
     expect(relationOf(held, later)).toBe("same");
-    expect(completed(held, later)).toEqual(corrected);
-    expect(completed(held, later, true)).toEqual(later);
+    expect(fillFromStored(held, later)).toEqual(corrected);
+    expect(fillFromStored(held, later, true)).toEqual(later);
     expect(relationOf(held, record(at("06:14:58.500"), 9002))).toBe("newer");
-    expect(completed(held, record("2026-11-02T07:15:00", 9001))).toEqual(corrected);
-    expect(completed(held, record("2026-11-02T07:15:00", 9002)).triggeredAt).toBe("2026-11-02T07:15:00");
+    expect(fillFromStored(held, record("2026-11-02T07:15:00", 9001))).toEqual(corrected);
+    expect(fillFromStored(held, record("2026-11-02T07:15:00", 9002)).triggeredAt).toBe("2026-11-02T07:15:00");
   });
 });
 

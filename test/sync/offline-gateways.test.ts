@@ -20,7 +20,7 @@ function stage(schedule: string | null = "*/5 * * * *") {
     clock,
   );
   async function list(pages: AsyncIterable<Page<Gateway>>): Promise<void> {
-    for await (const _page of gateways.noting(SITE, pages));
+    for await (const _page of gateways.watchPages(SITE, pages));
   }
   return { clock, gateways, list };
 }

@@ -6,12 +6,12 @@ import type { AllowedTag } from "../../engine/commands/config.ts";
 import {
   type ClassComparison,
   compareClasses,
+  joinFirst,
   type Mismatch,
   type SeenBuilding,
   selectionMismatches,
   siteMismatches,
   sitesThere,
-  some,
   writableMismatches,
 } from "../../engine/sync/compare.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
@@ -178,7 +178,7 @@ function writableLines(compared: ComparedSource): Lines {
         ),
   );
   const good = writableTags(compared);
-  const ids = some(good.map((entry) => entry.tag_id));
+  const ids = joinFirst(good.map((entry) => entry.tag_id));
   const found = `${counted(good.length, "tag")} of commands.allow found in the building: ${ids}`;
   return [...(good.length === 0 ? [] : [ok(what, found)]), ...bad];
 }

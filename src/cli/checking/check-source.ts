@@ -6,7 +6,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkClock } from "../../engine/commands/gate.ts";
 import type { Source } from "../../engine/source/source.ts";
-import { some } from "../../engine/sync/compare.ts";
+import { joinFirst } from "../../engine/sync/compare.ts";
 import { activeFromList, factsFromState, factsFromTags } from "../../engine/sync/facts-for-plan.ts";
 import { planReport } from "../../engine/sync/plan/report.ts";
 import {
@@ -137,14 +137,14 @@ function checkToken(
   nowMs: number,
 ): readonly CheckLine[] {
   const lacking = neededAbilities(entry, config, source).filter(({ ability }) => !me.abilities.includes(ability));
-  const sites = some(me.sites.map(({ id, displayName }) => `${id} (${displayName})`));
+  const sites = joinFirst(me.sites.map(({ id, displayName }) => `${id} (${displayName})`));
   const isTooStrong = !config.commands.enabled && me.abilities.includes("write:tags");
   return [
     checkExpiry(what, me, nowMs),
     me.sites.length === 0
       ? wrong(what, "the token sees 0 sites; have it scoped to at least one")
       : ok(what, `the token sees ${me.sites.length} sites: ${sites}`),
-    ok(what, `the token may ${some(me.abilities) || "nothing"}`),
+    ok(what, `the token may ${joinFirst(me.abilities) || "nothing"}`),
     ...lacking.map(({ ability, purpose, without }) =>
       wrong(what, `the token lacks ${ability}, which ${purpose} need; have it added, or do without: ${without}`),
     ),

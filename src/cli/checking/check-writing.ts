@@ -9,7 +9,7 @@ import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkGateway, checkHours } from "../../engine/commands/gate.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { some } from "../../engine/sync/compare.ts";
+import { joinFirst } from "../../engine/sync/compare.ts";
 import { readBody } from "../../scale/fleet/document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { ARM, DATABASE_ID, isMachineArmed } from "../../scale/member-guards.ts";
@@ -214,7 +214,7 @@ function unreachableText(entry: AllowedTag, listeners: readonly string[]): strin
 }
 
 export function writableText(entries: readonly AllowedTag[]): string {
-  return some(entries.map((tag) => `${tag.tag_id}${tag.second_person ? " (once a second person agrees)" : ""}`));
+  return joinFirst(entries.map((tag) => `${tag.tag_id}${tag.second_person ? " (once a second person agrees)" : ""}`));
 }
 
 function blockerLine(detail: string, place?: string): CheckLine {

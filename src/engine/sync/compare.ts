@@ -26,7 +26,7 @@ export interface Mismatch {
   readonly message: string;
 }
 
-export function some(words: readonly string[], most = 8): string {
+export function joinFirst(words: readonly string[], most = 8): string {
   const shown = words.slice(0, most).join(", ");
   return words.length > most ? `${shown} and ${words.length - most} more` : shown;
 }
@@ -34,7 +34,7 @@ export function some(words: readonly string[], most = 8): string {
 /** `there are 1 (School), 6 (Town hall)` */
 export function sitesThere({ sites }: Pick<SeenBuilding, "sites">): string {
   if (sites.length === 0) return "it sees none";
-  return `there are ${some(sites.map(({ id, displayName }) => `${id} (${displayName})`))}`;
+  return `there are ${joinFirst(sites.map(({ id, displayName }) => `${id} (${displayName})`))}`;
 }
 
 export function siteMismatches(wanted: readonly number[], building: Pick<SeenBuilding, "sites" | "followed">) {
@@ -107,7 +107,7 @@ function describeDeadSystem(id: string, { systems, tags }: SeenBuilding): string
 }
 
 function listNamed(things: readonly NamedThing[], none: string): string {
-  return things.length === 0 ? none : `there are ${some(things.map(({ id, name }) => `${id} (${name})`))}`;
+  return things.length === 0 ? none : `there are ${joinFirst(things.map(({ id, name }) => `${id} (${name})`))}`;
 }
 
 function describeDeadUnit(unit: string, { tags }: SeenBuilding): string | null {
@@ -117,7 +117,7 @@ function describeDeadUnit(unit: string, { tags }: SeenBuilding): string | null {
     .toSorted(([, one], [, other]) => other.length - one.length)
     .map(([each, { length }]) => `${each === "" ? '"" (none)' : each} ${length}`);
   const similar = byUnit.keys().find((each) => lettersOf(each) === lettersOf(unit) && each !== "");
-  return `No tag has the unit "${unit}"; there are ${some(present)}.${similar === undefined ? "" : ` Write "${similar}".`}`;
+  return `No tag has the unit "${unit}"; there are ${joinFirst(present)}.${similar === undefined ? "" : ` Write "${similar}".`}`;
 }
 
 /** Letters, digits and % of a unit, in lower case: people vary °, ³, case and spaces. */
@@ -140,7 +140,7 @@ function describeDeadName(pattern: string, { tags }: SeenBuilding): string | nul
 }
 
 function describeMissingIds(missing: readonly string[], { tags }: SeenBuilding): string {
-  const what = missing.length === 1 ? `There is no tag ${missing[0]}` : `There are no tags ${some(missing)}`;
+  const what = missing.length === 1 ? `There is no tag ${missing[0]}` : `There are no tags ${joinFirst(missing)}`;
   const named = tags.find(({ tag }) => tag.displayName === missing[0]);
   const hint = named === undefined ? "" : ` That is a name; its id is "${named.tag.id}".`;
   return `${what}; ids are such as ${firstThree(tags.map(({ tag }) => tag.id))}.${hint}`;
@@ -159,7 +159,7 @@ function describeNoneTogether(fields: Fields, building: SeenBuilding): string {
   const others = building.tags.filter(selects({ ...fields, units: undefined }));
   if (fields.units === undefined || others.length === 0) return message;
   const units = [...new Set(others.map(({ tag }) => tag.unit ?? '"" (none)'))];
-  return `${message} Without \`units\` it has ${others.length}, with the units ${some(units)}.`;
+  return `${message} Without \`units\` it has ${others.length}, with the units ${joinFirst(units)}.`;
 }
 
 export interface TagClass {

@@ -119,7 +119,7 @@ export async function factsFromLists(
   settings: PlanSettings,
   clock: Clock,
   signal: AbortSignal,
-  told: (progress: ListProgress) => void,
+  onProgress: (progress: ListProgress) => void,
 ): Promise<PlanFacts> {
   const sites: number[] = [];
   for await (const page of source.sites({}, signal)) sites.push(...page.items.map((site) => site.id));
@@ -128,7 +128,7 @@ export async function factsFromLists(
     ...(select.systems ?? []),
     ...(select.exclude?.systems ?? []),
   ]);
-  const tags = await tagsFromLists(source, sites, systems, signal, told);
+  const tags = await tagsFromLists(source, sites, systems, signal, onProgress);
   return factsFromTags(settings, { sites: sites.length, tags, active }, clock.now());
 }
 

@@ -78,8 +78,8 @@ export function createFirstInventory(isKnown: (job: string) => boolean) {
       if (site !== list.site) list.before = site === 1 ? 0 : list.before + list.number;
       lists.set(job, Object.assign(list, { site, sites, number, lastPage: Math.max(number, lastPage) }));
     },
-    watched: (job: Job): Job => ({ ...job, run: (signal) => runWatched(job, signal) }),
-    only(jobs: readonly Job[]): void {
+    watch: (job: Job): Job => ({ ...job, run: (signal) => runWatched(job, signal) }),
+    waitOnlyFor(jobs: readonly Job[]): void {
       for (const name of pending)
         if (!jobs.some((job) => job.name === name && job.schedule !== false)) pending.delete(name);
     },

@@ -20,7 +20,7 @@ const NICKNAMES: Readonly<Record<string, string>> = {
   "@annually": "0 0 1 1 *",
 };
 
-const RANGES: Readonly<Record<string, string>> = {
+const FIELD_RANGES: Readonly<Record<string, string>> = {
   second: "0 to 59",
   minute: "0 to 59",
   hour: "0 to 23",
@@ -45,7 +45,7 @@ export function scheduleComplaint(expression: string): string | null {
   const [first] = result.errors;
   if (first === undefined) return "This is no cron expression.";
   const field = String(first.field);
-  return `The field ${field} cannot be read: write ${RANGES[field] ?? "a number"}, *, */5, 1-5 or 1,3.`;
+  return `The field ${field} cannot be read: write ${FIELD_RANGES[field] ?? "a number"}, *, */5, 1-5 or 1,3.`;
 }
 
 function expressionFor(text: string): string | null {

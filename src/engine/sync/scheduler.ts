@@ -78,7 +78,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   let postponed = Promise.withResolvers<void>();
   const storedAtMs = new Map<string, number>();
 
-  function runBeside(work: Promise<void>): void {
+  function runInParallel(work: Promise<void>): void {
     const watched = work
       .catch((error: unknown) => {
         if (!isStopping(error)) log.error({ err: error }, "a job broke");
@@ -129,8 +129,8 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     state.notBeforeMs = isHeld ? endedAtMs + (retryMs ?? 0) : Number.NEGATIVE_INFINITY;
     try {
       if (result.kind !== "failed")
-        await well(state.job, result.kind === "ok" ? (result.remark ?? null) : result.reason);
-      else if (await failed(state.job, result.failure, state.failuresInRow)) postpone(state);
+        await recordSuccess(state.job, result.kind === "ok" ? (result.remark ?? null) : result.reason);
+      else if (await recordFailure(state.job, result.failure, state.failuresInRow)) postpone(state);
     } catch (error) {
       end.signal.throwIfAborted();
       log.error({ job: job.name, err: error }, "the state of a job could not be recorded");
@@ -139,7 +139,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       retryMs = SECOND_LOOK_MS;
       state.notBeforeMs = clock.monotonic() + retryMs;
     }
-    if (retryMs !== null && !outage.isOn()) runBeside(runLater(state, retryMs));
+    if (retryMs !== null && !outage.isOn()) runInParallel(runLater(state, retryMs));
   }
 
   async function runJob(job: Job) {
@@ -166,14 +166,14 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     await run(state);
   }
 
-  async function well(work: Named, remark: string | null): Promise<void> {
+  async function recordSuccess(work: Named, remark: string | null): Promise<void> {
     outage.noteSuccess();
     await availability.featureUp(work.name);
     storeState(work, remark);
   }
 
   /** Returns true when the complete service is unavailable. */
-  async function failed(work: Named, failure: Failure, failures: number): Promise<boolean> {
+  async function recordFailure(work: Named, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
     const isDown = await outage.judge(failure, { isRepeat: failures > 1, isMeJob: work.name === "token" }, end.signal);
     const problem = problemOf(work, failure);
@@ -213,7 +213,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       refusals = 0;
       metrics.pollSuccess.set(labels, clock.now() / 1000);
       options.succeeded?.(follower.name);
-      runBeside(inOrder(() => well(follower, null)));
+      runInParallel(inOrder(() => recordSuccess(follower, null)));
     };
     await loop({
       clock,
@@ -243,7 +243,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
           failures += 1;
           refusals = isRefused ? refusals + 1 : 0;
           metrics.polls.inc({ ...labels, outcome: "failed" });
-          if (await inOrder(() => failed(follower, failure, failures))) return 0;
+          if (await inOrder(() => recordFailure(follower, failure, failures))) return 0;
           return isRefused && !lacksAbility(follower)
             ? unexplainedRetryMs(refusals)
             : followerRetryMs(failure, failures, random);
@@ -290,7 +290,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
           const isConcerned = gained ? LISTS_OF_NEW_SITE.has(name) : lost && name === "sites";
           if (isConcerned && state.takesTicks) postpone(state);
         }
-        for (const state of states) if (state.isRefused) runBeside(run(state));
+        for (const state of states) if (state.isRefused) runInParallel(run(state));
         return Number.POSITIVE_INFINITY;
       },
       fault: (error) => log.error({ err: error }, "a change of the token's scope could not be followed"),
@@ -314,7 +314,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
         continue;
       }
       state.isPending = false;
-      if (state.job.isLong === true) runBeside(runNext(state));
+      if (state.job.isLong === true) runInParallel(runNext(state));
       else await run(state);
     }
   }
@@ -326,7 +326,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     const offsetMs = offsetOf(`${source} ${name}`, Math.min(spreadMs, everyMsOf(schedule, clock.now()) / 4));
     state.stopTicks = options.ticker.every(schedule, () => {
       if (state.isRunning) metrics.polls.inc({ source, job: name, outcome: "overlap" });
-      else if (state.takesTicks && clock.monotonic() >= state.notBeforeMs) runBeside(runLater(state, offsetMs));
+      else if (state.takesTicks && clock.monotonic() >= state.notBeforeMs) runInParallel(runLater(state, offsetMs));
     });
   }
 
@@ -345,7 +345,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       state.job = job;
       if (!isSame) startTicks(state);
       if (isNew) postpone(state);
-      else if (again.has(job.name)) runBeside(runAgain(state));
+      else if (again.has(job.name)) runInParallel(runAgain(state));
     }
   }
 
@@ -367,15 +367,15 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
 
     async start(signal) {
       signal.addEventListener("abort", () => end.abort(signal.reason), { once: true });
-      runBeside(outage.watch(end.signal));
-      runBeside(watchScope());
-      runBeside(followScope());
-      if (options.watchLostSites !== undefined) runBeside(options.watchLostSites(end.signal));
-      runBeside(runPending());
+      runInParallel(outage.watch(end.signal));
+      runInParallel(watchScope());
+      runInParallel(followScope());
+      if (options.watchLostSites !== undefined) runInParallel(options.watchLostSites(end.signal));
+      runInParallel(runPending());
       for (const follower of options.followers ?? []) {
         const following = keepFollowing(follower).finally(() => runs.delete(following));
         runs.add(following);
-        runBeside(following);
+        runInParallel(following);
       }
       for (const state of states) startTicks(state);
     },

@@ -78,7 +78,7 @@ export async function buildingFromLists(
   visible: readonly Site[],
   wanted: BuildingSelection,
   signal: AbortSignal,
-  told: (progress: ListProgress) => void,
+  onProgress: (progress: ListProgress) => void,
 ): Promise<ListedBuilding> {
   const followed = followedOf(visible, wanted);
   const systems: NamedThing[] = [];
@@ -86,7 +86,7 @@ export async function buildingFromLists(
     for await (const page of source.systems({ siteId }, signal)) systems.push(...page.items.map(namedSystem));
   // The service may refuse the id of an unknown system.
   const existing = systems.map(({ id }) => id).filter((id) => wanted.systems.includes(id));
-  const tags = await tagsFromLists(source, followed, existing, signal, told);
+  const tags = await tagsFromLists(source, followed, existing, signal, onProgress);
   const gateways: LocatedObject[] = [];
   for (const siteId of wanted.gateways ? followed : []) {
     for await (const page of source.gateways({ siteId }, signal)) {
@@ -108,7 +108,7 @@ export async function tagsFromLists(
   sites: readonly number[],
   systems: readonly string[],
   signal: AbortSignal,
-  told: (progress: ListProgress) => void,
+  onProgress: (progress: ListProgress) => void,
 ): Promise<readonly LocatedTag[]> {
   const tags = new Map<string, LocatedTag>();
   let pages = 0;
@@ -121,7 +121,7 @@ export async function tagsFromLists(
       const ofSite = Math.max(0, page.lastPage - page.number);
       const perSite = (pages + ofSite) / (i + 1);
       const pagesLeft = ofSite + Math.ceil(perSite * (sites.length - i - 1));
-      told({ tags: tags.size, site: i + 1, sites: sites.length, pages, pagesLeft });
+      onProgress({ tags: tags.size, site: i + 1, sites: sites.length, pages, pagesLeft });
     }
   }
   return [...tags.values()].sort((a, b) => compareIds(a.tag.id, b.tag.id));

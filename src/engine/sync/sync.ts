@@ -121,7 +121,7 @@ export async function openSync(options: SyncOptions) {
     const parts = partsFor(config);
     gateways = gatewayPollOf(parts, offline);
     const tagPoll = createTagPoll(parts, systemsRead.promise);
-    const tags: Runs = {
+    const tags: Runnable = {
       async run(signal) {
         const outcome = await tagPoll.run(signal);
         if (outcome.kind === "ok") await options.tagsListed?.();
@@ -129,8 +129,8 @@ export async function openSync(options: SyncOptions) {
       },
     };
     const jobs = jobsOf(parts, { ...alarmPolls, gateways, tags }, systemsRead.resolve);
-    firstInventory.only(jobs);
-    return jobs.map(firstInventory.watched);
+    firstInventory.waitOnlyFor(jobs);
+    return jobs.map(firstInventory.watch);
   }
 
   /** The alarm polls have state in memory: they are created again only when their settings change. */
@@ -190,7 +190,7 @@ export async function openSync(options: SyncOptions) {
   };
 }
 
-type Runs = Pick<Job, "run">;
+type Runnable = Pick<Job, "run">;
 
 function nextGatewayListOf({ schedules }: SyncConfig): ((afterMs: number) => number) | null {
   return schedules.gateways === false ? null : matcher(schedules.gateways);
@@ -207,7 +207,7 @@ function changedLists(before: SyncConfig, after: SyncConfig): ReadonlySet<string
 
 function gatewayPollOf(parts: PollParts, offline: OfflineGateways): InventoryPoll {
   return createInventoryPoll(parts, "gateways", "gateway", (filter, signal, stored) =>
-    offline.noting(filter.siteId, parts.source.gateways(filter, signal, stored)),
+    offline.watchPages(filter.siteId, parts.source.gateways(filter, signal, stored)),
   );
 }
 
@@ -217,12 +217,12 @@ function gatewayPollOf(parts: PollParts, offline: OfflineGateways): InventoryPol
  */
 function jobsOf(
   parts: PollParts,
-  { alarms, sweep, gateways, tags }: Record<"alarms" | "sweep" | "gateways" | "tags", Runs>,
+  { alarms, sweep, gateways, tags }: Record<"alarms" | "sweep" | "gateways" | "tags", Runnable>,
   systemsRead: () => void,
 ): readonly Job[] {
   const { source } = parts;
   const { schedules, inventory } = parts.config;
-  const job = (name: keyof typeof schedules, { run }: Runs, ability?: string): Job => ({
+  const job = (name: keyof typeof schedules, { run }: Runnable, ability?: string): Job => ({
     ...{ name, schedule: schedules[name], firstRun: true, run },
     ...(ability === undefined ? {} : { ability }),
   });

@@ -44,7 +44,11 @@ function judge(
 ) {
   const sensors = [...table.rows()].map(([id, row]) => ({
     row,
-    placed: { tag: { id, displayName: id, description: null, unit: tags[id]?.unit ?? null }, siteId: 1, systemIds: [] },
+    located: {
+      tag: { id, displayName: id, description: null, unit: tags[id]?.unit ?? null },
+      siteId: 1,
+      systemIds: [],
+    },
   }));
   return findingsIn(sensors, { periodHours: WEEK_HOURS, mayRest: () => false });
 }

@@ -24,7 +24,7 @@ function logOf(more: Partial<LogOf> & { readonly each?: number } = {}): LogOf {
 function judged(rows: readonly Partial<SensorRow>[], unit: string | null = "kW", mayRest = false) {
   const sensors = rows.map((row, n) => ({
     row: { ...ROW, ...row },
-    placed: { tag: { id: String(n), displayName: String(n), description: null, unit }, siteId: 1, systemIds: [] },
+    located: { tag: { id: String(n), displayName: String(n), description: null, unit }, siteId: 1, systemIds: [] },
   }));
   return findingsIn(sensors, { periodHours: 168, mayRest: () => mayRest });
 }

@@ -22,7 +22,7 @@ export interface ActiveAlarms {
 }
 
 /** Most pages of the list of all sites: 100,000 alarms at 500 a page. */
-const MOST_PAGES = 200;
+const MAX_PAGES = 200;
 /** Lists per minute for each site that one poll lists singly: 10 sites, twice each, take 20 s at 30 lists a minute. */
 const RATE_PER_SITE = 3;
 /** Pages that are this far apart, in milliseconds, show different moments: alarms that moved meanwhile are no evidence. */
@@ -69,7 +69,7 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
     // The list of the only site has the same pages.
     if (isOneSite && !trust.isDue()) return null;
     if (!trust.hasUsablePages()) return readList({}, how, { maxPages: 1, twice: false });
-    const listing = await readList({}, how, { maxPages: MOST_PAGES, twice: how.careful });
+    const listing = await readList({}, how, { maxPages: MAX_PAGES, twice: how.careful });
     trust.judge(listing, isOneSite, pageGapMs >= SLOW_PAGES_MS);
     // A page that failed once or twice may come again: such a list proves no absence.
     if (!listing.complete && listing.failure !== undefined && trust.distrust() === null) throw listing.failure;

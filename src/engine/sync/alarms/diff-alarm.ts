@@ -23,7 +23,7 @@ export interface Step {
 }
 
 /** Begins an episode after the stored one, `before`. `initial`: Plenum did not see the beginning. */
-export function begin(alarm: Alarm, initial: boolean, context: AlarmContext, before?: StoredAlarm): Step {
+export function beginEpisode(alarm: Alarm, initial: boolean, context: AlarmContext, before?: StoredAlarm): Step {
   const former = before && withFormer(before, { episode: before.episode, endMs: lastEndOf(before).endMs });
   const stored: StoredAlarm = {
     alarm,
@@ -34,20 +34,20 @@ export function begin(alarm: Alarm, initial: boolean, context: AlarmContext, bef
     returns: 0,
     ...(former && { former }),
   };
-  const events = [raised(stored, initial, context)];
-  if (alarm.acknowledged && !initial) events.push(acknowledged(stored, context));
+  const events = [raiseEvent(stored, initial, context)];
+  if (alarm.acknowledged && !initial) events.push(acknowledgeEvent(stored, context));
   return { stored, events };
 }
 
 export function announce(stored: StoredAlarm, startedAt: string, context: AlarmContext): Event {
-  return raised(stored, true, context, ["announced", startedAt]);
+  return raiseEvent(stored, true, context, ["announced", startedAt]);
 }
 
 /** The episode is listed as active. A return after its end is emitted; a return into the token's scope is not. */
-export function goOn(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step {
+export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step {
   const former = before.former && { former: before.former };
   if (before.untold === true) {
-    const { stored, events } = begin(alarm, false, context);
+    const { stored, events } = beginEpisode(alarm, false, context);
     return { stored: { ...stored, ...former }, events };
   }
   const hadEnded = before.state === "resolved" || before.state === "vanished";
@@ -63,7 +63,7 @@ export function goOn(before: StoredAlarm, alarm: Alarm, context: AlarmContext): 
     ...(lastEnd && { ended: lastEnd }),
     ...former,
   };
-  const events = changes(before.alarm, stored, hadEnded, context);
+  const events = changeEvents(before.alarm, stored, hadEnded, context);
   if (hadEnded)
     events.unshift(alarmEvent("alarm-retriggered", stored, context.at, ["after", before.since], context, {}));
   return { stored, events };
@@ -71,7 +71,7 @@ export function goOn(before: StoredAlarm, alarm: Alarm, context: AlarmContext): 
 
 export function resolve(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step {
   const stored: StoredAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
-  const events = isNewAcknowledgement(before.alarm, alarm) ? [acknowledged(stored, context)] : [];
+  const events = isNewAcknowledgement(before.alarm, alarm) ? [acknowledgeEvent(stored, context)] : [];
   const facts = [alarm.resolvedAt, stored.returns];
   events.push(alarmEvent("alarm-resolved", stored, timeOr(alarm.resolvedAt, context), facts, context, {}));
   return { stored, events };
@@ -82,7 +82,7 @@ export function acknowledgeEnded(before: StoredAlarm, alarm: Alarm, context: Ala
   const { acknowledgedBy, acknowledgedMessage, acknowledgedAt } = alarm;
   const acknowledgement = { acknowledged: true, acknowledgedBy, acknowledgedMessage, acknowledgedAt };
   const stored: StoredAlarm = { ...before, alarm: { ...before.alarm, ...acknowledgement } };
-  return { stored, events: [acknowledged(stored, context)] };
+  return { stored, events: [acknowledgeEvent(stored, context)] };
 }
 
 export function vanish(before: StoredAlarm, context: AlarmContext): Step {
@@ -95,7 +95,7 @@ export function leaveScope(before: StoredAlarm, context: AlarmContext): Step {
   return { stored, events: [alarmEvent("alarm-out-of-scope", stored, context.at, [stored.returns], context, {})] };
 }
 
-export function miss(before: StoredAlarm, context: AlarmContext): Step {
+export function countMiss(before: StoredAlarm, context: AlarmContext): Step {
   const since = before.state === "missing" ? before.since : context.at;
   const returns = before.returns + (before.state === "out-of-scope" ? 1 : 0);
   return { stored: { ...before, state: "missing", since, misses: before.misses + 1, returns }, events: [] };
@@ -105,7 +105,7 @@ export function isOpen({ state }: StoredAlarm): boolean {
   return state !== "resolved" && state !== "vanished";
 }
 
-function changes(before: Alarm, stored: StoredAlarm, reopened: boolean, context: AlarmContext): Event[] {
+function changeEvents(before: Alarm, stored: StoredAlarm, reopened: boolean, context: AlarmContext): Event[] {
   const { alarm, returns } = stored;
   const { lastActiveEvent, recoveringUntil } = alarm;
   const events: Event[] = [];
@@ -118,13 +118,13 @@ function changes(before: Alarm, stored: StoredAlarm, reopened: boolean, context:
   }
   if (recoveringUntil !== null && !isSameMoment(before.recoveringUntil, recoveringUntil, shiftBetween(before, alarm)))
     events.push(alarmEvent("alarm-recovering", stored, context.at, [recoveringUntil, context.at], context, {}));
-  if (isNewAcknowledgement(before, alarm)) events.push(acknowledged(stored, context));
+  if (isNewAcknowledgement(before, alarm)) events.push(acknowledgeEvent(stored, context));
   if (!alarm.acknowledged && before.acknowledged) {
     const facts = [before.acknowledgedAt, context.at];
     events.push(alarmEvent("alarm-unacknowledged", stored, context.at, facts, context, {}));
   }
   const different: Partial<Record<keyof Alarm, unknown>> = {};
-  for (const name of DESCRIPTION) {
+  for (const name of COMPARED_FIELDS) {
     if (reopened && name === "status") continue;
     if (!isDeepStrictEqual(alarm[name], before[name])) different[name] = before[name];
   }
@@ -136,7 +136,7 @@ function changes(before: Alarm, stored: StoredAlarm, reopened: boolean, context:
   return events;
 }
 
-const DESCRIPTION = ["site", "trigger", "status", "source", "description", "triggeredAt"] as const;
+const COMPARED_FIELDS = ["site", "trigger", "status", "source", "description", "triggeredAt"] as const;
 
 /** True for another person, text or time. A time that moved as much as the alarm's start is the same time, corrected. */
 function isNewAcknowledgement(before: Alarm, alarm: Alarm): boolean {
@@ -148,12 +148,12 @@ function isNewAcknowledgement(before: Alarm, alarm: Alarm): boolean {
   );
 }
 
-function raised(stored: StoredAlarm, initial: boolean, context: AlarmContext, facts: EventFacts = []): Event {
+function raiseEvent(stored: StoredAlarm, initial: boolean, context: AlarmContext, facts: EventFacts = []): Event {
   return alarmEvent("alarm-raised", stored, timeOr(stored.alarm.triggeredAt, context), facts, context, { initial });
 }
 
 /** Person, time and text identify an acknowledgement; without a stated time, the time of the poll does. */
-function acknowledged(stored: StoredAlarm, context: AlarmContext): Event {
+function acknowledgeEvent(stored: StoredAlarm, context: AlarmContext): Event {
   const { acknowledgedAt, acknowledgedBy, acknowledgedMessage } = stored.alarm;
   const facts = [acknowledgedAt ?? context.at, acknowledgedBy, acknowledgedMessage];
   return alarmEvent("alarm-acknowledged", stored, timeOr(acknowledgedAt, context), facts, context, {});

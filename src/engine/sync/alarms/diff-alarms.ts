@@ -5,20 +5,20 @@ import type { StoredAlarm } from "../snapshot.ts";
 import {
   type AlarmContext,
   announce,
-  begin,
-  goOn,
+  beginEpisode,
+  continueEpisode,
+  countMiss,
   isOpen,
   leaveScope,
-  miss,
   resolve,
   type Step,
   vanish,
 } from "./diff-alarm.ts";
 import {
-  completed,
   contradictsItself,
+  fillFromStored,
   isEmittedEnd,
-  isFormer,
+  isOfFormerEpisode,
   isOverBefore,
   isOvertaken,
   isResolved,
@@ -104,10 +104,10 @@ export function* diffAlarms(
   };
 
   const records = [
-    ...seen.listed.map((record) => asKnown(alarms, record, seen.corrected?.has(record.id))),
-    ...seen.found.map((record) => asKnown(alarms, record)),
+    ...seen.listed.map((record) => fillRecord(alarms, record, seen.corrected?.has(record.id))),
+    ...seen.found.map((record) => fillRecord(alarms, record)),
   ];
-  const evidence = byId(records.filter(isResolved));
+  const evidence = groupById(records.filter(isResolved));
   const compared = new Set<string>();
   for (const record of records) {
     if (isResolved(record) || compared.has(record.id)) continue;
@@ -140,26 +140,26 @@ function* compareListed(
   const isAnnouncing = isAnnounced(record, options);
   const initial = !options.isKnownSite(record.site.id) || isAnnouncing;
   if (known === undefined) {
-    yield begin(record, initial, options);
+    yield beginEpisode(record, initial, options);
     return;
   }
   const relation = relationOf(known, record);
-  if (isOvertaken(known, record) && !(seen.insisted?.has(record.id) === true && isNews(known, record))) return;
+  if (isOvertaken(known, record) && !(seen.insisted?.has(record.id) === true && addsToOpenAlarm(known, record))) return;
   // Only a record without an end revokes an emitted end.
   if (relation === "same" && known.state === "resolved" && contradictsItself(record)) return;
-  const isKnownPast = () => isOpen(known) || isSameEpisode(known, record) || isFormer(known, record);
+  const isKnownPast = () => isOpen(known) || isSameEpisode(known, record) || isOfFormerEpisode(known, record);
   if (relation === "same" || (relation === "past" && isKnownPast())) {
-    const { stored, events } = goOn(known, record, options);
+    const { stored, events } = continueEpisode(known, record, options);
     yield { stored, events: isAnnouncing ? [announce(stored, options.startedAt, options), ...events] : events };
     return;
   }
-  const closed = isOpen(known) ? close(known, evidence, options) : null;
+  const closed = isOpen(known) ? closeEpisode(known, evidence, options) : null;
   if (closed !== null) yield closed;
-  yield begin(record, initial, options, closed?.stored ?? known);
+  yield beginEpisode(record, initial, options, closed?.stored ?? known);
 }
 
 /** True when an overtaken record adds to an open alarm: a service restored from a backup repeats event numbers. */
-function isNews(known: StoredAlarm, record: Alarm): boolean {
+function addsToOpenAlarm(known: StoredAlarm, record: Alarm): boolean {
   if (!isOpen(known) || orderOfActivity(record, known.alarm) !== "before") return true;
   const { triggeredAt, triggeredAtRaw, lastActiveEvent } = known.alarm;
   return !isDeepStrictEqual({ ...record, triggeredAt, triggeredAtRaw, lastActiveEvent }, known.alarm);
@@ -173,7 +173,7 @@ function* compareAbsent(known: StoredAlarm, seen: AlarmReading, evidence: Eviden
   if (ended !== undefined && isOpen(known) && isEmittedEnd(known, ended)) {
     // The alarm came back after this end. Both lists now state that it is over, but they disagreed before: wait.
     if (!isComplete) return;
-    const step = miss(known, options);
+    const step = countMiss(known, options);
     yield step.stored.misses >= options.vanishAfterMisses ? resolve(step.stored, ended, options) : step;
     return;
   }
@@ -189,7 +189,7 @@ function* compareAbsent(known: StoredAlarm, seen: AlarmReading, evidence: Eviden
     return;
   }
   if (!seen.scope.before.has(site.id) || !isComplete) return;
-  const step = miss(known, options);
+  const step = countMiss(known, options);
   const hasVanished = step.stored.misses >= options.vanishAfterMisses && seen.searched.has(id);
   yield hasVanished ? vanish(step.stored, options) : step;
 }
@@ -199,18 +199,18 @@ export function* endEpisode(known: StoredAlarm, record: Alarm, evidence: Evidenc
     yield resolve(known, record, context);
     return;
   }
-  const closed = isOpen(known) ? close(known, evidence, context) : null;
+  const closed = isOpen(known) ? closeEpisode(known, evidence, context) : null;
   if (closed !== null) yield closed;
-  yield* wholeEpisode(record, { ...context, late: true }, closed?.stored ?? known);
+  yield* beginAndEnd(record, { ...context, late: true }, closed?.stored ?? known);
 }
 
-export function* wholeEpisode(record: Alarm, context: AlarmContext, before?: StoredAlarm): Steps {
-  const begun = begin(record, false, context, before);
+export function* beginAndEnd(record: Alarm, context: AlarmContext, before?: StoredAlarm): Steps {
+  const begun = beginEpisode(record, false, context, before);
   yield begun;
   yield resolve(begun.stored, record, context);
 }
 
-function close(known: StoredAlarm, evidence: Evidence, context: AlarmContext): Step {
+function closeEpisode(known: StoredAlarm, evidence: Evidence, context: AlarmContext): Step {
   const record = lastRecord(known, "same", evidence);
   return record === undefined ? vanish(known, context) : resolve(known, record, context);
 }
@@ -221,18 +221,18 @@ function lastRecord(known: StoredAlarm, relation: Relation, evidence: Evidence):
 }
 
 /** Completes a record with the stored alarm. `counts`: its start counts even if it is later than the stored one. */
-export function asKnown(alarms: Alarms, record: Alarm, counts = false): Alarm {
+export function fillRecord(alarms: Alarms, record: Alarm, counts = false): Alarm {
   const known = alarms.get(record.id);
-  return known === undefined ? record : completed(known, record, counts);
+  return known === undefined ? record : fillFromStored(known, record, counts);
 }
 
 export type Evidence = ReadonlyMap<string, readonly Alarm[]>;
 
-export function byId(records: readonly Alarm[]): Evidence {
+export function groupById(records: readonly Alarm[]): Evidence {
   return Map.groupBy(records, ({ id }) => id);
 }
 
-const EVENT_ORDER: readonly Kind[] = [
+const KINDS_IN_ORDER: readonly Kind[] = [
   "alarm-raised",
   "alarm-acknowledged",
   "alarm-retriggered",
@@ -247,7 +247,7 @@ const EVENT_ORDER: readonly Kind[] = [
 /** Orders one alarm's events by episode and time, the raise first: without a stated time it has that of the poll. */
 export function inEpisodeOrder(events: readonly Event[]): readonly Event[] {
   if (events.length < 2) return events;
-  const rankOf = ({ type }: Event) => EVENT_ORDER.indexOf(type);
+  const rankOf = ({ type }: Event) => KINDS_IN_ORDER.indexOf(type);
   const compare = (one: Event, other: Event) => {
     const byTime = [one, other].some(({ type }) => type === "alarm-raised")
       ? 0

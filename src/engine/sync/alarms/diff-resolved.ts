@@ -2,15 +2,15 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { Event } from "../../../core/model/event.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { type AlarmContext, acknowledgeEnded, isOpen } from "./diff-alarm.ts";
-import { type AlarmDiff, asKnown, byId, endEpisode, inEpisodeOrder, wholeEpisode } from "./diff-alarms.ts";
+import { type AlarmDiff, beginAndEnd, endEpisode, fillRecord, groupById, inEpisodeOrder } from "./diff-alarms.ts";
 import {
   episodeOf,
   isEmittedEnd,
-  isForgotten,
-  isFormer,
+  isOfFormerEpisode,
   isOverBefore,
   isResolved,
   isSameEpisode,
+  mayBeForgotten,
   relationOf,
   withFormer,
 } from "./episode.ts";
@@ -32,10 +32,10 @@ export function diffResolved(
   const put = new Map<string, StoredAlarm>();
   const events: Event[] = [];
   const resolved = records
-    .map((record) => asKnown(alarms, record))
+    .map((record) => fillRecord(alarms, record))
     .filter(isResolved)
     .sort((one, other) => (endOf(one) ?? 0) - (endOf(other) ?? 0));
-  const evidence = byId(resolved);
+  const evidence = groupById(resolved);
   for (const record of resolved) {
     const known = put.get(record.id) ?? alarms.get(record.id);
     const isQuiet = options.isHistory(record) || options.silent;
@@ -55,15 +55,15 @@ export function diffResolved(
       if (known.state === "active" && isOverBefore(known, record)) continue;
     } else if ((lastTimeOf(record) ?? 0) < options.fromMs) continue;
     if (known !== undefined && relation === "past" && !isLateEnd(known, record)) {
-      if (isSameEpisode(known, record) || isFormer(known, record) || isForgotten(known, record)) continue;
+      if (isSameEpisode(known, record) || isOfFormerEpisode(known, record) || mayBeForgotten(known, record)) continue;
       const former = withFormer(known, { episode: episodeOf(record), endMs: endOf(record) });
       put.set(record.id, { ...known, former });
-      const steps = isQuiet ? [] : [...wholeEpisode(record, { ...options, superseded: true })];
+      const steps = isQuiet ? [] : [...beginAndEnd(record, { ...options, superseded: true })];
       events.push(...inEpisodeOrder(steps.flatMap((step) => step.events)));
       continue;
     }
     const steps = [
-      ...(known === undefined ? wholeEpisode(record, options) : endEpisode(known, record, evidence, options)),
+      ...(known === undefined ? beginAndEnd(record, options) : endEpisode(known, record, evidence, options)),
     ];
     const isEmitted = !isQuiet || (known !== undefined && isOpen(known) && !options.silent);
     for (const { stored } of steps) put.set(record.id, isEmitted ? stored : { ...stored, untold: true });

@@ -12,7 +12,7 @@ export function episodeOf({ id, triggeredAt, lastActiveEvent }: Alarm): string {
   return lastActiveEvent === null ? id : `${id}@event-${lastActiveEvent.id}`;
 }
 
-function startIn(episode: string, alarmId: string): number | null {
+function startOfEpisode(episode: string, alarmId: string): number | null {
   return instant(episode.slice(alarmId.length + 1));
 }
 
@@ -37,7 +37,7 @@ export function hasNoStatus({ status, triggeredAt, trigger, resolvedAt, lastActi
   return status === "" && triggeredAt === "" && trigger.id === 0 && resolvedAt === null && lastActiveEvent === null;
 }
 
-function filledFrom(known: Alarm, alarm: Alarm): Alarm {
+function fillEmptyFields(known: Alarm, alarm: Alarm): Alarm {
   if (alarm === known || hasNoStatus(alarm)) return known;
   const lacksStart = alarm.triggeredAt === "" && known.triggeredAt !== "";
   const isSameStart = lacksStart || alarm.triggeredAt === known.triggeredAt;
@@ -67,11 +67,11 @@ export type Relation = "same" | "newer" | "past";
  */
 export function relationOf(known: StoredAlarm, record: Alarm): Relation {
   if (record === known.alarm) return "same";
-  const alarm = filledFrom(known.alarm, record);
+  const alarm = fillEmptyFields(known.alarm, record);
   const activity = orderOfActivity(alarm, known.alarm);
   if (isSameEpisode(known, alarm)) return activity === "before" ? "past" : "same";
   const isOfKnownEvent = isSameEvent(known.alarm, alarm);
-  if (isFormer(known, alarm) && (isResolved(alarm) || !isOfKnownEvent)) return "past";
+  if (isOfFormerEpisode(known, alarm) && (isResolved(alarm) || !isOfKnownEvent)) return "past";
   if (isOfKnownEvent) return "same";
   const [startMs, knownMs] = [instant(alarm.triggeredAt), instant(known.alarm.triggeredAt)];
   if (startMs === null || knownMs === null)
@@ -87,7 +87,7 @@ export function isSameEpisode({ episode, alarm: known }: StoredAlarm, alarm: Ala
   if (episodeOf(alarm) === episode || episodeOf(alarm) === episodeOf(known)) return true;
   const [startMs, presentMs] = [instant(alarm.triggeredAt), instant(known.triggeredAt)];
   if (startMs === null || presentMs === null) return false;
-  const firstMs = startIn(episode, known.id) ?? presentMs;
+  const firstMs = startOfEpisode(episode, known.id) ?? presentMs;
   if (areOneTime(startMs, presentMs) || areOneTime(startMs, firstMs)) return true;
   return startMs > presentMs && startMs < firstMs && orderOfActivity(alarm, known) !== "after";
 }
@@ -98,7 +98,7 @@ function isSameEvent(one: Alarm, other: Alarm): boolean {
 
 /** True for the known event with another start. A later start counts when shown twice: two replicas may alternate. */
 export function hasOtherStart({ alarm: known }: StoredAlarm, record: Alarm): boolean {
-  const alarm = filledFrom(known, record);
+  const alarm = fillEmptyFields(known, record);
   const [startMs, presentMs] = [instant(alarm.triggeredAt), instant(known.triggeredAt)];
   return startMs !== null && presentMs !== null && !areOneTime(startMs, presentMs) && isSameEvent(known, alarm);
 }
@@ -137,29 +137,32 @@ export function isEmittedEnd({ ended }: StoredAlarm, record: Alarm): boolean {
 }
 
 /** Former episodes that are stored per alarm. If it flaps more often within the overlap of the sweeps, older ones are lost. */
-const FORMER = 20;
+const MAX_FORMER = 20;
 
-export function isFormer({ former = [] }: StoredAlarm, record: Alarm): boolean {
+export function isOfFormerEpisode({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const episode = episodeOf(record);
   const startMs = instant(record.triggeredAt);
   return former.some((one) => {
-    const formerMs = startIn(one.episode, record.id);
+    const formerMs = startOfEpisode(one.episode, record.id);
     return one.episode === episode || (startMs !== null && formerMs !== null && areOneTime(startMs, formerMs));
   });
 }
 
-export function isForgotten({ former = [] }: StoredAlarm, record: Alarm): boolean {
+export function mayBeForgotten({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const startMs = instant(record.triggeredAt) ?? Number.NEGATIVE_INFINITY;
-  return former.length >= FORMER && former.every((one) => startMs < (startIn(one.episode, record.id) ?? startMs + 1));
+  return (
+    former.length >= MAX_FORMER &&
+    former.every((one) => startMs < (startOfEpisode(one.episode, record.id) ?? startMs + 1))
+  );
 }
 
 export function withFormer({ former = [] }: StoredAlarm, episode: FormerEpisode): readonly FormerEpisode[] {
-  return [...former, episode].slice(-FORMER);
+  return [...former, episode].slice(-MAX_FORMER);
 }
 
 /** Fills a record from the stored alarm. A later start needs `counts`: some lists cut times to whole seconds. */
-export function completed(known: StoredAlarm, record: Alarm, counts = false): Alarm {
-  const alarm = filledFrom(known.alarm, record);
+export function fillFromStored(known: StoredAlarm, record: Alarm, counts = false): Alarm {
+  const alarm = fillEmptyFields(known.alarm, record);
   if (counts || alarm.triggeredAt === known.alarm.triggeredAt) return alarm;
   const [startMs, presentMs] = [instant(alarm.triggeredAt), instant(known.alarm.triggeredAt)];
   const isUnreadable = startMs === null && relationOf(known, alarm) === "same";

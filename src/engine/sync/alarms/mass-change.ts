@@ -6,25 +6,25 @@ import type { AlarmDiff, Coverage } from "./diff-alarms.ts";
 /** Withholds a change of many active alarms until later polls confirm it. */
 
 /** Five alarms and a third of the active ones: often a cache, an old replica or a wrong time zone. */
-const LEAST = 5;
-const SHARE = 1 / 3;
+const LEAST_ALARMS = 5;
+const LEAST_SHARE = 1 / 3;
 
 /** `polls`: further polls in a row that must show the same. Ten polls (5 minutes at 30 s) outlast a usual cache. */
-const KINDS = {
+const CHANGE_KINDS = {
   absent: { polls: 10, text: "left the list at once" },
   ended: { polls: 1, text: "are said to be resolved at once" },
   replaced: { polls: 1, text: "are said to have begun again at once" },
   restarted: { polls: 1, text: "got another start time at once" },
 } as const;
-type ChangeKind = keyof typeof KINDS;
-const KIND_NAMES = Object.keys(KINDS) as readonly ChangeKind[];
+type ChangeKind = keyof typeof CHANGE_KINDS;
+const KIND_NAMES = Object.keys(CHANGE_KINDS) as readonly ChangeKind[];
 
 type Alarms = ReadonlyMap<string, StoredAlarm>;
 
 interface MassChange {
   readonly siteIds: ReadonlySet<number>;
   readonly changed: number;
-  readonly of: number;
+  readonly active: number;
 }
 
 /** Finds a mass change at single sites or at all together. Missing alarms do not count: their absence was confirmed. */
@@ -35,12 +35,13 @@ export function findMassChange(
 ): MassChange | null {
   const active = [...alarms.values()].filter(({ state, alarm }) => state === "active" && isObserved(alarm.site.id));
   const sites = [...Map.groupBy(active, ({ alarm }) => alarm.site.id)].map(([siteId, ofSite]) => {
-    return { siteId, changed: ofSite.filter(isChanged).length, of: ofSite.length };
+    return { siteId, changed: ofSite.filter(isChanged).length, active: ofSite.length };
   });
-  const isMass = ({ changed, of }: Omit<MassChange, "siteIds">) => changed >= LEAST && changed > SHARE * of;
+  const isMass = ({ changed, active }: Omit<MassChange, "siteIds">) =>
+    changed >= LEAST_ALARMS && changed > LEAST_SHARE * active;
   const sumOf = (counted: typeof sites) => ({
     changed: counted.reduce((sum, { changed }) => sum + changed, 0),
-    of: counted.reduce((sum, { of }) => sum + of, 0),
+    active: counted.reduce((sum, { active: ofSite }) => sum + ofSite, 0),
   });
   const counted = sites.filter(isMass(sumOf(sites)) ? ({ changed }) => changed > 0 : isMass);
   return counted.length === 0 ? null : { siteIds: new Set(counted.map(({ siteId }) => siteId)), ...sumOf(counted) };
@@ -74,19 +75,25 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">) {
 
   function count(kind: ChangeKind, mass: MassChange | null, isObserved: (siteId: number) => boolean): Set<number> {
     const bySite = readings[kind];
-    const { polls, text } = KINDS[kind];
+    const { polls, text } = CHANGE_KINDS[kind];
     const over = [...bySite.keys()].filter((siteId) => isObserved(siteId) && !mass?.siteIds.has(siteId));
     for (const siteId of over) bySite.delete(siteId);
     if (over.length > 0) log.info({ sites: over, way: kind }, "a mass change of alarms is over");
     if (mass === null) return new Set();
-    const { changed, of, siteIds } = mass;
+    const { changed, active, siteIds } = mass;
     for (const siteId of siteIds) bySite.set(siteId, (bySite.get(siteId) ?? 0) + 1);
     const sitesAt = (reading: number) => [...siteIds].filter((siteId) => bySite.get(siteId) === reading);
     const [begun, confirmed] = [sitesAt(1), sitesAt(polls + 1)];
     if (begun.length > 0)
-      log.warn({ sites: begun, way: kind, changed, of, polls }, `many active alarms ${text}: waiting for confirmation`);
+      log.warn(
+        { sites: begun, way: kind, changed, of: active, polls },
+        `many active alarms ${text}: waiting for confirmation`,
+      );
     if (confirmed.length > 0)
-      log.warn({ sites: confirmed, way: kind, changed, of }, `many active alarms ${text}: confirmed and believed`);
+      log.warn(
+        { sites: confirmed, way: kind, changed, of: active },
+        `many active alarms ${text}: confirmed and believed`,
+      );
     return new Set([...siteIds].filter((siteId) => (bySite.get(siteId) ?? 0) <= polls));
   }
 
@@ -119,10 +126,10 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">) {
           const isConcerned = kind === "absent" ? isAbsent(known, diff.put.get(id)) : isChanged(known);
           if (isConcerned && siteIds.has(site.id)) withheld.add(id);
         }
-        const { polls, text } = KINDS[kind];
+        const { polls, text } = CHANGE_KINDS[kind];
         const until = polls === 1 ? "one more poll has shown" : `${polls} polls have shown`;
         remarks.push(
-          `${mass.changed} of ${mass.of} active alarms ${text} (site ${[...siteIds].join(", ")}): they stay as they were until ${until} the same.`,
+          `${mass.changed} of ${mass.active} active alarms ${text} (site ${[...siteIds].join(", ")}): they stay as they were until ${until} the same.`,
         );
       }
       return { diff: withoutAlarms(withheld, diff), remarks };

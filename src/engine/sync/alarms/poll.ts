@@ -42,11 +42,11 @@ type PollState = ReturnType<typeof createPollState>;
 /** Time after which the scope is checked for new sites when no list would show them. */
 const SCOPE_CHECK_MS = 300_000;
 /** Alarms compared or committed at once: 5,000 would stop the event loop for half a second. */
-const PART = 250;
+const ALARMS_PER_COMMIT = 250;
 /** A step over this many alarms takes 5 to 10 ms. */
-const MANY = 5_000;
+const MANY_ALARMS = 5_000;
 /** Intervals between polls that are averaged; the longest is left out, because it may be an outage. */
-const INTERVALS = 10;
+const AVERAGED_POLLS = 10;
 const LATE_FACTOR = 1.15;
 
 export function createAlarmPoll(parts: PollParts, oneAtATime: OneAtATime, everyMs: () => number | null): AlarmPoll {
@@ -78,7 +78,7 @@ function createPollState(parts: PollParts, everyMs: () => number | null) {
 async function pollAlarms(state: PollState, careful: boolean, signal: AbortSignal): Promise<JobOutcome> {
   const { parts, store, massGuard } = state;
   const { clock, config, scope, source } = parts;
-  state.pollStartsMs = [...state.pollStartsMs, clock.monotonic()].slice(-(INTERVALS + 1));
+  state.pollStartsMs = [...state.pollStartsMs, clock.monotonic()].slice(-(AVERAGED_POLLS + 1));
   state.pagesRead = 0;
   await refreshOldScope(state, signal);
   // Mass changes are measured against the alarms before this poll.
@@ -96,7 +96,7 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   const { reading, sorted, ends } = verified;
   await recheckGateways(state, sorted.listed, signal);
   const steps = diffAlarms(store.alarms, verified.observation, diffOptions(state));
-  const all = await runInSlices(steps, PART, clock, signal);
+  const all = await runInSlices(steps, ALARMS_PER_COMMIT, clock, signal);
   const confirmed = await confirmMassEnds(state, massEnds(before, all), signal);
   const { diff, remarks: massRemarks } = massGuard.judge(before, all, reading.coverage, confirmed);
 
@@ -156,7 +156,7 @@ function createPageEmitter(state: PollState, returning: boolean, signal: AbortSi
     const reading: AlarmReading = { listed, coverage: () => "moving", found: [], searched: new Set(), scope: null };
     const steps = diffAlarms(stored, reading, diffOptions(state));
     try {
-      const diff = await runInSlices(steps, PART, parts.clock, signal);
+      const diff = await runInSlices(steps, ALARMS_PER_COMMIT, parts.clock, signal);
       await commitDiff(state, diff, [], false, signal);
       await yieldUnlessAborted(parts.clock, signal);
       if (parts.config.alarms.startup === "reconcile") return;
@@ -190,10 +190,10 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadAc
     return { reading, sorted, absent: findAbsent(alarms, sorted.listed, reading.coverage, isVisible) };
   };
 
-  let sight = sortReading(first);
+  let sorting = sortReading(first);
   await yieldAmongMany(state, first.listed.length, signal);
-  const due = selectDue(state.absenceCounts, sight.absent, vanishAfter);
-  const isDoubted = ({ alarm }: StoredAlarm) => sight.sorted.doubted.has(alarm.id);
+  const due = selectDue(state.absenceCounts, sorting.absent, vanishAfter);
+  const isDoubted = ({ alarm }: StoredAlarm) => sorting.sorted.doubted.has(alarm.id);
   const isLastSearch = (known: StoredAlarm) => known.misses + 1 >= vanishAfter && !isDoubted(known);
   const search = await searchAbsent(state, due, isLastSearch, signal);
 
@@ -201,10 +201,10 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadAc
   const isExplained = (known: StoredAlarm) =>
     (found.get(known.alarm.id) ?? []).some((record) => !isResolved(record) || isEndOf(known, record));
   // Each reading that may confirm a drop counts; an alarm that stays absent for hours costs no request per poll.
-  const questioned = [...due, ...sight.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id))];
-  if (!sight.reading.isConfirmed && !questioned.every(isExplained))
-    sight = sortReading(await readAgain(state, first, how));
-  const { reading, sorted, absent } = sight;
+  const questioned = [...due, ...sorting.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id))];
+  if (!sorting.reading.isConfirmed && !questioned.every(isExplained))
+    sorting = sortReading(await readAgain(state, first, how));
+  const { reading, sorted, absent } = sorting;
 
   const limits = { always: vanishAfter, nowMs: clock.now() };
   const ends = await checkEnds(alarms, sorted.overtaken, state.ends, limits, source, signal);
@@ -302,7 +302,7 @@ async function commitDiff(
   returning: boolean,
   signal: AbortSignal,
 ): Promise<void> {
-  for (const { put, events, isLast } of cutDiff(diff, PART)) {
+  for (const { put, events, isLast } of cutDiff(diff, ALARMS_PER_COMMIT)) {
     const documents = [{ set: store.alarmSet, put }, ...(isLast ? lastDocuments : [])];
     await parts.commit("alarms", { documents, events }, returning);
     if (!isLast) await yieldUnlessAborted(parts.clock, signal);
@@ -310,13 +310,13 @@ async function commitDiff(
 }
 
 async function yieldAmongMany({ parts }: PollState, alarms: number, signal: AbortSignal): Promise<void> {
-  if (alarms >= MANY) await yieldUnlessAborted(parts.clock, signal);
+  if (alarms >= MANY_ALARMS) await yieldUnlessAborted(parts.clock, signal);
 }
 
 function describeLateness({ parts: { source }, everyMs, pollStartsMs, pagesRead }: PollState): readonly string[] {
   const configuredMs = everyMs();
   const gaps = pollStartsMs.slice(1).map((atMs, index) => atMs - (pollStartsMs[index] ?? atMs));
-  if (configuredMs === null || gaps.length < INTERVALS) return [];
+  if (configuredMs === null || gaps.length < AVERAGED_POLLS) return [];
   const usual = gaps.sort((one, other) => one - other).slice(0, -1);
   const meanMs = usual.reduce((sum, gapMs) => sum + gapMs, 0) / usual.length;
   if (meanMs < LATE_FACTOR * configuredMs) return [];

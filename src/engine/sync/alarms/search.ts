@@ -7,9 +7,9 @@ import { episodeOf, isOverBefore, isResolved, relationOf } from "./episode.ts";
 import { endOf, instant } from "./times.ts";
 
 /** Search by name for at most this many names; for more, the list of resolved alarms costs fewer requests. */
-const NAMES = 2;
+const MAX_NAMES = 2;
 /** Most pages of a site's resolved alarms that one poll reads; the sweep reads all of them. */
-const PAGES = 10;
+const MAX_PAGES = 10;
 const SEARCH_LENGTH = 255;
 /** A replica of the service may lack an end for this long, in milliseconds. */
 const REPLICA_MS = 60_000;
@@ -63,22 +63,22 @@ export async function searchAlarms(absent: readonly StoredAlarm[], options: Sear
 /** Searches by the name of the trigger, then in the resolved alarms, and before the last miss in all alarms. */
 async function searchSite(siteId: number, absent: readonly StoredAlarm[], options: SearchOptions) {
   const { source, maxPages, signal } = options;
-  const wanted = new Map(absent.map((known) => [known.alarm.id, known]));
+  const missing = new Map(absent.map((known) => [known.alarm.id, known]));
   const found: Alarm[] = [];
-  const note = (record: Alarm) => {
-    const known = wanted.get(record.id);
+  const take = (record: Alarm) => {
+    const known = missing.get(record.id);
     if (known === undefined || relationOf(known, record) === "past") return;
     found.push(record);
     // An end before the known start may be that of an older episode: continue the search for a later one.
-    if (!isOverBefore(known, record)) wanted.delete(record.id);
+    if (!isOverBefore(known, record)) missing.delete(record.id);
   };
   const scan = async (filter: AlarmFilter, pages: number) => {
     let count = 0;
     try {
       for await (const page of source.alarms(filter, signal)) {
-        page.items.forEach(note);
+        page.items.forEach(take);
         count += 1;
-        if (wanted.size === 0 || count >= pages) return;
+        if (missing.size === 0 || count >= pages) return;
       }
     } catch (error) {
       if (count === 0 || !(error instanceof Malformed)) throw error;
@@ -86,15 +86,16 @@ async function searchSite(siteId: number, absent: readonly StoredAlarm[], option
   };
 
   const names = new Set(absent.map(({ alarm }) => alarm.trigger.displayName.slice(0, SEARCH_LENGTH)));
-  if (names.size <= NAMES)
+  if (names.size <= MAX_NAMES)
     for (const search of names) if (search.trim() !== "") await scan({ siteId, status: "resolved", search }, 1);
-  if (wanted.values().some((known) => !options.isLastSearch(known))) await scan({ siteId, status: "resolved" }, PAGES);
-  const last = [...wanted.values()].filter(options.isLastSearch).map(({ alarm }) => alarm.id);
+  if (missing.values().some((known) => !options.isLastSearch(known)))
+    await scan({ siteId, status: "resolved" }, MAX_PAGES);
+  const last = [...missing.values()].filter(options.isLastSearch).map(({ alarm }) => alarm.id);
   if (last.length === 0) return { found, searched: new Set<string>() };
   const settings = { idOf: ({ id }: Alarm) => id, maxPages, keepsShown: true };
   const all = await collect(source.alarms({ siteId, status: "all" }, signal), settings);
   signal.throwIfAborted();
-  recordsOf(all).forEach(note);
+  recordsOf(all).forEach(take);
   return { found, searched: new Set(all.complete ? last : []) };
 }
 
@@ -126,7 +127,7 @@ export async function checkEnds(
     // A list may have one row for each episode of an alarm.
     const rowOf = (alarm: Alarm) => `${episodeOf(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
     const read = () => source.alarms({ siteId, status: "resolved" }, signal);
-    const ends = await collectTwice(read, { idOf: rowOf, sameAs: rowOf, maxPages: PAGES });
+    const ends = await collectTwice(read, { idOf: rowOf, sameAs: rowOf, maxPages: MAX_PAGES });
     signal.throwIfAborted();
     if (!ends.complete) return;
     const rows = Map.groupBy(ends.items, ({ id }) => id);

@@ -26,9 +26,9 @@ export interface SiteReading {
 }
 
 /** Most pages of an uncut list: 10,000 alarms at 500 a page. Reading these twice takes over a minute at 30 lists a minute. */
-const MOST_PAGES = 20;
+const MAX_PAGES = 20;
 /** A later page must fail so often in a row, and for so long, before the list is cut. */
-const FAILURES = 3;
+const CUT_AFTER_FAILURES = 3;
 const FAILING_MS = 120_000;
 const UNCUT_RETRY_MS = 3_600_000;
 
@@ -57,7 +57,7 @@ export function createSiteListReader(
   function noteFailure(list: string, isPart: boolean, { brokenBy, reason }: { brokenBy?: string; reason: string }) {
     const nowMs = clock.monotonic();
     const { sinceMs, failures, cutMs } = failuresOf.get(list) ?? { sinceMs: nowMs, failures: 0, cutMs: null };
-    const failsOften = failures + 1 >= FAILURES && nowMs - sinceMs >= FAILING_MS;
+    const failsOften = failures + 1 >= CUT_AFTER_FAILURES && nowMs - sinceMs >= FAILING_MS;
     const cut = brokenBy === "pages" || isPart || failsOften || isBroken();
     failuresOf.set(list, { sinceMs, failures: failures + 1, cutMs: cut ? nowMs : null });
     if (cut && cutMs === null)
@@ -66,9 +66,9 @@ export function createSiteListReader(
   }
 
   async function readPart(siteId: number, part: Part, twice: boolean, how: ReadActive): Promise<Listing<Alarm>> {
-    const list = nameOf(siteId, part);
+    const list = describeList(siteId, part);
     if (!isCut(list)) {
-      const uncut = await read({ siteId, ...part }, how, { maxPages: MOST_PAGES, twice });
+      const uncut = await read({ siteId, ...part }, how, { maxPages: MAX_PAGES, twice });
       if (uncut.complete || uncut.brokenBy === undefined) {
         if ((failuresOf.get(list)?.cutMs ?? null) !== null)
           log.info({ list }, "a list of alarms can be read whole again");
@@ -90,7 +90,7 @@ export function createSiteListReader(
 
   return async (siteId: number, how: ReadActive): Promise<SiteReading> => {
     const first = await readPart(siteId, {}, true, how);
-    if (!isCut(nameOf(siteId, {}))) return { listing: first, remark: null };
+    if (!isCut(describeList(siteId, {}))) return { listing: first, remark: null };
     const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
     // An alarm may move from one part to another between two requests: read again before it counts as absent.
     const ids = new Set(recordsOf(first).map(idOf));
@@ -143,7 +143,7 @@ function partsOf(part: Part): readonly Part[] {
   return part.acknowledged === undefined ? [true, false].map((acknowledged) => ({ ...part, acknowledged })) : [];
 }
 
-function nameOf(siteId: number, { priority, acknowledged }: Part): string {
+function describeList(siteId: number, { priority, acknowledged }: Part): string {
   const acknowledgement = acknowledged === undefined ? null : acknowledged ? "acknowledged" : "not acknowledged";
   return [`site ${siteId}`, priority, acknowledgement].filter((word) => word != null).join(", ");
 }

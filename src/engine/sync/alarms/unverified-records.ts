@@ -2,11 +2,11 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { PollParts } from "../poll-parts.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
-import { asKnown, type Coverage } from "./diff-alarms.ts";
+import { type Coverage, fillRecord } from "./diff-alarms.ts";
 import {
-  completed,
   contradictsItself,
   episodeOf,
+  fillFromStored,
   hasNoStatus,
   hasOtherStart,
   isEmittedEnd,
@@ -58,7 +58,7 @@ export function sortRecords(
   for (const record of records) {
     const known = alarms.get(record.id);
     // A record that contains only its id is completed from the stored alarm: it proves that the alarm is listed.
-    const alarm = asKnown(alarms, record);
+    const alarm = fillRecord(alarms, record);
     const isReadable = alarm.site.id !== 0 && !hasNoStatus(alarm);
     if (!isReadable || hasNoStatus(record)) unreadable.push(record.id);
     if (!isReadable || contradictsItself(alarm)) {
@@ -75,7 +75,7 @@ export function sortRecords(
       if (!isSettled && countStatement(alarm) >= INSISTING_POLLS) insisted.add(alarm.id);
     } else if (known !== undefined && hasOtherStart(known, record) && countStatement(record) >= CONFIRMING_POLLS) {
       corrected.add(alarm.id);
-      listed.push(asKnown(alarms, record, true));
+      listed.push(fillRecord(alarms, record, true));
     } else listed.push(alarm);
   }
   return { listed, doubted, contradictory, unreadable, overtaken, insisted, corrected, statements: next as Statements };
@@ -83,7 +83,7 @@ export function sortRecords(
 
 /** True for a record to emit before the rest of the list: no contradiction, other start or other episode. */
 export function isUndisputed(known: StoredAlarm | undefined, record: Alarm): boolean {
-  const alarm = known === undefined ? record : completed(known, record);
+  const alarm = known === undefined ? record : fillFromStored(known, record);
   if (alarm.site.id === 0 || hasNoStatus(record) || isResolved(alarm) || contradictsItself(alarm)) return false;
   if (known === undefined) return true;
   if (isOvertaken(known, alarm) || hasOtherStart(known, record)) return false;

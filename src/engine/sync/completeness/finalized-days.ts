@@ -54,15 +54,15 @@ interface Group {
 }
 
 /** Longest counts inside a ledger, in characters: a ledger is written with each reply, so longer counts move out. */
-const INLINE_MAX = 600;
+const INLINE_COUNTS_MAX = 600;
 const SAME_CHANGE_MS = 300_000;
 /** Pause between the last change of a finalized day and its next revision, in milliseconds. */
 const SETTLING_MS = 3_600_000;
 /** Shortest time between two comparisons: around midnight thousands of ledgers reach the next day. */
-const COMPARE_MS = 10_000;
+const SHORTEST_COMPARE_MS = 10_000;
 /** Longest time between two comparisons, because refusals and overdue days depend on the clock. */
-const CLOCK_MS = 600_000;
-const AT_ONCE = 500;
+const LONGEST_COMPARE_MS = 600_000;
+const SERIES_PER_SLICE = 500;
 /** Series per look; a year of backfill is finalized in many looks. */
 const COUNTED_PER_LOOK = 5_000;
 const WAITING_MAX = 20;
@@ -191,7 +191,7 @@ export function createFinalizedDays(options: {
         const isFetchedMore = before.spans !== ledger.spans;
         const fetched = isFetchedMore ? fetchedIn(ledger.spans).flatMap((range) => subtract(range, fetchedBefore)) : [];
         if (fetched.length > 0 || points.size > 0) markDays(series.located.siteId, fetched, points);
-        return (ledger.days ?? "").length > INLINE_MAX ? moveOut(series, ledger) : ledger;
+        return (ledger.days ?? "").length > INLINE_COUNTS_MAX ? moveOut(series, ledger) : ledger;
       },
       documents: (): readonly DocumentChange[] =>
         [
@@ -264,7 +264,7 @@ export function createFinalizedDays(options: {
       const key = dayKey({ siteId, day });
       const change = changes.get(key);
       const isSettled = change !== undefined && nowMs - Date.parse(change.at) >= SETTLING_MS;
-      const wasTried = clock.monotonic() - (attempts.get(key) ?? LONG_AGO) < CLOCK_MS;
+      const wasTried = clock.monotonic() - (attempts.get(key) ?? LONG_AGO) < LONGEST_COMPARE_MS;
       if ((!finalized.has(key) || isSettled) && !wasTried) found.push({ siteId, day });
     }
     return found;
@@ -280,7 +280,7 @@ export function createFinalizedDays(options: {
       const count =
         ledger.daysMoved === true ? await countFor(store, source, key, ledger, day) : countOn(ledger.days ?? "", day);
       siteDay.add(series, count, nowMs);
-      if (++counted % AT_ONCE === 0) await yieldToEventLoop();
+      if (++counted % SERIES_PER_SLICE === 0) await yieldToEventLoop();
     }
     return siteDay.done();
   }
@@ -347,7 +347,7 @@ export function createFinalizedDays(options: {
       if (counted >= COUNTED_PER_LOOK) return;
     }
     const passedMs = clock.monotonic() - comparedAtMs;
-    if (passedMs < COMPARE_MS || (!hasMoved && passedMs < CLOCK_MS)) return;
+    if (passedMs < SHORTEST_COMPARE_MS || (!hasMoved && passedMs < LONGEST_COMPARE_MS)) return;
     hasMoved = false;
     comparedAtMs = clock.monotonic();
     const nowMs = clock.now();

@@ -87,7 +87,7 @@ export function createOfflineGateways(
   let offline: ReadonlyMap<number, string> = new Map();
 
   return {
-    async *noting(siteId: number, pages: AsyncIterable<Page<Gateway>>): AsyncIterable<Page<Gateway>> {
+    async *watchPages(siteId: number, pages: AsyncIterable<Page<Gateway>>): AsyncIterable<Page<Gateway>> {
       for await (const page of pages) {
         if (!page.more) countsUntilMs.set(siteId, twoListsLaterMs());
         yield page;

@@ -39,7 +39,7 @@ interface Identified {
 }
 type Scope = Awaited<ReturnType<PollParts["scope"]["tryRefresh"]>>;
 
-export const SLICE = 250;
+export const OBJECTS_PER_COMMIT = 250;
 
 export function createSitePoll(parts: PollParts): Poll {
   const { source, scope } = parts;
@@ -182,7 +182,7 @@ async function commitListed<N extends InventoryNoun>(
   signal: AbortSignal,
 ): Promise<void> {
   const at = isoUtc(parts.clock.now());
-  const size = noun === "gateway" ? Math.max(items.length, 1) : SLICE;
+  const size = noun === "gateway" ? Math.max(items.length, 1) : OBJECTS_PER_COMMIT;
   for (let from = 0; from === 0 || from < items.length; from += size) {
     if (from > 0) await yieldUnlessAborted(parts.clock, signal);
     const slice = { siteId, items: items.slice(from, from + size), complete: false };
@@ -227,8 +227,8 @@ async function commitDiff<N extends InventoryNoun>(
   const found: InventoryStep<T>[] = [];
   for (const step of steps) {
     if (step !== null) found.push(step);
-    if (step !== null && found.length < SLICE) continue;
-    if (found.length >= SLICE) await commit(found.splice(0));
+    if (step !== null && found.length < OBJECTS_PER_COMMIT) continue;
+    if (found.length >= OBJECTS_PER_COMMIT) await commit(found.splice(0));
     await yieldUnlessAborted(parts.clock, signal);
   }
   await commit(found);

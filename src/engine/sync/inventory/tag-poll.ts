@@ -12,9 +12,9 @@ import {
   createInventoryPoll,
   type Drop,
   followedSites,
+  OBJECTS_PER_COMMIT,
   type Poll,
   readList,
-  SLICE,
   staysVisible,
   storedObjects,
   tagContextOf,
@@ -79,7 +79,7 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
     const options = { source: sourceUri(source.name), at: isoUtc(clock.now()) };
     for (const step of tagSystemsSteps(observations, stored, options)) {
       found.push(step);
-      if (found.length < SLICE) continue;
+      if (found.length < OBJECTS_PER_COMMIT) continue;
       await commit(found.splice(0));
       await yieldUnlessAborted(clock, signal);
     }

@@ -17,7 +17,7 @@ const AnyOf = z.strictObject({
 export type AnyOf = z.infer<typeof AnyOf>;
 
 /** How set points and limits are called where the names of tags say so, in English, Norwegian, Swedish and German. */
-const MAY_REST = [
+const RESTING_NAMES = [
   "*setpoint*",
   "*set point*",
   "*set-point*",
@@ -43,7 +43,7 @@ export const SilentSensorsConfig = z
       exclude: AnyOf.prefault({}).meta({
         description: "Tags that are not judged at all: those that any of these entries fits.",
       }),
-      may_rest: AnyOf.prefault({ units: [""], name: MAY_REST }).meta({
+      may_rest: AnyOf.prefault({ units: [""], name: RESTING_NAMES }).meta({
         description:
           "Tags that may stay at one value for as long as they like: those that any of these entries fits. By default what has no unit (states, modes, counters of starts) and what is called a set point or a limit. Booleans always may, and so may 0 of anything but a temperature, and 100 %.",
       }),

@@ -5,13 +5,13 @@ import type { LocatedTag } from "../inventory/located-tags.ts";
 import type { SensorRow } from "./sensor-table.ts";
 
 export interface WatchedSensor {
-  readonly placed: LocatedTag;
+  readonly located: LocatedTag;
   readonly row: SensorRow;
 }
 
 export interface SensorRules {
   readonly periodHours: number;
-  readonly mayRest: (placed: LocatedTag) => boolean;
+  readonly mayRest: (located: LocatedTag) => boolean;
 }
 
 /** Least hours with readings (or a quarter of the period, if less), and least share of the period from first to last. */
@@ -23,7 +23,7 @@ const ENOUGH_OTHERS = 5;
 /** Least difference of live value and log, relative to their size and to the range of the live values. */
 const DIFFERENCE = 0.05;
 /** Least share of differing pairs, and least difference of the share of time in `true`, of a boolean. */
-const MOSTLY = 0.75;
+const MOST_PAIRS = 0.75;
 const BOOLEAN_DIFFERENCE = 0.2;
 /** A mean this many standard errors from 0 is not chance: one tag in 30,000. */
 const STANDARD_ERRORS = 4;
@@ -48,13 +48,13 @@ export function isJudged({ hours, spanHours }: SensorRow, periodHours: number): 
 }
 
 /** Finds measured numbers that never changed; switches, set points and values at rest may stay constant. */
-function neverMoved({ placed, row }: WatchedSensor, rules: SensorRules): readonly SensorFinding[] {
+function neverMoved({ located, row }: WatchedSensor, rules: SensorRules): readonly SensorFinding[] {
   const { readings, nulls, min, max, type } = row;
   if (type !== "number" || min !== max || nulls > readings / 2) return [];
-  if (isAtRest(min, placed.tag.unit) || rules.mayRest(placed)) return [];
-  const unit = placed.tag.unit === null ? "" : ` ${placed.tag.unit}`;
+  if (isAtRest(min, located.tag.unit) || rules.mayRest(located)) return [];
+  const unit = located.tag.unit === null ? "" : ` ${located.tag.unit}`;
   const message = `It was ${min}${unit} at each of ${readings - nulls} readings.`;
-  return [finding(placed, row, "never-moved", message, { value: min })];
+  return [finding(located, row, "never-moved", message, { value: min })];
 }
 
 /** True for off, closed or fully open; 0 °C is none of these. */
@@ -63,14 +63,14 @@ function isAtRest(value: number, unit: string | null): boolean {
   return value === 100 && unit === "%";
 }
 
-function alwaysNull({ placed, row }: WatchedSensor): readonly SensorFinding[] {
+function alwaysNull({ located, row }: WatchedSensor): readonly SensorFinding[] {
   if (row.nulls < row.readings) return [];
   const message = `The gateway could not read it at any of ${row.readings} readings.`;
-  return [finding(placed, row, "always-null", message, {})];
+  return [finding(located, row, "always-null", message, {})];
 }
 
 /** Finds logs whose mean differs, or that stand still. A log of averages may differ from each single value. */
-function logDiffers({ placed, row }: WatchedSensor): readonly SensorFinding[] {
+function logDiffers({ located, row }: WatchedSensor): readonly SensorFinding[] {
   const { log } = row;
   if (log === null || log.pairs < ENOUGH_PAIRS) return [];
   const { pairs, off } = log;
@@ -80,19 +80,19 @@ function logDiffers({ placed, row }: WatchedSensor): readonly SensorFinding[] {
   const leastOff = DIFFERENCE * Math.max(log.sumSize / pairs, row.max - row.min);
   const isBeside =
     row.type === "boolean"
-      ? off >= MOSTLY * pairs && Math.abs(log.sumLive - log.sumLogged) > BOOLEAN_DIFFERENCE * pairs
+      ? off >= MOST_PAIRS * pairs && Math.abs(log.sumLive - log.sumLogged) > BOOLEAN_DIFFERENCE * pairs
       : off >= pairs / 2 && Math.abs(mean) > leastOff && Math.abs(mean) > STANDARD_ERRORS * standardError;
-  const isStanding = log.min === log.max && row.min !== row.max && off >= MOSTLY * pairs;
+  const isStanding = log.min === log.max && row.min !== row.max && off >= MOST_PAIRS * pairs;
   if (!isBeside && !isStanding) return [];
   const [value, logged] = [rounded(log.sumLive / pairs), rounded(log.sumLogged / pairs)];
   const message = isStanding
     ? `Its log stands at ${logged} while its live value goes from ${row.min} to ${row.max}.`
     : `At ${pairs} times its live value was ${value} on average and its log ${logged}.`;
-  return [finding(placed, row, "log-differs", message, { value, logged, pairs, resolution: log.resolution })];
+  return [finding(located, row, "log-differs", message, { value, logged, pairs, resolution: log.resolution })];
 }
 
 /** Finds logs with an unusual lag. All series of a site are in the same requests, so their least lags are similar. */
-function logClockOff({ placed, row }: WatchedSensor, usualMs: number | undefined): readonly SensorFinding[] {
+function logClockOff({ located, row }: WatchedSensor, usualMs: number | undefined): readonly SensorFinding[] {
   const { log } = row;
   if (log === null || usualMs === undefined || log.replies < ENOUGH_REPLIES) return [];
   const lagMs = Math.round(log.leastLagMs - usualMs);
@@ -100,7 +100,7 @@ function logClockOff({ placed, row }: WatchedSensor, usualMs: number | undefined
   const away = durationText(Math.abs(lagMs) / 1_000);
   const side = lagMs > 0 ? "behind" : "ahead of";
   const message = `The newest value of its log was never less than ${away} ${side} those of the other tags of the site.`;
-  return [finding(placed, row, "log-clock-off", message, { lagMs, resolution: log.resolution })];
+  return [finding(located, row, "log-clock-off", message, { lagMs, resolution: log.resolution })];
 }
 
 function usualLags(sensors: readonly WatchedSensor[]): ReadonlyMap<Resolution, number> {

@@ -23,7 +23,7 @@ interface LogStatistics extends Readonly<Record<"replies" | "leastLagMs" | "pair
   readonly sumSize: number;
 }
 
-const GROUP = 250;
+const TAGS_PER_GROUP = 250;
 /** Largest gap between neighbouring buckets: a log with a value an hour leaves most buckets of 5 minutes empty. */
 const SPARSE_MS = 2 * 3_600_000;
 /** Resolutions that can be compared; a bucket of one week is too long. */
@@ -57,9 +57,9 @@ const COLUMNS = [
   "logMin",
   "logMax",
 ] as const;
-const WIDTH = COLUMNS.length;
+const COLUMN_COUNT = COLUMNS.length;
 type Column = (typeof COLUMNS)[number];
-const AT = Object.fromEntries(COLUMNS.map((name, at) => [name, at])) as Readonly<Record<Column, number>>;
+const COLUMN_INDEX = Object.fromEntries(COLUMNS.map((name, at) => [name, at])) as Readonly<Record<Column, number>>;
 const LOG_COLUMNS = COLUMNS.slice(COLUMNS.indexOf("resolution"));
 
 const NUMBER = 1;
@@ -82,22 +82,22 @@ export function createSensorTable() {
   const changed = new Set<number>();
 
   const get = (row: number, column: Column): number =>
-    groups[Math.floor(row / GROUP)]?.[(row % GROUP) * WIDTH + AT[column]] ?? 0;
+    groups[Math.floor(row / TAGS_PER_GROUP)]?.[(row % TAGS_PER_GROUP) * COLUMN_COUNT + COLUMN_INDEX[column]] ?? 0;
   const set = (row: number, column: Column, value: number): void => {
-    const group = groups[Math.floor(row / GROUP)];
-    if (group !== undefined) group[(row % GROUP) * WIDTH + AT[column]] = value;
+    const group = groups[Math.floor(row / TAGS_PER_GROUP)];
+    if (group !== undefined) group[(row % TAGS_PER_GROUP) * COLUMN_COUNT + COLUMN_INDEX[column]] = value;
   };
   const add = (row: number, column: Column, value: number) => set(row, column, get(row, column) + value);
 
   function addRow(id: string): number {
-    groups[Math.floor(ids.length / GROUP)] ??= new Float64Array(GROUP * WIDTH);
+    groups[Math.floor(ids.length / TAGS_PER_GROUP)] ??= new Float64Array(TAGS_PER_GROUP * COLUMN_COUNT);
     rowOf.set(id, ids.length);
     return ids.push(id) - 1;
   }
 
   function takeRow(id: string): number {
     const row = rowOf.get(id) ?? addRow(id);
-    changed.add(Math.floor(row / GROUP));
+    changed.add(Math.floor(row / TAGS_PER_GROUP));
     return row;
   }
 
@@ -213,16 +213,16 @@ export function createSensorTable() {
     changedGroups: () => [...changed],
     pack(group: number): PackedSensors {
       changed.delete(group);
-      const inGroup = ids.slice(group * GROUP, (group + 1) * GROUP);
-      return { ids: inGroup, numbers: [...(groups[group]?.subarray(0, inGroup.length * WIDTH) ?? [])] };
+      const inGroup = ids.slice(group * TAGS_PER_GROUP, (group + 1) * TAGS_PER_GROUP);
+      return { ids: inGroup, numbers: [...(groups[group]?.subarray(0, inGroup.length * COLUMN_COUNT) ?? [])] };
     },
 
     load(packed: PackedSensors): void {
       // Ignore rows that another version wrote with other columns: the period starts again for their tags.
-      if (packed.numbers.length !== packed.ids.length * WIDTH) return;
+      if (packed.numbers.length !== packed.ids.length * COLUMN_COUNT) return;
       for (const [from, id] of packed.ids.entries()) {
         const row = takeRow(id);
-        for (const [at, column] of COLUMNS.entries()) set(row, column, packed.numbers[from * WIDTH + at] ?? 0);
+        for (const [at, column] of COLUMNS.entries()) set(row, column, packed.numbers[from * COLUMN_COUNT + at] ?? 0);
       }
     },
 

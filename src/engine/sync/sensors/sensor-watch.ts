@@ -35,7 +35,7 @@ interface SensorWatchOptions {
   readonly clockDoubt: Pick<ClockCheck, "anywhere" | "stepped">;
   readonly log: Pick<Log, "info" | "warn">;
   readonly config: SilentSensorsConfig;
-  readonly classOf: (placed: LocatedTag) => string | undefined;
+  readonly classOf: (located: LocatedTag) => string | undefined;
 }
 
 const HOUR_MS = 3_600_000;
@@ -123,13 +123,13 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     log.info({ findings: count, hours: period.watchedHours }, "the sensors were looked through");
   }
 
-  async function sensorsBySite(isExcluded: (placed: LocatedTag) => boolean) {
+  async function sensorsBySite(isExcluded: (located: LocatedTag) => boolean) {
     const rows = new Map(table.rows());
-    const sensors = (await expectedTags(store, source)).flatMap((placed) => {
-      const row = rows.get(placed.tag.id);
-      return row === undefined || isExcluded(placed) ? [] : [{ placed, row }];
+    const sensors = (await expectedTags(store, source)).flatMap((located) => {
+      const row = rows.get(located.tag.id);
+      return row === undefined || isExcluded(located) ? [] : [{ located, row }];
     });
-    return Map.groupBy(sensors, ({ placed }) => placed.siteId);
+    return Map.groupBy(sensors, ({ located }) => located.siteId);
   }
 
   async function emitPart(part: SilentSensors): Promise<void> {
@@ -191,12 +191,12 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   };
 }
 
-function anyOf({ classes, ...fields }: AnyOf, classOf: (placed: LocatedTag) => string | undefined) {
+function anyOf({ classes, ...fields }: AnyOf, classOf: (located: LocatedTag) => string | undefined) {
   const fits = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
     .map(([field, entries]) => selects({ [field]: entries }));
   const names = new Set(classes);
-  return (placed: LocatedTag) => fits.some((one) => one(placed)) || names.has(classOf(placed) ?? "");
+  return (located: LocatedTag) => fits.some((one) => one(located)) || names.has(classOf(located) ?? "");
 }
 
 const FINDINGS_PER_PART = 500;
