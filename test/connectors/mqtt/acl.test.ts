@@ -7,6 +7,7 @@ import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { Arrival } from "#src/core/connector.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
+import { secretFile } from "../../receivers/support.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
 import { observeInTest } from "./observer.ts";
@@ -35,24 +36,14 @@ async function guardedBroker(): Promise<string> {
   return server.url;
 }
 
-async function as(url: string, username: string, filters: string | string[]) {
-  const someone = await observeInTest(url, filters, { username, password: "pw" });
-  return someone;
-}
+const as = (url: string, username: string, filters: string | string[]) =>
+  observeInTest(url, filters, { username, password: "pw" });
 
 describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl.example)", () => {
   test("allows the worker to publish, the operator to send commands, and all other users only to read", async () => {
     const url = await guardedBroker();
-    process.env.PLENUM_TEST_MQTT_PASSWORD = "pw";
-    onTestFinished(() => {
-      delete process.env.PLENUM_TEST_MQTT_PASSWORD;
-    });
-    const config = MqttConfig.parse({
-      url,
-      username: "plenum",
-      password: { env: "PLENUM_TEST_MQTT_PASSWORD" },
-      commands: { enabled: true },
-    });
+    const login = { username: "plenum", password: secretFile("pw") };
+    const config = MqttConfig.parse({ url, ...login, commands: { enabled: true } });
     const viewer = await as(url, "viewer", ["plenum/main/#", "plenum/status/#", "plenum/worker/#"]);
     const operator = await as(url, "operator", ["plenum/main/#", "plenum/reply/operator/#"]);
     const stranger = await as(url, "stranger", []);
@@ -127,12 +118,7 @@ describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl
 test("an access list without the worker fails the sink at open, without dead letters", async (context) => {
   if (absent("mosquitto")) return context.skip();
   const url = await guardedBroker();
-  process.env.PLENUM_TEST_MQTT_PASSWORD_2 = "pw";
-  onTestFinished(() => {
-    delete process.env.PLENUM_TEST_MQTT_PASSWORD_2;
-  });
-  const password = { env: "PLENUM_TEST_MQTT_PASSWORD_2" };
-  const config = MqttConfig.parse({ url, username: "stranger", password });
+  const config = MqttConfig.parse({ url, username: "stranger", password: secretFile("pw") });
   const sink = createMqttSink(config, contextFor("stranger"));
   onTestFinished(() => sink.close());
   await expect(sink.open(never())).rejects.toThrow("does not allow us to publish to plenum/status");

@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { createMqttCommands } from "#connectors/mqtt/commands.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
-import type { Accept, Arrival } from "#src/core/connector.ts";
+import type { Arrival } from "#src/core/connector.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
@@ -15,33 +15,25 @@ import { startScriptedBroker } from "./scripted-broker.ts";
 
 type Protocol = "5" | "3.1.1";
 
-interface Ear {
-  readonly arrived: Arrival[];
-  readonly accept: Accept;
-  until(count: number): Promise<void>;
-}
+type Ear = ReturnType<typeof ear>;
 
-function ear(take: (arrival: Arrival) => Promise<void> = async () => {}): Ear {
+function ear(take: (arrival: Arrival) => Promise<void> = async () => {}) {
   const arrived: Arrival[] = [];
   return {
     arrived,
-    async accept(arrival) {
+    async accept(arrival: Arrival) {
       arrived.push(arrival);
       await take(arrival);
     },
-    async until(count) {
+    async until(count: number) {
       await expect.poll(() => arrived.length, { timeout: 10_000, interval: 10 }).toBeGreaterThanOrEqual(count);
     },
   };
 }
 
 async function listen(url: string, into: Ear, protocol: Protocol = "5"): Promise<void> {
-  const config = MqttConfig.parse({
-    url,
-    protocol,
-    client_id: `plenum-${randomUUID()}`,
-    commands: { enabled: true },
-  });
+  const client_id = `plenum-${randomUUID()}`;
+  const config = MqttConfig.parse({ url, protocol, client_id, commands: { enabled: true } });
   const commands = createMqttCommands(config, contextFor("building"));
   onTestFinished(() => commands.close());
   await commands.open(into.accept, never());
@@ -53,9 +45,13 @@ async function mosquitto() {
   return server;
 }
 
-async function operatorAt(url: string) {
-  const operator = await observeInTest(url, "plenum/status/#");
-  return operator;
+const operatorAt = (url: string) => observeInTest(url, "plenum/status/#");
+
+async function listening() {
+  const { url } = await mosquitto();
+  const into = ear();
+  await listen(url, into);
+  return { into, operator: await operatorAt(url) };
 }
 
 const text = (arrival: Arrival | undefined) => Buffer.from(arrival?.payload ?? []).toString();
@@ -156,10 +152,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
   });
 
   test("a command has expiry, response topic, correlation data and user properties of MQTT 5", async () => {
-    const server = await mosquitto();
-    const into = ear();
-    await listen(server.url, into);
-    const operator = await operatorAt(server.url);
+    const { into, operator } = await listening();
     const sentAtMs = Date.now();
     await operator.publish("plenum/cmd/main/a%2Fb/set", "21.5", {
       retain: true,
@@ -184,10 +177,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
   });
 
   test("commands and approvals by a second person are distinguished by the topic alone", async () => {
-    const server = await mosquitto();
-    const into = ear();
-    await listen(server.url, into);
-    const operator = await operatorAt(server.url);
+    const { into, operator } = await listening();
     await operator.publish("plenum/cmd/main/second", "a");
     await operator.publish("plenum/cmd/main/second/set", "b");
     await operator.publish("plenum/cmd/main/1/second", "c");
@@ -230,10 +220,7 @@ describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker
   });
 
   test("a command above one mebibyte is not delivered, and the next command is", async () => {
-    const server = await mosquitto();
-    const into = ear();
-    await listen(server.url, into);
-    const operator = await operatorAt(server.url);
+    const { into, operator } = await listening();
     await operator.publish("plenum/cmd/main/1/set", "x".repeat(2_000_000));
     await operator.publish("plenum/cmd/main/2/set", "x".repeat(100_000));
     await into.until(1);
@@ -298,25 +285,23 @@ test("accepts no command after close, even when the broker does not acknowledge 
     return packet.cmd === "publish" && String(packet.payload).includes("offline") ? [] : undefined;
   });
   onTestFinished(() => broker.close());
-  const commands = createMqttCommands(
-    MqttConfig.parse({ url: broker.url, client_id: "plenum", commands: { enabled: true } }),
-    contextFor("building"),
-  );
+  const config = MqttConfig.parse({ url: broker.url, client_id: "plenum", commands: { enabled: true } });
+  const commands = createMqttCommands(config, contextFor("building"));
   const into = ear();
   await commands.open(into.accept, never());
   const [socket] = sockets;
   if (socket === undefined) throw new Error("nobody has connected");
   const left = once(socket, "close").then(() => "left");
   await commands.close();
-  broker.send({
-    cmd: "publish",
+  const command = {
     topic: "plenum/cmd/main/t",
     payload: "1",
     qos: 1,
     messageId: 9,
     dup: false,
     retain: false,
-  });
+  } as const;
+  broker.send({ cmd: "publish", ...command });
   const taken = broker.until("puback").then(() => "taken");
   expect(await Promise.race([left, taken])).toBe("left");
   expect(into.arrived).toEqual([]);

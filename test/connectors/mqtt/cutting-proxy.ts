@@ -1,13 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
-export interface CuttingProxy {
-  readonly port: number;
-  readonly cuts: number;
-  close(): Promise<void>;
-}
-
-export async function startCuttingProxy(target: number, nextCut: () => number | null): Promise<CuttingProxy> {
+export async function startCuttingProxy(target: number, nextCut: () => number | null) {
   const sockets = new Set<Socket>();
   let cuts = 0;
   const server = createServer((client) => {

@@ -5,7 +5,6 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import type { z } from "zod";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
-import type { Sink } from "#src/core/connector.ts";
 import { ConfigError, Retryable, sentence, Throttled } from "#src/core/errors/errors.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
@@ -13,11 +12,7 @@ import { type Answers, connack, type ScriptedBroker, startScriptedBroker } from 
 
 type Settings = Partial<z.input<typeof MqttConfig>>;
 
-async function setUp(
-  answers: Answers,
-  settings: Settings = {},
-  version: 4 | 5 = 5,
-): Promise<{ broker: ScriptedBroker; sink: Sink }> {
+async function setUp(answers: Answers, settings: Settings = {}, version: 4 | 5 = 5) {
   const broker = await startScriptedBroker(version, answers);
   const protocol = version === 5 ? "5" : "3.1.1";
   const config = MqttConfig.parse({ url: broker.url, protocol, ...settings });
@@ -27,6 +22,12 @@ async function setUp(
     await broker.close();
   });
   return { broker, sink };
+}
+
+async function opened(...args: Parameters<typeof setUp>) {
+  const made = await setUp(...args);
+  await made.sink.open(never());
+  return made;
 }
 
 const isValue = (packet: Packet) => packet.cmd === "publish" && packet.topic.endsWith("/value");
@@ -45,16 +46,14 @@ function reasonFor(nth: number, reasonCode: number): Answers {
 
 describe("the reason code with which a broker acknowledges a message", () => {
   test.each([135, 144, 149, 153])("code %i rejects this event, and the other events are delivered", async (code) => {
-    const { broker, sink } = await setUp(reasonFor(2, code));
-    await sink.open(never());
+    const { broker, sink } = await opened(reasonFor(2, code));
     const receipt = await sink.write(batch, never());
     expect(receipt).toEqual({ rejected: [{ index: 2, reason: expect.stringContaining(String(code)) }] });
     expect(values(broker)).toHaveLength(batch.length);
   });
 
   test.each([128, 131, 145])("code %i is retryable and keeps the events from this one on", async (code) => {
-    const { sink } = await setUp(reasonFor(2, code));
-    await sink.open(never());
+    const { sink } = await opened(reasonFor(2, code));
     const receipt = await sink.write(batch, never());
     expect(receipt.kept?.from).toBe(2);
     expect(receipt.kept?.error).toBeInstanceOf(Retryable);
@@ -62,14 +61,12 @@ describe("the reason code with which a broker acknowledges a message", () => {
   });
 
   test("code 151 (quota exceeded) keeps the event and throttles the sink", async () => {
-    const { sink } = await setUp(reasonFor(0, 151));
-    await sink.open(never());
+    const { sink } = await opened(reasonFor(0, 151));
     expect((await sink.write(batch, never())).kept?.error).toBeInstanceOf(Throttled);
   });
 
   test.each([0, 1, 2, 16, 17, 24, 127])("code %i accepts the event", async (code) => {
-    const { broker, sink } = await setUp(reasonFor(2, code));
-    await sink.open(never());
+    const { broker, sink } = await opened(reasonFor(2, code));
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
     expect(values(broker), "on the same connection, each once").toHaveLength(batch.length);
     expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
@@ -78,8 +75,7 @@ describe("the reason code with which a broker acknowledges a message", () => {
   test.each([129, 150, 255])(
     "a code that MQTT does not define for messages (%i) keeps the event and the connection",
     async (code) => {
-      const { broker, sink } = await setUp(reasonFor(2, code));
-      await sink.open(never());
+      const { broker, sink } = await opened(reasonFor(2, code));
       const { kept, rejected } = await sink.write(batch, never());
       expect(kept).toMatchObject({ from: 2, error: { message: expect.stringContaining(String(code)) } });
       expect(rejected).toEqual([]);
@@ -90,24 +86,22 @@ describe("the reason code with which a broker acknowledges a message", () => {
 
   test("an event that is rejected after the first kept event is not settled", async () => {
     let seen = -1;
-    const { sink } = await setUp((packet) => {
+    const { sink } = await opened((packet) => {
       if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
       seen += 1;
       return [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: [0, 128, 135][seen] ?? 0 }];
     });
-    await sink.open(never());
     const receipt = await sink.write(batch, never());
     expect(receipt.kept?.from).toBe(1);
     expect(receipt.rejected).toEqual([]);
   });
 
   test("a rejected response message does not keep the command-result event", async () => {
-    const { sink } = await setUp((packet) =>
+    const { sink } = await opened((packet) =>
       packet.cmd === "publish" && packet.topic === "answers/1"
         ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 135 }]
         : undefined,
     );
-    await sink.open(never());
     const sample = sampleEvent("command-result");
     const result = { ...sample, data: { ...sample.data, replyTo: "answers/1" } };
     expect(await sink.write([result], never())).toEqual({ rejected: [] });
@@ -119,7 +113,7 @@ describe("a lost connection to the MQTT broker", () => {
     "keeps a batch from its first unacknowledged event (protocol version %i)",
     async (version) => {
       let seen = 0;
-      const { broker, sink } = await setUp(
+      const { broker, sink } = await opened(
         (packet, socket) => {
           if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
           seen += 1;
@@ -130,7 +124,6 @@ describe("a lost connection to the MQTT broker", () => {
         {},
         version,
       );
-      await sink.open(never());
       const receipt = await sink.write(batch, never());
       expect(receipt.kept?.from).toBe(3);
       expect(receipt.kept?.error).toBeInstanceOf(Retryable);
@@ -152,7 +145,7 @@ describe("a lost connection to the MQTT broker", () => {
     ],
     ["no suggestion for short messages", "x", undefined],
   ])("suggests a cause when a message is in flight that may be too long: %s", async (_, unit, hint) => {
-    const { sink } = await setUp(
+    const { sink } = await opened(
       (packet, socket) => {
         if (!isValue(packet)) return undefined;
         setImmediate(() => socket.destroy());
@@ -161,7 +154,6 @@ describe("a lost connection to the MQTT broker", () => {
       {},
       4,
     );
-    await sink.open(never());
     const event = valueEvent(1);
     const tag = { ...event.data.tag, unit };
     const { kept } = await sink.write([{ ...event, data: { ...event.data, tag } }], never());
@@ -169,24 +161,12 @@ describe("a lost connection to the MQTT broker", () => {
     expect(kept?.error).toMatchObject({ hint });
   });
 
-  test("is a ConfigError for max_message_bytes when the broker sends DISCONNECT reason 149 (packet too large)", async () => {
-    const { broker, sink } = await setUp((packet) =>
-      isValue(packet) ? [{ cmd: "disconnect", reasonCode: 149 }] : undefined,
-    );
-    await sink.open(never());
-    const write = sink.write([valueEvent(1)], never());
-    await broker.until("publish", 2);
-    broker.cut();
-    expect((await write).kept?.error).toMatchObject({ kind: "config", field: "max_message_bytes" });
-  });
-
   test("is not restored by the MQTT library: only a new write sends the message again", async () => {
-    const { broker, sink } = await setUp((packet, socket) => {
+    const { broker, sink } = await opened((packet, socket) => {
       if (!isValue(packet)) return undefined;
       setImmediate(() => socket.destroy());
       return [];
     });
-    await sink.open(never());
     expect((await sink.write([valueEvent(1)], never())).kept?.from).toBe(0);
     await sink.open(never());
     await broker.until("connect", 2);
@@ -196,10 +176,9 @@ describe("a lost connection to the MQTT broker", () => {
 
   test("a missing acknowledgement keeps the event after the deadline, and the next connection works", async () => {
     let silent = true;
-    const { broker, sink } = await setUp((packet) => (isValue(packet) && silent ? [] : undefined), {
+    const { broker, sink } = await opened((packet) => (isValue(packet) && silent ? [] : undefined), {
       publish_deadline: "200ms",
     });
-    await sink.open(never());
     const receipt = await sink.write(batch, never());
     expect(receipt.kept?.from).toBe(0);
     expect(String(receipt.kept?.error)).toContain("did not answer within 200 ms");
@@ -211,8 +190,7 @@ describe("a lost connection to the MQTT broker", () => {
 
   test("an abort rejects the write at once, and the connection stays usable", async () => {
     let silent = true;
-    const { broker, sink } = await setUp((packet) => (isValue(packet) && silent ? [] : undefined));
-    await sink.open(never());
+    const { broker, sink } = await opened((packet) => (isValue(packet) && silent ? [] : undefined));
     const abort = new AbortController();
     const write = sink.write(batch, abort.signal);
     await broker.until("publish", 9);
@@ -222,17 +200,17 @@ describe("a lost connection to the MQTT broker", () => {
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
   });
 
-  test("is a ConfigError without quick reconnects after another client took over the client id", async () => {
-    const { broker, sink } = await setUp((packet) =>
-      isValue(packet) ? [{ cmd: "disconnect", reasonCode: 142 }] : undefined,
+  test.each([
+    [149, "packet too large", { field: "max_message_bytes" }],
+    [142, "session taken over", { message: expect.stringContaining("Another client with our client id") }],
+  ])("is a ConfigError without quick reconnects after DISCONNECT reason %i (%s)", async (reasonCode, _, expected) => {
+    const { broker, sink } = await opened((packet) =>
+      isValue(packet) ? [{ cmd: "disconnect", reasonCode }] : undefined,
     );
-    await sink.open(never());
     const write = sink.write([valueEvent(1)], never());
     await broker.until("publish", 2);
     broker.cut();
-    const receipt = await write;
-    expect(receipt.kept?.error).toBeInstanceOf(ConfigError);
-    expect(String(receipt.kept?.error)).toContain("Another client with our client id");
+    expect((await write).kept?.error).toMatchObject({ kind: "config", ...expected });
     await wait(1_200);
     expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
   });
@@ -246,7 +224,7 @@ describe("limits that the MQTT broker announces", () => {
   test("the receive maximum limits the messages in flight", async () => {
     let waiting: Packet[] = [];
     let most = 0;
-    const { broker, sink } = await setUp((packet) => {
+    const { broker, sink } = await opened((packet) => {
       if (packet.cmd === "connect") return [{ ...connack(5, 0), properties: { receiveMaximum: 3 } } as Packet];
       if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
       waiting.push({ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 0 });
@@ -259,14 +237,12 @@ describe("limits that the MQTT broker announces", () => {
       }
       return [];
     });
-    await sink.open(never());
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
     expect(most).toBe(3);
   });
 
   test("a message above the maximum packet size is rejected without being sent", async () => {
-    const { broker, sink } = await setUp(limited({ maximumPacketSize: 1_500 }));
-    await sink.open(never());
+    const { broker, sink } = await opened(limited({ maximumPacketSize: 1_500 }));
     const sample = valueEvent(1);
     const large = { ...sample, data: { ...sample.data, behindGateway: "x".repeat(3_000) } };
     const receipt = await sink.write([large, valueEvent(2)], never());
@@ -342,10 +318,8 @@ describe("connecting to an MQTT broker", () => {
     };
     const { broker } = await setUp(answers, {}, 4);
     for (const attempt of ["open", "probe"] as const) {
-      const sink = createMqttSink(
-        MqttConfig.parse({ url: broker.url, username: "ann", plain_text: true }),
-        contextFor("broker"),
-      );
+      const config = MqttConfig.parse({ url: broker.url, username: "ann", plain_text: true });
+      const sink = createMqttSink(config, contextFor("broker"));
       onTestFinished(() => sink.close());
       const error = await sink[attempt]?.(never()).catch((cause: unknown) => cause);
       expect(error).toBeInstanceOf(ConfigError);
@@ -392,19 +366,17 @@ function gathering(): Answers {
 
 describe("a broker that delays acknowledgements until TCP confirms the last one", () => {
   test("sends its acknowledgements at once because the sink sends a ping in each batch", async () => {
-    const { broker, sink } = await setUp(gathering(), { publish_deadline: "10s" });
-    await sink.open(never());
+    const { broker, sink } = await opened(gathering(), { publish_deadline: "10s" });
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
     expect(values(broker)).toHaveLength(2 * batch.length);
   });
 
   test("receives a limited number of pings when it responds only to pings", async () => {
-    const { broker, sink } = await setUp(
+    const { broker, sink } = await opened(
       (packet) => (isValue(packet) && packet !== values(broker)[0] ? [] : undefined),
       { publish_deadline: "300ms" },
     );
-    await sink.open(never());
     expect((await sink.write(batch, never())).kept).toMatchObject({ from: 1 });
     expect(broker.came.filter(({ cmd }) => cmd === "pingreq")).toHaveLength(1);
   });
@@ -429,13 +401,10 @@ describe("the probe of the MQTT sink", () => {
     await sink.probe?.(never());
   });
 
-  test("fails at a broker that forbids publishing", async () => {
-    const { sink } = await setUp(onPublish(135));
-    await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "config", reason: "forbidden" });
-  });
-
-  test("fails at a broker that acknowledges no message", async () => {
-    const { sink } = await setUp(onPublish(null), { publish_deadline: "200ms" });
-    await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "retryable" });
+  test("fails at a broker that forbids publishing or acknowledges no message", async () => {
+    const forbidding = await setUp(onPublish(135));
+    await expect(forbidding.sink.probe?.(never())).rejects.toMatchObject({ kind: "config", reason: "forbidden" });
+    const silent = await setUp(onPublish(null), { publish_deadline: "200ms" });
+    await expect(silent.sink.probe?.(never())).rejects.toMatchObject({ kind: "retryable" });
   });
 });

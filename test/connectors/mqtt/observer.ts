@@ -1,14 +1,7 @@
-import { connectAsync, type IClientOptions, type IPublishPacket } from "mqtt";
+import { connectAsync, type IClientOptions, type IClientPublishOptions, type IPublishPacket } from "mqtt";
 import { onTestFinished } from "vitest";
 
-export interface Observer {
-  readonly heard: readonly Heard[];
-  until(matches: (message: Heard) => boolean, withinMs?: number): Promise<Heard>;
-  publish(topic: string, payload: string, options?: Parameters<Publish>[2]): Promise<unknown>;
-  leave(): Promise<void>;
-}
-
-type Publish = Awaited<ReturnType<typeof connectAsync>>["publishAsync"];
+export type Observer = Awaited<ReturnType<typeof observe>>;
 
 export interface Heard {
   readonly topic: string;
@@ -18,11 +11,7 @@ export interface Heard {
   readonly packet: IPublishPacket;
 }
 
-export async function observe(
-  url: string,
-  filters: string | string[] = "#",
-  options: IClientOptions = {},
-): Promise<Observer> {
+export async function observe(url: string, filters: string | string[] = "#", options: IClientOptions = {}) {
   const client = await connectAsync(url, { protocolVersion: 5, reconnectPeriod: 0, ...options });
   const heard: Heard[] = [];
   const waiting = new Set<() => void>();
@@ -33,9 +22,9 @@ export async function observe(
   });
   if (filters.length > 0) await client.subscribeAsync(filters, { qos: 1 });
   return {
-    heard,
-    until(matches, withinMs = 30_000) {
-      return new Promise((resolve, reject) => {
+    heard: heard as readonly Heard[],
+    until(matches: (message: Heard) => boolean, withinMs = 30_000) {
+      return new Promise<Heard>((resolve, reject) => {
         const settle = () => {
           clearTimeout(timer);
           waiting.delete(look);
@@ -54,7 +43,8 @@ export async function observe(
         look();
       });
     },
-    publish: (topic, payload, publishOptions) => client.publishAsync(topic, payload, { qos: 1, ...publishOptions }),
+    publish: (topic: string, payload: string, publishOptions: IClientPublishOptions = {}) =>
+      client.publishAsync(topic, payload, { qos: 1, ...publishOptions }),
     leave: () => client.endAsync(true),
   };
 }

@@ -2,18 +2,11 @@ import { once } from "node:events";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { parser as createParser, type Packet, writeToStream } from "mqtt-packet";
 
-export interface ScriptedBroker {
-  readonly url: string;
-  readonly came: readonly Packet[];
-  until(cmd: Packet["cmd"], count?: number): Promise<readonly Packet[]>;
-  send(packet: Packet): void;
-  cut(): void;
-  close(): Promise<void>;
-}
+export type ScriptedBroker = Awaited<ReturnType<typeof startScriptedBroker>>;
 
 export type Answers = (packet: Packet, socket: Socket) => readonly Packet[] | undefined;
 
-export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answers, port = 0): Promise<ScriptedBroker> {
+export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answers, port = 0) {
   const came: Packet[] = [];
   const sockets = new Set<Socket>();
   const waiting = new Set<() => void>();
@@ -36,9 +29,9 @@ export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answe
   await once(server, "listening");
   return {
     url: `mqtt://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    came,
-    until(cmd, count = 1) {
-      return new Promise((resolve) => {
+    came: came as readonly Packet[],
+    until(cmd: Packet["cmd"], count = 1) {
+      return new Promise<readonly Packet[]>((resolve) => {
         const look = () => {
           const found = came.filter((packet) => packet.cmd === cmd);
           if (found.length < count) return;
@@ -49,7 +42,7 @@ export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answe
         look();
       });
     },
-    send(packet) {
+    send(packet: Packet) {
       for (const socket of sockets) writeToStream(packet, socket, { protocolVersion });
     },
     cut() {
@@ -80,9 +73,6 @@ function usual(packet: Packet, protocolVersion: 4 | 5): readonly Packet[] {
 }
 
 export function connack(protocolVersion: 4 | 5, code: number): Packet {
-  return {
-    cmd: "connack",
-    sessionPresent: false,
-    ...(protocolVersion === 5 ? { reasonCode: code } : { returnCode: code }),
-  };
+  const reason = protocolVersion === 5 ? { reasonCode: code } : { returnCode: code };
+  return { cmd: "connack", sessionPresent: false, ...reason };
 }

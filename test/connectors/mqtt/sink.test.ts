@@ -1,11 +1,12 @@
 import { randomUUID } from "node:crypto";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import type { z } from "zod";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
 import { makeEvent, sourceUri } from "#src/core/model/event.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
+import { seededRandom } from "../../commands/seeded-random.ts";
 import { absent, type RealServer, startMosquitto } from "../../real-servers.ts";
 import { SITE, sampleEvent, TAG, valueEvent } from "../../sample-events.ts";
 import { seed } from "../../seed.ts";
@@ -81,13 +82,8 @@ describe.skipIf(missing)("the MQTT sink with Mosquitto as the broker", () => {
       const late = await observeInTest(server.url, "plenum/#");
       const value = await late.until(({ topic }) => topic === "plenum/main/1/tag/10042/value");
       expect(value.retained).toBe(true);
-      expect(value.json).toMatchObject({
-        value: 2,
-        unit: "°C",
-        quality: "good",
-        name: "VS1-GT11",
-        id: valueEvent(2).id,
-      });
+      const { id } = valueEvent(2);
+      expect(value.json).toMatchObject({ value: 2, unit: "°C", quality: "good", name: "VS1-GT11", id });
       const alarm = await late.until(({ topic }) => topic === "plenum/main/1/alarm/500001/state");
       expect(alarm.json).toMatchObject({ status: "active", priority: "A", event: "alarm-raised", inScope: true });
       const gateway = await late.until(({ topic }) => topic === "plenum/main/1/gateway/7/state");
@@ -276,11 +272,13 @@ describe.skipIf(missing)("the MQTT sink with Mosquitto as the broker", () => {
     const cutsLeft = { count: 12 };
     const proxy = await startCuttingProxy(server.port, () => {
       cutsLeft.count -= 1;
-      return cutsLeft.count < 0 ? null : 1_000 + Math.floor(random() * 60_000);
+      return cutsLeft.count < 0 ? null : 1_000 + random.below(60_000);
     });
     onTestFinished(() => proxy.close());
     const observer = await observeInTest(server.url, "plenum/main/#");
-    const sink = await openSinkThrough(proxy.port);
+    const sink = sinkFor(`mqtt://127.0.0.1:${proxy.port}`);
+    onTestFinished(() => sink.close());
+    await reopened(sink);
     const events = Array.from({ length: 1_500 }, (_, n) => valueEvent(n, String(n % 50)));
     let next = 0;
     while (next < events.length) {
@@ -303,30 +301,6 @@ describe.skipIf(missing)("the MQTT sink with Mosquitto as the broker", () => {
   });
 });
 
-async function openSinkThrough(port: number): Promise<Sink> {
-  const sink = sinkFor(`mqtt://127.0.0.1:${port}`);
-  onTestFinished(() => sink.close());
-  await reopened(sink);
-  return sink;
-}
-
 async function reopened(sink: Sink): Promise<void> {
-  await expect
-    .poll(
-      () =>
-        sink.open(never()).then(
-          () => "open",
-          () => "not yet",
-        ),
-      { timeout: 15_000 },
-    )
-    .toBe("open");
-}
-
-function seededRandom(seed: number): () => number {
-  let state = seed % 2_147_483_647 || 1;
-  return () => {
-    state = (state * 48_271) % 2_147_483_647;
-    return state / 2_147_483_647;
-  };
+  await vi.waitFor(() => sink.open(never()), { timeout: 15_000 });
 }
