@@ -16,15 +16,9 @@ export interface StubAnswer {
   readonly body?: string | Buffer;
 }
 
-export interface StubServer {
-  readonly port: number;
-  readonly url: string;
-  readonly seen: readonly Seen[];
-  readonly connections: number;
-  answer: (seen: Seen, response: ServerResponse) => StubAnswer | null | undefined;
-  stop(): Promise<void>;
-  start(): Promise<void>;
-}
+export type StubServer = Awaited<ReturnType<typeof startStub>>;
+/** `null`: never answer. A function of the raw response may do worse. */
+type AnswerFunction = (seen: Seen, response: ServerResponse) => StubAnswer | null | undefined;
 
 export function reply(status: number, body?: string, headers?: Readonly<Record<string, string>>): StubAnswer {
   return { status, ...(body === undefined ? {} : { body }), ...(headers === undefined ? {} : { headers }) };
@@ -35,7 +29,7 @@ interface StubOptions {
   readonly tls?: { readonly key: string; readonly cert: string };
 }
 
-export async function startStub(options: StubOptions = {}): Promise<StubServer> {
+export async function startStub(options: StubOptions = {}) {
   const host = options.host ?? "127.0.0.1";
   const seen: Seen[] = [];
   let connections = 0;
@@ -45,16 +39,11 @@ export async function startStub(options: StubOptions = {}): Promise<StubServer> 
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(chunk as Buffer);
     const raw = Buffer.concat(chunks);
-    const headers: Record<string, string> = {};
-    for (const [name, value] of Object.entries(request.headers)) headers[name] = String(value);
-    const one: Seen = {
-      method: request.method ?? "",
-      url: request.url ?? "",
-      headers,
-      body: headers["content-encoding"] === "gzip" ? gunzipSync(raw) : raw,
-    };
-    const answer = stub.answer(one, response);
-    seen.push(one);
+    const headers = Object.fromEntries(Object.entries(request.headers).map(([name, value]) => [name, String(value)]));
+    const body = headers["content-encoding"] === "gzip" ? gunzipSync(raw) : raw;
+    const received: Seen = { method: request.method ?? "", url: request.url ?? "", headers, body };
+    const answer = stub.answer(received, response);
+    seen.push(received);
     if (answer === null || answer === undefined) return;
     response.writeHead(answer.status, answer.headers);
     response.end(answer.body);
@@ -67,20 +56,20 @@ export async function startStub(options: StubOptions = {}): Promise<StubServer> 
     options.tls === undefined ? createServer(listener) : createSecureServer(options.tls, listener);
   let server = newServer();
 
-  const stub: StubServer = {
+  const stub = {
     get port() {
       return port;
     },
     get url() {
       return `${options.tls === undefined ? "http" : "https"}://${host.includes(":") ? `[${host}]` : host}:${port}`;
     },
-    seen,
+    seen: seen as readonly Seen[],
     get connections() {
       return connections;
     },
-    answer: () => ({ status: 204 }),
+    answer: (() => ({ status: 204 })) as AnswerFunction,
     stop() {
-      return new Promise((resolve) => {
+      return new Promise<void>((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();
       });
@@ -90,7 +79,7 @@ export async function startStub(options: StubOptions = {}): Promise<StubServer> 
       server.on("connection", () => {
         connections += 1;
       });
-      return new Promise((resolve, reject) => {
+      return new Promise<void>((resolve, reject) => {
         server.once("error", reject);
         server.listen(port, host, () => {
           port = (server.address() as AddressInfo).port;

@@ -2,41 +2,13 @@ import { once } from "node:events";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { Reader, readRecordsBatch } from "@platformatic/kafka";
 
-export interface ScriptedCluster {
-  readonly brokers: readonly string[];
-  readonly batches: readonly Batch[];
-  readonly stored: readonly Stored[];
-  readonly asked: readonly string[];
-  away(broker: number): Promise<void>;
-  back(broker: number): Promise<void>;
-  close(): Promise<void>;
-}
-
-export interface Batch {
-  readonly broker: number;
-  readonly topic: string;
-  readonly partition: number;
-  readonly producerId: bigint;
-  readonly epoch: number;
-  readonly sequence: number;
-  readonly records: readonly Stored[];
-}
-
-export interface Stored {
-  readonly topic: string;
-  readonly partition: number;
-  readonly timestampMs: number;
-  readonly key: string;
-  readonly value: string;
-  readonly headers: Readonly<Record<string, string>>;
-}
+export type ScriptedCluster = Awaited<ReturnType<typeof startScriptedCluster>>;
+type Batch = ReturnType<typeof batchOf>;
 
 export interface Script {
   readonly brokers?: number;
   readonly topics?: number | Readonly<Record<string, number>>;
-  /**
-   * Response to a batch: an error code of Kafka, `silence`, `cut` or `late` (stored, then cut). Default 0.
-   */
+  /** Error code of Kafka, `silence`, `cut` or `late` (stored, then cut). */
   readonly produce?: (batch: Batch) => number | "silence" | "cut" | "late";
   readonly leaderless?: (topic: string, partition: number) => boolean;
   readonly producerId?: () => number;
@@ -56,9 +28,9 @@ const NAMES: Readonly<Record<number, string>> = {
 };
 const UNSUPPORTED_VERSION = 35;
 
-export async function startScriptedCluster(script: Script = {}): Promise<ScriptedCluster> {
+export async function startScriptedCluster(script: Script = {}) {
   const batches: Batch[] = [];
-  const stored: Stored[] = [];
+  const stored: Batch["records"][number][] = [];
   const asked: string[] = [];
   const sockets: Set<Socket>[] = [];
   const servers: Server[] = [];
@@ -68,12 +40,7 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
     asked.push(NAMES[api] ?? String(api));
     switch (api) {
       case 18:
-        if (version > 1)
-          return bytes(
-            int16(UNSUPPORTED_VERSION),
-            array([], () => Buffer.alloc(0)),
-            int32(0),
-          );
+        if (version > 1) return bytes(int16(UNSUPPORTED_VERSION), arrayOf([]), int32(0));
         return bytes(
           int16(0),
           array(Object.entries(VERSIONS), ([key, v]) => bytes(int16(Number(key)), int16(v), int16(v))),
@@ -112,12 +79,7 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
   function metadata(names: readonly string[]): Buffer {
     return bytes(
       array(servers, (server, n) =>
-        bytes(
-          int32(n),
-          string(script.host ?? "127.0.0.1"),
-          int32((server.address() as AddressInfo | null)?.port ?? ports[n] ?? 0),
-          int16(-1),
-        ),
+        bytes(int32(n), string(script.host ?? "127.0.0.1"), int32(portOf(server) ?? ports[n] ?? 0), int16(-1)),
       ),
       int32(0),
       array(names, (name) => {
@@ -129,11 +91,9 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
           Buffer.from([0]),
           array(code === 0 ? [...Array(count).keys()] : [], (partition) =>
             bytes(
-              int16(0),
-              int32(partition),
+              ...[int16(0), int32(partition)],
               int32(script.leaderless?.(name, partition) === true ? -1 : partition % servers.length),
-              array([], int32),
-              array([], int32),
+              ...[arrayOf([]), arrayOf([])],
             ),
           ),
         );
@@ -163,21 +123,12 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
           false,
           false,
         );
-        return bytes(
-          string(topic),
-          array(partitions, (part) => part),
-        );
+        return bytes(string(topic), arrayOf(partitions));
       },
       false,
       false,
     );
-    return (
-      ending ??
-      bytes(
-        array(answers, (part) => part),
-        int32(0),
-      )
-    );
+    return ending ?? bytes(arrayOf(answers), int32(0));
   }
 
   function serve(broker: number): Server {
@@ -215,7 +166,7 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
     const server = serve(n).listen(0, "127.0.0.1");
     await once(server, "listening");
     servers.push(server);
-    ports.push((server.address() as AddressInfo).port);
+    ports.push(portOf(server) ?? 0);
   }
 
   async function away(broker: number): Promise<void> {
@@ -233,7 +184,7 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
     stored,
     asked,
     away,
-    async back(broker) {
+    async back(broker: number) {
       const server = servers[broker];
       server?.listen(ports[broker], "127.0.0.1");
       if (server !== undefined) await once(server, "listening");
@@ -246,48 +197,32 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
 
 const VERSIONS: Readonly<Record<number, number>> = { 0: 3, 3: 1, 17: 1, 18: 1, 22: 0, 36: 0 };
 
-function batchOf(broker: number, topic: string, partition: number, encoded: Buffer): Batch {
+function batchOf(broker: number, topic: string, partition: number, encoded: Buffer) {
   const { firstTimestamp, producerId, producerEpoch, firstSequence, records } = readRecordsBatch(Reader.from(encoded));
   return {
-    broker,
-    topic,
-    partition,
-    producerId,
-    epoch: producerEpoch,
-    sequence: firstSequence,
+    ...{ broker, topic, partition, producerId, epoch: producerEpoch, sequence: firstSequence },
     records: records.map(({ key, value, headers, timestampDelta }) => ({
-      topic,
-      partition,
-      timestampMs: Number(firstTimestamp + timestampDelta),
-      key: String(key),
-      value: String(value),
-      headers: Object.fromEntries(headers.map(([name, text]) => [String(name), String(text)])),
+      ...{ topic, partition, timestampMs: Number(firstTimestamp + timestampDelta) },
+      ...{ key: String(key), value: String(value) },
+      headers: Object.fromEntries(headers.map(([name, text]) => [String(name), String(text)])) as Record<
+        string,
+        string
+      >,
     })),
   };
 }
 
+const portOf = (server: Server) => (server.address() as AddressInfo | null)?.port;
+
 const bytes = (...parts: readonly Buffer[]) => Buffer.concat(parts);
 
-function int16(value: number): Buffer {
-  const buffer = Buffer.alloc(2);
-  buffer.writeInt16BE(value);
-  return buffer;
-}
-
-function int32(value: number): Buffer {
-  const buffer = Buffer.alloc(4);
-  buffer.writeInt32BE(value);
-  return buffer;
-}
-
-function int64(value: bigint): Buffer {
-  const buffer = Buffer.alloc(8);
-  buffer.writeBigInt64BE(value);
-  return buffer;
-}
-
+const int16 = (value: number): Buffer => Buffer.from([value >> 8, value]);
+const int32 = (value: number): Buffer => bytes(int16(value >> 16), int16(value));
+const int64 = (value: bigint): Buffer => bytes(int32(Number(value >> 32n)), int32(Number(BigInt.asIntN(32, value))));
 const string = (text: string): Buffer => bytes(int16(Buffer.byteLength(text)), Buffer.from(text));
 
 function array<T>(items: readonly T[], write: (item: T, n: number) => Buffer): Buffer {
   return bytes(int32(items.length), ...items.map(write));
 }
+
+const arrayOf = (parts: readonly Buffer[]) => array(parts, (part) => part);

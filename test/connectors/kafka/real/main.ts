@@ -6,6 +6,7 @@ import type { Sink } from "#src/core/connector.ts";
 import { meaningOf, sentence } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
+import { seededRandom } from "../../../commands/seeded-random.ts";
 import { freePort, startKafka, temporaryFolder } from "../../../real-servers.ts";
 import { sampleOfEveryKind, valueEvent } from "../../../sample-events.ts";
 import { replay, seed } from "../../../seed.ts";
@@ -13,13 +14,7 @@ import { contextFor, never } from "../../context.ts";
 import { createAuthority } from "../../mqtt/certificates.ts";
 import { allowWriting, classPath, createTopic, KAFKA, missing, readTopic } from "./world.ts";
 
-/**
- * The connector against a real Apache Kafka (`npm run kafka:real`):
- *
- *     node test/connectors/kafka/real/main.ts [kills, default 10]
- *
- * Reading is done by librdkafka (kcat). What was run stands in connectors/kafka/README.md.
- */
+/** Runs the connector against Apache Kafka, read by librdkafka (`npm run kafka:real -- [kills, default 10]`). */
 const lacking = missing();
 if (lacking !== null) {
   console.log(`kafka:real: not run, ${lacking}`);
@@ -92,10 +87,7 @@ function check(isSo: boolean, what: string): void {
 }
 
 async function refusal(work: Promise<unknown> | undefined, pattern: RegExp): Promise<string> {
-  const said = await Promise.resolve(work).then(
-    () => "accepted",
-    (error: unknown) => sentence(error),
-  );
+  const said = await Promise.resolve(work).then(() => "accepted", sentence);
   check(pattern.test(said), `expected ${pattern}, got: ${said}`);
   return said;
 }
@@ -120,17 +112,6 @@ async function deliver(sink: Sink, events: readonly Event[], settled: () => void
       await sink.open(never()).catch(() => undefined);
     }
   }
-}
-
-/** A generator of numbers from 0 to 1 that a seed decides (mulberry32). */
-function randomFrom(start: number): () => number {
-  let state = start;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
 }
 
 async function opened(sink: Sink): Promise<Sink> {
@@ -180,14 +161,8 @@ await step("a message that is too large for its topic", async () => {
   const { rejected, kept } = await sink.write(batch, never());
   check(kept === undefined && rejected.length === 1 && rejected[0]?.index === 77, "another one was rejected");
   const ids = readTopic(at(plain), "small").map(({ id }) => id);
-  check(
-    ids.join() ===
-      batch
-        .filter((_, n) => n !== 77)
-        .map(({ id }) => id)
-        .join(),
-    "the others are not there, once each and in order",
-  );
+  const expected = batch.flatMap(({ id }, n) => (n === 77 ? [] : [id]));
+  check(ids.join() === expected.join(), "the others are not there, once each and in order");
   return rejected[0]?.reason ?? "";
 });
 
@@ -206,10 +181,8 @@ await step("PLAIN and SCRAM, and what a user without rights is told", async () =
   for (const mechanism of ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]) {
     const sink = sinkAt(sasl, login(mechanism));
     await refusal(sink.write([valueEvent(1)], never()), /may not be written by us|idempotent producer/);
-    await refusal(
-      sinkAt(sasl, login(mechanism, "KAFKA_REAL_WRONG")).open(never()),
-      /does not accept the user name or password/,
-    );
+    const wrong = sinkAt(sasl, login(mechanism, "KAFKA_REAL_WRONG"));
+    await refusal(wrong.open(never()), /does not accept the user name or password/);
   }
   await allowWriting(at(plain), "User:plenum", "plenum.");
   for (const mechanism of ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]) {
@@ -240,7 +213,7 @@ await step("TLS, a client certificate, and the wrong doors", async () => {
 
 await step(`kill -9 at ${kills} random moments while events flow`, async () => {
   await createTopic(at(plain), "crashes", 3);
-  const random = randomFrom(seed);
+  const random = seededRandom(seed);
   const sink = sinkAt(plain, { topic: "crashes" });
   const events: Event[] = [];
   let parts = 0;

@@ -33,13 +33,7 @@ export function classPath(): string {
   return join(folder, "*");
 }
 
-export interface Read {
-  readonly id: string;
-  readonly key: string;
-  readonly partition: number;
-}
-
-export function readTopic(broker: string, topic: string): readonly Read[] {
+export function readTopic(broker: string, topic: string) {
   const kcat = programPath("kcat") ?? "kcat";
   const format = "%p\\t%k\\t%h\\n";
   const options = ["-b", broker, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-f", format];
