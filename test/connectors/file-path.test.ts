@@ -1,57 +1,43 @@
-import { spawn } from "node:child_process";
-import { existsSync, readdirSync, readFileSync, readlinkSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
-import { join, relative } from "node:path";
-import { createInterface } from "node:readline";
+import { dirname, join } from "node:path";
 import { gunzipSync } from "node:zlib";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { FileConfig } from "#connectors/file/config.ts";
 import { folderOf, templateError } from "#connectors/file/layout.ts";
-import { createFileSink } from "#connectors/file/sink.ts";
 import { historyEvent } from "#src/core/codec/history-event.ts";
 import { Points } from "#src/core/codec/points.ts";
-import type { Offered, Sink } from "#src/core/connector.ts";
+import type { Offered } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { TagHistoryFact } from "#src/core/model/history-facts.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, TAG, valueEvent } from "../sample-events.ts";
-import { describeSink } from "../suites/sink-suite.ts";
-import { contextFor, never } from "./context.ts";
+import { never } from "./context.ts";
+import {
+  describeFileSink,
+  filesBelow,
+  idsBelow,
+  killWriter,
+  linesBelow,
+  setUpFolder,
+  type WrittenLine,
+} from "./file-folder.ts";
 
 const BY_DAY = "{kind}/{site}/{date}";
 
 for (const gzip of [false, true]) {
-  describeSink(`file by site and day${gzip ? ", compressed" : ""}`, {
-    without: ["stall"],
-    async make() {
-      const parent = temporaryFolder();
-      const folder = join(parent, "lake");
-      const away = join(parent, "away");
-      const config = FileConfig.parse({ folder, path: "{site}/{date}", gzip, max_file_mb: 0.002 });
-      return {
-        sink: createFileSink(config, contextFor("lake")),
-        received: async () =>
-          (existsSync(folder) ? linesBelow(folder) : []).map(({ event }) => ({ identity: event.id, event })),
-        async breakServer() {
-          if (existsSync(folder)) renameSync(folder, away);
-          writeFileSync(folder, "in the way");
-        },
-        async heal() {
-          rmSync(folder);
-          renameSync(away, folder);
-        },
-        dispose: async () => rmSync(parent, { recursive: true }),
-      };
-    },
-  });
+  const options = { path: "{site}/{date}", gzip, max_file_mb: 0.002 };
+  describeFileSink(`file by site and day${gzip ? ", compressed" : ""}`, options);
 }
+
+const setUp = (options: Record<string, unknown> = {}, clock: Clock = systemClock) =>
+  setUpFolder({ path: BY_DAY, ...options }, clock);
 
 describe("the `path` template of the file sink", () => {
   test("the folder path of an event consists of kind, site and day of the event", async () => {
-    const { folder, make } = setUp();
-    const sink = await opened(make());
+    const { folder, open: openSink } = setUp();
+    const sink = await openSink();
     await sink.write(
       [valueEvent(0), sampleEvent("token-expiring"), sampleEvent("alarm-raised"), sampleEvent("tag-total")],
       never(),
@@ -95,10 +81,7 @@ describe("the `path` template of the file sink", () => {
 
 describe("a history event of several days in the file sink", () => {
   const times = ["2026-10-31T23:55", "2026-11-01T00:00", "2026-11-01T12:00", "2026-11-02T00:00"];
-  const points = times.map((time, n) => ({
-    time: `${time}:00.000Z`,
-    value: [21.5, null, true, -3][n] ?? null,
-  }));
+  const points = times.map((time, n) => ({ time: `${time}:00.000Z`, value: [21.5, null, true, -3][n] ?? null }));
   const asText = historyEvent({
     source: "/sources/main",
     subject: "site/1/tag/10042",
@@ -117,13 +100,13 @@ describe("a history event of several days in the file sink", () => {
     ["points as text", asText],
     ["points as objects", asObject],
   ])("is written as one line per day, and the lines together equal the event: %s", async (_, event) => {
-    const { folder, make } = setUp();
-    const sink = await opened(make());
+    const { folder, open: openSink } = setUp();
+    const sink = await openSink();
     const offer: Offered = { positions: [7], committedAt: [], again: false, sequences: [{ epoch: "e", number: 7 }] };
     await sink.write([event], never(), undefined, offer);
     await sink.close();
     const lines = linesBelow(folder).map(
-      ({ file, event: line }) => ({ file, ...line }) as Line["event"] & { file: string },
+      ({ file, event: line }) => ({ file, ...line }) as WrittenLine["event"] & { file: string },
     );
     expect(lines.map(({ file }) => file.split("/")[2])).toEqual(["2026-10-31", "2026-11-01", "2026-11-02"]);
     expect(lines.map(({ part, parts, sequence }) => [part, parts, Number(sequence)])).toEqual([
@@ -133,23 +116,17 @@ describe("a history event of several days in the file sink", () => {
     ]);
     const facts = lines.map(({ data }) => data as TagHistoryFact);
     expect(facts.flatMap((fact) => [...fact.points])).toEqual(points);
-    for (const [index, { file, part, parts, sequence, sequenceepoch, data, ...attributes }] of lines.entries()) {
+    for (const [index, { file: _, part, parts, sequence, sequenceepoch, data, ...attributes }] of lines.entries()) {
       const { data: whole, ...expected } = asObject;
       expect(attributes).toEqual({ specversion: "1.0", ...expected, datacontenttype: "application/json" });
       expect({ ...(data as object), points: [] }).toEqual({ ...whole, points: [] });
-      expect([part, parts, sequence, sequenceepoch, file.length > 0]).toEqual([
-        index + 1,
-        3,
-        "0000000000000007",
-        "e",
-        true,
-      ]);
+      expect([part, parts, sequence, sequenceepoch]).toEqual([index + 1, 3, "0000000000000007", "e"]);
     }
   });
 
   test("history of a single day is written as one line without a `part` field", async () => {
-    const { folder, make } = setUp();
-    const sink = await opened(make());
+    const { folder, open: openSink } = setUp();
+    const sink = await openSink();
     await sink.write([sampleEvent("tag-history")], never());
     await sink.close();
     expect(linesBelow(folder)).toHaveLength(1);
@@ -162,8 +139,8 @@ describe("files of the file sink with a `path` template", () => {
     "a file gets its final name when it is closed after `finish_after` (gzip: %s)",
     async (gzip) => {
       const clock = monotonic();
-      const { folder, make } = setUp({ gzip, finish_after: "10m" }, clock);
-      const sink = await opened(make());
+      const { folder, open: openSink } = setUp({ gzip, finish_after: "10m" }, clock);
+      const sink = await openSink();
       await sink.write([valueEvent(1)], never());
       clock.passMs(9 * 60_000);
       await sink.write([valueEvent(2)], never());
@@ -180,8 +157,8 @@ describe("files of the file sink with a `path` template", () => {
   );
 
   test("a file is closed before it exceeds max_file_mb", async () => {
-    const { folder, make } = setUp({ gzip: true, max_file_mb: 0.001 });
-    const sink = await opened(make());
+    const { folder, open: openSink } = setUp({ gzip: true, max_file_mb: 0.001 });
+    const sink = await openSink();
     for (let n = 0; n < 4; n += 1) await sink.write([valueEvent(n)], never());
     await sink.close();
     expect(ends(folder).filter((end) => end === ".jsonl.gz").length).toBeGreaterThan(0);
@@ -190,8 +167,8 @@ describe("files of the file sink with a `path` template", () => {
   });
 
   test("a file left open by a crash is completed at the next start, without its incomplete last line", async () => {
-    const { folder, make } = setUp({ gzip: true });
-    const first = await opened(make());
+    const { folder, open: openSink } = setUp({ gzip: true });
+    const first = await openSink();
     await first.write([valueEvent(1), valueEvent(2)], never());
     await first.close();
     const [part = ""] = filesBelow(folder);
@@ -200,27 +177,27 @@ describe("files of the file sink with a `path` template", () => {
     writeFileSync(join(folder, part.replace(".part", ".gz.tmp")), "what a crash left of a compression");
     const strangers = ["tag-value/1/mine.part", "tag-value/1/2026-11-02/events-x.jsonl.part"];
     for (const stranger of strangers) writeFileSync(join(folder, stranger), "{}");
-    await (await opened(make())).close();
+    await (await openSink()).close();
     expect(filesBelow(folder)).toEqual([part.replace(".part", ".gz"), ...strangers].toSorted());
     expect(gunzipSync(readFileSync(join(folder, part.replace(".part", ".gz"))))).toEqual(whole);
   });
 
   test("the uncompressed copy that a crash left next to a compressed file is removed at the next start", async () => {
-    const { folder, make } = setUp({ gzip: true });
-    const sink = await opened(make());
+    const { folder, open: openSink } = setUp({ gzip: true });
+    const sink = await openSink();
     await sink.write([valueEvent(1)], never());
     await sink.close();
     const [part = ""] = filesBelow(folder);
     const text = readFileSync(join(folder, part));
-    await (await opened(make())).close();
+    await (await openSink()).close();
     writeFileSync(join(folder, part), text);
-    await (await opened(make())).close();
+    await (await openSink()).close();
     expect(idsBelow(folder)).toEqual([valueEvent(1).id]);
   });
 
   test("a removed file is replaced by a new one", async () => {
-    const { folder, make } = setUp();
-    const sink = await opened(make());
+    const { folder, open: openSink } = setUp();
+    const sink = await openSink();
     await sink.write([valueEvent(1)], never());
     rmSync(join(folder, filesBelow(folder)[0] ?? ""));
     await sink.write([valueEvent(2)], never());
@@ -229,8 +206,8 @@ describe("files of the file sink with a `path` template", () => {
   });
 
   test("at most 16 files are open, for any number of days in a batch", async () => {
-    const { folder, make } = setUp();
-    const sink = await opened(make());
+    const { folder, open: openSink } = setUp();
+    const sink = await openSink();
     const days = Array.from({ length: 60 }, (_, n) => valueOn(n));
     await sink.write(days, never());
     await sink.write(
@@ -244,8 +221,8 @@ describe("files of the file sink with a `path` template", () => {
   });
 
   test("a file is truncated to its old length when another file of the same write fails", async () => {
-    const { folder, make } = setUp();
-    const sink = await opened(make());
+    const { folder, open: openSink } = setUp();
+    const sink = await openSink();
     await sink.write([valueOn(0)], never());
     const handle = await open(join(folder, filesBelow(folder)[0] ?? ""));
     const prototype = Object.getPrototypeOf(handle) as FileHandle;
@@ -269,21 +246,13 @@ describe("files of the file sink with a `path` template", () => {
 });
 
 test("kill -9 at any moment loses no acknowledged line and leaves no incomplete line", async () => {
-  const { folder, make } = setUp({ gzip: true });
+  const { folder, open: openSink } = setUp({ gzip: true });
   const acknowledged: string[] = [];
   for (let run = 0; run < 5; run += 1) {
-    const child = spawn(process.execPath, ["--input-type=module-typescript", "--eval", writerProgram(folder, run)], {
-      cwd: join(import.meta.dirname, "../.."),
-      stdio: ["ignore", "pipe", "inherit"],
-    });
-    let lines = 0;
-    for await (const id of createInterface({ input: child.stdout })) {
-      acknowledged.push(id);
-      lines += 1;
-      if (lines === 40 + 17 * run) child.kill("SIGKILL");
-    }
+    const options = { path: BY_DAY, gzip: true, max_file_mb: 0.005 };
+    acknowledged.push(...(await killWriter(folder, options, 40 + 17 * run, run)));
   }
-  await (await opened(make())).close();
+  await (await openSink()).close();
   expect(new Set(ends(folder))).toEqual(new Set([".jsonl.gz"]));
   const written = new Set(idsBelow(folder));
   expect(acknowledged.filter((id) => !written.has(id))).toEqual([]);
@@ -291,11 +260,8 @@ test("kill -9 at any moment loses no acknowledged line and leaves no incomplete 
 });
 
 test("the SQL views of the README read each value with its type, whatever the type in the first line", async () => {
-  const parent = temporaryFolder();
-  onTestFinished(() => rmSync(parent, { recursive: true }));
-  const config = FileConfig.parse({ folder: join(parent, "lake"), path: BY_DAY, gzip: true });
-  const make = () => createFileSink(config, contextFor("lake"));
-  const sink = await opened(make());
+  const { folder, open } = setUp({ gzip: true });
+  const sink = await open();
   const values = [null, true, 21.5, 3, false, -1e300];
   const points = values.map((value, n) => ({ time: `2026-11-0${1 + (n % 2)}T00:0${n}:00.000Z`, value }));
   await sink.write(
@@ -306,25 +272,22 @@ test("the SQL views of the README read each value with its type, whatever the ty
     never(),
   );
   await sink.close();
-  await (await opened(make())).close();
+  await (await open()).close();
 
   const readme = readFileSync(join(import.meta.dirname, "../../connectors/file/README.md"), "utf8");
   const [, views = ""] = /```sql\n([^`]+)```/.exec(readme) ?? [];
   const connection = await (await DuckDBInstance.create(":memory:")).connect();
-  await connection.run(`set file_search_path = '${parent}'`);
+  await connection.run(`set file_search_path = '${dirname(folder)}'`);
   await connection.run(views);
   for (const view of ["tag_value", "tag_history"]) {
     const answer = await connection.runAndReadAll(`select value_number, value_boolean from ${view} order by time`);
     expect(answer.columnTypes().map(String)).toEqual(["DOUBLE", "BOOLEAN"]);
     const rows = answer.getRows();
-    expect(new Set(rows.map((row) => JSON.stringify(row))), view).toEqual(
-      new Set(
-        values.map((value) =>
-          JSON.stringify([typeof value === "number" ? value : null, typeof value === "boolean" ? value : null]),
-        ),
-      ),
-    );
-    expect(rows).toHaveLength(values.length);
+    const typed = values.map((value) => [
+      typeof value === "number" ? value : null,
+      typeof value === "boolean" ? value : null,
+    ]);
+    expect(rows.map((row) => JSON.stringify(row)).sort(), view).toEqual(typed.map((row) => JSON.stringify(row)).sort());
   }
   const parts = await connection.runAndReadAll("select distinct part from tag_history order by part");
   expect(parts.getRows()).toEqual([[1], [2]]);
@@ -332,33 +295,17 @@ test("the SQL views of the README read each value with its type, whatever the ty
 });
 
 test("compresses a daily file when the file of the next day begins", async () => {
-  const folder = join(temporaryFolder(), "events");
-  onTestFinished(() => rmSync(join(folder, ".."), { recursive: true }));
-  const config = FileConfig.parse({ folder, gzip: true, max_file_mb: 0.001, max_total_mb: 1, keep_files: 3 });
-  const make = () => createFileSink(config, contextFor("archive"));
-  const sink = await opened(make());
+  const { folder, open } = setUpFolder({ gzip: true, max_file_mb: 0.001, max_total_mb: 1, keep_files: 3 });
+  const sink = await open();
   for (let n = 0; n < 3; n += 1) await sink.write([valueEvent(2 * n), valueEvent(2 * n + 1)], never());
   await sink.close();
   expect(ends(folder)).toEqual([".jsonl.gz", ".jsonl.gz", ".jsonl"]);
   expect(idsBelow(folder)).toEqual([0, 1, 2, 3, 4, 5].map((n) => valueEvent(n).id));
-  const again = await opened(make());
+  const again = await open();
   for (const n of [6, 8]) await again.write([valueEvent(n), valueEvent(n + 1)], never());
   await again.close();
   expect(idsBelow(folder)).toEqual([4, 5, 6, 7, 8, 9].map((n) => valueEvent(n).id));
 });
-
-function setUp(options: Record<string, unknown> = {}, clock: Clock = systemClock) {
-  const parent = temporaryFolder();
-  onTestFinished(() => rmSync(parent, { recursive: true }));
-  const folder = join(parent, "lake");
-  const config = FileConfig.parse({ folder, path: BY_DAY, ...options });
-  return { folder, make: () => createFileSink(config, contextFor("lake", clock)) };
-}
-
-async function opened(sink: Sink): Promise<Sink> {
-  await sink.open(never());
-  return sink;
-}
 
 function monotonic(): Clock & { passMs(ms: number): void } {
   let passed = 0;
@@ -370,35 +317,9 @@ function valueOn(n: number): Event<"tag-value"> {
   return { ...valueEvent(n), time };
 }
 
-function filesBelow(folder: string): readonly string[] {
-  return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map((entry) => relative(folder, join(entry.parentPath, entry.name)))
-    .toSorted();
-}
-
 function ends(folder: string): readonly string[] {
   return filesBelow(folder).map((file) => /\.jsonl.*$/.exec(file)?.[0] ?? "");
 }
-
-interface Line {
-  readonly file: string;
-  readonly event: { readonly id: string; readonly [attribute: string]: unknown };
-}
-
-function linesBelow(folder: string): readonly Line[] {
-  return filesBelow(folder).flatMap((file) => {
-    const bytes = readFileSync(join(folder, file));
-    const text = file.endsWith(".gz") ? gunzipSync(bytes) : bytes;
-    return text
-      .toString()
-      .split("\n")
-      .slice(0, -1)
-      .map((line) => ({ file, event: JSON.parse(line) as Line["event"] }));
-  });
-}
-
-const idsBelow = (folder: string): readonly string[] => linesBelow(folder).map(({ event }) => event.id);
 
 function openBelow(folder: string): number {
   const targets = readdirSync("/proc/self/fd").map((fd) => {
@@ -409,25 +330,4 @@ function openBelow(folder: string): number {
     }
   });
   return targets.filter((target) => target.startsWith(folder)).length;
-}
-
-function writerProgram(folder: string, run: number): string {
-  return `
-    import { createFileSink } from "./connectors/file/sink.ts";
-    import { FileConfig } from "./connectors/file/config.ts";
-    import { contextFor, never } from "./test/connectors/context.ts";
-    import { valueEvent } from "./test/sample-events.ts";
-    const config = FileConfig.parse({
-      folder: ${JSON.stringify(folder)}, path: "${BY_DAY}", gzip: true, max_file_mb: 0.005,
-    });
-    const sink = createFileSink(config, contextFor("lake"));
-    await sink.open(never());
-    for (let n = 0; ; n += 3) {
-      const batch = [n, n + 1, n + 2].map((at) => {
-        const event = valueEvent(${run} * 1_000_000 + at);
-        return { ...event, time: new Date(Date.UTC(2026, 0, 1 + (at % 40))).toISOString() };
-      });
-      await sink.write(batch, never());
-      process.stdout.write(batch.map((event) => event.id + "\\n").join(""));
-    }`;
 }
