@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { Hono } from "hono";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
-import { listening } from "#src/app/build-sinks.ts";
+import { createListening } from "#src/app/build-sinks.ts";
 import { buildSensors } from "#src/app/build-sync.ts";
 import { Config } from "#src/app/config/config.ts";
 import { watchFile } from "#src/app/reload/file-watch.ts";
@@ -98,7 +98,7 @@ function scriptedListener(): CommandSource & { isOpen(): boolean; readonly opene
 describeService("listening", async () => {
   const listeners = [scriptedListener(), scriptedListener()];
   return {
-    service: listening(listeners, async () => undefined),
+    service: createListening(listeners, async () => undefined),
     quiet() {
       expect(listeners.map((each) => each.isOpen())).toEqual([false, false]);
       expect(Math.max(...listeners.map((each) => each.opened()))).toBeLessThan(2);

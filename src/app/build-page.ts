@@ -114,9 +114,9 @@ export async function buildPlots(options: {
       // A counter without a count is 0, not unknown.
       for (const source of sources) for (const lane of LANES) counts.set(minuteNames.requests(source, lane), 0);
       for (const { sink } of await running().status.sinks()) counts.set(minuteNames.accepted(sink), 0);
-      for (const { labels, value } of deliveries.values as readonly Sample[])
+      for (const { labels, value } of deliveries.values as readonly MetricSample[])
         if (labels.outcome === "accepted") counts.set(minuteNames.accepted(String(labels.sink)), value);
-      for (const { labels, value } of slots.values as readonly Sample[])
+      for (const { labels, value } of slots.values as readonly MetricSample[])
         counts.set(minuteNames.requests(String(labels.source), String(labels.lane)), value);
       return counts;
     },
@@ -126,7 +126,7 @@ export async function buildPlots(options: {
           if (request.number <= (seen.get(source) ?? 0)) continue;
           seen.set(source, request.number);
           if (request.outcome !== "ok" && request.outcome !== "stopped")
-            note(source, { at: request.at, what: REQUESTS[request.endpoint], words: describeRefusal(request) });
+            note(source, { at: request.at, what: REQUEST_NAMES[request.endpoint], words: describeRefusal(request) });
         }
         for (const [job, poll] of await store.documents<StoredPoll>(documentSet("poll", source))) {
           if (poll.problem !== null) note(source, { at: poll.lastAttempt, what: job, words: poll.problem });
@@ -137,12 +137,12 @@ export async function buildPlots(options: {
   return createPlots({ store, clock, log, sources, facts });
 }
 
-interface Sample {
+interface MetricSample {
   readonly labels: Readonly<Record<string, unknown>>;
   readonly value: number;
 }
 
-const REQUESTS: Readonly<Record<TracedRequest["endpoint"], string>> = {
+const REQUEST_NAMES: Readonly<Record<TracedRequest["endpoint"], string>> = {
   read: "reading values",
   write: "writing",
   history: "history",

@@ -32,7 +32,7 @@ import {
   followsHistory,
   type Listening,
   listenersOf,
-  listening,
+  createListening,
   type SinkParts,
   type StandIn,
   sinksOf,
@@ -41,7 +41,7 @@ import {
 import { buildSource } from "./build-source.ts";
 import { buildStatus, type PageSettings, warningsOf } from "./build-status.ts";
 import { type BuiltSync, buildSync } from "./build-sync.ts";
-import { aroundWriting, type Config } from "./config/config.ts";
+import { settingsAroundWriting, type Config } from "./config/config.ts";
 import type { Reconfigurable } from "./reload/reloader.ts";
 
 export interface LeaseContext extends FleetAssignment {
@@ -160,7 +160,7 @@ export async function buildPipeline(options: PipelineOptions) {
     armAtStart: options.armWriting,
     ...(options.approved && { approved: options.approved }),
   });
-  const listens = listening(listenersOf(sinks.built), commands.accept);
+  const listens = createListening(listenersOf(sinks.built), commands.accept);
   const parts = reconfigurableParts({
     ...{ config, environment, log, page, backPressure, pruning, commands, dispatcher, sinks, sinkParts, syncs },
     listening: listens,
@@ -268,7 +268,7 @@ function reconfigurableParts(parts: RunningParts): readonly Reconfigurable[] {
           async takeOver() {
             sinks.built = built;
             await listening.keepOnly(listenersOf(built));
-            commands.change(next.commands, aroundWriting(next));
+            commands.change(next.commands, settingsAroundWriting(next));
             await dispatcher.change(sinksOf(built));
             await listening.openAll(listenersOf(built));
           },

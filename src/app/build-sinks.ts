@@ -103,7 +103,7 @@ export interface Listening extends Service {
   openAll(listeners: readonly CommandSource[]): Promise<void>;
 }
 
-export function listening(listeners: readonly CommandSource[], accept: Accept): Listening {
+export function createListening(listeners: readonly CommandSource[], accept: Accept): Listening {
   const open = new Set<CommandSource>();
   let running: AbortSignal | null = null;
 

@@ -67,13 +67,13 @@ function pacesOf({ schedules, read, history, spread }: SourceEntry): Paces {
     ]),
   );
   // Live reads and history always follow their target intervals.
-  paces.set("live", read.length === 0 ? "off" : shortest(read, GRACE_MS));
+  paces.set("live", read.length === 0 ? "off" : shortestPace(read, GRACE_MS));
   // Without a class, `plenum backfill` may still run; the status then shows history after its first run.
-  if (history.length > 0) paces.set("history", shortest(history, HISTORY_GRACE_MS));
+  if (history.length > 0) paces.set("history", shortestPace(history, HISTORY_GRACE_MS));
   return paces;
 }
 
-function shortest(classes: readonly { readonly every: number }[], graceMs: number): Pace {
+function shortestPace(classes: readonly { readonly every: number }[], graceMs: number): Pace {
   const everyMs = Math.min(...classes.map(({ every }) => every));
   return (lastMs) => lastMs + everyMs + graceMs;
 }

@@ -23,7 +23,7 @@ import { buildPipeline } from "./build-pipeline.ts";
 import type { StandIn } from "./build-sinks.ts";
 import { pageSettings } from "./build-status.ts";
 import type { Config } from "./config/config.ts";
-import { aroundWriting } from "./config/config.ts";
+import { settingsAroundWriting } from "./config/config.ts";
 import { type ConfigFile, createReloader, type Reloader } from "./reload/reloader.ts";
 
 export interface WorkerOptions {
@@ -73,7 +73,7 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
     ...{ ...shared, config, environment, transport, standIn, startedAtMs, page, store: opened },
     ticker: clockTicker(clock, clockDoubt),
     guards: folderGuards(config.state.folder),
-    around: aroundWriting(config),
+    around: settingsAroundWriting(config),
     armWriting: options.armWriting ?? false,
     beside: {
       configuration: () => reloader?.state() ?? null,

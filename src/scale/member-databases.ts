@@ -2,7 +2,7 @@ import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { durationText } from "../core/values/duration.ts";
 import type { PostgresState } from "../engine/store/config.ts";
-import { utc } from "./fleet/tables.ts";
+import { utcTextSql } from "./fleet/tables.ts";
 import { TIMING } from "./fleet/timing.ts";
 import { openStateDatabase } from "./postgres/open.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
@@ -43,38 +43,38 @@ export async function openMemberDatabases(options: {
 export type MemberDatabases = Awaited<ReturnType<typeof openMemberDatabases>>;
 
 /** Result of a detected restore. */
-export interface Restored {
+export interface DetectedRestore {
   readonly lastHeardAt: string | null;
   readonly message: string;
 }
 
-const KEY = "place";
+const IDENTITY_KEY = "place";
 
 /** Identity of the server, its timeline and the table; a restored backup differs. */
-const PLACE = `select concat_ws(' ', (pg_control_system()).system_identifier,
+const IDENTITY_SQL = `select concat_ws(' ', (pg_control_system()).system_identifier,
   left(pg_walfile_name(pg_current_wal_lsn()), 8), to_regclass($1)::oid)`;
 
 /**
  * Detects a restored backup or a failover before this member joins. While no other member runs, every sink then starts a new
  * sequence, because receivers have seen the next numbers with other events. A disk that was set back cannot be detected.
  */
-export async function detectRestore({ table, work }: StateDatabase): Promise<Restored | null> {
+export async function detectRestore({ table, work }: StateDatabase): Promise<DetectedRestore | null> {
   return work(async (session) => {
     // The lock makes members start one after the other: only the first notices the change.
     await session.query(`select digest from ${table("meta")} for update`);
-    const { rows: here } = await session.query(PLACE, [table("source")]);
+    const { rows: here } = await session.query(IDENTITY_SQL, [table("source")]);
     const place = JSON.stringify(String(here[0]?.[0] ?? ""));
-    const { rows: stored } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [KEY]);
+    const { rows: stored } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [IDENTITY_KEY]);
     const before = stored[0]?.[0];
     if (before === place) return null;
     await session.query(
       `insert into ${table("fleet_document")} (key, body) values ($1, $2)
        on conflict (key) do update set body = excluded.body`,
-      [KEY, place],
+      [IDENTITY_KEY, place],
     );
     if (before === undefined) return null;
     const { rows } = await session.query(
-      `select ${utc("max(seen_at)")},
+      `select ${utcTextSql("max(seen_at)")},
          extract(epoch from clock_timestamp() - max(seen_at))::double precision,
          coalesce(bool_or(gone is null and abs(extract(epoch from clock_timestamp() - seen_at)) < $1::int), false)
        from ${table("member")}`,

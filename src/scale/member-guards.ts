@@ -19,11 +19,11 @@ export interface FleetGuards extends Guards {
 }
 
 /** Document key: who approved last. */
-export const PIN = "approvers";
+export const APPROVERS_KEY = "approvers";
 /** Document key: request to arm all sources of the fleet. */
-export const ARM = "arm-writing";
+export const ARM_REQUEST_KEY = "arm-writing";
 /** Document key: random id of the database. */
-export const DATABASE_ID = "database-id";
+export const DATABASE_ID_KEY = "database-id";
 
 export interface ArmRequest {
   readonly by: string;
@@ -43,9 +43,9 @@ export async function openFleetGuards(options: {
 }): Promise<FleetGuards> {
   const { approvals, clock, database, killSwitch, log, stateFolder } = options;
   const localSwitch = createKillSwitch(stateFolder);
-  const armed = await openFleetDocument<ArmRequest>({ database, key: ARM, log });
-  const id = await openFleetDocument<string>({ database, key: DATABASE_ID, log });
-  const pin = await openFleetDocument<Pinned>({ database, key: PIN, log });
+  const armed = await openFleetDocument<ArmRequest>({ database, key: ARM_REQUEST_KEY, log });
+  const id = await openFleetDocument<string>({ database, key: DATABASE_ID_KEY, log });
+  const pin = await openFleetDocument<Pinned>({ database, key: APPROVERS_KEY, log });
 
   return {
     place: `the fleet ${database.name}`,
@@ -103,7 +103,7 @@ const DIGEST_LENGTH = 64;
 
 /** Arms the fleet, and this machine for its database. Arms nothing if the folder cannot be written. */
 export async function armFleetHere(database: StateDatabase, stateFolder: string, request: ArmRequest): Promise<void> {
-  const id = await readOrWriteBody(database, DATABASE_ID, JSON.stringify(randomBytes(16).toString("hex")));
+  const id = await readOrWriteBody(database, DATABASE_ID_KEY, JSON.stringify(randomBytes(16).toString("hex")));
   mkdirSync(stateFolder, { recursive: true, mode: 0o700 });
   const file = join(stateFolder, ARMED_MACHINE_FILE);
   // Members of one machine may start together, and a rename replaces a link instead of following it.
@@ -111,7 +111,7 @@ export async function armFleetHere(database: StateDatabase, stateFolder: string,
   // Readable for a worker whose machine root has armed. The id itself cannot be found from it.
   writeFileSync(next, digestOf(JSON.parse(id) as string), { mode: 0o644, flag: "wx" });
   renameSync(next, file);
-  await writeBody(database, ARM, JSON.stringify(request));
+  await writeBody(database, ARM_REQUEST_KEY, JSON.stringify(request));
 }
 
 /** Ignores a file of another user. */

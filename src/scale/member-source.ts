@@ -1,7 +1,7 @@
 import { buildPipeline, type LeaseContext, type Pipeline } from "../app/build-pipeline.ts";
 import { pageSettings } from "../app/build-status.ts";
 import type { Config, SourceEntry } from "../app/config/config.ts";
-import { aroundWriting } from "../app/config/config.ts";
+import { settingsAroundWriting } from "../app/config/config.ts";
 import { LocalFailure } from "../core/errors/errors.ts";
 import { proxyOf } from "../core/http/proxy.ts";
 import { ofWorkerFor } from "../core/model/event.ts";
@@ -25,8 +25,8 @@ import { openShard } from "./postgres/store.ts";
 /** Maximum delay between slot and send: a suspended machine would send in a minute with another quota. */
 const LEAVES_WITHIN_MS = 2_000;
 /** Longest believable time of a request on its way to the service. */
-const WAY_MS = 3_000;
-const STOP_MS = 1_000;
+const LONGEST_WAY_MS = 3_000;
+const FAILED_START_STOP_MS = 1_000;
 
 /** Rejects with `Stopping` when its lease ends meanwhile. */
 export async function runSource(options: {
@@ -87,7 +87,7 @@ export async function runSource(options: {
       config: own,
       transport: reporting(http.send, lease.reached, clock),
       store: fencedStore(store, lease.fenced),
-      around: aroundWriting(config),
+      around: settingsAroundWriting(config),
       approved: config.commands,
       armWriting: false,
       page: pageSettings(own, null),
@@ -102,7 +102,7 @@ export async function runSource(options: {
     return { pipeline, stop };
   } catch (error) {
     end();
-    await stop(STOP_MS).catch(() => undefined);
+    await stop(FAILED_START_STOP_MS).catch(() => undefined);
     throw error;
   }
 }
@@ -130,7 +130,7 @@ function leaseContext({ leftMs, source }: Lease, fleet: string, time: DatabaseTi
         `A request was held up for ${Math.round(heldUpMs)} ms after its slot was taken, and is not sent.`,
       );
   };
-  return { fleet, source, now: time.latest, leaving, longestWayMs: LEAVES_WITHIN_MS + WAY_MS };
+  return { fleet, source, now: time.latest, leaving, longestWayMs: LEAVES_WITHIN_MS + LONGEST_WAY_MS };
 }
 
 /** Returns the source's section, and the configuration as if there were no other source. */
@@ -149,11 +149,11 @@ function configOf(config: Config, source: string): { readonly entry: SourceEntry
 function sourceMetrics(source: string): Metrics {
   const metrics = createMetrics();
   metrics.registry.setDefaultLabels({ source });
-  for (const name of OF_THE_PROCESS) metrics.registry.removeSingleMetric(name);
+  for (const name of PROCESS_METRICS) metrics.registry.removeSingleMetric(name);
   return metrics;
 }
 
-const OF_THE_PROCESS = [
+const PROCESS_METRICS = [
   "plenum_clock_steps_total",
   "plenum_clock_in_doubt",
   "plenum_config_reloads_total",

@@ -10,13 +10,13 @@ const LOOK_EVERY_MS = 1_000;
 /** A difference to measured time, beyond the duration of the query, that counts as a step of the clock. */
 const STEP_MS = 500;
 /** Looks after which a member knows the steady clock well enough to correct another member. */
-const SETTLED_LOOKS = 5;
+const LOOKS_UNTIL_SETTLED = 5;
 /** Looks for which a member accepts corrections of what it has stored itself. */
-const YIELDING_LOOKS = 10;
+const LOOKS_AFTER_OWN_STEP = 10;
 /** Difference of this machine's clock that is worth a notice. */
 const DIFFERENCE_MS = 30_000;
 
-interface Seen {
+interface ClockReading {
   readonly wallMs: number;
   readonly setByMs: number;
   readonly sent: Moment;
@@ -44,7 +44,7 @@ export async function openDatabaseTime(options: {
   let looks = 0;
   let storedAtLook = Number.NEGATIVE_INFINITY;
 
-  async function read(): Promise<Seen> {
+  async function read(): Promise<ClockReading> {
     const sent = momentOf(clock);
     const { rows } = await database.query(
       `select (extract(epoch from clock_timestamp()) * 1000)::double precision, clock_set_by_ms from ${database.table("meta")}`,
@@ -70,10 +70,10 @@ export async function openDatabaseTime(options: {
   async function look(): Promise<void> {
     const [fromWallMs, fromMs] = [earliestWallMs(), earliest()];
     const found = await read();
-    const wasSet = beyond(found.wallMs, fromWallMs, latestWallMs()) !== 0;
-    const byMs = beyond(found.wallMs - found.setByMs, fromMs, latest());
+    const wasSet = distanceOutside(found.wallMs, fromWallMs, latestWallMs()) !== 0;
+    const byMs = distanceOutside(found.wallMs - found.setByMs, fromMs, latest());
     // Without a step, the stored value is wrong: the member that stored it was suspended and took that for a step.
-    const isSettled = looks >= SETTLED_LOOKS && looks - storedAtLook > YIELDING_LOOKS;
+    const isSettled = looks >= LOOKS_UNTIL_SETTLED && looks - storedAtLook > LOOKS_AFTER_OWN_STEP;
     let { setByMs } = found;
     if (byMs !== 0 && (wasSet || isSettled)) {
       storedAtLook = looks;
@@ -122,7 +122,7 @@ export async function openDatabaseTime(options: {
 export type DatabaseTime = Awaited<ReturnType<typeof openDatabaseTime>>;
 
 /** Returns by how much a time lies outside a range; 0 below the size of a step. */
-function beyond(ms: number, fromMs: number, toMs: number): number {
+function distanceOutside(ms: number, fromMs: number, toMs: number): number {
   if (ms < fromMs - STEP_MS) return ms - fromMs;
   return ms > toMs + STEP_MS ? ms - toMs : 0;
 }

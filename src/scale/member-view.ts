@@ -59,7 +59,7 @@ export function createMemberView(options: {
             parts.flatMap((part) => part.sinks),
             ({ name }) => name,
           ).values(),
-        ].flatMap(worstOf),
+        ].flatMap(worstStateOf),
         commands: parts[0]?.commands ?? null,
         // The disk is the database's.
         disk: { free: null, diskBytes: null },
@@ -203,16 +203,16 @@ export async function endSilenceOfFleet(
 }
 
 /** From the best to the worst; a combined sink has the worst state of its parts. */
-const STATES = ["idle", "delivering", "starting", "never started", "not running"];
+const STATES_BEST_FIRST = ["idle", "delivering", "starting", "never started", "not running"];
 
-function worstOf<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {
-  const badness = ({ state }: T) => STATES.indexOf(state) + (STATES.includes(state) ? 0 : STATES.length + 1);
+function worstStateOf<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {
+  const badness = ({ state }: T) => STATES_BEST_FIRST.indexOf(state) + (STATES_BEST_FIRST.includes(state) ? 0 : STATES_BEST_FIRST.length + 1);
   return parts.toSorted((a, b) => badness(b) - badness(a)).slice(0, 1);
 }
 
 function sumOfSinks(reports: readonly SinkReport[]): readonly SinkReport[] {
   return [...Map.groupBy(reports, ({ sink }) => sink).values()].flatMap((parts) =>
-    worstOf(parts).map((worst) => ({
+    worstStateOf(parts).map((worst) => ({
       ...worst,
       depth: sumOfKnown(parts.map(({ depth }) => depth)),
       again: sumOfKnown(parts.map(({ again }) => again)),

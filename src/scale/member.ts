@@ -32,7 +32,7 @@ import { readOrWriteBody } from "./fleet/document.ts";
 import { createFleet } from "./fleet/fleet.ts";
 import type { HeldLease, Lease } from "./fleet/holdings.ts";
 import { createFleetKillSwitch, releaseFleetKillSwitch } from "./fleet/kill-switch.ts";
-import { type FleetStatus, whereabouts } from "./fleet/status.ts";
+import { type FleetStatus, describeHolder } from "./fleet/status.ts";
 import { digestOf } from "./fleet/tables.ts";
 import { detectRestore, type MemberDatabases, openMemberDatabases } from "./member-databases.ts";
 import { createMemberFile } from "./member-file.ts";
@@ -55,9 +55,9 @@ export interface MemberOptions {
 }
 
 /** Maximum age of the description of the database: its size takes a look at every table. */
-const DESCRIBED_MS = 30_000;
+const DESCRIPTION_MAX_AGE_MS = 30_000;
 /** Time limit for storing the kill switch before the caller continues. */
-const THROWN_WITHIN_MS = 2_000;
+const KILL_SWITCH_WAIT_MS = 2_000;
 
 /**
  * A fleet member: runs one pipeline for each source whose lease it holds.
@@ -110,7 +110,7 @@ async function build(
   const restored = await detectRestore(database);
   if (restored !== null) log.warn({ lastHeardAt: restored.lastHeardAt }, restored.message);
   const killSwitch = createFleetKillSwitch({ database: urgent, clock, log });
-  const throwKillSwitch = (by: string) => within(clock, THROWN_WITHIN_MS, killSwitch.throwIt(by, isoUtc(clock.now())));
+  const throwKillSwitch = (by: string) => within(clock, KILL_SWITCH_WAIT_MS, killSwitch.throwIt(by, isoUtc(clock.now())));
   const guards = await openFleetGuards({
     ...{ database: urgent, killSwitch, clock, log },
     stateFolder: config.state.folder,
@@ -119,7 +119,7 @@ async function build(
   if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
   const page = pageSettings(config, readCredentials(config.status, environment));
   const cache = createCache(clock);
-  const described = () => cache("database", DESCRIBED_MS, () => urgent.describe());
+  const described = () => cache("database", DESCRIPTION_MAX_AGE_MS, () => urgent.describe());
 
   const pipelines = new Map<string, Pipeline>();
   const sources = new Map<string, Source>();
@@ -163,7 +163,7 @@ async function build(
 
   const notReady = () => (run.isReady() ? null : "The member is starting or stopping.");
   const elsewhere = async (source: string) =>
-    names.includes(source) ? whereabouts(source, await fleetStatus()) : null;
+    names.includes(source) ? describeHolder(source, await fleetStatus()) : null;
   const noSource = async (source: string) => (await elsewhere(source))?.message ?? "No such source.";
   const accept: Accept = async (arrival) => {
     const source = arrival.source ?? onlyName;

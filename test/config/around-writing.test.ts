@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { aroundWriting, Config } from "#src/app/config/config.ts";
+import { settingsAroundWriting, Config } from "#src/app/config/config.ts";
 import { textOf } from "#src/engine/commands/approval/approval.ts";
 
 const plain = {
@@ -10,7 +10,7 @@ const plain = {
     lake: { stdout: {} },
   },
 };
-const textFor = (config: unknown) => textOf(aroundWriting(Config.parse(config)), "");
+const textFor = (config: unknown) => textOf(settingsAroundWriting(Config.parse(config)), "");
 
 describe("aroundWriting (the options that an approval covers)", () => {
   const { main } = plain.sources;

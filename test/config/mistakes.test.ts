@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
-import { placesOf } from "#src/app/config/yaml-text.ts";
+import { locationsInText } from "#src/app/config/yaml-text.ts";
 import { compareSource, filterLines } from "#src/cli/checking/check-building.ts";
 import { BUILDING } from "../sync/building-of-eight-tags.ts";
 
@@ -33,7 +33,7 @@ function told(written: string, isOfBuilding: boolean): readonly string[] {
 }
 
 function toldOfBuilding(written: string, config: Config): readonly string[] {
-  const places = placesOf("f", written);
+  const places = locationsInText("f", written);
   const [entry] = Object.values(config.sources);
   if (entry === undefined) return [];
   const building = { ...BUILDING, followed: entry.inventory.sites ?? null };

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { assignSources, type Candidate, type Holder } from "#src/scale/fleet/share.ts";
+import { assignSources, type Candidate, type SourceHolder } from "#src/scale/fleet/share.ts";
 
 const NAMES = ["a", "b", "c", "d", "e", "f", "g"];
 const SOURCES = Array.from({ length: 40 }, (_, n) => `s${String(n).padStart(2, "0")}`);
@@ -25,7 +25,7 @@ const holders = fc
     fc.integer({ min: 0, max: SOURCES.length }),
     fc.array(fc.option(fc.constantFrom(...NAMES, "gone")), { minLength: SOURCES.length, maxLength: SOURCES.length }),
   )
-  .map(([count, held]) => SOURCES.slice(0, count).map((source, n): Holder => [source, held[n] ?? null]));
+  .map(([count, held]) => SOURCES.slice(0, count).map((source, n): SourceHolder => [source, held[n] ?? null]));
 
 function loadsOf(members: readonly Candidate[], shares: ReadonlyMap<string, string | null>): readonly number[] {
   const taking = members.filter(({ takes }) => takes);
@@ -33,7 +33,7 @@ function loadsOf(members: readonly Candidate[], shares: ReadonlyMap<string, stri
 }
 
 /** The minimum: each member keeps up to an even share, and the members with most sources keep the larger shares. */
-function fewestMoves(members: readonly Candidate[], held: readonly Holder[]): number {
+function fewestMoves(members: readonly Candidate[], held: readonly SourceHolder[]): number {
   const taking = members.filter(({ takes }) => takes);
   const counts = taking.map(({ name }) => held.filter(([, holder]) => holder === name).length);
   const base = Math.floor(held.length / taking.length);
@@ -139,7 +139,7 @@ describe("assignSources", () => {
 
   test("moves five of ten sources to a second member, but none when two members have three and two", () => {
     const at = (name: string, from: number, to: number) =>
-      SOURCES.slice(from, to).map((source): Holder => [source, name]);
+      SOURCES.slice(from, to).map((source): SourceHolder => [source, name]);
     const both = [sharer("a", true), sharer("b", true)];
     expect(loadsOf(both, assignSources(both, at("a", 0, 10)))).toEqual([5, 5]);
     const uneven = [...at("a", 0, 3), ...at("b", 3, 5)];

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
 import { openArming } from "#src/engine/commands/arming.ts";
 import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
-import { armFleetHere, DATABASE_ID, openFleetGuards } from "#src/scale/member-guards.ts";
+import { armFleetHere, DATABASE_ID_KEY, openFleetGuards } from "#src/scale/member-guards.ts";
 import { createMemoryTables, type MemoryTables } from "../fleet/memory-tables.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -88,7 +88,7 @@ describe("a machine of a fleet", () => {
     const digest = readFileSync(join(folder, FILE), "utf8");
 
     const other = createMemoryTables();
-    other.bodies.set(DATABASE_ID, JSON.stringify(digest));
+    other.bodies.set(DATABASE_ID_KEY, JSON.stringify(digest));
     expect((await guardsOf(other)).guards.unarmedHere()).not.toBeNull();
 
     rmSync(join(folder, FILE));
@@ -105,7 +105,7 @@ describe("a machine of a fleet", () => {
     await expect(
       armFleetHere(documents.connect().database, join(file, "state"), { by: "a test", at: AT }),
     ).rejects.toThrow();
-    expect([...documents.bodies.keys()]).toEqual([DATABASE_ID]);
+    expect([...documents.bodies.keys()]).toEqual([DATABASE_ID_KEY]);
   });
 });
 

@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
 import { Config } from "#src/app/config/config.ts";
-import { createReloader, type Prepared, type Reconfigurable } from "#src/app/reload/reloader.ts";
+import { createReloader, type PreparedChange, type Reconfigurable } from "#src/app/reload/reloader.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { ConfigurationChanged } from "#src/core/model/reload-facts.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
@@ -38,7 +38,7 @@ function part(name: string, notes: string[]) {
   const does = { prepare: async (): Promise<void> => undefined, takeOver: async (): Promise<void> => undefined };
   const reconfigurable: Reconfigurable = {
     name,
-    async prepare(next): Promise<Prepared> {
+    async prepare(next): Promise<PreparedChange> {
       await does.prepare();
       const every = next.sources.main?.read[0]?.every;
       notes.push(`${name} prepares ${every}`);

@@ -4,7 +4,7 @@ import { withoutCredentials } from "../../core/runtime/log.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { Config } from "./config.ts";
 import { connectorOf, type SinkEntry } from "./config-sections.ts";
-import { isText } from "./schema-walk.ts";
+import { isTextOption } from "./schema-walk.ts";
 
 /** Options that are used only at the start, by path; `*` is a user-defined name. */
 const AT_START: Readonly<Record<string, string>> = {
@@ -28,11 +28,11 @@ const AT_START: Readonly<Record<string, string>> = {
   "commands.rehearsal": "a rehearsal counts for itself from a start on",
   "sources.*.quota.list_requests_per_minute": "the pace of lists is settled at a start",
 };
-const WHOLE_SOURCE = "sources are connected at a start";
+const SOURCE_AT_START = "sources are connected at a start";
 const COMMANDS_WITH_SOURCES = "what may be written names sources, and those are others only from the next start on";
 const STATUS_SECTION = "the passwords belong to an address that changes only at a start";
 
-const LOGGED_IN = "at once; whoever is logged in is asked again";
+const NEW_LOGIN = "at once; whoever is logged in is asked again";
 
 /** How the other options take effect; the longest matching path counts. An option in neither list is a bug. */
 const WHILE_RUNNING: Readonly<Record<string, string>> = {
@@ -40,9 +40,9 @@ const WHILE_RUNNING: Readonly<Record<string, string>> = {
   "state.max_age": "at once",
   "state.replay_window": "at once",
   "log.level": "from the next line on",
-  "status.password": LOGGED_IN,
-  "status.viewer_password": LOGGED_IN,
-  "status.metrics_token": LOGGED_IN,
+  "status.password": NEW_LOGIN,
+  "status.viewer_password": NEW_LOGIN,
+  "status.metrics_token": NEW_LOGIN,
   "sources.*.read": "with the next request",
   "sources.*.history": "with the next request",
   "sources.*.schedules": "at the next due time; nothing is asked again for it",
@@ -102,7 +102,7 @@ function withoutRestartOptions(path: readonly string[], old: unknown, now: unkno
 
 function whyRestart(path: readonly string[], before: Config, after: Config): string | null {
   const [section] = path;
-  if (section === "sources" && path.length === 2) return WHOLE_SOURCE;
+  if (section === "sources" && path.length === 2) return SOURCE_AT_START;
   const reason = longestMatch(AT_START, path);
   if (reason !== undefined) return reason;
   if (section === "commands" && !hasSameSources(before, after)) return COMMANDS_WITH_SOURCES;
@@ -160,7 +160,7 @@ interface Difference {
 
 function differences(path: readonly string[], old: unknown, now: unknown): readonly Difference[] {
   if (isDeepStrictEqual(old, now)) return [];
-  const [was, is] = [byName(old), byName(now)];
+  const [was, is] = [entriesByName(old), entriesByName(now)];
   if (was !== null && is !== null) return listDifferences(path, was, is);
   if (!isPlain(old) || !isPlain(now) || isSecret(old) || isSecret(now)) return [{ path, old, now }];
   const keys = [...new Set([...Object.keys(now), ...Object.keys(old)])];
@@ -168,7 +168,7 @@ function differences(path: readonly string[], old: unknown, now: unknown): reado
 }
 
 /** Compares entries by name, and the order where it counts. */
-function listDifferences(path: readonly string[], old: Named, now: Named): readonly Difference[] {
+function listDifferences(path: readonly string[], old: EntriesByName, now: EntriesByName): readonly Difference[] {
   const keys = [...new Set([...now.keys(), ...old.keys()])];
   const [wasOrder, isOrder] = [old, now].map((list) => [...list.keys()].filter((key) => old.has(key) && now.has(key)));
   // A tag belongs to the first class that selects it; the order of writable tags does not count.
@@ -179,10 +179,10 @@ function listDifferences(path: readonly string[], old: Named, now: Named): reado
   ];
 }
 
-type Named = ReadonlyMap<string, unknown>;
+type EntriesByName = ReadonlyMap<string, unknown>;
 
 /** Entries of a list by their names: classes by `name`, writable tags by source and id. Null if one has no unique name. */
-function byName(list: unknown): Named | null {
+function entriesByName(list: unknown): EntriesByName | null {
   if (!Array.isArray(list)) return null;
   const named = new Map<string, unknown>();
   for (const entry of list) {
@@ -205,7 +205,7 @@ function displayPair(path: readonly string[], old: unknown, now: unknown) {
   return { before, after: after !== null && after === before ? `another ${after}` : after };
 }
 
-const LONGEST = 160;
+const MAX_VALUE_LENGTH = 160;
 
 function isPlain(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
@@ -216,12 +216,12 @@ function displayValue(path: readonly string[], value: unknown): string | null {
   if (value === undefined || value === null) return null;
   const shown = withoutSecrets(path, value);
   const text = withoutCredentials(typeof shown === "string" ? shown : JSON.stringify(shown));
-  return text.length <= LONGEST ? text : `${text.slice(0, LONGEST - 1)}…`;
+  return text.length <= MAX_VALUE_LENGTH ? text : `${text.slice(0, MAX_VALUE_LENGTH - 1)}…`;
 }
 
 function withoutSecrets(path: readonly string[], value: unknown): unknown {
   if (isSecret(value) || path.includes("headers")) return "secret";
-  if (typeof value === "number") return isText(Config, path) ? formatDuration(value) : value;
+  if (typeof value === "number") return isTextOption(Config, path) ? formatDuration(value) : value;
   if (typeof value === "string") return path[0] === "sinks" ? originOnly(value) : value;
   if (Array.isArray(value)) return value.map((entry) => withoutSecrets([...path, "0"], entry));
   if (!isPlain(value)) return value;

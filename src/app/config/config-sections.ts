@@ -35,7 +35,7 @@ const connectorFields = Object.fromEntries(
 ) as unknown as ConnectorFields;
 
 /** Default of a sink's `schedule`, as text. */
-const CONVENTIONS = [
+const DEFAULT_SCHEDULES = [
   "false",
   ...CONNECTOR_NAMES.flatMap((name) => {
     const { scheduleMs } = definitionOf(name);
@@ -52,7 +52,7 @@ const Sink = z
       .union([z.literal(false), z.array(Duration)])
       .optional()
       .meta({
-        description: `Waits between the attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h]; after the last it becomes a dead letter. An outage does not count. False: it is tried with the waits of \`retry\` for as long as it is kept. The default is the connector's: ${CONVENTIONS}.`,
+        description: `Waits between the attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h]; after the last it becomes a dead letter. An outage does not count. False: it is tried with the waits of \`retry\` for as long as it is kept. The default is the connector's: ${DEFAULT_SCHEDULES}.`,
       }),
   })
   .superRefine((sink, context) => {
@@ -70,8 +70,8 @@ const Sink = z
     context.addIssue({ code: "custom", message });
   })
   .transform(({ schedule, ...sink }) => {
-    const waits = schedule ?? conventionOf(sink);
-    return { ...sink, filter: narrowed(sink), ...(waits === false ? {} : { schedule: waits }) };
+    const waits = schedule ?? defaultScheduleOf(sink);
+    return { ...sink, filter: filterForConnector(sink), ...(waits === false ? {} : { schedule: waits }) };
   })
   .meta({ description: "Where events go: one connector with its options, and how events get there." });
 export type SinkEntry = z.output<typeof Sink>;
@@ -84,14 +84,14 @@ function carriesSequence(name: ConnectorName): boolean {
   return definitionOf(name).carriesSequence === true;
 }
 
-function conventionOf(sink: Parameters<typeof connectorsOf>[0]): number[] | false {
+function defaultScheduleOf(sink: Parameters<typeof connectorsOf>[0]): number[] | false {
   const [name] = connectorsOf(sink);
   const scheduleMs = name && definitionOf(name).scheduleMs;
   return scheduleMs === undefined ? false : [...scheduleMs];
 }
 
 /** The filter without kinds that the connector does not use; one that leaves no other kind is left as it is. */
-function narrowed({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"] {
+function filterForConnector({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"] {
   const [name] = connectorsOf(sink as Parameters<typeof connectorsOf>[0]);
   if (name === undefined) return filter;
   const used = definitionOf(name).kinds?.((sink as Record<string, unknown>)[name]);

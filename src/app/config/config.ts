@@ -20,7 +20,7 @@ export function configJsonSchema(): Record<string, unknown> {
 }
 
 /** Settings outside `commands` that decide about writing, for approval by a second person. Contains no secrets. */
-export function aroundWriting(config: Config): Readonly<Record<string, unknown>> {
+export function settingsAroundWriting(config: Config): Readonly<Record<string, unknown>> {
   const sources = Object.entries(config.sources).map(
     ([name, { base_url, ca_file, proxy, time_zone }]) => [name, { base_url, ca_file, proxy, time_zone }] as const,
   );

@@ -6,9 +6,9 @@ import { PostgresState } from "../../engine/store/config.ts";
 import { tokenVariables } from "./contradictions.ts";
 import { type ConfigProblem, ConfigurationError } from "./problems.ts";
 import { knownKeys } from "./schema-walk.ts";
-import { nameMissing } from "./suggestions.ts";
-import { type Finding, findings, type Written } from "./wording.ts";
-import { interpolate, offsetOf, offsetOfAlias, slips, syntaxProblems } from "./yaml-text.ts";
+import { adviceForMissingName } from "./suggestions.ts";
+import { type Finding, findings, type WrittenConfig } from "./wording.ts";
+import { interpolate, offsetOf, offsetOfAlias, likelyMistakes, syntaxProblems } from "./yaml-text.ts";
 
 export interface LoadOptions<T extends z.ZodType> {
   readonly schema: T;
@@ -26,7 +26,7 @@ function readText(file: string): string {
     return readFileSync(file, "utf8");
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    throw new ConfigError(`The configuration file ${file} ${UNREADABLE[code ?? ""] ?? `cannot be read (${code})`}.`, {
+    throw new ConfigError(`The configuration file ${file} ${READ_ERRORS[code ?? ""] ?? `cannot be read (${code})`}.`, {
       hint:
         code === "ENOENT"
           ? "Make one with `plenum init`, or name another with --config."
@@ -36,14 +36,14 @@ function readText(file: string): string {
   }
 }
 
-const UNREADABLE: Readonly<Record<string, string>> = {
+const READ_ERRORS: Readonly<Record<string, string>> = {
   ENOENT: "does not exist",
   EISDIR: "is a folder",
   EACCES: "may not be read by this user",
 };
 
 /** More uses of YAML aliases could fill the memory. */
-const MOST_ALIASES = 100;
+const MAX_ALIASES = 100;
 
 export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { readonly text: string }): z.output<T> {
   const { file, schema } = options;
@@ -59,9 +59,9 @@ export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { reado
     throw new ConfigurationError(found.map(({ offset, message }) => at(offset, [], message)));
   }
   const { problems: unfilled, used } = interpolate(document, options.environment);
-  const placeholders = [...slips(document, options.text), ...unfilled];
+  const placeholders = [...likelyMistakes(document, options.text), ...unfilled];
   const problems = placeholders.map(({ node, path, message }) => at(node.range?.[0] ?? 0, path, message));
-  const content = plain(document, (message, offset) => new ConfigurationError([at(offset, [], message)]));
+  const content = plainContent(document, (message, offset) => new ConfigurationError([at(offset, [], message)]));
   if (content === null) {
     throw new ConfigurationError([at(0, [], "The file is empty. Start from config/example.yaml.")]);
   }
@@ -73,7 +73,7 @@ export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { reado
     problems.push(at(node.range?.[0] ?? 0, path, message));
   }
   const parsed = schema.safeParse(content);
-  const dropped = prototypes(content);
+  const dropped = prototypeFindings(content);
   if (parsed.success && problems.length === 0 && dropped.length === 0) return parsed.data;
 
   // The content of a missing variable is unknown, so report nothing else about it.
@@ -89,33 +89,33 @@ export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { reado
 }
 
 /** Reports only missing names for a section whose entries lack them, because all other findings follow from that. */
-function relevantFindings(written: Written, issues: readonly z.core.$ZodIssue[]): readonly Finding[] {
+function relevantFindings(written: WrittenConfig, issues: readonly z.core.$ZodIssue[]): readonly Finding[] {
   const sections = typeof written.content === "object" ? Object.entries(written.content ?? {}) : [];
   const nameless = sections.flatMap(([section, entries]): readonly Finding[] => {
-    const message = nameMissing(entries, knownKeys(written.schema, [section, "main"]), section);
+    const message = adviceForMissingName(entries, knownKeys(written.schema, [section, "main"]), section);
     return message === null ? [] : [{ path: [section], atKey: true, message }];
   });
   const rest = issues.filter(({ path }) => !nameless.some((each) => each.path[0] === path[0]));
   return [...nameless, ...findings(written, rest)];
 }
 
-const PROTOTYPE = "__proto__";
+const PROTOTYPE_KEY = "__proto__";
 
 /** Finds the keys `__proto__`: the schema silently drops them from sections with user-defined names (`sinks`, `headers`). */
-function prototypes(content: unknown, path: readonly PropertyKey[] = []): readonly Finding[] {
+function prototypeFindings(content: unknown, path: readonly PropertyKey[] = []): readonly Finding[] {
   if (typeof content !== "object" || content === null) return [];
-  if (Array.isArray(content)) return content.flatMap((entry, n) => prototypes(entry, [...path, n]));
+  if (Array.isArray(content)) return content.flatMap((entry, n) => prototypeFindings(entry, [...path, n]));
   return Object.entries(content).flatMap(([key, value]) => {
     const here = [...path, key];
-    if (key !== PROTOTYPE) return prototypes(value, here);
-    return [{ path: here, atKey: true, message: `Nothing can be called ${PROTOTYPE}: give it another name.` }];
+    if (key !== PROTOTYPE_KEY) return prototypeFindings(value, here);
+    return [{ path: here, atKey: true, message: `Nothing can be called ${PROTOTYPE_KEY}: give it another name.` }];
   });
 }
 
-function plain(document: Document, failure: (message: string, offset: number) => Error): unknown {
+function plainContent(document: Document, failure: (message: string, offset: number) => Error): unknown {
   let content: unknown;
   try {
-    content = document.toJS({ maxAliasCount: MOST_ALIASES });
+    content = document.toJS({ maxAliasCount: MAX_ALIASES });
     // An alias inside its own anchor gives values without an end.
     JSON.stringify(content);
   } catch (error) {
@@ -137,7 +137,7 @@ export interface LenientState {
   readonly postgres: PostgresState | null;
 }
 
-const UNKNOWN: LenientState = { folder: null, isFleet: false, postgres: null };
+const UNKNOWN_STATE: LenientState = { folder: null, isFleet: false, postgres: null };
 
 /** Reads only the section `state`. Never throws: a control command must not fail because of the rest of the file. */
 export function lenientState(text: string, environment: Readonly<Record<string, string | undefined>>): LenientState {
@@ -146,7 +146,7 @@ export function lenientState(text: string, environment: Readonly<Record<string, 
     const { problems } = interpolate(document, environment);
     const unset = problems.map(({ path }) => path.map(String).join("."));
     const node: unknown = isMap(document.contents) ? document.get("state") : null;
-    if (!isMap(node)) return UNKNOWN;
+    if (!isMap(node)) return UNKNOWN_STATE;
     const { folder, postgres } = node.toJS(document, { maxAliasCount: 100 }) as Readonly<
       Record<"folder" | "postgres", unknown>
     >;
@@ -159,6 +159,6 @@ export function lenientState(text: string, environment: Readonly<Record<string, 
       postgres: isSet && parsed.success ? parsed.data : null,
     };
   } catch {
-    return UNKNOWN;
+    return UNKNOWN_STATE;
   }
 }

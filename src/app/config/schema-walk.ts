@@ -27,13 +27,13 @@ export function descriptionOf(schema: AnySchema, path: readonly PropertyKey[]): 
   while (current !== undefined) {
     const { description } = (current as { meta?: () => { description?: string } | undefined }).meta?.() ?? {};
     if (description !== undefined) return description;
-    current = wrapped(current);
+    current = wrappedSchema(current);
   }
   return undefined;
 }
 
 /** True for options that are written as text, also if they become numbers, e.g. durations. */
-export function isText(schema: AnySchema, path: readonly PropertyKey[]): boolean {
+export function isTextOption(schema: AnySchema, path: readonly PropertyKey[]): boolean {
   const found = schemaAt(schema, path);
   return found !== undefined && definitionOf(unwrap(found)).type === "string";
 }
@@ -42,15 +42,15 @@ export function isText(schema: AnySchema, path: readonly PropertyKey[]): boolean
 export function optionPaths(schema: AnySchema, path = ""): readonly string[] {
   const inner = unwrap(schema);
   const { element, valueType, shape, options = [] } = definitionOf(inner);
-  if (element !== undefined) return [...own(path), ...optionPaths(element, `${path}[]`).filter(isNew(path))];
-  if (valueType !== undefined) return [...own(path), ...optionPaths(valueType, join(path, "*")).filter(isNew(path))];
+  if (element !== undefined) return [...optionPathOf(path), ...optionPaths(element, `${path}[]`).filter(isNew(path))];
+  if (valueType !== undefined) return [...optionPathOf(path), ...optionPaths(valueType, join(path, "*")).filter(isNew(path))];
   if (shape !== undefined) {
-    return [...own(path), ...Object.entries(shape).flatMap(([key, value]) => optionPaths(value, join(path, key)))];
+    return [...optionPathOf(path), ...Object.entries(shape).flatMap(([key, value]) => optionPaths(value, join(path, key)))];
   }
-  return [...new Set([...own(path), ...options.flatMap((option) => optionPaths(option, path))])];
+  return [...new Set([...optionPathOf(path), ...options.flatMap((option) => optionPaths(option, path))])];
 }
 
-function own(path: string): readonly string[] {
+function optionPathOf(path: string): readonly string[] {
   return path === "" || path.endsWith("*") || path.endsWith("[]") ? [] : [path];
 }
 
@@ -66,12 +66,12 @@ function schemaAt(schema: AnySchema, path: readonly PropertyKey[]): AnySchema | 
   let current: AnySchema | undefined = schema;
   for (const step of path) {
     if (current === undefined) return undefined;
-    current = child(unwrap(current), step);
+    current = childSchema(unwrap(current), step);
   }
   return current;
 }
 
-function child(schema: AnySchema, step: PropertyKey): AnySchema | undefined {
+function childSchema(schema: AnySchema, step: PropertyKey): AnySchema | undefined {
   const { element, valueType } = definitionOf(schema);
   const shape = shapeOf(schema);
   return element ?? valueType ?? (Object.hasOwn(shape, step) ? shape[String(step)] : undefined);
@@ -85,11 +85,11 @@ function shapeOf(schema: AnySchema): Readonly<Record<string, AnySchema>> {
 /** Removes optional, default and pipe. */
 function unwrap(schema: AnySchema): AnySchema {
   let current = schema;
-  for (let next = wrapped(current); next !== undefined; next = wrapped(current)) current = next;
+  for (let next = wrappedSchema(current); next !== undefined; next = wrappedSchema(current)) current = next;
   return current;
 }
 
-function wrapped(schema: AnySchema): AnySchema | undefined {
+function wrappedSchema(schema: AnySchema): AnySchema | undefined {
   const { innerType, in: input } = definitionOf(schema);
   return innerType ?? input;
 }

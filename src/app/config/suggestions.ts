@@ -7,19 +7,19 @@ import { knownKeys, optionPaths } from "./schema-walk.ts";
 type AnySchema = z.core.$ZodType;
 
 /** Returns a sentence with a leading space; may be empty. */
-export function helpForKey(schema: AnySchema, path: readonly PropertyKey[], key: string): string {
+export function adviceForKey(schema: AnySchema, path: readonly PropertyKey[], key: string): string {
   const here = knownKeys(schema, path);
   const plain = key.replaceAll("-", "_").toLowerCase();
   if (here.includes(plain)) return ` Did you mean ${plain}?`;
-  const near = nearby(schema, path, key, here);
+  const near = nearbySection(schema, path, key, here);
   if (near !== null) return ` It belongs ${near}.`;
   if (closest(key, here) !== undefined) return suggestion(key, here);
-  const far = places(schema, key);
+  const far = sectionsWithKey(schema, key);
   return far === null ? suggestion(key, here) : ` It belongs under ${far}.`;
 }
 
 /** Looks one level down, then one or two up. */
-function nearby(schema: AnySchema, path: readonly PropertyKey[], key: string, here: readonly string[]): string | null {
+function nearbySection(schema: AnySchema, path: readonly PropertyKey[], key: string, here: readonly string[]): string | null {
   const child = here.find((each) => knownKeys(schema, [...path, each]).includes(key));
   if (child !== undefined) return `under \`${child}\``;
   for (const up of [1, 2]) {
@@ -38,7 +38,7 @@ function allPaths(schema: AnySchema): readonly string[] {
 }
 
 /** Sections with this key, e.g. `sources.<name>`; null unless there are one or two. */
-function places(schema: AnySchema, key: string): string | null {
+function sectionsWithKey(schema: AnySchema, key: string): string | null {
   const found = allPaths(schema)
     .filter((path) => path.endsWith(`.${key}`) && !path.includes("[]"))
     .map((path) => path.slice(0, -key.length - 1).replaceAll("*", "<name>"));
@@ -48,7 +48,7 @@ function places(schema: AnySchema, key: string): string | null {
 }
 
 /** Returns advice when options appear without the user-defined name above them. `known` are an entry's options. */
-export function nameMissing(section: unknown, known: readonly string[], name: string): string | null {
+export function adviceForMissingName(section: unknown, known: readonly string[], name: string): string | null {
   if (typeof section !== "object" || section === null || Array.isArray(section)) return null;
   const entry = Object.entries(section).find(([key, value]) => known.includes(key) && !hasKnownKey(value, known));
   if (entry === undefined) return null;
@@ -66,24 +66,24 @@ export interface InvalidValue {
   readonly complaintWith: (value: unknown) => string | null;
 }
 
-export function meantInstead(place: InvalidValue): string | null {
+export function suggestValue(place: InvalidValue): string | null {
   const { value } = place;
   if (typeof value === "string") {
-    return instead(place, forText(value, place.key)) ?? leftOut(place, value) ?? asList(place, value);
+    return suggestFirstValid(place, meaningsOfText(value, place.key)) ?? suggestOmission(place, value) ?? asList(place, value);
   }
-  if (typeof value === "number" || typeof value === "boolean") return forNumber(place, value);
-  if (!Array.isArray(value) || value.length !== 1 || !passes(place, value[0])) return null;
-  return `Write ${shown(value[0])}, which is one, not a list.`;
+  if (typeof value === "number" || typeof value === "boolean") return suggestForNumber(place, value);
+  if (!Array.isArray(value) || value.length !== 1 || !isValidWith(place, value[0])) return null;
+  return `Write ${yamlText(value[0])}, which is one, not a list.`;
 }
 
-function forNumber(place: InvalidValue, value: number | boolean): string | null {
-  if (value === true && passes(place, undefined)) return "Leave this key out: it is on without it.";
-  const truth = value === 1 || value === 0 ? instead(place, [value === 1]) : null;
+function suggestForNumber(place: InvalidValue, value: number | boolean): string | null {
+  if (value === true && isValidWith(place, undefined)) return "Leave this key out: it is on without it.";
+  const truth = value === 1 || value === 0 ? suggestFirstValid(place, [value === 1]) : null;
   return truth ?? asList(place, value) ?? (place.acceptsText ? asText(place, value) : null);
 }
 
 /** Words for true and false of YAML 1.1, which are texts in 1.2. */
-const WORDS: ReadonlyMap<string, boolean> = new Map([
+const YAML_1_1_BOOLEANS: ReadonlyMap<string, boolean> = new Map([
   ["yes", true],
   ["y", true],
   ["on", true],
@@ -93,8 +93,8 @@ const WORDS: ReadonlyMap<string, boolean> = new Map([
 ]);
 
 /** Returns what a text may mean: true or false, or a number in another spelling. */
-function forText(text: string, key: string): readonly unknown[] {
-  const truth = WORDS.get(text.toLowerCase());
+function meaningsOfText(text: string, key: string): readonly unknown[] {
+  const truth = YAML_1_1_BOOLEANS.get(text.toLowerCase());
   const [, whole = "", part = ""] = /^(\d+)(?:,(\d+))?$/.exec(text) ?? [];
   const [, percent] = /^(\d+(?:\.\d+)?) ?%$/.exec(text) ?? [];
   return [
@@ -112,25 +112,25 @@ function inUnitOf(key: string, text: string): readonly number[] {
   return bytes === null ? [] : [Math.round(bytes / 1024 ** 2)];
 }
 
-function instead(place: InvalidValue, candidates: readonly unknown[]): string | null {
-  const found = candidates.find((candidate) => passes(place, candidate));
-  return found === undefined ? null : `Write ${shown(found)}.`;
+function suggestFirstValid(place: InvalidValue, candidates: readonly unknown[]): string | null {
+  const found = candidates.find((candidate) => isValidWith(place, candidate));
+  return found === undefined ? null : `Write ${yamlText(found)}.`;
 }
 
 /** For `all` where a list narrows a choice. */
-function leftOut(place: InvalidValue, text: string): string | null {
+function suggestOmission(place: InvalidValue, text: string): string | null {
   if (!/^(all|any|\*)$/i.test(text)) return null;
-  return passes(place, undefined) ? "Leave this key out for all of them." : null;
+  return isValidWith(place, undefined) ? "Leave this key out for all of them." : null;
 }
 
-const UNITS = ["s", "m", "h", "d"];
+const DURATION_UNITS = ["s", "m", "h", "d"];
 
 /** For a number or a boolean where a text belongs: suggests quotes, or a duration. */
 function asText(place: InvalidValue, value: number | boolean): string | null {
   const quoted = String(value);
   const complaint = place.complaintWith(quoted);
   if (complaint === null) return `Put this into quotes: "${quoted}".`;
-  const units = UNITS.filter((unit) => passes(place, quoted + unit));
+  const units = DURATION_UNITS.filter((unit) => isValidWith(place, quoted + unit));
   const [first] = units;
   // The complaint about the text helps more than one about the kind of value.
   if (first === undefined) return complaint;
@@ -151,19 +151,19 @@ function asList(place: InvalidValue, value: string | number | boolean): string |
   if (words.includes("")) return null;
   const numbers = words.map((word) => (/^-?\d+$/.test(String(word)) ? Number(word) : word));
   const lists: (readonly unknown[])[] = [words, numbers, words.map(String)];
-  const found = lists.find((list) => passes(place, list));
-  return found === undefined ? null : `Write a list: ${shown(found)}.`;
+  const found = lists.find((list) => isValidWith(place, list));
+  return found === undefined ? null : `Write a list: ${yamlText(found)}.`;
 }
 
-function passes({ complaintWith }: InvalidValue, value: unknown): boolean {
+function isValidWith({ complaintWith }: InvalidValue, value: unknown): boolean {
   return complaintWith(value) === null;
 }
 
 /** Words that need quotes, because a YAML version reads them as another type. */
-const RESERVED = /^(true|false|null|yes|no|on|off)$/i;
+const RESERVED_WORD = /^(true|false|null|yes|no|on|off)$/i;
 
-function shown(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(shown).join(", ")}]`;
+function yamlText(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(yamlText).join(", ")}]`;
   if (typeof value !== "string") return String(value);
-  return /^[A-Za-z][\w-]+$/.test(value) && !RESERVED.test(value) ? value : JSON.stringify(value);
+  return /^[A-Za-z][\w-]+$/.test(value) && !RESERVED_WORD.test(value) ? value : JSON.stringify(value);
 }

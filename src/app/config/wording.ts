@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { closest } from "../../core/values/suggest.ts";
 import { descriptionOf, knownKeys } from "./schema-walk.ts";
-import { helpForKey, meantInstead } from "./suggestions.ts";
+import { adviceForKey, suggestValue } from "./suggestions.ts";
 
 export interface Finding {
   readonly path: readonly PropertyKey[];
@@ -11,7 +11,7 @@ export interface Finding {
 
 type Issue = z.core.$ZodIssue;
 
-export interface Written {
+export interface WrittenConfig {
   readonly schema: z.core.$ZodType;
   readonly content: unknown;
   /** True while a suggestion is checked, so that the check makes no suggestions itself. */
@@ -19,15 +19,15 @@ export interface Written {
 }
 
 /** Describes every issue of a schema: each unknown key separately, and only the closest alternative of a union. */
-export function findings(written: Written, issues: readonly Issue[], prefix: readonly PropertyKey[] = []): Finding[] {
+export function findings(written: WrittenConfig, issues: readonly Issue[], prefix: readonly PropertyKey[] = []): Finding[] {
   return issues.flatMap((issue) => describe(written, issue, [...prefix, ...issue.path]));
 }
 
-function describe(written: Written, issue: Issue, path: readonly PropertyKey[]): readonly Finding[] {
+function describe(written: WrittenConfig, issue: Issue, path: readonly PropertyKey[]): readonly Finding[] {
   const value = valueAt(written.content, path);
   const meant =
     canMeanOther(issue, value) && written.isTrial !== true
-      ? meantInstead({
+      ? suggestValue({
           key: String(path.at(-1)),
           value,
           acceptsText: acceptsText(issue),
@@ -38,22 +38,22 @@ function describe(written: Written, issue: Issue, path: readonly PropertyKey[]):
   switch (issue.code) {
     case "unrecognized_keys":
       return issue.keys.map((key) => {
-        const help = written.isTrial === true ? "" : helpForKey(written.schema, path, key);
+        const help = written.isTrial === true ? "" : adviceForKey(written.schema, path, key);
         return { path: [...path, key], atKey: true, message: `This key is not known here.${help}` };
       });
     case "invalid_key":
       return [{ path, atKey: true, message: issue.issues[0]?.message ?? "This name cannot be used." }];
     case "invalid_union":
-      return fromUnion(written, issue, path, value);
+      return unionFindings(written, issue, path, value);
     case "invalid_value":
-      return [{ path, message: oneOf(issue.values.map(String), value) }];
+      return [{ path, message: choiceMessage(issue.values.map(String), value) }];
     case "invalid_type":
       return [{ path, message: typeMessage(written, issue.expected, path, value) }];
     case "too_small":
     case "too_big":
-      return [{ path, message: ownWords(issue) ?? boundMessage(issue, value) }];
+      return [{ path, message: customMessage(issue) ?? boundMessage(issue, value) }];
     default:
-      return [{ path, message: ended(issue.message) }];
+      return [{ path, message: withPeriod(issue.message) }];
   }
 }
 
@@ -69,21 +69,21 @@ function acceptsText(issue: Issue): boolean {
   return issue.errors.some((branch) => branch.some((each) => each.path.length === 0 && acceptsText(each)));
 }
 
-function fromUnion(
-  written: Written,
+function unionFindings(
+  written: WrittenConfig,
   issue: z.core.$ZodIssueInvalidUnion,
   path: readonly PropertyKey[],
   value: unknown,
 ): readonly Finding[] {
   const { options } = issue as { options?: readonly unknown[] };
-  if (issue.errors.length === 0) return [{ path, message: oneOf((options ?? []).map(String), value) }];
+  if (issue.errors.length === 0) return [{ path, message: choiceMessage((options ?? []).map(String), value) }];
   const ranked = issue.errors
     .map((issues) => ({ issues, distance: distanceOf(issues) }))
     .toSorted((a, b) => a.distance - b.distance);
   const best = ranked[0];
-  const own = ownWords(issue);
+  const own = customMessage(issue);
   if (best === undefined || (own !== undefined && best.distance >= NOT_MEANT)) {
-    return [{ path, message: own ?? ended(issue.message) }];
+    return [{ path, message: own ?? withPeriod(issue.message) }];
   }
   return findings(written, best.issues, path);
 }
@@ -100,13 +100,13 @@ function distanceOf(issues: readonly Issue[]): number {
   return distance;
 }
 
-function typeMessage(written: Written, expected: string, path: readonly PropertyKey[], value: unknown): string {
+function typeMessage(written: WrittenConfig, expected: string, path: readonly PropertyKey[], value: unknown): string {
   if (value === undefined || value === null) {
     const what = descriptionOf(written.schema, path);
-    if (expected === "object" && value === null && written.isTrial !== true && passes(written, path, {})) {
+    if (expected === "object" && value === null && written.isTrial !== true && isValidWith(written, path, {})) {
       return "Write {} here where nothing is to be chosen, or its options below it.";
     }
-    return `This is needed and missing${what === undefined ? "." : `: ${ended(lowerFirst(what))}`}`;
+    return `This is needed and missing${what === undefined ? "." : `: ${withPeriod(lowerFirst(what))}`}`;
   }
   if ((expected === "number" || expected === "int") && typeof value === "number") return "Write a whole number.";
   if (expected === "object" && written.isTrial !== true) {
@@ -114,37 +114,37 @@ function typeMessage(written: Written, expected: string, path: readonly Property
     if (help !== null) return help;
   }
   if (expected === "array" && typeof value === "object" && written.isTrial !== true) {
-    return passes(written, path, [value])
+    return isValidWith(written, path, [value])
       ? "Write a list: put a dash in front of the first key, and indent the others below it."
       : "Write a list: each entry begins with a dash, and has its name as `name`.";
   }
   if (expected === "record" && Array.isArray(value)) {
     return "Write a section here, not a list: without dashes, each entry under a name of your own.";
   }
-  const wanted = WANTED[expected] ?? expected;
+  const wanted = EXPECTED_KINDS[expected] ?? expected;
   const unquoted = typeof value === "string" && isPlainText(expected, value);
-  return `Write ${wanted} here${unquoted ? ", without quotes" : ""}, not ${kindOf(value)}.`;
+  return `Write ${wanted} here${unquoted ? ", without quotes" : ""}, not ${kindOfValue(value)}.`;
 }
 
-function sectionHelp(written: Written, path: readonly PropertyKey[], value: unknown): string | null {
+function sectionHelp(written: WrittenConfig, path: readonly PropertyKey[], value: unknown): string | null {
   if (typeof value === "string" && /^[\w-]+:(?!\/\/)\S/.test(value)) {
     return `Put a space behind the colon of \`${value.slice(0, value.indexOf(":"))}\`.`;
   }
   const known = knownKeys(written.schema, path);
   if (known.length === 0 || path.length === 0) return null;
-  const meant = known.filter((key) => passes(written, path, { [key]: value }));
+  const meant = known.filter((key) => isValidWith(written, path, { [key]: value }));
   if (meant.length === 1) return `Write it as a section: { ${meant[0]}: … }.`;
   const words = known.length > 15 ? "" : ` Known are: ${known.join(", ")}.`;
-  return `Write a section with keys of its own here, not ${kindOf(value)}.${words}`;
+  return `Write a section with keys of its own here, not ${kindOfValue(value)}.${words}`;
 }
 
-function passes(written: Written, path: readonly PropertyKey[], value: unknown): boolean {
+function isValidWith(written: WrittenConfig, path: readonly PropertyKey[], value: unknown): boolean {
   return complaintWith(written, path, value) === null;
 }
 
 /** Null when the value would be valid. */
-function complaintWith(written: Written, path: readonly PropertyKey[], value: unknown): string | null {
-  const content = replaced(written.content, path, value);
+function complaintWith(written: WrittenConfig, path: readonly PropertyKey[], value: unknown): string | null {
+  const content = withValueAt(written.content, path, value);
   const issues = z.safeParse(written.schema, content).error?.issues ?? [];
   const here = findings({ schema: written.schema, content, isTrial: true }, issues).find((finding) =>
     path.every((step, depth) => finding.path[depth] === step),
@@ -152,11 +152,11 @@ function complaintWith(written: Written, path: readonly PropertyKey[], value: un
   return here?.message ?? null;
 }
 
-function replaced(content: unknown, [step, ...rest]: readonly PropertyKey[], value: unknown): unknown {
+function withValueAt(content: unknown, [step, ...rest]: readonly PropertyKey[], value: unknown): unknown {
   if (step === undefined) return value;
   if (typeof content !== "object" || content === null) return content;
   const copy = (Array.isArray(content) ? [...content] : { ...content }) as Record<PropertyKey, unknown>;
-  copy[step] = replaced(copy[step], rest, value);
+  copy[step] = withValueAt(copy[step], rest, value);
   return copy;
 }
 
@@ -166,7 +166,7 @@ function isPlainText(expected: string, text: string): boolean {
   return text.trim() !== "" && Number.isFinite(Number(text));
 }
 
-const WANTED: Readonly<Record<string, string>> = {
+const EXPECTED_KINDS: Readonly<Record<string, string>> = {
   string: "a text",
   number: "a number",
   int: "a whole number",
@@ -176,7 +176,7 @@ const WANTED: Readonly<Record<string, string>> = {
   record: "a section with names of your own",
 };
 
-function kindOf(value: unknown): string {
+function kindOfValue(value: unknown): string {
   if (Array.isArray(value)) return "a list";
   if (typeof value === "object") return "a section";
   if (typeof value === "boolean") return String(value);
@@ -197,11 +197,11 @@ function boundMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, 
 }
 
 /** Returns a message of our own schema; undefined for zod's. */
-function ownWords(issue: Issue): string | undefined {
-  return /^(Invalid|Too (small|big))/.test(issue.message) ? undefined : ended(issue.message);
+function customMessage(issue: Issue): string | undefined {
+  return /^(Invalid|Too (small|big))/.test(issue.message) ? undefined : withPeriod(issue.message);
 }
 
-function oneOf(words: readonly string[], value: unknown): string {
+function choiceMessage(words: readonly string[], value: unknown): string {
   // YAML takes a text of digits for a number.
   const written = (word: string) => (/^[\d.]+$/.test(word) ? `"${word}"` : word);
   const shown = words.map(written);
@@ -211,7 +211,7 @@ function oneOf(words: readonly string[], value: unknown): string {
   return meant === undefined ? `Write ${list}.` : `Write ${list}. Did you mean ${written(meant)}?`;
 }
 
-function ended(text: string): string {
+function withPeriod(text: string): string {
   return /[.!?]$/.test(text) ? text : `${text}.`;
 }
 

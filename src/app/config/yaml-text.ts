@@ -91,13 +91,13 @@ function pathOf(ancestors: readonly unknown[], node: Node): readonly PropertyKey
 }
 
 /** Finds valid YAML that is probably a mistake: typographic quotes, and shell or Windows variables. */
-export function slips(document: Document, text: string): readonly NodeProblem[] {
-  if (!SUSPICIOUS.test(text)) return [];
+export function likelyMistakes(document: Document, text: string): readonly NodeProblem[] {
+  if (!LIKELY_MISTAKE.test(text)) return [];
   const problems: NodeProblem[] = [];
   visit(document, {
     Scalar(key, node, ancestors) {
       if (key === "key" || !isScalar(node) || typeof node.value !== "string") return;
-      const message = slipIn(node.value, node.type === "PLAIN");
+      const message = likelyMistakeIn(node.value, node.type === "PLAIN");
       if (message !== null) problems.push({ node, path: pathOf(ancestors, node), message });
     },
   });
@@ -105,9 +105,9 @@ export function slips(document: Document, text: string): readonly NodeProblem[] 
 }
 
 /** Fast check that lets most files pass. */
-const SUSPICIOUS = /[“”„‟‘’‚«»]|\$[A-Za-z_]|%[A-Za-z_]\w*%/u;
+const LIKELY_MISTAKE = /[“”„‟‘’‚«»]|\$[A-Za-z_]|%[A-Za-z_]\w*%/u;
 
-function slipIn(text: string, isPlain: boolean): string | null {
+function likelyMistakeIn(text: string, isPlain: boolean): string | null {
   if (isPlain && /^[“”„‟‘’‚«»].*[“”„‟‘’‚«»]$/u.test(text)) {
     return `These quotes are typographic, so they belong to the text: write straight ones, "…", or none.`;
   }
@@ -151,18 +151,18 @@ function isEmpty(node: Node): boolean {
 }
 
 /** Location of paths in the configuration file, as `plenum.yaml:12:9`. */
-export type Places = (path: readonly PropertyKey[]) => string;
+export type LocateOption = (path: readonly PropertyKey[]) => string;
 
 /** When the file is gone, every location is the file. */
-export function placesIn(file: string): Places {
+export function locationsInFile(file: string): LocateOption {
   try {
-    return placesOf(file, readFileSync(file, "utf8"));
+    return locationsInText(file, readFileSync(file, "utf8"));
   } catch {
     return () => file;
   }
 }
 
-export function placesOf(file: string, text: string): Places {
+export function locationsInText(file: string, text: string): LocateOption {
   const lines = new LineCounter();
   const { contents } = parseDocument(text, { lineCounter: lines, version: "1.2" });
   return (path) => {
@@ -178,15 +178,15 @@ export interface SyntaxProblem {
 
 /** Returns one problem per line in plain words, because one mistake causes several parser errors. */
 export function syntaxProblems(document: Document.Parsed, text: string): readonly SyntaxProblem[] {
-  const found = document.errors.map((error) => problemOf(document, text, error));
+  const found = document.errors.map((error) => syntaxProblemOf(document, text, error));
   const lineOf = ({ offset }: SyntaxProblem) => text.slice(0, offset).split("\n").length;
   return [...Map.groupBy(found, lineOf).values()].flatMap(([first]) => (first === undefined ? [] : [first]));
 }
 
-function problemOf(document: Document.Parsed, text: string, error: YAMLParseError): SyntaxProblem {
+function syntaxProblemOf(document: Document.Parsed, text: string, error: YAMLParseError): SyntaxProblem {
   const offset = error.pos[0];
   const isQuote = /Missing closing/.test(error.message);
-  const opened = openedBefore(document, offset, isQuote);
+  const opened = startOfOpenText(document, offset, isQuote);
   if (isQuote && opened !== null) {
     return { offset: opened, message: `This ${text[opened]} is not closed: write another one at the end of the text.` };
   }
@@ -194,10 +194,10 @@ function problemOf(document: Document.Parsed, text: string, error: YAMLParseErro
     const end = text[opened] === "[" ? "]" : "}";
     return { offset: opened, message: `This ${text[opened]} is not closed: write ${end} at its end.` };
   }
-  return { offset, message: sentence(error, text) };
+  return { offset, message: syntaxMessage(error, text) };
 }
 
-function sentence({ code, message, pos }: YAMLParseError, text: string): string {
+function syntaxMessage({ code, message, pos }: YAMLParseError, text: string): string {
   const first = text[pos[0]] ?? "";
   switch (code) {
     case "DUPLICATE_KEY":
@@ -212,19 +212,19 @@ function sentence({ code, message, pos }: YAMLParseError, text: string): string 
       return "This value is followed by what looks like another key: indent the next line as the line of this key, or put a value with `: ` in it into quotes.";
     case "BAD_INDENT":
     case "UNEXPECTED_TOKEN":
-      return unexpected(message, first);
+      return unexpectedTokenMessage(message, first);
     case "BAD_SCALAR_START":
       return `A text that begins with ${first} needs quotes: write "${first}…".`;
     case "BAD_DQ_ESCAPE":
       return "In double quotes a backslash begins an escape: use single quotes, or write it twice.";
     case "MISSING_CHAR":
-      return /Comments/.test(message) ? "Put a space in front of the #." : unexpected(message, first);
+      return /Comments/.test(message) ? "Put a space in front of the #." : unexpectedTokenMessage(message, first);
     default:
       return `Not valid YAML: ${message}.`;
   }
 }
 
-function unexpected(message: string, first: string): string {
+function unexpectedTokenMessage(message: string, first: string): string {
   if (/alias/.test(message)) return 'A text that begins with * needs quotes: write "*…".';
   if (/indicator|same column|indent/i.test(message)) {
     return "This line is indented otherwise than those that it belongs to: begin the keys of one section, and the dashes of one list, in the same column.";
@@ -233,7 +233,7 @@ function unexpected(message: string, first: string): string {
 }
 
 /** Start of the innermost quoted text, list or section in braces around an offset; null outside. */
-function openedBefore(document: Document, offset: number, isQuote: boolean): number | null {
+function startOfOpenText(document: Document, offset: number, isQuote: boolean): number | null {
   let opened: number | null = null;
   const look = (node: Node) => {
     const [from, , end] = node.range ?? [0, 0, 0];

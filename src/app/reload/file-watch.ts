@@ -6,9 +6,9 @@ import { loop, within } from "../../core/runtime/waiting.ts";
 
 const LOOK_EVERY_MS = 1_000;
 /** Time without a change before the file is read: an editor may still be writing. */
-const QUIET_MS = 2_000;
+const STABLE_MS = 2_000;
 /** Interval of retries while the file is invalid: the cause may be another file, e.g. a secret's. */
-const AGAIN_MS = 30_000;
+const INVALID_RETRY_MS = 30_000;
 
 /** Polls because editors replace files and ConfigMaps change links. Calls `onQuiet` again while it returns false. */
 export function watchFile(options: {
@@ -32,10 +32,10 @@ export function watchFile(options: {
       seen = version;
       sinceMs = nowMs;
     }
-    const isChanged = version !== taken && nowMs - sinceMs >= QUIET_MS;
+    const isChanged = version !== taken && nowMs - sinceMs >= STABLE_MS;
     if (version === null || (!isChanged && nowMs < againAtMs)) return LOOK_EVERY_MS;
     taken = version;
-    againAtMs = (await options.onQuiet()) ? Number.POSITIVE_INFINITY : clock.monotonic() + AGAIN_MS;
+    againAtMs = (await options.onQuiet()) ? Number.POSITIVE_INFINITY : clock.monotonic() + INVALID_RETRY_MS;
     return LOOK_EVERY_MS;
   }
 

@@ -26,10 +26,10 @@ import { watchFile } from "./file-watch.ts";
 export interface Reconfigurable {
   readonly name: string;
   /** Prepares the change without applying anything: an error rejects the complete file. */
-  prepare(next: Config): Promise<Prepared>;
+  prepare(next: Config): Promise<PreparedChange>;
 }
 
-export interface Prepared {
+export interface PreparedChange {
   takeOver(): Promise<void> | void;
   /** Frees what was prepared, instead of `takeOver`. */
   discard?(): Promise<void>;
@@ -43,7 +43,7 @@ export interface ConfigFile {
 }
 
 /** Time limit for recording a reload before the caller continues; recording is retried in the background. */
-const RECORDED_WITHIN_MS = 5_000;
+const RECORD_WAIT_MS = 5_000;
 
 export function createReloader(
   options: ConfigFile & {
@@ -73,7 +73,7 @@ export function createReloader(
     const [shared] = sharedTokens(next);
     if (shared !== undefined) throw new ConfigError(`${shared.path.join(".")}: ${shared.message}`);
     const all = changesBetween(inForce, wanted);
-    const ready: (Prepared & { readonly name: string })[] = [];
+    const ready: (PreparedChange & { readonly name: string })[] = [];
     const discard = () => Promise.all(ready.map((part) => part.discard?.()));
     try {
       for (const part of options.parts) ready.push({ name: part.name, ...(await part.prepare(next)) });
@@ -160,7 +160,7 @@ export function createReloader(
     });
     recording.add(recorded);
     void recorded.finally(() => recording.delete(recorded));
-    await within(clock, RECORDED_WITHIN_MS, recorded);
+    await within(clock, RECORD_WAIT_MS, recorded);
   }
 
   const watch = watchFile({

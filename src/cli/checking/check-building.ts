@@ -1,5 +1,5 @@
 import type { Config, SourceEntry } from "../../app/config/config.ts";
-import type { Places } from "../../app/config/yaml-text.ts";
+import type { LocateOption } from "../../app/config/yaml-text.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { counted } from "../../core/values/plural.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
@@ -23,7 +23,7 @@ export interface ComparedSource {
   readonly entry: SourceEntry;
   readonly config: Config;
   readonly building: SeenBuilding;
-  readonly places: Places;
+  readonly places: LocateOption;
 }
 
 type Lines = readonly CheckLine[];
@@ -60,7 +60,7 @@ export function planLines(name: string, { alarms, fits, load, changes, classes, 
 }
 
 /** An alarm may have a priority that the interface does not define, so it is no error. */
-export function priorityLines({ sinks }: Config, places: Places): Lines {
+export function priorityLines({ sinks }: Config, places: LocateOption): Lines {
   return filterWarnings(sinks, places, "priorities", ({ priorities }) =>
     priorities.map((priority) =>
       PRIORITIES.includes(priority)
@@ -73,7 +73,7 @@ export function priorityLines({ sinks }: Config, places: Places): Lines {
 export function filterLines(
   { sinks }: Config,
   buildings: ReadonlyMap<string, Pick<SeenBuilding, "sites">>,
-  places: Places,
+  places: LocateOption,
 ): Lines {
   return filterWarnings(sinks, places, "sites", (filter) => {
     const sources = filter.sources.length === 0 ? [...buildings.keys()] : filter.sources;
@@ -90,7 +90,7 @@ export function filterLines(
 /** `problems` returns a text or null for each value of the option. */
 function filterWarnings(
   sinks: Config["sinks"],
-  places: Places,
+  places: LocateOption,
   option: "priorities" | "sites",
   problems: (filter: Config["sinks"][string]["filter"]) => readonly (string | null)[],
 ): Lines {

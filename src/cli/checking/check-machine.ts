@@ -1,5 +1,5 @@
 import type { Config } from "../../app/config/config.ts";
-import type { Places } from "../../app/config/yaml-text.ts";
+import type { LocateOption } from "../../app/config/yaml-text.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { checkStateFolder, freeBytes } from "../../engine/store/folder.ts";
 import { durabilityWarnings } from "../../scale/postgres/state-database.ts";
@@ -12,7 +12,7 @@ import { type CheckLine, failedCheck, ok, warning } from "./check-line.ts";
 export async function checkMachine(
   config: Config,
   file: string,
-  places: Places,
+  places: LocateOption,
   signal: AbortSignal,
 ): Promise<readonly CheckLine[]> {
   const { state, status } = config;
@@ -45,7 +45,7 @@ async function runningFor(
   }
 }
 
-function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: Places): CheckLine {
+function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: LocateOption): CheckLine {
   const what = "state folder";
   try {
     checkStateFolder(folder);
@@ -58,7 +58,7 @@ function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: P
   }
 }
 
-async function checkDatabase(config: Config, places: Places): Promise<readonly CheckLine[]> {
+async function checkDatabase(config: Config, places: LocateOption): Promise<readonly CheckLine[]> {
   const what = "state database";
   const place = places(["state", "postgres"]);
   try {
@@ -77,7 +77,7 @@ async function checkDatabase(config: Config, places: Places): Promise<readonly C
   }
 }
 
-async function checkAddress({ host, port }: Config["status"], isRunning: boolean, places: Places): Promise<CheckLine> {
+async function checkAddress({ host, port }: Config["status"], isRunning: boolean, places: LocateOption): Promise<CheckLine> {
   const what = "status page";
   if (port === 0) return ok(what, `on ${host}, on any free port`);
   if (isRunning) return ok(what, `on ${host}:${port}; a worker is running on this state`);

@@ -1,6 +1,6 @@
 import { type Config, canListen, isListening } from "../../app/config/config.ts";
 import { connectorOf } from "../../app/config/config-sections.ts";
-import type { Places } from "../../app/config/yaml-text.ts";
+import type { LocateOption } from "../../app/config/yaml-text.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { armingRefusal, armRequestIn } from "../../engine/commands/arming.ts";
 import { openAuditSize } from "../../engine/commands/audit/size.ts";
@@ -12,13 +12,13 @@ import type { Store } from "../../engine/store/store.ts";
 import { joinFirst } from "../../engine/sync/compare.ts";
 import { readBody } from "../../scale/fleet/document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
-import { ARM, DATABASE_ID, isMachineArmed } from "../../scale/member-guards.ts";
+import { ARM_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmed } from "../../scale/member-guards.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { readParts, readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
 import { type CheckLine, failedCheck, ok, warning } from "./check-line.ts";
 
 /** Returns every reason why no command can be written, with its remedy. Limits of single tags are checked elsewhere. */
-export async function checkWriting(config: Config, places: Places, signal: AbortSignal): Promise<readonly CheckLine[]> {
+export async function checkWriting(config: Config, places: LocateOption, signal: AbortSignal): Promise<readonly CheckLine[]> {
   const { commands, sinks } = config;
   const isMeant = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(isListening);
   if (!isMeant) return [ok(CHECK_NAME, `${WRITING_OFF}, and no command is executed`)];
@@ -33,7 +33,7 @@ export async function checkWriting(config: Config, places: Places, signal: Abort
 const CHECK_NAME = "writing";
 const WRITING_OFF = "Writing is off (commands.enabled: false)";
 
-function configurationBlockers({ commands, sources }: Config, places: Places): readonly CheckLine[] {
+function configurationBlockers({ commands, sources }: Config, places: LocateOption): readonly CheckLine[] {
   const { allow, enabled, rehearsal } = commands;
   const unlisted = Object.entries(sources).filter(
     ([name, { schedules }]) => schedules.tags === false && allow.some((tag) => (tag.source ?? name) === name),
@@ -110,10 +110,10 @@ async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
 async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
   const { folder } = config.state;
   const { isStopped, isArmed, isArmedHere, name } = await withStateDatabase(config, async (database) => {
-    const id = await readBody(database, DATABASE_ID);
+    const id = await readBody(database, DATABASE_ID_KEY);
     return {
       isStopped: createKillSwitch(folder).thrown() || (await readFleetKillSwitch(database)) !== null,
-      isArmed: (await readBody(database, ARM)) !== null,
+      isArmed: (await readBody(database, ARM_REQUEST_KEY)) !== null,
       isArmedHere: id !== null && isMachineArmed(folder, JSON.parse(id) as string),
       name: database.name,
     };
@@ -156,7 +156,7 @@ async function storeBlockers(config: Config, store: Store, place: string | null)
 /** The command line and the status page, in `commands.allow[].from`. */
 const OPERATOR = "operator";
 
-function senderBlockers(config: Config, places: Places): readonly CheckLine[] {
+function senderBlockers(config: Config, places: LocateOption): readonly CheckLine[] {
   const { sinks, commands } = config;
   const listeners = Object.keys(sinks).filter((name) => sinks[name] !== undefined && isListening(sinks[name]));
   const named = commands.allow.flatMap(({ from = [] }, index) =>
@@ -177,7 +177,7 @@ function senderBlockers(config: Config, places: Places): readonly CheckLine[] {
   ];
 }
 
-function noListener({ sinks }: Config, places: Places): CheckLine {
+function noListener({ sinks }: Config, places: LocateOption): CheckLine {
   const [name, sink] = Object.entries(sinks).find(([, each]) => canListen(each)) ?? [];
   const how =
     name === undefined || sink === undefined

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import type { Config } from "../../app/config/config.ts";
 import { connectorOf } from "../../app/config/config-sections.ts";
 import { ALLOW_WRITABLE, refuseUntrustedFile } from "../../app/config/trusted-file.ts";
-import { placesIn } from "../../app/config/yaml-text.ts";
+import { locationsInFile } from "../../app/config/yaml-text.ts";
 import type { Sink } from "../../core/connector.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
@@ -61,7 +61,7 @@ async function check(
   update: (text: string) => void,
 ): Promise<readonly CheckLine[]> {
   const { signal } = context;
-  const places = placesIn(context.configFile());
+  const places = locationsInFile(context.configFile());
   const lines: CheckLine[] = [
     checkFile(context.configFile(), allowWritableConfig),
     ...(await checkMachine(config, context.configFile(), places, signal)),

@@ -5,7 +5,7 @@ import { type LenientState, lenientState } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { StateConfig } from "../../engine/store/config.ts";
 import { lockFile } from "../../engine/store/folder.ts";
-import { readFleet, whereabouts } from "../../scale/fleet/status.ts";
+import { readFleet, describeHolder } from "../../scale/fleet/status.ts";
 import {
   type ControlSocket,
   type FoundWorker,
@@ -47,7 +47,7 @@ export async function controlSocketFor(which: StateSelector, signal: AbortSignal
 }
 
 async function otherMachineError(state: Config["state"], source: string): Promise<Retryable> {
-  const { holder, message } = whereabouts(
+  const { holder, message } = describeHolder(
     source,
     await withStateDatabase({ state }, (database) => readFleet(database, null, [source])),
   );

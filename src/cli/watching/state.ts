@@ -12,8 +12,8 @@ import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import { checkState, isIntact, type StateReport } from "../../engine/store/check.ts";
 import { PostgresState } from "../../engine/store/config.ts";
 import { type Salvaged, salvage } from "../../engine/store/salvage.ts";
-import { KILL_SWITCH } from "../../scale/fleet/kill-switch.ts";
-import { PIN } from "../../scale/member-guards.ts";
+import { KILL_SWITCH_KEY } from "../../scale/fleet/kill-switch.ts";
+import { APPROVERS_KEY } from "../../scale/member-guards.ts";
 import type { LastRecord } from "../../scale/move/folder-reader.ts";
 import { type Moved, type MovedTable, moveState } from "../../scale/move/move.ts";
 import { openStateDatabase } from "../../scale/postgres/open.ts";
@@ -176,9 +176,9 @@ function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   const documents = new Map<string, string>();
   const at = isoUtc(systemClock.now());
   const by = `the state ${resolve(folder)}, where it was thrown`;
-  if (createKillSwitch(folder).thrown()) documents.set(KILL_SWITCH, JSON.stringify({ by, at }));
+  if (createKillSwitch(folder).thrown()) documents.set(KILL_SWITCH_KEY, JSON.stringify({ by, at }));
   const pinned = readPin(folder);
-  if (pinned !== null) documents.set(PIN, JSON.stringify(pinned));
+  if (pinned !== null) documents.set(APPROVERS_KEY, JSON.stringify(pinned));
   return documents;
 }
 

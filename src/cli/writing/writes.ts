@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync } from "node:fs";
 import type { Command } from "commander";
 import type { Config } from "../../app/config/config.ts";
-import { aroundWriting } from "../../app/config/config.ts";
+import { settingsAroundWriting } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -23,7 +23,7 @@ import {
   unrestoredLine,
 } from "../../engine/commands/timed.ts";
 import { readBody } from "../../scale/fleet/document.ts";
-import { armFleetHere, PIN } from "../../scale/member-guards.ts";
+import { armFleetHere, APPROVERS_KEY } from "../../scale/member-guards.ts";
 import type { CliContext } from "../shell/context.ts";
 import { readState, withStateDatabase } from "../shell/state-access.ts";
 import { killControls } from "./kill-controls.ts";
@@ -94,10 +94,10 @@ function addApproval(writes: Command, context: CliContext): void {
 
 export async function approvalQuestion(config: Config): Promise<ApprovalQuestion> {
   const { folder, postgres } = config.state;
-  const stored = postgres && (await withStateDatabase(config, (database) => readBody(database, PIN)));
+  const stored = postgres && (await withStateDatabase(config, (database) => readBody(database, APPROVERS_KEY)));
   return {
     config: config.commands.approval ?? null,
-    rules: rulesOf(config.commands, aroundWriting(config)),
+    rules: rulesOf(config.commands, settingsAroundWriting(config)),
     pinned: postgres === undefined ? readPin(folder) : stored ? (JSON.parse(stored) as Pinned) : null,
     nowMs: systemClock.now(),
   };

@@ -5,30 +5,30 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import type { FailedStarts, HandoverLog, Holdings } from "./holdings.ts";
 import type { Reach } from "./reach.ts";
-import { assignSources, type Shares } from "./share.ts";
+import { assignSources, type MemberBySource } from "./share.ts";
 import {
   candidatesOf,
   holderOf,
   holdersOf,
-  type Myself,
+  type MemberSession,
   readTables,
   releaseSources,
   reportFailedStarts,
   reportReach,
   type SourceRow,
   takeSources,
-  type View,
+  type FleetTables,
 } from "./tables.ts";
 import type { Timing, Trust } from "./timing.ts";
 
 /** Limits simultaneous starts, so that a member that joins a moment later gets its share before they start here. */
-const STARTING_AT_ONCE = 8;
+const MAX_STARTING_SOURCES = 8;
 /** Interval without notifications, in case one was missed. */
-const SLOW_MS = 30_000;
+const LONGEST_STEP_MS = 30_000;
 /** Time to finish the work for a source whose service this member does not reach. */
-const UNREACHED_MS = 1_000;
+const UNREACHED_STOP_MS = 1_000;
 /** Interval while a transaction holds a row that should be free. */
-const SOON_MS = 250;
+const LOCKED_ROW_RETRY_MS = 250;
 
 /** Acts on the fleet's tables. Each step starts from the tables, so it repairs what an earlier step missed. */
 export function createAssignment(options: {
@@ -46,11 +46,11 @@ export function createAssignment(options: {
   onGone(): void;
 }) {
   const { ask, database, failedStarts, handovers, holdings, log, metrics, reach, sources, timing, trust } = options;
-  let latest: View | null = null;
+  let latest: FleetTables | null = null;
   let isHandingOver = false;
   let unassigned: readonly string[] = [];
 
-  async function reconcile(view: View, me: Myself): Promise<void> {
+  async function reconcile(view: FleetTables, me: MemberSession): Promise<void> {
     for (const { lease, incarnation, state } of holdings.all()) {
       const row = view.sources.find(({ name }) => name === lease.source);
       const isOurs = row?.epoch === lease.epoch && row.incarnation === incarnation;
@@ -71,14 +71,14 @@ export function createAssignment(options: {
   /** Takes this member's share of the free sources; false if some could not be taken now. */
   async function takeShare(
     free: readonly SourceRow[],
-    shares: Shares,
-    me: Myself,
+    shares: MemberBySource,
+    me: MemberSession,
     signal: AbortSignal,
   ): Promise<boolean> {
     const starting = holdings.all().filter(({ state }) => state === "starting").length;
     const wanted = free
       .filter(({ name }) => shares.get(name) === me.name && holdings.get(name) === undefined)
-      .slice(0, Math.max(0, STARTING_AT_ONCE - starting));
+      .slice(0, Math.max(0, MAX_STARTING_SOURCES - starting));
     if (wanted.length === 0 || trust.leftMs() === 0) return true;
     const taken = await ask(takeSources(database, me, wanted));
     // A stopping member signs off, which frees its sources.
@@ -94,7 +94,7 @@ export function createAssignment(options: {
   }
 
   /** Hands over one source at a time and waits until it is taken, so that few sources are without a holder. */
-  function handOverSurplus(shares: Shares, me: Myself, view: View, isDraining: boolean): void {
+  function handOverSurplus(shares: MemberBySource, me: MemberSession, view: FleetTables, isDraining: boolean): void {
     if (isHandingOver) return;
     const surplus = holdings
       .all()
@@ -111,7 +111,7 @@ export function createAssignment(options: {
     const reason = isDraining ? "drained" : isUnreached ? "unreachable" : "joined";
     handovers.note("info", "sources were handed over", { to: shares.get(source) ?? null, reason }, source);
     holdings
-      .handOver(source, reason, isUnreached ? UNREACHED_MS : timing.handOverMs)
+      .handOver(source, reason, isUnreached ? UNREACHED_STOP_MS : timing.handOverMs)
       .catch((error: unknown) => log.warn({ source, reason: sentence(error) }, "a source was not handed over cleanly"))
       .finally(() => {
         isHandingOver = false;
@@ -125,13 +125,13 @@ export function createAssignment(options: {
         ? []
         : [`Nobody polls ${unassigned.join(", ")}: every member is drained, is stopping or could not start them.`],
     /** Returns the milliseconds until the next step at the latest. Begins nothing after the signal has aborted. */
-    async step(me: Myself, signal: AbortSignal): Promise<number> {
+    async step(me: MemberSession, signal: AbortSignal): Promise<number> {
       const view = await ask(readTables(database, sources));
       latest = view;
       const own = view.members.find(({ name }) => name === me.name);
       if (own === undefined || own.incarnation !== me.incarnation || own.gone !== null) {
         options.onGone();
-        return SLOW_MS;
+        return LONGEST_STEP_MS;
       }
       reach.update(view);
       await reconcile(view, me);
@@ -139,12 +139,12 @@ export function createAssignment(options: {
       unassigned = sources.filter((source) => shares.get(source) === null);
       const free = view.sources.filter((source) => holderOf(source, view) === null);
       const isComplete = await takeShare(free, shares, me, signal);
-      if (signal.aborted) return SLOW_MS;
+      if (signal.aborted) return LONGEST_STEP_MS;
       // Its new holder takes a released source at once; until then this member hands over no other.
       const isAwaited = free.some(({ name }) => (shares.get(name) ?? me.name) !== me.name);
       if (!isAwaited) handOverSurplus(shares, me, view, own.isDraining);
       metrics?.fleetMembers.set(view.members.filter(({ gone }) => gone === null).length);
-      return isComplete ? Math.min(SLOW_MS, failedStarts.nextMs(), reach.nextMs()) : SOON_MS;
+      return isComplete ? Math.min(LONGEST_STEP_MS, failedStarts.nextMs(), reach.nextMs()) : LOCKED_ROW_RETRY_MS;
     },
   };
 }

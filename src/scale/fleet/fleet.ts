@@ -15,9 +15,9 @@ import {
   type Blocker,
   blockedBy,
   declareGone,
-  FLEET,
+  FLEET_TOPIC,
   leave,
-  type Myself,
+  type MemberSession,
   readHeartbeats,
   register,
   releaseSources,
@@ -57,11 +57,11 @@ export interface FleetOptions {
 }
 
 /** Longest interval of lease expiry checks, so that a suspended machine notices the expiry after it continues. */
-const WATCH_MS = 1_000;
+const EXPIRY_CHECK_MS = 1_000;
 /** Time to sign off at a stop, after the deadline. */
-const GOODBYE_MS = 1_000;
-const STATUS_MS = 2_000;
-const RETRY = { firstMs: 250, maxMs: 1_000 };
+const SIGN_OFF_LIMIT_MS = 1_000;
+const STATUS_LIMIT_MS = 2_000;
+const DATABASE_BACKOFF = { firstMs: 250, maxMs: 1_000 };
 
 /** `start` throws a `ConfigError` when the name is taken, or when others run another configuration. */
 export function createFleet(options: FleetOptions): Fleet {
@@ -80,7 +80,7 @@ export function createFleet(options: FleetOptions): Fleet {
   let running: readonly Promise<void>[] = [];
   let unlisten = () => {};
   /** Null while this member does not take part. */
-  let me: Myself | null = null;
+  let me: MemberSession | null = null;
   let isLeaving = false;
   let failure: { readonly message: string; readonly isRejection: boolean } | null = null;
 
@@ -183,7 +183,7 @@ export function createFleet(options: FleetOptions): Fleet {
 
   const renewing = (signal: AbortSignal) =>
     loop({
-      ...{ clock, signal, bell: renewalDue, fault: noteFailure, backoff: RETRY },
+      ...{ clock, signal, bell: renewalDue, fault: noteFailure, backoff: DATABASE_BACKOFF },
       async turn() {
         await renewOnce(signal);
         return timing.renewMs;
@@ -192,7 +192,7 @@ export function createFleet(options: FleetOptions): Fleet {
 
   const observing = (signal: AbortSignal) =>
     loop({
-      ...{ clock, signal, bell: joined, backoff: RETRY },
+      ...{ clock, signal, bell: joined, backoff: DATABASE_BACKOFF },
       async turn() {
         if (me === null) return Number.POSITIVE_INFINITY;
         const silent = heartbeats.observe(await ask(readHeartbeats(database, me)));
@@ -204,14 +204,14 @@ export function createFleet(options: FleetOptions): Fleet {
 
   const sharing = (signal: AbortSignal) =>
     loop({
-      ...{ clock, signal, bell: tablesChanged, backoff: RETRY },
+      ...{ clock, signal, bell: tablesChanged, backoff: DATABASE_BACKOFF },
       turn: async () => (me === null ? Number.POSITIVE_INFINITY : assignment.step(me, signal)),
       fault: (error) => log.debug({ reason: sentence(error) }, "the fleet's tables could not be looked at"),
     });
 
   const checking = (signal: AbortSignal) =>
     loop({
-      ...{ clock, signal, bell: checkDue, backoff: RETRY },
+      ...{ clock, signal, bell: checkDue, backoff: DATABASE_BACKOFF },
       turn: () => reach.checkServices(signal),
       fault: (error) => log.debug({ reason: sentence(error) }, "a service could not be checked"),
     });
@@ -224,7 +224,7 @@ export function createFleet(options: FleetOptions): Fleet {
         if (leftMs === 0) loseAll("it could not be renewed in time");
         handovers.flush();
         metrics?.fleetSources.set(holdings.all().filter(({ lease }) => lease.leftMs() > 0).length);
-        return leftMs === 0 ? WATCH_MS : Math.min(WATCH_MS, leftMs);
+        return leftMs === 0 ? EXPIRY_CHECK_MS : Math.min(EXPIRY_CHECK_MS, leftMs);
       },
       fault: (error) => log.warn({ err: error }, "the time of the leases could not be watched"),
     });
@@ -236,7 +236,7 @@ export function createFleet(options: FleetOptions): Fleet {
       handovers.note("info", "sources were handed over", { to: null, reason: "left" }, source);
       return holdings.handOver(source, "left", deadlineMs);
     });
-    await within(clock, deadlineMs + GOODBYE_MS, Promise.all([announced, ...handed]));
+    await within(clock, deadlineMs + SIGN_OFF_LIMIT_MS, Promise.all([announced, ...handed]));
     loseAll("this member stops");
     if (me === null) return;
     const left = ask(leave(database, me)).then(
@@ -246,7 +246,7 @@ export function createFleet(options: FleetOptions): Fleet {
       (error: unknown) =>
         log.warn({ reason: sentence(error) }, "no goodbye could be said; the lease of this member will run out"),
     );
-    await within(clock, GOODBYE_MS, left);
+    await within(clock, SIGN_OFF_LIMIT_MS, left);
   }
 
   return startedOnce({
@@ -254,7 +254,7 @@ export function createFleet(options: FleetOptions): Fleet {
     async start(signal) {
       const untilEnd = AbortSignal.any([signal, ending.signal]);
       const untilStop = AbortSignal.any([untilEnd, stopping.signal]);
-      unlisten = database.onNotified(FLEET, tablesChanged.wakeUp);
+      unlisten = database.onNotified(FLEET_TOPIC, tablesChanged.wakeUp);
       try {
         await renewOnce(untilStop);
       } catch (error) {
@@ -275,7 +275,7 @@ export function createFleet(options: FleetOptions): Fleet {
     },
     async status() {
       try {
-        return await withTimeLimit(clock, STATUS_MS, readFleet(database, name, sources));
+        return await withTimeLimit(clock, STATUS_LIMIT_MS, readFleet(database, name, sources));
       } catch (error) {
         const view = assignment.latest() ?? { members: [], sources: [] };
         return { self: name, ...statusOf(view), takeovers: [], database: null, trouble: sentence(error) };

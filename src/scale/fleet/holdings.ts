@@ -47,9 +47,9 @@ interface OwnHolding extends Holding {
   ended: Promise<void> | null;
 }
 
-const LOST_MS = 5_000;
+const LOST_LEASE_STOP_MS = 5_000;
 /** Additional time for a source's work to stop after its deadline. */
-const PATIENCE_MS = 500;
+const STOP_GRACE_MS = 500;
 
 /**
  * Sources of this member. A source never starts while an earlier ownership of the same source is ending.
@@ -96,7 +96,7 @@ export function createHoldings(options: {
     const stopped = held.stop(deadlineMs).catch((error: unknown) => {
       log.warn({ source, reason: sentence(error) }, "a source did not stop cleanly");
     });
-    if (await within(clock, deadlineMs + PATIENCE_MS, stopped)) return;
+    if (await within(clock, deadlineMs + STOP_GRACE_MS, stopped)) return;
     log.warn({ source, deadlineMs }, "a source did not stop in time");
   }
 
@@ -134,7 +134,7 @@ export function createHoldings(options: {
     if (holding === undefined || holding.over.signal.aborted) return;
     options.handovers.note("warn", "the leases on sources were lost", { why }, source);
     endLease(holding, why);
-    void end(holding, null, LOST_MS);
+    void end(holding, null, LOST_LEASE_STOP_MS);
   }
 
   return {
@@ -169,7 +169,7 @@ export function createHoldings(options: {
 
 export type Holdings = ReturnType<typeof createHoldings>;
 
-const COMPLETE_MS = 2_000;
+const LINE_COMPLETE_MS = 2_000;
 
 /** Writes one line for all sources that change their holder together, instead of one for each of 300. */
 export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log) {
@@ -185,7 +185,7 @@ export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log) {
     /** Writes lines that got no new source for 2 s; at the end all. */
     flush(isEnd = false): void {
       for (const [key, { write, atMs }] of lines) {
-        if (!isEnd && clock.monotonic() - atMs < COMPLETE_MS) continue;
+        if (!isEnd && clock.monotonic() - atMs < LINE_COMPLETE_MS) continue;
         lines.delete(key);
         write();
       }

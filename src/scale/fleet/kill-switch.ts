@@ -19,16 +19,16 @@ export interface FleetKillSwitch extends Service {
   throwIt(by: string, at: string): Promise<void>;
 }
 
-export interface Thrown {
+export interface ThrownKillSwitch {
   readonly by: string;
   readonly at: string;
 }
 
-export const KILL_SWITCH = "kill-switch";
+export const KILL_SWITCH_KEY = "kill-switch";
 const LOOK_EVERY_MS = 1_000;
 /** The switch counts as thrown if it was not read for this long. */
-const BLIND_MS = 2_000;
-const ANSWER_MS = 1_000;
+const UNREAD_LIMIT_MS = 2_000;
+const STATEMENT_LIMIT_MS = 1_000;
 const BACKOFF = { firstMs: 200, maxMs: 1_000 };
 
 export function createFleetKillSwitch(options: {
@@ -37,7 +37,7 @@ export function createFleetKillSwitch(options: {
   readonly log: Log;
 }): FleetKillSwitch {
   const { database, clock, log } = options;
-  const document = createFleetDocument<Thrown>({ database, key: KILL_SWITCH, log });
+  const document = createFleetDocument<ThrownKillSwitch>({ database, key: KILL_SWITCH_KEY, log });
   const stopping = new AbortController();
   let running: Promise<void> | null = null;
   /** Start of the latest successful read. */
@@ -45,13 +45,13 @@ export function createFleetKillSwitch(options: {
   let throwing: Promise<void> | null = null;
   let isBlind = false;
 
-  const isUnseen = () => seen === null || elapsedMs(clock, seen) > BLIND_MS;
+  const isUnseen = () => seen === null || elapsedMs(clock, seen) > UNREAD_LIMIT_MS;
 
-  async function record(thrown: Thrown): Promise<void> {
+  async function record(thrown: ThrownKillSwitch): Promise<void> {
     try {
       await persist({
         ...{ clock, signal: stopping.signal, backoff: BACKOFF },
-        work: () => withTimeLimit(clock, ANSWER_MS, document.write(thrown)),
+        work: () => withTimeLimit(clock, STATEMENT_LIMIT_MS, document.write(thrown)),
         fault: (error, inMs) =>
           log.warn({ inMs, reason: sentence(error) }, "the kill switch is thrown here, and not yet in the whole fleet"),
       });
@@ -77,7 +77,7 @@ export function createFleetKillSwitch(options: {
         looks: true,
         async turn() {
           const sent = momentOf(clock);
-          await withTimeLimit(clock, ANSWER_MS, document.refresh());
+          await withTimeLimit(clock, STATEMENT_LIMIT_MS, document.refresh());
           seen = sent;
           if (isBlind) log.info("the kill switch of the fleet can be looked at again");
           isBlind = false;
@@ -100,18 +100,18 @@ export function createFleetKillSwitch(options: {
   });
 }
 
-export async function readFleetKillSwitch(database: StateDatabase): Promise<Thrown | null> {
-  const body = await readBody(database, KILL_SWITCH);
-  return body === null ? null : (JSON.parse(body) as Thrown);
+export async function readFleetKillSwitch(database: StateDatabase): Promise<ThrownKillSwitch | null> {
+  const body = await readBody(database, KILL_SWITCH_KEY);
+  return body === null ? null : (JSON.parse(body) as ThrownKillSwitch);
 }
 
 /** No member writes from two seconds after it resolves. */
-export async function throwFleetKillSwitch(database: StateDatabase, thrown: Thrown): Promise<void> {
-  await writeBody(database, KILL_SWITCH, JSON.stringify(thrown));
+export async function throwFleetKillSwitch(database: StateDatabase, thrown: ThrownKillSwitch): Promise<void> {
+  await writeBody(database, KILL_SWITCH_KEY, JSON.stringify(thrown));
 }
 
 /** False when the switch was thrown again meanwhile, and stays thrown. */
 export async function releaseFleetKillSwitch(database: StateDatabase): Promise<boolean> {
-  const body = await readBody(database, KILL_SWITCH);
-  return body === null || removeBody(database, KILL_SWITCH, body);
+  const body = await readBody(database, KILL_SWITCH_KEY);
+  return body === null || removeBody(database, KILL_SWITCH_KEY, body);
 }

@@ -2,21 +2,21 @@ import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isReached as isReachedIn, type Reached } from "./share.ts";
-import { holderOf, type View } from "./tables.ts";
+import { holderOf, type FleetTables } from "./tables.ts";
 
 /** Consecutive failures after which a service counts as unreached. */
-const FAILURES = 2;
+const FAILURES_UNTIL_UNREACHED = 2;
 /** Where polls are rare, a check this long after a failure replaces the second failure. */
 const CONFIRM_MS = 2_000;
 const CHECKS_AT_ONCE = 5;
-const RECHECK = { firstMs: 10_000, maxMs: 60_000 };
+const RECHECK_BACKOFF = { firstMs: 10_000, maxMs: 60_000 };
 /** Time for which a source that was handed over is not taken back, even if its check works. */
-const LEFT = { firstMs: 15_000, maxMs: 900_000 };
-const TRIAL = { firstMs: 60_000, maxMs: 1_800_000 };
+const HANDED_OVER_BACKOFF = { firstMs: 15_000, maxMs: 900_000 };
+const TRIAL_BACKOFF = { firstMs: 60_000, maxMs: 1_800_000 };
 /** A trial without a result for this long has failed. */
-const TRIAL_MS = 60_000;
+const TRIAL_LIMIT_MS = 60_000;
 /** After a successful trial the other sources may follow for this long. */
-const OPEN_MS = 60_000;
+const FOLLOW_UP_MS = 60_000;
 
 const NEVER = Number.POSITIVE_INFINITY;
 
@@ -93,7 +93,7 @@ export function createReach(options: {
     }
     service.failedChecks = works ? 0 : service.failedChecks + 1;
     if (works && now() >= service.leftUntilMs) return set(source, service, true);
-    const againMs = now() + backoffMs(RECHECK, Math.max(1, service.failedChecks), random);
+    const againMs = now() + backoffMs(RECHECK_BACKOFF, Math.max(1, service.failedChecks), random);
     service.checkAtMs = works ? service.leftUntilMs : againMs;
     set(source, service, false);
   }
@@ -101,12 +101,12 @@ export function createReach(options: {
   function endTrial(works: boolean): void {
     trial = null;
     failedTrials = works ? 0 : failedTrials + 1;
-    if (works) openUntilMs = now() + OPEN_MS;
-    else nextTrialMs = now() + backoffMs(TRIAL, failedTrials, random);
+    if (works) openUntilMs = now() + FOLLOW_UP_MS;
+    else nextTrialMs = now() + backoffMs(TRIAL_BACKOFF, failedTrials, random);
   }
 
   /** Ends the trial once the new holder's own requests have shown whether the service responds there. */
-  function judgeTrial(view: View): void {
+  function judgeTrial(view: FleetTables): void {
     if (trial === null) return;
     const { source, sinceMs } = trial;
     const row = view.sources.find((each) => each.name === source);
@@ -114,7 +114,7 @@ export function createReach(options: {
     const result = holder === null || holder.name === name ? undefined : holder.reach[source];
     // "checked" is from before the source moved there.
     if (typeof result === "boolean") endTrial(result);
-    else if (now() - sinceMs >= TRIAL_MS) endTrial(false);
+    else if (now() - sinceMs >= TRIAL_LIMIT_MS) endTrial(false);
   }
 
   return {
@@ -131,7 +131,7 @@ export function createReach(options: {
       }
       if (service.isReached === false) return;
       if (isReached === false) service.failures += 1;
-      if (service.failures >= FAILURES) return set(source, service, false);
+      if (service.failures >= FAILURES_UNTIL_UNREACHED) return set(source, service, false);
       service.checkAtMs = Math.min(service.checkAtMs, now() + CONFIRM_MS);
       due.wakeUp();
     },
@@ -142,7 +142,7 @@ export function createReach(options: {
       const isReached = service.isReached === true ? true : null;
       Object.assign(service, { isReached, isPolled: false, failures: 0, failedChecks: 0, checkAtMs: NEVER });
     },
-    update(view: View): void {
+    update(view: FleetTables): void {
       const others = view.members.filter((each) => each.gone === null && each.name !== name);
       unreachedByOthers = new Set(
         others.flatMap(({ reach }) => Object.keys(reach).filter((source) => reach[source] === false)),
@@ -174,15 +174,15 @@ export function createReach(options: {
       ),
     isUnreached: (source: string) => isHeld(source) && services.get(source)?.isReached === false,
     /** Whether an unreached source may be handed over now; the first handover is a trial. */
-    mayHandOver(source: string, view: View): boolean {
+    mayHandOver(source: string, view: FleetTables): boolean {
       judgeTrial(view);
       const service = services.get(source);
       const isOpen = now() < openUntilMs;
       if (trial !== null || service === undefined || (!isOpen && now() < nextTrialMs)) return false;
-      if (isOpen) openUntilMs = now() + OPEN_MS;
+      if (isOpen) openUntilMs = now() + FOLLOW_UP_MS;
       else trial = { source, sinceMs: now() };
       service.timesLeft += 1;
-      service.leftUntilMs = now() + backoffMs(LEFT, service.timesLeft, random);
+      service.leftUntilMs = now() + backoffMs(HANDED_OVER_BACKOFF, service.timesLeft, random);
       service.checkAtMs = service.leftUntilMs;
       return true;
     },
@@ -194,7 +194,7 @@ export function createReach(options: {
     },
     /** Milliseconds until `mayHandOver` can change without a change of the tables. */
     nextMs(): number {
-      const untilMs = trial === null ? nextTrialMs : trial.sinceMs + TRIAL_MS;
+      const untilMs = trial === null ? nextTrialMs : trial.sinceMs + TRIAL_LIMIT_MS;
       return untilMs > now() ? untilMs - now() : NEVER;
     },
     notices(): readonly string[] {

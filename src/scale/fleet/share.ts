@@ -16,12 +16,12 @@ export interface Candidate {
 /** By source: whether a member reaches its service by its own requests (`true`, if held) or by a health check. */
 export type Reached = Readonly<Record<string, boolean | "checked">>;
 
-export type Holder = readonly [source: string, member: string | null];
+export type SourceHolder = readonly [source: string, member: string | null];
 
 /** Assigned member by source; null when no member can hold it. */
-export type Shares = ReadonlyMap<string, string | null>;
+export type MemberBySource = ReadonlyMap<string, string | null>;
 
-interface Load {
+interface MemberLoad {
   readonly name: string;
   readonly unable: ReadonlySet<string>;
   readonly reach: Reached;
@@ -31,10 +31,10 @@ interface Load {
   readonly sources: string[];
 }
 
-export function assignSources(members: readonly Candidate[], holders: readonly Holder[]): Shares {
-  const loads: readonly Load[] = members
+export function assignSources(members: readonly Candidate[], holders: readonly SourceHolder[]): MemberBySource {
+  const loads: readonly MemberLoad[] = members
     .filter(({ takes }) => takes)
-    .toSorted((a, b) => compare(a.name, b.name))
+    .toSorted((a, b) => compareCodeUnits(a.name, b.name))
     .map(({ name, unable, reach = {} }) => ({
       ...{ name, unable: new Set(unable), reach, sources: [] },
       isCut: Object.keys(reach).some(
@@ -42,7 +42,7 @@ export function assignSources(members: readonly Candidate[], holders: readonly H
       ),
     }));
   const moving = keepWithHolders(loads, holders);
-  const unassigned = moving.filter((source) => !assign(loads, source));
+  const unassigned = moving.filter((source) => !assignToLeastLoaded(loads, source));
   while (moveOne(loads));
   return new Map([
     ...loads.flatMap(({ name, sources }) => sources.map((source) => [source, name] as const)),
@@ -50,9 +50,9 @@ export function assignSources(members: readonly Candidate[], holders: readonly H
   ]);
 }
 
-function keepWithHolders(loads: readonly Load[], holders: readonly Holder[]): readonly string[] {
+function keepWithHolders(loads: readonly MemberLoad[], holders: readonly SourceHolder[]): readonly string[] {
   const moving: string[] = [];
-  for (const [source, member] of holders.toSorted(([a], [b]) => compare(a, b))) {
+  for (const [source, member] of holders.toSorted(([a], [b]) => compareCodeUnits(a, b))) {
     const holder = loads.find(({ name }) => name === member);
     const isBetterElsewhere =
       holder?.reach[source] === false &&
@@ -67,11 +67,11 @@ export function isReached(reach: Reached, source: string): boolean {
   return reach[source] === true || reach[source] === "checked";
 }
 
-const canReach = ({ reach, isCut }: Load, source: string) =>
+const canReach = ({ reach, isCut }: MemberLoad, source: string) =>
   isReached(reach, source) || (reach[source] === undefined && !isCut);
 
 /** Prefers members that reach the service, then the member with the fewest sources; false without a candidate. */
-function assign(loads: readonly Load[], source: string): boolean {
+function assignToLeastLoaded(loads: readonly MemberLoad[], source: string): boolean {
   const able = loads.filter(({ unable }) => !unable.has(source));
   const reaching = able.filter((load) => canReach(load, source));
   const [least] = (reaching.length > 0 ? reaching : able).toSorted((a, b) => a.sources.length - b.sources.length);
@@ -80,7 +80,7 @@ function assign(loads: readonly Load[], source: string): boolean {
 }
 
 /** Moves one source to a member that has at least two less; false when there is none. */
-function moveOne(loads: readonly Load[]): boolean {
+function moveOne(loads: readonly MemberLoad[]): boolean {
   const bySize = loads.toSorted((a, b) => b.sources.length - a.sources.length);
   for (const from of bySize) {
     for (const to of bySize.toReversed()) {
@@ -95,6 +95,6 @@ function moveOne(loads: readonly Load[]): boolean {
 }
 
 /** Compares by code units, the same on every machine and in every language. */
-function compare(a: string, b: string): number {
+function compareCodeUnits(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }

@@ -2,7 +2,7 @@ import { hostname } from "node:os";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { isLoopback } from "../../core/http/loopback.ts";
 import { durabilityWarnings, type StateDatabase, type StateDatabaseDescription } from "../postgres/state-database.ts";
-import { FLEET, holderOf, type MemberRow, type Reason, readTables, utc, type View } from "./tables.ts";
+import { FLEET_TOPIC, holderOf, type MemberRow, type Reason, readTables, utcTextSql, type FleetTables } from "./tables.ts";
 import { TIMING } from "./timing.ts";
 
 /** State of a fleet for people. Times are the database's, ISO 8601 in UTC. */
@@ -53,7 +53,7 @@ export interface DatabaseStatus extends StateDatabaseDescription {
   readonly doubts: readonly string[];
 }
 
-const MOST_TAKEOVERS = 100;
+const MAX_TAKEOVERS = 100;
 
 /** The command line passes `self` null and sees all sources that ever existed. */
 export async function readFleet(
@@ -74,7 +74,7 @@ export async function readFleet(
   };
 }
 
-export function statusOf(view: View): Pick<FleetStatus, "members" | "sources"> {
+export function statusOf(view: FleetTables): Pick<FleetStatus, "members" | "sources"> {
   const sources = view.sources.map((row): SourceOwnership => {
     const { name: source, epoch, since, reason } = row;
     const holder = holderOf(row, view)?.name ?? null;
@@ -85,7 +85,7 @@ export function statusOf(view: View): Pick<FleetStatus, "members" | "sources"> {
   const members = view.members.map((member): MemberStatus => {
     const { name, host, version, startedAt, seenAt, isDraining, unable, digest, reach } = member;
     return {
-      ...{ name, state: stateOf(member), host, version, page: pageOf(member, hostname()), startedAt, seenAt },
+      ...{ name, state: stateOf(member), host, version, page: reachablePageOf(member, hostname()), startedAt, seenAt },
       ...{ isDraining, sources: sources.filter(({ holder }) => holder === name).length, unable },
       ...{ unreached: Object.keys(reach).filter((source) => reach[source] === false), digest },
     };
@@ -94,7 +94,7 @@ export function statusOf(view: View): Pick<FleetStatus, "members" | "sources"> {
 }
 
 /** Page address as the machine `here` can open it; else empty. Replaces 0.0.0.0 by the member's host name. */
-export function pageOf({ host, page }: Pick<MemberRow, "host" | "page">, here: string): string {
+export function reachablePageOf({ host, page }: Pick<MemberRow, "host" | "page">, here: string): string {
   if (page === "") return "";
   const address = new URL(page);
   if (isLoopback(address.hostname)) return host === here ? page : "";
@@ -111,8 +111,8 @@ function stateOf({ gone, unheardMs, isLeaving, isDraining }: MemberRow): MemberS
 
 async function readTakeovers(database: StateDatabase): Promise<readonly Takeover[]> {
   const { rows } = await database.query(
-    `select source, from_member, to_member, epoch, ${utc("at")}, reason from ${database.table("takeover")}
-     order by id desc limit ${MOST_TAKEOVERS}`,
+    `select source, from_member, to_member, epoch, ${utcTextSql("at")}, reason from ${database.table("takeover")}
+     order by id desc limit ${MAX_TAKEOVERS}`,
   );
   return rows.map(([source, from, to, epoch, at, reason]) => ({
     source: String(source),
@@ -127,7 +127,7 @@ async function readTakeovers(database: StateDatabase): Promise<readonly Takeover
 /** Makes a member hand over all its sources. The flag survives restarts. Throws a `ConfigError` for an unknown name. */
 export async function setDraining(database: StateDatabase, name: string, isDraining: boolean): Promise<void> {
   const text = `update ${database.table("member")} set draining = $2::boolean where name = $1 returning 1`;
-  const [changed] = await database.transact([{ text, values: [name, String(isDraining)] }, database.notify(FLEET)]);
+  const [changed] = await database.transact([{ text, values: [name, String(isDraining)] }, database.notify(FLEET_TOPIC)]);
   if ((changed?.rows.length ?? 0) > 0) return;
   const { members } = await readTables(database, []);
   throw new ConfigError(`The fleet has no member with the name ${name}.`, {
@@ -138,7 +138,7 @@ export async function setDraining(database: StateDatabase, name: string, isDrain
   });
 }
 
-export function whereabouts(
+export function describeHolder(
   source: string,
   { members, self, sources }: Pick<FleetStatus, "members" | "self" | "sources">,
 ): { readonly message: string; readonly holder: { readonly name: string; readonly page: string } | null } {

@@ -3,7 +3,7 @@ import { hostname } from "node:os";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import type { Candidate, Holder, Reached } from "./share.ts";
+import type { Candidate, SourceHolder, Reached } from "./share.ts";
 import type { Heartbeat } from "./timing.ts";
 
 /**
@@ -13,17 +13,17 @@ import type { Heartbeat } from "./timing.ts";
  * a gone session may be taken. A renewal and `declareGone` lock the same row, and `declareGone` names the last seen renewal.
  * So a member with a successful renewal was not declared gone before it, whatever the clocks show.
  */
-export interface Myself {
+export interface MemberSession {
   readonly name: string;
   /** Session id, new at each registration: an earlier process of the same name is another session. */
   readonly incarnation: string;
 }
 
-export const FLEET = "fleet";
+export const FLEET_TOPIC = "fleet";
 
 const MOST_TAKEOVERS = 1_000;
 
-export interface View {
+export interface FleetTables {
   readonly members: readonly MemberRow[];
   readonly sources: readonly SourceRow[];
 }
@@ -63,21 +63,21 @@ export interface SourceRow {
 /** Reason of a takeover. `joined`: a member had less than its share. `left`: the previous holder stopped. */
 export type Reason = "first" | "joined" | "left" | "drained" | "lease-ran-out" | "could-not-start" | "unreachable";
 
-const FORGOTTEN = `gone is not null and seen_at < clock_timestamp() - case when draining then interval '7 days' else interval '1 day' end`;
+const FORGOTTEN_SQL = `gone is not null and seen_at < clock_timestamp() - case when draining then interval '7 days' else interval '1 day' end`;
 
-export const utc = (column: string) => `to_char(${column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
+export const utcTextSql = (column: string) => `to_char(${column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
 /** Reads these sources, or all known ones (null), and all members in one statement, so that they match. */
-export async function readTables(database: StateDatabase, sources: readonly string[] | null): Promise<View> {
+export async function readTables(database: StateDatabase, sources: readonly string[] | null): Promise<FleetTables> {
   const member = `'name', name, 'incarnation', incarnation, 'host', host, 'version', version, 'page', page,
-    'startedAt', ${utc("started_at")}, 'seenAt', ${utc("seen_at")},
+    'startedAt', ${utcTextSql("started_at")}, 'seenAt', ${utcTextSql("seen_at")},
     'unheardMs', extract(epoch from clock_timestamp() - seen_at) * 1000, 'isDraining', draining,
     'isLeaving', leaving, 'gone', gone, 'unable', unable::json, 'reach', reach::json, 'digest', digest`;
   const source = `'name', name, 'epoch', epoch, 'holder', holder, 'incarnation', incarnation, 'givenBy', given_by,
-    'since', ${utc("held_since")}, 'reason', reason`;
+    'since', ${utcTextSql("held_since")}, 'reason', reason`;
   const { rows } = await database.query(
     `select
-       (select json_agg(json_build_object(${member})) from ${database.table("member")} where not (${FORGOTTEN}))::text,
+       (select json_agg(json_build_object(${member})) from ${database.table("member")} where not (${FORGOTTEN_SQL}))::text,
        (select json_agg(json_build_object(${source})) from ${database.table("source")}
          where $1::text[] is null or name = any ($1))::text`,
     [sources],
@@ -91,12 +91,12 @@ function byName<T extends { readonly name: string }>(rows: readonly T[]): readon
 }
 
 /** Null without a holder, or when the holder is gone. */
-export function holderOf(source: SourceRow, { members }: View): MemberRow | null {
+export function holderOf(source: SourceRow, { members }: FleetTables): MemberRow | null {
   const holder = members.find(({ name }) => name === source.holder);
   return holder?.gone === null && holder.incarnation === source.incarnation ? holder : null;
 }
 
-export function candidatesOf({ members }: View): readonly Candidate[] {
+export function candidatesOf({ members }: FleetTables): readonly Candidate[] {
   return members
     .filter(({ gone }) => gone === null)
     .map(({ name, isDraining, isLeaving, unable, reach }) => ({
@@ -104,7 +104,7 @@ export function candidatesOf({ members }: View): readonly Candidate[] {
     }));
 }
 
-export function holdersOf(view: View): readonly Holder[] {
+export function holdersOf(view: FleetTables): readonly SourceHolder[] {
   return view.sources.map((source) => [source.name, holderOf(source, view)?.name ?? null]);
 }
 
@@ -146,7 +146,7 @@ export interface Registration {
 export async function register(
   database: StateDatabase,
   { name, sources, digest, page }: Registration,
-): Promise<Myself | { readonly beats: readonly Heartbeat[]; readonly blockers: readonly Blocker[] }> {
+): Promise<MemberSession | { readonly beats: readonly Heartbeat[]; readonly blockers: readonly Blocker[] }> {
   const member = database.table("member");
   const incarnation = randomBytes(8).toString("hex");
   return database.work(async (session) => {
@@ -176,8 +176,8 @@ export async function register(
       `insert into ${database.table("source")} (name) select unnest($1::text[]) on conflict (name) do nothing`,
       [sources],
     );
-    await session.query(`delete from ${member} where ${FORGOTTEN}`);
-    const { text, values } = database.notify(FLEET);
+    await session.query(`delete from ${member} where ${FORGOTTEN_SQL}`);
+    const { text, values } = database.notify(FLEET_TOPIC);
     await session.query(text, values);
     return { name, incarnation };
   });
@@ -196,7 +196,7 @@ export function blockedBy(blocker: Blocker, name: string): ConfigError {
 }
 
 /** False when this session was declared gone: other members may hold its sources. */
-export async function renew(database: StateDatabase, me: Myself, page: string): Promise<boolean> {
+export async function renew(database: StateDatabase, me: MemberSession, page: string): Promise<boolean> {
   const { rows } = await database.query(
     `update ${database.table("member")} set renewals = renewals + 1, seen_at = clock_timestamp(), page = $3
      where name = $1 and incarnation = $2 and gone is null returning 1`,
@@ -205,7 +205,7 @@ export async function renew(database: StateDatabase, me: Myself, page: string): 
   return rows.length > 0;
 }
 
-export async function readHeartbeats(database: StateDatabase, me: Myself): Promise<readonly Heartbeat[]> {
+export async function readHeartbeats(database: StateDatabase, me: MemberSession): Promise<readonly Heartbeat[]> {
   const { rows } = await database.query(
     `select name, incarnation, renewals::text from ${database.table("member")} where gone is null and name <> $1`,
     [me.name],
@@ -221,28 +221,28 @@ export async function declareGone(database: StateDatabase, silent: readonly Hear
     from unnest($1::text[], $2::bigint[]) as silent (incarnation, renewals)
     where it.incarnation = silent.incarnation and it.renewals = silent.renewals and it.gone is null`;
   const values = [silent.map(({ incarnation }) => incarnation), silent.map(({ renewals }) => String(renewals))];
-  await database.transact([{ text, values }, database.notify(FLEET)]);
+  await database.transact([{ text, values }, database.notify(FLEET_TOPIC)]);
 }
 
-export function announceLeaving(database: StateDatabase, me: Myself): Promise<void> {
+export function announceLeaving(database: StateDatabase, me: MemberSession): Promise<void> {
   return updateMember(database, me, "leaving = true");
 }
 
-export function leave(database: StateDatabase, me: Myself): Promise<void> {
+export function leave(database: StateDatabase, me: MemberSession): Promise<void> {
   return updateMember(database, me, "gone = 'left', leaving = false, seen_at = clock_timestamp()");
 }
 
-export function reportFailedStarts(database: StateDatabase, me: Myself, sources: readonly string[]): Promise<void> {
+export function reportFailedStarts(database: StateDatabase, me: MemberSession, sources: readonly string[]): Promise<void> {
   return updateMember(database, me, "unable = $3", JSON.stringify(sources));
 }
 
-export function reportReach(database: StateDatabase, me: Myself, reach: Reached): Promise<void> {
+export function reportReach(database: StateDatabase, me: MemberSession, reach: Reached): Promise<void> {
   return updateMember(database, me, "reach = $3", JSON.stringify(reach));
 }
 
-async function updateMember(database: StateDatabase, me: Myself, columns: string, ...values: readonly string[]) {
+async function updateMember(database: StateDatabase, me: MemberSession, columns: string, ...values: readonly string[]) {
   const text = `update ${database.table("member")} set ${columns} where name = $1 and incarnation = $2 and gone is null`;
-  await database.transact([{ text, values: [me.name, me.incarnation, ...values] }, database.notify(FLEET)]);
+  await database.transact([{ text, values: [me.name, me.incarnation, ...values] }, database.notify(FLEET_TOPIC)]);
 }
 
 export interface TakenSource {
@@ -255,7 +255,7 @@ export interface TakenSource {
 /** Returns the sources that it got: a quicker member has changed the epoch, and locked rows are skipped. */
 export async function takeSources(
   database: StateDatabase,
-  me: Myself,
+  me: MemberSession,
   wanted: readonly Pick<SourceRow, "name" | "epoch">[],
 ): Promise<readonly TakenSource[]> {
   const [source, takeover] = [database.table("source"), database.table("takeover")];
@@ -279,7 +279,7 @@ export async function takeSources(
   const [taken] = await database.transact([
     { text, values: [...columns, me.name, me.incarnation] },
     { text: `delete from ${takeover} where id <= (select max(id) from ${takeover}) - ${MOST_TAKEOVERS}` },
-    database.notify(FLEET),
+    database.notify(FLEET_TOPIC),
   ]);
   return (taken?.rows ?? []).map(([name, epoch, from, reason]) => ({
     source: String(name),
@@ -304,5 +304,5 @@ export async function releaseSources(
     released.map(({ epoch }) => String(epoch)),
     released.map(({ reason }) => reason),
   ];
-  await database.transact([{ text, values: [...columns, incarnation] }, database.notify(FLEET)]);
+  await database.transact([{ text, values: [...columns, incarnation] }, database.notify(FLEET_TOPIC)]);
 }
