@@ -29,10 +29,10 @@ import {
   type BuiltSinks,
   buildSinks,
   closeNew,
+  createListening,
   followsHistory,
   type Listening,
   listenersOf,
-  createListening,
   type SinkParts,
   type StandIn,
   sinksOf,
@@ -41,7 +41,7 @@ import {
 import { buildSource } from "./build-source.ts";
 import { buildStatus, type PageSettings, warningsOf } from "./build-status.ts";
 import { type BuiltSync, buildSync } from "./build-sync.ts";
-import { settingsAroundWriting, type Config } from "./config/config.ts";
+import { type Config, settingsAroundWriting } from "./config/config.ts";
 import type { Reconfigurable } from "./reload/reloader.ts";
 
 export interface LeaseContext extends FleetAssignment {

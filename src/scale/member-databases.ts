@@ -64,7 +64,9 @@ export async function detectRestore({ table, work }: StateDatabase): Promise<Det
     await session.query(`select digest from ${table("meta")} for update`);
     const { rows: here } = await session.query(IDENTITY_SQL, [table("source")]);
     const place = JSON.stringify(String(here[0]?.[0] ?? ""));
-    const { rows: stored } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [IDENTITY_KEY]);
+    const { rows: stored } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [
+      IDENTITY_KEY,
+    ]);
     const before = stored[0]?.[0];
     if (before === place) return null;
     await session.query(

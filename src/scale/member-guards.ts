@@ -8,7 +8,7 @@ import { isoUtc } from "../core/values/iso-utc.ts";
 import type { Pinned } from "../engine/commands/approval/approval.ts";
 import type { Guards } from "../engine/commands/guards.ts";
 import { createKillSwitch } from "../engine/commands/kill-switch.ts";
-import { openFleetDocument, readOrWriteBody, writeBody } from "./fleet/document.ts";
+import { openFleetDocument, readOrWriteBody, writeBody } from "./fleet/fleet-document.ts";
 import type { FleetKillSwitch } from "./fleet/kill-switch.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 

@@ -17,8 +17,8 @@ import { createHttpTransport, reporting } from "../engine/source/transport.ts";
 import { fencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { Ticker } from "../engine/sync/schedule.ts";
+import { type DatabaseTime, inSteadyTime } from "./database-time.ts";
 import type { Lease } from "./fleet/holdings.ts";
-import { type DatabaseTime, inSteadyTime } from "./member-time.ts";
 import type { StateDatabase, StateDatabaseDescription } from "./postgres/state-database.ts";
 import { openShard } from "./postgres/store.ts";
 

@@ -206,7 +206,8 @@ export async function endSilenceOfFleet(
 const STATES_BEST_FIRST = ["idle", "delivering", "starting", "never started", "not running"];
 
 function worstStateOf<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {
-  const badness = ({ state }: T) => STATES_BEST_FIRST.indexOf(state) + (STATES_BEST_FIRST.includes(state) ? 0 : STATES_BEST_FIRST.length + 1);
+  const badness = ({ state }: T) =>
+    STATES_BEST_FIRST.indexOf(state) + (STATES_BEST_FIRST.includes(state) ? 0 : STATES_BEST_FIRST.length + 1);
   return parts.toSorted((a, b) => badness(b) - badness(a)).slice(0, 1);
 }
 

@@ -28,17 +28,17 @@ import { readCredentials } from "../ui/status/access.ts";
 import { createCache, WATCHED_MS } from "../ui/status/cached-documents.ts";
 import { createReadiness, joinExpositions, type Readiness } from "../ui/status/health.ts";
 import { createStatusServer } from "../ui/status/server.ts";
-import { readOrWriteBody } from "./fleet/document.ts";
+import { type DatabaseTime, openDatabaseTime } from "./database-time.ts";
 import { createFleet } from "./fleet/fleet.ts";
+import { readOrWriteBody } from "./fleet/fleet-document.ts";
 import type { HeldLease, Lease } from "./fleet/holdings.ts";
 import { createFleetKillSwitch, releaseFleetKillSwitch } from "./fleet/kill-switch.ts";
-import { type FleetStatus, describeHolder } from "./fleet/status.ts";
+import { describeHolder, type FleetStatus } from "./fleet/status.ts";
 import { digestOf } from "./fleet/tables.ts";
 import { detectRestore, type MemberDatabases, openMemberDatabases } from "./member-databases.ts";
 import { createMemberFile } from "./member-file.ts";
 import { openFleetGuards } from "./member-guards.ts";
 import { runSource } from "./member-source.ts";
-import { type DatabaseTime, openDatabaseTime } from "./member-time.ts";
 import { createMemberView, endSilenceOfFleet } from "./member-view.ts";
 
 export interface MemberOptions {
@@ -110,7 +110,8 @@ async function build(
   const restored = await detectRestore(database);
   if (restored !== null) log.warn({ lastHeardAt: restored.lastHeardAt }, restored.message);
   const killSwitch = createFleetKillSwitch({ database: urgent, clock, log });
-  const throwKillSwitch = (by: string) => within(clock, KILL_SWITCH_WAIT_MS, killSwitch.throwIt(by, isoUtc(clock.now())));
+  const throwKillSwitch = (by: string) =>
+    within(clock, KILL_SWITCH_WAIT_MS, killSwitch.throwIt(by, isoUtc(clock.now())));
   const guards = await openFleetGuards({
     ...{ database: urgent, killSwitch, clock, log },
     stateFolder: config.state.folder,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { settingsAroundWriting, Config } from "#src/app/config/config.ts";
+import { Config, settingsAroundWriting } from "#src/app/config/config.ts";
 import { textOf } from "#src/engine/commands/approval/approval.ts";
 
 const plain = {

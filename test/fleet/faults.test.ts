@@ -4,7 +4,7 @@ import { setDraining } from "#src/scale/fleet/status.ts";
 import { createRandom } from "#src/simulator/random.ts";
 import { absent } from "../real-servers.ts";
 import { replay, seed } from "../seed.ts";
-import { fleetsInPostgres, SOURCES, type TestMember, TIMING } from "./rig.ts";
+import { fleetsInPostgres, SOURCES, type TestMember, TIMING } from "./postgres-fleet.ts";
 
 describe.skipIf(absent("postgres"))("a fleet with failures", () => {
   const { server, begin } = fleetsInPostgres();

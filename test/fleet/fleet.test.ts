@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { sentence } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { openFleetDocument } from "#src/scale/fleet/document.ts";
+import { openFleetDocument } from "#src/scale/fleet/fleet-document.ts";
 import {
   createFleetKillSwitch,
   readFleetKillSwitch,
@@ -12,7 +12,7 @@ import {
 import { readFleet, setDraining } from "#src/scale/fleet/status.ts";
 import { absent } from "../real-servers.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { createRig, fleetsInPostgres, SOURCES } from "./rig.ts";
+import { createPostgresFleet, fleetsInPostgres, SOURCES } from "./postgres-fleet.ts";
 
 const log = createLog({ level: "silent" });
 
@@ -20,7 +20,7 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
   const { begin, server } = fleetsInPostgres();
 
   describeService("a fleet", async () => {
-    const rig = createRig(server());
+    const rig = createPostgresFleet(server());
     const database = await rig.database();
     return {
       service: rig.createMember("a", database).fleet,

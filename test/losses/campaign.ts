@@ -3,28 +3,28 @@ import type { CampaignResult, Problem } from "../campaign/campaign.ts";
 import { withChanceFrom } from "../campaign/chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { START_MS } from "../virtual-worker.ts";
-import { createFarEnd, type FarEnd } from "./far-end.ts";
-import { noAgeIsFlattered } from "./judge/fresh.ts";
+import { anyFault, isolatedFault, type SourceFault } from "./faults.ts";
+import { displayedAgesAreTrue } from "./judge/ages.ts";
 import {
-  everyHoleIsNamed,
-  everyOrderIsDone,
-  everyPointIsHad,
-  noLogIsNamed,
-  noPointIsToldTwice,
+  everyBackfillIsComplete,
+  everyGapIsReported,
+  everyPointIsEmitted,
+  missingLogsAreReported,
+  noPointIsRepeated,
   nothingIsInvented,
-  nothingUnansweredIsHad,
-} from "./judge/had-once.ts";
-import { namedHoles } from "./judge/holes.ts";
-import { nobodyElseIsLate, whatReturnsIsReadAgain } from "./judge/punctual.ts";
+  unansweredHistoryIsNotFetched,
+} from "./judge/history.ts";
+import { returnedSitesAreRead, unaffectedTagsAreOnTime } from "./judge/punctual.ts";
+import { reportedGaps } from "./judge/reported-gaps.ts";
 import {
-  nobodyIsCondemned,
-  nobodyIsSetAside,
-  nothingIsFlooded,
-  theQuotaIsKept,
-  theTokenIsAskedSparingly,
+  onlyRejectedTagsAreQuarantined,
+  quarantineIsEmpty,
+  quotaIsKept,
+  serviceIsNotFlooded,
+  tokenRequestsAreRare,
 } from "./judge/requests.ts";
-import { backfillOrder, createStage, type Lasting, type Stage } from "./stage.ts";
-import { anyTrouble, lonelyTrouble, type Trouble } from "./troubles.ts";
+import { createReceivedEvents, type ReceivedEvents } from "./received-events.ts";
+import { backfillOrder, createStage, type LastingFault, type Stage } from "./stage.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -48,7 +48,7 @@ export function campaign(seed: number): Promise<CampaignResult> {
 
 async function play(seed: number, random: ReturnType<typeof seededRandom>): Promise<CampaignResult> {
   const stage = await createStage(seed, random);
-  const far = createFarEnd(stage);
+  const far = createReceivedEvents(stage);
   const { world, virtual } = stage;
   const { clock, simulator } = virtual;
   const problems = new Map<string, Problem>();
@@ -64,13 +64,13 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
 
   async function look(): Promise<void> {
     await far.look();
-    note("every hole is named", await everyHoleIsNamed(stage, far, await namedHoles(stage), unseen(stage)));
-    note("nobody is condemned", await nobodyIsCondemned(stage));
-    note("no age is flattered", await noAgeIsFlattered(stage, far));
+    note("every hole is named", await everyGapIsReported(stage, far, await reportedGaps(stage), unseen(stage)));
+    note("nobody is condemned", await onlyRejectedTagsAreQuarantined(stage));
+    note("no age is flattered", await displayedAgesAreTrue(stage, far));
   }
 
-  const lasting: { readonly one: Lasting; readonly endMs: number }[] = [];
-  function take(trouble: Trouble, forMs: number): void {
+  const lasting: { readonly one: LastingFault; readonly endMs: number }[] = [];
+  function take(trouble: SourceFault, forMs: number): void {
     tell(`${trouble.name}, for ${Math.round(forMs / SECOND)} s`);
     lasting.push({ one: stage.begin(trouble), endMs: stage.now() + forMs });
   }
@@ -107,10 +107,10 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
       tell(`restart after a ${how}`);
       await stage.restart(how);
     } else if (dice < 0.65) {
-      take(anyTrouble(world, random, gatewaysOf), (20 + random.below(280)) * SECOND);
+      take(anyFault(world, random, gatewaysOf), (20 + random.below(280)) * SECOND);
     } else {
       await pass(3 * MINUTE);
-      take(lonelyTrouble(world, random, gatewaysOf), (60 + random.below(300)) * SECOND);
+      take(isolatedFault(world, random, gatewaysOf), (60 + random.below(300)) * SECOND);
       await pass(3 * MINUTE);
     }
   }
@@ -131,21 +131,21 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
   }
   for (let turn = 0; turn < MORE_TURNS && (await isOpen(stage)); turn += 1) await clock.advance(4 * MINUTE);
   await far.look();
-  const named = await namedHoles(stage);
-  note("every point is had", everyPointIsHad(stage, far));
-  note("no point is told twice", noPointIsToldTwice(far));
+  const named = await reportedGaps(stage);
+  note("every point is had", everyPointIsEmitted(stage, far));
+  note("no point is told twice", noPointIsRepeated(far));
   note("nothing is invented", nothingIsInvented(stage, far));
-  note("every order is done", await everyOrderIsDone(stage));
-  note("every hole is named", await everyHoleIsNamed(stage, far, named, new Set()));
-  note("what has no log is named", noLogIsNamed(stage, far, named));
-  note("nothing unanswered is had", nothingUnansweredIsHad(stage, far, named));
-  note("nobody else is late", nobodyElseIsLate(stage, far, quietMs));
-  note("what returns is read again", whatReturnsIsReadAgain(stage, far, quietMs));
-  note("the quota is kept", theQuotaIsKept(stage));
-  note("nothing is flooded", nothingIsFlooded(stage));
-  note("the token is asked sparingly", theTokenIsAskedSparingly(stage));
-  note("nobody is set aside", await nobodyIsSetAside(stage));
-  note("no age is flattered", await noAgeIsFlattered(stage, far));
+  note("every order is done", await everyBackfillIsComplete(stage));
+  note("every hole is named", await everyGapIsReported(stage, far, named, new Set()));
+  note("what has no log is named", missingLogsAreReported(stage, far, named));
+  note("nothing unanswered is had", unansweredHistoryIsNotFetched(stage, far, named));
+  note("nobody else is late", unaffectedTagsAreOnTime(stage, far, quietMs));
+  note("what returns is read again", returnedSitesAreRead(stage, far, quietMs));
+  note("the quota is kept", quotaIsKept(stage));
+  note("nothing is flooded", serviceIsNotFlooded(stage));
+  note("the token is asked sparingly", tokenRequestsAreRare(stage));
+  note("nobody is set aside", await quarantineIsEmpty(stage));
+  note("no age is flattered", await displayedAgesAreTrue(stage, far));
   const result = {
     problems: [...problems.values()],
     story,
@@ -167,11 +167,11 @@ function unseen({ troubles, now }: Stage): ReadonlySet<string> {
 }
 
 async function isOpen(stage: Stage): Promise<boolean> {
-  const named = await namedHoles(stage);
+  const named = await reportedGaps(stage);
   return [...named.values()].flat().some(({ kind }) => kind === "to come");
 }
 
-function digestOf({ virtual }: Stage, far: FarEnd): string {
+function digestOf({ virtual }: Stage, far: ReceivedEvents): string {
   const asked = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
   const told = [...far.points].map(([key, points]) => [key, [...points]]);
   return createHash("sha256")

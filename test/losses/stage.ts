@@ -6,12 +6,12 @@ import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { startVirtualWorker, type VirtualWorkerOptions } from "../virtual-worker.ts";
-import { ALL_RIGHTS, type Trouble } from "./troubles.ts";
+import { ALL_RIGHTS, type SourceFault } from "./faults.ts";
 import { lossWorld } from "./world.ts";
 
 /** A fault and its period in milliseconds since 1970; `toMs` is infinite while it lasts. */
-export interface Lasting {
-  readonly trouble: Trouble;
+export interface LastingFault {
+  readonly trouble: SourceFault;
   readonly fromMs: number;
   toMs: number;
 }
@@ -25,7 +25,7 @@ export interface HistoryAnswer {
   readonly months: ReadonlyMap<string, readonly number[]> | null;
 }
 
-export interface PlacedOrder {
+export interface Backfill {
   readonly id: string;
   readonly held: StoredBackfill;
   readonly tagIds: ReadonlySet<string>;
@@ -43,9 +43,9 @@ export type StageExtras = Pick<
 
 export async function createStage(seed: number, random: SeededRandom, extras: StageExtras = {}) {
   const world = lossWorld(seed, random);
-  const troubles: Lasting[] = [];
+  const troubles: LastingFault[] = [];
   const starts: number[] = [];
-  const orders: PlacedOrder[] = [];
+  const orders: Backfill[] = [];
   const answers: HistoryAnswer[] = [];
   let underWay = 0;
   const around = (transport: Transport, clock: VirtualClock): Transport => {
@@ -105,17 +105,17 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
     orders,
     answers,
     now: () => clock.now(),
-    begin(trouble: Trouble) {
-      const lasting: Lasting = { trouble, fromMs: clock.now(), toMs: Number.POSITIVE_INFINITY };
+    begin(trouble: SourceFault) {
+      const lasting: LastingFault = { trouble, fromMs: clock.now(), toMs: Number.POSITIVE_INFINITY };
       troubles.push(lasting);
       apply();
       return lasting;
     },
-    end(lasting: Lasting) {
+    end(lasting: LastingFault) {
       lasting.toMs = clock.now();
       apply();
     },
-    async order(order: Omit<PlacedOrder, "placedMs">) {
+    async order(order: Omit<Backfill, "placedMs">) {
       const { store } = virtual.worker;
       await store.commit({ documents: [{ set: syncSet("backfill", "main"), insert: [[order.id, order.held]] }] });
       orders.push({ ...order, placedMs: clock.now() });
@@ -155,7 +155,7 @@ function stamps(reply: TransportReply): ReadonlyMap<string, readonly number[]> {
   return new Map(data.map((log) => [log.id, log.measurements.map(({ timestamp }) => Date.parse(timestamp))]));
 }
 
-export function backfillOrder(stage: Stage, random: SeededRandom, id: string): Omit<PlacedOrder, "placedMs"> {
+export function backfillOrder(stage: Stage, random: SeededRandom, id: string): Omit<Backfill, "placedMs"> {
   const { world } = stage;
   const site = random.pick(world.siteIds);
   const own = world.tags.get(site) ?? [];

@@ -2,7 +2,7 @@ import { setTimeout as pass } from "node:timers/promises";
 import { Client } from "pg";
 import { expect, onTestFinished, test } from "vitest";
 import { findWorker, remoteReader } from "#src/ui/operator/remote.ts";
-import { startMemberWays } from "./member-ways.ts";
+import { startMemberProxy } from "./member-proxy.ts";
 import { describeWithServers, POLL, type Stage, setStage } from "./stage.ts";
 
 const SOURCE = "north";
@@ -37,7 +37,7 @@ function observeStage(stage: Stage) {
 
 describeWithServers("a request to the service", () => {
   test("is not sent after its process was suspended, and the next request is sent", async () => {
-    const ways = await startMemberWays();
+    const ways = await startMemberProxy();
     const stage = await setStage({ sources: [SOURCE], proxy: ways.url });
     const { requests, requestHistory, slots } = observeStage(stage);
     const member = await stage.process("a");

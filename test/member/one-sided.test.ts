@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
-import { startMemberWays } from "./member-ways.ts";
+import { startMemberProxy } from "./member-proxy.ts";
 import { describeWithServers, expectQuotaKept, holds, POLL, setStage } from "./stage.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
 
 async function twoMembers() {
-  const ways = await startMemberWays();
+  const ways = await startMemberProxy();
   const stage = await setStage({ sources: SOURCES, proxy: ways.url });
   const [a, b] = await stage.started("a", "b");
   if (a === undefined || b === undefined) throw new Error("A member is missing.");

@@ -171,13 +171,13 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/engine/sync/sensors/sensor-table.ts": [
     ["round(shifted)) «< → <=» 1e-6) return", "A tolerance; no measured value is exactly at its edge."],
   ],
-  "src/scale/fleet/document.ts": [
+  "src/scale/fleet/fleet-document.ts": [
     ["let applied = «0 → 1»;", "The first revision is 1."],
     ["removed?.rows.length« ?? 0 → ») > 0;", TYPES_ONLY],
     ["asked += «1 → (1 * 2)»;", "The numbers only have to increase."],
   ],
   "src/scale/fleet/kill-switch.ts": [["looks: «true → false»,", FIRST_CHECK]],
-  "src/scale/fleet/share.ts": [[": a > b ? 1 : «0 → 1»;", "No two names are the same."]],
+  "src/scale/fleet/assign-sources.ts": [[": a > b ? 1 : «0 → 1»;", "No two names are the same."]],
   "src/scale/fleet/status.ts": [["changed?.rows.length« ?? 0 → ») > 0) return", TYPES_ONLY]],
   "src/scale/fleet/tables.ts": [
     ["from === null «|| → &&» from ===", "Only a log line contains it."],

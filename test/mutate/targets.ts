@@ -103,12 +103,11 @@ export const TARGETS: readonly Target[] = [
   },
   {
     name: "fleet",
-    files: ["src/scale/fleet/*.ts", "src/scale/member-{databases,file,guards,time}.ts"],
+    files: ["src/scale/fleet/*.ts", "src/scale/{database-time,member-databases,member-file,member-guards}.ts"],
     tests: [
-      ...testsIn("test/fleet", "timing whereabouts restored kill-switch virtual-fleet virtual-faults share digest"),
-      ...testsIn("test/member", "time member-file"),
-      ...testsIn("test/fleet", "memory-documents"),
-      ...testsIn("test/member", "guards"),
+      ...testsIn("test/fleet", "timing holder-description restored-database kill-switch virtual-fleet virtual-faults"),
+      ...testsIn("test/fleet", "assign-sources digest fleet-document"),
+      ...testsIn("test/member", "database-time member-file guards"),
     ],
   },
   {

@@ -12,13 +12,13 @@ import { createVirtualClock } from "../virtual-clock.ts";
 
 const NOW = Date.UTC(2026, 10, 2, 6);
 
-interface Written {
+interface FileOptions {
   readonly every?: string;
   readonly port?: number;
   readonly folder?: string;
 }
 
-function configured({ every = "10m", port = 9850, folder: stateFolder = "state" }: Written = {}): Config {
+function configured({ every = "10m", port = 9850, folder: stateFolder = "state" }: FileOptions = {}): Config {
   return Config.parse({
     state: { folder: stateFolder },
     status: { port },
@@ -34,7 +34,7 @@ function configured({ every = "10m", port = 9850, folder: stateFolder = "state" 
 }
 
 /** Records its calls and behaves as the test says. */
-function part(name: string, notes: string[]) {
+function recordingPart(name: string, notes: string[]) {
   const does = { prepare: async (): Promise<void> => undefined, takeOver: async (): Promise<void> => undefined };
   const reconfigurable: Reconfigurable = {
     name,
@@ -56,17 +56,17 @@ function part(name: string, notes: string[]) {
   return { does, reconfigurable };
 }
 
-export async function reloading({ isWatched = false, isStarted = true } = {}) {
+export async function startReloader({ isWatched = false, isStarted = true } = {}) {
   const file = join(testFolder("reloader"), "plenum.yaml");
   writeFileSync(file, "first");
   const clock = createVirtualClock(NOW);
   const notes: string[] = [];
-  const [first, second] = [part("first", notes), part("second", notes)];
+  const [first, second] = [recordingPart("first", notes), recordingPart("second", notes)];
   const store = createMemoryStore(() => clock.now());
   const metrics = createMetrics();
   const lines: { readonly msg: string }[] = [];
   const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
-  const world = { written: {} as Written, wrong: null as Error | null, commit: store.commit };
+  const world = { written: {} as FileOptions, wrong: null as Error | null, commit: store.commit };
   const reloader = createReloader({
     file,
     load() {

@@ -2,11 +2,11 @@ import { utimesSync, writeFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { ConfigurationError } from "#src/app/config/problems.ts";
 import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
-import { reloading } from "./reloader-rig.ts";
+import { startReloader } from "./reloader-rig.ts";
 
 describe("a reload of the configuration", () => {
   test("prepares every part before the first part takes over, and emits the changes and those that wait for a restart", async () => {
-    const { reloader, world, notes, told, counts } = await reloading();
+    const { reloader, world, notes, told, counts } = await startReloader();
     world.written = { every: "5m", port: 9851 };
     const report = await reloader.reload("command", false);
     expect(notes).toEqual([
@@ -26,7 +26,7 @@ describe("a reload of the configuration", () => {
   });
 
   test("emits no event without changes, and is recorded as the last reload only on request", async () => {
-    const { reloader, world, told, counts, lines } = await reloading();
+    const { reloader, world, told, counts, lines } = await startReloader();
     await reloader.reload("file", false);
     expect([told(), reloader.state().last]).toEqual([[], null]);
     const asked = await reloader.reload("signal", false);
@@ -52,7 +52,7 @@ describe("a reload of the configuration", () => {
   });
 
   test("compares with the configuration in force, also after a second change", async () => {
-    const { reloader, world, told } = await reloading();
+    const { reloader, world, told } = await startReloader();
     for (const every of ["5m", "2m"]) {
       world.written = { every };
       await reloader.reload("file", false);
@@ -69,7 +69,7 @@ describe("a reload of the configuration", () => {
   });
 
   test("reports the changes in a dry run and discards the prepared parts", async () => {
-    const { reloader, world, notes, told, counts } = await reloading();
+    const { reloader, world, notes, told, counts } = await startReloader();
     world.written = { every: "5m", port: 9851 };
     const report = await reloader.reload("command", true);
     expect(report).toMatchObject({
@@ -88,7 +88,7 @@ describe("a reload of the configuration", () => {
 
 describe("an invalid configuration file", () => {
   test("changes no option, and is logged once until the file is valid again", async () => {
-    const { reloader, world, notes, told, counts, lines, file } = await reloading();
+    const { reloader, world, notes, told, counts, lines, file } = await startReloader();
     world.written = { port: 9851 };
     await reloader.reload("file", false);
     world.wrong = new ConfigurationError(
@@ -120,7 +120,7 @@ describe("an invalid configuration file", () => {
   });
 
   test("is rejected when one part cannot prepare, and the prepared parts are discarded", async () => {
-    const { reloader, world, notes, second } = await reloading();
+    const { reloader, world, notes, second } = await startReloader();
     world.written = { every: "5m" };
     second.prepare = () => Promise.reject(new ConfigError("The secret cannot be opened."));
     const report = await reloader.reload("signal", false);
@@ -133,7 +133,7 @@ describe("an invalid configuration file", () => {
 
 describe("a part that fails to take over a change", () => {
   test("is reported until every part has taken over a later change", async () => {
-    const { reloader, world, notes, first } = await reloading();
+    const { reloader, world, notes, first } = await startReloader();
     world.written = { every: "5m" };
     first.takeOver = () => Promise.reject(new Error("no room"));
     const report = await reloader.reload("signal", false);
@@ -156,7 +156,7 @@ describe("a part that fails to take over a change", () => {
 
 describe("recording a configuration change in the store", () => {
   test("delays the reload by at most 5 s, and is retried until the record is stored", async () => {
-    const { reloader, world, clock, store, told } = await reloading();
+    const { reloader, world, clock, store, told } = await startReloader();
     world.commit = () => Promise.reject(new Retryable("away"));
     world.written = { every: "5m" };
     let isDone = false;
@@ -174,7 +174,7 @@ describe("recording a configuration change in the store", () => {
   });
 
   test("is completed before a stop", async () => {
-    const { reloader, world, clock, store, told } = await reloading();
+    const { reloader, world, clock, store, told } = await startReloader();
     const slow = Promise.withResolvers<void>();
     world.commit = async (change) => {
       await slow.promise;
@@ -194,7 +194,7 @@ describe("recording a configuration change in the store", () => {
 
 describe("start and stop of the reloader", () => {
   test("a stop completes the current reload and rejects the waiting ones", async () => {
-    const { reloader, world, notes, clock, first } = await reloading();
+    const { reloader, world, notes, clock, first } = await startReloader();
     const slow = Promise.withResolvers<void>();
     first.takeOver = () => slow.promise;
     world.written = { every: "5m" };
@@ -216,7 +216,7 @@ describe("start and stop of the reloader", () => {
   });
 
   test("a reload that is requested before the start waits for the start, and is rejected if the start aborts", async () => {
-    const { reloader, world, clock, notes } = await reloading({ isStarted: false });
+    const { reloader, world, clock, notes } = await startReloader({ isStarted: false });
     world.written = { every: "5m" };
     const reload = reloader.reload("signal", false);
     await clock.advance(10_000);
@@ -224,7 +224,7 @@ describe("start and stop of the reloader", () => {
     await reloader.start(new AbortController().signal);
     expect((await reload).changes).toHaveLength(1);
 
-    const { reloader: aborted } = await reloading({ isStarted: false });
+    const { reloader: aborted } = await startReloader({ isStarted: false });
     const rejected = aborted.reload("signal", false);
     await aborted.start(AbortSignal.abort());
     await aborted.stop(1_000);
@@ -232,7 +232,7 @@ describe("start and stop of the reloader", () => {
   });
 
   test.each([true, false])("the reloader watches the file only if configured (%s)", async (isWatched) => {
-    const { reloader, world, clock, file, told } = await reloading({ isWatched });
+    const { reloader, world, clock, file, told } = await startReloader({ isWatched });
     await clock.advance(5_000);
     world.written = { every: "5m" };
     writeFileSync(file, "second");

@@ -1,20 +1,26 @@
 import { describe, expect, test } from "vitest";
 import { createGroupTesting } from "#src/engine/sync/history/log-discovery.ts";
 import { afterFailure, afterResponse, INITIAL_WINDOW, windowValues } from "#src/engine/sync/history/request-size.ts";
-import { defects, halving, mean, ours, POISON_GOALS } from "../bench/history/poison.ts";
+import {
+  halvingStrategy,
+  MISSING_LOG_GOALS,
+  mean,
+  tagsWithoutLog,
+  workerStrategy,
+} from "../bench/history/missing-logs.ts";
 import { LIMITS, learnedRequests, oracleRequests, WINDOW_GOAL } from "../bench/history/windows.ts";
 
 describe("group testing for tags without a log", () => {
   // Five of the forty seeds of the benchmark, so a little more than the goal is allowed.
-  test.each(POISON_GOALS)(
+  test.each(MISSING_LOG_GOALS)(
     "finds $share of tags without a log (clustered: $clustered) with about $atMost requests",
     (goal) => {
-      const buildings = [1, 2, 3, 4, 5].map((seed) => defects(goal.share, goal.clustered, seed));
-      const outcomes = buildings.map(ours);
+      const buildings = [1, 2, 3, 4, 5].map((seed) => tagsWithoutLog(goal.share, goal.clustered, seed));
+      const outcomes = buildings.map(workerStrategy);
       expect(outcomes.map(({ wrong }) => wrong)).toEqual([0, 0, 0, 0, 0]);
       const requests = mean(outcomes.map((outcome) => outcome.requests));
       expect(requests).toBeLessThanOrEqual(goal.atMost * 1.08);
-      expect(requests).toBeLessThanOrEqual(mean(buildings.map((bad) => halving(bad).requests)));
+      expect(requests).toBeLessThanOrEqual(mean(buildings.map((bad) => halvingStrategy(bad).requests)));
     },
   );
 

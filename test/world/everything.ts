@@ -7,12 +7,12 @@ import { matches } from "#src/engine/delivery/filter.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import type { CampaignResult, Problem } from "../campaign/campaign.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
-import { createFarEnd } from "../losses/far-end.ts";
-import { noPointIsToldTwice, nothingIsInvented } from "../losses/judge/had-once.ts";
-import { namedHoles } from "../losses/judge/holes.ts";
-import { theQuotaIsKept } from "../losses/judge/requests.ts";
-import { createStage, type Lasting, type Stage } from "../losses/stage.ts";
-import { anyTrouble } from "../losses/troubles.ts";
+import { anyFault } from "../losses/faults.ts";
+import { noPointIsRepeated, nothingIsInvented } from "../losses/judge/history.ts";
+import { reportedGaps } from "../losses/judge/reported-gaps.ts";
+import { quotaIsKept } from "../losses/judge/requests.ts";
+import { createReceivedEvents } from "../losses/received-events.ts";
+import { createStage, type LastingFault, type Stage } from "../losses/stage.ts";
 import { lossWorld } from "../losses/world.ts";
 import { START_MS } from "../virtual-worker.ts";
 import { createCommanders, RANGE } from "./commands.ts";
@@ -109,7 +109,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   const { virtual, world } = stage;
   const { clock, simulator } = virtual;
   const { control } = simulator;
-  const far = createFarEnd(stage);
+  const far = createReceivedEvents(stage);
   const committed = new Map<string, Committed>();
   const story: string[] = [];
   const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
@@ -153,10 +153,10 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
 
   const actions: readonly (() => void | Promise<void>)[] = [
     () => {
-      const trouble = anyTrouble(world, random, gatewaysOf);
+      const trouble = anyFault(world, random, gatewaysOf);
       const forMs = (20 + random.below(180)) * SECOND;
       tell(`${trouble.name}, for ${forMs / SECOND} s`);
-      const begun: Lasting = stage.begin(trouble);
+      const begun: LastingFault = stage.begin(trouble);
       const endMs = clock.monotonic() + forMs;
       lasting.push({ name: trouble.name, endMs, end: () => stage.end(begun) });
     },
@@ -310,16 +310,16 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   if (verdict.brokenAt !== null) note("the audit is whole", [`it breaks at record ${verdict.brokenAt}`]);
   const last = await store.lastRecord<AuditRecord>(AUDIT_LOG);
   if (commanders.writes() > 0 && last === undefined) note("the audit is whole", ["it is empty"]);
-  note("the quota is kept", theQuotaIsKept(stage));
+  note("the quota is kept", quotaIsKept(stage));
   note("no value is invented", valuesAreReplies(events, replied));
   const isNumber = (tagId: string) => typeof simulator.truth.value(tagId, nowMs) === "number";
   note("a changed type is uncertain", changedTypesAreUncertain(events, isNumber));
   note("nothing is invented", nothingIsInvented(stage, far));
   // A damaged ledger or tag makes the worker fetch and deliver history again.
   if (![...damaged.sets].some((set) => /history|tag/.test(set))) {
-    note("no point is told twice", noPointIsToldTwice(far));
+    note("no point is told twice", noPointIsRepeated(far));
     note("absence is true", absenceIsTrue(stage, events));
-    const holes = await namedHoles(stage);
+    const holes = await reportedGaps(stage);
     note(
       "unreadable history is fetched or named",
       unreadableIsFetchedOrNamed(contradictions.unreadable, stage, far, holes),

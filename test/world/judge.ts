@@ -1,7 +1,7 @@
 import { type AlarmFact, type AnyEvent, type Event, isUrgent } from "#src/core/model/event.ts";
-import { type FarEnd, seriesKey } from "../losses/far-end.ts";
-import { available, hasLog, promised } from "../losses/judge/expected.ts";
-import type { NamedHoles } from "../losses/judge/holes.ts";
+import { availableBuckets, hasLog, promisedRanges } from "../losses/judge/expected.ts";
+import type { ReportedGaps } from "../losses/judge/reported-gaps.ts";
+import { type ReceivedEvents, seriesKey } from "../losses/received-events.ts";
 import type { Stage } from "../losses/stage.ts";
 import { type FarEndOfSink, isUnwelcome } from "./far-ends.ts";
 
@@ -121,7 +121,7 @@ export function absenceIsTrue(stage: Stage, events: readonly AnyEvent[]): readon
     if (absent === 0 || !hasLog(stage, tag.id)) return [];
     const fromMs = Date.parse(firstDate);
     const toMs = Date.parse(lastDate) + DAY_MS;
-    const there = available(stage, { tagId: tag.id, resolution, fromMs, toMs, order: null }).length;
+    const there = availableBuckets(stage, { tagId: tag.id, resolution, fromMs, toMs, order: null }).length;
     const most = Math.max(0, expected - Math.max(0, there - notWanted));
     return absent <= most
       ? []
@@ -134,12 +134,12 @@ export function absenceIsTrue(stage: Stage, events: readonly AnyEvent[]): readon
 export function unreadableIsFetchedOrNamed(
   unreadable: ReadonlySet<string>,
   stage: Stage,
-  far: FarEnd,
-  holes: NamedHoles,
+  far: ReceivedEvents,
+  holes: ReportedGaps,
 ): readonly string[] {
   // The daily re-read finds samples that arrive late.
   if (stage.world.lateMs > 0) return [];
-  const wanted = Map.groupBy(promised(stage, far), ({ tagId, resolution }) => seriesKey(tagId, resolution));
+  const wanted = Map.groupBy(promisedRanges(stage, far), ({ tagId, resolution }) => seriesKey(tagId, resolution));
   const missing = [...unreadable].filter((key) => {
     const [tagId = "", resolution = "", at] = key.split(" ");
     const series = seriesKey(tagId, resolution);

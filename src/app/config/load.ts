@@ -4,11 +4,11 @@ import type { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { PostgresState } from "../../engine/store/config.ts";
 import { tokenVariables } from "./contradictions.ts";
+import { type Finding, findings, type WrittenConfig } from "./problem-messages.ts";
 import { type ConfigProblem, ConfigurationError } from "./problems.ts";
 import { knownKeys } from "./schema-walk.ts";
 import { adviceForMissingName } from "./suggestions.ts";
-import { type Finding, findings, type WrittenConfig } from "./wording.ts";
-import { interpolate, offsetOf, offsetOfAlias, likelyMistakes, syntaxProblems } from "./yaml-text.ts";
+import { interpolate, likelyMistakes, offsetOf, offsetOfAlias, syntaxProblems } from "./yaml-text.ts";
 
 export interface LoadOptions<T extends z.ZodType> {
   readonly schema: T;

@@ -43,9 +43,13 @@ export function optionPaths(schema: AnySchema, path = ""): readonly string[] {
   const inner = unwrap(schema);
   const { element, valueType, shape, options = [] } = definitionOf(inner);
   if (element !== undefined) return [...optionPathOf(path), ...optionPaths(element, `${path}[]`).filter(isNew(path))];
-  if (valueType !== undefined) return [...optionPathOf(path), ...optionPaths(valueType, join(path, "*")).filter(isNew(path))];
+  if (valueType !== undefined)
+    return [...optionPathOf(path), ...optionPaths(valueType, join(path, "*")).filter(isNew(path))];
   if (shape !== undefined) {
-    return [...optionPathOf(path), ...Object.entries(shape).flatMap(([key, value]) => optionPaths(value, join(path, key)))];
+    return [
+      ...optionPathOf(path),
+      ...Object.entries(shape).flatMap(([key, value]) => optionPaths(value, join(path, key))),
+    ];
   }
   return [...new Set([...optionPathOf(path), ...options.flatMap((option) => optionPaths(option, path))])];
 }

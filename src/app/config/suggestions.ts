@@ -19,7 +19,12 @@ export function adviceForKey(schema: AnySchema, path: readonly PropertyKey[], ke
 }
 
 /** Looks one level down, then one or two up. */
-function nearbySection(schema: AnySchema, path: readonly PropertyKey[], key: string, here: readonly string[]): string | null {
+function nearbySection(
+  schema: AnySchema,
+  path: readonly PropertyKey[],
+  key: string,
+  here: readonly string[],
+): string | null {
   const child = here.find((each) => knownKeys(schema, [...path, each]).includes(key));
   if (child !== undefined) return `under \`${child}\``;
   for (const up of [1, 2]) {
@@ -69,7 +74,11 @@ export interface InvalidValue {
 export function suggestValue(place: InvalidValue): string | null {
   const { value } = place;
   if (typeof value === "string") {
-    return suggestFirstValid(place, meaningsOfText(value, place.key)) ?? suggestOmission(place, value) ?? asList(place, value);
+    return (
+      suggestFirstValid(place, meaningsOfText(value, place.key)) ??
+      suggestOmission(place, value) ??
+      asList(place, value)
+    );
   }
   if (typeof value === "number" || typeof value === "boolean") return suggestForNumber(place, value);
   if (!Array.isArray(value) || value.length !== 1 || !isValidWith(place, value[0])) return null;

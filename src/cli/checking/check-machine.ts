@@ -77,7 +77,11 @@ async function checkDatabase(config: Config, places: LocateOption): Promise<read
   }
 }
 
-async function checkAddress({ host, port }: Config["status"], isRunning: boolean, places: LocateOption): Promise<CheckLine> {
+async function checkAddress(
+  { host, port }: Config["status"],
+  isRunning: boolean,
+  places: LocateOption,
+): Promise<CheckLine> {
   const what = "status page";
   if (port === 0) return ok(what, `on ${host}, on any free port`);
   if (isRunning) return ok(what, `on ${host}:${port}; a worker is running on this state`);

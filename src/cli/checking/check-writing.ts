@@ -10,7 +10,7 @@ import { checkGateway, checkHours } from "../../engine/commands/gate.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { joinFirst } from "../../engine/sync/compare.ts";
-import { readBody } from "../../scale/fleet/document.ts";
+import { readBody } from "../../scale/fleet/fleet-document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { ARM_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmed } from "../../scale/member-guards.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
@@ -18,7 +18,11 @@ import { readParts, readStateIfAny, withStateDatabase } from "../shell/state-acc
 import { type CheckLine, failedCheck, ok, warning } from "./check-line.ts";
 
 /** Returns every reason why no command can be written, with its remedy. Limits of single tags are checked elsewhere. */
-export async function checkWriting(config: Config, places: LocateOption, signal: AbortSignal): Promise<readonly CheckLine[]> {
+export async function checkWriting(
+  config: Config,
+  places: LocateOption,
+  signal: AbortSignal,
+): Promise<readonly CheckLine[]> {
   const { commands, sinks } = config;
   const isMeant = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(isListening);
   if (!isMeant) return [ok(CHECK_NAME, `${WRITING_OFF}, and no command is executed`)];

@@ -5,7 +5,7 @@ import { type LenientState, lenientState } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { StateConfig } from "../../engine/store/config.ts";
 import { lockFile } from "../../engine/store/folder.ts";
-import { readFleet, describeHolder } from "../../scale/fleet/status.ts";
+import { describeHolder, readFleet } from "../../scale/fleet/status.ts";
 import {
   type ControlSocket,
   type FoundWorker,

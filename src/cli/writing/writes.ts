@@ -22,8 +22,8 @@ import {
   type Unrestored,
   unrestoredLine,
 } from "../../engine/commands/timed.ts";
-import { readBody } from "../../scale/fleet/document.ts";
-import { armFleetHere, APPROVERS_KEY } from "../../scale/member-guards.ts";
+import { readBody } from "../../scale/fleet/fleet-document.ts";
+import { APPROVERS_KEY, armFleetHere } from "../../scale/member-guards.ts";
 import type { CliContext } from "../shell/context.ts";
 import { readState, withStateDatabase } from "../shell/state-access.ts";
 import { killControls } from "./kill-controls.ts";

@@ -3,11 +3,12 @@ import { sentence } from "../../core/errors/errors.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
+import { assignSources, type MemberBySource } from "./assign-sources.ts";
 import type { FailedStarts, HandoverLog, Holdings } from "./holdings.ts";
-import type { Reach } from "./reach.ts";
-import { assignSources, type MemberBySource } from "./share.ts";
+import type { Reach } from "./service-reach.ts";
 import {
   candidatesOf,
+  type FleetTables,
   holderOf,
   holdersOf,
   type MemberSession,
@@ -17,7 +18,6 @@ import {
   reportReach,
   type SourceRow,
   takeSources,
-  type FleetTables,
 } from "./tables.ts";
 import type { Timing, Trust } from "./timing.ts";
 

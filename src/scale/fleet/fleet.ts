@@ -8,7 +8,7 @@ import { createWakeup, loop, sleepFor, within } from "../../core/runtime/waiting
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { createAssignment } from "./assignment.ts";
 import { createFailedStarts, createHandoverLog, createHoldings, type HeldLease, type Lease } from "./holdings.ts";
-import { createReach } from "./reach.ts";
+import { createReach } from "./service-reach.ts";
 import { type FleetStatus, readFleet, statusOf } from "./status.ts";
 import {
   announceLeaving,

@@ -5,7 +5,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import { elapsedMs, type Moment, momentOf } from "../../core/runtime/moment.ts";
 import { loop, persist, within } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import { createFleetDocument, readBody, removeBody, writeBody } from "./document.ts";
+import { createFleetDocument, readBody, removeBody, writeBody } from "./fleet-document.ts";
 import { withTimeLimit } from "./timing.ts";
 
 /**

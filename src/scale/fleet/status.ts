@@ -2,7 +2,15 @@ import { hostname } from "node:os";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { isLoopback } from "../../core/http/loopback.ts";
 import { durabilityWarnings, type StateDatabase, type StateDatabaseDescription } from "../postgres/state-database.ts";
-import { FLEET_TOPIC, holderOf, type MemberRow, type Reason, readTables, utcTextSql, type FleetTables } from "./tables.ts";
+import {
+  FLEET_TOPIC,
+  type FleetTables,
+  holderOf,
+  type MemberRow,
+  type Reason,
+  readTables,
+  utcTextSql,
+} from "./tables.ts";
 import { TIMING } from "./timing.ts";
 
 /** State of a fleet for people. Times are the database's, ISO 8601 in UTC. */
@@ -127,7 +135,10 @@ async function readTakeovers(database: StateDatabase): Promise<readonly Takeover
 /** Makes a member hand over all its sources. The flag survives restarts. Throws a `ConfigError` for an unknown name. */
 export async function setDraining(database: StateDatabase, name: string, isDraining: boolean): Promise<void> {
   const text = `update ${database.table("member")} set draining = $2::boolean where name = $1 returning 1`;
-  const [changed] = await database.transact([{ text, values: [name, String(isDraining)] }, database.notify(FLEET_TOPIC)]);
+  const [changed] = await database.transact([
+    { text, values: [name, String(isDraining)] },
+    database.notify(FLEET_TOPIC),
+  ]);
   if ((changed?.rows.length ?? 0) > 0) return;
   const { members } = await readTables(database, []);
   throw new ConfigError(`The fleet has no member with the name ${name}.`, {

@@ -3,7 +3,7 @@ import { hostname } from "node:os";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import type { Candidate, SourceHolder, Reached } from "./share.ts";
+import type { Candidate, Reached, SourceHolder } from "./assign-sources.ts";
 import type { Heartbeat } from "./timing.ts";
 
 /**
@@ -232,7 +232,11 @@ export function leave(database: StateDatabase, me: MemberSession): Promise<void>
   return updateMember(database, me, "gone = 'left', leaving = false, seen_at = clock_timestamp()");
 }
 
-export function reportFailedStarts(database: StateDatabase, me: MemberSession, sources: readonly string[]): Promise<void> {
+export function reportFailedStarts(
+  database: StateDatabase,
+  me: MemberSession,
+  sources: readonly string[],
+): Promise<void> {
   return updateMember(database, me, "unable = $3", JSON.stringify(sources));
 }
 

@@ -1,5 +1,16 @@
 import { checkGoal, fixed, percent, printTable } from "../harness.ts";
-import { bound, defects, halving, mean, ours, POISON_GOALS, SEEDS, SIZE, singles, TAGS } from "./poison.ts";
+import {
+  halvingStrategy,
+  leastRequests,
+  MISSING_LOG_GOALS,
+  mean,
+  oneByOneStrategy,
+  SEEDS,
+  SIZE,
+  TAGS,
+  tagsWithoutLog,
+  workerStrategy,
+} from "./missing-logs.ts";
 import { fixedRequests, LIMITS, learnedRequests, oracleRequests, WINDOW_GOAL } from "./windows.ts";
 import { type BackfillCase, driveBackfill } from "./worker.ts";
 
@@ -10,14 +21,14 @@ const FETCHED_AGAIN = 0.02;
 
 function compareDiscovery(): void {
   const rows: string[][] = [];
-  for (const { share, clustered, atMost } of POISON_GOALS) {
-    const cases = SEEDS.map((seed) => defects(share, clustered, seed));
-    const outcomes = cases.map(ours);
+  for (const { share, clustered, atMost } of MISSING_LOG_GOALS) {
+    const cases = SEEDS.map((seed) => tagsWithoutLog(share, clustered, seed));
+    const outcomes = cases.map(workerStrategy);
     const requests = mean(outcomes.map((outcome) => outcome.requests));
-    const halved = mean(cases.map((bad) => halving(bad).requests));
-    const oneByOne = mean(cases.map((bad) => singles(bad).requests));
+    const halved = mean(cases.map((bad) => halvingStrategy(bad).requests));
+    const oneByOne = mean(cases.map((bad) => oneByOneStrategy(bad).requests));
     const name = `${share * 100} %${clustered ? " in runs" : ""}`;
-    const figures = [bound(share, clustered), requests, atMost, halved, oneByOne, TAGS];
+    const figures = [leastRequests(share, clustered), requests, atMost, halved, oneByOne, TAGS];
     rows.push([name, ...figures.map((figure) => fixed(figure))]);
     checkGoal(`${name}: requests`, requests, "at most", Math.min(atMost, halved));
     checkGoal(`${name}: wrong results`, mean(outcomes.map(({ wrong }) => wrong)), "at most", 0);
@@ -76,7 +87,7 @@ async function measureWorker(): Promise<void> {
     ["with live reads", { tags: 200, days: 365, limit: 50_000, liveEverySeconds: 60 }, WINDOW_GOAL],
     [
       "5 % without, in runs",
-      { tags: TAGS, days: 120, limit: 180_000, withoutLog: defects(0.05, true, 1) },
+      { tags: TAGS, days: 120, limit: 180_000, withoutLog: tagsWithoutLog(0.05, true, 1) },
       WINDOW_GOAL,
     ],
   ];

@@ -3,8 +3,14 @@ import type { Clock } from "#src/core/runtime/clock.ts";
 import { createQuota, type Quota, type QuotaOptions } from "#src/engine/source/quota/quota.ts";
 import type { Lane } from "#src/engine/source/source.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
+import {
+  createDiskQuotaStore,
+  createKillableProcess,
+  forEver,
+  type KillableProcess,
+  type QuotaDisk,
+} from "./killable-process.ts";
 import { LIMITERS, type LimiterName, type Verdict } from "./limiters.ts";
-import { createDiskMemory, createLife, type Disk, forEver, type Life } from "./mortal.ts";
 import { type Network, ordinary } from "./network.ts";
 import { createRandom, type Random } from "./random.ts";
 
@@ -39,7 +45,7 @@ export interface Outcome {
 export interface Client {
   run(lane: Lane, send: () => Promise<Verdict>): Promise<void>;
 }
-export type ClientMaker = (life: Life, disk: Disk, random: Random, onForeign: () => void) => Client;
+export type ClientMaker = (life: KillableProcess, disk: QuotaDisk, random: Random, onForeign: () => void) => Client;
 
 const START_MS = 1_704_067_200_000;
 const BACKLOG = 24;
@@ -62,7 +68,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
   const network = scenario.network ?? ordinary;
   const makeClient = scenario.client ?? quotaClient({ reserve: scenario.reserve ?? 0 }, scenario);
   const endMs = scenario.hours * 3_600_000;
-  const disk: Disk = { slots: new Map(), holds: new Map() };
+  const disk: QuotaDisk = { slots: new Map(), holds: new Map() };
   const urgentWaitsMs: number[] = [];
   let accepted = 0;
   let refused = 0;
@@ -70,7 +76,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
   let foreignReportedMs: number | null = null;
   let foreignCountedMs: number | null = null;
 
-  const exchange = async (life: Life): Promise<Verdict> => {
+  const exchange = async (life: KillableProcess): Promise<Verdict> => {
     if (life.dead()) return forEver();
     const way = network(random);
     await truth.sleep(way.upMs);
@@ -81,8 +87,8 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
     return verdict;
   };
 
-  const boot = (): Life => {
-    const life = createLife(truth, random.between(-100, 100));
+  const boot = (): KillableProcess => {
+    const life = createKillableProcess(truth, random.between(-100, 100));
     const client = makeClient(life, disk, random, () => {
       foreignReportedMs ??= truth.monotonic();
     });
@@ -132,14 +138,18 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
   };
 }
 
-async function callForEver(life: Life, client: Client, exchange: (life: Life) => Promise<Verdict>): Promise<void> {
+async function callForEver(
+  life: KillableProcess,
+  client: Client,
+  exchange: (life: KillableProcess) => Promise<Verdict>,
+): Promise<void> {
   while (!life.dead()) await client.run("live", () => exchange(life));
 }
 
 async function urgentForEver(
-  life: Life,
+  life: KillableProcess,
   client: Client,
-  exchange: (life: Life) => Promise<Verdict>,
+  exchange: (life: KillableProcess) => Promise<Verdict>,
   random: Random,
   everyMs: number,
   waitsMs: number[],
@@ -164,7 +174,7 @@ export function quotaClient(
 ): ClientMaker {
   return (life, disk, random, onForeign) => {
     const commitMs = scenario.killEveryMs === undefined ? () => 0 : () => random.between(0, 10);
-    const store = createDiskMemory(disk, life.clock, commitMs);
+    const store = createDiskQuotaStore(disk, life.clock, commitMs);
     const quota = createQuota({ source: "bench", clock: life.clock, store, onForeign, ...options });
     const never = new AbortController().signal;
     return {

@@ -1,11 +1,11 @@
 import type { Resolution } from "#src/core/model/building.ts";
 import { selects } from "#src/engine/sync/select.ts";
 import { createBuckets } from "#src/simulator/history.ts";
-import type { FarEnd } from "../far-end.ts";
+import type { ReceivedEvents } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
 
 /** A promised range of a series in milliseconds since 1970, whole buckets. */
-export interface Promised {
+export interface PromisedRange {
   readonly tagId: string;
   readonly resolution: Resolution;
   readonly fromMs: number;
@@ -26,7 +26,7 @@ const GRACE_MS = 120_000;
 const SLACK_MS = 180_000;
 
 /** Returns all ranges that classes and backfills promise by now. */
-export function promised(stage: Stage, { added }: FarEnd): readonly Promised[] {
+export function promisedRanges(stage: Stage, { added }: ReceivedEvents): readonly PromisedRange[] {
   const { world, orders } = stage;
   const nowMs = stage.now();
   const zone = world.timeZone;
@@ -34,7 +34,7 @@ export function promised(stage: Stage, { added }: FarEnd): readonly Promised[] {
   const byClass = world.history.flatMap((entry) => {
     const { resolution } = entry;
     const isMeant = selects(entry.select);
-    return all.flatMap(({ siteId, tagId }): readonly Promised[] => {
+    return all.flatMap(({ siteId, tagId }): readonly PromisedRange[] => {
       const sinceMs = added.get(tagId);
       const tag = { id: tagId, displayName: "", description: null, unit: null };
       if (sinceMs === undefined || !isMeant({ tag, siteId, systemIds: [] })) return [];
@@ -45,7 +45,7 @@ export function promised(stage: Stage, { added }: FarEnd): readonly Promised[] {
     });
   });
   const byOrder = orders.flatMap(({ id, held, tagIds, placedMs }) =>
-    [...tagIds].flatMap((tagId): readonly Promised[] => {
+    [...tagIds].flatMap((tagId): readonly PromisedRange[] => {
       const { resolution } = held;
       if ((added.get(tagId) ?? Number.POSITIVE_INFINITY) > placedMs) return [];
       const fromMs = bucketOf(resolution, zone, Date.parse(held.from)).startMs;
@@ -57,7 +57,7 @@ export function promised(stage: Stage, { added }: FarEnd): readonly Promised[] {
   return [...byClass, ...byOrder];
 }
 
-export function available({ virtual, world }: Stage, { tagId, resolution, fromMs, toMs }: Promised) {
+export function availableBuckets({ virtual, world }: Stage, { tagId, resolution, fromMs, toMs }: PromisedRange) {
   const { truth } = virtual.simulator;
   return truth
     .history({ tagId, fromMs, toMs, resolution, tz: world.timeZone })

@@ -1,8 +1,8 @@
 import { selects } from "#src/engine/sync/select.ts";
 import type { LoggedRequest } from "#src/simulator/request-log.ts";
-import type { FarEnd } from "../far-end.ts";
+import type { SourceFault } from "../faults.ts";
+import type { ReceivedEvents } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
-import type { Trouble } from "../troubles.ts";
 
 /** Rule 3: a fault of one site, of history or of lists delays no other value. */
 
@@ -23,7 +23,7 @@ const SLOWED_MS = 3 * 3_600_000;
 
 type Span = readonly [fromMs: number, toMs: number];
 
-export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): readonly string[] {
+export function unaffectedTagsAreOnTime(stage: Stage, far: ReceivedEvents, untilMs: number): readonly string[] {
   const { world, virtual } = stage;
   const polite = virtual.config.sources.main?.quota.polite ?? 1;
   const slotMs = 3_000 / polite;
@@ -117,7 +117,7 @@ function lastedMs({ troubles }: Stage, what: "refusesToken" | "isMaintenance", u
 }
 
 /** Includes the site of a tag that fails alone: its neighbours wait while the tag is searched. */
-function doesConcern({ world }: Stage, { concerns }: Trouble, siteId: number): boolean {
+function doesConcern({ world }: Stage, { concerns }: SourceFault, siteId: number): boolean {
   switch (concerns.kind) {
     case "all":
       return true;
@@ -160,7 +160,7 @@ export function clockTime(ms: number): string {
 const NOTICED_MS = 65_000;
 
 /** Tags of a returned site are read at once if there is no other fault. */
-export function whatReturnsIsReadAgain(stage: Stage, far: FarEnd, untilMs: number): readonly string[] {
+export function returnedSitesAreRead(stage: Stage, far: ReceivedEvents, untilMs: number): readonly string[] {
   const { world, troubles } = stage;
   return troubles.flatMap((each, place) => {
     const { trouble, fromMs, toMs } = each;

@@ -24,13 +24,13 @@ function most(times: readonly number[], spanMs: number): { readonly count: numbe
 const timesOf = (requests: readonly LoggedRequest[]) => requests.map(({ atMs }) => atMs);
 
 /** Rule 4: at most 20 requests of the quota in any 60 s. */
-export function theQuotaIsKept({ virtual }: Stage): readonly string[] {
+export function quotaIsKept({ virtual }: Stage): readonly string[] {
   const busiest = virtual.simulator.truth.busiestMinute();
   return busiest <= 20 ? [] : [`${busiest} requests of the quota within 60 s`];
 }
 
 /** Rule 4: the service is not flooded, and a dead endpoint is requested ever more rarely. */
-export function nothingIsFlooded({ virtual, troubles, starts }: Stage): readonly string[] {
+export function serviceIsNotFlooded({ virtual, troubles, starts }: Stage): readonly string[] {
   const requests = virtual.simulator.truth.requests();
   const all = most(timesOf(requests), MINUTE_MS);
   const dead = troubles.flatMap(({ trouble, fromMs, toMs }) =>
@@ -59,7 +59,7 @@ const ME_PER_START = 3;
 const ME_SLACK = 3;
 
 /** Rule 4: token information is requested once a minute on average. */
-export function theTokenIsAskedSparingly({ virtual, starts, troubles }: Stage): readonly string[] {
+export function tokenRequestsAreRare({ virtual, starts, troubles }: Stage): readonly string[] {
   // While the service is or seems unavailable, the worker probes it with the same request.
   const away = troubles.filter(({ trouble }) => trouble.seemsAway === true);
   const asked = timesOf(virtual.simulator.truth.requests().filter(({ endpoint }) => endpoint === "me")).filter(
@@ -72,7 +72,7 @@ export function theTokenIsAskedSparingly({ virtual, starts, troubles }: Stage): 
 }
 
 /** Rule 4, at any time: only rejected tags are in quarantine. */
-export async function nobodyIsCondemned(stage: Stage): Promise<readonly string[]> {
+export async function onlyRejectedTagsAreQuarantined(stage: Stage): Promise<readonly string[]> {
   const set = syncSet("quarantine", "main");
   const held = await stage.virtual.worker.store.documents<StoredQuarantine>(set);
   const refused = new Set(stage.troubles.flatMap(({ trouble }) => [...(trouble.refusesTags ?? [])]));
@@ -83,7 +83,7 @@ export async function nobodyIsCondemned(stage: Stage): Promise<readonly string[]
 }
 
 /** Rule 4, at the end: no tag is in quarantine. */
-export async function nobodyIsSetAside(stage: Stage): Promise<readonly string[]> {
+export async function quarantineIsEmpty(stage: Stage): Promise<readonly string[]> {
   const set = syncSet("quarantine", "main");
   const held = await stage.virtual.worker.store.documents<StoredQuarantine>(set);
   if (held.size === 0) return [];

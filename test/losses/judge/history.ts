@@ -1,8 +1,8 @@
 import { type StoredBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
-import { type FarEnd, seriesKey } from "../far-end.ts";
+import { type ReceivedEvents, seriesKey } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
-import { available, bucketOf, hasLog, promised } from "./expected.ts";
-import type { NamedHoles } from "./holes.ts";
+import { availableBuckets, bucketOf, hasLog, promisedRanges } from "./expected.ts";
+import type { ReportedGaps } from "./reported-gaps.ts";
 
 const iso = (ms: number) => new Date(ms).toISOString().slice(0, 16);
 
@@ -11,12 +11,12 @@ function lacking(what: string, key: string, times: readonly number[]): string {
 }
 
 /** Rule 1: every available point was emitted. */
-export function everyPointIsHad(stage: Stage, far: FarEnd): readonly string[] {
-  return promised(stage, far).flatMap((promise) => {
+export function everyPointIsEmitted(stage: Stage, far: ReceivedEvents): readonly string[] {
+  return promisedRanges(stage, far).flatMap((promise) => {
     if (!hasLog(stage, promise.tagId)) return [];
     const key = seriesKey(promise.tagId, promise.resolution);
     const told = far.points.get(key);
-    const missing = available(stage, promise).filter(
+    const missing = availableBuckets(stage, promise).filter(
       ({ startMs }) => told?.has(startMs) !== true && !mayStillCome(stage, promise.resolution, startMs),
     );
     const by = promise.order === null ? "never had" : `never had of order ${promise.order}`;
@@ -33,7 +33,7 @@ export function everyPointIsHad(stage: Stage, far: FarEnd): readonly string[] {
 }
 
 /** Rule 1: no point was emitted as new twice. */
-export function noPointIsToldTwice(far: FarEnd): readonly string[] {
+export function noPointIsRepeated(far: ReceivedEvents): readonly string[] {
   return [...far.points].flatMap(([key, points]) => {
     const twice = [...points].filter(([, { times }]) => times > 1).map(([atMs]) => atMs);
     return twice.length === 0 ? [] : [lacking("told twice", key, twice)];
@@ -41,7 +41,7 @@ export function noPointIsToldTwice(far: FarEnd): readonly string[] {
 }
 
 /** Rule 1: every emitted point exists at the service, and the last emitted value is the service's. */
-export function nothingIsInvented(stage: Stage, far: FarEnd): readonly string[] {
+export function nothingIsInvented(stage: Stage, far: ReceivedEvents): readonly string[] {
   const followed = new Set(stage.world.history.map(({ resolution }) => resolution as string));
   return [...far.points].flatMap(([key, points]) => {
     const [tagId = "", resolution = ""] = key.split(" ");
@@ -50,7 +50,10 @@ export function nothingIsInvented(stage: Stage, far: FarEnd): readonly string[] 
     const fromMs = Math.min(...times);
     const toMs = bucketOf(res, stage.world.timeZone, Math.max(...times)).endMs;
     const truth = new Map(
-      available(stage, { tagId, resolution: res, fromMs, toMs, order: null }).map((each) => [each.startMs, each.value]),
+      availableBuckets(stage, { tagId, resolution: res, fromMs, toMs, order: null }).map((each) => [
+        each.startMs,
+        each.value,
+      ]),
     );
     const invented = times.filter((atMs) => !truth.has(atMs));
     // Late samples change a bucket; followed series are read again once a day.
@@ -73,27 +76,27 @@ function mayStillCome(stage: Stage, resolution: Parameters<typeof bucketOf>[0], 
 }
 
 /** Rule 1: every backfill is complete and reported as complete. */
-export async function everyOrderIsDone(stage: Stage): Promise<readonly string[]> {
+export async function everyBackfillIsComplete(stage: Stage): Promise<readonly string[]> {
   const { store } = stage.virtual.worker;
   const held = await store.documents<StoredBackfill>(syncSet("backfill", "main"));
   return stage.orders.flatMap(({ id }) => (held.get(id)?.doneAt == null ? [`order ${id} is not done`] : []));
 }
 
 /** Rule 2, at any time: missing history is named. `ignore`: tags whose existence is unknown at the moment. */
-export async function everyHoleIsNamed(
+export async function everyGapIsReported(
   stage: Stage,
-  far: FarEnd,
-  named: NamedHoles,
+  far: ReceivedEvents,
+  named: ReportedGaps,
   ignore: ReadonlySet<string>,
 ): Promise<readonly string[]> {
   const { store } = stage.virtual.worker;
   const held = await store.documents<StoredBackfill>(syncSet("backfill", "main"));
-  return promised(stage, far).flatMap((promise) => {
+  return promisedRanges(stage, far).flatMap((promise) => {
     if (ignore.has(promise.tagId) || !hasLog(stage, promise.tagId)) return [];
     const key = seriesKey(promise.tagId, promise.resolution);
     const told = far.points.get(key);
     const holes = named.get(key) ?? [];
-    const missing = available(stage, promise)
+    const missing = availableBuckets(stage, promise)
       .map(({ startMs }) => startMs)
       .filter((atMs) => told?.has(atMs) !== true && !mayStillCome(stage, promise.resolution, atMs));
     if (missing.length === 0) return [];
@@ -113,9 +116,9 @@ export async function everyHoleIsNamed(
 }
 
 /** Rule 2: a tag without a log is reported as such. */
-export function noLogIsNamed(stage: Stage, far: FarEnd, named: NamedHoles): readonly string[] {
+export function missingLogsAreReported(stage: Stage, far: ReceivedEvents, named: ReportedGaps): readonly string[] {
   const followed = new Set(stage.world.history.map(({ resolution }) => resolution));
-  return promised(stage, far).flatMap(({ tagId, resolution, order }) => {
+  return promisedRanges(stage, far).flatMap(({ tagId, resolution, order }) => {
     if (order !== null || !followed.has(resolution) || hasLog(stage, tagId)) return [];
     const holes = named.get(seriesKey(tagId, resolution)) ?? [];
     return holes.some(({ kind }) => kind === "no log") ? [] : [`has no log, and nobody says so: ${tagId}`];
@@ -123,12 +126,16 @@ export function noLogIsNamed(stage: Stage, far: FarEnd, named: NamedHoles): read
 }
 
 /** Rule 2: history that no response covered does not count as fetched. */
-export function nothingUnansweredIsHad(stage: Stage, far: FarEnd, named: NamedHoles): readonly string[] {
+export function unansweredHistoryIsNotFetched(
+  stage: Stage,
+  far: ReceivedEvents,
+  named: ReportedGaps,
+): readonly string[] {
   const answered = Map.groupBy(
     stage.answers.flatMap(({ tagIds, ...answer }) => tagIds.map((tagId) => ({ tagId, ...answer }))),
     ({ tagId }) => tagId,
   );
-  return promised(stage, far).flatMap(({ tagId, resolution, fromMs, toMs, order }) => {
+  return promisedRanges(stage, far).flatMap(({ tagId, resolution, fromMs, toMs, order }) => {
     if (order !== null && !hasLog(stage, tagId)) return [];
     const holes = named.get(seriesKey(tagId, resolution)) ?? [];
     const own = answered.get(tagId) ?? [];

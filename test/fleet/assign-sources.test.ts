@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { assignSources, type Candidate, type SourceHolder } from "#src/scale/fleet/share.ts";
+import { assignSources, type Candidate, type SourceHolder } from "#src/scale/fleet/assign-sources.ts";
 
 const NAMES = ["a", "b", "c", "d", "e", "f", "g"];
 const SOURCES = Array.from({ length: 40 }, (_, n) => `s${String(n).padStart(2, "0")}`);

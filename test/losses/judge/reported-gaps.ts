@@ -1,7 +1,7 @@
 import { planSettings } from "#src/app/build-sync.ts";
 import { pastFromState } from "#src/engine/sync/facts-for-plan.ts";
 import { gapsIn, type HistoryGapReason } from "#src/engine/sync/history/progress.ts";
-import { seriesKey } from "../far-end.ts";
+import { seriesKey } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
 
 /** Missing history as the worker reports it. Only this file of the judge knows the ledger. */
@@ -13,7 +13,7 @@ export interface NamedHole {
   readonly why: string;
 }
 
-export type NamedHoles = ReadonlyMap<string, readonly NamedHole[]>;
+export type ReportedGaps = ReadonlyMap<string, readonly NamedHole[]>;
 
 const KINDS: Readonly<Record<HistoryGapReason, NamedHole["kind"]>> = {
   ordered: "to come",
@@ -29,7 +29,7 @@ const KINDS: Readonly<Record<HistoryGapReason, NamedHole["kind"]>> = {
   null: "not had",
 };
 
-export async function namedHoles({ virtual, now }: Stage): Promise<NamedHoles> {
+export async function reportedGaps({ virtual, now }: Stage): Promise<ReportedGaps> {
   const entry = virtual.config.sources.main;
   if (entry === undefined) throw new Error("The configuration names no source.");
   const nowMs = now();

@@ -5,7 +5,7 @@ import type { Duplex } from "node:stream";
 import { onTestFinished } from "vitest";
 
 /** Starts an HTTP proxy between all members and the services, which knows each member by its password. */
-export async function startMemberWays() {
+export async function startMemberProxy() {
   const states = new Map<string, "cut" | "stalled" | "held">();
   const tunnels = new Set<{ readonly member: string; readonly client: Duplex; readonly far: Socket }>();
   const waiting: (() => void)[] = [];

@@ -3,14 +3,14 @@ import type { QuotaPause, QuotaSlot, QuotaStore } from "#src/engine/store/store.
 import type { VirtualClock } from "../../virtual-clock.ts";
 
 /** A process that can be killed: its pending waits never end after that. */
-export interface Life {
+export interface KillableProcess {
   readonly clock: Clock;
   kill(): void;
   readonly dead: () => boolean;
 }
 
 /** `ppm`: how much faster than true time the monotonic clock runs. A time server corrects the wall clock. */
-export function createLife(truth: VirtualClock, ppm: number): Life {
+export function createKillableProcess(truth: VirtualClock, ppm: number): KillableProcess {
   const rate = 1 + ppm * 1e-6;
   let dead = false;
   return {
@@ -36,13 +36,13 @@ export function forEver(): Promise<never> {
   return new Promise(() => undefined);
 }
 
-export interface Disk {
+export interface QuotaDisk {
   readonly slots: Map<string, Map<number, QuotaSlot>>;
   readonly holds: Map<string, QuotaPause>;
 }
 
 /** A quota store on a disk that outlives the process; `commitMs` returns the duration of a commit. */
-export function createDiskMemory(disk: Disk, clock: Clock, commitMs: () => number): QuotaStore {
+export function createDiskQuotaStore(disk: QuotaDisk, clock: Clock, commitMs: () => number): QuotaStore {
   const slotsOf = (key: string) => {
     const slots = disk.slots.get(key) ?? new Map<number, QuotaSlot>();
     disk.slots.set(key, slots);

@@ -1,8 +1,8 @@
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
-import { isReached as isReachedIn, type Reached } from "./share.ts";
-import { holderOf, type FleetTables } from "./tables.ts";
+import { isReached as isReachedIn, type Reached } from "./assign-sources.ts";
+import { type FleetTables, holderOf } from "./tables.ts";
 
 /** Consecutive failures after which a service counts as unreached. */
 const FAILURES_UNTIL_UNREACHED = 2;

@@ -6,7 +6,7 @@ export const SIZE = 20;
 const RUN = 8;
 
 /** Returns which tags have no log: at random, or in separate runs of mean length 8. */
-export function defects(share: number, clustered: boolean, seed: number): readonly boolean[] {
+export function tagsWithoutLog(share: number, clustered: boolean, seed: number): readonly boolean[] {
   const random = seededRandom(seed);
   const count = Math.round(share * TAGS);
   const good = TAGS - count;
@@ -27,13 +27,13 @@ export function defects(share: number, clustered: boolean, seed: number): readon
   ]).flat();
 }
 
-export interface Outcome {
+export interface StrategyOutcome {
   readonly requests: number;
   readonly wrong: number;
 }
 
 /** The worker's strategy: requests until every tag is fetched once or known to have no log. */
-export function ours(bad: readonly boolean[]): Outcome {
+export function workerStrategy(bad: readonly boolean[]): StrategyOutcome {
   const testing = createGroupTesting<number>(SIZE);
   testing.add(bad.map((_, i) => i));
   let requests = 0;
@@ -47,7 +47,7 @@ export function ours(bad: readonly boolean[]): Outcome {
 }
 
 /** Groups of 20 in order, each halved until the tags without a log are found. */
-export function halving(bad: readonly boolean[]): Outcome {
+export function halvingStrategy(bad: readonly boolean[]): StrategyOutcome {
   let requests = 0;
   const isGood = (group: readonly number[]) => {
     requests++;
@@ -70,7 +70,7 @@ function halve(refused: readonly number[], isGood: (group: readonly number[]) =>
 }
 
 /** Groups of 20 in order, the members of a refused group one by one. */
-export function singles(bad: readonly boolean[]): Outcome {
+export function oneByOneStrategy(bad: readonly boolean[]): StrategyOutcome {
   let requests = 0;
   for (let from = 0; from < bad.length; from += SIZE) {
     const group = bad.slice(from, from + SIZE);
@@ -80,7 +80,7 @@ export function singles(bad: readonly boolean[]): Outcome {
 }
 
 /** Minimum requests of any strategy, by information theory. */
-export function bound(share: number, clustered: boolean): number {
+export function leastRequests(share: number, clustered: boolean): number {
   const bad = share * TAGS;
   const answered = (TAGS - bad) / SIZE;
   const bits = bitsOf(share, clustered);
@@ -110,7 +110,7 @@ export function mean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
-export const POISON_GOALS: readonly { share: number; clustered: boolean; atMost: number }[] = [
+export const MISSING_LOG_GOALS: readonly { share: number; clustered: boolean; atMost: number }[] = [
   { share: 0.001, clustered: false, atMost: 168 },
   { share: 0.01, clustered: false, atMost: 308 },
   { share: 0.05, clustered: false, atMost: 885 },

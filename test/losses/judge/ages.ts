@@ -1,6 +1,6 @@
 import { selects } from "#src/engine/sync/select.ts";
 import { type StoredQuarantine, syncSet } from "#src/engine/sync/snapshot.ts";
-import type { FarEnd } from "../far-end.ts";
+import type { ReceivedEvents } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
 import { clockTime } from "./punctual.ts";
 
@@ -10,7 +10,7 @@ const SLACK_MS = 5_000;
 const PLAN_SLACK_MS = 20_000;
 const NOTICED_MS = 780_000;
 
-export async function noAgeIsFlattered(stage: Stage, far: FarEnd): Promise<readonly string[]> {
+export async function displayedAgesAreTrue(stage: Stage, far: ReceivedEvents): Promise<readonly string[]> {
   const { virtual, world } = stage;
   const nowMs = stage.now();
   const url = virtual.worker.statusUrl();
@@ -65,7 +65,7 @@ interface StatusShown {
 }
 
 /** Tags with values that are not in quarantine and have been listed for a while. */
-async function countedTags(stage: Stage, far: FarEnd): Promise<ReadonlySet<string>> {
+async function countedTags(stage: Stage, far: ReceivedEvents): Promise<ReadonlySet<string>> {
   const set = syncSet("quarantine", "main");
   const held = await stage.virtual.worker.store.documents<StoredQuarantine>(set);
   const nowMs = stage.now();

@@ -3,14 +3,14 @@ import type { LoggedEvent } from "#src/engine/store/store.ts";
 import type { Stage } from "./stage.ts";
 
 /** Events as a sink would have received them. Times are milliseconds since 1970. */
-export type FarEnd = ReturnType<typeof createFarEnd>;
+export type ReceivedEvents = ReturnType<typeof createReceivedEvents>;
 
-export interface ToldPoint {
+export interface ReceivedPoint {
   readonly value: number | boolean | null;
   readonly times: number;
 }
 
-export interface ToldValue {
+export interface ReceivedValue {
   readonly atMs: number;
   readonly isNull: boolean;
 }
@@ -19,10 +19,10 @@ export function seriesKey(tagId: string, resolution: string): string {
   return `${tagId} ${resolution}`;
 }
 
-export function createFarEnd(stage: Stage) {
+export function createReceivedEvents(stage: Stage) {
   /** By series (`<tag> <resolution>`), then by the start of the bucket. */
-  const points = new Map<string, Map<number, ToldPoint>>();
-  const values = new Map<string, ToldValue[]>();
+  const points = new Map<string, Map<number, ReceivedPoint>>();
+  const values = new Map<string, ReceivedValue[]>();
   const added = new Map<string, number>();
   let seen = 0;
 
@@ -37,7 +37,7 @@ export function createFarEnd(stage: Stage) {
       if (!added.has(id)) added.set(id, atMs);
     } else if (event.type === "tag-history") {
       const { tag, resolution, revised } = event.data;
-      const own = points.get(seriesKey(tag.id, resolution)) ?? new Map<number, ToldPoint>();
+      const own = points.get(seriesKey(tag.id, resolution)) ?? new Map<number, ReceivedPoint>();
       points.set(seriesKey(tag.id, resolution), own);
       for (const { time, value } of event.data.points) {
         const times = (own.get(Date.parse(time))?.times ?? 0) + (revised ? 0 : 1);

@@ -19,7 +19,11 @@ export interface WrittenConfig {
 }
 
 /** Describes every issue of a schema: each unknown key separately, and only the closest alternative of a union. */
-export function findings(written: WrittenConfig, issues: readonly Issue[], prefix: readonly PropertyKey[] = []): Finding[] {
+export function findings(
+  written: WrittenConfig,
+  issues: readonly Issue[],
+  prefix: readonly PropertyKey[] = [],
+): Finding[] {
   return issues.flatMap((issue) => describe(written, issue, [...prefix, ...issue.path]));
 }
 

@@ -1,7 +1,7 @@
 import { rmSync } from "node:fs";
 import { expect, onTestFinished, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
-import { createFleetDocument, openFleetDocument } from "#src/scale/fleet/document.ts";
+import { createFleetDocument, openFleetDocument } from "#src/scale/fleet/fleet-document.ts";
 import { createFleetKillSwitch } from "#src/scale/fleet/kill-switch.ts";
 import { openFleetGuards } from "#src/scale/member-guards.ts";
 import { temporaryFolder } from "../real-servers.ts";

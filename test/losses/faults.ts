@@ -16,7 +16,7 @@ export type Concerns =
   | { readonly kind: "history" | "lists" | "all" }
   | { readonly kind: "tags"; readonly ids: ReadonlySet<string> };
 
-export interface Trouble {
+export interface SourceFault {
   readonly name: string;
   readonly concerns: Concerns;
   readonly rights?: (rights: Rights) => Rights;
@@ -43,7 +43,7 @@ export const ALL_RIGHTS = (world: LossWorld): Rights => ({
   revoked: false,
 });
 
-type Make = (world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf) => Trouble;
+type Make = (world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf) => SourceFault;
 export type GatewaysOf = (siteId: number) => readonly number[];
 
 const HISTORY = { kind: "history" } as const;
@@ -173,7 +173,7 @@ const tagRefused: Make = (world, random) => {
   };
 };
 
-const FAULTS: readonly (readonly [string, object])[] = [
+const ENDPOINT_FAULTS: readonly (readonly [string, object])[] = [
   ["500", { kind: "error", status: 500 }],
   ["a real 500", { kind: "error", status: 500, real_status: true }],
   ["504", { kind: "error", status: 504 }],
@@ -195,7 +195,7 @@ const isRefusal = (name: string) => /403|422|missing/.test(name);
 
 function failing(endpoints: readonly ("read" | "history")[], concerns: Concerns): Make {
   return (world, random) => {
-    const [name, fault] = random.pick(FAULTS);
+    const [name, fault] = random.pick(ENDPOINT_FAULTS);
     const refuses = endpoints.includes("read") && isRefusal(name);
     const partly = random.chance(0.25);
     const when = partly ? { probability: 0.5 } : {};
@@ -213,7 +213,7 @@ function failing(endpoints: readonly ("read" | "history")[], concerns: Concerns)
 
 const listsFail: Make = (world, random) => {
   const endpoints = random.pick([["tags"], ["sites"], ["gateways", "hosts"], ["alarms"], ["me"]]);
-  const [name, fault] = random.pick(FAULTS.filter(([each]) => !each.includes("long")));
+  const [name, fault] = random.pick(ENDPOINT_FAULTS.filter(([each]) => !each.includes("long")));
   return {
     name: `lists ${endpoints.join(" and ")}: ${name}`,
     concerns: endpoints.some((each) => each === "me" || each === "sites" || each === "tags") ? ALL : LISTS,
@@ -277,10 +277,10 @@ const ANY: readonly Make[] = [
   throttled,
 ];
 
-export function lonelyTrouble(world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf): Trouble {
+export function isolatedFault(world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf): SourceFault {
   return random.pick(LONELY)(world, random, gatewaysOf);
 }
 
-export function anyTrouble(world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf): Trouble {
+export function anyFault(world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf): SourceFault {
   return random.pick(ANY)(world, random, gatewaysOf);
 }

@@ -3,7 +3,7 @@ import type { Values } from "#src/core/postgres/session.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import type { QuotaPause, QuotaSlot, QuotaStore } from "#src/engine/store/store.ts";
-import { inSteadyTime, openDatabaseTime } from "#src/scale/member-time.ts";
+import { inSteadyTime, openDatabaseTime } from "#src/scale/database-time.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 const NOW = Date.UTC(2026, 5, 1);

@@ -17,8 +17,8 @@ export const TIMING: Timing = { ttlMs: 1_800, renewMs: 600, marginMs: 200, handO
 
 export const SOURCES = Array.from({ length: 9 }, (_, n) => `building${n}`);
 
-export type Rig = ReturnType<typeof createRig>;
-export type TestMember = Awaited<ReturnType<Rig["member"]>>;
+export type PostgresFleet = ReturnType<typeof createPostgresFleet>;
+export type TestMember = Awaited<ReturnType<PostgresFleet["member"]>>;
 
 type MemberOptions = Partial<Pick<FleetOptions, "digest" | "hold" | "timing" | "clock">>;
 
@@ -27,7 +27,7 @@ let schemas = 0;
 /** Starts PostgreSQL for the tests of a `describe`; each test begins its own fleet. */
 export function fleetsInPostgres(hasOwnClock = false) {
   let server: RealServer;
-  const rigs: Rig[] = [];
+  const rigs: PostgresFleet[] = [];
   beforeAll(async () => {
     server = await startPostgres({ lines: ["fsync = off", "max_connections = 100"], hasOwnClock });
   });
@@ -37,15 +37,15 @@ export function fleetsInPostgres(hasOwnClock = false) {
   });
   return {
     server: () => server,
-    begin(): Rig {
-      rigs.push(createRig(server));
-      return rigs.at(-1) as Rig;
+    begin(): PostgresFleet {
+      rigs.push(createPostgresFleet(server));
+      return rigs.at(-1) as PostgresFleet;
     },
   };
 }
 
 /** A fleet in its own schema. `close` fails if two leases on one source were ever valid at once, or an epoch did not rise. */
-export function createRig(server: Pick<RealServer, "port">) {
+export function createPostgresFleet(server: Pick<RealServer, "port">) {
   schemas += 1;
   const schema = `fleet_${process.pid}_${schemas}`;
   const begun: { readonly member: string; readonly lease: Lease; isOver: boolean }[] = [];
