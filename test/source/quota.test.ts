@@ -3,15 +3,26 @@ import { Retryable, Throttled } from "#src/core/errors/errors.ts";
 import type { Lane } from "#src/engine/source/source.ts";
 import type { QuotaSlot } from "#src/engine/store/store.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import { createRig, createVolatileMemory, mostInAMinute, type Rig, START_MS, usedBefore } from "./quota-rig.ts";
+import {
+  type Ask,
+  createRig,
+  createVolatileMemory,
+  mostInAMinute,
+  type Rig,
+  START_MS,
+  usedBefore,
+} from "./quota-rig.ts";
 
+const asked = (rig: Rig, count: number, lane: Lane = "on-demand", name: string = lane, more: Ask = {}) => {
+  for (let i = 0; i < count; i += 1) void rig.ask(lane, name, more);
+};
 const names = (rig: Rig) => rig.left.map(({ name }) => name);
 const times = (rig: Rig) => rig.left.map(({ at }) => Math.round(at / 100) / 10);
 
 describe("the pace and window of requests", () => {
   test("lets polls leave about every three seconds, never 21 in a minute", async () => {
     const rig = createRig();
-    for (let i = 0; i < 60; i += 1) void rig.ask("live");
+    asked(rig, 60, "live");
     await rig.clock.run(180_000);
     expect(times(rig).slice(0, 4)).toEqual([0, 3, 6, 9]);
     expect(rig.left.length).toBeGreaterThanOrEqual(59);
@@ -20,7 +31,7 @@ describe("the pace and window of requests", () => {
 
   test("lets urgent requests skip the pace but not the window", async () => {
     const rig = createRig();
-    for (let i = 0; i < 25; i += 1) void rig.ask("on-demand");
+    asked(rig, 25, "on-demand");
     await rig.clock.run(59_000);
     expect(rig.left).toHaveLength(20);
     await rig.clock.run(61_000);
@@ -31,11 +42,7 @@ describe("the pace and window of requests", () => {
   test.each([
     ["until its response and one minute", { latencyMs: 2_000 }, 62_000],
     ["for at most 3 s longer than the window when the response is slow", { latencyMs: 30_000 }, 63_000],
-    [
-      "for 3 s longer without a response: the service may count late",
-      { latencyMs: 10, fails: new Retryable("cut") },
-      63_000,
-    ],
+    ["for 3 s longer without a response", { latencyMs: 10, fails: new Retryable("cut") }, 63_000],
   ])("occupies a slot for a request %s", async (_until, request, freeMs) => {
     const rig = createRig({ concurrency: 40 });
     const first = Promise.allSettled(Array.from({ length: 20 }, () => rig.ask("on-demand", "first", request)));
@@ -49,7 +56,7 @@ describe("the pace and window of requests", () => {
 
   test("never has more simultaneous requests than connections", async () => {
     const rig = createRig({ concurrency: 3 });
-    for (let i = 0; i < 6; i += 1) void rig.ask("on-demand", "each", { latencyMs: 5_000 });
+    asked(rig, 6, "on-demand", "each", { latencyMs: 5_000 });
     await rig.clock.run(4_000);
     expect(rig.left).toHaveLength(3);
     await rig.clock.run(9_000);
@@ -60,7 +67,7 @@ describe("the pace and window of requests", () => {
 describe("lanes (trap 31)", () => {
   test("are served in the order write, on-demand, live, history", async () => {
     const rig = createRig({ perMinute: 4 });
-    for (let i = 0; i < 4; i += 1) void rig.ask("on-demand", "filler");
+    asked(rig, 4, "on-demand", "filler");
     await rig.clock.run(1_000);
     for (const lane of ["history", "live", "on-demand", "write"] as const) void rig.ask(lane);
     await rig.clock.run(90_000);
@@ -70,8 +77,8 @@ describe("lanes (trap 31)", () => {
   test("leave every tenth slot to polls during a flood of writes, with a reserve too", async () => {
     for (const reserve of [0, 1]) {
       const rig = createRig({ reserve });
-      for (let i = 0; i < 300; i += 1) void rig.ask("write", "write", { endpoint: "write" });
-      for (let i = 0; i < 50; i += 1) void rig.ask("live");
+      asked(rig, 300, "write", "write", { endpoint: "write" });
+      asked(rig, 50, "live");
       await rig.clock.run(600_000);
       const polls = names(rig).filter((name) => name === "live").length;
       expect(polls).toBeGreaterThanOrEqual(18);
@@ -82,7 +89,7 @@ describe("lanes (trap 31)", () => {
   test("send a write at once during continuous polls if a slot is reserved", async () => {
     const wait = async (reserve: number) => {
       const rig = createRig({ reserve });
-      for (let i = 0; i < 400; i += 1) void rig.ask("live");
+      asked(rig, 400, "live");
       await rig.clock.run(301_000);
       void rig.ask("write");
       await rig.clock.run(320_000);
@@ -94,7 +101,7 @@ describe("lanes (trap 31)", () => {
 
   test("drop an aborted request at once, without a slot", async () => {
     const rig = createRig();
-    for (let i = 0; i < 20; i += 1) void rig.ask("on-demand");
+    asked(rig, 20, "on-demand");
     const caller = new AbortController();
     const waiting = rig.ask("on-demand", "aborted", { signal: caller.signal });
     const rejection = expect(waiting).rejects.toThrow("enough");
@@ -105,8 +112,7 @@ describe("lanes (trap 31)", () => {
     await rejection;
     expect(rig.quota.status().buckets[0]?.waiting["on-demand"]).toBe(1);
     await rig.clock.run(70_000);
-    expect(names(rig)).not.toContain("aborted");
-    expect(names(rig)).toContain("next");
+    expect(names(rig).filter((name) => name === "aborted" || name === "next")).toEqual(["next"]);
     expect(rig.clock.sleepers()).toBe(0);
   });
 });
@@ -208,7 +214,7 @@ describe("one shared count or three separate counts (trap 28)", () => {
   test("sends three times as many requests with separate counts by configuration", async () => {
     const rig = createRig({ sharing: "separate", concurrency: 20 });
     for (const endpoint of ["read", "write", "history"] as const) {
-      for (let i = 0; i < 25; i += 1) void rig.ask("on-demand", endpoint, { endpoint });
+      asked(rig, 25, "on-demand", endpoint, { endpoint });
     }
     await rig.clock.run(59_000);
     expect(rig.left).toHaveLength(60);
@@ -269,16 +275,11 @@ describe("the stored quota after restarts (trap 29)", () => {
   function countingSaves(clock: VirtualClock) {
     const memory = usedBefore();
     const savedAtMs: number[] = [];
-    return {
-      savedAtMs,
-      memory: {
-        ...memory,
-        save(key: string, slot: QuotaSlot) {
-          savedAtMs.push(clock.monotonic());
-          return memory.save(key, slot);
-        },
-      },
+    const save = (key: string, slot: QuotaSlot) => {
+      savedAtMs.push(clock.monotonic());
+      return memory.save(key, slot);
     };
+    return { savedAtMs, memory: { ...memory, save } };
   }
 
   async function askEvery3s(rig: Rig, times: number): Promise<void> {
@@ -302,21 +303,13 @@ describe("the stored quota after restarts (trap 29)", () => {
   test("ignores fractions of a millisecond of the wall clock when it looks for clock steps", async () => {
     const clock = createVirtualClock(START_MS);
     let looks = 0;
-    const now = () => {
-      looks += 1;
-      return clock.now() + (looks % 3) * 0.3;
-    };
+    const now = () => clock.now() + (++looks % 3) * 0.3;
     const { memory, savedAtMs } = countingSaves(clock);
-    const rig = createRig({
-      clock: { ...clock, now },
-      store: {
-        ...memory,
-        async saveDeferred(key, slot) {
-          await clock.sleep(500);
-          await memory.saveDeferred(key, slot);
-        },
-      },
-    });
+    const saveDeferred = async (key: string, slot: QuotaSlot) => {
+      await clock.sleep(500);
+      await memory.saveDeferred(key, slot);
+    };
+    const rig = createRig({ clock: { ...clock, now }, store: { ...memory, saveDeferred } });
     for (let n = 0; n < 5; n += 1) {
       void rig.ask("on-demand");
       await clock.advance(200);
@@ -379,7 +372,7 @@ describe("the stored quota after restarts (trap 29)", () => {
   const restart = async (stepMs: number, isSameMachine: boolean): Promise<number> => {
     const first = createVirtualClock(START_MS);
     const before = createRig({ clock: first, concurrency: 20 });
-    for (let i = 0; i < 20; i += 1) void before.ask("on-demand", "before", { latencyMs: 1_000_000 });
+    asked(before, 20, "on-demand", "before", { latencyMs: 1_000_000 });
     await first.advance(10_000);
     first.stepWall(stepMs);
     const clock = isSameMachine ? first : createVirtualClock(first.now());
@@ -410,7 +403,7 @@ describe("the stored quota after restarts (trap 29)", () => {
     const clock = createVirtualClock(START_MS);
     const store = usedBefore();
     const first = createRig({ clock, store, concurrency: 20 });
-    for (let i = 0; i < 20; i += 1) void first.ask("on-demand");
+    asked(first, 20, "on-demand");
     await clock.advance(1_000);
     for (const stepMs of [3_600_000, -7_200_000]) {
       clock.stepWall(stepMs);
@@ -442,7 +435,7 @@ describe("the stored quota after restarts (trap 29)", () => {
   test("shifts stored timestamps when the clock is stepped while the process runs", async () => {
     for (const stepMs of [-1_800_000, 1_800_000]) {
       const before = createRig();
-      for (let i = 0; i < 19; i += 1) void before.ask("on-demand");
+      asked(before, 19, "on-demand");
       await before.clock.run(10_000);
       before.clock.stepWall(stepMs);
       void before.ask("on-demand");
@@ -459,7 +452,7 @@ describe("the stored quota after restarts (trap 29)", () => {
 
   test("without a record allows at most 17 requests in the first window, or waits if configured", async () => {
     const first = createRig({ store: createVolatileMemory() });
-    for (let i = 0; i < 40; i += 1) void first.ask("on-demand");
+    asked(first, 40, "on-demand");
     await first.clock.run(60_000);
     expect(first.left[0]?.at).toBe(0);
     expect(first.left.length).toBeLessThanOrEqual(17);
@@ -473,7 +466,7 @@ describe("the stored quota after restarts (trap 29)", () => {
 
   test("has the rate of the first window and the lasting rate in its status", async () => {
     const rig = createRig({ store: createVolatileMemory() });
-    for (let i = 0; i < 40; i += 1) void rig.ask("live");
+    asked(rig, 40, "live");
     await rig.clock.run(30_000);
     const [first, second] = rig.left.map(({ at }) => at);
     const [allowance] = rig.quota.status().buckets;
@@ -486,7 +479,7 @@ describe("the stored quota after restarts (trap 29)", () => {
 
 test("the quota status counts waiting requests by lane", async () => {
   const rig = createRig();
-  for (let i = 0; i < 22; i += 1) void rig.ask("on-demand");
+  asked(rig, 22, "on-demand");
   await rig.clock.run(500);
   const waiting: Lane[] = ["write", "live", "live", "history"];
   for (const lane of waiting) void rig.ask(lane);
@@ -534,13 +527,12 @@ describe("requests that choose their content when a slot is free", () => {
   test("get their lane's own slot after nine slots went to other lanes", async () => {
     const rig = createRig();
     const offers: boolean[] = [];
-    void rig.ask("history", "history", {
-      choose({ own }) {
-        offers.push(own);
-        return own ? null : 1_000;
-      },
-    });
-    for (let i = 0; i < 12; i += 1) void rig.ask("live");
+    const choose = ({ own }: { readonly own: boolean }) => {
+      offers.push(own);
+      return own ? null : 1_000;
+    };
+    void rig.ask("history", "history", { choose });
+    asked(rig, 12, "live");
     await rig.clock.run(40_000);
     expect(names(rig).indexOf("history")).toBe(9);
     expect(offers).toEqual([false, true]);
@@ -548,12 +540,10 @@ describe("requests that choose their content when a slot is free", () => {
 
   test("are rejected when the choice throws, without using a slot", async () => {
     const rig = createRig();
-    const failing = rig.ask("live", "failing", {
-      choose() {
-        throw new Error("cannot decide");
-      },
-    });
-    await expect(failing).rejects.toThrow("cannot decide");
+    const choose = () => {
+      throw new Error("cannot decide");
+    };
+    await expect(rig.ask("live", "failing", { choose })).rejects.toThrow("cannot decide");
     void rig.ask("live");
     await rig.clock.run(100);
     expect(names(rig)).toEqual(["live"]);
@@ -564,13 +554,11 @@ describe("requests that choose their content when a slot is free", () => {
     const rig = createRig();
     let asked = 0;
     const caller = new AbortController();
-    const standing = rig.ask("history", "history", {
-      signal: caller.signal,
-      choose() {
-        asked += 1;
-        return 2_000;
-      },
-    });
+    const choose = () => {
+      asked += 1;
+      return 2_000;
+    };
+    const standing = rig.ask("history", "history", { signal: caller.signal, choose });
     await rig.clock.run(10_100);
     expect(asked).toBe(6);
     expect(rig.quota.status().buckets[0]?.used).toBe(0);
@@ -611,17 +599,13 @@ describe("the option `polite`", () => {
   });
 
   test("with a reserve: the status has the rate of polls", async () => {
-    const rig = createRig({ polite: 0.8, reserve: 1 });
-    await rig.quota.start();
-    expect(rig.quota.status().buckets[0]?.pacedPerMinute).toBeCloseTo(15, 5);
+    const { quota } = createRig({ polite: 0.8, reserve: 1 });
+    await quota.start();
+    expect(quota.status().buckets[0]?.pacedPerMinute).toBeCloseTo(15, 5);
   });
 });
 
 describe("a changed share of the quota", () => {
-  const asked = (rig: Rig, count: number, lane: Lane = "on-demand") => {
-    for (let i = 0; i < count; i += 1) void rig.ask(lane);
-  };
-
   test("applies at once if it is lower", async () => {
     const rig = createRig();
     asked(rig, 20);

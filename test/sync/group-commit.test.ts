@@ -71,18 +71,11 @@ describe("the group commit of replies", () => {
     };
     let immediate = setImmediate(turn);
     const sources = Array.from({ length: 50 }, (_, n) => `s${n}`);
-    const ended = sources.map((source) =>
-      outcome(
-        together.commit(
-          source,
-          async () => {
-            seen.push(turns);
-            return put(source, 1);
-          },
-          never,
-        ),
-      ),
-    );
+    const change = async (source: string) => {
+      seen.push(turns);
+      return put(source, 1);
+    };
+    const ended = sources.map((source) => outcome(together.commit(source, () => change(source), never)));
     await clock.advance(1_000);
     expect(await Promise.all(ended)).toEqual(sources.map(() => "durable at 1000"));
     clearImmediate(immediate);
@@ -110,16 +103,11 @@ describe("the group commit of replies", () => {
   test("calls the change function of a reply just before its transaction, after the previous commit", async () => {
     await committed();
     const seen: number[] = [];
-    const making = (source: string) =>
-      together.commit(
-        source,
-        async () => {
-          seen.push(commits.length);
-          return put(source, 1);
-        },
-        never,
-      );
-    const both = Promise.all([making("a"), making("a")]);
+    const change = async () => {
+      seen.push(commits.length);
+      return put("a", 1);
+    };
+    const both = Promise.all([together.commit("a", change, never), together.commit("a", change, never)]);
     await clock.advance(1_000);
     await both;
     expect(seen).toEqual([1, 2]);
@@ -127,15 +115,9 @@ describe("the group commit of replies", () => {
 
   test("commits the documents, events and records of all replies of a group", async () => {
     await committed();
+    const about = { type: "tag-value", subject: "site/1/tag/1", time: "2026-11-21T09:00:00.000Z" } as const;
     const event = (source: string) =>
-      makeEvent({
-        type: "tag-value",
-        source: sourceUri(source),
-        subject: "site/1/tag/1",
-        time: "2026-11-21T09:00:00.000Z",
-        facts: [source],
-        data: {} as never,
-      });
+      makeEvent({ ...about, source: sourceUri(source), facts: [source], data: {} as never });
     const records = [{ log: "audit", body: 1 }];
     const [b, c] = [event("b"), event("c")];
     void together.commit("b", async () => ({ ...put("b", 1), events: [b] }), never);

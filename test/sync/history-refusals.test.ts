@@ -85,19 +85,16 @@ async function pull(
   more: Partial<HistoryPullOptions> = {},
 ): Promise<HistoryPull> {
   for (const [site, members] of Object.entries(tags)) {
-    await inventory(
-      store,
-      "trial",
-      members.map((id) => tagNamed(id)),
-      Number(site),
-    );
+    const listed = members.map((id) => tagNamed(id));
+    await inventory(store, "trial", listed, Number(site));
   }
-  const log = {
-    info: () => undefined,
-    warn: () => undefined,
-    error: (_about: unknown, text: string) => errors.push(text),
-  } as unknown as HistoryPullOptions["log"];
-  return pullOf({ service, store, clock }, [], classes, { log, scope, ...more });
+  const silent = { info: () => undefined, warn: () => undefined };
+  const log = { ...silent, error: (_about: unknown, text: string) => errors.push(text) };
+  return pullOf({ service, store, clock }, [], classes, {
+    log: log as unknown as HistoryPullOptions["log"],
+    scope,
+    ...more,
+  });
 }
 
 const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
@@ -124,6 +121,10 @@ function missing(id: string): readonly string[] {
   return all;
 }
 
+const putOrder = (order: StoredBackfill) =>
+  store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
+const storedOrder = () => store.document<StoredBackfill>(syncSet("backfill", "trial"), "a");
+
 const concerns = (id: string) => (query: HistoryQuery) => query.tagIds.includes(id);
 
 describe("a 403 for history", () => {
@@ -135,20 +136,14 @@ describe("a 403 for history", () => {
       clock.now() < until && bad.some((id) => tagIds.includes(id)) ? forbidden() : null;
     const history = await pull({ 1: tags });
     await runOnce(history);
-    for (const id of bad) {
-      expect(await ledger(id)).toMatchObject({
-        state: "unproven",
-        spans: [],
-        refusal: { said: "history: 403, Forbidden.", times: 1 },
-      });
-    }
+    const refusal = { said: "history: 403, Forbidden.", times: 1 };
+    for (const id of bad) expect(await ledger(id)).toMatchObject({ state: "unproven", spans: [], refusal });
     expect(history.progress().resolutions[0]).toMatchObject({ tags: 20, complete: 18, refused: 2 });
     await follow(history, 3 * HOUR_MS);
     expect(tags.flatMap(missing)).toEqual([]);
     expect(history.progress().resolutions[0]).toMatchObject({ complete: 20, refused: 0, withoutLog: 0 });
-    expect(service.asked.filter((query) => concerns("103")(query) && query.to <= isoUtc(until)).length).toBeLessThan(
-      12,
-    );
+    const early = service.asked.filter((query) => concerns("103")(query) && query.to <= isoUtc(until));
+    expect(early.length).toBeLessThan(12);
   });
 
   test("a 403 during the backfill leaves a gap with the message of the service, and the gap is filled later", async () => {
@@ -299,13 +294,13 @@ describe("a 404 of a log", () => {
     const tags = logged(ids(4));
     const [fromMs, toMs] = [START - 2 * DAY_MS, START - 2 * DAY_MS + 2 * HOUR_MS];
     const held = backfillFrom(fromMs, toMs);
-    await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", held]] }] });
+    await putOrder(held);
     service.trouble = ({ tagIds, from, to, resolution }) =>
       resolution === "5m" && tagIds.includes("102") && Date.parse(from) >= fromMs - FIVE_MS && Date.parse(to) <= toMs
         ? new NoLog("404, no log")
         : null;
     await follow(await pull({ 1: tags }, [{ ...FIVE, backfill: "0s" }]), HOUR_MS);
-    const order = await store.document<StoredBackfill>(syncSet("backfill", "trial"), "a");
+    const order = await storedOrder();
     expect(order?.doneAt).not.toBeNull();
     expect(order?.withoutLog).toEqual({ buckets: 24, tags: 1 });
     expect((await ledger("102")).spans).toContainEqual(
@@ -319,8 +314,8 @@ describe("a 404 of a log", () => {
     const [north, south] = [ids(3), ids(3, 201)];
     logged([...north, ...south]);
     const order = backfillFrom(START - DAY_MS, START);
-    await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
-    const doneAt = async () => (await store.document<StoredBackfill>(syncSet("backfill", "trial"), "a"))?.doneAt;
+    await putOrder(order);
+    const doneAt = async () => (await storedOrder())?.doneAt;
     const history = await pull({ 1: north, 2: south }, []);
     scope.say([2]);
     await inventory(store, "trial", [], 2, isoUtc(START));
@@ -338,10 +333,8 @@ describe("a 404 of a log", () => {
 
 describe("the monthly overview of a log", () => {
   const overview = (months: readonly (readonly [atMs: number, value: number | null])[]) => {
-    for (const id of ids(3)) {
-      const points = months.map(([atMs, value]) => ({ atMs, value, knownFromMs: 0 }));
-      service.truth.set(`${id} 1mo`, points);
-    }
+    const points = months.map(([atMs, value]) => ({ atMs, value, knownFromMs: 0 }));
+    for (const id of ids(3)) service.truth.set(`${id} 1mo`, points);
   };
   const SEPTEMBER_MS = Date.parse("2026-09-01T00:00:00Z");
   const YEAR = [{ ...FIVE, backfill: "200d" }];
@@ -363,44 +356,25 @@ describe("the monthly overview of a log", () => {
 
 test("after an upgrade from the old ledger format, fetches the past again, marked as backfill", async () => {
   logged(ids(2));
+  const [start, dayBefore] = [isoUtc(START), isoUtc(START - DAY_MS)];
   const written = {
-    resolution: "5m",
-    timeZone: "UTC",
-    since: isoUtc(START),
-    watermark: isoUtc(START),
-    reached: isoUtc(START - DAY_MS),
-    target: isoUtc(START - DAY_MS),
-    wished: isoUtc(START - DAY_MS),
-    rereadFrom: null,
-    dailyAt: isoUtc(START),
-    weeklyAt: isoUtc(START),
-    rememberedFrom: isoUtc(START - DAY_MS),
-    state: "following",
-    askAgainAt: null,
-    refusals: 0,
+    ...{ resolution: "5m", timeZone: "UTC", state: "following", rereadFrom: null, askAgainAt: null, refusals: 0 },
+    ...{ since: start, watermark: start, dailyAt: start, weeklyAt: start },
+    ...{ reached: dayBefore, target: dayBefore, wished: dayBefore, rememberedFrom: dayBefore },
   };
   const noLog = { ...written, state: "no-log", askAgainAt: isoUtc(START + 30 * DAY_MS), refusals: 5 };
   const doneAt = isoUtc(START - HOUR_MS);
   const order = backfillFrom(START - 2 * DAY_MS, START - DAY_MS, { select: { ids: ["101"] }, doneAt });
-  await store.commit({
-    documents: [
-      {
-        set: documentSet("history", "trial"),
-        put: [
-          ["101 5m", written],
-          ["102 5m", noLog],
-        ],
-      },
-      { set: syncSet("backfill", "trial"), put: [["a", order]] },
-    ],
-  });
+  const ledgers = Object.entries({ "101 5m": written, "102 5m": noLog });
+  await store.commit({ documents: [{ set: documentSet("history", "trial"), put: ledgers }] });
+  await putOrder(order);
   await follow(await pull({ 1: ids(2) }), HOUR_MS);
   expect(ids(2).flatMap(missing)).toEqual([]);
   const told = toldPoints(store.events as readonly AnyEvent[]);
   const early = told.facts.filter(({ points }) => Date.parse(points[0]?.time ?? "") < START - HOUR_MS);
   expect(new Set(early.map(({ origin }) => origin))).toEqual(new Set(["backfill"]));
   expect(told.values.get("101 5m")?.has(START - 2 * DAY_MS)).toBe(true);
-  expect(await store.document(syncSet("backfill", "trial"), "a")).toMatchObject({
+  expect(await storedOrder()).toMatchObject({
     doneAt: expect.not.stringContaining(doneAt),
     withoutLog: { buckets: 0, tags: 0 },
   });

@@ -78,10 +78,10 @@ describe("the demand on the quota", () => {
   });
 
   test("overloadFactor does not stretch firm classes that need up to four fifths of the quota", () => {
-    const factor = (tags: number) =>
-      overloadFactor([demandOf("firm", tags, 60, { firm: true }), demandOf("other", 200, 60)], 3_000, 20).factors.get(
-        "firm",
-      );
+    const factor = (tags: number) => {
+      const demands = [demandOf("firm", tags, 60, { firm: true }), demandOf("other", 200, 60)];
+      return overloadFactor(demands, 3_000, 20).factors.get("firm");
+    };
     expect(factor(320)).toBe(1);
     expect(factor(321)).toBeGreaterThan(1);
   });

@@ -5,22 +5,13 @@ import { type ClassFacts, type PlanFacts, planReport } from "#src/engine/sync/pl
 const NOW_MS = Date.parse("2026-11-02T06:00:00Z");
 
 const readClass = (name: string, tags: number, everyS: number, more: Partial<ClassFacts> = {}): ClassFacts => ({
-  name,
-  tags,
-  allTags: tags,
-  everyMs: everyS * 1_000,
-  firm: false,
-  importance: 1,
-  measuredMs: null,
+  ...{ name, tags, allTags: tags, everyMs: everyS * 1_000, firm: false, importance: 1, measuredMs: null },
   ...more,
 });
 
 function facts(classes: readonly ClassFacts[], more: Partial<PlanFacts> = {}): PlanFacts {
   return {
-    source: "trial",
-    basis: "state",
-    nowMs: NOW_MS,
-    sites: 1,
+    ...{ source: "trial", basis: "state", nowMs: NOW_MS, sites: 1 },
     tags: classes.reduce((sum, { allTags }) => sum + allTags, 0),
     classes,
     history: [],
@@ -31,12 +22,7 @@ function facts(classes: readonly ClassFacts[], more: Partial<PlanFacts> = {}): P
 }
 
 const follow = (tags: number, everyMin: number) => ({
-  name: "five",
-  resolution: "5m" as const,
-  total: false,
-  tags,
-  everyMs: everyMin * 60_000,
-  withoutLog: 0,
+  ...{ name: "five", resolution: "5m" as const, total: false, tags, everyMs: everyMin * 60_000, withoutLog: 0 },
 });
 
 describe("the report of a plan that fits", () => {
@@ -63,16 +49,16 @@ describe("the report of a plan that fits", () => {
   });
 
   test("gives the backfill the spare requests, and states when the backfill is done", () => {
-    const past = planReport(
-      facts([readClass("all", 2_000, 600)], { backfill: { requestsLeft: 1_000, requestsAtBest: 100, paused: false } }),
-    ).backfill;
+    const left = { requestsLeft: 1_000, requestsAtBest: 100 };
+    const backfill = { ...left, paused: false };
+    const past = planReport(facts([readClass("all", 2_000, 600)], { backfill })).backfill;
     const minutes = (Date.parse(past?.doneAt ?? "") - NOW_MS) / 60_000;
     expect(minutes).toBeCloseTo(1_000 / (past?.requestsPerMinute ?? 0), 0);
     expect(past?.requestsPerMinute).toBeCloseTo(10, 0);
     const minutesAtBest = (Date.parse(past?.atBestDoneAt ?? "") - NOW_MS) / 60_000;
     expect(minutesAtBest).toBeCloseTo(minutes / 10, 0);
-    const paused = { requestsLeft: 1_000, requestsAtBest: 100, paused: true };
-    expect(planReport(facts([], { backfill: paused })).backfill).toMatchObject({ doneAt: null, atBestDoneAt: null });
+    const paused = planReport(facts([], { backfill: { ...left, paused: true } }));
+    expect(paused.backfill).toMatchObject({ doneAt: null, atBestDoneAt: null });
   });
 });
 
@@ -95,36 +81,27 @@ describe("the figures of a plan", () => {
   });
 
   test("states no age below the length of a slot, even with two tags", () => {
+    expect(lanes(planReport(facts([readClass("one", 1, 6)]))).live).toBe(1);
     const plan = planReport(facts([readClass("one", 1, 10), readClass("two", 1, 3_600)]));
     expect(plan.classes.map(({ atBestSeconds }) => atBestSeconds)).toEqual([3, 60.15]);
   });
 
-  test("counts a class with one tag in the live lane", () => {
-    expect(lanes(planReport(facts([readClass("one", 1, 6)]))).live).toBe(1);
-  });
-
   test("under full load, the spare lane is 0 and the backfill gets its minimum share", () => {
     const backfill = { requestsLeft: 60, requestsAtBest: 6, paused: false };
-    const plan = planReport(
-      facts([readClass("all", 100_000, 60)], { history: [follow(3_000, 15)], backfill, toLearn: 5 }),
-    );
+    const more = { history: [follow(3_000, 15)], backfill, toLearn: 5 };
+    const plan = planReport(facts([readClass("all", 100_000, 60)], more));
     expect(lanes(plan)).toMatchObject({ live: 10, history: 10, spare: 0 });
     expect(plan.learning).toEqual({ tags: 5, requestsPerMinute: 0.6 });
     expect(plan.backfill?.requestsPerMinute).toBe(0.6);
-    const more = planReport(facts([readClass("all", 1_000, 60)], { history: [follow(6_000, 15)], backfill }));
-    expect(lanes(more)).toMatchObject({ history: 20, spare: 0 });
-    expect(more.backfill).toMatchObject({ requestsPerMinute: 0.6, doneAt: "2026-11-02T07:40:00.000Z" });
+    const full = planReport(facts([readClass("all", 1_000, 60)], { history: [follow(6_000, 15)], backfill }));
+    expect(lanes(full)).toMatchObject({ history: 20, spare: 0 });
+    expect(full.backfill).toMatchObject({ requestsPerMinute: 0.6, doneAt: "2026-11-02T07:40:00.000Z" });
   });
 
   test("history with its own quota does not change the figures of live reads", () => {
-    const apart = { ...quota, shared: false };
-    const plan = planReport(
-      facts([readClass("all", 100, 60)], {
-        quota: apart,
-        history: [follow(3_000, 15)],
-        backfill: { requestsLeft: 10, requestsAtBest: 10, paused: false },
-      }),
-    );
+    const backfill = { requestsLeft: 10, requestsAtBest: 10, paused: false };
+    const more = { quota: { ...quota, shared: false }, history: [follow(3_000, 15)], backfill };
+    const plan = planReport(facts([readClass("all", 100, 60)], more));
     expect(lanes(plan)).toMatchObject({ live: 5.26, history: 10, spare: 14.74 });
     expect(plan.backfill?.requestsPerMinute).toBe(10);
   });
@@ -154,9 +131,8 @@ describe("a plan that does not fit", () => {
 
   test("lists the cheapest change first, and each change makes the plan fit", () => {
     expect(plan.changes.length).toBeGreaterThan(1);
-    expect(plan.changes.map(({ cost }) => cost)).toEqual(
-      plan.changes.map(({ cost }) => cost).toSorted((a, b) => a - b),
-    );
+    const costs = plan.changes.map(({ cost }) => cost);
+    expect(costs).toEqual(costs.toSorted((a, b) => a - b));
     for (const { yaml } of plan.changes) {
       const changed = classes.map((each) => {
         const seconds = new RegExp(`name: ${each.name}, every: ((\\d+h)?(\\d+m)?(\\d+s)?)[,}]`).exec(yaml);

@@ -13,18 +13,18 @@ function tag(id: string, ageMs: number | null, intervalMs: number, label: string
 const crowd = (count: number, ageMs: number, intervalMs: number, prefix = "x") =>
   Array.from({ length: count }, (_, i) => tag(`${prefix}${String(i).padStart(3, "0")}`, ageMs, intervalMs));
 
+const searched = (id: string, ageMs: number, siteRequestedMs?: number, label = id): PlannedTag => ({
+  ...{ ...tag(id, ageMs, 60_000, label), timing: "patient", siteRequestedMs },
+});
+
 describe("planGroup", () => {
   test("returns an empty group while no tag would be late", () => {
     expect(planGroup(crowd(40, 10_000, 60_000), 0, RULES)).toEqual({ group: [] });
   });
 
   test("selects a tag that would be late, and fills the group with the tags of the largest relative ages", () => {
-    const tags = [
-      tag("urgent", 58_000, 60_000),
-      ...crowd(30, 600_000, 3_600_000, "slow"),
-      ...crowd(30, 30_000, 60_000),
-    ];
-    const { group } = planGroup(tags, 0, RULES);
+    const others = [...crowd(30, 600_000, 3_600_000, "slow"), ...crowd(30, 30_000, 60_000)];
+    const { group } = planGroup([tag("urgent", 58_000, 60_000), ...others], 0, RULES);
     expect(group).toHaveLength(20);
     expect(group[0]).toBe("urgent");
     expect(group.slice(1).every((id) => id.startsWith("x"))).toBe(true);
@@ -68,14 +68,8 @@ describe("planGroup", () => {
     expect(planGroup([old, urgent, quick], 0, two).group).toEqual(["urgent", "quick"]);
     expect(planGroup([quick, urgent, hourly], 0, two).group).toEqual(["urgent", "hourly"]);
     expect(planGroup([old, urgent, quick], 0, { ...two, eager: true }).group).toEqual(["urgent", "old"]);
-    for (const [ageMs, expected] of [
-      [4_900, "old"],
-      [5_000, "half"],
-    ] as const) {
-      const half = tag("half", ageMs, 10_000);
-      expect(planGroup([old, urgent, half], 0, two).group).toEqual(["urgent", expected]);
-      expect(planGroup([half, urgent, old], 0, two).group).toEqual(["urgent", expected]);
-    }
+    const withHalf = (ageMs: number) => planGroup([tag("half", ageMs, 10_000), urgent, old], 0, two).group;
+    expect([withHalf(4_900), withHalf(5_000)]).toEqual(["old", "half"].map((expected) => ["urgent", expected]));
     expect(planGroup([old, urgent, tag("new", null, 10_000)], 0, two).group).toEqual(["urgent", "new"]);
   });
 
@@ -108,16 +102,9 @@ describe("planGroup", () => {
   });
 
   test("alternates between sites in search, so that a refused site does not delay another site", () => {
-    const searched = (id: string, ageMs: number, siteRequestedMs?: number): PlannedTag => ({
-      ...tag(id, ageMs, 60_000, id),
-      timing: "patient",
-      siteRequestedMs,
-    });
     const refused = searched("refused", 900_000, -3_000);
-    expect(planGroup([refused, searched("waits", 61_000, -60_000)], 0, RULES)).toEqual({
-      group: ["waits"],
-      isSearch: true,
-    });
+    const expected = { group: ["waits"], isSearch: true };
+    expect(planGroup([refused, searched("waits", 61_000, -60_000)], 0, RULES)).toEqual(expected);
     expect(planGroup([refused, searched("new", 61_000)], 0, RULES).group).toEqual(["new"]);
     expect(planGroup([refused, searched("early", 59_000, -59_000)], 0, RULES).group).toEqual(["refused"]);
     expect(planGroup([searched("due", 60_000)], 0, RULES).group).toEqual(["due"]);
@@ -125,13 +112,8 @@ describe("planGroup", () => {
   });
 
   test("ranks a search group of several sites by the site that waits longest", () => {
-    const searched = (id: string, label: string, siteRequestedMs: number): PlannedTag => ({
-      ...tag(id, 61_000, 60_000, label),
-      timing: "patient",
-      siteRequestedMs,
-    });
-    const two = [searched("late", "two sites", -1_000), searched("long ago", "two sites", -60_000)];
-    const other = searched("other", "one site", -30_000);
+    const two = [searched("late", 61_000, -1_000, "two sites"), searched("long ago", 61_000, -60_000, "two sites")];
+    const other = searched("other", 61_000, -30_000);
     expect(planGroup([other, ...two], 0, RULES).group).toEqual(["late", "long ago"]);
     expect(planGroup([other, ...two.slice(0, 1)], 0, RULES).group).toEqual(["other"]);
   });
@@ -204,25 +186,11 @@ describe("the planner, simulated for hours", () => {
     expect(fill).toBeGreaterThan(0.99);
   });
 
-  test.each<{ mix: string; classes: readonly Class[] }>([
-    {
-      mix: "10, 12 and 15 s",
-      classes: [
-        [46, 15],
-        [3, 10],
-        [34, 12],
-      ],
-    },
-    {
-      mix: "9 and 12 s next to minutes",
-      classes: [
-        [141, 90],
-        [121, 300],
-        [20, 9],
-        [25, 12],
-      ],
-    },
-  ])("no value is late with groups of short intervals that could collide: $mix", ({ classes }) => {
+  test.each([
+    ["10, 12 and 15 s", { 15: 46, 10: 3, 12: 34 }],
+    ["9 and 12 s next to minutes", { 90: 141, 300: 121, 9: 20, 12: 25 }],
+  ])("no value is late with groups of short intervals that could collide: %s", (_mix, tagsBySeconds) => {
+    const classes = Object.entries(tagsBySeconds).map(([seconds, tags]): Class => [tags, Number(seconds)]);
     const { late, load } = simulate(classes, { eager: true, hours: 1, warmUpHours: 1 });
     expect(load).toBeLessThan(0.95);
     expect(late).toBe(0);
@@ -242,9 +210,8 @@ describe("target intervals that exceed the quota", () => {
     const unread = Array.from({ length: 5 }, (_, n) => `unread ${n}`);
     const ids = [...lastMs.keys(), ...unread];
     for (let nowMs = 60_000; nowMs < 1_000_000; nowMs += 3_000) {
-      const tags = ids.map((id) => ({
-        ...{ id, intervalMs: 60_000, lastMs: lastMs.get(id) ?? null, sinceMs: 60_000, label: null },
-      }));
+      const times = { intervalMs: 60_000, sinceMs: 60_000, label: null };
+      const tags = ids.map((id) => ({ id, lastMs: lastMs.get(id) ?? null, ...times }));
       const { group } = planGroup(tags, nowMs, { slotMs: 3_000, size: 1, leadMs: 500, eager: false });
       for (const id of group) lastMs.set(id, nowMs);
     }
@@ -262,15 +229,8 @@ describe("target intervals that exceed the quota", () => {
     expect(alike.demand).toBeCloseTo(2);
     expect(alike.factors.get("a")).toBeCloseTo(alike.factors.get("b") ?? 0, 5);
     expect(alike.factors.get("a")).toBeGreaterThan(1.99);
-    const mixed = overloadFactor(
-      [
-        demandOf("firm", 200, 60, { firm: true }),
-        demandOf("high", 400, 60, { importance: 4 }),
-        demandOf("low", 2_000, 300),
-      ],
-      3_000,
-      20,
-    );
+    const important = [demandOf("firm", 200, 60, { firm: true }), demandOf("high", 400, 60, { importance: 4 })];
+    const mixed = overloadFactor([...important, demandOf("low", 2_000, 300)], 3_000, 20);
     expect(mixed.factors.get("firm")).toBe(1);
     const high = (mixed.factors.get("high") ?? 0) - 1;
     expect(((mixed.factors.get("low") ?? 0) - 1) / high).toBeCloseTo(4);

@@ -6,14 +6,8 @@ import { createTrial, type TrialSync } from "./trial-sync.ts";
 
 const MINUTE = 60_000;
 const SCHEDULES = {
-  token: "0 * * * *",
-  sites: "10 * * * * *",
-  alarms: "*/30 * * * * *",
-  resolved_sweep: "20 * * * * *",
-  gateways: "30 * * * * *",
-  hosts: "40 */2 * * * *",
-  systems: "45 */2 * * * *",
-  tags: "50 */2 * * * *",
+  ...{ token: "0 * * * *", sites: "10 * * * * *", alarms: "*/30 * * * * *", resolved_sweep: "20 * * * * *" },
+  ...{ gateways: "30 * * * * *", hosts: "40 */2 * * * *", systems: "45 */2 * * * *", tags: "50 */2 * * * *" },
 } as const;
 let trial: TrialSync;
 
@@ -27,25 +21,16 @@ async function started(): Promise<void> {
       } while (await sleepFor(trial.clock, MINUTE, draining));
     },
   });
-  const tagIds = (["read", "history"] as const).map(() => "");
-  trial = createTrial({
-    simulator: { sites: [3] },
-    sync: { schedules: SCHEDULES, spread: "0s" },
-    followers: [
-      asking("live", async (signal) => {
-        await trial.source().read(tagIds.slice(0, 1), "live", signal);
-      }),
-      asking("history", async (signal) => {
-        const to = new Date(Math.floor(trial.clock.now() / 1000) * 1000);
-        const from = new Date(to.getTime() - 3_600_000);
-        const range = { from: from.toISOString(), to: to.toISOString() };
-        const query = { tagIds: tagIds.slice(1), ...range, resolution: "1h", timeZone: "Europe/Stockholm" };
-        await trial.source().history({ ...query, resolution: "1h" }, "history", signal);
-      }),
-    ],
+  const firstTag = () => [...trial.simulator.world.tags.keys()].slice(0, 1);
+  const live = asking("live", (signal) => trial.source().read(firstTag(), "live", signal));
+  const history = asking("history", async (signal) => {
+    const toMs = Math.floor(trial.clock.now() / 1000) * 1000;
+    const range = { from: new Date(toMs - 3_600_000).toISOString(), to: new Date(toMs).toISOString() };
+    const query = { tagIds: firstTag(), ...range, resolution: "1h", timeZone: "Europe/Stockholm" } as const;
+    await trial.source().history(query, "history", signal);
   });
-  const [tag] = trial.simulator.world.tags.keys();
-  tagIds.fill(tag ?? "");
+  const sync = { schedules: SCHEDULES, spread: "0s" };
+  trial = createTrial({ simulator: { sites: [3] }, sync, followers: [live, history] });
   trial.simulator.control.raiseAlarm({ siteId: 3 });
   await trial.start();
   await trial.clock.advance(4 * MINUTE);
@@ -157,14 +142,8 @@ describe("trap 24: a single forbidden endpoint", () => {
     "as HTTP 403 with a page": { status: 403, headers: { "content-type": "text/html" }, body: "<h1>Forbidden</h1>" },
   };
   const FEATURES = {
-    sites: ["sites"],
-    alarms: ["alarms", "resolved_sweep"],
-    tags: ["tags"],
-    gateways: ["gateways"],
-    hosts: ["hosts"],
-    systems: ["systems"],
-    read: ["live"],
-    history: ["history"],
+    ...{ sites: ["sites"], alarms: ["alarms", "resolved_sweep"], tags: ["tags"], gateways: ["gateways"] },
+    ...{ hosts: ["hosts"], systems: ["systems"], read: ["live"], history: ["history"] },
   };
   const cases = Object.keys(FEATURES).flatMap((feature) =>
     Object.keys(SHAPES).map((shape) => [feature, shape] as const),

@@ -35,30 +35,13 @@ async function schedule(
   const scope = createScope(source, clock);
   scope.learn({ sites: [], abilities: ["read:tags"] });
   const random = () => 0.5;
-  const outage = createOutage({
-    source,
-    clock,
-    log,
-    random,
-    availability,
-    scope,
-    noteHealth: async () => undefined,
-    reconcile,
-    tokenStamp: null,
-  });
+  const noteHealth = async () => undefined;
+  const about = { source, clock, log, random, availability, scope };
+  const outage = createOutage({ ...about, noteHealth, reconcile, tokenStamp: null });
   const scheduler = createScheduler({
-    source: "main",
+    ...{ source: "main", clock, log, metrics, random, spreadMs, outage, availability, scope, followers },
     jobs: build(clock),
-    followers,
     ticker: clockTicker(clock, createClockCheck({ clock, log })),
-    clock,
-    log,
-    metrics,
-    random,
-    spreadMs,
-    outage,
-    availability,
-    scope,
     storedState: (job) => holding.get<StoredPoll>("poll/main").get(job),
     storeState: (job, state) => void holding.putDeferred("poll/main", job, state),
   });
@@ -81,21 +64,22 @@ const ended = (draining: AbortSignal) =>
 
 const seconds = (clock: { now(): number }) => (clock.now() - START) / 1_000;
 
+/** A job that notes its name and start in `runs` and takes so many milliseconds. */
+function timed(time: VirtualClock, runs: string[], name: string, ms: number, more: Partial<Job> = {}, end = ok) {
+  const run: Job["run"] = async (signal) => {
+    runs.push(`${name} ${seconds(time)}`);
+    await time.sleep(ms, signal);
+    return end();
+  };
+  return job(name, run, more);
+}
+
 describe("jobs of the scheduler", () => {
   test("executes first runs one after the other, in order, also after a failure", async () => {
     const runs: string[] = [];
     const { clock } = await schedule((time) => {
-      const slow = (name: string, fails = false) =>
-        job(
-          name,
-          async (signal) => {
-            runs.push(`${name} ${seconds(time)}`);
-            await time.sleep(3_000, signal);
-            return fails ? unreachable() : ok();
-          },
-          HOURLY,
-        );
-      return [slow("token"), slow("sites", true), slow("alarms"), { ...slow("off"), schedule: false }];
+      const slow = (name: string, end = ok) => timed(time, runs, name, 3_000, HOURLY, end);
+      return [slow("token"), slow("sites", unreachable), slow("alarms"), { ...slow("off"), schedule: false }];
     });
     await clock.advance(10_000);
     expect(runs).toEqual(["token 0", "sites 3", "alarms 6"]);
@@ -103,19 +87,11 @@ describe("jobs of the scheduler", () => {
 
   test("a long first run does not delay other jobs, and a run requested meanwhile follows the long run", async () => {
     const runs: string[] = [];
-    const { clock, scope } = await schedule((time) => {
-      const timed = (name: string, ms: number, more: Partial<Job> = {}) =>
-        job(
-          name,
-          async (signal) => {
-            runs.push(`${name} ${seconds(time)}`);
-            await time.sleep(ms, signal);
-            return ok();
-          },
-          { ...HOURLY, ...more },
-        );
-      return [timed("tags", 20_000, { isLong: true }), timed("alarms", 3_000), timed("gateways", 3_000)];
-    });
+    const { clock, scope } = await schedule((time) => [
+      timed(time, runs, "tags", 20_000, { ...HOURLY, isLong: true }),
+      timed(time, runs, "alarms", 3_000, HOURLY),
+      timed(time, runs, "gateways", 3_000, HOURLY),
+    ]);
     await clock.advance(10_000);
     expect(runs).toEqual(["tags 0", "alarms 0", "gateways 3"]);
     scope.learn({ sites: [{ id: 1, displayName: "House" }], abilities: ["read:tags"] });
@@ -182,17 +158,13 @@ describe("jobs of the scheduler", () => {
     [200_000, [10, 70]],
   ])("runs a job that has to wait %i ms after that time, and after a minute at the latest", async (waitMs, times) => {
     const runs: number[] = [];
-    const { clock } = await schedule((time) => [
-      job(
-        "live",
-        async () => {
-          runs.push(seconds(time));
-          if (runs.length === 1) throw new Throttled("wait", waitMs);
-          return ok();
-        },
-        { schedule: "*/10 * * * * *" },
-      ),
-    ]);
+    const { clock } = await schedule((time) => {
+      const run = async () => {
+        if (runs.push(seconds(time)) === 1) throw new Throttled("wait", waitMs);
+        return ok();
+      };
+      return [job("live", run, { schedule: "*/10 * * * * *" })];
+    });
     await clock.advance(75_000);
     // A tick and the end of the back-off may coincide.
     expect([...new Set(runs)]).toEqual(times);
@@ -274,25 +246,15 @@ describe("jobs of the scheduler", () => {
   test("resumes the other jobs after an outage during the long first run of one job", async () => {
     let down = false;
     const runs: number[] = [];
-    const { clock, store, service } = await schedule((time) => [
-      job(
-        "alarms",
-        async () => {
-          if (down) return unreachable();
-          runs.push(seconds(time));
-          return ok();
-        },
-        { firstRun: true },
-      ),
-      job(
-        "tags",
-        async (signal) => {
-          await time.sleep(900_000, signal);
-          return ok();
-        },
-        { firstRun: true, schedule: "0 0 * * *" },
-      ),
-    ]);
+    const { clock, store, service } = await schedule((time) => {
+      const alarms = async () => {
+        if (down) return unreachable();
+        runs.push(seconds(time));
+        return ok();
+      };
+      const tags = timed(time, [], "tags", 900_000, { firstRun: true, schedule: "0 0 * * *" });
+      return [job("alarms", alarms, { firstRun: true }), tags];
+    });
     await clock.advance(90_000);
     down = true;
     service.me = unreachable;
@@ -309,26 +271,18 @@ describe("jobs of the scheduler", () => {
   test("a stop cancels waiting jobs, lets a run finish, and aborts a run at the deadline", async () => {
     let finished = 0;
     let aborted = 0;
-    const { clock, scheduler } = await schedule((time) => [
-      job(
-        "long",
-        async (signal) => {
-          await time.sleep(2_000, signal);
-          finished += 1;
-          return ok();
-        },
-        { firstRun: true },
-      ),
-      job("endless", async (signal) => {
-        try {
-          await time.sleep(1e9, signal);
-        } catch (error) {
+    const { clock, scheduler } = await schedule((time) => {
+      const finish = async () => {
+        finished += 1;
+        return ok();
+      };
+      const endless: Job["run"] = (signal) =>
+        time.sleep(1e9, signal).then(ok, (error: unknown) => {
           aborted += 1;
           throw error;
-        }
-        return ok();
-      }),
-    ]);
+        });
+      return [timed(time, [], "long", 2_000, { firstRun: true }, finish), job("endless", endless)];
+    });
     await clock.advance(60_500);
     const stopped = scheduler.stop(5_000);
     await clock.advance(5_000);
@@ -343,18 +297,15 @@ describe("jobs of the scheduler", () => {
 describe("followers of the scheduler", () => {
   test("emits at most two outages while token requests and reads fail but alarms succeed", async () => {
     const tries: number[] = [];
+    const follow = async () => {
+      tries.push(seconds(clock));
+      throw new Retryable("500");
+    };
+    const live = [{ name: "live", follow }];
     const { clock, scheduler, service, store } = await schedule(
       () => [job("alarms", ok)],
       0,
-      [
-        {
-          name: "live",
-          async follow() {
-            tries.push(seconds(clock));
-            throw new Retryable("500");
-          },
-        },
-      ],
+      live,
       () => ok,
     );
     service.me = () => Promise.reject(new Retryable("500"));
@@ -366,20 +317,15 @@ describe("followers of the scheduler", () => {
   });
 
   test("only the next run of a follower after an outage gets afterOutage", async () => {
-    const stints: (boolean | undefined)[] = [];
+    const afterOutages: (boolean | undefined)[] = [];
     let fail: (error: Error) => void = () => undefined;
-    const { clock, scheduler } = await schedule(() => [], 0, [
-      {
-        name: "live",
-        async follow({ draining, afterOutage }) {
-          stints.push(afterOutage);
-          const { promise, reject, resolve } = Promise.withResolvers<void>();
-          fail = reject;
-          draining.addEventListener("abort", () => resolve(), { once: true });
-          await promise;
-        },
-      },
-    ]);
+    const follow: Follower["follow"] = async ({ draining, afterOutage }) => {
+      afterOutages.push(afterOutage);
+      const { promise, reject } = Promise.withResolvers<void>();
+      fail = reject;
+      await Promise.race([promise, ended(draining)]);
+    };
+    const { clock, scheduler } = await schedule(() => [], 0, [{ name: "live", follow }]);
     await clock.advance(10_000);
     fail(new Retryable("500"));
     await clock.advance(60_000);
@@ -387,49 +333,37 @@ describe("followers of the scheduler", () => {
     await clock.advance(60_000);
     fail(new Retryable("500"));
     await clock.advance(60_000);
-    expect(stints).toEqual([false, false, true, false]);
+    expect(afterOutages).toEqual([false, false, true, false]);
     await scheduler.stop(0);
   });
 
   test("a follower that an outage drained gets afterOutage in its next run", async () => {
-    const stints: (boolean | undefined)[] = [];
-    const { clock, scheduler } = await schedule(
-      (time) => [
-        job("alarms", async () => {
-          if (seconds(time) < 70) throw new Throttled("503", 20_000, { scope: "everything" });
-          return ok();
-        }),
-      ],
-      0,
-      [
-        {
-          name: "live",
-          async follow({ draining, afterOutage }) {
-            stints.push(afterOutage);
-            await ended(draining);
-          },
-        },
-      ],
-    );
+    const afterOutages: (boolean | undefined)[] = [];
+    const alarms = (time: VirtualClock) => async () => {
+      if (seconds(time) < 70) throw new Throttled("503", 20_000, { scope: "everything" });
+      return ok();
+    };
+    const follow: Follower["follow"] = async ({ draining, afterOutage }) => {
+      afterOutages.push(afterOutage);
+      await ended(draining);
+    };
+    const live = [{ name: "live", follow }];
+    const { clock, scheduler } = await schedule((time) => [job("alarms", alarms(time))], 0, live);
     await clock.advance(180_000);
-    expect(stints).toEqual([false, true]);
+    expect(afterOutages).toEqual([false, true]);
     await scheduler.stop(0);
   });
 
   test("a follower retries a failing endpoint within two minutes, also after an hour of failures", async () => {
     let isAway = true;
     const tries: number[] = [];
-    const { clock, scheduler } = await schedule(() => [], 0, [
-      {
-        name: "live",
-        async follow({ draining, well }) {
-          tries.push(seconds(clock));
-          if (isAway) throw new Retryable("500");
-          well();
-          await ended(draining);
-        },
-      },
-    ]);
+    const follow: Follower["follow"] = async ({ draining, well }) => {
+      tries.push(seconds(clock));
+      if (isAway) throw new Retryable("500");
+      well();
+      await ended(draining);
+    };
+    const { clock, scheduler } = await schedule(() => [], 0, [{ name: "live", follow }]);
     await clock.advance(3_600_000);
     expect(tries.length).toBeGreaterThan(30);
     expect(tries.length).toBeLessThan(60);

@@ -74,8 +74,7 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
     return trial.shorten(logs);
   };
   const series = (id: string, query: HistoryQuery): Measurement[] => {
-    const from = Date.parse(query.from);
-    const to = Date.parse(query.to);
+    const [from, to] = [Date.parse(query.from), Date.parse(query.to)];
     return [...versions(trial.truth, id, query.resolution, clock.now(), { from, to })]
       .filter(([at]) => (trial.ends.from ? at >= from : at > from) && (trial.ends.to ? at <= to : at < to))
       .map(([at, value]) => ({ time: new Date(at).toISOString(), value }));
@@ -89,9 +88,8 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
       );
       return logs.map((log): TagTotal => {
         const numbers = [...log.measurements].flatMap(({ value }) => (typeof value === "number" ? value : []));
-        const [first] = numbers;
-        const last = numbers.at(-1);
-        return { ...tagNamed(log.id), total: first === undefined || last === undefined ? null : last - first };
+        const [first = null, last = first] = [numbers[0], numbers.at(-1)];
+        return { ...tagNamed(log.id), total: first === null || last === null ? null : last - first };
       });
     },
   });
@@ -136,10 +134,8 @@ export function logBuckets(
   }
   for (const id of tags) {
     truth.set(`${id} ${stepMs === HOUR_MS ? "1h" : "5m"}`, [...points]);
-    truth.set(
-      `${id} 1mo`,
-      [...months].map(([atMs, knownFromMs]) => ({ atMs, value: 1, knownFromMs })),
-    );
+    const monthly = [...months].map(([atMs, knownFromMs]) => ({ atMs, value: 1, knownFromMs }));
+    truth.set(`${id} 1mo`, monthly);
   }
 }
 

@@ -64,14 +64,8 @@ export const START_MS = Date.UTC(2026, 5, 1, 0, 0, 0);
 
 export const ALARMS_ONLY = {
   schedules: {
-    token: "0 * * * *",
-    sites: "*/15 * * * *",
-    alarms: "*/30 * * * * *",
-    resolved_sweep: "15 */2 * * * *",
-    gateways: false,
-    hosts: false,
-    systems: false,
-    tags: false,
+    ...{ token: "0 * * * *", sites: "*/15 * * * *", alarms: "*/30 * * * * *", resolved_sweep: "15 */2 * * * *" },
+    ...{ gateways: false, hosts: false, systems: false, tags: false },
   },
   spread: "0s",
 } satisfies z.input<typeof SyncConfig>;
@@ -117,17 +111,10 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
   });
 
   const trial: TrialSync = {
-    clock,
-    simulator,
-    control: simulator.control,
-    store,
-    metrics,
-    requests,
-    polls,
+    ...{ clock, simulator, control: simulator.control, store, metrics, requests, polls, warnings },
     rewriteLists(next) {
       change = next;
     },
-    warnings,
     source() {
       if (client === null) throw new Error("The trial has not been started.");
       return client;
@@ -138,27 +125,16 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
       const source = createSource({
         name: "main",
         config: SourceConfig.parse({
-          base_url: "http://localhost",
-          token: { env: "TOKEN" },
-          time_zone: "Europe/Stockholm",
+          ...{ base_url: "http://localhost", token: { env: "TOKEN" }, time_zone: "Europe/Stockholm" },
           page_size: { alarms: options.pageSize ?? 500, others: 100 },
         }),
-        limiter: noLimiter,
-        clock,
-        metrics,
-        log,
-        transport,
-        environment: { TOKEN: "simulator-token" },
+        ...{ limiter: noLimiter, clock, metrics, log, transport, environment: { TOKEN: "simulator-token" } },
         random: options.random ?? (() => 0.5),
       });
       client = source;
       const sync = await openSync({
-        source,
-        store,
+        ...{ source, store, clock, log, metrics },
         config: SyncConfig.parse(options.sync ?? ALARMS_ONLY),
-        clock,
-        log,
-        metrics,
         ticker: clockTicker(clock, createClockCheck({ clock, log })),
         random: options.random ?? (() => 0.5),
         ...(options.tokenStamp === undefined ? {} : { tokenStamp: options.tokenStamp }),
