@@ -52,19 +52,11 @@ export function createSource(options: SourceOptions): Source {
     ...(leaving === undefined ? { mark: monotonicMark(clock) } : {}),
   });
   const send = createSend({
-    name,
+    ...{ name, limiter, lists, clock, metrics, log, note, skew, leaving },
     baseUrl: config.base_url,
     transport: http.send,
     token: createToken(config.token, clock, environment),
-    limiter,
-    lists,
-    clock,
-    metrics,
-    log,
-    note,
     random: options.random ?? Math.random,
-    skew,
-    leaving,
   });
   const paging = createPaging({ clock, note, origin: new URL(config.base_url).origin });
 
@@ -125,14 +117,8 @@ export function createSource(options: SourceOptions): Source {
 
     alarms({ siteId: site_id, status, priority, acknowledged, search }, signal, stored) {
       const filters = { site_id, status, priority, acknowledged, search };
-      return list(
-        "alarms",
-        records.alarm(site_id),
-        filters,
-        signal,
-        stored,
-        status === "active" ? "alarms" : undefined,
-      );
+      const lane = status === "active" ? "alarms" : undefined;
+      return list("alarms", records.alarm(site_id), filters, signal, stored, lane);
     },
 
     tags: ({ siteId: site_id, search, systemId: system_id }, signal, stored) =>

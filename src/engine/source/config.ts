@@ -36,63 +36,62 @@ function bare(address: string): string {
     .replace(/\/+$/, "");
 }
 
-const TimeZone = z.string().superRefine((zone, context) => {
+export const TimeZone = z.string().superRefine((zone, context) => {
   const message = zoneComplaint(zone);
   if (message !== null) context.addIssue({ code: "custom", message });
 });
 
+const wholeNumber = (min: number, max: number, standard: number, description: string) =>
+  z.int().min(min).max(max).default(standard).meta({ description });
+
 const Deadlines = z.strictObject({
-  connect_ms: z.int().min(100).max(60_000).default(5_000).meta({ description: "Longest wait for a connection." }),
-  headers_ms: z
-    .int()
-    .min(100)
-    .max(300_000)
-    .default(30_000)
-    .meta({ description: "Longest wait for the first line of an answer; a slow gateway takes its time." }),
-  total_ms: z
-    .int()
-    .min(100)
-    .max(600_000)
-    .default(60_000)
-    .meta({ description: "Longest time of one request, from the connection to the last byte." }),
+  connect_ms: wholeNumber(100, 60_000, 5_000, "Longest wait for a connection."),
+  headers_ms: wholeNumber(
+    100,
+    300_000,
+    30_000,
+    "Longest wait for the first line of an answer; a slow gateway takes its time.",
+  ),
+  total_ms: wholeNumber(100, 600_000, 60_000, "Longest time of one request, from the connection to the last byte."),
 });
 
 const PageSize = z.strictObject({
-  alarms: z
-    .int()
-    .min(1)
-    .max(500)
-    .default(500)
-    .meta({ description: "Alarms in one page; the interface allows 1 to 500." }),
-  others: z.int().min(1).max(1000).default(100).meta({
-    description: "Records in one page of the other lists. The interface states only the default, 100.",
-  }),
+  alarms: wholeNumber(1, 500, 500, "Alarms in one page; the interface allows 1 to 500."),
+  others: wholeNumber(
+    1,
+    1000,
+    100,
+    "Records in one page of the other lists. The interface states only the default, 100.",
+  ),
 });
 
 const Quota = z.strictObject({
-  requests_per_minute: z
-    .int()
-    .min(1)
-    .max(REQUESTS_PER_MINUTE)
-    .default(REQUESTS_PER_MINUTE)
-    .meta({
-      description: `Requests per minute to tags read, write and history, each with up to ${TAGS_PER_REQUEST} tags. The interface allows ${REQUESTS_PER_MINUTE}; less leaves room for other programs of the same user.`,
-    }),
+  requests_per_minute: wholeNumber(
+    1,
+    REQUESTS_PER_MINUTE,
+    REQUESTS_PER_MINUTE,
+    `Requests per minute to tags read, write and history, each with up to ${TAGS_PER_REQUEST} tags. The interface allows ${REQUESTS_PER_MINUTE}; less leaves room for other programs of the same user.`,
+  ),
   separate_endpoints: z.boolean().default(false).meta({
     description:
       "True when read, write and history are known to be counted separately. The interface does not say; false cannot be refused.",
   }),
-  reserve_for_writes: z.int().min(0).max(10).default(0).meta({
-    description: "Requests per minute that only writes may use, so that a command never waits for a poll.",
-  }),
+  reserve_for_writes: wholeNumber(
+    0,
+    10,
+    0,
+    "Requests per minute that only writes may use, so that a command never waits for a poll.",
+  ),
   polite: z.number().min(0.05).max(1).default(1).meta({
     description:
       "Share of the requests that is used at most; 0.8 leaves a fifth of the quota to other programs of the same user.",
   }),
-  list_requests_per_minute: z.int().min(1).max(600).default(30).meta({
-    description:
-      "Requests per minute to lists and the token information. The interface states no limit; a refusal lowers it by itself.",
-  }),
+  list_requests_per_minute: wholeNumber(
+    1,
+    600,
+    30,
+    "Requests per minute to lists and the token information. The interface states no limit; a refusal lowers it by itself.",
+  ),
 });
 
 export const SourceConfig = z

@@ -59,6 +59,14 @@ export function traced(source: Source, clock: Clock): { readonly source: Source;
     }
   }
 
+  const recordQuery =
+    <T>(send: (...request: Parameters<Source["history"]>) => Promise<T>) =>
+    (...[query, lane, signal]: Parameters<Source["history"]>) =>
+      record(lane, "history", signal, (chosen) => {
+        const traced = observed(query, ({ tagIds }) => chosen(tagIds));
+        return send(traced, lane, signal);
+      });
+
   return {
     trace: { latest: () => [...requests] },
     source: {
@@ -74,22 +82,8 @@ export function traced(source: Source, clock: Clock): { readonly source: Source;
           };
           return source.write(prepared, signal);
         }),
-      history: (query, lane, signal) =>
-        record(lane, "history", signal, (chosen) =>
-          source.history(
-            observed(query, ({ tagIds }) => chosen(tagIds)),
-            lane,
-            signal,
-          ),
-        ),
-      totals: (query, lane, signal) =>
-        record(lane, "history", signal, (chosen) =>
-          source.totals(
-            observed(query, ({ tagIds }) => chosen(tagIds)),
-            lane,
-            signal,
-          ),
-        ),
+      history: recordQuery((...request) => source.history(...request)),
+      totals: recordQuery((...request) => source.totals(...request)),
     },
   };
 }

@@ -15,7 +15,7 @@ import { createLongWaits, type PauseScope } from "./long-waits.ts";
 import type { Limiter } from "./quota/quota.ts";
 import { type Note, parseHealth } from "./records.ts";
 import { type DecodedReply, decodeReply, type ReplyContext } from "./reply.ts";
-import type { Lane, QuotaEndpoint, SlotOffer } from "./source.ts";
+import { type Lane, QUOTA_ENDPOINTS, type QuotaEndpoint, type SlotOffer } from "./source.ts";
 import { StaleSocket, type Transport, type TransportReply, type TransportRequest } from "./transport.ts";
 
 export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems";
@@ -34,15 +34,10 @@ interface Call {
 type TagCall = Call & { readonly endpoint: QuotaEndpoint };
 type ListCall = Call & { readonly endpoint: ListEndpoint | "me" };
 
-const LANE_OF: Readonly<Record<ListCall["endpoint"], ListLane>> = {
-  alarms: "urgent",
-  sites: "urgent",
-  me: "urgent",
-  gateways: "other",
-  hosts: "other",
-  systems: "other",
-  tags: "tags",
-};
+function usualLane(endpoint: ListCall["endpoint"]): ListLane {
+  if (endpoint === "tags") return "tags";
+  return endpoint === "alarms" || endpoint === "sites" || endpoint === "me" ? "urgent" : "other";
+}
 
 export interface Sent {
   readonly answer: DecodedReply;
@@ -69,19 +64,9 @@ interface SendOptions {
 /** Called right before a request leaves; throws `LocalFailure` to stop it. The slot stays spent. */
 export type Leaving = (slotTaken: Moment) => void;
 
-const PATHS = {
-  sites: "/api/v1/sites",
-  alarms: "/api/v1/alarms",
-  tags: "/api/v1/tags",
-  read: "/api/v1/tags/read",
-  write: "/api/v1/tags/write",
-  history: "/api/v1/tags/history",
-  me: "/api/v1/me",
-  gateways: "/api/v1/gateways",
-  hosts: "/api/v1/hosts",
-  systems: "/api/v1/systems",
-  healthcheck: "/api/v1/healthcheck",
-} as const;
+function wireName(endpoint: Call["endpoint"] | "healthcheck"): string {
+  return QUOTA_ENDPOINTS.some((each) => each === endpoint) ? `tags/${endpoint}` : endpoint;
+}
 
 /** Without Accept the service may respond in HTML (interface, What the service does). */
 const HEADERS = {
@@ -116,7 +101,7 @@ export function createSend(options: SendOptions) {
     const body = call.body === undefined ? null : JSON.stringify(await call.body());
     return {
       method: body === null ? "GET" : "POST",
-      path: `${prefix}${PATHS[call.endpoint]}${query}`,
+      path: `${prefix}/api/v1/${wireName(call.endpoint)}${query}`,
       headers: { ...HEADERS, authorization: `Bearer ${secret.reveal()}` },
       body,
       ...leaveCheck(slotTaken),
@@ -220,7 +205,7 @@ export function createSend(options: SendOptions) {
   async function requestHealth(signal: AbortSignal): Promise<Health> {
     const endpoint = "healthcheck";
     const startedMs = clock.monotonic();
-    const path = `${prefix}${PATHS[endpoint]}`;
+    const path = `${prefix}/api/v1/${wireName(endpoint)}`;
     try {
       const request = { method: "GET", path, headers: HEADERS, body: null, ...leaveCheck(momentOf(clock)) } as const;
       const reply = await transport(request, signal);
@@ -251,7 +236,7 @@ export function createSend(options: SendOptions) {
     },
 
     list(call: ListCall, signal: AbortSignal): Promise<Sent> {
-      const lane = call.lane ?? LANE_OF[call.endpoint];
+      const lane = call.lane ?? usualLane(call.endpoint);
       return send(call, listLimit, (task) => lists.run(task, signal, lane), signal);
     },
 
@@ -268,10 +253,10 @@ function pauseEndedBy(failure: Failure, limit: Limit): PauseScope | null {
   return failure.kind === "retryable" || failure.kind === "malformed" ? null : limit.scope();
 }
 
-function contextOf(endpoint: keyof typeof PATHS, clock: Clock): ReplyContext {
+function contextOf(endpoint: Call["endpoint"], clock: Clock): ReplyContext {
   const isTagCall = endpoint === "read" || endpoint === "write";
   const missing = endpoint === "history" ? "no-log" : isTagCall ? "rejected" : "settings";
-  return { endpoint: PATHS[endpoint].replace("/api/v1/", ""), missing, nowMs: clock.now() };
+  return { endpoint: wireName(endpoint), missing, nowMs: clock.now() };
 }
 
 function rateLimitIn(reply: TransportReply) {

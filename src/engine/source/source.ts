@@ -18,12 +18,12 @@ import type { OtherClientUse } from "./quota/caution.ts";
 /** Failures are the classes of src/core/errors/errors.ts. Pages contain `stored` records in place of equal ones. */
 export interface Source {
   readonly name: string;
-  sites(filter: SiteFilter, signal: AbortSignal, held?: Known<Site>): AsyncIterable<Page<Site>>;
-  alarms(filter: AlarmFilter, signal: AbortSignal, held?: Known<Alarm>): AsyncIterable<Page<Alarm>>;
-  tags(filter: TagFilter, signal: AbortSignal, held?: Known<Tag>): AsyncIterable<Page<Tag>>;
-  gateways(filter: GatewayFilter, signal: AbortSignal, held?: Known<Gateway>): AsyncIterable<Page<Gateway>>;
-  hosts(filter: HostFilter, signal: AbortSignal, held?: Known<Host>): AsyncIterable<Page<Host>>;
-  systems(filter: SystemFilter, signal: AbortSignal, held?: Known<System>): AsyncIterable<Page<System>>;
+  sites(filter: SiteFilter, signal: AbortSignal, stored?: Known<Site>): AsyncIterable<Page<Site>>;
+  alarms(filter: AlarmFilter, signal: AbortSignal, stored?: Known<Alarm>): AsyncIterable<Page<Alarm>>;
+  tags(filter: TagFilter, signal: AbortSignal, stored?: Known<Tag>): AsyncIterable<Page<Tag>>;
+  gateways(filter: GatewayFilter, signal: AbortSignal, stored?: Known<Gateway>): AsyncIterable<Page<Gateway>>;
+  hosts(filter: HostFilter, signal: AbortSignal, stored?: Known<Host>): AsyncIterable<Page<Host>>;
+  systems(filter: SystemFilter, signal: AbortSignal, stored?: Known<System>): AsyncIterable<Page<System>>;
   read(tagIds: readonly string[] | Choose<readonly string[]>, lane: Lane, signal: AbortSignal): Promise<ReadReply>;
   /** Without writes from `prepare` nothing is sent. After `Retryable` or `Malformed`, read back and never repeat. */
   write(prepare: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<WriteReply>;
@@ -65,37 +65,21 @@ export interface SiteFilter {
   readonly search?: string;
 }
 
-export interface AlarmFilter {
+export interface AlarmFilter extends SiteFilter {
   readonly siteId?: number;
   /** Always sent: the interface's own default hides resolved alarms. */
   readonly status: "active" | "resolved" | "all";
   readonly priority?: "A" | "B" | "C";
   readonly acknowledged?: boolean;
-  readonly search?: string;
 }
 
-export interface TagFilter {
+export interface SystemFilter extends SiteFilter {
   readonly siteId: number;
-  readonly search?: string;
-  readonly systemId?: string;
 }
 
-export interface GatewayFilter {
-  readonly siteId: number;
-  readonly isUrgent?: boolean;
-  readonly search?: string;
-}
-
-export interface HostFilter {
-  readonly siteId: number;
-  readonly gatewayId?: string;
-  readonly search?: string;
-}
-
-export interface SystemFilter {
-  readonly siteId: number;
-  readonly search?: string;
-}
+export type TagFilter = SystemFilter & { readonly systemId?: string };
+export type GatewayFilter = SystemFilter & { readonly isUrgent?: boolean };
+export type HostFilter = SystemFilter & { readonly gatewayId?: string };
 
 export type Known<T> = (id: string) => T | undefined;
 

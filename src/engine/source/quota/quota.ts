@@ -103,17 +103,12 @@ export function createQuota(options: QuotaOptions): Quota {
     const throttled = old.reduce((sum, limiter) => sum + limiter.status().throttled, 0);
     for (const group of groups) {
       const limiter = createRateLimiter({
+        ...{ clock, record, occupiedMs, closedUntilMs, carefulUntilMs, ...shareFor(group) },
         name: groups.length === 1 ? "tags" : group.join("+"),
-        clock,
-        record,
-        ...shareFor(group),
         concurrency: options.concurrency ?? 8,
-        occupiedMs,
         inherited: slots.filter((slot) => group.includes(slot.endpoint)),
         refusedUntilMs: refusedUntil(group),
-        closedUntilMs,
         throttled: groups.length === 1 ? throttled : 0,
-        carefulUntilMs,
         onSlot({ lane, requestedMs }) {
           metrics?.quotaSlots.inc({ source, lane });
           metrics?.quotaWaitSeconds.observe({ source, lane }, (clock.monotonic() - requestedMs) / 1000);
@@ -255,14 +250,8 @@ function shareOf({ perMinute = PER_MINUTE, polite = 1, reserve = 0 }: Partial<Qu
  * each sent after the reply before. A's count rose by one, and B's is far from A's. Two findings split the count.
  */
 export function createSharingEvidence() {
-  type Count = {
-    readonly endpoint: QuotaEndpoint;
-    readonly taken: number;
-    readonly sentMs: number;
-    readonly at: number;
-  };
-  let last: Count | undefined;
-  let beforeLast: Count | undefined;
+  let last: { endpoint: QuotaEndpoint; taken: number; sentMs: number; at: number } | undefined;
+  let beforeLast: typeof last;
   let findings = 0;
   return {
     /** `taken`: requests that the service has counted. Returns true when two findings agree. Times are monotonic. */

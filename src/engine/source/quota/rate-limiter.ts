@@ -171,7 +171,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
       const terms = termsAt(now);
       const { request, lookAtMs } = lanes.take(now, (lane, isOverdue) => readyAt(lane, now, terms, isOverdue));
       if (request === null) {
-        void wakeAt(lookAtMs);
+        wakeAt(lookAtMs);
         return;
       }
       const slot = takeSlot(request);
@@ -179,19 +179,12 @@ export function createRateLimiter(options: RateLimiterOptions) {
     }
   }
 
-  async function wakeAt(ms: number): Promise<void> {
+  function wakeAt(ms: number): void {
     if (ms >= wakeAtMs || !Number.isFinite(ms)) return;
     wakeUp?.abort(WOKEN);
-    const controller = new AbortController();
-    wakeUp = controller;
+    wakeUp = new AbortController();
     wakeAtMs = ms;
-    try {
-      await clock.sleep(ms - clock.monotonic(), controller.signal);
-    } catch {
-      return;
-    }
-    wakeAtMs = Number.POSITIVE_INFINITY;
-    startReady();
+    clock.sleep(ms - clock.monotonic(), wakeUp.signal).then(lookAgain, () => undefined);
   }
 
   function lookAgain(): void {
@@ -282,15 +275,11 @@ export function createRateLimiter(options: RateLimiterOptions) {
       const now = clock.monotonic();
       const { perMinute: pacedPerMinute, lastingPerMinute } = termsAt(now);
       return {
-        name: options.name,
-        perMinute: limit,
-        pacedPerMinute,
-        lastingPerMinute,
+        ...{ name: options.name, perMinute: limit, pacedPerMinute, lastingPerMinute, throttled },
         used: spent.used(now),
         waiting: lanes.counts(),
         heldUntilMs: pausedUntilMs() > now ? clock.now() + pausedUntilMs() - now : null,
         nextSlotInMs: readyAt("live", now) - now,
-        throttled,
         foreign: foreign.use(now),
       };
     },

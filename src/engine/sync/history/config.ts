@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { RESOLUTIONS } from "../../../core/model/building.ts";
 import { Duration } from "../../../core/values/duration.ts";
-import { zoneComplaint } from "../../../core/values/time-zone.ts";
+import { TimeZone } from "../../source/config.ts";
 import { Selection, uniqueNames } from "../select.ts";
 
 export const HistoryClass = z.strictObject({
@@ -10,16 +10,9 @@ export const HistoryClass = z.strictObject({
     description: "Which tags; every tag when left out. The first entry of the list that selects a tag has it.",
   }),
   resolution: z.enum(RESOLUTIONS).meta({ description: "Interval of the series." }),
-  time_zone: z
-    .string()
-    .superRefine((zone, context) => {
-      const message = zoneComplaint(zone);
-      if (message !== null) context.addIssue({ code: "custom", message });
-    })
-    .optional()
-    .meta({
-      description: "IANA zone in which the service aligns hours, days, weeks and months; the source's when left out.",
-    }),
+  time_zone: TimeZone.optional().meta({
+    description: "IANA zone in which the service aligns hours, days, weeks and months; the source's when left out.",
+  }),
   every: Duration.prefault("1h").meta({
     description: "How often closed buckets are fetched. A longer interval costs fewer requests, not fewer points.",
   }),

@@ -63,18 +63,6 @@ const STARVING_MIN_MS = 180_000;
 const STARVING_MAX_MS = 900_000;
 const LONG_AGO = Number.NEGATIVE_INFINITY;
 
-interface PullState {
-  refreshedAtMs: number;
-  scopeChanges: number;
-  dueSinceMs: number | null;
-  notedDueMs: number;
-  isDiscovering: boolean;
-  discoveredAtMs: number;
-  wasSingle: boolean;
-  failures: number;
-  isPastPaused: boolean;
-}
-
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const { source, store, clock, log, metrics, timeZone, scope = allVisible() } = options;
   let { classes } = options;
@@ -93,17 +81,15 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const seriesFound = createWakeup();
   const classesChanged = createWakeup();
   let isLoaded = false;
-  const state: PullState = {
-    refreshedAtMs: LONG_AGO,
-    scopeChanges: 0,
-    dueSinceMs: null,
-    notedDueMs: LONG_AGO,
-    isDiscovering: false,
-    discoveredAtMs: LONG_AGO,
-    wasSingle: false,
-    failures: 0,
-    isPastPaused: false,
-  };
+  let refreshedAtMs = LONG_AGO;
+  let knownScopeChanges = 0;
+  let dueSinceMs: number | null = null;
+  let notedDueMs = LONG_AGO;
+  let isDiscovering = false;
+  let discoveredAtMs = LONG_AGO;
+  let wasSingle = false;
+  let failures = 0;
+  let isPastPaused = false;
 
   const isIdle = () => classes.length === 0 && registry.all().length === 0;
 
@@ -119,8 +105,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     discovery.forget(retracted.map(({ located }) => located.tag.id));
     discovery.refresh();
     if (metrics !== undefined) setSeriesGauge(metrics, source.name, registry.all());
-    state.refreshedAtMs = clock.monotonic();
-    state.scopeChanges = scopeChanges;
+    refreshedAtMs = clock.monotonic();
+    knownScopeChanges = scopeChanges;
     options.demand?.setFollowing(plannedPerMinute());
     await registry.endBackfills();
   }
@@ -130,16 +116,16 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const mayBegin = registry.all().length === 0 && (classes.length > 0 || hasOpenBackfills);
     const isStale =
       mayBegin ||
-      clock.monotonic() - state.refreshedAtMs >= REFRESH_MS ||
-      scope.changes.wakeups() !== state.scopeChanges ||
+      clock.monotonic() - refreshedAtMs >= REFRESH_MS ||
+      scope.changes.wakeups() !== knownScopeChanges ||
       (await registry.haveBackfillsChanged());
     if (isStale) await refresh();
     else if (hasOpenBackfills) await registry.endBackfills();
     if (registry.all().length === 0) return;
     seriesFound.wakeUp();
-    state.isPastPaused = !((await options.mayFetchPast?.()) ?? true);
-    if (clock.monotonic() - state.notedDueMs < NOTE_DUE_MS) return;
-    state.notedDueMs = clock.monotonic();
+    isPastPaused = !((await options.mayFetchPast?.()) ?? true);
+    if (clock.monotonic() - notedDueMs < NOTE_DUE_MS) return;
+    notedDueMs = clock.monotonic();
     // Without a slot offer, this call notes since when a request is due.
     chooseTask({ past: false, discover: false });
     await days.look();
@@ -154,7 +140,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
 
   const requestLimits = (): RequestLimits => ({
     values: window.values(),
-    singleFirst: !state.wasSingle,
+    singleFirst: !wasSingle,
     bucketsEach: window.bucketsEach,
   });
 
@@ -166,15 +152,14 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   /** Order: short responses again, following, log discovery, `plenum backfill`, configured backfill. */
   function chooseTask({ past, discover }: { readonly past: boolean; readonly discover: boolean }): Task | null {
     const nowMs = clock.now();
-    const { isDiscovering } = state;
     const { open, paused } = registry.backfills();
     const free = freeSeries();
     const withoutLiveEnd = free.filter((series) => !short.has(series, true));
     const first =
       short.next(free, requestLimits(), past && !paused) ?? nextFollowing(withoutLiveEnd, nowMs, requestLimits());
     const nextDiscovery = isDiscovering || !discover ? null : discovery.next(nowMs);
-    if (first !== null || (!isDiscovering && discovery.waiting() > 0)) state.dueSinceMs ??= clock.monotonic();
-    else if (!isDiscovering && !registry.all().some(({ isBusy }) => isBusy)) state.dueSinceMs = null;
+    if (first !== null || (!isDiscovering && discovery.waiting() > 0)) dueSinceMs ??= clock.monotonic();
+    else if (!isDiscovering && !registry.all().some(({ isBusy }) => isBusy)) dueSinceMs = null;
     if (first !== null) return { request: first };
     if (nextDiscovery !== null) return { discovery: nextDiscovery };
     if (!past || paused) return null;
@@ -190,13 +175,13 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const plannedPerMinute = () => followingPerMinute(followedSeries(registry.all()), TAGS_PER_REQUEST);
   const discoveryRate = () => learningPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
 
-  const isDiscoveryDue = () => clock.monotonic() - state.discoveredAtMs >= 60_000 / Math.max(0.01, discoveryRate());
+  const isDiscoveryDue = () => clock.monotonic() - discoveredAtMs >= 60_000 / Math.max(0.01, discoveryRate());
 
   function starving(): HistoryProgress["starving"] {
-    if (state.dueSinceMs === null) return null;
+    if (dueSinceMs === null) return null;
     const perMinute = plannedPerMinute() + discoveryRate();
     const allowedMs = Math.max(STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, perMinute));
-    const forMs = clock.monotonic() - state.dueSinceMs;
+    const forMs = clock.monotonic() - dueSinceMs;
     return forMs <= Math.min(STARVING_MAX_MS, allowedMs) ? null : { since: isoUtc(clock.now() - forMs) };
   }
 
@@ -212,17 +197,17 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     let isDiscovery = false;
     const decide = ({ own }: SlotOffer): Task | null => {
       // A slot that the live reads need is not for the past.
-      const past = !own && !state.isPastPaused;
-      const discover = !state.isPastPaused && (!own || isDiscoveryDue());
+      const past = !own && !isPastPaused;
+      const discover = !isPastPaused && (!own || isDiscoveryDue());
       const task = kind === "totals" ? chooseTotals() : chooseTask({ past, discover });
       if (task === null) return null;
       isDiscovery = "discovery" in task;
       if ("request" in task) {
         series = task.request.series;
-        state.wasSingle = task.request.isSingle;
+        wasSingle = task.request.isSingle;
       } else {
-        state.isDiscovering = true;
-        state.discoveredAtMs = clock.monotonic();
+        isDiscovering = true;
+        discoveredAtMs = clock.monotonic();
       }
       for (const each of series) each.isBusy = true;
       begun();
@@ -230,27 +215,27 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     };
     try {
       await perform(kind, decide, signal);
-      state.failures = 0;
+      failures = 0;
       well();
     } catch (error) {
       signal.throwIfAborted();
       for (const each of series) each.isUnsure = true;
-      state.failures += 1;
-      state.refreshedAtMs = LONG_AGO;
+      failures += 1;
+      refreshedAtMs = LONG_AGO;
       const failure = meaningOf(error);
       const concernsAll =
         failure instanceof ConfigError || failure instanceof Throttled || failure instanceof LocalFailure;
-      if (concernsAll || state.failures >= FAILURES_MAX) throw failure;
+      if (concernsAll || failures >= FAILURES_MAX) throw failure;
       log.warn({ err: failure }, "a history request failed");
     } finally {
       for (const each of series) each.isBusy = false;
-      if (isDiscovery) state.isDiscovering = false;
-      state.dueSinceMs = null;
+      if (isDiscovery) isDiscovering = false;
+      dueSinceMs = null;
     }
   }
 
   async function follow({ draining, forced, well }: RunContext): Promise<void> {
-    state.failures = 0;
+    failures = 0;
     await look();
     const over = new AbortController();
     const looking = loop({
@@ -283,7 +268,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       classes = next.classes;
       limits.most = next.valuesMax;
       registry.change(classes);
-      state.refreshedAtMs = LONG_AGO;
+      refreshedAtMs = LONG_AGO;
       classesChanged.wakeUp();
     },
     progress: () => ({

@@ -119,7 +119,8 @@ export function createHistorySettle(options: {
   }
 
   function eventsOf(series: Series, points: Points, revised: boolean, nowMs: number): readonly Event<"tag-history">[] {
-    const { located, rules } = series;
+    const { rules } = series;
+    const { tag, siteId } = series.located;
     const { resolution, timeZone } = rules;
     const liveMs = Math.max(LIVE_MS, 2 * rules.everyMs);
     const sinceMs = parseTime(series.ledger.since);
@@ -133,13 +134,9 @@ export function createHistorySettle(options: {
       while (isLive(points.timeMs(to - 1)) !== live) to--;
       events.push(
         historyEvent({
-          source: sourceUri(source),
-          subject: `${subjectOf("tag", located.siteId, located.tag.id)}/history/${resolution}`,
+          ...{ source: sourceUri(source), siteId, tag, resolution, timeZone },
+          subject: `${subjectOf("tag", siteId, tag.id)}/history/${resolution}`,
           time: isoUtc(points.timeMs(to - 1)),
-          siteId: located.siteId,
-          tag: located.tag,
-          resolution,
-          timeZone,
           points: points.part(from, to),
           origin: live ? "live" : "backfill",
           // Each revision is a fact of its own, because a bucket may change back and forth.
@@ -152,15 +149,14 @@ export function createHistorySettle(options: {
   }
 
   function totalEvent({ located, rules }: Series, total: TagTotal["total"], { fromMs, toMs }: Range) {
+    const { tag, siteId } = located;
     const { resolution, timeZone } = rules;
     const range = { from: rangeTime(fromMs), to: rangeTime(toMs) };
     return makeEvent({
       type: "tag-total",
-      source: sourceUri(source),
-      subject: `${subjectOf("tag", located.siteId, located.tag.id)}/total/${resolution}`,
-      time: isoUtc(toMs),
-      siteId: located.siteId,
-      data: { tag: located.tag, resolution, timeZone, ...range, total, reset: total !== null && total < 0 },
+      ...{ source: sourceUri(source), siteId, time: isoUtc(toMs) },
+      subject: `${subjectOf("tag", siteId, tag.id)}/total/${resolution}`,
+      data: { tag, resolution, timeZone, ...range, total, reset: total !== null && total < 0 },
       facts: [resolution, timeZone, range.from, range.to],
     });
   }

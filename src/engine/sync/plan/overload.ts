@@ -53,15 +53,16 @@ export function slotsPerSlot(
 }
 
 function smallestScale(demandAt: (scale: number) => number, share: number): number {
-  let low = 1;
   let high = 2;
   while (demandAt(high) > share && high < 1e6) high *= 2;
-  for (let step = 0; step < 40; step++) {
-    const middle = (low + high) / 2;
-    if (demandAt(middle) > share) low = middle;
-    else high = middle;
-  }
-  return high;
+  return smallestFit(1, high, 40, (scale) => demandAt(scale) <= share);
+}
+
+/** Bisects to the smallest number that fits, given that `high` fits. */
+export function smallestFit(low: number, high: number, steps: number, fits: (middle: number) => boolean): number {
+  const middle = (low + high) / 2;
+  if (steps === 0) return high;
+  return fits(middle) ? smallestFit(low, middle, steps - 1, fits) : smallestFit(middle, high, steps - 1, fits);
 }
 
 /** Doubles from the third null on: 60, 60, 120, 240, 480, 600 s. Ten times at once behind an offline gateway. */

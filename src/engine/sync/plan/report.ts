@@ -9,6 +9,7 @@ import {
   type Overload,
   overloadFactor,
   slotsPerSlot,
+  smallestFit,
 } from "./overload.ts";
 
 export interface PlanFacts {
@@ -104,11 +105,11 @@ const BACKFILL_SHARE_MIN = 0.03;
 const REPLY_MS = 200;
 
 export function planReport(facts: PlanFacts): PlanReport {
-  const { quota, classes, history, toLearn = 0, backfill } = facts;
+  const { source, basis, nowMs, sites, tags, quota, classes, history, toLearn = 0, backfill } = facts;
   const slotMs = 60_000 / quota.polls;
   const following = followingPerMinute(history, quota.size);
   const share = liveQuotaShare(quota.polls, following, quota.shared);
-  const demands = classes.filter(({ tags }) => tags > 0);
+  const demands = classes.filter((each) => each.tags > 0);
   const overload = overloadFactor(demands, slotMs, quota.size, share, REPLY_MS);
   const factorOf = ({ name }: ClassDemand) => overload.factors.get(name) ?? 1;
   const perMinuteOf = (each: ClassDemand) =>
@@ -122,18 +123,17 @@ export function planReport(facts: PlanFacts): PlanReport {
     share: rounded(requestsPerMinute / quota.perMinute, 4),
   });
   const pastDoneAt = (requests: number) =>
-    backfill.paused ? null : isoUtc(facts.nowMs + (requests / pastPerMinute) * 60_000);
+    backfill.paused ? null : isoUtc(nowMs + (requests / pastPerMinute) * 60_000);
+  const past = {
+    ...{ ...backfill, requestsPerMinute: rounded(pastPerMinute), doneAt: pastDoneAt(backfill.requestsLeft) },
+    atBestDoneAt: pastDoneAt(backfill.requestsAtBest),
+  };
   const read = classes.reduce((sum, { allTags }) => sum + allTags, 0);
   const alarms = facts.alarms === undefined ? null : expectedInterval(facts.alarms);
   return {
     ...(alarms === null ? {} : { alarms }),
-    source: facts.source,
-    madeAt: isoUtc(facts.nowMs),
-    basis: facts.basis,
-    sites: facts.sites,
-    tags: facts.tags,
-    tagsNotRead: Math.max(0, facts.tags - read),
-    quota,
+    ...{ source, madeAt: isoUtc(nowMs), basis, sites, tags, quota },
+    tagsNotRead: Math.max(0, tags - read),
     lanes: [lane("write", quota.reserve), lane("live", live), lane("history", following), lane("spare", spare)],
     fits: overload.demand <= share,
     load: rounded(overload.demand / share, 4),
@@ -159,16 +159,8 @@ export function planReport(facts: PlanFacts): PlanReport {
       requestsPerMinute: rounded(followingPerMinute([each], quota.size), 3),
     })),
     learning:
-      toLearn === 0 ? null : { tags: toLearn, requestsPerMinute: rounded(learningPerMinute(toLearn, quota.polls)) },
-    backfill:
-      backfill.requestsLeft === 0
-        ? null
-        : {
-            ...backfill,
-            requestsPerMinute: rounded(pastPerMinute),
-            doneAt: pastDoneAt(backfill.requestsLeft),
-            atBestDoneAt: pastDoneAt(backfill.requestsAtBest),
-          },
+      toLearn > 0 ? { tags: toLearn, requestsPerMinute: rounded(learningPerMinute(toLearn, quota.polls)) } : null,
+    backfill: backfill.requestsLeft > 0 ? past : null,
     changes: changesThatFit({
       ...{ demands, overload, share, size: quota.size, perMinute: quota.polls },
       replyMs: REPLY_MS,
@@ -257,7 +249,10 @@ export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
   const single = demands.flatMap((changed) => {
     const fits = (factor: number) => demandWith((each) => (each === changed ? factor : 1)) <= share;
     if (!fits(FACTOR_MAX)) return [];
-    const everyMs = smallestInterval(changed.everyMs, (ms) => fits(ms / changed.everyMs));
+    const smallestMs = smallestFit(changed.everyMs, changed.everyMs * FACTOR_MAX, 50, (ms) =>
+      fits(ms / changed.everyMs),
+    );
+    const everyMs = roundedUp(smallestMs);
     const every = formatDuration(everyMs);
     return {
       text: `Let the values of class ${changed.name} become ${every} old instead of ${formatDuration(changed.everyMs)}.`,
@@ -276,17 +271,6 @@ export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
     cost: stretched.reduce((sum, { tags, factor, importance }) => sum + tags * (factor - 1) * importance, 0),
   };
   return [...free, ...single, all].toSorted((a, b) => a.cost - b.cost);
-}
-
-function smallestInterval(fromMs: number, fits: (ms: number) => boolean): number {
-  let low = fromMs;
-  let high = fromMs * FACTOR_MAX;
-  for (let step = 0; step < 50; step++) {
-    const middle = (low + high) / 2;
-    if (fits(middle)) high = middle;
-    else low = middle;
-  }
-  return roundedUp(high);
 }
 
 function roundedUp(ms: number): number {

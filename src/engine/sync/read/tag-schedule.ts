@@ -98,11 +98,11 @@ export function createTagSchedule(context: ScheduleContext) {
   const countsForFreshness = (tag: ScheduledTag, { inSight }: SiteFacts) =>
     tag.nulls < SILENT_NULLS && tag.quarantinedUntilMs === null && inSight;
 
-  function change(id: string, make: (tag: ScheduledTag) => void): void {
-    const tag = tags.get(id);
-    if (tag === undefined) return;
-    make(tag);
-    changed.add(tag);
+  function change(ids: readonly string[], make: (tag: ScheduledTag) => void): void {
+    for (const tag of ids.flatMap((id) => tags.get(id) ?? [])) {
+      make(tag);
+      changed.add(tag);
+    }
   }
 
   function newTag(watched: WatchedTag, stored: StoredReads): ScheduledTag {
@@ -232,16 +232,14 @@ export function createTagSchedule(context: ScheduleContext) {
     },
 
     sent(ids: readonly string[], nowMs: number): void {
-      for (const id of ids) {
-        change(id, (tag) => {
-          tag.underWay = true;
-          if (context.isolationOf(id)?.timing === "patient") siteRequestedMs.set(tag.watched.siteId, nowMs);
-        });
-      }
+      change(ids, (tag) => {
+        tag.underWay = true;
+        if (context.isolationOf(tag.id)?.timing === "patient") siteRequestedMs.set(tag.watched.siteId, nowMs);
+      });
     },
 
     answered(id: string, answer: "value" | "null" | "absent", nowMs: number): void {
-      change(id, (tag) => {
+      change([id], (tag) => {
         const { name } = tag.watched.readClass;
         const facts = factsOf(tag.watched.siteId);
         if (tag.lastMs !== null && countsForFreshness(tag, facts))
@@ -260,29 +258,27 @@ export function createTagSchedule(context: ScheduleContext) {
 
     /** For failures that say nothing about the tags. Only a single request delays the retry. */
     failed(ids: readonly string[], nowMs: number): void {
-      for (const id of ids) {
-        change(id, (tag) => {
-          const waitMs = ids.length > 1 ? 0 : RETRY_MS * 2 ** Math.min(tag.failures, 10);
-          tag.failures += 1;
-          const intervalMs = intervalMsOf(tag, factsOf(tag.watched.siteId));
-          tag.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_MS, intervalMs));
-        });
-      }
+      change(ids, (tag) => {
+        const waitMs = ids.length > 1 ? 0 : RETRY_MS * 2 ** Math.min(tag.failures, 10);
+        tag.failures += 1;
+        const intervalMs = intervalMsOf(tag, factsOf(tag.watched.siteId));
+        tag.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_MS, intervalMs));
+      });
     },
 
     returned(ids: readonly string[]): void {
-      for (const id of ids) change(id, (tag) => (tag.underWay = false));
+      change(ids, (tag) => (tag.underWay = false));
     },
 
     quarantine(id: string, untilMs: number): void {
-      change(id, (tag) => {
+      change([id], (tag) => {
         tag.quarantinedUntilMs = untilMs;
         quarantined.add(id);
         written.isCurrent = false;
       });
     },
     release(id: string): void {
-      change(id, (tag) => {
+      change([id], (tag) => {
         tag.quarantinedUntilMs = null;
         quarantined.delete(id);
         written.isCurrent = false;
@@ -354,12 +350,10 @@ export function createTagSchedule(context: ScheduleContext) {
 
 function emptyColumns(rows: number): Columns {
   return {
-    count: 0,
-    ids: [],
+    ...{ count: 0, ids: [], isolated: new Map() },
     intervalMs: new Float64Array(rows),
     lastMs: new Float64Array(rows),
     sinceMs: new Float64Array(rows),
     underWay: new Uint8Array(rows),
-    isolated: new Map(),
   };
 }

@@ -40,15 +40,8 @@ export function valueEvent(
     ...{ tag, value, quality, time, latencyMs, lastGood, behindGateway },
     ...(type.fact === null ? {} : { type: type.fact }),
   };
-  const event = makeEvent({
-    type: "tag-value",
-    source: sourceUri(source),
-    subject: subjectOf("tag", siteId, tag.id),
-    time,
-    siteId,
-    data,
-    facts: [],
-  });
+  const about = { source: sourceUri(source), subject: subjectOf("tag", siteId, tag.id), time, siteId };
+  const event = makeEvent({ type: "tag-value", ...about, data, facts: [] });
   return { stored: { ...reading, told: "this" }, event };
 }
 
