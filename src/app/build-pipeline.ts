@@ -14,7 +14,7 @@ import { type BackPressure, createBackPressure, createLogSpace } from "../engine
 import { createDispatcher, type Dispatcher } from "../engine/delivery/dispatcher.ts";
 import { createPruning, type Pruning } from "../engine/delivery/pruning.ts";
 import { createSilenceKeeper } from "../engine/silence/silence.ts";
-import type { Leaving } from "../engine/source/send.ts";
+import type { CheckLeaving } from "../engine/source/send.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import type { RetentionBounds, Store } from "../engine/store/store.ts";
 import { createGroupCommit } from "../engine/sync/read/commit.ts";
@@ -46,7 +46,7 @@ import type { Reconfigurable } from "./reload/reloader.ts";
 
 export interface LeaseContext extends FleetAssignment {
   /** Called before each request to the service; throws when it may not leave. */
-  readonly leaving: Leaving;
+  readonly leaving: CheckLeaving;
   /** Longest time from a slot's record to its request's arrival. */
   readonly longestWayMs: number;
 }

@@ -12,7 +12,7 @@ import type { Log } from "../core/runtime/log.ts";
 import { createMetrics, type Metrics } from "../core/runtime/metrics.ts";
 import { elapsedMs } from "../core/runtime/moment.ts";
 import type { Guards } from "../engine/commands/guards.ts";
-import type { Leaving } from "../engine/source/send.ts";
+import type { CheckLeaving } from "../engine/source/send.ts";
 import { createHttpTransport, reporting } from "../engine/source/transport.ts";
 import { fencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
@@ -121,7 +121,7 @@ function quietAfter(over: AbortSignal, log: Log): Log {
 }
 
 function leaseContext({ leftMs, source }: Lease, fleet: string, time: DatabaseTime, clock: Clock): LeaseContext {
-  const leaving: Leaving = (since) => {
+  const leaving: CheckLeaving = (since) => {
     if (leftMs() <= 0)
       throw new LocalFailure(`The lease on the source ${source} is over, so nothing is asked any more.`);
     const heldUpMs = elapsedMs(clock, since);

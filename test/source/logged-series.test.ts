@@ -18,7 +18,7 @@ function meaning(parsed: ReturnType<typeof parseJson>): unknown {
     const series = Array.isArray(measurements) ? LoggedSeries.of(measurements) : measurements;
     if (!(series instanceof LoggedSeries)) return measurements;
     const points = [...series.points].map(({ time, value }) => [time, Object.is(value, -0) ? "-0" : value]);
-    const { isBroken, said, texts, unreadableMs } = series;
+    const { isBroken, firstFault: said, textCount: texts, unreadableMs } = series;
     return { points: isBroken ? "broken" : points, said, ...(isBroken ? {} : { texts, unreadableMs }) };
   });
   const without = (key: string, value: unknown) => (key === "measurements" ? undefined : value);
@@ -70,7 +70,7 @@ test("parseLogged yields to the event loop while it parses 250,000 measurements 
   }
   expect(turns).toBeGreaterThan(50);
   const [log] = ((await parsed) as unknown as { value: { data: [{ measurements: LoggedSeries }] } }).value.data;
-  expect([log.measurements.points.length, log.measurements.texts]).toEqual([250_000, 250_000]);
+  expect([log.measurements.points.length, log.measurements.textCount]).toEqual([250_000, 250_000]);
   expect(log.measurements.points.value(249_999)).toBe(249_999 / 4);
 });
 

@@ -175,7 +175,7 @@ describe("day counts of a ledger", () => {
         ],
       });
       const all = finalizedDays(store);
-      await all.look();
+      await all.refreshIfStale();
       const notes = all.notes(NOW);
       const emitted = { fresh, revised: new Points(), before: new Map() };
       await notes.count(seriesWith(before, RULES), before, after, emitted);

@@ -14,10 +14,10 @@ const AT = isoUtc(NOW);
 
 test("withEnd accepts a round count as no limit after two complete responses, and any other count after one", () => {
   const once = withEnd(INITIAL_COUNTS, { series: 1_000, answer: 4_108 });
-  expect(once.none).toEqual({ series: 99, answer: 4_108 });
-  expect(withEnd(once, { series: 1_000, answer: 0 }).none).toEqual({ series: 1_000, answer: 4_108 });
+  expect(once.safe).toEqual({ series: 99, answer: 4_108 });
+  expect(withEnd(once, { series: 1_000, answer: 0 }).safe).toEqual({ series: 1_000, answer: 4_108 });
   const another = withEnd(withEnd(once, { series: 2_048, answer: 0 }), { series: 1_000, answer: 0 });
-  expect(another.none.series).toBe(99);
+  expect(another.safe.series).toBe(99);
 });
 
 test("provenLimit takes the count that repeats as the limit; until then requests use the larger count", () => {

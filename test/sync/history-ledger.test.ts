@@ -14,7 +14,7 @@ import {
 } from "#src/engine/sync/history/buckets.ts";
 import { nextBackfill, nextFollowing } from "#src/engine/sync/history/choose-request.ts";
 import {
-  closedUntil,
+  closedUntilMs,
   followingRange,
   isBackingOff,
   newLedger,
@@ -203,14 +203,14 @@ test("a request made while the clock was eight days ahead moves the watermark on
   const ledger = newLedger(RULES, START);
   const range = { fromMs: parseTime(ledger.watermark), toMs: at(8 * 24) };
   const settled = settleFollowing(ledger, RULES, NOTHING, range, new Map(), at(1));
-  expect(settled.ledger.watermark).toBe(isoUtc(closedUntil(RULES, at(1))));
-  expect(followingRange(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntil(RULES, at(2)));
+  expect(settled.ledger.watermark).toBe(isoUtc(closedUntilMs(RULES, at(1))));
+  expect(followingRange(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntilMs(RULES, at(2)));
 });
 
 test("requests only closed buckets after the clock was ahead", () => {
   const series = seriesWith({ ...newLedger(RULES, at(4)), state: "following" }, RULES);
   const limit = { values: 100, singleFirst: false };
-  expect(nextBackfill([series], START, limit)?.range.toMs).toBe(closedUntil(RULES, START));
+  expect(nextBackfill([series], START, limit)?.range.toMs).toBe(closedUntilMs(RULES, START));
   expect(nextBackfill([series], at(9), limit)?.range.toMs).toBe(parseTime(series.ledger.watermark));
 });
 
@@ -219,7 +219,7 @@ test("restarts a series created while the clock was ahead, unless its points wer
   const early: StoredHistory = { ...newLedger(rules, at(4)), state: "following" };
   const found = ledgerFor(early, rules, false, START);
   expect(found).toEqual({ ...newLedger(rules, START), state: "following" });
-  expect(followingRange(found, rules, at(1))).toMatchObject({ toMs: closedUntil(rules, at(1)) });
+  expect(followingRange(found, rules, at(1))).toMatchObject({ toMs: closedUntilMs(rules, at(1)) });
   expect(ledgerFor(early, rules, false, at(4))).toBe(early);
   const had: StoredHistory = { ...early, spans: [{ from: isoUtc(at(-2)), to: isoUtc(at(-1)), why: "points" }] };
   expect(ledgerFor(had, rules, false, START)).toBe(had);
@@ -326,7 +326,7 @@ describe("a ledger of the old format", () => {
     expect(ledger.spans).toEqual([{ from: isoUtc(START), to: isoUtc(at(5)), why: "points" }]);
     expect(openParts(ledger, targetPast(ledger), at(5))).toEqual([{ ...hours(-72, 0), isSingle: false }]);
     expect(upgradeLedger(ledger, false)).toBe(ledger);
-    expect(closedUntil(RULES, at(5))).toBeLessThan(at(5) + 1);
+    expect(closedUntilMs(RULES, at(5))).toBeLessThan(at(5) + 1);
   });
 
   test("upgradeLedger keeps the complete fetched range of a series of totals", () => {

@@ -5,8 +5,8 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import {
   adaptLedger,
   addRanges,
-  closedUntil,
-  fetchedSince,
+  closedUntilMs,
+  fetchedSinceMs,
   followingRange,
   newLedger,
   type SeriesRules,
@@ -249,8 +249,8 @@ describe("following of a series", () => {
   });
 
   test("requests nothing before its interval has passed, and never an empty range", () => {
-    expect(closedUntil(RULES, at(1) + MINUTE_MS)).toBe(at(1) - 5 * MINUTE_MS);
-    expect(closedUntil(RULES, at(1) + 2 * MINUTE_MS)).toBe(at(1));
+    expect(closedUntilMs(RULES, at(1) + MINUTE_MS)).toBe(at(1) - 5 * MINUTE_MS);
+    expect(closedUntilMs(RULES, at(1) + 2 * MINUTE_MS)).toBe(at(1));
     const watermark = Date.parse(ledger.watermark);
     expect(followingRange(ledger, RULES, nowMs, watermark + 15 * MINUTE_MS - 1)).toBeNull();
     expect(followingRange(ledger, RULES, nowMs, watermark + 15 * MINUTE_MS)).toMatchObject({
@@ -279,10 +279,10 @@ describe("following of a series", () => {
   });
 
   test("fetchedSince returns the start of the range that ends at the watermark", () => {
-    expect(fetchedSince(ledger)).toBe(Date.parse(ledger.watermark));
+    expect(fetchedSinceMs(ledger)).toBe(Date.parse(ledger.watermark));
     const spans = storedRanges([span(0, 1, "points"), span(40, 48, "points")]);
-    expect(fetchedSince({ ...ledger, spans, watermark: isoUtc(at(48)) })).toBe(at(40));
-    expect(fetchedSince({ ...ledger, spans, watermark: isoUtc(at(48) + 1) })).toBe(at(48) + 1);
+    expect(fetchedSinceMs({ ...ledger, spans, watermark: isoUtc(at(48)) })).toBe(at(40));
+    expect(fetchedSinceMs({ ...ledger, spans, watermark: isoUtc(at(48) + 1) })).toBe(at(48) + 1);
   });
 
   test("stores when the last day and the look-back were reread, unless the request did not cover them", () => {

@@ -4,7 +4,7 @@ import type { Site, Tag } from "#src/core/model/building.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { decide } from "#src/engine/source/queries.ts";
+import { decideContent } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { Choose, Lane, QuotaEndpoint, QuotaStatus, Source } from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -67,7 +67,7 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
       signal: AbortSignal,
       answer: (chosen: T) => Promise<R>,
     ): Promise<R> {
-      const { chosen, choose } = decide(asked, (each) => each);
+      const { chosen, choose } = decideContent(asked, (each) => each);
       const task = () => {
         sent[lane]++;
         return answer(chosen());

@@ -8,7 +8,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { bucketStart } from "../../engine/sync/history/buckets.ts";
-import { closedUntil } from "../../engine/sync/history/ledger.ts";
+import { closedUntilMs } from "../../engine/sync/history/ledger.ts";
 import { backfillRules } from "../../engine/sync/history/series.ts";
 import { findWorker } from "../../ui/operator/remote.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
@@ -90,7 +90,7 @@ function requestOf(tagIds: readonly string[], options: ExportOptions, source: st
   const { from, resolution, to } = options;
   if (from.at >= to.at) throw new InvalidArgumentError("--from has to be before --to.");
   const nowMs = systemClock.now();
-  const closed = isoUtc(closedUntil(backfillRules(resolution, timeZone), nowMs));
+  const closed = isoUtc(closedUntilMs(backfillRules(resolution, timeZone), nowMs));
   const first = isoUtc(bucketStart(Date.parse(from.at), { resolution, timeZone }));
   const end = closed < to.at ? closed : to.at;
   if (first >= end)

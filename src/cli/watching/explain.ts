@@ -9,7 +9,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { TracedRequest } from "../../engine/source/request-trace.ts";
 import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { fetchedSince } from "../../engine/sync/history/ledger.ts";
+import { fetchedSinceMs } from "../../engine/sync/history/ledger.ts";
 import { gapsIn } from "../../engine/sync/history/progress.ts";
 import { historyKey } from "../../engine/sync/history/series.ts";
 import { matcher } from "../../engine/sync/schedule.ts";
@@ -93,7 +93,7 @@ async function explainTag(state: SourceState, stored: Listed<Tag>, worker: Found
       key: historyKey(id, { resolution: rules.resolution, total }),
       held: ledger,
       /** The range from then to the watermark is fetched. */
-      hadSince: isoUtc(fetchedSince(ledger)),
+      hadSince: isoUtc(fetchedSinceMs(ledger)),
     })),
     holes: gapsIn(own, past.orders, nowMs, { silences: true }),
     sinks: await sinkProgress(state, events[0]),

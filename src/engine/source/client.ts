@@ -9,10 +9,10 @@ import { createClockSkew } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
 import { createListRateLimit, type ListLane } from "./list-rate-limit.ts";
 import { createPageCache, createPaging } from "./pages.ts";
-import { checkIds, checkWrites, decide, type Filters, filterQuery, historyQuery, readQuery } from "./queries.ts";
+import { checkIds, checkWrites, decideContent, type Filters, filterQuery, historyQuery, readQuery } from "./queries.ts";
 import type { Limiter } from "./quota/quota.ts";
 import { isBeyondNumbers, type RecordParser, recordParsers } from "./records.ts";
-import { createSend, createToken, type Leaving, type ListEndpoint } from "./send.ts";
+import { type CheckLeaving, createSend, createToken, type ListEndpoint } from "./send.ts";
 import type { Choose, HistoryQuery, Known, Lane, Page, Source } from "./source.ts";
 import { valueReader } from "./tag-values.ts";
 import { createHttpTransport, type HttpTransport, type Transport } from "./transport.ts";
@@ -28,7 +28,7 @@ export interface SourceOptions {
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly random?: () => number;
   readonly clockDoubt?: ClockCheck;
-  readonly leaving?: Leaving;
+  readonly leaving?: CheckLeaving;
 }
 
 /** Creates the client of the service, one method per endpoint. It retries nothing: callers decide about retries. */
@@ -101,7 +101,7 @@ export function createSource(options: SourceOptions): Source {
     lane: Lane,
     signal: AbortSignal,
   ) {
-    const { chosen, choose } = decide(requested, (query) => {
+    const { chosen, choose } = decideContent(requested, (query) => {
       const ids = checkIds(query.tagIds);
       return { ids, query: historyQuery(query, ids, isTotal) };
     });
@@ -134,7 +134,7 @@ export function createSource(options: SourceOptions): Source {
       list("systems", records.system, { site_id, search }, signal, stored),
 
     async read(tagIds, lane, signal) {
-      const { chosen, choose } = decide(tagIds, checkIds);
+      const { chosen, choose } = decideContent(tagIds, checkIds);
       const call = { endpoint: "read", query: () => readQuery(chosen()), choose } as const;
       const { answer, latencyMs } = await send.tags(call, lane, signal);
       return { ...values.readings(answer, chosen()), receivedAtMs: clock.now(), latencyMs };

@@ -4,10 +4,10 @@ import { createLastMedian } from "../../core/runtime/last-median.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 
-const REMEMBERED = 15;
+const COMPARISONS_MAX = 15;
 const LONGEST_REPLY_MS = 10_000;
 /** The header has whole seconds, rounded down (RFC 9110, 5.6.7); the middle of that second is the best guess. */
-const HALF_A_SECOND_MS = 500;
+const HEADER_ROUNDING_MS = 500;
 
 export type ClockSkew = ReturnType<typeof createClockSkew>;
 
@@ -21,11 +21,11 @@ interface ClockSkewOptions {
 
 /** Measures our clock against the service's: the median of the last `Date` headers. */
 export function createClockSkew({ clock, clockCheck, source, metrics, log }: ClockSkewOptions) {
-  const differences = createLastMedian(REMEMBERED);
+  const differences = createLastMedian(COMPARISONS_MAX);
   let steps = 0;
   let isReported = false;
 
-  function forgetBeforeStep(): void {
+  function dropComparisonsBeforeStep(): void {
     clockCheck.look();
     if (clockCheck.steps.wakeups() === steps) return;
     steps = clockCheck.steps.wakeups();
@@ -46,15 +46,15 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
       const theirsMs = Date.parse(date ?? "");
       const tookMs = clock.monotonic() - startedMs;
       if (Number.isNaN(theirsMs) || tookMs > LONGEST_REPLY_MS) return;
-      forgetBeforeStep();
-      const aheadMs = Math.round(clock.now() - tookMs / 2 - theirsMs - HALF_A_SECOND_MS);
+      dropComparisonsBeforeStep();
+      const aheadMs = Math.round(clock.now() - tookMs / 2 - theirsMs - HEADER_ROUNDING_MS);
       clockCheck.compared(source, aheadMs);
       differences.add(aheadMs);
       report(differences.value() ?? 0);
     },
     /** Our clock minus the service's, milliseconds, accurate to half a second; null without a reply. */
     ms(): number | null {
-      forgetBeforeStep();
+      dropComparisonsBeforeStep();
       return differences.value();
     },
   };

@@ -29,7 +29,7 @@ function addressComplaint(text: string): string {
     : "Write the address of the service as https://host or https://host/path.";
 }
 
-function bare(address: string): string {
+function withoutApiPath(address: string): string {
   return address
     .replace(/\/+$/, "")
     .replace(/\/api\/v1$/, "")
@@ -96,7 +96,7 @@ const Quota = z.strictObject({
 
 export const SourceConfig = z
   .strictObject({
-    base_url: BaseUrl.transform(bare).meta({
+    base_url: BaseUrl.transform(withoutApiPath).meta({
       description: "Address of the service; /api/v1 behind it may be left out.",
       examples: ["https://monitoring.example.com"],
     }),

@@ -14,7 +14,7 @@ const COMMON_OFFSET =
   /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d[+-]([01]\d|2[0-3]):[0-5]\d$/;
 const OFFSET = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
 /** Longest time in characters. The expressions below need quadratic time: a minute for 200,000 characters. */
-const LONGEST = 200;
+const TIME_LENGTH_MAX = 200;
 const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
 /** Converts ISO 8601 into UTC with milliseconds. Keeps other text, `known` if only the offset is missing. */
@@ -26,7 +26,7 @@ export function wireTime(raw: string): WireTime {
     if (!Number.isNaN(ms) && isoUtc(ms) === text) return { text, known: true };
   }
   if (COMMON_OFFSET.test(raw)) return { text: isoUtc(Date.parse(raw)), known: true };
-  if (raw.length > LONGEST) return { text: raw, known: false };
+  if (raw.length > TIME_LENGTH_MAX) return { text: raw, known: false };
   const upper = raw.trim().replace(/[a-z](?![^[]*\])/g, (letter) => letter.toUpperCase());
   const spelled = upper.replace(/^(\d{4}-\d\d-\d\d) +(?=\d\d:)/, "$1T").replace(/ +(?=(Z|[+-]\d\d:?\d\d)$)/, "");
   const leap = LEAP_SECOND.test(spelled);

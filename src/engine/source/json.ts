@@ -14,7 +14,7 @@ export function parseJson(bytes: Uint8Array, depth = 0): ParsedJson {
     return { ok: false, reason: "it is not valid UTF-8" };
   }
   const longIds: Digits[] = [];
-  const complaint = complaintAbout(text, longIds, depth);
+  const complaint = findProblem(text, longIds, depth);
   if (complaint !== null) return { ok: false, reason: complaint };
   try {
     return { ok: true, value: JSON.parse(withTextIds(text, longIds)) };
@@ -28,10 +28,10 @@ interface Digits {
   readonly to: number;
 }
 
-const LONG_DIGITS = 16;
+const UNSAFE_DIGITS_MIN = 16;
 /** Matches an `id` member up to its number: only ids must be exact. */
 const ID_BEFORE = /"id"\s*:\s*$/;
-const NAME_LENGTH = 40;
+const ID_KEY_LENGTH_MAX = 40;
 
 /** Quotes ids above 2^53, because as numbers two of them could become equal. */
 function withTextIds(text: string, ids: readonly Digits[]): string {
@@ -49,18 +49,18 @@ function withTextIds(text: string, ids: readonly Digits[]): string {
 function isLongId(text: string, { from, to }: Digits): boolean {
   const digits = text.slice(from, to);
   if (!/^[1-9]\d*$/.test(digits) || Number.isSafeInteger(Number(digits))) return false;
-  return ID_BEFORE.test(text.slice(Math.max(0, from - NAME_LENGTH), from));
+  return ID_BEFORE.test(text.slice(Math.max(0, from - ID_KEY_LENGTH_MAX), from));
 }
 
 /** Returns why a text must not be parsed, or null; adds its ids beyond 2^53 to `longIds`. */
-function complaintAbout(text: string, longIds: Digits[], outerDepth: number): string | null {
+function findProblem(text: string, longIds: Digits[], outerDepth: number): string | null {
   const outerKeys = new Set<string>();
   let depth = outerDepth;
   for (let at = 0; at < text.length; at++) {
     const code = text.charCodeAt(at);
     if (code === QUOTE) {
       const end = endOfString(text, at);
-      if (depth === 1 && nextCode(text, end + 1) === COLON) {
+      if (depth === 1 && nextVisibleCode(text, end + 1) === COLON) {
         const key = text.slice(at, end + 1);
         // No serialiser escapes these keys, so an escape can only hide a duplicate.
         if (outerKeys.has(key) || key.includes("\\")) return `its key ${key.slice(0, 40)} is ambiguous`;
@@ -76,7 +76,7 @@ function complaintAbout(text: string, longIds: Digits[], outerDepth: number): st
       const start = at;
       while (isNumeric(text.charCodeAt(at + 1))) at++;
       if (at - start > MAX_NUMBER_LENGTH) return "it contains an absurdly long number";
-      if (at - start + 1 < LONG_DIGITS) continue;
+      if (at - start + 1 < UNSAFE_DIGITS_MIN) continue;
       const number = { from: start, to: at + 1 };
       if (isLongId(text, number)) longIds.push(number);
     }
@@ -96,7 +96,7 @@ function isEscaped(text: string, at: number): boolean {
   return (at - before) % 2 === 0;
 }
 
-function nextCode(text: string, from: number): number {
+function nextVisibleCode(text: string, from: number): number {
   let at = from;
   while (text.charCodeAt(at) <= 32) at++;
   return text.charCodeAt(at);

@@ -11,23 +11,23 @@ export type ListLane = "alarms" | "urgent" | "other" | "tags";
 /** A minute as the service may count it, and a second for requests that travel at different speeds. */
 const WINDOW_MS = 61_000;
 /** A request that has waited for so long takes any slot. */
-const PATIENCE_MS = 2 * WINDOW_MS;
+const QUEUE_WAIT_MAX_MS = 2 * WINDOW_MS;
 const SAME_REFUSAL_MS = 60_000;
 const RECOVER_EVERY_MS = 600_000;
 /** How long a refusal is believed to show the real limit. */
-const REMEMBER_MS = 86_400_000;
+const REFUSAL_LIFETIME_MS = 86_400_000;
 const URGENT_SHARE = 1 / 3;
 /** Requests a minute that only the active alarms use: a page every 30 s. */
-const FOR_ALARMS = 2;
-const NEVER_LENT = FOR_ALARMS + 1;
-const OTHER_PER_TAGS = 2;
+const ALARM_SLOTS_PER_MINUTE = 2;
+const RESERVED_SLOTS = ALARM_SLOTS_PER_MINUTE + 1;
+const OTHER_SLOTS_PER_TAGS_SLOT = 2;
 /** Pause after a list of tags, so that the next short list can start first. */
-const NEXT_OTHER_MS = 1_000;
-const LEAST_RATE = FOR_ALARMS + 1;
+const NEXT_OTHER_WAIT_MS = 1_000;
+const RATE_MIN = ALARM_SLOTS_PER_MINUTE + 1;
 /** Consecutive minutes in which refusals must say 0 s before they prove a limit. */
-const EMPTY_REFUSALS = 3;
-const NEVER = Number.NEGATIVE_INFINITY;
-const UNKNOWN = Number.POSITIVE_INFINITY;
+const ZERO_WAIT_MINUTES_MIN = 3;
+const NEVER_MS = Number.NEGATIVE_INFINITY;
+const UNKNOWN_MS = Number.POSITIVE_INFINITY;
 
 interface ListRateLimitOptions {
   readonly perMinute: number;
@@ -54,54 +54,54 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
   const changed = createWakeup();
   let starts: Start[] = [];
   let othersInARow = 0;
-  let lastOtherMs = NEVER;
-  let lastNotAlarmsMs = NEVER;
-  let pausedUntilMs = NEVER;
+  let lastOtherMs = NEVER_MS;
+  let lastNotAlarmsMs = NEVER_MS;
+  let pausedUntilMs = NEVER_MS;
   let isTrialPermitted = false;
   let lowered: { readonly atMs: number; readonly rate: number; readonly ceiling: number } | null = null;
-  let emptyRefusals = { atMs: NEVER, minutes: 0 };
-  let statedLimit = UNKNOWN;
+  let zeroWaitRefusals = { atMs: NEVER_MS, minutes: 0 };
+  let statedLimit = UNKNOWN_MS;
 
-  function rateAt(nowMs: number): number {
+  function ratePerMinuteAt(nowMs: number): number {
     const limit = Math.min(perMinute, statedLimit);
     if (lowered === null) return limit;
     const ageMs = nowMs - lowered.atMs;
     const recovered = lowered.rate + Math.floor(ageMs / RECOVER_EVERY_MS);
-    return Math.min(limit, recovered, ageMs < REMEMBER_MS ? lowered.ceiling : limit);
+    return Math.min(limit, recovered, ageMs < REFUSAL_LIFETIME_MS ? lowered.ceiling : limit);
   }
 
-  function freeAt(among: readonly Start[], most: number, windowMs = WINDOW_MS): number {
+  function slotFreeAtMs(among: readonly Start[], most: number, windowMs = WINDOW_MS): number {
     const blocking = among.at(-most);
-    return blocking === undefined ? NEVER : blocking.atMs + windowMs;
+    return blocking === undefined ? NEVER_MS : blocking.atMs + windowMs;
   }
 
   /** At 30 a minute, start 21 comes 7.6 s after the first, start 22 after 15.3 s, 27 after 53 s. */
-  function borrowableAt(allowed: number): number {
+  function borrowedSlotAtMs(allowed: number): number {
     const reserve = Math.floor(allowed * URGENT_SHARE);
-    const lendable = Math.max(0, reserve - NEVER_LENT);
+    const lendable = Math.max(0, reserve - RESERVED_SLOTS);
     const times = Array.from({ length: lendable + 1 }, (_, lent) =>
-      freeAt(starts, Math.max(1, allowed - reserve + lent), (WINDOW_MS * (lent + 1)) / (lendable + 1)),
+      slotFreeAtMs(starts, Math.max(1, allowed - reserve + lent), (WINDOW_MS * (lent + 1)) / (lendable + 1)),
     );
     return Math.max(...times);
   }
 
-  function turnAt(lane: ListLane): number {
-    const isTurnOfTags = othersInARow >= OTHER_PER_TAGS;
-    if (lane === "tags" && !isTurnOfTags) return waiting.has("other") ? UNKNOWN : lastOtherMs + NEXT_OTHER_MS;
-    return lane === "other" && isTurnOfTags && waiting.has("tags") ? UNKNOWN : NEVER;
+  function laneTurnAtMs(lane: ListLane): number {
+    const isTurnOfTags = othersInARow >= OTHER_SLOTS_PER_TAGS_SLOT;
+    if (lane === "tags" && !isTurnOfTags) return waiting.has("other") ? UNKNOWN_MS : lastOtherMs + NEXT_OTHER_WAIT_MS;
+    return lane === "other" && isTurnOfTags && waiting.has("tags") ? UNKNOWN_MS : NEVER_MS;
   }
 
   function waitMs(lane: ListLane, sinceMs: number): number {
     const nowMs = clock.monotonic();
     starts = starts.filter(({ atMs }) => atMs > nowMs - WINDOW_MS);
-    const allowed = rateAt(nowMs);
-    const mayTakeAny = lane === "alarms" || lane === "urgent" || nowMs - sinceMs >= PATIENCE_MS;
-    let atMs = Math.max(mayTakeAny ? freeAt(starts, allowed) : borrowableAt(allowed), turnAt(lane));
+    const allowed = ratePerMinuteAt(nowMs);
+    const mayTakeAny = lane === "alarms" || lane === "urgent" || nowMs - sinceMs >= QUEUE_WAIT_MAX_MS;
+    let atMs = Math.max(mayTakeAny ? slotFreeAtMs(starts, allowed) : borrowedSlotAtMs(allowed), laneTurnAtMs(lane));
     if (lane !== "alarms") {
-      const rest = allowed - FOR_ALARMS;
+      const rest = allowed - ALARM_SLOTS_PER_MINUTE;
       const others = starts.filter((start) => start.lane !== "alarms");
       // If the service permits no more than the alarms need, other lists get one request in two minutes.
-      atMs = Math.max(atMs, rest >= 1 ? freeAt(others, rest) : lastNotAlarmsMs + PATIENCE_MS);
+      atMs = Math.max(atMs, rest >= 1 ? slotFreeAtMs(others, rest) : lastNotAlarmsMs + QUEUE_WAIT_MAX_MS);
     }
     return Math.max(atMs - nowMs, isTrialPermitted ? 0 : pausedUntilMs - nowMs, 0);
   }
@@ -134,10 +134,10 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
   }
 
   function isRepeated(nowMs: number): boolean {
-    const ageMs = nowMs - emptyRefusals.atMs;
-    if (ageMs > EMPTY_REFUSALS * SAME_REFUSAL_MS) emptyRefusals = { atMs: nowMs, minutes: 1 };
-    else if (ageMs >= SAME_REFUSAL_MS) emptyRefusals = { atMs: nowMs, minutes: emptyRefusals.minutes + 1 };
-    return emptyRefusals.minutes >= EMPTY_REFUSALS;
+    const ageMs = nowMs - zeroWaitRefusals.atMs;
+    if (ageMs > ZERO_WAIT_MINUTES_MIN * SAME_REFUSAL_MS) zeroWaitRefusals = { atMs: nowMs, minutes: 1 };
+    else if (ageMs >= SAME_REFUSAL_MS) zeroWaitRefusals = { atMs: nowMs, minutes: zeroWaitRefusals.minutes + 1 };
+    return zeroWaitRefusals.minutes >= ZERO_WAIT_MINUTES_MIN;
   }
 
   return {
@@ -158,7 +158,7 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
     },
     pause,
     release(): void {
-      pausedUntilMs = NEVER;
+      pausedUntilMs = NEVER_MS;
       changed.wakeUp();
     },
     permitTrial(isPermitted: boolean): void {
@@ -172,9 +172,9 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
       // A refusal within a minute, or of a request under way, says nothing new about the limit.
       const isNew = lowered === null || (startedMs > lowered.atMs && nowMs - lowered.atMs >= SAME_REFUSAL_MS);
       if (isEvidence && isNew) {
-        const rate = rateAt(nowMs);
+        const rate = ratePerMinuteAt(nowMs);
         const granted = starts.filter(({ atMs }) => atMs > nowMs - WINDOW_MS && atMs < startedMs).length;
-        const half = Math.max(Math.min(LEAST_RATE, rate), Math.floor(rate / 2));
+        const half = Math.max(Math.min(RATE_MIN, rate), Math.floor(rate / 2));
         // A refusal after a few requests shows another client and must not slow the alarms down for a day.
         const ceiling = Math.max(1, granted >= rate / 3 ? granted : perMinute);
         lowered = { atMs: nowMs, ceiling, rate: Math.min(half, ceiling) };
@@ -187,6 +187,6 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
       const oldest = starts[0];
       if (remaining === 0 && oldest !== undefined) pause(oldest.atMs + WINDOW_MS - clock.monotonic());
     },
-    rate: (): ListRate => ({ perMinute: rateAt(clock.monotonic()), configured: perMinute }),
+    rate: (): ListRate => ({ perMinute: ratePerMinuteAt(clock.monotonic()), configured: perMinute }),
   };
 }

@@ -5,15 +5,15 @@ import type { Measurement } from "../../core/model/building.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { wireTime } from "./iso-time.ts";
 import { COLON, isDigit, MAX_NUMBER_LENGTH, type ParsedJson, parseJson, QUOTE } from "./json.ts";
-import { kindOf, listIn, tagValueIn } from "./records.ts";
+import { describeValue, listIn, tagValueIn } from "./records.ts";
 import { isRecord } from "./reply.ts";
 
 export class LoggedSeries {
   readonly points: Points;
   readonly unreadableMs: number[] = [];
-  said: string | null = null;
+  firstFault: string | null = null;
   isBroken = false;
-  texts = 0;
+  textCount = 0;
 
   constructor(expectedLength = 0) {
     this.points = Points.withRoom(expectedLength);
@@ -31,19 +31,19 @@ export class LoggedSeries {
     const time = typeof stamp === "string" ? wireTime(stamp) : null;
     if (!isRecord(entry) || time === null || !time.known) {
       this.isBroken = true;
-      this.said = isRecord(entry)
-        ? `The time of a measurement is ${kindOf(stamp)}, and no time.`
-        : `A measurement is ${kindOf(entry)}, and no object.`;
+      this.firstFault = isRecord(entry)
+        ? `The time of a measurement is ${describeValue(stamp)}, and no time.`
+        : `A measurement is ${describeValue(entry)}, and no object.`;
       return;
     }
     const value = tagValueIn(entry.value);
     if (value !== undefined) {
-      if (typeof entry.value === "string") this.texts++;
+      if (typeof entry.value === "string") this.textCount++;
       this.points.add({ time: time.text, value } satisfies Measurement);
       return;
     }
     const timeMs = Date.parse(time.text);
-    this.said ??= `The value at ${time.text} is ${kindOf(entry.value)}, and no number, boolean or null.`;
+    this.firstFault ??= `The value at ${time.text} is ${describeValue(entry.value)}, and no number, boolean or null.`;
     // A time such as 2026-W23-1 belongs to no known bucket.
     if (Number.isNaN(timeMs)) this.isBroken = true;
     else this.unreadableMs.push(timeMs);
@@ -60,8 +60,8 @@ export class LoggedSeries {
 }
 
 /** About 3,500 measurements: less than a millisecond. */
-const BYTES_AT_ONCE = 200_000;
-const DEPTH = 4;
+const BYTES_PER_TICK = 200_000;
+const MEASUREMENT_DEPTH = 4;
 
 /**
  * Parses a history response of up to 250,000 measurements (13 MB) without blocking the event loop. A point read from
@@ -85,7 +85,7 @@ export async function parseLogged(body: Uint8Array): Promise<ParsedJson> {
       if (bytes[at] === CLOSING) return at + 1;
       if (bytes[at] !== COMMA) return null;
       at = afterSpace(bytes, at + 1);
-      if (at - yieldedAt < BYTES_AT_ONCE) continue;
+      if (at - yieldedAt < BYTES_PER_TICK) continue;
       yieldedAt = at;
       await yieldToEventLoop();
     }
@@ -120,13 +120,13 @@ function readPlainEntry(bytes: Buffer, from: number, series: LoggedSeries): numb
   if (series.isBroken || bytes[from] !== OPENING_BRACE) return null;
   const stamp = afterName(bytes, from + 1, TIMESTAMP);
   if (stamp === null || bytes[stamp] !== QUOTE || bytes[stamp + 21] !== QUOTE) return null;
-  const timeMs = timeAt(bytes, stamp + 1);
+  const timeMs = timeMsAt(bytes, stamp + 1);
   const comma = afterSpace(bytes, stamp + 22);
   const value = bytes[comma] === COMMA ? afterName(bytes, comma + 1, VALUE) : null;
   if (value === null || Number.isNaN(timeMs)) return null;
   const isText = bytes[value] === QUOTE;
   const start = isText ? value + 1 : value;
-  const word = isText ? undefined : WORDS.find(([bytesOfWord]) => isWordAt(bytes, start, bytesOfWord));
+  const word = isText ? undefined : JSON_WORDS.find(([bytesOfWord]) => isWordAt(bytes, start, bytesOfWord));
   let end = word === undefined ? endOfNumber(bytes, start) : start + word[0].length;
   if (end === null) return null;
   const code = word === undefined ? numberAt(bytes, start, end) : word[1];
@@ -134,14 +134,14 @@ function readPlainEntry(bytes: Buffer, from: number, series: LoggedSeries): numb
   const brace = afterSpace(bytes, end);
   if (bytes[brace] !== CLOSING_BRACE || Math.abs(code) === Number.POSITIVE_INFINITY) return null;
   series.points.push(timeMs, code);
-  if (isText) series.texts++;
+  if (isText) series.textCount++;
   return brace + 1;
 }
 
 /** Reads any other object without nested objects; returns the index after the entry, or null. */
 function readOtherEntry(bytes: Buffer, from: number, series: LoggedSeries): number | null {
   const brace = bytes.indexOf("}", from);
-  const parsed = bytes[from] === OPENING_BRACE ? parseJson(bytes.subarray(from, brace + 1), DEPTH) : null;
+  const parsed = bytes[from] === OPENING_BRACE ? parseJson(bytes.subarray(from, brace + 1), MEASUREMENT_DEPTH) : null;
   if (parsed?.ok !== true) return null;
   series.add(parsed.value);
   return brace + 1;
@@ -150,10 +150,18 @@ function readOtherEntry(bytes: Buffer, from: number, series: LoggedSeries): numb
 let lastDate = { date: Number.NaN, ms: Number.NaN };
 
 /** Milliseconds of `2026-01-01T00:00:00Z`; NaN for any other form and for dates that do not exist. */
-function timeAt(bytes: Buffer, from: number): number {
+function timeMsAt(bytes: Buffer, from: number): number {
   for (const [offset, code] of TIME_FORM) if (bytes[from + offset] !== code) return Number.NaN;
-  const date = two(bytes, from) * 1e6 + two(bytes, from + 2) * 1e4 + two(bytes, from + 5) * 100 + two(bytes, from + 8);
-  const [hour, minute, second] = [two(bytes, from + 11), two(bytes, from + 14), two(bytes, from + 17)];
+  const date =
+    twoDigitsAt(bytes, from) * 1e6 +
+    twoDigitsAt(bytes, from + 2) * 1e4 +
+    twoDigitsAt(bytes, from + 5) * 100 +
+    twoDigitsAt(bytes, from + 8);
+  const [hour, minute, second] = [
+    twoDigitsAt(bytes, from + 11),
+    twoDigitsAt(bytes, from + 14),
+    twoDigitsAt(bytes, from + 17),
+  ];
   if (!(hour < 24 && minute < 60 && second < 60)) return Number.NaN;
   if (date !== lastDate.date) {
     const text = bytes.toString("latin1", from, from + 10);
@@ -165,7 +173,7 @@ function timeAt(bytes: Buffer, from: number): number {
   return lastDate.ms + hour * 3_600_000 + minute * 60_000 + second * 1_000;
 }
 
-function two(bytes: Buffer, at: number): number {
+function twoDigitsAt(bytes: Buffer, at: number): number {
   const [tens, ones] = [bytes[at] as number, bytes[at + 1] as number];
   return isDigit(tens) && isDigit(ones) ? (tens - ZERO) * 10 + ones - ZERO : Number.NaN;
 }
@@ -238,7 +246,7 @@ const CLOSING_BRACE = 125;
 const MEASUREMENTS = Buffer.from(`"measurements"`);
 const TIMESTAMP = Buffer.from(`"timestamp"`);
 const VALUE = Buffer.from(`"value"`);
-const WORDS = [
+const JSON_WORDS = [
   [Buffer.from("null"), NULL],
   [Buffer.from("true"), TRUE],
   [Buffer.from("false"), FALSE],

@@ -15,7 +15,7 @@ interface LongWaitsOptions {
   readonly health: (signal: AbortSignal) => Promise<Health>;
 }
 
-const USUAL_MS = 62_000;
+const USUAL_PAUSE_MAX_MS = 62_000;
 const HEALTH_EVERY_MS = 60_000;
 const HEALTHY_IN_A_ROW = 2;
 
@@ -24,7 +24,7 @@ interface Wait {
   readonly untilMs: number;
   readonly healthyInARow: number;
 }
-const TRIAL_EVERY = { firstMs: 300_000, maxMs: 3_600_000 };
+const TRIAL_INTERVAL = { firstMs: 300_000, maxMs: 3_600_000 };
 
 /**
  * Shortens ordered pauses (503, 429) over a minute, which may be a mistake, e.g. 30 days. After two healthy checks one
@@ -47,26 +47,26 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
     else limiter.release(scope === "tags" ? "read" : scope);
   }
 
-  function spaced(count: number) {
-    const everyMs = Math.min(TRIAL_EVERY.maxMs, TRIAL_EVERY.firstMs * 2 ** Math.max(0, count - 1));
+  function trialAfter(count: number) {
+    const everyMs = Math.min(TRIAL_INTERVAL.maxMs, TRIAL_INTERVAL.firstMs * 2 ** Math.max(0, count - 1));
     return { count, notBeforeMs: clock.monotonic() + everyMs };
   }
 
-  function forgetOver(): void {
+  function dropEndedWaits(): void {
     for (const [scope, { untilMs }] of waits) if (clock.monotonic() >= untilMs) waits.delete(scope);
   }
 
   async function watch(): Promise<void> {
     let healthy = 0;
-    for (forgetOver(); waits.size > 0; forgetOver()) {
+    for (dropEndedWaits(); waits.size > 0; dropEndedWaits()) {
       await clock.sleep(HEALTH_EVERY_MS, end.signal);
       healthy = (await health(end.signal)).status === "healthy" ? healthy + 1 : 0;
-      forgetOver();
+      dropEndedWaits();
       for (const [scope, { healthyInARow }] of waits) {
         const { count, notBeforeMs } = trials.get(scope) ?? { count: 0, notBeforeMs: 0 };
         if (healthy === 0) permit(scope, false);
         if (healthy < healthyInARow || clock.monotonic() < notBeforeMs) continue;
-        trials.set(scope, spaced(count + 1));
+        trials.set(scope, trialAfter(count + 1));
         log.info({ scope, trial: count + 1 }, "the service is healthy and asks to wait: one trial request may leave");
         permit(scope, true);
       }
@@ -80,16 +80,14 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
       .catch((error: unknown) => {
         if (!end.signal.aborted) log.warn({ err: error }, "the health check was not asked during a pause");
       })
-      .finally(() => {
-        isWatching = false;
-      });
+      .finally(() => (isWatching = false));
   }
 
   /** `isStated`: the service said how long to wait. */
   function ordered(scope: PauseScope, forMs: number, isStated = true): void {
     const tried = trials.get(scope);
-    if (tried !== undefined) trials.set(scope, spaced(tried.count));
-    if (forMs <= USUAL_MS) return;
+    if (tried !== undefined) trials.set(scope, trialAfter(tried.count));
+    if (forMs <= USUAL_PAUSE_MAX_MS) return;
     const nowMs = clock.monotonic();
     const untilMs = Math.max(waits.get(scope)?.untilMs ?? 0, nowMs + forMs);
     waits.set(scope, { sinceMs: nowMs, untilMs, healthyInARow: isStated ? HEALTHY_IN_A_ROW : 1 });

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 import { ConfigError, Malformed, Unwalkable } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { secretsKnown } from "../../core/values/masking.ts";
-import { listIn, type Note, type RecordParser, wellFormed } from "./records.ts";
+import { type CountUnusualField, listIn, type RecordParser, wellFormed } from "./records.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
 import type { Known, Page } from "./source.ts";
 import type { TransportReply } from "./transport.ts";
@@ -27,25 +27,16 @@ interface ListReply {
 
 interface PagingOptions {
   readonly clock: Clock;
-  readonly note: Note;
+  readonly note: CountUnusualField;
   readonly origin: string;
 }
 
 const MAX_PAGES = 1_000;
-const MAX_MS = 300_000;
+const LISTING_MS_MAX = 300_000;
 const DEFAULT_PAGE_SIZE = 100;
 
 /** A link must not set these, because they could change the list. */
-const FILTERS = new Set([
-  "site_id",
-  "status",
-  "priority",
-  "acknowledged",
-  "search",
-  "system_id",
-  "gateway_id",
-  "per_page",
-]);
+const LIST_FILTERS = new Set("site_id status priority acknowledged search system_id gateway_id per_page".split(" "));
 
 /** Uses only the position in `links.next`: Laravel forgets filters there, and a link may name another machine. */
 export function createPaging({ clock, note, origin }: PagingOptions) {
@@ -76,12 +67,12 @@ export function createPaging({ clock, note, origin }: PagingOptions) {
         yield page;
         if (!page.more) return;
         const number = page.number + 1;
-        const position = positionIn(link) ?? { page: String(number) };
+        const position = positionOfLink(link) ?? { page: String(number) };
         const tookMs = clock.monotonic() - startedMs - queuedMs;
         const isRepeated = requested.has(positionKey(position));
         if (isRepeated) throw unwalkable(list, "leads back to a page that was read already");
         if (number > MAX_PAGES) throw unwalkable(list, `has more than ${MAX_PAGES} pages`);
-        if (tookMs > MAX_MS) throw unwalkable(list, `did not end within ${MAX_MS / 1000} s`);
+        if (tookMs > LISTING_MS_MAX) throw unwalkable(list, `did not end within ${LISTING_MS_MAX / 1000} s`);
         requested.add(positionKey(position));
         const reply = await list.ask(queryOf(list, size, position));
         queuedMs += reply.queuedMs;
@@ -130,51 +121,51 @@ function parsePage<T>({ answer, records }: ListReply, list: ListRequest<T>, numb
   const unreadable = rows.flatMap((row) => (row instanceof UnreadableRecord ? row.text : []));
 
   const { total, current_page, last_page, per_page } = isRecord(meta) ? meta : {};
-  const current = countIn(current_page);
+  const current = wholeCount(current_page);
   if (current !== null && current !== number) {
     throw unwalkable(list, `answered page ${current} when asked for page ${number}`, answer.sample);
   }
-  const lastPage = countIn(last_page);
+  const lastPage = wholeCount(last_page);
   const next = isRecord(links) ? links.next : undefined;
   const link = typeof next === "string" && next !== "" ? next : null;
   // Without links and counts, a full page may have a next one.
-  const mayContinue = next === undefined && lastPage === null && countIn(total) === null && rows.length >= size;
+  const mayContinue = next === undefined && lastPage === null && wholeCount(total) === null && rows.length >= size;
   const page: Page<T> = {
     items,
     number,
     lastPage: Math.max(lastPage ?? number, number),
-    total: countIn(total),
+    total: wholeCount(total),
     more: link !== null || (lastPage ?? 0) > number || mayContinue,
     ...(unreadable.length === 0 ? {} : { unreadable }),
   };
-  return { page, perPage: countIn(per_page), link };
+  return { page, perPage: wholeCount(per_page), link };
 }
 
-const QUOTED_LENGTH = 200;
+const QUOTED_LENGTH_MAX = 200;
 
 class UnreadableRecord {
   readonly text: string;
 
   constructor(record: unknown) {
     this.text = wellFormed(JSON.stringify(record) ?? "nothing")
-      .slice(0, QUOTED_LENGTH)
+      .slice(0, QUOTED_LENGTH_MAX)
       .toWellFormed();
   }
 }
 
 /** Null means the next page number. */
-function positionIn(link: string | null): Position | null {
+function positionOfLink(link: string | null): Position | null {
   const url = link === null ? null : URL.parse(link, "http://relative.invalid");
   if (url === null) return null;
   const position: Record<string, string> = Object.create(null);
   for (const [name, value] of [...url.searchParams].slice(0, 20)) {
-    const filter = FILTERS.has(name.replace(/\[.*/s, ""));
+    const filter = LIST_FILTERS.has(name.replace(/\[.*/s, ""));
     if (!filter && name.length <= 100 && value.length <= 1000) position[name] = value;
   }
   return Object.keys(position).length === 0 ? null : position;
 }
 
-function countIn(value: unknown): number | null {
+function wholeCount(value: unknown): number | null {
   const count = typeof value === "string" && /^\d{1,9}$/.test(value) ? Number(value) : value;
   return typeof count === "number" && Number.isSafeInteger(count) && count >= 0 ? count : null;
 }
@@ -186,10 +177,10 @@ interface CachedPage {
   readonly noted: readonly string[];
 }
 
-const MOST_PAGES = 1_000;
+const CACHED_PAGES_MAX = 1_000;
 
 /** Reuses the records of a page whose bytes did not change: 5,000 alarms are requested twice every 30 s. */
-export function createPageCache(report: Note) {
+export function createPageCache(report: CountUnusualField) {
   const pages = new Map<string, CachedPage>();
   let noted: string[] | null = null;
 
@@ -197,7 +188,7 @@ export function createPageCache(report: Note) {
     pages.delete(key);
     pages.set(key, page);
     const [oldest] = pages.keys();
-    if (pages.size > MOST_PAGES && oldest !== undefined) pages.delete(oldest);
+    if (pages.size > CACHED_PAGES_MAX && oldest !== undefined) pages.delete(oldest);
   }
 
   return {
@@ -232,7 +223,8 @@ export function createPageCache(report: Note) {
           noted = [];
           try {
             const records = parse();
-            store(key, { hash: replyHash, envelope: withoutData(answer), records, noted });
+            const { links, meta } = answer.envelope;
+            store(key, { hash: replyHash, envelope: { data: [], links, meta }, records, noted });
             return records;
           } finally {
             noted = null;
@@ -240,14 +232,5 @@ export function createPageCache(report: Note) {
         },
       };
     },
-  };
-}
-
-function withoutData({ envelope: { links, meta } }: DecodedReply): DecodedReply["envelope"] {
-  const { total, current_page, last_page, per_page } = isRecord(meta) ? meta : {};
-  return {
-    data: [],
-    links: isRecord(links) ? { next: links.next } : undefined,
-    meta: { total, current_page, last_page, per_page },
   };
 }

@@ -15,7 +15,7 @@ interface Content<C> {
   readonly chosen: () => C;
 }
 
-export function decide<T extends object, C>(requested: T | Choose<T>, check: (requested: T) => C): Content<C> {
+export function decideContent<T extends object, C>(requested: T | Choose<T>, check: (requested: T) => C): Content<C> {
   if (!isChoose(requested)) {
     const checked = check(requested);
     return { choose: undefined, chosen: () => checked };
@@ -80,7 +80,7 @@ export function checkWrites(writes: readonly TagWrite[]): void {
   }
 }
 
-const LONGEST_SEARCH = 255;
+const SEARCH_LENGTH_MAX = 255;
 
 export type Filters = Readonly<Record<string, string | number | boolean | undefined>>;
 
@@ -92,9 +92,9 @@ export function filterQuery(filters: Filters): Record<string, string> {
     // Laravel's check of booleans accepts only 1 and 0 (interface, GET alarms).
     query[name] = typeof value === "boolean" ? String(Number(value)) : String(value);
   }
-  if ((query.search ?? "").length > LONGEST_SEARCH) {
+  if ((query.search ?? "").length > SEARCH_LENGTH_MAX) {
     const options = { reason: "validation", field: "search" } as const;
-    throw new ConfigError(`A search text has at most ${LONGEST_SEARCH} characters.`, options);
+    throw new ConfigError(`A search text has at most ${SEARCH_LENGTH_MAX} characters.`, options);
   }
   return query;
 }

@@ -12,15 +12,15 @@ import type {
 import { masked } from "../../core/values/masking.ts";
 import { printable } from "../../core/values/printable.ts";
 import { wireTime } from "./iso-time.ts";
-import { isRecord, textOf } from "./reply.ts";
+import { isRecord, printableText } from "./reply.ts";
 
-export type Note = (field: string, times?: number) => void;
+export type CountUnusualField = (field: string, times?: number) => void;
 
-const LONGEST_TEXT = 10_000;
+const TEXT_LENGTH_MAX = 10_000;
 
 /** Replaces lone surrogates, which UTF-8 cannot store, and masks secrets that the service echoes. */
 export function wellFormed(text: string): string {
-  return masked(text.slice(0, LONGEST_TEXT)).toWellFormed();
+  return masked(text.slice(0, TEXT_LENGTH_MAX)).toWellFormed();
 }
 
 function recordId(id: unknown): string | null {
@@ -46,9 +46,9 @@ const USUAL_TIME = /^[\d-]{10}T[\d:.]{8,12}(Z|[+-][\d:]{4,5})?$/;
 class Fields {
   readonly #record: Readonly<Record<string, unknown>>;
   readonly #name: string;
-  readonly #note: Note;
+  readonly #note: CountUnusualField;
 
-  constructor(record: unknown, name: string, note: Note) {
+  constructor(record: unknown, name: string, note: CountUnusualField) {
     this.#record = isRecord(record) ? record : {};
     this.#name = name;
     this.#note = note;
@@ -60,11 +60,8 @@ class Fields {
   }
 
   textOrNull(field: string): string | null {
-    return this.#isEmpty(field)
-      ? null
-      : typeof this.#record[field] === "string"
-        ? this.text(field)
-        : this.#noted(field, null);
+    if (this.#isEmpty(field)) return null;
+    return typeof this.#record[field] === "string" ? this.text(field) : this.#noted(field, null);
   }
 
   word(field: string, usual: readonly string[]): string {
@@ -148,8 +145,8 @@ export function listIn(value: unknown): readonly unknown[] | null {
 
 /** A number as JSON writes it, not " 21.5", "21,5", "0x10", "+1", "1." or "". */
 const JSON_NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
-const SHOWN = 60;
-const MEMBERS = 3;
+const QUOTED_LENGTH_MAX = 60;
+const QUOTED_MEMBERS_MAX = 3;
 
 /** Accepts numbers in texts, as PHP prints decimals. Undefined for unreadable values. */
 export function tagValueIn(raw: unknown): TagValue | undefined {
@@ -163,13 +160,13 @@ export function numberIn(raw: unknown): number | undefined {
 }
 
 /** Describes an unreadable value: `the text "n/a"`. */
-export function kindOf(raw: unknown): string {
+export function describeValue(raw: unknown): string {
   if (typeof raw === "number" && Number.isFinite(raw)) return String(raw);
   if (raw === undefined) return "missing";
   if (typeof raw === "number") return "a number beyond every bound";
   if (raw === null) return "null";
-  const words = printable(textOf(beginningOf(raw)));
-  const shown = words.length > SHOWN ? `${words.slice(0, SHOWN).toWellFormed()}…` : words;
+  const words = printable(printableText(beginningOf(raw)));
+  const shown = words.length > QUOTED_LENGTH_MAX ? `${words.slice(0, QUOTED_LENGTH_MAX).toWellFormed()}…` : words;
   if (typeof raw === "string") return `the text "${shown}"`;
   if (typeof raw === "boolean") return shown;
   return `${Array.isArray(raw) ? "the list" : "the object"} ${shown}`;
@@ -177,20 +174,20 @@ export function kindOf(raw: unknown): string {
 
 /** A list may have a quarter of a million members. */
 function beginningOf(raw: unknown): unknown {
-  if (Array.isArray(raw)) return raw.slice(0, MEMBERS);
-  return isRecord(raw) ? Object.fromEntries(Object.entries(raw).slice(0, MEMBERS)) : raw;
+  if (Array.isArray(raw)) return raw.slice(0, QUOTED_MEMBERS_MAX);
+  return isRecord(raw) ? Object.fromEntries(Object.entries(raw).slice(0, QUOTED_MEMBERS_MAX)) : raw;
 }
 
 /** Returns null for a record without a usable id. Every other fault becomes an empty value that invents nothing. */
 export type RecordParser<T> = (record: unknown) => T | null;
 
-const STATUSES = ["active", "resolved"];
-const PRIORITIES = ["A", "B", "C"];
+const ALARM_STATUSES = ["active", "resolved"];
+const ALARM_PRIORITIES = ["A", "B", "C"];
 const ABILITIES = ["read:alarms", "read:tags", "write:tags", "read:gateways", "read:hosts", "read:systems"];
 /** Laravel's ability for everything. */
 const EVERY_ABILITY = "*";
 
-export function recordParsers(note: Note) {
+export function recordParsers(note: CountUnusualField) {
   function withAttributes<T>(name: string, parse: (id: string, attributes: Fields) => T): RecordParser<T> {
     return (record) => {
       const id = isRecord(record) ? recordId(record.id) : null;
@@ -232,10 +229,10 @@ function parseAlarm(id: string, attributes: Fields, siteId: number | undefined):
     trigger: {
       ...parseReference(trigger),
       description: trigger.textOrNull("description"),
-      priority: trigger.word("priority", PRIORITIES),
+      priority: trigger.word("priority", ALARM_PRIORITIES),
       enabled: trigger.flag("enabled", true),
     },
-    status: attributes.word("status", STATUSES),
+    status: attributes.word("status", ALARM_STATUSES),
     source: attributes.text("source"),
     description: attributes.text("description"),
     triggeredAt: triggeredAt.text,
@@ -310,7 +307,7 @@ function parseSystem(id: string, attributes: Fields): System {
 }
 
 /** Null without readable abilities and sites: a token that seems to have lost them would stop half of the worker. */
-function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: Note): TokenInfo | null {
+function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: CountUnusualField): TokenInfo | null {
   const token = isRecord(data) && isRecord(data.token) ? data.token : {};
   const abilities = listIn(token.abilities);
   const sites = listIn(token.sites)
@@ -330,7 +327,7 @@ function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: Note
 }
 
 /** A body without a usable status means `unhealthy`. */
-export function parseHealth(body: unknown, note: Note): Health {
+export function parseHealth(body: unknown, note: CountUnusualField): Health {
   const status = isRecord(body) ? body.status : undefined;
   if (typeof status !== "string" || status === "" || status.length > 100) return { status: "unhealthy", time: null };
   return { status: masked(status), time: new Fields(body, "health", note).timeOrNull("timestamp").text };

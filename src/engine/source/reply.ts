@@ -77,18 +77,18 @@ function errorsIn(errors: unknown): ServiceError[] {
   if (errors === undefined || errors === null) return [];
   if (isRecord(errors)) {
     // Laravel's validation errors: field → messages.
-    return Object.entries(errors).map(([field, messages]) => ({ ...errorOf(messages), field: textOf(field) }));
+    return Object.entries(errors).map(([field, messages]) => ({ ...errorOf(messages), field: printableText(field) }));
   }
   if (!Array.isArray(errors)) return [errorOf(errors)];
   return errors.map((entry: unknown) => {
     if (!isRecord(entry)) return errorOf(entry);
-    const field = typeof entry.source === "string" ? textOf(entry.source) : null;
-    return { status: statusIn(entry.status), message: textOf(entry.message), field, meta: entry.meta };
+    const field = typeof entry.source === "string" ? printableText(entry.source) : null;
+    return { status: statusIn(entry.status), message: printableText(entry.message), field, meta: entry.meta };
   });
 }
 
 function errorOf(message: unknown): ServiceError {
-  return { status: null, message: textOf(message), field: null, meta: undefined };
+  return { status: null, message: printableText(message), field: null, meta: undefined };
 }
 
 function statedFailure(
@@ -117,7 +117,7 @@ function failureOf(
   { headers, status: httpStatus }: TransportReply,
   context: ReplyContext,
 ): Failure {
-  const message = `${context.endpoint}: ${describe(status ?? httpStatus, errors)}`;
+  const message = `${context.endpoint}: ${describeErrors(status ?? httpStatus, errors)}`;
   const headerMs = retryAfterMs(headers["retry-after"], context.nowMs, headers.date);
   switch (status) {
     case 401: {
@@ -160,14 +160,14 @@ function isAboutLog(errors: readonly ServiceError[]): boolean {
 }
 
 function rank(status: number): number {
-  const index = RANKED.indexOf(status);
+  const index = STATUSES_BY_RANK.indexOf(status);
   if (index >= 0) return index;
-  return status >= 400 && status < 500 ? RANKED.length : RANKED.length + 1;
+  return status >= 400 && status < 500 ? STATUSES_BY_RANK.length : STATUSES_BY_RANK.length + 1;
 }
 
-const RANKED = [401, 403, 429, 503, 422, 404];
+const STATUSES_BY_RANK = [401, 403, 429, 503, 422, 404];
 
-function describe(status: number, errors: readonly ServiceError[]): string {
+function describeErrors(status: number, errors: readonly ServiceError[]): string {
   const messages = errors.map(({ status: own, message, field }) =>
     [own === null || own === status ? "" : `${own}`, field === null ? "" : `${field}:`, message]
       .filter((part) => part !== "")
@@ -193,7 +193,7 @@ function statusIn(value: unknown): number | null {
 }
 
 /** Any value as one printable line. Masks secrets before cutting the text. */
-export function textOf(value: unknown): string {
+export function printableText(value: unknown): string {
   const text = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
   return withoutCredentials(text.slice(0, 4000))
     .slice(0, 500)
@@ -203,21 +203,21 @@ export function textOf(value: unknown): string {
 }
 
 function sampleOf(body: Uint8Array): string {
-  return textOf(new TextDecoder("utf-8").decode(body.subarray(0, 4000)));
+  return printableText(new TextDecoder("utf-8").decode(body.subarray(0, 4000)));
 }
 
 export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-const DEFAULT_SECONDS = 60;
-const LONGEST_SECONDS = 3_600;
+const DEFAULT_WAIT_SECONDS = 60;
+const WAIT_SECONDS_MAX = 3_600;
 /** A service that counts in whole seconds states up to one second too little, even 0. */
-const SHORTFALL_SECONDS = 1;
+const ROUNDING_SECONDS = 1;
 
 function throttleWait(candidates: readonly unknown[]) {
   const seconds = candidates.map(secondsIn).find((each) => each !== null);
-  if (seconds === undefined) return { waitMs: DEFAULT_SECONDS * 1000, saysNow: false };
-  const waited = Math.min(Math.max(Math.ceil(seconds), 1), LONGEST_SECONDS);
-  return { waitMs: (waited + SHORTFALL_SECONDS) * 1000, saysNow: seconds === 0 };
+  if (seconds === undefined) return { waitMs: DEFAULT_WAIT_SECONDS * 1000, saysNow: false };
+  const waited = Math.min(Math.max(Math.ceil(seconds), 1), WAIT_SECONDS_MAX);
+  return { waitMs: (waited + ROUNDING_SECONDS) * 1000, saysNow: seconds === 0 };
 }

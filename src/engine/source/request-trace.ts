@@ -21,7 +21,7 @@ export interface RequestTrace {
   latest(): readonly TracedRequest[];
 }
 
-const REMEMBERED = 200;
+const TRACED_MAX = 200;
 
 export function traced(source: Source, clock: Clock): { readonly source: Source; readonly trace: RequestTrace } {
   const requests: TracedRequest[] = [];
@@ -43,7 +43,7 @@ export function traced(source: Source, clock: Clock): { readonly source: Source;
       const tookMs = Math.round(clock.monotonic() - sinceMs);
       const at = isoUtc(clock.now());
       requests.push({ number: count, at, lane, endpoint, tagIds: [...tagIds], outcome, message, tookMs });
-      if (requests.length > REMEMBERED) requests.shift();
+      if (requests.length > TRACED_MAX) requests.shift();
     };
     try {
       const result = await send((ids) => {

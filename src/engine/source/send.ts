@@ -13,7 +13,7 @@ import type { ListLane, ListRateLimit } from "./list-rate-limit.ts";
 import { parseLogged } from "./logged-series.ts";
 import { createLongWaits, type PauseScope } from "./long-waits.ts";
 import type { Limiter } from "./quota/quota.ts";
-import { type Note, parseHealth } from "./records.ts";
+import { type CountUnusualField, parseHealth } from "./records.ts";
 import { type DecodedReply, decodeReply, type ReplyContext } from "./reply.ts";
 import { type Lane, QUOTA_ENDPOINTS, type QuotaEndpoint, type SlotOffer } from "./source.ts";
 import { StaleSocket, type Transport, type TransportReply, type TransportRequest } from "./transport.ts";
@@ -55,14 +55,14 @@ interface SendOptions {
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly log: Log;
-  readonly note: Note;
+  readonly note: CountUnusualField;
   readonly random: () => number;
   readonly skew: ClockSkew;
-  readonly leaving: Leaving | undefined;
+  readonly leaving: CheckLeaving | undefined;
 }
 
 /** Called right before a request leaves; throws `LocalFailure` to stop it. The slot stays spent. */
-export type Leaving = (slotTaken: Moment) => void;
+export type CheckLeaving = (slotTaken: Moment) => void;
 
 function wireName(endpoint: Call["endpoint"] | "healthcheck"): string {
   return QUOTA_ENDPOINTS.some((each) => each === endpoint) ? `tags/${endpoint}` : endpoint;
@@ -132,7 +132,7 @@ export function createSend(options: SendOptions) {
       const endedPause = pauseEndedBy(failure, limit);
       if (endedPause !== null) longWaits.answered(endedPause, startedMs);
       if (failure.kind === "throttled") obey(failure, endpoint, limit, startedMs);
-      if (call.body === undefined && wasReplaced(failure, secret)) throw new OldToken(failure.message);
+      if (call.body === undefined && wasReplaced(failure, secret)) throw new ReplacedToken(failure.message);
       throw failure;
     }
   }
@@ -183,7 +183,7 @@ export function createSend(options: SendOptions) {
     try {
       return await once(true);
     } catch (error) {
-      const mayRepeat = error instanceof StaleSocket || error instanceof OldToken;
+      const mayRepeat = error instanceof StaleSocket || error instanceof ReplacedToken;
       if (!mayRepeat || call.body !== undefined) throw error;
       return once(false);
     }
@@ -246,7 +246,7 @@ export function createSend(options: SendOptions) {
 }
 
 /** The refused token has been replaced: the request is repeated at once, without a pause of all requests. */
-class OldToken extends Retryable {}
+class ReplacedToken extends Retryable {}
 
 function pauseEndedBy(failure: Failure, limit: Limit): PauseScope | null {
   if (failure.kind === "throttled") return failure.scope === "everything" ? null : "everything";

@@ -2,28 +2,32 @@ import { Points } from "../../core/codec/points.ts";
 import { Malformed } from "../../core/errors/errors.ts";
 import type { Tag, TagLog, TagReading, TagTotal } from "../../core/model/building.ts";
 import { LoggedSeries } from "./logged-series.ts";
-import { kindOf, listIn, type Note, numberIn, type RecordParser, tagValueIn } from "./records.ts";
+import { type CountUnusualField, describeValue, listIn, numberIn, type RecordParser, tagValueIn } from "./records.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
 import type { LeftOut, ReadReply } from "./source.ts";
 
 type WireRecord = Readonly<Record<string, unknown>>;
 
-interface Found {
+interface RecordsOfTag {
   readonly tag: Tag;
   readonly records: [WireRecord, ...WireRecord[]];
 }
 
-const TEXTS_MAX = 100_000;
+const REPORTED_TEXTS_MAX = 100_000;
 
 /** A value that is no number, boolean or null is unreadable, and so is a tag with two different values. */
-export function valueReader(tagIn: RecordParser<Tag>, note: Note, onTexts: (tagIds: readonly string[]) => void) {
+export function valueReader(
+  tagIn: RecordParser<Tag>,
+  note: CountUnusualField,
+  onTexts: (tagIds: readonly string[]) => void,
+) {
   const withTexts = new Set<string>();
 
-  function recordsByTag(answer: DecodedReply, requestedIds: readonly string[]): readonly Found[] {
+  function recordsByTag(answer: DecodedReply, requestedIds: readonly string[]): readonly RecordsOfTag[] {
     const data = listIn(answer.envelope.data);
     if (data === null) throw new Malformed("The data of a tag reply are no list.", answer.sample);
     const requested = new Set(requestedIds);
-    const byId = new Map<string, Found>();
+    const byId = new Map<string, RecordsOfTag>();
     for (const record of data) {
       const tag = tagIn(record);
       if (tag === null || !isRecord(record)) {
@@ -41,7 +45,7 @@ export function valueReader(tagIn: RecordParser<Tag>, note: Note, onTexts: (tagI
   function reportTexts(tagIds: readonly string[]): void {
     const fresh = tagIds.filter((id) => !withTexts.has(id));
     if (fresh.length === 0) return;
-    if (withTexts.size >= TEXTS_MAX) withTexts.clear();
+    if (withTexts.size >= REPORTED_TEXTS_MAX) withTexts.clear();
     for (const id of fresh) withTexts.add(id);
     note("value.text", fresh.length);
     onTexts(fresh);
@@ -58,7 +62,7 @@ export function valueReader(tagIn: RecordParser<Tag>, note: Note, onTexts: (tagI
         const [value, ...others] = raw.map(tagValueIn);
         if (others.some((other) => other !== value)) unreadable.set(id, listedTwice("values", raw));
         else if (value === undefined)
-          unreadable.set(id, `Its value is ${kindOf(raw[0])}, and no number, boolean or null.`);
+          unreadable.set(id, `Its value is ${describeValue(raw[0])}, and no number, boolean or null.`);
         else {
           readings.push({ id, displayName, description, unit, value });
           if (raw.some(hasText)) texts.push(id);
@@ -68,15 +72,12 @@ export function valueReader(tagIn: RecordParser<Tag>, note: Note, onTexts: (tagI
       reportTexts(texts);
       if (readings.length === requestedIds.length) return { readings };
       const read = new Set(readings.map(({ id }) => id));
-      const leftOut = requestedIds
-        .filter((id) => !read.has(id))
-        .map((id): LeftOut => {
-          const reason = unreadable.get(id);
-          return reason === undefined
-            ? { id, kind: "unanswered", reason: "The reply does not list it." }
-            : { id, kind: "unreadable", reason };
-        });
-      return { readings, leftOut };
+      const leftOut = (id: string): LeftOut => {
+        const reason = unreadable.get(id);
+        if (reason !== undefined) return { id, kind: "unreadable", reason };
+        return { id, kind: "unanswered", reason: "The reply does not list it." };
+      };
+      return { readings, leftOut: requestedIds.filter((id) => !read.has(id)).map(leftOut) };
     },
 
     logs(answer: DecodedReply, requestedIds: readonly string[]): TagLog[] {
@@ -88,10 +89,10 @@ export function valueReader(tagIn: RecordParser<Tag>, note: Note, onTexts: (tagI
           const said = brokenBecause(series, first.measurements);
           return { ...tag, measurements: new Points(), unreadable: { timesMs: null, said } };
         }
-        if (series.texts > 0) texts.push(tag.id);
-        if (series.said === null) return { ...tag, measurements: series.points };
+        if (series.textCount > 0) texts.push(tag.id);
+        if (series.firstFault === null) return { ...tag, measurements: series.points };
         note("measurement.value", series.unreadableMs.length);
-        const { points, unreadableMs, said } = series;
+        const { points, unreadableMs, firstFault: said } = series;
         return { ...tag, measurements: points, unreadable: { timesMs: unreadableMs, said } };
       });
       reportTexts(texts);
@@ -109,7 +110,9 @@ export function valueReader(tagIn: RecordParser<Tag>, note: Note, onTexts: (tagI
         }
         note("total.value");
         const isOne = others.every((other) => other === total);
-        const unreadable = isOne ? `The total is ${kindOf(raw[0])}, and not one number.` : listedTwice("totals", raw);
+        const unreadable = isOne
+          ? `The total is ${describeValue(raw[0])}, and not one number.`
+          : listedTwice("totals", raw);
         return { ...tag, total: null, unreadable };
       });
       reportTexts(texts);
@@ -119,7 +122,7 @@ export function valueReader(tagIn: RecordParser<Tag>, note: Note, onTexts: (tagI
 }
 
 function listedTwice(what: string, raw: readonly unknown[]): string {
-  const words = [...new Set(raw.map(kindOf))].slice(0, 3).join(" and ");
+  const words = [...new Set(raw.map(describeValue))].slice(0, 3).join(" and ");
   return `The reply lists it ${raw.length} times with different ${what}: ${words}.`;
 }
 
@@ -139,9 +142,9 @@ function hasSameMeasurements(series: LoggedSeries, { measurements }: WireRecord)
 
 /** Only an empty list means that a log has no values. */
 function brokenBecause(series: LoggedSeries | null, measurements: unknown): string {
-  if (series === null) return `The measurements of the log are ${kindOf(measurements)}, and no list.`;
-  return series.isBroken && series.said !== null
-    ? series.said
+  if (series === null) return `The measurements of the log are ${describeValue(measurements)}, and no list.`;
+  return series.isBroken && series.firstFault !== null
+    ? series.firstFault
     : "The reply lists the log more than once with different measurements.";
 }
 

@@ -58,7 +58,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     ...VERIFIED_TLS,
     allowH2: false,
     timeout: config.deadlines.connect_ms,
-    ...(config.ca_file === undefined ? {} : { ca: authorities(config.ca_file) }),
+    ...(config.ca_file === undefined ? {} : { ca: certificatesIn(config.ca_file) }),
   });
   let opened = 0;
   const connections = new Agent({
@@ -99,7 +99,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       const failure = failureOfConnection(error, server);
       if (reception.hasBegun()) throw failure;
       // No new socket was opened, so the server had closed this kept-alive one.
-      if (opened === openedBefore && isBrokenSocket(error)) throw new StaleSocket(failure.message, { cause: error });
+      if (opened === openedBefore && isSocketError(error)) throw new StaleSocket(failure.message, { cause: error });
       const connectTls = (limit: AbortSignal) => probeThroughProxy(proxy, targetOf(url), limit);
       throw (await plainTextAtTlsPort(error, url, server, connectTls, signal)) ?? failure;
     } finally {
@@ -123,7 +123,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
   };
 }
 
-function authorities(path: string): string[] {
+function certificatesIn(path: string): string[] {
   let own: string;
   try {
     own = readFileSync(path, "utf8");
@@ -136,7 +136,7 @@ function authorities(path: string): string[] {
   return [...rootCertificates, own];
 }
 
-function isBrokenSocket(error: unknown): boolean {
+function isSocketError(error: unknown): boolean {
   const { code } = error as { code?: unknown };
   return code === "UND_ERR_SOCKET" || code === "ECONNRESET" || code === "EPIPE";
 }
@@ -145,7 +145,7 @@ function isBrokenSocket(error: unknown): boolean {
 const ORDERS_TO_WAIT = new Set([429, 503]);
 const NO_BODY = new Uint8Array();
 
-const UNANNOUNCED_BYTES = 65_536;
+const INITIAL_BODY_BYTES = 65_536;
 
 /** Receives a reply from undici's `dispatch`: streams and events of `request` cost most of the time of a 4 kB reply. */
 function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
@@ -158,16 +158,15 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
   let length = 0;
 
   function tooLarge(): Malformed {
-    return new Malformed(`The answer is larger than ${maxBytes} bytes.`, "", {
-      hint: "Raise max_body_bytes, or ask for less at a time.",
-    });
+    const hint = "Raise max_body_bytes, or ask for less at a time.";
+    return new Malformed(`The answer is larger than ${maxBytes} bytes.`, "", { hint });
   }
 
   function allocate(): void {
     const announced = Number(headers["content-length"] ?? 0);
     if (announced > maxBytes) throw tooLarge();
     const isAnnounced = Number.isSafeInteger(announced) && announced > 0;
-    body = Buffer.allocUnsafeSlow(isAnnounced ? announced : UNANNOUNCED_BYTES);
+    body = Buffer.allocUnsafeSlow(isAnnounced ? announced : INITIAL_BODY_BYTES);
   }
 
   function append(chunk: Uint8Array): void {
@@ -191,7 +190,7 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
     onResponseStart(_controller, statusCode, rawHeaders) {
       if (statusCode < 200) return;
       status = statusCode;
-      headers = flat(rawHeaders);
+      headers = joinedHeaders(rawHeaders);
       refuseEncoding(headers);
       allocate();
     },
@@ -221,23 +220,21 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
 function refuseEncoding(headers: TransportReply["headers"]): void {
   const encoding = headers["content-encoding"];
   if (encoding === undefined || /^\s*(identity)?\s*$/i.test(encoding)) return;
+  const hint = "A proxy in between has to leave Accept-Encoding: identity alone.";
   throw new Malformed(`The answer is compressed (${encoding.slice(0, 40)}) although that was not asked for.`, "", {
-    hint: "A proxy in between has to leave Accept-Encoding: identity alone.",
+    hint,
   });
 }
 
-function flat(headers: Readonly<Record<string, string | string[] | undefined>>): TransportReply["headers"] {
-  const entries = Object.entries(headers).map(([name, value]) => [
-    name.toLowerCase(),
-    Array.isArray(value) ? value.join(", ") : value,
-  ]);
-  return Object.fromEntries(entries);
+function joinedHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): TransportReply["headers"] {
+  const text = (value: string | string[] | undefined) => (Array.isArray(value) ? value.join(", ") : value);
+  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), text(value)]));
 }
 
 /** The server closed a kept-alive socket. A GET may be repeated at once; a POST may have been processed. */
 export class StaleSocket extends Retryable {}
 
-const CHECK_MS = 5_000;
+const HEALTH_CHECK_MS = 5_000;
 const SLOW_MS = 5_000;
 
 export async function reachesService(
@@ -251,7 +248,7 @@ export async function reachesService(
   try {
     const http = createHttpTransport(config, proxyOf(config.proxy, clock, environment));
     try {
-      const limit = AbortSignal.any([signal, AbortSignal.timeout(CHECK_MS)]);
+      const limit = AbortSignal.any([signal, AbortSignal.timeout(HEALTH_CHECK_MS)]);
       await http.send({ method: "GET", path, headers, body: null }, limit);
       return true;
     } finally {

@@ -11,7 +11,7 @@ import {
   type LegacyLedger,
   ledgerFor,
   loadBackfills,
-  wantedSeries,
+  seriesSelector,
 } from "./history/series.ts";
 import { expectedTags, type LocatedTag, visibleSites } from "./inventory/located-tags.ts";
 import type { ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
@@ -215,7 +215,7 @@ function classFacts(
 type NamedLedger = LedgerOf & { readonly className: string | null };
 
 function ledgersOf(settings: PlanSettings, past: StoredPast, nowMs: number): readonly NamedLedger[] {
-  const seriesOf = wantedSeries(settings.history, settings.timeZone);
+  const seriesOf = seriesSelector(settings.history, settings.timeZone);
   return past.tags.flatMap((located) =>
     seriesOf(located, past.orders.open).map(({ key, rules, total, className }) => ({
       ...{ located, rules, total, className },

@@ -1,14 +1,14 @@
-const LEAST_MARGIN_MS = 250;
-const GREATEST_MARGIN_MS = 4_000;
+const MARGIN_MIN_MS = 250;
+const MARGIN_MAX_MS = 4_000;
 const MARGIN_DECAY = 0.8;
 const MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
 const REPEATED_WITHIN_MS = 30 * 60_000;
 const FIRST_LESSON_MS = 3_600_000;
-const LESSON_MS = 24 * 3_600_000;
+const REPEATED_LESSON_MS = 24 * 3_600_000;
 /** A late packet explains one unused slot, not two. */
-const UNUSED_SLOTS = 2;
+const UNUSED_SLOTS_MIN = 2;
 const RATE_CUT = 2 / 3;
-const LEAST_PER_WINDOW = 2;
+const PER_WINDOW_MIN = 2;
 const RATE_STEP_EVERY_MS = 10 * 60_000;
 
 /**
@@ -29,7 +29,7 @@ export function createCaution(limit: number) {
 
   const most = () => (lesson === "none" ? limit : limit - 1);
 
-  const settle = (now: number) => {
+  const applyRecovery = (now: number) => {
     if (lesson !== "none" && now >= lessonEnds) {
       lesson = "none";
       marginMs = 0;
@@ -46,23 +46,23 @@ export function createCaution(limit: number) {
 
   return {
     refused(now: number, used: number, isComplete: boolean): void {
-      settle(now);
+      applyRecovery(now);
       if (perWindow < limit || now - lastRefusal < REPEATED_WITHIN_MS) {
-        perWindow = Math.max(LEAST_PER_WINDOW, Math.min(perWindow, most()) * RATE_CUT);
+        perWindow = Math.max(PER_WINDOW_MIN, Math.min(perWindow, most()) * RATE_CUT);
       } else {
-        const spacing = isComplete && used <= limit - UNUSED_SLOTS;
+        const spacing = isComplete && used <= limit - UNUSED_SLOTS_MIN;
         lesson = spacing || lesson === "spacing" ? "spacing" : "one slot less";
-        lessonEnds = now + (lessons === 0 ? FIRST_LESSON_MS : LESSON_MS);
+        lessonEnds = now + (lessons === 0 ? FIRST_LESSON_MS : REPEATED_LESSON_MS);
         lessons += 1;
-        marginMs = spacing ? GREATEST_MARGIN_MS : Math.max(LEAST_MARGIN_MS, marginMs * 2);
-        marginMs = Math.min(GREATEST_MARGIN_MS, marginMs);
+        marginMs = spacing ? MARGIN_MAX_MS : Math.max(MARGIN_MIN_MS, marginMs * 2);
+        marginMs = Math.min(MARGIN_MAX_MS, marginMs);
       }
       lastRefusal = now;
       marginSettledAt = now;
       rateSettledAt = now;
     },
     terms(now: number) {
-      settle(now);
+      applyRecovery(now);
       return {
         marginMs,
         perWindow: Math.max(1, Math.min(most(), perWindow)),
@@ -83,9 +83,9 @@ export interface OtherClientUse {
 }
 
 /** Counts before another client is reported: longer than two windows, because one odd count may precede a restart. */
-const SEEN_TIMES = 3;
-const SEEN_FOR_MS = 120_000;
-const REMEMBER_MS = 30 * 60_000;
+const EXCESS_COUNTS_MIN = 3;
+const EXCESS_DURATION_MIN_MS = 120_000;
+const EVIDENCE_LIFETIME_MS = 30 * 60_000;
 
 export function createOtherClientWatch(windowMs: number, report: (use: OtherClientUse) => void) {
   let seen: { readonly at: number; readonly requests: number }[] = [];
@@ -102,16 +102,16 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
     };
     if (known === null) report({ evidence: use.evidence, perWindow: use.perWindow, sinceMs: use.sinceMs });
   };
-  const current = (now: number) => (use !== null && now - use.confirmedAt < REMEMBER_MS ? use : null);
+  const current = (now: number) => (use !== null && now - use.confirmedAt < EVIDENCE_LIFETIME_MS ? use : null);
 
   return {
     /** `requests`: how many more the service counted than we sent; 0 or less without another client. */
     excess(now: number, wallMs: number, requests: number): void {
-      seen = seen.filter(({ at }) => now - at < REMEMBER_MS);
+      seen = seen.filter(({ at }) => now - at < EVIDENCE_LIFETIME_MS);
       if (requests <= 0) return;
       seen.push({ at: now, requests });
       const first = seen[0]?.at ?? now;
-      if (seen.length >= SEEN_TIMES && now - first >= SEEN_FOR_MS) confirm(now, wallMs, "remaining");
+      if (seen.length >= EXCESS_COUNTS_MIN && now - first >= EXCESS_DURATION_MIN_MS) confirm(now, wallMs, "remaining");
     },
     refusals: (now: number, wallMs: number) => confirm(now, wallMs, "refusals"),
     occupied(now: number): number {

@@ -59,10 +59,10 @@ export interface Quota extends Limiter {
 }
 
 const WINDOW_MS = 60_000;
-const DRIFT = 200e-6;
+const CLOCK_DRIFT = 200e-6;
 const PER_MINUTE = 20;
-const LEAST_PAUSE_MS = 1_000;
-const NEVER = Number.NEGATIVE_INFINITY;
+const PAUSE_MIN_MS = 1_000;
+const NEVER_MS = Number.NEGATIVE_INFINITY;
 
 type Groups = readonly (readonly QuotaEndpoint[])[];
 const SHARED: Groups = [QUOTA_ENDPOINTS];
@@ -71,15 +71,15 @@ const SEPARATE: Groups = QUOTA_ENDPOINTS.map((endpoint) => [endpoint]);
 export function createQuota(options: QuotaOptions): Quota {
   const { clock, source, metrics, log, sharing = "auto", longestWayMs = 3_000 } = options;
   let share = shareOf(options);
-  const occupiedMs = WINDOW_MS * (1 + DRIFT);
+  const occupiedMs = WINDOW_MS * (1 + CLOCK_DRIFT);
   const mark = options.mark ?? (() => momentOf(clock));
   const record = createQuotaRecord({ store: options.store, source, clock, occupiedMs, longestWayMs, mark });
   const evidence = createSharingEvidence();
   const limiters = new Map<QuotaEndpoint, RateLimiter>();
   let maySplit = sharing === "auto";
   let started: Promise<void> | undefined;
-  let allPausedUntilMs = NEVER;
-  let carefulUntilMs = NEVER;
+  let allPausedUntilMs = NEVER_MS;
+  let carefulUntilMs = NEVER_MS;
 
   function limiterOf(endpoint: QuotaEndpoint): RateLimiter {
     const limiter = limiters.get(endpoint);
@@ -127,7 +127,7 @@ export function createQuota(options: QuotaOptions): Quota {
     const now = clock.monotonic();
     const unknownUntilMs = now + occupiedMs + longestWayMs;
     if (!found) carefulUntilMs = unknownUntilMs;
-    allPausedUntilMs = Math.max(allPausedUntilMs, pauses.get("everything") ?? NEVER);
+    allPausedUntilMs = Math.max(allPausedUntilMs, pauses.get("everything") ?? NEVER_MS);
     const closedUntilMs = Math.max(allPausedUntilMs, !found && options.withoutRecord === "wait" ? unknownUntilMs : now);
     const refusedUntil = (group: Groups[number]) => Math.max(...group.map((endpoint) => pauses.get(endpoint) ?? now));
     regroup(sharing === "separate" ? SEPARATE : SHARED, slots, refusedUntil, closedUntilMs);
@@ -144,7 +144,7 @@ export function createQuota(options: QuotaOptions): Quota {
     }
   }
 
-  function mergeAgain(): void {
+  function mergeLimiters(): void {
     const split = all();
     if (split.length === 1 || sharing !== "auto") return;
     const refusedUntilMs = Math.max(...split.map((limiter) => limiter.refusedUntilMs()));
@@ -192,19 +192,19 @@ export function createQuota(options: QuotaOptions): Quota {
       }
     },
     pause(forMs, scope, endpoint) {
-      const untilMs = clock.monotonic() + Math.max(LEAST_PAUSE_MS, forMs);
+      const untilMs = clock.monotonic() + Math.max(PAUSE_MIN_MS, forMs);
       const paused = scope === "everything" || endpoint === undefined ? "everything" : endpoint;
       if (scope === "everything") allPausedUntilMs = Math.max(allPausedUntilMs, untilMs);
       for (const limiter of paused === "everything" ? all() : [limiterOf(paused)]) {
         limiter.pause(untilMs, scope === "allowance");
       }
       storePause(paused, untilMs);
-      if (scope === "allowance") mergeAgain();
+      if (scope === "allowance") mergeLimiters();
       reportPause();
     },
     release(scope) {
       if (scope === "everything") {
-        allPausedUntilMs = NEVER;
+        allPausedUntilMs = NEVER_MS;
         for (const limiter of all()) limiter.release(false);
         storePause("everything", clock.monotonic());
       } else {
@@ -259,16 +259,16 @@ export function createSharingEvidence() {
       const [first, middle] = [beforeLast, last];
       beforeLast = last;
       last = { endpoint, taken, sentMs, at: now };
-      if (first === undefined || middle === undefined || now - first.at > WITHIN_MS) return false;
+      if (first === undefined || middle === undefined || now - first.at > EVIDENCE_DURATION_MAX_MS) return false;
       if (middle.sentMs < first.at || sentMs < middle.at) return false;
       if (first.endpoint !== endpoint || middle.endpoint === endpoint) return false;
-      if (taken === first.taken + 1 && Math.abs(middle.taken - first.taken) >= FAR_APART) findings += 1;
+      if (taken === first.taken + 1 && Math.abs(middle.taken - first.taken) >= COUNT_DISTANCE_MIN) findings += 1;
       if (taken === first.taken + 2 && middle.taken === first.taken + 1) findings = 0;
-      return findings >= FINDINGS;
+      return findings >= FINDINGS_MIN;
     },
   };
 }
 
-const FINDINGS = 2;
-const FAR_APART = 3;
-const WITHIN_MS = 45_000;
+const FINDINGS_MIN = 2;
+const COUNT_DISTANCE_MIN = 3;
+const EVIDENCE_DURATION_MAX_MS = 45_000;

@@ -18,9 +18,9 @@ interface QuotaRequest {
   hasPassed: boolean;
 }
 
-const PATIENCE = 9;
-const LAST = LANES.at(-1);
-const LEAST_PASS_MS = 50;
+const PASSES_MAX = 9;
+const LAST_LANE = LANES.at(-1);
+const PASS_MIN_MS = 50;
 
 function createLanes() {
   const waiting = new Map(LANES.map((lane) => [lane, new Set<QuotaRequest>()]));
@@ -36,7 +36,7 @@ function createLanes() {
         const passMs = request.choose?.({ own }) ?? null;
         if (passMs !== null) {
           request.hasPassed = true;
-          lookAtMs = Math.min(lookAtMs, now + Math.max(LEAST_PASS_MS, passMs));
+          lookAtMs = Math.min(lookAtMs, now + Math.max(PASS_MIN_MS, passMs));
           continue;
         }
         inLane(lane).delete(request);
@@ -56,7 +56,7 @@ function createLanes() {
 
     /** Returns the request that leaves now, or when to look again. Lanes passed over too often come first. */
     take(now: number, readyAt: (lane: Lane, isOverdue: boolean) => number) {
-      const overdue = LANES.filter((lane) => (passedOver.get(lane) ?? 0) >= PATIENCE);
+      const overdue = LANES.filter((lane) => (passedOver.get(lane) ?? 0) >= PASSES_MAX);
       const order = [...overdue.map((lane) => [lane, true] as const), ...LANES.map((lane) => [lane, false] as const)];
       let lookAtMs = Number.POSITIVE_INFINITY;
       for (const [lane, isOverdue] of order) {
@@ -72,7 +72,7 @@ function createLanes() {
 
     noteTaken(lane: Lane): void {
       for (const each of LANES) {
-        if (each === lane || each === LAST || inLane(each).size === 0) passedOver.set(each, 0);
+        if (each === lane || each === LAST_LANE || inLane(each).size === 0) passedOver.set(each, 0);
         else if (LANES.indexOf(each) > LANES.indexOf(lane)) passedOver.set(each, (passedOver.get(each) ?? 0) + 1);
       }
     },
@@ -105,7 +105,7 @@ interface RateLimiterOptions extends QuotaShare {
   onUnsaved(error: unknown): void;
 }
 
-const URGENT: ReadonlySet<Lane> = new Set(["write", "on-demand"]);
+const URGENT_LANES: ReadonlySet<Lane> = new Set(["write", "on-demand"]);
 const CAREFUL_SHARE = 0.8;
 
 export type RateLimiter = ReturnType<typeof createRateLimiter>;
@@ -160,7 +160,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
   function readyAt(lane: Lane, now: number, { slots, isEveryLanePaced } = termsAt(now), isOverdue = false): number {
     const reserved = lane === "write" || isOverdue ? 0 : reserve;
     const freeMs = spent.freeAt(now, Math.max(1, slots - reserved));
-    const pacedMs = isEveryLanePaced || !URGENT.has(lane) ? nextPacedMs : now;
+    const pacedMs = isEveryLanePaced || !URGENT_LANES.has(lane) ? nextPacedMs : now;
     const isTrial = isTrialPermitted && lane !== "write";
     return Math.max(now, isTrial ? closedUntilMs : pausedUntilMs(), freeMs, pacedMs);
   }
@@ -199,7 +199,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
     if (lane !== "write") isTrialPermitted = false;
     lanes.noteTaken(lane);
     const { periodMs, mayCatchUp, isEveryLanePaced } = termsAt(now);
-    if (isEveryLanePaced || !URGENT.has(lane)) {
+    if (isEveryLanePaced || !URGENT_LANES.has(lane)) {
       nextPacedMs = mayCatchUp ? Math.max(nextPacedMs + periodMs, now) : now + periodMs;
     }
     const slot = { id: record.idFor(endpoint), endpoint, sentAt: now, countedBy: Number.POSITIVE_INFINITY };

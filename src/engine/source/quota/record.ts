@@ -15,12 +15,12 @@ interface QuotaRecordOptions {
   readonly mark: Mark;
 }
 
-const SAVE_WITHIN_MS = 250;
+const FIRST_SAVE_LIMIT_MS = 250;
 /** Smaller changes of the wall clock are slewing by a time server. */
-const JUMP_MS = 100;
-const KEEP_MS = 3_600_000;
+const CLOCK_STEP_MIN_MS = 100;
+const SLOT_RETENTION_MS = 3_600_000;
 const FORGET_EVERY_REPLIES = 500;
-const AHEAD_MS = 10_000;
+const RECORDED_AHEAD_MS = 10_000;
 
 export type QuotaRecord = ReturnType<typeof createQuotaRecord>;
 
@@ -34,7 +34,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
   let wallOffset = clock.now() - clock.monotonic();
   let setByMs = 0;
   let jumps = 0;
-  const ahead = new Map<QuotaEndpoint, number>();
+  const slotIdsAhead = new Map<QuotaEndpoint, number>();
   const leftAtMs = new Map<QuotaEndpoint, number>();
   const usableUntilMs = new Map<number, number>();
 
@@ -50,7 +50,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
     const offset = clock.now() - clock.monotonic();
     const byMs = offset - wallOffset;
     wallOffset = offset;
-    if (Math.abs(byMs) <= JUMP_MS) return;
+    if (Math.abs(byMs) <= CLOCK_STEP_MIN_MS) return;
     jumps += 1;
     usableUntilMs.clear();
     await rewrite(byMs);
@@ -80,18 +80,18 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
   function isFollowed({ endpoint, sentAt }: Slot): boolean {
     const before = leftAtMs.get(endpoint) ?? Number.NEGATIVE_INFINITY;
     leftAtMs.set(endpoint, Math.max(before, sentAt));
-    return sentAt - before <= AHEAD_MS;
+    return sentAt - before <= RECORDED_AHEAD_MS;
   }
 
   async function recordAhead(endpoint: QuotaEndpoint): Promise<void> {
     lastId += 1;
     const id = lastId;
-    const untilMs = clock.monotonic() + AHEAD_MS;
-    ahead.set(endpoint, id);
+    const untilMs = clock.monotonic() + RECORDED_AHEAD_MS;
+    slotIdsAhead.set(endpoint, id);
     const slot = { id, endpoint, sentAt: clock.monotonic(), countedBy: untilMs + longestWayMs };
     const jumpsBefore = jumps;
     await store.saveDeferred(keyOf(endpoint), stored(slot));
-    if (jumps === jumpsBefore && ahead.get(endpoint) === id) usableUntilMs.set(id, untilMs);
+    if (jumps === jumpsBefore && slotIdsAhead.get(endpoint) === id) usableUntilMs.set(id, untilMs);
   }
 
   return {
@@ -115,14 +115,14 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
       const now = clock.monotonic();
       wallOffset = clock.now() - now;
       const byMs = await setMeanwhileMs();
-      setByMs = byMs !== null && Math.abs(byMs) > JUMP_MS ? byMs : 0;
+      setByMs = byMs !== null && Math.abs(byMs) > CLOCK_STEP_MIN_MS ? byMs : 0;
       let found = false;
       for (const endpoint of QUOTA_ENDPOINTS) {
         for (const stored of await store.load(keyOf(endpoint))) {
           found = true;
           lastId = Math.max(lastId, stored.id);
           // A stored time in the future shows that the clock was set back.
-          const latest = now + longestWayMs + SAVE_WITHIN_MS;
+          const latest = now + longestWayMs + FIRST_SAVE_LIMIT_MS;
           const told = stored.countedByMs + setByMs - wallOffset;
           const slot = { id: stored.id, endpoint, sentAt: now, countedBy: Math.min(told, latest) };
           if (slot.countedBy + occupiedMs <= now) continue;
@@ -135,8 +135,8 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
       return { slots: [...live], found };
     },
     idFor(endpoint: QuotaEndpoint): number {
-      const id = ahead.get(endpoint);
-      ahead.delete(endpoint);
+      const id = slotIdsAhead.get(endpoint);
+      slotIdsAhead.delete(endpoint);
       if (id !== undefined && usableUntilMs.has(id)) return id;
       lastId += 1;
       return lastId;
@@ -153,7 +153,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
         slot.countedBy = slot.sentAt + longestWayMs;
         return mark();
       }
-      for (let withinMs = SAVE_WITHIN_MS; ; withinMs *= 4) {
+      for (let withinMs = FIRST_SAVE_LIMIT_MS; ; withinMs *= 4) {
         const since = mark();
         const began = since.monotonicMs;
         const bound = began + withinMs + longestWayMs;
@@ -172,11 +172,11 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
     async afterReply(slot: Slot): Promise<void> {
       await followWallClock();
       const noted = store.saveDeferred(keyOf(slot.endpoint), stored(slot));
-      if (isFollowed(slot) && !ahead.has(slot.endpoint)) await recordAhead(slot.endpoint);
+      if (isFollowed(slot) && !slotIdsAhead.has(slot.endpoint)) await recordAhead(slot.endpoint);
       await noted;
       replies += 1;
       if (replies % FORGET_EVERY_REPLIES === 0) {
-        await store.forget(keyOf(slot.endpoint), clock.now() - KEEP_MS);
+        await store.forget(keyOf(slot.endpoint), clock.now() - SLOT_RETENTION_MS);
       }
     },
   };
@@ -195,7 +195,7 @@ export interface Slot {
 }
 
 /** Freed slots explain what the service says it has counted. */
-const REMEMBER_MS = 60_000;
+const FREED_SLOT_RETENTION_MS = 60_000;
 
 export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] = []) {
   let slots = [...inherited];
@@ -203,7 +203,7 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] 
   let ends = new Float64Array(64);
   return {
     add(slot: Slot): void {
-      const oldest = slot.sentAt - REMEMBER_MS - occupiedMs;
+      const oldest = slot.sentAt - FREED_SLOT_RETENTION_MS - occupiedMs;
       slots = slots.filter((each) => each.countedBy > oldest);
       slots.push(slot);
     },
@@ -214,7 +214,7 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] 
     /** Requests of a count after `since` beyond our own, by the widest usual way of counting (two windows). */
     unexplained(counted: number, since: number): number {
       if (counted <= count(slots, since - occupiedMs)) return 0;
-      return Math.max(0, counted - Math.ceil(widestCount(slots, since, occupiedMs) - ROUNDING));
+      return Math.max(0, counted - Math.ceil(widestCount(slots, since, occupiedMs) - ROUNDING_TOLERANCE));
     },
     /** Returns `now`, a later time, or infinity if that is unknown. */
     freeAt(now: number, allowed: number): number {
@@ -233,7 +233,7 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] 
   };
 }
 
-const ROUNDING = 1e-9;
+const ROUNDING_TOLERANCE = 1e-9;
 
 /** The highest two-window count over every possible alignment of the windows. */
 function widestCount(slots: readonly Slot[], now: number, windowMs: number): number {

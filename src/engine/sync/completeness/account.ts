@@ -9,7 +9,7 @@ import type {
 } from "../../../core/model/history-facts.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { bucketsIn, DAY_MS, parseTime, type Range } from "../history/buckets.ts";
-import { closedUntil } from "../history/ledger.ts";
+import { closedUntilMs } from "../history/ledger.ts";
 import { type LedgerRange, rangesIn } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
 import { type CountedSeries, type DayCount, type DayCounts, type Days, dateOf, isWanted, wantedFrom } from "./days.ts";
@@ -78,7 +78,7 @@ export function accountOf(series: CountedSeries, day: number, count: DayCount | 
   } else if (pending > 0 && ledger.refusal !== null) {
     // Following or log discovery was refused; the past before it may still be fetched.
     const fromMs = ledger.state === "following" ? Math.max(dayMs.fromMs, watermarkMs) : dayMs.fromMs;
-    const atFront = Math.min(pending, wantedBuckets({ fromMs, toMs: Math.min(dayMs.toMs, closedUntil(rules, nowMs)) }));
+    const atFront = Math.min(pending, wantedBuckets({ fromMs, toMs: Math.min(dayMs.toMs, closedUntilMs(rules, nowMs)) }));
     refused += atFront;
     pending -= atFront;
     if (atFront > 0) refusal = statementOf(ledger.refusal);
@@ -104,7 +104,7 @@ function pendingReason(
   if (located.outOfSight === "site") return "out-of-scope";
   if (ledger.state === "unproven") return "unproven";
   if (watermarkMs >= toMs) return "backfill";
-  const closedMs = closedUntil(rules, nowMs);
+  const closedMs = closedUntilMs(rules, nowMs);
   if (closedMs > watermarkMs) return "behind";
   return watermarkMs < fromMs || closedMs < toMs ? "open" : "backfill";
 }

@@ -6,7 +6,7 @@ import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
 import { DAY_MS, type Range, subtract } from "../history/buckets.ts";
-import { closedUntil } from "../history/ledger.ts";
+import { closedUntilMs } from "../history/ledger.ts";
 import { fetchedIn } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
 import {
@@ -222,7 +222,7 @@ export function createFinalizedDays(options: {
     const before = complete.get(key);
     const dates = { from: reach.from <= reach.begin ? null : dateOf(from), until: dateOf(reach.until) };
     // Buckets that closed two fetches ago are overdue.
-    const overdue = dayOf(closedUntil(rules, nowMs - 2 * rules.everyMs));
+    const overdue = dayOf(closedUntilMs(rules, nowMs - 2 * rules.everyMs));
     const isHeldBack = reach.until < overdue;
     const heldBack = isHeldBack ? dateOf(overdue) : (before?.heldBack ?? null);
     if (before?.from === dates.from && before.until === dates.until && before.heldBack === heldBack) return;
@@ -362,7 +362,7 @@ export function createFinalizedDays(options: {
     for (const date of due) addDay(date);
   }
 
-  return { notes, look };
+  return { notes, refreshIfStale: look };
 }
 
 function reachOfAll(series: readonly Series[]): Reach {

@@ -2,7 +2,7 @@ import { BUCKET_MS } from "../../../core/model/building.ts";
 import { type HistoryQuery, TAGS_PER_REQUEST } from "../../source/source.ts";
 import { bucketBefore, bucketEnd, bucketStart, cached, clip, parseTime, type Range, rangeTime } from "./buckets.ts";
 import {
-  closedUntil,
+  closedUntilMs,
   followingRange,
   isBackingOff,
   type OpenPart,
@@ -10,7 +10,7 @@ import {
   type SeriesRules,
   targetPast,
 } from "./ledger.ts";
-import { type BackfillRequest, concerns, followedRange, type Series } from "./series.ts";
+import { type BackfillRequest, coversSeries, followedRange, type Series } from "./series.ts";
 
 export interface HistoryRequest {
   /** `following`: recently closed buckets. `backfill`: the configured past. `ordered`: `plenum backfill`. */
@@ -40,7 +40,7 @@ export interface RequestLimits {
 }
 
 export function nextFollowing(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
-  const closedFor = cached((rules: SeriesRules) => closedUntil(rules, nowMs));
+  const closedFor = cached((rules: SeriesRules) => closedUntilMs(rules, nowMs));
   const due = all.flatMap((series): readonly Candidate[] => {
     if (series.total || isBackingOff(series.ledger, nowMs)) return [];
     const range = followingRange(series.ledger, series.rules, nowMs, closedFor(series.rules));
@@ -50,13 +50,13 @@ export function nextFollowing(all: readonly Series[], nowMs: number, limits: Req
   if (group === null) return null;
   const { rules } = group[0].series;
   const { fromMs } = group[0].range;
-  const mostMs = bucketStart(fromMs + mostLengthMs(group, limits), rules);
+  const mostMs = bucketStart(fromMs + maxLengthMs(group, limits), rules);
   const toMs = Math.min(Math.max(...group.map(({ range }) => range.toMs)), Math.max(bucketEnd(fromMs, rules), mostMs));
   return requestFor("following", group, { fromMs, toMs });
 }
 
 export function nextBackfill(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
-  const closedFor = cached((rules: SeriesRules) => closedUntil(rules, nowMs));
+  const closedFor = cached((rules: SeriesRules) => closedUntilMs(rules, nowMs));
   const gaps = all.flatMap((series) => {
     if (series.total) return [];
     const { fromMs, toMs } = targetPast(series.ledger);
@@ -75,7 +75,7 @@ export function nextOrdered(
 ): HistoryRequest | null {
   for (const backfill of backfills) {
     const gaps = all.flatMap((series) =>
-      concerns(backfill, series) ? latestGap(series, followedRange(backfill, series, nowMs), nowMs) : [],
+      coversSeries(backfill, series) ? latestGap(series, followedRange(backfill, series, nowMs), nowMs) : [],
     );
     const request = requestForPast("ordered", gaps, limits);
     if (request !== null) return request;
@@ -132,23 +132,19 @@ export function hasSameBuckets({ series: { rules } }: Candidate, { series }: Can
   return series.rules.resolution === rules.resolution && series.rules.timeZone === rules.timeZone;
 }
 
-function mostLengthMs(group: Candidates, { values, bucketsEach }: RequestLimits): number {
+function maxLengthMs(group: Candidates, { values, bucketsEach }: RequestLimits): number {
   const each = Math.floor(values / group.length);
   const perTag = Math.max(1, Math.min(each, bucketsEach?.(group.length) ?? each));
   return perTag * BUCKET_MS[group[0].series.rules.resolution];
 }
 
 /** Latest part of a group's gaps that the limits allow, at least one bucket. Leaves out series without a gap there. */
-function requestForPast(
-  kind: "backfill" | "ordered",
-  gaps: readonly Candidate[],
-  limits: RequestLimits,
-): HistoryRequest | null {
+function requestForPast(kind: "backfill" | "ordered", gaps: readonly Candidate[], limits: RequestLimits) {
   const group = similarSeries(gaps, (a, b) => b.range.toMs - a.range.toMs, limits);
   if (group === null) return null;
   const { rules } = group[0].series;
   const { toMs } = group[0].range;
-  const startMs = bucketStart(toMs - mostLengthMs(group, limits), rules);
+  const startMs = bucketStart(toMs - maxLengthMs(group, limits), rules);
   const leastMs = Math.min(...group.map(({ range }) => range.fromMs));
   const fromMs = Math.max(leastMs, startMs < toMs ? startMs : bucketBefore(toMs - 1, rules));
   return requestFor(kind, group, { fromMs, toMs });

@@ -17,7 +17,7 @@ import {
 export interface LedgerRange extends Range, Omit<StoredRange, "from" | "to"> {}
 
 /** A shorter silence between values counts as values: many devices log hourly, even in a 5-minute series. */
-const SILENCE_MS: Readonly<Record<Resolution, number>> = {
+const SILENCE_MAX_MS: Readonly<Record<Resolution, number>> = {
   "5m": 24 * BUCKET_MS["5m"],
   "1h": 24 * BUCKET_MS["1h"],
   "1d": 2 * BUCKET_MS["1d"],
@@ -71,20 +71,16 @@ export function withRanges(
 ): readonly StoredRange[] {
   let ranges = rangesIn(stored);
   for (const range of learned) {
-    const isStronger = (other: LedgerRange) => isFetched(other) && strength(other) >= strength(range);
+    const isStronger = (other: LedgerRange) => isFetched(other) && statementStrength(other) >= statementStrength(range);
     const stronger = ranges.filter(isStronger);
     const weaker = ranges.filter((other) => !isStronger(other));
-    ranges = [
-      ...stronger,
-      ...weaker.flatMap((other) => partsOutside(other, [range])),
-      ...partsOutside(range, stronger),
-    ];
-    ranges = ranges.toSorted((a, b) => a.fromMs - b.fromMs);
+    const rest = weaker.flatMap((other) => partsOutside(other, [range]));
+    ranges = [...stronger, ...rest, ...partsOutside(range, stronger)].sort((a, b) => a.fromMs - b.fromMs);
   }
   return storedRanges(limitRanges(joinRanges(ranges, resolution), resolution));
 }
 
-function strength({ why, said }: LedgerRange): number {
+function statementStrength({ why, said }: LedgerRange): number {
   if (why === "points") return 3;
   return why === "null" && said === undefined ? 2 : 1;
 }
@@ -115,7 +111,7 @@ export function answeredRanges(points: Points, range: Range, rules: BucketRules)
 
 function joinRanges(ranges: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
   const isShortSilence = ({ why, fromMs, toMs }: LedgerRange) =>
-    why === "null" && toMs - fromMs < SILENCE_MS[resolution];
+    why === "null" && toMs - fromMs < SILENCE_MAX_MS[resolution];
   const result: LedgerRange[] = [];
   for (const range of ranges) {
     const [before, last] = [result.at(-2), result.at(-1)];
@@ -154,10 +150,8 @@ function limitRanges(all: readonly LedgerRange[], resolution: Resolution): reado
     const refusal = shortest(current.filter((range) => !isFetched(range) && !isUnreadable(range)));
     if (silence !== undefined) {
       const points: LedgerRange = { ...timesOf(silence), why: "points" };
-      ranges = joinRanges(
-        current.map((range) => (range === silence ? points : range)),
-        resolution,
-      );
+      const replaced = current.map((range) => (range === silence ? points : range));
+      ranges = joinRanges(replaced, resolution);
     } else if (refusal !== undefined) ranges = current.filter((range) => range !== refusal);
     else ranges = withNearestUnreadableJoined(current);
     if (ranges.length === current.length) return ranges;
@@ -236,7 +230,7 @@ export function unreadableIn(
   const found = unreadable.timesMs === null ? [range] : mergeRanges(buckets);
   // The readable points of an emitted range are sent already: the range waits until all of it is readable.
   const emitted = rangesIn(ledger.spans).filter(
-    (span) => isRetry && span.emitted === true && found.some((each) => overlaps(each, span)),
+    (span) => isRetry && span.emitted === true && found.some((each) => rangesOverlap(each, span)),
   );
   const ranges = mergeRanges([...found, ...emitted.flatMap((span) => clip(span, range))]);
   return ranges.length === 0 ? null : { ranges, said: unreadableMessage(unreadable.said) };
@@ -270,11 +264,11 @@ export function withUnreadable(
   const settled = { fromMs: Number.NEGATIVE_INFINITY, toMs: learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY };
   const ranges = unreadable.ranges.flatMap((range) => clip(range, settled));
   const before = rangesIn(ledger.spans).filter(isUnreadable);
-  const nearMs = SILENCE_MS[ledger.resolution];
+  const nearMs = SILENCE_MAX_MS[ledger.resolution];
   const refusals = ranges.map((range): LedgerRange => {
     const around = { fromMs: range.fromMs - nearMs, toMs: range.toMs + nearMs };
-    const same = before.filter((span) => overlaps(span, range));
-    const near = same.at(-1) ?? before.findLast((span) => overlaps(span, around));
+    const same = before.filter((span) => rangesOverlap(span, range));
+    const near = same.at(-1) ?? before.findLast((span) => rangesOverlap(span, around));
     if (near !== undefined && !(isRetry && same.length > 0)) {
       const { emitted: _emitted, ...refusal } = near;
       // Only a range that overlaps the earlier one had its readable points emitted with it.
@@ -282,17 +276,12 @@ export function withUnreadable(
     }
     const times = Math.max(0, ...same.map((span) => span.times ?? 0));
     const emitted = same.some((span) => span.emitted === true) ? { emitted: true as const } : {};
-    return {
-      ...range,
-      why: "refused",
-      reason: "unreadable",
-      ...refusalAfter(times, unreadable.said, nowMs),
-      ...emitted,
-    };
+    const refusal = refusalAfter(times, unreadable.said, nowMs);
+    return { ...range, why: "refused", reason: "unreadable", ...refusal, ...emitted };
   });
   return [...learned.flatMap((span) => partsOutside(span, ranges)), ...refusals];
 }
 
-function overlaps(a: Range, b: Range): boolean {
+function rangesOverlap(a: Range, b: Range): boolean {
   return a.fromMs < b.toMs && a.toMs > b.fromMs;
 }

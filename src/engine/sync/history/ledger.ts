@@ -44,7 +44,7 @@ export interface SeriesRules extends BucketRules {
 
 export function newLedger(rules: SeriesRules, nowMs: number): StoredHistory {
   const { resolution, timeZone } = rules;
-  const sinceMs = closedUntil(rules, nowMs);
+  const sinceMs = closedUntilMs(rules, nowMs);
   return {
     version: 2,
     resolution,
@@ -74,7 +74,7 @@ export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: nu
   return targetMs < parseTime(ledger.wished) - DAY_MS ? { ...ledger, wished: isoUtc(targetMs) } : ledger;
 }
 
-export function closedUntil(rules: SeriesRules, nowMs: number): number {
+export function closedUntilMs(rules: SeriesRules, nowMs: number): number {
   return bucketStart(nowMs - rules.graceMs, rules);
 }
 
@@ -82,7 +82,7 @@ export function followingRange(
   ledger: StoredHistory,
   rules: SeriesRules,
   nowMs: number,
-  toMs = closedUntil(rules, nowMs),
+  toMs = closedUntilMs(rules, nowMs),
 ): Range | null {
   const isDue = earlierTime(toMs, Math.max(1, rules.everyMs), rules) >= parseTime(ledger.watermark);
   if (ledger.rereadFrom === null && !isDue) return null;
@@ -90,7 +90,7 @@ export function followingRange(
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
 
-export function fetchedSince(ledger: StoredHistory): number {
+export function fetchedSinceMs(ledger: StoredHistory): number {
   const watermarkMs = parseTime(ledger.watermark);
   return answeredWithin(ledger.spans).find(({ toMs }) => toMs >= watermarkMs)?.fromMs ?? watermarkMs;
 }
@@ -119,12 +119,12 @@ function lookBackStart(ledger: StoredHistory, rules: SeriesRules, nowMs: number)
   if (isRereadDue(weeklyAt, 7, rules, nowMs))
     fromMs = Math.min(fromMs, earlierTime(parseTime(weeklyAt), rules.lookBackMs, rules));
   // The backfill emits earlier points that are not fetched.
-  const leastMs = Math.min(watermarkMs, Math.max(fetchedSince(ledger), parseTime(ledger.rememberedFrom)));
+  const leastMs = Math.min(watermarkMs, Math.max(fetchedSinceMs(ledger), parseTime(ledger.rememberedFrom)));
   const firstCompleteBucket = bucketEnd(bucketStart(leastMs - 1, rules), rules);
   return Math.max(bucketStart(fromMs, rules), firstCompleteBucket);
 }
 
-export interface Settled {
+export interface SettledPoints {
   readonly ledger: StoredHistory;
   /** Emitted for the first time; ascending and distinct. */
   readonly fresh: Points;
@@ -140,15 +140,15 @@ export function settleFollowing(
   emitted: EmittedValues,
   nowMs: number,
   learn: (answered: readonly LedgerRange[]) => readonly LedgerRange[] = (answered) => answered,
-): Settled {
+): SettledPoints {
   const { fromMs } = range;
   const fresh = new Points();
   const revised = new Points();
   // If the clock was ahead at the request, the range counts only as far as it has closed.
-  let toMs = Math.min(range.toMs, Math.max(fromMs, closedUntil(rules, nowMs)));
+  let toMs = Math.min(range.toMs, Math.max(fromMs, closedUntilMs(rules, nowMs)));
   const all = points.ascending();
   // Emitted points of earlier times are not stored.
-  const first = Math.max(indexByEnd(all, fromMs, ledger), all.placeOf(parseTime(ledger.rememberedFrom)));
+  const first = Math.max(indexByBucketEnd(all, fromMs, ledger), all.placeOf(parseTime(ledger.rememberedFrom)));
   const inside = all.part(Math.min(first, all.placeOf(fromMs)), all.placeOf(range.toMs));
   for (let at = 0; at < inside.length; at++) {
     const atMs = inside.timeMs(at);
@@ -171,7 +171,7 @@ export function settleFollowing(
     state: "following",
     refusal: null,
   };
-  return { ledger: { ...next, rememberedFrom: isoUtc(retainedFrom(next, rules)) }, fresh, revised };
+  return { ledger: { ...next, rememberedFrom: isoUtc(retainedFromMs(next, rules)) }, fresh, revised };
 }
 
 /** Points that are not fetched yet are new. `learned`: what the response states, possibly about a longer range. */
@@ -180,15 +180,15 @@ export function settlePast(
   points: Points,
   range: Range,
   learned = answeredRanges(points, range, ledger),
-): Settled {
+): SettledPoints {
   const all = points.ascending();
-  const index = (atMs: number) => indexByEnd(all, atMs, ledger);
+  const index = (atMs: number) => indexByBucketEnd(all, atMs, ledger);
   const fresh = Points.joined(unfetched(ledger, range).map(({ fromMs, toMs }) => all.part(index(fromMs), index(toMs))));
   return { ledger: addRanges(ledger, learned), fresh, revised: new Points() };
 }
 
 /** Index of the first point whose bucket ends after a time: a bucket across two ranges belongs to the later range. */
-function indexByEnd(all: Points, atMs: number, rules: BucketRules): number {
+function indexByBucketEnd(all: Points, atMs: number, rules: BucketRules): number {
   let index = all.placeOf(atMs);
   while (index > 0 && bucketEnd(all.timeMs(index - 1), rules) > atMs) index -= 1;
   return index;
@@ -197,9 +197,8 @@ function indexByEnd(all: Points, atMs: number, rules: BucketRules): number {
 export function addRanges(before: StoredHistory, learned: readonly LedgerRange[]): StoredHistory {
   const ledger = { ...before, spans: withRanges(before.spans, learned, before.resolution) };
   const watermarkMs = parseTime(ledger.watermark);
-  const answered = answeredWithin(ledger.spans).find(
-    (range) => range.fromMs <= watermarkMs && range.toMs > watermarkMs,
-  );
+  const ranges = answeredWithin(ledger.spans);
+  const answered = ranges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs > watermarkMs);
   return answered === undefined ? ledger : { ...ledger, watermark: isoUtc(answered.toMs) };
 }
 
@@ -231,14 +230,11 @@ export function targetPast(ledger: StoredHistory): Range {
   return { fromMs: Math.min(parseTime(ledger.wished), parseTime(ledger.since)), toMs: parseTime(ledger.watermark) };
 }
 
-function retainedFrom(ledger: StoredHistory, rules: SeriesRules): number {
+function retainedFromMs(ledger: StoredHistory, rules: SeriesRules): number {
   let threeBack = parseTime(ledger.watermark);
   for (let i = 0; i < 3; i++) threeBack = bucketBefore(threeBack, rules);
-  const lookBack = earlierTime(
-    Math.min(parseTime(ledger.weeklyAt), parseTime(ledger.dailyAt)),
-    rules.lookBackMs,
-    rules,
-  );
+  const rereadMs = Math.min(parseTime(ledger.weeklyAt), parseTime(ledger.dailyAt));
+  const lookBack = earlierTime(rereadMs, rules.lookBackMs, rules);
   const reread = ledger.rereadFrom === null ? Number.POSITIVE_INFINITY : parseTime(ledger.rereadFrom);
   return Math.max(parseTime(ledger.rememberedFrom), Math.min(threeBack, lookBack, reread));
 }
@@ -258,12 +254,7 @@ export function recordNoLog(ledger: StoredHistory, said: string, nowMs: number):
   return { ...ledger, state: "no-log", refusal: refusalAfter(timesBefore, said, nowMs, waitMs) };
 }
 
-export function recordRefusal(
-  ledger: StoredHistory,
-  said: string,
-  nowMs: number,
-  reason?: "unreadable",
-): StoredHistory {
+export function recordRefusal(ledger: StoredHistory, said: string, nowMs: number, reason?: "unreadable") {
   const { state, refusal } = ledger;
   // "No log" remains valid; only the retry failed.
   if (state === "no-log")

@@ -14,7 +14,7 @@ export interface DiscoveryRequest {
   readonly isRetry: boolean;
 }
 
-const FROM_OVERVIEW = "the monthly overview lists nothing so early";
+const NO_EARLIER_MONTH = "the monthly overview lists nothing so early";
 
 /** Finds tags without a log with a query for a few monthly values. The first listed month limits the backfill. */
 export function createLogDiscovery(registry: HistorySeries, isVisible: (series: Series) => boolean) {
@@ -43,7 +43,7 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
     const fromMs = parseTime(proven.wished);
     const toMs = Math.min(bucketStart(monthMs, proven), parseTime(proven.since));
     if (toMs <= fromMs) return proven;
-    return addRanges(proven, [{ fromMs, toMs, why: "null", said: FROM_OVERVIEW, at: isoUtc(nowMs) }]);
+    return addRanges(proven, [{ fromMs, toMs, why: "null", said: NO_EARLIER_MONTH, at: isoUtc(nowMs) }]);
   }
 
   return {
@@ -83,12 +83,7 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
       const known = tagIds.flatMap(undecided);
       return new Map(known.map((series) => [series, provenLedger(series, byId.get(series.located.tag.id), nowMs)]));
     },
-    refused(
-      tagIds: readonly string[],
-      isNoLog: boolean,
-      message: string,
-      nowMs: number,
-    ): ReadonlyMap<Series, StoredHistory> {
+    refused(tagIds: readonly string[], isNoLog: boolean, message: string, nowMs: number) {
       const record = isNoLog ? recordNoLog : recordRefusal;
       return new Map(tagIds.flatMap(undecided).map((series) => [series, record(series.ledger, message, nowMs)]));
     },
@@ -107,12 +102,12 @@ interface Spot<T> {
 /** Assumed share of bad members after a good or a bad one, worth so many members seen. */
 const PRIOR = { good: { share: 0.02, seen: 20 }, bad: { share: 0.5, seen: 1 } };
 /** A neighbour of a bad member is tested singly if it is good with less than this probability. */
-const DOUBTFUL = 0.65;
+const DOUBTFUL_PROBABILITY = 0.65;
 /** Bits of information that a bad member found and a member cleared are worth; found by simulation. */
-const WORTH_OF_CULPRIT = 0.3;
+const WORTH_OF_BAD_MEMBER = 0.3;
 const WORTH_OF_CLEARED = 0.01;
 /** Known members behind the candidates that the probabilities use. */
-const LOOK_AHEAD = 60;
+const KNOWN_MEMBERS_AHEAD = 60;
 
 /**
  * Adaptive group testing for tags without a log ("bad" members), which make a complete request fail with 404. Parts of
@@ -141,12 +136,12 @@ export function createGroupTesting<T>(size: number) {
     return Math.min(0.999, Math.max(0.0001, share));
   };
 
-  function choose(): readonly Spot<T>[] {
+  function chooseGroup(): readonly Spot<T>[] {
     const unknown = suspects.length > 0 ? suspects : line.filter(({ verdict }) => verdict === null).slice(0, size);
     const last = unknown.at(-1);
     if (last === undefined) return [];
     const lastAt = line.indexOf(last);
-    const knownAt = line.slice(0, lastAt + LOOK_AHEAD).findLastIndex(({ verdict }) => verdict !== null);
+    const knownAt = line.slice(0, lastAt + KNOWN_MEMBERS_AHEAD).findLastIndex(({ verdict }) => verdict !== null);
     const context = line.slice(0, Math.max(lastAt, knownAt) + 1);
     const shares = { good: badShareAfter("good"), bad: badShareAfter("bad") };
     const allGood = (spots: readonly Spot<T>[]) => probabilityOfAllGood(context, new Set(spots), shares);
@@ -154,9 +149,9 @@ export function createGroupTesting<T>(size: number) {
     const doubtful = unknown.find((spot) => {
       const at = line.indexOf(spot);
       const isNextToBad = line[at - 1]?.verdict === "bad" || line[at + 1]?.verdict === "bad";
-      return isNextToBad && allGood([spot]) < DOUBTFUL;
+      return isNextToBad && allGood([spot]) < DOUBTFUL_PROBABILITY;
     });
-    return doubtful === undefined ? evenOdds(unknown, allGood) : [doubtful];
+    return doubtful === undefined ? prefixOfEvenOdds(unknown, allGood) : [doubtful];
   }
 
   const membersOf = (spots: readonly Spot<T>[]) => spots.map(({ member }) => member);
@@ -166,7 +161,7 @@ export function createGroupTesting<T>(size: number) {
       for (const member of members) line.push({ member, verdict: null });
     },
     next(): readonly T[] {
-      if (tested.length === 0) tested = choose();
+      if (tested.length === 0) tested = chooseGroup();
       return membersOf(tested);
     },
     settle(answered: boolean): { readonly good: readonly T[]; readonly bad: readonly T[] } {
@@ -192,7 +187,7 @@ export function createGroupTesting<T>(size: number) {
 }
 
 /** Returns the longest prefix that is good with a probability of about one half (Golomb's rule). */
-function evenOdds<S>(spots: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
+function prefixOfEvenOdds<S>(spots: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
   let count = 1;
   let before = allGood(spots.slice(0, 1));
   for (; count < spots.length; count++) {
@@ -215,7 +210,7 @@ function mostInformative<S>(suspects: readonly S[], allGood: (spots: readonly S[
       const part = suspects.slice(from, to);
       const clears = Math.min(1, Math.max(0, (allGood(part) - noCulprit) / (1 - noCulprit)));
       const settles = (count === 1 ? 1 - clears : 0) + (count === suspects.length - 1 ? clears : 0);
-      const worth = informationOf(clears) + WORTH_OF_CULPRIT * settles + WORTH_OF_CLEARED * count * clears;
+      const worth = informationBits(clears) + WORTH_OF_BAD_MEMBER * settles + WORTH_OF_CLEARED * count * clears;
       // Ignore rounding differences, so that every machine chooses the same.
       if (worth <= bestWorth + 1e-3) continue;
       best = part;
@@ -225,7 +220,7 @@ function mostInformative<S>(suspects: readonly S[], allGood: (spots: readonly S[
   return best;
 }
 
-function informationOf(share: number): number {
+function informationBits(share: number): number {
   if (share <= 0 || share >= 1) return 0;
   return -share * Math.log2(share) - (1 - share) * Math.log2(1 - share);
 }

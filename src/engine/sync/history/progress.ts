@@ -4,13 +4,13 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { isComplete, type StoredHistory } from "../snapshot.ts";
 import { clip, mergeRanges, parseTime, type Range, subtract, totalLength } from "./buckets.ts";
-import { closedUntil, hasNoLog, targetPast, unfetched } from "./ledger.ts";
+import { closedUntilMs, hasNoLog, targetPast, unfetched } from "./ledger.ts";
 import { fetchedIn, type LedgerRange, rangesIn } from "./ledger-ranges.ts";
 import {
   type BackfillRequest,
   type BackfillRequests,
   backfillRange,
-  concerns,
+  coversSeries,
   type LedgerOf,
   pendingOf,
 } from "./series.ts";
@@ -79,7 +79,7 @@ function progressOfBackfill(
   nowMs: number,
 ): BackfillProgress {
   const { id, resolution, stored } = request;
-  const members = series.filter((each) => concerns(request, each));
+  const members = series.filter((each) => coversSeries(request, each));
   const logged = members.filter(({ ledger }) => !hasNoLog(ledger));
   const pending = logged.flatMap((each) => pendingOf(request, each, nowMs));
   const targets = logged.map(({ rules }) => backfillRange(request, rules, nowMs));
@@ -92,11 +92,7 @@ function progressOfBackfill(
   };
 }
 
-function progressOfGroup(
-  members: readonly LedgerOf[],
-  valuesPerRequest: number,
-  nowMs: number,
-): readonly ResolutionProgress[] {
+function progressOfGroup(members: readonly LedgerOf[], valuesPerRequest: number, nowMs: number) {
   const [first] = members;
   if (first === undefined) return [];
   const { total } = first;
@@ -105,7 +101,7 @@ function progressOfGroup(
   // Totals go forward from the depth of the backfill, other series go back from the start of following.
   const pendingOfEach = logged.map(({ ledger, rules }) =>
     total
-      ? Math.max(0, closedUntil(rules, nowMs) - parseTime(ledger.watermark))
+      ? Math.max(0, closedUntilMs(rules, nowMs) - parseTime(ledger.watermark))
       : totalLength(unfetched(ledger, targetPast(ledger))),
   );
   const pendingMs = pendingOfEach.reduce((sum, each) => sum + each, 0);
@@ -189,12 +185,7 @@ export function gapsIn(
   return ledgers.flatMap((series) => gapsOf(series, open, silences, nowMs));
 }
 
-function gapsOf(
-  series: LedgerOf,
-  backfills: readonly BackfillRequest[],
-  silences: boolean,
-  nowMs: number,
-): readonly HistoryGap[] {
+function gapsOf(series: LedgerOf, backfills: readonly BackfillRequest[], silences: boolean, nowMs: number) {
   const { located, rules, total, ledger } = series;
   const { state, refusal } = ledger;
   const gaps: HistoryGap[] = [];
@@ -207,7 +198,7 @@ function gapsOf(
     });
 
   const requested = mergeRanges(
-    backfills.filter((each) => concerns(each, series)).flatMap((each) => pendingOf(each, series, nowMs)),
+    backfills.filter((each) => coversSeries(each, series)).flatMap((each) => pendingOf(each, series, nowMs)),
   );
   const front = overdueFront(series, nowMs);
   const past = total ? [] : [targetPast(ledger)];
@@ -238,7 +229,7 @@ function gapsOf(
 /** Closed range that is overdue by more than one fetch; empty for a series that only backfill requests need. */
 function overdueFront({ ledger, rules, total }: LedgerOf, nowMs: number): Range {
   const fromMs = parseTime(ledger.watermark);
-  const toMs = closedUntil(rules, nowMs);
+  const toMs = closedUntilMs(rules, nowMs);
   const everyMs = total ? 0 : rules.everyMs;
   const isOverdue = ledger.state !== "following" || toMs - fromMs > 2 * Math.max(everyMs, 60_000);
   return { fromMs, toMs: isOverdue && Number.isFinite(everyMs) ? toMs : fromMs };

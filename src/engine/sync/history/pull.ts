@@ -61,7 +61,7 @@ const FAILURES_MAX = 2;
 /** A due request starves after three times its planned interval, within these bounds. */
 const STARVING_MIN_MS = 180_000;
 const STARVING_MAX_MS = 900_000;
-const LONG_AGO = Number.NEGATIVE_INFINITY;
+const NEVER_MS = Number.NEGATIVE_INFINITY;
 
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const { source, store, clock, log, metrics, timeZone, scope = allVisible() } = options;
@@ -81,12 +81,12 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const seriesFound = createWakeup();
   const classesChanged = createWakeup();
   let isLoaded = false;
-  let refreshedAtMs = LONG_AGO;
+  let refreshedAtMs = NEVER_MS;
   let knownScopeChanges = 0;
   let dueSinceMs: number | null = null;
-  let notedDueMs = LONG_AGO;
+  let notedDueMs = NEVER_MS;
   let isDiscovering = false;
-  let discoveredAtMs = LONG_AGO;
+  let discoveredAtMs = NEVER_MS;
   let wasSingle = false;
   let failures = 0;
   let isPastPaused = false;
@@ -111,7 +111,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     await registry.endBackfills();
   }
 
-  async function look(): Promise<void> {
+  async function refreshIfStale(): Promise<void> {
     const hasOpenBackfills = registry.backfills().open.length > 0;
     const mayBegin = registry.all().length === 0 && (classes.length > 0 || hasOpenBackfills);
     const isStale =
@@ -128,7 +128,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     notedDueMs = clock.monotonic();
     // Without a slot offer, this call notes since when a request is due.
     chooseTask({ past: false, discover: false });
-    await days.look();
+    await days.refreshIfStale();
   }
 
   function freeSeries(): readonly Series[] {
@@ -185,12 +185,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return forMs <= Math.min(STARVING_MAX_MS, allowedMs) ? null : { since: isoUtc(clock.now() - forMs) };
   }
 
-  async function pullOnce(
-    kind: "series" | "totals",
-    begun: () => void,
-    signal: AbortSignal,
-    well: () => void,
-  ): Promise<void> {
+  async function pullOnce(kind: "series" | "totals", begun: () => void, signal: AbortSignal, well: () => void) {
     while (isIdle() && !signal.aborted) await seriesFound.nextWakeup(signal);
     signal.throwIfAborted();
     let series: readonly Series[] = [];
@@ -221,7 +216,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       signal.throwIfAborted();
       for (const each of series) each.isUnsure = true;
       failures += 1;
-      refreshedAtMs = LONG_AGO;
+      refreshedAtMs = NEVER_MS;
       const failure = meaningOf(error);
       const concernsAll =
         failure instanceof ConfigError || failure instanceof Throttled || failure instanceof LocalFailure;
@@ -236,7 +231,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
 
   async function follow({ draining, forced, well }: RunContext): Promise<void> {
     failures = 0;
-    await look();
+    await refreshIfStale();
     const over = new AbortController();
     const looking = loop({
       clock,
@@ -244,7 +239,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       bell: classesChanged,
       looks: true,
       async turn() {
-        await look();
+        await refreshIfStale();
         return lookMs();
       },
       fault: (error) => log.warn({ err: error }, "what is to be fetched could not be looked up"),
@@ -268,7 +263,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       classes = next.classes;
       limits.most = next.valuesMax;
       registry.change(classes);
-      refreshedAtMs = LONG_AGO;
+      refreshedAtMs = NEVER_MS;
       classesChanged.wakeUp();
     },
     progress: () => ({

@@ -21,21 +21,21 @@ import type { Series } from "./series.ts";
  * Learns the values of one request: doubles after two full responses, halves between the best and the worst size, tries
  * 25 % more every 200. A failure at a size that has worked is probably an outage; the second in a row halves the size.
  */
-const FULL_ANSWERS_TO_GROW = 2;
-const FULL_ANSWERS_TO_TRY = 200;
+const FULL_RESPONSES_TO_GROW = 2;
+const FULL_RESPONSES_TO_TRY = 200;
 const CLOSE_ENOUGH = 1.03;
-const TRY = 1.25;
+const GROWTH_TRIAL = 1.25;
 /** Share of the planned size from which on a response counts as full. */
-const FULL = 0.8;
+const FULL_SHARE = 0.8;
 const FAILURES_TO_RETREAT = 2;
-const FIRST = 5_760;
-const LEAST = 240;
+const VALUES_FIRST = 5_760;
+const VALUES_MIN = 240;
 const BYTES_PER_VALUE = 64;
 
-export const INITIAL_WINDOW: StoredWindow = { good: LEAST, bad: null, doubt: null, streak: 0 };
+export const INITIAL_WINDOW: StoredWindow = { good: VALUES_MIN, bad: null, doubt: null, streak: 0 };
 
 export function valuesThatFit(bytes: number): number {
-  return Math.max(LEAST, Math.floor(bytes / BYTES_PER_VALUE));
+  return Math.max(VALUES_MIN, Math.floor(bytes / BYTES_PER_VALUE));
 }
 
 interface WindowLimits {
@@ -45,14 +45,15 @@ interface WindowLimits {
 export function windowValues(window: StoredWindow, { most }: WindowLimits): number {
   const { good, bad, streak, failures = 0 } = window;
   if (isRetreating(window))
-    return Math.min(most, Math.max(LEAST, Math.floor(good / 2 ** (failures - FAILURES_TO_RETREAT + 1))));
-  if (bad === null) return Math.min(most, good < FIRST ? FIRST : streak >= FULL_ANSWERS_TO_GROW ? good * 2 : good);
+    return Math.min(most, Math.max(VALUES_MIN, Math.floor(good / 2 ** (failures - FAILURES_TO_RETREAT + 1))));
+  if (bad === null)
+    return Math.min(most, good < VALUES_FIRST ? VALUES_FIRST : streak >= FULL_RESPONSES_TO_GROW ? good * 2 : good);
   if (bad / good > CLOSE_ENOUGH) return Math.min(most, Math.floor(Math.sqrt(good * bad)));
-  return Math.min(most, streak >= FULL_ANSWERS_TO_TRY ? Math.floor(good * TRY) : good);
+  return Math.min(most, streak >= FULL_RESPONSES_TO_TRY ? Math.floor(good * GROWTH_TRIAL) : good);
 }
 
 export function afterResponse(window: StoredWindow, values: number, limits: WindowLimits): StoredWindow {
-  const isFull = values >= windowValues(window, limits) * FULL;
+  const isFull = values >= windowValues(window, limits) * FULL_SHARE;
   // While retreating, a small response proves that the store is back, not that it bears the full size.
   if (isRetreating(window) && isFull) return { good: Math.min(window.good, values), bad: null, doubt: null, streak: 1 };
   if (!isRetreating(window) && values > window.good) {
@@ -83,14 +84,17 @@ interface Counts {
 
 interface SafeCounts {
   /** The largest counts that are known to be no limit. */
-  readonly none: Counts;
-  readonly once: Counts;
+  readonly safe: Counts;
+  readonly completeOnce: Counts;
 }
 
 /** One page of a list: any service returns so many points at once. */
-const GIVEN = 99;
+const POINTS_ALWAYS_SAFE = 99;
 const NO_COUNTS: Counts = { series: 0, answer: 0 };
-export const INITIAL_COUNTS: SafeCounts = { none: { series: GIVEN, answer: GIVEN }, once: NO_COUNTS };
+export const INITIAL_COUNTS: SafeCounts = {
+  safe: { series: POINTS_ALWAYS_SAFE, answer: POINTS_ALWAYS_SAFE },
+  completeOnce: NO_COUNTS,
+};
 
 function eachCount(countOf: (name: keyof Counts) => number): Counts {
   return { series: countOf("series"), answer: countOf("answer") };
@@ -101,29 +105,29 @@ function isNone({ series, answer }: Counts): boolean {
 }
 
 /** A response proves that one point fewer is no limit. */
-function withResponse({ none, once }: SafeCounts, response: Counts): SafeCounts {
-  return { none: eachCount((name) => Math.max(none[name], response[name] - 1)), once };
+function withResponse({ safe, completeOnce }: SafeCounts, response: Counts): SafeCounts {
+  return { safe: eachCount((name) => Math.max(safe[name], response[name] - 1)), completeOnce: completeOnce };
 }
 
 /** Counts that may be limits, 0 for one that is none. */
-export function unverified({ none }: SafeCounts, response: Counts): Counts {
-  return eachCount((name) => (response[name] > none[name] ? response[name] : 0));
+function unverifiedCounts({ safe }: SafeCounts, response: Counts): Counts {
+  return eachCount((name) => (response[name] > safe[name] ? response[name] : 0));
 }
 
 /** People choose limits like 500 or 4,096, so a round count needs two complete responses. */
-export function withEnd({ none, once }: SafeCounts, response: Counts): SafeCounts {
+export function withEnd({ safe, completeOnce }: SafeCounts, response: Counts): SafeCounts {
   const isChosen = (count: number) => count % 10 === 0 || Number.isInteger(Math.log2(count));
-  const isNoLimit = (name: keyof Counts) => response[name] === once[name] || !isChosen(response[name]);
+  const isNoLimit = (name: keyof Counts) => response[name] === completeOnce[name] || !isChosen(response[name]);
   return {
-    none: eachCount((name) => (isNoLimit(name) ? Math.max(none[name], response[name]) : none[name])),
-    once: eachCount((name) => response[name] || once[name]),
+    safe: eachCount((name) => (isNoLimit(name) ? Math.max(safe[name], response[name]) : safe[name])),
+    completeOnce: eachCount((name) => response[name] || completeOnce[name]),
   };
 }
 
 /** A later request returned what this response left out, so larger counts no longer prove anything. */
-function withLimit({ none }: SafeCounts, limit: Counts): SafeCounts {
-  const below = (name: keyof Counts) => (limit[name] === 0 ? none[name] : Math.min(none[name], limit[name] - 1));
-  return { none: eachCount(below), once: NO_COUNTS };
+function withLimit({ safe }: SafeCounts, limit: Counts): SafeCounts {
+  const below = (name: keyof Counts) => (limit[name] === 0 ? safe[name] : Math.min(safe[name], limit[name] - 1));
+  return { safe: eachCount(below), completeOnce: NO_COUNTS };
 }
 
 /** 20 series end at 250 points: 250 a series or 5,000 in all? The count that recurs with other tags decides. */
@@ -195,7 +199,7 @@ interface UnverifiedEnd {
 
 /** A service may introduce a limit. */
 const COUNTS_LIFETIME_MS = DAY_MS;
-const READ_AGAIN = 2;
+const REREAD_BUCKETS = 2;
 
 export type ShortResponses = ReturnType<typeof createShortResponses>;
 
@@ -229,15 +233,11 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
   }
 
   /** Returns true if a repeated request found points that the first response left out. */
-  async function conclude(
-    request: HistoryRequest,
-    byId: ReadonlyMap<string, Points>,
-    counts: Counts,
-  ): Promise<boolean> {
+  async function evaluateRepeat(request: HistoryRequest, byId: ReadonlyMap<string, Points>, counts: Counts) {
     const isOneRange = [...request.ranges.values()].every(
       ({ fromMs, toMs }) => fromMs === request.range.fromMs && toMs === request.range.toMs,
     );
-    const isSure = isOneRange || isNone(unverified(known, counts));
+    const isSure = isOneRange || isNone(unverifiedCounts(known, counts));
     const cut: UnverifiedEnd[] = [];
     const complete = new Set<Counts>();
     for (const { key, located } of request.series) {
@@ -255,11 +255,10 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
     const proofs = Map.groupBy(cut, (end) => end.counts);
     const open = new Set([...endsByKey.values()].flat().map((end) => end.counts));
     for (const before of complete) if (!proofs.has(before) && !open.has(before)) known = withEnd(known, before);
-    for (const [key, ends] of endsByKey)
-      setEnds(
-        key,
-        ends.filter((end) => !proofs.has(end.counts)),
-      );
+    for (const [key, ends] of endsByKey) {
+      const unproven = ends.filter((end) => !proofs.has(end.counts));
+      setEnds(key, unproven);
+    }
     for (const [before, ends] of proofs) {
       // If all cut series have the same count, the limit is for each series, otherwise for the complete response.
       const isEach = ends.every(({ count }) => count === before.series);
@@ -282,11 +281,11 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
       }
       const counts = countPoints([...byId.values()]);
       const ranges = new Map(request.ranges);
-      if (request.isRepeat === true && !(await conclude(request, byId, counts))) {
+      if (request.isRepeat === true && !(await evaluateRepeat(request, byId, counts))) {
         for (const { key } of request.series) if (endsByKey.get(key)?.[0]?.isInconclusive === true) ranges.delete(key);
         return { ...request, ranges };
       }
-      const suspicious = unverified(known, counts);
+      const suspicious = unverifiedCounts(known, counts);
       if (isNone(suspicious)) return request;
       const isLive = request.kind === "following";
       for (const series of request.series) {
@@ -294,7 +293,7 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
         const points = byId.get(series.located.tag.id);
         if (own === undefined || points === undefined) continue;
         if (suspicious.answer === 0 && points.length < counts.series) continue;
-        const ends = absentEnds(points.ascending(), own, series, isLive ? READ_AGAIN + 0.9 : 0.9);
+        const ends = absentEnds(points.ascending(), own, series, isLive ? REREAD_BUCKETS + 0.9 : 0.9);
         const [left] = subtract(own, ends);
         if (left === undefined) ranges.delete(series.key);
         else ranges.set(series.key, left);
@@ -306,7 +305,7 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
 
     isComplete(logs: readonly TagLog[]): boolean {
       const counts = countPoints(logs.map((each) => answeredPoints(each) ?? new Points()));
-      return isNone(unverified(known, counts));
+      return isNone(unverifiedCounts(known, counts));
     },
 
     next(free: readonly Series[], limits: RequestLimits, past: boolean): HistoryRequest | null {
@@ -322,16 +321,13 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
       let { range } = first;
       for (const each of first.isInconclusive ? [] : candidates.slice(1)) {
         if (group.length >= TAGS_PER_REQUEST || each.isInconclusive || !hasSameBuckets(first, each)) continue;
-        const wider = {
-          fromMs: Math.min(range.fromMs, each.range.fromMs),
-          toMs: Math.max(range.toMs, each.range.toMs),
-        };
+        const [fromMs, toMs] = [Math.min(range.fromMs, each.range.fromMs), Math.max(range.toMs, each.range.toMs)];
+        const wider = { fromMs, toMs };
         // Too many points of verified ranges in a response would make its end unverified again.
-        const verified = [...group, each].map(
-          (member) => (totalLength([wider]) - totalLength([member.range])) / bucketMs + 2,
-        );
+        const widerMs = toMs - fromMs;
+        const verified = [...group, each].map((one) => (widerMs - totalLength([one.range])) / bucketMs + 2);
         const sum = verified.reduce((total, count) => total + count, 0);
-        if (Math.max(...verified) > known.none.series || sum > known.none.answer) continue;
+        if (Math.max(...verified) > known.safe.series || sum > known.safe.answer) continue;
         group.push(each);
         range = wider;
       }

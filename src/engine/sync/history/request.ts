@@ -17,13 +17,14 @@ import type { HistorySettle } from "./settle.ts";
 
 export type Task = { readonly request: HistoryRequest } | { readonly discovery: DiscoveryRequest };
 
-const STUCK_MS = 300_000;
+const NO_PROGRESS_PAUSE_MS = 300_000;
 /** Pause after a refusal without an explanation; `GET me` is requested once a minute then. */
-const UNCLEAR_MS = 60_000;
-const HOPELESS = 4;
+const UNEXPLAINED_PAUSE_MS = 60_000;
+const REFUSALS_MAX = 4;
 const MESSAGE_MAX = 300;
 const ABILITY = "read:tags";
-const LEFT_OVER = "A group with it was refused because a log is missing, and all others of the group have one.";
+const LAST_OF_REFUSED_GROUP =
+  "A group with it was refused because a log is missing, and all others of the group have one.";
 
 interface Refusal {
   /** `mistake`: the service calls the request wrong. `out-of-sight`: the token does not see the site of a tag. */
@@ -35,7 +36,7 @@ interface Refusal {
 }
 
 /** A refusal without an explanation so far, which may pass. */
-class Unclear extends Retryable {}
+class UnexplainedRefusal extends Retryable {}
 
 type Reply =
   | { readonly logs: readonly TagLog[] }
@@ -71,11 +72,7 @@ export function createHistoryRequests(options: {
   const firstSeriesOf = (tagIds: readonly string[]) => tagIds.flatMap((id) => registry.ofTag(id).slice(0, 1));
 
   /** `decide` returns null to pass the slot on. Throws failures that do not concern single tags. */
-  async function perform(
-    kind: "series" | "totals",
-    decide: (offer: SlotOffer) => Task | null,
-    signal: AbortSignal,
-  ): Promise<void> {
+  async function perform(kind: "series" | "totals", decide: (offer: SlotOffer) => Task | null, signal: AbortSignal) {
     const decided: Task[] = [];
     const choose: Choose<HistoryQuery> = (offer) => {
       const task = decide(offer);
@@ -91,11 +88,7 @@ export function createHistoryRequests(options: {
     else await discover(task.discovery, reply, signal);
   }
 
-  async function send(
-    query: HistoryQuery | Choose<HistoryQuery>,
-    isTotal: boolean,
-    signal: AbortSignal,
-  ): Promise<Reply> {
+  async function send(query: HistoryQuery | Choose<HistoryQuery>, isTotal: boolean, signal: AbortSignal) {
     try {
       return isTotal
         ? { totals: await source.totals(query, "history", signal) }
@@ -118,8 +111,8 @@ export function createHistoryRequests(options: {
       await divideAndSettle(request.series, describeRequest(request), fetch, record, signal);
     } catch (error) {
       // If only these series are affected, the others must not wait for them.
-      if (error instanceof Unclear)
-        for (const each of request.series) each.notBeforeMs = clock.monotonic() + UNCLEAR_MS;
+      if (error instanceof UnexplainedRefusal)
+        for (const each of request.series) each.notBeforeMs = clock.monotonic() + UNEXPLAINED_PAUSE_MS;
       throw error;
     }
   }
@@ -144,7 +137,7 @@ export function createHistoryRequests(options: {
     for (const each of series) {
       each.isSuspect = false;
       if (mayRetryAtOnce(each, listed.has(each.located.tag.id)) || moved.has(each)) continue;
-      each.notBeforeMs = clock.monotonic() + STUCK_MS;
+      each.notBeforeMs = clock.monotonic() + NO_PROGRESS_PAUSE_MS;
     }
   }
 
@@ -193,7 +186,7 @@ export function createHistoryRequests(options: {
     const message = failure.message.slice(0, MESSAGE_MAX);
     const refusal = (reason: Refusal["reason"]): Refusal => {
       metrics?.historyRefusals.inc({ source: source.name, reason });
-      return { reason, message, isLast: refusalsInRow > HOPELESS, atMs };
+      return { reason, message, isLast: refusalsInRow > REFUSALS_MAX, atMs };
     };
     if (failure instanceof NoLog) {
       refusalsInRow = 0;
@@ -210,13 +203,13 @@ export function createHistoryRequests(options: {
     if (!isForbidden && !(failure instanceof Rejected)) throw failure;
     const why = await scope.explain({ siteIds: siteIdsOf(series), ability: ABILITY, atMs }, signal);
     if (why === "ability") throw failure;
-    if (why === "unknown") throw new Unclear(`${failure.message} Why is not known yet.`, { cause: failure });
+    if (why === "unknown") throw new UnexplainedRefusal(`${failure.message} Why is not known yet.`, { cause: failure });
     if (why === "site") return refusal("out-of-sight");
     refusalsInRow++;
     return refusal("refused");
   }
 
-  async function visible(series: readonly Series[], signal: AbortSignal): Promise<readonly Series[]> {
+  async function seriesWithVisibleSite(series: readonly Series[], signal: AbortSignal): Promise<readonly Series[]> {
     if (series.length === 0) return [];
     await scope.explain({ siteIds: siteIdsOf(series), ability: ABILITY, atMs: clock.monotonic() }, signal);
     return series.filter(({ located }) => scope.sees(located.siteId));
@@ -232,7 +225,7 @@ export function createHistoryRequests(options: {
     known: Refusal | null = null,
   ): Promise<void> {
     const refusals: Refusal[] = [];
-    const refused = await divide(series, async (part) => {
+    const refused = await divideUntilSingle(series, async (part) => {
       let refusal = refusals.length === 0 ? known : null;
       try {
         if (refusal === null) {
@@ -247,17 +240,13 @@ export function createHistoryRequests(options: {
     });
     await record(refused ?? []);
     const last = refusals.at(-1);
-    if (last?.isLast === true) throw new Unclear(`Nothing of the history is answered: ${last.message}`);
+    if (last?.isLast === true) throw new UnexplainedRefusal(`Nothing of the history is answered: ${last.message}`);
   }
 
-  async function recordRefused(
-    request: HistoryRequest,
-    refused: readonly RefusedSingly[],
-    signal: AbortSignal,
-  ): Promise<void> {
+  async function recordRefused(request: HistoryRequest, refused: readonly RefusedSingly[], signal: AbortSignal) {
     if (refused.length === 0) return;
     const noLog = refused.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
-    const visibleNoLog = new Set(await visible(noLog, signal));
+    const visibleNoLog = new Set(await seriesWithVisibleSite(noLog, signal));
     const changed = new Map<Series, StoredHistory>();
     short.forget(refused.map(({ member }) => member));
     for (const { member: series, refusal } of refused) {
@@ -289,7 +278,7 @@ export function createHistoryRequests(options: {
       }
       const withoutLog = discovery.settle(task, logs && new Set(logs.map(({ id }) => id)));
       if (logs !== null) await settleProven(tagIds, logs);
-      await recordUndiscovered(withoutLog, true, refusal?.message ?? LEFT_OVER, signal);
+      await recordUndiscovered(withoutLog, true, refusal?.message ?? LAST_OF_REFUSED_GROUP, signal);
     } catch (error) {
       discovery.forget(tagIds);
       throw error;
@@ -317,13 +306,8 @@ export function createHistoryRequests(options: {
     await settle.ledgers(discovery.proven(tagIds, short.isComplete(logs) ? logs : [], clock.now()));
   }
 
-  async function recordUndiscovered(
-    tagIds: readonly string[],
-    isNoLog: boolean,
-    message: string,
-    signal: AbortSignal,
-  ): Promise<void> {
-    const recorded = isNoLog ? tagIdsOf(await visible(firstSeriesOf(tagIds), signal)) : tagIds;
+  async function recordUndiscovered(tagIds: readonly string[], isNoLog: boolean, message: string, signal: AbortSignal) {
+    const recorded = isNoLog ? tagIdsOf(await seriesWithVisibleSite(firstSeriesOf(tagIds), signal)) : tagIds;
     discovery.forget(tagIds.filter((id) => !recorded.includes(id)));
     await settle.ledgers(discovery.refused(recorded, isNoLog, message, clock.now()));
   }
@@ -375,7 +359,7 @@ interface RefusedSingly<T = Series, R = Refusal> {
  * Requests halves of refused groups: nine requests for one bad tag of 20. `attempt` returns null for a served part;
  * `stop` leaves the group without a verdict (null).
  */
-export async function divide<T, R extends { readonly isLast: boolean }>(
+export async function divideUntilSingle<T, R extends { readonly isLast: boolean }>(
   group: readonly T[],
   attempt: (part: readonly T[]) => Promise<R | "stop" | null>,
 ): Promise<readonly RefusedSingly<T, R>[] | null> {

@@ -10,7 +10,15 @@ import { firstMatch, type SelectableTag, Selection, selects } from "../select.ts
 import { type StoredBackfill, type StoredHistory, type StoredPause, type StoredToken, syncSet } from "../snapshot.ts";
 import { bucketEnd, bucketStart, clip, parseTime, type Range, totalLength } from "./buckets.ts";
 import type { HistoryClass, HistoryConfig } from "./config.ts";
-import { adaptLedger, closedUntil, hasNoLog, newLedger, retractNoLog, type SeriesRules, unfetched } from "./ledger.ts";
+import {
+  adaptLedger,
+  closedUntilMs,
+  hasNoLog,
+  newLedger,
+  retractNoLog,
+  type SeriesRules,
+  unfetched,
+} from "./ledger.ts";
 import { rangesIn } from "./ledger-ranges.ts";
 
 export interface Series {
@@ -51,7 +59,7 @@ export function createHistorySeries(options: {
   const { store, source, clock, log, scope } = options;
   const ledgerSet = documentSet("history", source);
   const backfillSet = syncSet("backfill", source);
-  let seriesOf = wantedSeries(options.classes, options.timeZone);
+  let seriesOf = seriesSelector(options.classes, options.timeZone);
   /** Sorted by tag id, roughly the order of hosts. */
   let all: readonly Series[] = [];
   let byTag = new Map<string, Series[]>();
@@ -138,7 +146,7 @@ export function createHistorySeries(options: {
   }
 
   function withoutLogOf(request: BackfillRequest, nowMs: number): StoredBackfill["withoutLog"] | null {
-    const members = all.filter((series) => concerns(request, series));
+    const members = all.filter((series) => coversSeries(request, series));
     // Before the first listing of tags there are no members, and the request is not done.
     if (members.length === 0 || !members.every((series) => isDone(request, series, nowMs))) return null;
     const counts = members.map((series) => bucketsWithoutLog(request, series, nowMs)).filter((buckets) => buckets > 0);
@@ -150,7 +158,7 @@ export function createHistorySeries(options: {
     ofTag: (tagId: string): readonly Series[] => byTag.get(tagId) ?? [],
     backfills: () => backfills,
     change(classes: HistoryConfig): void {
-      seriesOf = wantedSeries(classes, options.timeZone);
+      seriesOf = seriesSelector(classes, options.timeZone);
     },
     async refresh(): Promise<readonly Series[]> {
       await refreshBackfills();
@@ -188,19 +196,19 @@ export function createHistorySeries(options: {
   };
 }
 
-export interface WantedSeries extends Pick<Series, "key" | "rules" | "total"> {
+export interface SelectedSeries extends Pick<Series, "key" | "rules" | "total"> {
   readonly className: string | null;
 }
 
-export function wantedSeries(
+export function seriesSelector(
   classes: HistoryConfig,
   timeZone: string,
-): (located: LocatedTag, backfills: readonly BackfillRequest[]) => readonly WantedSeries[] {
+): (located: LocatedTag, backfills: readonly BackfillRequest[]) => readonly SelectedSeries[] {
   const lists = [...Map.groupBy(classes, (entry) => historyKey("", entry)).values()].map(firstMatch);
   const rulesByClass = new Map(classes.map((entry) => [entry, rulesOf(entry, timeZone)]));
   const rulesByResolution = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
   return (located, backfills) => {
-    const wanted: WantedSeries[] = [];
+    const wanted: SelectedSeries[] = [];
     for (const classOf of lists) {
       const entry = classOf(located);
       const rules = entry && rulesByClass.get(entry);
@@ -218,14 +226,8 @@ export function wantedSeries(
 }
 
 function rulesOf(entry: HistoryClass, timeZone: string): SeriesRules {
-  return {
-    resolution: entry.resolution,
-    timeZone: entry.time_zone ?? timeZone,
-    everyMs: entry.every,
-    backfillMs: entry.backfill,
-    graceMs: entry.grace,
-    lookBackMs: entry.look_back,
-  };
+  const { resolution, every: everyMs, backfill: backfillMs, grace: graceMs, look_back: lookBackMs } = entry;
+  return { resolution, timeZone: entry.time_zone ?? timeZone, everyMs, backfillMs, graceMs, lookBackMs };
 }
 
 export function backfillRules(resolution: Resolution, timeZone: string): SeriesRules {
@@ -249,16 +251,15 @@ export function ledgerFor(
 }
 
 export function followedSeries(all: readonly Series[]): readonly FollowedHistory[] {
-  const groups = Map.groupBy(
-    all.filter(({ ledger }) => ledger.state !== "no-log"),
-    ({ rules, total }) => `${rules.resolution} ${total} ${rules.everyMs}`,
-  );
-  return [...groups.values()].flatMap((members) =>
-    members.slice(0, 1).map(({ rules: { resolution, everyMs }, total }) => ({
-      ...{ resolution, everyMs, total },
-      tags: members.length,
-    })),
-  );
+  const logged = all.filter(({ ledger }) => ledger.state !== "no-log");
+  const groups = Map.groupBy(logged, ({ rules, total }) => `${rules.resolution} ${total} ${rules.everyMs}`);
+  return [...groups.values()].flatMap((members) => {
+    const [first] = members;
+    if (first === undefined) return [];
+    return [
+      { resolution: first.rules.resolution, everyMs: first.rules.everyMs, total: first.total, tags: members.length },
+    ];
+  });
 }
 
 export interface LegacyLedger extends Omit<StoredHistory, "version" | "spans" | "refusal"> {
@@ -304,10 +305,8 @@ export async function loadBackfills(store: Store, source: string): Promise<Backf
     store.document<StoredPause>(syncSet("backfill-pause", source), "pause"),
   ]);
   const open = [...requests].flatMap(([id, stored]) => (hasEnded(stored) ? [] : (backfillOf(id, stored) ?? [])));
-  return {
-    open: open.toSorted((a, b) => (a.stored.askedAt < b.stored.askedAt ? -1 : 1)),
-    paused: pause?.pausedAt != null,
-  };
+  const oldestFirst = open.toSorted((a, b) => (a.stored.askedAt < b.stored.askedAt ? -1 : 1));
+  return { open: oldestFirst, paused: pause?.pausedAt != null };
 }
 
 export function backfillOf(id: string, stored: StoredBackfill): BackfillRequest | null {
@@ -330,14 +329,14 @@ function oldBackfills(requests: ReadonlyMap<string, StoredBackfill>, nowMs: numb
     .map(([id]) => id);
 }
 
-export function concerns(request: BackfillRequest, { total, rules, located }: LedgerOf): boolean {
+export function coversSeries(request: BackfillRequest, { total, rules, located }: LedgerOf): boolean {
   return !total && rules.resolution === request.resolution && request.matches(located);
 }
 
 export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, nowMs: number): Range {
   const fromMs = parseTime(stored.from);
   const lastMs = bucketStart(Math.max(fromMs, parseTime(stored.to) - 1), rules);
-  return { fromMs: bucketStart(fromMs, rules), toMs: Math.min(bucketEnd(lastMs, rules), closedUntil(rules, nowMs)) };
+  return { fromMs: bucketStart(fromMs, rules), toMs: Math.min(bucketEnd(lastMs, rules), closedUntilMs(rules, nowMs)) };
 }
 
 /** Without the recent buckets that following fetches. */
@@ -352,7 +351,7 @@ export function pendingOf(request: BackfillRequest, series: LedgerOf, nowMs: num
 
 function isDone(request: BackfillRequest, series: LedgerOf, nowMs: number): boolean {
   const { ledger, rules } = series;
-  const isClosed = closedUntil(rules, nowMs) >= parseTime(request.stored.to) || Number.isFinite(rules.everyMs);
+  const isClosed = closedUntilMs(rules, nowMs) >= parseTime(request.stored.to) || Number.isFinite(rules.everyMs);
   if (!isClosed || ledger.state === "unproven") return false;
   return hasNoLog(ledger) || pendingOf(request, series, nowMs).length === 0;
 }
@@ -361,7 +360,6 @@ function bucketsWithoutLog(request: BackfillRequest, series: LedgerOf, nowMs: nu
   const range = followedRange(request, series, nowMs);
   const noLog = rangesIn(series.ledger.spans).filter(({ why }) => why === "no-log");
   const pending = hasNoLog(series.ledger) ? unfetched(series.ledger, range) : [];
-  return Math.round(
-    totalLength([...noLog.flatMap((each) => clip(each, range)), ...pending]) / BUCKET_MS[request.resolution],
-  );
+  const lengthMs = totalLength([...noLog.flatMap((each) => clip(each, range)), ...pending]);
+  return Math.round(lengthMs / BUCKET_MS[request.resolution]);
 }

@@ -11,7 +11,14 @@ import type { DayNotes, FinalizedDays } from "../completeness/finalized-days.ts"
 import { type EmittedPoints, type StoredHistory, syncSet } from "../snapshot.ts";
 import { bucketBefore, bucketEnd, clip, DAY_MS, parseTime, type Range, rangeTime } from "./buckets.ts";
 import type { HistoryRequest } from "./choose-request.ts";
-import { addRanges, type EmittedValues, recordRefusal, type Settled, settleFollowing, settlePast } from "./ledger.ts";
+import {
+  addRanges,
+  type EmittedValues,
+  recordRefusal,
+  type SettledPoints,
+  settleFollowing,
+  settlePast,
+} from "./ledger.ts";
 import {
   answeredRanges,
   type LedgerRange,
@@ -25,8 +32,8 @@ import type { Series } from "./series.ts";
 /** A chunk has at most 400 buckets, but a service that samples may return more points. */
 const POINTS_PER_EVENT = 500;
 const POINTS_PER_COMMIT = 8_000;
-const ENOUGH_FOR_COMMIT = POINTS_PER_COMMIT / 2;
-const LIVE_MS = DAY_MS;
+const POINTS_TO_COMMIT = POINTS_PER_COMMIT / 2;
+const LIVE_AGE_MAX_MS = DAY_MS;
 
 /** Receives each response of following: ascending points, also those beyond the requested range. */
 export type OnLogged = (id: string, resolution: Resolution, points: Points, nowMs: number) => void;
@@ -87,7 +94,7 @@ export function createHistorySettle(options: {
     series: Series,
     range: Range,
     nowMs: number,
-    settle: (ledger: StoredHistory, emitted: EmittedValues) => Settled,
+    settle: (ledger: StoredHistory, emitted: EmittedValues) => SettledPoints,
   ): Promise<void> {
     const { key, rules } = series;
     const { resolution } = rules;
@@ -122,7 +129,7 @@ export function createHistorySettle(options: {
     const { rules } = series;
     const { tag, siteId } = series.located;
     const { resolution, timeZone } = rules;
-    const liveMs = Math.max(LIVE_MS, 2 * rules.everyMs);
+    const liveMs = Math.max(LIVE_AGE_MAX_MS, 2 * rules.everyMs);
     const sinceMs = parseTime(series.ledger.since);
     const isLive = (atMs: number) => atMs >= sinceMs && nowMs - bucketEnd(atMs, rules) <= liveMs;
     const events: Event<"tag-history">[] = [];
@@ -162,11 +169,7 @@ export function createHistorySettle(options: {
   }
 
   return {
-    async logs(
-      request: HistoryRequest,
-      logs: readonly TagLog[],
-      also: readonly DocumentChange[],
-    ): Promise<readonly Series[]> {
+    async logs(request: HistoryRequest, logs: readonly TagLog[], also: readonly DocumentChange[]) {
       const nowMs = clock.now();
       const isFollowing = request.kind === "following";
       const isRetry = request.isSingle && !isFollowing;
@@ -189,7 +192,7 @@ export function createHistorySettle(options: {
               ? settleFollowing(ledger, rules, points, range, emitted, nowMs, learn)
               : settlePast(ledger, points, part, clipRanges(learned, part)),
           );
-          if (batch.points < ENOUGH_FOR_COMMIT) continue;
+          if (batch.points < POINTS_TO_COMMIT) continue;
           await commit(batch);
           batch = newBatch(nowMs);
           await yieldToEventLoop();

@@ -48,8 +48,8 @@ const HORIZON_SLOTS = 1_300;
 const USABLE_SHARE = 0.975;
 /** In requests: 0.25 of 20 tags = 5, so the next 10 slots count in full. More makes values late. */
 const NEAR_SHARE = 0.25;
-const STARVING = 2;
-const HALF_WAY = 0.5;
+const STARVING_AGE = 2;
+const EARLY_AGE_MIN = 0.5;
 /** Extra time until a first value is due: 4,000 tags take 10 minutes of the complete quota. */
 const FIRST_ROUND_MS = 600_000;
 
@@ -100,11 +100,8 @@ function urgenciesFor(count: number): Urgencies {
   };
 }
 
-function computeUrgencies(
-  { count, intervalMs, lastMs, sinceMs, underWay }: PlannedTags,
-  nowMs: number,
-  rules: PlanRules,
-) {
+function computeUrgencies(tags: PlannedTags, nowMs: number, rules: PlanRules) {
+  const { count, intervalMs, lastMs, sinceMs, underWay } = tags;
   const { slotsLeft, periodSlots, age } = urgencies;
   const { slotMs, leadMs } = rules;
   for (let row = 0; row < count; row++) {
@@ -188,14 +185,12 @@ function fill(rows: Rows, needs: readonly Need[], size: number, order: Order, is
   const chosen = new Set<number>();
   for (const { slotsLeft, count } of needs) {
     let missing = count;
-    for (const row of chosen) if (relieves(row, slotsLeft)) missing--;
+    for (const row of chosen) if (savesReading(row, slotsLeft)) missing--;
     missing = Math.min(missing, size - chosen.size);
     if (missing <= 0) continue;
-    const helps = (row: number) => !chosen.has(row) && relieves(row, slotsLeft);
-    const helpers =
-      slotsLeft === 0
-        ? alternateIntervals(rows, order).filter(helps).slice(0, missing)
-        : firstRows(rows, missing, order.isOlder, helps);
+    const helps = (row: number) => !chosen.has(row) && savesReading(row, slotsLeft);
+    const late = () => alternateIntervals(rows, order).filter(helps).slice(0, missing);
+    const helpers = slotsLeft === 0 ? late() : firstRows(rows, missing, order.isOlder, helps);
     for (const row of helpers) chosen.add(row);
   }
   const others = firstRows(rows, size - chosen.size, isBefore, (row) => !chosen.has(row));
@@ -217,7 +212,7 @@ function alternateIntervals(rows: Rows, { isOlder }: Order): readonly number[] {
 }
 
 /** True if reading the tag now saves a reading up to that slot: with 2 slots left and a period of 20, up to slot 10. */
-function relieves(row: number, slot: number): boolean {
+function savesReading(row: number, slot: number): boolean {
   const left = urgencies.slotsLeft[row] as number;
   const period = urgencies.periodSlots[row] as number;
   return left <= slot && Math.floor((slot - left) / period) === Math.floor(slot / period);
@@ -243,7 +238,7 @@ function orderOf(ids: readonly string[]): Order {
     const otherPeriod = periodSlots[b] as number;
     return period === otherPeriod ? idOf(a) < idOf(b) : period < otherPeriod;
   };
-  const isByAge = (row: number) => (age[row] as number) < HALF_WAY || age[row] === Number.POSITIVE_INFINITY;
+  const isByAge = (row: number) => (age[row] as number) < EARLY_AGE_MIN || age[row] === Number.POSITIVE_INFINITY;
   const isCheaper: IsBefore = (a, b) => {
     if (isByAge(a) || isByAge(b)) return isOlder(a, b);
     const earliness = earlinessOf(a);
@@ -288,13 +283,13 @@ function chooseIsolated(
     const isFree = !needsSlot && !(isUnread && worstOrdinary === Number.POSITIVE_INFINITY);
     const timing = group[0]?.[1].timing ?? null;
     const isLastSlot = rows.some((row) => urgencies.slotsLeft[row] === 0);
-    const isSoonDue = !needsSlot && worst >= HALF_WAY;
+    const isSoonDue = !needsSlot && worst >= EARLY_AGE_MIN;
     // The sooner a site in doubt responds, the sooner its tags share requests with others again.
     const isPunctual = timing === "punctual" && !isUnread && ((isLastSlot && worst >= worstOrdinary) || isSoonDue);
     // Spare slot: read the oldest values, and find slow tags before the next interval is due.
     const isOldest = rules.eager && isSoonDue && worst >= worstOrdinary && timing !== "patient";
     const mayDisplace = !needsSlot || rules.mayDisplace !== false;
-    const isStarving = worst >= STARVING && !isUnread && timing !== "patient" && mayDisplace;
+    const isStarving = worst >= STARVING_AGE && !isUnread && timing !== "patient" && mayDisplace;
     const isDue = worst >= 1 || (isLastSlot && timing !== "patient");
     if (!(isPunctual || isOldest || isStarving || (isDue && isFree))) continue;
     if (timing === "patient") return { rows, isSearch: true };

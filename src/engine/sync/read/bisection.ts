@@ -23,11 +23,11 @@ interface Suspicion {
 }
 
 /** Least time between two single requests for a refused tag: `GET me` is sent once a minute, so also between them. */
-const SECOND_LOOK_MS = 62_000;
+const SECOND_REFUSAL_MIN_MS = 62_000;
 /** Failed requests in a row for tags of one site after which the site itself is the likely cause. */
 const SITE_FAILURES = 2;
 /** Groups of unproven suspects of a site when the cause is not one tag: one tag leaves three at most. */
-const MANY_GROUPS = 4;
+const SUSPECT_GROUPS_MAX = 4;
 
 /**
  * Finds the tags that make complete requests fail. Times are monotonic.
@@ -71,11 +71,9 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
 
   function joinGroups(site: number | undefined): void {
     const unproven = [...suspicions].filter(([id, each]) => each.firstSingleMs === null && siteOf(id) === site);
-    if (new Set(unproven.map(([, { label }]) => label)).size < MANY_GROUPS) return;
-    regroup(
-      unproven.map(([id]) => id),
-      `likely clean, site ${site}`,
-    );
+    if (new Set(unproven.map(([, { label }]) => label)).size < SUSPECT_GROUPS_MAX) return;
+    const ids = unproven.map(([id]) => id);
+    regroup(ids, `likely clean, site ${site}`);
   }
 
   function narrow(ids: readonly string[], named: string | null): void {
@@ -84,9 +82,9 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     if (sites.size > 1) return;
     relieveSiblings(ids);
     if (named !== null && ids.includes(named)) {
-      const rest = ids.filter((id) => id !== named);
       regroup([named], nextLabel());
-      regroup(rest, nextLabel());
+      const others = ids.filter((id) => id !== named);
+      regroup(others, nextLabel());
     } else divide(ids);
   }
 
@@ -97,7 +95,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
       const own = suspicions.get(id);
       if (own !== undefined) {
         const { label, lastSingleMs } = own;
-        const notBefore = lastSingleMs === null ? {} : { notBeforeMs: lastSingleMs + SECOND_LOOK_MS };
+        const notBefore = lastSingleMs === null ? {} : { notBeforeMs: lastSingleMs + SECOND_REFUSAL_MIN_MS };
         return { label, timing: "patient", isSuspect: true, ...notBefore };
       }
       if (sitesInDoubt.size === 0) return null;
@@ -131,7 +129,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
         return null;
       }
       const { label = nextLabel(), firstSingleMs: firstMs = null } = suspicions.get(only) ?? {};
-      const isSecond = firstMs !== null && atMs - firstMs >= SECOND_LOOK_MS;
+      const isSecond = firstMs !== null && atMs - firstMs >= SECOND_REFUSAL_MIN_MS;
       const isScopeBetween = firstMs !== null && scopeBeforeMs >= firstMs;
       if (isSecond && isScopeBetween && scopeAtMs >= atMs) {
         suspicions.delete(only);
@@ -166,19 +164,19 @@ export function namedMember(ids: readonly string[], failure: Failure): string | 
   return index === undefined ? null : (ids[Number(index)] ?? null);
 }
 
-const WAITS_MS = [600_000, 3_600_000, 21_600_000, 86_400_000] as const;
+const QUARANTINE_WAITS_MS = [600_000, 3_600_000, 21_600_000, 86_400_000] as const;
 
 export function quarantineMs(times: number): number {
-  return WAITS_MS[Math.min(times, WAITS_MS.length) - 1] ?? WAITS_MS[0];
+  return QUARANTINE_WAITS_MS[Math.min(times, QUARANTINE_WAITS_MS.length) - 1] ?? QUARANTINE_WAITS_MS[0];
 }
 
 /** A request is slow when it takes 4 times the typical time, and 3 s at least. */
 const SLOW_FACTOR = 4;
 const SLOW_MS = 3_000;
 /** Latencies that make up the typical time, and the least number that decides. */
-const LATENCIES = 50;
+const LATENCIES_MAX = 50;
 const LATENCIES_MIN = 5;
-const SLOW = "slow";
+const SLOW_LABEL = "slow";
 
 /**
  * Finds slow tags, which delay their complete request: divides a suspected group until a half is fast or one tag is
@@ -186,7 +184,7 @@ const SLOW = "slow";
  */
 export function createSlowTags() {
   const labels = new Map<string, string>();
-  const latencies = createLastMedian(LATENCIES);
+  const latencies = createLastMedian(LATENCIES_MAX);
   let groups = 0;
 
   const typicalMs = () => latencies.value() ?? 0;
@@ -207,8 +205,8 @@ export function createSlowTags() {
       if (Number.isFinite(latencyMs) && !ids.some((id) => labels.has(id))) latencies.add(latencyMs);
       const [only] = ids;
       if (!isSlow) for (const id of ids) labels.delete(id);
-      else if (ids.length === 1 && only !== undefined) labels.set(only, SLOW);
-      else if (!ids.every((id) => labels.get(id) === SLOW)) {
+      else if (ids.length === 1 && only !== undefined) labels.set(only, SLOW_LABEL);
+      else if (!ids.every((id) => labels.get(id) === SLOW_LABEL)) {
         const middle = Math.ceil(ids.length / 2);
         suspect(ids.slice(0, middle));
         suspect(ids.slice(middle));

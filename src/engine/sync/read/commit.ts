@@ -43,9 +43,8 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
 
   async function readUncached(ids: readonly string[]): Promise<ReadonlyMap<string, StoredValue | undefined>> {
     const uncached = ids.filter((id) => !cached.has(id));
-    return new Map(
-      await Promise.all(uncached.map(async (id) => [id, await store.document<StoredValue>(valueSet, id)] as const)),
-    );
+    const load = async (id: string) => [id, await store.document<StoredValue>(valueSet, id)] as const;
+    return new Map(await Promise.all(uncached.map(load)));
   }
 
   function cache(id: string, stored: StoredValue): void {

@@ -3,9 +3,9 @@ import { type Failure, Malformed, Retryable } from "../../../core/errors/errors.
 const FAILURES_MAX = 3;
 /** Refusals in a row after which control tags are read: in idle slots, and in the slots of bisection groups. */
 const REFUSALS_BEFORE_CONTROL = { idle: 3, search: 6 };
-const CONTROLS = 3;
+const REFUSED_CONTROLS_MAX = 3;
 /** The same without a control, because no tag was ever read. */
-const REFUSALS_UNREAD = 8;
+const REFUSALS_WITHOUT_CONTROL_MAX = 8;
 
 interface ControlState {
   readonly mode: "working" | "trying";
@@ -16,15 +16,15 @@ interface ControlState {
 
 type ControlEvent = "started" | "read" | "failed" | "failed for all" | "refused" | "control refused";
 
-const WORKING: ControlState = { mode: "working", failures: 0, refusals: 0, controlsRefused: 0 };
+const WORKING_STATE: ControlState = { mode: "working", failures: 0, refusals: 0, controlsRefused: 0 };
 
 /** A refusal that proves that all tags are concerned resets the refusals to 0. */
 function stateAfter(state: ControlState, event: ControlEvent, hasControl: () => boolean): ControlState {
   switch (event) {
     case "started":
-      return { ...WORKING, mode: state.mode };
+      return { ...WORKING_STATE, mode: state.mode };
     case "read":
-      return WORKING;
+      return WORKING_STATE;
     case "failed":
     case "failed for all": {
       const failures = state.failures + 1;
@@ -35,9 +35,10 @@ function stateAfter(state: ControlState, event: ControlEvent, hasControl: () => 
     case "control refused": {
       const refusals = state.refusals + 1;
       const controlsRefused = state.controlsRefused + (event === "control refused" ? 1 : 0);
-      const isForAll = controlsRefused >= CONTROLS || (refusals >= REFUSALS_UNREAD && !hasControl());
+      const isForAll =
+        controlsRefused >= REFUSED_CONTROLS_MAX || (refusals >= REFUSALS_WITHOUT_CONTROL_MAX && !hasControl());
       return isForAll
-        ? { ...WORKING, failures: state.failures, mode: "trying" }
+        ? { ...WORKING_STATE, failures: state.failures, mode: "trying" }
         : { ...state, refusals, controlsRefused };
     }
   }
@@ -51,7 +52,7 @@ function stateAfter(state: ControlState, event: ControlEvent, hasControl: () => 
  * A control is a single tag that was read recently: a refused group of 20 proves nothing.
  */
 export function createControls(pick: (tried: readonly string[]) => string | undefined) {
-  let state = WORKING;
+  let state = WORKING_STATE;
   let tried: readonly string[] = [];
   let underWay: readonly string[] | null = null;
   const apply = (event: ControlEvent) => {

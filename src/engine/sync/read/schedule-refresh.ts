@@ -18,7 +18,7 @@ export interface RefreshOptions extends Pick<ReadCommitOptions, "source" | "stor
 const REFRESH_MS = 60_000;
 export const EMPTY_LOOK_MS = 1_000;
 /** Growth that causes a selection within the minute: 50,000 new tags take 30 selections instead of 500. */
-const GROWTH = 1.25;
+const GROWTH_FACTOR = 1.25;
 
 /** Keeps the tag schedule in step with the inventory, the classes and the quota; reports overload and freshness. */
 export function createScheduleRefresh(options: RefreshOptions, schedule: TagSchedule, typicalMs: () => number) {
@@ -64,7 +64,7 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     if (schedule.size() === 0 || inventory.scheduled === null || leftMs() <= EMPTY_LOOK_MS) await run();
     else if (versions !== inventory.scheduled) {
       const { size } = await store.documents<unknown>(documentSet("tag", source.name));
-      if (size >= GROWTH * inventory.tags) await run();
+      if (size >= GROWTH_FACTOR * inventory.tags) await run();
     }
     return schedule.size() === 0 || isGrowing ? EMPTY_LOOK_MS : Math.max(EMPTY_LOOK_MS, leftMs());
   }
@@ -121,11 +121,10 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     if (isSame) return;
     loggedFactor = factor;
     if (factor === 1) log.info({ demand: needed }, "the live reads fit into the quota again");
-    else
-      log.warn(
-        { demand: needed, factors: Object.fromEntries(factors) },
-        "the live reads ask for more than the quota: intervals are stretched",
-      );
+    else {
+      const stretched = { demand: needed, factors: Object.fromEntries(factors) };
+      log.warn(stretched, "the live reads ask for more than the quota: intervals are stretched");
+    }
   }
 
   return {

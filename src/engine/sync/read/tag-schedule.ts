@@ -174,10 +174,9 @@ export function createTagSchedule(context: ScheduleContext) {
   }
 
   const isSiteChanged = () =>
-    [...written.sites].some(
-      ([siteId, { offline, inSight }]) =>
-        context.gatewayOffline(siteId) !== offline || context.sees(siteId) !== inSight,
-    );
+    [...written.sites].some(([siteId, { offline, inSight }]) => {
+      return context.gatewayOffline(siteId) !== offline || context.sees(siteId) !== inSight;
+    });
 
   return {
     watch(watchedTags: readonly WatchedTag[], stored: StoredReads): void {

@@ -8,7 +8,7 @@ import { quarantineMs } from "./bisection.ts";
 
 const LOGGED_TAGS_MAX = 20;
 /** Number of unreadable tags from which, with a third of the reply, the format of all values is the likely cause. */
-const FORMAT_TAGS = 5;
+const UNREADABLE_TAGS_MAX = 5;
 
 interface SingleTag {
   times: number;
@@ -42,7 +42,7 @@ export function createLeftOutTags(options: {
       return;
     }
     for (const id of requested) if (!unreadable.includes(id)) singles.delete(id);
-    if (unreadable.length >= FORMAT_TAGS && 3 * unreadable.length > requested.length) return;
+    if (unreadable.length >= UNREADABLE_TAGS_MAX && 3 * unreadable.length > requested.length) return;
     for (const id of unreadable) {
       if (!before.has(id)) singles.set(id, { times: singles.get(id)?.times ?? 0, untilMs: Number.POSITIVE_INFINITY });
     }
@@ -107,14 +107,14 @@ export interface SuddenChange {
 }
 
 /** Fewer tags change together every day, with one device. */
-const SUDDEN_TAGS = 5;
+const SUDDEN_TAGS_MIN = 5;
 const LATEST_READINGS = 20;
 
 /** More than a third of the known types in a reply, and 5 at least, change with it: 7 of 20, 5 of 14. */
 export function isTypeUpset(readings: readonly Pick<JudgedReading, "wasKnown" | "isNewType">[]): boolean {
   const knownTypes = readings.filter(({ wasKnown }) => wasKnown).length;
   const changed = readings.filter(({ isNewType }) => isNewType).length;
-  return changed >= SUDDEN_TAGS && 3 * changed > knownTypes;
+  return changed >= SUDDEN_TAGS_MIN && 3 * changed > knownTypes;
 }
 
 interface OpenChange {
@@ -174,7 +174,7 @@ export function createSuddenChanges(
     }
     for (const id of tags.keys()) if (tags.size > LATEST_READINGS) tags.delete(id);
     const turned = readings.filter(({ turnedNull }) => turnedNull);
-    const least = Math.max(2, Math.min(SUDDEN_TAGS, tags.size));
+    const least = Math.max(2, Math.min(SUDDEN_TAGS_MIN, tags.size));
     const isUpset = turned.length > 0 && [...tags.values()].filter(Boolean).length >= least;
     const change = nulls.get(siteId);
     if (change !== undefined) {
@@ -187,10 +187,8 @@ export function createSuddenChanges(
       const begun = open("nulls");
       for (const [id, isTurned] of tags) if (isTurned) add(begun, siteId, id);
       nulls.set(siteId, begun);
-      log.warn(
-        { site: siteId, tags: [...begun.ids], read: tags.size },
-        "many values of a site turned null at once: they are published as bad",
-      );
+      const about = { site: siteId, tags: [...begun.ids], read: tags.size };
+      log.warn(about, "many values of a site turned null at once: they are published as bad");
     }
     return isUpset;
   }
