@@ -14,12 +14,9 @@ describe("createCaution", () => {
   });
   const oneLess = (marginMs: number) => terms({ marginMs, perWindow: LIMIT - 1, throttled: true });
 
-  test("does not limit requests before the first refusal", () => {
-    expect(createCaution(LIMIT).terms(HOUR_MS)).toEqual(terms());
-  });
-
-  test("takes one slot and adds a margin for an hour after the first refusal", () => {
+  test("takes one slot and adds a margin for an hour after the first refusal, and nothing before it", () => {
     const caution = createCaution(LIMIT);
+    expect(caution.terms(0)).toEqual(terms());
     caution.refused(1_000, 19, true);
     expect(caution.terms(1_000)).toEqual(oneLess(250));
     expect(caution.terms(HOUR_MS + 999)).toEqual(oneLess(250));
@@ -176,25 +173,25 @@ describe("limits and pauses stated by the service", () => {
     const rig = createRig(options);
     await rig.quota.start();
     const limits = () => rig.quota.status().buckets.map(({ perMinute }) => perMinute);
-    return { ...rig, limits };
+    const state = (limit: number | null, remaining = limit) =>
+      rig.quota.observe("read", { limit, remaining }, rig.clock.monotonic());
+    return { ...rig, limits, state };
   };
 
   test("apply if lower, down to 1, and are ignored if invalid", async () => {
-    const { clock, quota, limits } = await ready();
-    for (const limit of [null, 0, 21, 20]) quota.observe("read", { limit, remaining: 0 }, clock.monotonic());
-    quota.observe("read", { limit: 5, remaining: null }, clock.monotonic());
+    const { state, limits } = await ready();
+    for (const limit of [null, 0, 21, 20]) state(limit, 0);
+    state(5, null);
     expect(limits()).toEqual([20]);
-    quota.observe("read", { limit: 10, remaining: 9 }, clock.monotonic());
-    expect(limits()).toEqual([10]);
-    quota.observe("read", { limit: 15, remaining: 14 }, clock.monotonic());
-    expect(limits()).toEqual([10]);
-    quota.observe("read", { limit: 1, remaining: 1 }, clock.monotonic());
-    expect(limits()).toEqual([1]);
+    const limitsAfter = [10, 15, 1].map((limit) => {
+      state(limit, limit - 1);
+      return limits();
+    });
+    expect(limitsAfter).toEqual([[10], [10], [1]]);
   });
 
   test("are dropped after ten minutes and ten replies without the limit", async () => {
-    const { ask, clock, quota, limits } = await ready();
-    const state = (limit: number) => quota.observe("read", { limit, remaining: limit }, clock.monotonic());
+    const { ask, clock, state, limits } = await ready();
     state(2);
     for (let n = 0; n < 9; n++) void ask("live");
     await clock.advance(600_000);
@@ -205,8 +202,7 @@ describe("limits and pauses stated by the service", () => {
   });
 
   test("are kept while the limit is repeated or replies are few", async () => {
-    const { ask, clock, quota, limits } = await ready();
-    const state = (limit: number) => quota.observe("read", { limit, remaining: limit }, clock.monotonic());
+    const { ask, clock, state, limits } = await ready();
     for (let minute = 0; minute < 30; minute++) {
       state(minute % 5 === 0 ? 2 : 15);
       void ask("live");
@@ -225,10 +221,8 @@ describe("limits and pauses stated by the service", () => {
     const held = async (...[forMs, scope, endpoint]: Parameters<typeof quota.pause>) => {
       const { quota } = await ready({ sharing: "separate" });
       quota.pause(forMs, scope, endpoint);
-      return quota
-        .status()
-        .buckets.filter(({ heldUntilMs }) => heldUntilMs !== null)
-        .map(({ name }) => name);
+      const { buckets } = quota.status();
+      return buckets.filter(({ heldUntilMs }) => heldUntilMs !== null).map(({ name }) => name);
     };
     const { quota } = createRig();
     expect(await held(10_000, "allowance", "write")).toEqual(["write"]);
@@ -239,12 +233,8 @@ describe("limits and pauses stated by the service", () => {
   test("reject a request while the stored record is unreadable, and read the record again for the next request", async () => {
     const store = usedBefore();
     let isBroken = true;
-    const { ask, clock } = createRig({
-      store: {
-        ...store,
-        load: async (key) => (isBroken ? Promise.reject(new Error("The disk is broken.")) : store.load(key)),
-      },
-    });
+    const load = async (key: string) => (isBroken ? Promise.reject(new Error("The disk is broken.")) : store.load(key));
+    const { ask, clock } = createRig({ store: { ...store, load } });
     await expect(ask("write")).rejects.toThrow("The disk is broken.");
     isBroken = false;
     const asked = ask("write");
@@ -260,13 +250,10 @@ describe("limits and pauses stated by the service", () => {
       <A extends unknown[]>(save: (...args: A) => Promise<void>) =>
       async (...args: A) =>
         isBroken ? Promise.reject(new Error("The disk is full.")) : save(...args);
-    const { ask, clock, quota } = createRig({
-      log: { warn: (_facts: object, text: string) => told.push(text) } as never,
-      store: {
-        ...store,
-        ...{ save: failing(store.save), saveDeferred: failing(store.saveDeferred), saveHold: failing(store.saveHold) },
-      },
-    });
+    const log = { warn: (_facts: object, text: string) => told.push(text) } as never;
+    const { save, saveDeferred, saveHold } = store;
+    const saves = { save: failing(save), saveDeferred: failing(saveDeferred), saveHold: failing(saveHold) };
+    const { ask, clock, quota } = createRig({ log, store: { ...store, ...saves } });
     const asked = ask("write", "asked", { latencyMs: 500 });
     await clock.run(100);
     isBroken = true;
@@ -306,11 +293,8 @@ describe("limits and pauses stated by the service", () => {
   test("are reported after the start if they were stored", async () => {
     const shown: number[] = [];
     const count = { inc: () => undefined, observe: () => undefined };
-    const metrics = {
-      quotaHeld: { set: (_labels: object, until: number) => shown.push(until) },
-      quotaSlots: count,
-      quotaWaitSeconds: count,
-    } as never;
+    const quotaHeld = { set: (_labels: object, until: number) => shown.push(until) };
+    const metrics = { quotaHeld, quotaSlots: count, quotaWaitSeconds: count } as never;
     const before = createRig();
     await before.quota.start();
     before.quota.pause(30_000, "everything", undefined);

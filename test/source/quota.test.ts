@@ -16,6 +16,11 @@ import {
 const asked = (rig: Rig, count: number, lane: Lane = "on-demand", name: string = lane, more: Ask = {}) => {
   for (let i = 0; i < count; i += 1) void rig.ask(lane, name, more);
 };
+/** Number of requests that have left at a time. */
+async function sentUntil(rig: Rig, atMs: number): Promise<number> {
+  await rig.clock.run(atMs);
+  return rig.left.length;
+}
 const names = (rig: Rig) => rig.left.map(({ name }) => name);
 const times = (rig: Rig) => rig.left.map(({ at }) => Math.round(at / 100) / 10);
 
@@ -32,10 +37,8 @@ describe("the pace and window of requests", () => {
   test("lets urgent requests skip the pace but not the window", async () => {
     const rig = createRig();
     asked(rig, 25, "on-demand");
-    await rig.clock.run(59_000);
-    expect(rig.left).toHaveLength(20);
-    await rig.clock.run(61_000);
-    expect(rig.left).toHaveLength(25);
+    expect(await sentUntil(rig, 59_000)).toBe(20);
+    expect(await sentUntil(rig, 61_000)).toBe(25);
     expect(mostInAMinute(rig.left)).toBeLessThanOrEqual(20);
   });
 
@@ -57,10 +60,8 @@ describe("the pace and window of requests", () => {
   test("never has more simultaneous requests than connections", async () => {
     const rig = createRig({ concurrency: 3 });
     asked(rig, 6, "on-demand", "each", { latencyMs: 5_000 });
-    await rig.clock.run(4_000);
-    expect(rig.left).toHaveLength(3);
-    await rig.clock.run(9_000);
-    expect(rig.left).toHaveLength(6);
+    expect(await sentUntil(rig, 4_000)).toBe(3);
+    expect(await sentUntil(rig, 9_000)).toBe(6);
   });
 });
 
@@ -125,8 +126,7 @@ describe("pauses after a refusal", () => {
       await rig.clock.run(500);
       rig.quota.pause(31_000, scope, "read");
       for (const lane of ["write", "live"] as const) void rig.ask(lane);
-      await rig.clock.run(31_400);
-      expect(rig.left).toHaveLength(1);
+      expect(await sentUntil(rig, 31_400)).toBe(1);
       const status = rig.quota.status();
       expect(status.buckets[0]?.heldUntilMs).toBe(START_MS + 31_500);
       expect(status.heldUntilMs).toBe(scope === "everything" ? START_MS + 31_500 : null);
@@ -141,10 +141,8 @@ describe("pauses after a refusal", () => {
     await rig.quota.start();
     rig.quota.pause(0, "allowance", "read");
     void rig.ask("write");
-    await rig.clock.run(900);
-    expect(rig.left).toHaveLength(0);
-    await rig.clock.run(1_100);
-    expect(rig.left).toHaveLength(1);
+    expect(await sentUntil(rig, 900)).toBe(0);
+    expect(await sentUntil(rig, 1_100)).toBe(1);
   });
 
   test("report another client once when refusals continue (trap 30)", async () => {
@@ -193,12 +191,10 @@ describe("one shared count or three separate counts (trap 28)", () => {
   });
 
   test("keeps one count if the service's counts rise together, or if configured as shared", async () => {
-    const together = createRig();
-    await alternate(together, false);
-    expect(together.quota.status().buckets).toHaveLength(1);
-    const told = createRig({ sharing: "shared" });
-    await alternate(told, true);
-    expect(told.quota.status().buckets).toHaveLength(1);
+    for (const [rig, separate] of [[createRig(), false] as const, [createRig({ sharing: "shared" }), true] as const]) {
+      await alternate(rig, separate);
+      expect(rig.quota.status().buckets).toHaveLength(1);
+    }
   });
 
   test("moves waiting requests when the count is split", async () => {
@@ -213,11 +209,8 @@ describe("one shared count or three separate counts (trap 28)", () => {
 
   test("sends three times as many requests with separate counts by configuration", async () => {
     const rig = createRig({ sharing: "separate", concurrency: 20 });
-    for (const endpoint of ["read", "write", "history"] as const) {
-      asked(rig, 25, "on-demand", endpoint, { endpoint });
-    }
-    await rig.clock.run(59_000);
-    expect(rig.left).toHaveLength(60);
+    for (const endpoint of ["read", "write", "history"] as const) asked(rig, 25, "on-demand", endpoint, { endpoint });
+    expect(await sentUntil(rig, 59_000)).toBe(60);
   });
 
   test("detects another client by the remaining requests in replies", async () => {
@@ -458,10 +451,8 @@ describe("the stored quota after restarts (trap 29)", () => {
     expect(first.left.length).toBeLessThanOrEqual(17);
     const waits = createRig({ store: createVolatileMemory(), withoutRecord: "wait" });
     void waits.ask("write");
-    await waits.clock.run(60_000);
-    expect(waits.left).toHaveLength(0);
-    await waits.clock.run(64_000);
-    expect(waits.left).toHaveLength(1);
+    expect(await sentUntil(waits, 60_000)).toBe(0);
+    expect(await sentUntil(waits, 64_000)).toBe(1);
   });
 
   test("has the rate of the first window and the lasting rate in its status", async () => {
@@ -577,10 +568,8 @@ describe("a stored pause", () => {
     await store.saveHold("test/everything", { saidAtMs: START_MS + 3_600_000, untilMs: START_MS + 3_620_000 });
     const rig = createRig({ store });
     void rig.ask("on-demand");
-    await rig.clock.run(19_000);
-    expect(rig.left).toHaveLength(0);
-    await rig.clock.run(21_000);
-    expect(rig.left).toHaveLength(1);
+    expect(await sentUntil(rig, 19_000)).toBe(0);
+    expect(await sentUntil(rig, 21_000)).toBe(1);
   });
 });
 
@@ -612,24 +601,18 @@ describe("a changed share of the quota", () => {
     await rig.clock.run(10_000);
     rig.quota.change({ perMinute: 10, polite: 1, reserve: 0 });
     asked(rig, 15);
-    await rig.clock.run(59_000);
-    expect(rig.left).toHaveLength(20);
-    await rig.clock.run(119_000);
-    expect(rig.left).toHaveLength(30);
-    await rig.clock.run(181_000);
-    expect(rig.left).toHaveLength(35);
+    expect(await sentUntil(rig, 59_000)).toBe(20);
+    expect(await sentUntil(rig, 119_000)).toBe(30);
+    expect(await sentUntil(rig, 181_000)).toBe(35);
   });
 
   test("applies up to the service's 20, less the used slots, if it is higher", async () => {
     const rig = createRig({ perMinute: 10 });
     asked(rig, 30);
-    await rig.clock.run(30_000);
-    expect(rig.left).toHaveLength(10);
+    expect(await sentUntil(rig, 30_000)).toBe(10);
     rig.quota.change({ perMinute: 100, polite: 1, reserve: 0 });
-    await rig.clock.run(31_000);
-    expect(rig.left).toHaveLength(20);
-    await rig.clock.run(180_000);
-    expect(rig.left).toHaveLength(30);
+    expect(await sentUntil(rig, 31_000)).toBe(20);
+    expect(await sentUntil(rig, 180_000)).toBe(30);
     expect(mostInAMinute(rig.left)).toBeLessThanOrEqual(20);
   });
 
@@ -641,8 +624,7 @@ describe("a changed share of the quota", () => {
       await first;
       rig.quota.change({ perMinute: 20, polite: 1, reserve: 5 });
       asked(rig, 25);
-      await rig.clock.run(30_000);
-      expect(rig.left).toHaveLength(sharing === "separate" ? 20 : 15);
+      expect(await sentUntil(rig, 30_000)).toBe(sharing === "separate" ? 20 : 15);
       void rig.ask("write", "write", { endpoint: "write" });
       await rig.clock.run(31_000);
       expect(names(rig)).toContain("write");
@@ -657,7 +639,6 @@ describe("a changed share of the quota", () => {
     rig.quota.observe("read", { limit: 10, remaining: 10 }, rig.clock.monotonic());
     rig.quota.change({ perMinute: 20, polite: 1, reserve: 0 });
     asked(rig, 20);
-    await rig.clock.run(59_000);
-    expect(rig.left).toHaveLength(10);
+    expect(await sentUntil(rig, 59_000)).toBe(10);
   });
 });

@@ -8,7 +8,12 @@ import {
   closedUntilMs,
   fetchedSinceMs,
   followingRange,
+  hasNoLog,
   newLedger,
+  recordNoLog,
+  recordPastRefusal,
+  recordRefusal,
+  retractNoLog,
   type SeriesRules,
   settleFollowing,
   settlePast,
@@ -19,6 +24,7 @@ import {
   fetchedIn,
   type LedgerRange,
   RANGES_MAX,
+  rangesIn,
   storedRanges,
   withRanges,
 } from "#src/engine/sync/history/ledger-ranges.ts";
@@ -351,4 +357,50 @@ describe("responses for the past of a series", () => {
     });
     expect(addRanges(ledger, [span(8, 10, "no-log", statement)]).watermark).toBe(ledger.watermark);
   });
+});
+
+const LEDGER = newLedger(RULES, START);
+const RANGE = range(-2, -1);
+const withPoints: StoredHistory = { ...LEDGER, spans: storedRanges([{ ...RANGE, why: "points" }]) };
+const noLog = (ledger: StoredHistory) => recordNoLog(ledger, "no log", START);
+
+describe("hasNoLog", () => {
+  test.each([
+    ["false without a statement", LEDGER, false],
+    ["true after one statement when the tag never had points", noLog(LEDGER), true],
+    ["false after one statement when the tag had points", noLog(withPoints), false],
+    ["true after two statements when the tag had points", noLog(noLog(withPoints)), true],
+    ["false when the number of statements is unknown", { ...noLog(withPoints), refusal: null }, false],
+  ])("returns %s", (_case, ledger, expected) => {
+    expect(hasNoLog(ledger)).toBe(expected);
+  });
+});
+
+describe("a refused request of a tag without a log", () => {
+  test("keeps the state and the number of statements, and is retried after ten minutes", () => {
+    const before = noLog(LEDGER);
+    const after = recordRefusal(before, "try later", START);
+    expect(after.state).toBe("no-log");
+    expect(after.refusal?.times).toBe(1);
+    expect(after.refusal?.againAt).toBe(isoUtc(START + 10 * MINUTE_MS));
+  });
+
+  test("changes nothing when the ledger has no refusal", () => {
+    const before = { ...noLog(LEDGER), refusal: null };
+    expect(recordRefusal(before, "try later", START)).toEqual(before);
+    expect(noLog(before).refusal?.times).toBe(1);
+  });
+});
+
+test("the first refusal of a range that was stored without a count counts as the first", () => {
+  const stored = { ...LEDGER, spans: storedRanges([{ ...RANGE, why: "refused" }]) };
+  const [refused] = rangesIn(recordPastRefusal(stored, RANGE, "not now", START).spans);
+  expect(refused).toMatchObject({ ...RANGE, why: "refused", times: 1 });
+});
+
+test("a retracted statement of a total moves the watermark back to the range, and of a point series does not", () => {
+  const spans = storedRanges([{ ...RANGE, why: "no-log", at: isoUtc(START) }]);
+  const ledger: StoredHistory = { ...LEDGER, watermark: isoUtc(START), spans };
+  expect(retractNoLog(ledger, isoUtc(START), true).watermark).toBe(isoUtc(RANGE.fromMs));
+  expect(retractNoLog(ledger, isoUtc(START), false).watermark).toBe(isoUtc(START));
 });

@@ -35,11 +35,6 @@ interface ListRateLimitOptions {
   readonly mark?: Mark;
 }
 
-interface Start {
-  readonly atMs: number;
-  readonly lane: ListLane;
-}
-
 export type ListRateLimit = ReturnType<typeof createListRateLimit>;
 
 /**
@@ -52,7 +47,7 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
   const queues = { alarms: oneAtATime(), urgent: oneAtATime(), other: oneAtATime(), tags: oneAtATime() };
   const waiting = new Set<ListLane>();
   const changed = createWakeup();
-  let starts: Start[] = [];
+  let starts: { readonly atMs: number; readonly lane: ListLane }[] = [];
   let othersInARow = 0;
   let lastOtherMs = NEVER_MS;
   let lastNotAlarmsMs = NEVER_MS;
@@ -70,7 +65,7 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
     return Math.min(limit, recovered, ageMs < REFUSAL_LIFETIME_MS ? lowered.ceiling : limit);
   }
 
-  function slotFreeAtMs(among: readonly Start[], most: number, windowMs = WINDOW_MS): number {
+  function slotFreeAtMs(among: typeof starts, most: number, windowMs = WINDOW_MS): number {
     const blocking = among.at(-most);
     return blocking === undefined ? NEVER_MS : blocking.atMs + windowMs;
   }

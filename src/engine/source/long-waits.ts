@@ -19,11 +19,6 @@ const USUAL_PAUSE_MAX_MS = 62_000;
 const HEALTH_EVERY_MS = 60_000;
 const HEALTHY_IN_A_ROW = 2;
 
-interface Wait {
-  readonly sinceMs: number;
-  readonly untilMs: number;
-  readonly healthyInARow: number;
-}
 const TRIAL_INTERVAL = { firstMs: 300_000, maxMs: 3_600_000 };
 
 /**
@@ -31,7 +26,10 @@ const TRIAL_INTERVAL = { firstMs: 300_000, maxMs: 3_600_000 };
  * request leaves as a trial, never a write. Any response ends the pause; trials repeat after 5 to 60 minutes.
  */
 export function createLongWaits({ clock, log, lists, limiter, health }: LongWaitsOptions) {
-  const waits = new Map<PauseScope, Wait>();
+  const waits = new Map<
+    PauseScope,
+    { readonly sinceMs: number; readonly untilMs: number; readonly healthyInARow: number }
+  >();
   const trials = new Map<PauseScope, { readonly count: number; readonly notBeforeMs: number }>();
   const end = new AbortController();
   let isWatching = false;

@@ -160,18 +160,9 @@ export interface HistoryGap {
 }
 
 /** `behind`: overdue. `between`: never requested, between emitted values. `no-log` and `null` are responses. */
-export type HistoryGapReason =
-  | "ordered"
-  | "backfill"
-  | "behind"
-  | "between"
-  | "refused"
-  | "unreadable"
-  | "out-of-scope"
-  | "not-listed"
-  | "unproven"
-  | "no-log"
-  | "null";
+export type HistoryGapReason = NotRequestedReason | RefusedReason | "no-log" | "null";
+type NotRequestedReason = "ordered" | "backfill" | "behind" | "between" | "unproven";
+type RefusedReason = "refused" | "unreadable" | "out-of-scope" | "not-listed";
 
 type Statement = Pick<LedgerRange, "said" | "at" | "againAt">;
 
