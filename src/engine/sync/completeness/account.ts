@@ -78,7 +78,10 @@ export function accountOf(series: CountedSeries, day: number, count: DayCount | 
   } else if (pending > 0 && ledger.refusal !== null) {
     // Following or log discovery was refused; the past before it may still be fetched.
     const fromMs = ledger.state === "following" ? Math.max(dayMs.fromMs, watermarkMs) : dayMs.fromMs;
-    const atFront = Math.min(pending, wantedBuckets({ fromMs, toMs: Math.min(dayMs.toMs, closedUntilMs(rules, nowMs)) }));
+    const atFront = Math.min(
+      pending,
+      wantedBuckets({ fromMs, toMs: Math.min(dayMs.toMs, closedUntilMs(rules, nowMs)) }),
+    );
     refused += atFront;
     pending -= atFront;
     if (atFront > 0) refusal = statementOf(ledger.refusal);
