@@ -14,9 +14,6 @@ import {
 } from "./alarm-trial.ts";
 import type { WireList } from "./trial-sync.ts";
 
-/** Ended alarms that the list of active alarms shows again: a restored backup, or an outdated response. */
-
-/** Alarms that were active when the backup was made, and ended since; half of them began again in between. */
 async function ended(alarms: number): Promise<{ ids: readonly string[]; backup: WireList["data"] }> {
   const { control } = createAlarmTrial();
   await trial.start();

@@ -17,12 +17,9 @@ import {
 } from "./alarm-trial.ts";
 import type { ListChange, WireList } from "./trial-sync.ts";
 
-/** Plausible but wrong lists and records, against the simulated service. */
-
 const emptyLists: ListChange = (_list, path) => {
   if (isAlarmList(path)) return listOf([]);
 };
-/** Changes the record of one alarm in the list of active alarms. */
 const changeRecord = (id: string, attributes: object): ListChange => {
   return (list, path, query) => {
     if (!isActiveList(path, query)) return;
@@ -47,7 +44,6 @@ test("emits an alarm of a site outside the token's scope without requesting the 
   expect(asked.filter(({ path }) => path.endsWith("/me")).length).toBeLessThanOrEqual(1);
   trial.rewriteLists(null);
   await trial.clock.advance(2 * MINUTE);
-  // What is not shown any more is explained by it, as before.
   expect(emitted("elsewhere")).toEqual(["raised", "out-of-scope"]);
 });
 
@@ -131,7 +127,6 @@ describe("a sudden drop of the list of active alarms", () => {
 });
 
 describe("many ends stated at once", () => {
-  /** The list of resolved alarms shows every alarm that was active at the start, with an end. */
   const everythingOver = (isShown: () => boolean, records: WireList["data"]): ListChange => {
     return (_list, path, query) => {
       if (!isAlarmList(path) || query.get("status") !== "resolved" || !isShown()) return;

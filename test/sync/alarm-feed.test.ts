@@ -3,8 +3,6 @@ import { runAlarmStorm } from "./alarm-storm.ts";
 import { activeQueries, createAlarmTrial, emitted, isAlarmList, MINUTE, trial } from "./alarm-trial.ts";
 import { ALARMS_ONLY, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 
-/** The alarm feed against the simulated service: the client, the polls and the diffs as they are, time compressed. */
-
 async function started(options: TrialOptions = {}): Promise<TrialSync> {
   createAlarmTrial(options);
   await trial.start();
@@ -48,7 +46,6 @@ describe("unreliable lists of alarms", () => {
   test("trap 42: a failing site does not delay the events of other sites when sites are listed singly", async () => {
     const { control, clock } = await started({
       pageSize: 5,
-      // Pages of a list that has another order each time are not trusted.
       simulator: { alarms: { recorded: false, order: "shuffled" } },
     });
     const ids = Array.from({ length: 12 }, (_, i) => control.raiseAlarm({ siteId: 2 + (i % 3) }));
@@ -129,7 +126,6 @@ describe("outages of the service", () => {
     const before = news().length;
     let isMet = false;
     trial.onRequest(() => {
-      // The second reading meets it.
       if (isMet || emitted(id).length === 0) return;
       isMet = true;
       trial.control.setFaults([{ when: { count: 1 }, fault: { kind } }]);

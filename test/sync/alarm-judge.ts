@@ -3,16 +3,13 @@ import { type StoredAlarm, type StoredAlarmSite, syncSet } from "#src/engine/syn
 import type { AlarmTransition } from "#src/simulator/alarms.ts";
 import { START_MS, type TrialSync } from "./trial-sync.ts";
 
-/** Changes of the world that excuse missing events. Times are pairs of from and to, milliseconds since 1970. */
 export interface Circumstances {
   readonly deleted: ReadonlySet<string>;
   /** When sites were outside the token's scope. */
   readonly hidden: ReadonlyMap<number, readonly (readonly [number, number])[]>;
-  /** When requests were refused for good, so that a poll that succeeded may have left sites out. */
   readonly disturbed: readonly (readonly [number, number])[];
 }
 
-/** Compares the emitted events with the changes of the simulated world; returns the differences as messages. */
 export async function judge(trial: TrialSync, circumstances: Circumstances): Promise<readonly string[]> {
   const story = storyOf(trial);
   return [
@@ -30,24 +27,19 @@ export async function judge(trial: TrialSync, circumstances: Circumstances): Pro
   ];
 }
 
-interface Story {
-  readonly events: readonly Event[];
-  readonly transitions: readonly AlarmTransition[];
-  /** Episode key of each event of this kind. */
-  keys(type: string): readonly string[];
-}
+type Story = ReturnType<typeof storyOf>;
 
 const factOf = (event: Event) => event.data as AlarmFact & { initial?: boolean };
 const wholeSecond = (ms: number) => Math.floor(ms / 1000) * 1000;
 const keyOf = (event: Event) => `${factOf(event).alarm.id} ${Date.parse(factOf(event).alarm.triggeredAt)}`;
 const keyOfTruth = (one: AlarmTransition) => `${one.alarmId} ${wholeSecond(one.triggeredAtMs)}`;
 
-function storyOf({ store, simulator, clock }: TrialSync): Story {
+function storyOf({ store, simulator, clock }: TrialSync) {
   const events = store.events.filter((event) => event.type.startsWith("alarm-"));
   return {
     events,
     transitions: simulator.truth.alarms.transitions(START_MS, clock.now()),
-    keys: (type) => events.filter((event) => event.type === type).map(keyOf),
+    keys: (type: string) => events.filter((event) => event.type === type).map(keyOf),
   };
 }
 
@@ -67,11 +59,7 @@ function repeated({ store }: TrialSync, { keys }: Story): string[] {
   return [...twice, ...store.repeated.map((id) => `committed twice: ${id}`)];
 }
 
-async function missingEvents(
-  { simulator, clock, store }: TrialSync,
-  { keys }: Story,
-  { hidden }: Circumstances,
-): Promise<string[]> {
+async function missingEvents({ simulator, clock, store }: TrialSync, { keys }: Story, { hidden }: Circumstances) {
   const sites = await store.documents<StoredAlarmSite>(syncSet("alarm-site", "main"));
   const raised = new Set(keys("alarm-raised"));
   const resolved = new Set(keys("alarm-resolved"));
@@ -114,7 +102,6 @@ function late(trial: TrialSync, { events, transitions }: Story, circumstances: C
     if (dueMs === undefined) continue;
     const excused = [
       ...circumstances.disturbed.map(([fromMs, toMs]) => [fromMs, toMs + MINUTE] as const),
-      // A visible site is noticed at the next request for the scope.
       ...(circumstances.hidden.get(one.siteId) ?? []).map(([fromMs, toMs]) => [fromMs, toMs + 6 * MINUTE] as const),
     ];
     if (excused.some(([fromMs, toMs]) => fromMs <= dueMs && toMs >= one.atMs)) continue;
@@ -151,14 +138,12 @@ function outOfScopeButVisible({ events }: Story, { hidden }: Circumstances): str
     .map((event) => `never out of scope: ${keyOf(event)}`);
 }
 
-/** Each episode begins with its raise. */
 function beginsWithoutRaise({ events }: Story): string[] {
   return [...Map.groupBy(events, keyOf)].flatMap(([key, own]) =>
     own[0]?.type === "alarm-raised" ? [] : [`begins with ${own[0]?.type}: ${key}`],
   );
 }
 
-/** Between the start and the end of an outage, no other event is emitted. */
 function emittedInAnOutage({ store }: TrialSync): string[] {
   let away = false;
   const problems: string[] = [];
@@ -173,7 +158,6 @@ function emittedInAnOutage({ store }: TrialSync): string[] {
   return problems;
 }
 
-/** Replaying the events leaves exactly the alarms open that the service lists as active. */
 function differsFromReplay({ simulator, clock }: TrialSync, { events }: Story): string[] {
   const open = new Map<string, string>();
   for (const event of events) {
@@ -207,7 +191,6 @@ async function differsFromStore({ store, simulator, clock }: TrialSync, { events
   return problems;
 }
 
-/** Each lasting change of a gateway has one event, and no other event is emitted. */
 function wrongGatewayEvents({ store, simulator }: TrialSync): string[] {
   const switches = Map.groupBy(
     store.events.filter((event) => event.type === "gateway-online" || event.type === "gateway-offline"),

@@ -12,15 +12,9 @@ import {
 } from "./alarm-trial.ts";
 import { ALARMS_ONLY } from "./trial-sync.ts";
 
-/** Lists of active and resolved alarms that disagree, and clocks that are set, against the simulated service. */
+const HOURLY_SCHEDULES = { ...ALARMS_ONLY.schedules, alarms: "0 * * * *", resolved_sweep: "10 * * * *" };
+const HOURLY = { ...ALARMS_ONLY, schedules: HOURLY_SCHEDULES };
 
-/** Polls the alarms once an hour. */
-const HOURLY = {
-  ...ALARMS_ONLY,
-  schedules: { ...ALARMS_ONLY.schedules, alarms: "0 * * * *", resolved_sweep: "10 * * * *" },
-};
-
-/** An alarm that begins and ends between two polls. */
 async function shortAlarm(siteId = 3): Promise<string> {
   const id = trial.control.raiseAlarm({ siteId });
   await trial.clock.advance(2_000);
@@ -78,7 +72,6 @@ test("an alarm with an unknown status stays open and causes at most 14 scope req
   const before = asked();
   await trial.clock.advance(60 * MINUTE);
   expect(emitted(id)).toEqual(["raised", "changed"]);
-  // Every hour for the token, and every five minutes where somebody looks whether the scope has grown.
   expect(asked() - before).toBeLessThanOrEqual(14);
 });
 
@@ -99,7 +92,6 @@ test.each([
   const ended = await storedAlarm(short);
   expect(emitted(short)).toEqual(["raised", "resolved"]);
   await trial.clock.advance(10 * 24 * 60 * MINUTE);
-  // The store's log would hide that it was told anew, with another time, as long as it has the first one.
   expect(await storedAlarm(short)).toEqual(ended);
 });
 

@@ -13,8 +13,6 @@ import {
 } from "./alarm-trial.ts";
 import { ALARMS_ONLY, START_MS } from "./trial-sync.ts";
 
-/** Active alarms on more than one page, of many sites: emitted page by page, and ended only by complete lists. */
-
 async function started(
   sites: number,
   alarms: number,
@@ -34,7 +32,6 @@ async function started(
 
 const raised = () => trial.events("alarm-raised").map(idOf);
 
-/** Ends the first alarm and deletes the second; expects one event for each after a time. */
 async function expectEndAndVanish(service: AlarmService, afterMs: number) {
   const [ends, goes] = service.alarms;
   if (ends !== undefined) ends.endMs = trial.clock.now();
@@ -84,7 +81,6 @@ describe("a list of active alarms with a failing page", () => {
 });
 
 describe("a list of active alarms with inconsistent pages", () => {
-  /** Mixes the alarms differently for each page. */
   function shuffled(seed: number) {
     const random = seededRandom(seed);
     return (alarms: readonly WireAlarm[]) =>
@@ -144,7 +140,6 @@ describe("a list of active alarms with inconsistent pages", () => {
     [
       "the stated total changes and the records do not",
       (service) => {
-        // A list of one page states the right number.
         service.alter = ({ meta }, number) => {
           if (meta.last_page > 1) meta.total += number;
         };
@@ -175,7 +170,6 @@ test("with 10,000 alarms of one site, emits the first page on arrival and all al
 
 test("emits an alarm that begins after the first request of a poll and ends before the commit of the poll", async () => {
   const service = await started(1, 3_000);
-  // Page 1 is read, and the complete list is not committed yet.
   await trial.clock.advance(200);
   const [brief] = service.raise(1, { sinceMs: trial.clock.now() });
   await trial.clock.advance(20);

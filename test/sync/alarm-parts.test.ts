@@ -2,11 +2,8 @@ import { describe, expect, test } from "vitest";
 import { AlarmService, activeQueries, countOf, emitted, MINUTE, problem, trial } from "./alarm-trial.ts";
 import type { WireList } from "./trial-sync.ts";
 
-/** Lists of active alarms whose pages cannot be followed: read by priority and acknowledgement. */
-
 type Alter = (list: WireList, page: number) => unknown;
 
-/** Faults of the pages of every list with more than one page. */
 const FAULTS = {
   "links that lead back": (list) => {
     if (list.links.next !== null) list.links.next = list.links.next.replace(/page=\d+/, "page=1");
@@ -25,7 +22,6 @@ const FAULTS = {
   },
 } satisfies Record<string, Alter>;
 
-/** Claims 100,000 pages of other alarms. */
 const tooManyPages: Alter = (list, page) => {
   if (list.meta.last_page === 1) return;
   list.meta.last_page = 100_000;
@@ -97,7 +93,6 @@ describe("a list of active alarms with broken pages", () => {
     const [gone] = service.alarms;
     service.remove(gone);
     await trial.clock.advance(5 * MINUTE);
-    // The list of all alarms, whatever their status, can be followed here.
     expect(emitted(gone?.id)).toEqual(["raised", "vanished"]);
   });
 

@@ -13,8 +13,6 @@ import {
   warned,
 } from "./alarm-trial.ts";
 
-/** Times of alarms that the service moves: by a wrong time zone, or in the night when the clocks change. */
-
 const HOUR = 60 * MINUTE;
 
 async function started(active: number): Promise<readonly string[]> {
@@ -28,7 +26,6 @@ async function started(active: number): Promise<readonly string[]> {
 
 const stored = async (id: string) => (await storedAlarm(id)) as StoredAlarm;
 const TIMES = ["triggered_at", "resolved_at", "acknowledged_at", "recovering_until"];
-/** Every time of every alarm record, or the start and the end alone, moved. */
 const shifted = (byMs: number, everyTime = true) =>
   changeRecords((attributes) => {
     for (const name of everyTime ? TIMES : TIMES.slice(0, 2))

@@ -8,10 +8,8 @@ const SITES = [2, 3, 4];
 const TOKEN = "simulator-token";
 const MINUTE = 60_000;
 const UNREST_MS = 15 * MINUTE;
-/** Long enough for the longest back-off, a look at the scope, and a sweep. */
 const REST_MS = 25 * MINUTE;
 
-/** One random schedule of 40 minutes: a quarter of an hour of everything at once, then rest, then the judgement. */
 export async function campaign(seed: number): Promise<CampaignResult> {
   const random = seededRandom(seed);
   const { below, chance, pick } = random;
@@ -24,7 +22,6 @@ export async function campaign(seed: number): Promise<CampaignResult> {
       seed,
       alarms: {
         recorded: false,
-        // A list that comes in another order with every page can be read in one page only.
         order: pick(["id", "triggered_desc", pageSize === 500 ? "shuffled" : "id"]),
         out_of_scope_site: pick(["empty", "403"]),
       },
@@ -112,7 +109,6 @@ export async function campaign(seed: number): Promise<CampaignResult> {
   function note(siteId: number, fromMs: number, toMs: number) {
     hiddenTimes.set(siteId, [...(hiddenTimes.get(siteId) ?? []), [fromMs, toMs]]);
   }
-  /** In the middle of a listing, often: the fault may begin or end with any page. */
   function breakLists(status: number) {
     const forS = 20 + random() * 60;
     const page = chance(0.5) ? { page: 1 + below(3) } : {};
@@ -123,13 +119,11 @@ export async function campaign(seed: number): Promise<CampaignResult> {
         fault: { kind: "error", status },
       },
     ]);
-    // A refusal is no trouble that a poll would have to repeat for: it leaves the site out and says so.
     if (status === 403 || status === 422) disturb(forS * 1_000);
   }
   function disturb(forMs: number) {
     circumstances.disturbed.push([clock.now(), clock.now() + forMs]);
   }
-  /** The whole service in maintenance, or behind a page. */
   function rest() {
     const fault = pick([
       { kind: "maintenance", retry_after: 30 + below(60) },
@@ -147,7 +141,6 @@ export async function campaign(seed: number): Promise<CampaignResult> {
     control.setFaults([{ match: { endpoints: ["alarms", "me", "gateways"] }, when: { count: 1 }, fault }]);
   }
 
-  // Between the answer to one page and the request for the next.
   let moving = true;
   trial.onRequest(() => {
     if (!moving) return;

@@ -11,15 +11,11 @@ import {
   type WireList,
 } from "./trial-sync.ts";
 
-/** What the tests of the alarm feed share: the trial of the running test, what it emitted, and changed lists. */
-
 export const MINUTE = 60_000;
 export const TOKEN = "simulator-token";
 
-/** The trial of the running test. */
 export let trial: TrialSync;
 
-/** Creates the trial of a test, which stops after the test. */
 export function createAlarmTrial(options: TrialOptions = {}): TrialSync {
   const created = createTrial(options);
   trial = created;
@@ -27,7 +23,6 @@ export function createAlarmTrial(options: TrialOptions = {}): TrialSync {
   return created;
 }
 
-/** Starts a trial with active alarms at site 3; returns their ids a minute after the start. */
 export async function startWithAlarms(active: number, options: TrialOptions = {}): Promise<readonly string[]> {
   const { control, clock } = createAlarmTrial(options);
   const ids = Array.from({ length: active }, () => control.raiseAlarm({ siteId: 3 }));
@@ -57,11 +52,9 @@ export const doubtful = async (reason: string) =>
 export const isAlarmList = (path: string) => path.endsWith("/alarms");
 export const isActiveList = (path: string, query: URLSearchParams) =>
   isAlarmList(path) && query.get("status") === "active";
-/** Queries of the requests for active alarms since a request. */
 export const activeQueries = (from = 0) =>
   trial.requests.flatMap(({ path, query }, n) => (n >= from && isActiveList(path, query) ? [query] : []));
 
-/** A list of one page with these records. */
 export const listOf = (data: WireList["data"]): WireList => ({
   ...{ data, links: { next: null }, meta: { total: data.length, current_page: 1, last_page: 1 } },
 });
@@ -70,14 +63,12 @@ export const shiftTime = (time: string, byMs: number) => new Date(Date.parse(tim
 // biome-ignore lint/suspicious/noExplicitAny: attributes of the wire
 type Attributes = any;
 
-/** Changes every record of every list of alarms. */
 export function changeRecords(change: (attributes: Attributes, status: string | null, id: string) => void): ListChange {
   return (list, path, query) => {
     if (isAlarmList(path)) for (const { id, attributes } of list.data) change(attributes, query.get("status"), id);
   };
 }
 
-/** The records of the list of active alarms, as the service sends them. */
 export async function activeRecords(): Promise<WireList["data"]> {
   let records: WireList["data"] = [];
   trial.rewriteLists((list, path, query) => {
@@ -124,7 +115,6 @@ export class AlarmService {
     this.alarms = this.alarms.filter((each) => each !== alarm);
   }
 
-  /** Starts a trial whose alarm lists come from this service. */
   async start(options: TrialOptions = {}): Promise<void> {
     createAlarmTrial(options);
     trial.rewriteLists((_list, path, query) => (isAlarmList(path) ? this.#answer(query) : undefined));

@@ -2,9 +2,6 @@ import { describe, expect, test } from "vitest";
 import { doubtful, emitted, isAlarmList, MINUTE, problem, startWithAlarms, trial } from "./alarm-trial.ts";
 import type { ListChange } from "./trial-sync.ts";
 
-/** Records in lists of alarms that cannot be read: they neither end an alarm nor hide the others. */
-
-/** Replaces the record of one alarm in the list of active alarms, or in all others. */
 const replaced = (id: string, record: unknown, isActive = true): ListChange => {
   return (list, path, query) => {
     if (!isAlarmList(path) || (query.get("status") === "active") !== isActive) return;
@@ -25,7 +22,6 @@ describe.each<[string, unknown]>([
     trial.simulator.control.deleteAlarm(gone);
     await trial.clock.advance(4 * MINUTE);
     expect([emitted(id), emitted(fresh), emitted(other)]).toEqual([["raised"], ["raised"], ["raised", "resolved"]]);
-    // Which alarm the record is of, is not known: as long as it is there, none has vanished.
     expect(emitted(gone)).toEqual(["raised"]);
     const text = JSON.stringify(record);
     expect(await problem()).toBe(`Records of the list of active alarms without a usable id: 1, such as ${text}.`);
@@ -33,7 +29,6 @@ describe.each<[string, unknown]>([
     const outcomes = trial.polls.filter(({ job }) => job === "alarms").map(({ outcome }) => outcome);
     expect(new Set(outcomes)).toEqual(new Set(["ok"]));
     trial.rewriteLists(null);
-    // What stays absent is asked about ever more rarely.
     await trial.clock.advance(20 * MINUTE);
     expect([emitted(id), emitted(gone)]).toEqual([["raised"], ["raised", "vanished"]]);
     expect([await problem(), await doubtful("unreadable")]).toEqual([null, 0]);

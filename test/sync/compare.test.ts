@@ -10,8 +10,6 @@ import {
 import type { Selection } from "#src/engine/sync/select.ts";
 import { BUILDING } from "./building-of-eight-tags.ts";
 
-/** What a configuration means in a building of eight tags at two of three sites. */
-
 const told = (select: Selection, building = BUILDING) =>
   selectionMismatches(select, building).map(({ path, message }) => `${path.join(".")}: ${message}`);
 

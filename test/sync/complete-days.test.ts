@@ -15,7 +15,6 @@ import { replay, seed } from "../seed.ts";
 import { begin, inventory, tagNamed } from "./trial-building.ts";
 import { DAY_MS, HOUR_MS, historyStage, pullOf } from "./trial-history.ts";
 
-/** A worker that follows one site, in virtual time, with a judge that reads its log. */
 function stage(startMs: number, zone: string) {
   const { clock, store, service } = historyStage(startMs, 2);
   const create = (classes: readonly object[]) => pullOf({ service, store, clock }, [], classes, { timeZone: zone });
@@ -49,7 +48,6 @@ function stage(startMs: number, zone: string) {
       if (months.length === 0) months.push({ atMs: monthMs, value: 1, knownFromMs: fromMs });
       service.truth.set(`${id} 1mo`, months);
     },
-    /** A worker that runs for half a minute, and rests for a while, again and again; another one each time where it is killed. */
     async work(classes: readonly object[], ms: number, stepMs = HOUR_MS, killed = () => false) {
       let pull = await create(classes);
       for (const endMs = clock.monotonic() + ms; clock.monotonic() < endMs; ) {
@@ -76,10 +74,19 @@ function sum({ had, null: nulls, absent, withoutLog, refused, pending }: DayAcco
   return had + nulls + absent + withoutLog + refused + pending;
 }
 
-/** Walks the log: what an account says must stand before it. */
+type PointsBySeries = Map<string, Map<number, number | boolean | null>>;
+
+function addPoints(bySeries: PointsBySeries, event: AnyEvent): void {
+  if (event.type !== "tag-history") return;
+  const key = `${event.data.tag.id} ${event.data.resolution}`;
+  const own = bySeries.get(key) ?? new Map();
+  for (const { time, value } of event.data.points) own.set(Date.parse(time), value);
+  bySeries.set(key, own);
+}
+
 function faultsOf(events: readonly AnyEvent[]): readonly string[] {
   const faults: string[] = [];
-  const told = new Map<string, Map<number, number | boolean | null>>();
+  const told: PointsBySeries = new Map();
   const revisions = new Map<string, number>();
   const dates = new Map<string, number>();
   const pointsIn = (keys: readonly string[], first: string, last: string) => {
@@ -93,12 +100,7 @@ function faultsOf(events: readonly AnyEvent[]): readonly string[] {
     return `had ${had}, null ${nulls}`;
   };
   for (const event of events) {
-    if (event.type === "tag-history") {
-      const { tag, resolution, points } = event.data;
-      const own = told.get(`${tag.id} ${resolution}`) ?? new Map();
-      for (const { time, value } of points) own.set(Date.parse(time), value);
-      told.set(`${tag.id} ${resolution}`, own);
-    }
+    addPoints(told, event);
     if (event.type !== "history-complete" && event.type !== "day-sealed") continue;
     if ("waiting" in event.data) continue;
     const { expected, had, null: nulls, pending } = event.data;
@@ -117,7 +119,6 @@ function faultsOf(events: readonly AnyEvent[]): readonly string[] {
       const { tag, resolution, firstDate, lastDate } = event.data as SeriesCompleteFact;
       for (let day = dayOfDate(firstDate); day <= dayOfDate(lastDate); day++) {
         const key = `${tag.id} ${resolution} ${day}`;
-        // Where more is wanted than before, such as by a deeper backfill, the first day is complete once more.
         if (expected <= (dates.get(key) ?? 0)) faults.push(`${key} is complete twice`);
         dates.set(key, expected);
       }
@@ -145,7 +146,6 @@ describe("events about complete days of a site", () => {
     expect(
       here.bySeries().map((fact) => ("tag" in fact ? [fact.firstDate, fact.expected, fact.notWanted] : [])),
     ).toEqual([
-      // Followed since 06:00.
       ["2026-11-02", 217, 71],
       ["2026-11-03", 288, 0],
       ["2026-11-04", 288, 0],
@@ -161,7 +161,6 @@ describe("events about complete days of a site", () => {
     expect(second?.seriesWithoutLog).toMatchObject([
       { tagId: "102", buckets: 288, said: expect.stringContaining("404") },
     ]);
-    // The last day has not been over for a look-back and a daily reading.
     expect(third?.date).toBe("2026-11-04");
     expect(here.sealed()).toHaveLength(3);
     const at = (type: string) =>
@@ -196,7 +195,6 @@ describe("events about complete days of a site", () => {
       const lags: number[] = [];
       for (let n = 0; n < 12; n += 1) {
         const before = here.sealed().length;
-        // One fetch of half a minute a day, half a second earlier than the day before.
         await here.work([daily], 30_000, DAY_MS - 30_500);
         fetchedAt.push(
           ...here
@@ -219,7 +217,6 @@ describe("events about complete days of a site", () => {
     await here.tags(["101"]);
     here.log("101", "5m", START, START + 13 * DAY_MS, () => 1);
     const points = here.service.truth.get("101 5m") ?? [];
-    // Later than the look-back, and found by the reading of the whole of it after a week.
     for (const n of [3, 4])
       points.push({ atMs: START + n * 300_000 + 4 * DAY_MS, value: 7, knownFromMs: START + 5.9 * DAY_MS });
     await here.work([{ ...FIVE, look_back: "1d" }], 9 * DAY_MS, HOUR_MS / 2);
@@ -284,7 +281,6 @@ describe("events about complete days of a site", () => {
     const { date, had, refused, seriesRefused } = here.sealed().at(-1) ?? {};
     expect([date, had, refused]).toEqual(["2026-11-03", 24, 24]);
     expect(seriesRefused).toMatchObject([{ tagId: "102", buckets: 24, said: "The tag is locked." }]);
-    // It answers again: then the day is not what it was when it was sealed.
     here.service.trouble = () => null;
     await here.work([hour], 2 * DAY_MS, HOUR_MS);
     expect(here.bySite().at(-1)).toMatchObject({ waiting: [], waitingCount: 0 });
@@ -317,7 +313,6 @@ describe("events about complete days of a site", () => {
           random() < gaps ? undefined : random() < nulls ? null : 1,
         );
         for (const point of here.service.truth.get(`${id} ${resolution}`) ?? []) {
-          // Some come late, and some later than anybody looks.
           if (random() < 0.01) Object.assign(point, { knownFromMs: point.knownFromMs + random() * 40 * HOUR_MS });
         }
       }
@@ -335,20 +330,13 @@ describe("events about complete days of a site", () => {
   }, 120_000);
 });
 
-/** Expects the stored ledgers to add up on every day to the emitted points. */
 async function expectBalance(here: ReturnType<typeof stage>, classes: readonly object[], zone: string): Promise<void> {
   const seriesOf = seriesSelector(HistoryConfig.parse(classes), zone);
   const ledgers = await here.store.documents<StoredHistory>(documentSet("history", "trial"));
   expect(ledgers.size).toBe(12);
   const nowMs = here.clock.now();
-  const told = new Map<string, Map<number, number | boolean | null>>();
-  for (const event of here.events()) {
-    if (event.type !== "tag-history") continue;
-    const key = `${event.data.tag.id} ${event.data.resolution}`;
-    const own = told.get(key) ?? new Map();
-    for (const { time, value } of event.data.points) own.set(Date.parse(time), value);
-    told.set(key, own);
-  }
+  const told: PointsBySeries = new Map();
+  for (const event of here.events()) addPoints(told, event);
   for (const [key, held] of ledgers) {
     const placed = { tag: tagNamed(key.split(" ")[0] ?? ""), siteId: 1, systemIds: [] };
     const series = seriesOf(placed, []).find((each) => each.key === key);

@@ -12,7 +12,6 @@ const RULES = {
 const SAID: Statement = { said: "The tag is locked.", at: "2026-11-05T11:00:00.000Z" };
 const REFUSAL = { said: "The tag is locked.", at: SAID.at ?? "", times: 3, againAt: "2026-11-05T13:00:00.000Z" };
 
-/** A series followed since 2026-11-03 06:00, up to the 5th at noon. */
 function ledger(more: Partial<StoredHistory> = {}): StoredHistory {
   return {
     ...newLedger(RULES, NOW),
@@ -28,7 +27,6 @@ function span(from: string, to: string, more: Partial<StoredRange> = {}): Stored
   return { from: `${from}:00.000Z`, to: `${to}:00.000Z`, why: "points", ...more };
 }
 
-/** The account of a day of November 2026. */
 function account(
   held: StoredHistory,
   date: number,
@@ -100,10 +98,8 @@ describe("the account of a series for a UTC day", () => {
     expect(account(held, 4, { had: 72, null: 0 })).toMatchObject({
       ...{ expected: 288, had: 72, refused: 144, pending: 72, refusal: SAID, why: "behind" },
     });
-    // Only closed buckets of today can be refused.
     expect(account(held, 5)).toMatchObject({ expected: 288, refused: 144, pending: 144, refusal: SAID });
     expect(account(held, 3)).toMatchObject({ expected: 216, refused: 0, pending: 216, refusal: null });
-    // Whether there is a log at all was refused: then that is all there is to say of the past, too.
     expect(account({ ...held, state: "unproven" }, 3)).toMatchObject({ refused: 216, pending: 0, refusal: SAID });
   });
 

@@ -8,26 +8,20 @@ import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { AT, activity, CONTEXT, diffOf, kindsOf, OPTIONS, observation } from "./diff-support.ts";
 
-/** Changes of the stored alarms by one list, case by case. */
 const BEFORE = "2026-11-02T07:00:00.000Z";
 const ENDED = "2026-11-02T07:45:00.000Z";
 const OVER: Alarm = { ...ALARM, status: "resolved", resolvedAt: ENDED };
-/** The same id, triggered an hour later by another event. */
 const NEXT: Alarm = { ...ALARM, triggeredAt: "2026-11-02T07:15:00.000Z", lastActiveEvent: activity(9002) };
 const NEXT_OVER: Alarm = { ...NEXT, status: "resolved", resolvedAt: ENDED };
-/** And an hour before, with the event of that time. */
 const OLDER: Alarm = { ...ALARM, triggeredAt: "2026-11-02T05:15:00.000Z", lastActiveEvent: activity(9000) };
 const SITE = new Set([ALARM.site.id]);
 
-function held(changes: Partial<StoredAlarm> = {}, alarm: Alarm = ALARM): ReadonlyMap<string, StoredAlarm> {
+type Alarms = ReadonlyMap<string, StoredAlarm>;
+function held(changes: Partial<StoredAlarm> = {}, alarm: Alarm = ALARM): Alarms {
   return new Map([[alarm.id, { ...beginEpisode(alarm, true, { ...CONTEXT, at: BEFORE }).stored, ...changes }]]);
 }
 
-const poll = (
-  known: ReadonlyMap<string, StoredAlarm>,
-  seen: Partial<AlarmReading>,
-  options: Partial<DiffOptions> = {},
-) => {
+const poll = (known: Alarms, seen: Partial<AlarmReading>, options: Partial<DiffOptions> = {}) => {
   const { put, events } = diffOf(known, observation(seen), { ...OPTIONS, ...options });
   return { told: kindsOf(events), events, held: put.get(ALARM.id) };
 };
@@ -154,11 +148,7 @@ describe("diffAlarms with an absent alarm", () => {
 });
 
 describe("diffResolved", () => {
-  const sweep = (
-    known: ReadonlyMap<string, StoredAlarm>,
-    records: readonly Alarm[],
-    options: Partial<ResolvedDiffOptions> = {},
-  ) => {
+  const sweep = (known: Alarms, records: readonly Alarm[], options: Partial<ResolvedDiffOptions> = {}) => {
     const { put, events } = diffResolved(known, records, {
       ...CONTEXT,
       late: true,

@@ -82,7 +82,6 @@ function createWorld() {
     resolved,
     alarms,
     held: () => held,
-    /** The state file is gone; the world is not. */
     forget() {
       held = new Map();
       known.clear();
@@ -94,19 +93,8 @@ function createWorld() {
         case "raise":
           if (alarms.get(next.id)?.status === "active") return;
           alarms.set(next.id, {
-            ...ALARM,
-            id: next.id,
-            site: { id: siteOf(next.id), displayName: "S" },
-            status: "active",
-            triggeredAt: iso(),
-            resolvedAt: null,
-            recoveringUntil: null,
-            acknowledged: false,
-            acknowledgedAt: null,
-            acknowledgedBy: null,
-            acknowledgedMessage: null,
-            // Another episode is the work of another event.
-            lastActiveEvent: { ...ALARM.lastActiveEvent, id: minute } as Alarm["lastActiveEvent"],
+            ...{ ...ALARM, id: next.id, site: { id: siteOf(next.id), displayName: "S" }, triggeredAt: iso() },
+            lastActiveEvent: activity(minute),
           });
           return;
         case "resolve": {
@@ -146,7 +134,6 @@ function createWorld() {
       });
       const isVisible = (siteId: number) => lastScope.has(siteId);
       const absent = findAbsent(held, listed, gradeOf, isVisible);
-      // What is shown as the very object that is held makes no other difference than what says the same.
       const asHeld = listed.map((alarm) => {
         const known = held.get(alarm.id)?.alarm;
         return isDeepStrictEqual(known, alarm) && known !== undefined ? known : alarm;
@@ -219,9 +206,8 @@ describe("diffAlarms for random worlds and observations", () => {
         world.apply(complete);
         world.apply({ kind: "sweep" });
 
-        for (const event of log) {
+        for (const event of log)
           if (event.type === "alarm-resolved") expect(world.resolved).toContain(factOf(event).episode);
-        }
         expect(new Set(log.map((event) => event.id)).size).toBe(log.length);
         expect(log.filter((event) => event.type === "alarm-raised").length).toBe(emitted("alarm-raised").size);
 
@@ -230,7 +216,6 @@ describe("diffAlarms for random worlds and observations", () => {
         for (const event of log) {
           const { alarm } = factOf(event);
           if (event.type === "alarm-resolved" || event.type === "alarm-vanished") open.delete(alarm.id);
-          // An acknowledgement may come after the end; its alarm says that it is over.
           else if (event.type === "alarm-acknowledged" && alarm.status === "resolved") continue;
           else open.set(alarm.id, alarm);
         }
@@ -262,7 +247,6 @@ describe("diffAlarms for random worlds and observations", () => {
           const same = before.get(event.id);
           if (same !== undefined) expect([same.type, same.subject]).toEqual([event.type, event.subject]);
           if (event.type !== "alarm-raised") continue;
-          // A raise has one id for one episode, whenever and by whomever it is told.
           const raises = kept.log.filter(
             (one) => one.type === "alarm-raised" && factOf(one).episode === factOf(event).episode,
           );
@@ -274,7 +258,6 @@ describe("diffAlarms for random worlds and observations", () => {
   });
 });
 
-/** One alarm through a series of observations; answers the events of each. */
 function follow(...observations: readonly Partial<AlarmReading>[]): readonly (readonly Event[])[] {
   let held: ReadonlyMap<string, StoredAlarm> = new Map();
   return observations.map((seen, minute) => {
@@ -285,20 +268,10 @@ function follow(...observations: readonly Partial<AlarmReading>[]): readonly (re
   });
 }
 
-const ACTIVE: Alarm = {
-  ...ALARM,
-  status: "active",
-  resolvedAt: null,
-  acknowledged: false,
-  acknowledgedAt: null,
-  acknowledgedBy: null,
-  acknowledgedMessage: null,
-};
-
 describe("the events of one alarm from one poll", () => {
   const at = (time: string) => `2026-11-02T06:${time}.000Z`;
   const told = (alarm: Partial<Alarm>, before: Partial<Alarm> = {}) =>
-    follow({ listed: [{ ...ACTIVE, ...before }] }, { listed: [{ ...ACTIVE, ...before, ...alarm }] })[1];
+    follow({ listed: [{ ...ALARM, ...before }] }, { listed: [{ ...ALARM, ...before, ...alarm }] })[1];
 
   test("orders the events of a poll by time, and by kind when the times are equal", () => {
     const acknowledgement = { acknowledged: true, acknowledgedBy: "Kari", acknowledgedAt: at("30:00") };
@@ -309,7 +282,7 @@ describe("the events of one alarm from one poll", () => {
   });
 
   test("emits the raise first even when the trigger time has no offset", () => {
-    const unsaid = { ...ACTIVE, triggeredAt: "2026-11-02T07:15:00", acknowledged: true };
+    const unsaid = { ...ALARM, triggeredAt: "2026-11-02T07:15:00", acknowledged: true };
     const [first] = follow({ listed: [{ ...unsaid, acknowledgedAt: at("00:00") }] });
     expect(kindsOf(first)).toEqual(["raised", "acknowledged"]);
   });
@@ -317,7 +290,7 @@ describe("the events of one alarm from one poll", () => {
 
 describe("trap 18: unknown status texts", () => {
   const observe = (alarm: Partial<Alarm>) =>
-    kindsOf(follow({ listed: [ACTIVE] }, { listed: [{ ...ACTIVE, ...alarm }], scope: null })[1]);
+    kindsOf(follow({ listed: [ALARM] }, { listed: [{ ...ALARM, ...alarm }], scope: null })[1]);
 
   test.each(["paused", "", "RESOLVED?", "closed"])("does not resolve an alarm with the status %j", (status) => {
     expect(observe({ status })).not.toContain("resolved");

@@ -24,7 +24,6 @@ const gateway = (online: boolean | null, version = "1"): Gateway => ({
   location: null,
 });
 
-/** All steps as one. */
 function diffInventory<N extends InventoryNoun>(
   noun: N,
   held: ReadonlyMap<string, Listed<InventoryNouns[N]>>,
@@ -43,7 +42,6 @@ function diffInventory<N extends InventoryNoun>(
   return { put, remove, events };
 }
 
-/** Holds what the diffs make of one observation after the other. */
 function inventory<N extends "tag" | "gateway">(noun: N) {
   type T = { tag: Tag; gateway: Gateway }[N];
   let held = new Map<string, Listed<T>>();
@@ -231,7 +229,6 @@ test("yields null twice for 12,000 unchanged objects, so that the caller can yie
   const items = Array.from({ length: 12_000 }, (_, n) => tag(String(n)));
   const held = new Map(items.map((value) => [value.id, { ...known, value }]));
   const options = { source: "/sources/main", at: new Date(START).toISOString(), removeAfterMs: 7 * DAY };
-  // Looked at once as shown, and once as held: 24,000 looks.
   const steps = [...inventorySteps("tag", held, [{ siteId: 1, items, complete: true }], options)];
   expect(steps).toEqual([null, null]);
 });

@@ -1,18 +1,10 @@
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
-import {
-  type AlarmDiff,
-  type AlarmReading,
-  type DiffOptions,
-  diffAlarms,
-} from "#src/engine/sync/alarms/diff-alarms.ts";
+import { type AlarmReading, type DiffOptions, diffAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { ALARM } from "../sample-events.ts";
-
-/** What the tests of the pure alarm diffs share. */
 
 export const AT = "2026-11-02T08:00:00.000Z";
 export const CONTEXT = { source: "/sources/main", at: AT, late: false, behindGateway: () => null };
-/** A poll after the first one of its site. */
 export const OPTIONS: DiffOptions = {
   ...CONTEXT,
   vanishAfterMisses: 2,
@@ -29,15 +21,12 @@ export function observation(changes: Partial<AlarmReading> = {}): AlarmReading {
   return { listed: [], coverage: () => "complete", found: [], searched: new Set([ALARM.id]), scope, ...changes };
 }
 
-/** The activity of `ALARM` with another event number. */
 export const activity = (id: number, more: object = {}) =>
   ({ ...ALARM.lastActiveEvent, id, ...more }) as Alarm["lastActiveEvent"];
 
-/** Kinds of events, without "alarm-": `["raised", "resolved"]`. */
 export const kindsOf = (events: readonly Event[] = []) => events.map(({ type }) => type.replace("alarm-", ""));
 
-/** Runs all steps of a diff. */
-export function diffOf(...args: Parameters<typeof diffAlarms>): AlarmDiff {
+export function diffOf(...args: Parameters<typeof diffAlarms>) {
   const steps = diffAlarms(...args);
   for (;;) {
     const { done, value } = steps.next();

@@ -6,18 +6,10 @@ import type { StatusReport } from "#src/ui/status/report.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 import { type LargeBuilding, type LargeBuildingOptions, largeBuilding } from "./large-building.ts";
 
-/** The first start with a building of any size, with default settings but for what is read. */
-
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 
-interface Started {
-  readonly building: LargeBuilding;
-  readonly virtual: VirtualWorker;
-  readonly warnings: readonly string[];
-}
-
-async function started(options: LargeBuildingOptions, source: object = {}): Promise<Started> {
+async function started(options: LargeBuildingOptions, source: object = {}) {
   const building = largeBuilding(options);
   const warnings: string[] = [];
   const log = pino({ level: "warn" }, { write: (line: string) => void warnings.push(line) });
@@ -81,7 +73,6 @@ describe("a first start", () => {
     expect(countOf(await virtual.events(), "host-added")).toBe(60);
     expect(requestsOf(building, "tags/history").length).toBeGreaterThan(0);
     await virtual.clock.advance(9 * MINUTE);
-    // The plan leaves it 28 % of 20 requests a minute; not all of it is due while the tags still come.
     expect(requestsOf(building, "tags/history").length).toBeGreaterThan(20);
     expect((await sourceOf(virtual)).historyStarvesSince).toBeNull();
   });
@@ -89,7 +80,6 @@ describe("a first start", () => {
   test("with 300 sites, lists all gateways within 19 minutes, and one page of tags after every two lists of gateways", async () => {
     const { building, virtual } = await started({ sites: 300, tags: 20 });
     await virtual.clock.advance(MINUTE);
-    // The token, three pages of sites and the alarms took the rest of the 27.
     expect(requestsOf(building, "gateways").length).toBeGreaterThanOrEqual(11);
     expect(requestsOf(building, "tags").length).toBeGreaterThanOrEqual(6);
     await virtual.clock.advance(18 * MINUTE);
@@ -121,7 +111,6 @@ describe("the first list of tags while it is loading", () => {
     expect(countOf(await virtual.events(), "tag-added")).toBe(6_000);
     expect(countOf(await virtual.events(), "tag-removed")).toBe(0);
     expect((await sourceOf(virtual)).sites.map(({ tags }) => tags)).toEqual([3_000, 3_000]);
-    // Now it is known that the class selects nothing, and that the quota is too small for the classes.
     expect(warnings.filter((line) => line.includes("a class selects no tag"))).toHaveLength(1);
     expect(warnings.some((line) => line.includes('"none"'))).toBe(true);
     await virtual.clock.advance(2 * MINUTE);
@@ -139,7 +128,6 @@ describe("the first list of tags while it is loading", () => {
       const asked = building.requests.length;
       await virtual.restart(how);
       await virtual.clock.advance(70 * SECOND);
-      // The stored tags are read as soon as the quota allows it.
       const after = building.requests.slice(asked);
       expect(after.some(({ endpoint }) => endpoint === "tags/read")).toBe(true);
       await virtual.clock.advance(5 * MINUTE);
@@ -177,7 +165,6 @@ describe("the first list of tags while it is loading", () => {
     await virtual.clock.advance(2 * MINUTE);
     const early = await virtual.events();
     expect(countOf(early, "tag-added")).toBeLessThan(5_000);
-    // All history of the 20 tags of the first page is fetched.
     expect(countOf(early, "tag-history")).toBe(20);
     expect(requestsOf(building, "tags/history").length).toBeGreaterThan(1);
     const ofSite = (events: readonly AnyEvent[]) => events.filter(({ subject }) => subject === "site/1");

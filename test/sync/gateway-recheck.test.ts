@@ -9,11 +9,7 @@ let virtual: VirtualWorker;
 afterEach(() => virtual.clear());
 
 /** The worker 90 s after its start, and the requests for lists of gateways, by site; by default one every 5 minutes. */
-async function started(
-  sites: readonly number[],
-  more: object = {},
-  delayMs: (site: string | null) => number = () => 0,
-) {
+async function started(sites: readonly number[], more: object = {}, delay: (site: string | null) => number = () => 0) {
   const lists: { readonly site: string; readonly atMs: number }[] = [];
   virtual = await startVirtualWorker({
     simulator: { sites: [...sites], alarms: { recorded: false } },
@@ -24,7 +20,7 @@ async function started(
       const site = url.searchParams.get("site_id");
       if (url.pathname.endsWith("/gateways") && site !== null) {
         lists.push({ site, atMs: clock.now() });
-        await clock.sleep(delayMs(site), signal);
+        await clock.sleep(delay(site), signal);
       }
       return transport(request, signal);
     },
@@ -49,7 +45,6 @@ describe("the recheck of gateways when values of a site turn null at once", () =
       const [event] = offline(await virtual.events());
       expect(event?.subject).toBe(`site/${siteId}/gateway/${gateway?.id}`);
       expect(since(fromMs)).toEqual([siteId]);
-      // No list is due before the next full five minutes.
       await clock.advance(2 * MINUTE + 30 * SECOND);
       expect(since(fromMs)).toEqual([siteId]);
       const answer = await fetch(new URL("/api/status", virtual.worker.statusUrl()));

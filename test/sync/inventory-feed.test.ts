@@ -6,11 +6,8 @@ import { dueWarning } from "#src/engine/sync/token-poll.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { createTrial, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 
-/** Sites, gateways, hosts, systems, tags and the token against the simulated service. */
-
 const MINUTE = 60_000;
 
-/** For tests over many days: everything a few times a day. */
 const SELDOM = {
   token: "0 */6 * * *",
   sites: "0 */6 * * *",
@@ -40,7 +37,6 @@ const counts = () => {
   return Object.fromEntries(kinds.map(([kind, events]) => [kind, events?.length ?? 0]));
 };
 
-/** The tags that the last listings showed. */
 async function inSight(...from: Parameters<typeof expectedTags>) {
   return (await expectedTags(...from)).filter(({ outOfSight }) => outOfSight === undefined);
 }
@@ -108,7 +104,6 @@ describe("inventories of the building", () => {
     ]);
     simulator.control.setGateway(gateway.id, false);
     await clock.advance(12 * MINUTE);
-    // The poll is still waiting for site 4.
     expect(trial.polls.filter(({ job }) => job === "gateways").at(-1)?.outcome).toBe("overlap");
     expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([`site/2/gateway/${gateway.id}`]);
   });

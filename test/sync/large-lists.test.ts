@@ -8,8 +8,6 @@ import { createSyncState, withSyncState } from "#src/engine/sync/sync-state.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { ALARMS_ONLY, createTrial, type TrialSync, type WireList } from "./trial-sync.ts";
 
-/** Lists that are too long to be looked through, or committed, at once. */
-
 const MINUTE = 60_000;
 const TAGS = 1_234;
 const LISTS = {
@@ -28,7 +26,6 @@ afterEach(async () => {
   await trial.stop();
 });
 
-/** A building with so many tags, all on one page. */
 function manyTags(count: number, name = (n: number) => `Tag ${n}`) {
   return (list: WireList, path: string): void => {
     if (!path.endsWith("/tags")) return;
@@ -60,7 +57,6 @@ describe("a long list of tags", () => {
     const commits = trial.store.commits();
     await trial.clock.advance(30 * MINUTE);
     expect(told("tag-added")).toHaveLength(TAGS);
-    // Of lists that say the same nothing is committed but how the jobs are doing.
     expect(trial.store.commits() - commits).toBeLessThan(20);
 
     trial.rewriteLists(manyTags(TAGS, (n) => (n % 2 === 0 ? `Tag ${n}` : `New ${n}`)));
@@ -75,7 +71,6 @@ describe("a long list of tags", () => {
     await started();
     const { commit } = trial.store;
     let withTags = 0;
-    // Every second commit fails, until all is told.
     trial.store.commit = (change) => {
       const isFailing = (change.events ?? []).some(({ type }) => type === "tag-added") && ++withTags % 2 === 0;
       return isFailing ? Promise.reject(new Error("The disk is full.")) : commit(change);
@@ -155,7 +150,6 @@ describe("the in-memory copy of stored documents", () => {
     const held = { value, siteId: 2, since: "2026-06-01T00:00:00.000Z", missingSince: null };
     const site = { ...held, value: { id: 2, displayName: "House" }, siteId: null };
     const before = await shared.version(tags);
-    // Whoever sees another version sees what it is the version of.
     whileCommitting = async () => {
       expect(await shared.version(tags)).toBe(before);
       expect((await shared.documents(tags)).size).toBe(0);
@@ -172,7 +166,6 @@ describe("the in-memory copy of stored documents", () => {
     expect((await expectedTags(store, "main"))[0]?.tag).toEqual(value);
 
     whileCommitting = async () => {};
-    // What this room does not hold is read from the store.
     await shared.commit({ documents: [{ set: "value/main", put: [["7", { value: 21 }]] }] });
     expect(await shared.documents("value/main")).toEqual(new Map([["7", { value: 21 }]]));
     expect(await shared.version("value/main")).toBe(await store.version("value/main"));

@@ -4,8 +4,6 @@ import type { Page, Source } from "#src/engine/source/source.ts";
 import { type ListProgress, listingText, tagsFromLists } from "#src/engine/sync/seen-building.ts";
 import { tagNamed } from "./trial-building.ts";
 
-/** Progress messages while the tags of a large building are listed. */
-
 test("listingText states the remaining time for 24 pages at once and 24 pages in each following minute", () => {
   const at = (pages: number, pagesLeft: number) =>
     listingText({ tags: pages * 500, site: 1, sites: 1, pages, pagesLeft }, { list_requests_per_minute: 30 });

@@ -6,7 +6,6 @@ import { createVirtualClock } from "../virtual-clock.ts";
 const START = Date.parse("2026-11-22T12:00:00Z");
 const MINUTE = 60_000;
 
-/** A token of which `sites` are seen, and the times in minutes at which it was asked. */
 function service(sites: readonly number[]) {
   const clock = createVirtualClock(START);
   const seen = { sites };

@@ -4,13 +4,10 @@ import type { SeriesBreak, TagSystemsFact } from "#src/core/model/tag-facts.ts";
 import type { Listed, StoredTagSystems } from "#src/engine/sync/snapshot.ts";
 import { createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
 
-/** Which systems have which tags, and what breaks a series, against the simulated service. */
-
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const SITE = 4;
-/** The lists of systems and tags every six hours, at 10 and 20 past. */
-const SCHEDULES = {
+const schedules = {
   token: "0 */6 * * *",
   sites: "0 */6 * * *",
   alarms: false,
@@ -24,11 +21,7 @@ let trial: TrialSync;
 
 async function started(): Promise<TrialSync> {
   trial = createTrial({
-    sync: {
-      spread: "0s",
-      schedules: SCHEDULES,
-      inventory: { tags_of_systems: true, sites: [SITE], remove_after: "1d" },
-    },
+    sync: { spread: "0s", schedules, inventory: { tags_of_systems: true, sites: [SITE], remove_after: "1d" } },
   });
   await trial.start();
   await trial.clock.advance(25 * MINUTE);
@@ -44,7 +37,6 @@ const breaks = () => trial.events("series-break").map(({ data }) => data as Seri
 const places = () => trial.store.documents<StoredTagSystems>("tag-system/main");
 const idsOf = ({ systems }: TagSystemsFact) => systems.map(({ id }) => id);
 
-/** Starts, and returns a tag with its system. */
 async function startedWithTag(): Promise<{ id: string; systemId: string }> {
   await started();
   const [first] = told();
@@ -56,7 +48,6 @@ async function startedWithTag(): Promise<{ id: string; systemId: string }> {
 const isTagList = (path: string, query: URLSearchParams) => path.endsWith("/tags") && !query.has("system_id");
 const isListOf = (systemId: string, query: URLSearchParams) => query.get("system_id") === systemId;
 
-/** A list without a record, told as complete. */
 function without(list: Parameters<ListChange>[0], id: string): void {
   const before = list.data.length;
   list.data = list.data.filter((each) => each.id !== id);
@@ -129,7 +120,6 @@ describe("the systems of tags", () => {
     trial.rewriteLists(null);
     await trial.clock.advance(6 * HOUR);
     expect(told().at(-1)).toMatchObject({ tag: { id }, before: [] });
-    // What is stated again after nothing breaks nothing: that was told when it went.
     expect(breaks()).toHaveLength(1);
   });
 
@@ -196,7 +186,6 @@ describe("the systems of tags", () => {
 });
 
 describe("series breaks", () => {
-  /** Lets every list show a tag otherwise from now on. */
   const show = (id: string, attributes: object) =>
     trial.rewriteLists((list) => {
       for (const each of list.data) if (each.id === id) Object.assign(each.attributes, attributes);

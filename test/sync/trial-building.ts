@@ -19,13 +19,10 @@ import { temporaryFolder } from "../real-servers.ts";
 import { createVolatileMemory, usedBefore } from "../source/quota-rig.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
-/** What tests of live reads and history share: tags in the store, the real quota, and a loop that runs a follower. */
-
 export function tagNamed(id: string, more: Partial<Tag> = {}): Tag {
   return { id, displayName: `T${id}`, description: null, unit: "°C", ...more };
 }
 
-/** Puts tags of a site into the store, as the poll of inventories would; the site may be missing in the listings. */
 export async function inventory(
   store: Store,
   source: string,
@@ -48,7 +45,6 @@ export async function inventory(
   });
 }
 
-/** The real quota, for a source of the test's own. */
 export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
   const sent: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0, spare: 0 };
   const store = usedBefore(createVolatileMemory(), "trial");
@@ -59,7 +55,6 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
     started,
     status: (): QuotaStatus => quota.status(),
     pause: (ms: number) => quota.pause(ms, "everything"),
-    /** Waits for a slot; `answer` gets the requested tags or range, or what was chosen when the slot was free. */
     async run<T extends object, R>(
       lane: Lane,
       endpoint: QuotaEndpoint,
@@ -77,7 +72,6 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
   };
 }
 
-/** Runs a follower for some virtual time or until it fails; returns what it threw, or null. */
 export async function followFor(clock: VirtualClock, follower: Follower, ms: number): Promise<unknown> {
   const { drain, ended } = begin(follower);
   const endMs = clock.monotonic() + ms;
@@ -97,12 +91,7 @@ export async function followUntilIdle(clock: VirtualClock, follower: Follower, a
   return drain(clock);
 }
 
-/** Starts a follower; `drain` stops it gracefully. */
-export function begin(
-  follower: Follower,
-  well: () => void = () => undefined,
-  more: Pick<RunContext, "afterOutage"> = {},
-) {
+export function begin(follower: Follower, well = (): void => undefined, more: Pick<RunContext, "afterOutage"> = {}) {
   const draining = new AbortController();
   const forced = new AbortController();
   let over = false;
@@ -123,7 +112,6 @@ export function begin(
       await work;
       return failure;
     },
-    /** Aborts the follower, as a kill does. */
     async kill(clock: VirtualClock): Promise<void> {
       forced.abort(new Stopping());
       while (!over) await clock.advance(100);
@@ -137,9 +125,8 @@ export function partialSource(parts: Partial<Source>): Source {
   return new Proxy({ name: "trial", ...parts } as Source, {
     get(target, name, receiver) {
       const member: unknown = Reflect.get(target, name, receiver);
-      if (member === undefined && typeof name === "string" && name !== "then") {
+      if (member === undefined && typeof name === "string" && name !== "then")
         throw new Error(`The test did not expect source.${name}.`);
-      }
       return member;
     },
   });
@@ -147,13 +134,11 @@ export function partialSource(parts: Partial<Source>): Source {
 
 export const trialMetrics = createMetrics;
 
-/** A virtual clock with whole milliseconds, as those of the machine and of the store. */
 export function wholeMsClock(startMs: number, turns = 2): VirtualClock {
   const virtual = createVirtualClock(startMs, { turns });
   return { ...virtual, now: () => Math.floor(virtual.now()) };
 }
 
-/** A clock, and a store on the disk with one sink `all`, until the end of the test. */
 export async function openStage(startMs: number): Promise<{ readonly clock: VirtualClock; readonly store: Store }> {
   const clock = wholeMsClock(startMs);
   const folder = temporaryFolder();
@@ -168,7 +153,6 @@ export async function openStage(startMs: number): Promise<{ readonly clock: Virt
 
 type ReadOptions = Pick<LiveReadOptions, "source" | "store" | "clock"> & Partial<LiveReadOptions>;
 
-/** Live reads with a token that may read everything, and says so whenever it is requested. */
 export function createTrialReads(classes: unknown, { store, clock, ...more }: ReadOptions) {
   return createLiveReads({
     ...{ store, clock, log: createLog({ level: "silent" }), metrics: trialMetrics(), demand: createDemand() },

@@ -6,24 +6,18 @@ import { createSensorTable } from "#src/engine/sync/sensors/sensor-table.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
 import { replay, seed } from "../../seed.ts";
 
-/** What a week of readings and buckets says of a tag, and what it must not say. */
-
 const HOUR = 3_600_000;
 const START = Date.UTC(2026, 5, 1);
 const WEEK_HOURS = 168;
 
 interface Watched {
   readonly unit?: string | null;
-  /** The live value at an hour of the week. */
   readonly live?: (hour: number) => TagValue;
-  /** Hours between two readings. */
   readonly everyHours?: number;
-  /** The bucket that begins at that hour, known at its end. */
   readonly logged?: (hour: number) => TagValue | undefined;
   readonly resolution?: Resolution;
 }
 
-/** The rows of a week: one reading and one bucket an hour, unless said otherwise. */
 function rowsOf(tags: Readonly<Record<string, Watched>>) {
   const table = createSensorTable();
   for (let hour = 0; hour < WEEK_HOURS; hour++) {

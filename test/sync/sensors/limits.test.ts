@@ -2,8 +2,6 @@ import { describe, expect, test } from "vitest";
 import { findingsIn, isJudged } from "#src/engine/sync/sensors/findings.ts";
 import type { SensorRow } from "#src/engine/sync/sensors/sensor-table.ts";
 
-/** Limits of each finding. */
-
 type LogOf = NonNullable<SensorRow["log"]>;
 
 const ROW: SensorRow = {
@@ -127,7 +125,6 @@ describe("the limits of log-differs", () => {
     expect(differs(log(15, 0.9), row)).toBe(true);
     expect(differs(log(14, 9.1), row)).toBe(false);
     expect(differs(log(15, 9), row)).toBe(false);
-    // Numbers of such size would not differ on the whole.
     expect(differs(log(15, 9.1))).toBe(false);
   });
 
@@ -178,7 +175,6 @@ describe("the limits of log-clock-off", () => {
     expect(lagging(9 * HOUR, { replies: 2 })).toEqual([]);
     expect(lagging(9 * HOUR, {}, 4)).toHaveLength(1);
     expect(lagging(9 * HOUR, {}, 3)).toEqual([]);
-    // Logs of another resolution say nothing about it.
     expect(lagging(9 * HOUR, { resolution: "1d" })).toEqual([]);
   });
 

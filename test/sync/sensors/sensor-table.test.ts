@@ -11,7 +11,6 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const START = Date.UTC(2026, 5, 1);
 
-/** One tag; times are hours after the start. */
 function watched(resolution: Resolution = "1h") {
   const table = createSensorTable();
   const lengthMs = { "5m": 5 * MINUTE, "1h": HOUR, "1d": 24 * HOUR }[resolution as "5m" | "1h" | "1d"];
@@ -24,7 +23,6 @@ function watched(resolution: Resolution = "1h") {
     table,
     row,
     read: (hour: number, value: TagValue) => table.read("1", value, Math.floor(hour), START + hour * HOUR),
-    /** A reply with these buckets, one minute after the last of them is over. */
     log(...buckets: readonly (readonly [hour: number, value: TagValue])[]) {
       const points = buckets.map(([hour, value]) => ({ time: new Date(START + hour * HOUR).toISOString(), value }));
       const last = Math.max(...buckets.map(([hour]) => hour));
@@ -156,7 +154,6 @@ describe("replies of history in the sensor table", () => {
     reply(0, 9 * MINUTE, 1);
     reply(1, 4 * MINUTE, 1, null, null);
     reply(2, 6 * MINUTE, 1);
-    // Without a value it says nothing.
     reply(3, MINUTE, null);
     reply(4, MINUTE);
     expect(one.row().log).toMatchObject({ replies: 3, leastLagMs: 4 * MINUTE });
@@ -231,7 +228,6 @@ test("the configuration accepts periods from 1d to 31d and class names of one le
 });
 
 describe("reportParts", () => {
-  /** A finding whose JSON has so many characters. */
   function findingOf(characters: number): SensorFinding {
     const none = { value: null, logged: null, pairs: null, lagMs: null, resolution: null };
     const bare: SensorFinding = { finding: "always-null", tag: TAG, message: "", readings: 9, ...none };
@@ -251,7 +247,6 @@ describe("reportParts", () => {
     expect(sizesOf([half, half])).toEqual([2]);
     expect(sizesOf([half, findingOf(75_001)])).toEqual([1, 1]);
     expect(sizesOf([half, findingOf(75_001), findingOf(74_999)])).toEqual([1, 2]);
-    // One that is larger by itself is a part by itself.
     expect(sizesOf([findingOf(200_000), findingOf(300)])).toEqual([1, 1]);
   });
 });

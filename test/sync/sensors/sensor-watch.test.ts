@@ -9,26 +9,15 @@ import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
 import { createSensorWatch, type SensorWatch } from "#src/engine/sync/sensors/sensor-watch.ts";
 import type { Listed, StoredSensorPeriod } from "#src/engine/sync/snapshot.ts";
 import { SITE, TAG } from "../../sample-events.ts";
-import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
-import { createMemoryStore, type MemoryStore } from "../memory-store.ts";
-
-/** The weekly report, over restarts, clock steps and crashes. */
+import { createVirtualClock } from "../../virtual-clock.ts";
+import { createMemoryStore } from "../memory-store.ts";
 
 const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
 const START = Date.UTC(2026, 5, 1);
 const log = pino({ level: "silent" });
 
-interface Rig {
-  readonly clock: VirtualClock;
-  readonly store: MemoryStore;
-  readonly watch: () => SensorWatch;
-  readonly doubt: ReturnType<typeof createClockCheck>;
-  /** Reads each tag every hour, for so long. */
-  readonly run: (ms: number) => Promise<void>;
-  readonly restart: (how: "stop" | "kill") => Promise<void>;
-  readonly reports: () => readonly Event<"silent-sensors">[];
-}
+type Rig = Awaited<ReturnType<typeof started>>;
 
 const held = <T>(value: T, siteId: number | null): Listed<T> => ({
   value,
@@ -38,7 +27,7 @@ const held = <T>(value: T, siteId: number | null): Listed<T> => ({
 });
 
 /** Tags whose ids begin with 1 stand still, with 2 could not be read, with 3 move. */
-async function started(ids: readonly string[], config: object = {}): Promise<Rig> {
+async function started(ids: readonly string[], config: object = {}) {
   const clock = createVirtualClock(START, { turns: 20 });
   const store = createMemoryStore(() => clock.now());
   const doubt = createClockCheck({ clock, log });
@@ -78,7 +67,8 @@ async function started(ids: readonly string[], config: object = {}): Promise<Rig
     store,
     doubt,
     watch: () => watch,
-    async run(ms) {
+    /** Reads each tag every hour, for `ms`. */
+    async run(ms: number) {
       for (let hour = 0; hour < ms / HOUR; hour++) {
         reading += 1;
         for (const id of ids)
@@ -86,7 +76,7 @@ async function started(ids: readonly string[], config: object = {}): Promise<Rig
         await clock.advance(HOUR);
       }
     },
-    async restart(how) {
+    async restart(how: "stop" | "kill") {
       if (how === "stop") await watch.stop(1_000);
       abort.abort();
       await clock.advance(1);
@@ -177,7 +167,6 @@ describe("the report on silent sensors", () => {
     await rig.run(3 * DAY);
     const commits = rig.store.commits();
     await rig.run(10 * HOUR);
-    // Two documents an hour: the period, and the one group of tags.
     expect(rig.store.commits() - commits).toBeLessThanOrEqual(2 * 10);
     await rig.restart("stop");
     await rig.run(DAY);
@@ -186,7 +175,6 @@ describe("the report on silent sensors", () => {
     const [report] = rig.reports();
     expect(namesOf(report)).toEqual(["never-moved 10001"]);
     const readings = report?.data.findings[0]?.readings ?? 0;
-    // A kill costs what was read since the last write, an hour at most; a stop costs nothing.
     expect(readings).toBeGreaterThanOrEqual(166);
     expect(readings).toBeLessThanOrEqual(169);
   });
@@ -202,7 +190,6 @@ describe("the report on silent sensors", () => {
     await rig.run(DAY);
     rig.clock.stepWall(10 * DAY);
     await rig.run(DAY);
-    // No report by a clock that nobody agrees with; and when one does, nothing looks steadier than it was seen.
     expect(rig.reports()).toHaveLength(1);
     rig.doubt.compared("main", 0);
     rig.doubt.compared("main", 0);
@@ -279,7 +266,6 @@ describe("the report on silent sensors", () => {
     if (stepMs > 0) rig.clock.stepWall(stepMs);
     for (let hour = 0; hour < 23; hour++) {
       const time = new Date(rig.clock.now()).toISOString();
-      // In the middle of the bucket that begins now; its log is a thousand times as much.
       rig.watch().read("30001", 20 + hour, rig.clock.now() + HOUR / 2);
       await rig.clock.advance(HOUR);
       rig.watch().logged("30001", "1h", Points.of([{ time, value: 1_000 * (20 + hour) }]), rig.clock.now());

@@ -2,8 +2,6 @@ import { expect, onTestFinished, test } from "vitest";
 import type { StoredSensors } from "#src/engine/sync/snapshot.ts";
 import { startVirtualWorker } from "../../virtual-worker.ts";
 
-/** The whole worker beside the simulated service: what is watched is what is read anyway. */
-
 const MINUTE = 60_000;
 
 async function watched(silentSensors: object | false) {
@@ -24,7 +22,6 @@ async function watched(silentSensors: object | false) {
     requests: started.simulator.truth.requests().length,
     tags: [...started.simulator.world.tags.keys()],
     ids: [...held.values()].flatMap(({ ids }) => ids ?? []),
-    // Of each tag: how often it was read, and how often its log was.
     numbers: [...held.values()].flatMap(({ numbers }) => numbers ?? []),
   };
 }
