@@ -31,16 +31,11 @@ export interface SinkBase {
   /** Most events per batch; the option `batch` when absent. Example: 1 for a webhook that takes one event per request. */
   readonly maxBatch?: number;
   open(signal: AbortSignal): Promise<void>;
-  /**
-   * Sends a batch in commit order and returns what became of it. Called serially with 1 to `maxBatch` events. It neither
-   * retries nor buffers, and rejects soon after `signal` aborts. `accepted(3)` settles the first three events at once, so
-   * that a crash does not repeat them.
-   */
+  /** Called serially with 1 to `maxBatch` events in commit order. `accepted(3)` settles the first three at once. */
   write(batch: readonly Event[], signal: AbortSignal, accepted?: Accepted, offer?: Offered): Promise<Receipt>;
   close(): Promise<void>;
 }
 
-/** Optional: how events reach the server. */
 export interface SinkDelivery {
   /** A repeated event replaces the first one, e.g. a retained message. A crash may then repeat up to 100 events. */
   readonly mayRepeat?: true;
@@ -52,7 +47,6 @@ export interface SinkDelivery {
   waiting?(): number;
 }
 
-/** Optional: what the engine and people can learn about the server. */
 export interface SinkDiagnostics {
   /** Identifies the server, e.g. a hash of its address. A sink that ended continues when this changes. */
   readonly farEnd?: string;
@@ -101,7 +95,6 @@ export interface SinkState {
   put(remembered: SinkStateChange): Promise<void>;
 }
 
-/** Read-only view of the stored building; each call reads the current state. */
 export interface BuildingView {
   /** Alarms of all sources that the service listed as active. */
   activeAlarms(): Promise<readonly AlarmView[]>;
@@ -118,10 +111,7 @@ export interface BuildingView {
   values(): Promise<readonly ValueView[]>;
   /** Systems of each tag that has one; empty without `inventory.tags_of_systems`. */
   tagSystems(): Promise<readonly TagSystemsView[]>;
-  /**
-   * Recent values of the alarm's tag, first, and of up to 19 other tags of its systems. Reads the newest 75,000 events of
-   * the log and sends no request. Empty when no tag, or more than one, has the alarm's source name.
-   */
+  /** Values of the alarm's tag and up to 19 other tags of its systems, from the newest 75,000 events of the log. */
   curves(source: string, alarm: Alarm, span: TimeRange): Promise<readonly TimeSeries[]>;
   silences(): Promise<readonly SilenceView[]>;
   /** True after the alarms and tags of every source were read once. Before that, an absent object proves nothing. */
@@ -203,7 +193,6 @@ export interface Receipt {
   readonly remember?: SinkStateChange;
   /** The sink buffers the batch. The first receipt without this, or a tick with `settled`, settles all of it. */
   readonly gathered?: true;
-  /** The sink accepted the batch and still sends its consequences; their failure appears in its status. */
   readonly failing?: Failing;
   readonly tickInMs?: number;
 }
@@ -220,7 +209,6 @@ export interface Rejection {
   readonly reason: string;
 }
 
-/** Receipt of a batch of which every event was accepted. */
 export const ACCEPTED: Receipt = { rejected: [] };
 
 /** Receives commands from a broker. `accept` resolves when the command is durable; only then acknowledge it. */

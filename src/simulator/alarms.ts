@@ -10,7 +10,7 @@ export interface Acknowledgement {
   readonly atMs: number;
 }
 
-interface AlarmFacts {
+export interface AlarmFacts {
   readonly id: string;
   readonly siteId: number;
   readonly triggerId: number;
@@ -34,14 +34,11 @@ export interface BaseAlarm extends AlarmFacts {
 }
 
 /** Changes of an alarm by the control interface; they override the recording. */
-export interface AlarmChange {
-  readonly triggeredAtMs?: number;
-  readonly resolvedAtMs?: number | null;
-  readonly recoveringUntilMs?: number | null;
-  readonly acknowledged?: Acknowledgement | null;
-  readonly episodes?: number;
-  readonly deleted?: boolean;
-}
+export type AlarmChange = Partial<
+  Pick<Alarm, "triggeredAtMs" | "resolvedAtMs" | "recoveringUntilMs" | "acknowledged" | "episodes"> & {
+    readonly deleted: boolean;
+  }
+>;
 
 export interface AlarmTransition {
   readonly atMs: number;
@@ -95,17 +92,10 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
     }
   }
 
-  function recordedAlarm(site: Site, episode: Episode, id: string, raisedMs: number, resolvedMs: number) {
-    return {
-      id,
-      siteId: site.id,
-      triggerId: episode.triggerId,
-      tagId: episode.tagId,
-      triggeredAtMs: raisedMs,
-      resolvesAtMs: resolvedMs,
-      value: episode.value ?? valueAt(episode.tagId, raisedMs),
-      description: null,
-    };
+  function recordedAlarm(site: Site, episode: Episode, id: string, triggeredAtMs: number, resolvesAtMs: number) {
+    const { triggerId, tagId } = episode;
+    const value = episode.value ?? valueAt(tagId, triggeredAtMs);
+    return { id, siteId: site.id, triggerId, tagId, triggeredAtMs, resolvesAtMs, value, description: null };
   }
 
   /** The interface requires a number, so 0 stands for a missing value. */

@@ -1,4 +1,4 @@
-import type { AlarmChange, AlarmStore, AlarmTransition } from "./alarms.ts";
+import type { AlarmChange, AlarmFacts, AlarmStore, AlarmTransition } from "./alarms.ts";
 import { type Devices, toRaw, type Value } from "./devices.ts";
 import { type FaultPlan, FaultRule } from "./faults.ts";
 import type { SimulatorOptions } from "./options.ts";
@@ -6,14 +6,10 @@ import type { Inventory } from "./records.ts";
 import type { Tokens } from "./tokens.ts";
 import type { Tag, World } from "./world.ts";
 
-export interface NewAlarm {
-  /** Required when the alarm names neither a trigger nor a tag. */
-  readonly siteId?: number | undefined;
-  readonly triggerId?: number | undefined;
-  readonly tagId?: string | undefined;
-  readonly value?: number | undefined;
-  readonly description?: string | undefined;
-}
+/** `siteId` is required when the alarm names neither a trigger nor a tag. */
+export type NewAlarm = {
+  readonly [Field in "siteId" | "triggerId" | "tagId" | "value" | "description"]?: AlarmFacts[Field] | undefined;
+};
 
 interface ControlParts {
   readonly world: World;
@@ -64,11 +60,8 @@ export function createControl(parts: ControlParts) {
       const tag = world.tags.get(tagId);
       const value = alarm.value ?? (tag === undefined ? null : devices.valueAt(tag, atMs)) ?? 0;
       const description = alarm.description ?? null;
-      alarms.stored.set(id, {
-        ...{ id, siteId, triggerId, tagId, value, description },
-        triggeredAtMs: atMs,
-        resolvesAtMs: null,
-      });
+      const times = { triggeredAtMs: atMs, resolvesAtMs: null };
+      alarms.stored.set(id, { id, siteId, triggerId, tagId, value, description, ...times });
       alarms.addTransition({ atMs, alarmId: id, siteId, kind: "raised", triggeredAtMs: atMs });
       return id;
     },
@@ -83,13 +76,8 @@ export function createControl(parts: ControlParts) {
     /** Makes the alarm active again with the same id and a new time. */
     retriggerAlarm(id: string): void {
       const episodes = (alarms.find(id, now())?.episodes ?? 0) + 1;
-      changeAlarm(id, "retriggered", (atMs) => ({
-        triggeredAtMs: atMs,
-        resolvedAtMs: null,
-        recoveringUntilMs: null,
-        acknowledged: null,
-        episodes,
-      }));
+      const active = { resolvedAtMs: null, recoveringUntilMs: null, acknowledged: null, episodes };
+      changeAlarm(id, "retriggered", (triggeredAtMs) => ({ triggeredAtMs, ...active }));
     },
     deleteAlarm: (id: string) => changeAlarm(id, "deleted", () => ({ deleted: true })),
     setGateway(id: number, online: boolean): void {
@@ -100,11 +88,7 @@ export function createControl(parts: ControlParts) {
     releaseTag: (id: string) => devices.release(tagOf(id), now()),
     changeToken: tokens.change,
     changeInventory: inventory.change,
-    setFaults: (rules: readonly unknown[]) =>
-      faults.set(
-        rules.map((rule) => FaultRule.parse(rule)),
-        now(),
-      ),
+    setFaults: (rules: readonly unknown[]) => faults.set(FaultRule.array().parse(rules), now()),
     setHealth,
   };
 }

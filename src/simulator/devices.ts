@@ -113,11 +113,8 @@ export function createDevices(world: World, options: SimulatorOptions) {
   }
 
   function addOverride(tag: Tag, override: ValueOverride): void {
-    const list = [...(overrides.get(tag.id) ?? []), override];
-    overrides.set(
-      tag.id,
-      list.sort((a, b) => a.atMs - b.atMs),
-    );
+    const list = [...(overrides.get(tag.id) ?? []), override].sort((a, b) => a.atMs - b.atMs);
+    overrides.set(tag.id, list);
   }
 
   function online(gatewayId: number, atMs: number): boolean {

@@ -152,7 +152,7 @@ function shrunken(body: Body, keep: number): Body {
   const page = Number(meta.current_page);
   const start = (page - 1) * meta.per_page;
   const data = body.data.slice(0, Math.max(0, total - start));
-  const isEmpty = data.length === 0;
+  const range = data.length === 0 ? { from: null, to: null } : { from: start + 1, to: start + data.length };
   const links = asObject(body.links);
   return {
     ...body,
@@ -162,12 +162,6 @@ function shrunken(body: Body, keep: number): Body {
       next: page < lastPage ? links.next : null,
       last: String(links.last).replace(/([?&]page=)\d+/, `$1${lastPage}`),
     },
-    meta: {
-      ...meta,
-      total,
-      last_page: lastPage,
-      from: isEmpty ? null : start + 1,
-      to: isEmpty ? null : start + data.length,
-    },
+    meta: { ...meta, total, last_page: lastPage, ...range },
   };
 }

@@ -12,8 +12,8 @@ type Counter = (nowMs: number) => Verdict;
 type Model = (limit: number, windowMs: number, burst: number) => Counter;
 
 const MODELS: Record<RateLimit["model"], Model> = {
-  first_hit_window: firstHitWindow,
-  calendar_window: calendarWindow,
+  first_hit_window: (limit, windowMs) => fixedWindow(limit, windowMs, "first-hit"),
+  calendar_window: (limit, windowMs) => fixedWindow(limit, windowMs, "calendar"),
   sliding_log: (limit, windowMs) => slidingLog(limit, windowMs, false),
   sliding_log_counting_refusals: (limit, windowMs) => slidingLog(limit, windowMs, true),
   token_bucket: tokenBucket,
@@ -42,33 +42,19 @@ function wholeSeconds(ms: number): number {
   return Math.max(1, Math.ceil(ms / 1000));
 }
 
-/** The first request opens the window. The stated waiting time may be 1 s short, even 0. */
-function firstHitWindow(limit: number, windowMs: number): Counter {
+/** With `first-hit`, the first request opens the window, and the stated waiting time may be 1 s short, even 0. */
+function fixedWindow(limit: number, windowMs: number, opens: "first-hit" | "calendar"): Counter {
   let openedMs = Number.NEGATIVE_INFINITY;
   let hits = 0;
   return (nowMs) => {
     if (nowMs >= openedMs + windowMs) {
-      openedMs = nowMs;
+      openedMs = opens === "first-hit" ? nowMs : Math.floor(nowMs / windowMs) * windowMs;
       hits = 0;
     }
-    if (hits >= limit) return refused(Math.floor(openedMs / 1000) + windowMs / 1000 - Math.floor(nowMs / 1000));
     hits += 1;
-    return allowed(limit - hits);
-  };
-}
-
-function calendarWindow(limit: number, windowMs: number): Counter {
-  let window = Number.NaN;
-  let hits = 0;
-  return (nowMs) => {
-    const current = Math.floor(nowMs / windowMs);
-    if (current !== window) {
-      window = current;
-      hits = 0;
-    }
-    if (hits >= limit) return refused(wholeSeconds((current + 1) * windowMs - nowMs));
-    hits += 1;
-    return allowed(limit - hits);
+    if (hits <= limit) return allowed(limit - hits);
+    if (opens === "calendar") return refused(wholeSeconds(openedMs + windowMs - nowMs));
+    return refused(Math.floor(openedMs / 1000) + windowMs / 1000 - Math.floor(nowMs / 1000));
   };
 }
 

@@ -46,9 +46,8 @@ describe("the allowed range of a value", () => {
   ])("accepts the bounds %d and %d and rejects the next number outside", (min, max) => {
     const limits = entry({ min, max });
     for (const inside of [min, max, next(min, 1), next(max, -1)]) expect(isLawful(inside, limits)).toBe(true);
-    for (const outside of [next(min, -1), next(max, 1), -Infinity, Infinity, Number.NaN]) {
+    for (const outside of [next(min, -1), next(max, 1), -Infinity, Infinity, Number.NaN])
       expect(isLawful(outside, limits), `${outside}`).toBe(false);
-    }
   });
 
   test("accepts exactly the values between min and max, for random numbers", () => {

@@ -41,9 +41,7 @@ test.each(Array.from({ length: ROUNDS }, (_, n) => n + 1))(
       await child.ended;
       for (const each of child.acknowledged) acknowledged.add(each);
       child = await rig.start();
-      if (acknowledged.has(id)) {
-        await expect.poll(() => child.results.has(id), { timeout: 15_000 }).toBe(true);
-      }
+      if (acknowledged.has(id)) await expect.poll(() => child.results.has(id), { timeout: 15_000 }).toBe(true);
     }
     await child.kill();
 

@@ -16,9 +16,7 @@ const environment = { PLENUM_SERVICE_URL: "https://monitoring.example.com" };
 
 /** Paths as `optionPaths` spells them: `*` for a user-defined name, `[]` for an entry. */
 function usedPaths(value: unknown, known: ReadonlySet<string>, path = ""): readonly string[] {
-  if (Array.isArray(value)) {
-    return [path, ...value.flatMap((entry) => usedPaths(entry, known, `${path}[]`))];
-  }
+  if (Array.isArray(value)) return [path, ...value.flatMap((entry) => usedPaths(entry, known, `${path}[]`))];
   if (typeof value !== "object" || value === null) return path.endsWith("]") ? [] : [path];
   const hasOwnNames = [...known].some((each) => each.startsWith(`${path}.*.`));
   const keys = Object.entries(value).flatMap(([key, inner]) =>

@@ -48,9 +48,8 @@ export function sightings(all: Canaries, places: Readonly<Record<string, string>
     return Object.entries(places).flatMap(([place, text]) => {
       for (const shown of [text, text.replaceAll("\\", "")]) {
         for (let at = 0; at + PART <= shown.length; at += 1) {
-          if (parts.has(shown.slice(at, at + PART))) {
+          if (parts.has(shown.slice(at, at + PART)))
             return [`${slot} in ${place}: …${shown.slice(Math.max(0, at - 80), at + 40)}…`];
-          }
         }
       }
       return [];

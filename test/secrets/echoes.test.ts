@@ -175,9 +175,8 @@ test("the search for secrets finds a secret in every encoding", () => {
       Buffer.from(`me:${own}`).toString("base64"),
       Buffer.from(own).toString("hex"),
       encodeURIComponent(own),
-    ]) {
+    ])
       expect(sightings(secrets, { here: `a ${text} b` }), text).toHaveLength(1);
-    }
   }
   expect(sightings(secrets, { here: "Bearer and nothing else" })).toEqual([]);
 });

@@ -15,7 +15,6 @@ export interface HistoryFields {
   readonly tag: Tag;
   readonly resolution: Resolution;
   readonly timeZone: string;
-  /** Ascending. */
   readonly points: Points;
   readonly origin: TagHistoryFact["origin"];
   readonly revisedAt: string | null;
@@ -56,12 +55,10 @@ const POINTS = `,"points":`;
 const PACKED = `${POINTS}"`;
 const KIND = `"type":"tag-history"`;
 
-/** JSON without its closing bracket. */
 function withoutEnd(json: string): string {
   return json.slice(0, -1);
 }
 
-/** Stored texts of history events. */
 const texts = new WeakMap<Event, string>();
 
 /** Parses the text of a history event; its data only at the first access. Returns null for an event of another kind. */
@@ -117,7 +114,6 @@ function packedIn(text: string, dataAt: number): { readonly from: number; readon
   return { from, end: text.indexOf('"', from) };
 }
 
-/** The fields of a history event, with its points as a `PointReader`. */
 export interface HistoryText {
   readonly fact: Omit<TagHistoryFact, "points">;
   /** Packed points or a JSON list. `listText` converts both to a list. */
@@ -150,7 +146,6 @@ const DAY_MS = 86_400_000;
 const FIRST_MS = Date.UTC(-1, 11, 31) + DAY_MS;
 const END_MS = Date.UTC(10_000, 0, 1);
 
-/** Reused buffers. Read their contents before the next text is built. */
 const BUFFERS = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(0) };
 
 /** Most bytes before and after the points: names and descriptions of up to 10,000 characters each. */
@@ -180,7 +175,6 @@ function pack(points: Points): { between(head: string, tail: string): string; re
   };
 }
 
-/** Writes the points packed and as quoted JSON. Returns the ends of both. */
 function write(points: Points, packed: Buffer, quoted: Buffer): readonly [end: number, quotedEnd: number] {
   let at = ROUND_BYTES;
   let to = 0;

@@ -16,13 +16,11 @@ export const SEMICOLON = 59;
 export const PLUS = 43;
 export const MINUS = 45;
 
-/** JSON words by their packed letters. */
 export const WORDS: Readonly<Record<string, string>> = { t: "true", f: "false", n: "null" };
 
 /** Most bytes of a point: two times of up to 16 characters, a number of 25, and separators. */
 export const PACKED_BYTES = 60;
 
-/** Packed letter of a value that is no number. */
 export function letterOf(code: number): string {
   return code === TRUE ? "t" : code === FALSE ? "f" : "n";
 }
@@ -37,7 +35,6 @@ export class PackedTimes {
     this.#points = points;
   }
 
-  /** Writes the text before the value of a point and returns its end. */
   write(index: number, bytes: Buffer, from: number): number {
     const timeMs = this.#points.timeMs(index);
     const sinceMs = timeMs - this.#lastMs;

@@ -23,7 +23,6 @@ interface PackedValue extends Pick<Event<"tag-value">, "id" | "source" | "type" 
 
 const FIELDS = { event: 7, data: 7, tag: 4, lastGood: 2 };
 
-/** Packed text of a good value; null for any other event. */
 export function packedText(event: Event): string | null {
   if (event.type !== "tag-value" || !isGood(event as Event<"tag-value">)) return null;
   const { id, source, type, subject, time, data } = event as Event<"tag-value">;

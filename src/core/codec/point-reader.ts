@@ -53,7 +53,6 @@ export class PointReader {
     return this.#listed !== null || this.#text.charCodeAt(this.#valueAt) > NINE;
   }
 
-  /** Writes a number, unless `isOther`, and returns its end. */
   writeNumber(into: Buffer, from: number): number {
     const text = this.#text;
     let at = from;

@@ -17,7 +17,6 @@ export function listText(points: string): string {
   return bytes.toString("latin1", 0, at);
 }
 
-/** Points of one day (UTC) as JSON, with commas between them. */
 export interface DayText {
   readonly time: string;
   readonly text: string;
@@ -80,7 +79,6 @@ export const QUOTED_POINT = POINT.replaceAll(`"`, `\\"`);
 /** Most bytes of a point in addition to its number: the JSON before it, a word of five characters, `},`. */
 const POINT_BYTES = POINT.length + 7;
 const DAY_MS = 86_400_000;
-/** `2026-01-01T` */
 const DATE_LENGTH = 11;
 
 /** Writes the JSON before the values of consecutive points. It formats the date only when the day changes. */
@@ -94,7 +92,6 @@ export class PointTime {
     this.#at = form.indexOf("2026");
   }
 
-  /** Writes the start of a point in the years 0 to 9999 and returns its end. */
   write(timeMs: number, into: Buffer, from: number): number {
     const day = Math.floor(timeMs / DAY_MS);
     if (day !== this.#day) {

@@ -21,7 +21,6 @@ export class Points implements Iterable<Measurement> {
     this.#texts = null;
   }
 
-  /** Empty series with capacity for `count` points. */
   static withRoom(count: number): Points {
     return new Points(new Float64Array(Math.max(LEAST_ROOM, count)));
   }

@@ -44,10 +44,7 @@ export class Throttled extends Meaningful {
   readonly retryAfterMs: number | null;
   /** `allowance`: the shared rate limit (429). `everything`: the complete server is in maintenance (503). */
   readonly scope: "allowance" | "everything";
-  /**
-   * False when a proxy may have answered and the server may have executed the request, e.g. a 503 after the server closed
-   * the connection.
-   */
+  /** False when a proxy may have answered, so that the server may have executed the request. */
   readonly isOwnWord: boolean;
   /** True when the service said to wait 0 s. That is no evidence of a limit: a service that counts a minute names one. */
   readonly saysNow: boolean;
@@ -115,9 +112,8 @@ export function meaningOf(error: unknown): Failure {
     error instanceof Rejected ||
     error instanceof NoLog ||
     error instanceof Malformed
-  ) {
+  )
     return error;
-  }
   return new Retryable(error instanceof Error ? error.message : String(error), { cause: error });
 }
 

@@ -18,7 +18,6 @@ import { VERIFIED_TLS } from "./verified-tls.ts";
 export interface Server {
   /** For people, e.g. `https://service.example` or `The broker at mqtt.example:8883`. Never with credentials. */
   readonly name: string;
-  /** Verb of the error message. */
   readonly failed: "could not be asked" | "could not be reached";
   readonly addressOption: string;
   readonly authorityOption: string;
@@ -32,7 +31,6 @@ type Words = readonly [fault: string, hint: string];
 const PRIVATE_AUTHORITY =
   "If it has a private authority, give its certificate as {authority}; otherwise somebody may be in between.";
 
-/** Codes of OpenSSL and Node.js about certificates. */
 const CERTIFICATES: Readonly<Record<string, Words>> = {
   CERT_HAS_EXPIRED: ["has expired", "It has to be renewed there. Also check the clock of this machine."],
   CERT_NOT_YET_VALID: ["is not valid yet", "Check the clocks of both machines."],
@@ -133,7 +131,6 @@ function tlsFailure(error: unknown, code: string, server: Server): Failure {
   });
 }
 
-/** TLS was tried at a port without TLS. */
 export function noTls(server: Server, code: string): ConfigError {
   return new ConfigError(`${server.name} does not speak TLS (${code}).`, {
     field: server.addressOption,
@@ -145,7 +142,6 @@ export function noTls(server: Server, code: string): ConfigError {
 export interface TunnelResponse {
   readonly status: number;
   readonly schemes: string;
-  /** The proxy sent data after its response, before the server received any. */
   readonly saysMore: boolean;
 }
 
@@ -156,9 +152,8 @@ export function failureOfTunnel(
   authority: string,
   hasPassword: boolean,
 ): Failure | null {
-  if (status >= 200 && status < 300) {
+  if (status >= 200 && status < 300)
     return saysMore ? new Malformed(`${name} says more than it was asked for.`, "") : null;
-  }
   if (status === 407) {
     const speaksBasic = schemes === "" || /(^|,)\s*basic\b/i.test(schemes);
     const hint = hasPassword ? "Check proxy.username and proxy.password." : "Give proxy.username and proxy.password.";

@@ -1,4 +1,4 @@
-/** Headers of every page: no inline code, no other origin, no frame. */
+/** No inline code, no other origin, no frame. */
 export const PAGE_HEADERS: Readonly<Record<string, string>> = {
   "content-security-policy":
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +

@@ -12,16 +12,14 @@ import { VERIFIED_TLS } from "./verified-tls.ts";
 const Url = z.string().superRefine((text, context) => {
   const complain = (message: string) => context.addIssue({ code: "custom", message });
   const url = URL.parse(text);
-  if (url === null || !/^https?:$/.test(url.protocol)) {
+  if (url === null || !/^https?:$/.test(url.protocol))
     complain("Write the address of the proxy as http://host:port or https://host:port.");
-  } else if (url.username !== "" || url.password !== "") {
+  else if (url.username !== "" || url.password !== "")
     complain("Take the user name and password out of the address; they go under `username` and `password`.");
-  } else if (url.pathname !== "/" || url.search !== "" || url.hash !== "") {
+  else if (url.pathname !== "/" || url.search !== "" || url.hash !== "")
     complain("The address must end with the port: no path, no `?` and no `#`.");
-  }
 });
 
-/** An HTTP proxy. Proxies of the environment are ignored. */
 export const ProxyConfig = z
   .strictObject({
     url: Url.meta({
@@ -44,14 +42,12 @@ export const ProxyConfig = z
   })
   .superRefine((config, context) => {
     const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
-    if ((config.username === undefined) !== (config.password === undefined)) {
+    if ((config.username === undefined) !== (config.password === undefined))
       complain("username", "Give username and password together.");
-    }
     const url = URL.parse(config.url);
     const isPlain = url?.protocol === "http:" && !isLoopback(url.hostname);
-    if (isPlain && config.password !== undefined && !config.allow_plain_http) {
+    if (isPlain && config.password !== undefined && !config.allow_plain_http)
       complain("url", "A password needs https://; set allow_plain_http: true to send it readable anyway.");
-    }
   })
   .meta({ description: "HTTP proxy on the way there; none by default, whatever the environment says." });
 export type ProxyConfig = z.infer<typeof ProxyConfig>;
@@ -65,17 +61,14 @@ export function targetOf(url: { readonly hostname: string; readonly port: string
   return { host: url.hostname, port: Number(url.port) || (url.protocol === "https:" ? 443 : 80) };
 }
 
-export interface HttpProxy {
-  /** Opens a connection to the target through the proxy. Rejects with a failure that names the proxy. */
-  tunnel(target: Target, signal: AbortSignal): Promise<Socket>;
-}
+export type HttpProxy = ReturnType<typeof createProxy>;
 
 /** Opens tunnels by CONNECT, also for http://, so that credentials of proxy and target never share a request. */
 function createProxy(
   config: ProxyConfig,
   clock: Pick<Clock, "monotonic">,
   environment: Readonly<Record<string, string | undefined>> = process.env,
-): HttpProxy {
+) {
   const url = new URL(config.url);
   const isSecure = url.protocol === "https:";
   const host = withoutBrackets(url.hostname);
@@ -90,7 +83,6 @@ function createProxy(
   const { username, password, ca_file } = config;
   const secret = password === undefined ? null : cachedSecret(password, clock, environment);
 
-  /** Reads the password for every connection, so a new one needs no restart. */
   function credentials(): Record<string, string> {
     if (secret === null) return {};
     const text = Buffer.from(`${username}:${secret().reveal()}`).toString("base64");
@@ -118,7 +110,8 @@ function createProxy(
   }
 
   return {
-    async tunnel(target, signal) {
+    /** Rejects with a failure that names the proxy. */
+    async tunnel(target: Target, signal: AbortSignal): Promise<Socket> {
       signal.throwIfAborted();
       const authority = authorityOf(target);
       const request = asking(authority);
@@ -130,16 +123,10 @@ function createProxy(
           request.once("connect", ({ statusCode = 0, headers }, socket, head) => {
             // Prevents an unhandled error before the caller adds its own listener.
             socket.on("error", () => undefined);
-            const answer = {
-              status: statusCode,
-              schemes: String(headers["proxy-authenticate"] ?? ""),
-              saysMore: head.length > 0,
-            };
+            const schemes = String(headers["proxy-authenticate"] ?? "");
+            const answer = { status: statusCode, schemes, saysMore: head.length > 0 };
             const failure = failureOfTunnel(answer, proxy, authority, secret !== null);
-            if (failure === null) {
-              resolve(socket.setNoDelay(true).setKeepAlive(true, 60_000));
-              return;
-            }
+            if (failure === null) return resolve(socket.setNoDelay(true).setKeepAlive(true, 60_000));
             socket.destroy();
             reject(failure);
           });

@@ -102,12 +102,10 @@ export type TagScalar = number | boolean;
 /** `null` means that the gateway could not read the device (interface, GET tags/read); it is never 0. */
 export type TagValue = TagScalar | null;
 
-/** A tag with the value of one read or write response. */
 export interface TagReading extends Tag {
   readonly value: TagValue;
 }
 
-/** Interval for grouping or sampling of history (interface, GET tags/history). */
 export const RESOLUTIONS = ["5m", "1h", "1d", "1w", "1mo"] as const;
 export type Resolution = (typeof RESOLUTIONS)[number];
 
@@ -219,7 +217,6 @@ export interface System {
   readonly datapointsCount: number | null;
 }
 
-/** Information about the access token (GET me). */
 export interface TokenInfo {
   readonly user: { readonly id: number; readonly name: string; readonly email: string };
   readonly name: string;

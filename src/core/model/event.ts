@@ -12,12 +12,7 @@ import type { ConfigurationChanged } from "./reload-facts.ts";
 import type { SilenceFact } from "./silence-facts.ts";
 import type { SeriesBreak, SilentSensors, TagSystemsFact, TagValueFact } from "./tag-facts.ts";
 
-/**
- * The event kinds: facts in the past tense.
- *
- * An event leaves in a CloudEvents 1.0 envelope. Its id is derived from the source's own facts (site, object,
- * episode, kind), so the same fact has the same id after a restart, after a lost state file, on every retry.
- */
+/** Data by event kind. The id of an event derives from the source's facts, so it survives restarts and lost state. */
 export interface EventData {
   /** A site became visible to the token; at the first start, every site. */
   "site-added": { readonly site: Site };
@@ -58,16 +53,10 @@ export interface EventData {
   "tag-removed": { readonly tag: Tag };
   /** The systems of the tag differ from the last event; only with `inventory.tags_of_systems`. */
   "tag-systems-changed": TagSystemsFact;
-  /**
-   * The unit, the name or the systems of a tag are others than before: its values are not comparable with the older
-   * ones.
-   */
+  /** The unit, name or systems of a tag changed: its values are not comparable with older ones. */
   "series-break": SeriesBreak;
 
-  /**
-   * An episode of an alarm begins: the service lists it as active, or the sweep finds that it began and ended between
-   * two polls (`late`).
-   */
+  /** An alarm episode begins: listed as active, or found over by the sweep between two polls (`late`). */
   "alarm-raised": AlarmFact & {
     /** True where it was met and not seen to begin: at the first look at a site, or `alarms.startup: announce`. */
     readonly initial: boolean;
@@ -82,37 +71,22 @@ export interface EventData {
   "alarm-recovering": AlarmFact;
   /** An active alarm was triggered again, or one that was over is active again as the same episode. */
   "alarm-retriggered": AlarmFact;
-  /**
-   * Site, trigger, status, source, description or the time of the trigger of an open alarm differ, or it is not
-   * recovering any more.
-   */
+  /** Site, trigger, status, source, description or trigger time of an open alarm differ, or it stopped recovering. */
   "alarm-changed": Changed<AlarmFact>;
-  /**
-   * Complete lists no longer contain the alarm, and the service does not return it when requested: it is unknown whether
-   * it is over.
-   */
+  /** Complete lists lack the alarm and the service does not return it on request: its end is unknown. */
   "alarm-vanished": AlarmFact;
   /** The alarm's site is no longer visible to the token; the state of the alarm is unknown. */
   "alarm-out-of-scope": AlarmFact;
 
-  /**
-   * A live value was read; with `on_change` only where it, or its quality, differs or `max_silence` is over.
-   */
+  /** A live value was read; with `on_change` only where it or its quality differs, or `max_silence` is over. */
   "tag-value": TagValueFact;
-  /**
-   * Closed buckets of a tag's log, each emitted once; again with `revised` when a value differs from the emitted one.
-   */
+  /** Closed buckets of a tag's log, each emitted once, and again with `revised` when a value differs. */
   "tag-history": TagHistoryFact;
   /** The total of a meter over a closed period (last value minus first). */
   "tag-total": TagTotalFact;
-  /**
-   * Every bucket of these UTC days is fetched or has no log: of one series (field `tag`), or of a site (field `site`).
-   */
+  /** Every bucket of these UTC days is fetched or has no log: of a series (`tag`) or a site (`site`). */
   "history-complete": SeriesCompleteFact | SiteCompleteFact;
-  /**
-   * A UTC day of a site is complete, and late data have been looked for; emitted again with the next `revision` when the day
-   * changed.
-   */
+  /** A UTC day of a site is complete, after a look for late data; again with the next `revision` after a change. */
   "day-sealed": DaySealedFact;
 
   /** A command passed the gate and waits for a slot of the quota; its `command-result` follows. */
@@ -124,10 +98,7 @@ export interface EventData {
   /** How far the audit log reaches: with each write, and once an hour. */
   "audit-head": AuditHead;
 
-  /**
-   * The report on sensors that seem dead: one for each site and period (`silent_sensors.every`, 7 days), also where
-   * there is none.
-   */
+  /** Report on sensors that seem dead, for each site and period (`silent_sensors.every`, 7 days), also when empty. */
   "silent-sensors": SilentSensors;
   /** An agreed silence has begun. */
   "silence-started": SilenceFact;
@@ -168,14 +139,9 @@ export interface EventData {
     /** When the list of active alarms was last read successfully, UTC; null when it never was. */
     readonly alarmsPolledAt: string | null;
   };
-  /**
-   * The configuration file was changed while the worker ran: what is in force from now on, and what waits for a restart.
-   */
+  /** The configuration file changed while the worker ran: changes in force, and changes that wait for a restart. */
   "configuration-changed": ConfigurationChanged;
-  /**
-   * Events were dropped before a sink had taken them, because they were too old or the log was full; once an hour at
-   * most for a sink and a reason.
-   */
+  /** Events were dropped before delivery, by age or a full log; at most once an hour for each sink and reason. */
   "delivery-gap": DeliveryGap;
 }
 
@@ -206,10 +172,7 @@ export interface AlarmFact {
   readonly episode: string;
   /** True when the event was found after the fact, by the sweep over resolved alarms. */
   readonly late: boolean;
-  /**
-   * True when a later episode of the same alarm was emitted before: this episode is over and does not describe the
-   * current state. Absent otherwise.
-   */
+  /** True when a later episode of the alarm was emitted before, so that this episode is not the current state. */
   readonly superseded?: true;
   /** The gateway that was offline at that moment, where one explains the alarm. */
   readonly behindGateway: string | null;
@@ -240,10 +203,7 @@ export interface DeliveryGap {
 export interface Event<K extends Kind = Kind> {
   /** The same fact has the same id after every retry, restart and lost state: use it to remove duplicates. */
   readonly id: string;
-  /**
-   * Origin: `/sources/<name>` for a monitored service, `/plenum` for the worker itself, and in a fleet
-   * `/plenum/<name>` for the member that runs the source.
-   */
+  /** `/sources/<name>` for a service, `/plenum` for the worker; in a fleet `/plenum/<name>` for a source's member. */
   readonly source: string;
   /** The kind. */
   readonly type: K;
@@ -255,10 +215,7 @@ export interface Event<K extends Kind = Kind> {
   readonly siteid?: string;
   /** CloudEvents extension attribute: alarm priority; only on alarm events. */
   readonly priority?: Priority;
-  /**
-   * CloudEvents extension attribute: nothing happened; the event sends the stored state to one sink (`from: state`,
-   * `plenum outbox snapshot`).
-   */
+  /** Nothing happened: the event sends the stored state to one sink (`from: state`, `plenum outbox snapshot`). */
   readonly snapshot?: true;
   /** Data of the kind; see the sections below. */
   readonly data: EventData[K];
@@ -322,16 +279,11 @@ export function isTelemetry(kind: Kind): boolean {
   return kind === "tag-value" || kind === "tag-history" || kind === "tag-total";
 }
 
-/**
- * Events that overtake values on their way to a sink. The heartbeat is one: it says whether alarms get through. Events about a tag, its history or the inventory keep their place
- * among the values: a removed tag must not come before its last value. A kind that joins the list needs a schema step
- * that sets `sink.urgent` to 0, unless it is new: otherwise such events between `position` and `urgent` count as delivered.
- */
+/** Events that overtake values. A kind that joins the list needs a schema step that sets `sink.urgent` to 0. */
 export function isUrgent(kind: Kind): boolean {
   return /^(alarm|command|gateway|silence|site|source|worker)-/.test(kind);
 }
 
-/** The key within which order is kept. */
 export function orderingKey(event: Pick<Event, "source" | "subject">): string {
   return `${event.source} ${event.subject}`;
 }
@@ -360,7 +312,6 @@ export function makeEvent<K extends Kind>(fields: {
   };
 }
 
-/** The event as a CloudEvents 1.0 JSON object (structured mode), with further attributes. */
 export function toCloudEvent(event: Event, further: object = {}): Record<string, unknown> {
   const { data, ...attributes } = event;
   return { specversion: "1.0", ...attributes, ...further, datacontenttype: "application/json", data };
@@ -368,12 +319,10 @@ export function toCloudEvent(event: Event, further: object = {}): Record<string,
 
 const SOURCES = "/sources/";
 
-/** How events name a configured source. */
 export function sourceUri(name: string): string {
   return `${SOURCES}${name}`;
 }
 
-/** How a worker names itself in events of its own. */
 const WORKER = "/plenum";
 
 /** The same event; where it is a worker's own, of the one that works for this source. */
@@ -386,10 +335,7 @@ export function sourceName({ source }: Pick<Event, "source">): string | null {
   return source.startsWith(SOURCES) ? source.slice(SOURCES.length) : null;
 }
 
-/**
- * The subjects of events: what an event is about. Together with the source it is the key that keeps its order,
- * so every room that tells of a thing must spell it alike.
- */
+/** With the source, the subject is the key that keeps the order of events. */
 export type Noun = "site" | "gateway" | "host" | "system" | "tag" | "alarm";
 
 /** `site/1` for a site, `site/1/tag/4711` for everything inside one. */
@@ -398,10 +344,8 @@ export function subjectOf(noun: Noun, siteId: number | string | null, id: string
   return siteId === null ? `${noun}/${id}` : `site/${siteId}/${noun}/${id}`;
 }
 
-/** The monitored service as a whole. */
 export const SERVICE_SUBJECT = "service";
 
-/** The worker that follows the source of the event. */
 export const WORKER_SUBJECT = "worker";
 
 /** One feature of the service (the work of one job), where only that one is refused. */

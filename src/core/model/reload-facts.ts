@@ -53,7 +53,6 @@ export interface ConfigurationState {
   readonly refused: readonly string[] | null;
 }
 
-/** For people: a line for each change. */
 export function changeLine({ path, before, after, effect, how }: ConfigChange): string {
   const what =
     before === null ? `added, ${after}` : after === null ? `taken out, was ${before}` : `${before} → ${after}`;
@@ -63,7 +62,6 @@ export function changeLine({ path, before, after, effect, how }: ConfigChange): 
 /** Mistakes that the warning names; `plenum check` lists all of them. */
 const NAMED = 3;
 
-/** The warning of a worker whose configuration file is wrong. */
 export function refusedNotice(file: string, refused: readonly string[]): string {
   const more = refused.length - NAMED;
   const named = refused.slice(0, NAMED).join(" ");

@@ -10,10 +10,7 @@ export interface SequenceAttributes {
   readonly sequenceepoch?: string;
 }
 
-/**
- * CloudEvents wants a `sequence` that sorts as text. So it has always 16 digits, which is as far as a number counts
- * exactly: 4711 is `0000000000004711`.
- */
+/** 16 digits sort as text, as CloudEvents requires: 4711 is `0000000000004711`. */
 export function sequenceAttributes(sequence: Sequence | null | undefined): SequenceAttributes {
   if (sequence === null || sequence === undefined) return {};
   return { sequence: String(sequence.number).padStart(16, "0"), sequenceepoch: sequence.epoch };

@@ -15,7 +15,6 @@ type AddressParts = { readonly url?: string | undefined } & {
   readonly [Part in keyof Address]?: Address[Part] | undefined;
 };
 
-/** TLS, verified by name and authority, or none. */
 export type SslMode = "verify-full" | "disable";
 
 const PORT = 5432;
@@ -39,12 +38,10 @@ export function addressOf(parts: AddressParts): Address {
     port: url === null ? (parts.port ?? PORT) : Number(url.port || PORT),
     database: url === null ? (parts.database ?? "") : decoded(url.pathname.slice(1)),
     user: url === null ? (parts.user ?? "") : decoded(url.username),
-    // A server speaks no TLS over a socket of its own machine.
     sslmode: sslmode === "disable" || (sslmode === undefined && isSocket(host)) ? "disable" : "verify-full",
   };
 }
 
-/** Decodes percent signs, except in a text where one escapes nothing. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text);
@@ -53,7 +50,6 @@ function decoded(text: string): string {
   }
 }
 
-/** True when the connection is encrypted or local. */
 export function staysPrivate({ host, sslmode }: Address): boolean {
   return sslmode === "verify-full" || isSocket(host) || isLoopback(host);
 }

@@ -1,27 +1,10 @@
 import { ConfigError, type Failure, meaningOf, Retryable } from "../errors/errors.ts";
 import { failureOfConnection, noTls, type Server } from "../http/connection-problem.ts";
 import { type Address, serverAt } from "./address.ts";
+import { isServerError } from "./session.ts";
 import { Unanswered } from "./transact.ts";
 
-/** The field `detail` is not read, because it may quote a row. */
-export interface ServerError {
-  readonly code: string;
-  readonly message: string;
-  readonly detail?: string;
-  readonly constraint?: string;
-}
-
 const MOST_CHARACTERS = 300;
-
-/** Five capital letters and digits: https://www.postgresql.org/docs/current/errcodes-appendix.html */
-export function isServerError(error: unknown): error is ServerError {
-  return (
-    error instanceof Error &&
-    "severity" in error &&
-    typeof (error as { code?: unknown }).code === "string" &&
-    /^[0-9A-Z]{5}$/.test((error as unknown as ServerError).code)
-  );
-}
 
 /** True for an error about one row: an invalid value (22), a violated constraint (23), or a too long text (54). */
 export function isAboutData(error: unknown): boolean {
@@ -88,7 +71,6 @@ export interface Wording {
   readonly addressOption: "host" | "url";
   /** Permissions that a role lacks, after "Grant the role …". */
   readonly rights: string;
-  /** Text after the server's name when it rejects every row. */
   readonly refused: string;
   readonly changed: string;
   readonly tooLong: string;
@@ -118,7 +100,6 @@ function settingsOf(code: string, { user, sslmode }: Address, wording: Wording):
   return settings.length === 3 ? settings : null;
 }
 
-/** Texts for errors that may pass, by SQLSTATE or its class. */
 const PASSES: Readonly<Record<string, readonly [fault: string, hint?: string]>> = {
   "53100": ["has no room on its disk", "Make room on it; the events wait."],
   "53300": ["has no connection left for us", "One is enough; raise max_connections there, or end what holds them."],
@@ -145,8 +126,7 @@ function failureOfLibrary(error: unknown, end: Server, { user }: Address): Failu
       hint: `Check the password of the role ${user}, and that this is the right server.`,
     });
   }
-  if (/^Connection terminated|not queryable$/.test(text)) {
+  if (/^Connection terminated|not queryable$/.test(text))
     return failureOfConnection(Object.assign(new Error(text), { code: "ECONNRESET" }), end);
-  }
   return failureOfConnection(error, end);
 }

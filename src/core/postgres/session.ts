@@ -5,18 +5,7 @@ import { VERIFIED_TLS } from "../http/verified-tls.ts";
 import type { Secret } from "../runtime/log.ts";
 import { type Address, serverAt } from "./address.ts";
 
-export interface Session {
-  readonly address: Address;
-  /** Without values, the text may hold several statements; returns the result of the last one. */
-  query(text: string, values?: Values): Promise<QueryResult>;
-  /** Sends all statements at once. Throws the first error when all are answered. */
-  queries(asked: readonly Query[]): Promise<readonly QueryResult[]>;
-  outcomes(asked: readonly Query[]): Promise<readonly PromiseSettledResult<QueryResult>[]>;
-  lost(): unknown;
-  /** Ends the connection at once. The server rolls back, unless it has received the commit already. */
-  cut(reason: unknown): void;
-  end(): Promise<void>;
-}
+export type Session = Awaited<ReturnType<typeof openSession>>;
 
 export type Values = readonly (Buffer | string | readonly string[] | null)[];
 
@@ -30,7 +19,6 @@ export interface Query {
 export type Cell = string | number | boolean | null;
 
 export interface QueryResult {
-  /** Such as `COMMIT`. */
   readonly command: string;
   readonly rows: readonly (readonly Cell[])[];
   readonly columns?: readonly string[];
@@ -43,7 +31,6 @@ export interface Notification {
 
 export interface SessionOptions {
   readonly address: Address;
-  /** Null when there is none. */
   readonly password: Secret | null;
   /** PEM; undefined for the public authorities. */
   readonly ca: string | undefined;
@@ -56,7 +43,7 @@ const KEEP_ALIVE_MS = 10_000;
 
 const GOODBYE_MS = 1_000;
 
-export async function openSession(options: SessionOptions, signal: AbortSignal): Promise<Session> {
+export async function openSession(options: SessionOptions, signal: AbortSignal) {
   const { address, password, ca } = options;
   const socket = new Socket();
   let lost: unknown = null;
@@ -84,9 +71,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
     types: { getTypeParser },
   });
   ignoreEnvironment(client);
-  client.on("error", (error) => {
-    lost ??= error;
-  });
+  client.on("error", (error) => (lost ??= error));
   client.on("end", () => {
     lost ??= new Error("Connection terminated unexpectedly");
     options.onLost?.();
@@ -94,7 +79,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
   client.on("notification", ({ channel, payload = "" }) => options.onNotification?.({ channel, payload }));
 
   let cutBecause: unknown = null;
-  const cut = (reason: unknown) => {
+  const cut = (reason: unknown): void => {
     cutBecause ??= reason;
     lost ??= reason;
     socket.destroy();
@@ -139,22 +124,44 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
 
   return {
     address,
-    query: (text, values) => ask(values === undefined ? { text } : { text, values }),
+    /** Without values, the text may hold several statements; returns the result of the last one. */
+    query: (text: string, values?: Values): Promise<QueryResult> =>
+      ask(values === undefined ? { text } : { text, values }),
     outcomes,
-    async queries(asked) {
+    /** Sends all statements at once. Throws the first error when all are answered. */
+    async queries(asked: readonly Query[]): Promise<readonly QueryResult[]> {
       return (await outcomes(asked)).map((each) => {
         if (each.status === "rejected") throw each.reason;
         return each.value;
       });
     },
-    lost: () => lost,
+    lost: (): unknown => lost,
+    /** Ends the connection at once. The server rolls back, unless it has received the commit already. */
     cut,
-    async end() {
+    async end(): Promise<void> {
       if (lost !== null) return cut(lost);
       socket.setTimeout(GOODBYE_MS, () => socket.destroy());
       await client.end();
     },
   };
+}
+
+/** The field `detail` is not read, because it may quote a row. */
+export interface ServerError {
+  readonly code: string;
+  readonly message: string;
+  readonly detail?: string;
+  readonly constraint?: string;
+}
+
+/** Five capital letters and digits: https://www.postgresql.org/docs/current/errcodes-appendix.html */
+export function isServerError(error: unknown): error is ServerError {
+  return (
+    error instanceof Error &&
+    "severity" in error &&
+    typeof (error as { code?: unknown }).code === "string" &&
+    /^[0-9A-Z]{5}$/.test((error as unknown as ServerError).code)
+  );
 }
 
 const BIGINT = 20;

@@ -1,5 +1,5 @@
 import { Retryable } from "../errors/errors.ts";
-import type { Query, QueryResult, Session } from "./session.ts";
+import { isServerError, type Query, type QueryResult, type Session } from "./session.ts";
 
 /** Longest pause within a transaction, in milliseconds; then the server rolls back and releases its locks. */
 const IDLE_MS = 60_000;
@@ -39,7 +39,6 @@ export async function transactAtOnce(
   return outcomes.slice(1, 1 + asked.length).flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
 }
 
-/** Throws before the commit is sent when the connection is lost: an unsent commit has no effect. */
 function refuseLost(session: Session): void {
   const lost = session.lost();
   if (lost !== null) throw lost;
@@ -62,16 +61,11 @@ function proveCommitted(outcomes: readonly PromiseSettledResult<QueryResult>[]):
   const first = outcomes.find((each) => each.status === "rejected");
   // The server answers the commit of a failed transaction with a rollback.
   if (first === undefined) throw new Retryable("The database server took the transaction back.");
-  const code = (first.reason as { readonly code?: unknown } | null)?.code;
-  const isAnswer = typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) && hasSeverity(first.reason);
-  if (isAnswer && (first !== commit || !ENDS_CONNECTION.test(code))) throw first.reason;
+  const isAnswer = isServerError(first.reason);
+  if (isAnswer && (first !== commit || !ENDS_CONNECTION.test(first.reason.code))) throw first.reason;
   throw new Unanswered("The connection to the database server ended before its answer to a commit.", {
     cause: first.reason,
   });
-}
-
-function hasSeverity(error: unknown): boolean {
-  return error instanceof Error && "severity" in error;
 }
 
 /** The server itself rolls back when the connection is lost. */

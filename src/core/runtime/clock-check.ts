@@ -3,32 +3,7 @@ import type { Clock } from "./clock.ts";
 import { type Service, Stopping, startedOnce } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
-import { createWakeup, loop, type Wakeup } from "./waiting.ts";
-
-/**
- * Decides whether the wall clock can be trusted. Lifetimes of commands, hours of writing and ages are stated in wall time.
- * While the clock is unverified, Plenum writes nothing and drops nothing for its age. Waits use measured time.
- *
- * The clock is unverified after a step (set by a person or a time server, or a suspended machine) until two consecutive
- * replies of one service agree with it. For one service it is unverified while that service's `Date` differs.
- *
- *   wall − measured:  ───────┐          a step of −3,600 s: schedules restart, commands are rejected
- *                            └───┬───   two replies agree: trusted again
- */
-export interface ClockCheck {
-  /** Compares wall and measured time. Every other method does so by itself. */
-  look(): void;
-  readonly steps: Wakeup;
-  /** A step that no service's clock has agreed to yet; null while there is none. */
-  stepped(): ClockDifference | null;
-  /** A step, or a difference to the clock of any service; null while the clock can be trusted. */
-  anywhere(): ClockDifference | null;
-  /** The `Date` of a reply shows that our clock is so many milliseconds ahead of the service's. */
-  compared(service: string, aheadMs: number): void;
-  /** Messages about steps. Differences to a service's clock are reported with the service. */
-  notices(): readonly string[];
-  watch(signal: AbortSignal): Promise<void>;
-}
+import { createWakeup, loop } from "./waiting.ts";
 
 export interface ClockDifference {
   readonly sinceMs: number;
@@ -58,7 +33,19 @@ export interface ClockCheckOptions {
   readonly whose?: string;
 }
 
-export function createClockCheck(options: ClockCheckOptions): ClockCheck {
+export type ClockCheck = ReturnType<typeof createClockCheck>;
+
+/**
+ * Decides whether the wall clock can be trusted. Lifetimes of commands, hours of writing and ages are stated in wall time.
+ * While the clock is unverified, Plenum writes nothing and drops nothing for its age. Waits use measured time.
+ *
+ * The clock is unverified after a step (set by a person or a time server, or a suspended machine) until two consecutive
+ * replies of one service agree with it. For one service it is unverified while that service's `Date` differs.
+ *
+ *   wall − measured:  ───────┐          a step of −3,600 s: schedules restart, commands are rejected
+ *                            └───┬───   two replies agree: trusted again
+ */
+export function createClockCheck(options: ClockCheckOptions) {
   const { clock, log, metrics, lastKnownMs, whose = "The wall clock" } = options;
   const steps = createWakeup();
   const differences = new Map<string, ClockDifference>();
@@ -100,17 +87,21 @@ export function createClockCheck(options: ClockCheckOptions): ClockCheck {
   if (behindMs > STEP_MS) noteStep(-behindMs);
 
   return {
+    /** Compares wall and measured time, as each other function here does. */
     look,
     steps,
-    stepped() {
+    /** A step that no service's clock has agreed to yet; null while there is none. */
+    stepped(): ClockDifference | null {
       look();
       return step;
     },
-    anywhere() {
+    /** A step, or a difference to the clock of any service; null while the clock can be trusted. */
+    anywhere(): ClockDifference | null {
       look();
       return step ?? differences.values().next().value ?? null;
     },
-    compared(service, aheadMs) {
+    /** Takes the difference from the `Date` of a reply: our clock is `aheadMs` ahead of the service's. */
+    compared(service: string, aheadMs: number): void {
       look();
       const differs = Math.abs(aheadMs) > DIFFERENCE_BOUND_MS;
       const before = replies.get(service) ?? 0;
@@ -127,11 +118,11 @@ export function createClockCheck(options: ClockCheckOptions): ClockCheck {
       }
       updateMetric();
     },
-    notices() {
+    notices(): readonly string[] {
       look();
       return step === null ? [] : [step.message];
     },
-    watch: (signal) =>
+    watch: (signal: AbortSignal): Promise<void> =>
       loop({
         clock,
         signal,

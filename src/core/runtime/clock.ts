@@ -12,10 +12,8 @@ export interface Clock {
   sinceBoot?(): SinceBoot | null;
 }
 
-/** Measured time that continues across processes until the machine restarts. */
 export interface SinceBoot {
   readonly boot: string;
-  /** Milliseconds since then, including suspended time. */
   readonly ms: number;
 }
 
@@ -52,10 +50,7 @@ export const systemClock: Clock = {
 
 function timer(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
-    if (signal?.aborted) {
-      reject(signal.reason);
-      return;
-    }
+    if (signal?.aborted) return reject(signal.reason);
     const abort = () => {
       clearTimeout(handle);
       reject(signal?.reason);

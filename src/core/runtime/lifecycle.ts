@@ -87,15 +87,9 @@ async function stopQuietly(service: Service, deadlineMs: number, log: Log): Prom
   }
 }
 
-export interface Run {
-  isReady(): boolean;
-  /** Stops all services and rethrows when one does not start. */
-  start(): Promise<void>;
-  /** Lets current work finish until `deadlineMs` from now; a second call waits for the first. */
-  stop(deadlineMs: number): Promise<void>;
-}
-
 const NOT_STARTED_MS = 1_000;
+
+export type Run = ReturnType<typeof createRun>;
 
 export function createRun(
   services: Pick<Service, "start" | "stop">,
@@ -104,7 +98,7 @@ export function createRun(
     started,
     ended,
   }: { readonly log: Log; readonly started: (signal: AbortSignal) => void; readonly ended: () => Promise<void> },
-): Run {
+) {
   const running = new AbortController();
   let ready = false;
   let stopped: Promise<void> | undefined;
@@ -117,6 +111,7 @@ export function createRun(
     log.info("stopped");
   }
 
+  /** Lets current work finish until `deadlineMs` from now; a second call waits for the first. */
   function stop(deadlineMs: number): Promise<void> {
     stopped ??= end(deadlineMs);
     return stopped;
@@ -125,7 +120,8 @@ export function createRun(
   return {
     isReady: () => ready,
     stop,
-    async start() {
+    /** Stops all services and rethrows when one does not start. */
+    async start(): Promise<void> {
       try {
         await services.start(running.signal);
       } catch (error) {

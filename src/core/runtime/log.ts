@@ -135,7 +135,6 @@ function messageOf(error: unknown): string | undefined {
   return error instanceof Error ? withoutCredentials(error.message) : undefined;
 }
 
-/** An error as log fields: no stack at the levels that people read, no credentials anywhere. */
 function describe(error: unknown): unknown {
   if (!(error instanceof Error)) return withoutCredentials(String(error));
   const { kind, hint, code } = error as { kind?: string; hint?: string; code?: string };
@@ -149,23 +148,20 @@ function describe(error: unknown): unknown {
   };
 }
 
-export interface RecentLines {
-  add(line: string): void;
-  lines(): readonly string[];
-}
+export type RecentLines = ReturnType<typeof createRecentLines>;
 
 const RECENT_LINES = 300;
 const RECENT_LENGTH = 2_000;
 
-export function createRecentLines(): RecentLines {
+export function createRecentLines() {
   const recent: string[] = [];
   let next = 0;
   return {
-    add(line) {
+    add(line: string): void {
       const text = line.trimEnd();
       recent[next] = text.length > RECENT_LENGTH ? `${text.slice(0, RECENT_LENGTH)}…` : text;
       next = (next + 1) % RECENT_LINES;
     },
-    lines: () => [...recent.slice(next), ...recent.slice(0, next)],
+    lines: (): readonly string[] => [...recent.slice(next), ...recent.slice(0, next)],
   };
 }

@@ -83,23 +83,7 @@ const LEFT_OUT = [
 
 export function createMetrics() {
   const registry = new Registry();
-  const metrics = { registry, ...describedMetrics([registry]) };
-  // A gauge without labels starts at 0; these are unknown until they are set.
-  const unknown = [
-    metrics.auditBytes,
-    metrics.auditLimitBytes,
-    metrics.diskFreeBytes,
-    metrics.diskBytes,
-    metrics.fleetMembers,
-    metrics.fleetRenewed,
-    metrics.fleetSources,
-    metrics.logBytes,
-    metrics.logPendingBytes,
-    metrics.logLimitBytes,
-    metrics.writesStopped,
-  ];
-  for (const gauge of unknown) gauge.remove();
-  return metrics;
+  return { registry, ...describedMetrics([registry]) };
 }
 
 function describedMetrics(registers: Registry[]) {
@@ -107,6 +91,12 @@ function describedMetrics(registers: Registry[]) {
     new Counter({ name, help, labelNames, registers });
   const gauge = <L extends string = never>(name: string, help: string, labelNames: L[] = []) =>
     new Gauge({ name, help, labelNames, registers });
+  /** A gauge without labels starts at 0; this one is absent until it is set. */
+  const absentGauge = (name: string, help: string) => {
+    const absent = gauge(name, help);
+    absent.remove();
+    return absent;
+  };
   const histogram = <L extends string>(name: string, help: string, labelNames: L[], buckets: number[]) =>
     new Histogram({ name, help, labelNames, buckets, registers });
 
@@ -244,43 +234,43 @@ function describedMetrics(registers: Registry[]) {
       "1 while the configuration file is wrong, so that the worker goes on with what it had; 0 while it is right.",
     ),
     configPending: gauge("plenum_config_pending_changes", "Changes of the configuration file that wait for a restart."),
-    diskFreeBytes: gauge(
+    diskFreeBytes: absentGauge(
       "plenum_disk_free_bytes",
       "What the worker may still write on the disk that holds the state; absent where the system does not say.",
     ),
-    diskBytes: gauge(
+    diskBytes: absentGauge(
       "plenum_disk_bytes",
       "Size of the disk that holds the state; absent where the system does not say.",
     ),
-    logBytes: gauge("plenum_outbox_bytes", "Size of the log of events."),
-    logPendingBytes: gauge(
+    logBytes: absentGauge("plenum_outbox_bytes", "Size of the log of events."),
+    logPendingBytes: absentGauge(
       "plenum_outbox_pending_bytes",
       "Size of the events that the slowest sink in use has not taken yet.",
     ),
-    logLimitBytes: gauge(
+    logLimitBytes: absentGauge(
       "plenum_outbox_limit_bytes",
       "Size up to which the log of events may grow; beyond, the oldest values are dropped.",
     ),
-    writesStopped: gauge(
+    writesStopped: absentGauge(
       "plenum_writes_stopped",
       "1 while the kill switch stops all writes to the building; absent where commands are switched off.",
     ),
-    auditBytes: gauge("plenum_audit_log_bytes", "Size of the audit log of commands."),
-    auditLimitBytes: gauge(
+    auditBytes: absentGauge("plenum_audit_log_bytes", "Size of the audit log of commands."),
+    auditLimitBytes: absentGauge(
       "plenum_audit_log_limit_bytes",
       "Size up to which the audit log may grow, or can on its disk; beyond, nothing is written to the building.",
     ),
-    fleetMembers: gauge(
+    fleetMembers: absentGauge(
       "plenum_fleet_members",
       "Members of the fleet that are alive, as this one saw last; absent for a lone worker.",
     ),
-    fleetSources: gauge("plenum_fleet_sources", "Sources that this member holds; absent for a lone worker."),
+    fleetSources: absentGauge("plenum_fleet_sources", "Sources that this member holds; absent for a lone worker."),
     fleetTakeovers: counter(
       "plenum_fleet_takeovers_total",
       "Sources that this member has taken, by reason (first, joined, left, drained, lease-ran-out, could-not-start, unreachable).",
       ["reason"],
     ),
-    fleetRenewed: gauge(
+    fleetRenewed: absentGauge(
       "plenum_fleet_renewed_timestamp_seconds",
       "When this member last renewed its leases; absent for a lone worker.",
     ),

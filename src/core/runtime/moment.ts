@@ -1,6 +1,5 @@
 import type { Clock } from "./clock.ts";
 
-/** A moment by both clocks that measure, in milliseconds. */
 export interface Moment {
   readonly monotonicMs: number;
   readonly sinceBootMs: number | null;

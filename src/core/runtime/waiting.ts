@@ -157,9 +157,10 @@ export function firstOf(...signals: readonly AbortSignal[]): WorkSignal {
 }
 
 /** `AbortSignal.timeout` keeps its listeners until the time is up: 4 MB at 2 writes of 64 KiB a second and 30 s. */
-export function timeLimit(signal: AbortSignal, ms: number, late: () => unknown = timeout): WorkSignal {
+export function timeLimit(signal: AbortSignal, ms: number, late?: () => unknown): WorkSignal {
+  const timeout = () => new DOMException("The operation was aborted due to timeout", "TimeoutError");
   const limit = firstOf(signal);
-  const timer = setTimeout(() => limit.abort(late()), ms);
+  const timer = setTimeout(() => limit.abort((late ?? timeout)()), ms);
   return {
     ...limit,
     end() {
@@ -167,10 +168,6 @@ export function timeLimit(signal: AbortSignal, ms: number, late: () => unknown =
       limit.end();
     },
   };
-}
-
-function timeout(): DOMException {
-  return new DOMException("The operation was aborted due to timeout", "TimeoutError");
 }
 
 /** Waits for a promise, or rejects with the signal's reason as soon as it aborts. */
@@ -234,14 +231,10 @@ export async function loop(options: Loop): Promise<void> {
   }
 }
 
-export interface Persistence<T> {
-  readonly clock: Clock;
-  readonly signal: AbortSignal;
+export interface Persistence<T> extends Pick<Loop, "clock" | "signal" | "backoff" | "random"> {
   work(): Promise<T>;
   /** Called after the n-th failure; the next attempt starts after `inMs` milliseconds. */
   fault(error: unknown, inMs: number, failed: number): void;
-  readonly backoff?: Loop["backoff"];
-  readonly random?: () => number;
 }
 
 /** Tries once even after the signal aborted, and rejects with the signal's reason if that attempt fails. */

@@ -44,17 +44,14 @@ function unitOf(word: string): string | undefined {
 
 function durationComplaint(text: string): string {
   const given = text.trim();
-  if (/^\d+(\.\d+)?$/.test(given)) {
-    return `Write ${given}s: a duration needs its unit (ms, s, m, h, d, w or y).`;
-  }
+  if (/^\d+(\.\d+)?$/.test(given)) return `Write ${given}s: a duration needs its unit (ms, s, m, h, d, w or y).`;
   const iso = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/i.exec(given);
   const parts = ["d", "h", "m", "s"].flatMap((unit, n) => (iso?.[n + 1] === undefined ? [] : [`${iso[n + 1]}${unit}`]));
   if (parts.length > 0) return `Write ${parts.join("")}.`;
   if (/^\d+,\d+ ?[a-z]+$/i.test(given)) return `Write ${given.replace(",", ".")}, with a point.`;
   if (/^-/.test(given)) return "A duration is not negative; write it as 30s, 5m, 24h or 7d.";
-  if (/\d ?(M|mo|mon|months?)$/.test(given)) {
+  if (/\d ?(M|mo|mon|months?)$/.test(given))
     return "Write months as days, such as 30d (and minutes as 5m): they are not all of one length.";
-  }
   return "Write a duration as 500ms, 30s, 5m, 24h, 7d, 2w or 1y.";
 }
 

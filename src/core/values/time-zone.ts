@@ -4,9 +4,8 @@ import { suggestion } from "./suggest.ts";
 export function zoneComplaint(zone: string): string | null {
   const known = resolved(zone);
   // An offset has no daylight saving time.
-  if (known === null || !/^[A-Za-z]/.test(zone)) {
+  if (known === null || !/^[A-Za-z]/.test(zone))
     return `\`${zone}\` is not a time zone; write an IANA name such as Europe/Stockholm.${meant(zone)}`;
-  }
   // Other capitals work here, but not in every service.
   if (known !== zone && known.toLowerCase() === zone.toLowerCase()) return `Write the time zone as ${known}.`;
   return null;

@@ -46,7 +46,6 @@ export function createAllowList(config: CommandsConfig, sourceNames: readonly st
   };
 }
 
-/** Values that a person may write to a tag. */
 export interface WritableTag {
   readonly type: "number" | "boolean";
   readonly min: number | null;
@@ -56,15 +55,12 @@ export interface WritableTag {
   readonly closed: string | null;
 }
 
-/** `refusing`: why all writing is closed now. */
 export function writableTag(entry: AllowedTag, rehearsal: boolean, refusing: Refusing | null): WritableTag {
   const { from, type } = entry;
-  let closed = refusing?.message ?? null;
-  if (closed === null && from !== undefined && !from.includes("operator")) {
-    closed = `Only commands from ${from.join(", ")} may write this tag.`;
-  } else if (closed === null && rehearsal) {
-    closed = "This is a rehearsal (commands.rehearsal): everything is done but the write itself.";
-  }
+  const isOpen = from === undefined || from.includes("operator");
+  const sender = isOpen ? null : `Only commands from ${from.join(", ")} may write this tag.`;
+  const trial = rehearsal ? "This is a rehearsal (commands.rehearsal): everything is done but the write itself." : null;
+  const closed = refusing?.message ?? sender ?? trial;
   if (entry.type === "boolean") return { type, min: null, max: null, step: null, closed };
   return { type, min: entry.min, max: entry.max, step: entry.max_step ?? null, closed };
 }

@@ -9,12 +9,7 @@ import type { Journal } from "./journal.ts";
 import { RESTORES, UNRESTORED } from "./timed.ts";
 import { WRITE_COUNT } from "./write-count-limit.ts";
 
-/**
- * Decides whether this state folder may write. A new folder has no kill switch, no write counts and no approvals, so a person
- * who changes the folder in the configuration would bypass all of them. Therefore a person with access to the folder arms it
- * once, with `plenum writes arm` or `plenum run --arm-writing`. It must be armed again after its write limits were damaged,
- * and in a copy, because two workers would execute the same command.
- */
+/** Only an armed state folder may write, so that a new or copied folder bypasses no kill switch, limit or approval. */
 export type Arming = Awaited<ReturnType<typeof openArming>>;
 
 export interface ArmRequest {
@@ -23,7 +18,6 @@ export interface ArmRequest {
   taken(): void;
 }
 
-/** Name of the file inside the state folder with which a person asks to arm it. */
 export const ARM_FILE = "ARM-WRITES";
 
 const ARMED = "command-armed";
@@ -81,7 +75,6 @@ export async function openArming(options: {
   };
 }
 
-/** Why this state writes nothing, without changing it; null when it is armed. */
 export async function armingRefusal(store: ArmingStore, place: string): Promise<Refusing | null> {
   const found = await readArming(store);
   return found.armed === null ? notArmed(place, found) : null;
@@ -113,7 +106,6 @@ export function armedAs(armed: Armed): DocumentChange {
   return { set: ARMED, put: [[KEY, armed]] };
 }
 
-/** Asks the worker of this state, running or not, to arm it. */
 export function requestArming(stateFolder: string): void {
   const file = join(stateFolder, ARM_FILE);
   // Replace a file or link of another user instead of writing into it.

@@ -2,7 +2,6 @@ import type { Gateway, Tag, TokenInfo } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { Listed, StoredToken, StoredValue } from "../sync/snapshot.ts";
 
-/** The building as the gate needs it, read from the stored documents at each call. */
 export type BuildingView = ReturnType<typeof viewOf>;
 
 export function viewOf(store: Store) {

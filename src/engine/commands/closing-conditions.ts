@@ -12,7 +12,6 @@ import type { KillSwitch } from "./kill-switch.ts";
 
 interface Recorded {
   readonly isThrown: boolean;
-  /** Time of the approval, or why it is missing; null without the two-person rule. */
   readonly approval: string | null;
 }
 
@@ -59,9 +58,8 @@ export function createClosingConditions(options: {
   return {
     closed(): Refusing | null {
       if (!config().enabled) return { reason: "disabled", message: "Writing is switched off (commands.enabled)." };
-      if (killSwitch.thrown()) {
+      if (killSwitch.thrown())
         return { reason: "killed", message: `Writing is stopped; ${killSwitch.remedy} to go on.` };
-      }
       return unarmed() ?? approval.refusing() ?? auditSpace.full();
     },
     notices(): readonly string[] {

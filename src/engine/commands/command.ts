@@ -7,7 +7,6 @@ export interface Command {
   readonly siteId: number;
   readonly tagId: string;
   readonly value: TagScalar;
-  /** Write only if the tag still holds this value. */
   readonly expect: TagScalar | null;
   /** After this time the old value is put back; null for a write that stays. */
   readonly forMs: number | null;
@@ -58,7 +57,6 @@ export const REFUSALS = [
 ] as const;
 export type CommandRefusal = (typeof REFUSALS)[number];
 
-/** Reasons of a result in addition to the rejections. */
 export const ENDINGS = [
   "not-seconded",
   "wrong-second",
@@ -78,7 +76,6 @@ export type Reason = CommandRefusal | (typeof ENDINGS)[number];
 
 export interface Finish {
   readonly outcome: CommandOutcome;
-  /** Null when confirmed. */
   readonly reason: Reason | null;
   readonly message: string;
   readonly before?: TagValue;

@@ -54,12 +54,10 @@ export interface CommandsOptions {
   readonly store: Store;
   readonly guards: Guards;
   readonly armAtStart?: boolean;
-  /** Other settings that decide what is written where, e.g. addresses of sources; approved with the configuration. */
   readonly around?: Rules;
   /** The complete section that is approved, when `config` is a part of it. */
   readonly approved?: CommandsConfig;
   readonly clock: Clock;
-  /** Nothing is written while the clock is in doubt. */
   readonly clockDoubt: Pick<ClockCheck, "stepped">;
   readonly log: Log;
   readonly metrics: Metrics;

@@ -63,7 +63,6 @@ export const AllowedTag = z
   });
 export type AllowedTag = z.output<typeof AllowedTag>;
 
-/** Two entries for one tag would leave open which of them holds. */
 const AllowList = z.array(AllowedTag).superRefine((entries, context) => {
   const seen = new Set<string>();
   for (const [index, { source, tag_id }] of entries.entries()) {

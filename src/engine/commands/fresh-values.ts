@@ -36,7 +36,6 @@ export function createFreshValues(options: {
     }
   }
 
-  /** Latest reading of a tag since Plenum last wrote it. */
   async function of({ tagId }: Pick<Command, "tagId">): Promise<FreshValue | undefined> {
     const polled = await live(tagId);
     const own = read.get(tagId);
@@ -55,9 +54,7 @@ export function createFreshValues(options: {
 
   function learn(reply: ReadReply): void {
     const time = isoUtc(reply.receivedAtMs);
-    for (const { id, value } of reply.readings) {
-      read.set(id, { value, quality: value === null ? "bad" : "good", time });
-    }
+    for (const { id, value } of reply.readings) read.set(id, { value, quality: value === null ? "bad" : "good", time });
   }
 
   async function request(missing: readonly Accepted[], signal: AbortSignal): Promise<void> {

@@ -8,15 +8,7 @@ import type { AllowedTag } from "./config.ts";
 import type { Request } from "./payload.ts";
 import { isFurther } from "./step.ts";
 
-/**
- * Pure checks in one fixed order (`REFUSALS`); the first that fails determines the reason.
- *
- * 1. On arrival (`checkArrival`): time to live, retained, allow-list, type, range, and the rate, because a loop must not fill
- *    the journal with commands that can never leave. Nothing here requests anything from the service.
- * 2. Before sending (`checkDispatch`): expected value and step against a fresh value, rate, hours, gateway.
- *
- * Size, parsing and duplicates are checked before.
- */
+/** Pure checks in the order of `REFUSALS`; the first failure determines the reason. `checkArrival` sends no request. */
 export interface Refusing {
   readonly reason: CommandRefusal;
   readonly message: string;
@@ -51,7 +43,6 @@ export interface ArrivalFacts extends Pick<Arrival, "retained" | "expirySeconds"
   readonly maxRestoreAfterMs: number;
   /** Our clock minus the service's; null when unknown. */
   readonly clockSkewMs: number | null;
-  /** A step of our clock that no service has confirmed yet. */
   readonly clockStep: ClockDifference | null;
   readonly entry: AllowedTag | undefined;
   readonly listed: Listed<Tag> | undefined;
@@ -80,9 +71,8 @@ function expiryOf(facts: ArrivalFacts): number {
 
 function checkTime(facts: ArrivalFacts, expiresAtMs: number): Refusing | null {
   const { receivedAtMs } = facts;
-  if (issuedAt(facts) > receivedAtMs + DIFFERENCE_BOUND_MS) {
+  if (issuedAt(facts) > receivedAtMs + DIFFERENCE_BOUND_MS)
     return refuse("clock-skew", "issued_at lies in the future; set the sender's clock.");
-  }
   const wrongClock = checkClock(facts.clockSkewMs, facts.clockStep);
   if (wrongClock !== null || expiresAtMs > receivedAtMs) return wrongClock;
   return refuse("expired", "The command is older than its time to live.");
@@ -102,32 +92,23 @@ export function checkClock(skewMs: number | null, step: ClockDifference | null):
 function checkRequest(facts: ArrivalFacts): Refusing | null {
   const { entry, listed, request, token } = facts;
   const { forMs, tagId, value } = request;
-  if (facts.retained) {
+  if (facts.retained)
     return refuse("retained", "Retained commands are refused: the broker would repeat them at every reconnect.");
-  }
-  if (entry === undefined) {
-    return refuse("not-allowed", `Tag ${tagId} is not on the list of tags that may be written.`);
-  }
-  if (entry.from !== undefined && !entry.from.includes(facts.via)) {
+  if (entry === undefined) return refuse("not-allowed", `Tag ${tagId} is not on the list of tags that may be written.`);
+  if (entry.from !== undefined && !entry.from.includes(facts.via))
     return refuse("not-allowed", `Tag ${tagId} may not be written from ${facts.via}.`);
-  }
-  if (listed === undefined || listed.siteId !== entry.site_id || listed.missingSince !== null) {
+  if (listed === undefined || listed.siteId !== entry.site_id || listed.missingSince !== null)
     return refuse("unknown-tag", `Tag ${tagId} is not known at site ${entry.site_id}.`);
-  }
-  if (entry.unit !== undefined && listed.value.unit !== entry.unit) {
+  if (entry.unit !== undefined && listed.value.unit !== entry.unit)
     return refuse("wrong-unit", `Tag ${tagId} has the unit ${listed.value.unit ?? "none"}, not ${entry.unit}.`);
-  }
   // Before the token information was read once, the service itself decides.
-  if (token?.abilities.includes("write:tags") === false) {
+  if (token?.abilities.includes("write:tags") === false)
     return refuse("no-ability", "The token lacks the ability write:tags; use one that has it.");
-  }
-  if (token?.sites.some((site) => site.id === entry.site_id) === false) {
+  if (token?.sites.some((site) => site.id === entry.site_id) === false)
     return refuse("no-ability", `The token does not reach site ${entry.site_id}.`);
-  }
   if (!isOfType(value, entry)) return refuse("wrong-type", `Tag ${entry.tag_id} takes a ${entry.type}.`);
-  if (entry.type === "number" && !isLawful(value, entry)) {
+  if (entry.type === "number" && !isLawful(value, entry))
     return refuse("out-of-range", `${value} is outside ${entry.min} to ${entry.max}.`);
-  }
   return (
     checkTimed(forMs, entry, facts.maxRestoreAfterMs) ??
     checkRate({ ...facts, entry, forMs, nowMs: facts.receivedAtMs })
@@ -145,9 +126,8 @@ export function isLawful(value: TagScalar, entry: AllowedTag): boolean {
 
 function checkTimed(forMs: number | null, entry: AllowedTag, longestMs: number): Refusing | null {
   if (forMs === null) return null;
-  if (!entry.restore) {
+  if (!entry.restore)
     return refuse("not-restorable", `Tag ${entry.tag_id} is not open for writes that end by themselves.`);
-  }
   const shortestMs = Math.max(1000, entry.min_interval);
   if (forMs >= shortestMs && forMs <= longestMs) return null;
   return refuse("not-restorable", `for_s must be between ${Math.ceil(shortestMs / 1000)} and ${longestMs / 1000}.`);
@@ -205,15 +185,12 @@ function checkStep(facts: DispatchFacts): Refusing | null {
   const { entry, expect, value } = facts;
   if (!needsFreshValue(entry, facts)) return null;
   const present = freshValue(facts.current, facts.nowMs);
-  if (present === null) {
+  if (present === null)
     return refuse("value-unknown", "The present value could not be read, so the change cannot be judged.");
-  }
-  if (expect !== null && !sameValue(present, expect)) {
+  if (expect !== null && !sameValue(present, expect))
     return refuse("unexpected-value", `The tag holds ${present}, not the expected ${expect}.`);
-  }
-  if (facts.forMs !== null && !isLawful(present, entry)) {
+  if (facts.forMs !== null && !isLawful(present, entry))
     return refuse("not-restorable", `The tag holds ${present}, which may not be written back.`);
-  }
   if (entry.type !== "number" || entry.max_step === undefined) return null;
   const isSmall =
     typeof present === "number" && typeof value === "number" && !isFurther(present, value, entry.max_step);
@@ -226,11 +203,9 @@ function checkRate({ entry, forMs, past, maxPerHour, nowMs }: RateFacts): Refusi
     const seconds = Math.ceil((entry.min_interval - (nowMs - last)) / 1000);
     return refuse("too-soon", `The tag was written a moment ago; try again in ${seconds} s.`);
   }
-  // A timed write is two writes.
   const needed = forMs === null ? 1 : 2;
-  if (past.ofTag.filter((at) => at > nowMs - DAY_MS).length + needed > entry.max_per_day) {
+  if (past.ofTag.filter((at) => at > nowMs - DAY_MS).length + needed > entry.max_per_day)
     return refuse("too-many", `No more than ${entry.max_per_day} writes of this tag in 24 hours.`);
-  }
   if (past.lastHour + needed <= maxPerHour) return null;
   return refuse("too-many", `No more than ${maxPerHour} writes of all tags in one hour.`);
 }

@@ -9,7 +9,6 @@ export interface Guards {
   readonly place: string;
   readonly killSwitch: KillSwitch;
   readonly armRequest: ArmRequest;
-  /** Why this machine may not write although the state is armed; null when it may. */
   unarmedHere(): string | null;
   readonly pin: Pin;
   freeBytes(): number | null;

@@ -139,9 +139,8 @@ export function createIntake(options: {
       message = `No command ${id} waits for a second person.`;
     } else if (command.value !== value) {
       message = `Command ${id} asks for ${command.value}, not for ${value}.`;
-    } else if (arrival.via === OPERATOR && command.via === OPERATOR) {
+    } else if (arrival.via === OPERATOR && command.via === OPERATOR)
       message = "The command came from the command line too; the second person has to agree over MQTT.";
-    }
     if (message !== null) return { reason: "wrong-second", message };
     if (!arrival.retained) return null;
     return { reason: "retained", message: "A second person's word must not be retained." };
@@ -171,9 +170,8 @@ export function createIntake(options: {
     }
     const parsed = parsePayload(arrival, config().bare_values);
     if ("stop" in parsed) return stopWriting(arrival, parsed.stop.id);
-    if ("refused" in parsed) {
+    if ("refused" in parsed)
       return report(resultOf(arrival, parsed.refused.id ?? substituteId(arrival), null, parsed.refused));
-    }
     if ("second" in parsed) return acceptSecond(arrival, parsed.second);
     const { requests } = parsed;
     const closed = options.closed();

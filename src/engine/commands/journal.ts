@@ -68,7 +68,6 @@ export async function openJournal(options: {
   readonly clock: Clock;
   /** A rehearsal has its own write counts. */
   readonly rehearsal: boolean;
-  /** How long the quota would delay a write to a source now, in milliseconds. */
   readonly expectedWaitMs: (source: string) => number;
 }) {
   const { store, clock, rehearsal, expectedWaitMs } = options;
@@ -84,7 +83,6 @@ export async function openJournal(options: {
     else finished.set(id, changedAt);
     if (sent !== undefined && changedAt > (lastSent.get(sent.tag)?.changedAt ?? "")) lastSent.set(sent.tag, stored);
   }
-  // The outcome of a damaged entry is unknown, but its id was used.
   for (const id of await store.damagedKeys(COMMANDS)) if (!open.has(id)) finished.set(id, isoUtc(clock.now()));
   const seconded = new Set<string>();
   const wear = createWriteCountLimit(await store.documents<WriteCount>(wearSet), clock);
@@ -276,7 +274,6 @@ export async function openJournal(options: {
     wear: { ofTag: wear.ofTag, lastHour: wear.lastHour },
     auditSize,
     restores: (): readonly Restore[] => [...restores.values()],
-    /** The promise that a command is to keep. */
     restoreBy,
     unrestored: (): readonly Unrestored[] => [...lost.values()],
     forgetUnrestored: (past: Unrestored): Promise<void> =>
@@ -286,7 +283,6 @@ export async function openJournal(options: {
         await store.commit({ documents: [{ set: UNRESTORED, remove: [key] }] });
         lost.delete(key);
       }),
-    /** Publishes how far the audit log reaches, unless it is empty. */
     publishHead: (): Promise<void> =>
       inTurn(async () => {
         const records = auditSize.records();

@@ -1,7 +1,6 @@
 import { lstatSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** Stops all writing at once, also over restarts, until a person releases it. */
 export interface KillSwitch {
   /** How a person continues, e.g. `remove /var/lib/plenum/state/WRITES-STOPPED`. */
   readonly remedy: string;

@@ -14,7 +14,6 @@ export function operatorArrival(
   fields: FromOperator & {
     readonly tagId: string;
     readonly forSeconds: number | null;
-    /** Write only if the tag still holds this value; null for any value. */
     readonly expect?: TagScalar | null;
     readonly ttlSeconds: number | null;
   },

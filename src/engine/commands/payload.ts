@@ -25,7 +25,6 @@ export interface Request {
   readonly expect: TagScalar | null;
 }
 
-/** Agreement of a second person to a command, with the value to confirm. */
 export interface Second {
   readonly id: string;
   readonly value: TagScalar;
@@ -83,9 +82,8 @@ function bare(value: unknown, arrival: Arrival, allowed: boolean): Parsed {
   if (!allowed) return refuse("invalid", "Bare values are switched off (commands.bare_values); send JSON with an id.");
   if (arrival.tagId === null) return refuse("invalid", "A bare value needs the topic of its tag.");
   const id = givenId(arrival);
-  if (id === null && arrival.duplicate) {
+  if (id === null && arrival.duplicate)
     return refuse("duplicate", "A repeated delivery of a bare value cannot be told from a new one; send an id.");
-  }
   const { source, tagId } = arrival;
   const plain = { issuedAtMs: null, ttlMs: null, forMs: null, expect: null };
   return { requests: [{ id: id ?? arrivalId(arrival), source, tagId, value: scalar.data, ...plain }] };
@@ -114,21 +112,18 @@ function fromJson(value: object, arrival: Arrival): Parsed {
     ttlMs: body.ttl_s === undefined ? null : body.ttl_s * 1000,
     forMs: body.for_s === undefined ? null : body.for_s * 1000,
   };
-  if (arrival.source !== null && shared.source !== arrival.source) {
+  if (arrival.source !== null && shared.source !== arrival.source)
     return refuseIt("The command names another source than its topic.");
-  }
   if (!("writes" in body)) {
     const { tag: tagId = arrival.tagId, value: wanted, expect = null } = body;
     if (tagId === null) return refuseIt("The command names no tag.");
-    if (arrival.tagId !== null && tagId !== arrival.tagId) {
+    if (arrival.tagId !== null && tagId !== arrival.tagId)
       return refuseIt("The command names another tag than its topic.");
-    }
     return { requests: [{ id, tagId, value: wanted, expect, ...shared }] };
   }
   if (arrival.tagId !== null) return refuseIt("Send a command for several tags to the topic that names no tag.");
-  if (new Set(body.writes.map((write) => write.tag)).size < body.writes.length) {
+  if (new Set(body.writes.map((write) => write.tag)).size < body.writes.length)
     return refuseIt("A tag is named twice in one command.");
-  }
   const requests = body.writes.map(({ tag, value: wanted, expect = null }) => {
     return { id: `${id}/${tag}`, tagId: tag, value: wanted, expect, ...shared };
   });

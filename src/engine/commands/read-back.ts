@@ -45,7 +45,6 @@ interface Verification {
   dueMs: number;
   attempts: number;
   sawOther: boolean;
-  /** The service refused a reading of several tags: read singly. */
   readsSingly: boolean;
 }
 
@@ -142,9 +141,8 @@ export function createReadBack(options: {
 
 function judge({ command, sent, before, complaint }: Unverified, readBack: TagValue): Finish {
   const common = { before, readBack, answer: complaint ?? sent };
-  if (readBack !== null && sameValue(readBack, command.value)) {
+  if (readBack !== null && sameValue(readBack, command.value))
     return { ...common, outcome: "confirmed", reason: null, message: `The tag holds ${readBack}.` };
-  }
   if (readBack !== null) {
     const held = `The tag holds ${readBack}, not ${command.value}.`;
     if (sent !== "group-refused") return { ...common, outcome: "mismatch", reason: "mismatch", message: held };

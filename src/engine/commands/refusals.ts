@@ -53,9 +53,8 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
     try {
       await journal.report(all.map(([, each]) => resultOf(each)));
     } catch (error) {
-      for (const [reason, each] of all) {
+      for (const [reason, each] of all)
         counted.set(reason, { ...each, count: each.count + (counted.get(reason)?.count ?? 0) });
-      }
       throw error;
     }
   }

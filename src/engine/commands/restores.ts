@@ -101,7 +101,6 @@ export function createRestores(options: {
     return isTrusted ? Math.min(byWall, measured) : measured;
   }
 
-  /** True while another command for the tag is open: when it is sent, the promise is over. */
   function isTagTaken(restore: Restore): boolean {
     const own = new Set(withOlder(restore).map(({ command }) => restoreId(command.id)));
     const key = tagKey(restore.command);
@@ -119,7 +118,6 @@ export function createRestores(options: {
     return allowed?.restore === true && isLawful(before, allowed) ? null : notAllowed(restore);
   }
 
-  /** True when a person has set another value since. */
   async function isOver({ source, tagId, inForce, toldAt }: Unrestored): Promise<boolean> {
     const live = await view.value(source, tagId);
     if (live === undefined || live.quality !== "good" || live.time <= toldAt) return false;
@@ -128,9 +126,8 @@ export function createRestores(options: {
 
   async function turn(endings: Endings, signal: AbortSignal): Promise<number> {
     let nextMs = CHECK_EVERY_MS;
-    for (const restore of journal.restores()) {
+    for (const restore of journal.restores())
       nextMs = Math.min(nextMs, (await check(restore, endings, signal)) ?? nextMs);
-    }
     for (const lost of journal.unrestored()) if (await isOver(lost)) await journal.forgetUnrestored(lost);
     const promises = journal.restores().flatMap(withOlder);
     const ids = new Set(promises.map(({ command }) => restoreId(command.id)));
@@ -151,9 +148,8 @@ export function createRestores(options: {
       // These two reasons must not hide an earlier, more useful one.
       const isVague = finish.reason === "expired" || finish.reason === "clock-skew";
       attempt.why = (isVague ? attempt.why : null) ?? finish.message;
-      if (attempt.tries === 1) {
+      if (attempt.tries === 1)
         log.warn({ command: id, tagId, value, why: finish.reason }, "an old value cannot be put back yet");
-      }
       retry.wakeUp();
       return true;
     },

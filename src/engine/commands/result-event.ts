@@ -4,36 +4,18 @@ import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
 import type { Command, Finish, Reason } from "./command.ts";
 
 export function acceptedEvent(command: Command, waitMs: number, time: string): Event<"command-accepted"> {
-  const { correlation, expiresAt, forMs, id: commandId, needsSecond, replyTo, source, siteId, tagId, value } = command;
-  return makeEvent({
-    type: "command-accepted",
-    source: sourceUri(source),
-    subject: `site/${siteId}/tag/${tagId}`,
-    time,
-    siteId,
-    facts: [commandId],
-    data: {
-      ...{ commandId, tagId, requested: value, waitMs: Math.round(waitMs) },
-      ...{ expiresAt, forMs, needsSecond, correlation, replyTo },
-    },
-  });
+  const { correlation, expiresAt, forMs, id: commandId, needsSecond, replyTo, tagId, value } = command;
+  const known = { commandId, tagId, requested: value, waitMs: Math.round(waitMs) };
+  const data = { ...known, expiresAt, forMs, needsSecond, correlation, replyTo };
+  return makeEvent({ type: "command-accepted", ...subjectOf(command), time, facts: [commandId], data });
 }
 
 export function resultEvent(command: Command, finish: Finish, time: string): Event<"command-result"> {
-  const { correlation, id: commandId, replyTo, siteId, source, tagId, value: requested } = command;
+  const { correlation, id: commandId, replyTo, tagId, value: requested } = command;
   const { before = null, message, outcome, readBack = null, reason, rehearsal = false } = finish;
-  return makeEvent({
-    type: "command-result",
-    source: sourceUri(source),
-    subject: `site/${siteId}/tag/${tagId}`,
-    time,
-    siteId,
-    facts: [commandId],
-    data: {
-      ...{ commandId, tagId, outcome, reason, message, requested, before, readBack, rehearsal },
-      ...{ correlation, replyTo },
-    },
-  });
+  const result = { commandId, tagId, outcome, reason, message, requested, before, readBack, rehearsal };
+  const data = { ...result, correlation, replyTo };
+  return makeEvent({ type: "command-result", ...subjectOf(command), time, facts: [commandId], data });
 }
 
 export interface MessageResult {
@@ -53,17 +35,16 @@ export interface MessageResult {
 
 /** `auditHash` makes the event's id unique, because one command id may be refused several times. */
 export function messageEvent(result: MessageResult, time: string, auditHash: string): Event<"command-result"> {
-  const { commandId, correlation, message, outcome, reason, replyTo, requested, siteId, source, tagId } = result;
-  return makeEvent({
-    type: "command-result",
+  const { commandId, correlation, message, outcome, reason, replyTo, requested, tagId } = result;
+  const values = { requested, before: null, readBack: null, rehearsal: false };
+  const data = { commandId, tagId, outcome, reason, message, ...values, correlation, replyTo };
+  return makeEvent({ type: "command-result", ...subjectOf(result), time, facts: [commandId, auditHash], data });
+}
+
+function subjectOf({ source, siteId, tagId }: Pick<MessageResult, "source" | "siteId" | "tagId">) {
+  return {
     source: source === null ? "/plenum" : sourceUri(source),
     subject: tagId === null ? "commands" : `site/${siteId ?? "-"}/tag/${tagId}`,
-    time,
     siteId,
-    facts: [commandId, auditHash],
-    data: {
-      ...{ commandId, tagId, outcome, reason, message, requested, before: null, readBack: null, rehearsal: false },
-      ...{ correlation, replyTo },
-    },
-  });
+  };
 }

@@ -4,7 +4,6 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Command, Finish, Reason } from "./command.ts";
 import { sameValue } from "./gate.ts";
 
-/** Document sets by source and tag: values to put back, and values that could not be put back. */
 export const RESTORES = "command-restore";
 export const UNRESTORED = "command-not-restored";
 
@@ -39,7 +38,6 @@ export function promisesAfter(
   if (stored === undefined) return { current: null, over: [] };
   const older = stored.older === undefined ? [] : withOlder(stored.older);
   if (command.id === restoreId(stored.command.id)) {
-    // The tag may hold the value of the older promise.
     const isOlders = finish.reason === "unexpected-value" && stored.older !== undefined;
     return isOlders ? { current: stored.older, over: [] } : { current: null, over: older };
   }
@@ -48,10 +46,8 @@ export function promisesAfter(
     const { older: _older, ...own } = stored;
     if (isOwn) return { current: own, over: older };
     const current = prolonged(command, finish, stored, nowMs);
-    // The tag already had the value, so Plenum wrote nothing and promises nothing.
-    if (current === null && command.forMs !== null && finish.reason === "already-set") {
+    if (current === null && command.forMs !== null && finish.reason === "already-set")
       return { current: stored, over: [] };
-    }
     return { current, over: withOlder(stored) };
   }
   // The value may be in force although it was not read back: readings lag by up to 14 s, and an offline gateway writes later.
@@ -66,7 +62,6 @@ function prolonged(command: Command, { before, reason }: Finish, stored: Restore
   return { command, before: stored.before, dueAt: isoUtc(nowMs + command.forMs) };
 }
 
-/** True when a command ended with its value in the building. */
 export function isWritten({ outcome, rehearsal }: Finish): boolean {
   return (outcome === "confirmed" || outcome === "accepted-unverified") && rehearsal !== true;
 }
@@ -126,7 +121,6 @@ const TEMPORARY: ReadonlySet<Reason | null> = new Set<Reason>([
   "expired",
 ]);
 
-/** True when a restore that was not sent can be tried again. */
 export function mayRetry({ reason }: Finish): boolean {
   return TEMPORARY.has(reason);
 }
@@ -138,7 +132,6 @@ export function isLost({ outcome, reason }: Finish): boolean {
   return outcome === "rejected" || outcome === "expired" || outcome === "mismatch" || outcome === "unknown";
 }
 
-/** A timed value that could not be taken back, stored until it is over. */
 export interface Unrestored {
   readonly commandId: string;
   readonly source: string;
@@ -180,7 +173,6 @@ export function notRestoredEvent(lost: Unrestored): Event<"command-not-restored"
   });
 }
 
-/** The restoring command and its result when a newer command for the tag replaces the promise. */
 export function takenOver({ command, before }: Restore): { readonly command: Command; readonly finish: Finish } {
   const message = `A newer command for the tag took its place, so ${before} is not put back by this one.`;
   return {

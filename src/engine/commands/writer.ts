@@ -33,7 +33,6 @@ interface WriterState {
   slot: WorkSignal | null;
   /** Tags of a group that was refused as a whole: sent singly until one of them is answered. */
   readonly bisection: Set<string>;
-  /** Requests without a result and ends being recorded; a stop waits for them. */
   readonly background: Set<Promise<void>>;
 }
 
@@ -59,7 +58,6 @@ export const STOPPED: Finish = {
 };
 /** Short, because commands live for seconds to minutes. */
 const BACKOFF = { firstMs: 3_000, maxMs: 4_000 };
-/** Wait while all queued commands need a slow reading. */
 const AFTER_MISSING_MS = 100;
 const CLOSED_CHECK_MS = 500;
 const QUEUE_EMPTY = new Error("No command waits for the slot any more.");
@@ -105,7 +103,6 @@ export function createWriter(options: {
     mayLeave.wakeUp();
   }
 
-  /** Returns false when the command is no longer in the queue. */
   function take(accepted: Accepted): boolean {
     const key = tagKey(accepted.command);
     return state.queue.get(key) === accepted && state.queue.delete(key);
@@ -213,7 +210,6 @@ export function createWriter(options: {
     void settled.then(() => state.background.delete(settled));
   }
 
-  /** Ends commands that need not or may not be sent, without using a slot of the quota. */
   async function endWithoutSlot(cutting: AbortSignal): Promise<void> {
     for (const accepted of candidates()) {
       if (await values.isMissing(accepted)) continue;
@@ -274,7 +270,6 @@ export function createWriter(options: {
 
   /** A refusal before execution ends a single command; after any other failure the read-back decides. */
   async function judgeFailure(leaving: readonly Leaving[], error: unknown, cutting: AbortSignal): Promise<void> {
-    // The journal says `sending`, so the next start reads back.
     if (cutting.aborted) return;
     const failure = meaningOf(error);
     log.warn({ err: error, commands: leaving.length }, "a write was not answered as hoped");
@@ -285,9 +280,8 @@ export function createWriter(options: {
       const reason = isThrottled ? "throttled" : "refused-by-service";
       const hint = isThrottled ? " Send a new command." : "";
       const message = `The service refused the write: ${sentence(failure)}${hint}`;
-      for (const { command, before } of leaving) {
+      for (const { command, before } of leaving)
         await endings.end(command, { outcome: "rejected", reason, message, before }, cutting);
-      }
       return;
     }
     if (isRefused) for (const { command } of leaving) state.bisection.add(command.tagId);
@@ -331,7 +325,6 @@ export function createWriter(options: {
 
   return {
     add,
-    /** Checks again which commands may leave, e.g. after a second person agreed. */
     wake: mayLeave.wakeUp,
     waiting: () => state.queue.size,
     /** Works until `stopping` aborts; `cutting` aborts a running request. */

@@ -1,9 +1,9 @@
 import { ConfigError, type Failure, Retryable } from "../../core/errors/errors.ts";
 import { type Address, addressOf, urlsOf } from "../../core/postgres/address.ts";
-import { failureOf, isServerError, type Wording } from "../../core/postgres/outcome.ts";
+import { failureOf, type Wording } from "../../core/postgres/outcome.ts";
 import { createPool, cutAfter } from "../../core/postgres/pool.ts";
 import { openPrimary } from "../../core/postgres/primary.ts";
-import type { Session, SessionOptions } from "../../core/postgres/session.ts";
+import { isServerError, type Session, type SessionOptions } from "../../core/postgres/session.ts";
 import { quoted } from "../../core/postgres/sql-text.ts";
 import { transact, transactAtOnce } from "../../core/postgres/transact.ts";
 import { cachedSecret, readCertificates } from "../../core/runtime/secret.ts";

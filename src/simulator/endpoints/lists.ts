@@ -201,12 +201,8 @@ function matches({ context }: Call, alarm: Alarm, search: string): boolean {
 }
 
 function inOrder({ context }: Call, found: Alarm[]): readonly Alarm[] {
-  switch (context.options.alarms.order) {
-    case "id":
-      return found;
-    case "triggered_desc":
-      return found.sort((a, b) => b.triggeredAtMs - a.triggeredAtMs || Number(b.id) - Number(a.id));
-    case "shuffled":
-      return context.random.shuffled(found);
-  }
+  const { order } = context.options.alarms;
+  if (order === "shuffled") return context.random.shuffled(found);
+  if (order === "id") return found;
+  return found.sort((a, b) => b.triggeredAtMs - a.triggeredAtMs || Number(b.id) - Number(a.id));
 }

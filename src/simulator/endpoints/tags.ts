@@ -223,20 +223,15 @@ export const history: Endpoint = {
 function scalarPart({ context }: Call, tag: Tag, range: Range): object {
   const value = context.history.scalar(tag, range);
   const list = value === null ? [] : [value];
-  switch (context.options.history.scalar_form) {
-    case "measurements":
-      return { measurements: list };
-    case "value":
-      return { value };
-    case "number":
-      return { measurements: value };
-    case "object":
-      return { measurements: { value } };
-    case "point":
-      return { measurements: value === null ? [] : [{ timestamp: utc(range.fromMs), value }] };
-    case "both":
-      return { measurements: list, value };
-  }
+  const forms = {
+    measurements: { measurements: list },
+    value: { value },
+    number: { measurements: value },
+    object: { measurements: { value } },
+    point: { measurements: list.map((total) => ({ timestamp: utc(range.fromMs), value: total })) },
+    both: { measurements: list, value },
+  };
+  return forms[context.options.history.scalar_form];
 }
 
 function refusalOfSize({ context }: Call, series: readonly object[]): SimReply | undefined {

@@ -27,7 +27,6 @@ function isSecretInTheOpen(name: string, value: unknown): boolean {
   return typeof value === "string" && value !== "" && (LETS_IN.test(name) || /^(basic|bearer) /i.test(value));
 }
 
-/** Further request headers; a value may be a secret. */
 export const Headers = z
   .record(HeaderName, z.union([HeaderText, SecretRef]))
   .superRefine((headers, context) => {

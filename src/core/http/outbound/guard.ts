@@ -48,10 +48,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
   const lookup: LookupFunction = (host, wanted, done) => {
     options.lookup(host, { ...wanted, all: true }, (error, addresses) => {
       const first = addresses?.[0];
-      if (error !== null || first === undefined) {
-        done(unknownHost(host, error), "", 0);
-        return;
-      }
+      if (error !== null || first === undefined) return done(unknownHost(host, error), "", 0);
       const refused = addresses.map(({ address }) => refusal(address)).find((answer) => answer !== null);
       if (refused !== undefined) done(refused, "", 0);
       else if (wanted.all === true) done(null, addresses);
@@ -85,7 +82,6 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
   };
 }
 
-/** Connects, with the TLS handshake, and closes the connection. */
 export function probe(
   connect: buildConnector.connector,
   url: Pick<URL, "hostname" | "host" | "protocol" | "port">,
@@ -98,10 +94,7 @@ export function probe(
     const target = { hostname: url.hostname, host: url.host, protocol: url.protocol, port: url.port };
     connect(target, (...[error, socket]: [Error, null] | [null, TLSSocket | { destroy(): unknown }]) => {
       signal.removeEventListener("abort", abort);
-      if (error !== null) {
-        reject(error);
-        return;
-      }
+      if (error !== null) return reject(error);
       socket.destroy();
       resolve();
     });

@@ -42,16 +42,14 @@ const CLOSED: readonly string[] = [
   "3fff::/20", // documentation
 ];
 
-export interface Reach {
-  isAllowed(address: string): boolean;
-  /** Public or allowed; false for text that is no address. */
-  isOpen(address: string): boolean;
-}
-
-export function reachOf(allowNetworks: readonly string[]): Reach {
+export function reachOf(allowNetworks: readonly string[]) {
   const allowed = membership(allowNetworks);
   const closed = membership(CLOSED);
-  return { isAllowed: allowed, isOpen: (address) => isIP(address) !== 0 && (allowed(address) || !closed(address)) };
+  return {
+    isAllowed: allowed,
+    /** Public or allowed; false for text that is no address. */
+    isOpen: (address: string) => isIP(address) !== 0 && (allowed(address) || !closed(address)),
+  };
 }
 
 /** One list per family: a common one would look for an IPv4 address among the IPv6 networks as well. */

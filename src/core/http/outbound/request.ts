@@ -31,22 +31,15 @@ export interface HttpResponse {
   readonly isCut: boolean;
 }
 
-/** Client of one origin, HTTP/1.1 through the guard: no redirect, one request at a time. */
-export interface HttpClient {
-  readonly origin: string;
-  /** Rejects with a failure of `core/errors` when no response arrives, or with the signal's reason. */
-  exchange(request: HttpRequest, signal: AbortSignal, bodyBytes: (status: number) => number): Promise<HttpResponse>;
-  lastStepMs(): number;
-  knock(signal: AbortSignal): Promise<void>;
-  close(): Promise<void>;
-}
+export type HttpClient = ReturnType<typeof createHttpClient>;
 
+/** Client of one origin, HTTP/1.1 through the guard: no redirect, one request at a time. */
 export function createHttpClient(options: {
   readonly url: URL;
   readonly config: OutboundConfig;
   readonly clock: Clock;
   readonly lookup?: Lookup;
-}): HttpClient {
+}) {
   const { url, config, clock } = options;
   const proxy = proxyOf(config.proxy, clock);
   let client: Client | null = null;
@@ -77,7 +70,12 @@ export function createHttpClient(options: {
     origin: url.origin,
     lastStepMs: () => askedMs,
 
-    async exchange(request, signal, bodyBytes) {
+    /** Rejects with a failure of `core/errors` when no response arrives, or with the signal's reason. */
+    async exchange(
+      request: HttpRequest,
+      signal: AbortSignal,
+      bodyBytes: (status: number) => number,
+    ): Promise<HttpResponse> {
       signal.throwIfAborted();
       client ??= new Client(url.origin, { connect: connector(url), pipelining: 1, keepAliveTimeout: KEEP_ALIVE_MS });
       askedMs = clock.monotonic();
@@ -93,13 +91,13 @@ export function createHttpClient(options: {
       }
     },
 
-    async knock(signal) {
+    async knock(signal: AbortSignal): Promise<void> {
       await probe(connector(url), url, signal).catch(async (error: unknown) => {
         throw await failureWithoutResponse(error, signal);
       });
     },
 
-    async close() {
+    async close(): Promise<void> {
       const open = client;
       client = null;
       await open?.destroy();
@@ -108,14 +106,8 @@ export function createHttpClient(options: {
 }
 
 export function receiverAt(origin: string): Server {
-  return {
-    name: origin,
-    failed: "could not be reached",
-    addressOption: "url",
-    authorityOption: "ca_file",
-    secureScheme: "https://",
-    plainScheme: "http://",
-  };
+  const schemes = { secureScheme: "https://", plainScheme: "http://" };
+  return { name: origin, failed: "could not be reached", addressOption: "url", authorityOption: "ca_file", ...schemes };
 }
 
 async function beginningOf(
@@ -161,10 +153,7 @@ export interface ReceiverRequest {
   readonly allow?: readonly number[];
 }
 
-export interface ReceiverResponse {
-  readonly status: number;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: string;
+export interface ReceiverResponse extends Omit<HttpResponse, "isCut"> {
   /** Undefined when the body is not JSON or too long. */
   readonly json: unknown;
 }

@@ -3,13 +3,7 @@ import type { ApprovalConfig, CommandsConfig } from "../config.ts";
 import type { Refusing } from "../gate.ts";
 import { isSignedBy } from "./signature.ts";
 
-/**
- * Two-person rule: rules of writing count only when approvers have signed them.
- *
- * A signature covers the complete rules, the approvers and the time. The worker stores the last approval (`Pinned`): new or
- * fewer approvers need the agreement of the old ones, and older approvals do not count. A person who can edit the
- * configuration but has no key can only restrict writing.
- */
+/** Two-person rule: signed rules only. New or fewer approvers need the agreement of the last approval's approvers. */
 export type Rules = Readonly<Record<string, unknown>>;
 
 export type Approvers = Pick<ApprovalConfig, "approvers" | "needed">;
@@ -17,7 +11,6 @@ export type Approvers = Pick<ApprovalConfig, "approvers" | "needed">;
 export interface Approvals {
   /** UTC; the same for all signatures, and part of what is signed. */
   readonly at: string;
-  /** The signed rules, so that an approver sees what has changed since. */
   readonly rules: Rules;
   /** Base64, by approver name. */
   readonly signatures: Readonly<Record<string, string>>;
@@ -30,7 +23,6 @@ export interface Pinned extends Approvers {
 }
 
 export interface Pin {
-  /** Throws when it is unreadable. */
   read(): Pinned | null;
   write(pinned: Pinned | null): Promise<void> | void;
   /** Returns another text after another process has written. */
@@ -89,7 +81,6 @@ function unapproved(because: string): Refusing {
   return { reason: "unapproved", message };
 }
 
-/** One line per setting, e.g. `commands.allow.main/10250.max = 24`. */
 export function linesOf(value: unknown, path = ""): readonly string[] {
   if (typeof value !== "object" || value === null) return [`${path} = ${JSON.stringify(value)}`];
   const entries = Object.entries(value).filter(([, inner]) => inner !== undefined);

@@ -26,7 +26,6 @@ export interface ApprovalState {
   readonly file: string;
   readonly refusing: string | null;
   readonly approvedBy: readonly string[];
-  /** Differences from the last approval: `+` is new, `-` is removed. */
   readonly changes: readonly string[];
 }
 

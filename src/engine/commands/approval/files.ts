@@ -19,7 +19,6 @@ const PinFile = z.strictObject({
   file: z.string(),
 });
 
-/** Null when the file is absent. Throws a `ConfigError` when it is unreadable. */
 export function readApprovals(file: string): Approvals | null {
   return read(file, ApprovalsFile);
 }
@@ -47,7 +46,6 @@ function read<T>(file: string, schema: z.ZodType<T>): T | null {
   }
 }
 
-/** Writes a new file and renames it, so that a crash leaves the old or the new one. */
 function write(file: string, content: unknown, mode: number): void {
   const next = `${file}.new`;
   rmSync(next, { force: true });

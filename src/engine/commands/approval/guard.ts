@@ -34,9 +34,8 @@ export function createApprovalGuard(options: {
     const { at } = approvals;
     const next = config === null ? null : { approvers: config.approvers, needed: config.needed, at, file };
     // A fleet stores the pin asynchronously; until then nothing is approved.
-    if (JSON.stringify(next) !== JSON.stringify(pinned) && pin.write(next) !== undefined) {
+    if (JSON.stringify(next) !== JSON.stringify(pinned) && pin.write(next) !== undefined)
       return unapproved("What may be written is approved, and who approved it is being remembered first.");
-    }
     pinned = next;
     return null;
   }

@@ -19,7 +19,6 @@ export interface AuditRecord extends AuditEntry {
   readonly hash: string;
 }
 
-/** Previous hash of the first record. */
 export const CHAIN_START = "0".repeat(64);
 
 export function chain(previous: string, entry: AuditEntry): AuditRecord {
@@ -53,9 +52,7 @@ export function auditHeadEvent({ records, head }: AuditHead, time: string): Even
 
 export interface AuditVerdict {
   readonly records: number;
-  /** Hash of the last valid record; 64 zeros without one. */
   readonly head: string;
-  /** True when the chain contains the expected head; null without one. */
   readonly hasExpected: boolean | null;
   /** Sequence number of the first invalid record; null when the chain is complete. */
   readonly brokenAt: number | null;
@@ -72,9 +69,8 @@ export async function verifyAudit(store: Store, expected: AuditHead | null = nul
     if (page.length === 0) return { records, head: previous, hasExpected, brokenAt: null };
     for (const { sequence, body } of page) {
       const made = chain(previous, body);
-      if (body.previous !== previous || body.hash !== made.hash || sequence !== after + 1) {
+      if (body.previous !== previous || body.hash !== made.hash || sequence !== after + 1)
         return { records, head: previous, hasExpected, brokenAt: sequence };
-      }
       previous = body.hash;
       after = sequence;
       records += 1;

@@ -1,7 +1,6 @@
 import type { Store } from "../../store/store.ts";
 import { AUDIT_LOG, type AuditRecord } from "./audit.ts";
 
-/** Size of the audit log. Records are never removed, so it only grows. */
 export type AuditSize = Awaited<ReturnType<typeof openAuditSize>>;
 
 const SET = "command-audit";

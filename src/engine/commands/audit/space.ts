@@ -13,7 +13,6 @@ const MEBIBYTE = 1024 ** 2;
 export function createAuditSpace(options: {
   readonly size: AuditSize;
   readonly maxBytes: number;
-  /** Free bytes on the disk of the state; null when unknown. */
   readonly freeBytes: () => number | null;
   readonly metrics: Metrics;
   readonly log: Log;
@@ -48,9 +47,8 @@ export function createAuditSpace(options: {
       metrics.auditBytes.set(size.bytes());
       metrics.auditLimitBytes.set(most);
       const isScarce = notice(most) !== null;
-      if (isScarce && !wasScarce) {
+      if (isScarce && !wasScarce)
         log.warn({ bytes: size.bytes(), limit: most }, "the audit log of commands is nearly full");
-      }
       wasScarce = isScarce;
     },
     change(nextMaxBytes: number): void {
@@ -63,7 +61,6 @@ function inMebibytes(bytes: number): string {
   return (bytes / MEBIBYTE).toFixed(bytes < 100 * MEBIBYTE ? 1 : 0);
 }
 
-/** Bytes that the worker's user may still write on the disk of a folder; null when unknown. */
 export function freeBytesOf(folder: string): number | null {
   try {
     const { bavail, bsize } = statfsSync(folder);
