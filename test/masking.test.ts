@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createLog, Secret, withoutCredentials } from "#src/core/runtime/log.ts";
-import { masked, readAt, secretsKnown } from "#src/core/values/masking.ts";
+import { masked, recordSecretAt, secretsKnown } from "#src/core/values/masking.ts";
 
 const TOKEN = `17|${randomBytes(24).toString("base64url")}/+Zq=`;
 const token = new Secret(TOKEN);
@@ -71,7 +71,7 @@ test("a short secret is masked only if complete, and a secret below eight charac
 describe("the registry of many secrets", () => {
   const at = (place: string, secret: string) => {
     new Secret(secret);
-    readAt(place, secret);
+    recordSecretAt(place, secret);
   };
   const tokenOf = (n: number) => `${n}|${"abcdefghijklmnopqrstuvwxyz".slice(n % 13)}-${n * 7919}`;
 

@@ -103,7 +103,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     async probe(signal) {
       const context = contextFor(null);
       const message = format.probe?.(context);
-      if (message === undefined) await (await clientFor(context.url)).knock(signal);
+      if (message === undefined) await (await clientFor(context.url)).probeConnection(signal);
       else throwFailureIn(await exchange(message, context, {}, signal), context);
     },
 

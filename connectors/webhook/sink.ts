@@ -76,7 +76,7 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
 
     async probe(signal) {
       secrets = readSecrets();
-      await client.knock(signal);
+      await client.probeConnection(signal);
     },
   };
 }

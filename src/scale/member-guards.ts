@@ -51,9 +51,9 @@ export async function openFleetGuards(options: {
     place: `the fleet ${database.name}`,
     killSwitch: {
       get remedy() {
-        return localSwitch.thrown() ? localSwitch.remedy : killSwitch.remedy;
+        return localSwitch.isThrown() ? localSwitch.remedy : killSwitch.remedy;
       },
-      thrown: () => localSwitch.thrown() || killSwitch.thrown(),
+      isThrown: () => localSwitch.isThrown() || killSwitch.thrown(),
       throwIt: killSwitch.throwIt,
     },
     unarmedHere: () =>
@@ -74,7 +74,7 @@ export async function openFleetGuards(options: {
         // Members share the approvers, but each machine has its own path of the file.
         return last && { ...last, file: approvals ?? last.file };
       },
-      mark: pin.mark,
+      version: pin.mark,
       async write(next) {
         try {
           await (next === null ? pin.remove() : pin.write(next));

@@ -2,7 +2,7 @@ import { generateKeyPairSync } from "node:crypto";
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { rulesOf } from "#src/engine/commands/approval/approval.ts";
+import { approvedRules } from "#src/engine/commands/approval/approval.ts";
 import { approvalState, approve } from "#src/engine/commands/approval/approving.ts";
 import { readPin } from "#src/engine/commands/approval/files.ts";
 import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
@@ -33,7 +33,7 @@ async function start(options: { readonly needed?: number } = {}) {
   function question(input: ConfigInput) {
     const parsed = CommandsConfig.parse({ enabled: true, ...input });
     const { approval: rule = null } = parsed;
-    return { config: rule, rules: rulesOf(parsed, {}), pinned: readPin(rig.folder), nowMs: rig.clock.now() };
+    return { config: rule, rules: approvedRules(parsed, {}), pinned: readPin(rig.folder), nowMs: rig.clock.now() };
   }
 
   return {

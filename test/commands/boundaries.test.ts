@@ -1,8 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { AllowedTag } from "#src/engine/commands/config.ts";
-import { checkDispatch, isLawful } from "#src/engine/commands/gate.ts";
-import { isFurther } from "#src/engine/commands/step.ts";
+import { checkDispatch, differsByMoreThan, isLawful } from "#src/engine/commands/gate.ts";
 
 const NOW = Date.parse("2026-11-20T12:00:00Z");
 
@@ -102,9 +101,9 @@ describe("the allowed step between decimal fractions", () => {
       fc.property(whole, whole, fc.nat(2_000_000), fc.nat(6), (present, value, size, places) => {
         const moved = (number: number) => number / 10 ** places;
         const expected = Math.abs(value - present) > size;
-        expect(isFurther(moved(present), moved(value), moved(size))).toBe(expected);
+        expect(differsByMoreThan(moved(present), moved(value), moved(size))).toBe(expected);
         const exactly = Math.abs(value - present);
-        expect(isFurther(moved(present), moved(value), moved(exactly))).toBe(false);
+        expect(differsByMoreThan(moved(present), moved(value), moved(exactly))).toBe(false);
       }),
     );
   });

@@ -75,7 +75,7 @@ export async function runCampaign(options: {
     const now = rig.clock.now();
     const complain = (text: string) => violations.push(`${new Date(now).toISOString()} ${text}`);
     if (writes.length > 20) complain(`${writes.length} tags in one request`);
-    if (rig.killSwitch.thrown()) complain("written although the kill switch is thrown");
+    if (rig.killSwitch.isThrown()) complain("written although the kill switch is thrown");
     const last = (await rig.store.lastRecord<AuditRecord>(AUDIT_LOG))?.sequence ?? 0;
     const recent = await rig.store.records<AuditRecord>(AUDIT_LOG, Math.max(0, last - 60), 60);
     for (const { tag_id, value } of writes) {

@@ -38,7 +38,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
   let looks = 0;
   const values: FreshValues = {
     live: async () => undefined,
-    async of() {
+    async latest() {
       looks += 1;
       const time = isoUtc(clock.now() - (looks === 3 ? 60_001 : 1_000));
       return { value: 20, quality: "good", time };

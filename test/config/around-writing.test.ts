@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Config, settingsAroundWriting } from "#src/app/config/config.ts";
-import { textOf } from "#src/engine/commands/approval/approval.ts";
+import { textToSign } from "#src/engine/commands/approval/approval.ts";
 
 const plain = {
   sources: { main: { base_url: "https://a.example", token: { env: "T" }, time_zone: "Europe/Oslo" } },
@@ -10,7 +10,7 @@ const plain = {
     lake: { stdout: {} },
   },
 };
-const textFor = (config: unknown) => textOf(settingsAroundWriting(Config.parse(config)), "");
+const textFor = (config: unknown) => textToSign(settingsAroundWriting(Config.parse(config)), "");
 
 describe("aroundWriting (the options that an approval covers)", () => {
   const { main } = plain.sources;

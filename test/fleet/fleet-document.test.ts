@@ -33,12 +33,12 @@ test("approvers are shared among members, with each machine's own path, and surv
   const [one, two, none] = [await guards("/one/approvals"), await guards("/two/approvals"), await guards()];
   const pinned = { file: "/one/approvals" } as NonNullable<ReturnType<typeof one.pin.read>>;
   expect(one.pin.read()).toBeNull();
-  const before = two.pin.mark();
+  const before = two.pin.version();
   await one.pin.write(pinned);
   await settled();
   expect(two.pin.read()).toEqual({ file: "/two/approvals" });
   expect(none.pin.read()).toEqual(pinned);
-  expect(two.pin.mark()).not.toBe(before);
+  expect(two.pin.version()).not.toBe(before);
   one.connection.state = "fails";
   await one.pin.write(null);
   expect(documents.bodies.size).toBe(1);

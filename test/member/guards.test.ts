@@ -112,12 +112,12 @@ describe("a machine of a fleet", () => {
 test("the kill switch is active when it is set in the fleet or in the state folder", async () => {
   const { guards, fleet } = await guardsOf(createMemoryTables());
   const { killSwitch } = guards;
-  expect(killSwitch.thrown()).toBe(false);
+  expect(killSwitch.isThrown()).toBe(false);
   writeFileSync(join(folder, KILL_FILE), "");
-  expect(killSwitch.thrown()).toBe(true);
+  expect(killSwitch.isThrown()).toBe(true);
   expect(killSwitch.remedy).toBe(`remove ${join(folder, KILL_FILE)}`);
   rmSync(join(folder, KILL_FILE));
-  expect(killSwitch.thrown()).toBe(false);
+  expect(killSwitch.isThrown()).toBe(false);
   await killSwitch.throwIt("a message", AT);
-  expect([killSwitch.thrown(), fleet.isThrown, killSwitch.remedy]).toEqual([true, true, fleet.remedy]);
+  expect([killSwitch.isThrown(), fleet.isThrown, killSwitch.remedy]).toEqual([true, true, fleet.remedy]);
 });

@@ -225,12 +225,12 @@ describe("createKillSwitch", () => {
       if (to === "to a file") writeFileSync(victim, "untouched");
       symlinkSync(victim, join(state, KILL_FILE));
       const killSwitch = createKillSwitch(state);
-      expect(killSwitch.thrown()).toBe(true);
+      expect(killSwitch.isThrown()).toBe(true);
       killSwitch.throwIt("a test", "2026-11-22T10:00:00Z");
       expect(existsSync(victim) ? readFileSync(victim, "utf8") : "").toBe(to === "to a file" ? "untouched" : "");
       expect(existsSync(victim)).toBe(to === "to a file");
       killSwitch.release();
-      expect(killSwitch.thrown()).toBe(false);
+      expect(killSwitch.isThrown()).toBe(false);
     },
   );
 

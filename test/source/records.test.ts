@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { neverShow } from "#src/core/values/masking.ts";
+import { registerSecret } from "#src/core/values/masking.ts";
 import { recordParsers } from "#src/engine/source/records.ts";
 import { alarmRecord, GOOD, never, reply, tagRecord, trialSource } from "./trial-source.ts";
 
 const SECRET = "schema-secret-0123456789";
-neverShow(SECRET);
+registerSecret(SECRET);
 
 const PARSERS = recordParsers(() => {});
 const parseAlarm = PARSERS.alarm(undefined);

@@ -99,7 +99,7 @@ const WRITING_STOPPED = "Writing is stopped by the kill switch: when the reason 
 
 async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
   const { folder } = config.state;
-  const stopped = createKillSwitch(folder).thrown() ? [blockerLine(WRITING_STOPPED)] : [];
+  const stopped = createKillSwitch(folder).isThrown() ? [blockerLine(WRITING_STOPPED)] : [];
   // A rehearsal needs no arming, and a pending arming request takes effect within a second.
   const needsArming = !config.commands.rehearsal && !armRequestIn(folder).isThere();
   const found = await readStateIfAny({ config }, (store) =>
@@ -116,7 +116,7 @@ async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
   const { isStopped, isArmed, isArmedHere, name } = await withStateDatabase(config, async (database) => {
     const id = await readBody(database, DATABASE_ID_KEY);
     return {
-      isStopped: createKillSwitch(folder).thrown() || (await readFleetKillSwitch(database)) !== null,
+      isStopped: createKillSwitch(folder).isThrown() || (await readFleetKillSwitch(database)) !== null,
       isArmed: (await readBody(database, ARM_REQUEST_KEY)) !== null,
       isArmedHere: id !== null && isMachineArmed(folder, JSON.parse(id) as string),
       name: database.name,

@@ -5,7 +5,7 @@ import { loadYaml } from "../../app/config/load.ts";
 import { ConfigurationError } from "../../app/config/problems.ts";
 import { sentence } from "../../core/errors/errors.ts";
 import { readSecret } from "../../core/runtime/secret.ts";
-import { neverShow } from "../../core/values/masking.ts";
+import { registerSecret } from "../../core/values/masking.ts";
 import { MASKED, maskConfig, secretReferences } from "./mask-config.ts";
 
 export interface ConfigurationFindings {
@@ -32,7 +32,7 @@ export function inspectConfiguration(file: string, environment: Environment): In
   const content = contentOf(file);
   const secrets = secretReferences(content).flatMap((ref) => secretProblem(ref, environment));
   const shown = maskConfig(content, environment);
-  for (const text of shown.hidden) neverShow(text);
+  for (const text of shown.hidden) registerSecret(text);
   const common = { file, secrets, content: shown.content };
   try {
     const config = loadYaml({ schema: Config, file, environment });
@@ -84,7 +84,7 @@ function secretProblem(
 
 function maskSecretFile(file: string): void {
   try {
-    neverShow(readFileSync(file, "utf8").slice(0, SECRET_BYTES).trim());
+    registerSecret(readFileSync(file, "utf8").slice(0, SECRET_BYTES).trim());
   } catch {
     // A file that cannot be read cannot leak.
   }

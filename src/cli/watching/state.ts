@@ -176,7 +176,7 @@ function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   const documents = new Map<string, string>();
   const at = isoUtc(systemClock.now());
   const by = `the state ${resolve(folder)}, where it was thrown`;
-  if (createKillSwitch(folder).thrown()) documents.set(KILL_SWITCH_KEY, JSON.stringify({ by, at }));
+  if (createKillSwitch(folder).isThrown()) documents.set(KILL_SWITCH_KEY, JSON.stringify({ by, at }));
   const pinned = readPin(folder);
   if (pinned !== null) documents.set(APPROVERS_KEY, JSON.stringify(pinned));
   return documents;

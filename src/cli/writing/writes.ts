@@ -5,7 +5,7 @@ import { settingsAroundWriting } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { type Pinned, rulesOf } from "../../engine/commands/approval/approval.ts";
+import { approvedRules, type Pinned } from "../../engine/commands/approval/approval.ts";
 import {
   type ApprovalQuestion,
   type ApprovalState,
@@ -97,7 +97,7 @@ export async function approvalQuestion(config: Config): Promise<ApprovalQuestion
   const stored = postgres && (await withStateDatabase(config, (database) => readBody(database, APPROVERS_KEY)));
   return {
     config: config.commands.approval ?? null,
-    rules: rulesOf(config.commands, settingsAroundWriting(config)),
+    rules: approvedRules(config.commands, settingsAroundWriting(config)),
     pinned: postgres === undefined ? readPin(folder) : stored ? (JSON.parse(stored) as Pinned) : null,
     nowMs: systemClock.now(),
   };

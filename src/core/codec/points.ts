@@ -127,11 +127,11 @@ export class Points implements Iterable<Measurement> {
   }
 
   between(fromMs: number, toMs: number): Points {
-    return this.part(this.placeOf(fromMs), this.placeOf(toMs));
+    return this.part(this.firstIndexFrom(fromMs), this.firstIndexFrom(toMs));
   }
 
   /** Index of the first point at or after a time in an ascending series. */
-  placeOf(timeMs: number): number {
+  firstIndexFrom(timeMs: number): number {
     let [low, high] = [0, this.#length];
     while (low < high) {
       const middle = (low + high) >> 1;

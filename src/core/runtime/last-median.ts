@@ -1,5 +1,3 @@
-export type LastMedian = ReturnType<typeof createLastMedian>;
-
 /** Median of the last numbers, kept sorted: sorting them at each reply took 1 % of the processor time of 20 sources. */
 export function createLastMedian(remembered: number) {
   const last = new Float64Array(remembered);

@@ -67,7 +67,7 @@ export function startedOnce<S extends Service>(service: S): S & Service {
 }
 
 /** Starts services of one kind in order and stops them at once, because stopping in turn would exceed the deadline. */
-export function sideBySide(name: string, services: readonly Service[], log: Log): Service {
+export function inParallel(name: string, services: readonly Service[], log: Log): Service {
   return {
     name,
     async start(signal) {

@@ -1,6 +1,6 @@
 import { inspect } from "node:util";
 import { type DestinationStream, type Logger, pino } from "pino";
-import { masked, neverShow } from "../values/masking.ts";
+import { masked, registerSecret } from "../values/masking.ts";
 import { printableJson } from "../values/printable.ts";
 
 export type Log = Logger;
@@ -10,7 +10,7 @@ export class Secret {
   readonly #text: string;
   constructor(text: string) {
     this.#text = text;
-    neverShow(text);
+    registerSecret(text);
   }
   reveal(): string {
     return this.#text;

@@ -4,7 +4,7 @@ import { z } from "zod";
 import { ConfigError, LocalFailure } from "../errors/errors.ts";
 import { realFolder } from "../errors/folder-problem.ts";
 import { localFailureOf, systemCodeOf } from "../errors/local-failure.ts";
-import { neverShow, readAt } from "../values/masking.ts";
+import { recordSecretAt, registerSecret } from "../values/masking.ts";
 import type { Clock } from "./clock.ts";
 import { Secret } from "./log.ts";
 
@@ -79,7 +79,7 @@ export function readSecret(
   const secret = text.replace(/\r?\n$/, "");
   if (secret === "") throw new NoSecret(`${name} is empty.`, { hint: "Put the secret into it." });
   const read = new Secret(secret);
-  readAt(name, secret);
+  recordSecretAt(name, secret);
   return read;
 }
 
@@ -137,7 +137,7 @@ function seemsSecret(text: string): boolean {
 }
 
 function secretInPlaceOf(what: string, text: string): ConfigError {
-  neverShow(text);
+  registerSecret(text);
   return new NoSecret(`A secret itself seems to stand where ${what} belongs.`, {
     hint: "Put the secret into a file and its path here, {file: path}; whoever has seen this configuration knows the secret.",
   });

@@ -9,24 +9,24 @@ const MOST_EXCHANGED = 64;
 
 export const MASK = "[redacted]";
 
-const known = new Set<string>();
-const exchanged = new Set<string>();
+const knownSecrets = new Set<string>();
+const replacedSecrets = new Set<string>();
 /** Current secret by the place where it was read. */
-const placed = new Map<string, string>();
+const secretByPlace = new Map<string, string>();
 /** Parts of all spellings by length, with the number of spellings that contain the part. */
 const parts = new Map<number, Map<string, number>>();
 /** Marks the hash of each part's first characters: other positions need no lookup, which is ten times as fast. */
 const BEGINNINGS = 2 ** 20;
 let beginnings = new Uint8Array(0);
-let learned = 0;
+let changeCount = 0;
 
 /** Registers a secret, until it and 64 others after it were replaced. */
-export function neverShow(secret: string): void {
+export function registerSecret(secret: string): void {
   if (secret.length < SHORTEST) return;
-  exchanged.delete(secret);
-  if (known.has(secret)) return;
-  known.add(secret);
-  learned += 1;
+  replacedSecrets.delete(secret);
+  if (knownSecrets.has(secret)) return;
+  knownSecrets.add(secret);
+  changeCount += 1;
   if (beginnings.length === 0) beginnings = new Uint8Array(BEGINNINGS);
   for (const part of partsOf(secret)) {
     const same = parts.get(part.length) ?? new Map<string, number>();
@@ -37,23 +37,23 @@ export function neverShow(secret: string): void {
 }
 
 /** Records where a secret was read: another secret at the same place replaces it. */
-export function readAt(place: string, secret: string): void {
-  const before = placed.get(place);
+export function recordSecretAt(place: string, secret: string): void {
+  const before = secretByPlace.get(place);
   if (before === secret) return;
-  placed.set(place, secret);
-  if (before === undefined || !known.has(before)) return;
+  secretByPlace.set(place, secret);
+  if (before === undefined || !knownSecrets.has(before)) return;
   // If another place still has the old secret, reading it there removes it from the replaced ones.
-  exchanged.add(before);
-  for (const oldest of exchanged) {
-    if (exchanged.size <= MOST_EXCHANGED) break;
+  replacedSecrets.add(before);
+  for (const oldest of replacedSecrets) {
+    if (replacedSecrets.size <= MOST_EXCHANGED) break;
     forget(oldest);
   }
 }
 
 function forget(secret: string): void {
-  exchanged.delete(secret);
-  known.delete(secret);
-  learned += 1;
+  replacedSecrets.delete(secret);
+  knownSecrets.delete(secret);
+  changeCount += 1;
   for (const part of partsOf(secret)) {
     const same = parts.get(part.length);
     const left = (same?.get(part) ?? 1) - 1;
@@ -65,8 +65,8 @@ function forget(secret: string): void {
 }
 
 export function forgetSecrets(): void {
-  for (const all of [known, exchanged, placed, parts]) all.clear();
-  learned += 1;
+  for (const all of [knownSecrets, replacedSecrets, secretByPlace, parts]) all.clear();
+  changeCount += 1;
 }
 
 /** An address: scheme, user name and password, and the part after the server's name. */
@@ -96,7 +96,7 @@ function nextBeginning(number: number, characters: string, at: number): number {
 
 /** Changes when a secret is registered or forgotten, for caches of masked texts. */
 export function secretsKnown(): number {
-  return learned;
+  return changeCount;
 }
 
 /** Returns the text with `[redacted]` in place of every secret or part of one. */
@@ -121,8 +121,8 @@ export function masked(text: string): string {
 
 function partAt(characters: string, at: number): number {
   let longest = 0;
-  for (const [length, known] of parts) {
-    if (length > longest && known.has(characters.slice(at, at + length))) longest = length;
+  for (const [length, knownSecrets] of parts) {
+    if (length > longest && knownSecrets.has(characters.slice(at, at + length))) longest = length;
   }
   return longest;
 }

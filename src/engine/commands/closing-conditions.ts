@@ -36,7 +36,7 @@ export function createClosingConditions(options: {
   /** Audits and logs a change of the kill switch or of the approval. Both are files that anybody may change. */
   async function recordChanges(): Promise<void> {
     auditSpace.look();
-    const isThrown = killSwitch.thrown();
+    const isThrown = killSwitch.isThrown();
     const unapproved = config().enabled ? approval.refusing() : null;
     const approvedAt = approval.approvedAt();
     const was = recorded;
@@ -58,7 +58,7 @@ export function createClosingConditions(options: {
   return {
     closed(): Refusing | null {
       if (!config().enabled) return { reason: "disabled", message: "Writing is switched off (commands.enabled)." };
-      if (killSwitch.thrown())
+      if (killSwitch.isThrown())
         return { reason: "killed", message: `Writing is stopped; ${killSwitch.remedy} to go on.` };
       return unarmed() ?? approval.refusing() ?? auditSpace.full();
     },

@@ -8,7 +8,7 @@ import { loop, within } from "../../core/runtime/waiting.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import type { Store } from "../store/store.ts";
 import { createAllowList, type WritableTag, writableTag } from "./allow-list.ts";
-import { type Rules, rulesOf } from "./approval/approval.ts";
+import { approvedRules, type Rules } from "./approval/approval.ts";
 import { createApprovalGuard } from "./approval/guard.ts";
 import { openArming } from "./arming.ts";
 import { createAuditSpace } from "./audit/space.ts";
@@ -97,7 +97,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   const journal = await openJournal({ store, clock, rehearsal: current.rehearsal, expectedWaitMs });
   const approval = createApprovalGuard({
     config: current.approval ?? null,
-    rules: rulesOf(options.approved ?? current, around),
+    rules: approvedRules(options.approved ?? current, around),
     pin: guards.pin,
     clock,
   });
@@ -189,13 +189,13 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     status: () => ({
       enabled: current.enabled,
       rehearsal: current.rehearsal,
-      stopped: killSwitch.thrown(),
+      stopped: killSwitch.isThrown(),
       writable: current.allow.length,
       waiting: [...lines.values()].reduce((sum, line) => sum + line.writer.waiting(), 0),
     }),
     change(next, nextAround) {
       allowList.change(next);
-      approval.change({ config: next.approval ?? null, rules: rulesOf(next, nextAround) });
+      approval.change({ config: next.approval ?? null, rules: approvedRules(next, nextAround) });
       auditSpace.change(next.audit_max_bytes);
       current = next;
       for (const { writer } of lines.values()) writer.wake();

@@ -36,19 +36,19 @@ export function createFreshValues(options: {
     }
   }
 
-  async function of({ tagId }: Pick<Command, "tagId">): Promise<FreshValue | undefined> {
+  async function latest({ tagId }: Pick<Command, "tagId">): Promise<FreshValue | undefined> {
     const polled = await live(tagId);
     const own = read.get(tagId);
     const isOwnLater = polled === undefined || isFromBefore(polled, clock.now()) || (own?.time ?? "") > polled.time;
-    const latest = own !== undefined && isOwnLater ? own : polled;
-    const writtenAtMs = journal.wear.ofTag(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
-    return latest === undefined || Date.parse(latest.time) <= writtenAtMs ? undefined : latest;
+    const reading = own !== undefined && isOwnLater ? own : polled;
+    const writtenAtMs = journal.writeCounts.ofTag(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
+    return reading === undefined || Date.parse(reading.time) <= writtenAtMs ? undefined : reading;
   }
 
   /** True when a command needs a reading that was not attempted within the last minute. */
   async function isMissing(accepted: Accepted): Promise<boolean> {
     const { command, entry } = accepted;
-    if (!needsFreshValue(entry, command) || freshValue(await of(command), clock.now()) !== null) return false;
+    if (!needsFreshValue(entry, command) || freshValue(await latest(command), clock.now()) !== null) return false;
     return clock.monotonic() - (triedAtMs.get(accepted) ?? Number.NEGATIVE_INFINITY) > FRESH_MS;
   }
 
@@ -72,7 +72,7 @@ export function createFreshValues(options: {
 
   return {
     live,
-    of,
+    latest,
     learn,
     isMissing,
     async refresh(group: readonly Accepted[], signal: AbortSignal): Promise<void> {

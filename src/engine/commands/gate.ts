@@ -6,7 +6,6 @@ import type { Listed, StoredValue } from "../sync/snapshot.ts";
 import type { CommandRefusal } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import type { Request } from "./payload.ts";
-import { isFurther } from "./step.ts";
 
 /** Pure checks in the order of `REFUSALS`; the first failure determines the reason. `checkArrival` sends no request. */
 export interface Refusing {
@@ -193,7 +192,7 @@ function checkStep(facts: DispatchFacts): Refusing | null {
     return refuse("not-restorable", `The tag holds ${present}, which may not be written back.`);
   if (entry.type !== "number" || entry.max_step === undefined) return null;
   const isSmall =
-    typeof present === "number" && typeof value === "number" && !isFurther(present, value, entry.max_step);
+    typeof present === "number" && typeof value === "number" && !differsByMoreThan(present, value, entry.max_step);
   return isSmall ? null : refuse("step-too-large", `From ${present} to ${value} is more than ${entry.max_step}.`);
 }
 
@@ -237,4 +236,19 @@ export function checkGateway({ entry, gateways }: Pick<DispatchFacts, "entry" | 
 
 function refuse(reason: CommandRefusal, message: string): Refusing {
   return { reason, message };
+}
+
+/** Compares decimals exactly: from 0.6 to 1.1 is 0.5, although the binary difference is 0.5000000000000001. */
+export function differsByMoreThan(from: number, to: number, most: number): boolean {
+  const decimals = [from, to, most].map(decimalOf);
+  const least = Math.min(...decimals.map(({ exponent }) => exponent));
+  const [a = 0n, b = 0n, limit = 0n] = decimals.map(({ digits, exponent }) => digits * 10n ** BigInt(exponent - least));
+  return (a > b ? a - b : b - a) > limit;
+}
+
+/** The number as `digits × 10^exponent`, from its shortest decimal form. */
+function decimalOf(value: number) {
+  const [mantissa = "", power = "0"] = value.toString().split("e");
+  const [whole = "", fraction = ""] = mantissa.split(".");
+  return { digits: BigInt(whole + fraction), exponent: Number(power) - fraction.length };
 }

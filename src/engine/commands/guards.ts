@@ -24,7 +24,7 @@ export function folderGuards(folder: string): Guards {
       read: () => readPin(folder),
       write: (pinned) => writePin(folder, pinned),
       // The folder is locked, so no other process writes.
-      mark: () => "",
+      version: () => "",
     },
     freeBytes: () => freeBytesOf(folder),
   };

@@ -109,8 +109,8 @@ export function createIntake(options: {
       listed: isListed ? await options.view.tag(source, request.tagId) : undefined,
       token: isListed ? await options.view.token(source) : undefined,
       past: {
-        ofTag: isListed ? journal.wear.ofTag(source, request.tagId) : [],
-        lastHour: isListed ? journal.wear.lastHour(source) : 0,
+        ofTag: isListed ? journal.writeCounts.ofTag(source, request.tagId) : [],
+        lastHour: isListed ? journal.writeCounts.lastHour(source) : 0,
       },
     });
     if ("refused" in verdict) return verdict;

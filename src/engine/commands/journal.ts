@@ -71,7 +71,7 @@ export async function openJournal(options: {
   readonly expectedWaitMs: (source: string) => number;
 }) {
   const { store, clock, rehearsal, expectedWaitMs } = options;
-  const wearSet = rehearsal ? `${WRITE_COUNT}-rehearsal` : WRITE_COUNT;
+  const writeCountSet = rehearsal ? `${WRITE_COUNT}-rehearsal` : WRITE_COUNT;
   const open = new Map<string, OpenEntry>();
   const finished = new Map<string, string>();
   /** Last finished write of each tag, for `isUnproved`. */
@@ -85,7 +85,7 @@ export async function openJournal(options: {
   }
   for (const id of await store.damagedKeys(COMMANDS)) if (!open.has(id)) finished.set(id, isoUtc(clock.now()));
   const seconded = new Set<string>();
-  const wear = createWriteCountLimit(await store.documents<WriteCount>(wearSet), clock);
+  const writeCounts = createWriteCountLimit(await store.documents<WriteCount>(writeCountSet), clock);
   const restores = await store.documents<Restore>(RESTORES);
   const lost = await store.documents<Unrestored>(UNRESTORED);
   const auditSize = await openAuditSize(store);
@@ -150,7 +150,7 @@ export async function openJournal(options: {
         const commands = leaving.map(({ command }) => command);
         const group = commands.map(({ id }) => id);
         const entries = putEntries(commands, "sending", changedAt);
-        const counts = wear.writing(commands);
+        const counts = writeCounts.writing(commands);
         const promises = leaving.flatMap(({ command, before }) => {
           // A command that restores a value keeps its promise until it has ended.
           if (command.forMs === null || before === null || restoreBy(command.id) !== undefined) return [];
@@ -161,7 +161,7 @@ export async function openJournal(options: {
           leaving.map(({ command, before }) => audited(command, "sending", changedAt, { before, group })),
           [
             { set: COMMANDS, put: entries },
-            { set: wearSet, put: counts },
+            { set: writeCountSet, put: counts },
             { set: RESTORES, put: promises },
           ],
           (hashes) => [
@@ -169,7 +169,7 @@ export async function openJournal(options: {
           ],
         );
         for (const [id, entry] of entries) open.set(id, entry);
-        wear.remember(counts);
+        writeCounts.remember(counts);
         for (const [key, promise] of promises) restores.set(key, promise);
       }),
 
@@ -193,7 +193,7 @@ export async function openJournal(options: {
         const hasLeft = open.get(command.id)?.state === "sending";
         const sent = hasLeft ? { sent: { tag: key, value: command.value } } : {};
         const done: StoredEntry = { state: finish.outcome, changedAt, ...sent };
-        const counts = wear.writing(finish.rehearsal === true ? [command] : []);
+        const counts = writeCounts.writing(finish.rehearsal === true ? [command] : []);
         const stored = restores.get(key);
         const { current, over } = promisesAfter(command, finish, stored, clock.now());
         const ended = over.map(takenOver);
@@ -209,7 +209,7 @@ export async function openJournal(options: {
           ],
           [
             { set: COMMANDS, put: [[command.id, done], ...endedIds.map((id) => [id, superseded] as const)] },
-            { set: wearSet, put: counts },
+            { set: writeCountSet, put: counts },
             current === null
               ? { set: RESTORES, remove: stored === undefined ? [] : [key] }
               : { set: RESTORES, put: [[key, current]] },
@@ -227,7 +227,7 @@ export async function openJournal(options: {
         }
         seconded.delete(command.id);
         if (hasLeft) lastSent.set(key, done);
-        wear.remember(counts);
+        writeCounts.remember(counts);
         if (current === null) restores.delete(key);
         else restores.set(key, current);
         if (failed !== null) lost.set(key, failed);
@@ -271,7 +271,7 @@ export async function openJournal(options: {
       if (last?.sent === undefined || sameValue(last.sent.value, command.value)) return false;
       return ["mismatch", "unknown", "accepted-unverified"].includes(last.state);
     },
-    wear: { ofTag: wear.ofTag, lastHour: wear.lastHour },
+    writeCounts: { ofTag: writeCounts.ofTag, lastHour: writeCounts.lastHour },
     auditSize,
     restores: (): readonly Restore[] => [...restores.values()],
     restoreBy,

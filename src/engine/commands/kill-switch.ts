@@ -4,7 +4,7 @@ import { join } from "node:path";
 export interface KillSwitch {
   /** How a person continues, e.g. `remove /var/lib/plenum/state/WRITES-STOPPED`. */
   readonly remedy: string;
-  thrown(): boolean;
+  isThrown(): boolean;
   /** Stops this worker when it returns, and all members of a fleet when it resolves. */
   throwIt(by: string, at: string): Promise<void> | void;
 }
@@ -24,7 +24,7 @@ export function createKillSwitch(stateFolder: string): FolderKillSwitch {
     file,
     remedy: `remove ${file}`,
     // Checks the file each time, because a watcher may fail. An unreadable folder counts as stopped.
-    thrown() {
+    isThrown() {
       try {
         return lstatSync(file, { throwIfNoEntry: false }) !== undefined;
       } catch {

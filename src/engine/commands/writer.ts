@@ -136,15 +136,15 @@ export function createWriter(options: {
     if (ended !== null) return ended;
     const { command, entry } = accepted;
     const nowMs = clock.now();
-    const current = await values.of(command);
+    const current = await values.latest(command);
     const before = freshValue(current, nowMs);
     const refusing = checkDispatch({
       ...command,
       entry,
       current,
       past: {
-        ofTag: journal.wear.ofTag(command.source, command.tagId),
-        lastHour: journal.wear.lastHour(command.source) + others,
+        ofTag: journal.writeCounts.ofTag(command.source, command.tagId),
+        lastHour: journal.writeCounts.lastHour(command.source) + others,
       },
       maxPerHour: config().max_per_hour,
       gateways: await options.view.gateways(command.source, command.siteId),
@@ -181,7 +181,7 @@ export function createWriter(options: {
       for (const accepted of taken) {
         if (await values.isMissing(accepted)) continue;
         const end = await endBeforeSending(accepted, ready.size);
-        const before = freshValue(await values.of(accepted.command), clock.now());
+        const before = freshValue(await values.latest(accepted.command), clock.now());
         if (end !== null) ends.set(accepted, end);
         // Without a fresh value to put back, a timed write is checked again.
         else if (before !== null || accepted.command.forMs === null) ready.set(accepted, { ...accepted, before });

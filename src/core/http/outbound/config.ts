@@ -20,18 +20,19 @@ const HeaderName = z
 
 const HeaderText = z.string().regex(/^[\x20-\x7e]*$/, "A header value is one line of plain ASCII characters.");
 
-const LETS_IN = /(^|-)(authorization|auth|cookie|(api|access|subscription|functions)-?key|token|secret|password)$/i;
+const CREDENTIAL_HEADER =
+  /(^|-)(authorization|auth|cookie|(api|access|subscription|functions)-?key|token|secret|password)$/i;
 
 /** A secret in plain text in the configuration is not registered, so it would not be masked. */
-function isSecretInTheOpen(name: string, value: unknown): boolean {
-  return typeof value === "string" && value !== "" && (LETS_IN.test(name) || /^(basic|bearer) /i.test(value));
+function isPlainTextSecret(name: string, value: unknown): boolean {
+  return typeof value === "string" && value !== "" && (CREDENTIAL_HEADER.test(name) || /^(basic|bearer) /i.test(value));
 }
 
 export const Headers = z
   .record(HeaderName, z.union([HeaderText, SecretRef]))
   .superRefine((headers, context) => {
     for (const [name, value] of Object.entries(headers)) {
-      if (!isSecretInTheOpen(name, value)) continue;
+      if (!isPlainTextSecret(name, value)) continue;
       context.addIssue({
         code: "custom",
         path: [name],

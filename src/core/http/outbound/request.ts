@@ -43,7 +43,7 @@ export function createHttpClient(options: {
   const { url, config, clock } = options;
   const proxy = proxyOf(config.proxy, clock);
   let client: Client | null = null;
-  let askedMs = Number.NEGATIVE_INFINITY;
+  let lastRequestMs = Number.NEGATIVE_INFINITY;
 
   function connector(to: URL) {
     return guardedConnector({
@@ -68,7 +68,7 @@ export function createHttpClient(options: {
 
   return {
     origin: url.origin,
-    lastStepMs: () => askedMs,
+    lastStepMs: () => lastRequestMs,
 
     /** Rejects with a failure of `core/errors` when no response arrives, or with the signal's reason. */
     async exchange(
@@ -78,7 +78,7 @@ export function createHttpClient(options: {
     ): Promise<HttpResponse> {
       signal.throwIfAborted();
       client ??= new Client(url.origin, { connect: connector(url), pipelining: 1, keepAliveTimeout: KEEP_ALIVE_MS });
-      askedMs = clock.monotonic();
+      lastRequestMs = clock.monotonic();
       const limit = timeLimit(signal, config.timeout);
       try {
         const response = await client.request({ ...request, signal: limit.signal });
@@ -91,7 +91,7 @@ export function createHttpClient(options: {
       }
     },
 
-    async knock(signal: AbortSignal): Promise<void> {
+    async probeConnection(signal: AbortSignal): Promise<void> {
       await probe(connector(url), url, signal).catch(async (error: unknown) => {
         throw await failureWithoutResponse(error, signal);
       });

@@ -26,12 +26,12 @@ export interface Pin {
   read(): Pinned | null;
   write(pinned: Pinned | null): Promise<void> | void;
   /** Returns another text after another process has written. */
-  mark(): string;
+  version(): string;
 }
 
 const AHEAD_MS = 300_000;
 
-export function rulesOf(config: CommandsConfig, around: Rules): Rules {
+export function approvedRules(config: CommandsConfig, around: Rules): Rules {
   const { approval, allow, ...rest } = config;
   const entries = allow.map((entry) => [`${entry.source ?? ""}/${entry.tag_id}`, entry] as const);
   return {
@@ -41,7 +41,7 @@ export function rulesOf(config: CommandsConfig, around: Rules): Rules {
   };
 }
 
-export function textOf(rules: Rules, at: string): string {
+export function textToSign(rules: Rules, at: string): string {
   return JSON.stringify(["plenum approval 1", at, canonical(rules)]);
 }
 
@@ -65,7 +65,7 @@ export function checkApproval(facts: {
   if (Date.parse(approvals.at) > nowMs + AHEAD_MS) return unapproved("the approval lies in the future");
   if (pinned !== null && Date.parse(approvals.at) < Date.parse(pinned.at))
     return unapproved("it is older than the last approval");
-  const text = textOf(rules, approvals.at);
+  const text = textToSign(rules, approvals.at);
   for (const group of [configured, pinned]) {
     if (group === null) continue;
     const missing = group.needed - signersOf(text, approvals, group).length;
@@ -81,11 +81,11 @@ function unapproved(because: string): Refusing {
   return { reason: "unapproved", message };
 }
 
-export function linesOf(value: unknown, path = ""): readonly string[] {
+export function settingLines(value: unknown, path = ""): readonly string[] {
   if (typeof value !== "object" || value === null) return [`${path} = ${JSON.stringify(value)}`];
   const entries = Object.entries(value).filter(([, inner]) => inner !== undefined);
   if (entries.length === 0 || Array.isArray(value)) return [`${path} = ${JSON.stringify(value)}`];
   return entries
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
-    .flatMap(([key, inner]) => linesOf(inner, path === "" ? key : `${path}.${key}`));
+    .flatMap(([key, inner]) => settingLines(inner, path === "" ? key : `${path}.${key}`));
 }

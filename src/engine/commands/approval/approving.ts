@@ -5,11 +5,11 @@ import {
   type Approvals,
   type Approvers,
   checkApproval,
-  linesOf,
   type Pinned,
   type Rules,
+  settingLines,
   signersOf,
-  textOf,
+  textToSign,
 } from "./approval.ts";
 import { readApprovals, writeApprovals } from "./files.ts";
 import { fileOf } from "./guard.ts";
@@ -36,7 +36,7 @@ export function approvalState(question: ApprovalQuestion): ApprovalState {
   const refusing = checkApproval({ rules, approvals, configured: config, pinned, nowMs });
   const groups = [config, pinned].filter((group) => group !== null);
   const approvedBy =
-    approvals === null ? [] : groups.flatMap((group) => signersOf(textOf(rules, approvals.at), approvals, group));
+    approvals === null ? [] : groups.flatMap((group) => signersOf(textToSign(rules, approvals.at), approvals, group));
   return {
     file,
     refusing: refusing?.message ?? null,
@@ -54,10 +54,10 @@ export function approve(question: ApprovalQuestion, name: string, pem: string, k
   if (!keys.includes(publicKeyText(key))) throw new Rejected(`${keyFile} is not the key of ${name}.`);
   const file = approvalsFile(question);
   const before = readApprovals(file);
-  const isSame = before !== null && textOf(before.rules, before.at) === textOf(rules, before.at);
+  const isSame = before !== null && textToSign(before.rules, before.at) === textToSign(rules, before.at);
   const isNew = before !== null && (pinned === null || Date.parse(before.at) >= Date.parse(pinned.at));
   const base = isSame && isNew ? before : { at: isoUtc(question.nowMs), rules, signatures: {} };
-  const signature = signatureOf(textOf(rules, base.at), key);
+  const signature = signatureOf(textToSign(rules, base.at), key);
   writeApprovals(file, { ...base, signatures: { ...base.signatures, [name]: signature } });
 }
 
@@ -69,11 +69,11 @@ function approvalsFile({ config, pinned }: ApprovalQuestion): string {
 
 /** Lists every rule as new when the file has too few valid signatures. */
 function changesSince(approvals: Approvals | null, groups: readonly Approvers[], rules: Rules): readonly string[] {
-  const text = approvals === null ? "" : textOf(approvals.rules, approvals.at);
+  const text = approvals === null ? "" : textToSign(approvals.rules, approvals.at);
   const isValid =
     approvals !== null && groups.some((group) => signersOf(text, approvals, group).length >= group.needed);
-  const before = isValid ? linesOf(approvals.rules) : [];
-  const now = linesOf(rules);
+  const before = isValid ? settingLines(approvals.rules) : [];
+  const now = settingLines(rules);
   return [
     ...before.filter((line) => !now.includes(line)).map((line) => `- ${line}`),
     ...now.filter((line) => !before.includes(line)).map((line) => `+ ${line}`),

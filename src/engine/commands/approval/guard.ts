@@ -23,7 +23,7 @@ export function createApprovalGuard(options: {
   let verdict: Refusing | null = null;
   let pinned: Pinned | null = null;
 
-  const versionOf = (file: string | null) => `${pin.mark()} ${fileVersion(file)}`;
+  const versionOf = (file: string | null) => `${pin.version()} ${fileVersion(file)}`;
 
   function check(): Refusing | null {
     pinned = pin.read();

@@ -148,8 +148,8 @@ export function settleFollowing(
   let toMs = Math.min(range.toMs, Math.max(fromMs, closedUntilMs(rules, nowMs)));
   const all = points.ascending();
   // Emitted points of earlier times are not stored.
-  const first = Math.max(indexByBucketEnd(all, fromMs, ledger), all.placeOf(parseTime(ledger.rememberedFrom)));
-  const inside = all.part(Math.min(first, all.placeOf(fromMs)), all.placeOf(range.toMs));
+  const first = Math.max(indexByBucketEnd(all, fromMs, ledger), all.firstIndexFrom(parseTime(ledger.rememberedFrom)));
+  const inside = all.part(Math.min(first, all.firstIndexFrom(fromMs)), all.firstIndexFrom(range.toMs));
   for (let at = 0; at < inside.length; at++) {
     const atMs = inside.timeMs(at);
     const endMs = bucketEnd(atMs, rules);
@@ -189,7 +189,7 @@ export function settlePast(
 
 /** Index of the first point whose bucket ends after a time: a bucket across two ranges belongs to the later range. */
 function indexByBucketEnd(all: Points, atMs: number, rules: BucketRules): number {
-  let index = all.placeOf(atMs);
+  let index = all.firstIndexFrom(atMs);
   while (index > 0 && bucketEnd(all.timeMs(index - 1), rules) > atMs) index -= 1;
   return index;
 }

@@ -112,7 +112,7 @@ export function createHistorySettle(options: {
     const retainedMs = parseTime(ledger.rememberedFrom);
     const changedChunks = new Set<number>();
     for (const points of [fresh, revised]) {
-      for (let at = points.placeOf(retainedMs); at < points.length; at++) {
+      for (let at = points.firstIndexFrom(retainedMs); at < points.length; at++) {
         emitted.set(points.timeMs(at), points.value(at));
         changedChunks.add(chunkOf(points.timeMs(at), resolution));
       }
@@ -136,7 +136,7 @@ export function createHistorySettle(options: {
     for (let from = 0; from < points.length; ) {
       const live = isLive(points.timeMs(from));
       const nextChunk = chunkStart(chunkOf(points.timeMs(from), resolution) + 1, resolution);
-      let to = Math.min(from + POINTS_PER_EVENT, points.placeOf(nextChunk));
+      let to = Math.min(from + POINTS_PER_EVENT, points.firstIndexFrom(nextChunk));
       // Points are ascending, so live ones follow late ones, never the reverse.
       while (isLive(points.timeMs(to - 1)) !== live) to--;
       events.push(
@@ -245,11 +245,11 @@ function recordsOf<R extends { readonly id: string }>({ series, ranges }: Histor
 function partsOf(points: Points, { fromMs, toMs }: Range, resolution: Resolution): readonly Range[] {
   const parts: Range[] = [];
   let beginMs = fromMs;
-  let at = points.placeOf(fromMs);
-  const end = points.placeOf(toMs);
+  let at = points.firstIndexFrom(fromMs);
+  const end = points.firstIndexFrom(toMs);
   while (end - at > POINTS_PER_COMMIT) {
     const cutMs = chunkStart(chunkOf(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
-    const next = points.placeOf(cutMs);
+    const next = points.firstIndexFrom(cutMs);
     if (next <= at) break;
     parts.push({ fromMs: beginMs, toMs: cutMs });
     beginMs = cutMs;

@@ -201,7 +201,7 @@ export function createSensorTable() {
       const lagMs = nowMs - (points.timeMs(newestAt) + lengthMs);
       if (get(row, "replies") === 0 || lagMs < get(row, "leastLagMs")) set(row, "leastLagMs", lagMs);
       add(row, "replies", 1);
-      for (let at = points.placeOf(get(row, "newestMs") + 1); at <= newestAt; at++) {
+      for (let at = points.firstIndexFrom(get(row, "newestMs") + 1); at <= newestAt; at++) {
         const value = points.value(at);
         if (value !== null) noteBucket(row, lengthMs, { atMs: points.timeMs(at), value: Number(value) });
       }
