@@ -38,12 +38,7 @@ export function emptySnapshot(): Snapshot {
 }
 
 /** Applies a commit, removals first. Only checkpoints need column statistics, which double the memory of a file. */
-export function applyActions(
-  snapshot: Snapshot,
-  version: number,
-  actions: readonly Action[],
-  keepStats: boolean,
-): void {
+export function applyActions(snapshot: Snapshot, version: number, actions: readonly Action[], keepStats: boolean) {
   for (const { protocol, metaData, txn, remove } of actions) {
     if (protocol) snapshot.protocol = protocol;
     if (metaData) snapshot.metaData = metaData;
@@ -122,43 +117,26 @@ const ACTION_COLUMNS = {
   txn: group("txn", text("appId"), long("version"), long("lastUpdated")),
   add: group(
     "add",
-    text("path"),
-    map("partitionValues"),
-    long("size"),
-    long("modificationTime"),
-    bool("dataChange"),
-    map("tags"),
-    text("stats"),
+    ...[text("path"), map("partitionValues"), long("size"), long("modificationTime"), bool("dataChange")],
+    ...[map("tags"), text("stats")],
   ),
   remove: group(
     "remove",
-    text("path"),
-    long("deletionTimestamp"),
-    bool("dataChange"),
-    bool("extendedFileMetadata"),
-    map("partitionValues"),
-    long("size"),
+    ...[text("path"), long("deletionTimestamp"), bool("dataChange"), bool("extendedFileMetadata")],
+    ...[map("partitionValues"), long("size")],
   ),
   metaData: group(
     "metaData",
-    text("id"),
-    text("name"),
-    text("description"),
-    group("format", text("provider"), map("options")),
-    text("schemaString"),
-    list("partitionColumns"),
-    long("createdTime"),
-    map("configuration"),
+    ...[text("id"), text("name"), text("description"), group("format", text("provider"), map("options"))],
+    ...[text("schemaString"), list("partitionColumns"), long("createdTime"), map("configuration")],
   ),
   protocol: group("protocol", int("minReaderVersion"), int("minWriterVersion")),
 } as const;
 
 type Kind = keyof typeof ACTION_COLUMNS;
 const ACTION_KINDS = Object.keys(ACTION_COLUMNS) as readonly Kind[];
-const CHECKPOINT_SCHEMA: SchemaNode = [
-  { name: "root", num_children: ACTION_KINDS.length },
-  ...Object.values(ACTION_COLUMNS).flat(),
-];
+const ROOT = { name: "root", num_children: ACTION_KINDS.length };
+const CHECKPOINT_SCHEMA: SchemaNode = [ROOT, ...Object.values(ACTION_COLUMNS).flat()];
 
 /** Actions between two yields: 10 to 15 ms of work. */
 const ACTIONS_PER_CHUNK = 500;
@@ -210,15 +188,8 @@ export async function actionsInCheckpoint(bytes: Uint8Array, name: string): Prom
     const columns = ACTION_KINDS.filter((kind) => kinds.has(kind));
     const actions: Action[] = [];
     for (let rowStart = 0; rowStart < Number(metadata.num_rows); rowStart += ACTIONS_PER_CHUNK) {
-      const options = {
-        file,
-        metadata,
-        columns,
-        rowStart,
-        rowEnd: rowStart + ACTIONS_PER_CHUNK,
-        compressors: COMPRESSORS,
-      };
-      const rows = await parquetReadObjects(options);
+      const rowEnd = rowStart + ACTIONS_PER_CHUNK;
+      const rows = await parquetReadObjects({ file, metadata, columns, rowStart, rowEnd, compressors: COMPRESSORS });
       for (const row of rows) actions.push(Action.parse(withoutBigints(row)));
       await yieldToEventLoop();
     }

@@ -17,12 +17,12 @@ const boolean = column("boolean");
 const booleanOrNull = column("boolean", true);
 const jsonOrNull = column("json", true);
 
-const SOURCE_COLUMN = text(
-  "source",
-  "Name of the monitored service in the configuration; empty for the worker itself.",
-);
+const SOURCE_ABOUT = "Name of the monitored service in the configuration; empty for the worker itself.";
+const SOURCE_COLUMN = text("source", SOURCE_ABOUT);
 const SITE_COLUMN = textOrNull("site_id", "The site's id; null for facts about no single site.");
 const TAG_COLUMN = text("tag_id", "The tag's id.");
+const SITE_COLUMNS = [SOURCE_COLUMN, SITE_COLUMN];
+const TAG_COLUMNS = [...SITE_COLUMNS, TAG_COLUMN];
 
 const TRACE_COLUMNS = [
   time(
@@ -64,9 +64,7 @@ export const VALUE_TABLE = occurrences(
   "value",
   "Live values: one row for each value that was read and told.",
   [
-    SOURCE_COLUMN,
-    SITE_COLUMN,
-    TAG_COLUMN,
+    ...TAG_COLUMNS,
     time("time", "When the reply arrived; the service states no time of its own for a read."),
     ...VALUE_COLUMNS,
     text("quality", "good; uncertain; or bad: the gateway could not read it, and there is no value."),
@@ -82,9 +80,7 @@ export const HISTORY_TABLE: Table = {
   about: "Logged history: one row for each bucket, and one more for each time it was told with another value.",
   rowPolicy: "append",
   columns: [
-    SOURCE_COLUMN,
-    SITE_COLUMN,
-    TAG_COLUMN,
+    ...TAG_COLUMNS,
     text("resolution", "5m, 1h, 1d, 1w or 1mo."),
     text("time_zone", "IANA zone in which the service aligned the buckets."),
     time("time", "Start of the bucket, as the service stamps it."),
@@ -107,9 +103,7 @@ export const TOTAL_TABLE = occurrences(
   "total",
   "Totals over a period: last value minus first, as the service gives it.",
   [
-    SOURCE_COLUMN,
-    SITE_COLUMN,
-    TAG_COLUMN,
+    ...TAG_COLUMNS,
     text("resolution", "5m, 1h, 1d, 1w or 1mo."),
     text("time_zone", "IANA zone in which the service aligned the buckets."),
     time("from_time", "Start of the period."),
@@ -122,8 +116,7 @@ export const TOTAL_TABLE = occurrences(
 );
 
 const ALARM_IDENTITY = [
-  SOURCE_COLUMN,
-  SITE_COLUMN,
+  ...SITE_COLUMNS,
   text("alarm_id", "The alarm's id."),
   text("episode", "Alarm id and trigger time: one episode is one raise and one end."),
 ];
@@ -189,8 +182,7 @@ export const COMMAND_TABLE = occurrences(
   "command",
   "Commands to the building: one row for each that was accepted, and one for what became of it.",
   [
-    SOURCE_COLUMN,
-    SITE_COLUMN,
+    ...SITE_COLUMNS,
     textOrNull("tag_id", "The tag's id; null where the command named none that is known."),
     text("command_id", "The command's id."),
     text("event", "command-accepted, command-result or command-not-restored."),
@@ -211,8 +203,7 @@ export const GATEWAY_STATE_TABLE = occurrences(
   "gateway_state",
   "Gateways that went offline or came back: one row for each change.",
   [
-    SOURCE_COLUMN,
-    SITE_COLUMN,
+    ...SITE_COLUMNS,
     text("gateway_id", "The gateway's id."),
     time("time", "When it was seen."),
     booleanOrNull("online", "Null where the service does not say."),
@@ -226,8 +217,7 @@ export const WORKER_EVENT_TABLE = occurrences(
   "worker_event",
   "Everything else that was told, such as a service that could not be reached: one row for each event.",
   [
-    SOURCE_COLUMN,
-    SITE_COLUMN,
+    ...SITE_COLUMNS,
     text("event", "The kind of the event."),
     text("subject", "What it is about."),
     time("time", "When it happened."),
