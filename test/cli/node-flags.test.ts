@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { betterFlags } from "#src/cli/running/node-flags.ts";
+import { betterFlags } from "#src/cli/running/run.ts";
 import { runProgram } from "../plenum-process.ts";
 import { MAIN } from "./hosted.ts";
 import { workplace } from "./plenum.ts";

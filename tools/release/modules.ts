@@ -7,6 +7,17 @@ import { shippedPackages } from "../shipped.ts";
 interface Locked {
   readonly dev?: boolean;
   readonly link?: boolean;
+  readonly devDependencies?: unknown;
+}
+
+export interface Lock {
+  readonly packages: Readonly<Record<string, Locked>>;
+}
+
+export function shippedEntries(lock: Lock): readonly [place: string, locked: Locked][] {
+  const isShipped = ([place, { dev, link }]: [string, Locked]) =>
+    place.startsWith("node_modules/") && dev !== true && link !== true;
+  return Object.entries(lock.packages).filter(isShipped);
 }
 
 const NEVER_RUN_FILES = [
@@ -33,13 +44,9 @@ const LICENCE = /(^|\/)(licen[cs]e|copying|notice)(\.\w+)?$/i;
 
 export function copyModules(root: string, target: string): void {
   shippedPackages(root);
-  const lock = JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as {
-    readonly packages: Readonly<Record<string, Locked>>;
-  };
+  const lock = JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as Lock;
   const from = join(root, "node_modules");
-  const places = Object.entries(lock.packages)
-    .filter(([place, { dev, link }]) => place.startsWith("node_modules/") && dev !== true && link !== true)
-    .map(([place]) => place.slice("node_modules/".length));
+  const places = shippedEntries(lock).map(([place]) => place.slice("node_modules/".length));
   for (const place of places) {
     if (!isInstalled(join(from, place)) || UNUSED_PATHS.some((pattern) => pattern.test(`${place}/`))) continue;
     cpSync(join(from, place), join(target, place), {

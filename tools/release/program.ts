@@ -8,6 +8,7 @@ import { wholeProgram } from "../../test/cli/whole-program.ts";
 import { bundle } from "../bundle.ts";
 import { NOTICES, noticesText } from "../licences.ts";
 import { SBOM, sbomText } from "../sbom.ts";
+import { type Lock, shippedEntries } from "./modules.ts";
 
 /** The npm package contains the bundle (Node.js strips no types below `node_modules`), pages, examples and documents. */
 
@@ -40,24 +41,11 @@ const PROGRAM = "program";
 /** Pages and images, but no program and no file for developers. */
 const isAsset = (path: string) => !path.endsWith(".ts") && !/(^|[/\\])src[/\\]README\.md$/.test(path);
 
-interface Locked {
-  readonly dev?: boolean;
-  readonly link?: boolean;
-  readonly devDependencies?: unknown;
-}
-
-interface Lock {
-  readonly packages: Readonly<Record<string, Locked>>;
-}
-
 /** `target` is empty. `commit` is null if it is not known. */
 export async function writeProgram(root: string, target: string, commit: string | null): Promise<void> {
   await bundle(root, join(target, PROGRAM), PROGRAM);
   for (const room of ["src", "connectors"]) {
-    cpSync(join(root, room), join(target, room), {
-      recursive: true,
-      filter: (path) => isAsset(path),
-    });
+    cpSync(join(root, room), join(target, room), { recursive: true, filter: (path) => isAsset(path) });
   }
   for (const path of COPIED_FILES) cpSync(join(root, path), join(target, path), { recursive: true });
   writeFileSync(join(target, NOTICES), noticesText(root));
@@ -82,10 +70,7 @@ function shippedManifest(manifest: Readonly<Record<string, unknown>>, commit: st
 /** Pins all packages to the tested versions. */
 function shippedLock(lock: Lock) {
   const { devDependencies: _, ...own } = lock.packages[""] ?? {};
-  const shipped = Object.entries(lock.packages).filter(
-    ([place, { dev, link }]) => place.startsWith("node_modules/") && dev !== true && link !== true,
-  );
-  return { ...lock, packages: { "": { ...own, bin: BIN }, ...Object.fromEntries(shipped) } };
+  return { ...lock, packages: { "": { ...own, bin: BIN }, ...Object.fromEntries(shippedEntries(lock)) } };
 }
 
 function writeJson(path: string, value: unknown): void {

@@ -1,10 +1,10 @@
+import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { gzipSync } from "node:zlib";
 import { SBOM } from "../sbom.ts";
-import { packFolder } from "./archive.ts";
-import { changesOf } from "./changes.ts";
 import { copyModules, packageSizes } from "./modules.ts";
 import { packProgram, writeProgram } from "./program.ts";
 
@@ -79,4 +79,24 @@ function filesOf(folder: string): readonly (readonly [string, number])[] {
 
 function sizeOf(folder: string): number {
   return packageSizes(folder).reduce((sum, [, bytes]) => sum + bytes, 0);
+}
+
+/** Uncompressed, the archive has some 30 MB. */
+const MAX_BYTES = 500_000_000;
+
+/** The same files give the same bytes: sorted, without users, all with one time in seconds since 1970. */
+function packFolder(parent: string, name: string, target: string, seconds: number): void {
+  const same = ["--sort=name", `--mtime=@${seconds}`, "--owner=0", "--group=0", "--numeric-owner"];
+  const args = [...same, "--format=ustar", "--mode=u=rwX,go=rX", "-C", parent, "-cf", "-", name];
+  const { status, stdout, stderr, error } = spawnSync("tar", args, { maxBuffer: MAX_BYTES });
+  if (status !== 0) throw new Error(`GNU tar failed: ${error?.message ?? stderr}`);
+  writeFileSync(target, gzipSync(stdout, { level: 9 }));
+}
+
+/** Returns the part of CHANGELOG.md about one version. */
+export function changesOf(changelog: string, version: string): string {
+  const parts = changelog.split(/^(?=## )/m);
+  const part = parts.find((one) => one.split(/\s/)[1] === version);
+  if (part === undefined) throw new Error(`CHANGELOG.md has no part “## ${version}”: write what is new in it.`);
+  return `${part.trimEnd()}\n`;
 }

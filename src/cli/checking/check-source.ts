@@ -13,7 +13,6 @@ import {
   type BuildingSelection,
   buildingFromLists,
   buildingFromState,
-  type ListedBuilding,
   listingText,
 } from "../../engine/sync/seen-building.ts";
 import { withStandaloneSource } from "../shell/standalone.ts";
@@ -32,21 +31,15 @@ export interface SourceToCheck {
   readonly update: (text: string) => void;
 }
 
-export interface CheckedSource {
-  readonly lines: readonly CheckLine[];
-  /** Null if the service did not respond. */
-  readonly sites: ListedBuilding["sites"] | null;
-  /** Entries of `commands.allow` whose tags exist; null without a comparison. */
-  readonly writable: readonly AllowedTag[] | null;
-}
-
 /** Sends no tag request. */
-export async function checkSource(check: SourceToCheck): Promise<CheckedSource> {
+export async function checkSource(check: SourceToCheck) {
   const { name, entry, config, signal } = check;
   const what = `source ${name}`;
   const lines: CheckLine[] = [];
+  /** Null if the service did not respond. */
   let sites: TokenInfo["sites"] | null = null;
-  let writable: CheckedSource["writable"] = null;
+  /** Entries of `commands.allow` whose tags exist; null without a comparison. */
+  let writable: readonly AllowedTag[] | null = null;
   try {
     await withStandaloneSource(name, entry, process.env, async (source) => {
       const me = await withTimeLimit(signal, (limited) => source.me(limited));
@@ -67,11 +60,7 @@ export async function checkSource(check: SourceToCheck): Promise<CheckedSource> 
   return { lines, sites, writable };
 }
 
-async function compareBuilding(
-  check: SourceToCheck,
-  source: Source,
-  me: TokenInfo,
-): Promise<Pick<CheckedSource, "lines" | "writable">> {
+async function compareBuilding(check: SourceToCheck, source: Source, me: TokenInfo) {
   const { name, entry, config } = check;
   const what = `${name}: building`;
   const selection = selectionFor(name, entry, config);

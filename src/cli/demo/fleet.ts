@@ -10,12 +10,7 @@ import { registerDemo } from "./running-demos.ts";
 import { epochNow, startBroker, startService } from "./services.ts";
 
 /** Members share six sources, each in its own process so that you can kill one. Nothing remains after the stop. */
-export interface FleetDemo {
-  readonly members: readonly DemoMember[];
-  readonly inboxUrl: string;
-  readonly brokerUrl: string;
-  stop(): Promise<void>;
-}
+export type FleetDemo = Awaited<ReturnType<typeof startFleetDemo>>;
 
 export interface DemoMember extends Child {
   readonly name: string;
@@ -37,7 +32,7 @@ const SOURCES = { harbour: 1, hill: 6, park: 9, square: 10, station: 14, tower: 
 const PORTS = { broker: 1883, status: 9850, inbox: 9860, database: 15_432 } as const;
 const STOP_WITHIN_MS = 10_000;
 
-export async function startFleetDemo(options: FleetDemoOptions): Promise<FleetDemo> {
+export async function startFleetDemo(options: FleetDemoOptions) {
   /** The part that started last stops first. */
   const stops: (() => Promise<void> | void)[] = [];
   const stop = async () => {
@@ -51,10 +46,7 @@ export async function startFleetDemo(options: FleetDemoOptions): Promise<FleetDe
   }
 }
 
-async function startParts(
-  { members, program, signal }: FleetDemoOptions,
-  stops: (() => Promise<void> | void)[],
-): Promise<Omit<FleetDemo, "stop">> {
+async function startParts({ members, program, signal }: FleetDemoOptions, stops: (() => Promise<void> | void)[]) {
   const postgres = await startPostgres(await freePort(PORTS.database), signal);
   stops.push(postgres.close);
   const folder = mkdtempSync(join(tmpdir(), "plenum-fleet-"));

@@ -243,14 +243,9 @@ function name(text: string): string {
   throw new InvalidArgumentError("Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.");
 }
 
-export interface Asker {
-  /** Returns `proposed` for Enter alone. Rejects when the terminal closes. */
-  ask(question: string, proposed?: string): Promise<string>;
-  askHidden(question: string): Promise<string>;
-  close(): void;
-}
+type Asker = NonNullable<ReturnType<typeof createAsker>>;
 
-function createAsker(signal: AbortSignal): Asker | null {
+function createAsker(signal: AbortSignal) {
   if (!process.stdin.isTTY || !process.stderr.isTTY) return null;
   let hidden = false;
   const output = new Writable({
@@ -277,11 +272,12 @@ function createAsker(signal: AbortSignal): Asker | null {
   }
 
   return {
-    async ask(text, proposed) {
+    /** Returns `proposed` for Enter alone. Rejects when the terminal closes. */
+    async ask(text: string, proposed?: string) {
       const answer = await question(printable(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `));
       return answer === "" ? (proposed ?? "") : answer;
     },
-    async askHidden(text) {
+    async askHidden(text: string) {
       process.stderr.write(printable(`${text}: `));
       hidden = true;
       try {

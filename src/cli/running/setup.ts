@@ -5,7 +5,6 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { zoneComplaint } from "../../core/values/time-zone.ts";
-import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import { type BuildingSummary, explainInspectionError, inspectBuilding, sourceName } from "../../ui/setup/building.ts";
 import { type Choices, planOf, quotaText } from "../../ui/setup/choices.ts";
 import { besideConfig, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
@@ -90,13 +89,10 @@ export function frameFor(
   };
 }
 
-export interface Drafted {
-  readonly text: string;
-  readonly plan: PlanReport;
-}
+export type Drafted = ReturnType<typeof draft>;
 
 /** Throws ConfigurationError for a wrong frame. */
-export function draft(frame: Frame, choices: Choices, building: BuildingSummary): Drafted {
+export function draft(frame: Frame, choices: Choices, building: BuildingSummary) {
   const parse = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
   const bare = parse(plenumYaml(frame, choices, building, null));
   const plan = planOf(bare, building, systemClock.now(), planSettings);

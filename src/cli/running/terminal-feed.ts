@@ -5,14 +5,7 @@ import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 import { shownEvent } from "../../ui/status/events.ts";
 import { clockTime } from "../shell/terminal.ts";
 
-/** Prints log lines and important events, but no values, as short lines for a person. */
-export interface TerminalFeed {
-  readonly destination: { write(line: string): void };
-  event(logged: LoggedEvent): void;
-  /** No reasons mean ready. */
-  readiness(reasons: readonly string[]): void;
-  say(text: string): void;
-}
+export type TerminalFeed = ReturnType<typeof createTerminalFeed>;
 
 /** A text is not repeated within this time. */
 const REPEAT_AFTER_MS = 5 * 60_000;
@@ -20,7 +13,8 @@ const WARN = 40;
 /** The start text replaces these log messages. */
 const REPLACED_MESSAGES = ["started", "Plenum is running"];
 
-export function createTerminalFeed(print: (line: string) => void, now: () => number): TerminalFeed {
+/** Prints log lines and important events, but no values, as short lines for a person. */
+export function createTerminalFeed(print: (line: string) => void, now: () => number) {
   const printedAt = new Map<string, number>();
   /** `/readyz` reports a sink only after a while. */
   const failingSinks = new Set<string>();
@@ -44,17 +38,14 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
 
   return {
     destination: {
-      write(line) {
-        const { level, msg, ...fields } = JSON.parse(line) as LogFields & {
-          readonly level: number;
-          readonly msg: string;
-        };
+      write(line: string) {
+        const { level, msg, ...fields } = JSON.parse(line) as LogFields;
         if (fields.sink !== undefined && level < WARN) failingSinks.delete(fields.sink);
         if (fields.sink !== undefined && fields.problem !== undefined) failingSinks.add(fields.sink);
         if (!REPLACED_MESSAGES.includes(msg)) say(level >= WARN ? "!" : " ", logText(msg, fields));
       },
     },
-    event(logged) {
+    event(logged: LoggedEvent) {
       const event = logged.event as AnyEvent;
       if (event.type === "alarm-raised" && event.data.initial) {
         initialAlarms += 1;
@@ -64,7 +55,8 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
       const words = labelOf(event);
       if (words !== null) print(`${clockTime(now())} ${words.mark} ${words.text}: ${shownEvent(logged).gist}`);
     },
-    readiness(reasons) {
+    /** No reasons mean ready. */
+    readiness(reasons: readonly string[]) {
       sayInitialAlarms();
       const isReady = reasons.length === 0;
       if (isReady && wasReady !== true) say(" ", readyText(wasReady === null, [...failingSinks]));
@@ -73,7 +65,7 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
         for (const text of printedAt.keys()) if (/^All is well/.test(text)) printedAt.delete(text);
       wasReady = isReady;
     },
-    say: (text) => say(" ", text),
+    say: (text: string) => say(" ", text),
   };
 }
 
@@ -83,6 +75,8 @@ function readyText(isFirst: boolean, failingSinks: readonly string[]): string {
 }
 
 interface LogFields {
+  readonly level: number;
+  readonly msg: string;
   readonly sink?: string;
   readonly source?: string;
   readonly job?: string;
@@ -95,7 +89,7 @@ interface LogFields {
   readonly pending?: readonly string[];
 }
 
-function logText(msg: string, fields: LogFields): string {
+function logText(msg: string, fields: Omit<LogFields, "level" | "msg">): string {
   const { sink, source, job, problem, reason, err } = fields;
   const who = [source, job, sink].filter((each) => each !== undefined).join(", ");
   const first = who === "" ? msg : `${who}: ${msg}`;

@@ -122,16 +122,14 @@ const RESULTS_PER_POLL = 200;
 /** Longest lifetime of a command (300 s) plus the time to read back. */
 const RESULT_TIMEOUT_MS = 6 * 60_000;
 
-interface Results {
-  of(commandId: string, signal: AbortSignal): Promise<Event<"command-result">>;
-  close(): Promise<void>;
-}
+type Results = Awaited<ReturnType<typeof watchResults>>;
 
-async function watchResults(which: StateSelector): Promise<Results> {
+/** Ignores results from before the watch. */
+async function watchResults(which: StateSelector) {
   const store = await openState(which, true);
   const before = (await store.outbox.latest(1))[0]?.position ?? 0;
   return {
-    async of(commandId, signal) {
+    async of(commandId: string, signal: AbortSignal): Promise<Event<"command-result">> {
       const until = systemClock.monotonic() + RESULT_TIMEOUT_MS;
       do {
         const found = (await store.outbox.latest(RESULTS_PER_POLL, ["command-result"]))
