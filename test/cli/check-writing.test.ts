@@ -1,5 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
@@ -10,6 +9,7 @@ import { armedAs } from "#src/engine/commands/arming.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { absent, startMosquitto } from "../real-servers.ts";
+import { testFolder } from "../test-folder.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
 const TAG = { type: "boolean", site_id: 6, tag_id: "10170" };
@@ -44,8 +44,7 @@ async function prepareState({ folder, isArmed = true, hasOfflineGateway = false 
 
 /** No worker runs in any case, so that line is left out. */
 async function locks(settings: Settings, state: Partial<State> = {}): Promise<readonly CheckLine[]> {
-  const folder = join(mkdtempSync(join(tmpdir(), "plenum-locks-")), "state");
-  onTestFinished(() => rmSync(join(folder, ".."), { recursive: true, force: true }));
+  const folder = join(testFolder("plenum-locks"), "state");
   if (state.isNew !== true) await prepareState({ folder, ...state });
   if (settings.commands !== undefined && "stopped" in settings.commands)
     writeFileSync(join(folder, "WRITES-STOPPED"), "");

@@ -51,14 +51,12 @@ describe("commands without a worker", () => {
   test("report a missing worker and unknown names", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
-    const [write, probe, dead, unknown, slip, choice, outcome] = [
+    const [write, probe, dead, unknown, slip] = [
       await place.plenum("write", "10169", "75"),
       await place.plenum("status", "--probe"),
       await place.plenum("outbox"),
       await place.plenum("read", "999999999"),
       await place.plenum("staus"),
-      await place.plenum("alarms", "--priority", "D"),
-      await place.plenum("sites", "--source", "mian"),
     ];
     expect(write.code).toBe(75);
     expect(onlyLine(write.stderr)).toMatch(/^No worker is running .*`plenum run`\.$/);
@@ -69,8 +67,6 @@ describe("commands without a worker", () => {
     ]);
     expect([unknown.code, onlyLine(unknown.stderr)]).toEqual([1, expect.stringMatching(/^Tag 999999999: .*404/)]);
     expect([slip.code, slip.stderr]).toEqual([2, expect.stringContaining("Did you mean status?")]);
-    expect([choice.code, choice.stderr]).toEqual([2, expect.stringContaining("Allowed choices are A, B, C")]);
-    expect([outcome.code, onlyLine(outcome.stderr)]).toEqual([78, "There is no source mian; known are: main."]);
   });
 
   test("`status` prints the state, `audit verify` confirms the log", async () => {

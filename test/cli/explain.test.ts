@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { AlarmExplanation, TagExplanation } from "#src/cli/watching/explain.ts";
+import { type AlarmExplanation, type TagExplanation, tagLines } from "#src/cli/watching/explain.ts";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
 test("`explain` prints the requests, due times, sinks and commands of a tag and of an alarm", async () => {
@@ -92,3 +92,38 @@ test("`explain` prints the requests, due times, sinks and commands of a tag and 
   expect(alone.stdout).toMatch(/^ {2}files: has the last event/m);
   expect((await explained()).work).toBeNull();
 }, 90_000);
+
+const AT = "2026-11-24T12:00:00.000Z";
+const explained: TagExplanation = {
+  source: "main",
+  tag: { id: "7", displayName: "Supply", description: null, unit: "°C" },
+  siteId: 1,
+  missingSince: null,
+  value: { value: true, quality: "uncertain", time: AT, told: "this" },
+  quarantine: null,
+  leftOut: null,
+  work: null,
+  worker: "none",
+  history: [],
+  holes: [],
+  sinks: [],
+  commands: [],
+};
+
+const valueLines = (more: Partial<TagExplanation>) => {
+  const lines = tagLines({ ...explained, ...more });
+  return lines.slice(lines.indexOf("Value") + 2, lines.indexOf("Next reading") - 1);
+};
+
+test("`explain` prints the text of the response for an unreadable value", () => {
+  const leftOut = { since: AT, kind: "unreadable", reason: 'Its value is the text "--".' } as const;
+  expect(valueLines({ leftOut })).toEqual([`  Unreadable in the replies since ${AT}: Its value is the text "--".`]);
+});
+
+test.each([
+  ["unit", "  uncertain: it is a boolean, and °C is a unit of numbers."],
+  ["changed", "  uncertain: the values before were of another type, until a further reading confirms this one."],
+] as const)("`explain` gives the reason for a value of uncertain type: %s", (typeDoubt, line) => {
+  const value = { value: true, quality: "uncertain", time: AT, told: "this", typeDoubt } as const;
+  expect(valueLines({ value })).toEqual([line]);
+});

@@ -58,40 +58,11 @@ function told(where: Workplace): readonly AnyEvent[] {
     .map((line) => JSON.parse(line) as AnyEvent);
 }
 
-describe("`gaps` and `backfill` before the first start of a worker", () => {
-  test("fail with one message, because there is no state", async () => {
-    const { place: here } = await place();
-    for (const line of [["gaps"], ["backfill"], ["backfill", "--from", "1d"], ["backfill", "--pause"]]) {
-      const { code, stderr } = await here.plenum(...line);
-      expect([code, onlyLine(stderr)], line.join(" ")).toEqual([
-        78,
-        "There is no state in state yet. Start the worker first, or name the folder that it uses.",
-      ]);
-    }
-  });
-
-  test.each([
-    [["--from", "yesterday"], "Write a time as 2026-03-01T00:00:00Z, or an age as 365d."],
-    [["--from", "1d", "--to", "someday"], "Write a time as 2026-03-01T00:00:00Z, or an age as 365d."],
-    [["--from", "1d", "--resolution", "7m"], "Allowed choices are 5m, 1h, 1d, 1w, 1mo."],
-    [["--from", "1d", "--site", "north"], "Write a whole number."],
-  ])(
-    "reject the arguments %j with exit code 2 and state what to write",
-    async (line, sentence) => {
-      const { place: here } = await place();
-      const { code, stderr } = await here.plenum("backfill", ...line);
-      expect([code, stderr]).toEqual([2, expect.stringContaining(sentence)]);
-      expect(stderr).not.toMatch(/^\s+at /m);
-    },
-    30_000,
-  );
-});
-
-test("`history` rejects more than 20 tags with one line and exit code 2", async () => {
+test("`gaps` and `backfill` fail with one message before the first start of a worker, because there is no state", async () => {
   const { place: here } = await place();
-  const ids = Array.from({ length: 21 }, (_, n) => String(n));
-  const { code, stderr } = await here.plenum("history", ...ids);
-  expect([code, onlyLine(stderr)]).toEqual([2, "At most 20 tags at once."]);
+  const sentence = "There is no state in state yet. Start the worker first, or name the folder that it uses.";
+  for (const ended of await here.each(["gaps", "backfill", "backfill --from 1d", "backfill --pause"]))
+    expect([ended.code, onlyLine(ended.stderr)]).toEqual([78, sentence]);
 });
 
 describe("a backfill request", () => {

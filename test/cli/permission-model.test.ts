@@ -1,7 +1,7 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { expect, onTestFinished, test } from "vitest";
-import { temporaryFolder } from "../real-servers.ts";
+import { expect, test } from "vitest";
+import { testFolder } from "../test-folder.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
@@ -27,8 +27,7 @@ test("a worker under the Node.js permission model delivers alarms, restarts on i
   simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
   const environment: Record<string, string> = {};
   const place = workplace(url, environment);
-  const outside = temporaryFolder("outside");
-  onTestFinished(() => rmSync(outside, { recursive: true, force: true }));
+  const outside = testFolder("outside");
   const [state, events] = [place.path("state"), place.path("events")];
   for (const folder of [state, events]) mkdirSync(folder, { mode: 0o700 });
   const everything = { from: "beginning" };

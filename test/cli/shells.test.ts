@@ -1,13 +1,13 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { rmSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { describeCommands } from "#src/cli/manual/command-tree.ts";
 import { completionScript } from "#src/cli/manual/completion.ts";
 import { manualPage } from "#src/cli/manual/man.ts";
 import { EXIT } from "#src/cli/shell/exit.ts";
 import { RELEASE } from "#src/core/runtime/version.ts";
-import { temporaryFolder } from "../real-servers.ts";
+import { testFolder } from "../test-folder.ts";
 import { wholeProgram } from "./whole-program.ts";
 
 const program = await wholeProgram();
@@ -43,8 +43,7 @@ test.each(["bash", "zsh", "fish"] as const)(
       for (const { name } of options) expect(script).toContain(shell === "fish" ? `-l ${name.slice(2)}` : name);
     }
     if (!isThere(shell)) return;
-    const folder = temporaryFolder();
-    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const folder = testFolder();
     writeFileSync(join(folder, "script"), script);
     const { status, stderr } = spawnSync(shell, ["-n", join(folder, "script")]);
     expect([status, stderr.toString()]).toEqual([0, ""]);

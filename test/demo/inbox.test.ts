@@ -1,4 +1,3 @@
-import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
@@ -14,6 +13,7 @@ import { absent } from "../real-servers.ts";
 import { namedOf, resolvedOf, toldOf } from "../receivers/told-samples.ts";
 import { ALARM, AWKWARD_TEXTS } from "../sample-events.ts";
 import { browserOfTests } from "../status/page-in-browser.ts";
+import { testFolder } from "../test-folder.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 async function inboxWithReceiver() {
@@ -164,8 +164,7 @@ describe("the simulated caretaker of the demo", () => {
 
 describe("the demo", () => {
   test("delivers an alarm to the inbox as one message from raised to resolved", { timeout: 120_000 }, async () => {
-    const folder = mkdtempSync(join(tmpdir(), "plenum-demo-"));
-    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    const folder = testFolder("plenum-demo");
     const demo = await startDemo({ folder });
     onTestFinished(() => demo.stop());
 

@@ -20,6 +20,7 @@ import { createDatabase, type Database } from "../connectors/postgres/test-datab
 import { absent, type RealServer, startPostgres, temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { smallDisk } from "../small-disk.ts";
+import { testFolder } from "../test-folder.ts";
 
 /** A stopped sink is tried again after 3 s instead of 5 minutes. */
 const SPEED = 100;
@@ -94,8 +95,7 @@ const parquet = (config: object) => (context: ConnectorContext) =>
   createParquetSink(ParquetConfig.parse({ max_rows: 100, max_age: "1s", ...config }), context);
 
 function lakeFolder(): string {
-  const lake = temporaryFolder();
-  onTestFinished(() => rmSync(lake, { recursive: true }));
+  const lake = testFolder();
   return lake;
 }
 const ids = (events: readonly Event[]) => events.map(({ id }) => id);

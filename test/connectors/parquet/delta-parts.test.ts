@@ -37,23 +37,6 @@ function setUp() {
   };
 }
 
-test("the log of a Delta table is read only once", async () => {
-  const { format, land, store } = setUp();
-  await land(1);
-  await land(2);
-  const { get } = store.calls;
-  expect(await format.filesOf(PARTITION, never())).toHaveLength(2);
-  expect(store.calls.get).toBe(get);
-});
-
-test("a Delta table whose first commit already has files is opened with these files", async () => {
-  const { land, store } = setUp();
-  await land(1);
-  const other = createDeltaFormat(store, contextFor("lake"));
-  await other.createTable(VALUE_TABLE, never());
-  expect(await other.filesOf(PARTITION, never())).toHaveLength(1);
-});
-
 test("the file of a compaction that crashed before its commit is removed", async () => {
   const { faults, files, format, land, memory, store } = setUp();
   await land(1);
