@@ -12,9 +12,9 @@ import { LANES, type Source } from "../engine/source/source.ts";
 import { documentSet, type Store } from "../engine/store/store.ts";
 import type { StoredPoll } from "../engine/sync/snapshot.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
-import { clearPlots, createPlots, minuteNames, type OwnFacts, type Plots } from "../ui/plots/plots.ts";
+import { clearPlots, createPlots, minuteSeriesNames, type Plots, type WorkerNumbers } from "../ui/plots/plots.ts";
 import { type Actions, createResponses, type Responses } from "../ui/status/api.ts";
-import type { LiveThings } from "../ui/status/page-context.ts";
+import type { LiveWorker } from "../ui/status/page-context.ts";
 import type { Status } from "../ui/status/report.ts";
 import type { PageSettings } from "./build-status.ts";
 import type { Config } from "./config/config.ts";
@@ -26,7 +26,7 @@ export function buildResponses(options: {
   readonly clock: Clock;
   readonly store: Store;
   readonly works: ReadonlyMap<string, SourceWork>;
-  readonly sinks: LiveThings["sinks"];
+  readonly sinks: LiveWorker["sinks"];
   readonly commands: Pick<Commands, "writable">;
   readonly sources: ReadonlyMap<string, Source>;
   readonly status: Pick<Status, "sinks">;
@@ -35,14 +35,14 @@ export function buildResponses(options: {
   const { clock, commands, config, page, plots, sinks, sources, status, store, works } = options;
   return createResponses({
     ...{ clock, store, status, plots, sources: Object.keys(config.sources) },
-    shown: () => page,
+    sinksAndFilters: () => page,
     live: {
       reading: (source, id) => works.get(source)?.reading(id) ?? null,
       tag: (source, id) => works.get(source)?.tag(id) ?? null,
       sinks,
-      places: (event) => addressesOf(page.entries, event),
+      addressesOf: (event) => addressesOf(page.entries, event),
       writable: commands.writable,
-      allowed(source) {
+      allowedPerMinute(source) {
         const buckets = sources.get(source)?.quota().buckets ?? [];
         return buckets.reduce((sum, { perMinute }) => sum + perMinute, 0);
       },
@@ -69,7 +69,7 @@ export function buildActions(options: {
 }
 
 /** Topics or queries of each sink whose filter passes the event. */
-function addressesOf(sinks: Config["sinks"], event: Event): ReturnType<LiveThings["places"]> {
+function addressesOf(sinks: Config["sinks"], event: Event): ReturnType<LiveWorker["addressesOf"]> {
   return Object.entries(sinks).flatMap(([sink, entry]) => {
     if (!entry.enabled || !matches(entry.filter, event)) return [];
     const connector = connectorOf(entry);
@@ -98,12 +98,12 @@ export async function buildPlots(options: {
     return null;
   }
   const seen = new Map<string, number>();
-  const facts: OwnFacts = {
+  const numbers: WorkerNumbers = {
     async levels() {
       const sinks = await running().status.sinks();
       return new Map(
         sinks.map(({ sink, depth, again }) => [
-          minuteNames.lag(sink),
+          minuteSeriesNames.lag(sink),
           depth === null || again === null ? null : depth + again,
         ]),
       );
@@ -112,12 +112,12 @@ export async function buildPlots(options: {
       const [deliveries, slots] = await Promise.all([metrics.deliveries.get(), metrics.quotaSlots.get()]);
       const counts = new Map<string, number>();
       // A counter without a count is 0, not unknown.
-      for (const source of sources) for (const lane of LANES) counts.set(minuteNames.requests(source, lane), 0);
-      for (const { sink } of await running().status.sinks()) counts.set(minuteNames.accepted(sink), 0);
+      for (const source of sources) for (const lane of LANES) counts.set(minuteSeriesNames.requests(source, lane), 0);
+      for (const { sink } of await running().status.sinks()) counts.set(minuteSeriesNames.accepted(sink), 0);
       for (const { labels, value } of deliveries.values as readonly MetricSample[])
-        if (labels.outcome === "accepted") counts.set(minuteNames.accepted(String(labels.sink)), value);
+        if (labels.outcome === "accepted") counts.set(minuteSeriesNames.accepted(String(labels.sink)), value);
       for (const { labels, value } of slots.values as readonly MetricSample[])
-        counts.set(minuteNames.requests(String(labels.source), String(labels.lane)), value);
+        counts.set(minuteSeriesNames.requests(String(labels.source), String(labels.lane)), value);
       return counts;
     },
     async refused(note) {
@@ -134,7 +134,7 @@ export async function buildPlots(options: {
       }
     },
   };
-  return createPlots({ store, clock, log, sources, facts });
+  return createPlots({ store, clock, log, sources, numbers });
 }
 
 interface MetricSample {

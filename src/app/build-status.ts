@@ -9,15 +9,15 @@ import type { Store, Wanted } from "../engine/store/store.ts";
 import { matcher } from "../engine/sync/schedule.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
 import type { Credentials } from "../ui/status/access.ts";
-import type { Pace, Paces } from "../ui/status/jobs.ts";
+import type { DueTime, DueTimes } from "../ui/status/jobs.ts";
 import { createStatus, type Status } from "../ui/status/report.ts";
-import type { ShownSource } from "../ui/status/sources.ts";
+import type { ConfiguredSource } from "../ui/status/sources.ts";
 import type { Config, SourceEntry } from "./config/config.ts";
 
 export interface ConfigView {
-  readonly sources: readonly ShownSource[];
+  readonly sources: readonly ConfiguredSource[];
   readonly sinks: readonly string[];
-  readonly wanted: ReadonlyMap<string, Wanted>;
+  readonly filterBySink: ReadonlyMap<string, Wanted>;
 }
 
 export interface PageSettings extends ConfigView {
@@ -45,10 +45,10 @@ export function configView({ sources, sinks }: Pick<Config, "sources" | "sinks">
     sources: Object.entries(sources).map(([name, entry]) => ({
       name,
       origin: new URL(entry.base_url).origin,
-      paces: pacesOf(entry),
+      dueTimes: dueTimesOf(entry),
     })),
     sinks: enabled.map(([name]) => name),
-    wanted: wantedBy(enabled.map(([name, entry]) => [name, entry.filter])),
+    filterBySink: wantedBy(enabled.map(([name, entry]) => [name, entry.filter])),
   };
 }
 
@@ -59,26 +59,26 @@ const GRACE_SHARE = 0.1;
 /** Tolerance for history, whose requests wait until a bucket has closed and a slot is free. */
 const HISTORY_GRACE_MS = 30 * 60_000;
 
-function pacesOf({ schedules, read, history, spread }: SourceEntry): Paces {
-  const paces = new Map(
-    Object.entries(schedules).map(([job, schedule]): [string, Pace | "off"] => [
+function dueTimesOf({ schedules, read, history, spread }: SourceEntry): DueTimes {
+  const dueTimes = new Map(
+    Object.entries(schedules).map(([job, schedule]): [string, DueTime | "off"] => [
       job,
       schedule === false ? "off" : paceOf(matcher(schedule), spread),
     ]),
   );
   // Live reads and history always follow their target intervals.
-  paces.set("live", read.length === 0 ? "off" : shortestPace(read, GRACE_MS));
+  dueTimes.set("live", read.length === 0 ? "off" : shortestDueTime(read, GRACE_MS));
   // Without a class, `plenum backfill` may still run; the status then shows history after its first run.
-  if (history.length > 0) paces.set("history", shortestPace(history, HISTORY_GRACE_MS));
-  return paces;
+  if (history.length > 0) dueTimes.set("history", shortestDueTime(history, HISTORY_GRACE_MS));
+  return dueTimes;
 }
 
-function shortestPace(classes: readonly { readonly every: number }[], graceMs: number): Pace {
+function shortestDueTime(classes: readonly { readonly every: number }[], graceMs: number): DueTime {
   const everyMs = Math.min(...classes.map(({ every }) => every));
   return (lastMs) => lastMs + everyMs + graceMs;
 }
 
-function paceOf(nextMatch: (afterMs: number) => number, spreadMs: number): Pace {
+function paceOf(nextMatch: (afterMs: number) => number, spreadMs: number): DueTime {
   return (lastMs) => {
     const dueMs = nextMatch(lastMs);
     const everyMs = nextMatch(dueMs) - dueMs;
@@ -107,8 +107,8 @@ export function buildStatus(options: {
     get sinks() {
       return page.sinks;
     },
-    get wanted() {
-      return page.wanted;
+    get filterBySink() {
+      return page.filterBySink;
     },
     live: {
       ...{ startedAtMs, sinks: dispatcher.status, commands: commands.status, configuration, notices },

@@ -7,7 +7,7 @@ import { isoUtc } from "../core/values/iso-utc.ts";
 import { cutSilence, endSilence, SILENCES } from "../engine/silence/silence.ts";
 import { joinStores } from "../engine/store/joined-stores.ts";
 import type { Outbox } from "../engine/store/store.ts";
-import type { Elsewhere, Responses } from "../ui/status/api.ts";
+import type { Responses, SourceHolder } from "../ui/status/api.ts";
 import { createCache } from "../ui/status/cached-documents.ts";
 import type { CommandRow } from "../ui/status/commands.ts";
 import type { Status, StatusReport } from "../ui/status/report.ts";
@@ -31,7 +31,7 @@ export function createMemberView(options: {
   readonly configuration: () => StatusReport["configuration"];
   readonly notices: () => readonly string[];
   readonly databaseBytes: () => Promise<number>;
-  readonly elsewhere: (source: string) => Promise<Elsewhere | null>;
+  readonly elsewhere: (source: string) => Promise<SourceHolder | null>;
 }) {
   const { clock, pipelines } = options;
   const cache = createCache(clock);
@@ -115,7 +115,7 @@ export function createMemberView(options: {
     get sources() {
       return [...pipelines.keys()];
     },
-    elsewhere: options.elsewhere,
+    holderOf: options.elsewhere,
     async sinkNames() {
       return [...new Set((await ofAll(({ answers: each }) => each.sinkNames())).flat())];
     },

@@ -26,7 +26,7 @@ function observeStage(stage: Stage) {
       if (found.kind !== "open") throw new Error(`The control socket is ${found.kind}.`);
       const [from, to] = ["2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"];
       const query = { tagIds: tags.slice(0, 1), resolution: "5m", from, to, timeZone: "UTC" };
-      const reader = remoteReader(found.door, SOURCE);
+      const reader = remoteReader(found.socket, SOURCE);
       return reader.history(query as never, "on-demand", AbortSignal.timeout(60_000)).then(
         () => "answered",
         (error: unknown) => String(error),

@@ -41,7 +41,7 @@ describeWithServers("one member of a fleet", () => {
 
     const found = await findWorker(`${stage.folder}/a`, AbortSignal.timeout(10_000));
     if (found.kind !== "open") throw new Error(`The control socket is ${found.kind}.`);
-    expect((await requestReport(found.door, AbortSignal.timeout(10_000))).sources).toHaveLength(2);
+    expect((await requestReport(found.socket, AbortSignal.timeout(10_000))).sources).toHaveLength(2);
     await member.stop(8_000);
     expect(member.held()).toEqual([]);
     expectQuotaKept(stage);

@@ -7,7 +7,7 @@ import { counted } from "../../core/values/plural.ts";
 import type { Page } from "../../engine/source/source.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { Listed, StoredPoll } from "../../engine/sync/snapshot.ts";
-import type { Reader } from "../../ui/operator/remote.ts";
+import type { SourceReader } from "../../ui/operator/remote.ts";
 import { type CliContext, chooseSource, collect, parseInteger } from "../shell/context.ts";
 import { splitIds } from "../shell/options.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
@@ -104,7 +104,7 @@ async function fromState<T>(
 }
 
 async function fromService<T>(
-  reader: Reader,
+  reader: SourceReader,
   kind: Kind,
   { site, search, systemId }: InventoryOptions & { readonly systemId: string | undefined },
   signal: AbortSignal,

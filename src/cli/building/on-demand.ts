@@ -3,7 +3,7 @@ import { IANAZone } from "luxon";
 import { ConfigError, meaningOf, Rejected, sentence } from "../../core/errors/errors.ts";
 import { RESOLUTIONS, type Resolution, type TagReading } from "../../core/model/building.ts";
 import { type HistoryQuery, TAGS_PER_REQUEST } from "../../engine/source/source.ts";
-import type { Reader } from "../../ui/operator/remote.ts";
+import type { SourceReader } from "../../ui/operator/remote.ts";
 import type { CliContext } from "../shell/context.ts";
 import { refuseUnlisted } from "../shell/known-ids.ts";
 import { splitIds, timeOption } from "../shell/options.ts";
@@ -32,7 +32,11 @@ export const read = {
   },
 };
 
-async function readTags(reader: Reader, ids: readonly string[], signal: AbortSignal): Promise<readonly TagReading[]> {
+async function readTags(
+  reader: SourceReader,
+  ids: readonly string[],
+  signal: AbortSignal,
+): Promise<readonly TagReading[]> {
   const all: TagReading[] = [];
   for (let from = 0; from < ids.length; from += TAGS_PER_REQUEST) {
     const group = ids.slice(from, from + TAGS_PER_REQUEST);
@@ -96,7 +100,7 @@ export const history = {
   },
 };
 
-async function fetchTotals(reader: Reader, query: HistoryQuery, signal: AbortSignal) {
+async function fetchTotals(reader: SourceReader, query: HistoryQuery, signal: AbortSignal) {
   const totals = await reader.totals(query, "on-demand", signal);
   return {
     rows: totals.flatMap(({ id, total, unreadable }) =>
@@ -106,7 +110,7 @@ async function fetchTotals(reader: Reader, query: HistoryQuery, signal: AbortSig
   };
 }
 
-async function fetchLogs(reader: Reader, query: HistoryQuery, signal: AbortSignal) {
+async function fetchLogs(reader: SourceReader, query: HistoryQuery, signal: AbortSignal) {
   const logs = await reader.history(query, "on-demand", signal);
   return {
     rows: logs.flatMap(({ id, measurements }) => Array.from(measurements, ({ time, value }) => ({ id, time, value }))),

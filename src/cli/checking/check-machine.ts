@@ -36,7 +36,7 @@ async function runningFor(
     const found = await findWorkerFor({ config }, signal);
     if (found.kind === "none") return "none";
     if (found.kind === "silent" || config.state.postgres !== undefined) return "own";
-    const startedWith = (await requestReport(found.door, signal)).configuration?.file ?? null;
+    const startedWith = (await requestReport(found.socket, signal)).configuration?.file ?? null;
     return startedWith === null || isSameFile(startedWith, file) ? "own" : { startedWith };
   } catch {
     // The line about the folder reports a folder that cannot be read.

@@ -33,15 +33,15 @@ export async function inspectWorker(
   try {
     const found = config === null ? await findWorker(folder, signal) : await findWorkerFor({ config }, signal);
     if (found.kind === "open") {
-      const { door } = found;
+      const { socket } = found;
       const [report, notReady, log] = await Promise.all([
-        requestReport(door, signal),
-        requestReady(door, signal),
-        requestLog(door, signal),
+        requestReport(socket, signal),
+        requestReady(socket, signal),
+        requestLog(socket, signal),
       ]);
       return { ...nothing, found: "running", trouble: null, notReady, report, log };
     }
-    const trouble = found.kind === "silent" ? sentence(found.trouble) : null;
+    const trouble = found.kind === "silent" ? sentence(found.failure) : null;
     const report = await storedStatus(config);
     return { ...nothing, found: found.kind, trouble, portTaken: await takenPort(config), report };
   } catch (error) {

@@ -11,8 +11,8 @@ import { zoneComplaint } from "../../core/values/time-zone.ts";
 import { readAddress, type ServiceAddress } from "../../ui/setup/address.ts";
 import { type BuildingSummary, sourceName } from "../../ui/setup/building.ts";
 import { type Choices, planMessages, proposedChoices, quotaText } from "../../ui/setup/choices.ts";
-import { buildingLines, english, guessZone, tagsText } from "../../ui/setup/messages.ts";
-import { besideConfig, pathFor, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
+import { buildingLines, englishText, guessZone, tagsText } from "../../ui/setup/messages.ts";
+import { pathInConfig, pathNextToConfig, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
 import type { CliContext } from "../shell/context.ts";
 import { presentLines, type Terminal } from "../shell/terminal.ts";
 import {
@@ -92,8 +92,8 @@ async function init(setting: InitContext, written: string | undefined): Promise<
   const frame = frameFor(file, await freeStatusPort(), {
     ...{ name: source, timeZone, mqttUrl, baseUrl: address.baseUrl },
     allowPlainHttp: options.allowPlainHttp ?? false,
-    caFile: options.caFile === undefined ? null : pathFor(file, options.caFile),
-    tokenFile: pathFor(file, tokenFile),
+    caFile: options.caFile === undefined ? null : pathInConfig(file, options.caFile),
+    tokenFile: pathInConfig(file, tokenFile),
   });
   const history: Choices["history"] =
     options.history === false ? null : { resolution: "1h", backfillDays: options.history };
@@ -149,7 +149,7 @@ function reachService(setting: InitContext, written: string | undefined): Promis
     const given = attempt === 1 ? written : undefined;
     const text = given ?? (await asker?.ask("Address of the monitoring service")) ?? "";
     const address = readAddress(text, options.allowPlainHttp ?? false);
-    terminal.say(...address.notes.map(english));
+    terminal.say(...address.notes.map(englishText));
     const withToken = async (again: number) => {
       token = again === 1 && token !== null ? token : await tokenFrom(setting, again);
       return { address, token, seen: await lookAtService(setting, address, token) };
@@ -187,7 +187,7 @@ async function zoneFrom(setting: InitContext, seen: BuildingSummary): Promise<st
   const { proposed, note } = guessZone(seen, Intl.DateTimeFormat().resolvedOptions().timeZone);
   return repeatUntilAccepted(setting, async (attempt) => {
     const given = attempt === 1 ? options.timeZone : undefined;
-    if (given === undefined && attempt === 1 && note !== null) terminal.say(english(note));
+    if (given === undefined && attempt === 1 && note !== null) terminal.say(englishText(note));
     const zone = given ?? (await asker?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
     const complaint = zoneComplaint(zone);
     if (complaint !== null) throw new ConfigError(complaint);
@@ -203,7 +203,7 @@ async function brokerFrom({ asker }: InitContext): Promise<string | null> {
 function newTokenFile(setting: InitContext, source: string): Promise<string> {
   const { asker, file, options } = setting;
   return repeatUntilAccepted(setting, async (attempt) => {
-    const usual = options.tokenFile ?? besideConfig(file, `secrets/${source}_token`);
+    const usual = options.tokenFile ?? pathNextToConfig(file, `secrets/${source}_token`);
     const isSaid = attempt === 1 && options.tokenFile !== undefined;
     const path = isSaid ? usual : await asker?.ask("File for the token, readable by you only", usual);
     refuseExisting(path ?? usual, "--token-file");
@@ -225,7 +225,7 @@ function printResult(
     ...(token === null ? [] : [`${token} holds the token, readable by you only.`]),
     `${file} is written (${text.trimEnd().split("\n").length} lines): ${tagsText(seen)}.`,
     quotaText(plan),
-    ...planMessages(plan).map((each) => `  ${english(each)}`),
+    ...planMessages(plan).map((each) => `  ${englishText(each)}`),
     "",
     "What comes next:",
     ...next.map(([command, what]) => `  ${command.padEnd(width)}  ${what}`),

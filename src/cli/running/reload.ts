@@ -17,13 +17,13 @@ export function define(command: Command, context: CliContext): void {
       const config = context.config();
       const { folder } = config.state;
       const found = await findWorkerFor({ config }, context.signal);
-      if (found.kind === "silent") throw found.trouble;
+      if (found.kind === "silent") throw found.failure;
       if (found.kind === "none") {
         throw new Rejected(`No worker is running on the state folder ${folder}.`, {
           hint: "If state.folder was just changed, that needs a restart; otherwise plenum run starts one.",
         });
       }
-      const report = await requestReload(found.door, options.dryRun === true, context.signal);
+      const report = await requestReload(found.socket, options.dryRun === true, context.signal);
       if (report.refused !== null) throw new ConfigError(report.refused.join("\n"));
       context.terminal().object(report, reloadLines(report));
     });

@@ -7,8 +7,8 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { zoneComplaint } from "../../core/values/time-zone.ts";
 import { type BuildingSummary, explainInspectionError, inspectBuilding, sourceName } from "../../ui/setup/building.ts";
 import { type Choices, planOf, quotaText } from "../../ui/setup/choices.ts";
-import { besideConfig, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
-import { type Frame, plenumYaml, STATUS_PORT } from "../../ui/setup/plenum-yaml.ts";
+import { pathNextToConfig, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
+import { type ConfigurationFrame, plenumYaml, STATUS_PORT } from "../../ui/setup/plenum-yaml.ts";
 import { type SetupSteps, startSetupServer } from "../../ui/setup/server.ts";
 import type { CliContext } from "../shell/context.ts";
 import { programName, shellWord } from "../shell/exit.ts";
@@ -78,13 +78,16 @@ export async function freeStatusPort(): Promise<number> {
 export function frameFor(
   configFile: string,
   statusPort: number,
-  given: Pick<Frame, "name" | "baseUrl" | "allowPlainHttp" | "caFile" | "tokenFile" | "timeZone" | "mqttUrl">,
-): Frame {
+  given: Pick<
+    ConfigurationFrame,
+    "name" | "baseUrl" | "allowPlainHttp" | "caFile" | "tokenFile" | "timeZone" | "mqttUrl"
+  >,
+): ConfigurationFrame {
   return {
     ...given,
     statusPort,
-    stateFolder: besideConfig(configFile, "state"),
-    eventsFolder: besideConfig(configFile, "events"),
+    stateFolder: pathNextToConfig(configFile, "state"),
+    eventsFolder: pathNextToConfig(configFile, "events"),
     date: isoUtc(systemClock.now()).slice(0, 10),
   };
 }
@@ -92,7 +95,7 @@ export function frameFor(
 export type Drafted = ReturnType<typeof draft>;
 
 /** Throws ConfigurationError for a wrong frame. */
-export function draft(frame: Frame, choices: Choices, building: BuildingSummary) {
+export function draft(frame: ConfigurationFrame, choices: Choices, building: BuildingSummary) {
   const parse = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
   const bare = parse(plenumYaml(frame, choices, building, null));
   const plan = planOf(bare, building, systemClock.now(), planSettings);
@@ -147,7 +150,7 @@ export async function runSetup(context: CliContext): Promise<boolean> {
 
 function stepsFor(file: string, port: number): SetupSteps {
   /** A plan does not depend on paths. */
-  const planFrame = (baseUrl: string): Frame =>
+  const planFrame = (baseUrl: string): ConfigurationFrame =>
     frameFor(file, port, {
       ...{ name: "setup", baseUrl, allowPlainHttp: true, caFile: null },
       ...{ tokenFile: "token", timeZone: "UTC", mqttUrl: null },
@@ -160,7 +163,7 @@ function stepsFor(file: string, port: number): SetupSteps {
       const complaint = zoneComplaint(timeZone);
       if (complaint !== null) throw new ConfigError(complaint);
       const name = sourceName(building);
-      const tokenFile = besideConfig(file, `secrets/${name}_token`);
+      const tokenFile = pathNextToConfig(file, `secrets/${name}_token`);
       const broker = mqttUrl.trim() === "" ? null : mqttUrl.trim();
       const frame = frameFor(file, port, {
         ...{ name, baseUrl, allowPlainHttp, caFile: null, tokenFile, timeZone, mqttUrl: broker },

@@ -2,7 +2,7 @@ import type { AnyEvent } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
-import { shownEvent } from "../../ui/status/events.ts";
+import { eventSummary } from "../../ui/status/events.ts";
 import { clockTime } from "../shell/terminal.ts";
 
 export type TerminalFeed = ReturnType<typeof createTerminalFeed>;
@@ -53,7 +53,7 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
       }
       sayInitialAlarms();
       const words = labelOf(event);
-      if (words !== null) print(`${clockTime(now())} ${words.mark} ${words.text}: ${shownEvent(logged).gist}`);
+      if (words !== null) print(`${clockTime(now())} ${words.mark} ${words.text}: ${eventSummary(logged).gist}`);
     },
     /** No reasons mean ready. */
     readiness(reasons: readonly string[]) {

@@ -9,7 +9,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
 import type { Page } from "../../engine/source/source.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { type Reader, remoteReader } from "../../ui/operator/remote.ts";
+import { remoteReader, type SourceReader } from "../../ui/operator/remote.ts";
 import { findDemo, type RunningDemo } from "../demo/running-demos.ts";
 import { type AcceptedConfig, acceptedConfig, controlSocketFor, keptConfigText } from "./find-worker.ts";
 import { pointersOf } from "./pointer.ts";
@@ -30,7 +30,7 @@ export interface CliContext {
   /** Connection of the running worker, or a new one that locks the state folder: one process counts the quota. */
   withReader<T>(
     source: string | undefined,
-    use: (reader: Reader, signal: AbortSignal, timeZone: string) => Promise<T>,
+    use: (reader: SourceReader, signal: AbortSignal, timeZone: string) => Promise<T>,
   ): Promise<T>;
 }
 

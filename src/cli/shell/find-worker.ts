@@ -24,7 +24,7 @@ export async function findWorkerFor(which: StateSelector, signal: AbortSignal): 
   let silent: FoundWorker | null = null;
   for (const found of await membersOnThisMachine(state, signal)) {
     if (found.kind === "silent") silent = found;
-    if (found.kind === "open" && (await holdsSource(found.door, which.source, signal))) return found;
+    if (found.kind === "open" && (await holdsSource(found.socket, which.source, signal))) return found;
   }
   return silent ?? { kind: "none" };
 }
@@ -40,8 +40,8 @@ export async function membersOnThisMachine(
 /** Returns null if no worker runs. Throws if the worker does not respond. */
 export async function controlSocketFor(which: StateSelector, signal: AbortSignal): Promise<ControlSocket | null> {
   const found = await findWorkerFor(which, signal);
-  if (found.kind === "silent") throw found.trouble;
-  if (found.kind === "open") return found.door;
+  if (found.kind === "silent") throw found.failure;
+  if (found.kind === "open") return found.socket;
   if (which.config.state.postgres === undefined || which.source === undefined) return null;
   throw await otherMachineError(which.config.state, which.source);
 }
@@ -135,9 +135,9 @@ export async function findState(file: string, environment: Environment, signal: 
   for (const { stateFolder, isFleet, isConfigured } of candidates) {
     let isOther = false;
     for (const found of (await orTrouble(() => workersIn(stateFolder, signal))) ?? []) {
-      if (found.kind === "silent") trouble = found.trouble;
+      if (found.kind === "silent") trouble = found.failure;
       if (found.kind !== "open") continue;
-      const { door } = found;
+      const { socket: door } = found;
       const accepted = await orTrouble(() => requestConfiguration(door, signal));
       if (accepted === null) continue;
       isOther = !isConfigured && accepted.file !== null && !isSameFile(accepted.file, file);

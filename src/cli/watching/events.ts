@@ -6,7 +6,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import { Filter, matches } from "../../engine/delivery/filter.ts";
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
-import { shownEvent } from "../../ui/status/events.ts";
+import { eventSummary } from "../../ui/status/events.ts";
 import type { CliContext } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
 import { collectWords, logOptions } from "../shell/options.ts";
@@ -115,7 +115,7 @@ function inOrder(parts: readonly LogReader[], { last, since }: EventsOptions): r
 }
 
 function lineOf(logged: LoggedEvent, utc: boolean): string {
-  const { type, gist } = shownEvent(logged);
+  const { type, gist } = eventSummary(logged);
   const { time, siteid, priority } = logged.event;
   const marks = [
     ...(siteid === undefined ? [] : [`site ${siteid}`]),

@@ -87,7 +87,7 @@ async function explainTag(state: SourceState, stored: Listed<Tag>, worker: Found
     /** Why the responses have no usable value. */
     leftOut: leftOut ?? null,
     /** Next and last requests, which only the worker knows. */
-    work: worker.kind === "open" ? await requestTag(worker.door, source, id, signal) : null,
+    work: worker.kind === "open" ? await requestTag(worker.socket, source, id, signal) : null,
     worker: worker.kind,
     history: own.map(({ rules, total, ledger }) => ({
       key: historyKey(id, { resolution: rules.resolution, total }),
@@ -111,7 +111,7 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
   const [events, polls, latest, tickets] = await Promise.all([
     store.outbox.latest(MAX_ALARM_EVENTS, kinds, about),
     store.documents<StoredPoll>(documentSet("poll", source)),
-    worker.kind === "open" ? requestPolls(worker.door, source, signal) : null,
+    worker.kind === "open" ? requestPolls(worker.socket, source, signal) : null,
     ticketsOf((set) => store.documents(set), configView(config).sinks),
   ]);
   const jobs = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
@@ -150,8 +150,8 @@ export interface SinkProgress {
 }
 
 async function sinkProgress({ store, config }: SourceState, last: LoggedEvent | undefined) {
-  const { wanted } = configView(config);
-  const [lags, letters] = await Promise.all([store.outbox.lag(wanted), store.outbox.deadLetters()]);
+  const { filterBySink } = configView(config);
+  const [lags, letters] = await Promise.all([store.outbox.lag(filterBySink), store.outbox.deadLetters()]);
   const stateAt = (sink: string, reached: number): SinkProgress["last"] => {
     if (last === undefined) return null;
     if (letters.some((letter) => letter.sink === sink && letter.event?.id === last.event.id)) return "refused";

@@ -57,9 +57,9 @@ async function fromState(
   const which = { config, source: name };
   return readStateIfAny(which, async (store) => {
     const found = await findWorkerFor(which, context.signal);
-    if (found.kind === "silent") context.terminal().say(`${found.trouble.message} What it measures is left out.`);
+    if (found.kind === "silent") context.terminal().say(`${found.failure.message} What it measures is left out.`);
     const running =
-      found.kind === "open" ? await requestPlan(found.door, name, context.signal).catch(() => null) : null;
+      found.kind === "open" ? await requestPlan(found.socket, name, context.signal).catch(() => null) : null;
     const { quota } = entry;
     const usual = Math.max(1, quota.requests_per_minute * quota.polite - quota.reserve_for_writes);
     const live = running && {

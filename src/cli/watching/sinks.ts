@@ -8,7 +8,7 @@ import { parseDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { snapshotRequest } from "../../engine/delivery/snapshot.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { behind } from "../../ui/status/sinks.ts";
+import { backlogText } from "../../ui/status/sinks.ts";
 import type { CliContext } from "../shell/context.ts";
 import { createStandaloneSink } from "../shell/standalone.ts";
 import { withState } from "../shell/state-access.ts";
@@ -77,11 +77,11 @@ async function reviveSink(
       hint: "Put it there; it then goes on by itself.",
     });
   }
-  const lag = async () => (await outbox.lag(configView(config).wanted)).find((each) => each.sink === sink);
+  const lag = async () => (await outbox.lag(configView(config).filterBySink)).find((each) => each.sink === sink);
   const hasEnded = ((await lag())?.ended ?? null) !== null;
   if (hasEnded) await outbox.setEnded(sink, null);
   const now = await lag();
-  const waiting = now === undefined ? "no" : behind(now);
+  const waiting = now === undefined ? "no" : backlogText(now);
   return [
     { revived: hasEnded, waiting: now?.depth ?? 0 },
     hasEnded
@@ -92,9 +92,9 @@ async function reviveSink(
 
 async function showLag(context: CliContext, store: Store, config: Config): Promise<void> {
   const seconds = (since: string) => Math.round((systemClock.now() - Date.parse(since)) / 1000);
-  context.terminal().rows(await store.outbox.lag(configView(config).wanted), {
+  context.terminal().rows(await store.outbox.lag(configView(config).filterBySink), {
     sink: "sink",
-    lag: behind,
+    lag: backlogText,
     oldest: ({ oldest }) => (oldest === null ? null : `${seconds(oldest)} s`),
     "dead letters": "deadLetters",
     dropped: "dropped",

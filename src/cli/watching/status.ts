@@ -10,9 +10,9 @@ import type { Store } from "../../engine/store/store.ts";
 import type { FleetStatus } from "../../scale/fleet/status.ts";
 import { readFleet } from "../../scale/fleet/status.ts";
 import { type FoundWorker, requestReady, requestReport } from "../../ui/operator/remote.ts";
-import type { JobReport, Reading } from "../../ui/status/jobs.ts";
+import type { CountReliability, JobReport } from "../../ui/status/jobs.ts";
 import { createStatus, type StatusReport } from "../../ui/status/report.ts";
-import { behind, type SinkReport } from "../../ui/status/sinks.ts";
+import { backlogText, type SinkReport } from "../../ui/status/sinks.ts";
 import type { SourceReport } from "../../ui/status/sources.ts";
 import type { CliContext } from "../shell/context.ts";
 import { findWorkerFor, keptConfigText, membersOnThisMachine } from "../shell/find-worker.ts";
@@ -42,8 +42,8 @@ export function define(command: Command, context: CliContext): void {
 
 async function probe(found: FoundWorker, signal: AbortSignal): Promise<void> {
   if (found.kind === "none") throw new Rejected("No worker is running on this state folder.");
-  if (found.kind === "silent") throw found.trouble;
-  const reason = await requestReady(found.door, signal);
+  if (found.kind === "silent") throw found.failure;
+  const reason = await requestReady(found.socket, signal);
   if (reason !== null) throw new Retryable(`The worker is not ready. ${reason}`);
 }
 
@@ -53,9 +53,9 @@ async function reportOf(
   config: Config,
   signal: AbortSignal,
 ): Promise<{ readonly report: StatusReport; readonly failure: Retryable | null }> {
-  let failure = found.kind === "silent" ? found.trouble : null;
+  let failure = found.kind === "silent" ? found.failure : null;
   try {
-    if (found.kind === "open") return { report: await requestReport(found.door, signal), failure };
+    if (found.kind === "open") return { report: await requestReport(found.socket, signal), failure };
   } catch (error) {
     if (!(error instanceof Retryable)) throw error;
     failure = error;
@@ -77,7 +77,7 @@ async function showFleet(context: CliContext, config: Config, fileWarnings: read
   const fleet = await withStateDatabase(config, (database) => readFleet(database, null, Object.keys(config.sources)));
   const found = await membersOnThisMachine(config.state, context.signal);
   const here = await Promise.all(
-    found.map((each) => (each.kind === "open" ? requestReport(each.door, context.signal) : null)),
+    found.map((each) => (each.kind === "open" ? requestReport(each.socket, context.signal) : null)),
   );
   const reports = here.filter((report) => report !== null).map((report) => withFileWarning(fileWarnings, report));
   terminal.object({ fleet, members: reports }, [
@@ -90,7 +90,7 @@ async function showFleet(context: CliContext, config: Config, fileWarnings: read
     ]),
     ...(reports.length === 0 ? ["", "No member runs on this machine."] : []),
   ]);
-  for (const each of found) if (each.kind === "silent") throw each.trouble;
+  for (const each of found) if (each.kind === "silent") throw each.failure;
 }
 
 function fleetLines({ members, sources }: FleetStatus): readonly string[] {
@@ -139,7 +139,7 @@ function sourceLines(source: SourceReport): readonly string[] {
   );
 }
 
-function numberOf({ state, at, held }: Reading, count: number | null, noun: string): string {
+function numberOf({ state, at, held }: CountReliability, count: number | null, noun: string): string {
   if (count !== null) return `${count} ${noun}`;
   switch (state) {
     case "off":
@@ -171,7 +171,7 @@ function sinkLine(sink: SinkReport): string {
   const refused = deadLetters === null ? "dead letters unknown" : `${deadLetters} dead letters`;
   const memory = remembered === null || remembered === 0 ? "" : `, remembers ${remembered}`;
   const trouble = problem === null ? "" : `; ${problem}`;
-  return `sink ${sink.sink}: ${sink.state}, lag ${behind(sink)}, ${refused}${memory}${trouble}`;
+  return `sink ${sink.sink}: ${sink.state}, lag ${backlogText(sink)}, ${refused}${memory}${trouble}`;
 }
 
 export function statusFromState(store: Store, config: Config): Promise<StatusReport> {

@@ -18,7 +18,7 @@ import type { HistoryQuery, Page, ReadReply, Source } from "../../engine/source/
 import { refuseWritableByOthers } from "../../engine/store/folder.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import type { StatusReport } from "../status/report.ts";
-import type { AcceptedConfiguration, Call, CommandBody, EncodedFailure, SecondBody } from "./routes.ts";
+import type { AcceptedConfiguration, CommandBody, EncodedFailure, SecondBody, SourceRequest } from "./routes.ts";
 import { connectTo, lookAtSocket } from "./socket.ts";
 import type { TagWork } from "./work.ts";
 
@@ -32,7 +32,7 @@ export interface ControlSocket {
 }
 
 /** No worker listens on the socket. */
-export class NobodyThere extends Retryable {
+export class WorkerGone extends Retryable {
   constructor(cause: unknown) {
     super("The worker does not answer any more.", {
       hint: "`plenum status` says whether it is running.",
@@ -42,7 +42,7 @@ export class NobodyThere extends Retryable {
 }
 
 /** The worker accepted the connection and did not respond in time: it is busy, stopped or blocked. */
-export class Silent extends Retryable {
+export class WorkerSilent extends Retryable {
   constructor(limitMs: number) {
     super(`A worker is there and does not answer within ${limitMs / 1_000} s.`, {
       hint: "It may be busy: try again. If that lasts, its log says what it does.",
@@ -68,7 +68,7 @@ export async function call<T>({ stateFolder }: ControlSocket, path: string, opti
   } catch (error) {
     signal.throwIfAborted();
     if (over.signal.aborted) throw over.signal.reason;
-    throw limit.aborted ? new Silent(withinMs ?? PING_LIMIT_MS) : error;
+    throw limit.aborted ? new WorkerSilent(withinMs ?? PING_LIMIT_MS) : error;
   } finally {
     over.abort();
     await pings;
@@ -109,7 +109,7 @@ async function exchange<T>(stateFolder: string, path: string, body: unknown, sig
     response = JSON.parse(received);
   } catch (error) {
     signal.throwIfAborted();
-    throw new NobodyThere(error);
+    throw new WorkerGone(error);
   } finally {
     socket.destroy();
   }
@@ -130,7 +130,7 @@ async function connect(stateFolder: string, signal: AbortSignal): Promise<Socket
       });
     }
     // The queue of connections that the worker has not accepted is full.
-    throw code === "EAGAIN" ? new Silent(PING_LIMIT_MS) : new NobodyThere(error);
+    throw code === "EAGAIN" ? new WorkerSilent(PING_LIMIT_MS) : new WorkerGone(error);
   }
 }
 
@@ -156,9 +156,9 @@ export function decodeFailure({ failure, message, reason, field }: EncodedFailur
  * connection without a response in time, because it is busy, stopped or blocked.
  */
 export type FoundWorker =
-  | { readonly kind: "open"; readonly door: ControlSocket }
+  | { readonly kind: "open"; readonly socket: ControlSocket }
   | { readonly kind: "none" }
-  | { readonly kind: "silent"; readonly trouble: Retryable };
+  | { readonly kind: "silent"; readonly failure: Retryable };
 
 /** Throws ConfigError when other users could replace the socket, or when this user may not connect. */
 export async function findWorker(stateFolder: string, signal: AbortSignal): Promise<FoundWorker> {
@@ -166,27 +166,27 @@ export async function findWorker(stateFolder: string, signal: AbortSignal): Prom
   if (lookAtSocket(stateFolder) === "nothing") return { kind: "none" };
   try {
     await ping(stateFolder, signal);
-    return { kind: "open", door: { stateFolder } };
+    return { kind: "open", socket: { stateFolder } };
   } catch (error) {
-    if (error instanceof NobodyThere) return { kind: "none" };
-    if (error instanceof Silent) return { kind: "silent", trouble: error };
+    if (error instanceof WorkerGone) return { kind: "none" };
+    if (error instanceof WorkerSilent) return { kind: "silent", failure: error };
     throw error;
   }
 }
 
 /** The requests of a source that the command line uses; a running worker offers those of its own source. */
-export interface Reader extends Pick<Source, "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems"> {
+export interface SourceReader extends Pick<Source, "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems"> {
   read(tagIds: readonly string[], lane: "on-demand", signal: AbortSignal): Promise<ReadReply>;
   history(query: HistoryQuery, lane: "on-demand", signal: AbortSignal): Promise<readonly TagLog[]>;
   totals(query: HistoryQuery, lane: "on-demand", signal: AbortSignal): Promise<readonly TagTotal[]>;
 }
 
-export function remoteReader(socket: ControlSocket, source: string): Reader {
+export function remoteReader(socket: ControlSocket, source: string): SourceReader {
   // A request to the service may wait minutes for the quota.
-  const send = <T>(body: Call, signal: AbortSignal) =>
+  const send = <T>(body: SourceRequest, signal: AbortSignal) =>
     call<T>(socket, `/sources/${encodeURIComponent(source)}`, { body, signal, withinMs: null });
   async function* pages<T>(method: string, filter: object, signal: AbortSignal): AsyncIterable<Page<T>> {
-    yield* await send<Page<T>[]>({ method, filter } as Call, signal);
+    yield* await send<Page<T>[]>({ method, filter } as SourceRequest, signal);
   }
   return {
     sites: (filter, signal) => pages<Site>("sites", filter, signal),
@@ -209,7 +209,7 @@ export async function sendCommand(
   try {
     return await call(socket, "/commands", { body: command, signal });
   } catch (error) {
-    if (!(error instanceof Silent)) throw error;
+    if (!(error instanceof WorkerSilent)) throw error;
     throw new Retryable(error.message, {
       hint: `Whether it has taken the command is not known; \`--id ${command.id}\` asks again, and never writes twice.`,
       cause: error,

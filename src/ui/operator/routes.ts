@@ -61,7 +61,7 @@ export function encodeFailure(error: unknown): EncodedFailure {
 /** Largest request in bytes: 20 tags, a time range, a command. */
 const LARGEST_BODY = 64 * 1024;
 
-export const Call = z.discriminatedUnion("method", [
+export const SourceRequest = z.discriminatedUnion("method", [
   z.strictObject({ method: z.literal("sites"), filter: z.record(z.string(), z.unknown()) }),
   z.strictObject({
     method: z.literal("alarms"),
@@ -74,7 +74,7 @@ export const Call = z.discriminatedUnion("method", [
   z.strictObject({ method: z.literal("read"), tagIds: z.array(z.string()).min(1).max(20) }),
   z.strictObject({ method: z.literal("history"), query: z.looseObject({}), totals: z.boolean() }),
 ]);
-export type Call = z.output<typeof Call>;
+export type SourceRequest = z.output<typeof SourceRequest>;
 
 const SecondRequest = z.strictObject({
   id: z.string().min(1).max(300),
@@ -126,7 +126,7 @@ export function operatorRoutes(options: OperatorOptions): Hono {
     const message = options.notReady();
     return message === null ? next() : context.json({ failure: "retryable", message }, 503);
   });
-  post("/sources/:name", Call, "No such question.", async (request, context) => {
+  post("/sources/:name", SourceRequest, "No such question.", async (request, context) => {
     const name = context.req.param("name") ?? "";
     const source = options.sources.get(name);
     if (source === undefined) return refuse(context, 404, (await options.noSource?.(name)) ?? "No such source.");
@@ -148,7 +148,7 @@ export function operatorRoutes(options: OperatorOptions): Hono {
   return app;
 }
 
-async function respond(source: Source, request: Call, signal: AbortSignal): Promise<unknown> {
+async function respond(source: Source, request: SourceRequest, signal: AbortSignal): Promise<unknown> {
   switch (request.method) {
     case "sites":
       return Array.fromAsync(source.sites(request.filter, signal));

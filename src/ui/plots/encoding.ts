@@ -3,20 +3,20 @@
  * marks that more bytes follow. Signed numbers are folded first: 0, -1, 1, -2 become 0, 1, 2, 3.
  */
 
-export const LARGEST = 2 ** 51;
+export const LARGEST_SIGNED = 2 ** 51;
 
 export class ByteWriter {
   readonly #bytes: number[] = [];
 
   /** 0 to 2^53 - 1. */
-  whole(value: number): void {
+  unsigned(value: number): void {
     let left = value;
     for (; left >= 128; left = Math.floor(left / 128)) this.#bytes.push((left % 128) + 128);
     this.#bytes.push(left);
   }
 
   signed(value: number): void {
-    this.whole(folded(value));
+    this.unsigned(folded(value));
   }
 
   float(value: number): void {
@@ -27,7 +27,7 @@ export class ByteWriter {
 
   /** Appends the length and the bytes of another writer. */
   part(other: ByteWriter): void {
-    this.whole(other.#bytes.length);
+    this.unsigned(other.#bytes.length);
     for (const byte of other.#bytes) this.#bytes.push(byte);
   }
 
@@ -49,7 +49,7 @@ export class ByteReader {
     return this.#at >= this.#bytes.length;
   }
 
-  whole(): number {
+  unsigned(): number {
     let value = 0;
     let weight = 1;
     for (let count = 0; count < 8; count++) {
@@ -62,7 +62,7 @@ export class ByteReader {
   }
 
   signed(): number {
-    return unfolded(this.whole());
+    return unfolded(this.unsigned());
   }
 
   float(): number {
@@ -71,7 +71,7 @@ export class ByteReader {
   }
 
   part(): ByteReader {
-    const length = this.whole();
+    const length = this.unsigned();
     this.#at += length;
     if (this.#at > this.#bytes.length) throw new RangeError("The part is incomplete.");
     return new ByteReader(this.#bytes.subarray(this.#at - length, this.#at));
@@ -88,34 +88,34 @@ function unfolded(value: number): number {
 
 /** A column stores its number of decimals and whole numbers: 21.3 is 213 with one decimal. Other columns store floats. */
 const MOST_DECIMALS = 6;
-const FLOATS = MOST_DECIMALS + 1;
+const FLOAT_COLUMN = MOST_DECIMALS + 1;
 /** Largest scaled value: differences of two must fit as well. */
-const MOST = LARGEST / 4;
+const LARGEST_SCALED = LARGEST_SIGNED / 4;
 
 /** Writes the number of decimals and returns a function that writes the next value, as the difference from its predecessor. */
 export function writeColumn(writer: ByteWriter, values: readonly (number | null)[]): (value: number | null) => void {
   const decimals = fewestDecimals(values);
   let previous = 0;
-  writer.whole(decimals);
+  writer.unsigned(decimals);
   return (value) => {
-    if (value === null) return writer.whole(0);
-    if (decimals === FLOATS) {
-      writer.whole(1);
+    if (value === null) return writer.unsigned(0);
+    if (decimals === FLOAT_COLUMN) {
+      writer.unsigned(1);
       return writer.float(value);
     }
     const scaled = Math.round(value * 10 ** decimals);
-    writer.whole(1 + folded(scaled - previous));
+    writer.unsigned(1 + folded(scaled - previous));
     previous = scaled;
   };
 }
 
 export function readColumn(reader: ByteReader): () => number | null {
-  const decimals = reader.whole();
+  const decimals = reader.unsigned();
   let previous = 0;
   return () => {
-    const encoded = reader.whole();
+    const encoded = reader.unsigned();
     if (encoded === 0) return null;
-    if (decimals === FLOATS) return reader.float();
+    if (decimals === FLOAT_COLUMN) return reader.float();
     previous += unfolded(encoded - 1);
     return previous / 10 ** decimals;
   };
@@ -125,9 +125,9 @@ function fewestDecimals(values: readonly (number | null)[]): number {
   const fits = (value: number | null, decimals: number) => {
     if (value === null) return true;
     const scaled = Math.round(value * 10 ** decimals);
-    return Math.abs(scaled) <= MOST && scaled / 10 ** decimals === value;
+    return Math.abs(scaled) <= LARGEST_SCALED && scaled / 10 ** decimals === value;
   };
   let decimals = 0;
-  while (decimals < FLOATS && !values.every((value) => fits(value, decimals))) decimals += 1;
+  while (decimals < FLOAT_COLUMN && !values.every((value) => fits(value, decimals))) decimals += 1;
   return decimals;
 }

@@ -17,7 +17,7 @@ import {
 export type Plots = ReturnType<typeof createPlots>;
 
 /** Numbers about the worker, read every minute. */
-export interface OwnFacts {
+export interface WorkerNumbers {
   /** Current numbers by name; null for unknown ones. */
   levels(): Promise<ReadonlyMap<string, number | null>>;
   /** Counts since the start by name; the plots store the increase of each minute. */
@@ -25,7 +25,7 @@ export interface OwnFacts {
   refused(note: Refusals["note"]): Promise<void>;
 }
 
-export const minuteNames = {
+export const minuteSeriesNames = {
   lag: (sink: string) => `lag ${sink}`,
   accepted: (sink: string) => `accepted ${sink}`,
   requests: (source: string, lane: string) => `requests ${lane} ${source}`,
@@ -43,13 +43,13 @@ export function createPlots({
   clock,
   log,
   sources,
-  facts,
+  numbers,
 }: {
   readonly store: Store;
   readonly clock: Clock;
   readonly log: Pick<Log, "warn">;
   readonly sources: readonly string[];
-  readonly facts: OwnFacts;
+  readonly numbers: WorkerNumbers;
 }) {
   const bySource = new Map(sources.map((source) => [source, createTagPlots({ store, source })]));
   const minutes = createMinutes();
@@ -88,11 +88,11 @@ export function createPlots({
   async function noteMinute(): Promise<void> {
     const minute = Math.round(clock.now() / MINUTE_MS) - 1;
     if (minute === notedMinute) return;
-    const counts = await facts.counts();
-    for (const [name, level] of await facts.levels()) minutes.set(name, minute, level);
+    const counts = await numbers.counts();
+    for (const [name, level] of await numbers.levels()) minutes.set(name, minute, level);
     for (const [name, count] of counts) minutes.set(name, minute, count - (before.get(name) ?? 0));
     before = counts;
-    await facts.refused(refused.note);
+    await numbers.refused(refused.note);
     notedMinute = minute;
   }
 
@@ -117,7 +117,7 @@ export function createPlots({
     name: "plots",
     async start(signal) {
       await load();
-      before = await facts.counts();
+      before = await numbers.counts();
       const ending = AbortSignal.any([signal, stopping.signal]);
       const firstMs = untilNextMinute(clock);
       let isFirst = true;

@@ -18,7 +18,7 @@ interface GrowingSamples extends Samples {
 }
 
 /** Builds and encodes data of one tag and time range. */
-export interface Form<T, Reading> {
+export interface SeriesFormat<T, Reading> {
   first(atS: number, reading: Reading): T;
   /** Adds a reading; may change and return the given object. */
   more(data: T, atS: number, reading: Reading): T;
@@ -30,7 +30,7 @@ export interface Form<T, Reading> {
   read(reader: ByteReader, begin: number): T;
 }
 
-export const SAMPLES: Form<GrowingSamples, number | null> = {
+export const SAMPLE_FORMAT: SeriesFormat<GrowingSamples, number | null> = {
   first: (atS, value) => ({ times: [atS], values: [value] }),
   more(data, atS, value) {
     data.times.push(atS);
@@ -43,7 +43,7 @@ export const SAMPLES: Form<GrowingSamples, number | null> = {
   }),
   write(writer, { times, values }, begin) {
     const writeValue = writeColumn(writer, values);
-    writer.whole(times.length);
+    writer.unsigned(times.length);
     for (const [n, time] of times.entries()) {
       writer.signed(time - (times[n - 1] ?? begin));
       writeValue(values[n] ?? null);
@@ -51,14 +51,14 @@ export const SAMPLES: Form<GrowingSamples, number | null> = {
   },
   read(reader, begin) {
     const readValue = readColumn(reader);
-    const count = reader.whole();
+    const count = reader.unsigned();
     const samples: GrowingSamples = { times: [], values: [] };
     for (let n = 0; n < count; n++) this.more(samples, (samples.times.at(-1) ?? begin) + reader.signed(), readValue());
     return samples;
   },
 };
 
-export const HOUR: Form<Hour, number> = {
+export const HOUR_FORMAT: SeriesFormat<Hour, number> = {
   first: (_atS, value) => ({ low: value, high: value, last: value }),
   more: ({ high, low }, _atS, value) => ({ low: Math.min(low, value), high: Math.max(high, value), last: value }),
   join: (before, after) => ({
@@ -82,16 +82,16 @@ export const HOUR: Form<Hour, number> = {
 
 /** Encodes data of up to 50 tags and one time range: the start of the range, then the index and data of each tag. */
 export function writeChunk<T>(
-  form: Pick<Form<T, never>, "write">,
+  form: Pick<SeriesFormat<T, never>, "write">,
   begin: number,
   parts: ReadonlyMap<number, T>,
 ): string {
   const writer = new ByteWriter();
-  writer.whole(begin);
+  writer.unsigned(begin);
   for (const [index, value] of parts) {
     const part = new ByteWriter();
     form.write(part, value, begin);
-    writer.whole(index);
+    writer.unsigned(index);
     writer.part(part);
   }
   return writer.text();
@@ -99,7 +99,7 @@ export function writeChunk<T>(
 
 /** Data of all tags, or only of one, by index. A damaged text or one of another time range yields less data. */
 export function readChunk<T>(
-  form: Pick<Form<T, never>, "read" | "more">,
+  form: Pick<SeriesFormat<T, never>, "read" | "more">,
   begin: number,
   text: unknown,
   only?: number,
@@ -108,9 +108,9 @@ export function readChunk<T>(
   if (typeof text !== "string") return found;
   try {
     const reader = new ByteReader(text);
-    if (reader.whole() !== begin) return found;
+    if (reader.unsigned() !== begin) return found;
     while (!reader.isDone) {
-      const [index, part] = [reader.whole(), reader.part()];
+      const [index, part] = [reader.unsigned(), reader.part()];
       if (only === undefined || index === only) found.set(index, form.read(part, begin));
     }
   } catch (error) {

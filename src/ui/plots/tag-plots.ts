@@ -1,7 +1,7 @@
 import type { TagValue } from "../../core/model/building.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { type Form, HOUR, readChunk, SAMPLES, type Samples, writeChunk } from "./samples.ts";
+import { HOUR_FORMAT, readChunk, SAMPLE_FORMAT, type Samples, type SeriesFormat, writeChunk } from "./samples.ts";
 
 /** Seconds of readings in a chunk. The ring has the chunks of one day and the current chunk. */
 export const CHUNK_S = 600;
@@ -21,8 +21,8 @@ export function plotSet(source: string): string {
 export function createTagPlots({ store, source }: { readonly store: RingStore; readonly source: string }) {
   const set = plotSet(source);
   const indexes = createTagIndexes();
-  const recent = createRing(SAMPLES, { store, set, letter: "s", stepS: CHUNK_S, length: CHUNKS });
-  const hours = createRing(HOUR, { store, set, letter: "h", stepS: HOUR_S, length: HOURS });
+  const recent = createRing(SAMPLE_FORMAT, { store, set, letter: "s", stepS: CHUNK_S, length: CHUNKS });
+  const hours = createRing(HOUR_FORMAT, { store, set, letter: "h", stepS: HOUR_S, length: HOURS });
   let writtenMs = 0;
 
   async function writeIndexes(): Promise<void> {
@@ -68,7 +68,7 @@ export function createTagPlots({ store, source }: { readonly store: RingStore; r
     writtenMs: () => writtenMs,
     async samples(id: string, fromMs: number, toMs: number): Promise<Samples> {
       const parts = await recent.read(indexes.find(id), fromMs, toMs);
-      return parts.map(([, samples]) => samples).reduce(SAMPLES.join, { times: [], values: [] });
+      return parts.map(([, samples]) => samples).reduce(SAMPLE_FORMAT.join, { times: [], values: [] });
     },
     hours: (id: string, fromMs: number, toMs: number) => hours.read(indexes.find(id), fromMs, toMs),
   };
@@ -160,7 +160,7 @@ interface Chunk<T> {
  *   key           "0 s12" "0 s13" "0 s14"       group, letter, number of the range modulo the ring's length
  */
 function createRing<T, Reading>(
-  form: Form<T, Reading>,
+  form: SeriesFormat<T, Reading>,
   {
     store,
     set,

@@ -5,7 +5,7 @@ import { durationText } from "../../core/values/duration.ts";
 import { factsFromTags, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
 import { type BuildingSummary, tagsForPlan, type UnitCount } from "./building.ts";
-import { english, type Message, message } from "./messages.ts";
+import { englishText, type Message, message } from "./messages.ts";
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
@@ -127,7 +127,7 @@ export function quotaMessage({ load, quota, lanes, fits, classes }: PlanReport):
 }
 
 export function quotaText(plan: PlanReport): string {
-  return english(quotaMessage(plan));
+  return englishText(quotaMessage(plan));
 }
 
 /** Expected result of each choice. */

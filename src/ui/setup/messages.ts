@@ -15,7 +15,7 @@ export function message(text: string, values: Message["values"] = {}): Message {
   return { text, values };
 }
 
-export function english({ text, values }: Message): string {
+export function englishText({ text, values }: Message): string {
   return text.replaceAll(/\{(\w+)\}/g, (placeholder, name: string) => String(values[name] ?? placeholder));
 }
 
@@ -30,7 +30,7 @@ export function buildingLines(building: BuildingSummary, nowMs: number): readonl
   const systems = building.systems.filter(({ tags }) => tags > 0).slice(0, SYSTEMS_SHOWN);
   return [
     "",
-    `${english(tokenMessage(building, nowMs))}; abilities: ${token.abilities.join(", ")}.`,
+    `${englishText(tokenMessage(building, nowMs))}; abilities: ${token.abilities.join(", ")}.`,
     `${counted(sites.length, "site")}:`,
     ...sites
       .slice(0, SITES_SHOWN)
@@ -42,7 +42,7 @@ export function buildingLines(building: BuildingSummary, nowMs: number): readonl
       : [
           `Largest systems: ${systems.map(({ code, displayName, tags }) => `${code} ${displayName} (${tags})`).join(", ")}.`,
         ]),
-    ...buildingWarnings(building).map(english),
+    ...buildingWarnings(building).map(englishText),
     "",
   ];
 }
@@ -91,7 +91,7 @@ export function tokenMessage({ token }: Pick<BuildingSummary, "token">, nowMs: n
 /** `about 312 tags (°C 73, % 51, no unit 17)` */
 export function tagsText(building: BuildingSummary): string {
   const units = building.units.map(({ unit, tags }) => `${unit === "" ? "no unit" : unit} ${tags}`);
-  const count = english(tagCountMessage(building));
+  const count = englishText(tagCountMessage(building));
   if (units.length === 0) return count;
   return `${count} (${units.slice(0, 5).join(", ")}${units.length > 5 ? " …" : ""})`;
 }

@@ -52,13 +52,13 @@ function writeNew({ file, text, option }: NewFile, mode: number): void {
  * Path as written into a configuration. A relative path starts from the working directory, so it stays relative only if the
  * configuration is there.
  */
-export function pathFor(configFile: string, path: string, base: string = process.cwd()): string {
+export function pathInConfig(configFile: string, path: string, base: string = process.cwd()): string {
   const folder = dirname(resolve(base, configFile));
   return isAbsolute(path) || folder === resolve(base) ? path : resolve(base, path);
 }
 
 /** Path of a file or folder next to a configuration: its state, events and secrets. */
-export function besideConfig(configFile: string, name: string, base: string = process.cwd()): string {
+export function pathNextToConfig(configFile: string, name: string, base: string = process.cwd()): string {
   const folder = dirname(resolve(base, configFile));
   return folder === resolve(base) ? name : resolve(folder, name);
 }

@@ -2,10 +2,10 @@ import { formatDuration } from "../../core/values/duration.ts";
 import { printable, printableJson } from "../../core/values/printable.ts";
 import type { BuildingSummary } from "./building.ts";
 import { type Choices, groupsOf, historyEveryMs, type UnitGroup } from "./choices.ts";
-import { english, tagCountMessage, tagsText } from "./messages.ts";
+import { englishText, tagCountMessage, tagsText } from "./messages.ts";
 
 /** Parts of the file other than the choices. */
-export interface Frame {
+export interface ConfigurationFrame {
   /** Name of the source. */
   readonly name: string;
   readonly baseUrl: string;
@@ -27,7 +27,7 @@ export const STATUS_PORT = 9850;
 
 /** Returns a configuration of about 30 lines for a building. `quotaLine` states the share of the quota; null without a plan. */
 export function plenumYaml(
-  frame: Frame,
+  frame: ConfigurationFrame,
   choices: Choices,
   building: BuildingSummary,
   quotaLine: string | null,
@@ -57,7 +57,7 @@ export function plenumYaml(
   return `${lines.join("\n")}\n`;
 }
 
-function heading({ baseUrl, date }: Frame, building: BuildingSummary): readonly string[] {
+function heading({ baseUrl, date }: ConfigurationFrame, building: BuildingSummary): readonly string[] {
   const { token, sites } = building;
   const names = sites.slice(0, 3).map(({ displayName }) => displayName);
   const others = sites.length - names.length;
@@ -95,7 +95,7 @@ function classLines(choices: Choices, building: BuildingSummary, quotaLine: stri
     ...(quotaLine === null ? [] : [`# ${quotaLine}`]),
     "read:",
     ...chosen.flatMap((each) => [
-      `  - name: ${all.length === 1 ? "everything" : CLASS_NAMES[each.group]} # ${english(tagCountMessage({ ...building, tags: each.tags }))}`,
+      `  - name: ${all.length === 1 ? "everything" : CLASS_NAMES[each.group]} # ${englishText(tagCountMessage({ ...building, tags: each.tags }))}`,
       ...selection(each, all, choices),
       `    every: ${formatDuration(choices.every[each.group] ?? 0)}`,
     ]),
@@ -124,7 +124,7 @@ function historyLines({ history }: Choices, { tags }: BuildingSummary): readonly
   ];
 }
 
-function sinkLines({ mqttUrl, eventsFolder }: Frame): readonly string[] {
+function sinkLines({ mqttUrl, eventsFolder }: ConfigurationFrame): readonly string[] {
   if (mqttUrl !== null) return ["sinks:", "  broker:", "    mqtt:", `      url: ${scalar(mqttUrl)}`];
   return [
     "# Where events go: JSON lines in files to begin with. connectors/ has MQTT, InfluxDB, webhooks and more.",

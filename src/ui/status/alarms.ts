@@ -228,12 +228,12 @@ export async function namedTag({ tags }: Pick<PageContext, "tags">, source: stri
 
 /** Delivery state per sink. `episode`: key of the alarm's tickets. */
 async function deliveryBySink(
-  { store, cache, live, shown }: PageContext,
+  { store, cache, live, sinksAndFilters }: PageContext,
   episode: string,
   newestFirst: readonly AlarmEvent[],
 ) {
-  const { sinks, wanted } = shown();
-  const lags = await cache.computed("alarm lag", WATCHED_MS, () => store.outbox.lag(wanted));
+  const { sinks, filterBySink } = sinksAndFilters();
+  const lags = await cache.computed("alarm lag", WATCHED_MS, () => store.outbox.lag(filterBySink));
   const documents = <T>(set: string) => cache.documents<T>(set, WATCHED_MS);
   const tickets = (await ticketsOf(documents, sinks)).get(episode);
   const unsent = await unsentBy(documents, sinks, episode);
@@ -243,7 +243,7 @@ async function deliveryBySink(
         store.outbox.deadLetters(sink, MOST_LETTERS),
       );
       const dead = letters.find((letter) => newestFirst.some(({ event }) => event.id === letter.event?.id));
-      const filter = wanted.get(sink);
+      const filter = filterBySink.get(sink);
       const last = newestFirst.find(({ event }) => filter?.matches(event) ?? true);
       const position = unsent.has(sink) ? 0 : lags.find((lag) => lag.sink === sink)?.position;
       const { state, words } =

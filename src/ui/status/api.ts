@@ -21,7 +21,7 @@ import { type TagResponse, tagResponse } from "./tag.ts";
 import { createTagIndex, type TagList } from "./tag-index.ts";
 
 /** Member of the fleet that holds a source. */
-export interface Elsewhere {
+export interface SourceHolder {
   readonly message: string;
   /** Name of the member, and its page ("" when it cannot be opened); null when no member holds the source. */
   readonly holder: { readonly name: string; readonly page: string } | null;
@@ -34,7 +34,7 @@ export interface Elsewhere {
 export interface Responses {
   readonly sources: readonly string[];
   /** Holder of a source of another member; null for an unconfigured source. Absent without a fleet. */
-  elsewhere?(source: string): Promise<Elsewhere | null>;
+  holderOf?(source: string): Promise<SourceHolder | null>;
   /** Configured sinks, and earlier ones that are still known. */
   sinkNames(): Promise<readonly string[]>;
   tags(query: TagsQuery): Promise<TagList>;
@@ -50,7 +50,7 @@ export interface Responses {
 }
 
 export function createResponses(options: ResponsesOptions & { readonly status: Pick<Status, "sinks"> }): Responses {
-  const { clock, live, plots, shown, sources, status, store } = options;
+  const { clock, live, plots, sinksAndFilters, sources, status, store } = options;
   const tags = createTagIndex({ store, clock, sources, readingOf: live.reading });
   const listCommands = commandLister(store);
   const fetched = createFetchedHistory(clock, live.fetchHistory);
@@ -59,7 +59,7 @@ export function createResponses(options: ResponsesOptions & { readonly status: P
     sources,
     async sinkNames() {
       const known = await store.outbox.lag();
-      return [...new Set([...shown().sinks, ...known.map(({ sink }) => sink)])];
+      return [...new Set([...sinksAndFilters().sinks, ...known.map(({ sink }) => sink)])];
     },
     tags: tags.list,
     tag: (source, id) => tagResponse(context, source, id),
@@ -71,7 +71,7 @@ export function createResponses(options: ResponsesOptions & { readonly status: P
       const report = (await status.sinks()).find(({ sink }) => sink === name);
       return report === undefined ? null : sinkResponse(report, store.outbox, plots, clock.now());
     },
-    source: async (name) => sourceResponse(plots, clock.now(), name, live.allowed(name)),
+    source: async (name) => sourceResponse(plots, clock.now(), name, live.allowedPerMinute(name)),
     async plot(query) {
       const row = await tags.row(query.source, query.tag);
       return row === null ? null : plotResponse(context, fetched, row, query);
@@ -125,13 +125,13 @@ export function responseRoutes(responses: Responses, status: Pick<Status, "alarm
 }
 
 /** 404, with the member of the fleet that holds the source. */
-async function unknownSource(context: Context, responses: Pick<Responses, "elsewhere">, source: string) {
-  return context.json((await responses.elsewhere?.(source)) ?? { message: "There is no such source." }, 404);
+async function unknownSource(context: Context, responses: Pick<Responses, "holderOf">, source: string) {
+  return context.json((await responses.holderOf?.(source)) ?? { message: "There is no such source." }, 404);
 }
 
 export interface ActionRoutes {
   readonly config: Pick<StatusConfig, "trusted_proxy">;
-  readonly answers: Pick<Responses, "commands" | "elsewhere" | "sinkNames" | "sources">;
+  readonly answers: Pick<Responses, "commands" | "holderOf" | "sinkNames" | "sources">;
   readonly outbox: Pick<Outbox, "resendDeadLetters">;
   readonly actions: Actions;
   readonly log: Pick<Log, "info">;

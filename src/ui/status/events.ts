@@ -2,12 +2,12 @@ import type { AnyEvent } from "../../core/model/event.ts";
 import { counted } from "../../core/values/plural.ts";
 import type { LoggedEvent } from "../../engine/store/store.ts";
 
-export function shownEvent({ position, committedAt, event }: LoggedEvent) {
-  return { position, time: committedAt, type: event.type, gist: gistOf(event as AnyEvent) };
+export function eventSummary({ position, committedAt, event }: LoggedEvent) {
+  return { position, time: committedAt, type: event.type, gist: summaryOf(event as AnyEvent) };
 }
 
 /** One-line summary of an event in addition to its kind. */
-export function gistOf(event: AnyEvent): string {
+export function summaryOf(event: AnyEvent): string {
   switch (event.type) {
     case "command-accepted":
       return `tag ${event.data.tagId} to ${event.data.requested}`;

@@ -5,7 +5,7 @@ import { type Event, sourceUri, subjectOf } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { lineOf, lineOfHours, loggedInGaps } from "../plots/lines.ts";
-import { HOUR, type Hour, type Samples } from "../plots/samples.ts";
+import { HOUR_FORMAT, type Hour, type Samples } from "../plots/samples.ts";
 import type { FetchHistory, PageContext } from "./page-context.ts";
 import type { PlotQuery } from "./queries.ts";
 import type { TagRow } from "./tag-index.ts";
@@ -250,7 +250,7 @@ function hoursOf({ times, values }: Samples): readonly (readonly [begin: number,
     const begin = time - (time % HOUR_S);
     const own = { low: value, high: value, last: value };
     const earlier = hours.get(begin);
-    hours.set(begin, earlier === undefined ? own : HOUR.join(earlier, own));
+    hours.set(begin, earlier === undefined ? own : HOUR_FORMAT.join(earlier, own));
   }
   return [...hours];
 }

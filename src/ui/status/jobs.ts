@@ -16,10 +16,10 @@ export interface JobReport {
 }
 
 /** Returns when a job becomes late after a successful poll, both in milliseconds since 1970; null: never. */
-export type Pace = (lastMs: number) => number | null;
+export type DueTime = (lastMs: number) => number | null;
 
-/** Paces of a source's jobs, in display order. Jobs that are `off` are not displayed. */
-export type Paces = ReadonlyMap<string, Pace | "off">;
+/** Due times of the jobs of a source, in display order. Jobs that are `off` are not displayed. */
+export type DueTimes = ReadonlyMap<string, DueTime | "off">;
 
 /** Time that each job has for its first poll after a start, however old the stored poll is. */
 const FIRST_POLL_MS = 3 * 60_000;
@@ -32,7 +32,7 @@ export function jobReports({
   polls,
   lastPolls,
   newestValue,
-  paces,
+  dueTimes,
   started,
   inventoryMs,
   now,
@@ -42,7 +42,7 @@ export function jobReports({
   readonly lastPolls: ReadonlyMap<string, PollTime>;
   /** Time of the newest value; replaces the last live read when no worker reports it. */
   readonly newestValue?: string | null;
-  readonly paces: Paces;
+  readonly dueTimes: DueTimes;
   readonly started: Moment | null;
   /** Monotonic time of the last page of a first inventory: polls that never succeeded wait for it. */
   readonly inventoryMs?: number | null;
@@ -57,9 +57,9 @@ export function jobReports({
   }
 
   /** Milliseconds until the poll is late, negative when it is late; null: never. */
-  function leftMs(pace: Pace, last: PollTime | undefined, stored: string | null): number | null {
+  function leftMs(dueTime: DueTime, last: PollTime | undefined, stored: string | null): number | null {
     const left = (lastMs: number, elapsedMs: number) => {
-      const dueMs = pace(lastMs);
+      const dueMs = dueTime(lastMs);
       return dueMs === null ? null : dueMs - lastMs - elapsedMs;
     };
     if (last !== undefined) return left(last.atMs, now.monotonicMs - last.monotonicMs);
@@ -74,8 +74,8 @@ export function jobReports({
     return atStart === null ? null : Math.max(atStart, FIRST_POLL_MS) - ranMs;
   }
 
-  return [...new Set([...paces.keys(), ...polls.keys()])]
-    .filter((name) => paces.get(name) !== "off")
+  return [...new Set([...dueTimes.keys(), ...polls.keys()])]
+    .filter((name) => dueTimes.get(name) !== "off")
     .map((name): JobReport => {
       const poll = polls.get(name);
       const last = lastPolls.get(name);
@@ -83,8 +83,8 @@ export function jobReports({
       const lastSuccess = last === undefined ? stored : later(stored, isoUtc(last.atMs));
       const lastAttempt = later(poll?.lastAttempt ?? null, lastSuccess);
       const problem = poll?.problem ?? null;
-      const pace = paces.get(name);
-      const left = typeof pace === "function" ? leftMs(pace, last, stored) : null;
+      const dueTime = dueTimes.get(name);
+      const left = typeof dueTime === "function" ? leftMs(dueTime, last, stored) : null;
       return {
         name,
         lastSuccess,
@@ -113,7 +113,7 @@ function later(a: string | null, b: string | null): string | null {
  * | `never` | the list was not read yet                                            |
  * | `off`   | the configuration does not poll the list                             |
  */
-export interface Reading {
+export interface CountReliability {
   readonly state: "whole" | "part" | "old" | "never" | "off";
   /** The last good reading, UTC. */
   readonly at: string | null;
@@ -122,7 +122,12 @@ export interface Reading {
 }
 
 /** `isAvailable`: false while the service or the list is unavailable. */
-export function readingOf(job: JobReport | undefined, held: number, isOff: boolean, isAvailable: boolean): Reading {
+export function reliabilityOf(
+  job: JobReport | undefined,
+  held: number,
+  isOff: boolean,
+  isAvailable: boolean,
+): CountReliability {
   if (isOff) return { state: "off", at: null, held };
   const at = job?.lastSuccess ?? null;
   // A partial reading without results counts as none.
@@ -132,11 +137,11 @@ export function readingOf(job: JobReport | undefined, held: number, isOff: boole
 }
 
 /** The number, or null while it is unknown. */
-export function knownCount({ state, held }: Reading): number | null {
+export function knownCount({ state, held }: CountReliability): number | null {
   return state === "whole" ? held : null;
 }
 
 /** The last known number. For lists that rarely change: a tag list is still valid some hours later. */
-export function lastCount({ at, held }: Reading): number | null {
+export function lastCount({ at, held }: CountReliability): number | null {
   return at === null ? null : held;
 }

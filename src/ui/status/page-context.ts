@@ -38,16 +38,16 @@ export type FetchHistory = (
   signal: AbortSignal,
 ) => Promise<readonly TagLog[]> | null;
 
-export interface LiveThings {
+export interface LiveWorker {
   reading(source: string, tagId: string): TagReading | null;
   tag(source: string, tagId: string): LiveTag | null;
   sinks(): readonly LiveSink[];
   /** Topics or queries of the sinks whose filters pass the event. */
-  places(event: Event): readonly SinkAddress[];
+  addressesOf(event: Event): readonly SinkAddress[];
   /** Null for a tag that the allow-list does not name. */
   writable(source: string, tagId: string): WriteLimits | null;
   /** Requests per minute that the service allows. */
-  allowed(source: string): number;
+  allowedPerMinute(source: string): number;
   readonly fetchHistory: FetchHistory;
 }
 
@@ -56,8 +56,11 @@ export interface ResponsesOptions {
   readonly store: Store;
   readonly sources: readonly string[];
   /** The current sinks and their filters; a sink without a filter receives everything. */
-  readonly shown: () => { readonly sinks: readonly string[]; readonly wanted: ReadonlyMap<string, Wanted> };
-  readonly live: LiveThings;
+  readonly sinksAndFilters: () => {
+    readonly sinks: readonly string[];
+    readonly filterBySink: ReadonlyMap<string, Wanted>;
+  };
+  readonly live: LiveWorker;
   /** Null when no time series are stored. */
   readonly plots: Pick<Plots, "minutes" | "raised" | "refused" | "tags"> | null;
 }

@@ -10,8 +10,8 @@ import type { ScopeQuery } from "./queries.ts";
 import { isActive, type SilenceRow, silenceRows } from "./silences.ts";
 import { type LiveSink, type SinkReport, sinkReports } from "./sinks.ts";
 import {
+  type ConfiguredSource,
   type LiveSource,
-  type ShownSource,
   type SourceHealth,
   type SourceReport,
   sourceHealth,
@@ -53,7 +53,7 @@ export interface StatusHealth {
   readonly disk: DiskSpace;
 }
 
-export interface LiveParts {
+export interface WorkerParts {
   readonly startedAtMs: number;
   source(name: string): LiveSource | null;
   sinks(): readonly LiveSink[];
@@ -66,12 +66,12 @@ export interface StatusOptions {
   readonly version: string;
   readonly clock: Clock;
   readonly store: Store;
-  readonly sources: readonly ShownSource[];
+  readonly sources: readonly ConfiguredSource[];
   /** Configured sinks; absent: those of the running worker. */
   readonly sinks?: readonly string[];
   /** Filters of the sinks; a sink without one receives everything. */
-  readonly wanted?: ReadonlyMap<string, Wanted>;
-  readonly live: LiveParts | null;
+  readonly filterBySink?: ReadonlyMap<string, Wanted>;
+  readonly live: WorkerParts | null;
 }
 
 export interface Status {
@@ -90,12 +90,12 @@ export function createStatus(options: StatusOptions): Status {
   const started = live && { atMs: live.startedAtMs, monotonicMs: clock.monotonic() - clock.now() + live.startedAtMs };
   const names = options.sources.map((source) => source.name);
 
-  const ofSources = <T>(report: (source: ShownSource, liveSource: LiveSource | null) => Promise<T>) =>
+  const ofSources = <T>(report: (source: ConfiguredSource, liveSource: LiveSource | null) => Promise<T>) =>
     Promise.all(options.sources.map((source) => report(source, live?.source(source.name) ?? null)));
 
   async function sinks(): Promise<readonly SinkReport[]> {
     // Counting filtered events is expensive, so all open pages share one result.
-    const lags = await cache.computed("lag", WATCHED_MS, () => store.outbox.lag(options.wanted));
+    const lags = await cache.computed("lag", WATCHED_MS, () => store.outbox.lag(options.filterBySink));
     const running = live?.sinks() ?? [];
     return sinkReports(lags, running, options.sinks ?? running.map(({ name }) => name));
   }

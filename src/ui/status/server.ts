@@ -19,7 +19,7 @@ import { type Guard, guard, roleIn, STOP, sameOriginOnly, securityHeaders, visit
 import { type ActionRoutes, actionRoutes, type Responses, responseRoutes } from "./api.ts";
 import type { StatusConfig } from "./config.ts";
 import { limitConnections, listen, listeningService, REQUEST_TIMES } from "./connections.ts";
-import { shownEvent } from "./events.ts";
+import { eventSummary } from "./events.ts";
 import type { Readiness } from "./health.ts";
 import type { Status } from "./report.ts";
 import { type SilenceRoutes, silenceRoutes } from "./silences.ts";
@@ -161,7 +161,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   app.route("/api", responseRoutes(answers, status));
   app.route("/api", actionRoutes(options));
   app.get("/api/events", async (context) =>
-    context.json((await outbox.latest(EVENTS, EVENT_KINDS)).map((event) => shownEvent(event))),
+    context.json((await outbox.latest(EVENTS, EVENT_KINDS)).map((event) => eventSummary(event))),
   );
   assetRoutes(app);
   return app;

@@ -1,7 +1,7 @@
 import type { AnyEvent } from "../../core/model/event.ts";
 import type { SinkLag, Store } from "../../engine/store/store.ts";
-import { minuteNames, type Plots } from "../plots/plots.ts";
-import { gistOf } from "./events.ts";
+import { minuteSeriesNames, type Plots } from "../plots/plots.ts";
+import { summaryOf } from "./events.ts";
 
 export interface SinkReport {
   readonly sink: string;
@@ -65,7 +65,7 @@ export function sinkReports(
   ];
 }
 
-export function behind({ depth, again, exact }: Pick<SinkReport, "depth" | "again" | "exact">): string {
+export function backlogText({ depth, again, exact }: Pick<SinkReport, "depth" | "again" | "exact">): string {
   if (depth === null || again === null) return "unknown";
   return `${exact ? "" : "at most "}${depth + again}`;
 }
@@ -106,14 +106,14 @@ export async function sinkResponse(
   const letters = await outbox.deadLetters(sink, MOST_DEAD);
   return {
     ...{ sink, connector, state, problem },
-    lag: lastDay(plots, nowMs, minuteNames.lag(sink)),
-    rate: lastDay(plots, nowMs, minuteNames.accepted(sink)),
+    lag: lastDay(plots, nowMs, minuteSeriesNames.lag(sink)),
+    rate: lastDay(plots, nowMs, minuteSeriesNames.accepted(sink)),
     dead: letters.map(({ at, event, id, reason }) => ({
       id: String(id),
       type: event?.type ?? "damaged",
       at,
       reason,
-      gist: event === null ? "It was damaged on the disk and cannot be sent again." : gistOf(event as AnyEvent),
+      gist: event === null ? "It was damaged on the disk and cannot be sent again." : summaryOf(event as AnyEvent),
     })),
     deadTotal: deadLetters ?? letters.length,
   };

@@ -18,16 +18,16 @@ import {
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import type { FirstInventoryReport, SourceCounts, SuddenChange } from "../../engine/sync/work.ts";
-import { minuteNames, type Plots } from "../plots/plots.ts";
+import { minuteSeriesNames, type Plots } from "../plots/plots.ts";
 import { type CachedDocuments, oncePer, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
-import { jobReports, knownCount, lastCount, type Moment, type Paces, readingOf } from "./jobs.ts";
+import { type DueTimes, jobReports, knownCount, lastCount, type Moment, reliabilityOf } from "./jobs.ts";
 import { lastDay } from "./sinks.ts";
 
-export interface ShownSource {
+export interface ConfiguredSource {
   readonly name: string;
   readonly origin: string;
   /** Absent: only jobs that ran are reported, and none is late. */
-  readonly paces?: Paces;
+  readonly dueTimes?: DueTimes;
 }
 
 export interface LiveSource {
@@ -51,7 +51,7 @@ export function sourceResponse(
   source: string,
   allowed: number,
 ) {
-  const columns = LANES.map((lane) => [lane, lastDay(plots, nowMs, minuteNames.requests(source, lane))] as const);
+  const columns = LANES.map((lane) => [lane, lastDay(plots, nowMs, minuteSeriesNames.requests(source, lane))] as const);
   const lanes = columns.map(([lane, { value }]) => [lane, value]);
   return {
     source,
@@ -72,7 +72,7 @@ export type SourceHealth = Awaited<ReturnType<typeof sourceHealth>>;
 /** Reads only counts and a dozen small documents, because probes request the health every few seconds. */
 export async function sourceHealth(
   cache: CachedDocuments,
-  source: ShownSource,
+  source: ConfiguredSource,
   live: LiveSource | null,
   time: ReportTime,
 ) {
@@ -94,7 +94,7 @@ const FEATURE_PREFIX = "feature/";
 
 async function pollsOf(
   cache: CachedDocuments,
-  { name, paces = new Map() }: ShownSource,
+  { name, dueTimes = new Map() }: ConfiguredSource,
   { started, now }: ReportTime,
   counts: SourceCounts | null,
   newestValue?: string | null,
@@ -105,7 +105,7 @@ async function pollsOf(
     cache.documents<StoredToken>(documentSet("token", name), WATCHED_MS),
   ]);
   const jobs = jobReports({
-    ...{ polls, paces, started, now },
+    ...{ polls, dueTimes, started, now },
     lastPolls: counts?.lastPolls ?? new Map(),
     inventoryMs: counts?.inventoryPageMs ?? null,
     ...(newestValue === undefined ? {} : { newestValue }),
@@ -125,10 +125,10 @@ async function pollsOf(
   const stored = tokens.get("token");
   const token = stored && { name: stored.info.name, expiresAt: stored.info.expiresAt, checkedAt: stored.checkedAt };
   const readingWith = (job: string, held: number) =>
-    readingOf(
+    reliabilityOf(
       jobs.find((each) => each.name === job),
       held,
-      paces.get(job) === "off",
+      dueTimes.get(job) === "off",
       !unavailable.some((each) => each.job === null || each.job === job),
     );
   return { jobs, lostSites, readingWith, token: token ?? null, unavailable };
@@ -139,7 +139,7 @@ export type SourceReport = Awaited<ReturnType<typeof sourceReport>>;
 
 export async function sourceReport(
   cache: CachedDocuments,
-  source: ShownSource,
+  source: ConfiguredSource,
   live: LiveSource | null,
   time: ReportTime,
 ) {

@@ -43,7 +43,7 @@ export async function tagResponse(context: PageContext, source: string, id: stri
     lastGood: value === undefined ? null : lastGoodOf(value),
     ...next,
     log,
-    places: live.places(sampleEvent(row)),
+    places: live.addressesOf(sampleEvent(row)),
     alarms,
     commands,
     writable: live.writable(source, id),
