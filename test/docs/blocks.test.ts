@@ -9,13 +9,12 @@ import { createSimulator } from "#src/simulator/simulator.ts";
 import { wholeProgram } from "../cli/whole-program.ts";
 import { blocksIn, codeSpansIn, type Page, pages } from "./markdown.ts";
 
-/** Checks that commands and YAML in the documents are valid. */
-
 const ROOT = join(import.meta.dirname, "../..");
 const program = await wholeProgram();
 const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
   readonly scripts: Readonly<Record<string, string>>;
 };
+const WORD = /^[a-z][a-z-]+$/;
 const SHELLS = new Set(["sh", "bash", "console", "shell"]);
 
 /** Command lines of a page, with their continuation lines joined. */
@@ -40,19 +39,11 @@ function commandComplaint(program: Command, words: readonly string[]): string | 
     }
     const next = command.commands.find((each) => each.name() === word);
     if (next !== undefined) command = next;
-    else if (command === program) return isWord(word) ? `there is no command ${word}` : null;
-    else if (mustNameOne(command) && isWord(word)) return `${command.name()} has no command ${word}`;
+    else if (command === program) return WORD.test(word) ? `there is no command ${word}` : null;
+    else if (command.commands.length > 0 && command.registeredArguments.length === 0 && WORD.test(word))
+      return `${command.name()} has no command ${word}`;
   }
   return null;
-}
-
-/** Returns whether the next word must be a subcommand. */
-function mustNameOne(command: Command): boolean {
-  return command.commands.length > 0 && command.registeredArguments.length === 0;
-}
-
-function isWord(word: string): boolean {
-  return /^[a-z][a-z-]+$/.test(word);
 }
 
 function complaintAbout(line: string): string | null {
@@ -112,9 +103,7 @@ function isFree(path: string): boolean {
   return /(headers|labels|tags|words|fields|body|priority|approvers)$/.test(path);
 }
 
-function isPartOfConfiguration(value: unknown): boolean {
-  return BEGINNINGS.some((at) => unknownBelow(value, at).length === 0);
-}
+const isPartOfConfiguration = (value: unknown) => BEGINNINGS.some((at) => unknownBelow(value, at).length === 0);
 
 describe("YAML blocks in the documents", () => {
   /** Beginnings of files of other programs. */
@@ -131,11 +120,7 @@ describe("YAML blocks in the documents", () => {
   });
 
   test("are valid in a configuration file when the block has complete sections", () => {
-    const source = {
-      base_url: "https://monitoring.example.com",
-      token: { file: "token" },
-      time_zone: "Europe/Oslo",
-    };
+    const source = { base_url: "https://bms.example.com", token: { file: "token" }, time_zone: "Europe/Oslo" };
     const broker = { mqtt: { url: "mqtts://broker.example.com" } };
     const sections = blocks
       .filter(({ file, text }) => !foreign.test(text) && !ofSimulator(file))

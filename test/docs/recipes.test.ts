@@ -28,8 +28,6 @@ import { SITE, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { blocksIn, type Page, pages } from "./markdown.ts";
 
-/** Checks the configurations of the recipes and runs their queries on real servers. */
-
 const recipes = pages.filter(({ file }) => file.startsWith("docs/recipes/"));
 const recipe = (name: string): Page => {
   const page = recipes.find(({ file }) => file.endsWith(`/${name}.md`));
@@ -37,11 +35,7 @@ const recipe = (name: string): Page => {
   return page;
 };
 const blocks = recipes.flatMap(blocksIn);
-const SOURCE = {
-  base_url: "https://monitoring.example.com",
-  token: { file: "token" },
-  time_zone: "Europe/Oslo",
-};
+const SOURCE = { base_url: "https://monitoring.example.com", token: { file: "token" }, time_zone: "Europe/Oslo" };
 
 /** Samples and a boolean value of another tag. */
 const EVENTS = [...sampleOfEveryKind(), valueEvent(1, "10043", true)];
@@ -109,9 +103,8 @@ test.skipIf(absent("victoria-metrics"))(
     const queries = marked(recipe("grafana-victoriametrics"), "promql");
     expect(queries.length).toBe(7);
     for (const query of queries) {
-      const answer = await fetch(
-        `${server.url}/api/v1/query?${new URLSearchParams({ query, time: String(SAMPLES_AT + 1) })}`,
-      );
+      const search = new URLSearchParams({ query, time: String(SAMPLES_AT + 1) });
+      const answer = await fetch(`${server.url}/api/v1/query?${search}`);
       const { data } = (await answer.json()) as { readonly data: { readonly result: readonly unknown[] } };
       expect(data.result.length, query).toBeGreaterThan(0);
     }
@@ -130,9 +123,7 @@ test.skipIf(absent("influxd"))("the InfluxDB queries in the recipe return the da
       .replace("$timeFilter", "time > '2026-10-01T00:00:00Z' AND time < '2026-12-01T00:00:00Z'")
       .replace("$__interval", "1h");
     const answer = await fetch(`${server.url}/query?${new URLSearchParams({ db: "plenum", q })}`);
-    const { results } = (await answer.json()) as {
-      readonly results: readonly { readonly series?: unknown }[];
-    };
+    const { results } = (await answer.json()) as { readonly results: readonly { readonly series?: unknown }[] };
     expect(results[0]?.series, q).toBeDefined();
   }
 });
@@ -169,10 +160,7 @@ test.skipIf(absent("postgres"))(
 
 describe("the Node-RED flow in the recipes", () => {
   const [block] = blocks.filter(({ mark }) => mark === "flow");
-  const nodes = JSON.parse(block?.text ?? "[]") as {
-    readonly id: string;
-    readonly wires?: readonly (readonly string[])[];
-  }[];
+  const nodes = JSON.parse(block?.text ?? "[]") as { readonly id: string; readonly wires?: readonly string[][] }[];
 
   test("connects its wires to existing nodes", () => {
     const ids = new Set(nodes.map(({ id }) => id));
@@ -201,10 +189,8 @@ describe("the Node-RED flow in the recipes", () => {
         settings,
         `module.exports = { flowFile: "flows.json", httpAdminRoot: false, httpNodeRoot: false, disableEditor: true, telemetry: { enabled: false, updateNotification: false } };\n`,
       );
-      writeFileSync(
-        join(folder, "flows.json"),
-        JSON.stringify(nodes).replace('"1883"', `"${new URL(broker.url).port}"`),
-      );
+      const flows = JSON.stringify(nodes).replace('"1883"', `"${new URL(broker.url).port}"`);
+      writeFileSync(join(folder, "flows.json"), flows);
       const running = runProgram(process.execPath, [program ?? "", "--userDir", folder, "--settings", settings]);
       onTestFinished(async () => void (await running.end("SIGTERM")));
       await running.says("value: 42.5");

@@ -13,17 +13,7 @@ const SIMULATED_TAGS_MAX = 6_000;
 const TAGS_PER_REQUEST = 20;
 const READS_PER_MINUTE = 20;
 
-interface Row {
-  readonly name: string;
-  readonly sites: number;
-  readonly tags: number;
-  readonly firstValueMs: number;
-  readonly gatewaysMs: number;
-  readonly namedMs: number;
-  readonly readMs: number;
-}
-
-const rows: readonly Row[] = [
+const rows = [
   ...readFileSync("docs/sizing.md", "utf8").matchAll(
     /^\| ([\d,]+) sites?, ([\d,]+) tags \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$/gm,
   ),

@@ -22,7 +22,7 @@ import { createKillSwitch, KILL_FILE } from "#src/engine/commands/kill-switch.ts
 import { preparePrivateFile } from "#src/engine/store/folder.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket.ts";
-import { call, findWorker, NobodyThere, Silent } from "#src/ui/operator/remote.ts";
+import { call, findWorker, WorkerGone, WorkerSilent } from "#src/ui/operator/remote.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 const { signal } = new AbortController();
@@ -61,7 +61,7 @@ describe("createControlSocket", () => {
     const socket = await open(state);
     const stats = statSync(join(state, SOCKET));
     expect([stats.isSocket(), stats.mode & 0o777]).toEqual([true, 0o600]);
-    expect(await findWorker(state, signal)).toEqual({ kind: "open", door: { stateFolder: state } });
+    expect(await findWorker(state, signal)).toEqual({ kind: "open", socket: { stateFolder: state } });
     await socket.stop(100);
     expect(readdirSync(state)).toEqual([]);
     expect(await findWorker(state, signal)).toEqual({ kind: "none" });
@@ -95,7 +95,7 @@ describe("createControlSocket", () => {
     const state = folder();
     await listen(state);
     const socket = createControlSocket({ stateFolder: state, routes: pingRoutes() });
-    expect(await findWorker(state, signal)).toEqual({ kind: "silent", trouble: expect.any(Silent) });
+    expect(await findWorker(state, signal)).toEqual({ kind: "silent", failure: expect.any(WorkerSilent) });
     await expect(socket.start(signal)).rejects.toThrow(/^A program already listens on .*operator\.sock\.$/);
     await socket.stop(100);
     expect(lstatSync(join(state, SOCKET)).isSocket()).toBe(true);
@@ -157,7 +157,7 @@ describe("findWorker and call", () => {
   test("fail with NobodyThere when no worker listens", async () => {
     const state = folder();
     const ping = () => call({ stateFolder: state }, "/ping", { signal });
-    await expect(ping()).rejects.toThrow(NobodyThere);
+    await expect(ping()).rejects.toThrow(WorkerGone);
     await listen(state, (socket) => socket.destroy());
     await expect(ping()).rejects.toThrow("The worker does not answer any more.");
   });

@@ -2,9 +2,9 @@ import fc from "fast-check";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import type { Store } from "#src/engine/store/store.ts";
-import { ByteReader, ByteWriter, LARGEST } from "#src/ui/plots/encoding.ts";
-import { createPlots, minuteNames, type OwnFacts } from "#src/ui/plots/plots.ts";
-import { HOUR, readChunk, SAMPLES, type Samples, writeChunk } from "#src/ui/plots/samples.ts";
+import { ByteReader, ByteWriter, LARGEST_SIGNED } from "#src/ui/plots/encoding.ts";
+import { createPlots, minuteSeriesNames, type WorkerNumbers } from "#src/ui/plots/plots.ts";
+import { HOUR_FORMAT, readChunk, SAMPLE_FORMAT, type Samples, writeChunk } from "#src/ui/plots/samples.ts";
 import { createTagIndexes, createTagPlots, plotSet } from "#src/ui/plots/tag-plots.ts";
 import { createMinutes, createRaisedAlarms, createRefusals, DAY_MINUTES } from "#src/ui/plots/worker-series.ts";
 import { sampleEvent } from "../sample-events.ts";
@@ -27,18 +27,18 @@ const samples: fc.Arbitrary<Samples> = fc
 
 describe("ByteWriter and ByteReader", () => {
   test("return every written number unchanged", () => {
-    const whole = fc.integer({ min: -LARGEST, max: LARGEST });
+    const whole = fc.integer({ min: -LARGEST_SIGNED, max: LARGEST_SIGNED });
     fc.assert(
       fc.property(fc.array(fc.tuple(whole, fc.double())), (all) => {
         const writer = new ByteWriter();
         for (const [one, other] of all) {
           writer.signed(one);
-          writer.whole(Math.abs(one));
+          writer.unsigned(Math.abs(one));
           writer.float(other);
         }
         const reader = new ByteReader(writer.text());
         for (const [one, other] of all)
-          expect([reader.signed() + 0, reader.whole(), reader.float()]).toEqual([one + 0, Math.abs(one), other]);
+          expect([reader.signed() + 0, reader.unsigned(), reader.float()]).toEqual([one + 0, Math.abs(one), other]);
         expect(reader.isDone).toBe(true);
       }),
     );
@@ -52,11 +52,11 @@ describe("a stored chunk of plot samples", () => {
     fc.assert(
       fc.property(chunk, (byIndex) => {
         const parts = new Map(Object.entries(byIndex).map(([index, value]) => [Number(index), value]));
-        const text = writeChunk(SAMPLES, BEGIN, parts);
-        expect(readChunk(SAMPLES, BEGIN, text)).toEqual(parts);
+        const text = writeChunk(SAMPLE_FORMAT, BEGIN, parts);
+        expect(readChunk(SAMPLE_FORMAT, BEGIN, text)).toEqual(parts);
         for (const [index, value] of parts)
-          expect(readChunk(SAMPLES, BEGIN, text, index)).toEqual(new Map([[index, value]]));
-        expect(readChunk(SAMPLES, BEGIN + 600, text).size).toBe(0);
+          expect(readChunk(SAMPLE_FORMAT, BEGIN, text, index)).toEqual(new Map([[index, value]]));
+        expect(readChunk(SAMPLE_FORMAT, BEGIN + 600, text).size).toBe(0);
       }),
     );
   });
@@ -64,7 +64,11 @@ describe("a stored chunk of plot samples", () => {
   test("returns hourly values rounded to eight digits", () => {
     fc.assert(
       fc.property(number, number, number, (low, high, last) => {
-        const found = readChunk(HOUR, BEGIN, writeChunk(HOUR, BEGIN, new Map([[7, { low, high, last }]]))).get(7);
+        const found = readChunk(
+          HOUR_FORMAT,
+          BEGIN,
+          writeChunk(HOUR_FORMAT, BEGIN, new Map([[7, { low, high, last }]])),
+        ).get(7);
         const rounded = (value: number) => Number(value.toPrecision(8));
         expect(found).toEqual({ low: rounded(low), high: rounded(high), last: rounded(last) });
       }),
@@ -76,11 +80,11 @@ describe("a stored chunk of plot samples", () => {
     fc.assert(
       fc.property(chunk, fc.nat(), fc.nat(255), (byIndex, at, byte) => {
         const parts = new Map(Object.entries(byIndex).map(([index, value]) => [Number(index), value]));
-        const bytes = Buffer.from(writeChunk(SAMPLES, BEGIN, parts), "base64");
+        const bytes = Buffer.from(writeChunk(SAMPLE_FORMAT, BEGIN, parts), "base64");
         bytes[at % bytes.length] = byte;
         const cut = bytes.subarray(0, at % bytes.length).toString("base64");
         for (const text of [bytes.toString("base64"), cut, 7, null, undefined])
-          expect(readChunk(SAMPLES, BEGIN, text).size).toBeLessThanOrEqual(256);
+          expect(readChunk(SAMPLE_FORMAT, BEGIN, text).size).toBeLessThanOrEqual(256);
       }),
     );
   });
@@ -220,7 +224,7 @@ describe("createTagPlots", () => {
   });
 });
 
-const NO_FACTS: OwnFacts = {
+const NO_FACTS: WorkerNumbers = {
   levels: async () => new Map(),
   counts: async () => new Map(),
   refused: async () => {},
@@ -230,7 +234,7 @@ const SILENT = pino({ level: "silent" });
 describeService("plots", async () => {
   const clock = createVirtualClock(NOW_MS);
   const store = createMemoryStore();
-  const service = createPlots({ store, clock, log: SILENT, sources: ["north"], facts: NO_FACTS });
+  const service = createPlots({ store, clock, log: SILENT, sources: ["north"], numbers: NO_FACTS });
   return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
 });
 
@@ -239,12 +243,12 @@ describe("the plotted series about the worker", () => {
     const clock = createVirtualClock(NOW_MS + 10_000);
     const store = createMemoryStore();
     let accepted = 5;
-    const facts: OwnFacts = {
+    const numbers: WorkerNumbers = {
       ...NO_FACTS,
-      levels: async () => new Map([[minuteNames.lag("lake"), accepted === 5 ? null : 7]]),
-      counts: async () => new Map([[minuteNames.accepted("lake"), accepted]]),
+      levels: async () => new Map([[minuteSeriesNames.lag("lake"), accepted === 5 ? null : 7]]),
+      counts: async () => new Map([[minuteSeriesNames.accepted("lake"), accepted]]),
     };
-    const over = () => createPlots({ store, clock, log: SILENT, sources: ["north"], facts });
+    const over = () => createPlots({ store, clock, log: SILENT, sources: ["north"], numbers });
     const plots = over();
     await plots.start(new AbortController().signal);
     await clock.advance(60_000);
@@ -252,8 +256,8 @@ describe("the plotted series about the worker", () => {
     await clock.advance(120_000);
     const last = NOW_MS / 60_000 + 2;
     const ends = (each: typeof plots) => [
-      each.minutes.of(minuteNames.accepted("lake"), last).slice(-4),
-      each.minutes.of(minuteNames.lag("lake"), last).slice(-4),
+      each.minutes.of(minuteSeriesNames.accepted("lake"), last).slice(-4),
+      each.minutes.of(minuteSeriesNames.lag("lake"), last).slice(-4),
     ];
     const expected = [
       [null, 0, 7, 0],

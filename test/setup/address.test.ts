@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { readAddress } from "#src/ui/setup/address.ts";
-import { english } from "#src/ui/setup/messages.ts";
+import { englishText } from "#src/ui/setup/messages.ts";
 import { thrownText } from "./buildings.ts";
 
 test.each<[string, string, RegExp | null]>([
@@ -20,7 +20,7 @@ test.each<[string, string, RegExp | null]>([
   const read = readAddress(written, false);
   expect(read.baseUrl).toBe(baseUrl);
   if (note === null) expect(read.notes).toEqual([]);
-  else expect(read.notes.map(english).join(" ")).toMatch(note);
+  else expect(read.notes.map(englishText).join(" ")).toMatch(note);
 });
 
 test.each([

@@ -11,7 +11,7 @@ import {
   STEPS_MS,
   type UnitGroup,
 } from "#src/ui/setup/choices.ts";
-import { english } from "#src/ui/setup/messages.ts";
+import { englishText } from "#src/ui/setup/messages.ts";
 import { buildingWith, FRAME, HISTORY } from "./buildings.ts";
 
 const HOUR_MS = 3_600_000;
@@ -123,7 +123,7 @@ describe("the texts of a plan", () => {
     const every = { readings: 60_000, meters: null, rest: null };
     return draft(FRAME, { every, history: null, polite: 1, ...choices }, building).plan;
   };
-  const lines = (plan: PlanReport) => planMessages(plan).map(english);
+  const lines = (plan: PlanReport) => planMessages(plan).map(englishText);
 
   test("state the share of the quota for live reads and history together", () => {
     const plan = planned({ history: HISTORY });

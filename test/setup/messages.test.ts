@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { BuildingSummary } from "#src/ui/setup/building.ts";
-import { buildingLines, buildingWarnings, english, guessZone, tokenMessage } from "#src/ui/setup/messages.ts";
+import { buildingLines, buildingWarnings, englishText, guessZone, tokenMessage } from "#src/ui/setup/messages.ts";
 import { ALARM } from "../sample-events.ts";
 import { buildingWith, NOW, sitesNamed } from "./buildings.ts";
 
@@ -12,7 +12,7 @@ test.each([
   ["2026-11-04T11:00:00Z", "which expires in 1 day (2026-11-04)"],
 ])("tokenMessage describes a token that expires at %s: %s", (expiresAt, words) => {
   const building = buildingWith({ "°C": 3 }, { expiresAt });
-  expect(english(tokenMessage(building, NOW))).toBe(`Token "Plenum" of Kari Nordmann, ${words}`);
+  expect(englishText(tokenMessage(building, NOW))).toBe(`Token "Plenum" of Kari Nordmann, ${words}`);
 });
 
 test("buildingLines lists 8 of 10 sites and the systems with tags, and prints no lines for unread lists", () => {
@@ -67,7 +67,7 @@ test.each<[string, BuildingSummary, readonly unknown[]]>([
     ],
   ],
 ])("buildingWarnings warns %s", (_, building, warnings) => {
-  expect(buildingWarnings(building).map(english)).toEqual(warnings);
+  expect(buildingWarnings(building).map(englishText)).toEqual(warnings);
 });
 
 const winter = { ...ALARM, triggeredAt: "2026-11-02T06:15:00.000Z", triggeredAtRaw: "2026-11-02T07:15:00+01:00" };
@@ -87,6 +87,6 @@ test.each([
   "guessZone for the alarms of case %# on a machine in %s proposes the zone %s",
   (alarms, machineZone, proposed, note) => {
     const guess = guessZone(buildingWith({}, {}, alarms), machineZone);
-    expect({ ...guess, note: guess.note && english(guess.note) }).toEqual({ proposed, note });
+    expect({ ...guess, note: guess.note && englishText(guess.note) }).toEqual({ proposed, note });
   },
 );

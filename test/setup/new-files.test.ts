@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { besideConfig, pathFor, refuseExisting, writeSetup } from "#src/ui/setup/new-files.ts";
+import { pathInConfig, pathNextToConfig, refuseExisting, writeSetup } from "#src/ui/setup/new-files.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { thrownText } from "./buildings.ts";
 
@@ -70,7 +70,7 @@ test.each<[string, string, string]>([
   ["/base/plenum.yaml", "token", "token"],
   ["conf/plenum.yaml", "/run/token", "/run/token"],
 ])("pathFor: the configuration %s contains the path %s as %s", (file, path, written) => {
-  expect(pathFor(file, path, "/base")).toBe(written);
+  expect(pathInConfig(file, path, "/base")).toBe(written);
 });
 
 test.each<[string, string]>([
@@ -78,5 +78,5 @@ test.each<[string, string]>([
   ["conf/plenum.yaml", "/base/conf/state"],
   ["/etc/plenum/plenum.yaml", "/etc/plenum/state"],
 ])("besideConfig: the state folder for the configuration %s is %s", (file, made) => {
-  expect(besideConfig(file, "state", "/base")).toBe(made);
+  expect(pathNextToConfig(file, "state", "/base")).toBe(made);
 });

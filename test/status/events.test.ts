@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { AnyEvent, EventData, Kind } from "#src/core/model/event.ts";
-import { gistOf } from "#src/ui/status/events.ts";
+import { summaryOf } from "#src/ui/status/events.ts";
 import { sampleEvent, sampleOfEveryForm } from "../sample-events.ts";
 
 /** Where more is said than the name of the thing. */
@@ -39,12 +39,12 @@ const NAMES: readonly (readonly [start: string, name: string])[] = [
 describe("the summary of an event", () => {
   test.each(sampleOfEveryForm().map((event) => [event.type, event] as const))("%s", (kind, event) => {
     const name = NAMES.find(([start]) => kind.startsWith(start))?.[1] ?? "";
-    expect(SAID[kind] ?? [name]).toContain(gistOf(event as AnyEvent));
+    expect(SAID[kind] ?? [name]).toContain(summaryOf(event as AnyEvent));
   });
 
   const changed = <K extends Kind>(kind: K, data: Partial<EventData[K]>) => {
     const event = sampleEvent(kind);
-    return gistOf({ ...event, data: { ...event.data, ...data } } as unknown as AnyEvent);
+    return summaryOf({ ...event, data: { ...event.data, ...data } } as unknown as AnyEvent);
   };
 
   test("contains a missing value, omits a missing unit, and contains an uncertain quality", () => {

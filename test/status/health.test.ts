@@ -1,5 +1,5 @@
 import { DatabaseSync } from "node:sqlite";
-import { afterEach, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { Conflict, documentSet, type Store } from "#src/engine/store/store.ts";
@@ -13,7 +13,6 @@ import { counting, fillSource, LIVE, NOW, shownBuilding } from "./shown-building
 const MINUTE = 60_000;
 const nowMs = Date.parse(NOW);
 
-/** A worker that is ready, and what a test changes of it. */
 async function ready(
   options: {
     readonly sink?: { readonly state: string; readonly sinceMs: number };
@@ -28,19 +27,11 @@ async function ready(
   const { state, sinceMs } = options.sink ?? { state: "idle", sinceMs: nowMs };
   const lake = { name: "lake", connector: "influxdb", lastError: "tokenly words", state };
   await store.outbox.register("lake", "now");
-  const status = createStatus({
-    version: "1.2.3",
-    clock,
-    store,
-    sources: [
-      {
-        name: "north",
-        origin: "https://north.example",
-        paces: new Map([["alarms", (lastMs) => lastMs + 3 * MINUTE] as const]),
-      },
-    ],
-    live: counting({ ...LIVE, sinks: () => [{ ...lake, since: new Date(sinceMs).toISOString() }] }, store, clock),
-  });
+  const dueTimes = new Map([["alarms", (lastMs: number) => lastMs + 3 * MINUTE] as const]);
+  const sources = [{ name: "north", origin: "https://north.example", dueTimes }];
+  const sinks = () => [{ ...lake, since: new Date(sinceMs).toISOString() }];
+  const live = counting({ ...LIVE, sinks }, store, clock);
+  const status = createStatus({ version: "1.2.3", clock, store, sources, live });
   const look = createReadiness({
     clock,
     health: async () => {
@@ -123,16 +114,13 @@ describe("the readiness of a worker", () => {
       outbox: { ...opened.outbox, settle: () => Promise.reject(broken) },
       quotaStore: { ...opened.quotaStore, save: () => Promise.reject(broken) },
     });
+    const settling = await ready({ store: failing });
+    await expect(settling.store.outbox.settle("lake", { again: false, through: 1, rejected: [] })).rejects.toBe(broken);
+    expect(reasons(await settling.look())).toEqual(["commit-failed state"]);
+    const saving = await ready({ store: failing });
     const slot = { id: 1, sentAtMs: nowMs, countedByMs: nowMs };
-    const writes: readonly ((store: Store) => Promise<unknown>)[] = [
-      (store) => store.outbox.settle("lake", { again: false, through: 1, rejected: [] }),
-      (store) => store.quotaStore.save("tags", slot),
-    ];
-    for (const write of writes) {
-      const { look, store } = await ready({ store: failing });
-      await expect(write(store)).rejects.toBe(broken);
-      expect(reasons(await look())).toEqual(["commit-failed state"]);
-    }
+    await expect(saving.store.quotaStore.save("tags", slot)).rejects.toBe(broken);
+    expect(reasons(await saving.look())).toEqual(["commit-failed state"]);
   });
 
   test("is true after a conflict of two commits", async () => {
@@ -154,36 +142,28 @@ describe("the readiness of a worker", () => {
   });
 
   test.each(["retrying", "throttled", "stopped", "ended"])(
-    "is false when a sink has been %s for longer than ten minutes",
+    "is false when a sink has been %s for longer than ten minutes, unlike a delivering sink",
     async (state) => {
+      const delivering = await ready({ sink: { state: "delivering", sinceMs: nowMs - 1_440 * MINUTE } });
+      expect((await delivering.look()).ready).toBe(true);
       const just = await ready({ sink: { state, sinceMs: nowMs - SINK_BLOCKED_MS } });
       expect((await just.look()).ready).toBe(true);
       const long = await ready({ sink: { state, sinceMs: nowMs - SINK_BLOCKED_MS - 1 } });
       const answer = await long.look();
       expect(reasons(answer)).toEqual(["sink-blocked sink/lake"]);
-      // Whoever asks needs no password, and what far ends say may hold anything.
+      // The response needs no password, so it must not contain texts of other systems.
       expect(JSON.stringify(answer)).not.toContain("tokenly");
     },
   );
 
-  test.each(["idle", "delivering"])("is true when a sink has been %s for a day", async (state) => {
-    const { look } = await ready({ sink: { state, sinceMs: nowMs - 1_440 * MINUTE } });
-    expect((await look()).ready).toBe(true);
-  });
-
   test("is computed at most once a second", async () => {
-    let looks = 0;
-    const { look, clock } = await ready({
-      health: (health) => {
-        looks += 1;
-        return health;
-      },
-    });
+    const looks = vi.fn((health: StatusHealth) => health);
+    const { look, clock } = await ready({ health: looks });
     await Promise.all(Array.from({ length: 100 }, look));
-    expect(looks).toBe(1);
+    expect(looks).toHaveBeenCalledTimes(1);
     await clock.advance(1_000);
     await look();
-    expect(looks).toBe(2);
+    expect(looks).toHaveBeenCalledTimes(2);
   });
 });
 

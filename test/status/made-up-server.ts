@@ -4,17 +4,18 @@ import { createAdaptorServer } from "@hono/node-server";
 import { Hono } from "hono";
 import { onTestFinished } from "vitest";
 import { Secret } from "#src/core/runtime/log.ts";
+import { listen } from "#src/ui/status/connections.ts";
 import { statusRoutes } from "#src/ui/status/server.ts";
 import * as madeUp from "./made-up-answers.ts";
 import { browserOfTests, OPERATOR, type ViewedPage } from "./page-in-browser.ts";
 import { fillSource, type ShownBuilding, serverOptions, shownBuilding } from "./shown-building.ts";
 
-/** What the views of the page ask for, by path. */
+/** Responses to the requests of the views, by path. */
 export type Answers = Readonly<Record<string, (query: URLSearchParams) => unknown>>;
 
 export interface MadeUpPage extends ViewedPage, ShownBuilding {
   readonly url: string;
-  /** Paths that were asked for, with their queries, and what was sent to be done. */
+  /** Requested paths with their queries. */
   readonly asked: string[];
   readonly ordered: { readonly path: string; readonly body: unknown }[];
 }
@@ -32,7 +33,7 @@ export const ANSWERS: Answers = {
   "/api/alarm-days": () => madeUp.dayBars(),
 };
 
-/** The real page and the real report of a small building; the views' answers are made up, and orders only noted. */
+/** The real page and report of a small building, with invented responses for the views. Changes are only recorded. */
 export function madeUpPages(): (
   width?: number,
   answers?: Answers,
@@ -42,13 +43,8 @@ export function madeUpPages(): (
   const view = browserOfTests();
   return async (width = 1280, answers = {}, orders = () => ({}), hasPassword = true) => {
     const building = await shownBuilding();
-    await fillSource(building.store, "north", {
-      tagNames: ["Supply", "Return", "Outdoor"],
-      alarms: [
-        {},
-        { trigger: { id: 89, displayName: "Fan stopped", description: null, priority: "B", enabled: true } },
-      ],
-    });
+    const trigger = { id: 89, displayName: "Fan stopped", description: null, priority: "B", enabled: true };
+    await fillSource(building.store, "north", { tagNames: ["Supply", "Return", "Outdoor"], alarms: [{}, { trigger }] });
     await fillSource(building.store, "south", { tagNames: ["Supply"] });
     const asked: string[] = [];
     const ordered: { path: string; body: unknown }[] = [];
@@ -78,14 +74,8 @@ export function madeUpPages(): (
       return real.fetch(request, context.env);
     });
     const server = createAdaptorServer({ fetch: app.fetch }) as Server;
-    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-    onTestFinished(
-      () =>
-        new Promise<void>((resolve) => {
-          server.close(() => resolve());
-          server.closeAllConnections();
-        }),
-    );
+    await listen(server, { port: 0, host: "127.0.0.1" }, (error) => error);
+    onTestFinished(() => void server.close().closeAllConnections());
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
     return { ...building, ...(await view(url, width, false)), url, asked, ordered };
   };

@@ -1,6 +1,6 @@
 import { type Browser, chromium, type Page } from "playwright-core";
 import { afterAll, beforeAll, onTestFinished } from "vitest";
-import type { LiveParts } from "#src/ui/status/report.ts";
+import type { WorkerParts } from "#src/ui/status/report.ts";
 import { createStatusServer, type StatusServer } from "#src/ui/status/server.ts";
 import { programPath } from "../real-servers.ts";
 import { LIVE, type ShownBuilding, serverOptions, shownBuilding } from "./shown-building.ts";
@@ -57,7 +57,7 @@ export function browserOfTests(): (url: string, width?: number, signsIn?: boolea
 /** The same for a status page over a small building. */
 export function pagesInBrowser(): (
   width?: number,
-  live?: LiveParts,
+  live?: WorkerParts,
   more?: Parameters<typeof serverOptions>[1],
 ) => Promise<OpenedPage> {
   const view = browserOfTests();

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { documentSet } from "#src/engine/store/store.ts";
 import { planReport } from "#src/engine/sync/plan/report.ts";
 import { syncSet } from "#src/engine/sync/snapshot.ts";
-import type { LiveParts } from "#src/ui/status/report.ts";
+import type { WorkerParts } from "#src/ui/status/report.ts";
 import { absent } from "../real-servers.ts";
 import { pagesInBrowser } from "./page-in-browser.ts";
 import { fillSource, LIVE, LIVE_SOURCE, NOW, PLAN_FACTS } from "./shown-building.ts";
@@ -97,7 +97,7 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     const [allowance] = LIVE_SOURCE.quota?.buckets ?? [];
     if (allowance === undefined) throw new Error("no allowance");
     const allowances = ["read", "write", "history"].map((name) => ({ ...allowance, name }));
-    const live: LiveParts = {
+    const live: WorkerParts = {
       ...LIVE,
       source: () => ({ ...LIVE_SOURCE, quota: { buckets: allowances, heldUntilMs: null } }),
     };

@@ -4,7 +4,6 @@ import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import { planReport } from "#src/engine/sync/plan/report.ts";
 import {
-  type StoredHistory,
   type StoredLeftOut,
   type StoredPoll,
   type StoredQuarantine,
@@ -41,38 +40,22 @@ describe("the report", () => {
       ["south", { sites: 1, tags: 1, values: 1, bad: 0, alarms: 0 }],
     ]);
     expect(sources[0]?.oldestValue).toBe("2026-11-21T09:59:58.000Z");
-    expect(sources[0]?.sites).toEqual([
-      {
-        id: 1,
-        displayName: "north school",
-        tags: 3,
-        gateways: { online: 0, all: 1, unclear: 0 },
-        alarms: { A: 2 },
-      },
-    ]);
+    const site = { id: 1, displayName: "north school", tags: 3 };
+    expect(sources[0]?.sites).toEqual([{ ...site, gateways: { online: 0, all: 1, unclear: 0 }, alarms: { A: 2 } }]);
   });
 
   test("lists warnings about an unavailable service and unavailable features first", async () => {
     const { store, status } = await shownBuilding();
     const poll: StoredPoll = { lastSuccess: null, lastAttempt: NOW, problem: "alarms: no answer." };
+    const away = { since: NOW, reason: "unreachable: no answer." };
+    const forbidden = { since: NOW, reason: "forbidden: 403." };
+    const live = { ...poll, problem: "live: a tag has no log." };
     await store.commit({
       documents: [
-        {
-          set: syncSet("availability", "north"),
-          put: [["service", { since: NOW, reason: "unreachable: no answer." }]],
-        },
+        { set: syncSet("availability", "north"), put: [["service", away]] },
         { set: documentSet("poll", "north"), put: [["alarms", poll]] },
-        {
-          set: syncSet("availability", "south"),
-          put: [["feature/hosts", { since: NOW, reason: "forbidden: 403." }]],
-        },
-        {
-          set: documentSet("poll", "south"),
-          put: [
-            ["hosts", poll],
-            ["live", { ...poll, problem: "live: a tag has no log." }],
-          ] as const,
-        },
+        { set: syncSet("availability", "south"), put: [["feature/hosts", forbidden]] },
+        { set: documentSet("poll", "south"), put: Object.entries({ hosts: poll, live }) },
       ],
     });
     const { notices, sources } = await status.report();
@@ -92,13 +75,8 @@ describe("the report", () => {
     ["2026-11-20T12:00:00Z", "The token of north expired at 2026-11-20T12:00:00Z; replace it with a new one."],
   ])("with a token that expires at %s, warns from seven days before the expiry", async (expiresAt, notice) => {
     const { store, status } = await shownBuilding();
-    const info = {
-      user: { id: 1, name: "u", email: "u@example.com" },
-      name: "Plenum",
-      abilities: [],
-      expiresAt,
-      sites: [],
-    };
+    const user = { id: 1, name: "u", email: "u@example.com" };
+    const info = { user, name: "Plenum", abilities: [], expiresAt, sites: [] };
     const token: StoredToken = { info, checkedAt: NOW, warnedDays: null };
     await store.commit({ documents: [{ set: documentSet("token", "north"), put: [["token", token]] }] });
     const { notices, sources } = await status.report();
@@ -108,44 +86,23 @@ describe("the report", () => {
 
   test("contains a summary of the history", async () => {
     const { store, status } = await shownBuilding();
-    const series = (
-      state: StoredHistory["state"],
-      from: string,
-      watermark: string,
-      why: StoredRange["why"] = "points",
-    ): Partial<StoredHistory> => ({
-      version: 2,
-      state,
-      watermark,
-      wished: "2026-11-01T00:00:00.000Z",
-      since: "2026-11-20T00:00:00.000Z",
-      refusal: null,
+    const [begin, from, since] = ["01", "10", "20"].map((day) => `2026-11-${day}T00:00:00.000Z`);
+    const series = (state: string, watermark: string | undefined, why: StoredRange["why"] = "points") => ({
+      ...{ version: 2, state, watermark, wished: begin, since, refusal: null },
       spans: [
-        { from: "2026-11-01T00:00:00.000Z", to: from, why },
+        { from: begin, to: from, why },
         { from, to: watermark, why: "points" },
       ],
     });
-    // As it was written before a span said why: nobody knows what of its past is had.
-    const before = {
-      state: "following",
-      since: "2026-11-20T00:00:00.000Z",
-      watermark: "2026-11-21T09:50:00.000Z",
-      reached: "2026-11-01T00:00:00.000Z",
-      target: "2026-11-01T00:00:00.000Z",
-    };
-    await store.commit({
-      documents: [
-        {
-          set: documentSet("history", "north"),
-          put: [
-            ["1 5m", series("following", "2026-11-10T00:00:00.000Z", "2026-11-21T09:50:00.000Z", "null")],
-            ["2 5m", series("following", "2026-11-10T00:00:00.000Z", "2026-11-21T09:40:00.000Z", "refused")],
-            ["4 5m", before],
-            ["3 5m", series("no-log", "2026-11-20T00:00:00.000Z", "2026-11-20T00:00:00.000Z")],
-          ],
-        },
-      ],
-    });
+    // Written by an earlier version, whose ranges had no reason.
+    const earlier = { state: "following", since, watermark: "2026-11-21T09:50:00.000Z", reached: begin, target: begin };
+    const put = [
+      ["1 5m", series("following", "2026-11-21T09:50:00.000Z", "null")],
+      ["2 5m", series("following", "2026-11-21T09:40:00.000Z", "refused")],
+      ["4 5m", earlier],
+      ["3 5m", series("no-log", since)],
+    ] as const;
+    await store.commit({ documents: [{ set: documentSet("history", "north"), put }] });
     expect((await status.report()).sources.map(({ history }) => history)).toEqual([
       {
         ...{ series: 4, complete: 1, withoutLog: 1, toldUntil: "2026-11-21T09:40:00.000Z" },
@@ -161,11 +118,8 @@ describe("the report", () => {
     await store.outbox.register("old", "now");
     await store.outbox.setEnded("old", "not in the configuration");
     await store.commit({ events: [valueEvent(1), valueEvent(2)] });
-    const live = {
-      ...LIVE,
-      sinks: () => [{ name: "lake", connector: "influxdb", state: "retrying", since: NOW, lastError: "no answer" }],
-    };
-    const running = await statusOver(store, clock, live).report();
+    const lake = { name: "lake", connector: "influxdb", state: "retrying", since: NOW, lastError: "no answer" };
+    const running = await statusOver(store, clock, { ...LIVE, sinks: () => [lake] }).report();
     expect(running.sinks).toMatchObject([
       { sink: "lake", connector: "influxdb", depth: 2, oldest: NOW, state: "retrying", problem: "no answer" },
     ]);
@@ -228,28 +182,10 @@ describe("the warnings of a source", () => {
     ]);
   });
 
-  test("report tags without a value in the responses", async () => {
-    const { store, status } = await shownBuilding();
-    await fillSource(store, "north", { tagNames: ["Supply"] });
-    const reason = "Its value is a text, and no number, boolean or null.";
-    const put = [["10001", { since: NOW, reason }]] as const;
-    await store.commit({ documents: [{ set: syncSet("left-out", "north"), put }] });
-    const { notices, sources } = await status.report();
-    expect(notices).toEqual([`1 tag of north has no value in the replies: 10001 (since ${NOW}: ${reason}).`]);
-    expect(sources[0]?.leftOut).toEqual([{ id: "10001", since: NOW, reason }]);
-  });
-
   test("report series with unreadable history", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply"] });
-    const rules = {
-      resolution: "5m",
-      timeZone: "UTC",
-      everyMs: 1,
-      backfillMs: 0,
-      graceMs: 0,
-      lookBackMs: 0,
-    } as const;
+    const rules = { resolution: "5m", timeZone: "UTC", everyMs: 1, backfillMs: 0, graceMs: 0, lookBackMs: 0 } as const;
     const said = 'unreadable: The value at 2026-06-01T00:00:00.000Z is the text "n/a", and no number.';
     const span = { from: NOW, to: NOW, why: "refused", reason: "unreadable", at: NOW, said } as const;
     const held = { ...newLedger(rules, Date.parse(NOW)), spans: [span] };
@@ -272,7 +208,9 @@ describe("the warnings of a source", () => {
       ["10002", { since: NOW, kind: "unanswered", reason: "The reply does not list it." }],
     ];
     await store.commit({ documents: [{ set: syncSet("left-out", "north"), put }] });
-    expect((await status.report()).notices).toEqual([
+    const { notices, sources } = await status.report();
+    expect(sources[0]?.leftOut).toEqual(put.map(([id, entry]) => ({ id, ...entry })));
+    expect(notices).toEqual([
       `1 tag of north has an unreadable value in the replies; what was read before stays: 10001 (since ${NOW}: Its value is the text "--".).`,
       `1 tag of north has no value in the replies: 10002 (since ${NOW}: The reply does not list it.).`,
     ]);

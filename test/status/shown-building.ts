@@ -23,8 +23,8 @@ import type { Plots } from "#src/ui/plots/plots.ts";
 import { createResponses, type Responses } from "#src/ui/status/api.ts";
 import { StatusConfig } from "#src/ui/status/config.ts";
 import { refreshGauges } from "#src/ui/status/health.ts";
-import type { LiveThings } from "#src/ui/status/page-context.ts";
-import { createStatus, type LiveParts, type Status } from "#src/ui/status/report.ts";
+import type { LiveWorker } from "#src/ui/status/page-context.ts";
+import { createStatus, type Status, type WorkerParts } from "#src/ui/status/report.ts";
 import type { StatusServerOptions } from "#src/ui/status/server.ts";
 import type { LiveSource } from "#src/ui/status/sources.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
@@ -93,10 +93,10 @@ export const LIVE = {
   sinks: () => [{ name: "lake", connector: "influxdb", state: "idle", since: NOW, lastError: null }],
   commands: () => ({ enabled: true, rehearsal: false, stopped: false, writable: 3, waiting: 0 }),
   notices: () => [],
-} satisfies LiveParts;
+} satisfies WorkerParts;
 
 /** The parts of a worker that counts what a store holds; a real one counts it as it changes. */
-export function counting<T extends LiveParts>(
+export function counting<T extends WorkerParts>(
   live: T,
   store: Store,
   clock: Clock,
@@ -150,7 +150,7 @@ async function countsOf(
   };
 }
 
-export function statusOver(store: Store, clock: Clock, live: LiveParts | null = LIVE): Status {
+export function statusOver(store: Store, clock: Clock, live: WorkerParts | null = LIVE): Status {
   return createStatus({
     version: "1.2.3",
     clock,
@@ -213,7 +213,7 @@ const WELL: StoredPoll = { lastSuccess: NOW, lastAttempt: NOW, problem: null };
 export function answersOver(
   store: Store,
   clock: Clock,
-  live: Partial<LiveThings> = {},
+  live: Partial<LiveWorker> = {},
   plots: Plots | null = null,
 ): Responses {
   return createResponses({
@@ -222,21 +222,21 @@ export function answersOver(
     status: statusOver(store, clock),
     plots,
     sources: ["north", "south"],
-    shown: () => ({ sinks: ["lake"], wanted: new Map() }),
+    sinksAndFilters: () => ({ sinks: ["lake"], filterBySink: new Map() }),
     live: {
       reading: () => ({ className: "comfort", promisedMs: 60_000 }),
       tag: () => null,
       sinks: LIVE.sinks,
-      places: () => [],
+      addressesOf: () => [],
       writable: () => null,
-      allowed: () => 20,
+      allowedPerMinute: () => 20,
       fetchHistory: () => null,
       ...live,
     },
   });
 }
 
-export async function shownBuilding(live: LiveParts | null = LIVE): Promise<ShownBuilding> {
+export async function shownBuilding(live: WorkerParts | null = LIVE): Promise<ShownBuilding> {
   const clock = createVirtualClock(Date.parse(NOW));
   const store = await emptyStore(clock);
   return { store, clock, status: statusOver(store, clock, live) };
@@ -253,7 +253,7 @@ export function serverOptions(
     readonly stopWrites?: (by: string) => void;
     readonly write?: StatusServerOptions["actions"]["write"];
     readonly plots?: Plots;
-    readonly things?: Partial<LiveThings>;
+    readonly things?: Partial<LiveWorker>;
   } = {},
 ): StatusServerOptions {
   const metrics = createMetrics();

@@ -113,7 +113,7 @@ describe("the age of a poll", () => {
     }
   });
 
-  const paces = new Map([["alarms", (lastMs: number) => lastMs + 10 * MINUTE] as const]);
+  const dueTimes = new Map([["alarms", (lastMs: number) => lastMs + 10 * MINUTE] as const]);
   const start: Moment = { atMs: Date.parse("2026-06-01T12:00:00Z"), monotonicMs: 1_000 };
   const later = (ms: number, step = 0): Moment => ({
     atMs: start.atMs + ms + step,
@@ -122,7 +122,7 @@ describe("the age of a poll", () => {
   const isLate = (stored: string | null, now: Moment, inventoryMs: number | null = null) => {
     const poll = { lastSuccess: stored, lastAttempt: stored ?? "2026-06-01T12:00:00.000Z", problem: null };
     const polls = new Map(stored === null ? [] : [["alarms", poll] as const]);
-    const [job] = jobReports({ polls, lastPolls: new Map(), paces, started: start, inventoryMs, now });
+    const [job] = jobReports({ polls, lastPolls: new Map(), dueTimes, started: start, inventoryMs, now });
     return job?.late;
   };
 
