@@ -1,10 +1,6 @@
-import { execFile, execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { promisify } from "node:util";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { NOTICES, noticesText, objections } from "../tools/licences.ts";
 import { SBOM, sbomText } from "../tools/sbom.ts";
 import { shippedPackages } from "../tools/shipped.ts";
@@ -73,24 +69,14 @@ describe("a new dependency", () => {
     ["a choice with one allowed licence", { license: "(GPL-3.0-only OR MIT)" }, text, null],
     ["two allowed licences", { license: "MIT AND BSD-3-Clause" }, text, null],
     [
-      "two licences of which one is forbidden",
+      "an allowed and a forbidden licence",
       { license: "MIT AND GPL-3.0-only" },
       text,
-      /^new 1\.0\.0 comes with MIT AND GPL/,
+      /^new 1\.0\.0 comes with MIT AND/,
     ],
-    [
-      "a forbidden licence",
-      { license: "AGPL-3.0-only" },
-      text,
-      /^new 1\.0\.0 comes with AGPL-3\.0-only, which is not among/,
-    ],
+    ["a forbidden licence", { license: "AGPL-3.0-only" }, text, /^new 1\.0\.0 comes with AGPL-3\.0-only, which is not/],
     ["no licence", {}, text, /^new 1\.0\.0 comes with no licence that it names/],
-    [
-      "a reference to a licence file",
-      { license: "SEE LICENSE IN LICENSE" },
-      text,
-      /^new 1\.0\.0 comes with SEE LICENSE/,
-    ],
+    ["a reference to a file", { license: "SEE LICENSE IN LICENSE" }, text, /^new 1\.0\.0 comes with SEE LICENSE/],
     ["no licence text", { license: "MIT" }, {}, /^new 1\.0\.0 comes without the text of its licence/],
   ])("is accepted or rejected by its licence: %s", (_what, manifest, files, words) => {
     const folder = projectWith(manifest, files);
@@ -163,53 +149,4 @@ describe("installed packages", () => {
     const without = locked.filter(([, { integrity }]) => !/^sha512-/.test(integrity ?? ""));
     expect(without.map(([place]) => place)).toEqual([]);
   });
-
-  test("are at least three days old if npm supports the check", async () => {
-    const version = execFileSync("npm", ["--version"]).toString();
-    const [major = 0, minor = 0] = version.split(".").map(Number);
-    if (major < 11 || (major === 11 && minor < 10)) return;
-    const HOUR_MS = 3_600_000;
-    const ages = { "1.0.0": 73 * HOUR_MS, "1.0.1": 71 * HOUR_MS };
-    const registry = await registryOf("new", ages);
-    const folder = testFolder("dependencies");
-    writeFileSync(join(folder, ".npmrc"), read(".npmrc"));
-    writeFileSync(join(folder, "package.json"), JSON.stringify({ name: "trial", version: "1.0.0" }));
-    const install = (name: string, ...options: readonly string[]) => {
-      const cache = `--cache=${join(folder, "cache")}`;
-      const all = ["install", name, "--package-lock-only", `--registry=${registry}`, cache, ...options];
-      return promisify(execFile)("npm", all, { cwd: folder, env: { PATH: process.env.PATH, HOME: folder } });
-    };
-    const [, option = ""] = /`npm install (--min-release-age=\d+) /.exec(read("SECURITY.md")) ?? [];
-    const chosen = () => JSON.parse(readFileSync(join(folder, "package.json"), "utf8")).dependencies.new;
-    await install("new", option);
-    expect(chosen()).toBe("1.0.0");
-    await expect(install("new@1.0.1", option)).rejects.toThrow(/ETARGET/);
-    await install("new@1.0.1");
-    expect(chosen()).toBe("1.0.1");
-  });
 });
-
-/** A registry with one package; `ages`: age of each version in milliseconds. */
-async function registryOf(name: string, ages: Readonly<Record<string, number>>): Promise<string> {
-  const versions = Object.keys(ages);
-  const tarball = "http://127.0.0.1:9/nothing.tgz";
-  const body = JSON.stringify({
-    name,
-    "dist-tags": { latest: versions.at(-1) },
-    versions: Object.fromEntries(
-      versions.map((version) => [version, { name, version, dist: { tarball, integrity: "sha512-AAAA" } }]),
-    ),
-    time: Object.fromEntries(
-      Object.entries(ages).map(([version, ageMs]) => [version, new Date(Date.now() - ageMs).toISOString()]),
-    ),
-  });
-  const server = createServer((_request, response) => {
-    response.setHeader("content-type", "application/json").end(body);
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  onTestFinished(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-}

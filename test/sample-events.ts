@@ -17,77 +17,38 @@ export const SITE: Site = { id: 1, displayName: "Kvarnholmen 4" };
 export const TAG: Tag = { id: "10042", displayName: "VS1-GT11", description: "Supply temperature", unit: "°C" };
 
 export const GATEWAY: Gateway = {
-  id: "7",
-  displayName: "Basement gateway",
-  online: true,
-  version: "4.2.1",
-  hardware: "GW-2",
-  ipAddress: "192.0.2.7",
-  location: "Room 012",
+  ...{ id: "7", displayName: "Basement gateway", online: true, version: "4.2.1", hardware: "GW-2" },
+  ...{ ipAddress: "192.0.2.7", location: "Room 012" },
 };
 
 const HOST: Host = {
-  id: "31",
-  displayName: "DUC 1",
-  description: null,
-  type: "modbus",
-  modelName: "EX-8",
-  ip: "192.0.2.31",
-  macAddress: null,
-  gateway: { id: 7, displayName: "Basement gateway" },
+  ...{ id: "31", displayName: "DUC 1", description: null, type: "modbus", modelName: "EX-8", ip: "192.0.2.31" },
+  ...{ macAddress: null, gateway: { id: 7, displayName: "Basement gateway" } },
 };
 
 const BEHIND = [{ id: HOST.id, displayName: HOST.displayName }];
 
 export const SYSTEM: System = {
-  id: "5",
-  code: "VS1",
-  displayName: "Heating 1",
-  discipline: "heating",
-  description: "Radiator circuit",
-  location: "Basement",
-  manufacturer: "Example AB",
-  installedYear: 2016,
-  maintenanceNotes: null,
+  ...{ id: "5", code: "VS1", displayName: "Heating 1", discipline: "heating", description: "Radiator circuit" },
+  ...{ location: "Basement", manufacturer: "Example AB", installedYear: 2016, maintenanceNotes: null },
   datapointsCount: 18,
 };
 
 const SILENCE = {
-  id: "s1",
-  source: null,
-  site: 1,
-  priorities: ["C"],
-  name: "VS1*",
-  alarm: null,
-  from: "2026-11-02T06:00:00.000Z",
-  to: "2026-11-02T10:00:00.000Z",
-  reason: "The pump is exchanged.",
+  ...{ id: "s1", source: null, site: 1, priorities: ["C"], name: "VS1*", alarm: null },
+  ...{ from: "2026-11-02T06:00:00.000Z", to: "2026-11-02T10:00:00.000Z", reason: "The pump is exchanged." },
   madeBy: "cli",
 };
 
 export const ALARM: Alarm = {
-  id: "500001",
-  site: SITE,
-  trigger: { id: 88, displayName: "Supply temperature low", description: null, priority: "A", enabled: true },
-  status: "active",
-  source: "VS1-GT11",
-  description: "Supply temperature below 20 °C for 10 minutes",
-  triggeredAt: "2026-11-02T06:15:00.000Z",
-  triggeredAtRaw: "2026-11-02T07:15:00+01:00",
-  resolvedAt: null,
-  resolvedAtRaw: null,
-  recoveringUntil: null,
-  acknowledged: false,
-  acknowledgedBy: null,
-  acknowledgedMessage: null,
-  acknowledgedAt: null,
+  ...{ id: "500001", site: SITE },
+  ...{ trigger: { id: 88, displayName: "Supply temperature low", description: null, priority: "A", enabled: true } },
+  ...{ status: "active", source: "VS1-GT11", description: "Supply temperature below 20 °C for 10 minutes" },
+  ...{ triggeredAt: "2026-11-02T06:15:00.000Z", triggeredAtRaw: "2026-11-02T07:15:00+01:00", resolvedAt: null },
+  ...{ resolvedAtRaw: null, recoveringUntil: null, acknowledged: false, acknowledgedBy: null },
+  ...{ acknowledgedMessage: null, acknowledgedAt: null },
   lastActiveEvent: {
-    id: 9001,
-    source: "VS1-GT11",
-    type: "limit",
-    triggeredOn: "value",
-    value: 18.4,
-    textlistValue: null,
+    ...{ id: 9001, source: "VS1-GT11", type: "limit", triggeredOn: "value", value: 18.4, textlistValue: null },
     triggeredAt: "2026-11-02T06:15:00.000Z",
   },
 };
@@ -96,27 +57,15 @@ const TIME = "2026-11-02T06:20:00.000Z";
 const SOURCE = sourceUri("main");
 
 const alarmFact: AlarmFact = {
-  alarm: ALARM,
-  episode: "500001@2026-11-02T06:15:00.000Z",
-  late: false,
-  behindGateway: null,
+  ...{ alarm: ALARM, episode: "500001@2026-11-02T06:15:00.000Z", late: false, behindGateway: null },
 };
 const resolvedFact: AlarmFact = {
   ...alarmFact,
   alarm: { ...ALARM, status: "resolved", resolvedAt: TIME, resolvedAtRaw: "2026-11-02T07:20:00+01:00" },
 };
 const commandResult: CommandResult = {
-  commandId: "cmd-1",
-  tagId: TAG.id,
-  outcome: "confirmed",
-  reason: null,
-  message: "The tag holds the value.",
-  requested: 21.5,
-  before: 20,
-  readBack: 21.5,
-  rehearsal: false,
-  correlation: null,
-  replyTo: null,
+  ...{ commandId: "cmd-1", tagId: TAG.id, outcome: "confirmed", reason: null, message: "The tag holds the value." },
+  ...{ requested: 21.5, before: 20, readBack: 21.5, rehearsal: false, correlation: null, replyTo: null },
 };
 
 const ACCOUNT: DayAccount = {
@@ -166,10 +115,8 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   "series-break": {
     subject: TAG_SUBJECT,
     data: {
-      tag: TAG,
-      what: ["unit"],
-      before: { unit: "K" },
-      since: { lastBefore: "2026-11-02T00:20:00.000Z", firstAfter: TIME },
+      ...{ tag: TAG, what: ["unit"], before: { unit: "K" } },
+      ...{ since: { lastBefore: "2026-11-02T00:20:00.000Z", firstAfter: TIME } },
     },
   },
   "alarm-raised": { subject: ALARM_SUBJECT, data: { ...alarmFact, initial: false } },
@@ -193,13 +140,8 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   "tag-value": {
     subject: TAG_SUBJECT,
     data: {
-      tag: TAG,
-      value: 21.5,
-      quality: "good",
-      time: TIME,
-      latencyMs: 120,
-      lastGood: { value: 21.5, time: TIME },
-      behindGateway: null,
+      ...{ tag: TAG, value: 21.5, quality: "good", time: TIME, latencyMs: 120 },
+      ...{ lastGood: { value: 21.5, time: TIME }, behindGateway: null },
     },
   },
   "tag-history": {
@@ -220,13 +162,8 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   "tag-total": {
     subject: "site/1/tag/10042/total/1d",
     data: {
-      tag: { ...TAG, unit: "kWh" },
-      resolution: "1d",
-      timeZone: "Europe/Stockholm",
-      from: "2026-10-31T23:00:00Z",
-      to: "2026-11-01T23:00:00Z",
-      total: 412.5,
-      reset: false,
+      ...{ tag: { ...TAG, unit: "kWh" }, resolution: "1d", timeZone: "Europe/Stockholm" },
+      ...{ from: "2026-10-31T23:00:00Z", to: "2026-11-01T23:00:00Z", total: 412.5, reset: false },
     },
   },
   "history-complete": {
@@ -249,27 +186,15 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   "command-accepted": {
     subject: TAG_SUBJECT,
     data: {
-      commandId: "cmd-1",
-      tagId: TAG.id,
-      requested: 21.5,
-      waitMs: 200,
-      expiresAt: TIME,
-      forMs: null,
-      needsSecond: false,
-      correlation: null,
-      replyTo: null,
+      ...{ commandId: "cmd-1", tagId: TAG.id, requested: 21.5, waitMs: 200, expiresAt: TIME, forMs: null },
+      ...{ needsSecond: false, correlation: null, replyTo: null },
     },
   },
   "command-result": { subject: TAG_SUBJECT, data: commandResult },
   "command-not-restored": {
     subject: TAG_SUBJECT,
     data: {
-      commandId: "cmd-1",
-      tagId: TAG.id,
-      inForce: 22,
-      since: TIME,
-      wanted: 20,
-      dueAt: TIME,
+      ...{ commandId: "cmd-1", tagId: TAG.id, inForce: 22, since: TIME, wanted: 20, dueAt: TIME },
       reason: "expired",
       message: "It was too late to put 20 back; nothing was written. The gateway is offline.",
     },
@@ -278,26 +203,13 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   "silent-sensors": {
     subject: "site/1",
     data: {
-      site: SITE,
-      from: "2026-10-26T06:20:00.000Z",
-      to: TIME,
-      watchedHours: 168,
-      tags: 320,
-      judged: 311,
-      counts: { "never-moved": 1, "always-null": 0, "log-differs": 0, "log-clock-off": 0 },
-      part: 1,
+      ...{ site: SITE, from: "2026-10-26T06:20:00.000Z", to: TIME, watchedHours: 168, tags: 320, judged: 311 },
+      ...{ counts: { "never-moved": 1, "always-null": 0, "log-differs": 0, "log-clock-off": 0 }, part: 1 },
       parts: 1,
       findings: [
         {
-          finding: "never-moved",
-          tag: TAG,
-          message: "It was 21.5 °C at each of 1008 readings.",
-          readings: 1_008,
-          value: 21.5,
-          logged: null,
-          pairs: null,
-          lagMs: null,
-          resolution: null,
+          ...{ finding: "never-moved", tag: TAG, message: "It was 21.5 °C at each of 1008 readings." },
+          ...{ readings: 1_008, value: 21.5, logged: null, pairs: null, lagMs: null, resolution: null },
         },
       ],
     },
@@ -317,10 +229,7 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
       by: "file",
       changes: [
         {
-          path: "sources.main.read.rooms.every",
-          before: "10m",
-          after: "5m",
-          effect: "alone",
+          ...{ path: "sources.main.read.rooms.every", before: "10m", after: "5m", effect: "alone" },
           how: "with the next request",
         },
       ],
@@ -394,11 +303,7 @@ export function valueEvent(n: number, tagId = TAG.id, value: number | boolean | 
     time,
     siteId: SITE.id,
     data: {
-      tag: { ...TAG, id: tagId },
-      value,
-      quality: value === null ? "bad" : "good",
-      time,
-      latencyMs: 80,
+      ...{ tag: { ...TAG, id: tagId }, value, quality: value === null ? "bad" : "good", time, latencyMs: 80 },
       lastGood: value === null ? null : { value, time },
       behindGateway: null,
     },

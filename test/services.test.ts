@@ -47,7 +47,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/engine/commands/commands.ts": "services.test.ts",
   "src/engine/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
   "src/engine/delivery/pruning.ts": "delivery/pruning.test.ts",
-  "src/scale/fleet/fleet.ts": "fleet/away.test.ts",
+  "src/scale/fleet/fleet.ts": "fleet/virtual-faults.test.ts",
   "src/scale/fleet/kill-switch.ts": "fleet/kill-switch.test.ts",
   "src/app/reload/file-watch.ts": "services.test.ts",
   "src/app/reload/reloader.ts": "services.test.ts",
@@ -69,7 +69,7 @@ test("SERVICES lists every service with a test that runs the suite", () => {
     .map((file) => `src/${file}`);
   const naming = files.filter((file) => {
     const text = readFileSync(join(root, file), "utf8");
-    return /import (type )?\{[^}]*\bService\b[^}]*\} from "[./a-z]*lifecycle\.ts"/.test(text);
+    return /import (type )?\{[^}]*\b(Service|startedOnce)\b[^}]*\} from "[./a-z]*lifecycle\.ts"/.test(text);
   });
   expect(naming.toSorted()).toEqual(Object.keys(SERVICES).toSorted());
   for (const file of new Set(Object.values(SERVICES))) {

@@ -83,11 +83,8 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
   async function start() {
     const line = new AbortController();
     const worker = await createWorker({
-      config,
-      environment: { TOKEN: "simulator-token" },
-      armWriting: true,
-      configFile: { file: "plenum.yaml", load: () => parsed(written), isWatched: false },
-      clock,
+      ...{ config, environment: { TOKEN: "simulator-token" }, armWriting: true },
+      ...{ configFile: { file: "plenum.yaml", load: () => parsed(written), isWatched: false }, clock },
       log: options.log ?? createLog({ level: "silent" }),
       transport: (request, signal) => {
         if (line.signal.aborted) throw new Retryable("The process has ended.");

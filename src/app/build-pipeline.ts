@@ -3,7 +3,7 @@ import type { FleetAssignment } from "../core/connector.ts";
 import type { ConfigurationState } from "../core/model/reload-facts.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { ClockCheck } from "../core/runtime/clock-check.ts";
-import { inOrder, inParallel, type Service } from "../core/runtime/lifecycle.ts";
+import { inOrder, inParallel } from "../core/runtime/lifecycle.ts";
 import { type Log, setLevel } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
 import type { Rules } from "../engine/commands/approval/approval.ts";
@@ -185,7 +185,8 @@ export async function buildPipeline(options: PipelineOptions) {
   });
 
   const all = [...syncs.values()];
-  const inAllSources = (name: string, pick: (sync: BuiltSync) => Service) => inParallel(name, all.map(pick), log);
+  const inAllSources = (name: string, pick: (sync: BuiltSync) => BuiltSync["service"]) =>
+    inParallel(name, all.map(pick), log);
   const services = inOrder(
     [
       { service: pruning, share: 0.1 },

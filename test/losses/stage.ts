@@ -81,11 +81,8 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
     const now = troubles.filter(({ toMs }) => toMs === Number.POSITIVE_INFINITY).map(({ trouble }) => trouble);
     const rights = now.reduce((all, { rights: change }) => change?.(all) ?? all, ALL_RIGHTS(world));
     control.changeToken(DEFAULT_TOKEN, {
-      sites: [...rights.sites],
-      abilities: [...rights.abilities],
-      permissions: [...rights.permissions],
-      visible_tags: rights.visibleTags,
-      revoked: rights.revoked,
+      ...{ sites: [...rights.sites], abilities: [...rights.abilities], permissions: [...rights.permissions] },
+      ...{ visible_tags: rights.visibleTags, revoked: rights.revoked },
     });
     const offline = new Set(now.flatMap(({ offlineGateways = [] }) => offlineGateways));
     for (const id of simulator.world.gateways.keys()) control.setGateway(id, !offline.has(id));
@@ -98,12 +95,7 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
   }
 
   return {
-    world,
-    virtual,
-    troubles,
-    starts,
-    orders,
-    answers,
+    ...{ world, virtual, troubles, starts, orders, answers },
     now: () => clock.now(),
     begin(trouble: SourceFault) {
       const lasting: LastingFault = { trouble, fromMs: clock.now(), toMs: Number.POSITIVE_INFINITY };

@@ -55,12 +55,8 @@ export function lossWorld(seed: number, random: SeededRandom): LossWorld {
     time_zone: timeZone,
     quota: { polite: random.pick([0.5, 0.5, 1]) },
     schedules: {
-      token: "0 * * * *",
-      sites: "*/5 * * * *",
-      tags: "3-59/10 * * * *",
-      gateways: "*/2 * * * *",
-      hosts: "7 * * * *",
-      systems: false,
+      ...{ token: "0 * * * *", sites: "*/5 * * * *", tags: "3-59/10 * * * *", gateways: "*/2 * * * *" },
+      ...{ hosts: "7 * * * *", systems: false },
     },
     read,
     history,
@@ -70,12 +66,7 @@ export function lossWorld(seed: number, random: SeededRandom): LossWorld {
   }).sources.main;
   if (parsed === undefined) throw new Error("The configuration names no source.");
   return {
-    siteIds,
-    tags,
-    timeZone,
-    lateMs: lateMinutes * 60_000,
-    source,
-    read: parsed.read,
+    ...{ siteIds, tags, timeZone, lateMs: lateMinutes * 60_000, source, read: parsed.read },
     history: parsed.history,
     simulator: {
       seed,

@@ -98,10 +98,7 @@ describe.skipIf(absent("promtool") || absent("victoria-metrics"))("a real worker
       sinks: {
         values: {
           influxdb: {
-            url: victoria.url,
-            api: "v2",
-            bucket: "plenum",
-            tags_from: ["name", "site_name", "system"],
+            ...{ url: victoria.url, api: "v2", bucket: "plenum", tags_from: ["name", "site_name", "system"] },
             gzip: false,
           },
         },

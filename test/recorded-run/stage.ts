@@ -49,10 +49,7 @@ export async function buildStage(): Promise<Stage> {
   writeFileSync(
     join(folder, "simulator.yaml"),
     JSON.stringify({
-      speed: SPEED,
-      sites: SITES,
-      anchor: "next-alarm",
-      loops_before: 30,
+      ...{ speed: SPEED, sites: SITES, anchor: "next-alarm", loops_before: 30 },
       alarms: { resolved_retention_h: 0.2 },
     }),
   );
@@ -83,14 +80,7 @@ export async function buildStage(): Promise<Stage> {
   };
 
   return {
-    folder,
-    stateFolder,
-    eventFolder,
-    mosquitto,
-    victoriaMetrics,
-    influx,
-    mqtt,
-    webhooks,
+    ...{ folder, stateFolder, eventFolder, mosquitto, victoriaMetrics, influx, mqtt, webhooks },
     ask: (path) => control(path),
     tell: (path, body) => control(path, body),
     async startWorker() {

@@ -41,13 +41,7 @@ async function begin(commands: object = {}) {
     .map(({ id }) => id);
   const allowed = (ids: readonly string[], max = 30) =>
     ids.map((tag_id) => ({
-      type: "number",
-      site_id: 12,
-      tag_id,
-      min: 10,
-      max,
-      min_interval: "0s",
-      max_per_day: 1_000,
+      ...{ type: "number", site_id: 12, tag_id, min: 10, max, min_interval: "0s", max_per_day: 1_000 },
     }));
   await virtual.reload((file) => (file.commands.allow = allowed(tags)));
   await virtual.clock.advance(2 * MINUTE);

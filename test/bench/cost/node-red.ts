@@ -44,12 +44,7 @@ function nodesOf({ sources, service, mqtt, influx }: NodeRedFlow): readonly obje
   return [
     { id: z, type: "tab", label: "bench" },
     {
-      id: "broker",
-      type: "mqtt-broker",
-      broker: hostname,
-      port,
-      clientid: "node-red",
-      protocolVersion: "5",
+      ...{ id: "broker", type: "mqtt-broker", broker: hostname, port, clientid: "node-red", protocolVersion: "5" },
       keepalive: "60",
     },
     ...Array.from({ length: sources }, (_, n) => ({

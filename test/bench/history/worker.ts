@@ -78,21 +78,10 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
     });
     const demand = createDemand();
     const pull = createHistoryPull({
-      source,
-      store,
-      clock,
-      log,
-      classes: history,
-      timeZone: "UTC",
-      valuesMax: VALUES_MAX,
-      demand,
+      ...{ source, store, clock, log, classes: history, timeZone: "UTC", valuesMax: VALUES_MAX, demand },
     });
     const reads = createLiveReads({
-      source,
-      store,
-      clock,
-      log,
-      metrics,
+      ...{ source, store, clock, log, metrics },
       groupCommit: createGroupCommit({ store, clock, sources: 1 }),
       classes: read,
       scope: { sees: () => true, saidAtMs: () => 0, explain: async () => "unexplained" },
