@@ -22,8 +22,14 @@ function choice<const Values extends readonly [string, ...string[]]>(values: Val
     .describe(description);
 }
 
+/** A list of texts. */
+const texts = (initial: readonly string[], description: string) =>
+  z
+    .array(z.string())
+    .default([...initial])
+    .describe(description);
+
 const nonNegative = z.number().min(0).default(0);
-const noTags = z.array(z.string()).default([]);
 
 const PERMISSIONS = ["gateways", "hosts", "documents"] as const;
 
@@ -33,10 +39,7 @@ export const TokenOptions = z.strictObject({
   user_id: z.int().default(1).describe("Tokens of one user share a rate limit."),
   user_name: z.string().default("Test user").describe("The name of the user."),
   user_email: z.string().default("test.user@example.com").describe("The e-mail address of the user."),
-  abilities: z
-    .array(z.string())
-    .default([...ABILITIES])
-    .describe("Abilities of the token; `*` grants all."),
+  abilities: texts(ABILITIES, "Abilities of the token; `*` grants all."),
   permissions: z
     .array(z.enum(PERMISSIONS))
     .default([...PERMISSIONS])
@@ -133,8 +136,8 @@ const Writes = z.strictObject({
     "A write to an offline gateway fails, is lost, or applied later.",
   ),
   partial: choice(["none", "apply_good"], "If a device rejects one tag: write no tag, or the others."),
-  rejected_tags: noTags.describe("Tags whose device rejects writes with a 500."),
-  ignored_tags: noTags.describe("Tags whose device accepts but ignores writes."),
+  rejected_tags: texts([], "Tags whose device rejects writes with a 500."),
+  ignored_tags: texts([], "Tags whose device accepts but ignores writes."),
   clamp: z
     .record(z.string(), z.tuple([z.number(), z.number()]))
     .default({})
@@ -149,7 +152,7 @@ const Writes = z.strictObject({
 const NoLog = z.strictObject({
   share: z.number().min(0).max(1).default(0).describe("Fraction of tags without a log."),
   cluster_by_host: z.boolean().default(false).describe("Select complete hosts instead of single tags."),
-  tags: noTags.describe("Tags without a log, in addition to the fraction."),
+  tags: texts([], "Tags without a log, in addition to the fraction."),
 });
 
 const LateData = z.strictObject({

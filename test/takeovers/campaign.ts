@@ -3,7 +3,7 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import type { Evidence, FaultRecord, ServiceRecord, Takeover, Told, Verdict } from "./evidence.ts";
 import { drawFaults, type Fault, storyOf } from "./faults.ts";
 import { judge } from "./judge/judge.ts";
-import { type Stage, setStage } from "./stage.ts";
+import { type Stage, type StageOptions, setStage } from "./stage.ts";
 import { type Struck, strike } from "./strike.ts";
 import { fleetIsWell, isDelivered, until } from "./well.ts";
 
@@ -15,16 +15,11 @@ export interface TakeoverReport extends Verdict {
   readonly output: ReadonlyMap<string, string>;
 }
 
-export interface TakeoverCampaign {
-  readonly seed: number;
-  readonly sources: number;
+export interface TakeoverCampaign extends Omit<StageOptions, "members"> {
   readonly takeovers?: number;
   readonly plan?: readonly (readonly Fault[])[];
   readonly restMs: number;
   readonly soonMs: number;
-  readonly commandEveryMs: number;
-  readonly commandLifeS: number;
-  readonly sweep: string;
   readonly say?: (line: string) => void;
   readonly signal?: AbortSignal;
 }
@@ -33,9 +28,7 @@ const MEMBERS = ["a", "b", "c"];
 const CALM_MS = 1_000;
 
 export async function runTakeovers(campaign: TakeoverCampaign): Promise<TakeoverReport> {
-  const { seed, sources, commandEveryMs, commandLifeS, sweep } = campaign;
-  const wishes = { seed, sources, commandEveryMs, commandLifeS, sweep };
-  const stage = await setStage({ ...wishes, members: MEMBERS });
+  const stage = await setStage({ ...campaign, members: MEMBERS });
   try {
     return await play(stage, campaign);
   } finally {

@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { LoggedRequest } from "#src/simulator/request-log.ts";
 import type { Evidence, ServiceRecord, Told } from "./evidence.ts";
 import { judge } from "./judge/judge.ts";
@@ -79,49 +79,47 @@ const withoutTold =
   (quiet) => ({ told: quiet.told.filter((each) => !isMissing(each)) });
 const repeatedEpoch = { source: "s01", from: "b", to: "c", epoch: 2, atMs: 59_000, reason: "joined" };
 
-describe("the check of a takeover campaign", () => {
-  test.each<[RegExp, Change]>([
-    [/^$/, () => ({})],
-    [/1 events never reached the mqtt: s01 4 a1/, withoutTold(({ id, end }) => id === "a1" && end === "mqtt")],
-    [/at the webhook were never committed: x9/, withTold(...told("x9", {}))],
-    [/came again at the mqtt with another content/, withTold(...told("v1", { ...counted(4), digest: "?" }))],
-    [/out of order at the webhook: tag v1 \(1 after 3\)/, (quiet) => ({ told: quiet.told.toReversed() })],
-    [/never told as resolved: 7 of 10000/, withoutTold(({ type }) => type === "alarm-resolved")],
-    [
-      /falsely told as resolved: 7 of 10000/,
-      withService(({ transitions }) => ({ transitions: transitions.slice(0, 1) })),
-    ],
-    [/told twice as raised/, withTold(...told("r2", { type: "alarm-raised", fact: alarm }))],
-    [/what never happened: alarm-vanished/, withTold(...told("g1", { type: "alarm-vanished", fact: alarm }))],
-    [/3 was told after 5/, withTold(...told("v3", counted(3)))],
-    [/10 was told, and the tag came to 9 only/, withTold(...told("v3", counted(10)))],
-    [/refused 1 requests for the quota/, withRequests(request(59_000, { limit: "refused" }))],
-    [
-      /saw 21 requests of the quota within 60 s/,
-      withRequests(...[58_500, 59_000, 59_500].map((atMs) => request(atMs, { limit: "allowed" }))),
-    ],
-    [
-      /not polled for more than 15 s: s01 for 21.0 s at kill a/,
-      withService(({ requests }) => ({ requests: requests.filter(({ atMs }) => atMs < 25_000 || atMs > 45_000) })),
-    ],
-    [
-      /1 requests by a member that holds nothing: a asked s01 for \/api\/v1\/alarms 5000 ms after it lost it, at kill a/,
-      withRequests(request(35_000, { tokenName: "a" })),
-    ],
-    [/taken over twice with one epoch: s01 2/, ({ takeovers }) => ({ takeovers: [...takeovers, repeatedEpoch] })],
-    [/written 2 times: s01 5 100/, withService(({ writes }) => ({ writes: [...writes, ...writes] }))],
-    [/written and never asked for: s01 5 100/, () => ({ commands: [] })],
-    [/c1 was accepted and has 0 ends/, withoutTold(({ type }) => type === "command-result")],
-    [/c1 was accepted and has 2 ends/, withTold(...told("e2", { type: "command-result", fact: command("unknown") }))],
-    [/c1 is confirmed and was not written/, withService(() => ({ writes: [] }))],
-    [
-      /c1 was written and is expired/,
-      (quiet) => ({
-        told: quiet.told.map((each) => (each.type === "command-result" ? { ...each, fact: command("expired") } : each)),
-      }),
-    ],
-  ])("finds the problem %s", (problem, change) => {
-    const quiet = quietMinute();
-    expect(judge({ ...quiet, ...change(quiet) }).problems.join("\n")).toMatch(problem);
-  });
+test.each<[RegExp, Change]>([
+  [/^$/, () => ({})],
+  [/1 events never reached the mqtt: s01 4 a1/, withoutTold(({ id, end }) => id === "a1" && end === "mqtt")],
+  [/at the webhook were never committed: x9/, withTold(...told("x9", {}))],
+  [/came again at the mqtt with another content/, withTold(...told("v1", { ...counted(4), digest: "?" }))],
+  [/out of order at the webhook: tag v1 \(1 after 3\)/, (quiet) => ({ told: quiet.told.toReversed() })],
+  [/never told as resolved: 7 of 10000/, withoutTold(({ type }) => type === "alarm-resolved")],
+  [
+    /falsely told as resolved: 7 of 10000/,
+    withService(({ transitions }) => ({ transitions: transitions.slice(0, 1) })),
+  ],
+  [/told twice as raised/, withTold(...told("r2", { type: "alarm-raised", fact: alarm }))],
+  [/what never happened: alarm-vanished/, withTold(...told("g1", { type: "alarm-vanished", fact: alarm }))],
+  [/3 was told after 5/, withTold(...told("v3", counted(3)))],
+  [/10 was told, and the tag came to 9 only/, withTold(...told("v3", counted(10)))],
+  [/refused 1 requests for the quota/, withRequests(request(59_000, { limit: "refused" }))],
+  [
+    /saw 21 requests of the quota within 60 s/,
+    withRequests(...[58_500, 59_000, 59_500].map((atMs) => request(atMs, { limit: "allowed" }))),
+  ],
+  [
+    /not polled for more than 15 s: s01 for 21.0 s at kill a/,
+    withService(({ requests }) => ({ requests: requests.filter(({ atMs }) => atMs < 25_000 || atMs > 45_000) })),
+  ],
+  [
+    /1 requests by a member that holds nothing: a asked s01 for \/api\/v1\/alarms 5000 ms after it lost it, at kill a/,
+    withRequests(request(35_000, { tokenName: "a" })),
+  ],
+  [/taken over twice with one epoch: s01 2/, ({ takeovers }) => ({ takeovers: [...takeovers, repeatedEpoch] })],
+  [/written 2 times: s01 5 100/, withService(({ writes }) => ({ writes: [...writes, ...writes] }))],
+  [/written and never asked for: s01 5 100/, () => ({ commands: [] })],
+  [/c1 was accepted and has 0 ends/, withoutTold(({ type }) => type === "command-result")],
+  [/c1 was accepted and has 2 ends/, withTold(...told("e2", { type: "command-result", fact: command("unknown") }))],
+  [/c1 is confirmed and was not written/, withService(() => ({ writes: [] }))],
+  [
+    /c1 was written and is expired/,
+    (quiet) => ({
+      told: quiet.told.map((each) => (each.type === "command-result" ? { ...each, fact: command("expired") } : each)),
+    }),
+  ],
+])("the check of a takeover campaign finds the problem %s", (problem, change) => {
+  const quiet = quietMinute();
+  expect(judge({ ...quiet, ...change(quiet) }).problems.join("\n")).toMatch(problem);
 });

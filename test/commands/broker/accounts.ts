@@ -1,4 +1,4 @@
-import type { CommandResult } from "#src/core/model/command-facts.ts";
+import { COMMAND_OUTCOMES, type CommandResult } from "#src/core/model/command-facts.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { AuditRecord } from "#src/engine/commands/audit/audit.ts";
 import { kindOf, type Ledger } from "./ledger.ts";
@@ -23,16 +23,7 @@ export interface Books {
   readonly secondMs: number;
 }
 
-const OUTCOMES: ReadonlySet<string> = new Set([
-  "confirmed",
-  "accepted-unverified",
-  "mismatch",
-  "rejected",
-  "expired",
-  "superseded",
-  "duplicate",
-  "unknown",
-]);
+const OUTCOMES: ReadonlySet<string> = new Set(COMMAND_OUTCOMES);
 const CIRCUMSTANCES = ["flood", "too-soon", "too-many", "expired"];
 const FLUSH_MS = 60_000;
 const BY_THE_SERVICE = new Set(["throttled", "refused-by-service"]);

@@ -149,49 +149,40 @@ export function createMessages(options: {
   function unlawful(): Message {
     const one = unit();
     const body = bodyOf(one);
-    const kind = pick(UNLAWFUL);
-    switch (kind) {
-      case "retained":
-        return message(one, { kind, topic: topicOf(one.tag), retain: true });
-      case "stale": {
-        const issued_at = new Date(now() - 400_000).toISOString();
-        return message(one, { kind, body: { ...body, issued_at } });
-      }
-      case "future": {
-        const issued_at = new Date(now() + 1_800_000).toISOString();
-        return message(one, { kind, body: { ...body, issued_at } });
-      }
-      case "out-of-range": {
-        const value = pick([-5e-324, 1000.0000000000001, 1e300, -1]);
-        return message(one, { kind, body: { ...body, value } });
-      }
-      case "wrong-type":
-        return message(one, { kind, body: { ...body, value: chance(0.5) } });
-      case "unlisted": {
-        const tag = `stranger-${below(100)}`;
-        return message({ ...one, tag }, { kind, topic: TOPIC, body: { ...body, tag } });
-      }
-      case "not-from-here": {
-        const tag = pick(tags.operatorOnly);
-        return message({ ...one, tag }, { kind, topic: TOPIC, body: { ...body, tag } });
-      }
-      case "not-restorable":
-        return message(one, { kind, body: { ...body, for_s: pick([0.5, 100_000]) } });
-      case "malformed":
-        return message(one, { kind, payload: mutate(JSON.stringify(body)) });
-      case "misshapen": {
-        const wrong = pick([{ value: "21" }, { value: null }, { for: 3 }, { ttl_s: -1 }, { source: "other" }]);
-        return message(one, { kind, body: { ...body, ...wrong } });
-      }
-      case "oversized": {
-        const payload = Buffer.from(JSON.stringify(body).padEnd(LARGEST_PAYLOAD_BYTES + 1 + below(20_000)));
-        return message(one, { kind, payload });
-      }
-      default:
-        return chance(0.5)
-          ? message(one, { kind, body: { ...body, quality: "good" } })
-          : message(one, { kind, kindBy3: "lawful", beside: { userProperties: { "plenum-event-id": "x" } } });
-    }
+    const isoIn = (ms: number) => new Date(now() + ms).toISOString();
+    const withBody = (more: object) => ({ body: { ...body, ...more } });
+    const toTag = (tag: string) =>
+      [
+        { ...one, tag },
+        { topic: TOPIC, ...withBody({ tag }) },
+      ] as const;
+    const loop = chance(0.5)
+      ? withBody({ quality: "good" })
+      : { kindBy3: "lawful" as const, beside: { userProperties: { "plenum-event-id": "x" } } };
+    const shapes = [{ value: "21" }, { value: null }, { for: 3 }, { ttl_s: -1 }, { source: "other" }];
+    const changes: Record<
+      Exclude<Kind, "lawful" | "stop">,
+      () => readonly [Unit, Partial<Message> & { body?: unknown }]
+    > = {
+      retained: () => [one, { topic: topicOf(one.tag), retain: true }],
+      stale: () => [one, withBody({ issued_at: isoIn(-400_000) })],
+      future: () => [one, withBody({ issued_at: isoIn(1_800_000) })],
+      "out-of-range": () => [one, withBody({ value: pick([-5e-324, 1000.0000000000001, 1e300, -1]) })],
+      "wrong-type": () => [one, withBody({ value: chance(0.5) })],
+      unlisted: () => toTag(`stranger-${below(100)}`),
+      "not-from-here": () => toTag(pick(tags.operatorOnly)),
+      "not-restorable": () => [one, withBody({ for_s: pick([0.5, 100_000]) })],
+      malformed: () => [one, { payload: mutate(JSON.stringify(body)) }],
+      misshapen: () => [one, withBody(pick(shapes))],
+      oversized: () => [
+        one,
+        { payload: Buffer.from(JSON.stringify(body).padEnd(LARGEST_PAYLOAD_BYTES + 1 + below(20_000))) },
+      ],
+      loop: () => [one, loop],
+    };
+    const kind = pick(Object.keys(changes) as (keyof typeof changes)[]);
+    const [sender, change] = changes[kind]();
+    return message(sender, { kind, ...change });
   }
 
   function mutate(text: string): Buffer {
@@ -220,8 +211,6 @@ export function createMessages(options: {
     },
   };
 }
-
-const UNLAWFUL = (Object.keys(REASONS) as (keyof typeof REASONS)[]).filter((kind) => kind !== "stop");
 
 const FLOOD = 60;
 
