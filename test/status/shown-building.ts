@@ -9,7 +9,7 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { endSilence } from "#src/engine/silence/silence.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import { createActiveCounts } from "#src/engine/sync/alarms/active-counts.ts";
+import { createActiveCounts } from "#src/engine/sync/alarms/stored-alarms.ts";
 import { type PlanFacts, planReport } from "#src/engine/sync/plan/report.ts";
 import {
   type StoredAlarm,

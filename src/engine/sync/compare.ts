@@ -31,7 +31,6 @@ export function joinFirst(words: readonly string[], most = 8): string {
   return words.length > most ? `${shown} and ${words.length - most} more` : shown;
 }
 
-/** `there are 1 (School), 6 (Town hall)` */
 export function sitesThere({ sites }: Pick<SeenBuilding, "sites">): string {
   if (sites.length === 0) return "it sees none";
   return `there are ${joinFirst(sites.map(({ id, displayName }) => `${id} (${displayName})`))}`;
@@ -71,7 +70,6 @@ function below(section: string, mismatches: readonly Mismatch[]): readonly Misma
   return mismatches.map(({ path, message }) => ({ path: [section, ...path], message }));
 }
 
-/** Returns the entries of each field that match no tag by themselves. */
 function deadEntries(fields: Fields, building: SeenBuilding): readonly Mismatch[] {
   const { sites = [], systems = [], units = [], name = [], ids = [] } = fields;
   const knownIds = new Set(building.tags.map(({ tag }) => tag.id));

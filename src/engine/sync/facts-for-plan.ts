@@ -2,11 +2,10 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { HistoryConfig } from "./history/config.ts";
-import { type HistoryProgress, progressOf } from "./history/progress.ts";
+import { progressOf } from "./history/progress.ts";
 import { INITIAL_WINDOW, valuesBelow, windowValues } from "./history/request-size.ts";
 import {
   type BackfillRequest,
-  type BackfillRequests,
   type LedgerOf,
   type LegacyLedger,
   ledgerFor,
@@ -49,19 +48,12 @@ export interface PlanLive {
   readonly freshness: readonly ClassFreshness[];
 }
 
-/** Nulls in a row from which a tag counts as read a tenth as often. */
 const SILENT_NULLS = 6;
 const SILENT_WEIGHT = 0.1;
 
-interface StoredPast {
-  readonly tags: readonly LocatedTag[];
-  readonly ledgers: ReadonlyMap<string, StoredHistory | LegacyLedger>;
-  readonly orders: BackfillRequests;
-  readonly window: StoredWindow;
-  readonly cut: StoredCut | null;
-}
+type StoredPast = Awaited<ReturnType<typeof loadPast>>;
 
-async function loadPast(store: Store, source: string): Promise<StoredPast> {
+async function loadPast(store: Store, source: string) {
   const [tags, ledgers, orders, window, cut] = await Promise.all([
     expectedTags(store, source),
     store.documents<StoredHistory | LegacyLedger>(documentSet("history", source)),
@@ -88,15 +80,7 @@ export async function factsFromState(store: Store, settings: PlanSettings, clock
   });
 }
 
-export async function pastFromState(
-  store: Store,
-  settings: PlanSettings,
-  nowMs: number,
-): Promise<{
-  readonly ledgers: readonly LedgerOf[];
-  readonly orders: BackfillRequests;
-  readonly progress: HistoryProgress;
-}> {
+export async function pastFromState(store: Store, settings: PlanSettings, nowMs: number) {
   const past = await loadPast(store, settings.source);
   const ledgers = ledgersOf(settings, past, nowMs);
   const values = windowValues(past.window, { most: valuesMaxOf(settings, past, nowMs) });
@@ -138,7 +122,6 @@ export async function activeFromList(source: Source, settings: PlanSettings, sig
   try {
     for await (const page of source.alarms({ status: "active" }, signal)) return page.total ?? 0;
   } catch {
-    // Alarm lists report their own failures; the plan is made without them.
     signal.throwIfAborted();
   }
   return 0;

@@ -8,16 +8,9 @@ interface PageCount {
   readonly pagesTotal: number;
 }
 
-export interface FirstInventory {
-  readonly pagesRead: number;
-  /** Null before the first page. Unlisted sites count with the average: 600 after 10 of 300 sites with 2 pages each. */
-  readonly pagesTotal: number | null;
-  /** True once each list was read or refused, also before an earlier restart. */
-  readonly done: boolean;
-  readonly others: PageCount;
-}
+export type FirstInventory = ReturnType<FirstInventoryProgress["now"]>;
 
-export interface FirstInventoryReport extends Pick<FirstInventory, "pagesRead" | "pagesTotal" | "done"> {
+export interface FirstInventoryReport extends Omit<FirstInventory, "others"> {
   readonly message: string | null;
 }
 
@@ -61,13 +54,15 @@ export function createFirstInventory(isKnown: (job: string) => boolean) {
   }
 
   return {
-    now(): FirstInventory {
+    now() {
       const tags = lists.get("tags");
       const others = SHORT_LISTS.map(pagesOf);
       const sumOf = (field: keyof PageCount) => others.reduce((sum, pages) => sum + pages[field], 0);
       return {
         pagesRead: tags === undefined ? 0 : tags.before + tags.number,
+        /** Unlisted sites count with the average: 600 after 10 of 300 sites with 2 pages each. */
         pagesTotal: tags === undefined ? null : totalOf(tags),
+        /** True once each list was read or refused, also before an earlier restart. */
         done: pending.size === 0,
         others: { pagesRead: sumOf("pagesRead"), pagesTotal: sumOf("pagesTotal") },
       };

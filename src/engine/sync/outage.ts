@@ -252,7 +252,6 @@ function isAnswer(failure: Failure): boolean {
   return failure instanceof ConfigError && failure.reason === "forbidden";
 }
 
-/** True for what a person must fix: a rejected token or a wrong address. */
 function isForPerson(cause: Failure | null): boolean {
   return cause instanceof ConfigError;
 }

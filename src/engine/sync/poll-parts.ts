@@ -18,7 +18,6 @@ export interface PollParts {
   readonly syncState: SyncState;
   readonly firstInventory: Pick<FirstInventoryProgress, "page">;
   readonly listedSites: Set<number>;
-  /** The gateway of a site that has only one, while it is known to be offline. */
   offlineGatewayOf(siteId: number): string | null;
   /** Reads gateways of sites with new alarms first, if their only gateway may explain the alarms; otherwise null. */
   beforeNewAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;

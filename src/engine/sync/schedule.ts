@@ -64,7 +64,6 @@ function expressionFor(text: string): string | null {
 interface Timer {
   readonly fire: () => void;
   readonly nextMatch: (afterMs: number) => number;
-  /** When the timer fires, by the wall clock and by the monotonic clock. */
   dueMs: number;
   dueMonotonicMs: number;
 }

@@ -26,7 +26,6 @@ export interface SchedulerOptions {
   readonly spreadMs: number;
   readonly outage: Outage;
   readonly availability: Availability;
-  /** A change of the token's scope retries rejected jobs at once. */
   readonly scope: Pick<TokenScope, "known" | "may" | "saidAtMs" | "changes" | "watch">;
   readonly watchLostSites?: (signal: AbortSignal) => Promise<void>;
   readonly succeeded?: (job: string) => void;
@@ -39,7 +38,6 @@ export interface Scheduler extends Service {
 }
 
 export interface SchedulerChange extends Pick<SchedulerOptions, "jobs" | "spreadMs"> {
-  /** Jobs to run at once, because their request changed. */
   readonly again: ReadonlySet<string>;
 }
 
@@ -55,7 +53,6 @@ function newState(job: Job) {
     ...{ job, isRunning: false, failuresInRow: 0, isRefused: false },
     /** The job takes no ticks before this monotonic time, because the service refused it or ordered a pause. */
     notBeforeMs: Number.NEGATIVE_INFINITY,
-    /** True while the job waits for its first run, or for the end of an outage. */
     isPending: job.firstRun,
     /** True once the first run has begun, or if there is none. */
     takesTicks: !job.firstRun,
@@ -271,7 +268,6 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     }
   }
 
-  /** Retries rejected jobs when the scope changes; lists a new site at once. */
   async function followScope(): Promise<void> {
     let before = scope.known();
     await loop({
@@ -303,7 +299,6 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     postponed.resolve();
   }
 
-  /** Runs pending jobs in order, one after the other; long jobs in parallel. */
   async function runPending(): Promise<void> {
     for (;;) {
       await outage.over(end.signal);

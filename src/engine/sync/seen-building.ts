@@ -60,7 +60,6 @@ export interface ListProgress {
   readonly site: number;
   readonly sites: number;
   readonly pages: number;
-  /** A site that was not begun counts with the average of the others. */
   readonly pagesLeft: number;
 }
 
@@ -84,7 +83,6 @@ export async function buildingFromLists(
   const systems: NamedThing[] = [];
   for (const siteId of wanted.systems.length > 0 ? followed : [])
     for await (const page of source.systems({ siteId }, signal)) systems.push(...page.items.map(namedSystem));
-  // The service may refuse the id of an unknown system.
   const existing = systems.map(({ id }) => id).filter((id) => wanted.systems.includes(id));
   const tags = await tagsFromLists(source, followed, existing, signal, onProgress);
   const gateways: LocatedObject[] = [];

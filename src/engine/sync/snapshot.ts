@@ -32,9 +32,7 @@ export interface Listed<T> {
   /** Null for a site itself. A tag that several listings show keeps the first. */
   readonly siteId: number | null;
   readonly since: string;
-  /** Since when complete listings lack it; null while they contain it. */
   readonly missingSince: string | null;
-  /** For a missing tag: time before the last list that contained it, UTC. */
   readonly lastSeen?: string;
 }
 
@@ -107,7 +105,6 @@ export interface StoredToken {
   readonly info: TokenInfo;
   readonly checkedAt: string;
   readonly warnedDays: number | null;
-  /** Lost sites (ids) and abilities, with the time (UTC) of the loss. */
   readonly lost?: Readonly<Record<string, string>>;
 }
 
@@ -188,7 +185,6 @@ export interface StoredHistory {
   /** Points by UTC day (src/engine/sync/completeness/days.ts); older days may be in `StoredDays`. Absent in older ledgers. */
   readonly days?: string;
   readonly daysMoved?: true;
-  /** Responses before this time were not counted; absent when all were. */
   readonly countedFrom?: string;
   /** Start of the next re-read for late data; null while none runs. */
   readonly rereadFrom: string | null;
@@ -210,7 +206,6 @@ export interface StoredRange {
   /** `no-log` and `refused`: the service's message and its time. `null`: the source of the fact, if not the series. */
   readonly said?: string;
   readonly at?: string;
-  /** `refused`: number in a row, and time of the next request. */
   readonly times?: number;
   readonly againAt?: string;
   readonly reason?: "unreadable";
@@ -290,9 +285,7 @@ export interface StoredDayChange {
 
 /** Learned number of values of one history request (set `history-window`, key `values`). */
 export interface StoredWindow {
-  /** The most values of one successful response. */
   readonly good: number;
-  /** The fewest values of a failed response, until that is out of date. */
   readonly bad: number | null;
   /** Value of `bad` before a failure that may have another cause. */
   readonly doubt: { readonly before: number | null } | null;

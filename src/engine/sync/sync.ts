@@ -7,9 +7,9 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import { oneAtATime } from "../../core/runtime/waiting.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import { createActiveCounts } from "./alarms/active-counts.ts";
 import { createAlarmPoll } from "./alarms/poll.ts";
 import { createResolvedSweep } from "./alarms/resolved-sweep.ts";
+import { createActiveCounts } from "./alarms/stored-alarms.ts";
 import { createAvailability } from "./availability.ts";
 import type { SyncConfig } from "./config.ts";
 import { createFirstInventory } from "./first-inventory.ts";
@@ -23,17 +23,9 @@ import { createOutage } from "./outage.ts";
 import type { PollParts } from "./poll-parts.ts";
 import { everyMsOf, matcher, type Ticker } from "./schedule.ts";
 import { createScheduler, type Scheduler } from "./scheduler.ts";
-import { createScope } from "./scope.ts";
-import {
-  type Listed,
-  type StoredAlarm,
-  type StoredPoll,
-  type StoredTagSeen,
-  type StoredToken,
-  syncSet,
-} from "./snapshot.ts";
+import { createScope, createTokenPoll } from "./scope.ts";
+import { type Listed, type StoredAlarm, type StoredPoll, type StoredToken, syncSet } from "./snapshot.ts";
 import { createSyncState, withSyncState } from "./sync-state.ts";
-import { createTokenPoll } from "./token-poll.ts";
 
 export interface SyncOptions {
   readonly source: Source;
@@ -65,7 +57,6 @@ export async function openSync(options: SyncOptions) {
   const availability = createAvailability({ source: source.name, syncState, clock });
   const lastToken = syncState.get<StoredToken>(setOf("token")).get("token");
   if (lastToken !== undefined) {
-    // Losses since the token's last poll are known from the emitted events.
     const down = availability.sitesDown();
     const sites = lastToken.info.sites.filter(({ id }) => !down.has(id));
     scope.learn({ ...lastToken.info, sites });
@@ -151,7 +142,7 @@ export async function openSync(options: SyncOptions) {
     knowsTagsOf: (siteId: number) =>
       config.schedules.tags === false ||
       listedSites.has(siteId) ||
-      syncState.get<StoredTagSeen>(syncSet("tag-seen", source.name)).has(String(siteId)),
+      syncState.get(syncSet("tag-seen", source.name)).has(String(siteId)),
     offlineGatewayOf: offline.of,
     /** Many values of the site turned null at once: reads its list of gateways soon, unless that would show nothing new. */
     recheckGateways: gatewayRecheck.request,

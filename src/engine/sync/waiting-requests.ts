@@ -30,7 +30,6 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
     const begun = () => {
       hasBegun = true;
       underWay += 1;
-      // From now on only `forced` ends the request.
       leaving.removeEventListener("abort", abort);
       decided.resolve();
     };

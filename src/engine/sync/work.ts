@@ -1,7 +1,7 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { ActiveCounts } from "./alarms/active-counts.ts";
+import type { ActiveCounts } from "./alarms/stored-alarms.ts";
 import type { PollTime } from "./job.ts";
 import type { LiveReads } from "./read/live-reads.ts";
 
@@ -26,14 +26,12 @@ export interface LiveTag {
   /** Current interval: the target interval, times the overload factor, plus back-off of a failing tag. */
   readonly everySeconds: number;
   readonly lastAt: string | null;
-  /** Null while the tag is being read. It may be read earlier, to fill a request. */
   readonly dueAt: string | null;
   readonly reasons: readonly string[];
 }
 
 export interface TagReading {
   readonly className: string;
-  /** Greatest age of its value by the current plan, milliseconds. */
   readonly promisedMs: number;
 }
 

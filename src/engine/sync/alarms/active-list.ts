@@ -141,7 +141,6 @@ export function bothReadings(first: ActiveAlarms, second: ActiveAlarms): ActiveA
   };
   const [one, two] = [statesOf(first), statesOf(second)];
   const isSame = (siteId: number) => one.get(siteId) === two.get(siteId);
-  // Between pages a record can move at one site because another site changed.
   const isPaged = !(first.isConfirmed && second.isConfirmed);
   const areSame = [...one.keys(), ...two.keys()].every(isSame);
   return {

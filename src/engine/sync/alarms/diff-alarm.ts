@@ -9,7 +9,6 @@ import { instant, isSameMoment, shiftBetween } from "./times.ts";
 export interface AlarmContext {
   readonly source: string;
   readonly at: string;
-  /** True for events that the sweep over resolved alarms adds later. */
   readonly late: boolean;
   /** True for an ended episode that was found after a later one of its alarm. */
   readonly superseded?: true;
@@ -107,14 +106,12 @@ export function isOpen({ state }: StoredAlarm): boolean {
 
 function changeEvents(before: Alarm, stored: StoredAlarm, reopened: boolean, context: AlarmContext): Event[] {
   const { alarm, returns } = stored;
-  const { lastActiveEvent, recoveringUntil } = alarm;
+  const { lastActiveEvent: activity, recoveringUntil } = alarm;
   const events: Event[] = [];
-  const isRetriggered = lastActiveEvent !== null && orderOfActivity(alarm, before) === "after";
+  const isRetriggered = activity !== null && orderOfActivity(alarm, before) === "after";
   if (isRetriggered && !reopened) {
-    const facts = returns === 0 ? [lastActiveEvent.id] : [lastActiveEvent.id, returns];
-    events.push(
-      alarmEvent("alarm-retriggered", stored, timeOr(lastActiveEvent.triggeredAt, context), facts, context, {}),
-    );
+    const facts = returns === 0 ? [activity.id] : [activity.id, returns];
+    events.push(alarmEvent("alarm-retriggered", stored, timeOr(activity.triggeredAt, context), facts, context, {}));
   }
   if (recoveringUntil !== null && !isSameMoment(before.recoveringUntil, recoveringUntil, shiftBetween(before, alarm)))
     events.push(alarmEvent("alarm-recovering", stored, context.at, [recoveringUntil, context.at], context, {}));
@@ -129,7 +126,7 @@ function changeEvents(before: Alarm, stored: StoredAlarm, reopened: boolean, con
     if (!isDeepStrictEqual(alarm[name], before[name])) different[name] = before[name];
   }
   if (recoveringUntil === null && before.recoveringUntil !== null) different.recoveringUntil = before.recoveringUntil;
-  if (!isRetriggered && !isDeepStrictEqual(lastActiveEvent, before.lastActiveEvent))
+  if (!isRetriggered && !isDeepStrictEqual(activity, before.lastActiveEvent))
     different.lastActiveEvent = before.lastActiveEvent;
   if (Object.keys(different).length > 0)
     events.push(alarmEvent("alarm-changed", stored, context.at, [context.at], context, { before: different }));

@@ -107,7 +107,7 @@ export function* diffAlarms(
     ...seen.listed.map((record) => fillRecord(alarms, record, seen.corrected?.has(record.id))),
     ...seen.found.map((record) => fillRecord(alarms, record)),
   ];
-  const evidence = groupById(records.filter(isResolved));
+  const comparison = { seen, evidence: groupById(records.filter(isResolved)), options };
   const compared = new Set<string>();
   for (const record of records) {
     if (isResolved(record) || compared.has(record.id)) continue;
@@ -115,12 +115,12 @@ export function* diffAlarms(
     const known = alarms.get(record.id);
     const isUnchanged = record === known?.alarm && known.state === "active" && known.untold === undefined;
     if (isUnchanged && !isAnnounced(record, options)) continue;
-    apply(compareListed(known, record, seen, evidence, options));
+    apply(compareListed(known, record, comparison));
     yield;
   }
   for (const known of alarms.values()) {
     if (compared.has(known.alarm.id)) continue;
-    apply(compareAbsent(known, seen, evidence, options));
+    apply(compareAbsent(known, comparison));
     yield;
   }
   return { put, events };
@@ -130,13 +130,9 @@ function isAnnounced(alarm: Alarm, { startup, isTakenOver }: DiffOptions): boole
   return startup === "announce" && !isTakenOver(alarm);
 }
 
-function* compareListed(
-  known: StoredAlarm | undefined,
-  record: Alarm,
-  seen: AlarmReading,
-  evidence: Evidence,
-  options: DiffOptions,
-): Steps {
+type Comparison = { readonly seen: AlarmReading; readonly evidence: Evidence; readonly options: DiffOptions };
+
+function* compareListed(known: StoredAlarm | undefined, record: Alarm, { seen, evidence, options }: Comparison): Steps {
   const isAnnouncing = isAnnounced(record, options);
   const initial = !options.isKnownSite(record.site.id) || isAnnouncing;
   if (known === undefined) {
@@ -165,7 +161,7 @@ function addsToOpenAlarm(known: StoredAlarm, record: Alarm): boolean {
   return !isDeepStrictEqual({ ...record, triggeredAt, triggeredAtRaw, lastActiveEvent }, known.alarm);
 }
 
-function* compareAbsent(known: StoredAlarm, seen: AlarmReading, evidence: Evidence, options: DiffOptions): Steps {
+function* compareAbsent(known: StoredAlarm, { seen, evidence, options }: Comparison): Steps {
   const { id, site } = known.alarm;
   const isComplete = seen.coverage(site.id) === "complete";
   const isDoubted = seen.doubted?.has(id) === true;

@@ -3,8 +3,6 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import type { AlarmDiff, Coverage } from "./diff-alarms.ts";
 
-/** Withholds a change of many active alarms until later polls confirm it. */
-
 /** Five alarms and a third of the active ones: often a cache, an old replica or a wrong time zone. */
 const LEAST_ALARMS = 5;
 const LEAST_SHARE = 1 / 3;
@@ -84,16 +82,11 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">) {
     for (const siteId of siteIds) bySite.set(siteId, (bySite.get(siteId) ?? 0) + 1);
     const sitesAt = (reading: number) => [...siteIds].filter((siteId) => bySite.get(siteId) === reading);
     const [begun, confirmed] = [sitesAt(1), sitesAt(polls + 1)];
+    const details = { way: kind, changed, of: active };
     if (begun.length > 0)
-      log.warn(
-        { sites: begun, way: kind, changed, of: active, polls },
-        `many active alarms ${text}: waiting for confirmation`,
-      );
+      log.warn({ sites: begun, ...details, polls }, `many active alarms ${text}: waiting for confirmation`);
     if (confirmed.length > 0)
-      log.warn(
-        { sites: confirmed, way: kind, changed, of: active },
-        `many active alarms ${text}: confirmed and believed`,
-      );
+      log.warn({ sites: confirmed, ...details }, `many active alarms ${text}: confirmed and believed`);
     return new Set([...siteIds].filter((siteId) => (bySite.get(siteId) ?? 0) <= polls));
   }
 
@@ -122,7 +115,6 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">) {
         if (mass === null || siteIds.size === 0) continue;
         for (const known of alarms.values()) {
           const { id, site } = known.alarm;
-          // The same list proves nothing about alarms that were missing before, either.
           const isConcerned = kind === "absent" ? isAbsent(known, diff.put.get(id)) : isChanged(known);
           if (isConcerned && siteIds.has(site.id)) withheld.add(id);
         }

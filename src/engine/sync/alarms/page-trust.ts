@@ -5,7 +5,6 @@ import { type Listing, recordsOf } from "../listing.ts";
 
 /** Evidence against the pages of a list: `readings` in a row must show it, for at least `forMs`. */
 const EVIDENCE = {
-  /** The links lead back, the page size changes, or the list does not end. */
   pages: { readings: 1, forMs: 0, text: (reason: string) => reason },
   fails: { readings: 3, forMs: 120_000, text: (reason: string) => `A later page fails again and again: ${reason}` },
   ignored: { readings: 2, forMs: 0, text: () => "A later page shows the records of an earlier one." },
@@ -61,7 +60,6 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
       distrust = { kind, sinceMs: nowMs, text: reason };
     },
     distrust: () => distrust?.text ?? null,
-    /** False while only the first page is worth a request. */
     hasUsablePages: () => distrust?.kind !== "pages" || isDue(),
     isDue,
   };

@@ -81,7 +81,6 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   state.pollStartsMs = [...state.pollStartsMs, clock.monotonic()].slice(-(AVERAGED_POLLS + 1));
   state.pagesRead = 0;
   await refreshOldScope(state, signal);
-  // Mass changes are measured against the alarms before this poll.
   const before: ReadonlyMap<string, StoredAlarm> = new Map(store.alarms);
   const requestedAtMs = clock.now();
   const how: ReadActive = { careful, onPage: createPageEmitter(state, careful, signal), signal };

@@ -11,7 +11,6 @@ const MAX_NAMES = 2;
 /** Most pages of a site's resolved alarms that one poll reads; the sweep reads all of them. */
 const MAX_PAGES = 10;
 const SEARCH_LENGTH = 255;
-/** A replica of the service may lack an end for this long, in milliseconds. */
 const REPLICA_MS = 60_000;
 
 /** Consecutive polls in which an episode was unexplained and requested, by episode. */

@@ -10,7 +10,6 @@ import { instant, lastTimeOf } from "./times.ts";
 const RETAINED_MS = 7 * 86_400_000;
 /** Retention of other ends: a wrong time zone shows an end up to 14 hours late. */
 const SHIFTED_MS = 86_400_000;
-/** Most ends that are retained for longer than the sweep needs: about 4 MB. */
 const MOST_ENDS = 2_000;
 
 /** Documents of one source's alarms. The maps are live: they change with each commit. */
@@ -73,4 +72,29 @@ export function expiredAlarmIds(
 function latestEndMs({ alarm, former = [] }: StoredAlarm): number | null {
   const lastMs = lastTimeOf(alarm);
   return lastMs === null ? null : Math.max(lastMs, ...former.map(({ endMs }) => endMs ?? 0));
+}
+
+export type ActiveCounts = ReadonlyMap<number, ReadonlyMap<string, number>>;
+
+export function createActiveCounts() {
+  const counts = new Map<number, Map<string, number>>();
+
+  function add(held: StoredAlarm | undefined, by: 1 | -1): void {
+    if (held?.state !== "active" && held?.state !== "missing") return;
+    const { site, trigger } = held.alarm;
+    const ofSite = counts.get(site.id) ?? new Map<string, number>();
+    counts.set(site.id, ofSite);
+    const count = (ofSite.get(trigger.priority) ?? 0) + by;
+    if (count === 0) ofSite.delete(trigger.priority);
+    else ofSite.set(trigger.priority, count);
+    if (ofSite.size === 0) counts.delete(site.id);
+  }
+
+  return {
+    counts: counts as ActiveCounts,
+    changed(before: StoredAlarm | undefined, after: StoredAlarm | undefined): void {
+      add(before, -1);
+      add(after, 1);
+    },
+  };
 }

@@ -50,16 +50,16 @@ function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
 
 export function accountOf(series: CountedSeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
   const { ledger, rules } = series;
-  const dayMs: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
+  const dayRange: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
   const buckets = (range: Range) => bucketsIn(day, ledger, range);
   const opensAt = isWanted(series) ? wantedFrom(ledger) : Number.POSITIVE_INFINITY;
   const wantedBuckets = ({ fromMs, toMs }: Range) => buckets({ fromMs: Math.max(fromMs, opensAt), toMs });
   let [answered, withoutLog, refused] = [0, 0, 0];
-  let pending = wantedBuckets(dayMs);
+  let pending = wantedBuckets(dayRange);
   let noLog: Statement | null = null;
   let refusal: Statement | null = null;
   for (const span of rangesIn(ledger.spans)) {
-    const covered = span.toMs <= dayMs.fromMs || span.fromMs >= dayMs.toMs ? 0 : buckets(span);
+    const covered = span.toMs <= dayRange.fromMs || span.fromMs >= dayRange.toMs ? 0 : buckets(span);
     if (covered === 0) continue;
     pending -= wantedBuckets(span);
     if (span.why === "no-log") {
@@ -77,10 +77,10 @@ export function accountOf(series: CountedSeries, day: number, count: DayCount | 
     pending = 0;
   } else if (pending > 0 && ledger.refusal !== null) {
     // Following or log discovery was refused; the past before it may still be fetched.
-    const fromMs = ledger.state === "following" ? Math.max(dayMs.fromMs, watermarkMs) : dayMs.fromMs;
+    const fromMs = ledger.state === "following" ? Math.max(dayRange.fromMs, watermarkMs) : dayRange.fromMs;
     const atFront = Math.min(
       pending,
-      wantedBuckets({ fromMs, toMs: Math.min(dayMs.toMs, closedUntilMs(rules, nowMs)) }),
+      wantedBuckets({ fromMs, toMs: Math.min(dayRange.toMs, closedUntilMs(rules, nowMs)) }),
     );
     refused += atFront;
     pending -= atFront;
@@ -92,8 +92,8 @@ export function accountOf(series: CountedSeries, day: number, count: DayCount | 
   const expected = answered + withoutLog + refused + pending;
   return {
     ...{ expected, had, null: nulls, absent: answered - had - nulls, withoutLog, refused, pending },
-    notWanted: buckets(dayMs) - expected,
-    why: pending === 0 ? null : pendingReason(series, dayMs, watermarkMs, nowMs),
+    notWanted: buckets(dayRange) - expected,
+    why: pending === 0 ? null : pendingReason(series, dayRange, watermarkMs, nowMs),
     ...{ noLog, refusal },
   };
 }

@@ -117,7 +117,6 @@ function textOf(counts: DayCounts): string {
 export interface EmittedCounts {
   readonly fresh: Points;
   readonly revised: Points;
-  /** Values emitted before, by timestamp in milliseconds. */
   readonly before: ReadonlyMap<number, TagValue>;
 }
 

@@ -94,7 +94,6 @@ export function createFinalizedDays(options: {
   let changes = new Map<string, StoredDayChange>();
   let complete = new Map<string, StoredCompleteness>();
   let isLoaded = false;
-  /** A ledger has reached another day since the last comparison. */
   let hasMoved = true;
   let comparedAtMs = LONG_AGO;
   let due: SiteDate[] = [];
@@ -176,7 +175,6 @@ export function createFinalizedDays(options: {
 
     return {
       events,
-      /** Returns the ledger with its counts. `before` is the ledger that the reply met. */
       async count(series: Series, before: StoredHistory, after: StoredHistory, emitted: EmittedCounts) {
         if (!ledgersBefore.has(series)) ledgersBefore.set(series, series.ledger);
         const points = countEmitted(emitted, after);

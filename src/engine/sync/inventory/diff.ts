@@ -123,7 +123,6 @@ function* findChanged<T extends { readonly id: string | number }>(
       const id = String(item.id);
       if (hasComplete) seenIds.add(id);
       const known = stored.get(id);
-      // The source returns the stored object itself for an equal record.
       if (known?.value !== item || known.siteId !== siteId || known.missingSince !== null) sightings.set(id, []);
     }
   }

@@ -10,7 +10,6 @@ const AGAIN_MS = 300_000;
 const ALARMS_AGAIN_MS = 60_000;
 /** The same while a gateway of the site is offline, which explains the nulls that are still to come. */
 const EXPLAINED_MS = 3_600_000;
-/** New alarms wait for the lists of this many sites, for at most this long. */
 const ALARMS_WAIT_MS = 5_000;
 const ALARMS_SITES = 5;
 
@@ -46,7 +45,6 @@ export function createGatewayRecheck(options: {
   return {
     name: "gateway_recheck",
     ability: "read:gateways",
-    /** Reads the list of this site soon; ignored while that would tell nothing new. */
     request(siteId: number): void {
       if (!isDue(siteId, hasOffline(options.gateways(), siteId) ? EXPLAINED_MS : AGAIN_MS)) return;
       if (!options.isFollowed(siteId) || options.isExplained(siteId)) return;

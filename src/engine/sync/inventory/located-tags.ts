@@ -49,7 +49,6 @@ export async function visibleSites(store: Store, source: string): Promise<readon
   return [...held.values()].filter((site) => site.missingSince === null).map((site) => site.value);
 }
 
-/** Orders ids that are numbers as numbers, others as text. */
 export function compareIds(a: string, b: string): number {
   return a.length === b.length || !/^\d+$/.test(a + b) ? (a < b ? -1 : a > b ? 1 : 0) : a.length - b.length;
 }

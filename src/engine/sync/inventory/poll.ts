@@ -47,7 +47,6 @@ export function createSitePoll(parts: PollParts): Poll {
     async run(signal) {
       const list = await readList(() => source.sites({}, signal, storedObjects<Site>(parts, "site")));
       const items = recordsOf(list);
-      // All readers of a site's tags use the scope.
       const differsFromScope =
         items.some(({ id }) => !scope.sees(id)) || (list.complete && scope.known()?.size !== items.length);
       if (differsFromScope) await scope.tryRefresh(signal);
@@ -112,7 +111,6 @@ export function createInventoryPoll<N extends SiteNoun>(
         const list = await readSite(siteId, signal, { site: begunAt.size, sites: sites.length });
         if (noun !== "tag") return list;
         parts.listedSites.add(siteId);
-        // After a crash during the first lists, the listed sites are known.
         const isFirst = !syncState.get<StoredTagSeen>(syncSet("tag-seen", source.name)).has(String(siteId));
         if (isFirst) await commitCompleteLists(new Map([[siteId, list]]), begunAt);
         return list;
@@ -265,7 +263,6 @@ function needsScope<T extends Identified>(
   removal: Parameters<typeof isToBeRemoved>[1],
 ): boolean {
   const isListedAt = (siteId: number | null) => siteId !== null && seen.get(siteId)?.complete === true;
-  // Nearly always, the complete lists contain every stored object of their sites.
   let absent = stored.values().reduce((count, { siteId }) => count + (isListedAt(siteId) ? 1 : 0), 0);
   for (const [siteId, list] of seen)
     if (list.complete) for (const { id } of list.items) if (stored.get(String(id))?.siteId === siteId) absent -= 1;

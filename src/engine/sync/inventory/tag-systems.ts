@@ -9,7 +9,6 @@ export interface SystemObservation {
   readonly systemId: string;
   readonly siteId: number;
   readonly tagIds: readonly string[];
-  /** True when an absent tag no longer belongs to the system. */
   readonly complete: boolean;
 }
 

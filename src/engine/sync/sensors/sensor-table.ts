@@ -26,7 +26,6 @@ interface LogStatistics extends Readonly<Record<"replies" | "leastLagMs" | "pair
 const TAGS_PER_GROUP = 250;
 /** Largest gap between neighbouring buckets: a log with a value an hour leaves most buckets of 5 minutes empty. */
 const SPARSE_MS = 2 * 3_600_000;
-/** Resolutions that can be compared; a bucket of one week is too long. */
 const RESOLUTIONS: readonly Resolution[] = ["5m", "1h", "1d"];
 
 const COLUMNS = [
@@ -151,7 +150,6 @@ export function createSensorTable() {
     if (isFirst || logged.value > get(row, "logMax")) set(row, "logMax", logged.value);
   }
 
-  /** Returns true for the finest series of the tag; coarser ones are ignored. */
   function takesSeries(row: number, rank: number): boolean {
     const known = get(row, "resolution");
     if (known !== 0 && known < rank) return false;
