@@ -5,7 +5,6 @@ import type { LocatedTag } from "../../engine/sync/inventory/located-tags.ts";
 
 /** Most lists of tags and systems that an inspection requests: the list rate limit passes these without a delay. */
 const MAX_LISTS = 18;
-/** Sites whose systems are listed, so that a person recognises the building. */
 const SYSTEM_LISTS = 3;
 
 /** Building that Plenum does not follow yet: enough data to propose and plan choices. */
@@ -150,7 +149,6 @@ export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Inspec
       .map(({ id, code, displayName, datapointsCount }) => ({ id, code, displayName, tags: datapointsCount ?? 0 }))
       .toSorted((a, b) => b.tags - a.tags),
     alarms: alarms?.total ?? null,
-    /** UTC offsets of the alarm times. */
     offsets: (alarms?.listed ?? []).flatMap(({ triggeredAt, triggeredAtRaw }) => {
       const [, sign, hours, minutes] = /([+-])(\d\d):?(\d\d)$/.exec(triggeredAtRaw) ?? [];
       const offset = Number(`${sign}1`) * (Number(hours) * 60 + Number(minutes));

@@ -15,10 +15,8 @@ const Every = z.int().min(3_000).max(DAY_MS).nullable();
 
 /** Choices of a person for a building, as set on the setup page. Times in milliseconds. */
 export const Choices = z.strictObject({
-  /** Greatest age of the values of each group; null for groups that are not read. */
   every: z.strictObject({ readings: Every, meters: Every, rest: Every }),
   history: z.strictObject({ resolution: z.enum(RESOLUTIONS), backfillDays: z.int().min(0).max(3_650) }).nullable(),
-  /** Greatest share of the quota that Plenum uses. */
   polite: z.number().min(0.05).max(1),
 });
 export type Choices = z.infer<typeof Choices>;
@@ -48,7 +46,6 @@ export function groupsOf({ units }: Pick<BuildingSummary, "units">): readonly Un
     .filter(({ tags }) => tags > 0);
 }
 
-/** Ages that a slider offers, shortest first. */
 export const STEPS_MS: readonly number[] = [
   ...[10_000, 15_000, 30_000],
   ...[1, 2, 5, 10, 15, 30].map((minutes) => minutes * MINUTE_MS),
@@ -130,7 +127,6 @@ export function quotaText(plan: PlanReport): string {
   return englishText(quotaMessage(plan));
 }
 
-/** Expected result of each choice. */
 export function planMessages({ classes, history, backfill }: PlanReport): readonly Message[] {
   return [
     ...classes.map(({ name, tags, promisedSeconds, stretch }) => {

@@ -2,10 +2,7 @@ import { DateTime } from "luxon";
 import { counted } from "../../core/values/plural.ts";
 import type { BuildingSummary } from "./building.ts";
 
-/**
- * English text with placeholders: `{tags}` stands for `values.tags`. The terminal prints it in English; the page uses the
- * text as the key of its translation.
- */
+/** English text with placeholders such as `{tags}` for `values.tags`. The text is the key of the page's translation. */
 export interface Message {
   readonly text: string;
   readonly values: Readonly<Record<string, string | number>>;
@@ -24,7 +21,6 @@ const SOON_DAYS = 30;
 const SITES_SHOWN = 8;
 const SYSTEMS_SHOWN = 5;
 
-/** Description of a building for the terminal. */
 export function buildingLines(building: BuildingSummary, nowMs: number): readonly string[] {
   const { alarms, sites, token } = building;
   const systems = building.systems.filter(({ tags }) => tags > 0).slice(0, SYSTEMS_SHOWN);

@@ -48,10 +48,7 @@ function writeNew({ file, text, option }: NewFile, mode: number): void {
   }
 }
 
-/**
- * Path as written into a configuration. A relative path starts from the working directory, so it stays relative only if the
- * configuration is there.
- */
+/** Path as written into a configuration. A path stays relative only if the configuration is in the working directory. */
 export function pathInConfig(configFile: string, path: string, base: string = process.cwd()): string {
   const folder = dirname(resolve(base, configFile));
   return isAbsolute(path) || folder === resolve(base) ? path : resolve(base, path);

@@ -4,9 +4,7 @@ import type { BuildingSummary } from "./building.ts";
 import { type Choices, groupsOf, historyEveryMs, type UnitGroup } from "./choices.ts";
 import { englishText, tagCountMessage, tagsText } from "./messages.ts";
 
-/** Parts of the file other than the choices. */
 export interface ConfigurationFrame {
-  /** Name of the source. */
   readonly name: string;
   readonly baseUrl: string;
   readonly allowPlainHttp: boolean;
@@ -18,11 +16,9 @@ export interface ConfigurationFrame {
   readonly stateFolder: string;
   readonly eventsFolder: string;
   readonly statusPort: number;
-  /** Date of creation, `2026-11-02`. */
   readonly date: string;
 }
 
-/** Default port of the status page. */
 export const STATUS_PORT = 9850;
 
 /** Returns a configuration of about 30 lines for a building. `quotaLine` states the share of the quota; null without a plan. */

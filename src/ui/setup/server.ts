@@ -37,11 +37,9 @@ export interface SetupServerOptions {
   readonly steps: SetupSteps;
   readonly clock: Pick<Clock, "now" | "monotonic">;
   readonly machineZone: string;
-  /** The user starts the worker; the configuration is written. */
   readonly onStart: () => void;
 }
 
-/** Actions of the setup outside the page. */
 export interface SetupSteps {
   look(service: ServiceAccess, signal: AbortSignal): Promise<BuildingSummary>;
   plan(building: BuildingSummary, choices: Choices): PlanReport;
@@ -74,7 +72,6 @@ export interface WrittenFiles {
 }
 
 const COOKIE = "plenum_setup";
-/** Largest request in bytes: an address, a token and a few choices. */
 const LARGEST_BODY = 32 * 1024;
 const HOST = "127.0.0.1";
 
@@ -227,7 +224,6 @@ function createEntryCode(clock: Pick<Clock, "monotonic">) {
 
 export interface SetupServer {
   readonly url: string;
-  /** Code that opens the page. */
   readonly code: string;
   /** Sends responses in flight, at most for 500 ms. */
   close(): Promise<void>;

@@ -58,13 +58,11 @@ function roleOf(authorization: string, { operator, viewer, scraper }: Credential
   return matching[0]?.[0] ?? null;
 }
 
-/** Compares two secrets in constant time. */
 export function isEqual(given: string, expected: string): boolean {
   const digest = (text: string) => createHash("sha256").update(text).digest();
   return timingSafeEqual(digest(given), digest(expected));
 }
 
-/** Wrong passwords that one address may try without delay. */
 const FREE_GUESSES = 5;
 /** Time after which one wrong password is forgotten, in milliseconds: 5 at once, then two a minute. */
 const FORGET_ONE_MS = 30_000;
@@ -76,10 +74,7 @@ const LONGEST_DELAY_MS = 4_000;
 /** Most stored addresses; beyond, the address with the fewest attempts is removed first. */
 const MOST_ADDRESSES = 1_000;
 
-/**
- * Counts wrong passwords per address. Only time reduces the count. A right password does not: a client with an account of lower
- * rank could send one.
- */
+/** Counts wrong passwords per address. Only time reduces the count: a viewer could reset it with the viewer's password. */
 export function createGuesses(clock: Pick<Clock, "monotonic">) {
   /** Monotonic time at which all guesses of an address are forgotten. */
   const forgottenAtMs = new Map<string, number>();
@@ -227,10 +222,7 @@ export function knownHosts(own: string): MiddlewareHandler {
   };
 }
 
-/**
- * Allows changes only from our own page. A form or script of another site can send neither this header nor a matching origin
- * without a CORS preflight request, which is never granted.
- */
+/** Allows changes only from our own page. Another site would need a CORS preflight request, which is never granted. */
 export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
   const origin = context.req.header("origin");
   const site = context.req.header("sec-fetch-site");
@@ -257,7 +249,6 @@ export function jsonFromPage(maxSize: number, tooLong: string): MiddlewareHandle
   });
 }
 
-/** Empty in a test without a connection. */
 function socketOf(context: Context): { readonly remoteAddress?: string } {
   return context.env?.incoming?.socket ?? {};
 }
@@ -270,7 +261,6 @@ export function personName(context: Context, { trusted_proxy: proxy }: Pick<Stat
   return /^[^\p{C}\p{Z}](?:[^\p{C}]{0,98}[^\p{C}\p{Z}])?$/u.test(name) ? `${name} via proxy` : null;
 }
 
-/** Name of the visitor for the record. */
 export function visitorName(context: Context, config: Pick<StatusConfig, "trusted_proxy">): string {
   return personName(context, config) ?? "the status page";
 }

@@ -21,7 +21,6 @@ export interface AlarmRow {
 
 /** GET /api/alarms?source&site&priority&limit */
 export interface AlarmList {
-  /** Number of alarms per priority that match source and site. */
   readonly priorities: Readonly<Record<string, number>>;
   /** The first alarms that match the priority, too: highest priority first, then the newest. */
   readonly rows: readonly AlarmRow[];
@@ -62,7 +61,6 @@ export async function alarmRows(
   return rows.sort(byUrgency);
 }
 
-/** Highest priority first, then the newest. */
 function byUrgency({ alarm: a }: { readonly alarm: Alarm }, { alarm: b }: { readonly alarm: Alarm }): number {
   return a.trigger.priority.localeCompare(b.trigger.priority) || Date.parse(b.triggeredAt) - Date.parse(a.triggeredAt);
 }
@@ -221,7 +219,7 @@ function acknowledgement({ acknowledgedBy, acknowledgedMessage }: Alarm): string
 }
 
 /** The only tag that has the name in the alarm; null when no tag or several tags have it. */
-export async function namedTag({ tags }: Pick<PageContext, "tags">, source: string, alarm: Alarm) {
+async function namedTag({ tags }: Pick<PageContext, "tags">, source: string, alarm: Alarm) {
   const found = tagOf(alarm, await tags.ofSite(source, alarm.site.id));
   return found && { source, id: found.tag.id, displayName: found.name };
 }

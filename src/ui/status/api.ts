@@ -20,22 +20,17 @@ import { type SourceResponse, sourceResponse } from "./sources.ts";
 import { type TagResponse, tagResponse } from "./tag.ts";
 import { createTagIndex, type TagList } from "./tag-index.ts";
 
-/** Member of the fleet that holds a source. */
 export interface SourceHolder {
   readonly message: string;
   /** Name of the member, and its page ("" when it cannot be opened); null when no member holds the source. */
   readonly holder: { readonly name: string; readonly page: string } | null;
 }
 
-/**
- * JSON responses of the worker to the page. Times are UTC, as ISO text or in seconds since 1970 in plotted columns. Null is unknown;
- * an unknown number is never 0. An unknown object gives null.
- */
+/** JSON responses to the page. Times are UTC, in plotted columns in seconds since 1970. Null is unknown, which is not 0. */
 export interface Responses {
   readonly sources: readonly string[];
   /** Holder of a source of another member; null for an unconfigured source. Absent without a fleet. */
   holderOf?(source: string): Promise<SourceHolder | null>;
-  /** Configured sinks, and earlier ones that are still known. */
   sinkNames(): Promise<readonly string[]>;
   tags(query: TagsQuery): Promise<TagList>;
   tag(source: string, id: string): Promise<TagResponse | null>;
@@ -124,7 +119,6 @@ export function responseRoutes(responses: Responses, status: Pick<Status, "alarm
   return app;
 }
 
-/** 404, with the member of the fleet that holds the source. */
 async function unknownSource(context: Context, responses: Pick<Responses, "holderOf">, source: string) {
   return context.json((await responses.holderOf?.(source)) ?? { message: "There is no such source." }, 404);
 }
@@ -150,11 +144,9 @@ export interface WriteRequest {
   readonly value: TagScalar;
   /** Writes only if the tag still has this value; null for any value. */
   readonly expect: TagScalar | null;
-  /** Name of the person, as the proxy states it. */
   readonly user: string | null;
 }
 
-/** A command, or the numbers of a thousand dead letters, need no more, in bytes. */
 const LARGEST_BODY = 16 * 1024;
 const MOST_RETRIED = 1_000;
 

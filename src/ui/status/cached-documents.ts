@@ -10,10 +10,7 @@ export type CachedDocuments = ReturnType<typeof createCachedDocuments>;
 export const WATCHED_MS = 1_000;
 export const STEADY_MS = 15_000;
 
-/**
- * Cache for the responses of all open pages: 4,000 tags take tens of milliseconds to read, and every open page asks every two
- * seconds. Returned values must not be changed.
- */
+/** Cache for the responses to all open pages. Returned values must not be changed. */
 export function createCachedDocuments(store: Pick<Store, "documents" | "version">, clock: Pick<Clock, "monotonic">) {
   const computed = createCache(clock);
   const sizes = new Map<string, number>();
@@ -52,7 +49,6 @@ export function ageOf(documents: number): number {
   return documents;
 }
 
-/** Computes a value once for each input object. */
 export function oncePer<K extends object, T>(compute: (input: K) => T): (input: K) => T {
   const results = new WeakMap<K, { readonly value: T }>();
   return (input) => {

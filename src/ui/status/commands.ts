@@ -4,7 +4,6 @@ import { documentSet, type LogRecord, type Store } from "../../engine/store/stor
 import type { Listed } from "../../engine/sync/snapshot.ts";
 import type { CommandsQuery } from "./queries.ts";
 
-/** A command in the response of GET /api/commands, newest first. */
 export interface CommandRow {
   readonly id: string;
   readonly tagId: string | null;

@@ -19,7 +19,6 @@ const TrustedProxy = z.strictObject({
 
 export type TrustedProxy = z.output<typeof TrustedProxy>;
 
-/** Address of the status page, health and metrics. */
 export const StatusConfig = z
   .strictObject({
     host: z

@@ -37,7 +37,6 @@ interface Connection {
   readonly socket: Socket;
   readonly owner: string;
   readonly isNear: boolean;
-  /** The latest request and its response; null between two requests. */
   exchange: { readonly request: IncomingMessage; readonly response: ServerResponse } | null;
 }
 
@@ -116,7 +115,6 @@ export function ownerOf(address: string): string {
   return `${[...first, ...zeros, ...last].slice(0, 4).join(":")}::/64`;
 }
 
-/** Rejects with the explained error when the address cannot be used. */
 export function listen(
   server: NetServer,
   target: ListenOptions,

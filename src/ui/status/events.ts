@@ -6,7 +6,6 @@ export function eventSummary({ position, committedAt, event }: LoggedEvent) {
   return { position, time: committedAt, type: event.type, gist: summaryOf(event as AnyEvent) };
 }
 
-/** One-line summary of an event in addition to its kind. */
 export function summaryOf(event: AnyEvent): string {
   switch (event.type) {
     case "command-accepted":

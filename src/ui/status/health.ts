@@ -7,10 +7,7 @@ import type { LiveSink, SinkReport } from "./sinks.ts";
 import type { SourceHealth } from "./sources.ts";
 import { type CommitTrouble, isFull } from "./state-health.ts";
 
-/**
- * Response of `/readyz`: the worker is ready when polls are not late, the state accepts writes, and no sink is blocked for long. It
- * needs no password, so it contains names and no texts of other systems.
- */
+/** Response of `/readyz`. The request needs no password, so the response contains no texts of other systems. */
 export interface Readiness {
   readonly ready: boolean;
   readonly reasons: readonly NotReady[];
@@ -166,13 +163,7 @@ function setSourceGauges(metrics: Metrics, { name: source, alarms, counts, jobs,
   }
 }
 
-/**
- * Joins several expositions in the text format of Prometheus: each family is declared once, followed by the samples of all.
- *
- *   # TYPE plenum_outbox_depth gauge
- *   plenum_outbox_depth{sink="broker",source="north"} 3
- *   plenum_outbox_depth{sink="broker",source="south"} 0
- */
+/** Joins several Prometheus expositions: each family is declared once, followed by the samples of all expositions. */
 export function joinExpositions(texts: readonly string[]): string {
   const families = new Map<string, { readonly head: string[]; readonly samples: string[] }>();
   for (const text of texts) {

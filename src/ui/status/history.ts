@@ -40,7 +40,6 @@ const MOST_OPEN = 3;
 const MOST_CACHED = 50;
 /** Lifetime of fetched data and of a rejection. */
 const GOOD_MS = 600_000;
-/** Longest wait for a spare slot. */
 const PATIENCE_MS = 300_000;
 const NO_SAMPLES: Samples = { times: [], values: [] };
 const WAITS: FetchState = { state: "asked", why: "The request waits until the quota has a free slot." };

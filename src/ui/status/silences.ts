@@ -96,11 +96,9 @@ export interface SilenceRoutes {
   readonly endSilence: (id: string, at: string, by: string | null) => Promise<boolean>;
 }
 
-/** A reason of 500 characters and an id need no more, in bytes. */
 const LARGEST_BODY = 8 * 1024;
 const MINUTE_MS = 60_000;
 
-/** Request for a silence of an active alarm or of a site. */
 const NewSilence = z
   .strictObject(
     {

@@ -59,7 +59,7 @@ export const NORWEGIAN = {
     "Det er ingen tagg i disse {count} eiendommene: en bruker som bare har tilgang til komponenter, ser tagger gjennom visningene.",
   "The token may write tags. Writing stays off; a token without write:tags is safer.":
     "Nøkkelen kan skrive til tagger. Skriving er likevel av; en nøkkel uten write:tags er tryggere.",
-  // Wishes
+  // Choices
   "How old may values become?": "Hvor gamle kan verdier bli?",
   "Measured values": "Måleverdier",
   "temperatures, flows, powers …": "temperaturer, mengder, effekter …",

@@ -114,7 +114,6 @@ function ageText(ms) {
   return seconds < 7200 ? `${seconds / 60} min` : `${seconds / 3600} ${t("h")}`;
 }
 
-/** Translates a message of the server: a text and the values of its placeholders. */
 const translated = ({ text, values }) => t(text, values);
 
 /** A slider over the steps of a list; `none` adds "not at all" at its end. */
@@ -276,7 +275,6 @@ function Done({ written }) {
 
 const TRY_EVERY_MS = 500;
 
-/** Loads the worker's page when the worker responds at this address. */
 async function openWorkerPage() {
   for (;;) {
     await new Promise((resolve) => setTimeout(resolve, TRY_EVERY_MS));

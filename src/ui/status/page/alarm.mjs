@@ -9,7 +9,6 @@ import { usePolled } from "/request.mjs";
 
 const EVERY_MS = 4000;
 
-/** Colour of the timeline after each step. */
 const PHASES = {
   raised: "active",
   retriggered: "active",
@@ -20,7 +19,6 @@ const PHASES = {
   "out of scope": "doubtful",
 };
 
-/** Colours of the vertical lines in the curve. */
 const LINES = { raised: "bad", acknowledged: "warn", resolved: "good" };
 
 export function View({ parts: [source = "", id = "", episode = ""], query }) {

@@ -97,7 +97,6 @@ function Row({ row, silenced }) {
 export const acknowledgement = ({ acknowledged, acknowledgedBy }) =>
   acknowledged ? ` · ${t("acknowledged by {name}", { name: acknowledgedBy ?? t("somebody") })}` : "";
 
-/** Link to an alarm's message or ticket at a receiver. */
 function TicketLink({ sink, ticket, link, isOpen, isFolded }) {
   const name = `${sink}${ticket === null ? "" : ` ${ticket}`}${isFolded ? ` (${t("together with others")})` : ""}${isOpen ? "" : ` (${t("closed")})`}`;
   return link === null
@@ -105,7 +104,6 @@ function TicketLink({ sink, ticket, link, isOpen, isFolded }) {
     : html`<a class="ticket" href=${link} target="_blank" rel="noreferrer noopener">${name}</a> `;
 }
 
-/** Summaries of alarms, active or ended. */
 export function AlarmBriefs({ alarms, none }) {
   if (alarms.length === 0) return html`<p class="quiet">${none}</p>`;
   return html`<ul class="briefs">${alarms.map(
@@ -162,7 +160,6 @@ const LENGTHS = [
   [240, "4 h"],
   [1440, "1 d"],
 ];
-/** As many characters as the worker accepts. */
 const LONGEST_REASON = 500;
 const commandFor = ({ source, alarm, site }) =>
   `plenum silence add --source=${argument(source)} ${

@@ -105,7 +105,6 @@ function Page() {
     </main>`;
 }
 
-/** State of Plenum and of the buildings, and navigation. */
 function Header({ report, lost, view, choose }) {
   const [mood, words] =
     lost !== null

@@ -138,7 +138,6 @@ function rangeOf(low, high, floor) {
   return [floor === undefined ? bottom - margin : bottom, high + margin];
 }
 
-/** Steps of the keys that move the cursor, in points. */
 const KEYS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -12, PageDown: 12 };
 
 /**
@@ -235,7 +234,6 @@ export const pointTime = (seconds) => html`<span>${at(new Date(seconds * 1000).t
 const SPANS = { "6h": "6 hours", "24h": "24 hours", "7d": "7 days", "30d": "30 days" };
 const LIVE_MS = 10_000;
 const LONG_MS = 60_000;
-/** Interval in milliseconds while requested history is expected. */
 const FETCHING_MS = 3000;
 const ORIGINS = {
   read: "from live readings",

@@ -21,7 +21,6 @@ export function Table({ rows, head, none, kind, scroll }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${scroll}>${table}</div>`;
 }
 
-/** Buttons of which one is chosen. `options`: pairs of a value and its label. */
 export function Choice({ label, options, chosen, choose }) {
   return html`<span class="chips" role="group" aria-label=${label}>${options.map(
     ([value, words]) =>
@@ -29,7 +28,6 @@ export function Choice({ label, options, chosen, choose }) {
   )}</span>`;
 }
 
-/** Placeholder for an unknown number in a narrow column. */
 export const unknown = () => html`<abbr title=${t("not known")}>?</abbr>`;
 
 export const priorityMark = (priority, words = priority) =>
@@ -42,7 +40,6 @@ export function Priorities({ counts }) {
     .map(([priority, count]) => priorityMark(priority, `${priority} ${count}`));
 }
 
-/** Marks a list whose last request failed. */
 export function Stale({ answer }) {
   if (answer.failed === null) return null;
   const words =
@@ -52,7 +49,6 @@ export function Stale({ answer }) {
   return html`<p class="problem">${words} ${answer.failed}</p>`;
 }
 
-/** Reason why a list may be incomplete or old. */
 export function Doubt({ reading, what }) {
   const words = doubt(reading, what, nowMs());
   if (words === null) return null;
@@ -78,7 +74,6 @@ export function Copy({ text, name = t("copy") }) {
 
 export const CopyAddress = () => html`<${Copy} text=${location.href} name=${t("copy this address")} />`;
 
-/** Heading of a view: its parents, its name, and a link to share. */
 export function Head({ above = [], name, children }) {
   const heading = useRef(null);
   // Keyboard users continue from the heading.
@@ -92,7 +87,6 @@ export function Head({ above = [], name, children }) {
   </div>`;
 }
 
-/** Reason why there is nothing to show. */
 export function Missing({ answer, what }) {
   if (answer.missing && answer.holder) {
     const { name, page } = answer.holder;
