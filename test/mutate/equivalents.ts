@@ -135,7 +135,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/engine/source/quota/quota.ts": [["all().length > «1 → (1 * 2)») return;", "There is one limiter, or three."]],
   "src/engine/source/quota/record.ts": [
     ["jumps += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
-    ["const JUMP_MS = «100 → (100 * 2)»;", ANY_BOUND],
+    ["const CLOCK_STEP_MIN_MS = «100 → (100 * 2)»;", ANY_BOUND],
   ],
   "src/engine/store/lag.ts": [["== null || ms «< → <=» first ? ms", "Either of two equal numbers is the minimum."]],
   "src/engine/store/outbox-rules.ts": [["value }).slice(«1 → (1 * 2)», -1);", "No other field ends in this word."]],
@@ -143,7 +143,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["else if (pending «> → >=» 0 && ledger", "With no bucket, none is refused."],
   ],
   "src/engine/sync/completeness/finalized-days.ts": [
-    ["% AT_ONCE === «0 → 1») await yieldToEventLoop", "The yield to other work moves by one series."],
+    ["% SERIES_PER_SLICE === «0 → 1») await yieldToEventLoop", "The yield to other work moves by one series."],
   ],
   "src/engine/sync/history/buckets.ts": [
     ["if (each.toMs «<= → <» fromMs) continue", "A range that ends where the next begins removes nothing from it."],
@@ -159,13 +159,12 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/engine/sync/plan/overload.ts": [
     ["share && high < «1e6 → (1e6 * 2)») high *=", ANY_BOUND],
-    ["step = 0; step «< → <=» 40; step+", "Bisection has converged long before."],
+    ["high, «40 → (40 * 2)», (scale)", "Bisection has converged long before."],
   ],
   "src/engine/sync/plan/report.ts": [
     ["|| measuredMs «<= → <» targetMs)", "Equal values print the same text."],
-    ["for (let step = «0 → 1»; step < 50", "Bisection has converged long before."],
     ["Math.ceil((ms - «1e-6 → (1e-6 * 2)») / stepMs", "Tolerance for the rest that bisection leaves."],
-    ["step = 0; step < «50 → (50 * 2)»; step++)", "Bisection has converged long before."],
+    ["FACTOR_MAX, «50 → (50 * 2)», (ms)", "Bisection has converged long before."],
   ],
   "src/engine/sync/sensors/findings.ts": [['side = lagMs «> → >=» 0 ? "behind', "A lag of 0 is no finding."]],
   "src/engine/sync/sensors/sensor-table.ts": [

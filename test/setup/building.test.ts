@@ -32,12 +32,9 @@ function serviceWith(
     }
   }
   const forbidden = new ConfigError("systems: 403, Forbidden.", { reason: "forbidden" });
+  const named = sitesNamed(...Array.from({ length: sites }, (_, n) => `Site ${n + 1}`));
   const source = {
-    me: async () => ({
-      ...TOKEN,
-      sites: sitesNamed(...Array.from({ length: sites }, (_, n) => `Site ${n + 1}`)),
-      ...token,
-    }),
+    me: async () => ({ ...TOKEN, sites: named, ...token }),
     alarms: () => pages("alarms", []),
     tags: ({ siteId }: { siteId: number }) => pages("tags", tagsOfSite(siteId)),
     systems: () => pages<System>("systems", forbidden),
@@ -49,11 +46,8 @@ test("inspectBuilding requests at most 20 lists for 100 sites and extrapolates t
   const { source, requests } = serviceWith(100, () => tagsOf({ "°C": 300, kWh: 400 }));
   const building = await inspectBuilding(source, never());
   expect(requests.length).toBeLessThanOrEqual(20);
-  expect([building.tags, building.isEstimate, building.sites.filter(({ tags }) => tags === null).length]).toEqual([
-    70_000,
-    true,
-    82,
-  ]);
+  const uninspected = building.sites.filter(({ tags }) => tags === null);
+  expect([building.tags, building.isEstimate, uninspected.length]).toEqual([70_000, true, 82]);
 });
 
 test("inspectBuilding reads every page of two sites, and continues without permission for systems", async () => {
@@ -89,10 +83,8 @@ test("inspectBuilding rejects a token without a site, or without permission for 
   );
   expect(await refusal(1, [])).toContain("it may: nothing.");
   for (const ability of ["read:alarms", "read:tags"]) {
-    const building = await inspectBuilding(
-      serviceWith(1, () => tagsOf({ "°C": 3 }), { abilities: [ability] }).source,
-      never(),
-    );
+    const { source } = serviceWith(1, () => tagsOf({ "°C": 3 }), { abilities: [ability] });
+    const building = await inspectBuilding(source, never());
     expect([building.tags, building.alarms]).toEqual(ability === "read:tags" ? [3, null] : [0, 0]);
   }
 });
@@ -139,13 +131,10 @@ test.each([
   [new ConfigError("me: 404, not found.", { hint: "Check base_url." }), /but it is not the monitoring service/],
   [new Malformed("It is not JSON.", "<html>"), /but it is not the monitoring service/],
   [
-    new Retryable("It refuses the connection.", { hint: "Check the port in base_url." }),
-    /^It refuses the connection\. Check the port in the address\.$/,
+    new Retryable("It is away.", { hint: "Check the port in base_url." }),
+    /^It is away\. Check the port in the address\.$/,
   ],
-  [
-    new ConfigError("It does not speak TLS.", { hint: "Check `base_url`." }),
-    /^It does not speak TLS\. Check the address\.$/,
-  ],
+  [new ConfigError("It has no TLS.", { hint: "Check `base_url`." }), /^It has no TLS\. Check the address\.$/],
 ])("explainInspectionError explains %s without naming configuration options", (error, words) => {
   expect(sentence(explainInspectionError(error, "https://bms.example.com"))).toMatch(words);
 });

@@ -90,10 +90,7 @@ describe("history for a plot", () => {
       expect(fetched.request(asked("1"))).toEqual({ state: "refused", why: "The tag has no log." });
     fetched.request(asked("2"));
     await clock.advance(300_000);
-    expect(fetched.state(asked("2"))).toMatchObject({
-      state: "refused",
-      why: expect.stringMatching(/five minutes/),
-    });
+    expect(fetched.state(asked("2"))).toMatchObject({ state: "refused", why: expect.stringMatching(/five minutes/) });
     expect(calls).toHaveLength(2);
     expect(fetched.request(asked("5", { source: "west" }))).toMatchObject({ state: "off" });
   });
@@ -115,17 +112,14 @@ async function plotOf(span: string, logs: Partial<Record<Resolution, DayPoints>>
   const building = await shownBuilding();
   await fillSource(building.store, "north", { tagNames: ["T1"] });
   const tag = { id: "10001", displayName: "T1", description: null, unit: "°C" };
-  await building.store.commit({
-    events: (Object.entries(logs) as [Resolution, DayPoints][]).map(([resolution, points]) =>
-      historyEvent({
-        ...{ source: sourceUri("north"), subject: `site/1/tag/10001/history/${resolution}`, time: NOW, siteId: 1 },
-        ...{ tag, resolution, timeZone: "UTC", origin: "live", revisedAt: null },
-        points: Points.of(
-          Object.entries(points).map(([time, value]) => ({ time: `2026-11-21T${time}:00.000Z`, value })),
-        ),
-      }),
-    ),
-  });
+  for (const [resolution, byTime] of Object.entries(logs) as [Resolution, DayPoints][]) {
+    const points = Object.entries(byTime).map(([time, value]) => ({ time: `2026-11-21T${time}:00.000Z`, value }));
+    const event = historyEvent({
+      ...{ source: sourceUri("north"), subject: `site/1/tag/10001/history/${resolution}`, time: NOW, siteId: 1 },
+      ...{ tag, resolution, timeZone: "UTC", origin: "live", revisedAt: null, points: Points.of(points) },
+    });
+    await building.store.commit({ events: [event] });
+  }
   const headers = { host: "127.0.0.1:9850" };
   const path = `/api/plot?source=north&tag=10001&span=${span}`;
   const response = await statusRoutes(serverOptions(building)).request(path, { headers });

@@ -22,16 +22,10 @@ test.each([
   expect(isAlmostFull(free * GIBIBYTE, size * GIBIBYTE)).toBe(expected);
 });
 
-const shown = (store: { readonly free: number | null; readonly copy?: SeenCopy }, nowMs = 0) =>
-  noticesOf(
-    {
-      sources: [],
-      sinks: [],
-      commands: null,
-      store: { file: "/s/plenum.db", diskBytes: 16 * GIBIBYTE, damaged: [], copy: null, ...store },
-    },
-    nowMs,
-  );
+function shown(disk: { readonly free: number | null; readonly copy?: SeenCopy }, nowMs = 0) {
+  const store = { file: "/s/plenum.db", diskBytes: 16 * GIBIBYTE, damaged: [], copy: null, ...disk };
+  return noticesOf({ sources: [], sinks: [], commands: null, store }, nowMs);
+}
 
 test("the report warns about an almost full disk, with another text for a full disk", () => {
   expect(shown({ free: 8 * GIBIBYTE })).toEqual([]);
@@ -45,13 +39,8 @@ test("the report warns about an almost full disk, with another text for a full d
 });
 
 test("the report warns about a copied state while its original exists, or for a week if it came from another machine", () => {
-  const copy = {
-    identity: "0a1b2c3d",
-    at: "2026-06-01T00:00:00.000Z",
-    from: { folder: "/var/lib/plenum", host: "old" },
-    isHere: true,
-    isOriginalThere: true,
-  };
+  const from = { folder: "/var/lib/plenum", host: "old" };
+  const copy = { identity: "0a1b2c3d", at: "2026-06-01T00:00:00.000Z", from, isHere: true, isOriginalThere: true };
   const at = Date.parse(copy.at);
   const free = 8 * GIBIBYTE;
   expect(shown({ free, copy }, at)).toEqual([

@@ -2,8 +2,6 @@ import { expect, onTestFinished, test } from "vitest";
 import type { StatusReport } from "#src/ui/status/report.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
-/** The plan of a whole worker, as its status tells it. */
-
 const MINUTE = 60_000;
 
 async function report({ worker }: VirtualWorker): Promise<StatusReport> {
@@ -27,14 +25,9 @@ test("the plan and its metric are updated after a change of the inventory", asyn
   const before = await report(virtual);
   const few = before.sources[0]?.counts.tags ?? 0;
   expect(few).toBeLessThan(20);
-  expect(before.sources[0]?.plan).toMatchObject({
-    basis: "state",
-    sites: 1,
-    tags: few,
-    fits: true,
-    classes: [{ name: "all", tags: few, wishedSeconds: 20, promisedSeconds: 20, stretch: 1 }],
-    changes: [],
-  });
+  const classes = [{ name: "all", tags: few, wishedSeconds: 20, promisedSeconds: 20, stretch: 1 }];
+  const fitting = { basis: "state", sites: 1, tags: few, fits: true, classes, changes: [] };
+  expect(before.sources[0]?.plan).toMatchObject(fitting);
   expect(before.sources[0]?.plan?.classes[0]?.measuredSeconds).toBeLessThanOrEqual(20);
   expect(before.notices).toEqual([]);
 
