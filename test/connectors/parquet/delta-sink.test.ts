@@ -56,10 +56,8 @@ describe("the Parquet sink with Delta tables", () => {
 
   test("replaces the file of a changed row in one commit", async () => {
     const { engine, folder } = createDeltaEngine();
-    engine.log.push(sampleEvent("tag-added"), sampleEvent("alarm-raised"));
-    await engine.finish();
-    engine.log.push(renamedTag("VS1-GT12"), sampleEvent("alarm-resolved"));
-    await engine.finish();
+    await engine.deliver(sampleEvent("tag-added"), sampleEvent("alarm-raised"));
+    await engine.deliver(renamedTag("VS1-GT12"), sampleEvent("alarm-resolved"));
     for (const table of ["tag", "alarm_episode"]) {
       expect(judgedIn(folder, table)).toMatchObject({ version: 2, files: { size: 1 }, removed: { size: 1 } });
     }
@@ -75,8 +73,7 @@ describe("the Parquet sink with Delta tables", () => {
     const { engine, folder } = createDeltaEngine({ max_rows: 5 });
     engine.log.push(...values(20));
     await engine.finish(5);
-    engine.log.push(daySealed());
-    await engine.finish();
+    await engine.deliver(daySealed());
     const verdict = judgedIn(folder, "value");
     expect([...verdict.files.values()]).toEqual([20]);
     expect(commitOf(folder, "value", verdict.version)).toEqual({ operation: "OPTIMIZE", dataChange: [false] });
@@ -100,8 +97,7 @@ describe("the Parquet sink with Delta tables", () => {
 
   test("restores rows that another writer deleted when their events are redelivered", async () => {
     const { engine, folder } = createDeltaEngine();
-    engine.log.push(...values(3));
-    await engine.finish();
+    await engine.deliver(...values(3));
     const [file = ""] = filesIn(folder, "value");
     const remove = {
       path: file.slice("value/".length),
@@ -146,8 +142,7 @@ describe("a commit of the Parquet sink to several Delta tables", () => {
     s3.fault = () => null;
     s3.asked.length = 0;
     engine.dropped.add(1);
-    engine.log.push(valueEvent(3));
-    await engine.finish();
+    await engine.deliver(valueEvent(3));
     expect(s3.asked.filter((asked) => asked === `PUT ${before}`)).toEqual([]);
     expect(s3.objects.has(before)).toBe(false);
   });
@@ -159,8 +154,7 @@ describe("an existing lake that the Parquet sink cannot continue", () => {
     ["delta", "plain"],
   ])("a lake with %s tables is refused by a sink for %s tables", async (there, wanted) => {
     const { engine, folder } = createDeltaEngine({ table_format: there });
-    engine.log.push(valueEvent(1));
-    await engine.finish();
+    await engine.deliver(valueEvent(1));
     engine.kill({ folder, table_format: wanted });
     await expect(engine.sink.open(never())).rejects.toMatchObject({
       kind: "config",
@@ -181,8 +175,7 @@ describe("an existing lake that the Parquet sink cannot continue", () => {
 
   test("a table whose protocol version was raised stops the sink, and no event is lost", async () => {
     const { engine, folder } = createDeltaEngine();
-    engine.log.push(valueEvent(1));
-    await engine.finish();
+    await engine.deliver(valueEvent(1));
     const path = write(folder, "value", 2, {
       protocol: { minReaderVersion: 3, minWriterVersion: 7, writerFeatures: ["deletionVectors"] },
     });
@@ -203,8 +196,7 @@ describe("an existing lake that the Parquet sink cannot continue", () => {
 
   test("a missing file that the Delta log lists stops the sink until the file is back", async () => {
     const { engine, folder } = createDeltaEngine();
-    engine.log.push(sampleEvent("tag-added"));
-    await engine.finish();
+    await engine.deliver(sampleEvent("tag-added"));
     const [file = ""] = filesIn(folder, "tag");
     const bytes = readFileSync(join(folder, file));
     rmSync(join(folder, file));

@@ -88,6 +88,10 @@ export function createEngine(
       await engine.tick();
       await engine.tick();
     },
+    async deliver(...events: readonly Event[]): Promise<void> {
+      engine.log.push(...events);
+      await engine.finish();
+    },
     redeliver(): Promise<Receipt> {
       const positions = engine.log.map((_, n) => n + 1);
       return engine.sink.write(engine.log, never(), undefined, { ...offered(positions), again: true });

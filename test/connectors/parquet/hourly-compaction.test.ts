@@ -173,8 +173,7 @@ test("alarms without a time and empty files are moved out of the partition of 19
   const engine = createEngine(config);
   const raised = sampleEvent("alarm-raised");
   const alarm = { ...raised.data.alarm, triggeredAt: "2026-11-02 08:00:00" };
-  engine.log.push({ ...raised, data: { ...raised.data, alarm } });
-  await engine.finish();
+  await engine.deliver({ ...raised, data: { ...raised.data, alarm } });
   const folder = seen();
   const undated = join(folder, "alarm_episode/date=__HIVE_DEFAULT_PARTITION__/site=1");
   expect(readdirSync(undated)).toEqual(["alarm_episode.parquet"]);

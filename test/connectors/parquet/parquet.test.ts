@@ -65,8 +65,7 @@ for (const table_format of FORMATS) {
 describe.each(FORMATS)("the files that the Parquet sink writes with table_format %s", (table_format) => {
   test("have the column types of their tables, also where all values are null", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
-    engine.log.push(...sampleOfEveryKind(), valueEvent(1, "10042", null), valueEvent(2, "10043", true));
-    await engine.finish();
+    await engine.deliver(...sampleOfEveryKind(), valueEvent(1, "10042", null), valueEvent(2, "10043", true));
     const duckTypes = {
       text: "VARCHAR",
       json: "VARCHAR",
@@ -91,14 +90,13 @@ describe.each(FORMATS)("the files that the Parquet sink writes with table_format
 
   test("contain the events by table, day and site, with times in UTC microseconds", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
-    engine.log.push(
+    await engine.deliver(
       valueEvent(0, "10042", 21.5),
       valueEvent(1, "10042", null),
       valueEvent(2, "10043", true),
       sampleEvent("tag-history"),
       sampleEvent("audit-head"),
     );
-    await engine.finish();
     const columns =
       "tag_id, epoch_us(time) AS us, value_number AS number, value_boolean AS boolean, quality, date::VARCHAR AS date, site::VARCHAR AS site, position";
     const us = Date.parse("2026-11-02T06:20:00.000Z") * 1_000;
@@ -152,14 +150,13 @@ describe.each(FORMATS)("the files that the Parquet sink writes with table_format
   test("contain texts and site ids with special characters unchanged", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     const sites = ["a/b=c %", "..", "none", "ö"];
-    engine.log.push(
+    await engine.deliver(
       ...AWKWARD_TEXTS.map((text, n) => ({
         ...valueEvent(n),
         data: { ...valueEvent(n).data, behindGateway: text },
       })),
       ...sites.map((siteid, n) => ({ ...valueEvent(100 + n), siteid })),
     );
-    await engine.finish();
     const rows = await rowsIn(folder, "value", "behind_gateway, site_id, site::VARCHAR AS site", "ORDER BY time");
     expect(rows.slice(0, AWKWARD_TEXTS.length).map((row) => row.behind_gateway)).toEqual(
       AWKWARD_TEXTS.map((text) => text.toWellFormed()),
@@ -171,10 +168,8 @@ describe.each(FORMATS)("the files that the Parquet sink writes with table_format
 
   test("contain successive states of an object, and a redelivered state only once", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
-    engine.log.push(sampleEvent("tag-added"));
-    await engine.finish();
-    engine.log.push(renamedTag("VS1-GT12"));
-    await engine.finish();
+    await engine.deliver(sampleEvent("tag-added"));
+    await engine.deliver(renamedTag("VS1-GT12"));
     const states = () => rowsIn(folder, "tag", "name, is_current", "ORDER BY valid_from");
     const expected = [
       { name: "VS1-GT11", is_current: false },
@@ -188,11 +183,9 @@ describe.each(FORMATS)("the files that the Parquet sink writes with table_format
 
   test("contain one row per alarm episode, with an end time when the alarm ends", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
-    engine.log.push(sampleEvent("alarm-raised"));
-    await engine.finish();
+    await engine.deliver(sampleEvent("alarm-raised"));
     expect(await rowsIn(folder, "alarm_episode", "state, ended_at")).toEqual([{ state: "active", ended_at: null }]);
-    engine.log.push(sampleEvent("alarm-acknowledged"), sampleEvent("alarm-resolved"));
-    await engine.finish();
+    await engine.deliver(sampleEvent("alarm-acknowledged"), sampleEvent("alarm-resolved"));
     const [episode, ...more] = await rowsIn(folder, "alarm_episode", "state, ended_at");
     expect([episode?.state, more]).toEqual(["resolved", []]);
     expect(episode?.ended_at).not.toBeNull();
@@ -232,8 +225,7 @@ describe.each(FORMATS)("commits of the Parquet sink with table_format %s", (tabl
 
   test("contain redelivered events immediately, and only their missing rows", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
-    engine.log.push(...values(5), sampleEvent("tag-history"));
-    await engine.finish();
+    await engine.deliver(...values(5), sampleEvent("tag-history"));
     expect((await engine.redeliver()).gathered).toBeUndefined();
     expect([...filesIn(folder, "value"), ...filesIn(folder, "history")]).toHaveLength(2);
     engine.kill();
@@ -259,8 +251,7 @@ describe.each(FORMATS)("a finalized day with table_format %s", (table_format) =>
   test("has one sorted file per table, and a manifest that lists these files", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     for (let n = 0; n < 4; n++) {
-      engine.log.push(...values(10, 10 * n), sampleEvent("alarm-changed", {}, n));
-      await engine.finish();
+      await engine.deliver(...values(10, 10 * n), sampleEvent("alarm-changed", {}, n));
     }
     engine.log.push(valueEvent(99), daySealed(1), valueEvent(100));
     await engine.offer(100);
@@ -290,10 +281,8 @@ describe.each(FORMATS)("a finalized day with table_format %s", (table_format) =>
 
   test("is finalized again with late rows, and the manifest lists the earlier revision", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
-    engine.log.push(...values(10), daySealed(1));
-    await engine.finish();
-    engine.log.push(...values(5, 50), daySealed(2));
-    await engine.finish();
+    await engine.deliver(...values(10), daySealed(1));
+    await engine.deliver(...values(5, 50), daySealed(2));
     expect(manifestIn(folder)).toMatchObject({
       revision: 2,
       tables: { value: { rows: 15 } },
@@ -310,19 +299,16 @@ describe.each(FORMATS)("a finalized day with table_format %s", (table_format) =>
 
 test("a finalized day contains a row only once when a crash left duplicates", async () => {
   const { engine, folder } = createFolderEngine();
-  engine.log.push(...values(10));
-  await engine.finish();
+  await engine.deliver(...values(10));
   const [file = ""] = filesIn(folder, "value");
   writeFileSync(join(folder, file.replace(/[^/]*$/, "again-0.parquet")), readFileSync(join(folder, file)));
-  engine.log.push(daySealed(1));
-  await engine.finish();
+  await engine.deliver(daySealed(1));
   expect(await rowsIn(folder, "value")).toHaveLength(10);
 });
 
 test("redelivered events restore a file that was deleted", async () => {
   const { engine, folder } = createFolderEngine();
-  engine.log.push(...values(5));
-  await engine.finish();
+  await engine.deliver(...values(5));
   const [file = ""] = filesIn(folder, "value");
   rmSync(join(folder, file));
   engine.kill();
@@ -337,8 +323,7 @@ describe("an existing lake that the Parquet sink opens", () => {
     mkdirSync(old, { recursive: true });
     await query(`COPY (SELECT 'main' AS source, '10042' AS tag_id, TIMESTAMPTZ '2026-11-02 00:00:00Z' AS time, 'old' AS event_id)
       TO '${old}/old.parquet' (FORMAT parquet)`);
-    engine.log.push(valueEvent(1), daySealed(1));
-    await engine.finish();
+    await engine.deliver(valueEvent(1), daySealed(1));
     expect(await rowsIn(folder, "value", "event_id, value_number", "ORDER BY time")).toEqual([
       { event_id: "old", value_number: null },
       { event_id: valueEvent(1).id, value_number: 1 },
@@ -347,8 +332,7 @@ describe("an existing lake that the Parquet sink opens", () => {
 
   test("a file with another column type is refused", async () => {
     const { engine, folder } = createFolderEngine();
-    engine.log.push(valueEvent(1));
-    await engine.finish();
+    await engine.deliver(valueEvent(1));
     const path = join(folder, "_schemas.json");
     writeFileSync(path, readFileSync(path, "utf8").replace('"latency_ms": "integer"', '"latency_ms": "text"'));
     engine.kill();
@@ -359,8 +343,7 @@ describe("an existing lake that the Parquet sink opens", () => {
 
   test("a damaged file stops the sink with a configuration error, and no event is lost", async () => {
     const { engine, folder } = createFolderEngine();
-    engine.log.push(sampleEvent("tag-added"));
-    await engine.finish();
+    await engine.deliver(sampleEvent("tag-added"));
     const path = join(folder, "tag/tag.parquet");
     writeFileSync(path, "no parquet");
     const renamed = sampleEvent("tag-changed");
@@ -384,8 +367,7 @@ describe("a folder without write permission", () => {
     const { engine, folder } = createFolderEngine();
     await engine.sink.probe?.(never());
     expect(existsSync(folder)).toBe(false);
-    engine.log.push(...values(3));
-    await engine.finish();
+    await engine.deliver(...values(3));
     const partition = join(folder, "value/date=2026-11-02/site=1");
     renameSync(partition, `${partition}.away`);
     writeFileSync(partition, "in the way");

@@ -4,6 +4,7 @@ import { statisticsOf } from "#connectors/parquet/delta/statistics.ts";
 import { type DeltaTable, type DeltaTableOptions, openDeltaTable } from "#connectors/parquet/delta/table.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import type { Column, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
+import { createMemoryStore } from "./memory-store.ts";
 
 const column = (name: string, type: ColumnType, isNullable = true): Column => ({
   name,
@@ -125,4 +126,9 @@ export const REARRANGED: Change = { ...ADDED, operation: "OPTIMIZE", dataChange:
 function shown(word: unknown): string {
   const { err } = word as { readonly err?: unknown };
   return String(err ?? word);
+}
+
+export function createMeter() {
+  const store = createMemoryStore();
+  return { store, table: openMeter(store) };
 }

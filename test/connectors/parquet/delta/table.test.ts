@@ -2,7 +2,16 @@ import { describe, expect, test } from "vitest";
 import { checkpointName, commitName } from "#connectors/parquet/delta/log-format.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createMemoryStore, type Fault, type MemoryStore } from "./memory-store.ts";
-import { ADDED, landed, METER_WITH_UNIT, openMeter, REARRANGED, reading, START_MS } from "./meter-table.ts";
+import {
+  ADDED,
+  createMeter,
+  landed,
+  METER_WITH_UNIT,
+  openMeter,
+  REARRANGED,
+  reading,
+  START_MS,
+} from "./meter-table.ts";
 import { judged, type Verdict } from "./strict-checker.ts";
 
 const signal = new AbortController().signal;
@@ -30,8 +39,7 @@ function faulty() {
 }
 
 async function withThreeFiles() {
-  const store = createMemoryStore();
-  const table = openMeter(store);
+  const { store, table } = createMeter();
   const a = await landed(store, "a", [reading(1)]);
   const b = await landed(store, "b", [reading(2)]);
   const c = await landed(store, "c", [reading(3)], { site: "2" });
@@ -53,8 +61,7 @@ describe("a Delta table", () => {
   });
 
   test("lists the given files that its log does not mention", async () => {
-    const store = createMemoryStore();
-    const table = openMeter(store);
+    const { store, table } = createMeter();
     const [a, b, c] = await Promise.all(["a", "b", "c"].map((name, n) => landed(store, name, [reading(n)])));
     if (a === undefined || b === undefined || c === undefined) throw new Error("unreachable");
     await table.commit({ ...ADDED, add: [a, b] }, signal);
@@ -65,8 +72,7 @@ describe("a Delta table", () => {
 
 describe("a commit to a Delta table", () => {
   test("creates the table and logs protocol, schema, transaction and statistics", async () => {
-    const store = createMemoryStore();
-    const table = openMeter(store);
+    const { store, table } = createMeter();
     expect(await table.files(signal)).toEqual({ version: -1, files: [] });
     const file = await landed(store, "a-1-3", [reading(1), reading(2), reading(3)]);
     const txn = { appId: "worker/life", version: 3 };
@@ -189,8 +195,7 @@ describe("a commit to a Delta table", () => {
   });
 
   test("encodes file names and site ids, and finds the files again", async () => {
-    const store = createMemoryStore();
-    const table = openMeter(store);
+    const { store, table } = createMeter();
     const odd = await landed(store, "50 % blåbær #1", [reading(1)], { site: "a/b c" });
     const nowhere = await landed(store, "none", [reading(2)], { site: null });
     await table.commit({ ...ADDED, add: [odd, nowhere] }, signal);
@@ -208,16 +213,14 @@ describe("a commit to a Delta table", () => {
   });
 
   test("throws for a file name that is already in the table", async () => {
-    const store = createMemoryStore();
-    const table = openMeter(store);
+    const { store, table } = createMeter();
     const add = [await landed(store, "a", [reading(1)])];
     await table.commit({ ...ADDED, add }, signal);
     await expect(table.commit({ ...ADDED, add }, signal)).rejects.toThrow("may not be used twice");
   });
 
   test("sends one list request and one put request to the storage", async () => {
-    const store = createMemoryStore();
-    const table = openMeter(store);
+    const { store, table } = createMeter();
     await table.commit({ ...ADDED, add: [await landed(store, "a", [reading(1)])] }, signal);
     const before = { ...store.calls };
     await table.commit({ ...ADDED, add: [] }, signal);
