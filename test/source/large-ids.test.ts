@@ -26,20 +26,15 @@ describe("ids beyond 2^53", () => {
     const record = (id: string, more: string) => `{"id":${id},${attributes},${more}}`;
     const reading = served([record(FIRST, `"value":1`), record(SECOND, `"value":2`)]);
     const { readings } = await reading.source.read([FIRST, SECOND], "live", never());
-    expect(readings.map(({ id, value }) => [id, value])).toEqual([
-      [FIRST, 1],
-      [SECOND, 2],
-    ]);
+    expect(readings.map(({ id, value }) => `${id} ${value}`)).toEqual([`${FIRST} 1`, `${SECOND} 2`]);
     const log = (id: string, value: string) =>
       record(id, `"measurements":[{"timestamp":"2026-06-01T00:00:00Z","value":${value}}]`);
     const logging = served([log(FIRST, "0.30000000000000004"), log(SECOND, "1152921504606846976")]);
     const range = { from: "2026-06-01T00:00:00Z", to: "2026-06-02T00:00:00Z" };
     const query = { tagIds: [FIRST, SECOND], ...range, resolution: "1h", timeZone: "UTC" } as const;
     const logs = await logging.source.history(query, "history", never());
-    expect(logs.map(({ id, measurements }) => [id, [...measurements][0]?.value])).toEqual([
-      [FIRST, 0.30000000000000004],
-      [SECOND, 2 ** 60],
-    ]);
+    expect(logs.map(({ id }) => id)).toEqual([FIRST, SECOND]);
+    expect(logs.map(({ measurements }) => [...measurements][0]?.value)).toEqual([0.30000000000000004, 2 ** 60]);
   });
 
   it("omit a site from a list, count the site, and keep the other sites", async () => {

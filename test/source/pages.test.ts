@@ -85,10 +85,10 @@ describe("links.next (traps 8 and 9)", () => {
     });
     const pages = await allPages(trial.source.alarms({ status: "all" }, never()));
     expect(pages.map((page) => page.items[0]?.id)).toEqual(["a0", "a1", "a2"]);
-    expect(pages.map((page) => [page.number, page.total, page.more])).toEqual([
-      [1, 3, true],
-      [2, 3, true],
-      [3, 3, false],
+    expect(pages.map(({ number, total, more }) => `${number} ${total} ${more}`)).toEqual([
+      "1 3 true",
+      "2 3 true",
+      "3 3 false",
     ]);
   });
 

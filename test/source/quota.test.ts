@@ -518,9 +518,9 @@ describe("requests that choose their content when a slot is free", () => {
   test("get their lane's own slot after nine slots went to other lanes", async () => {
     const rig = createRig();
     const offers: boolean[] = [];
-    const choose = ({ own }: { readonly own: boolean }) => {
-      offers.push(own);
-      return own ? null : 1_000;
+    const choose = ({ isOwnSlot }: { readonly isOwnSlot: boolean }) => {
+      offers.push(isOwnSlot);
+      return isOwnSlot ? null : 1_000;
     };
     void rig.ask("history", "history", { choose });
     asked(rig, 12, "live");

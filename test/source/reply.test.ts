@@ -107,9 +107,8 @@ describe("several errors in a reply (trap 3)", () => {
     expect(failure(409, 500)).toMatchObject({ kind: "config", reason: "validation" });
     expect(failure(500, 409)).toMatchObject({ kind: "config", reason: "validation" });
     expect(failure("401", 500)).toMatchObject({ reason: "unauthenticated" });
-    for (const status of ["4010", "abc", 99, 600, 401.5, true, null]) {
+    for (const status of ["4010", "abc", 99, 600, 401.5, true, null])
       expect(failure(status), `${status}`).toMatchObject({ kind: "retryable" });
-    }
     expect(failure(100)).toMatchObject({ kind: "retryable" });
     expect(failure(599, 422)).toMatchObject({ reason: "validation" });
   });

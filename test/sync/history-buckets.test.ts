@@ -26,9 +26,8 @@ const end = (time: string, timeZone: string, resolution: Resolution = "1d") =>
 function changes(zone: string, fromYear: number, toYear: number): readonly number[] {
   const rules = IANAZone.create(zone);
   const found: number[] = [];
-  for (let ms = Date.UTC(fromYear, 0, 1); ms < Date.UTC(toYear, 0, 1); ms += 24 * HOUR_MS) {
+  for (let ms = Date.UTC(fromYear, 0, 1); ms < Date.UTC(toYear, 0, 1); ms += 24 * HOUR_MS)
     if (rules.offset(ms) !== rules.offset(ms + 24 * HOUR_MS)) found.push(ms);
-  }
   return found;
 }
 

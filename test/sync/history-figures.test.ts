@@ -58,7 +58,7 @@ describe("the size of a history request", () => {
   );
 
   test("returns to at least half its size after failures in an outage", () => {
-    const limits = { most: 1_000_000 };
+    const limits = { valuesMax: 1_000_000 };
     let window = INITIAL_WINDOW;
     for (let i = 0; i < 12; i++) window = afterResponse(window, windowValues(window, limits), limits);
     const before = windowValues(window, limits);
@@ -71,7 +71,7 @@ describe("the size of a history request", () => {
   });
 
   test("shrinks after repeated failures at a size that worked before, and grows back later", () => {
-    const limits = { most: 1_000_000 };
+    const limits = { valuesMax: 1_000_000 };
     let window = INITIAL_WINDOW;
     let requests = 0;
     const fetch = (limit: number) => {
@@ -93,7 +93,7 @@ describe("the size of a history request", () => {
   });
 
   test("does not grow after a response with few values", () => {
-    const limits = { most: 1_000_000 };
+    const limits = { valuesMax: 1_000_000 };
     let window = INITIAL_WINDOW;
     for (let i = 0; i < 12; i++) window = afterResponse(window, windowValues(window, limits), limits);
     const before = windowValues(window, limits);

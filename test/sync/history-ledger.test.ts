@@ -289,23 +289,19 @@ describe("the gaps of a series", () => {
 
   test("gapsIn returns each gap with its reason and the message of the service, and ranges of nulls on request", () => {
     const ledger = recordPastRefusal(silent, hours(-40, -30), "403, Forbidden.", START);
-    const holes = [
-      ["backfill", targetStart(ledger), null],
-      ["refused", isoUtc(at(-40)), "403, Forbidden."],
-    ];
-    expect(named(ledger)).toEqual(holes);
-    expect(named(ledger, { silences: true })).toEqual([...holes, ["null", isoUtc(at(-30)), null]]);
+    const gap = ["backfill", targetStart(ledger), null];
+    const refusal = ["refused", isoUtc(at(-40)), "403, Forbidden."];
+    expect(named(ledger)).toEqual([gap, refusal]);
+    expect(named(ledger, { silences: true })).toEqual([gap, refusal, ["null", isoUtc(at(-30)), null]]);
   });
 
   test("gapsIn returns gaps of sites out of scope, lost logs and unproven series", () => {
-    expect(named(silent, { outOfSight: { outOfSight: "site" } })).toEqual([
-      ["out-of-scope", targetStart(silent), null],
-    ]);
+    const outOfScope = ["out-of-scope", targetStart(silent), null];
+    expect(named(silent, { outOfSight: { outOfSight: "site" } })).toEqual([outOfScope]);
     expect(named(recordNoLog(silent, "404", START))).toEqual([["no-log", targetStart(silent), "404"]]);
     expect(named({ ...seen, state: "unproven" })).toEqual([["unproven", targetStart(seen), null]]);
-    expect(named(recordRefusal({ ...seen, state: "unproven" }, "403", START))).toEqual([
-      ["refused", targetStart(seen), "403"],
-    ]);
+    const refused = recordRefusal({ ...seen, state: "unproven" }, "403", START);
+    expect(named(refused)).toEqual([["refused", targetStart(seen), "403"]]);
   });
 
   const targetStart = ({ wished }: StoredHistory) => isoUtc(parseTime(wished));

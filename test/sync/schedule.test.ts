@@ -65,9 +65,8 @@ describe("cron expressions", () => {
         expect(next).toBeGreaterThan(afterMs);
         expect(task.match(new Date(next))).toBe(true);
         const probes = Array.from({ length: 20 }, (_, i) => afterMs + ((next - afterMs) * i) / 20);
-        for (const ms of probes.map((one) => Math.ceil(one / 1000) * 1000)) {
+        for (const ms of probes.map((one) => Math.ceil(one / 1000) * 1000))
           if (ms > afterMs && ms < next) expect(task.match(new Date(ms)), new Date(ms).toISOString()).toBe(false);
-        }
       }),
       { numRuns: 60 },
     );

@@ -98,13 +98,7 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
 
 const EVER = { from: Number.NEGATIVE_INFINITY, to: Number.POSITIVE_INFINITY };
 
-export function versions(
-  truth: Truth,
-  id: string,
-  resolution: Resolution,
-  nowMs: number,
-  range = EVER,
-): Map<number, TagValue> {
+export function versions(truth: Truth, id: string, resolution: Resolution, nowMs: number, range = EVER) {
   const points = (truth.get(`${id} ${resolution}`) ?? []).filter(
     ({ atMs, knownFromMs }) => atMs >= range.from && atMs <= range.to && knownFromMs <= nowMs,
   );

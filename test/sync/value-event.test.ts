@@ -43,20 +43,15 @@ describe("the stored document of a reading", () => {
 
   test("contains the last good value while the readings are null, and null before the first good value", () => {
     const stored = storedAfter([null, 20, null, null, 21]);
-    expect(stored.map(lastGoodOf)).toEqual([
-      null,
-      ...Array.from({ length: 3 }, () => ({ value: 20, time: iso(1) })),
-      { value: 21, time: iso(4) },
-    ]);
+    const good = { value: 20, time: iso(1) };
+    expect(stored.map(lastGoodOf)).toEqual([null, good, good, good, { value: 21, time: iso(4) }]);
     expect(stored.map(({ nulls }) => nulls)).toEqual([1, undefined, 1, 2, undefined]);
   });
 
   test("contains the last emitted reading with on_change", () => {
-    expect(storedAfter([20, 20, 21], true).map(lastEmittedOf)).toEqual([
-      { value: 20, quality: "good", time: iso(0) },
-      { value: 20, quality: "good", time: iso(0) },
-      { value: 21, quality: "good", time: iso(2) },
-    ]);
+    const emitted = (value: number, second: number) => ({ value, quality: "good", time: iso(second) });
+    const expected = [emitted(20, 0), emitted(20, 0), emitted(21, 2)];
+    expect(storedAfter([20, 20, 21], true).map(lastEmittedOf)).toEqual(expected);
   });
 
   test("a document of an older version with all fields gives the same last good and last emitted reading", () => {
@@ -74,40 +69,32 @@ test("with on_change, emits a null when an offline gateway begins or ceases to e
 });
 
 describe("the type of a value", () => {
-  const published = (unit: string | null, values: readonly TagValue[]) =>
-    outcomes(
-      values.map((value) => ({ value })),
-      { unit },
-    ).map(({ event }) => [event?.data.value, event?.data.quality, event?.data.type?.now]);
+  const published = (unit: string | null, values: readonly TagValue[]) => {
+    const readings = values.map((value) => ({ value }));
+    return outcomes(readings, { unit }).map(({ event }) => {
+      const { value, quality, type } = event?.data ?? {};
+      return `${value} ${quality}${type === undefined ? "" : ` ${type.now}`}`;
+    });
+  };
 
   test("with a numeric unit, every boolean is uncertain, also the first value, and a number is good at once", () => {
     const booleans = Array.from({ length: 10 }, () => true);
-    expect(published("°C", [20.5, ...booleans, null, false, 20.6, true])).toEqual([
-      [20.5, "good", undefined],
-      ...booleans.map(() => [true, "uncertain", "boolean"]),
-      [null, "bad", undefined],
-      [false, "uncertain", "boolean"],
-      [20.6, "good", undefined],
-      [true, "uncertain", "boolean"],
-    ]);
-    expect(published("kWh", [true])).toEqual([[true, "uncertain", "boolean"]]);
+    const doubted = "true uncertain boolean";
+    const last = ["null bad", "false uncertain boolean", "20.6 good", doubted];
+    const expected = ["20.5 good", ...booleans.map(() => doubted), ...last];
+    expect(published("°C", [20.5, ...booleans, null, false, 20.6, true])).toEqual(expected);
+    expect(published("kWh", [true])).toEqual([doubted]);
   });
 
   test("without a unit, the first value of a new type is uncertain, and the second value of that type is good", () => {
     expect(published(null, [20, null, true, null, true, false, 3, 4])).toEqual([
-      [20, "good", undefined],
-      [null, "bad", undefined],
-      [true, "uncertain", "boolean"],
-      [null, "bad", undefined],
-      [true, "good", undefined],
-      [false, "good", undefined],
-      [3, "uncertain", "number"],
-      [4, "good", undefined],
+      ...["20 good", "null bad", "true uncertain boolean", "null bad"],
+      ...["true good", "false good", "3 uncertain number", "4 good"],
     ]);
   });
 
   test("without a unit, a value of the former type is good again", () => {
-    const qualities = published(null, [20, true, 21, true]).map(([, quality]) => quality);
+    const qualities = published(null, [20, true, 21, true]).map((text) => text.split(" ")[1]);
     expect(qualities).toEqual(["good", "uncertain", "good", "uncertain"]);
   });
 

@@ -122,9 +122,8 @@ function parsePage<T>({ answer, records }: ListReply, list: ListRequest<T>, numb
 
   const { total, current_page, last_page, per_page } = isRecord(meta) ? meta : {};
   const current = wholeCount(current_page);
-  if (current !== null && current !== number) {
+  if (current !== null && current !== number)
     throw unwalkable(list, `answered page ${current} when asked for page ${number}`, answer.sample);
-  }
   const lastPage = wholeCount(last_page);
   const next = isRecord(links) ? links.next : undefined;
   const link = typeof next === "string" && next !== "" ? next : null;

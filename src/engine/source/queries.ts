@@ -57,9 +57,8 @@ export class Misuse extends Error {}
 export function checkIds(ids: readonly string[]): string[] {
   const distinct = [...new Set(ids)];
   if (distinct.length === 0) throw new Misuse("A request needs at least one tag.");
-  if (distinct.length > TAGS_PER_REQUEST) {
+  if (distinct.length > TAGS_PER_REQUEST)
     throw new Misuse(`A request takes at most ${TAGS_PER_REQUEST} tags, not ${distinct.length} (interface, Limits).`);
-  }
   const bad = distinct.find((id) => !isAskable(id));
   if (bad !== undefined) throw new Misuse(`\`${bad.slice(0, 60)}\` cannot be the id of a tag.`);
   return distinct;
@@ -74,9 +73,8 @@ export function checkWrites(writes: readonly TagWrite[]): void {
     throw error instanceof Misuse ? new Rejected(error.message) : error;
   }
   for (const { tagId, value } of writes) {
-    if (typeof value !== "boolean" && !Number.isFinite(value)) {
+    if (typeof value !== "boolean" && !Number.isFinite(value))
       throw new Rejected(`Tag ${tagId}: only a finite number or a boolean can be written.`);
-    }
   }
 }
 

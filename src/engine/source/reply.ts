@@ -43,9 +43,8 @@ export function decodeReply(
 
   if (!parsed.ok || !isRecord(parsed.value)) {
     // Without JSON (a proxy's page), only a status that concerns the complete service counts.
-    if (status === 401 || status === 403 || status === 429 || status >= 500) {
+    if (status === 401 || status === 403 || status === 429 || status >= 500)
       throw failureOf(status, [], undefined, reply, context);
-    }
     const reason = parsed.ok ? "it is no JSON object" : parsed.reason;
     const message = `The answer to ${context.endpoint} (HTTP ${status}) cannot be used: ${reason}.`;
     throw new Malformed(message, sample());
@@ -54,9 +53,8 @@ export function decodeReply(
   const envelope = parsed.value;
   const errors = errorsIn(envelope.errors);
   if (errors.length > 0 || status >= 400) throw statedFailure(reply, context, envelope, errors);
-  if (!Object.hasOwn(envelope, "data")) {
+  if (!Object.hasOwn(envelope, "data"))
     throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, sample());
-  }
   return {
     envelope,
     // A getter, because masking secrets in every reply would cost more than parsing it.

@@ -301,15 +301,15 @@ export function createToken(
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): () => Secret {
   const secret = cachedSecret(from, clock, environment);
-  const place = "file" in from ? `the file ${from.file}` : `the environment variable ${from.env}`;
+  const tokenLocation = "file" in from ? `the file ${from.file}` : `the environment variable ${from.env}`;
   return () => {
     const token = secret()
       .reveal()
       .replace(/^\uFEFF/, "")
       .trim();
-    if (token === "") throw new ConfigError(`There is no access token in ${place}.`, { hint: "Put it there." });
+    if (token === "") throw new ConfigError(`There is no access token in ${tokenLocation}.`, { hint: "Put it there." });
     if (!/^[\x21-\x7e]+$/.test(token)) {
-      throw new ConfigError(`What is in ${place} is not an access token.`, {
+      throw new ConfigError(`What is in ${tokenLocation} is not an access token.`, {
         hint: "Put the token there and nothing else: one line, no spaces, no quotes.",
       });
     }

@@ -51,7 +51,7 @@ export type Choose<T> = (offer: SlotOffer) => Choice<T>;
 export type Choice<T> = { readonly ask: T } | { readonly passMs: number };
 
 export interface SlotOffer {
-  readonly own: boolean;
+  readonly isOwnSlot: boolean;
 }
 
 export const TAGS_PER_REQUEST = 20;

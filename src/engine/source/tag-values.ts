@@ -30,9 +30,8 @@ export function valueReader(
     const byId = new Map<string, RecordsOfTag>();
     for (const record of data) {
       const tag = tagIn(record);
-      if (tag === null || !isRecord(record)) {
+      if (tag === null || !isRecord(record))
         throw new Malformed("A tag reply has a record without a usable id.", answer.sample);
-      }
       const before = byId.get(tag.id);
       if (before !== undefined || !requested.has(tag.id)) note("tag.id");
       if (before !== undefined) before.records.push(record);

@@ -124,16 +124,15 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
 }
 
 function certificatesIn(path: string): string[] {
-  let own: string;
+  let certificates: string;
   try {
-    own = readFileSync(path, "utf8");
+    certificates = readFileSync(path, "utf8");
   } catch (cause) {
     throw new ConfigError(`The certificates in ca_file ${path} cannot be read.`, { cause });
   }
-  if (!own.includes("-----BEGIN CERTIFICATE-----")) {
+  if (!certificates.includes("-----BEGIN CERTIFICATE-----"))
     throw new ConfigError(`There is no certificate in ca_file ${path}.`, { hint: "It must be in PEM form." });
-  }
-  return [...rootCertificates, own];
+  return [...rootCertificates, certificates];
 }
 
 function isSocketError(error: unknown): boolean {

@@ -83,7 +83,7 @@ export async function factsFromState(store: Store, settings: PlanSettings, clock
 export async function pastFromState(store: Store, settings: PlanSettings, nowMs: number) {
   const past = await loadPast(store, settings.source);
   const ledgers = ledgersOf(settings, past, nowMs);
-  const values = windowValues(past.window, { most: valuesMaxOf(settings, past, nowMs) });
+  const values = windowValues(past.window, { valuesMax: valuesMaxOf(settings, past, nowMs) });
   const progress = progressOf(ledgers, past.orders, values, unprovenTags(ledgers), nowMs);
   return { ledgers, orders: past.orders, progress };
 }
@@ -159,7 +159,7 @@ function factsOf(settings: PlanSettings, building: BuildingFacts): PlanFacts {
     history: historyFacts(settings.history, ledgers),
     toLearn: unproven,
     backfill: {
-      requestsLeft: requestsLeft(windowValues(past.window, { most })),
+      requestsLeft: requestsLeft(windowValues(past.window, { valuesMax: most })),
       requestsAtBest: requestsLeft(most),
       paused: past.orders.paused,
     },

@@ -10,12 +10,12 @@ export function learnedRequests(limit: number, most = 2_000_000): number {
   let left = VALUES;
   let requests = 0;
   while (left > 0) {
-    const values = whole(windowValues(window, { most }));
+    const values = whole(windowValues(window, { valuesMax: most }));
     requests++;
     if (values > limit) {
       window = afterFailure(window, values);
     } else {
-      window = afterResponse(window, values, { most });
+      window = afterResponse(window, values, { valuesMax: most });
       left -= values;
     }
   }

@@ -27,7 +27,7 @@ export function createCaution(limit: number) {
   let perWindow = limit;
   let rateSettledAt = 0;
 
-  const most = () => (lesson === "none" ? limit : limit - 1);
+  const maxPerWindow = () => (lesson === "none" ? limit : limit - 1);
 
   const applyRecovery = (now: number) => {
     if (lesson !== "none" && now >= lessonEnds) {
@@ -48,7 +48,7 @@ export function createCaution(limit: number) {
     refused(now: number, used: number, isComplete: boolean): void {
       applyRecovery(now);
       if (perWindow < limit || now - lastRefusal < REPEATED_WITHIN_MS) {
-        perWindow = Math.max(PER_WINDOW_MIN, Math.min(perWindow, most()) * RATE_CUT);
+        perWindow = Math.max(PER_WINDOW_MIN, Math.min(perWindow, maxPerWindow()) * RATE_CUT);
       } else {
         const spacing = isComplete && used <= limit - UNUSED_SLOTS_MIN;
         lesson = spacing || lesson === "spacing" ? "spacing" : "one slot less";
@@ -65,7 +65,7 @@ export function createCaution(limit: number) {
       applyRecovery(now);
       return {
         marginMs,
-        perWindow: Math.max(1, Math.min(most(), perWindow)),
+        perWindow: Math.max(1, Math.min(maxPerWindow(), perWindow)),
         throttled: lesson !== "none" || perWindow < limit,
         spaced: lesson === "spacing",
         stranger: perWindow < limit,
@@ -88,15 +88,15 @@ const EXCESS_DURATION_MIN_MS = 120_000;
 const EVIDENCE_LIFETIME_MS = 30 * 60_000;
 
 export function createOtherClientWatch(windowMs: number, report: (use: OtherClientUse) => void) {
-  let seen: { readonly at: number; readonly requests: number }[] = [];
+  let excessCounts: { readonly at: number; readonly requests: number }[] = [];
   let use: (OtherClientUse & { readonly confirmedAt: number }) | null = null;
 
   const confirm = (now: number, wallMs: number, evidence: OtherClientUse["evidence"]) => {
     const known = current(now);
-    const most = seen.reduce((most, { requests }) => Math.max(most, requests), 0);
+    const highest = excessCounts.reduce((highest, { requests }) => Math.max(highest, requests), 0);
     use = {
       evidence: known?.evidence === "remaining" ? "remaining" : evidence,
-      perWindow: most > 0 ? most : null,
+      perWindow: highest > 0 ? highest : null,
       sinceMs: known?.sinceMs ?? wallMs,
       confirmedAt: now,
     };
@@ -107,15 +107,19 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
   return {
     /** `requests`: how many more the service counted than we sent; 0 or less without another client. */
     excess(now: number, wallMs: number, requests: number): void {
-      seen = seen.filter(({ at }) => now - at < EVIDENCE_LIFETIME_MS);
+      excessCounts = excessCounts.filter(({ at }) => now - at < EVIDENCE_LIFETIME_MS);
       if (requests <= 0) return;
-      seen.push({ at: now, requests });
-      const first = seen[0]?.at ?? now;
-      if (seen.length >= EXCESS_COUNTS_MIN && now - first >= EXCESS_DURATION_MIN_MS) confirm(now, wallMs, "remaining");
+      excessCounts.push({ at: now, requests });
+      const first = excessCounts[0]?.at ?? now;
+      if (excessCounts.length >= EXCESS_COUNTS_MIN && now - first >= EXCESS_DURATION_MIN_MS)
+        confirm(now, wallMs, "remaining");
     },
     refusals: (now: number, wallMs: number) => confirm(now, wallMs, "refusals"),
     occupied(now: number): number {
-      return seen.reduce((most, { at, requests }) => (now - at < windowMs ? Math.max(most, requests) : most), 0);
+      return excessCounts.reduce(
+        (highest, { at, requests }) => (now - at < windowMs ? Math.max(highest, requests) : highest),
+        0,
+      );
     },
     use(now: number): OtherClientUse | null {
       const known = current(now);

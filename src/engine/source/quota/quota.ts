@@ -195,9 +195,8 @@ export function createQuota(options: QuotaOptions): Quota {
       const untilMs = clock.monotonic() + Math.max(PAUSE_MIN_MS, forMs);
       const paused = scope === "everything" || endpoint === undefined ? "everything" : endpoint;
       if (scope === "everything") allPausedUntilMs = Math.max(allPausedUntilMs, untilMs);
-      for (const limiter of paused === "everything" ? all() : [limiterOf(paused)]) {
+      for (const limiter of paused === "everything" ? all() : [limiterOf(paused)])
         limiter.pause(untilMs, scope === "allowance");
-      }
       storePause(paused, untilMs);
       if (scope === "allowance") mergeLimiters();
       reportPause();
@@ -234,9 +233,8 @@ export function createQuota(options: QuotaOptions): Quota {
     foreign: () => all().flatMap((limiter) => limiter.status().foreign ?? [])[0] ?? null,
     change(next) {
       share = shareOf(next);
-      for (const limiter of all()) {
+      for (const limiter of all())
         limiter.change(shareFor(QUOTA_ENDPOINTS.filter((endpoint) => limiters.get(endpoint) === limiter)));
-      }
     },
   };
 }

@@ -28,12 +28,12 @@ function createLanes() {
   const inLane = (lane: Lane) => waiting.get(lane) as Set<QuotaRequest>;
   const countWaiting = (lane: Lane) => [...inLane(lane)].filter(({ hasPassed }) => !hasPassed).length;
 
-  function takeFrom(lane: Lane, own: boolean, now: number) {
+  function takeFrom(lane: Lane, isOwnSlot: boolean, now: number) {
     let lookAtMs = Number.POSITIVE_INFINITY;
     for (const request of inLane(lane)) {
       if (request.signal.aborted) continue;
       try {
-        const passMs = request.choose?.({ own }) ?? null;
+        const passMs = request.choose?.({ isOwnSlot }) ?? null;
         if (passMs !== null) {
           request.hasPassed = true;
           lookAtMs = Math.min(lookAtMs, now + Math.max(PASS_MIN_MS, passMs));
@@ -199,9 +199,8 @@ export function createRateLimiter(options: RateLimiterOptions) {
     if (lane !== "write") isTrialPermitted = false;
     lanes.noteTaken(lane);
     const { periodMs, mayCatchUp, isEveryLanePaced } = termsAt(now);
-    if (isEveryLanePaced || !URGENT_LANES.has(lane)) {
+    if (isEveryLanePaced || !URGENT_LANES.has(lane))
       nextPacedMs = mayCatchUp ? Math.max(nextPacedMs + periodMs, now) : now + periodMs;
-    }
     const slot = { id: record.idFor(endpoint), endpoint, sentAt: now, countedBy: Number.POSITIVE_INFINITY };
     spent.add(slot);
     options.onSlot(request);

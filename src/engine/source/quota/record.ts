@@ -123,11 +123,11 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
           lastId = Math.max(lastId, stored.id);
           // A stored time in the future shows that the clock was set back.
           const latest = now + longestWayMs + FIRST_SAVE_LIMIT_MS;
-          const told = stored.countedByMs + setByMs - wallOffset;
-          const slot = { id: stored.id, endpoint, sentAt: now, countedBy: Math.min(told, latest) };
+          const countedByMs = stored.countedByMs + setByMs - wallOffset;
+          const slot = { id: stored.id, endpoint, sentAt: now, countedBy: Math.min(countedByMs, latest) };
           if (slot.countedBy + occupiedMs <= now) continue;
           live.push(slot);
-          if (told > latest) await save(slot);
+          if (countedByMs > latest) await save(slot);
         }
       }
       if (setByMs !== 0) await rewrite(setByMs);
@@ -175,9 +175,8 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
       if (isFollowed(slot) && !slotIdsAhead.has(slot.endpoint)) await recordAhead(slot.endpoint);
       await noted;
       replies += 1;
-      if (replies % FORGET_EVERY_REPLIES === 0) {
+      if (replies % FORGET_EVERY_REPLIES === 0)
         await store.forget(keyOf(slot.endpoint), clock.now() - SLOT_RETENTION_MS);
-      }
     },
   };
 }

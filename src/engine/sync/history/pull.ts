@@ -66,7 +66,7 @@ const NEVER_MS = Number.NEGATIVE_INFINITY;
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const { source, store, clock, log, metrics, timeZone, scope = allVisible() } = options;
   let { classes } = options;
-  const limits = { most: options.valuesMax };
+  const limits = { valuesMax: options.valuesMax };
   const window = createLearnedWindow(store, source.name, limits, clock);
   const registry = createHistorySeries({ store, source: source.name, clock, log, scope, classes, timeZone });
   const isVisible = ({ located }: Series) => located.outOfSight !== "tag" && scope.sees(located.siteId);
@@ -190,10 +190,10 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     signal.throwIfAborted();
     let series: readonly Series[] = [];
     let isDiscovery = false;
-    const decide = ({ own }: SlotOffer): Task | null => {
+    const decide = ({ isOwnSlot }: SlotOffer): Task | null => {
       // A slot that the live reads need is not for the past.
-      const past = !own && !isPastPaused;
-      const discover = !isPastPaused && (!own || isDiscoveryDue());
+      const past = !isOwnSlot && !isPastPaused;
+      const discover = !isPastPaused && (!isOwnSlot || isDiscoveryDue());
       const task = kind === "totals" ? chooseTotals() : chooseTask({ past, discover });
       if (task === null) return null;
       isDiscovery = "discovery" in task;
@@ -261,7 +261,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     follow,
     change(next) {
       classes = next.classes;
-      limits.most = next.valuesMax;
+      limits.valuesMax = next.valuesMax;
       registry.change(classes);
       refreshedAtMs = NEVER_MS;
       classesChanged.wakeUp();

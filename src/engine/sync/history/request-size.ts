@@ -39,17 +39,17 @@ export function valuesThatFit(bytes: number): number {
 }
 
 interface WindowLimits {
-  readonly most: number;
+  readonly valuesMax: number;
 }
 
-export function windowValues(window: StoredWindow, { most }: WindowLimits): number {
+export function windowValues(window: StoredWindow, { valuesMax }: WindowLimits): number {
   const { good, bad, streak, failures = 0 } = window;
   if (isRetreating(window))
-    return Math.min(most, Math.max(VALUES_MIN, Math.floor(good / 2 ** (failures - FAILURES_TO_RETREAT + 1))));
+    return Math.min(valuesMax, Math.max(VALUES_MIN, Math.floor(good / 2 ** (failures - FAILURES_TO_RETREAT + 1))));
   if (bad === null)
-    return Math.min(most, good < VALUES_FIRST ? VALUES_FIRST : streak >= FULL_RESPONSES_TO_GROW ? good * 2 : good);
-  if (bad / good > CLOSE_ENOUGH) return Math.min(most, Math.floor(Math.sqrt(good * bad)));
-  return Math.min(most, streak >= FULL_RESPONSES_TO_TRY ? Math.floor(good * GROWTH_TRIAL) : good);
+    return Math.min(valuesMax, good < VALUES_FIRST ? VALUES_FIRST : streak >= FULL_RESPONSES_TO_GROW ? good * 2 : good);
+  if (bad / good > CLOSE_ENOUGH) return Math.min(valuesMax, Math.floor(Math.sqrt(good * bad)));
+  return Math.min(valuesMax, streak >= FULL_RESPONSES_TO_TRY ? Math.floor(good * GROWTH_TRIAL) : good);
 }
 
 export function afterResponse(window: StoredWindow, values: number, limits: WindowLimits): StoredWindow {

@@ -82,9 +82,8 @@ export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): P
     const { rows, ...how } = isolated;
     return { group: fill(rows, [], rules.size, order), ...how };
   }
-  if (needs.length > 0) {
+  if (needs.length > 0)
     return { group: fill(ordinary, needs, rules.size, order, rules.eager ? order.isOlder : order.isCheaper) };
-  }
   // A tag without a value takes any slot that no interval needs.
   const isWanted = ordinary.length > 0 && (rules.eager || worstAge(ordinary) === Number.POSITIVE_INFINITY);
   return { group: isWanted ? fill(ordinary, [], rules.size, order) : [] };

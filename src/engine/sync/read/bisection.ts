@@ -112,9 +112,8 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
         suspicions.delete(id);
         sitesInDoubt.delete(siteOf(id));
       }
-      for (const rest of siblings.map((each) => each.filter((id) => suspicions.has(id)))) {
+      for (const rest of siblings.map((each) => each.filter((id) => suspicions.has(id))))
         if (rest.length > 1) divide(rest);
-      }
       for (const site of new Set(ids.map(siteOf))) joinGroups(site);
     },
 

@@ -47,7 +47,7 @@ interface ScheduledTag {
   answersOffline: boolean;
 }
 
-interface SiteFacts {
+interface SiteState {
   readonly offline: boolean;
   readonly inSight: boolean;
 }
@@ -73,29 +73,29 @@ export function createTagSchedule(context: ScheduleContext) {
   /** Largest age at which a value was replaced, by class, in this minute and the one before. */
   let oldest = { now: new Map<string, number>(), before: new Map<string, number>() };
   let columns = emptyColumns(0);
-  let written = { isCurrent: false, sites: new Map<number, SiteFacts>() as ReadonlyMap<number, SiteFacts> };
+  let written = { isCurrent: false, sites: new Map<number, SiteState>() as ReadonlyMap<number, SiteState> };
   /** Tags that changed since the columns were written, or that wait for a retry. */
   const changed = new Set<ScheduledTag>();
 
-  const factsOf = (siteId: number): SiteFacts => ({
+  const siteStateOf = (siteId: number): SiteState => ({
     offline: context.gatewayOffline(siteId),
     inSight: context.sees(siteId),
   });
   /** Queries each site once for a pass over all tags. */
   function siteCache() {
-    const sites = new Map<number, SiteFacts>();
+    const sites = new Map<number, SiteState>();
     const of = (siteId: number) => {
-      const facts = sites.get(siteId) ?? factsOf(siteId);
-      sites.set(siteId, facts);
-      return facts;
+      const site = sites.get(siteId) ?? siteStateOf(siteId);
+      sites.set(siteId, site);
+      return site;
     };
     return { sites, of };
   }
   const stretchedMsOf = ({ watched: { readClass } }: ScheduledTag) =>
     readClass.every * (factors.get(readClass.name) ?? 1);
-  const intervalMsOf = (tag: ScheduledTag, { offline }: SiteFacts) =>
+  const intervalMsOf = (tag: ScheduledTag, { offline }: SiteState) =>
     backedOff(stretchedMsOf(tag), tag.nulls, offline && !tag.answersOffline);
-  const countsForFreshness = (tag: ScheduledTag, { inSight }: SiteFacts) =>
+  const countsForFreshness = (tag: ScheduledTag, { inSight }: SiteState) =>
     tag.nulls < SILENT_NULLS && tag.quarantinedUntilMs === null && inSight;
 
   function change(ids: readonly string[], make: (tag: ScheduledTag) => void): void {
@@ -130,12 +130,12 @@ export function createTagSchedule(context: ScheduleContext) {
     };
   }
 
-  function writeRow(tag: ScheduledTag, facts: SiteFacts, nowMs: number): void {
-    const offline = facts.offline && !tag.answersOffline;
+  function writeRow(tag: ScheduledTag, site: SiteState, nowMs: number): void {
+    const offline = site.offline && !tag.answersOffline;
     if (tag.gatewayWasOffline && !offline) tag.nulls = 0;
     tag.gatewayWasOffline = offline;
     const isWaiting = tag.retryMs > nowMs;
-    columns.intervalMs[tag.row] = intervalMsOf(tag, facts);
+    columns.intervalMs[tag.row] = intervalMsOf(tag, site);
     columns.lastMs[tag.row] = tag.lastMs ?? tag.countedMs ?? NEVER_MS;
     columns.sinceMs[tag.row] = tag.sinceMs;
     columns.underWay[tag.row] = tag.underWay || isWaiting ? 1 : 0;
@@ -159,12 +159,12 @@ export function createTagSchedule(context: ScheduleContext) {
     const anyIsolated = context.anyIsolated();
     let count = 0;
     for (const tag of tags.values()) {
-      const facts = of(tag.watched.siteId);
-      const isPlanned = tag.quarantinedUntilMs === null && facts.inSight;
+      const site = of(tag.watched.siteId);
+      const isPlanned = tag.quarantinedUntilMs === null && site.inSight;
       tag.row = isPlanned ? count : -1;
       if (!isPlanned) continue;
       columns.ids[count] = tag.id;
-      writeRow(tag, facts, nowMs);
+      writeRow(tag, site, nowMs);
       if (anyIsolated) writeIsolation(tag, nowMs);
       count += 1;
     }
@@ -200,7 +200,7 @@ export function createTagSchedule(context: ScheduleContext) {
       if (!written.isCurrent || anyIsolated || isSiteChanged()) writeColumns(nowMs);
       else {
         for (const tag of changed) {
-          if (tag.row >= 0) writeRow(tag, factsOf(tag.watched.siteId), nowMs);
+          if (tag.row >= 0) writeRow(tag, siteStateOf(tag.watched.siteId), nowMs);
           else changed.delete(tag);
         }
       }
@@ -240,11 +240,11 @@ export function createTagSchedule(context: ScheduleContext) {
     answered(id: string, answer: "value" | "null" | "absent", nowMs: number): void {
       change([id], (tag) => {
         const { name } = tag.watched.readClass;
-        const facts = factsOf(tag.watched.siteId);
-        if (tag.lastMs !== null && countsForFreshness(tag, facts))
+        const site = siteStateOf(tag.watched.siteId);
+        if (tag.lastMs !== null && countsForFreshness(tag, site))
           oldest.now.set(name, Math.max(oldest.now.get(name) ?? 0, nowMs - tag.lastMs));
         tag.lastMs = nowMs;
-        tag.answersOffline = answer === "value" && facts.offline;
+        tag.answersOffline = answer === "value" && site.offline;
         if (answer === "value") tag.nulls = 0;
         else if (nowMs - tag.nullAtMs >= stretchedMsOf(tag) / 2) {
           tag.nulls += 1;
@@ -260,7 +260,7 @@ export function createTagSchedule(context: ScheduleContext) {
       change(ids, (tag) => {
         const waitMs = ids.length > 1 ? 0 : RETRY_MS * 2 ** Math.min(tag.failures, 10);
         tag.failures += 1;
-        const intervalMs = intervalMsOf(tag, factsOf(tag.watched.siteId));
+        const intervalMs = intervalMsOf(tag, siteStateOf(tag.watched.siteId));
         tag.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_MS, intervalMs));
       });
     },
@@ -289,11 +289,11 @@ export function createTagSchedule(context: ScheduleContext) {
       const counts = new Map<WatchedTag["readClass"], number>();
       const { of } = siteCache();
       for (const tag of tags.values()) {
-        const facts = of(tag.watched.siteId);
-        if (tag.quarantinedUntilMs !== null || !facts.inSight) continue;
+        const site = of(tag.watched.siteId);
+        if (tag.quarantinedUntilMs !== null || !site.inSight) continue;
         const { readClass } = tag.watched;
         // A tag that is read less often leaves its slots to the others.
-        counts.set(readClass, (counts.get(readClass) ?? 0) + stretchedMsOf(tag) / intervalMsOf(tag, facts));
+        counts.set(readClass, (counts.get(readClass) ?? 0) + stretchedMsOf(tag) / intervalMsOf(tag, site));
       }
       const demands = [...counts].map(([{ name, every, firm, importance }, count]) => ({
         ...{ name, tags: count, everyMs: every, firm, importance },
@@ -333,15 +333,15 @@ export function createTagSchedule(context: ScheduleContext) {
       const tag = tags.get(id);
       if (tag === undefined) return undefined;
       const { watched, lastMs, nulls, underWay, quarantinedUntilMs } = tag;
-      const facts = factsOf(watched.siteId);
+      const site = siteStateOf(watched.siteId);
       return {
-        ...{ watched, lastMs, nulls, underWay, quarantinedUntilMs, inSight: facts.inSight },
+        ...{ watched, lastMs, nulls, underWay, quarantinedUntilMs, inSight: site.inSight },
         /** Counts as the last response if the real time is unknown. */
         countedMs: lastMs === null ? tag.countedMs : null,
-        gatewayOffline: facts.offline && !tag.answersOffline,
+        gatewayOffline: site.offline && !tag.answersOffline,
         wishedMs: watched.readClass.every,
         stretchedMs: stretchedMsOf(tag),
-        intervalMs: intervalMsOf(tag, facts),
+        intervalMs: intervalMsOf(tag, site),
       };
     },
   };

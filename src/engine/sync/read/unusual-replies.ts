@@ -43,9 +43,8 @@ export function createLeftOutTags(options: {
     }
     for (const id of requested) if (!unreadable.includes(id)) singles.delete(id);
     if (unreadable.length >= UNREADABLE_TAGS_MAX && 3 * unreadable.length > requested.length) return;
-    for (const id of unreadable) {
+    for (const id of unreadable)
       if (!before.has(id)) singles.set(id, { times: singles.get(id)?.times ?? 0, untilMs: Number.POSITIVE_INFINITY });
-    }
   }
 
   return {

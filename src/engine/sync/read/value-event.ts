@@ -32,9 +32,8 @@ export function valueEvent(
     ...(value === null && behindGateway !== null && { behindGateway }),
   };
   const told = before === undefined ? undefined : lastEmittedOf(before);
-  if (told !== undefined && !isWorthEmitting(readClass, reading, told)) {
+  if (told !== undefined && !isWorthEmitting(readClass, reading, told))
     return { stored: { ...reading, told }, event: null };
-  }
   const latencyMs = Math.round(reply.latencyMs);
   const data: TagValueFact = {
     ...{ tag, value, quality, time, latencyMs, lastGood, behindGateway },
@@ -56,9 +55,8 @@ function isWorthEmitting(
   if (reading.behindGateway !== emitted.behindGateway) return true;
   const silentMs = Date.parse(reading.time) - Date.parse(emitted.time);
   if (silentMs < 0 || silentMs >= readClass.max_silence) return true;
-  if (typeof reading.value === "number" && typeof emitted.value === "number") {
+  if (typeof reading.value === "number" && typeof emitted.value === "number")
     return Math.abs(reading.value - emitted.value) > readClass.deadband;
-  }
   return reading.value !== emitted.value;
 }
 
@@ -67,9 +65,8 @@ export function valuesById(requested: readonly string[], readings: readonly TagR
   const values = new Map<string, TagValue>();
   for (const { id, value } of readings) {
     if (!wanted.has(id)) continue;
-    if (values.has(id) && values.get(id) !== value) {
+    if (values.has(id) && values.get(id) !== value)
       throw new Malformed(`The reply gives two values for tag ${id}.`, JSON.stringify([values.get(id) ?? null, value]));
-    }
     // JSON has no minus zero.
     values.set(id, value === 0 ? 0 : value);
   }
