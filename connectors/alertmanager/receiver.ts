@@ -70,8 +70,6 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
 }
 
 function notAlertmanager(origin: string): ConfigError {
-  return new ConfigError(`What answers at ${origin} is no Alertmanager.`, {
-    field: "url",
-    hint: "Check the address, its path prefix, and whether something in front of it asks people to log in.",
-  });
+  const hint = "Check the address, its path prefix, and whether something in front of it asks people to log in.";
+  return new ConfigError(`What answers at ${origin} is no Alertmanager.`, { field: "url", hint });
 }

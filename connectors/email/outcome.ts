@@ -40,52 +40,41 @@ export function failureOfMail(error: unknown, end: Server): Failure {
     return new Throttled(`${end.name} takes the mail later.${serverText}`, GREYLISTED_MS, { scope: "allowance" });
   }
   if (code === "EAUTH" || [530, 534, 535, 538].includes(responseCode)) {
-    return new ConfigError(`${end.name} does not accept who we are.${serverText}`, {
-      reason: "unauthenticated",
-      field: "password",
-      hint: "Check user and password, and whether it takes any at this port.",
-    });
+    const message = `${end.name} does not accept who we are.${serverText}`;
+    const hint = "Check user and password, and whether it takes any at this port.";
+    return new ConfigError(message, { reason: "unauthenticated", field: "password", hint });
   }
   if (responseCode >= 500) return refusal(command, code, serverText, end);
   if (originalCode !== undefined) {
     return failureOfConnection(Object.assign(new Error(messageOf(error)), { code: originalCode }), end);
   }
   if (code === "EPROTOCOL") {
-    return new ConfigError(`${end.name} does not answer as a mail server does.${serverText}`, {
-      field: "host",
-      hint: "Check host and port.",
-    });
+    const hint = "Check host and port.";
+    return new ConfigError(`${end.name} does not answer as a mail server does.${serverText}`, { field: "host", hint });
   }
   if (timeoutType === "GREETING_TIMEOUT") {
-    return new Retryable(`${end.name} could not be reached: it says nothing.`, {
-      hint: "If that stays so, check the port: one for TLS from the start, such as 465, needs security: tls.",
-    });
+    const hint = "If that stays so, check the port: one for TLS from the start, such as 465, needs security: tls.";
+    return new Retryable(`${end.name} could not be reached: it says nothing.`, { hint });
   }
   return failureOfConnection(Object.assign(new Error(messageOf(error)), { code: CONNECTION[code] ?? code }), end);
 }
 
 function refusal(command: string, code: string, serverText: string, end: Server): Failure {
   if (code === "ETLS") {
-    return new ConfigError(`${end.name} does not change to TLS.${serverText}`, {
-      field: "security",
-      hint: "Check the port, or ask whoever runs it to offer STARTTLS; security: tls is for ports such as 465.",
-    });
+    const hint = "Check the port, or ask whoever runs it to offer STARTTLS; security: tls is for ports such as 465.";
+    return new ConfigError(`${end.name} does not change to TLS.${serverText}`, { field: "security", hint });
   }
   const isTooLarge = /^ It said: 552|\b5\.3\.4\b/.test(serverText);
   if (command === "MAIL FROM" && !isTooLarge) {
-    return new ConfigError(`${end.name} does not accept the sender.${serverText}`, {
-      field: "from",
-      hint: "Check from, and what this user may send.",
-    });
+    const hint = "Check from, and what this user may send.";
+    return new ConfigError(`${end.name} does not accept the sender.${serverText}`, { field: "from", hint });
   }
   if (command === "RCPT TO") return new Rejected(`${end.name} accepts none of the recipients.${serverText}`);
   if (command === "DATA" || command === "MAIL FROM") {
     return new Rejected(`${end.name} does not take this mail.${serverText}`);
   }
-  return new ConfigError(`${end.name} does not talk to us.${serverText}`, {
-    field: "host",
-    hint: "Ask whoever runs it to let this machine send mail.",
-  });
+  const hint = "Ask whoever runs it to let this machine send mail.";
+  return new ConfigError(`${end.name} does not talk to us.${serverText}`, { field: "host", hint });
 }
 
 const CONNECTION: Readonly<Record<string, string>> = { ECONNECTION: "ECONNRESET" };

@@ -22,9 +22,8 @@ export function verdictOfResponse(response: DatabaseResponse, config: InfluxConf
 export function failureOfSuccess({ status, body }: DatabaseResponse, config: InfluxConfig): Failure | null {
   const responded = `${new URL(config.url).origin} answered ${status}`;
   if (isPage(body)) {
-    return new Retryable(`${responded} with a page, and does not say that it stored anything.`, {
-      hint: "If that stays so, check whether url leads to the database itself, and not to a page for signing in.",
-    });
+    const hint = "If that stays so, check whether url leads to the database itself, and not to a page for signing in.";
+    return new Retryable(`${responded} with a page, and does not say that it stored anything.`, { hint });
   }
   const text = status !== 201 && body.trimStart().startsWith("{") ? errorTextIn(body) : null;
   return text === null ? null : new Retryable(`${responded}, and refused it all the same: ${text}`);
@@ -53,17 +52,14 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
   if (status === 400 && indicatesTls(body)) return wantsTls(receiverAt(origin));
   const responded = `${origin} answered ${status}`;
   if (isAboutPath(error)) {
-    return new ConfigError(`${responded}: it takes no points at this path.`, {
-      field: "url",
-      hint: "Leave the path out of url, or set it to what stands before /api/v2/write or /write there.",
-    });
+    const hint = "Leave the path out of url, or set it to what stands before /api/v2/write or /write there.";
+    return new ConfigError(`${responded}: it takes no points at this path.`, { field: "url", hint });
   }
   const text = errorTextIn(body);
   if (status === 401 || status === 403) {
-    return new ConfigError(`${responded}: it does not let us write${text === null ? "." : ` (${text}).`}`, {
-      reason: status === 401 ? "unauthenticated" : "forbidden",
-      hint: "Check token, or username and password, and their right to write.",
-    });
+    const message = `${responded}: it does not let us write${text === null ? "." : ` (${text}).`}`;
+    const hint = "Check token, or username and password, and their right to write.";
+    return new ConfigError(message, { reason: status === 401 ? "unauthenticated" : "forbidden", hint });
   }
   if (status === 404) {
     const [field, hint, message = text] = missingObject(text ?? "", config);
@@ -77,10 +73,8 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
   if (status === 408 || status === 425 || status >= 500) {
     return new Retryable(text === null ? `${responded}.` : `${responded}: ${text}`);
   }
-  return new ConfigError(`${responded} to a write${text === null ? "." : `: ${text}`}`, {
-    field: "url",
-    hint: "Check url and api, and what stands between.",
-  });
+  const hint = "Check url and api, and what stands between.";
+  return new ConfigError(`${responded} to a write${text === null ? "." : `: ${text}`}`, { field: "url", hint });
 }
 
 /** Option and hint for 404, and a message where the server's text does not tell what is missing. */

@@ -28,11 +28,9 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
         const refused = error instanceof HttpError && (error.statusCode === 401 || error.statusCode === 403);
         if (!refused && !(error instanceof ConfigError)) throw error;
         const words = error instanceof HttpError ? (errorTextIn(error.body ?? "") ?? error.message) : error.message;
-        throw new ConfigError(`There is no database "${database}", and we may not create it: ${words}`, {
-          reason: "forbidden",
-          field: "create_database",
-          hint: `Let a person with all privileges do CREATE DATABASE "${database}".`,
-        });
+        const message = `There is no database "${database}", and we may not create it: ${words}`;
+        const hint = `Let a person with all privileges do CREATE DATABASE "${database}".`;
+        throw new ConfigError(message, { reason: "forbidden", field: "create_database", hint });
       }
     },
 

@@ -63,11 +63,9 @@ export function createJira(config: JiraConfig, clock: Clock) {
     const response = await request({ method: "GET", path, allow: [404] }, signal);
     const { permissions } = response.status === 404 ? { permissions: {} } : readAs(response, Permissions, origin);
     if (permissions.BROWSE_PROJECTS?.havePermission === true) return;
-    throw new ConfigError(`${origin} does not show us the project ${config.project}.`, {
-      reason: "forbidden",
-      field: "project",
-      hint: 'Check the key of the project, and give the account the permission "Browse projects" there.',
-    });
+    const message = `${origin} does not show us the project ${config.project}.`;
+    const hint = 'Check the key of the project, and give the account the permission "Browse projects" there.';
+    throw new ConfigError(message, { reason: "forbidden", field: "project", hint });
   }
 
   /** Reads all pages. Cloud names the list after its content, Data Center `values`. */
@@ -87,11 +85,9 @@ export function createJira(config: JiraConfig, clock: Clock) {
   }
 
   function mayNotCreate(errorText: string): ConfigError {
-    return new ConfigError(`${origin} lets us create nothing in the project ${config.project}. ${errorText}`.trim(), {
-      reason: "forbidden",
-      field: "project",
-      hint: 'Check the key of the project, and give the account the permission "Create issues" there.',
-    });
+    const message = `${origin} lets us create nothing in the project ${config.project}. ${errorText}`.trim();
+    const hint = 'Check the key of the project, and give the account the permission "Create issues" there.';
+    return new ConfigError(message, { reason: "forbidden", field: "project", hint });
   }
 
   async function readTypeId(signal: AbortSignal): Promise<string> {
@@ -100,10 +96,8 @@ export function createJira(config: JiraConfig, clock: Clock) {
     const type = types.find(({ name }) => name.toLowerCase() === config.issue_type.toLowerCase());
     if (type !== undefined) return type.id;
     const names = types.map(({ name }) => printable(name)).join(", ");
-    throw new ConfigError(`The project ${config.project} has no type of issue named ${config.issue_type}.`, {
-      field: "issue_type",
-      hint: cut(`It has ${names}.`, 300),
-    });
+    const message = `The project ${config.project} has no type of issue named ${config.issue_type}.`;
+    throw new ConfigError(message, { field: "issue_type", hint: cut(`It has ${names}.`, 300) });
   }
 
   return {
@@ -163,10 +157,8 @@ function refused(response: ReceiverResponse, origin: string): ConfigError | Reje
 }
 
 function unknownUser(origin: string): ConfigError {
-  return new ConfigError(`${origin} does not accept who we are.`, {
-    reason: "unauthenticated",
-    hint: "Check user and token: the token may be wrong, have expired, or want a sign-in in the browser first.",
-  });
+  const hint = "Check user and token: the token may be wrong, have expired, or want a sign-in in the browser first.";
+  return new ConfigError(`${origin} does not accept who we are.`, { reason: "unauthenticated", hint });
 }
 
 function checkedResponse(response: ReceiverResponse, origin: string): ReceiverResponse {
@@ -177,9 +169,8 @@ function checkedResponse(response: ReceiverResponse, origin: string): ReceiverRe
 }
 
 function notJira({ status }: ReceiverResponse, origin: string): Retryable {
-  return new Retryable(`${origin} answered ${status}, but not as Jira does.`, {
-    hint: "Check that url leads to Jira itself, and not to a page for signing in.",
-  });
+  const hint = "Check that url leads to Jira itself, and not to a page for signing in.";
+  return new Retryable(`${origin} answered ${status}, but not as Jira does.`, { hint });
 }
 
 function checkFields(config: JiraConfig, fields: readonly z.infer<typeof Field>[]): void {
@@ -192,18 +183,14 @@ function checkFields(config: JiraConfig, fields: readonly z.infer<typeof Field>[
   );
   if (missing.length > 0) {
     const names = missing.map(({ fieldId, name }) => `${printable(name)} (${printable(fieldId)})`).join(", ");
-    throw new ConfigError(`The project ${config.project} asks for fields that nobody fills: ${cut(names, 300)}.`, {
-      reason: "validation",
-      field: "fields",
-      hint: "Give each a value under `fields`, or make it optional in Jira.",
-    });
+    const message = `The project ${config.project} asks for fields that nobody fills: ${cut(names, 300)}.`;
+    const hint = "Give each a value under `fields`, or make it optional in Jira.";
+    throw new ConfigError(message, { reason: "validation", field: "fields", hint });
   }
   const existing = new Set(["project", "issuetype", ...fields.map(({ fieldId }) => fieldId)]);
   const absent = [...filled].filter((id) => !existing.has(id));
   if (absent.length === 0) return;
-  throw new ConfigError(`New issues of ${config.project} have no field ${absent.join(", ")}.`, {
-    reason: "validation",
-    field: "fields",
-    hint: "Put it on the screen for new issues in Jira, or take it out of the options.",
-  });
+  const message = `New issues of ${config.project} have no field ${absent.join(", ")}.`;
+  const hint = "Put it on the screen for new issues in Jira, or take it out of the options.";
+  throw new ConfigError(message, { reason: "validation", field: "fields", hint });
 }

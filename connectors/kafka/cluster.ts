@@ -101,11 +101,8 @@ export function createCluster(config: KafkaConfig, connections: Connections, clo
         return { id: response.producerId, epoch: response.producerEpoch };
       } catch (error) {
         if (!(error instanceof UnsupportedRequest)) throw error;
-        throw new ConfigError("The Kafka cluster knows no idempotent producers.", {
-          hint: "Set idempotent: false.",
-          field: "idempotent",
-          cause: error,
-        });
+        const message = "The Kafka cluster knows no idempotent producers.";
+        throw new ConfigError(message, { hint: "Set idempotent: false.", field: "idempotent", cause: error });
       }
     },
 

@@ -75,10 +75,9 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
   /** Refuses to send a password in plain text to brokers on other machines, which a local cluster may name. */
   function refusePlainPassword(address: Address): void {
     if (sasl === undefined || tls.enabled || config.plain_text || isLoopback(address.host)) return;
-    throw new ConfigError(`${brokerAt(address).name} would get our password readable to everybody on the way.`, {
-      hint: "Set tls.enabled: true, or plain_text: true to send it anyway.",
-      field: "sasl",
-    });
+    const message = `${brokerAt(address).name} would get our password readable to everybody on the way.`;
+    const hint = "Set tls.enabled: true, or plain_text: true to send it anyway.";
+    throw new ConfigError(message, { hint, field: "sasl" });
   }
 
   function connect(address: Address): Promise<Broker> {
@@ -147,11 +146,9 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
       if (sasl !== undefined || signal.aborted) return null;
       const mechanisms = await offeredMechanisms(address, tlsOptions(address.host), signal);
       if (mechanisms.length === 0) return null;
-      return new ConfigError(`${server.name} wants a password (${mechanisms.join(", ")}).`, {
-        hint: "Set sasl, or another port in brokers.",
-        reason: "unauthenticated",
-        field: "sasl",
-      });
+      const message = `${server.name} wants a password (${mechanisms.join(", ")}).`;
+      const hint = "Set sasl, or another port in brokers.";
+      return new ConfigError(message, { hint, reason: "unauthenticated", field: "sasl" });
     },
   };
 }
@@ -173,9 +170,8 @@ async function handshake(connection: kafka.Connection, address: Address): Promis
           ({ version }) => range !== undefined && version >= range.minVersion && version <= range.maxVersion,
         );
         if (request === undefined) {
-          throw new UnsupportedRequest(`${brokerAt(address).name} does not know a request that is needed.`, {
-            hint: "It has to be Kafka 0.11 or newer.",
-          });
+          const hint = "It has to be Kafka 0.11 or newer.";
+          throw new UnsupportedRequest(`${brokerAt(address).name} does not know a request that is needed.`, { hint });
         }
         return request.async(connection, ...values).catch((error: unknown) => {
           if (error instanceof kafka.ResponseError) return error.response as Awaited<ReturnType<typeof request.async>>;

@@ -121,26 +121,21 @@ function libraryFailure(error: GenericError | MultipleErrors, server: Server, co
   const { name } = server;
   if (error.message === "Broker requires TLS.") return speaksTlsOnly(server);
   if (error.code === "PLT_KFK_AUTHENTICATION") {
-    return new ConfigError(`${name} could not prove that it knows our password, or spoke no SCRAM.`, {
-      hint: "Check the port in brokers and sasl.mechanism; otherwise somebody may be in between.",
-      reason: "unauthenticated",
-      field: "sasl",
-    });
+    const message = `${name} could not prove that it knows our password, or spoke no SCRAM.`;
+    const hint = "Check the port in brokers and sasl.mechanism; otherwise somebody may be in between.";
+    return new ConfigError(message, { hint, reason: "unauthenticated", field: "sasl" });
   }
   if (/timed out/i.test(error.message)) return new Retryable(`${name} gave no answer in time.`);
   if (/closed/i.test(error.message)) {
-    return new Disconnected(`${name} broke the connection.`, {
-      hint: "If that stays so, check its port, tls.enabled and sasl.",
-    });
+    const hint = "If that stays so, check its port, tls.enabled and sasl.";
+    return new Disconnected(`${name} broke the connection.`, { hint });
   }
   return new Retryable(`${name} could not do it at the moment (${codes[0] ?? error.code}).`);
 }
 
 export function speaksTlsOnly({ name }: Server): ConfigError {
-  return new ConfigError(`${name} speaks TLS, and was talked to without.`, {
-    hint: "Set tls.enabled: true, or another port in brokers.",
-    field: "tls",
-  });
+  const hint = "Set tls.enabled: true, or another port in brokers.";
+  return new ConfigError(`${name} speaks TLS, and was talked to without.`, { hint, field: "tls" });
 }
 
 export function brokerAt({ host, port }: Address): Server {

@@ -89,10 +89,8 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
     const forbidden = existing[0] ?? ours.find(({ code }) => code === MAY_NOT_WRITE);
     if (forbidden !== undefined) throw topicFailure(MAY_NOT_WRITE, forbidden.name);
     if (config.create_topics) return;
-    throw new ConfigError(`No topic is there for ${config.topic}, or we may not see it.`, {
-      hint: "Create them, or set create_topics: true where the brokers create topics by themselves.",
-      field: "topic",
-    });
+    const hint = "Create them, or set create_topics: true where the brokers create topics by themselves.";
+    throw new ConfigError(`No topic is there for ${config.topic}, or we may not see it.`, { hint, field: "topic" });
   }
 }
 

@@ -147,11 +147,8 @@ async function publishStatus(link: Link, message: Message): Promise<void> {
     await link.publish(message);
   } catch (error) {
     if (!(error instanceof Rejected)) throw error;
-    throw new ConfigError(error.message, {
-      reason: "forbidden",
-      hint: "Allow it in the broker's access list (see connectors/mqtt/acl.example), or choose another prefix.",
-      cause: error,
-    });
+    const hint = "Allow it in the broker's access list (see connectors/mqtt/acl.example), or choose another prefix.";
+    throw new ConfigError(error.message, { reason: "forbidden", hint, cause: error });
   }
 }
 

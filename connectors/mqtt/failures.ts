@@ -52,10 +52,8 @@ function brokerAt(address: string): Server {
 
 /** The broker supports MQTT 3.1.1 only: RabbitMQ before 4, Mosquitto before 1.6, many older ones. */
 function supportsMqtt311Only(address: string): ConfigError {
-  return new ConfigError(`The broker at ${address} knows MQTT 3.1.1 only, and was spoken to in MQTT 5.`, {
-    hint: PROTOCOL[1],
-    field: "protocol",
-  });
+  const message = `The broker at ${address} knows MQTT 3.1.1 only, and was spoken to in MQTT 5.`;
+  return new ConfigError(message, { hint: PROTOCOL[1], field: "protocol" });
 }
 
 type Refusal = readonly [message: string, hint: string, reason?: "unauthenticated" | "forbidden"];
@@ -110,11 +108,9 @@ const PUBLISH_REJECTIONS: Readonly<Record<number, string>> = {
 export function subscribeFailure(error: unknown, filter: string): Failure {
   const code = codeOf(error);
   if (code === 128 || code === 135 || code === 143) {
-    return new ConfigError(`The broker does not let us subscribe to ${filter} (reason ${code}).`, {
-      hint: "Allow it in the broker's access list; see connectors/mqtt/acl.example.",
-      reason: "forbidden",
-      cause: error,
-    });
+    const message = `The broker does not let us subscribe to ${filter} (reason ${code}).`;
+    const hint = "Allow it in the broker's access list; see connectors/mqtt/acl.example.";
+    return new ConfigError(message, { hint, reason: "forbidden", cause: error });
   }
   return new Retryable(`The broker did not subscribe us to ${filter}.`, { cause: error });
 }

@@ -73,11 +73,9 @@ export function createTable(config: ServiceNowConfig, clock: Clock) {
     const { result } = readAs(response, z.object({ result: z.array(Row) }), end.origin);
     const count = Math.min(Number(response.headers["x-total-count"] ?? 0), MAX_ROWS);
     if (result.length >= count) return result;
-    throw new ConfigError(`${end.origin} has records in ${config.table} that it does not show us.`, {
-      reason: "forbidden",
-      field: "user",
-      hint: "Give the user a role that may read the table, such as itil.",
-    });
+    const message = `${end.origin} has records in ${config.table} that it does not show us.`;
+    const hint = "Give the user a role that may read the table, such as itil.";
+    throw new ConfigError(message, { reason: "forbidden", field: "user", hint });
   }
 
   return {
@@ -103,9 +101,8 @@ function errorTextOf({ json }: ReceiverResponse): string {
 function readAs<T>(response: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
   const read = schema.safeParse(response.json);
   if (read.success) return read.data;
-  throw new Retryable(`${origin} answered ${response.status}, but not as ServiceNow does.`, {
-    hint: "Check that url leads to the instance itself, and that the instance is not asleep.",
-  });
+  const hint = "Check that url leads to the instance itself, and that the instance is not asleep.";
+  throw new Retryable(`${origin} answered ${response.status}, but not as ServiceNow does.`, { hint });
 }
 
 function failureOf(response: ReceiverResponse, errorText: string, origin: string, nowMs: number): Error {
@@ -121,11 +118,8 @@ function failureOf(response: ReceiverResponse, errorText: string, origin: string
   // A rule of the instance rejected this one record; the right to write exists.
   if (status === 403 && /business rule/i.test(errorText)) return new Rejected(sentence);
   if (status === 403 && /data policy|mandatory/i.test(errorText)) {
-    return new ConfigError(sentence, {
-      reason: "validation",
-      field: "fields",
-      hint: "Give the mandatory fields a value: under `fields`, or with close_code and close_notes.",
-    });
+    const hint = "Give the mandatory fields a value: under `fields`, or with close_code and close_notes.";
+    return new ConfigError(sentence, { reason: "validation", field: "fields", hint });
   }
   return failureWithText(response, errorText, origin, nowMs);
 }

@@ -37,10 +37,8 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
     const rows = await table.search(`correlation_id=${key}^active=true`, signal);
     // An instance ignores unknown parts of a query and finds all records.
     if (rows.every(({ correlation_id }) => correlation_id === key)) return rows;
-    throw new ConfigError(`The table ${config.table} cannot be searched by correlation_id.`, {
-      field: "table",
-      hint: "Use a table that extends task, such as incident, and let the user read that field.",
-    });
+    const hint = "Use a table that extends task, such as incident, and let the user read that field.";
+    throw new ConfigError(`The table ${config.table} cannot be searched by correlation_id.`, { field: "table", hint });
   }
 
   const system: TicketSystem = {

@@ -208,11 +208,9 @@ export async function checkChannel(api: SlackApi, channel: string, signal: Abort
   const wanted = ["chat:write", is_private ? "groups:history" : "channels:history"];
   const missing = wanted.filter((scope) => scopes?.includes(scope) === false);
   if (missing.length > 0) {
-    throw new ConfigError(`The Slack token has not the scopes that are needed: ${missing.join(", ")}.`, {
-      reason: "forbidden",
-      field: "token",
-      hint: "Add them to the app's bot scopes (OAuth & Permissions), and install the app in the workspace again.",
-    });
+    const message = `The Slack token has not the scopes that are needed: ${missing.join(", ")}.`;
+    const hint = "Add them to the app's bot scopes (OAuth & Permissions), and install the app in the workspace again.";
+    throw new ConfigError(message, { reason: "forbidden", field: "token", hint });
   }
 }
 

@@ -58,8 +58,6 @@ function writeFailure(error: NodeJS.ErrnoException): Error {
 }
 
 function readerGone(cause?: Error): ConfigError {
-  return new ConfigError("Nobody reads standard output any more.", {
-    hint: "Start Plenum again with a reader behind the pipe, or use the file sink.",
-    cause,
-  });
+  const hint = "Start Plenum again with a reader behind the pipe, or use the file sink.";
+  return new ConfigError("Nobody reads standard output any more.", { hint, cause });
 }

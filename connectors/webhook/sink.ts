@@ -121,10 +121,8 @@ export function keyOf(secret: Secret): Buffer {
   const [, text] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(secret.reveal().trim()) ?? [];
   const key = Buffer.from(text ?? "", "base64");
   if (text === undefined || key.length < MIN_BYTES || key.length > MAX_BYTES) {
-    throw new ConfigError("A signing secret has to be whsec_ and 24 to 64 bytes in base64.", {
-      field: "secrets",
-      hint: "Make one with: echo whsec_$(openssl rand -base64 32)",
-    });
+    const message = "A signing secret has to be whsec_ and 24 to 64 bytes in base64.";
+    throw new ConfigError(message, { field: "secrets", hint: "Make one with: echo whsec_$(openssl rand -base64 32)" });
   }
   return key;
 }
@@ -141,23 +139,17 @@ function failureOf(response: HttpResponse, origin: string, nowMs: number): Failu
   const responded = `${origin} answered ${status}`;
   if (status >= 200 && status < 300) return null;
   if (status >= 300 && status < 400) {
-    return new ConfigError(`${responded}: a redirect, which is never followed.`, {
-      field: "url",
-      hint: "Set url to the address that finally answers.",
-    });
+    const hint = "Set url to the address that finally answers.";
+    return new ConfigError(`${responded}: a redirect, which is never followed.`, { field: "url", hint });
   }
   if (status === 410) {
-    return new ConfigError(`${responded}: the endpoint wants no more events.`, {
-      reason: "gone",
-      field: "url",
-      hint: "Set another url, or remove the sink. `plenum outbox revive` with its name tries the same one again.",
-    });
+    const hint = "Set another url, or remove the sink. `plenum outbox revive` with its name tries the same one again.";
+    return new ConfigError(`${responded}: the endpoint wants no more events.`, { reason: "gone", field: "url", hint });
   }
   if (status === 401 || status === 403) {
-    return new ConfigError(`${responded}: it does not accept who we are.`, {
-      reason: status === 401 ? "unauthenticated" : "forbidden",
-      hint: "Check secrets and headers.",
-    });
+    const message = `${responded}: it does not accept who we are.`;
+    const hint = "Check secrets and headers.";
+    return new ConfigError(message, { reason: status === 401 ? "unauthenticated" : "forbidden", hint });
   }
   if (status === 429 || status === 502 || status === 503 || status === 504) {
     const waitMs = retryAfterMs(headers["retry-after"], nowMs, headers.date);
@@ -165,9 +157,8 @@ function failureOf(response: HttpResponse, origin: string, nowMs: number): Failu
     return new Throttled(`${responded}: it asks us to wait.`, waitMs, { scope });
   }
   if (status === 413) {
-    return new Rejected(`${responded}: the event is larger than it takes.`, {
-      hint: "Raise the receiver's limit, or filter that kind of event.",
-    });
+    const hint = "Raise the receiver's limit, or filter that kind of event.";
+    return new Rejected(`${responded}: the event is larger than it takes.`, { hint });
   }
   if (status === 400 && indicatesTls(body)) return wantsTls(receiverAt(origin));
   return new Rejected(`${responded}.`);

@@ -140,9 +140,7 @@ export function authorizationOf(options: Credentials, clock: Clock): () => { rea
     const text = secret().reveal();
     if (password !== undefined) return { authorization: `Basic ${Buffer.from(`${user}:${text}`).toString("base64")}` };
     if (/^[\x21-\x7e]+$/.test(text)) return { authorization: `Bearer ${text}` };
-    throw new ConfigError("A token is one line of plain ASCII characters without blanks.", {
-      field: "token",
-      hint: "Put nothing but the token into the file or the variable.",
-    });
+    const hint = "Put nothing but the token into the file or the variable.";
+    throw new ConfigError("A token is one line of plain ASCII characters without blanks.", { field: "token", hint });
   };
 }

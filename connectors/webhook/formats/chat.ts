@@ -154,10 +154,8 @@ export const discord: Format = {
 
   failureIn(response, who) {
     if (response.status === 404) {
-      return new ConfigError(`${who} answered 404: there is no such webhook.`, {
-        field: "url",
-        hint: "Make a new webhook for the channel and put its address into the secret.",
-      });
+      const hint = "Make a new webhook for the channel and put its address into the secret.";
+      return new ConfigError(`${who} answered 404: there is no such webhook.`, { field: "url", hint });
     }
     return isId(memberOf(response.json, "id")) ? null : refusal(response, who);
   },
@@ -259,10 +257,8 @@ export const teams = postOnly(
       if (code === "429" || code === "503")
         return new Throttled(`${message}: it asks us to wait.`, null, { scope: "allowance" });
       if (code === "403" || code === "404" || code === "410") {
-        return new ConfigError(`${message}.`, {
-          field: "url",
-          hint: "Make a flow in Workflows for the channel and put its address into the secret.",
-        });
+        const hint = "Make a flow in Workflows for the channel and put its address into the secret.";
+        return new ConfigError(`${message}.`, { field: "url", hint });
       }
       if (code !== undefined) return refusal(response, who);
       const isAccepted = response.status === 202 || ["", "1"].includes(response.body.trim());
@@ -316,10 +312,8 @@ export const ntfy: Format = {
     // JSON goes to the server and names the topic: `https://ntfy.example.com/heating`.
     const [, server, topic] = /^(.*\/)([A-Za-z0-9_-]{1,64})$/.exec(url.pathname) ?? [];
     if (server === undefined) {
-      throw new ConfigError("The address of ntfy has to end with the topic.", {
-        field: "url",
-        hint: "Write it as https://ntfy.example.com/topic.",
-      });
+      const hint = "Write it as https://ntfy.example.com/topic.";
+      throw new ConfigError("The address of ntfy has to end with the topic.", { field: "url", hint });
     }
     return {
       method: "POST",

@@ -57,11 +57,9 @@ const PAGERDUTY_MAX_LINE = 500;
 export const pagerduty = alertPerKey(
   (response, who) => {
     if (response.status === 400 && /routing[ _]key/i.test(response.body)) {
-      return new ConfigError(`${who} answered 400: it does not know the routing key.`, {
-        reason: "unauthenticated",
-        field: "key",
-        hint: "Use the integration key of an integration of the kind Events API v2.",
-      });
+      const message = `${who} answered 400: it does not know the routing key.`;
+      const hint = "Use the integration key of an integration of the kind Events API v2.";
+      return new ConfigError(message, { reason: "unauthenticated", field: "key", hint });
     }
     const isAccepted = response.status !== 400 && memberOf(response.json, "status") === "success";
     return isAccepted ? null : refusal(response, who);
@@ -133,11 +131,9 @@ export const jsm: Format = {
 
   failureIn(response, who) {
     if (response.status === 422 && /key format/i.test(response.body)) {
-      return new ConfigError(`${who} answered 422: the key is not one of its keys.`, {
-        reason: "unauthenticated",
-        field: "key",
-        hint: "Use the key of an integration of the kind API.",
-      });
+      const message = `${who} answered 422: the key is not one of its keys.`;
+      const hint = "Use the key of an integration of the kind API.";
+      return new ConfigError(message, { reason: "unauthenticated", field: "key", hint });
     }
     const isAccepted = response.status < 300 && typeof memberOf(response.json, "requestId") === "string";
     return isAccepted ? null : refusal(response, who);

@@ -253,10 +253,8 @@ function referenceIn(template: TemplateConfig, json: unknown): IncidentReference
   const at = (path: string | undefined) => (path === undefined ? undefined : valueAt(json, path));
   const id = at(template.id);
   if (template.id !== undefined && typeof id !== "number" && (typeof id !== "string" || id === "")) {
-    throw new ConfigError(`The answer to the opening holds no id at ${template.id}.`, {
-      field: "template.id",
-      hint: "It was opened there. Set the path right; until then it would be opened once more each time.",
-    });
+    const hint = "It was opened there. Set the path right; until then it would be opened once more each time.";
+    throw new ConfigError(`The answer to the opening holds no id at ${template.id}.`, { field: "template.id", hint });
   }
   const ticket = asText(at(template.ticket));
   const link = asText(at(template.link));
