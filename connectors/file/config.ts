@@ -73,7 +73,7 @@ export type FileConfig = z.infer<typeof FileConfig>;
 
 export const bytesOf = (mebibytes: number): number => Math.round(mebibytes * 1024 ** 2);
 
-/** Two sinks conflict in the same folder; with `path` also in one inside the other, which is searched for unfinished files. */
+/** Two sinks conflict in one folder; with `path` also in nested ones, which are searched for unfinished files. */
 export function sharedFolder(one: FileConfig, other: FileConfig): SharedStore | null {
   const isByDay = one.path === undefined;
   if (one.name !== other.name || isByDay !== (other.path === undefined)) return null;

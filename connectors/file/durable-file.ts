@@ -57,10 +57,7 @@ export async function openAppender(path: string, mode: number, maxLines: number)
 const NEWLINE = 10;
 const STEP_BYTES = 64 * 1024;
 
-/**
- * Removes what a crash left of the last write; returns the new length. Neither text after the last newline nor text after
- * zeros, which are missing sectors, was acknowledged. An earlier hole has another cause: acknowledged lines follow it.
- */
+/** Removes what a crash left of the last write: text after the last newline, and after zeros (missing sectors). */
 async function repair(handle: FileHandle, maxLines: number): Promise<number> {
   const { size } = await handle.stat();
   const hole = await firstHole(handle, await startOfLast(maxLines, handle, size), size);
@@ -103,7 +100,7 @@ async function bytesAt(handle: FileHandle, start: number, end: number): Promise<
 /** A file with this ending is discarded after a crash. */
 export const TEMPORARY = ".tmp";
 
-/** Gives a complete file its final name, compressed for `.gz`; a crash leaves the old file, or both and the final one complete. */
+/** Gives a complete file its final name, compressed for `.gz`. After a crash, the old or the final file is complete. */
 export async function finish(from: string, to: string, mode: number, signal: AbortSignal): Promise<void> {
   const isCompressed = to.endsWith(".gz");
   const complete = isCompressed ? `${to}${TEMPORARY}` : from;

@@ -31,7 +31,7 @@ export function folderOf(template: string, { kind, site, date }: PathParts): str
   return template.replaceAll(/\{(kind|site|date)\}/g, (_, name: keyof typeof parts) => parts[name]);
 }
 
-/** Returns e.g. `zgrep -hF '"subject":"site/1/tag/10042"' '/srv/events'/events-*`, which also reads compressed files. */
+/** Returns e.g. `zgrep -hF '"subject":"site/1/tag/10042"' '/srv/events'/events-*`, also for compressed files. */
 export function searchCommand(
   { folder, name, path }: { readonly folder: string; readonly name: string; readonly path?: string | undefined },
   { subject, type, siteid }: Event,

@@ -101,7 +101,7 @@ export function createExchange(options: ExchangeOptions) {
   }
 
   return {
-    /** Returns a response below 300; rejects with the library's HttpError for others. The pieces may be reused afterwards. */
+    /** Rejects with the library's HttpError for responses from 300 on. The pieces may be reused afterwards. */
     post: (path: string, body: Body, signal: AbortSignal) => send("POST", path, body, signal, MAX_RESPONSE_BYTES),
     get: (path: string, signal: AbortSignal, maxBytes = MAX_RESPONSE_BYTES) => send("GET", path, "", signal, maxBytes),
     close() {

@@ -11,7 +11,7 @@ export interface PointParts {
   readonly tags: Readonly<Record<string, string | number | null | undefined>>;
   readonly fields: Readonly<Record<string, string | number | boolean | null | undefined>>;
   readonly timeMs: number;
-  /** Event id that decides the nanoseconds below the millisecond; absent where a later point replaces an earlier one. */
+  /** Event id for the nanoseconds below the millisecond; absent where a later point replaces an earlier one. */
   readonly apartBy?: string;
 }
 
@@ -47,10 +47,7 @@ const MAX_TAG = 256;
 /** In UTF-16 units: at most 48 kB of UTF-8, below the 64 kB of InfluxDB. */
 const MAX_FIELD = 16_000;
 
-/**
- * Returns null for an empty tag, which breaks the line. A backslash becomes a slash: line protocol has no escape for it, and
- * servers disagree about one before a comma.
- */
+/** Returns null for an empty tag, which breaks the line. A backslash becomes a slash: servers read it differently. */
 function tagText(text: string): string | null {
   const clean = oneLine(text, MAX_TAG).replaceAll("\\", "/").trim();
   return clean === "" ? null : clean;

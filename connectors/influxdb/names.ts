@@ -30,12 +30,8 @@ interface Origin {
 }
 
 /**
- * Adds names to points, for query languages without joins: InfluxQL and VictoriaMetrics. Tag names come from the event; those
- * of sites and systems are the current ones.
- *
- * A name is part of the series, so a redelivered point with a new name would be a duplicate. Points of a new worker wait up to
- * `WAIT_MS` until site and systems are listed; then the sink stores that it gives up. A site listed later gives its name to
- * points committed at least a minute afterwards.
+ * Adds names to points, for query languages without joins. Points of a new worker wait up to `WAIT_MS` for the list of
+ * sites and systems, because a later name would begin another series. Later names apply to points a minute afterwards.
  */
 export function createNames(
   wanted: readonly NameTag[],

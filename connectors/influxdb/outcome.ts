@@ -10,7 +10,7 @@ import type { Verdict } from "./store-lines.ts";
 
 const MAX_REASON = 300;
 
-/** InfluxDB 3 responds 201 with an error text where it stored only some lines; below 300 every line is stored otherwise. */
+/** InfluxDB 3 responds 201 with an error text where it stored only some lines. */
 export function verdictOfResponse(response: DatabaseResponse, config: InfluxConfig, lines: number): Verdict {
   const error = failureOfSuccess(response, config);
   if (error !== null) return { kind: "failed", error };

@@ -14,10 +14,7 @@ type Parts = Pick<PointParts, "measurement" | "tags" | "fields"> & { readonly ti
 /** Measurements whose points may share a series and a millisecond without replacing each other. */
 const NEVER_REPLACED = new Set(["command_accepted", "command_result", "command_not_restored", "worker_event"]);
 
-/**
- * Encodes an event. The same event always gives the same lines and timestamps, so a repeated write overwrites. Throws an
- * Error for an event that cannot be a point, such as one without a readable time.
- */
+/** The same event always gives the same lines, so a repeated write overwrites. Throws for an event without a time. */
 export function* linesOf(event: Event, settings: PointSettings): Generator<Lines> {
   const common = {
     ...settings.tags,
@@ -309,7 +306,7 @@ function changesIn(data: object): Parts["fields"] {
   return { changed: Object.keys(before).join(","), before: JSON.stringify(before) };
 }
 
-/** Returns the object of an inventory event and its details; these are fields, because queries do not select by them. */
+/** Details are fields, because queries do not select by them. */
 function objectIn(data: InventoryEvent["data"]) {
   if ("site" in data) return [data.site, {}] as const;
   if ("tag" in data) return [data.tag, { unit: data.tag.unit }] as const;

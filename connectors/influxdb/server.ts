@@ -90,7 +90,7 @@ function goDurationMs(text: string): number | null {
 
 const MAX_METRICS_BYTES = 4 * 1024 ** 2;
 
-/** Identifies a server by its start time in seconds; null where another product, a gateway or a missing right hides it. */
+/** Identifies a server by its start time; null where another product, a gateway or a missing right hides it. */
 export async function serverInstanceOf(
   exchange: Pick<Exchange, "get">,
   before: string | null,

@@ -26,10 +26,7 @@ const MAX_CHARACTERS = 4_000_000;
 /** 14 requests find one faulty line among 5,000. */
 const MAX_REQUESTS = 200;
 
-/**
- * Writes the lines in as few requests as possible. Splits a request that is too large, or has a faulty line, until the
- * line's event is known; lines stored on the way are overwritten. All events before an error are settled, later ones kept.
- */
+/** Splits a request that is too large or has a faulty line until the event is known. Repeated lines overwrite. */
 export async function storeLines(
   lines: Iterable<Line>,
   send: (lines: readonly Line[]) => Promise<Verdict>,

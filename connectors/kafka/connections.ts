@@ -24,7 +24,7 @@ export function requestVersions<T>(name: string, newest: number, oldest: number)
 
 export interface Broker {
   readonly address: Address;
-  /** Sends the newest supported version. Returns also a response with errors in parts; throws other errors of the library. */
+  /** Sends the newest supported version. Returns also a response with errors in parts. */
   request<Arguments extends unknown[], Response>(
     versions: readonly Request<Arguments, Response>[],
     ...values: Arguments
@@ -45,7 +45,7 @@ interface OpenConnection {
   readonly broker: Promise<Broker>;
 }
 
-/** One connection for each broker. The library's producer is not used: after its retries a late batch could come last. */
+/** The library's producer is not used: after its retries a late batch could land behind newer ones. */
 export function createConnections(config: KafkaConfig, clock: Clock) {
   const { client_id, sasl, tls } = config;
   const password = sasl === undefined ? null : cachedSecret(sasl.password, clock);
@@ -134,10 +134,7 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
       }
     },
 
-    /**
-     * Returns why a broker disconnected at our first request; null where a retry may help. Probes TLS, and a handshake with
-     * an unknown mechanism, to which a SASL listener responds with its mechanisms. Sends no credentials.
-     */
+    /** Returns why a broker disconnected at once, by probing TLS and SASL without credentials; null for a restart. */
     async diagnoseDisconnect(address: Address): Promise<ConfigError | null> {
       const signal = current;
       const server = brokerAt(address);

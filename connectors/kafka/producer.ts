@@ -55,7 +55,7 @@ export function createProducer(config: KafkaConfig, connections: Connections, cl
     if (config.idempotent) producer ??= await cluster.requestProducerId();
   }
 
-  /** Starts a new epoch after a failure: brokers refuse a late batch of the old one, which could overwrite newer values. */
+  /** After a failure, brokers refuse a late batch of the old epoch, which could overwrite newer values. */
   function closeEpoch(needsNewId: boolean): void {
     cluster.clearCache();
     sequences.clear();

@@ -44,9 +44,8 @@ export function templateError(template: string): string | null {
 }
 
 /**
- * Builds topics from a template such as `plenum.{noun}`. Two objects never share a topic: in values, every UTF-8 byte except
- * letters, digits and `-` becomes `_` and two hexadecimal digits (`north_2` becomes `north_5f2`), and a value of more than 64
- * characters its first 31, `_h` and its hash. No value becomes `_worker` (no source) or `_none` (no site).
+ * Builds topics from a template such as `plenum.{noun}`. In values, UTF-8 bytes except letters, digits and `-` become
+ * `_` and their code (`north_2` becomes `north_5f2`), so two objects never share a topic.
  */
 export function createTopics(template: string) {
   const parts = template.split(PLACEHOLDER);

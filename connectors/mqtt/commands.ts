@@ -5,7 +5,7 @@ import type { MqttConfig } from "./config.ts";
 import { createConnection } from "./connection.ts";
 import { createTopics, type Topics } from "./topics.ts";
 
-/** Receives commands on a separate connection without a session: commands sent while we are offline are lost on purpose. */
+/** Receives commands without a session: commands sent while we are offline are lost on purpose. */
 export function createMqttCommands(config: MqttConfig, context: ConnectorContext): CommandSource {
   const topics = createTopics(config.prefix, config.topic, context.share?.source);
   let accept: Accept | null = null;

@@ -66,7 +66,7 @@ function lengthBytes(length: number): number {
 }
 
 /**
- * Writes a PUBLISH with QoS 1 (MQTT 5.0 and 3.1.1, section 3.3) into a buffer with room for `maxBytesOf`; returns its end.
+ * Writes a PUBLISH with QoS 1 (MQTT 5.0 and 3.1.1, section 3.3) into a buffer of `maxBytesOf`; returns its end.
  *
  *     32 A3 01 │ 00 12 plenum/1/tag/7/value │ 00 2A │ 44 properties │ payload
  *     type and length      topic              id       MQTT 5 only
@@ -244,7 +244,7 @@ export interface Listener {
 
 export const NO_LISTENER: Listener = { acknowledged: () => undefined, arrived: () => undefined };
 
-/** Opens the socket for the library, which reads everything except acknowledgements. Ignores proxies of the environment. */
+/** The library reads everything except acknowledgements. Ignores proxies of the environment. */
 export function openSocket(options: IClientOptions, listener: Listener): Socket {
   const address = { host: String(options.host), port: Number(options.port) };
   const socket = options.protocol === "mqtts" ? connectTls(options, address) : connectPlain(address);

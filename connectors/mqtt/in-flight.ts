@@ -4,11 +4,9 @@ const IDS = 65_536;
 const MAX_HOLES = 64;
 
 /**
- * Messages that wait for their acknowledgement, in the order of sending and of acknowledgements (MQTT 5.0, section 4.6):
+ * Messages in the order of sending and of acknowledgements (MQTT 5.0, section 4.6). A `Map` would keep old tables.
  *
  *     slots:  -  -  7  8  -  10           begin = 2, end = 6, size = 3: 9 was acknowledged early
- *
- * A `Map` allocates a table for every dozen entries, and V8 keeps old tables: a sixth of all old memory with 20 sources.
  */
 export function createInFlight<Sent extends { readonly id: number }>() {
   const isUsed = new Uint8Array(IDS);
@@ -72,8 +70,7 @@ export function createInFlight<Sent extends { readonly id: number }>() {
 }
 
 /**
- * Flushes acknowledgements that a broker delays. Mosquitto with default settings (`set_tcp_nodelay false`) holds the second
- * one for up to 40 ms until our system confirms the first: 2,300 messages a second at most. A ping carries the confirmation:
+ * Mosquitto (`set_tcp_nodelay false`) holds acknowledgements up to 40 ms until TCP confirms the last. A ping confirms:
  *
  *     20 messages ►   ◄ PUBACK   PINGREQ ►   ◄ 19 × PUBACK, PINGRESP
  */

@@ -15,7 +15,7 @@ import { bytesIfOver, createPublisher, NO_LISTENER, openSocket } from "./fast-pa
 import { createAcknowledgementFlush, createInFlight } from "./in-flight.ts";
 import type { Message } from "./messages.ts";
 
-/** One connection to the broker. The library never reconnects, so no message of a lost connection is sent again unnoticed. */
+/** One connection. The library never reconnects, so no message of a lost connection is sent again unnoticed. */
 export type Link = ReturnType<typeof createLink>["link"];
 
 type Done = (error: unknown) => void;

@@ -30,7 +30,7 @@ type Retained = MqttConfig["retain"];
 
 const RESOLVED_RETAINED_SECONDS = 604_800;
 
-/** Returns the messages of an event in the order of sending: the states that it changes, then the event unless telemetry. */
+/** Returns the states that an event changes, then the event itself unless the event is telemetry. */
 export function messagesOf(
   event: Event,
   topics: Topics,

@@ -5,7 +5,7 @@ import { brokerOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { openLink } from "./link.ts";
 
-/** A restart shows in a lost session or a short uptime. Mosquitto, after a crash, may have the session and not the messages. */
+/** A restart shows in a lost session or a short uptime. After a crash Mosquitto may have an old session. */
 interface StoredBroker {
   readonly uptime: number | null;
   readonly atMs: number;
@@ -29,7 +29,7 @@ export function serverInstanceOf(before: string | null, { sessionLost, ...now }:
   return { life: JSON.stringify(now), isNew: stored !== null && (sessionLost || isYounger(now, stored)) };
 }
 
-/** Returns whether the uptime grew less than time passed. In a machine that was suspended, only the wall clock counts. */
+/** Returns whether the uptime grew less than time passed. After a suspension only the wall clock counts. */
 function isYounger(now: StoredBroker, before: StoredBroker): boolean {
   if (now.uptime === null || before.uptime === null) return false;
   const grownMs = (now.uptime - before.uptime) * 1_000;
@@ -46,7 +46,7 @@ function measuredBetween({ measured: before }: StoredBroker, { measured: now }: 
 const UPTIME = "$SYS/broker/uptime";
 const UPTIME_WITHIN_MS = 2_000;
 
-/** Returns the uptime in seconds; null without one. A separate connection, as brokers may end one that asks for `$SYS`. */
+/** Returns seconds. Uses a separate connection, because some brokers disconnect on a forbidden subscription. */
 export async function uptimeOf(
   config: MqttConfig,
   context: ConnectorContext,

@@ -74,10 +74,7 @@ interface DeliverOptions {
   readonly onBestEffortRejected: (error: unknown) => void;
 }
 
-/**
- * Sends a batch in order and waits for all acknowledgements. After the first retryable failure or an abort, sending stops:
- * the receipt keeps the events from that one on, and later acknowledged events are sent twice.
- */
+/** After the first retryable failure or an abort, sending stops and the receipt keeps the events from that one on. */
 export async function deliver(
   link: Pick<Link, "send">,
   batch: readonly Event[],

@@ -20,9 +20,8 @@ const MAX_REPLY_TOPIC = 1_024;
 export type Topics = ReturnType<typeof createTopics>;
 
 /**
- * Builds every topic, so that no `+` or `#` reaches the broker, which would disconnect at each attempt. With `source`, the
- * status and the commands are those of one source of a fleet. No value becomes one of the reserved first words `status`,
- * `cmd`, `reply` and `worker`, so no published message can return as a command.
+ * Builds every topic, so that no `+` or `#` reaches the broker, which would disconnect. No value becomes a reserved
+ * first word, so no published message can return as a command. `source` is the only source of a fleet member.
  */
 export function createTopics(prefix: string, template: string, source?: string) {
   const layout = template.split("/");
@@ -88,10 +87,7 @@ function levelOf(placeholder: string, prefix: string, parts: TopicParts): string
 
 const PLAIN = /^[\w.-]{1,128}$/;
 
-/**
- * Encodes a text as one topic level, without collisions: characters except letters, digits, `_`, `.` and `-` become `%XX`
- * per UTF-8 byte, the empty text `~`, and a text that is too long or no Unicode `~` and its hash.
- */
+/** Encodes without collisions: other characters become `%XX`, an empty text `~`, a long one `~` and its hash. */
 export function segment(value: string): string {
   if (PLAIN.test(value) && !RESERVED.has(value) && value !== "_") return value;
   if (!value.isWellFormed() || value.length > MAX_SEGMENT) return hashed(value);

@@ -197,7 +197,7 @@ const Info = z.looseObject({
   }),
 });
 
-/** Checks without posting that the token is valid, that the bot may post and read, and that the bot is in the channel. */
+/** Checks without posting that the bot may post and read, and that the bot is in the channel. */
 export async function checkChannel(api: SlackApi, channel: string, signal: AbortSignal): Promise<void> {
   const { scopes } = await api.post("auth.test", {}, signal);
   const info = Info.safeParse((await api.get("conversations.info", { channel }, signal)).json);

@@ -8,7 +8,7 @@ import { cut, escapeHtml, withFewerTimeSeries } from "../shared/receiver/text.ts
 import { checkChannel, createSlackApi, isAboutChannel, listMarked, type Mark, type SlackResponse } from "./api.ts";
 import type { SlackConfig } from "./config.ts";
 
-/** Block Kit. Texts of the service are escaped `plain_text`, in which Slack interprets no markup, emoji, mention or link. */
+/** Block Kit. Texts of the service are escaped `plain_text`, in which Slack interprets no markup, emoji or link. */
 export interface Message {
   readonly text: string;
   readonly blocks: Block[];
@@ -207,7 +207,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     return error === null ? "edited" : error === "message_not_found" ? "gone" : "fixed";
   }
 
-  /** Skips a reply with the same content as the last, after a lost response or a crash. Returns false without a thread. */
+  /** Skips a repeated reply after a lost response or a crash. Returns false without a thread. */
   async function reply(
     incident: IncidentMessage,
     ref: Ref,

@@ -106,7 +106,7 @@ function nextState(
   };
 }
 
-/** Start of `hold` by the worker's clock. Only for alarms that already existed, the possibly wrong service clock counts. */
+/** By the worker's clock, because the service's may be wrong; for alarms that already existed, by the service's. */
 function holdFrom(event: AlarmEvent, { committedAt, nowMs }: EventContext): number {
   const metMs = Math.min(nowMs, parseTimeOr(committedAt, nowMs));
   const existed = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);

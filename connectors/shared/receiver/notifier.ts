@@ -17,7 +17,7 @@ const LONGEST_PAUSE_MS = 86_400_000;
 export type Retries = ReturnType<typeof createRetries>;
 
 /**
- * Decides when to call a receiver again after failures. A success resets everything; each failed incident has a back-off.
+ * Decides when to call a receiver again after failures. Each failed incident has a back-off; a success resets all.
  *
  *     up ──► 6 different incidents failed in a row ──► down: one call at a time, longer waits ──► one succeeds ──► up
  */

@@ -102,10 +102,7 @@ type ChangeIncident = (
   signal: AbortSignal,
 ) => Promise<IncidentReference | "gone">;
 
-/**
- * A foreign system that shows incidents to people. `createReceiverSink` owns folding, timing, retries and recovery after a
- * crash. After `Retryable`, or `Throttled` with scope `everything`, a call may have succeeded; after other errors it did not.
- */
+/** After `Retryable` or `Throttled` with scope `everything` a call may have succeeded; after others it did not. */
 export interface Receiver {
   /** A second opening with the same key is the `same` incident, a duplicate for `find`, or `another` one for good. */
   readonly opensAgain: "same" | "findable" | "another";

@@ -55,8 +55,7 @@ const REPEAT_PRIORITY = "~";
 const CLOCK_STEP_MS = 2_000;
 
 /**
- * Turns a receiver into a sink: one incident there for one alarm. An accepted event is in the stored ledger, which is the
- * queue from then on. Only incidents that changed or are scheduled are evaluated.
+ * Turns a receiver into a sink. An accepted event is in the stored ledger, which is the queue from then on.
  *
  *     events ─► applyEvent: the ledger has the facts ─► settled
  *                      │ folding · timing

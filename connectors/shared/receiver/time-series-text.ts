@@ -7,7 +7,7 @@ import { cut, durationText, filled, oneLine, timeText, type Vocabulary } from ".
 
 const HOUR_MS = 3_600_000;
 
-/** Adds time series to an alarm that is opened or triggered again; stored, so every edit shows the same. Never waits. */
+/** Adds time series to an opened or returned alarm; stored, so every edit shows the same. Never waits. */
 export function createTimeSeriesText(
   { dossier }: Pick<ReceiverConfig, "dossier">,
   words: Vocabulary,
@@ -63,7 +63,7 @@ export function seriesLine({ points, tag }: TimeSeries, span: TimeRange, words: 
   ].join(", ");
 }
 
-/** At most 24 blocks, each for the last value of 1.5 usual intervals, so a gap means missing values and not a late one. */
+/** Each block shows the last value of 1.5 usual intervals, so a gap means missing values and not a late one. */
 export function sparklineOf(points: readonly TimeSeriesPoint[], span: TimeRange): string {
   const known = knownOf(points);
   const drawn = spanOf(points, span);

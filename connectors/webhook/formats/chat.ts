@@ -245,7 +245,7 @@ const TEAMS_MAX_BYTES = 20_000;
 /** A flow of Workflows, "when a Teams webhook request is received". */
 export const teams = postOnly(
   {
-    // https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using (rate limiting).
+    // https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
     rates: [
       { count: 4, inMs: 1_000 },
       { count: 60, inMs: 30_000 },

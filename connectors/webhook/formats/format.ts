@@ -45,7 +45,7 @@ export function actionOf(
   return incident.change === "acknowledged" ? "acknowledge" : null;
 }
 
-/** Returns true for the opening, the end, and an unknown state: changes that need a message where no edit is possible. */
+/** Returns true for changes that need a message where no edit is possible: opening, end, unknown state. */
 export function needsMessage(incident: IncidentMessage, operation: Operation): boolean {
   return operation !== "update" || incident.change === "vanished" || incident.change === "out-of-scope";
 }
