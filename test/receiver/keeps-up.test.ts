@@ -33,11 +33,13 @@ const HOUR = 60 * MINUTE;
 const many = (count: number, priority: string, from = 0) =>
   Array.from({ length: count }, (_, n) => alarm(from + n, { priority }));
 
-async function running(board: NoticeBoard, options: object = {}) {
+const raised = (count: number, priority: string, from = 0) => many(count, priority, from).map((one) => one.raised());
+
+async function running(board: NoticeBoard) {
   const workshop = await openWorkshop();
   onTestFinished(() => workshop.dispose());
   const { clock, store } = workshop;
-  const sink = createReceiverSink(board, OPTIONS.parse(options), contextFor("chat", clock, store));
+  const sink = createReceiverSink(board, OPTIONS.parse({}), contextFor("chat", clock, store));
   const dispatcher = workshop.dispatcher({ chat: sink }, { filter: { kinds: ["alarm-*"] } });
   const times: { readonly what: string; readonly atMs: number }[] = [];
   return {
@@ -56,6 +58,13 @@ async function running(board: NoticeBoard, options: object = {}) {
   };
 }
 
+async function started(fails: (title: string) => Error | null = () => null, board = noticeBoard("same")) {
+  const room = await running(board);
+  room.failing(fails);
+  await room.start();
+  return room;
+}
+
 describe("a receiver that fails occasionally", () => {
   test("receives a failed alarm a second later and the others at once", async () => {
     const room = await running(noticeBoard("findable"));
@@ -65,7 +74,7 @@ describe("a receiver that fails occasionally", () => {
       return calls % 10 === 0 ? new Retryable("The connection was reset.") : null;
     });
     await room.start();
-    await room.commit(...many(100, "B").map((one) => one.raised()));
+    await room.commit(...raised(100, "B"));
     await room.clock.advance(5 * SECOND);
     expect(new Set(room.times.map(({ what }) => what)).size).toBe(100);
     expect((await room.store.outbox.lag())[0]).toMatchObject({ depth: 0, deadLetters: 0 });
@@ -73,26 +82,22 @@ describe("a receiver that fails occasionally", () => {
   });
 
   test("waits for the first interval again after a delivery", async () => {
-    const room = await running(noticeBoard("same"));
     let isAway = true;
-    room.failing(() => (isAway ? new Retryable("Away.") : null));
-    await room.start();
-    await room.commit(...many(8, "B").map((one) => one.raised()));
+    const room = await started(() => (isAway ? new Retryable("Away.") : null));
+    await room.commit(...raised(8, "B"));
     await room.clock.advance(20 * MINUTE);
     isAway = false;
     await room.clock.advance(6 * MINUTE);
     expect(room.status()).toMatchObject({ state: "idle", waiting: 0 });
     isAway = true;
     const before = room.times.length;
-    await room.commit(...many(8, "B", 50).map((one) => one.raised()));
+    await room.commit(...raised(8, "B", 50));
     await room.clock.advance(10 * SECOND);
     expect(room.times.length - before).toBeGreaterThanOrEqual(8);
   });
 
   test("retries one failing alarm with growing waits and sends the others", async () => {
-    const room = await running(noticeBoard("same"));
-    room.failing((title) => (title.startsWith("Alarm 1,") ? new Retryable("It is broken there.") : null));
-    await room.start();
+    const room = await started((title) => (title.startsWith("Alarm 1,") ? new Retryable("It is broken there.") : null));
     await room.commit(alarm(1, { priority: "A" }).raised());
     for (let n = 2; n < 32; n += 1) {
       await room.commit(alarm(n, { priority: "C" }).raised());
@@ -106,9 +111,7 @@ describe("a receiver that fails occasionally", () => {
   });
 
   test("has its failure and the number of waiting incidents in the status", async () => {
-    const room = await running(noticeBoard("same"));
-    room.failing(() => new Retryable("Jira answered 500."));
-    await room.start();
+    const room = await started(() => new Retryable("Jira answered 500."));
     await room.commit(alarm(1).raised(), alarm(2).raised());
     await room.clock.advance(20 * MINUTE);
     expect(room.status()).toMatchObject({ state: "retrying", lastError: "Jira answered 500.", waiting: 2 });
@@ -118,11 +121,9 @@ describe("a receiver that fails occasionally", () => {
   });
 
   test("is called with growing waits while no call succeeds", async () => {
-    const room = await running(noticeBoard("same"));
     let isAway = true;
-    room.failing(() => (isAway ? new Retryable("Connection refused.") : null));
-    await room.start();
-    await room.commit(...many(200, "B").map((one) => one.raised()));
+    const room = await started(() => (isAway ? new Retryable("Connection refused.") : null));
+    await room.commit(...raised(200, "B"));
     await room.clock.advance(HOUR);
     expect(room.times.length).toBeLessThan(6 + 9 + 24);
     expect(room.times.length).toBeGreaterThan(15);
@@ -134,11 +135,9 @@ describe("a receiver that fails occasionally", () => {
   });
 
   test("is not called during the wait that its response requested", async () => {
-    const room = await running(noticeBoard("same"));
     let isFull = true;
-    room.failing(() => (isFull ? new Throttled("Wait.", 90 * SECOND) : null));
-    await room.start();
-    await room.commit(...many(20, "B").map((one) => one.raised()));
+    const room = await started(() => (isFull ? new Throttled("Wait.", 90 * SECOND) : null));
+    await room.commit(...raised(20, "B"));
     await room.clock.advance(80 * SECOND);
     expect(room.times).toHaveLength(1);
     expect(room.status()).toMatchObject({ state: "throttled", waiting: 20 });
@@ -148,10 +147,8 @@ describe("a receiver that fails occasionally", () => {
   });
 
   test("is not called again after a configuration error", async () => {
-    const room = await running(noticeBoard("same"));
-    room.failing(() => new ConfigError("The token is wrong."));
-    await room.start();
-    await room.commit(...many(20, "B").map((one) => one.raised()));
+    const room = await started(() => new ConfigError("The token is wrong."));
+    await room.commit(...raised(20, "B"));
     await room.clock.advance(60 * SECOND);
     expect(room.times).toHaveLength(1);
     expect(room.status()).toMatchObject({ state: "stopped" });
@@ -173,10 +170,8 @@ describe("a backlog of incidents", () => {
   });
 
   test("does not delay a new urgent alarm by more than a second", async () => {
-    const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
-    room.failing(() => null);
-    await room.start();
-    await room.commit(...many(300, "C").map((one) => one.raised()));
+    const room = await started(() => null, noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
+    await room.commit(...raised(300, "C"));
     await room.clock.advance(30 * SECOND);
     const atMs = room.clock.monotonic();
     await room.commit(alarm(999, { priority: "A" }).raised());
@@ -187,10 +182,8 @@ describe("a backlog of incidents", () => {
 
   test("is sent before repetitions of known incidents", async () => {
     const rates = [{ count: 1, inMs: SECOND }];
-    const room = await running(noticeBoard("same", { rates, repeatMs: MINUTE }));
-    room.failing(() => null);
-    await room.start();
-    await room.commit(...many(100, "A").map((one) => one.raised()));
+    const room = await started(() => null, noticeBoard("same", { rates, repeatMs: MINUTE }));
+    await room.commit(...raised(100, "A"));
     await room.clock.advance(5 * MINUTE);
     const before = room.times.length;
     await room.commit(alarm(999, { priority: "C" }).raised());
@@ -200,9 +193,7 @@ describe("a backlog of incidents", () => {
   });
 
   test("is sent with only the newest state of each alarm", async () => {
-    const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
-    room.failing(() => null);
-    await room.start();
+    const room = await started(() => null, noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
     const all = many(60, "B");
     await room.commit(...all.map((one) => one.raised()));
     for (let n = 0; n < 10; n += 1) await room.commit(...all.map((one) => one.changed(`Now ${n}`, n + 1)));
@@ -212,10 +203,8 @@ describe("a backlog of incidents", () => {
   });
 
   test("is reported as waiting incidents, while the sink's event lag is 0", async () => {
-    const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
-    room.failing(() => null);
-    await room.start();
-    await room.commit(...many(100, "B").map((one) => one.raised()));
+    const room = await started(() => null, noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
+    await room.commit(...raised(100, "B"));
     await room.clock.advance(10.5 * SECOND);
     expect(room.status()?.waiting).toBe(89);
     await room.clock.advance(5 * SECOND);
@@ -223,10 +212,11 @@ describe("a backlog of incidents", () => {
   });
 
   test("adds a dead letter for an incident that is rejected after its event was settled", async () => {
-    const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
-    room.failing((title) => (title.startsWith("Alarm 5,") ? new Rejected("A field is missing.") : null));
-    await room.start();
-    await room.commit(...many(10, "B").map((one) => one.raised()));
+    const room = await started(
+      (title) => (title.startsWith("Alarm 5,") ? new Rejected("A field is missing.") : null),
+      noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }),
+    );
+    await room.commit(...raised(10, "B"));
     await room.clock.advance(30 * SECOND);
     const [letter, ...others] = await room.store.outbox.deadLetters("chat");
     expect(others).toEqual([]);
@@ -276,10 +266,8 @@ describe("the rate limit of a receiver", () => {
     ],
     ["60 in 5 min", [{ count: 60, inMs: 300_000 }]],
   ])("of %s is used completely and never exceeded", async (_, rates) => {
-    const room = await running(noticeBoard("same", { rates }));
-    room.failing(() => null);
-    await room.start();
-    await room.commit(...many(240, "B").map((one) => one.raised()));
+    const room = await started(() => null, noticeBoard("same", { rates }));
+    await room.commit(...raised(240, "B"));
     await room.clock.advance(21 * MINUTE);
     expect(room.times).toHaveLength(240);
     for (const { count, inMs } of rates) {
@@ -330,7 +318,7 @@ describe("the text of an incident", () => {
   test("is not created again for 5,000 unchanged alarms within an hour", async () => {
     const board = noticeBoard("same");
     const sinks = sinksOf([board]);
-    for (let n = 0; n < 5_000; n += 500) await sinks.offer(...many(500, "B", n).map((one) => one.raised()));
+    for (let n = 0; n < 5_000; n += 500) await sinks.offer(...raised(500, "B", n));
     await sinks.pass(MINUTE);
     expect(board.notes).toHaveLength(5_000);
     texts.made = 0;
@@ -342,7 +330,7 @@ describe("the text of an incident", () => {
   test("is created once per change for all receivers together", async () => {
     const boards = [noticeBoard("same"), noticeBoard("findable"), noticeBoard("another")];
     const sinks = sinksOf(boards);
-    await sinks.offer(...many(100, "B").map((one) => one.raised()));
+    await sinks.offer(...raised(100, "B"));
     texts.made = 0;
     await sinks.offer(alarm(7).acknowledged());
     await sinks.pass(MINUTE);
@@ -364,8 +352,8 @@ describe("the text of an incident", () => {
     const board = noticeBoard("same");
     const options: object[] = [{}];
     const sinks = sinksOf([board], options);
-    await sinks.offer(...many(500, "B").map((one) => one.raised()));
-    await sinks.offer(...many(100, "B", 500).map((one) => one.raised()));
+    await sinks.offer(...raised(500, "B"));
+    await sinks.offer(...raised(100, "B", 500));
     options[0] = { words: { active: "Gjeldende" } };
     sinks.restart();
     texts.made = 0;
@@ -387,7 +375,7 @@ describe("the delay of an alarm", () => {
   ])("by %s creates no text before its end and then sends all alarms", async (_, options, minutes) => {
     const board = noticeBoard("same");
     const sinks = sinksOf([board], [options]);
-    await sinks.offer(...many(500, "B").map((one) => one.raised()));
+    await sinks.offer(...raised(500, "B"));
     texts.made = 0;
     await sinks.pass(minutes * MINUTE - 5 * SECOND);
     expect([texts.made, board.said.length]).toEqual([0, 0]);

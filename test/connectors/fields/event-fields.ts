@@ -23,6 +23,16 @@ const at = (influxdb: Place["influxdb"], lake: Place["lake"], mqtt?: Place["mqtt
 });
 
 const WORKER_EVENT = "worker_event.data";
+
+type Word<Text extends string> = Text extends `${infer First} ${infer Rest}` ? First | Word<Rest> : Text;
+
+/** Fields with the same name in InfluxDB, in snake case. */
+function inWorkerEvent<Names extends string>(names: Names): Readonly<Record<Word<Names>, Place>> {
+  const snakeOf = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  const entries = names.split(" ").map((name) => [name, at(snakeOf(name), WORKER_EVENT)]);
+  return Object.fromEntries(entries) as Record<Word<Names>, Place>;
+}
+
 const SITE = at("display_name object_id", "site.name site.site_id");
 const GATEWAY = at(
   "display_name hardware ip_address location object_id online version",
@@ -41,7 +51,19 @@ const ALARM = at(
   "acknowledged acknowledged_at acknowledged_by acknowledged_message alarm_id alarm_source description last_active_at priority recovering_until resolved_at site trigger trigger_description trigger_enabled trigger_id triggered_at triggered_on value value_text",
   "alarm.acknowledged alarm.acknowledged_at alarm.acknowledged_by alarm.acknowledged_message alarm.alarm_id alarm.alarm_source alarm.description alarm.event_text alarm.event_value alarm.priority alarm.recovering_until alarm.resolved_at alarm.resolved_at_raw alarm.status alarm.trigger_description alarm.trigger_id alarm.trigger_name alarm.triggered_at alarm.triggered_at_offset alarm.triggered_at_raw",
 );
-const GATEWAY_STATE = at("display_name gateway_id hardware ip_address location version", "gateway_state.gateway_id");
+const GATEWAY_STATE = {
+  gateway: at("display_name gateway_id hardware ip_address location version", "gateway_state.gateway_id"),
+  hosts: at("hosts", "gateway_state.hosts"),
+  wholeSite: at("whole_site", "gateway_state.whole_site"),
+};
+
+const SILENCE = {
+  silence: at(
+    "made_by reason silence silence_alarm silence_name silence_priorities silence_site silence_source since until",
+    WORKER_EVENT,
+  ),
+  by: at("by", WORKER_EVENT),
+};
 
 const ALARM_FACT = {
   alarm: ALARM,
@@ -70,16 +92,8 @@ export const EVENT_FIELDS: {
   },
   "gateway-changed": { gateway: GATEWAY, before: at("before", no("the row before it says so")) },
   "gateway-removed": { gateway: GATEWAY },
-  "gateway-online": {
-    gateway: GATEWAY_STATE,
-    hosts: at("hosts", "gateway_state.hosts"),
-    wholeSite: at("whole_site", "gateway_state.whole_site"),
-  },
-  "gateway-offline": {
-    gateway: GATEWAY_STATE,
-    hosts: at("hosts", "gateway_state.hosts"),
-    wholeSite: at("whole_site", "gateway_state.whole_site"),
-  },
+  "gateway-online": GATEWAY_STATE,
+  "gateway-offline": GATEWAY_STATE,
   "host-added": { host: HOST },
   "host-changed": { host: HOST, before: at("before", no("the row before it says so")) },
   "host-removed": { host: HOST },
@@ -138,42 +152,19 @@ export const EVENT_FIELDS: {
     reset: at("reset", "total.is_reset", "reset"),
   },
   "history-complete": {
+    ...inWorkerEvent(
+      "resolution timeZone total firstDate lastDate expected had null absent withoutLog refused pending notWanted from until series",
+    ),
     tag: at("tag_id", WORKER_EVENT),
-    resolution: at("resolution", WORKER_EVENT),
-    timeZone: at("time_zone", WORKER_EVENT),
-    total: at("total", WORKER_EVENT),
-    firstDate: at("first_date", WORKER_EVENT),
-    lastDate: at("last_date", WORKER_EVENT),
-    expected: at("expected", WORKER_EVENT),
-    had: at("had", WORKER_EVENT),
-    null: at("null", WORKER_EVENT),
-    absent: at("absent", WORKER_EVENT),
-    withoutLog: at("without_log", WORKER_EVENT),
-    refused: at("refused", WORKER_EVENT),
-    pending: at("pending", WORKER_EVENT),
-    notWanted: at("not_wanted", WORKER_EVENT),
     site: at(no("site_id says so"), WORKER_EVENT),
-    from: at("from", WORKER_EVENT),
-    until: at("until", WORKER_EVENT),
-    series: at("series", WORKER_EVENT),
     waitingCount: at("waiting", WORKER_EVENT),
     waiting: at(no("a list of objects"), WORKER_EVENT),
   },
   "day-sealed": {
+    ...inWorkerEvent("revision revised series expected had null absent withoutLog refused pending notWanted"),
     site: at(no("site_id says so"), WORKER_EVENT),
     date: at("time", WORKER_EVENT),
     timeZones: at(no("a list"), WORKER_EVENT),
-    revision: at("revision", WORKER_EVENT),
-    revised: at("revised", WORKER_EVENT),
-    series: at("series", WORKER_EVENT),
-    expected: at("expected", WORKER_EVENT),
-    had: at("had", WORKER_EVENT),
-    null: at("null", WORKER_EVENT),
-    absent: at("absent", WORKER_EVENT),
-    withoutLog: at("without_log", WORKER_EVENT),
-    refused: at("refused", WORKER_EVENT),
-    pending: at("pending", WORKER_EVENT),
-    notWanted: at("not_wanted", WORKER_EVENT),
     byResolution: at(no("a list of objects"), WORKER_EVENT),
     seriesWithoutLog: at(no("a list of objects"), no("a list of objects"), no("a list of objects")),
     seriesWithoutLogCount: at(no("without_log counts buckets"), WORKER_EVENT),
@@ -216,31 +207,14 @@ export const EVENT_FIELDS: {
   },
   "audit-head": { records: at("records", WORKER_EVENT), head: at("head", WORKER_EVENT) },
   "silent-sensors": {
+    ...inWorkerEvent("from watchedHours tags judged part parts"),
     site: at(no("site_id says so"), WORKER_EVENT),
-    from: at("from", WORKER_EVENT),
     to: at(no("from and watched_hours say so"), WORKER_EVENT),
-    watchedHours: at("watched_hours", WORKER_EVENT),
-    tags: at("tags", WORKER_EVENT),
-    judged: at("judged", WORKER_EVENT),
     counts: at("always_null log_clock_off log_differs never_moved", WORKER_EVENT),
-    part: at("part", WORKER_EVENT),
-    parts: at("parts", WORKER_EVENT),
     findings: at("finding tag_id readings", WORKER_EVENT),
   },
-  "silence-started": {
-    silence: at(
-      "made_by reason silence silence_alarm silence_name silence_priorities silence_site silence_source since until",
-      WORKER_EVENT,
-    ),
-    by: at("by", WORKER_EVENT),
-  },
-  "silence-ended": {
-    silence: at(
-      "made_by reason silence silence_alarm silence_name silence_priorities silence_site silence_source since until",
-      WORKER_EVENT,
-    ),
-    by: at("by", WORKER_EVENT),
-  },
+  "silence-started": SILENCE,
+  "silence-ended": SILENCE,
   "token-expiring": { expiresAt: at("expires_at", WORKER_EVENT), daysLeft: at("days_left", WORKER_EVENT) },
   "source-unavailable": { reason: at("reason", WORKER_EVENT), since: at("since", WORKER_EVENT) },
   "source-available": { unavailableSince: at("since", WORKER_EVENT) },
