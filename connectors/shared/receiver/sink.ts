@@ -302,7 +302,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     }
   }
 
-  /** Of redelivered events, only alarms and gateways in their present state count. */
+  /** Only alarms and gateways in their present state count in redelivered events. */
   async function presentState(batch: readonly Event[]): Promise<Pick<LedgerUpdate, "isActive" | "isAway">> {
     const active = new Set<string>();
     for (const { source, id } of alarmsIn(batch)) {
