@@ -37,7 +37,7 @@ const forbidden = () => new ConfigError("history: 403, Forbidden.", { reason: "f
 const wrong = () =>
   new ConfigError("history: 422, tags: The tags field is invalid.", { reason: "validation", field: "tags" });
 
-interface TrialScope extends Pick<TokenScope, "sees" | "explain" | "changes" | "askedAtMs"> {
+interface TrialScope extends Pick<TokenScope, "sees" | "explain" | "changes" | "respondedWallMs"> {
   readonly changes: Wakeup;
   /** Sets the response of `GET me`, and its time. */
   say(unseen: readonly number[], why?: Explanation | null): void;
@@ -58,17 +58,17 @@ beforeEach(() => {
 function trialScope(): TrialScope {
   let unseen: readonly number[] = [];
   let always: Explanation | null = null;
-  let saidAtMs = clock.now();
+  let respondedAtMs = clock.now();
   const changes = createWakeup();
   return {
     changes,
     sees: (siteId) => !unseen.includes(siteId),
-    askedAtMs: () => saidAtMs,
+    respondedWallMs: () => respondedAtMs,
     explain: async ({ siteIds }) => always ?? ([...siteIds].some((id) => unseen.includes(id)) ? "site" : "unexplained"),
     say(nowUnseen, why = null) {
       unseen = nowUnseen;
       always = why;
-      saidAtMs = clock.now();
+      respondedAtMs = clock.now();
       changes.wakeUp();
     },
   };

@@ -429,13 +429,13 @@ describe("a tag that makes its group fail", () => {
 
 describe("a refusal not caused by a tag", () => {
   function token(state: { sees: boolean; said: "at once" | "never" }): LiveReadOptions["scope"] {
-    let saidAtMs = Number.NEGATIVE_INFINITY;
+    let respondedAtMs = Number.NEGATIVE_INFINITY;
     return {
       sees: () => state.sees,
-      saidAtMs: () => saidAtMs,
+      respondedAtMs: () => respondedAtMs,
       async explain() {
         if (state.said === "never") return "unknown";
-        saidAtMs = clock.monotonic();
+        respondedAtMs = clock.monotonic();
         return state.sees ? "unexplained" : "site";
       },
     };

@@ -31,7 +31,7 @@ test("after a restart, checks a site lost before it every minute for an hour, an
 
   const { askedAt, clock, scope, said, seen } = service([1]);
   scope.learn(said([1]));
-  scope.recall(lost);
+  scope.restoreLost(lost);
   const end = new AbortController();
   const watching = scope.watch(end.signal);
   await clock.advance(120 * MINUTE);
@@ -51,7 +51,7 @@ test("after a restart, checks a site lost before it every minute for an hour, an
 test("forgets a lost site after a week, and counts a loss with a time in the future from now", async () => {
   const { scope, said } = service([1]);
   scope.learn(said([1]));
-  scope.recall({ 2: "2026-11-15T11:59:00Z", 3: "2026-12-24T00:00:00Z", 4: "2026-11-22T11:00:00Z" });
+  scope.restoreLost({ 2: "2026-11-15T11:59:00Z", 3: "2026-12-24T00:00:00Z", 4: "2026-11-22T11:00:00Z" });
   scope.learn(said([1]));
   expect(scope.lost()).toEqual({ 3: "2026-11-22T12:00:00.000Z", 4: "2026-11-22T11:00:00.000Z" });
 });

@@ -158,7 +158,7 @@ export function createTrialReads(classes: unknown, { store, clock, ...more }: Re
     ...{ store, clock, log: createLog({ level: "silent" }), metrics: trialMetrics(), demand: createDemand() },
     classes: ReadConfig.parse(classes),
     groupCommit: createGroupCommit({ store, clock, sources: 1 }),
-    scope: { sees: () => true, saidAtMs: () => clock.monotonic(), explain: async () => "unexplained" },
+    scope: { sees: () => true, respondedAtMs: () => clock.monotonic(), explain: async () => "unexplained" },
     ...more,
   });
 }

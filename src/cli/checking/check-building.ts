@@ -6,12 +6,12 @@ import type { AllowedTag } from "../../engine/commands/config.ts";
 import {
   type ClassComparison,
   compareClasses,
+  describeSites,
   joinFirst,
   type Mismatch,
   type SeenBuilding,
   selectionMismatches,
   siteMismatches,
-  sitesThere,
   writableMismatches,
 } from "../../engine/sync/compare.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
@@ -82,7 +82,7 @@ export function filterLines(
     const sites = seen.flatMap((building) => building?.sites ?? []);
     const ids = new Set(sites.map(({ id }) => String(id)));
     return filter.sites.map((id) =>
-      ids.has(id) ? null : `No event can be of a site ${id}; ${sitesThere({ sites })}.`,
+      ids.has(id) ? null : `No event can be of a site ${id}; ${describeSites({ sites })}.`,
     );
   });
 }

@@ -31,7 +31,7 @@ export function joinFirst(words: readonly string[], most = 8): string {
   return words.length > most ? `${shown} and ${words.length - most} more` : shown;
 }
 
-export function sitesThere({ sites }: Pick<SeenBuilding, "sites">): string {
+export function describeSites({ sites }: Pick<SeenBuilding, "sites">): string {
   if (sites.length === 0) return "it sees none";
   return `there are ${joinFirst(sites.map(({ id, displayName }) => `${id} (${displayName})`))}`;
 }
@@ -44,7 +44,8 @@ export function siteMismatches(wanted: readonly number[], building: Pick<SeenBui
 }
 
 function describeUnseenSite(id: number, building: Pick<SeenBuilding, "sites" | "followed">): string | null {
-  if (!building.sites.some((site) => site.id === id)) return `The token sees no site ${id}; ${sitesThere(building)}.`;
+  if (!building.sites.some((site) => site.id === id))
+    return `The token sees no site ${id}; ${describeSites(building)}.`;
   if (building.followed?.includes(id) !== false) return null;
   return `Site ${id} is not on the list inventory.sites of this source: add it there too.`;
 }

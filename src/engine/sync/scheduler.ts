@@ -26,7 +26,7 @@ export interface SchedulerOptions {
   readonly spreadMs: number;
   readonly outage: Outage;
   readonly availability: Availability;
-  readonly scope: Pick<TokenScope, "known" | "may" | "saidAtMs" | "changes" | "watch">;
+  readonly scope: Pick<TokenScope, "known" | "hasAbility" | "respondedAtMs" | "changes" | "watch">;
   readonly watchLostSites?: (signal: AbortSignal) => Promise<void>;
   readonly succeeded?: (job: string) => void;
   readonly storeState: (job: string, state: StoredPoll) => void;
@@ -132,7 +132,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       end.signal.throwIfAborted();
       log.error({ job: job.name, err: error }, "the state of a job could not be recorded");
     }
-    if (state.isRefused && state.failuresInRow === 1 && scope.saidAtMs() < endedAtMs) {
+    if (state.isRefused && state.failuresInRow === 1 && scope.respondedAtMs() < endedAtMs) {
       retryMs = SECOND_LOOK_MS;
       state.notBeforeMs = clock.monotonic() + retryMs;
     }
@@ -179,7 +179,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     return isDown;
   }
 
-  const lacksAbility = ({ ability }: Named) => ability !== undefined && !scope.may(ability);
+  const lacksAbility = ({ ability }: Named) => ability !== undefined && !scope.hasAbility(ability);
 
   function problemOf(work: Named, failure: Failure): string {
     const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";

@@ -88,19 +88,19 @@ export function createScope(source: Source, clock: Clock) {
   }
 
   const sees = (siteId: number) => sites === null || sites.has(siteId);
-  const may = (ability: string) => abilities === null || abilities.has(ability);
+  const hasAbility = (ability: string) => abilities === null || abilities.has(ability);
 
   return {
-    ...{ sees, may, learn, refresh, tryRefresh, changes },
+    ...{ sees, hasAbility, learn, refresh, tryRefresh, changes },
     known: () => sites,
-    askedAtMs: () => respondedWallMs,
-    saidAtMs: () => last.responseMs,
+    respondedWallMs: () => respondedWallMs,
+    respondedAtMs: () => last.responseMs,
     lost(): Readonly<Record<string, string>> {
       const wallMs = clock.now() - clock.monotonic();
       return Object.fromEntries([...lost].map(([name, sinceMs]) => [name, isoUtc(wallMs + sinceMs)]));
     },
     /** Restores `lost` of the last run, so that a return is noticed after a restart. */
-    recall(known: Readonly<Record<string, string>>): void {
+    restoreLost(known: Readonly<Record<string, string>>): void {
       // A time in the future was stored before a clock step: the loss counts from now on.
       const agoMs = (since: string) => Math.max(0, clock.now() - Date.parse(since));
       for (const [name, since] of Object.entries(known)) lost.set(name, clock.monotonic() - agoMs(since));
@@ -111,7 +111,7 @@ export function createScope(source: Source, clock: Clock) {
       watchChanged.wakeUp();
       if (last.responseMs < atMs && clock.monotonic() - last.requestMs >= REFRESH_MS) await tryRefresh(signal);
       // A known lack explains a rejection even when the scope is older than it.
-      if (ability !== null && !may(ability)) return "ability";
+      if (ability !== null && !hasAbility(ability)) return "ability";
       for (const siteId of siteIds) if (!sees(siteId)) return "site";
       return last.responseMs >= atMs ? "unexplained" : "unknown";
     },

@@ -60,7 +60,7 @@ export async function openSync(options: SyncOptions) {
     const down = availability.sitesDown();
     const sites = lastToken.info.sites.filter(({ id }) => !down.has(id));
     scope.learn({ ...lastToken.info, sites });
-    scope.recall({ ...lastToken.lost, ...Object.fromEntries(down) });
+    scope.restoreLost({ ...lastToken.lost, ...Object.fromEntries(down) });
   }
 
   const storedPoll = (job: string) => syncState.get<StoredPoll>(setOf("poll")).get(job);
@@ -101,7 +101,7 @@ export async function openSync(options: SyncOptions) {
     read: (siteId, signal) => gateways.pollSite(siteId, signal),
     isFollowed: (siteId) =>
       config.schedules.gateways !== false &&
-      scope.may("read:gateways") &&
+      scope.hasAbility("read:gateways") &&
       followedSites(partsFor(config)).includes(siteId),
     isExplained: (siteId) => offline.of(siteId) !== null,
     ...{ gateways: gatewaysStored, clock, log },

@@ -158,7 +158,7 @@ export async function driveWorker(
     metrics: createMetrics(),
     groupCommit: createGroupCommit({ store, clock, sources: 1 }),
     classes: read,
-    scope: { sees: () => true, saidAtMs: () => 0, explain: async () => "unexplained" },
+    scope: { sees: () => true, respondedAtMs: () => 0, explain: async () => "unexplained" },
     demand,
   });
   const works = [begin(reads), begin(pull)];

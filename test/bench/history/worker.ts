@@ -84,7 +84,7 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
       ...{ source, store, clock, log, metrics },
       groupCommit: createGroupCommit({ store, clock, sources: 1 }),
       classes: read,
-      scope: { sees: () => true, saidAtMs: () => 0, explain: async () => "unexplained" },
+      scope: { sees: () => true, respondedAtMs: () => 0, explain: async () => "unexplained" },
       demand,
     });
     const end = new AbortController();

@@ -124,7 +124,7 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
 
 /** Lists of single sites show no unknown site, and an alarm outside the scope may never be listed again. */
 async function refreshOldScope({ parts: { clock, scope }, store, list }: PollState, signal: AbortSignal) {
-  if (clock.monotonic() - scope.saidAtMs() < SCOPE_CHECK_MS) return;
+  if (clock.monotonic() - scope.respondedAtMs() < SCOPE_CHECK_MS) return;
   const hasHidden = store.alarms.values().some((known) => known.state === "out-of-scope");
   if (list.wasPerSite() || hasHidden) await scope.tryRefresh(signal);
 }

@@ -36,7 +36,8 @@ export interface Series {
 
 export type LedgerOf = Pick<Series, "ledger" | "rules" | "total" | "located">;
 
-export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> & Partial<Pick<TokenScope, "askedAtMs">>;
+export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> &
+  Partial<Pick<TokenScope, "respondedWallMs">>;
 
 export type HistorySeries = ReturnType<typeof createHistorySeries>;
 
@@ -110,7 +111,7 @@ export function createHistorySeries(options: {
       const token = await store.document<StoredToken>(documentSet("token", source), "token");
       seenAt = new Map((token?.info.sites ?? []).map(({ id }) => [id, token?.checkedAt ?? ""]));
     }
-    const confirmedAtMs = scope.askedAtMs?.() ?? null;
+    const confirmedAtMs = scope.respondedWallMs?.() ?? null;
     const retracted: Series[] = [];
     let earliest: string | null = null;
     for (const [siteId, members] of Map.groupBy(all, ({ located }) => located.siteId)) {

@@ -20,7 +20,7 @@ export interface KnownTag extends TagState {
 }
 
 export interface LiveReadOptions extends ReadCommitOptions, RefreshOptions {
-  readonly scope: Pick<TokenScope, "sees" | "explain" | "saidAtMs">;
+  readonly scope: Pick<TokenScope, "sees" | "explain" | "respondedAtMs">;
 }
 
 const ABILITY = "read:tags";
@@ -177,7 +177,7 @@ export function createLiveReads(options: LiveReadOptions) {
       return;
     }
     const siteIds = new Set(group.flatMap((id) => schedule.watched(id)?.siteId ?? []));
-    const scopeBeforeMs = scope.saidAtMs();
+    const scopeBeforeMs = scope.respondedAtMs();
     const why = await scope.explain({ siteIds, ability: ABILITY, atMs }, signal);
     if (why === "site") return;
     if (why === "ability") throw failure;
@@ -187,7 +187,7 @@ export function createLiveReads(options: LiveReadOptions) {
       throw failure;
     }
     const named = namedMember(group, failure);
-    const proven = suspects.refused(group, { atMs, scopeBeforeMs, scopeAtMs: scope.saidAtMs(), named });
+    const proven = suspects.refused(group, { atMs, scopeBeforeMs, scopeAtMs: scope.respondedAtMs(), named });
     // A quarantined tag that is refused again needs no further proof.
     const [only = null] = group.length === 1 && why === "unexplained" ? group : [];
     const guilty = proven ?? (only !== null && schedule.quarantined().includes(only) ? only : null);
