@@ -1,5 +1,5 @@
 import pino from "pino";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import {
   addSilence,
@@ -102,6 +102,7 @@ describe("createSilenceKeeper", () => {
     for (const each of all) await addSilence(store, each);
     const keeper = createSilenceKeeper({ store, clock, log: pino({ level: "silent" }) });
     await keeper.start(new AbortController().signal);
+    onTestFinished(() => keeper.stop(1_000));
     await clock.advance(0);
     return { clock, store, keeper };
   }
@@ -109,7 +110,7 @@ describe("createSilenceKeeper", () => {
     store.events.map(({ type, subject, time }) => [type, subject, time]);
 
   test("emits beginning and end of a silence once, and removes it", async () => {
-    const { clock, store, keeper } = await keeping(silence({ from: at(10), to: at(20) }));
+    const { clock, store } = await keeping(silence({ from: at(10), to: at(20) }));
     expect(told(store)).toEqual([]);
     await clock.advance(11 * 60_000);
     expect(told(store)).toEqual([["silence-started", "silence/s1", at(10)]]);
@@ -119,11 +120,10 @@ describe("createSilenceKeeper", () => {
       ["silence-ended", "silence/s1", at(20)],
     ]);
     expect(await silencesIn(store)).toEqual([]);
-    await keeper.stop(1_000);
   });
 
   test("names the person who ended a silence, and emits nothing for a silence that never began", async () => {
-    const { clock, store, keeper } = await keeping(silence(), silence({ id: "s2", from: at(30) }));
+    const { clock, store } = await keeping(silence(), silence({ id: "s2", from: at(30) }));
     expect(await endSilence(store, "s1", at(1), "cli")).toBe(true);
     expect(await endSilence(store, "s2", at(1), "cli")).toBe(true);
     expect(await endSilence(store, "s3", at(1), "cli")).toBe(false);
@@ -132,17 +132,15 @@ describe("createSilenceKeeper", () => {
       ["silence-started", "cli"],
       ["silence-ended", "cli"],
     ]);
-    await keeper.stop(1_000);
   });
 
   test("emits the beginning at `from` and the end at `to`", async () => {
-    const { clock, store, keeper } = await keeping(silence({ to: at(1) }));
+    const { clock, store } = await keeping(silence({ to: at(1) }));
     expect(told(store)).toEqual([["silence-started", "silence/s1", at(0)]]);
     await clock.advance(55_000);
     expect(await silencesIn(store)).toHaveLength(1);
     await clock.advance(5_000);
     expect(told(store).slice(1)).toEqual([["silence-ended", "silence/s1", at(1)]]);
-    await keeper.stop(1_000);
   });
 
   test("detects a silence from the command line within five seconds", async () => {
@@ -159,7 +157,7 @@ describe("createSilenceKeeper", () => {
   });
 
   test("emits the end of a silence that another process ended early, with its author", async () => {
-    const { clock, store, keeper } = await keeping(silence(), silence({ id: "s2", from: at(30) }));
+    const { clock, store } = await keeping(silence(), silence({ id: "s2", from: at(30) }));
     await clock.advance(60_000);
     expect(await cutSilence(store, "s1", at(1), "ann")).toBe(true);
     expect(await cutSilence(store, "s1", at(1), "ann")).toBe(false);
@@ -174,14 +172,12 @@ describe("createSilenceKeeper", () => {
     });
     expect(store.events[1]?.data).toEqual({ by: "ann", silence: kept });
     expect(await silencesIn(store)).toEqual([]);
-    await keeper.stop(1_000);
   });
 
   test("lists silences by their beginnings", async () => {
     const all = [silence({ id: "b" }), silence({ id: "a" }), silence({ id: "c", from: at(-1) })];
-    const { store, keeper } = await keeping(...all);
+    const { store } = await keeping(...all);
     expect((await silencesIn(store)).map(({ id }) => id)).toEqual(["c", "a", "b"]);
-    await keeper.stop(1_000);
   });
 
   test("accepts 1,000 silences and rejects the next", async () => {
@@ -228,14 +224,12 @@ describe("createSilenceKeeper", () => {
     isAway = false;
     await clock.advance(120_000);
     expect(told(store)).toHaveLength(1);
-    await keeper.stop(1_000);
   });
 
   test("removes a silence that began and ended without a running worker, without events", async () => {
-    const { store, keeper } = await keeping(silence({ from: at(-90), to: at(-30) }));
+    const { store } = await keeping(silence({ from: at(-90), to: at(-30) }));
     expect(store.events).toEqual([]);
     expect(await createBuildingView(store, new Map()).silences()).toEqual([]);
-    await keeper.stop(1_000);
   });
 });
 

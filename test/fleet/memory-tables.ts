@@ -22,34 +22,30 @@ export interface MemoryLink {
   asked: number;
 }
 
-interface Member {
-  name: string;
-  incarnation: string;
-  host: string;
-  version: string;
-  page: string;
-  startedMs: number;
-  seenMs: number;
-  renewals: number;
-  draining: boolean;
-  leaving: boolean;
-  gone: "left" | "lost" | null;
-  unable: string;
-  reach: string;
-  digest: string;
-}
-
-interface SourceOfFleet {
-  name: string;
-  epoch: number;
-  holder: string | null;
-  incarnation: string | null;
-  givenBy: string | null;
-  sinceMs: number | null;
-  reason: string | null;
-}
-
+type Member = ReturnType<typeof newMember>;
+type SourceOfFleet = ReturnType<typeof newSource>;
 type Takeover = readonly [source: string, from: string | null, to: string, epoch: number, at: string, reason: string];
+
+function newMember(row: readonly string[], nowMs: number, draining: boolean) {
+  const [name = "", incarnation = "", host = "", version = "", page = "", digest = ""] = row;
+  return {
+    ...{ name, incarnation, host, version, page, digest, startedMs: nowMs, seenMs: nowMs, renewals: 0 },
+    ...{ draining, leaving: false, gone: null as "left" | "lost" | null, unable: "[]", reach: "{}" },
+  };
+}
+
+function newSource(name: string) {
+  const none = null as string | null;
+  return {
+    name,
+    epoch: 0,
+    holder: none,
+    incarnation: none,
+    givenBy: none,
+    reason: none,
+    sinceMs: null as number | null,
+  };
+}
 
 export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 }): MemoryTables {
   const bodies = new Map<string, string>();
@@ -104,16 +100,9 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
   }
 
   function look(wanted: readonly string[] | null): readonly [string, string] {
-    const memberRows = [...members.values()].map(({ startedMs, seenMs, ...member }) => ({
-      ...{ name: member.name, incarnation: member.incarnation, host: member.host, version: member.version },
-      ...{ page: member.page, startedAt: iso(startedMs), seenAt: iso(seenMs) },
-      ...{ unheardMs: clock.now() - seenMs, isDraining: member.draining, isLeaving: member.leaving },
-      ...{
-        gone: member.gone,
-        unable: JSON.parse(member.unable),
-        reach: JSON.parse(member.reach),
-        digest: member.digest,
-      },
+    const memberRows = [...members.values()].map(({ startedMs, seenMs, draining, leaving, unable, reach, ...row }) => ({
+      ...{ ...row, startedAt: iso(startedMs), seenAt: iso(seenMs), unheardMs: clock.now() - seenMs },
+      ...{ isDraining: draining, isLeaving: leaving, unable: JSON.parse(unable), reach: JSON.parse(reach) },
     }));
     const sourceRows = [...sources.values()]
       .filter(({ name }) => wanted === null || wanted.includes(name))
@@ -128,7 +117,11 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
   function run({ text, values = [] }: { readonly text: string; readonly values?: Values }): QueryResult["rows"] {
     const cell = (n: number) => String(values[n - 1] ?? "");
     const list = (n: number) => (values[n - 1] ?? []) as unknown as readonly string[];
-    const one = (member: Member | null): QueryResult["rows"] => (member === null ? [] : [[1]]);
+    const member = present(cell(1), cell(2));
+    const update = (change: Partial<Member>): QueryResult["rows"] => {
+      if (member !== null) Object.assign(member, change);
+      return member === null ? [] : [[1]];
+    };
     switch (true) {
       case text.startsWith("notify"):
         notify(cell(1));
@@ -159,43 +152,27 @@ export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 })
           .filter(({ gone }) => gone === null)
           .toSorted((a, b) => (a.name < b.name ? -1 : 1))
           .map((each) => [each.name, each.incarnation, String(each.renewals), each.host, each.digest]);
-      case text.startsWith("insert into member"):
-        members.set(cell(1), {
-          ...{ name: cell(1), incarnation: cell(2), host: cell(3), version: cell(4), page: cell(5) },
-          ...{ startedMs: clock.now(), seenMs: clock.now(), renewals: 0 },
-          ...{ draining: members.get(cell(1))?.draining ?? false, leaving: false, gone: null },
-          ...{ unable: "[]", reach: "{}", digest: cell(6) },
-        });
+      case text.startsWith("insert into member"): {
+        const row = [1, 2, 3, 4, 5, 6].map(cell);
+        members.set(cell(1), newMember(row, clock.now(), members.get(cell(1))?.draining ?? false));
         return [];
+      }
       case text.startsWith("insert into source"):
-        for (const name of list(1)) {
-          const nothing = { holder: null, incarnation: null, givenBy: null, sinceMs: null, reason: null };
-          if (!sources.has(name)) sources.set(name, { name, epoch: 0, ...nothing });
-        }
+        for (const name of list(1)) if (!sources.has(name)) sources.set(name, newSource(name));
         return [];
-      case text.includes("set renewals"): {
-        const member = present(cell(1), cell(2));
-        const renewed = { seenMs: clock.now(), renewals: (member?.renewals ?? 0) + 1, page: cell(3) };
-        if (member !== null) Object.assign(member, renewed);
-        return one(member);
-      }
+      case text.includes("set renewals"):
+        return update({ seenMs: clock.now(), renewals: (member?.renewals ?? 0) + 1, page: cell(3) });
       case text.includes("set leaving = true"):
-        Object.assign(present(cell(1), cell(2)) ?? {}, { leaving: true });
-        return [];
+        return update({ leaving: true });
       case text.includes("set gone = 'left'"):
-        Object.assign(present(cell(1), cell(2)) ?? {}, { gone: "left", leaving: false, seenMs: clock.now() });
-        return [];
+        return update({ gone: "left", leaving: false, seenMs: clock.now() });
       case text.includes("set unable"):
-        Object.assign(present(cell(1), cell(2)) ?? {}, { unable: cell(3) });
-        return [];
+        return update({ unable: cell(3) });
       case text.includes("set reach"):
-        Object.assign(present(cell(1), cell(2)) ?? {}, { reach: cell(3) });
-        return [];
-      case text.includes("set draining"): {
-        const member = members.get(cell(1)) ?? null;
-        if (member !== null) member.draining = cell(2) === "true";
-        return one(member);
-      }
+        return update({ reach: cell(3) });
+      case text.includes("set draining"):
+        Object.assign(members.get(cell(1)) ?? {}, { draining: cell(2) === "true" });
+        return members.has(cell(1)) ? [[1]] : [];
       case text.includes("with free as"):
         return take(list(1), list(2), cell(3), cell(4));
       case text.includes("set given_by = holder"):
