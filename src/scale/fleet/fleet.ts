@@ -4,7 +4,7 @@ import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycl
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { type Moment, momentOf } from "../../core/runtime/moment.ts";
-import { createWakeup, loop, sleepFor, within } from "../../core/runtime/waiting.ts";
+import { createWakeup, loop, sleepFor, type Wakeup, within } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { createAssignment } from "./assignment.ts";
 import { createFailedStarts, createHandoverLog, createHoldings, type HeldLease, type Lease } from "./holdings.ts";
@@ -29,8 +29,8 @@ import { createHeartbeats, createTrust, TIMING, type Timing, withTimeLimit } fro
 /**
  * Member of a fleet without a leader: members share the sources through the tables of one database.
  *
- * Five loops: `renewing` renews this member's lease, `observing` detects silent members, `sharing` acts on the tables
- * (`assignment.ts`), `checking` checks unreached services (`reach.ts`), and `watching` ends expired leases in time.
+ * Five loops: renew this member's lease, detect silent members, act on the tables (`assignment.ts`), check unreached
+ * services (`service-reach.ts`), and end expired leases in time.
  */
 export interface Fleet extends Service {
   /** Returns the last known state while the database is away. */
@@ -181,53 +181,49 @@ export function createFleet(options: FleetOptions): Fleet {
     failure = { message, isRejection: error instanceof ConfigError };
   }
 
-  const renewing = (signal: AbortSignal) =>
+  /** Logs failures at `debug`, because the loop that renews the lease reports an unavailable database. */
+  const loopOnTables = (signal: AbortSignal, bell: Wakeup, turn: () => Promise<number>, failure: string) =>
     loop({
-      ...{ clock, signal, bell: renewalDue, fault: noteFailure, backoff: DATABASE_BACKOFF },
-      async turn() {
-        await renewOnce(signal);
+      ...{ clock, signal, bell, turn, backoff: DATABASE_BACKOFF },
+      fault: (error) => log.debug({ reason: sentence(error) }, failure),
+    });
+
+  async function observeOthers(): Promise<number> {
+    if (me === null) return Number.POSITIVE_INFINITY;
+    const silent = heartbeats.observe(await ask(readHeartbeats(database, me)));
+    if (silent.length > 0) await ask(declareGone(database, silent));
+    return Math.min(timing.renewMs / 3, heartbeats.nextMs());
+  }
+
+  async function endExpiredLeases(): Promise<number> {
+    const leftMs = trust.leftMs();
+    if (leftMs === 0) loseAll("it could not be renewed in time");
+    handovers.flush();
+    metrics?.fleetSources.set(holdings.all().filter(({ lease }) => lease.leftMs() > 0).length);
+    return leftMs === 0 ? EXPIRY_CHECK_MS : Math.min(EXPIRY_CHECK_MS, leftMs);
+  }
+
+  const startLoops = (untilEnd: AbortSignal, untilStop: AbortSignal) => [
+    loop({
+      ...{ clock, signal: untilEnd, bell: renewalDue, fault: noteFailure, backoff: DATABASE_BACKOFF },
+      turn: async () => {
+        await renewOnce(untilEnd);
         return timing.renewMs;
       },
-    });
-
-  const observing = (signal: AbortSignal) =>
+    }),
+    loopOnTables(untilStop, joined, observeOthers, "the other members could not be observed"),
+    loopOnTables(
+      untilStop,
+      tablesChanged,
+      async () => (me === null ? Number.POSITIVE_INFINITY : assignment.step(me, untilStop)),
+      "the fleet's tables could not be looked at",
+    ),
+    loopOnTables(untilStop, checkDue, () => reach.checkServices(untilStop), "a service could not be checked"),
     loop({
-      ...{ clock, signal, bell: joined, backoff: DATABASE_BACKOFF },
-      async turn() {
-        if (me === null) return Number.POSITIVE_INFINITY;
-        const silent = heartbeats.observe(await ask(readHeartbeats(database, me)));
-        if (silent.length > 0) await ask(declareGone(database, silent));
-        return Math.min(timing.renewMs / 3, heartbeats.nextMs());
-      },
-      fault: (error) => log.debug({ reason: sentence(error) }, "the other members could not be observed"),
-    });
-
-  const sharing = (signal: AbortSignal) =>
-    loop({
-      ...{ clock, signal, bell: tablesChanged, backoff: DATABASE_BACKOFF },
-      turn: async () => (me === null ? Number.POSITIVE_INFINITY : assignment.step(me, signal)),
-      fault: (error) => log.debug({ reason: sentence(error) }, "the fleet's tables could not be looked at"),
-    });
-
-  const checking = (signal: AbortSignal) =>
-    loop({
-      ...{ clock, signal, bell: checkDue, backoff: DATABASE_BACKOFF },
-      turn: () => reach.checkServices(signal),
-      fault: (error) => log.debug({ reason: sentence(error) }, "a service could not be checked"),
-    });
-
-  const watching = (signal: AbortSignal) =>
-    loop({
-      ...{ clock, signal },
-      async turn() {
-        const leftMs = trust.leftMs();
-        if (leftMs === 0) loseAll("it could not be renewed in time");
-        handovers.flush();
-        metrics?.fleetSources.set(holdings.all().filter(({ lease }) => lease.leftMs() > 0).length);
-        return leftMs === 0 ? EXPIRY_CHECK_MS : Math.min(EXPIRY_CHECK_MS, leftMs);
-      },
+      ...{ clock, signal: untilEnd, turn: endExpiredLeases },
       fault: (error) => log.warn({ err: error }, "the time of the leases could not be watched"),
-    });
+    }),
+  ];
 
   async function handAllOver(deadlineMs: number): Promise<void> {
     isLeaving = true;
@@ -263,7 +259,7 @@ export function createFleet(options: FleetOptions): Fleet {
         noteFailure(error);
       }
       signal.addEventListener("abort", () => loseAll("this member stops"), { once: true });
-      running = [renewing(untilEnd), observing(untilStop), sharing(untilStop), checking(untilStop), watching(untilEnd)];
+      running = startLoops(untilEnd, untilStop);
     },
     async stop(deadlineMs) {
       stopping.abort(new Stopping());

@@ -135,18 +135,12 @@ export interface Blocker extends Heartbeat {
   readonly digest: string;
 }
 
-export interface Registration {
-  readonly name: string;
-  readonly sources: readonly string[];
-  readonly digest: string;
-  readonly page: string;
-}
-
 /** Registers, unless blocked. A blocker may be dead: the caller observes the heartbeats. */
 export async function register(
   database: StateDatabase,
-  { name, sources, digest, page }: Registration,
+  own: { readonly name: string; readonly sources: readonly string[]; readonly digest: string; readonly page: string },
 ): Promise<MemberSession | { readonly beats: readonly Heartbeat[]; readonly blockers: readonly Blocker[] }> {
+  const { name, sources, digest, page } = own;
   const member = database.table("member");
   const incarnation = randomBytes(8).toString("hex");
   return database.work(async (session) => {
@@ -249,19 +243,14 @@ async function updateMember(database: StateDatabase, me: MemberSession, columns:
   await database.transact([{ text, values: [me.name, me.incarnation, ...values] }, database.notify(FLEET_TOPIC)]);
 }
 
-export interface TakenSource {
-  readonly source: string;
-  readonly epoch: number;
-  readonly from: string | null;
-  readonly reason: Reason;
-}
-
 /** Returns the sources that it got: a quicker member has changed the epoch, and locked rows are skipped. */
 export async function takeSources(
   database: StateDatabase,
   me: MemberSession,
   wanted: readonly Pick<SourceRow, "name" | "epoch">[],
-): Promise<readonly TakenSource[]> {
+): Promise<
+  readonly { readonly source: string; readonly epoch: number; readonly from: string | null; readonly reason: Reason }[]
+> {
   const [source, takeover] = [database.table("source"), database.table("takeover")];
   const text = `
     with free as (
