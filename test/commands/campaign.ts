@@ -1,6 +1,6 @@
 import type { Arrival } from "#src/core/connector.ts";
 import { AUDIT_LOG, type AuditRecord } from "#src/engine/commands/audit/audit.ts";
-import { countBy } from "./broker/accounts.ts";
+import { countBy } from "./broker/final-judge.ts";
 import { createRig, type Rig, type Written } from "./rig.ts";
 import { seededRandom } from "./seeded-random.ts";
 

@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { seededRandom } from "../commands/seeded-random.ts";
+import { type AppliedFault, applyFault } from "./apply-fault.ts";
 import type { Evidence, FaultRecord, ServiceRecord, Takeover, Told, Verdict } from "./evidence.ts";
 import { drawFaults, type Fault, storyOf } from "./faults.ts";
+import { isDelivered, until, waitUntilHealthy } from "./fleet-health.ts";
 import { judge } from "./judge/judge.ts";
 import { type Stage, type StageOptions, setStage } from "./stage.ts";
-import { type Struck, strike } from "./strike.ts";
-import { fleetIsWell, isDelivered, until } from "./well.ts";
 
 /** Runs a fleet under load with random faults, each until the fleet is well again; the judges check the evidence. */
 export interface TakeoverReport extends Verdict {
@@ -44,7 +44,7 @@ async function play(stage: Stage, campaign: TakeoverCampaign): Promise<TakeoverR
   const takeovers: Takeover[] = [];
   const problems: string[] = [];
   let strikes = 0;
-  const moved = () => takeovers.filter(({ from, to }) => from !== null && from !== to).length;
+  const movedSources = () => takeovers.filter(({ from, to }) => from !== null && from !== to).length;
 
   const attempt = (what: string, work: Promise<unknown>) =>
     work.catch((error: unknown) => {
@@ -59,7 +59,7 @@ async function play(stage: Stage, campaign: TakeoverCampaign): Promise<TakeoverR
 
   function isEnough(): boolean {
     if (signal?.aborted === true) return true;
-    return plan === undefined ? moved() >= (campaign.takeovers ?? 0) : strikes >= plan.length;
+    return plan === undefined ? movedSources() >= (campaign.takeovers ?? 0) : strikes >= plan.length;
   }
 
   while (!isEnough() && problems.length === 0) {
@@ -67,25 +67,25 @@ async function play(stage: Stage, campaign: TakeoverCampaign): Promise<TakeoverR
     strikes += 1;
     const told = drawn.map(storyOf).join(" and ");
     story.push(`${new Date().toISOString()} ${told}`);
-    const struck: Struck[] = [];
-    const strikeAll = drawn.map(async (fault) => void struck.push(await strike(stage, fault)));
+    const struck: AppliedFault[] = [];
+    const strikeAll = drawn.map(async (fault) => void struck.push(await applyFault(stage, fault)));
     await attempt(told, Promise.all(strikeAll));
     const overMs = Date.now();
-    await attempt(told, fleetIsWell(stage, sources));
+    await attempt(told, waitUntilHealthy(stage, sources));
     const wellS = ((Date.now() - overMs) / 1_000).toFixed(1);
     takeovers.push(...(await stage.observer.newTakeovers()));
     await sleep(CALM_MS);
     const toMs = Date.now();
     faults.push(...struck.map((each) => ({ ...each, toMs, story: told })));
-    say(`${moved()} takeovers after ${faults.length} faults: ${told}; well ${wellS} s after it`);
+    say(`${movedSources()} takeovers after ${faults.length} faults: ${told}; well ${wellS} s after it`);
   }
 
   await attempt("at the end", settle(stage, campaign));
   const evidence = await gather(stage, { fromMs, soonMs: campaign.soonMs, faults, takeovers });
-  problems.push(...(await farewell(stage)));
+  problems.push(...(await stopMembers(stage)));
   const verdict = judge(evidence);
   return {
-    takeovers: moved(),
+    takeovers: movedSources(),
     faults: faults.length,
     story,
     problems: [...problems, ...verdict.problems],
@@ -100,7 +100,7 @@ function outputOf({ members }: Stage): TakeoverReport["output"] {
 
 async function begin(stage: Stage, sources: number): Promise<void> {
   await Promise.all([...stage.members.values()].map((member) => member.start()));
-  await fleetIsWell(stage, sources);
+  await waitUntilHealthy(stage, sources);
 }
 
 async function settle(stage: Stage, { sources, restMs }: TakeoverCampaign): Promise<void> {
@@ -108,7 +108,7 @@ async function settle(stage: Stage, { sources, restMs }: TakeoverCampaign): Prom
   await stage.services.ask("rest");
   for (const member of stage.members.values()) member.setClock(0);
   await sleep(restMs);
-  await fleetIsWell(stage, sources);
+  await waitUntilHealthy(stage, sources);
   const open = async () => {
     const ids = await stage.receivers.ask<readonly string[]>("openCommands");
     return ids.length === 0 ? null : ids.join(", ");
@@ -138,7 +138,7 @@ async function gather(
   };
 }
 
-async function farewell({ members }: Stage): Promise<readonly string[]> {
+async function stopMembers({ members }: Stage): Promise<readonly string[]> {
   const codes = await Promise.all(
     [...members.values()].map(async (member) => [member.name, await member.stop()] as const),
   );

@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Running, runPlenum } from "../plenum-process.ts";
 import { createWallClock } from "../wall-clock.ts";
-import { startDatabaseWay } from "./database-way.ts";
+import { startDatabaseProxy } from "./database-proxy.ts";
 
 const START_WITHIN_MS = 60_000;
 
@@ -19,7 +19,7 @@ export async function createMember(options: {
   const folder = join(options.folder, name);
   mkdirSync(folder, { recursive: true });
   const clock = createWallClock(folder, 1);
-  const way = await startDatabaseWay(options.databasePort);
+  const way = await startDatabaseProxy(options.databasePort);
   writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(configuration(way.port)));
   const environment = { ...options.environment, ...clock.environment };
   let running: Running | null = null;

@@ -2,11 +2,11 @@ import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Event } from "#src/core/model/event.ts";
 import { type SeededRandom, seededRandom } from "../seeded-random.ts";
-import { countBy, openBooks } from "./accounts.ts";
 import { calm, type Disturbance, MOMENTS, type Moment, planOf, trouble } from "./disturbances.ts";
+import { countBy, judgeRun } from "./final-judge.ts";
 import { createMessages, type Message } from "./messages.ts";
-import { besideTheWorker, isSettled, isWaiting, linesOf, remains, resultsIn } from "./remains.ts";
 import { FACTOR, type Stage, setStage } from "./stage.ts";
+import { eventsInFiles, finalRecords, isSettled, isWaiting, resultsIn, withRunningState } from "./state-reader.ts";
 
 interface BrokerCampaign {
   readonly seed: number;
@@ -84,7 +84,7 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
       sent.duplicates += 1;
       const again = random.pick(random.chance(0.5) ? recent : old);
       const isSingle = again.kind === "lawful" && again.units.length === 1;
-      return isSingle && random.chance(0.1) ? messages.underTheId(again) : again;
+      return isSingle && random.chance(0.1) ? messages.withSameId(again) : again;
     }
     return remembered(messages.next());
   }
@@ -182,7 +182,7 @@ async function settle(stage: Stage, sent: Sent, least: number): Promise<void> {
     }
     return fresh.some((id) => stage.heard.get(id) === "confirmed");
   }, "a fresh command is confirmed");
-  await stage.until(() => besideTheWorker(stage.stateFolder, isSettled), "every command has its end", 120_000);
+  await stage.until(() => withRunningState(stage.stateFolder, isSettled), "every command has its end", 120_000);
 }
 
 const TRY_AGAIN_MS = 10_000;
@@ -208,7 +208,7 @@ async function tryWhatIsMissing(stage: Stage, sent: Sent, least: number): Promis
       const last = stage.ledger.lastSerial();
       const wasHeard = () => (stage.tap.handled() ?? 0) >= last;
       await stage.until(
-        async () => wasHeard() || (await besideTheWorker(stage.stateFolder, isWaiting)),
+        async () => wasHeard() || (await withRunningState(stage.stateFolder, isWaiting)),
         "a command waits to be written",
       );
       await stage.stopWorker();
@@ -216,7 +216,7 @@ async function tryWhatIsMissing(stage: Stage, sent: Sent, least: number): Promis
     },
   ];
   const isThere = (counts: ReadonlyMap<string, number>, end: string) => (counts.get(end) ?? 0) > least;
-  const ends = async () => endsOf(await besideTheWorker(stage.stateFolder, resultsIn));
+  const ends = async () => endsOf(await withRunningState(stage.stateFolder, resultsIn));
   const before = await ends();
   const missing = [
     {
@@ -264,11 +264,11 @@ const isRestore = (id: string) => id.endsWith("/restore");
 
 async function report(stage: Stage, sent: Sent, complaint: string | null, startedAt: number) {
   const { judge, ledger, lives, publishers, simulator, tap } = stage;
-  const { verdict, audit, results, waiting } = await besideTheWorker(stage.stateFolder, remains);
+  const { verdict, audit, results, waiting } = await withRunningState(stage.stateFolder, finalRecords);
   const violations: string[] = [
     ...(complaint === null ? [] : [complaint]),
     ...judge.violations,
-    ...openBooks({
+    ...judgeRun({
       ledger,
       deliveries: tap.deliveries,
       connections: tap.connections,
@@ -277,7 +277,7 @@ async function report(stage: Stage, sent: Sent, complaint: string | null, starte
       audit,
       results,
       waiting,
-      downstream: linesOf(join(stage.folder, "events")),
+      downstream: eventsInFiles(join(stage.folder, "events")),
       writes: judge.writes,
       secondMs: 1_000 * FACTOR,
     }),

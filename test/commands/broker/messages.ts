@@ -24,11 +24,11 @@ export interface Message {
   readonly topic: string;
   readonly payload: Buffer;
   readonly retain: boolean;
-  readonly beside: Beside | null;
+  readonly mqtt5Properties: Mqtt5Properties | null;
   readonly units: readonly Unit[];
 }
 
-export interface Beside {
+export interface Mqtt5Properties {
   readonly userProperties?: Readonly<Record<string, string>>;
   readonly responseTopic?: string;
   readonly correlationData?: Buffer;
@@ -109,29 +109,29 @@ export function createMessages(options: {
       topic: chance(0.3) ? topicOf(one.tag) : TOPIC,
       payload: Buffer.from(JSON.stringify(body)),
       retain: false,
-      beside: null,
+      mqtt5Properties: null,
       units: [one],
       ...changes,
     };
   }
 
-  function borrowed(one = unit()): Message {
+  function timedWrite(one = unit()): Message {
     return message({ ...one, tag: pick(tags.quiet), forMs: 1000 * (20 + below(20)) });
   }
 
   function lawful(more: Partial<Unit> = {}): Message {
     const one = unit(more);
-    if (chance(0.06)) return borrowed(one);
+    if (chance(0.06)) return timedWrite(one);
     if (chance(0.03)) return message({ ...one, expect: FIRST_VALUE });
     if (chance(0.1)) return message({ ...one, issuedAtMs: now() });
     if (chance(0.1)) {
       const responseTopic = `plenum/reply/campaign/${below(10)}`;
-      return message(one, { beside: { responseTopic, correlationData: Buffer.from(one.id) } });
+      return message(one, { mqtt5Properties: { responseTopic, correlationData: Buffer.from(one.id) } });
     }
-    if (chance(0.05)) return message(one, { beside: { messageExpiryInterval: 1 + below(60) } });
+    if (chance(0.05)) return message(one, { mqtt5Properties: { messageExpiryInterval: 1 + below(60) } });
     if (chance(0.05)) {
       const { id: _id, ...body } = bodyOf(one);
-      return message(one, { body, kindBy3: "misshapen", beside: { userProperties: { id: one.id } } });
+      return message(one, { body, kindBy3: "misshapen", mqtt5Properties: { userProperties: { id: one.id } } });
     }
     return message(one);
   }
@@ -143,7 +143,7 @@ export function createMessages(options: {
     const writes = units.map(({ tag, value }) => ({ tag, value }));
     const payload = Buffer.from(JSON.stringify({ id, ttl_s: 60, writes }));
     const lawfully = { kind: "lawful", kindBy3: "lawful" } as const;
-    return { ...lawfully, topic: TOPIC, payload, retain: false, beside: null, units };
+    return { ...lawfully, topic: TOPIC, payload, retain: false, mqtt5Properties: null, units };
   }
 
   function unlawful(): Message {
@@ -193,7 +193,7 @@ export function createMessages(options: {
 
   return {
     lawful,
-    borrowed,
+    borrowed: timedWrite,
     next(): Message {
       if (chance(0.25)) return unlawful();
       return chance(0.05) ? group() : lawful();
@@ -202,7 +202,7 @@ export function createMessages(options: {
       const tag = pick(tags.open);
       return Array.from({ length: FLOOD }, () => lawful({ tag }));
     },
-    underTheId({ units: [old] }: Message): Message {
+    withSameId({ units: [old] }: Message): Message {
       return message(unit(old === undefined ? {} : { id: old.id }));
     },
     stop(): Message {

@@ -32,7 +32,7 @@ export async function startPublishers(url: string, listener: { readonly lastSeri
     acknowledged: acknowledged as ReadonlyMap<number, number>,
     underWay: () => underWay,
     publish(message: Message, serial: number): void {
-      const client = message.beside !== null || serial % 2 === 0 ? modern : old;
+      const client = message.mqtt5Properties !== null || serial % 2 === 0 ? modern : old;
       void send(client, message, serial);
     },
     async close(): Promise<void> {
@@ -41,7 +41,7 @@ export async function startPublishers(url: string, listener: { readonly lastSeri
   };
 }
 
-function optionsOf({ retain, beside }: Message, client: MqttClient): IClientPublishOptions {
+function optionsOf({ retain, mqtt5Properties: beside }: Message, client: MqttClient): IClientPublishOptions {
   if (client.options.protocolVersion !== 5 || beside === null) return { qos: 1, retain };
   const { userProperties, ...others } = beside;
   const user = userProperties === undefined ? {} : { userProperties: { ...userProperties } };

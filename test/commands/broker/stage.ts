@@ -8,18 +8,18 @@ import { runFolder } from "../../leftovers.ts";
 import { freePort, type RealServer } from "../../real-servers.ts";
 import { swiftPlace } from "../../swift-place.ts";
 import type { SeededRandom } from "../seeded-random.ts";
-import { hear, leaveSession, startBroker } from "./at-the-broker.ts";
-import { createBell } from "./bell.ts";
+import { leavePersistentSession, listenForResults, startBroker } from "./broker-clients.ts";
 import { configurationOf, openTags, SITES } from "./building.ts";
 import { calm, type Moment } from "./disturbances.ts";
-import { type Hurry, hurriedClock } from "./hurried-clock.ts";
+import { type ClockSpeed, fastClock } from "./fast-clock.ts";
 import { createLedger } from "./ledger.ts";
-import { beginLife, type Life } from "./lives.ts";
 import type { Message } from "./messages.ts";
 import { createPostJudge } from "./post-judge.ts";
 import { startPublishers } from "./publishers.ts";
-import { besideTheWorker } from "./remains.ts";
+import { withRunningState } from "./state-reader.ts";
+import { createWaiter } from "./wait-until.ts";
 import { startWireTap } from "./wire-tap.ts";
+import { startWorkerRun, type WorkerRun } from "./worker-run.ts";
 
 export const FACTOR = 8;
 const PACE = 30;
@@ -43,16 +43,16 @@ export async function setStage(seed: number, random: SeededRandom) {
 }
 
 async function built(seed: number, random: SeededRandom, closing: (() => unknown)[]) {
-  const hurry: Hurry = { sinceMs: Date.now(), factor: FACTOR };
-  const clock = hurriedClock(hurry);
+  const hurry: ClockSpeed = { sinceMs: Date.now(), factor: FACTOR };
+  const clock = fastClock(hurry);
   const now = () => clock.now();
   const folder = runFolder(swiftPlace());
   closing.push(() => rmSync(folder, { recursive: true, force: true }));
   const stateFolder = join(folder, "state");
-  const bell = createBell();
+  const bell = createWaiter();
   const ledger = createLedger();
   const lastSerial = () => ledger.lastSerial();
-  const lives: Life[] = [];
+  const lives: WorkerRun[] = [];
   const kills: Moment[] = [];
   let armed: Moment | null = null;
 
@@ -97,10 +97,10 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
   closing.push(() => tap.close());
   const publishers = await startPublishers(broker.url, { lastSerial, changed: bell.ring });
   closing.push(() => publishers.close());
-  const listener = await hear(broker.url);
+  const listener = await listenForResults(broker.url);
   closing.push(() => listener.leave());
 
-  function begin(): Life {
+  function begin(): WorkerRun {
     const configuration = configurationOf({
       stateFolder,
       folder,
@@ -109,7 +109,7 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
       protocol: random.chance(0.5) ? "5" : "3.1.1",
       allow,
     });
-    const life = beginLife({ number: lives.length, configuration, hurry, now });
+    const life = startWorkerRun({ number: lives.length, configuration, hurry, now });
     lives.push(life);
     void life.ended.then(bell.ring);
     return life;
@@ -122,7 +122,7 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
   await begin().started;
   await bell.until(async () => {
     if (!tap.hears()) return false;
-    const known = await besideTheWorker(stateFolder, (store) => store.documents("tag/main"));
+    const known = await withRunningState(stateFolder, (store) => store.documents("tag/main"));
     return known.size >= limits.size;
   }, "the worker knows the building");
 
@@ -148,7 +148,7 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
     tap,
     publishers,
     tags,
-    lives: lives as readonly Life[],
+    lives: lives as readonly WorkerRun[],
     kills: kills as readonly Moment[],
     heard: listener.outcomes,
     publish: (message: Message) => publishers.publish(message, ledger.enter(message)),
@@ -166,7 +166,7 @@ async function built(seed: number, random: SeededRandom, closing: (() => unknown
     },
     async revive(meanwhile: () => void): Promise<void> {
       await lives.at(-1)?.ended;
-      if (random.chance(0.5)) await leaveSession(broker.url);
+      if (random.chance(0.5)) await leavePersistentSession(broker.url);
       meanwhile();
       const life = begin();
       await bell.until(async () => tap.hears() || life.how !== "running", "a new worker listens");

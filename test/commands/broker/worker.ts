@@ -1,10 +1,10 @@
 import { Config } from "#src/app/config/config.ts";
 import { createWorker } from "#src/app/worker.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { type Hurry, hurriedClock } from "./hurried-clock.ts";
+import { type ClockSpeed, fastClock } from "./fast-clock.ts";
 
 const [configuration = "{}", hurry = "{}"] = process.argv.slice(2);
-const clock = hurriedClock(JSON.parse(hurry) as Hurry);
+const clock = fastClock(JSON.parse(hurry) as ClockSpeed);
 const worker = await createWorker({
   config: Config.parse(JSON.parse(configuration)),
   clock,

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Stage } from "./stage.ts";
 
 const LOOK_EVERY_MS = 300;
-const WELL_WITHIN_MS = 90_000;
+const HEALTHY_WITHIN_MS = 90_000;
 
 export async function until(holds: () => Promise<string | null>, withinMs: number, what: string): Promise<void> {
   const endMs = performance.now() + withinMs;
@@ -14,7 +14,7 @@ export async function until(holds: () => Promise<string | null>, withinMs: numbe
   }
 }
 
-export async function fleetIsWell(stage: Stage, sources: number): Promise<void> {
+export async function waitUntilHealthy(stage: Stage, sources: number): Promise<void> {
   const sinceMs = Date.now();
   const { members, observer, services } = stage;
   await until(
@@ -29,7 +29,7 @@ export async function fleetIsWell(stage: Stage, sources: number): Promise<void> 
       const silent = await services.ask<readonly string[]>("silentSince", sinceMs);
       return silent.length === 0 ? null : `not polled: ${silent.join(", ")}`;
     },
-    WELL_WITHIN_MS,
+    HEALTHY_WITHIN_MS,
     "the fleet is not well",
   );
 }

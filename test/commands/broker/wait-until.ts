@@ -1,4 +1,4 @@
-export function createBell() {
+export function createWaiter() {
   const sleepers = new Set<() => void>();
   return {
     ring: () => {

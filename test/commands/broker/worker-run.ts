@@ -3,28 +3,28 @@ import { once } from "node:events";
 import { join } from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
-import type { Hurry } from "./hurried-clock.ts";
+import type { ClockSpeed } from "./fast-clock.ts";
 
-export interface Life {
+export interface WorkerRun {
   readonly number: number;
   readonly startMs: number;
   endMs: number;
   how: "running" | "killed" | "stopped" | "failed";
-  lateMs: number;
+  maxDelayMs: number;
   readonly started: Promise<void>;
   readonly ended: Promise<void>;
   kill(): void;
   stop(): Promise<void>;
 }
 
-const FAREWELL_MS = 30_000;
+const STOP_WITHIN_MS = 30_000;
 
-export function beginLife(options: {
+export function startWorkerRun(options: {
   readonly number: number;
   readonly configuration: object;
-  readonly hurry: Hurry;
+  readonly hurry: ClockSpeed;
   readonly now: () => number;
-}): Life {
+}): WorkerRun {
   const child: ChildProcess = spawn(
     process.execPath,
     [join(import.meta.dirname, "worker.ts"), JSON.stringify(options.configuration), JSON.stringify(options.hurry)],
@@ -35,18 +35,18 @@ export function beginLife(options: {
   const ended = once(child, "exit").then(([code]) => {
     delays.disable();
     life.endMs = options.now();
-    life.lateMs = (delays.max / 1e6) * options.hurry.factor;
+    life.maxDelayMs = (delays.max / 1e6) * options.hurry.factor;
     if (life.how === "running") life.how = "failed";
     if (life.how === "stopped" && code !== 0) life.how = "failed";
   });
-  const said = new Promise<void>((resolve) => child.stdout?.once("data", () => resolve()));
-  const life: Life = {
+  const printed = new Promise<void>((resolve) => child.stdout?.once("data", () => resolve()));
+  const life: WorkerRun = {
     number: options.number,
     startMs: options.now(),
     endMs: Number.POSITIVE_INFINITY,
     how: "running",
-    lateMs: 0,
-    started: Promise.race([said, ended]),
+    maxDelayMs: 0,
+    started: Promise.race([printed, ended]),
     ended,
     kill() {
       if (life.how !== "running") return;
@@ -58,7 +58,7 @@ export function beginLife(options: {
         life.how = "stopped";
         child.kill("SIGTERM");
       }
-      const overdue = setTimeout(() => child.kill("SIGKILL"), FAREWELL_MS);
+      const overdue = setTimeout(() => child.kill("SIGKILL"), STOP_WITHIN_MS);
       await ended;
       clearTimeout(overdue);
     },

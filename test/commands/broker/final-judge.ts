@@ -2,18 +2,18 @@ import { COMMAND_OUTCOMES, type CommandResult } from "#src/core/model/command-fa
 import type { Event } from "#src/core/model/event.ts";
 import type { AuditRecord } from "#src/engine/commands/audit/audit.ts";
 import { kindOf, type Ledger } from "./ledger.ts";
-import type { Life } from "./lives.ts";
 import { type Kind, REASONS } from "./messages.ts";
 import type { Connection, Delivery } from "./wire-tap.ts";
+import type { WorkerRun } from "./worker-run.ts";
 
 /** Checks at the end that each message was delivered in order, answered once, audited once and written at most once. */
-export interface Books {
+export interface RunRecords {
   readonly ledger: Ledger;
   readonly deliveries: readonly Delivery[];
   readonly connections: readonly Connection[];
   /** By message, the last publish that had begun when the broker acknowledged it. */
   readonly published: ReadonlyMap<number, number>;
-  readonly lives: readonly Life[];
+  readonly lives: readonly WorkerRun[];
   readonly audit: readonly AuditRecord[];
   readonly results: readonly Event<"command-result">[];
   /** Ids of outbox events that the file sink has not received yet. */
@@ -24,22 +24,22 @@ export interface Books {
 }
 
 const OUTCOMES: ReadonlySet<string> = new Set(COMMAND_OUTCOMES);
-const CIRCUMSTANCES = ["flood", "too-soon", "too-many", "expired"];
+const LAWFUL_REASONS = ["flood", "too-soon", "too-many", "expired"];
 const FLUSH_MS = 60_000;
-const BY_THE_SERVICE = new Set(["throttled", "refused-by-service"]);
+const SERVICE_REASONS = new Set(["throttled", "refused-by-service"]);
 
-export function openBooks(books: Books): readonly string[] {
+export function judgeRun(records: RunRecords): readonly string[] {
   return [
-    ...lostOnTheWay(books),
-    ...withoutArrival(books),
-    ...perLife(books),
-    ...wrongReasons(books),
-    ...ends(books),
-    ...tellings(books),
+    ...lostMessages(records),
+    ...tracesWithoutDelivery(records),
+    ...unitsPerRun(records),
+    ...wrongReasons(records),
+    ...commandEnds(records),
+    ...differentResults(records),
   ];
 }
 
-function* lostOnTheWay({ connections, deliveries, ledger, published }: Books): Generator<string> {
+function* lostMessages({ connections, deliveries, ledger, published }: RunRecords): Generator<string> {
   for (const [number, connection] of connections.entries()) {
     const since = connection.subscribedAfter;
     if (since === null) continue;
@@ -49,14 +49,14 @@ function* lostOnTheWay({ connections, deliveries, ledger, published }: Books): G
     const { life, protocol } = connection;
     const place = `connection ${number} (life ${life}, MQTT ${protocol}, granted after ${since}, heard ${last})`;
     for (const [serial, acknowledgedAt] of published) {
-      const mayExpire = ledger.message(serial)?.beside?.messageExpiryInterval !== undefined;
+      const mayExpire = ledger.message(serial)?.mqtt5Properties?.messageExpiryInterval !== undefined;
       if (serial > since && acknowledgedAt < last && !here.has(serial) && !mayExpire)
         yield `message ${serial}, acknowledged before ${acknowledgedAt + 1}, was not delivered over ${place}`;
     }
   }
 }
 
-function* withoutArrival({ audit, deliveries, ledger, published, writes }: Books): Generator<string> {
+function* tracesWithoutDelivery({ audit, deliveries, ledger, published, writes }: RunRecords): Generator<string> {
   for (const { connection, retained, serial } of deliveries) {
     const wasOver = (published.get(serial) ?? Number.POSITIVE_INFINITY) < connection.connectedAfter;
     if (wasOver && !retained) yield `message ${serial} was kept for the worker while it was away`;
@@ -68,44 +68,46 @@ function* withoutArrival({ audit, deliveries, ledger, published, writes }: Books
   }
 }
 
-function unitsOf({ ledger }: Books, { serial }: Delivery): number {
+function unitsOf({ ledger }: RunRecords, { serial }: Delivery): number {
   return ledger.message(serial)?.units.length ?? 0;
 }
 
-function* perLife(books: Books): Generator<string> {
-  for (const life of books.lives) {
-    const arrived = books.deliveries.filter(({ connection }) => connection.life === life.number);
+function* unitsPerRun(records: RunRecords): Generator<string> {
+  for (const life of records.lives) {
+    const arrived = records.deliveries.filter(({ connection }) => connection.life === life.number);
     const taken = arrived.filter(({ acknowledgedAtMs }) => acknowledgedAtMs !== null);
-    const sum = (all: readonly Delivery[]) => all.reduce((total, each) => total + unitsOf(books, each), 0);
-    const told = books.audit
+    const sum = (all: readonly Delivery[]) => all.reduce((total, each) => total + unitsOf(records, each), 0);
+    const reportedUnits = records.audit
       .filter(({ at }) => Date.parse(at) >= life.startMs && Date.parse(at) <= life.endMs)
       .reduce((total, record) => total + handledBy(record), 0);
-    if (told > sum(arrived)) yield `life ${life.number}: ${told} units told, ${sum(arrived)} delivered`;
-    const toldWithinMs = FLUSH_MS + Math.max(books.secondMs, life.lateMs);
+    if (reportedUnits > sum(arrived))
+      yield `life ${life.number}: ${reportedUnits} units told, ${sum(arrived)} delivered`;
+    const toldWithinMs = FLUSH_MS + Math.max(records.secondMs, life.maxDelayMs);
     const surelyMs = life.how === "killed" ? life.endMs - toldWithinMs : life.endMs;
-    const surely = sum(taken.filter(({ atMs }) => atMs <= surelyMs));
-    if (told < surely) yield `life ${life.number} (${life.how}): ${surely} units taken, ${told} accepted or told`;
+    const certainUnits = sum(taken.filter(({ atMs }) => atMs <= surelyMs));
+    if (reportedUnits < certainUnits)
+      yield `life ${life.number} (${life.how}): ${certainUnits} units taken, ${reportedUnits} accepted or told`;
     if (life.how === "failed") yield `life ${life.number} ended by itself`;
   }
 }
 
 const isRefusal = ({ detail, step }: AuditRecord) =>
   OUTCOMES.has(step) && typeof detail.by === "string" && !detail.by.startsWith("the end of ");
-const isCrowd = ({ commandId }: AuditRecord) => commandId.startsWith("many-");
+const isCountedRefusal = ({ commandId }: AuditRecord) => commandId.startsWith("many-");
 
 function handledBy(record: AuditRecord): number {
   if (record.step === "accepted") return String(record.detail.by).startsWith("the end of ") ? 0 : 1;
   if (!isRefusal(record)) return 0;
-  return isCrowd(record) ? Number(/^\d+/.exec(String(record.detail.message))?.[0]) : 1;
+  return isCountedRefusal(record) ? Number(/^\d+/.exec(String(record.detail.message))?.[0]) : 1;
 }
 
-function* wrongReasons({ audit, ledger }: Books): Generator<string> {
+function* wrongReasons({ audit, ledger }: RunRecords): Generator<string> {
   const accepted = new Set<string>();
   for (const record of audit) {
     const { commandId: id, detail, step } = record;
     if (step === "accepted") accepted.add(id);
     const arrivals = ledger.arrivals(id);
-    if (!isRefusal(record) || isCrowd(record) || arrivals.length === 0) continue;
+    if (!isRefusal(record) || isCountedRefusal(record) || arrivals.length === 0) continue;
     const reason = String(detail.reason);
     const allowed = new Set(arrivals.flatMap((arrival) => reasonsFor(kindOf(arrival))));
     const fits = reason === "duplicate" ? accepted.has(id) : reason === "killed" || allowed.has(reason);
@@ -114,10 +116,10 @@ function* wrongReasons({ audit, ledger }: Books): Generator<string> {
 }
 
 function reasonsFor(kind: Kind): readonly string[] {
-  return kind === "lawful" ? CIRCUMSTANCES : REASONS[kind];
+  return kind === "lawful" ? LAWFUL_REASONS : REASONS[kind];
 }
 
-function* ends({ audit, ledger, writes }: Books): Generator<string> {
+function* commandEnds({ audit, ledger, writes }: RunRecords): Generator<string> {
   const histories = new Map<string, AuditRecord[]>();
   for (const record of audit) {
     if (isRefusal(record)) continue;
@@ -140,7 +142,7 @@ function* ends({ audit, ledger, writes }: Books): Generator<string> {
     const expiresAt = steps[0]?.detail.expiresAt;
     const isLate = sending !== undefined && typeof expiresAt === "string" && sending.at > expiresAt;
     if (isLate && writes.has(id)) yield `${id} left at ${sending.at}, after ${expiresAt}`;
-    if (end !== undefined) yield* saysWhatHappened(id, end, writes.get(id) ?? 0);
+    if (end !== undefined) yield* endMatchesWrites(id, end, writes.get(id) ?? 0);
     const taken = ledger.arrivals(id).find(({ unit }) => unit.value === steps[0]?.detail.value);
     const forMs = taken?.unit.forMs ?? null;
     const mustEnd = forMs !== null && end?.step === "confirmed" && end.detail.reason === null;
@@ -150,24 +152,24 @@ function* ends({ audit, ledger, writes }: Books): Generator<string> {
   for (const id of writes.keys()) if (!histories.has(id)) yield `${id} was written and never accepted`;
 }
 
-function* saysWhatHappened(id: string, { detail, step }: AuditRecord, writes: number): Generator<string> {
+function* endMatchesWrites(id: string, { detail, step }: AuditRecord, writes: number): Generator<string> {
   const { reason } = detail;
   if (step === "confirmed" && reason === null && writes !== 1) yield `${id} is confirmed and was not written`;
   const isUnwritten =
     step === "expired" ||
     step === "superseded" ||
-    (step === "rejected" && !BY_THE_SERVICE.has(String(reason))) ||
+    (step === "rejected" && !SERVICE_REASONS.has(String(reason))) ||
     reason === "already-set";
   if (isUnwritten && writes > 0) yield `${id} was written, and its end is ${step} (${String(reason)})`;
 }
 
-function* tellings({ audit, results, downstream, waiting }: Books): Generator<string> {
+function* differentResults({ audit, results, downstream, waiting }: RunRecords): Generator<string> {
   const key = ({ commandId, outcome, reason }: CommandResult) => `${commandId} ${outcome} ${reason}`;
   const audited = countBy(
     audit.filter(({ step }) => OUTCOMES.has(step)),
     ({ commandId, detail, step }) => `${commandId} ${step} ${String(detail.reason)}`,
   );
-  const told = countBy(results, ({ data }) => key(data));
+  const reportedUnits = countBy(results, ({ data }) => key(data));
   const received = new Map<string, Event<"command-result">>();
   for (const event of downstream) {
     const before = received.get(event.id);
@@ -177,8 +179,8 @@ function* tellings({ audit, results, downstream, waiting }: Books): Generator<st
   }
   for (const event of results) if (waiting.has(event.id) && !received.has(event.id)) received.set(event.id, event);
   const heard = countBy([...received.values()], ({ data }) => key(data));
-  for (const each of new Set([...audited.keys(), ...told.keys(), ...heard.keys()])) {
-    const counts = [audited, told, heard].map((map) => map.get(each) ?? 0);
+  for (const each of new Set([...audited.keys(), ...reportedUnits.keys(), ...heard.keys()])) {
+    const counts = [audited, reportedUnits, heard].map((map) => map.get(each) ?? 0);
     if (new Set(counts).size > 1) yield `${each}: ${counts.join(", ")} times in audit log, outbox and sink`;
   }
 }

@@ -8,14 +8,14 @@ interface Pair {
 const CHANGE = /insert|update|delete|commit|fence/i;
 const LONG_BYTES = 400;
 
-export type DatabaseWay = Awaited<ReturnType<typeof startDatabaseWay>>;
+export type DatabaseProxy = Awaited<ReturnType<typeof startDatabaseProxy>>;
 
 /** TCP proxy between one member and the database that can be cut or stalled. */
-export async function startDatabaseWay(databasePort: number) {
+export async function startDatabaseProxy(databasePort: number) {
   const pairs = new Set<Pair>();
   let state: "free" | "cut" | "stalled" = "free";
-  let wish: { readonly what: "cut" | "stall"; readonly share: number } | null = null;
-  let begun = false;
+  let plannedFault: { readonly what: "cut" | "stall"; readonly share: number } | null = null;
+  let hasFaultBegun = false;
 
   const server = createServer((member) => {
     if (state === "cut") {
@@ -40,13 +40,13 @@ export async function startDatabaseWay(databasePort: number) {
 
   function fromMember(pair: Pair, chunk: Buffer): void {
     const isChange = chunk.length > LONG_BYTES || CHANGE.test(chunk.toString("latin1"));
-    if (wish === null || !isChange) {
+    if (plannedFault === null || !isChange) {
       pair.server.write(chunk);
       return;
     }
-    const { what, share } = wish;
-    wish = null;
-    begun = true;
+    const { what, share } = plannedFault;
+    plannedFault = null;
+    hasFaultBegun = true;
     const torn = Math.round(share * chunk.length);
     if (what === "cut") {
       pair.server.end(chunk.subarray(0, torn));
@@ -80,12 +80,12 @@ export async function startDatabaseWay(databasePort: number) {
     stall,
     /** Starts in the next packet that contains a change, after `share` of its bytes (0 to 1). */
     inNextChange(what: "cut" | "stall", share: number): void {
-      begun = false;
-      wish = { what, share };
+      hasFaultBegun = false;
+      plannedFault = { what, share };
     },
-    hasBegun: () => begun,
+    hasBegun: () => hasFaultBegun,
     free(): void {
-      wish = null;
+      plannedFault = null;
       state = "free";
       for (const { member, server: far } of pairs) {
         member.resume();

@@ -4,11 +4,11 @@ import type { Fault } from "./faults.ts";
 import type { Member } from "./member.ts";
 import type { Stage } from "./stage.ts";
 
-export type Struck = Omit<FaultRecord, "toMs" | "story">;
+export type AppliedFault = Omit<FaultRecord, "toMs" | "story">;
 
 const COMMIT_WITHIN_MS = 5_000;
 
-export async function strike({ database, members, observer }: Stage, fault: Fault): Promise<Struck> {
+export async function applyFault({ database, members, observer }: Stage, fault: Fault): Promise<AppliedFault> {
   if (fault.clock !== null) members.get(fault.clock.member)?.setClock(fault.clock.aheadS);
   const member = members.get(fault.member ?? "");
   const [begin, end] = stepsOf(fault, member, database, observer);

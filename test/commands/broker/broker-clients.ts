@@ -16,7 +16,7 @@ export function startBroker(port: number, folder: string): Promise<RealServer> {
   });
 }
 
-export async function leaveSession(url: string): Promise<void> {
+export async function leavePersistentSession(url: string): Promise<void> {
   const client = await connectAsync(url, {
     clientId: `${CLIENT_ID}-cmd`,
     protocolVersion: 5,
@@ -28,7 +28,7 @@ export async function leaveSession(url: string): Promise<void> {
   await client.endAsync();
 }
 
-export async function hear(url: string) {
+export async function listenForResults(url: string) {
   const outcomes = new Map<string, string>();
   const client = await connectAsync(url, { clientId: "listener", protocolVersion: 5, reconnectPeriod: 200 });
   client.on("error", () => undefined);

@@ -7,7 +7,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { FILES } from "./building.ts";
 
-export async function besideTheWorker<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
+export async function withRunningState<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
   const store = await openStore({ folder, clock: systemClock, readOnly: true });
   try {
     return await look(store);
@@ -21,7 +21,7 @@ export async function resultsIn(store: Store): Promise<readonly Event<"command-r
   return latest.map(({ event }) => event as Event<"command-result">).toReversed();
 }
 
-export async function remains(store: Store) {
+export async function finalRecords(store: Store) {
   const verdict = await verifyAudit(store);
   const audit = (await store.records<AuditRecord>(AUDIT_LOG, 0, 10_000_000)).map((record) => record.body);
   return {
@@ -32,7 +32,7 @@ export async function remains(store: Store) {
   };
 }
 
-export function linesOf(folder: string): readonly Event<"command-result">[] {
+export function eventsInFiles(folder: string): readonly Event<"command-result">[] {
   return readdirSync(folder).flatMap((name) =>
     readFileSync(join(folder, name), "utf8")
       .trim()

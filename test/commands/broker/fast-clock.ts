@@ -1,12 +1,12 @@
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 
 /** The clock equals the machine's at `sinceMs` and runs `factor` times faster. */
-export interface Hurry {
+export interface ClockSpeed {
   readonly sinceMs: number;
   readonly factor: number;
 }
 
-export function hurriedClock({ sinceMs, factor }: Hurry): Clock {
+export function fastClock({ sinceMs, factor }: ClockSpeed): Clock {
   return {
     now: () => Math.floor(sinceMs + (Date.now() - sinceMs) * factor),
     monotonic: () => performance.now() * factor,
