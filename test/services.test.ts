@@ -29,7 +29,7 @@ import { createControlSocket } from "#src/ui/operator/control-socket.ts";
 import { createStatusServer } from "#src/ui/status/server.ts";
 import { createRig } from "./commands/rig.ts";
 import { freePort, temporaryFolder } from "./real-servers.ts";
-import { serverOptions, shownBuilding } from "./status/shown-building.ts";
+import { serverOptions, statusBuilding } from "./status/status-building.ts";
 import { describeService } from "./suites/service-suite.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
@@ -107,7 +107,7 @@ describeService("listening", async () => {
 });
 
 describeService("the status server", async () => {
-  const building = await shownBuilding();
+  const building = await statusBuilding();
   const port = await freePort();
   const options = serverOptions(building);
   const service = createStatusServer({ ...options, config: { ...options.config, port } });

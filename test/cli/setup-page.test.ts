@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { nextCommands } from "#src/cli/running/setup.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { absent } from "../real-servers.ts";
-import { findings } from "../status/axe.ts";
+import { findings } from "../status/accessibility.ts";
 import { browserOfTests } from "../status/page-in-browser.ts";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 

@@ -7,7 +7,7 @@ import { type PlanReport, planReport } from "#src/engine/sync/plan/report.ts";
 import { decodeFailure } from "#src/ui/operator/remote.ts";
 import { encodeFailure, operatorRoutes } from "#src/ui/operator/routes.ts";
 import type { SourceWork } from "#src/ui/operator/work.ts";
-import { PLAN_FACTS } from "../status/shown-building.ts";
+import { PLAN_FACTS } from "../status/status-building.ts";
 
 const unexpected = (): Promise<never> => Promise.reject(new Error("unexpected request"));
 

@@ -8,7 +8,7 @@ import { HOUR_FORMAT, readChunk, SAMPLE_FORMAT, type Samples, writeChunk } from 
 import { createTagIndexes, createTagPlots, plotSet } from "#src/ui/plots/tag-plots.ts";
 import { createMinutes, createRaisedAlarms, createRefusals, DAY_MINUTES } from "#src/ui/plots/worker-series.ts";
 import { sampleEvent } from "../sample-events.ts";
-import { emptyStore } from "../status/shown-building.ts";
+import { emptyStore } from "../status/status-building.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";

@@ -13,12 +13,12 @@ import type { AlarmDays, SiteResponse } from "#src/ui/status/sites.ts";
 import { holesOf, type TagResponse } from "#src/ui/status/tag.ts";
 import type { TagList } from "#src/ui/status/tag-index.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
-import { fillSource, NOW, type ShownBuilding, serverOptions, shownBuilding } from "./shown-building.ts";
+import { fillSource, NOW, type StatusBuilding, serverOptions, statusBuilding } from "./status-building.ts";
 
 const LOCAL = { host: "127.0.0.1:9850" };
 
-async function page(more: Parameters<typeof serverOptions>[1] = {}, made?: ShownBuilding) {
-  const building = made ?? (await shownBuilding());
+async function page(more: Parameters<typeof serverOptions>[1] = {}, made?: StatusBuilding) {
+  const building = made ?? (await statusBuilding());
   const app = statusRoutes(serverOptions(building, more));
   const get = (path: string, headers: Readonly<Record<string, string>> = {}) =>
     app.request(path, { headers: { ...LOCAL, ...headers } });
@@ -189,7 +189,7 @@ describe("an alarm", () => {
   });
 
   test("is counted on the day on which the alarm was raised", async () => {
-    const building = await shownBuilding();
+    const building = await statusBuilding();
     const plots = createPlots({
       ...building,
       ...{ sources: ["north"], log: createLog({ level: "silent" }) },

@@ -8,7 +8,7 @@ import { Secret } from "#src/core/runtime/log.ts";
 import { limitConnections, ownerOf } from "#src/ui/status/connections.ts";
 import { createStatusServer } from "#src/ui/status/server.ts";
 import { simulatedServer, workplace } from "../cli/plenum.ts";
-import { serverOptions, shownBuilding } from "./shown-building.ts";
+import { serverOptions, statusBuilding } from "./status-building.ts";
 
 const DESCRIPTORS = 90;
 
@@ -118,7 +118,7 @@ describe.skipIf(process.platform !== "linux")("half-open connections of six addr
     ["wait for the check of a password", `GET /api/status ${RIGHT.replace("cGxl", "eGxl")}\r\n`],
   ])("do not block another visitor when they %s", async (_, said) => {
     const password = new Secret("correct horse");
-    const server = createStatusServer(serverOptions(await shownBuilding(), { password }));
+    const server = createStatusServer(serverOptions(await statusBuilding(), { password }));
     await server.start(new AbortController().signal);
     onTestFinished(() => server.stop(1_000));
     const port = Number(new URL(server.url()).port);

@@ -8,7 +8,7 @@ import { createStatus, type StatusHealth } from "#src/ui/status/report.ts";
 import { commitNotices, watchCommits } from "#src/ui/status/state-health.ts";
 import { valueEvent } from "../sample-events.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
-import { counting, fillSource, LIVE, NOW, shownBuilding } from "./shown-building.ts";
+import { counting, fillSource, LIVE, NOW, statusBuilding } from "./status-building.ts";
 
 const MINUTE = 60_000;
 const nowMs = Date.parse(NOW);
@@ -21,7 +21,7 @@ async function ready(
     readonly store?: (store: Store) => Store;
   } = {},
 ) {
-  const { store: opened, clock } = await shownBuilding();
+  const { store: opened, clock } = await statusBuilding();
   const { store, trouble } = watchCommits(options.store?.(opened) ?? opened, clock);
   await fillSource(opened, "north", { tagNames: ["Supply"] });
   const { state, sinceMs } = options.sink ?? { state: "idle", sinceMs: nowMs };

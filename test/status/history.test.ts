@@ -7,7 +7,7 @@ import { sourceUri } from "#src/core/model/event.ts";
 import { createFetchedHistory, type HistoryRange, type PlotResponse } from "#src/ui/status/history.ts";
 import { statusRoutes } from "#src/ui/status/server.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { fillSource, NOW, serverOptions, shownBuilding } from "./shown-building.ts";
+import { fillSource, NOW, serverOptions, statusBuilding } from "./status-building.ts";
 
 const NOW_MS = Date.parse("2026-11-21T10:00:00.500Z");
 const DAY_MS = 86_400_000;
@@ -109,7 +109,7 @@ type DayPoints = Readonly<Record<string, number | null>>;
 
 /** Plot of a tag without readings, from emitted history by resolution. Keys of the points are times of 2026-11-21. */
 async function plotOf(span: string, logs: Partial<Record<Resolution, DayPoints>>) {
-  const building = await shownBuilding();
+  const building = await statusBuilding();
   await fillSource(building.store, "north", { tagNames: ["T1"] });
   const tag = { id: "10001", displayName: "T1", description: null, unit: "°C" };
   for (const [resolution, byTime] of Object.entries(logs) as [Resolution, DayPoints][]) {

@@ -6,7 +6,7 @@ import type { SeenCopy, SinkLag } from "#src/engine/store/store.ts";
 import { refreshGauges } from "#src/ui/status/health.ts";
 import { noticesOf } from "#src/ui/status/notices.ts";
 import { isAlmostFull } from "#src/ui/status/state-health.ts";
-import { shownBuilding } from "./shown-building.ts";
+import { statusBuilding } from "./status-building.ts";
 
 const GIBIBYTE = 1024 ** 3;
 const MEBIBYTE = 1024 ** 2;
@@ -53,7 +53,7 @@ test("the report warns about a copied state while its original exists, or for a 
 });
 
 test("the disk gauges are set, and a gauge with an unknown value is removed", async () => {
-  const { status } = await shownBuilding();
+  const { status } = await statusBuilding();
   const metrics = createMetrics();
   const scrape = async (disk: { readonly free: number | null; readonly diskBytes: number | null }) => {
     const health = async () => ({ ...(await status.health()), disk });

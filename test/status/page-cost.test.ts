@@ -1,7 +1,7 @@
 import type { CDPSession, Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 import { absent } from "../real-servers.ts";
-import { madeUpPages } from "./made-up-server.ts";
+import { samplePages } from "./sample-pages.ts";
 
 /** What the page costs those who look at it: bytes until the first view is there, and the processor from then on. */
 
@@ -35,7 +35,7 @@ async function processorSeconds(page: Page): Promise<number> {
 }
 
 describe.skipIf(absent("chromium"))("the status page", () => {
-  const opened = madeUpPages();
+  const opened = samplePages();
 
   test("loads at most 150 kB for the first view, and gets only 304 responses when it is opened again", async () => {
     const { page, url } = await opened();

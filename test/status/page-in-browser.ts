@@ -3,7 +3,7 @@ import { afterAll, beforeAll, onTestFinished } from "vitest";
 import type { WorkerParts } from "#src/ui/status/report.ts";
 import { createStatusServer, type StatusServer } from "#src/ui/status/server.ts";
 import { programPath } from "../real-servers.ts";
-import { LIVE, type ShownBuilding, serverOptions, shownBuilding } from "./shown-building.ts";
+import { LIVE, type StatusBuilding, serverOptions, statusBuilding } from "./status-building.ts";
 
 /** What the browser sends where the page asks for a password. */
 export const OPERATOR = { username: "plenum", password: "correct horse" };
@@ -18,7 +18,7 @@ const FLAGS = [
   "--disable-sync",
 ];
 
-export interface OpenedPage extends ShownBuilding {
+export interface OpenedPage extends StatusBuilding {
   readonly server: StatusServer;
   readonly page: Page;
   /** What the browser complained about, and what was asked for elsewhere; both stay empty. */
@@ -62,7 +62,7 @@ export function pagesInBrowser(): (
 ) => Promise<OpenedPage> {
   const view = browserOfTests();
   return async (width = 1280, live = LIVE, more = {}) => {
-    const building = await shownBuilding(live);
+    const building = await statusBuilding(live);
     const server = createStatusServer(serverOptions(building, more));
     await server.start(new AbortController().signal);
     onTestFinished(() => server.stop(1_000));

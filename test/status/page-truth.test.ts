@@ -6,7 +6,7 @@ import { syncSet } from "#src/engine/sync/snapshot.ts";
 import type { WorkerParts } from "#src/ui/status/report.ts";
 import { absent } from "../real-servers.ts";
 import { pagesInBrowser } from "./page-in-browser.ts";
-import { fillSource, LIVE, LIVE_SOURCE, NOW, PLAN_FACTS } from "./shown-building.ts";
+import { fillSource, LIVE, LIVE_SOURCE, NOW, PLAN_FACTS } from "./status-building.ts";
 
 /** The page in a real browser, where the truth is that something is not known, or that nobody answers. */
 

@@ -6,9 +6,9 @@ import { addSilence, type Silence, silencesIn } from "#src/engine/silence/silenc
 import { planReport } from "#src/engine/sync/plan/report.ts";
 import { absent } from "../real-servers.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
-import { findings } from "./axe.ts";
+import { findings } from "./accessibility.ts";
 import { OPERATOR, pagesInBrowser } from "./page-in-browser.ts";
-import { fillSource, LIVE, LIVE_SOURCE, NOW, PLAN_FACTS } from "./shown-building.ts";
+import { fillSource, LIVE, LIVE_SOURCE, NOW, PLAN_FACTS } from "./status-building.ts";
 
 const HOSTILE = "<img src=x onerror='window.broken = 1'><script>window.broken = 1</script>";
 

@@ -24,13 +24,13 @@ import {
   LIVE_SOURCE,
   NOW,
   PLAN_FACTS,
-  shownBuilding,
+  statusBuilding,
   statusOver,
-} from "./shown-building.ts";
+} from "./status-building.ts";
 
 describe("the report", () => {
   test("counts sites, tags, values, gateways and alarms per source", async () => {
-    const { store, status } = await shownBuilding();
+    const { store, status } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["a", "b", "c"], alarms: [{}, {}] });
     await fillSource(store, "south", { tagNames: ["d"] });
     const { sources, now, startedAt } = await status.report();
@@ -45,7 +45,7 @@ describe("the report", () => {
   });
 
   test("lists warnings about an unavailable service and unavailable features first", async () => {
-    const { store, status } = await shownBuilding();
+    const { store, status } = await statusBuilding();
     const poll: StoredPoll = { lastSuccess: null, lastAttempt: NOW, problem: "alarms: no answer." };
     const away = { since: NOW, reason: "unreachable: no answer." };
     const forbidden = { since: NOW, reason: "forbidden: 403." };
@@ -74,7 +74,7 @@ describe("the report", () => {
     ["2026-11-21T12:00:00Z", "The token of north expires at 2026-11-21T12:00:00Z, in less than a day."],
     ["2026-11-20T12:00:00Z", "The token of north expired at 2026-11-20T12:00:00Z; replace it with a new one."],
   ])("with a token that expires at %s, warns from seven days before the expiry", async (expiresAt, notice) => {
-    const { store, status } = await shownBuilding();
+    const { store, status } = await statusBuilding();
     const user = { id: 1, name: "u", email: "u@example.com" };
     const info = { user, name: "Plenum", abilities: [], expiresAt, sites: [] };
     const token: StoredToken = { info, checkedAt: NOW, warnedDays: null };
@@ -85,7 +85,7 @@ describe("the report", () => {
   });
 
   test("contains a summary of the history", async () => {
-    const { store, status } = await shownBuilding();
+    const { store, status } = await statusBuilding();
     const [begin, from, since] = ["01", "10", "20"].map((day) => `2026-11-${day}T00:00:00.000Z`);
     const series = (state: string, watermark: string | undefined, why: StoredRange["why"] = "points") => ({
       ...{ version: 2, state, watermark, wished: begin, since, refusal: null },
@@ -113,7 +113,7 @@ describe("the report", () => {
   });
 
   test("contains the lag of sinks, but not of removed sinks", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     await store.outbox.register("lake", "now");
     await store.outbox.register("old", "now");
     await store.outbox.setEnded("old", "not in the configuration");
@@ -127,7 +127,7 @@ describe("the report", () => {
   });
 
   test("contains the stored state without a worker", async () => {
-    const { store, status } = await shownBuilding(null);
+    const { store, status } = await statusBuilding(null);
     await fillSource(store, "north", { tagNames: ["a"] });
     const report = await status.report();
     expect(report).toMatchObject({ startedAt: null, commands: null, notices: [] });
@@ -138,7 +138,7 @@ describe("the report", () => {
 describe("the warnings of a source", () => {
   /** The notices of a worker that follows north and knows this of it. */
   async function noticesWith(known: Partial<LiveSource>): Promise<readonly string[]> {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     const live = { ...LIVE, source: (name: string) => (name === "north" ? { ...LIVE_SOURCE, ...known } : null) };
     return (await statusOver(store, clock, live).report()).notices;
   }
@@ -183,7 +183,7 @@ describe("the warnings of a source", () => {
   });
 
   test("report series with unreadable history", async () => {
-    const { store, status } = await shownBuilding();
+    const { store, status } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["Supply"] });
     const rules = { resolution: "5m", timeZone: "UTC", everyMs: 1, backfillMs: 0, graceMs: 0, lookBackMs: 0 } as const;
     const said = 'unreadable: The value at 2026-06-01T00:00:00.000Z is the text "n/a", and no number.';
@@ -201,7 +201,7 @@ describe("the warnings of a source", () => {
   });
 
   test("report unreadable and missing values separately, also in the metrics", async () => {
-    const { store, status } = await shownBuilding();
+    const { store, status } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "Return"] });
     const put: (readonly [string, StoredLeftOut])[] = [
       ["10001", { since: NOW, kind: "unreadable", reason: 'Its value is the text "--".' }],
@@ -222,7 +222,7 @@ describe("the warnings of a source", () => {
   });
 
   test("report boolean values of tags with a numeric unit", async () => {
-    const { store, status } = await shownBuilding();
+    const { store, status } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "b"] });
     const held: StoredValue = { value: true, quality: "uncertain", time: NOW, typeDoubt: "unit", told: "this" };
     await store.commit({ documents: [{ set: documentSet("value", "north"), put: [["10001", held]] }] });
@@ -245,7 +245,7 @@ describe("the warnings of a source", () => {
   });
 
   test("report quarantined tags and name the first five", async () => {
-    const { store, status } = await shownBuilding();
+    const { store, status } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "b", "c", "d", "e", "f", "g"] });
     const quarantine: StoredQuarantine = { until: NOW, reason: "main answered 422." };
     const put = (count: number) => Array.from({ length: count }, (_, n) => [String(10_001 + n), quarantine] as const);
@@ -265,7 +265,7 @@ describe("the warnings of a source", () => {
 
 describe("the plan", () => {
   test("is computed at most every 15 s", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     let made = 0;
     const plan = async () => {
       made += 1;
@@ -283,14 +283,14 @@ describe("the plan", () => {
   });
 
   test("is null without a worker", async () => {
-    const { status } = await shownBuilding(null);
+    const { status } = await statusBuilding(null);
     expect((await status.report()).sources[0]).toMatchObject({ plan: null, clockSkewMs: null });
   });
 });
 
 describe("the list of alarms", () => {
   test("is sorted by priority, then from new to old, across time offsets", async () => {
-    const { store, status } = await shownBuilding();
+    const { store, status } = await statusBuilding();
     const trigger = (priority: string) => ({ id: 1, displayName: "t", description: null, priority, enabled: true });
     await fillSource(store, "north", {
       tagNames: [],

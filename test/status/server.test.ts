@@ -12,7 +12,7 @@ import { ASSETS, createStatusServer, statusRoutes } from "#src/ui/status/server.
 import type { SilenceRow } from "#src/ui/status/silences.ts";
 import { ALARM, valueEvent } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { fillSource, NOW, serverOptions, shownBuilding } from "./shown-building.ts";
+import { fillSource, NOW, serverOptions, statusBuilding } from "./status-building.ts";
 
 const LOCAL = { host: "127.0.0.1:9850" };
 const PAGE = Object.keys(ASSETS);
@@ -37,7 +37,7 @@ const SILENCE: Silence = {
 };
 
 async function routes(more: Parameters<typeof serverOptions>[1] = {}) {
-  const building = await shownBuilding();
+  const building = await statusBuilding();
   const options = serverOptions(building, more);
   const app = statusRoutes(options);
   const get = (path: string, headers: Readonly<Record<string, string>> = LOCAL) => app.request(path, { headers });
@@ -643,7 +643,7 @@ describe("access to the status server", () => {
 
 describe("the status server", () => {
   test("listens on a free port, and stops at once even with an open connection", async () => {
-    const building = await shownBuilding();
+    const building = await statusBuilding();
     const server = createStatusServer(serverOptions(building));
     await server.start(new AbortController().signal);
     expect(await (await fetch(`${server.url()}/healthz`)).text()).toBe("ok\n");

@@ -9,7 +9,7 @@ import { refreshGauges } from "#src/ui/status/health.ts";
 import { createStatus, type Status } from "#src/ui/status/report.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
-import { counting, fillSource, LIVE, NOW, shownBuilding } from "./shown-building.ts";
+import { counting, fillSource, LIVE, NOW, statusBuilding } from "./status-building.ts";
 
 const MINUTE = 60_000;
 const NORTH = {
@@ -48,7 +48,7 @@ async function scraped(status: Status): Promise<string> {
 
 describe("a worker that has just started", () => {
   test("reports unknown counts and all jobs, and sets no gauge", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     const status = statusOf(store, clock);
     const { counts, jobs, readings } = await only(status);
     expect(counts).toEqual({ sites: null, tags: null, values: 0, bad: 0, alarms: null });
@@ -67,7 +67,7 @@ describe("a worker that has just started", () => {
   });
 
   test("reports a job that never succeeds as late", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     const status = statusOf(store, clock);
     await clock.advance(10 * MINUTE);
     const { notices, sources } = await status.report();
@@ -86,7 +86,7 @@ describe("a worker that has just started", () => {
   });
 
   test("reports the lag of a sink that was never started as unknown", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     const { sinks } = await statusOf(store, clock).report();
     expect(sinks).toMatchObject([
       { sink: "lake", depth: null, again: null, deadLetters: null, dropped: null, exact: false },
@@ -96,7 +96,7 @@ describe("a worker that has just started", () => {
 
 describe("the count of a list", () => {
   test("is 0 when the list is empty, also in the metrics", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["a"] });
     const status = statusOf(store, clock);
     expect((await only(status)).counts).toEqual({ sites: 1, tags: 1, values: 1, bad: 0, alarms: 0 });
@@ -111,7 +111,7 @@ describe("the count of a list", () => {
   });
 
   test("becomes unknown with the last known count when the next poll is late", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["a"], alarms: [{}] });
     const status = statusOf(store, clock);
     expect((await only(status)).counts).toMatchObject({ alarms: 1 });
@@ -126,7 +126,7 @@ describe("the count of a list", () => {
   });
 
   test("becomes unknown as soon as the service rejects the list", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["a"] });
     const status = statusOf(store, clock);
     const away = { since: NOW, reason: "forbidden: 403." };
@@ -141,7 +141,7 @@ describe("the count of a list", () => {
   });
 
   test("becomes unknown with a lower bound when the list was incomplete", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["a"], alarms: [{}] });
     await polled(store, { alarms: poll(NOW, { problem: "Left out: site 2." }) });
     const { counts, readings, sites } = await only(statusOf(store, clock));
@@ -150,7 +150,7 @@ describe("the count of a list", () => {
   });
 
   test("is unknown as never read when an incomplete poll had no result", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     const noSite = poll(NOW, { problem: "No site is known yet." });
     await polled(store, { tags: noSite, gateways: noSite, live: poll(NOW) });
     const { counts, jobs, readings } = await only(statusOf(store, clock));
@@ -164,7 +164,7 @@ describe("the count of a list", () => {
   });
 
   test("of gateways includes a gateway without a state neither as online nor as offline", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     await fillSource(store, "north", { tagNames: [] });
     const held = { value: { id: "8", online: null }, siteId: 1, since: NOW, missingSince: null };
     await store.commit({ documents: [{ set: documentSet("gateway", "north"), put: [["8", held]] }] });
@@ -175,7 +175,7 @@ describe("the count of a list", () => {
 
 describe("the last successful poll", () => {
   test("is the latest of the stored poll, the worker's poll and the newest value", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     await fillSource(store, "north", { tagNames: ["a"] });
     await polled(store, { alarms: poll("2026-11-21T09:59:10.000Z"), live: poll("2026-11-21T09:55:00.000Z") });
     const { jobs } = await only(statusOf(store, clock, { alarms: "2026-11-21T09:59:40.000Z" }));
@@ -185,7 +185,7 @@ describe("the last successful poll", () => {
   });
 
   test("of a disabled job is not reported and causes no warning", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     await polled(store, { hosts: poll(null, { problem: "forbidden" }) });
     const { notices, sources } = await statusOf(store, clock).report();
     expect(sources[0]?.jobs.map(({ name }) => name)).not.toContain("hosts");
@@ -193,7 +193,7 @@ describe("the last successful poll", () => {
   });
 
   test("is reported for a job that this version does not know", async () => {
-    const { store, clock } = await shownBuilding();
+    const { store, clock } = await statusBuilding();
     await polled(store, { novelty: poll(NOW) });
     const job = { lastSuccess: NOW, lastAttempt: NOW, problem: null, partly: false, dueBy: null, late: false };
     expect((await only(statusOf(store, clock))).jobs).toContainEqual({ name: "novelty", ...job });
@@ -201,7 +201,7 @@ describe("the last successful poll", () => {
 });
 
 test("the report contains the service's health check, also in the warning about an unavailable service", async () => {
-  const { store, clock } = await shownBuilding();
+  const { store, clock } = await statusBuilding();
   const status = statusOf(store, clock);
   expect((await only(status)).health).toBeNull();
   const health = { status: "unhealthy", time: null, askedAt: NOW };
@@ -219,7 +219,7 @@ test("the report contains the service's health check, also in the warning about 
 });
 
 test("the lag of a sink counts only events that pass its filter", async () => {
-  const { store, clock } = await shownBuilding();
+  const { store, clock } = await statusBuilding();
   await store.outbox.register("lake", "now");
   const values = Array.from({ length: 40 }, (_, n) => valueEvent(n));
   await store.commit({ events: [...values, sampleEvent("alarm-raised", {}, 1)] });

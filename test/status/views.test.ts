@@ -5,10 +5,10 @@ import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 import { addSilence } from "#src/engine/silence/silence.ts";
 import { absent } from "../real-servers.ts";
-import { findings } from "./axe.ts";
-import * as madeUp from "./made-up-answers.ts";
-import { madeUpPages } from "./made-up-server.ts";
-import { NOW } from "./shown-building.ts";
+import { findings } from "./accessibility.ts";
+import { samplePages } from "./sample-pages.ts";
+import * as samples from "./sample-responses.ts";
+import { NOW } from "./status-building.ts";
 
 const VIEWS = {
   overview: "#/",
@@ -33,7 +33,7 @@ async function settled(page: Page, view: string): Promise<void> {
 }
 
 describe.skipIf(absent("chromium"))("each view of the status page", () => {
-  const opened = madeUpPages();
+  const opened = samplePages();
 
   test.each(["light", "dark"] as const)(
     "has no accessibility finding in the %s scheme, and sends no request to another host",
@@ -53,14 +53,14 @@ describe.skipIf(absent("chromium"))("each view of the status page", () => {
 
   test.each([320, 390, 1280, 3840])("fits a width of %i with long names", async (width) => {
     const long = "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(4);
-    const brief = { ...madeUp.alarmBrief(0), name: long, site: long };
+    const brief = { ...samples.alarmBrief(0), name: long, site: long };
     const { page, store, url } = await opened(width, {
-      "/api/tags": (query) => madeUp.tagList(query, 300, [long]),
+      "/api/tags": (query) => samples.tagList(query, 300, [long]),
       "/api/tag": () =>
-        madeUp.tagAnswer("10001", { tag: { id: "10001", displayName: long, description: long, unit: "°C" } }),
-      "/api/alarm": () => madeUp.alarmAnswer({ brief }),
-      "/api/site": () => madeUp.siteAnswer({ displayName: long, systems: [{ id: "1", displayName: long, tags: 3 }] }),
-      "/api/commands": () => [madeUp.commandRow(0, long)],
+        samples.tagAnswer("10001", { tag: { id: "10001", displayName: long, description: long, unit: "°C" } }),
+      "/api/alarm": () => samples.alarmAnswer({ brief }),
+      "/api/site": () => samples.siteAnswer({ displayName: long, systems: [{ id: "1", displayName: long, tags: 3 }] }),
+      "/api/commands": () => [samples.commandRow(0, long)],
     });
     const silence = { source: null, site: null, priorities: null, name: long, alarm: null, isTold: false };
     const time = { from: NOW, to: "2026-11-21T12:00:00.000Z", reason: long, madeBy: long };
@@ -74,11 +74,11 @@ describe.skipIf(absent("chromium"))("each view of the status page", () => {
 
   test("shows names with HTML and scripts as text only", async () => {
     const evil = "<img src=x onerror='window.broken = 1'><script>window.broken = 1</script>${window.broken = 1}";
-    const brief = { ...madeUp.alarmBrief(0), name: evil, site: evil, priority: evil, state: evil };
+    const brief = { ...samples.alarmBrief(0), name: evil, site: evil, priority: evil, state: evil };
     const { page, url, complaints } = await opened(1280, {
-      "/api/tags": (query) => madeUp.tagList(query, 300, [evil]),
+      "/api/tags": (query) => samples.tagList(query, 300, [evil]),
       "/api/tag": () => ({
-        ...madeUp.tagAnswer("10001", { site: evil, class: evil, gatewayOffline: evil, alarms: [brief] }),
+        ...samples.tagAnswer("10001", { site: evil, class: evil, gatewayOffline: evil, alarms: [brief] }),
         tag: { id: "10001", displayName: evil, description: evil, unit: evil },
         next: { at: null, why: evil },
         places: [{ sink: evil, connector: evil, text: evil }],
@@ -86,28 +86,28 @@ describe.skipIf(absent("chromium"))("each view of the status page", () => {
         log: [{ resolution: evil, state: evil, knownUntil: null, holes: 1 }],
       }),
       "/api/alarm": () =>
-        madeUp.alarmAnswer({
+        samples.alarmAnswer({
           brief,
           life: [{ at: "2026-11-21T01:00:00.000Z", what: evil, words: evil }],
           tag: { source: "north", id: "10001", displayName: evil },
           sinks: [{ sink: evil, connector: evil, state: evil, words: evil, link: null }],
         }),
       "/api/site": () =>
-        madeUp.siteAnswer({
+        samples.siteAnswer({
           displayName: evil,
           gateways: [{ id: "7", displayName: evil, online: null }],
           systems: [{ id: "1", displayName: evil, tags: 1 }],
         }),
       "/api/sink": () =>
-        madeUp.sinkAnswer(evil, {
+        samples.sinkAnswer(evil, {
           problem: evil,
           dead: [{ id: "d", type: evil, at: "2026-11-21T01:00:00.000Z", reason: evil, gist: evil }],
         }),
       "/api/source": () =>
-        madeUp.sourceAnswer("north", { refused: [{ at: "2026-11-21T01:00:00.000Z", what: evil, words: evil }] }),
-      "/api/commands": () => [{ ...madeUp.commandRow(0, evil), tag: evil, by: evil, state: evil }],
+        samples.sourceAnswer("north", { refused: [{ at: "2026-11-21T01:00:00.000Z", what: evil, words: evil }] }),
+      "/api/commands": () => [{ ...samples.commandRow(0, evil), tag: evil, by: evil, state: evil }],
       "/api/fleet": () => {
-        const { members, sources, takeovers, ...fleet } = madeUp.fleetAnswer();
+        const { members, sources, takeovers, ...fleet } = samples.fleetAnswer();
         return {
           ...fleet,
           members: members.map((member) => ({ ...member, name: evil, host: evil, page: `javascript:${evil}` })),
@@ -152,10 +152,10 @@ describe.skipIf(absent("chromium"))("each view of the status page", () => {
 });
 
 describe.skipIf(absent("chromium"))("the list of all tags", () => {
-  const opened = madeUpPages();
+  const opened = samplePages();
 
   test("searches 30,000 tags with one request per word, and shows 100 tags at a time", async () => {
-    const { page, url, asked } = await opened(1280, { "/api/tags": (query) => madeUp.tagList(query, 30_000) });
+    const { page, url, asked } = await opened(1280, { "/api/tags": (query) => samples.tagList(query, 30_000) });
     await page.goto(`${url}#/tags`);
     await expect.poll(() => names(page).count()).toBe(100);
     expect(await page.locator(".values h2").innerText()).toContain("1–100 of 30,000");
@@ -199,7 +199,7 @@ describe.skipIf(absent("chromium"))("the list of all tags", () => {
     let isTurned = false;
     const { page, url } = await opened(1280, {
       "/api/tags": (query) => {
-        const list = madeUp.tagList(query, 30);
+        const list = samples.tagList(query, 30);
         return isTurned ? { ...list, rows: list.rows.toReversed() } : list;
       },
     });
@@ -223,7 +223,7 @@ describe.skipIf(absent("chromium"))("the list of all tags", () => {
 });
 
 describe.skipIf(absent("chromium"))("a plot", () => {
-  const opened = madeUpPages();
+  const opened = samplePages();
 
   test("loads its library with the first view that needs a plot, from this host only", async () => {
     const { page, url, elsewhere } = await opened();
@@ -292,7 +292,7 @@ describe.skipIf(absent("chromium"))("a plot", () => {
     let isAnswered = false;
     const { page, url } = await opened(1280, {
       "/api/plot": (query) => {
-        const plot = madeUp.plotAnswer(query);
+        const plot = samples.plotAnswer(query);
         return !isAnswered || query.get("fetch") !== "1"
           ? plot
           : { ...plot, history: { state: "refused", why: "the token may not read history" } };
@@ -309,7 +309,7 @@ describe.skipIf(absent("chromium"))("a plot", () => {
 });
 
 describe.skipIf(absent("chromium"))("a change from the status page", () => {
-  const opened = madeUpPages();
+  const opened = samplePages();
 
   test("asks for confirmation of a write, and sends the write with the displayed value", async () => {
     const { page, url, ordered } = await opened(1280, {}, () => ({ id: "cmd-77" }));
@@ -341,7 +341,7 @@ describe.skipIf(absent("chromium"))("a change from the status page", () => {
     const closed = "A viewer may look, and change nothing.";
     const limits = { type: "number", min: 16, max: 24, step: 2, closed } as const;
     const { page, url } = await opened(1280, {
-      "/api/tag": (query) => madeUp.tagAnswer("10001", { writable: query.get("id") === "1" ? limits : null }),
+      "/api/tag": (query) => samples.tagAnswer("10001", { writable: query.get("id") === "1" ? limits : null }),
     });
     await page.goto(`${url}#/tag/north/1`);
     await expect.poll(() => page.locator(".write").innerText()).toContain("A viewer may look, and change nothing.");
@@ -396,7 +396,7 @@ describe("the Norwegian translation", () => {
   });
 
   describe.skipIf(absent("chromium"))("in a browser", () => {
-    const opened = madeUpPages();
+    const opened = samplePages();
 
     test("is selected by a button, stored, and does not leave the current view", async () => {
       const { page, url, complaints } = await opened();

@@ -34,7 +34,7 @@ import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 export const NOW = "2026-11-21T10:00:00.000Z";
 
-export interface ShownBuilding {
+export interface StatusBuilding {
   readonly store: Store;
   readonly clock: VirtualClock;
   readonly status: Status;
@@ -236,14 +236,14 @@ export function answersOver(
   });
 }
 
-export async function shownBuilding(live: WorkerParts | null = LIVE): Promise<ShownBuilding> {
+export async function statusBuilding(live: WorkerParts | null = LIVE): Promise<StatusBuilding> {
   const clock = createVirtualClock(Date.parse(NOW));
   const store = await emptyStore(clock);
   return { store, clock, status: statusOver(store, clock, live) };
 }
 
 export function serverOptions(
-  { store, status, clock }: ShownBuilding,
+  { store, status, clock }: StatusBuilding,
   more: {
     readonly config?: object;
     readonly password?: Secret;

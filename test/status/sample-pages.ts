@@ -6,14 +6,14 @@ import { onTestFinished } from "vitest";
 import { Secret } from "#src/core/runtime/log.ts";
 import { listen } from "#src/ui/status/connections.ts";
 import { statusRoutes } from "#src/ui/status/server.ts";
-import * as madeUp from "./made-up-answers.ts";
 import { browserOfTests, OPERATOR, type ViewedPage } from "./page-in-browser.ts";
-import { fillSource, type ShownBuilding, serverOptions, shownBuilding } from "./shown-building.ts";
+import * as samples from "./sample-responses.ts";
+import { fillSource, type StatusBuilding, serverOptions, statusBuilding } from "./status-building.ts";
 
 /** Responses to the requests of the views, by path. */
 export type Answers = Readonly<Record<string, (query: URLSearchParams) => unknown>>;
 
-export interface MadeUpPage extends ViewedPage, ShownBuilding {
+export interface SamplePage extends ViewedPage, StatusBuilding {
   readonly url: string;
   /** Requested paths with their queries. */
   readonly asked: string[];
@@ -21,28 +21,28 @@ export interface MadeUpPage extends ViewedPage, ShownBuilding {
 }
 
 export const ANSWERS: Answers = {
-  "/api/tags": (query) => madeUp.tagList(query, 3_000),
-  "/api/tag": (query) => madeUp.tagAnswer(query.get("id") ?? "10001"),
-  "/api/plot": madeUp.plotAnswer,
-  "/api/alarm": () => madeUp.alarmAnswer(),
-  "/api/site": () => madeUp.siteAnswer(),
-  "/api/sink": (query) => madeUp.sinkAnswer(query.get("name") ?? "lake"),
-  "/api/source": (query) => madeUp.sourceAnswer(query.get("name") ?? "north"),
-  "/api/commands": () => Array.from({ length: 12 }, (_, n) => madeUp.commandRow(n)),
-  "/api/fleet": () => madeUp.fleetAnswer(),
-  "/api/alarm-days": () => madeUp.dayBars(),
+  "/api/tags": (query) => samples.tagList(query, 3_000),
+  "/api/tag": (query) => samples.tagAnswer(query.get("id") ?? "10001"),
+  "/api/plot": samples.plotAnswer,
+  "/api/alarm": () => samples.alarmAnswer(),
+  "/api/site": () => samples.siteAnswer(),
+  "/api/sink": (query) => samples.sinkAnswer(query.get("name") ?? "lake"),
+  "/api/source": (query) => samples.sourceAnswer(query.get("name") ?? "north"),
+  "/api/commands": () => Array.from({ length: 12 }, (_, n) => samples.commandRow(n)),
+  "/api/fleet": () => samples.fleetAnswer(),
+  "/api/alarm-days": () => samples.dayBars(),
 };
 
 /** The real page and report of a small building, with invented responses for the views. Changes are only recorded. */
-export function madeUpPages(): (
+export function samplePages(): (
   width?: number,
   answers?: Answers,
   orders?: (path: string, body: unknown) => object,
   hasPassword?: boolean,
-) => Promise<MadeUpPage> {
+) => Promise<SamplePage> {
   const view = browserOfTests();
   return async (width = 1280, answers = {}, orders = () => ({}), hasPassword = true) => {
-    const building = await shownBuilding();
+    const building = await statusBuilding();
     const trigger = { id: 89, displayName: "Fan stopped", description: null, priority: "B", enabled: true };
     await fillSource(building.store, "north", { tagNames: ["Supply", "Return", "Outdoor"], alarms: [{}, { trigger }] });
     await fillSource(building.store, "south", { tagNames: ["Supply"] });

@@ -8,7 +8,7 @@ import type { SourceResponse } from "#src/ui/status/sources.ts";
 import type { TagResponse } from "#src/ui/status/tag.ts";
 import type { TagList, TagRow } from "#src/ui/status/tag-index.ts";
 import { ALARM } from "../sample-events.ts";
-import { NOW } from "./shown-building.ts";
+import { NOW } from "./status-building.ts";
 
 /** Invented responses about a large building. */
 
@@ -20,7 +20,7 @@ const iso = (ms: number) => new Date(ms).toISOString();
 const KINDS = ["RT601 Temperature Corridor", "JV401 Fan speed", "LR401 Pressure", "RY601 CO2", "OE001 Energy meter"];
 const UNITS = ["°C", "%", "Pa", "ppm", "kWh"];
 
-/** `names`: what the tags are called, in turn; made-up names of a building when left out. */
+/** `names`: names of the tags, in turn. */
 export function tagRow(n: number, names?: readonly string[]): TagRow {
   const state = n % 97 === 5 ? "bad" : n % 41 === 3 ? "stale" : n % 151 === 9 ? "unread" : "well";
   const kind = n % KINDS.length;
