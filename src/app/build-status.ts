@@ -3,9 +3,9 @@ import type { Clock } from "../core/runtime/clock.ts";
 import { VERSION } from "../core/runtime/version.ts";
 import type { Commands } from "../engine/commands/commands.ts";
 import type { Dispatcher } from "../engine/delivery/dispatcher.ts";
-import { wantedBy } from "../engine/delivery/filter.ts";
+import { lagFiltersBySink } from "../engine/delivery/filter.ts";
 import type { Source } from "../engine/source/source.ts";
-import type { Store, Wanted } from "../engine/store/store.ts";
+import type { LagFilter, Store } from "../engine/store/store.ts";
 import { matcher } from "../engine/sync/schedule.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
 import type { Credentials } from "../ui/status/access.ts";
@@ -17,7 +17,7 @@ import type { Config, SourceEntry } from "./config/config.ts";
 export interface ConfigView {
   readonly sources: readonly ConfiguredSource[];
   readonly sinks: readonly string[];
-  readonly filterBySink: ReadonlyMap<string, Wanted>;
+  readonly filterBySink: ReadonlyMap<string, LagFilter>;
 }
 
 export interface PageSettings extends ConfigView {
@@ -48,7 +48,7 @@ export function configView({ sources, sinks }: Pick<Config, "sources" | "sinks">
       dueTimes: dueTimesOf(entry),
     })),
     sinks: enabled.map(([name]) => name),
-    filterBySink: wantedBy(enabled.map(([name, entry]) => [name, entry.filter])),
+    filterBySink: lagFiltersBySink(enabled.map(([name, entry]) => [name, entry.filter])),
   };
 }
 
@@ -126,7 +126,7 @@ export function buildStatus(options: {
 }
 
 export async function warningsOf(store: Store): Promise<readonly string[]> {
-  const { takenOver, lostLog } = await store.describe();
+  const { recoveryMessage: takenOver, lostLogMessage: lostLog } = await store.describe();
   return [
     ...(takenOver === undefined ? [] : [`The state file was damaged. ${takenOver}`]),
     ...(lostLog ? [lostLog] : []),

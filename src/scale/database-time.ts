@@ -143,12 +143,12 @@ export function inSteadyTime(
     save: (key, slot) => store.save(key, slotIn(written, slot)),
     saveDeferred: (key, slot) => store.saveDeferred(key, slotIn(written, slot)),
     forget: (key, beforeMs) => store.forget(key, Math.floor(written(beforeMs))),
-    async loadHold(key) {
-      const hold = await store.loadHold(key);
-      return hold && { saidAtMs: Math.floor(read(hold.saidAtMs)), untilMs: Math.ceil(read(hold.untilMs)) };
+    async loadPause(key) {
+      const hold = await store.loadPause(key);
+      return hold && { orderedAtMs: Math.floor(read(hold.orderedAtMs)), untilMs: Math.ceil(read(hold.untilMs)) };
     },
-    saveHold: (key, { saidAtMs, untilMs }) =>
-      store.saveHold(key, { saidAtMs: Math.floor(written(saidAtMs)), untilMs: Math.ceil(written(untilMs)) }),
+    savePause: (key, { orderedAtMs: saidAtMs, untilMs }) =>
+      store.savePause(key, { orderedAtMs: Math.floor(written(saidAtMs)), untilMs: Math.ceil(written(untilMs)) }),
     // A step of our own clock does not affect stamps of another clock.
     loadClock: async () => undefined,
     saveClock: async () => undefined,

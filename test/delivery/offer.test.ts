@@ -17,8 +17,8 @@ const AWAY = new Retryable("It is away.");
 describe("batchOf", () => {
   test("stops at the batch size and skips filtered events", () => {
     const even = batchOf(offer(6), ({ id }) => [1, 3].every((n) => id !== valueEvent(n).id), 2);
-    expect(even).toMatchObject({ batch: [{ position: 11 }, { position: 13 }], through: 14, seen: 4 });
-    expect(batchOf(offer(0), () => true, 2)).toMatchObject({ batch: [], through: 0, seen: 0 });
+    expect(even).toMatchObject({ events: [{ position: 11 }, { position: 13 }], through: 14, passed: 4 });
+    expect(batchOf(offer(0), () => true, 2)).toMatchObject({ events: [], through: 0, passed: 0 });
   });
 
   test("numbers the events of a batch from the last used sequence number", () => {

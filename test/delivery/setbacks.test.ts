@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { ConfigError, LocalFailure, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
-import { createSetbacks } from "#src/engine/delivery/setbacks.ts";
+import { createFailurePolicy } from "#src/engine/delivery/setbacks.ts";
 
 const RETRY = { first: 1_000, max: 60_000 };
 const SCHEDULE = [5_000, 30_000];
@@ -9,78 +9,78 @@ const refused = new Rejected("It says no.");
 
 /** Random is 1: each wait has its full length. */
 const setbacks = (schedule?: readonly number[]) =>
-  createSetbacks({ retry: RETRY, schedule: schedule as number[] | undefined }, () => 1);
+  createFailurePolicy({ retry: RETRY, schedule: schedule as number[] | undefined }, () => 1);
 
-const waitMs = (consequence: ReturnType<ReturnType<typeof setbacks>["judge"]>) =>
+const waitMs = (consequence: ReturnType<ReturnType<typeof setbacks>["decide"]>) =>
   consequence.go === "wait" ? consequence.waitMs : consequence.go;
 
 describe("createSetbacks", () => {
   test("doubles the wait with each failure up to the configured maximum", () => {
-    const { judge } = setbacks();
-    const waits = Array.from({ length: 12 }, () => waitMs(judge(away, "1", true)));
+    const { decide } = setbacks();
+    const waits = Array.from({ length: 12 }, () => waitMs(decide(away, "1", true)));
     expect(waits.slice(0, 4)).toEqual([1_000, 2_000, 4_000, 8_000]);
     expect(waits.at(-1)).toBe(60_000);
   });
 
   test("doubles the wait although another event fails, counts attempts per event, and resets after an accepted event", () => {
-    const { judge, attempts, over } = setbacks();
-    judge(away, "1", true);
+    const { decide, attempts, reset } = setbacks();
+    decide(away, "1", true);
     expect(attempts()).toBe(1);
-    judge(away, "1", true);
+    decide(away, "1", true);
     expect(attempts()).toBe(2);
-    expect(waitMs(judge(away, "2", true))).toBe(4_000);
+    expect(waitMs(decide(away, "2", true))).toBe(4_000);
     expect(attempts()).toBe(1);
-    over();
+    reset();
     expect(attempts()).toBe(0);
-    expect(waitMs(judge(away, "1", true))).toBe(1_000);
+    expect(waitMs(decide(away, "1", true))).toBe(1_000);
   });
 
   test("waits as scheduled after rejections, then gives up the event; the next event starts the schedule again", () => {
-    const { judge, attempts } = setbacks(SCHEDULE);
-    expect([1, 2, 3].map(() => waitMs(judge(refused, "1", true)))).toEqual([5_000, 30_000, "give-up"]);
+    const { decide, attempts } = setbacks(SCHEDULE);
+    expect([1, 2, 3].map(() => waitMs(decide(refused, "1", true)))).toEqual([5_000, 30_000, "give-up"]);
     expect(attempts()).toBe(0);
-    expect(waitMs(judge(refused, "2", true))).toBe(5_000);
+    expect(waitMs(decide(refused, "2", true))).toBe(5_000);
   });
 
   test("does not count outages and failures to open against the schedule", () => {
-    const { judge } = setbacks(SCHEDULE);
-    for (let n = 0; n < 20; n++) expect(judge(away, "1", true).go).toBe("wait");
-    for (let n = 0; n < 20; n++) expect(judge(refused, "open", false).go).toBe("wait");
-    expect(waitMs(judge(refused, "1", true))).toBe(5_000);
+    const { decide } = setbacks(SCHEDULE);
+    for (let n = 0; n < 20; n++) expect(decide(away, "1", true).go).toBe("wait");
+    for (let n = 0; n < 20; n++) expect(decide(refused, "open", false).go).toBe("wait");
+    expect(waitMs(decide(refused, "1", true))).toBe(5_000);
   });
 
   test("doubles the wait when the server throttles without a time, and resets the wait after an accepted event", () => {
-    const { judge, over } = setbacks();
-    const hold = () => waitMs(judge(new Throttled("Slower.", null), "1", true));
+    const { decide, reset } = setbacks();
+    const hold = () => waitMs(decide(new Throttled("Slower.", null), "1", true));
     expect([hold(), hold(), hold()]).toEqual([1_000, 2_000, 4_000]);
-    over();
+    reset();
     expect(hold()).toBe(1_000);
   });
 
   test("waits as long as a server demands, up to a day, without reopening", () => {
-    const { judge } = setbacks();
-    expect(judge(new Throttled("Slower.", 7_000), "1", true)).toMatchObject({
+    const { decide } = setbacks();
+    expect(decide(new Throttled("Slower.", 7_000), "1", true)).toMatchObject({
       ...{ go: "wait", as: "throttled", waitMs: 7_000, reopen: false },
     });
-    expect(waitMs(judge(new Throttled("Slower.", 1e12), "1", true))).toBe(24 * 60 * 60_000);
-    expect(waitMs(judge(new Throttled("Slower.", null), "1", true))).toBe(4_000);
+    expect(waitMs(decide(new Throttled("Slower.", 1e12), "1", true))).toBe(24 * 60 * 60_000);
+    expect(waitMs(decide(new Throttled("Slower.", null), "1", true))).toBe(4_000);
   });
 
   test("retries a configuration error every five minutes and ends after 410 Gone", () => {
-    const { judge } = setbacks();
-    expect(judge(new ConfigError("No such channel."), "1", true)).toMatchObject({
+    const { decide } = setbacks();
+    expect(decide(new ConfigError("No such channel."), "1", true)).toMatchObject({
       ...{ as: "stopped", waitMs: 300_000, reopen: true },
     });
-    expect(judge(new ConfigError("It is gone.", { reason: "gone" }), "1", true)).toEqual({
+    expect(decide(new ConfigError("It is gone.", { reason: "gone" }), "1", true)).toEqual({
       go: "end",
       reason: expect.stringContaining("It is gone."),
     });
   });
 
   test("counts no attempt for a local failure", () => {
-    const { judge, attempts } = setbacks();
-    judge(new LocalFailure("No descriptors are left."), "1", true);
+    const { decide, attempts } = setbacks();
+    decide(new LocalFailure("No descriptors are left."), "1", true);
     expect(attempts()).toBe(0);
-    expect(waitMs(judge(away, "1", true))).toBe(1_000);
+    expect(waitMs(decide(away, "1", true))).toBe(1_000);
   });
 });

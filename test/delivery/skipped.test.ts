@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { createSkipped } from "#src/engine/delivery/beyond-cursor.ts";
+import { createFilteredOut } from "#src/engine/delivery/beyond-cursor.ts";
 import type { Batch } from "#src/engine/delivery/offer.ts";
 import type { Settlement } from "#src/engine/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
@@ -7,9 +7,9 @@ import { createVirtualClock } from "../virtual-clock.ts";
 
 const portion = (through: number, seen: number, again = false): Batch => ({
   again,
-  batch: [],
+  events: [],
   through,
-  seen,
+  passed: seen,
   counted: undefined,
 });
 const past = (through: number, again = false): Settlement => ({ again, through, rejected: [] });
@@ -18,16 +18,16 @@ async function trial() {
   const clock = createVirtualClock(0);
   await clock.advance(100_000);
   const settled: Settlement[] = [];
-  const skipped = createSkipped(clock, async (settlement) => void settled.push(settlement));
+  const skipped = createFilteredOut(clock, async (settlement) => void settled.push(settlement));
   return { clock, settled, skipped };
 }
 
 describe("createSkipped", () => {
   test("settles 1,000 filtered events together", async () => {
     const { settled, skipped } = await trial();
-    await skipped.add(portion(999, 999));
+    await skipped.addBatch(portion(999, 999));
     expect(settled).toEqual([]);
-    await skipped.add(portion(1_000, 1));
+    await skipped.addBatch(portion(1_000, 1));
     expect(settled).toEqual([past(1_000)]);
     expect(skipped.dueInMs()).toBe(Number.POSITIVE_INFINITY);
   });
@@ -35,9 +35,9 @@ describe("createSkipped", () => {
   test("settles five seconds after the first filtered event and returns the remaining time", async () => {
     const { clock, settled, skipped } = await trial();
     expect(skipped.dueInMs()).toBe(Number.POSITIVE_INFINITY);
-    await skipped.add(portion(1, 1));
+    await skipped.addBatch(portion(1, 1));
     await clock.advance(4_000);
-    await skipped.add(portion(2, 1));
+    await skipped.addBatch(portion(2, 1));
     expect(skipped.dueInMs()).toBe(1_000);
     await skipped.settleIfDue();
     expect(settled).toEqual([]);
@@ -52,7 +52,7 @@ describe("createSkipped", () => {
       const { clock, settled, skipped } = await trial();
       // Thirds, so that no sum is exact.
       await clock.advance((random() * 1e6) / 3);
-      await skipped.add(portion(1, 1));
+      await skipped.addBatch(portion(1, 1));
       await clock.advance((random() * 5_000) / 3);
       for (let rests = 0; rests < 3 && skipped.dueInMs() > 0 && settled.length === 0; rests += 1)
         await clock.advance(skipped.dueInMs());
@@ -63,21 +63,21 @@ describe("createSkipped", () => {
 
   test("settles filtered replayed events at once and leaves other filtered events waiting", async () => {
     const { settled, skipped } = await trial();
-    await skipped.add(portion(7, 1));
-    await skipped.add(portion(9, 1, true));
+    await skipped.addBatch(portion(7, 1));
+    await skipped.addBatch(portion(9, 1, true));
     expect(settled).toEqual([past(9, true)]);
     expect(skipped.through()).toBe(7);
   });
 
   test("discards skipped events that a later settlement covers, not those of an earlier settlement or a replay", async () => {
     const { settled, skipped } = await trial();
-    await skipped.add(portion(5, 1));
-    skipped.forget(past(4));
-    skipped.forget(past(9, true));
+    await skipped.addBatch(portion(5, 1));
+    skipped.forgetSettled(past(4));
+    skipped.forgetSettled(past(9, true));
     await skipped.settle();
     expect(settled).toEqual([past(5)]);
-    await skipped.add(portion(6, 1));
-    skipped.forget(past(6));
+    await skipped.addBatch(portion(6, 1));
+    skipped.forgetSettled(past(6));
     await skipped.settle();
     expect(settled).toHaveLength(1);
   });

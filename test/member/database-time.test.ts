@@ -78,8 +78,8 @@ function memory(): QuotaStore {
     save,
     saveDeferred: save,
     async forget() {},
-    loadHold: async (key) => holds.get(key),
-    saveHold: async (key, hold) => void holds.set(key, hold),
+    loadPause: async (key) => holds.get(key),
+    savePause: async (key, hold) => void holds.set(key, hold),
     loadClock: async () => ({ wallMs: 0, sinceBootMs: 0 }),
     async saveClock() {},
   };
@@ -116,8 +116,8 @@ test.each([
     expect(await leftMs(after)).toBeLessThanOrEqual(3_000 + VAGUE_MS);
 
     const saidAtMs = before.time.now();
-    await before.quota.saveHold("north/everything", { saidAtMs, untilMs: saidAtMs + 60_000 });
-    const hold = await after.quota.loadHold("north/everything");
+    await before.quota.savePause("north/everything", { orderedAtMs: saidAtMs, untilMs: saidAtMs + 60_000 });
+    const hold = await after.quota.loadPause("north/everything");
     expect((hold?.untilMs ?? 0) - after.time.now()).toBeGreaterThanOrEqual(60_000);
     expect((hold?.untilMs ?? 0) - after.time.now()).toBeLessThanOrEqual(60_000 + VAGUE_MS);
     expect(await after.quota.loadClock("north", "boot")).toBeUndefined();

@@ -41,7 +41,7 @@ export const TARGETS: readonly Target[] = [
     name: "outbox",
     files: ["src/engine/store/{outbox,outbox-rules,event-log,redeliveries,lag,deferred-writes,retention,sinks}.ts"],
     tests: [
-      ...testsIn("test/store", "outbox-bounds sqlite-store one-damaged-row recent deferred-writes"),
+      ...testsIn("test/store", "outbox-bounds sqlite-store one-damaged-row recent tail deferred-writes"),
       ...testsIn("test/delivery", "lag"),
     ],
   },

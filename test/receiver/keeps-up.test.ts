@@ -5,7 +5,7 @@ import type { Sink } from "#src/core/connector.ts";
 import { ConfigError, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { globMatches } from "#src/core/values/glob.ts";
-import { wantedBy } from "#src/engine/delivery/filter.ts";
+import { lagFiltersBySink } from "#src/engine/delivery/filter.ts";
 import { addSilence } from "#src/engine/silence/silence.ts";
 import { configured } from "../config/configured.ts";
 import { contextFor, never } from "../connectors/context.ts";
@@ -248,7 +248,7 @@ test.each([
   await workshop.store.outbox.register("people", "beginning");
   const events = sampleOfEveryKind();
   await workshop.store.commit({ events });
-  const [lag] = await workshop.store.outbox.lag(wantedBy([["people", sinks.people?.filter ?? ({} as never)]]));
+  const [lag] = await workshop.store.outbox.lag(lagFiltersBySink([["people", sinks.people?.filter ?? ({} as never)]]));
   const patterns = offered.length === 0 ? ["*"] : offered;
   const wanted = events.filter(({ type }) => patterns.some((pattern) => globMatches(pattern, type)));
   expect(lag).toMatchObject({ depth: wanted.length, exact: true });

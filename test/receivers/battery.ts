@@ -137,7 +137,7 @@ async function play(row: ReceiverCase, seed: number) {
   }
 
   async function give(portion: Batch, signal: AbortSignal): Promise<void> {
-    const { batch, through } = portion;
+    const { events: batch, through } = portion;
     const outcome = batch.length === 0 ? null : await written(portion, signal);
     const settlement = outcome === null ? { again: portion.again, through, rejected: [] } : outcome.settlement;
     if (settlement !== null) await mortal.settle(settlement);
@@ -146,11 +146,11 @@ async function play(row: ReceiverCase, seed: number) {
   }
 
   async function written(portion: Batch, signal: AbortSignal): Promise<Outcome> {
-    const positions = portion.batch.map(({ position }) => position);
-    const events = portion.batch.map(({ event }) => event);
+    const positions = portion.events.map(({ position }) => position);
+    const events = portion.events.map(({ event }) => event);
     let receipt: Receipt;
     try {
-      const committedAt = portion.batch.map((logged) => logged.committedAt);
+      const committedAt = portion.events.map((logged) => logged.committedAt);
       receipt = await sink.write(events, signal, undefined, { positions, committedAt, again: portion.again });
     } catch (error) {
       if (error instanceof Kill) throw error;

@@ -251,8 +251,8 @@ describe("limits and pauses stated by the service", () => {
       async (...args: A) =>
         isBroken ? Promise.reject(new Error("The disk is full.")) : save(...args);
     const log = { warn: (_facts: object, text: string) => told.push(text) } as never;
-    const { save, saveDeferred, saveHold } = store;
-    const saves = { save: failing(save), saveDeferred: failing(saveDeferred), saveHold: failing(saveHold) };
+    const { save, saveDeferred, savePause } = store;
+    const saves = { save: failing(save), saveDeferred: failing(saveDeferred), savePause: failing(savePause) };
     const { ask, clock, quota } = createRig({ log, store: { ...store, ...saves } });
     const asked = ask("write", "asked", { latencyMs: 500 });
     await clock.run(100);

@@ -43,8 +43,8 @@ export function createVolatileMemory(beforeCommit: () => Promise<void> = async (
   return {
     slots,
     holds,
-    loadHold: async (key) => holds.get(key),
-    saveHold: async (key, hold) => void holds.set(key, hold),
+    loadPause: async (key) => holds.get(key),
+    savePause: async (key, hold) => void holds.set(key, hold),
     load: async (key) => [...of(key).values()],
     save,
     saveDeferred: save,

@@ -564,8 +564,8 @@ describe("requests that choose their content when a slot is free", () => {
 describe("a stored pause", () => {
   test("ends on time, and starts again if the clock was set back", async () => {
     const store = usedBefore();
-    await store.saveHold("test/read", { saidAtMs: START_MS - 60_000, untilMs: START_MS - 1_000 });
-    await store.saveHold("test/everything", { saidAtMs: START_MS + 3_600_000, untilMs: START_MS + 3_620_000 });
+    await store.savePause("test/read", { orderedAtMs: START_MS - 60_000, untilMs: START_MS - 1_000 });
+    await store.savePause("test/everything", { orderedAtMs: START_MS + 3_600_000, untilMs: START_MS + 3_620_000 });
     const rig = createRig({ store });
     void rig.ask("on-demand");
     expect(await sentUntil(rig, 19_000)).toBe(0);

@@ -77,16 +77,16 @@ test("the report warns while undelivered events fill 80 % of the log limit, with
     metrics,
     log: createLog({ level: "warn", destination: { write: (line) => void lines.push(line) } }),
   });
-  await space.look(100 * MEBIBYTE);
+  await space.check(100 * MEBIBYTE);
   expect([space.notices(), lines]).toEqual([[], []]);
   pendingBytes = 81 * MEBIBYTE;
-  await space.look(100 * MEBIBYTE);
-  await space.look(100 * MEBIBYTE);
+  await space.check(100 * MEBIBYTE);
+  await space.check(100 * MEBIBYTE);
   expect(space.notices()).toEqual([
     expect.stringMatching(/^The log of events is 81 % full of what lake has not taken \(81 of 100 MiB\)/),
   ]);
   expect(lines).toHaveLength(1);
   expect(await metrics.registry.metrics()).toMatch(/^plenum_outbox_pending_bytes 84934656$/m);
-  await space.look(200 * MEBIBYTE);
+  await space.check(200 * MEBIBYTE);
   expect(space.notices()).toEqual([]);
 });

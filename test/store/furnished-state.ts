@@ -48,7 +48,7 @@ export async function furnish(folder: string): Promise<Furnished> {
   for (const bucket of BUCKETS) {
     for (let id = 1; id <= 3; id += 1)
       await store.quotaStore.save(bucket, { id, sentAtMs: CLOCK.now() + 0.25, countedByMs: CLOCK.now() + 0.5 });
-    await store.quotaStore.saveHold(bucket, { saidAtMs: CLOCK.now(), untilMs: CLOCK.now() + 30_000 });
+    await store.quotaStore.savePause(bucket, { orderedAtMs: CLOCK.now(), untilMs: CLOCK.now() + 30_000 });
   }
   await outbox.prune({ maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 60_000, replayMs: 2 ** 40 });
   await store.close();

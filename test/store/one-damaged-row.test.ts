@@ -3,7 +3,7 @@ import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Log } from "#src/core/runtime/log.ts";
 import { openJournal } from "#src/engine/commands/journal.ts";
-import { DAMAGED } from "#src/engine/store/event-log.ts";
+import { DAMAGED_EVENT_REASON } from "#src/engine/store/event-log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { createStatus } from "#src/ui/status/report.ts";
@@ -52,7 +52,7 @@ describe("a damaged event", () => {
     expect(await ids("past")).toEqual([fifth]);
     expect((await store.outbox.pressure()).bytes, "what is left is counted").toBe((bytes / 5) * 4);
     const letters = await store.outbox.deadLetters();
-    expect(letters).toMatchObject([{ sink: "before", reason: DAMAGED, event: null }]);
+    expect(letters).toMatchObject([{ sink: "before", reason: DAMAGED_EVENT_REASON, event: null }]);
     expect(letters[0]?.bytes).toContain("°F");
     expect(await store.outbox.lag()).toMatchObject([
       { sink: "before", deadLetters: 1 },

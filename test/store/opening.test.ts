@@ -7,7 +7,7 @@ import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { ConfigError, sentence } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { CHECKED_NAMES } from "#src/engine/store/checksum.ts";
+import { CHECKED_TABLE_NAMES } from "#src/engine/store/checksum.ts";
 import { openStore, type StoreOptions } from "#src/engine/store/open.ts";
 import { PAGE_BYTES } from "#src/engine/store/pages.ts";
 import { SCHEMA_VERSION } from "#src/engine/store/schema.ts";
@@ -119,7 +119,7 @@ test("a state file of version 2 is migrated with its events and the byte count o
   });
   for (const column of ["counted", "epoch", "urgent"]) editState(folder, `alter table sink drop column ${column}`);
   for (const column of ["number", "epoch"]) editState(folder, `alter table dead_letter drop column ${column}`);
-  for (const table of CHECKED_NAMES) editState(folder, `alter table ${table} drop column checksum`);
+  for (const table of CHECKED_TABLE_NAMES) editState(folder, `alter table ${table} drop column checksum`);
   editState(folder, "drop table damaged; alter table event drop column written");
   editState(folder, "alter table log_size drop column written; pragma user_version = 2");
   editState(folder, "drop table age_mark; create table settled (at_ms integer primary key, position integer) strict");
@@ -162,7 +162,7 @@ describe("a damaged state file", () => {
       const found = idsOf(await store.outbox.latest(1_000));
       const written = new Set(ids(values(0, 500)));
       expect(found.filter((id) => !written.has(id))).toEqual([]);
-      const { setAside, takenOver } = await store.describe();
+      const { quarantinedFile: setAside, recoveryMessage: takenOver } = await store.describe();
       expect(takenOver).toContain(`${found.length} events that a sink had not got were taken over`);
       await store.commit({ events: [valueEvent(1_000)] });
       return setAside;
@@ -204,7 +204,7 @@ describe("a state file that was lost after a crash", () => {
     lose();
     const lines: string[] = [];
     const log = pino({}, { write: (line) => void lines.push(line) });
-    const aside = await withStore(async (store) => (await store.describe()).setAside, { log });
+    const aside = await withStore(async (store) => (await store.describe()).quarantinedFile, { log });
     expect(readFileSync(`${aside}-wal`)).toEqual(wal);
     expect(readFileSync(`${aside}-shm`, "utf8")).toBe("its index");
     expect(readFileSync(aside ?? "", "utf8")).toBe("");
@@ -225,7 +225,7 @@ describe("a write-ahead log that was lost after a crash", () => {
       await store.outbox.register("a", "beginning");
       await store.commit({ events: [valueEvent(2)] });
       const { counted } = await store.outbox.next("a", 1);
-      return { lostLog: (await store.describe()).lostLog, epoch: counted?.epoch };
+      return { lostLog: (await store.describe()).lostLogMessage, epoch: counted?.epoch };
     });
 
   test.each([

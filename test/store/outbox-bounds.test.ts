@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { eventText } from "#src/core/codec/stored-event.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import type { Store, Wanted } from "#src/engine/store/store.ts";
+import type { LagFilter, Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { drain, rejectAll, settle, values } from "./steps.ts";
@@ -38,8 +38,8 @@ async function offered(limit = 10) {
   return [offer.again, offer.events.length] as const;
 }
 
-async function lag(wanted?: Partial<Wanted>) {
-  const filter: Wanted = { kinds: ["tag-value"], byKind: true, matches: () => true, ...wanted };
+async function lag(wanted?: Partial<LagFilter>) {
+  const filter: LagFilter = { kinds: ["tag-value"], byKind: true, matches: () => true, ...wanted };
   const [first] = await store.outbox.lag(wanted === undefined ? undefined : new Map([["a", filter]]));
   return first;
 }

@@ -43,7 +43,7 @@ test("ignores a commit of the write-ahead log with any torn frame, without quara
     const torn = Buffer.from(log).fill(0, frame + 28, frame + 24 + PAGE_BYTES);
     writeFileSync(join(copy, "plenum.db-wal"), torn);
     const found = await openStore({ folder: copy, clock: systemClock });
-    expect((await found.describe()).setAside).toBeUndefined();
+    expect((await found.describe()).quarantinedFile).toBeUndefined();
     expect(await found.document("large", "n")).toHaveLength(40 * PAGE_BYTES);
     await found.close();
   }

@@ -39,7 +39,7 @@ function value(id: string, n: number, note = "", source = "main"): Event {
 
 async function found(...ids: readonly string[]): Promise<readonly unknown[]> {
   const about = { source: sourceUri("main"), subjects: ids.map((id) => `site/1/tag/${id}`) };
-  const bounds = { sinceMs: START, within: 1_000, limit: 5 };
+  const bounds = { sinceMs: START, maxSearched: 1_000, limit: 5 };
   const events = await store.outbox.recent(about, ["tag-value"], bounds);
   return events.map(({ event }) => (event.data as { readonly value: unknown }).value);
 }
@@ -85,7 +85,7 @@ test("the search for recent events reads at most the requested number of 100,000
   await store.commit({ events: [value("7", 3)] });
   const about = { source: sourceUri("main"), subjects: Array.from({ length: 60 }, (_, n) => `site/1/tag/7${n || ""}`) };
   const search = (within: number) =>
-    store.outbox.recent(about, ["tag-value", "tag-history"], { sinceMs: START, within, limit: 5_000 });
+    store.outbox.recent(about, ["tag-value", "tag-history"], { sinceMs: START, maxSearched: within, limit: 5_000 });
   const effort = await effortOf(async () => expect(await search(75_000)).toHaveLength(1));
   expect(effort).toBeLessThan(200);
   expect(await search(200_000)).toHaveLength(2);

@@ -49,7 +49,7 @@ describe("the cached tail of the log", () => {
     await damaged.close();
     await commit(0, 2);
     expect(await offered()).toEqual([1, 2]);
-    await settle(store, "sink", 2, { soon: true });
+    await settle(store, "sink", 2, { mayDefer: true });
     await salvage(folder, join(aside, "plenum.db"), clock);
     await commit(2, 2);
     const { events } = await store.outbox.next("sink", 10);
@@ -84,18 +84,18 @@ describe("the cached tail of the log", () => {
     };
     const behind = (position: number) => tail.after(position, 100, 1e9)?.map((row) => row.position) ?? null;
     add(1, 10);
-    tail.passed(4);
+    tail.dropThrough(4);
     expect(behind(3)).toBeNull();
     expect(behind(4)).toEqual([5, 6, 7, 8, 9, 10]);
-    tail.passed(10);
+    tail.dropThrough(10);
     expect(behind(9)).toBeNull();
     expect(behind(10)).toEqual([]);
     // Positions have gaps where an event was a repeat.
     add(13, 14);
     expect(behind(10)).toEqual([13, 14]);
-    tail.removed(12);
+    tail.noteRemoved(12);
     expect(behind(12)).toEqual([13, 14]);
-    tail.removed(13);
+    tail.noteRemoved(13);
     expect(behind(13)).toBeNull();
   });
 
@@ -104,10 +104,10 @@ describe("the cached tail of the log", () => {
     await commit(0, 3);
     expect(await offered("slow")).toEqual([1, 2, 3]);
     expect(await offered()).toEqual([1, 2, 3]);
-    await settle(store, "sink", 3, { soon: true });
+    await settle(store, "sink", 3, { mayDefer: true });
     await commit(3, 2);
     expect(await offered()).toEqual([4, 5]);
-    await settle(store, "sink", 5, { soon: true });
+    await settle(store, "sink", 5, { mayDefer: true });
     expect(await offered()).toEqual([]);
     expect(await offered("slow")).toEqual([1, 2, 3, 4, 5]);
     await settle(store, "slow", 5);
@@ -120,7 +120,7 @@ describe("the cached tail of the log", () => {
   test("offers events again that another process has marked for replay", async () => {
     await commit(0, 3);
     await offered();
-    await settle(store, "sink", 3, { soon: true });
+    await settle(store, "sink", 3, { mayDefer: true });
     await commit(3, 1);
     expect(await offered()).toEqual([4]);
     const operator = await openStore({ folder, clock, lock: false });

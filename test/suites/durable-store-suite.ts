@@ -26,7 +26,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
 
   const commit = (from: number, count: number) => store.commit({ events: values(from, count) });
   const settle = (through: number, more: Partial<Settlement> = {}) =>
-    store.outbox.settle("sink", { again: false, through, rejected: [], soon: true, ...more });
+    store.outbox.settle("sink", { again: false, through, rejected: [], mayDefer: true, ...more });
   const offered = async (limit = 1_000, sink = "sink") => positionsOf((await store.outbox.next(sink, limit)).events);
   const comesAgain = () => subject.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
 
@@ -48,7 +48,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       await offered();
       await offered(10, "other");
       await settle(3);
-      await store.outbox.settle("other", { again: false, through: 3, rejected: [], soon: true });
+      await store.outbox.settle("other", { again: false, through: 3, rejected: [], mayDefer: true });
       await commit(3, 1);
       await new Promise((resolve) => setImmediate(resolve));
       expect(await offered()).toEqual([4]);
@@ -65,7 +65,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       await commit(20, 1);
       expect(await subject.afterKill(async (left) => (await left.outbox.next("sink", 10)).counted)).toEqual(later);
       const last = later && { ...later, number: later.number + 3 };
-      await settle(13, { counted: last, soon: false });
+      await settle(13, { counted: last, mayDefer: false });
       expect((await store.outbox.next("sink", 10)).counted).toEqual(last);
     });
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
-import { Filter, wantedBy } from "#src/engine/delivery/filter.ts";
+import { Filter, lagFiltersBySink } from "#src/engine/delivery/filter.ts";
 import { openWorkshop, type Place, type Workshop } from "../delivery/workshop.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 
@@ -20,7 +20,7 @@ export function describeLag(name: string, place?: () => Place): void {
     const { outbox } = workshop.store;
     await outbox.register("a", "beginning");
     await workshop.store.commit({ events });
-    const [lag] = await outbox.lag(wantedBy([["a", Filter.parse(filter)]]));
+    const [lag] = await outbox.lag(lagFiltersBySink([["a", Filter.parse(filter)]]));
     if (lag === undefined) throw new Error("a is unknown");
     return lag;
   }
@@ -47,14 +47,14 @@ export function describeLag(name: string, place?: () => Place): void {
         depth: 2_501,
         exact: false,
       });
-      const wanted = wantedBy([["a", Filter.parse({ kinds: ["alarm-*"], sites: [2] })]]);
+      const wanted = lagFiltersBySink([["a", Filter.parse({ kinds: ["alarm-*"], sites: [2] })]]);
       expect(await workshop.store.outbox.lag(wanted)).toMatchObject([{ depth: 0, exact: true }]);
     });
 
     test("is an upper bound when the events are too large to be filtered singly", async () => {
       const large = Array.from({ length: 20 }, (_, n) => ({ ...valueEvent(n), subject: "x".repeat(60_000) }));
       expect(await lagOf({ sites: [2] }, large)).toMatchObject({ depth: 20, exact: false });
-      const wanted = wantedBy([["a", Filter.parse({ kinds: ["tag-value"] })]]);
+      const wanted = lagFiltersBySink([["a", Filter.parse({ kinds: ["tag-value"] })]]);
       expect(await workshop.store.outbox.lag(wanted)).toMatchObject([{ depth: 20, exact: true }]);
     });
 
@@ -64,7 +64,8 @@ export function describeLag(name: string, place?: () => Place): void {
       await workshop.store.commit({ events: [valueEvent(1)] });
       await workshop.clock.advance(60_000);
       await workshop.store.commit({ events: [sampleEvent("alarm-raised", {}, 1)] });
-      const oldest = async (filter: object) => (await outbox.lag(wantedBy([["a", Filter.parse(filter)]])))[0]?.oldest;
+      const oldest = async (filter: object) =>
+        (await outbox.lag(lagFiltersBySink([["a", Filter.parse(filter)]])))[0]?.oldest;
       const all = Date.parse((await oldest({})) ?? "");
       expect(Date.parse((await oldest({ kinds: ["alarm-*"] })) ?? "") - all).toBe(60_000);
       expect(await oldest({ kinds: ["site-*"] })).toBeNull();
@@ -77,7 +78,7 @@ export function describeLag(name: string, place?: () => Place): void {
       await outbox.settle("a", { again: false, through: lastPosition, rejected: [] });
       await outbox.replay("a", "2020-01-01T00:00:00Z");
       expect(await outbox.lag()).toMatchObject([{ depth: 0, again: 303 }]);
-      const wanted = wantedBy([["a", Filter.parse({ kinds: ["alarm-*"] })]]);
+      const wanted = lagFiltersBySink([["a", Filter.parse({ kinds: ["alarm-*"] })]]);
       expect(await outbox.lag(wanted)).toMatchObject([{ depth: 0, again: 3, exact: true }]);
     });
   });

@@ -163,17 +163,17 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     });
 
     test("the last pause and the clock mark of the machine's current boot are stored per token bucket", async () => {
-      expect(await store.quotaStore.loadHold("main")).toBeUndefined();
-      await store.quotaStore.saveHold("main", { saidAtMs: 1_000, untilMs: 31_000 });
-      await store.quotaStore.saveHold("main", { saidAtMs: 2_000, untilMs: 9_000 });
+      expect(await store.quotaStore.loadPause("main")).toBeUndefined();
+      await store.quotaStore.savePause("main", { orderedAtMs: 1_000, untilMs: 31_000 });
+      await store.quotaStore.savePause("main", { orderedAtMs: 2_000, untilMs: 9_000 });
       store = await subject.reopen();
-      expect(await store.quotaStore.loadHold("main")).toEqual({ saidAtMs: 2_000, untilMs: 9_000 });
-      expect(await store.quotaStore.loadHold("other")).toBeUndefined();
+      expect(await store.quotaStore.loadPause("main")).toEqual({ orderedAtMs: 2_000, untilMs: 9_000 });
+      expect(await store.quotaStore.loadPause("other")).toBeUndefined();
       const mark = { wallMs: 1_767_225_600_000, sinceBootMs: 12_340 };
       await store.quotaStore.saveClock("main", "first", mark);
       await store.quotaStore.saveClock("other", "first", { ...mark, sinceBootMs: 1 });
       expect(await store.quotaStore.loadClock("main", "first")).toEqual(mark);
-      expect(await store.quotaStore.loadHold("main")).toEqual({ saidAtMs: 2_000, untilMs: 9_000 });
+      expect(await store.quotaStore.loadPause("main")).toEqual({ orderedAtMs: 2_000, untilMs: 9_000 });
       await store.quotaStore.saveClock("main", "second", mark);
       expect(await store.quotaStore.loadClock("main", "first")).toBeUndefined();
       expect(await store.quotaStore.loadClock("other", "first")).toEqual({ ...mark, sinceBootMs: 1 });

@@ -133,7 +133,7 @@ function defineMove(state: Command, context: CliContext): void {
       try {
         const move = {
           ...{ folder, database, sources: Object.keys(config.sources), clock: systemClock, log },
-          ...{ fleetDocuments: fleetDocuments(folder), closing: closingOf(folder, database.name) },
+          ...{ fleetDocuments: fleetDocuments(folder), closingRecord: closingOf(folder, database.name) },
         };
         const moved = await terminal.progress("Moving the state", () => moveState(move));
         terminal.object(moved, movedLines(moved, config.state.postgres === undefined));

@@ -8,10 +8,10 @@ const PAUSE_ABOVE = 0.1;
 const CONTINUE_BELOW = 0.05;
 /** Share of the log for one history response; several may be in flight. */
 const REPLY_SHARE = 0.02;
-const FULL = 0.9;
+const FULL_SHARE = 0.9;
 /** Delivered events can be sent again for at least this long (docs/promise.md). */
-const REPLAY_LEAST_MS = 15 * 60_000;
-const CACHED_MS = 1_000;
+const MIN_REPLAY_MS = 15 * 60_000;
+const CHECK_INTERVAL_MS = 1_000;
 const MEBIBYTE = 1024 ** 2;
 
 /** Largest history response, so that the last response before a pause fits into the log. */
@@ -39,8 +39,10 @@ export function createBackPressure(options: {
   let checkedAtMs = Number.NEGATIVE_INFINITY;
   let checked: Promise<boolean> = Promise.resolve(true);
 
-  const holdsOnlyRecent = ({ bytes, oldestTelemetry }: LogPressure) =>
-    bytes > maxBytes * FULL && oldestTelemetry !== null && clock.now() - Date.parse(oldestTelemetry) < REPLAY_LEAST_MS;
+  const isFullOfRecent = ({ bytes, oldestTelemetry }: LogPressure) =>
+    bytes > maxBytes * FULL_SHARE &&
+    oldestTelemetry !== null &&
+    clock.now() - Date.parse(oldestTelemetry) < MIN_REPLAY_MS;
 
   async function check(): Promise<boolean> {
     const pressure = await outbox.pressure();
@@ -49,13 +51,13 @@ export function createBackPressure(options: {
     isPaused = isBehind(pressure, maxBytes, wasPaused);
     if (isPaused && !wasPaused) log.warn({ bytes: pendingBytes }, "the backfill waits until the sinks have taken more");
     if (wasPaused && !isPaused) log.info({ bytes: pendingBytes }, "the backfill goes on");
-    return !isPaused && !holdsOnlyRecent(pressure);
+    return !isPaused && !isFullOfRecent(pressure);
   }
 
   return {
     mayFetchPast(): Promise<boolean> {
       const nowMs = clock.monotonic();
-      if (nowMs - checkedAtMs >= CACHED_MS) {
+      if (nowMs - checkedAtMs >= CHECK_INTERVAL_MS) {
         checkedAtMs = nowMs;
         checked = check();
       }
@@ -75,7 +77,7 @@ export function createBackPressure(options: {
   };
 }
 
-const SCARCE = 0.8;
+const SCARCE_SHARE = 0.8;
 
 /** Warns before undelivered events fill the log; then the oldest values are dropped. */
 export type LogSpace = ReturnType<typeof createLogSpace>;
@@ -95,13 +97,13 @@ export function createLogSpace(options: {
   }
 
   return {
-    async look(maxBytes: number): Promise<void> {
+    async check(maxBytes: number): Promise<void> {
       const { bytes, pendingBytes } = await outbox.pressure();
       metrics.logBytes.set(bytes);
       metrics.logPendingBytes.set(pendingBytes);
       metrics.logLimitBytes.set(maxBytes);
       const wasScarce = notice !== null;
-      const isScarce = pendingBytes >= SCARCE * maxBytes;
+      const isScarce = pendingBytes >= SCARCE_SHARE * maxBytes;
       notice = isScarce ? noticeOf(pendingBytes, maxBytes, await slowest()) : null;
       if (isScarce && !wasScarce) {
         log.warn({ pendingBytes, maxBytes }, "the log is nearly full of events that a sink has not got");

@@ -12,7 +12,7 @@ import { type Batch, countedAfter } from "./offer.ts";
 const SETTLE_EVENTS = 1_000;
 const SETTLE_MS = 5_000;
 
-export function createSkipped(clock: Clock, settle: (settlement: Settlement) => Promise<void>) {
+export function createFilteredOut(clock: Clock, settle: (settlement: Settlement) => Promise<void>) {
   let through = 0;
   let events = 0;
   let sinceMs = 0;
@@ -32,18 +32,18 @@ export function createSkipped(clock: Clock, settle: (settlement: Settlement) => 
 
   return {
     through: () => through,
-    async add(portion: Batch): Promise<void> {
+    async addBatch(batch: Batch): Promise<void> {
       // Events that are sent again have no cursor that could wait, and there are few.
-      if (portion.again) return settle({ again: true, through: portion.through, rejected: [] });
+      if (batch.again) return settle({ again: true, through: batch.through, rejected: [] });
       if (events === 0) sinceMs = clock.monotonic();
-      through = portion.through;
-      events += portion.seen;
+      through = batch.through;
+      events += batch.passed;
       await settleIfDue();
     },
     settleIfDue,
     dueInMs,
     settle: settleAll,
-    forget({ again, urgent, through: settled }: Settlement): void {
+    forgetSettled({ again, urgent, through: settled }: Settlement): void {
       if (!again && urgent !== true && settled >= through) events = 0;
     },
   };
@@ -58,15 +58,15 @@ export function createBuffered() {
     isEmpty: () => buffered.through === 0,
     events: () => buffered.events,
     accepted: () => buffered.events - buffered.rejected.length,
-    add(portion: Pick<Batch, "batch" | "through" | "counted">, rejected: Settlement["rejected"]): void {
+    addBatch(batch: Pick<Batch, "events" | "through" | "counted">, rejected: Settlement["rejected"]): void {
       buffered = {
-        through: portion.through,
-        events: buffered.events + portion.batch.length,
+        through: batch.through,
+        events: buffered.events + batch.events.length,
         rejected: [...buffered.rejected, ...rejected],
-        counted: countedAfter(portion.counted, portion.batch.length),
+        counted: countedAfter(batch.counted, batch.events.length),
       };
     },
-    with(settlement: Settlement): Settlement {
+    withRejections(settlement: Settlement): Settlement {
       if (settlement.again || buffered.rejected.length === 0) return settlement;
       return { ...settlement, rejected: [...buffered.rejected, ...settlement.rejected] };
     },
@@ -74,7 +74,7 @@ export function createBuffered() {
       const { through, rejected, counted } = buffered;
       return { again: false, through, rejected, counted };
     },
-    forget(): void {
+    forgetSettled(): void {
       buffered = NONE;
     },
   };

@@ -1,15 +1,15 @@
 import { type Service, Stopping } from "../../core/runtime/lifecycle.ts";
 import { createWakeup, loop, persist, within } from "../../core/runtime/waiting.ts";
 import type { SinkLag } from "../store/store.ts";
-import { wantedBy } from "./filter.ts";
+import { lagFiltersBySink } from "./filter.ts";
 import { createRegistration } from "./registration.ts";
 import type { DeliveryContext } from "./sink-loop.ts";
 import { type ConfiguredSink, createSinkRunner, FAULT_BACKOFF, type SinkRunner } from "./sink-runner.ts";
 import type { SinkStatus } from "./sink-state.ts";
 
 export interface DispatcherOptions
-  extends Omit<DeliveryContext, "random" | "lookEveryMs">,
-    Partial<Pick<DeliveryContext, "random" | "lookEveryMs">> {
+  extends Omit<DeliveryContext, "random" | "checkEveryMs">,
+    Partial<Pick<DeliveryContext, "random" | "checkEveryMs">> {
   readonly sinks: readonly ConfiguredSink[];
 }
 
@@ -21,40 +21,40 @@ export interface Dispatcher extends Service {
 }
 
 const LAG_EVERY_MS = 5_000;
-const LOOK_EVERY_MS = 1_000;
-const REPLACED_WITHIN_MS = 40_000;
+const CHECK_EVERY_MS = 1_000;
+const REPLACE_TIMEOUT_MS = 40_000;
 
 /** Runs one loop per sink over the same log. `start` registers the sinks and waits for no server. */
 export function createDispatcher(options: DispatcherOptions): Dispatcher {
-  const { outbox, clock, log, metrics, picture, store, random = Math.random, lookEveryMs = LOOK_EVERY_MS } = options;
+  const { outbox, clock, log, metrics, picture, store, random = Math.random, checkEveryMs = CHECK_EVERY_MS } = options;
   const draining = new AbortController();
-  const news = createWakeup();
+  const wakeup = createWakeup();
   const registration = createRegistration({ outbox, store, log, clock });
   let runners: readonly SinkRunner[] = options.sinks.map(runnerOf);
   const leaving = new Set<SinkRunner>();
-  const endings = new Set<Promise<void>>();
-  let wanted = wantedOf(options.sinks);
+  const runningEndings = new Set<Promise<void>>();
+  let lagFilters = lagFiltersOf(options.sinks);
   let lags: ReadonlyMap<string, SinkLag> = new Map();
   let lagVersion: number | null = null;
   let watching: readonly Promise<void>[] | null = null;
   let stopped: Promise<void> | null = null;
-  let calls = 0;
+  let endOthersCalls = 0;
 
   function runnerOf(configured: ConfiguredSink): SinkRunner {
-    const shared = { outbox, store, picture, news, lookEveryMs, clock, log, metrics, random };
+    const shared = { outbox, store, picture, wakeup, checkEveryMs, clock, log, metrics, random };
     return createSinkRunner({ ...shared, configured, registration });
   }
   const isConfigured = (name: string) => runners.some(({ configured }) => configured.name === name);
 
   function track(work: Promise<void>): void {
-    const ending = work.finally(() => endings.delete(ending));
-    endings.add(ending);
+    const ending = work.finally(() => runningEndings.delete(ending));
+    runningEndings.add(ending);
   }
 
   /** Ends sinks that are not configured. Resolves after the first attempt, and retries failures until they succeed. */
   function endOthers(): Promise<void> {
-    calls += 1;
-    const call = calls;
+    endOthersCalls += 1;
+    const call = endOthersCalls;
     const tried = Promise.withResolvers<void>();
     const work = persist({
       clock,
@@ -62,7 +62,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       random,
       backoff: FAULT_BACKOFF,
       async work() {
-        if (call === calls) await registration.endOthers({ has: isConfigured });
+        if (call === endOthersCalls) await registration.endOthers({ has: isConfigured });
       },
       fault(error) {
         log.warn({ err: error }, "The sinks of before could not be looked through; it is tried again.");
@@ -82,7 +82,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     const removed = runners.filter(({ configured }) => !sinks.includes(configured));
     for (const runner of removed) leaving.add(runner);
     runners = sinks.map((configured) => before.get(configured) ?? runnerOf(configured));
-    wanted = wantedOf(sinks);
+    lagFilters = lagFiltersOf(sinks);
     lagVersion = null;
     const added = runners.filter(({ configured }) => !before.has(configured));
     const starting = added.map((runner) => runner.start(predecessorsEnded(runner.configured)));
@@ -100,7 +100,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
 
   async function endRemoved(removed: readonly SinkRunner[]): Promise<void> {
     for (const runner of removed) void runner.ended().then(() => leaving.delete(runner));
-    await Promise.all(removed.map((runner) => runner.stop(REPLACED_WITHIN_MS)));
+    await Promise.all(removed.map((runner) => runner.stop(REPLACE_TIMEOUT_MS)));
     for (const { configured } of removed) {
       if (!isConfigured(configured.name)) metrics.sinkUp.remove({ sink: configured.name });
     }
@@ -121,7 +121,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       async turn() {
         await (changed ?? listen());
         changed = listen();
-        news.wakeUp();
+        wakeup.wakeUp();
         return 0;
       },
       fault(error) {
@@ -146,26 +146,26 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   }
 
   function watchOtherProcesses(): Promise<void> {
-    let seen: number | null = null;
-    return watchState(lookEveryMs, "What other processes have marked could not be looked for.", (changes) => {
-      if (changes !== seen) news.wakeUp();
-      seen = changes;
+    let seenVersion: number | null = null;
+    return watchState(checkEveryMs, "What other processes have marked could not be looked for.", (changes) => {
+      if (changes !== seenVersion) wakeup.wakeUp();
+      seenVersion = changes;
     });
   }
 
   function watchLag(): Promise<void> {
     return watchState(LAG_EVERY_MS, "The lag of the sinks could not be read.", async (changes) => {
       if (changes === lagVersion) return;
-      lags = new Map((await outbox.lag(wanted)).map((lag) => [lag.sink, lag]));
+      lags = new Map((await outbox.lag(lagFilters)).map((lag) => [lag.sink, lag]));
       lagVersion = changes;
     });
   }
 
   async function end(deadlineMs: number): Promise<void> {
     draining.abort(new Stopping());
-    for (const runner of leaving) runner.force();
+    for (const runner of leaving) runner.abortWrites();
     await Promise.all([...runners, ...leaving].map((runner) => runner.stop(deadlineMs)));
-    await within(clock, deadlineMs, Promise.all([...(watching ?? []), ...endings]));
+    await within(clock, deadlineMs, Promise.all([...(watching ?? []), ...runningEndings]));
   }
 
   return {
@@ -174,7 +174,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       if (watching !== null || stopped !== null) return;
       const onAbort = () => {
         draining.abort(new Stopping());
-        for (const runner of runners) runner.force();
+        for (const runner of runners) runner.abortWrites();
       };
       signal.addEventListener("abort", onAbort, { once: true, signal: draining.signal });
       const starting = Promise.all(runners.map((runner) => runner.start(Promise.resolve())));
@@ -198,6 +198,6 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   };
 }
 
-function wantedOf(sinks: readonly ConfiguredSink[]) {
-  return wantedBy(sinks.map(({ name, delivery }) => [name, delivery.filter]));
+function lagFiltersOf(sinks: readonly ConfiguredSink[]) {
+  return lagFiltersBySink(sinks.map(({ name, delivery }) => [name, delivery.filter]));
 }

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { type AnyEvent, type Event, KINDS, type Kind } from "../../core/model/event.ts";
 import { globMatches } from "../../core/values/glob.ts";
 import { closest } from "../../core/values/suggest.ts";
-import type { Wanted } from "../store/store.ts";
+import type { LagFilter } from "../store/store.ts";
 
 const KindPattern = z.string().refine((pattern) => KINDS.some((kind) => selects(pattern, kind)), {
   error: ({ input }) => `No event kind is called ${String(input)}. ${kindMeant(String(input))}`,
@@ -64,12 +64,14 @@ export function passesEverything(filter: Filter): boolean {
   return Object.values(filter).every((list) => list.length === 0);
 }
 
-export function wantedBy(sinks: Iterable<readonly [name: string, filter: Filter]>): ReadonlyMap<string, Wanted> {
+export function lagFiltersBySink(
+  sinks: Iterable<readonly [name: string, filter: Filter]>,
+): ReadonlyMap<string, LagFilter> {
   const filters = [...sinks].filter(([, filter]) => !passesEverything(filter));
-  return new Map(filters.map(([name, filter]) => [name, wantedOf(filter)]));
+  return new Map(filters.map(([name, filter]) => [name, lagFilterOf(filter)]));
 }
 
-function wantedOf(filter: Filter): Wanted {
+function lagFilterOf(filter: Filter): LagFilter {
   const hasPriority = (kind: Kind) => kind.startsWith("alarm-");
   return {
     kinds: KINDS.filter((kind) => selectsKind(filter, kind) && (filter.priorities.length === 0 || hasPriority(kind))),

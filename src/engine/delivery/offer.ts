@@ -15,35 +15,35 @@ import {
 export interface Batch {
   readonly again: boolean;
   readonly urgent?: boolean | undefined;
-  readonly batch: readonly LoggedEvent[];
+  readonly events: readonly LoggedEvent[];
   /** Last position that is in the batch or was filtered out. */
   readonly through: number;
   /** Number of events in the batch or filtered out. */
-  readonly seen: number;
+  readonly passed: number;
   /** Sequence number of the event before the first; undefined when they are not counted. */
   readonly counted: Sequence | undefined;
 }
 
 /** Takes up to `most` events that pass the filter and are not settled, in order. */
-export function batchOf(offer: Offer, passes: (event: Event) => boolean, most: number): Batch {
-  const batch: LoggedEvent[] = [];
+export function batchOf(offer: Offer, passes: (event: Event) => boolean, size: number): Batch {
+  const events: LoggedEvent[] = [];
   let through = 0;
-  let seen = 0;
+  let passed = 0;
   const isOpen = ({ event, position }: LoggedEvent) =>
     offer.again || position > (offer.urgentThrough ?? 0) || !isUrgent(event.type);
   for (const logged of offer.events) {
     if (isOpen(logged) && passes(logged.event)) {
-      if (batch.length === most) break;
-      batch.push(logged);
+      if (events.length === size) break;
+      events.push(logged);
     }
     through = logged.position;
-    seen += 1;
+    passed += 1;
   }
-  return { again: offer.again, urgent: offer.urgent, batch, through, seen, counted: offer.counted };
+  return { again: offer.again, urgent: offer.urgent, events, through, passed, counted: offer.counted };
 }
 
-export function sequenceOf({ batch, counted }: Batch, index: number): Sequence | undefined {
-  return batch[index]?.sequence ?? countedAfter(counted, index + 1);
+export function sequenceOf({ events, counted }: Batch, index: number): Sequence | undefined {
+  return events[index]?.sequence ?? countedAfter(counted, index + 1);
 }
 
 export function countedAfter(counted: Sequence | undefined, events: number): Sequence | undefined {
@@ -59,9 +59,9 @@ export interface Outcome {
 
 /** Validates a receipt. A receipt that does not fit its batch keeps all events: receivers recognize repeats by id. */
 export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undefined): Outcome {
-  const { batch, again, urgent } = portion;
-  const size = batch.length;
-  if (!fits(receipt, size) || (receipt.gathered === true && !mayBeGathered(portion))) {
+  const { events, again, urgent } = portion;
+  const size = events.length;
+  if (!isValidReceipt(receipt, size) || (receipt.gathered === true && !mayBeBuffered(portion))) {
     const hint = "This is a fault of the connector; the whole batch is kept.";
     const message = "The connector answered with a receipt that does not fit its batch.";
     return retryFrom(portion, 0, new Retryable(message, { hint }));
@@ -71,7 +71,7 @@ export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undef
   const reasons = new Map(
     receipt.rejected.filter(({ index }) => index < from).map(({ index, reason }) => [index, reason]),
   );
-  const rejected = batch.flatMap(({ position }, index) => {
+  const rejected = events.flatMap(({ position }, index) => {
     const reason = reasons.get(index);
     if (reason === undefined) return [];
     return [{ position, reason: withoutCredentials(reason), sequence: sequenceOf(portion, index) }];
@@ -83,7 +83,7 @@ export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undef
     return { settlement, accepted: size - rejected.length, gathered: null, kept: null };
   }
   const outcome = retryFrom(portion, from, receipt.kept?.error);
-  const lastSettled = batch[from - 1];
+  const lastSettled = events[from - 1];
   if (lastSettled === undefined) return outcome;
   return {
     ...outcome,
@@ -92,10 +92,10 @@ export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undef
   };
 }
 
-export function sinkStateChange(sink: string, remembered: SinkStateChange = new Map()): readonly DocumentChange[] {
-  if (remembered.size === 0) return [];
-  const put = [...remembered].filter(([, value]) => value !== null);
-  const remove = [...remembered].filter(([, value]) => value === null).map(([key]) => key);
+export function sinkStateChange(sink: string, change: SinkStateChange = new Map()): readonly DocumentChange[] {
+  if (change.size === 0) return [];
+  const put = [...change].filter(([, value]) => value !== null);
+  const remove = [...change].filter(([, value]) => value === null).map(([key]) => key);
   return [{ set: sinkStateSet(sink), put, remove }];
 }
 
@@ -112,18 +112,18 @@ export function createSinkState(sink: string, store: Pick<Store, "document" | "d
 }
 
 export function retryFrom(portion: Batch, from: number, error: unknown): Outcome {
-  const head = portion.batch[from];
+  const head = portion.events[from];
   if (head === undefined) return { settlement: null, accepted: 0, gathered: null, kept: null };
-  const kept = { head, count: portion.batch.length - from, error };
+  const kept = { head, count: portion.events.length - from, error };
   return { settlement: null, accepted: 0, gathered: null, kept };
 }
 
 /** Only events after the cursor are offered again by themselves when the buffered events are lost. */
-function mayBeGathered({ batch, again, urgent }: Batch): boolean {
-  return !again && urgent !== true && batch.every(({ position }) => position > 0);
+function mayBeBuffered({ events, again, urgent }: Batch): boolean {
+  return !again && urgent !== true && events.every(({ position }) => position > 0);
 }
 
-function fits(receipt: Receipt | undefined, size: number): receipt is Receipt {
+function isValidReceipt(receipt: Receipt | undefined, size: number): receipt is Receipt {
   if (receipt === undefined || receipt === null || !Array.isArray(receipt.rejected)) return false;
   const isIndex = (value: unknown, end: number) => Number.isInteger(value) && Number(value) >= 0 && Number(value) < end;
   if (receipt.kept !== undefined && !isIndex(receipt.kept.from, size + 1)) return false;

@@ -3,31 +3,31 @@ import type { Offer, Outbox } from "../store/store.ts";
 import type { Batch } from "./offer.ts";
 
 /** Events that are read at once when the filter leaves out most of them. */
-const LOOK_THROUGH = 500;
+const MAX_FILTERED_EVENTS = 500;
 /** Batches of urgent events in a row while other events wait; after them the others get one batch. */
 const URGENT_BATCHES = 4;
-export const NOTHING: Offer = { again: false, events: [], counted: undefined };
+export const EMPTY_OFFER: Offer = { again: false, events: [], counted: undefined };
 
 /**
  * Chooses what a sink is offered next, unless the sink needs one order:
  *
  *   marked to be sent again and urgent → urgent → marked to be sent again → all others
  */
-export function createOffers(options: {
+export function createOfferOrder(options: {
   readonly sink: string;
   readonly outbox: Pick<Outbox, "next" | "nextUrgent">;
   readonly clock: Pick<Clock, "monotonic">;
-  readonly most: number;
+  readonly batchSize: number;
   readonly takesAll: boolean;
   readonly urgentFirst: boolean;
 }) {
-  const { sink, outbox, clock, most, takesAll, urgentFirst } = options;
+  const { sink, outbox, clock, batchSize, takesAll, urgentFirst } = options;
   /** Events read at once: as many as the last batch took. One in ten passes the filter: 10 for a batch of 1. */
-  let limit = takesAll ? most : Math.max(most, LOOK_THROUGH);
+  let limit = takesAll ? batchSize : Math.max(batchSize, MAX_FILTERED_EVENTS);
   /** The filter leaves out the urgent events up to this position. */
-  let looked = 0;
+  let urgentThrough = 0;
   let urgentBatches = 0;
-  let isTurn = false;
+  let isTurnOfOthers = false;
   /** Until when other events wait after a rejection, on the monotonic clock. */
   let othersWaitMs = Number.NEGATIVE_INFINITY;
   // Less than a millisecond counts as over, because sums of fractions are inexact.
@@ -36,20 +36,23 @@ export function createOffers(options: {
   return {
     /** Urgent events after a position; empty when there are none, or when it is the turn of the others. */
     async urgent(after: number): Promise<Offer> {
-      isTurn = urgentBatches >= URGENT_BATCHES && !othersWait();
-      const offer = urgentFirst && !isTurn ? await outbox.nextUrgent(sink, most, { after, looked }) : NOTHING;
+      isTurnOfOthers = urgentBatches >= URGENT_BATCHES && !othersWait();
+      const offer =
+        urgentFirst && !isTurnOfOthers
+          ? await outbox.nextUrgent(sink, batchSize, { after, looked: urgentThrough })
+          : EMPTY_OFFER;
       urgentBatches = offer.events.length > 0 ? urgentBatches + 1 : 0;
       return offer;
     },
-    isTurn: () => isTurn,
-    others: async (after: number): Promise<Offer> => (othersWait() ? NOTHING : outbox.next(sink, limit, after)),
-    seen({ batch, seen }: Batch): void {
-      if (takesAll || seen === 0) return;
-      limit = Math.max(most, Math.min(batch.length < most ? 4 * limit : seen, LOOK_THROUGH));
+    isTurn: () => isTurnOfOthers,
+    others: async (after: number): Promise<Offer> => (othersWait() ? EMPTY_OFFER : outbox.next(sink, limit, after)),
+    noteBatch({ events, passed }: Batch): void {
+      if (takesAll || passed === 0) return;
+      limit = Math.max(batchSize, Math.min(events.length < batchSize ? 4 * limit : passed, MAX_FILTERED_EVENTS));
     },
     /** The filter leaves out the urgent events up to this position. */
-    unwanted(through: number): void {
-      looked = through;
+    noteUnwantedUrgent(through: number): void {
+      urgentThrough = through;
     },
     holdOthers(forMs: number): boolean {
       if (urgentFirst) othersWaitMs = clock.monotonic() + forMs;

@@ -12,7 +12,7 @@ import { isOutdated, matches } from "./filter.ts";
 
 const PRUNE_EVERY_MS = 60_000;
 /** Most running time that is counted at once: a process that was suspended for days was not running. */
-const MOST_RAN_MS = 2 * PRUNE_EVERY_MS;
+const MAX_COUNTED_MS = 2 * PRUNE_EVERY_MS;
 
 export interface PruningOptions {
   readonly outbox: Outbox;
@@ -21,7 +21,7 @@ export interface PruningOptions {
   readonly clock: Clock;
   /** While the clock is in doubt, no event becomes older. */
   readonly clockDoubt: Pick<ClockCheck, "anywhere">;
-  readonly space?: Pick<LogSpace, "look">;
+  readonly space?: Pick<LogSpace, "check">;
   readonly log: Log;
   readonly metrics: Metrics;
 }
@@ -46,14 +46,14 @@ export function createPruning(options: PruningOptions): Pruning {
 
   async function prune(): Promise<number> {
     const nowMs = clock.monotonic();
-    const ranMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - countedMs, MOST_RAN_MS) : 0;
+    const ranMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - countedMs, MAX_COUNTED_MS) : 0;
     const { gaps } = await outbox.prune({ ...bounds, wanted, ranMs });
     countedMs = nowMs;
     for (const { sink, reason, count, firstTime, lastTime } of gaps) {
       metrics.deliveries.inc({ sink, outcome: "dropped" }, count);
       log.warn({ sink, reason, count, firstTime, lastTime }, "Events were lost to a sink that did not take them.");
     }
-    await options.space?.look(bounds.maxBytes);
+    await options.space?.check(bounds.maxBytes);
     return PRUNE_EVERY_MS;
   }
 

@@ -9,7 +9,7 @@ import { snapshotRequest } from "./snapshot.ts";
 export const NOT_CONFIGURED = "not in the configuration";
 
 /** Document set: the server of each sink that ended for good. */
-const ENDS = "sink-ended-at";
+const ENDED_AT_SET = "sink-ended-at";
 
 interface EndedAt {
   readonly farEnd: string | null;
@@ -40,7 +40,7 @@ export function createRegistration(options: {
   }
 
   async function leadsElsewhere({ name, sink }: Registrant): Promise<boolean> {
-    const at = await store.document<EndedAt>(ENDS, name);
+    const at = await store.document<EndedAt>(ENDED_AT_SET, name);
     return at !== undefined && at.farEnd !== (sink.farEnd ?? null);
   }
 
@@ -59,7 +59,7 @@ export function createRegistration(options: {
     },
     async endForGood({ name, sink }: Registrant, reason: string): Promise<void> {
       const at: EndedAt = { farEnd: sink.farEnd ?? null };
-      await store.commit({ documents: [{ set: ENDS, put: [[name, at]] }] });
+      await store.commit({ documents: [{ set: ENDED_AT_SET, put: [[name, at]] }] });
       await outbox.setEnded(name, reason);
     },
     async endOthers(configured: { has(name: string): boolean }): Promise<void> {

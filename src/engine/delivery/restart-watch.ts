@@ -4,16 +4,16 @@ import type { Log } from "../../core/runtime/log.ts";
 import { abortable, sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
 import type { Outbox, Store } from "../store/store.ts";
 
-const LOOK_EVERY_MS = 30_000;
+const CHECK_EVERY_MS = 30_000;
 /** First interval after a server that stated its instance before is silent; it doubles. */
-const LOOK_SOON_MS = 5_000;
-const LOOK_WITHIN_MS = 5_000;
-const POINTS = 60;
+const SILENT_CHECK_MS = 5_000;
+const CHECK_TIMEOUT_MS = 5_000;
+const POINTS_PER_WINDOW = 60;
 /** Most points and ranges that are stored for a server that no longer responds. */
-const MOST = 500;
+const MAX_POINTS = 500;
 /** Positions sent again at a smaller distance count as one range. */
-const CLOSE = 1_000;
-const LIVES = "sink-life";
+const RANGE_DISTANCE = 1_000;
+const INSTANCE_SET = "sink-life";
 
 /** Cursors of a sink at one time; `urgent` is absent in older states. */
 interface Point {
@@ -23,7 +23,7 @@ interface Point {
 }
 
 /** Stored state. `atMs` is measured time of all runs, in milliseconds. */
-interface StoredLife {
+interface StoredInstance {
   readonly nowMs: number;
   readonly life: string | null;
   readonly seenMs: number;
@@ -49,41 +49,41 @@ export function createRestartWatch(options: {
   readonly store: Pick<Store, "document" | "commit">;
   readonly clock: Clock;
   readonly log: Log;
-  readonly onRestart: (again: number) => void;
+  readonly onRestart: (redelivered: number) => void;
 }) {
   const { name, sink, windowMs, outbox, store, clock, log } = options;
-  const pointEveryMs = Math.max(LOOK_EVERY_MS, windowMs / POINTS);
+  const pointEveryMs = Math.max(CHECK_EVERY_MS, windowMs / POINTS_PER_WINDOW);
   const beganMs = clock.monotonic();
-  let held: StoredLife | null = null;
+  let cached: StoredInstance | null = null;
   let ranBeforeMs = 0;
-  let lookedAtMs = Number.NEGATIVE_INFINITY;
+  let checkedAtMs = Number.NEGATIVE_INFINITY;
   let silences = 0;
 
-  const lookEveryMs = () =>
-    silences === 0 ? LOOK_EVERY_MS : Math.min(LOOK_EVERY_MS, LOOK_SOON_MS * 2 ** (silences - 1));
+  const checkEveryMs = () =>
+    silences === 0 ? CHECK_EVERY_MS : Math.min(CHECK_EVERY_MS, SILENT_CHECK_MS * 2 ** (silences - 1));
   const nowMs = () => ranBeforeMs + clock.monotonic() - beganMs;
 
-  async function load(): Promise<StoredLife> {
-    if (held !== null) return held;
-    const kept = await store.document<StoredLife>(LIVES, name);
+  async function load(): Promise<StoredInstance> {
+    if (cached !== null) return cached;
+    const kept = await store.document<StoredInstance>(INSTANCE_SET, name);
     ranBeforeMs = kept?.nowMs ?? 0;
     const first = { atMs: 0, ...(await cursor()) };
-    held = kept ?? { nowMs: 0, life: null, seenMs: 0, points: [first], again: [] };
-    return held;
+    cached = kept ?? { nowMs: 0, life: null, seenMs: 0, points: [first], again: [] };
+    return cached;
   }
 
-  async function save(life: StoredLife): Promise<void> {
+  async function save(life: StoredInstance): Promise<void> {
     const sinceMs = life.seenMs - windowMs;
     // The last point before the window stays, because the window may begin right after it.
     const from = life.points.findLastIndex(({ atMs }) => atMs <= sinceMs);
-    const kept: StoredLife = {
+    const kept: StoredInstance = {
       ...life,
       nowMs: nowMs(),
       points: thinned(life.points.slice(Math.max(0, from))),
-      again: life.again.filter(({ atMs }) => atMs > sinceMs).slice(-MOST),
+      again: life.again.filter(({ atMs }) => atMs > sinceMs).slice(-MAX_POINTS),
     };
-    await store.commit({ documents: [{ set: LIVES, put: [[name, kept]] }] });
-    held = kept;
+    await store.commit({ documents: [{ set: INSTANCE_SET, put: [[name, kept]] }] });
+    cached = kept;
   }
 
   async function cursor(): Promise<{ readonly position: number; readonly urgent: number }> {
@@ -91,12 +91,12 @@ export function createRestartWatch(options: {
     return { position, urgent };
   }
 
-  async function ask(before: string | null, signal: AbortSignal) {
+  async function askServer(before: string | null, signal: AbortSignal) {
     const limit = new AbortController();
     const answered = new AbortController();
     const limited = AbortSignal.any([signal, limit.signal]);
-    const timer = sleepFor(clock, LOOK_WITHIN_MS, answered.signal, signal).then((whole) => {
-      if (whole) limit.abort(new Error("no answer in time"));
+    const timer = sleepFor(clock, CHECK_TIMEOUT_MS, answered.signal, signal).then((isOver) => {
+      if (isOver) limit.abort(new Error("no answer in time"));
     });
     try {
       return (await abortable(sink.look?.(before, limited) ?? Promise.resolve(null), limited)) ?? null;
@@ -109,7 +109,7 @@ export function createRestartWatch(options: {
     }
   }
 
-  async function sendAgain({ points, again }: StoredLife, sinceMs: number): Promise<number> {
+  async function sendAgain({ points, again }: StoredInstance, sinceMs: number): Promise<number> {
     const from = points.findLast(({ atMs }) => atMs <= sinceMs) ?? points[0];
     let marked = 0;
     if (from !== undefined) {
@@ -123,35 +123,35 @@ export function createRestartWatch(options: {
     return marked;
   }
 
-  async function lookNow(signal: AbortSignal): Promise<void> {
+  async function checkNow(signal: AbortSignal): Promise<void> {
     const life = await load();
-    const said = await ask(life.life, signal);
+    const response = await askServer(life.life, signal);
     if (signal.aborted) return;
-    silences = said === null && life.life !== null ? silences + 1 : 0;
+    silences = response === null && life.life !== null ? silences + 1 : 0;
     const points = withPoint(life.points, { atMs: nowMs(), ...(await cursor()) }, pointEveryMs);
-    if (said === null) return life.life === null ? undefined : save({ ...life, points });
-    if (said.isNew) {
-      const again = await sendAgain(life, life.seenMs - windowMs);
+    if (response === null) return life.life === null ? undefined : save({ ...life, points });
+    if (response.isNew) {
+      const redelivered = await sendAgain(life, life.seenMs - windowMs);
       log.warn(
-        { sink: name, again, windowMs },
+        { sink: name, again: redelivered, windowMs },
         "The far end was restarted. What it had taken shortly before, and may have lost, is sent again.",
       );
-      options.onRestart(again);
+      options.onRestart(redelivered);
     }
-    return save({ ...life, points, life: said.life, seenMs: nowMs() });
+    return save({ ...life, points, life: response.life, seenMs: nowMs() });
   }
 
-  const isAsked = sink.look !== undefined && windowMs > 0;
-  const dueInMs = () => (isAsked ? lookedAtMs + lookEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY);
+  const isChecked = sink.look !== undefined && windowMs > 0;
+  const dueInMs = () => (isChecked ? checkedAtMs + checkEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY);
 
   return {
     dueInMs,
-    async look(is: "opened" | "open", signal: AbortSignal): Promise<void> {
-      if (!isAsked || (is === "open" && dueInMs() > 0)) return;
+    async checkIfDue(is: "opened" | "open", signal: AbortSignal): Promise<void> {
+      if (!isChecked || (is === "open" && dueInMs() > 0)) return;
       if (is === "opened") silences = 0;
-      lookedAtMs = clock.monotonic();
+      checkedAtMs = clock.monotonic();
       try {
-        await lookNow(signal);
+        await checkNow(signal);
       } catch (error) {
         // The stored instance is still the old one, so the next check repeats this.
         log.warn({ sink: name, err: error }, "the check for a restart of the server failed");
@@ -159,27 +159,29 @@ export function createRestartWatch(options: {
     },
     async deliveredAgain(positions: readonly number[]): Promise<void> {
       const [first, last] = [positions[0], positions.at(-1)];
-      if (!isAsked || first === undefined || last === undefined) return;
+      if (!isChecked || first === undefined || last === undefined) return;
       const life = await load();
       const before = life.again.at(-1);
       const atMs = nowMs();
-      const isNext =
+      const continuesRange =
         before !== undefined &&
-        atMs - before.atMs < LOOK_EVERY_MS &&
+        atMs - before.atMs < CHECK_EVERY_MS &&
         first > before.last &&
-        first - before.last <= CLOSE;
-      const again = isNext ? [...life.again.slice(0, -1), { ...before, last }] : [...life.again, { atMs, first, last }];
-      await save({ ...life, again });
+        first - before.last <= RANGE_DISTANCE;
+      const redelivered = continuesRange
+        ? [...life.again.slice(0, -1), { ...before, last }]
+        : [...life.again, { atMs, first, last }];
+      await save({ ...life, again: redelivered });
     },
   };
 }
 
 /** Removes every second of too many points, never the first, so that only more events are sent again. */
-function thinned(points: StoredLife["points"]): StoredLife["points"] {
-  return points.length <= MOST ? points : points.filter((_, index) => index % 2 === 0);
+function thinned(points: StoredInstance["points"]): StoredInstance["points"] {
+  return points.length <= MAX_POINTS ? points : points.filter((_, index) => index % 2 === 0);
 }
 
-function withPoint(points: StoredLife["points"], point: Point, everyMs: number): StoredLife["points"] {
+function withPoint(points: StoredInstance["points"], point: Point, everyMs: number): StoredInstance["points"] {
   const last = points.at(-1);
   const isSame = last?.position === point.position && (last.urgent ?? 0) === point.urgent;
   if (last !== undefined && (isSame || point.atMs - last.atMs < everyMs)) return points;

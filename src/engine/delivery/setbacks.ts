@@ -4,9 +4,9 @@ import { backoffMs } from "../../core/runtime/backoff.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import type { DeliveryConfig } from "./config.ts";
 
-const RECHECK_MS = 5 * 60_000;
+const STOPPED_RETRY_MS = 5 * 60_000;
 /** Longest wait that a server can demand, in milliseconds; a wrong header must not stop a sink for years. */
-const LONGEST_HOLD_MS = 24 * 60 * 60_000;
+const MAX_THROTTLE_MS = 24 * 60 * 60_000;
 
 export type Consequence =
   | { readonly go: "end"; readonly reason: string }
@@ -22,58 +22,61 @@ export type Consequence =
     };
 
 /** Counts failures of one sink and decides what follows. */
-export function createSetbacks({ retry, schedule }: Pick<DeliveryConfig, "retry" | "schedule">, random: () => number) {
+export function createFailurePolicy(
+  { retry, schedule }: Pick<DeliveryConfig, "retry" | "schedule">,
+  random: () => number,
+) {
   const backoff = { firstMs: retry.first, maxMs: retry.max };
   /** Event that failed last, with its number of consecutive failures. */
-  let head: string | null = null;
+  let failedEvent: string | null = null;
   let attempts = 0;
-  let refusals = 0;
+  let rejections = 0;
   let failures = 0;
-  let holds = 0;
+  let throttles = 0;
 
   function forgetHead(): void {
-    head = null;
+    failedEvent = null;
     attempts = 0;
-    refusals = 0;
+    rejections = 0;
   }
 
   return {
     attempts: () => attempts,
     /** `what` identifies the failed event or step; with `mayGiveUp`, its rejections use up the configured schedule. */
-    judge(error: unknown, what: string, mayGiveUp: boolean): Consequence {
+    decide(error: unknown, what: string, mayGiveUp: boolean): Consequence {
       const failure = meaningOf(error);
       const wait = (as: "retrying" | "throttled" | "stopped", waitMs: number, reopen = true) =>
         ({ go: "wait", as, failure, attempts, waitMs, reopen }) as const;
 
       if (failure.kind === "config") {
         if (failure.reason === "gone") return { go: "end", reason: withoutCredentials(sentence(failure)) };
-        return wait("stopped", RECHECK_MS);
+        return wait("stopped", STOPPED_RETRY_MS);
       }
       if (failure.kind === "throttled") {
-        holds += 1;
-        const told = failure.retryAfterMs ?? backoffMs(backoff, holds, random);
-        return wait("throttled", Math.min(Math.max(told, 0), LONGEST_HOLD_MS), false);
+        throttles += 1;
+        const demandedMs = failure.retryAfterMs ?? backoffMs(backoff, throttles, random);
+        return wait("throttled", Math.min(Math.max(demandedMs, 0), MAX_THROTTLE_MS), false);
       }
       // A local failure counts as no attempt and needs no long wait.
       if (failure instanceof LocalFailure) return wait("retrying", LOCAL_RETRY_MS);
 
       failures += 1;
-      if (head !== what) forgetHead();
-      head = what;
+      if (failedEvent !== what) forgetHead();
+      failedEvent = what;
       attempts += 1;
       const isRefusal = failure.kind === "rejected" && mayGiveUp;
-      if (isRefusal) refusals += 1;
-      if (isRefusal && schedule !== undefined && refusals > schedule.length) {
+      if (isRefusal) rejections += 1;
+      if (isRefusal && schedule !== undefined && rejections > schedule.length) {
         forgetHead();
         return { go: "give-up" };
       }
-      const scheduledMs = isRefusal ? schedule?.[refusals - 1] : undefined;
+      const scheduledMs = isRefusal ? schedule?.[rejections - 1] : undefined;
       return wait("retrying", scheduledMs ?? backoffMs(backoff, failures, random));
     },
-    over(): void {
+    reset(): void {
       forgetHead();
       failures = 0;
-      holds = 0;
+      throttles = 0;
     },
   };
 }

@@ -6,7 +6,7 @@ import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { firstOf, persist, sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
 import type { Outbox, Settlement, Store } from "../store/store.ts";
-import { createBuffered, createSkipped } from "./beyond-cursor.ts";
+import { createBuffered, createFilteredOut } from "./beyond-cursor.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { isOutdated, matches, passesEverything } from "./filter.ts";
 import {
@@ -19,10 +19,10 @@ import {
   sequenceOf,
   sinkStateChange,
 } from "./offer.ts";
-import { createOffers, NOTHING } from "./offers.ts";
+import { createOfferOrder, EMPTY_OFFER } from "./offers.ts";
 import { createRestartWatch } from "./restart-watch.ts";
-import { createSetbacks } from "./setbacks.ts";
-import type { SinkState } from "./sink-state.ts";
+import { createFailurePolicy } from "./setbacks.ts";
+import type { SinkStatusTracker } from "./sink-state.ts";
 import { createSnapshot } from "./snapshot.ts";
 
 /**
@@ -55,14 +55,14 @@ export interface DeliveryContext {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly random: () => number;
-  readonly lookEveryMs: number;
+  readonly checkEveryMs: number;
 }
 
 interface DeliveryOptions extends DeliveryContext {
   readonly name: string;
   readonly sink: Sink;
   readonly config: DeliveryConfig;
-  readonly state: SinkState;
+  readonly state: SinkStatusTracker;
   endForGood(reason: string): Promise<void>;
   readonly draining: AbortSignal;
   readonly forced: AbortSignal;
@@ -76,12 +76,24 @@ export function createDelivery(options: DeliveryOptions) {
     (takesAll || matches(config.filter, event)) && (config.sequence || !isOutdated(event, clock.now()));
   // A number of `sequence` belongs to one event, so the order must be the same after a crash.
   const urgentFirst = sink.oneOrder !== true && !config.sequence;
-  const offers = createOffers({ sink: name, outbox, clock, most, takesAll, urgentFirst });
-  const skipped = createSkipped(clock, settle);
+  const offers = createOfferOrder({ sink: name, outbox, clock, batchSize: most, takesAll, urgentFirst });
+  const filteredOut = createFilteredOut(clock, settle);
   const buffered = createBuffered();
-  const setbacks = { urgent: createSetbacks(config, options.random), others: createSetbacks(config, options.random) };
-  const windowMs = config.replay_after_restart;
-  const restarts = createRestartWatch({ name, sink, outbox, clock, windowMs, store, log, onRestart: state.onRestart });
+  const failurePolicies = {
+    urgent: createFailurePolicy(config, options.random),
+    others: createFailurePolicy(config, options.random),
+  };
+  const redeliveryWindowMs = config.replay_after_restart;
+  const restarts = createRestartWatch({
+    name,
+    sink,
+    outbox,
+    clock,
+    windowMs: redeliveryWindowMs,
+    store,
+    log,
+    onRestart: state.onRestart,
+  });
   const snapshot = createSnapshot({ sink: name, store, picture, passes, clock, log });
   const now = {
     isOpen: false,
@@ -92,17 +104,17 @@ export function createDelivery(options: DeliveryOptions) {
   };
 
   async function turn(): Promise<Next> {
-    const wasOpen = now.isOpen;
-    if (!wasOpen) {
-      const failure = await attempt(() => withDeadline((signal) => sink.open(signal), draining));
+    const wasOpened = now.isOpen;
+    if (!wasOpened) {
+      const failure = await tryWork(() => withDeadline((signal) => sink.open(signal), draining));
       if (draining.aborted) return null;
       if (failure !== null) return afterFailure(failure.error, { what: "open", giveUp: null });
       now.isOpen = true;
     }
-    await restarts.look(wasOpen ? "open" : "opened", draining);
+    await restarts.checkIfDue(wasOpened ? "open" : "opened", draining);
     if (draining.aborted) return null;
     if (clock.monotonic() >= now.tickAtMs) {
-      const failure = await attempt(tick);
+      const failure = await tryWork(tick);
       if (draining.aborted) return null;
       if (failure !== null) return afterFailure(failure.error, { what: "tick", giveUp: null });
     }
@@ -111,11 +123,11 @@ export function createDelivery(options: DeliveryOptions) {
     if (now.snapshotWaitsMs === null || clock.monotonic() >= now.snapshotWaitsMs) {
       current = await stored(() => snapshot.next(most));
       if (current === null) return null;
-      now.snapshotWaitsMs = snapshot.waits() ? clock.monotonic() + options.lookEveryMs : null;
+      now.snapshotWaitsMs = snapshot.waits() ? clock.monotonic() + options.checkEveryMs : null;
     }
-    const after = Math.max(skipped.through(), buffered.through());
+    const after = Math.max(filteredOut.through(), buffered.through());
     const mayPass = current.length === 0 || snapshot.letsUrgentPass();
-    const urgent = mayPass ? await stored(() => offers.urgent(after)) : NOTHING;
+    const urgent = mayPass ? await stored(() => offers.urgent(after)) : EMPTY_OFFER;
     if (urgent === null) return null;
     const isUrgent = urgent.events.length > 0;
     if (!isUrgent && current.length > 0) return writeSnapshot(current);
@@ -123,48 +135,48 @@ export function createDelivery(options: DeliveryOptions) {
     const offer = isUrgent ? urgent : await stored(() => offers.others(after));
     if (offer === null) return null;
     now.lane = isUrgent ? "urgent" : "others";
-    const portion = batchOf({ ...offer, counted: countedAfter(offer.counted, buffered.events()) }, passes, most);
-    if (!isUrgent) offers.seen(portion);
-    return portion.batch.length === 0 ? passFiltered(portion) : writeEvents(portion, !isUrgent);
+    const batch = batchOf({ ...offer, counted: countedAfter(offer.counted, buffered.events()) }, passes, most);
+    if (!isUrgent) offers.noteBatch(batch);
+    return batch.events.length === 0 ? passFiltered(batch) : writeEvents(batch, !isUrgent);
   }
 
-  async function passFiltered(portion: Batch): Promise<number> {
-    if (!isUnverified()) state.well("idle");
-    if (portion.urgent === true) {
-      offers.unwanted(portion.through);
+  async function passFiltered(batch: Batch): Promise<number> {
+    if (!isUnverified()) state.showWorking("idle");
+    if (batch.urgent === true) {
+      offers.noteUnwantedUrgent(batch.through);
       return 0;
     }
-    if (portion.seen > 0) {
+    if (batch.passed > 0) {
       // The cursor must not pass buffered events, so filtered events after them are settled together with them.
-      if (buffered.isEmpty() || portion.again) await skipped.add(portion);
-      else buffered.add(portion, []);
+      if (buffered.isEmpty() || batch.again) await filteredOut.addBatch(batch);
+      else buffered.addBatch(batch, []);
       return 0;
     }
-    await skipped.settleIfDue();
+    await filteredOut.settleIfDue();
     if (offers.isTurn()) return 0;
     const dueMs = Math.min(now.tickAtMs, now.snapshotWaitsMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
-    return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs(), offers.othersDueInMs()));
+    return Math.max(0, Math.min(dueMs, filteredOut.dueInMs(), restarts.dueInMs(), offers.othersDueInMs()));
   }
 
-  async function writeEvents(portion: Batch, letsUrgentPass: boolean): Promise<Next> {
-    const outcome = await write(portion, (settlement) => outbox.settle(name, settlement));
-    if (outcome.gathered !== null) buffered.add(portion, outcome.gathered);
+  async function writeEvents(batch: Batch, letsUrgentPass: boolean): Promise<Next> {
+    const outcome = await write(batch, (settlement) => outbox.settle(name, settlement));
+    if (outcome.gathered !== null) buffered.addBatch(batch, outcome.gathered);
     if (outcome.settlement !== null) {
-      const settlement = buffered.with(outcome.settlement);
-      await stored(() => restarts.deliveredAgain(positionsSentAgain(portion, settlement)));
+      const settlement = buffered.withRejections(outcome.settlement);
+      await stored(() => restarts.deliveredAgain(positionsSentAgain(batch, settlement)));
       await settleThrough(settlement);
       if (!settlement.again) countBuffered();
     }
-    const what = `${portion.again} ${outcome.kept?.head.position}`;
-    return afterWrite(outcome, { what, giveUp: () => giveUp(portion, outcome), letsUrgentPass });
+    const what = `${batch.again} ${outcome.kept?.head.position}`;
+    return afterWrite(outcome, { what, giveUp: () => giveUp(batch, outcome), letsUrgentPass });
   }
 
   /** Writes events of a snapshot. They are not in the log, so the snapshot stores their progress. */
   async function writeSnapshot(events: readonly Event[]): Promise<Next> {
-    const batch = events.map((event) => ({ position: 0, committedAt: "", event }));
-    const portion = { again: false, batch, through: 0, seen: batch.length, counted: undefined };
-    const outcome = await write(portion, async () => undefined);
-    const settled = batch.length - (outcome.kept?.count ?? 0);
+    const logged = events.map((event) => ({ position: 0, committedAt: "", event }));
+    const batch = { again: false, events: logged, through: 0, passed: logged.length, counted: undefined };
+    const outcome = await write(batch, async () => undefined);
+    const settled = logged.length - (outcome.kept?.count ?? 0);
     const rejected = outcome.settlement?.rejected ?? [];
     if (rejected.length > 0)
       log.warn({ sink: name, rejected }, "some events of a snapshot were refused; they are sent when they change");
@@ -181,12 +193,12 @@ export function createDelivery(options: DeliveryOptions) {
 
   async function afterWrite(outcome: Outcome, failed: FailedWrite): Promise<Next> {
     const { accepted, kept, settlement } = outcome;
-    if (settlement !== null) setbacks[now.lane].over();
+    if (settlement !== null) failurePolicies[now.lane].reset();
     countDeliveries("accepted", accepted);
     countDeliveries("rejected", settlement?.rejected.length ?? 0);
     countDeliveries("kept", kept?.count ?? 0);
     if (kept === null) {
-      if (!isUnverified()) state.well("delivering");
+      if (!isUnverified()) state.showWorking("delivering");
       return 0;
     }
     return forced.aborted ? null : afterFailure(kept.error, failed);
@@ -194,45 +206,47 @@ export function createDelivery(options: DeliveryOptions) {
 
   /** True when a failure is not over: since then the sink has only buffered events or taken urgent ones. */
   function isUnverified(): boolean {
-    return now.failing !== null || (!buffered.isEmpty() && setbacks[now.lane].attempts() > 0) || offers.othersWait();
+    return (
+      now.failing !== null || (!buffered.isEmpty() && failurePolicies[now.lane].attempts() > 0) || offers.othersWait()
+    );
   }
 
-  function showFailing(failing: Failing | undefined): void {
+  function reportFailing(failing: Failing | undefined): void {
     now.failing = failing ?? null;
     if (failing === undefined) return;
     const as = meaningOf(failing.error).kind === "throttled" ? "throttled" : "retrying";
-    state.trouble(as, failing.error, failing.attempts, failing.inMs);
+    state.showTrouble(as, failing.error, failing.attempts, failing.inMs);
   }
 
   /** Writes a batch. `settleEarly` settles its beginning meanwhile, so that a kill repeats only the event in flight. */
-  async function write(portion: Batch, settleEarly: (settlement: Settlement) => Promise<void>): Promise<Outcome> {
-    const { again, batch, urgent } = portion;
-    const positions = batch.map(({ position }) => position);
-    const committedAt = batch.map((logged) => logged.committedAt);
-    const sequences = () => batch.map((_, index) => sequenceOf(portion, index) ?? null);
+  async function write(batch: Batch, settleEarly: (settlement: Settlement) => Promise<void>): Promise<Outcome> {
+    const { again, events: logged, urgent } = batch;
+    const positions = logged.map(({ position }) => position);
+    const committedAt = logged.map((each) => each.committedAt);
+    const sequences = () => logged.map((_, index) => sequenceOf(batch, index) ?? null);
     const offered = { positions, committedAt, again, ...(config.sequence ? { sequences: sequences() } : {}) };
     const early: Promise<void>[] = [];
     let settled = 0;
     function accepted(count: number, remembered?: SinkStateChange): void {
-      const last = batch[count - 1];
+      const last = logged[count - 1];
       // The receipt settles the last event together with the filtered events after it.
-      if (last === undefined || count <= settled || count === batch.length) return;
+      if (last === undefined || count <= settled || count === logged.length) return;
       settled = count;
-      const counted = countedAfter(portion.counted, count);
+      const counted = countedAfter(batch.counted, count);
       const documents = sinkStateChange(name, remembered);
       const settlement = { again, urgent, through: last.position, rejected: [], counted, documents };
       early.push(settleEarly(settlement).catch(() => undefined));
     }
     let receipt: Receipt | undefined;
-    state.writing();
-    const events = batch.map(({ event }) => event);
-    const failure = await attempt(async () => {
+    state.showWriting();
+    const events = logged.map(({ event }) => event);
+    const failure = await tryWork(async () => {
       receipt = await withDeadline((signal) => sink.write(events, signal, accepted, offered), forced);
     });
     await Promise.all(early);
-    if (failure !== null) return retryFrom(portion, 0, failure.error);
-    const outcome = outcomeOf(name, portion, receipt);
-    showFailing(receipt?.failing);
+    if (failure !== null) return retryFrom(batch, 0, failure.error);
+    const outcome = outcomeOf(name, batch, receipt);
+    reportFailing(receipt?.failing);
     now.tickAtMs = Math.min(now.tickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
     if (outcome.settlement === null) await remember(receipt?.remember);
     return outcome;
@@ -243,13 +257,13 @@ export function createDelivery(options: DeliveryOptions) {
       return (await sink.tick?.(signal)) ?? { inMs: Number.POSITIVE_INFINITY };
     }, forced);
     const { inMs, refused = [], remember: remembered } = ticked;
-    showFailing(ticked.failing);
+    reportFailing(ticked.failing);
     if (refused.length > 0) await rejectSettled(refused);
     if (ticked.settled === true && !buffered.isEmpty()) {
       await settleThrough({ ...buffered.settlement(), documents: sinkStateChange(name, remembered) });
       countBuffered();
-      setbacks[now.lane].over();
-      state.well("idle");
+      failurePolicies[now.lane].reset();
+      state.showWorking("idle");
     } else await remember(remembered);
     now.tickAtMs = clock.monotonic() + Math.max(SHORTEST_TICK_MS, inMs);
   }
@@ -270,11 +284,11 @@ export function createDelivery(options: DeliveryOptions) {
   async function afterFailure(error: unknown, { what, giveUp, letsUrgentPass = false }: FailedWrite): Promise<Next> {
     // Buffered events are offered again from the first one, which is not the rejected one.
     const giveUpEvent = buffered.isEmpty() ? giveUp : null;
-    buffered.forget();
-    const next = setbacks[now.lane].judge(error, what, giveUpEvent !== null);
+    buffered.forgetSettled();
+    const next = failurePolicies[now.lane].decide(error, what, giveUpEvent !== null);
     if (next.go === "end") {
       await stored(() => options.endForGood(next.reason));
-      state.end(next.reason);
+      state.showEnded(next.reason);
       return null;
     }
     if (next.go === "give-up" || next.reopen) now.isOpen = false;
@@ -282,31 +296,31 @@ export function createDelivery(options: DeliveryOptions) {
       await giveUpEvent?.();
       return 0;
     }
-    state.trouble(next.as, next.failure, next.attempts, next.waitMs);
+    state.showTrouble(next.as, next.failure, next.attempts, next.waitMs);
     // The server rejects only this event, so an alarm need not wait for its next attempt.
     const isRejection = letsUrgentPass && next.failure.kind === "rejected";
     if (!isRejection || !offers.holdOthers(next.waitMs)) await sleepFor(clock, next.waitMs, draining);
     return 0;
   }
 
-  async function giveUp(portion: Batch, { kept }: Outcome): Promise<void> {
+  async function giveUp(batch: Batch, { kept }: Outcome): Promise<void> {
     if (kept === null) return;
     const { position } = kept.head;
     const reason = `attempts-exhausted: ${withoutCredentials(sentence(kept.error))}`;
-    const index = portion.batch.indexOf(kept.head);
+    const index = batch.events.indexOf(kept.head);
     await settleThrough({
-      again: portion.again,
-      urgent: portion.urgent,
+      again: batch.again,
+      urgent: batch.urgent,
       through: position,
-      rejected: [{ position, reason, sequence: sequenceOf(portion, index) }],
-      counted: countedAfter(portion.counted, index + 1),
+      rejected: [{ position, reason, sequence: sequenceOf(batch, index) }],
+      counted: countedAfter(batch.counted, index + 1),
     });
     countDeliveries("rejected", 1);
   }
 
   function countBuffered(): void {
     countDeliveries("accepted", buffered.accepted());
-    buffered.forget();
+    buffered.forgetSettled();
   }
 
   function countDeliveries(outcome: "accepted" | "rejected" | "kept", events: number): void {
@@ -314,12 +328,12 @@ export function createDelivery(options: DeliveryOptions) {
   }
 
   async function settleThrough(settlement: Settlement): Promise<void> {
-    skipped.forget(settlement);
+    filteredOut.forgetSettled(settlement);
     await settle(settlement);
   }
 
   async function settle(settlement: Settlement): Promise<void> {
-    await stored(() => outbox.settle(name, { ...settlement, soon: sink.mayRepeat === true }));
+    await stored(() => outbox.settle(name, { ...settlement, mayDefer: sink.mayRepeat === true }));
   }
 
   async function stored<T>(work: () => Promise<T>): Promise<T | null> {
@@ -329,7 +343,7 @@ export function createDelivery(options: DeliveryOptions) {
         signal: draining,
         random: options.random,
         work,
-        fault: (error, inMs, failed) => state.trouble("retrying", error, failed, inMs),
+        fault: (error, inMs, failed) => state.showTrouble("retrying", error, failed, inMs),
       });
     } catch (error) {
       if (draining.aborted) return null;
@@ -345,7 +359,7 @@ export function createDelivery(options: DeliveryOptions) {
       if (!isLate) return;
       const late = new Retryable(`${name} did not answer within ${config.deadline / 1_000} seconds.`);
       limit.abort(late);
-      state.trouble("retrying", late, setbacks[now.lane].attempts(), 0);
+      state.showTrouble("retrying", late, failurePolicies[now.lane].attempts(), 0);
     });
     try {
       return await call(limit.signal);
@@ -368,14 +382,14 @@ export function createDelivery(options: DeliveryOptions) {
     }
   }
 
-  return { turn, end: skipped.settle };
+  return { turn, end: filteredOut.settle };
 }
 
-function positionsSentAgain({ again, batch }: Batch, { through }: Settlement): readonly number[] {
+function positionsSentAgain({ again, events: batch }: Batch, { through }: Settlement): readonly number[] {
   return again ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
 }
 
-async function attempt(work: () => Promise<void>): Promise<{ readonly error: unknown } | null> {
+async function tryWork(work: () => Promise<void>): Promise<{ readonly error: unknown } | null> {
   try {
     await work();
     return null;

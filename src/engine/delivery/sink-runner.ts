@@ -4,7 +4,7 @@ import { loop, type Wakeup, within } from "../../core/runtime/waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import type { Registration } from "./registration.ts";
 import { createDelivery, type Delivery, type DeliveryContext } from "./sink-loop.ts";
-import { createSinkState } from "./sink-state.ts";
+import { createSinkStatus } from "./sink-state.ts";
 
 export interface ConfiguredSink {
   readonly name: string;
@@ -18,16 +18,16 @@ export interface ConfiguredSink {
 
 export type SinkRunner = ReturnType<typeof createSinkRunner>;
 
-const ENDED_LOOK_MS = 1_000;
+const ENDED_CHECK_MS = 1_000;
 /** Waits after an internal fault, or while the state is damaged. */
 export const FAULT_BACKOFF = { firstMs: 5_000, maxMs: 60_000 };
 /** Part of a stop's deadline in which writes may finish by themselves. */
-const GRACEFUL = 0.75;
+const GRACEFUL_SHARE = 0.75;
 
 interface SinkRunnerOptions extends DeliveryContext {
   readonly configured: ConfiguredSink;
   readonly registration: Pick<Registration, "register" | "endForGood">;
-  readonly news: Wakeup;
+  readonly wakeup: Wakeup;
 }
 
 export function createSinkRunner(options: SinkRunnerOptions) {
@@ -35,7 +35,7 @@ export function createSinkRunner(options: SinkRunnerOptions) {
   const { name, connector, sink, delivery: config } = configured;
   const draining = new AbortController();
   const forced = new AbortController();
-  const state = createSinkState({ name, connector, clock, log, metrics });
+  const state = createSinkStatus({ name, connector, clock, log, metrics });
   let running: Promise<void> = Promise.resolve();
   let closing: Promise<void> | null = null;
 
@@ -49,8 +49,8 @@ export function createSinkRunner(options: SinkRunnerOptions) {
 
   async function register(): Promise<boolean> {
     const ended = await registration.register(configured);
-    if (ended === null) state.goOn();
-    else state.end(ended);
+    if (ended === null) state.resume();
+    else state.showEnded(ended);
     return ended === null;
   }
 
@@ -61,14 +61,14 @@ export function createSinkRunner(options: SinkRunnerOptions) {
     await loop({
       clock,
       signal: draining.signal,
-      bell: options.news,
+      bell: options.wakeup,
       random,
       backoff: FAULT_BACKOFF,
       async turn() {
         isInUse ??= await register();
         if (!isInUse) {
           isInUse = null;
-          return ENDED_LOOK_MS;
+          return ENDED_CHECK_MS;
         }
         delivery ??= createDelivery({
           ...options,
@@ -81,13 +81,13 @@ export function createSinkRunner(options: SinkRunnerOptions) {
         if (againMs !== null || draining.signal.aborted) return againMs;
         delivery = null;
         isInUse = null;
-        return ENDED_LOOK_MS;
+        return ENDED_CHECK_MS;
       },
       fault(error, inMs) {
         // An internal fault must not stop a sink for good: the loop restarts.
         const message = "The delivery to a sink failed by a fault of its own; it begins anew.";
         if (delivery !== null) log.error({ sink: name, err: error }, message);
-        state.trouble("retrying", error, 1, inMs);
+        state.showTrouble("retrying", error, 1, inMs);
         delivery = null;
         isInUse = null;
       },
@@ -103,26 +103,26 @@ export function createSinkRunner(options: SinkRunnerOptions) {
     async start(after: Promise<unknown>): Promise<void> {
       // Null while the state is damaged.
       const first = register().catch((error: unknown): null => {
-        state.trouble("retrying", error, 1, 0);
+        state.showTrouble("retrying", error, 1, 0);
         return null;
       });
       running = run(first, after);
       await first;
     },
-    force(): void {
+    abortWrites(): void {
       draining.abort(new Stopping());
       forced.abort(new Stopping());
     },
     async stop(deadlineMs: number): Promise<void> {
       draining.abort(new Stopping());
-      if (!(await within(clock, deadlineMs * GRACEFUL, running))) {
+      if (!(await within(clock, deadlineMs * GRACEFUL_SHARE, running))) {
         forced.abort(new Stopping());
-        if (!(await within(clock, (deadlineMs * (1 - GRACEFUL)) / 2, running))) {
+        if (!(await within(clock, (deadlineMs * (1 - GRACEFUL_SHARE)) / 2, running))) {
           const message = "A sink did not end in time; what it was writing is sent again.";
           log.warn({ sink: name }, message);
         }
       }
-      await within(clock, (deadlineMs * (1 - GRACEFUL)) / 2, close());
+      await within(clock, (deadlineMs * (1 - GRACEFUL_SHARE)) / 2, close());
     },
     ended: () => running,
   };

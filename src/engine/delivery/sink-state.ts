@@ -35,11 +35,11 @@ export interface SinkStatus {
 type Trouble = "retrying" | "throttled" | "stopped";
 
 /** Shows the state of a sink, with its log lines and its gauge. */
-export type SinkState = ReturnType<typeof createSinkState>;
+export type SinkStatusTracker = ReturnType<typeof createSinkStatus>;
 
-const RESTART_TOLD_MS = 60 * 60_000;
+const RESTART_NOTICE_MS = 60 * 60_000;
 
-export function createSinkState(options: {
+export function createSinkStatus(options: {
   readonly name: string;
   readonly connector: string;
   readonly clock: Clock;
@@ -55,17 +55,17 @@ export function createSinkState(options: {
   let restarted: { readonly atMs: number; readonly time: string; readonly again: number } | null = null;
 
   function enter(next: SinkStateName): void {
-    if (group(next) !== group(state)) sinceMs = clock.now();
+    if (stateGroup(next) !== stateGroup(state)) sinceMs = clock.now();
     state = next;
-    metrics.sinkUp.set({ sink: name }, group(next) === "well" ? 1 : 0);
+    metrics.sinkUp.set({ sink: name }, stateGroup(next) === "well" ? 1 : 0);
   }
 
   return {
-    writing(): void {
+    showWriting(): void {
       if (state === "starting" || state === "idle") enter("delivering");
     },
-    well(next: "idle" | "delivering"): void {
-      if (group(state) === "trouble" || state === "stopped") {
+    showWorking(next: "idle" | "delivering"): void {
+      if (stateGroup(state) === "trouble" || state === "stopped") {
         log.info({ sink: name, troubleMs: clock.now() - sinceMs }, "The sink accepts events again.");
       }
       enter(next);
@@ -74,11 +74,11 @@ export function createSinkState(options: {
       nextAttemptMs = null;
     },
     /** Logs a warning only when the kind of problem changes, not at each attempt. */
-    trouble(next: Trouble, error: unknown, failed: number, waitMs: number): void {
+    showTrouble(next: Trouble, error: unknown, failed: number, waitMs: number): void {
       lastError = withoutCredentials(sentence(error));
       attempts = failed;
       nextAttemptMs = clock.now() + waitMs;
-      const isNew = group(next) !== group(state);
+      const isNew = stateGroup(next) !== stateGroup(state);
       enter(next);
       if (!isNew) return;
       const message =
@@ -87,7 +87,7 @@ export function createSinkState(options: {
           : "The sink does not accept events. They are kept and tried again.";
       log.warn({ sink: name, problem: lastError, waitMs }, message);
     },
-    end(reason: string): void {
+    showEnded(reason: string): void {
       if (state === "ended") return;
       enter("ended");
       lastError = withoutCredentials(reason);
@@ -98,13 +98,13 @@ export function createSinkState(options: {
       restarted = { atMs: clock.monotonic(), time: isoUtc(clock.now()), again };
     },
     notices(): readonly string[] {
-      if (restarted === null || clock.monotonic() - restarted.atMs > RESTART_TOLD_MS) return [];
+      if (restarted === null || clock.monotonic() - restarted.atMs > RESTART_NOTICE_MS) return [];
       const { time, again } = restarted;
       return [
         `The far end of sink ${name} was restarted, as was noticed at ${time}. What it had taken shortly before and may have lost is sent again: ${counted(again, "event")}.`,
       ];
     },
-    goOn(): void {
+    resume(): void {
       if (state !== "ended") return;
       enter("starting");
       lastError = null;
@@ -122,7 +122,7 @@ export function createSinkState(options: {
   };
 }
 
-function group(state: SinkStateName): string {
+function stateGroup(state: SinkStateName): string {
   if (state === "idle" || state === "delivering") return "well";
   if (state === "retrying" || state === "throttled") return "trouble";
   return state;

@@ -1,8 +1,8 @@
 import { existsSync, readdirSync } from "node:fs";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { CHECKED_NAMES, unsound } from "./checksum.ts";
+import { CHECKED_TABLE_NAMES, isDamagedSql } from "./checksum.ts";
 import { summaryOf } from "./damage.ts";
-import { isStateQuarantined, sizeOf, stateFile } from "./folder.ts";
+import { fileBytes, isStateQuarantined, stateFile } from "./folder.ts";
 import { prepareSchema, SCHEMA_VERSION, schemaProblem } from "./schema.ts";
 import { Damaged, type Database, openDatabase } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
@@ -26,7 +26,7 @@ export interface CheckedRows {
 }
 
 /** Largest number of complaints that SQLite lists: a torn page makes thousands. */
-const COMPLAINTS = 20;
+const MAX_COMPLAINTS = 20;
 
 export function isIntact({ trouble, tables }: StateReport): boolean {
   return trouble.length === 0 && tables.every(({ damaged }) => damaged === 0);
@@ -35,7 +35,7 @@ export function isIntact({ trouble, tables }: StateReport): boolean {
 /** Reads everything and changes nothing; a worker may run. Throws `ConfigError` when the folder has no state. */
 export function checkState(folder: string): StateReport {
   const file = stateFile(folder);
-  const wal = sizeOf(`${file}-wal`);
+  const wal = fileBytes(`${file}-wal`);
   if (!existsSync(file) && wal === 0) {
     throw new ConfigError(`There is no state in ${folder} yet.`, {
       hint: "Start the worker first, or name the folder that it uses.",
@@ -43,13 +43,13 @@ export function checkState(folder: string): StateReport {
   }
   const common = {
     file,
-    bytes: sizeOf(file) + wal,
+    bytes: fileBytes(file) + wal,
     schemaVersion: SCHEMA_VERSION,
     filesSetAside: readdirSync(folder).filter(isStateQuarantined).toSorted(),
   };
-  const nothing = { ...common, tables: [], setAside: [] };
-  if (sizeOf(file) === 0) {
-    return { ...nothing, trouble: [`${file} is empty or gone, and ${wal} bytes of its write-ahead log are left.`] };
+  const withoutRows = { ...common, tables: [], setAside: [] };
+  if (fileBytes(file) === 0) {
+    return { ...withoutRows, trouble: [`${file} is empty or gone, and ${wal} bytes of its write-ahead log are left.`] };
   }
   try {
     const database = openDatabase(file, { readOnly: true });
@@ -60,29 +60,33 @@ export function checkState(folder: string): StateReport {
     }
   } catch (error) {
     if (!(error instanceof Damaged)) throw error;
-    return { ...nothing, trouble: [error.message] };
+    return { ...withoutRows, trouble: [error.message] };
   }
 }
 
 function checkRows(database: Database): Pick<StateReport, "trouble" | "tables" | "setAside"> {
   prepareSchema(database, false);
   const complaints = database
-    .prepare(`pragma integrity_check(${COMPLAINTS})`)
+    .prepare(`pragma integrity_check(${MAX_COMPLAINTS})`)
     .all<{ readonly integrity_check: string }>()
     .map((row) => row.integrity_check)
     .filter((complaint) => complaint !== "ok");
   const shape = schemaProblem(database);
   const trouble = shape === null ? complaints : [...complaints, shape];
   if (trouble.length > 0) return { trouble, tables: [], setAside: [] };
-  return { trouble, tables: CHECKED_NAMES.map((table) => rowsOf(database, table)), setAside: summaryOf(database) };
+  return {
+    trouble,
+    tables: CHECKED_TABLE_NAMES.map((table) => countRows(database, table)),
+    setAside: summaryOf(database),
+  };
 }
 
-function rowsOf(database: Database, table: (typeof CHECKED_NAMES)[number]): CheckedRows {
+function countRows(database: Database, table: (typeof CHECKED_TABLE_NAMES)[number]): CheckedRows {
   // Damaged rows of these tables stay in their place, without a checksum.
   const isKnown = table === "record" || table === "dead_letter" ? "checksum is null" : "false";
   const counted = database
     .prepare(
-      `select count(*) as rows, coalesce(sum(not (${isKnown}) and ${unsound(table)}), 0) as damaged from ${table}`,
+      `select count(*) as rows, coalesce(sum(not (${isKnown}) and ${isDamagedSql(table)}), 0) as damaged from ${table}`,
     )
     .get<Omit<CheckedRows, "table">>();
   return { table, rows: counted?.rows ?? 0, damaged: counted?.damaged ?? 0 };

@@ -31,7 +31,7 @@ export interface CheckedTable {
 }
 
 /** Not covered: values that a start computes again (`event.written`, `log_size`, `dead_letter.resending`). */
-export const CHECKED = {
+export const CHECKED_TABLES = {
   document: { columns: ["set_name", "key", "body"], part: "set_name", key: "key" },
   record: { columns: ["log", "sequence", "body"], part: "log", key: "sequence" },
   event: { columns: ["id", "kind", "telemetry", "committed_ms", "bytes", "body"], part: "kind", key: "id" },
@@ -52,17 +52,17 @@ export const CHECKED = {
   quota_hold: { columns: ["bucket", "said_ms", "until_ms"], part: "bucket", key: "''" },
 } as const satisfies Readonly<Record<string, CheckedTable>>;
 
-export type CheckedName = keyof typeof CHECKED;
+export type CheckedTableName = keyof typeof CHECKED_TABLES;
 
-export const CHECKED_NAMES = Object.keys(CHECKED) as readonly CheckedName[];
+export const CHECKED_TABLE_NAMES = Object.keys(CHECKED_TABLES) as readonly CheckedTableName[];
 
 /** SQL for the checksum of a row; `changed` maps columns to their new values. */
-export function checksumSql(table: CheckedName, changed: Readonly<Record<string, string>> = {}): string {
-  const columns: readonly string[] = CHECKED[table].columns;
+export function checksumSql(table: CheckedTableName, changed: Readonly<Record<string, string>> = {}): string {
+  const columns: readonly string[] = CHECKED_TABLES[table].columns;
   return `row_checksum(${columns.map((column) => changed[column] ?? `${table}.${column}`).join(", ")})`;
 }
 
 /** SQL condition for rows that differ from what was written. A row that is known to be damaged has no checksum. */
-export function unsound(table: CheckedName): string {
+export function isDamagedSql(table: CheckedTableName): string {
   return `${checksumSql(table)} is not ${table}.checksum`;
 }

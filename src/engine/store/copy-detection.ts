@@ -5,7 +5,7 @@ import { dirname } from "node:path";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { beginEpoch } from "./damage.ts";
 import type { createDocuments } from "./documents.ts";
-import { sizeOf, stateFile } from "./folder.ts";
+import { fileBytes, stateFile } from "./folder.ts";
 import type { Database } from "./sqlite.ts";
 import type { SeenCopy, StateCopy } from "./store.ts";
 
@@ -17,9 +17,9 @@ interface StateLocation {
   readonly host: string;
 }
 
-const SET = "state-file";
-const LOCATION = "plenum.db";
-const COPY = "copy";
+const STATE_FILE_SET = "state-file";
+const LOCATION_KEY = "plenum.db";
+const COPY_KEY = "copy";
 /** The name that systemd gives a machine: https://www.freedesktop.org/software/systemd/man/latest/machine-id.html */
 const MACHINE_ID = "/etc/machine-id";
 
@@ -34,21 +34,27 @@ export function detectCopy(
 ): void {
   const { ino, birthtimeNs } = statSync(database.path, { bigint: true });
   const folder = realpathSync(dirname(database.path));
-  const now: StateLocation = { file: `${ino} ${birthtimeNs}`, folder, machine: machine(), host: hostname() };
-  const before = documents.document<StateLocation>(SET, LOCATION);
-  if (before !== undefined && JSON.stringify(before) === JSON.stringify(now)) return;
-  documents.change({ set: SET, put: [[LOCATION, now]] });
-  if (before === undefined || before.file === now.file) return;
+  const location: StateLocation = { file: `${ino} ${birthtimeNs}`, folder, machine: machine(), host: hostname() };
+  const lastLocation = documents.document<StateLocation>(STATE_FILE_SET, LOCATION_KEY);
+  if (lastLocation !== undefined && JSON.stringify(lastLocation) === JSON.stringify(location)) return;
+  documents.change({ set: STATE_FILE_SET, put: [[LOCATION_KEY, location]] });
+  if (lastLocation === undefined || lastLocation.file === location.file) return;
   beginEpoch(database, "true");
-  const isHere = before.machine === now.machine;
-  if (isHere && !isOriginalAt(before)) return;
+  const isHere = lastLocation.machine === location.machine;
+  if (isHere && !isOriginalAt(lastLocation)) return;
   const identity = randomBytes(4).toString("hex");
-  const from = { folder: before.folder, host: before.host };
-  const copy: StateCopy & { readonly file: string } = { identity, at: isoUtc(nowMs), from, isHere, file: before.file };
-  documents.change({ set: SET, put: [[COPY, copy]] });
+  const from = { folder: lastLocation.folder, host: lastLocation.host };
+  const copy: StateCopy & { readonly file: string } = {
+    identity,
+    at: isoUtc(nowMs),
+    from,
+    isHere,
+    file: lastLocation.file,
+  };
+  documents.change({ set: STATE_FILE_SET, put: [[COPY_KEY, copy]] });
 }
 
-const SESSION = "session";
+const SESSION_KEY = "session";
 
 export const LOST_LOG =
   "The state was in use when its worker ended, and its write-ahead log (plenum.db-wal) is missing or cannot be read: commits since the log was last copied into plenum.db, up to 4 MiB, may be lost. What happened since is sent again with the same ids, and every sink counts anew. Back up plenum.db together with plenum.db-wal, or with SQLite's .backup, after which nothing is missing.";
@@ -60,16 +66,16 @@ export function detectLostLog(
   nowMs: number,
   hasLog: boolean,
 ): string | undefined {
-  const isLost = !hasLog && documents.document<string>(SET, SESSION) === "open";
-  documents.change({ set: SET, put: [[SESSION, "open"]] });
+  const isLost = !hasLog && documents.document<string>(STATE_FILE_SET, SESSION_KEY) === "open";
+  documents.change({ set: STATE_FILE_SET, put: [[SESSION_KEY, "open"]] });
   if (!isLost) return undefined;
   beginEpoch(database, "true");
   return isoUtc(nowMs);
 }
 
-export function noteClosed(database: Database, documents: Documents): void {
+export function noteRegularClose(database: Database, documents: Documents): void {
   try {
-    database.transaction(() => documents.change({ set: SET, put: [[SESSION, "closed"]] }));
+    database.transaction(() => documents.change({ set: STATE_FILE_SET, put: [[SESSION_KEY, "closed"]] }));
   } catch {
     // The next start finds the write-ahead log and checks it.
   }
@@ -77,7 +83,7 @@ export function noteClosed(database: Database, documents: Documents): void {
 
 /** Returns the original of this state; undefined when the state is no known copy. */
 export function readCopy(documents: Pick<Documents, "document">): SeenCopy | undefined {
-  const copy = documents.document<StateCopy & { readonly file: string }>(SET, COPY);
+  const copy = documents.document<StateCopy & { readonly file: string }>(STATE_FILE_SET, COPY_KEY);
   if (copy === undefined) return undefined;
   const { file, ...original } = copy;
   return { ...original, isOriginalThere: original.isHere && isOriginalAt({ file, folder: original.from.folder }) };
@@ -87,7 +93,7 @@ function isOriginalAt({ file, folder }: Pick<StateLocation, "file" | "folder">):
   try {
     const path = stateFile(folder);
     const { ino, birthtimeNs } = statSync(path, { bigint: true });
-    return `${ino} ${birthtimeNs}` === file && sizeOf(path) > 0;
+    return `${ino} ${birthtimeNs}` === file && fileBytes(path) > 0;
   } catch {
     return false;
   }

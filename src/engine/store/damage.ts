@@ -2,50 +2,51 @@ import { randomBytes } from "node:crypto";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { CHECKED, type CheckedName, checksumSql, unsound } from "./checksum.ts";
+import { CHECKED_TABLES, type CheckedTableName, checksumSql, isDamagedSql } from "./checksum.ts";
 import { type Bindable, Damaged, type Database } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 
-const KEPT_MS = 30 * 24 * 60 * 60_000;
+const QUARANTINE_MS = 30 * 24 * 60 * 60_000;
 
 /** Quarantine for rows with a wrong checksum: stores their bytes, reports them, and removes them from their table. */
 export function createDamage(database: Database, clock: Clock, log: Log | undefined) {
-  function tell(table: CheckedName, rows: number): void {
+  function logDamage(table: CheckedTableName, rows: number): void {
     log?.error(
       { table, rows },
       "Damaged rows of the state were found and set aside; `plenum state check` names them. Check the disk and the memory of this machine.",
     );
   }
 
-  function keep(table: CheckedName, where: string, values: readonly Bindable[]): number {
-    const { columns, part, key } = CHECKED[table];
+  function copyToQuarantine(table: CheckedTableName, where: string, values: readonly Bindable[]): number {
+    const { columns, part, key } = CHECKED_TABLES[table];
     const body = columns.at(-1) === "body" ? "body" : `json_array(${columns.join(", ")})`;
-    const kept = database
+    const copied = database
       .prepare(
         `insert into damaged (found_ms, table_name, part, key, body)
          select ?, '${table}', coalesce(${part}, ''), coalesce(cast(${key} as text), ''), coalesce(cast(${body} as blob), x'') from ${table}
-         where (${where}) and ${unsound(table)}`,
+         where (${where}) and ${isDamagedSql(table)}`,
       )
       .run(clock.now(), ...values);
-    if (kept > 0) tell(table, kept);
-    return kept;
+    if (copied > 0) logDamage(table, copied);
+    return copied;
   }
 
   /** Moves damaged rows into the quarantine; returns how many. Call it inside a transaction. */
-  function setAside(table: CheckedName, where = "true", ...values: readonly Bindable[]): number {
-    const kept = keep(table, where, values);
-    if (kept === 0) return 0;
-    const removed = database.prepare(`delete from ${table} where (${where}) and ${unsound(table)}`).run(...values);
+  function quarantineRows(table: CheckedTableName, where = "true", ...values: readonly Bindable[]): number {
+    const copied = copyToQuarantine(table, where, values);
+    if (copied === 0) return 0;
+    const removed = database.prepare(`delete from ${table} where (${where}) and ${isDamagedSql(table)}`).run(...values);
     // A search finds the row and its key does not: the pages above the row are damaged.
-    if (removed < kept) throw new Damaged(`${database.path} is damaged (rows of ${table} are not where they belong).`);
-    return kept;
+    if (removed < copied)
+      throw new Damaged(`${database.path} is damaged (rows of ${table} are not where they belong).`);
+    return copied;
   }
 
-  function mark(table: CheckedName): number {
+  function markDamaged(table: CheckedTableName): number {
     const fresh = `${table}.checksum is not null`;
-    const kept = keep(table, fresh, []);
-    if (kept > 0) database.exec(`update ${table} set checksum = null where ${fresh} and ${unsound(table)}`);
-    return kept;
+    const copied = copyToQuarantine(table, fresh, []);
+    if (copied > 0) database.exec(`update ${table} set checksum = null where ${fresh} and ${isDamagedSql(table)}`);
+    return copied;
   }
 
   /**
@@ -56,20 +57,20 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
    *   read      "lbke" at 4711  →   "lbke" at 0, ended later as not configured
    */
   function repairCursors(): boolean {
-    if (keep("sink", "true", []) === 0) return false;
+    if (copyToQuarantine("sink", "true", []) === 0) return false;
     const start = { position: "0", dropped: "0", ended: "null", counted: "0", epoch: "?1", urgent: "0" };
     database
       .prepare(
         `update sink set position = 0, dropped = 0, ended = null, counted = 0, epoch = ?1, urgent = 0,
            checksum = ${checksumSql("sink", start)}
-         where ${unsound("sink")}`,
+         where ${isDamagedSql("sink")}`,
       )
       .run(newEpoch());
     return true;
   }
 
   return {
-    setAside,
+    setAside: quarantineRows,
     repairCursors,
     isCursorLost: (): boolean =>
       database.number("select count(*) from damaged where table_name = 'sink' and is_open = 1") > 0,
@@ -78,14 +79,16 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
         .prepare("update damaged set is_open = 0 where table_name = 'sink' and is_open = 1 and part = ?")
         .run(sink);
     },
-    keep: (table: CheckedName, where: string, ...values: readonly Bindable[]) => keep(table, where, values),
-    mark,
+    keep: (table: CheckedTableName, where: string, ...values: readonly Bindable[]) =>
+      copyToQuarantine(table, where, values),
+    mark: markDamaged,
     /** Checks the small tables at each start; events are checked when they are read. */
-    inspect(): void {
-      database.prepare("delete from damaged where found_ms < ?").run(clock.now() - KEPT_MS);
+    checkAtStart(): void {
+      database.prepare("delete from damaged where found_ms < ?").run(clock.now() - QUARANTINE_MS);
       repairCursors();
-      for (const table of ["document", "again", "gap", "age_mark", "quota", "quota_hold"] as const) setAside(table);
-      for (const table of ["record", "dead_letter"] as const) mark(table);
+      for (const table of ["document", "again", "gap", "age_mark", "quota", "quota_hold"] as const)
+        quarantineRows(table);
+      for (const table of ["record", "dead_letter"] as const) markDamaged(table);
       // Without its mark, a letter that waits to be sent again would be hidden for ever.
       database.exec(`update dead_letter set resending = 0 where resending <> 0 and not exists
         (select 1 from again where again.sink = dead_letter.sink and again.position = dead_letter.position)`);
@@ -96,10 +99,10 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
         .prepare("select distinct key from damaged where table_name = 'document' and part = ?")
         .all<{ readonly key: string }>(set)
         .map(({ key }) => key),
-    foundSince: (table: CheckedName, sinceMs: number): readonly Found[] =>
+    foundSince: (table: CheckedTableName, sinceMs: number): readonly QuarantinedRow[] =>
       database
         .prepare("select id, found_ms as foundMs from damaged where table_name = ? and found_ms > ?")
-        .all<Found>(table, sinceMs)
+        .all<QuarantinedRow>(table, sinceMs)
         .map((row) => ({ ...row })),
     summary: (): readonly DamagedRows[] => summaryOf(database),
   };
@@ -107,7 +110,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
 
 export type Damage = ReturnType<typeof createDamage>;
 
-interface Found {
+interface QuarantinedRow {
   readonly id: number;
   readonly foundMs: number;
 }

@@ -3,7 +3,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
 import type { Database } from "./sqlite.ts";
 
-const SOON_MS = 5_000;
+const MAX_DELAY_MS = 5_000;
 
 /**
  * Writes that join the next transaction. A crash loses waiting writes, so the caller must repeat them.
@@ -31,16 +31,16 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
   function dueMs(): number {
     // Map order: a key keeps the place of its first write.
     const [oldest] = waiting.values();
-    return (oldest?.sinceMs ?? clock.monotonic()) + SOON_MS;
+    return (oldest?.sinceMs ?? clock.monotonic()) + MAX_DELAY_MS;
   }
 
   async function flushInTime(): Promise<void> {
     isTimed = true;
-    let inMs = SOON_MS;
+    let inMs = MAX_DELAY_MS;
     while (waiting.size > 0 && (await sleepFor(clock, inMs, stopping.signal))) {
       inMs = dueMs() - clock.monotonic();
       if (inMs > 0) continue;
-      inMs = SOON_MS;
+      inMs = MAX_DELAY_MS;
       try {
         await flush();
       } catch {
@@ -90,12 +90,12 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
 }
 
 /** Deferred writes of a SQLite database: each transaction runs them before its own work. */
-export function deferWrites(database: Database, clock: Clock): DeferredWrites<() => void> {
+export function deferSqliteWrites(database: Database, clock: Clock): DeferredWrites<() => void> {
   let taken: ReturnType<DeferredWrites<() => void>["take"]> | null = null;
-  const soon = createDeferredWrites<() => void, void>(clock, () => database.transaction(() => undefined));
-  database.watch({
+  const deferred = createDeferredWrites<() => void, void>(clock, () => database.transaction(() => undefined));
+  database.addWitness({
     begun() {
-      taken = soon.take();
+      taken = deferred.take();
       for (const write of taken.writes) {
         try {
           write();
@@ -111,5 +111,5 @@ export function deferWrites(database: Database, clock: Clock): DeferredWrites<()
       taken = null;
     },
   });
-  return soon;
+  return deferred;
 }

@@ -2,7 +2,7 @@ import { eventText } from "../../core/codec/stored-event.ts";
 import { type Event, isTelemetry, isUrgent, type Kind } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { checksumOf, checksumOfEvent, unsound } from "./checksum.ts";
+import { checksumOf, checksumOfEvent, isDamagedSql } from "./checksum.ts";
 import { beginEpoch, type Damage } from "./damage.ts";
 import {
   bytesOf,
@@ -38,7 +38,7 @@ function isSound({ id, kind, telemetry, committed_ms, bytes, body, checksum }: E
   return checksumOf(id, kind, telemetry, committed_ms, bytes, body) === checksum;
 }
 
-export const DAMAGED = "damaged: it was not what had been committed when it was read from the disk";
+export const DAMAGED_EVENT_REASON = "damaged: it was not what had been committed when it was read from the disk";
 
 /** The append-only log of events. Call changes inside a transaction. `epochBegun`: sinks may have a new epoch. */
 export function createEventLog(
@@ -56,7 +56,7 @@ export function createEventLog(
       beginEpoch(
         database,
         `sink.ended is null and exists (select 1 from event
-           where (${where}) and ${unsound("event")} and event.position > sink.position)`,
+           where (${where}) and ${isDamagedSql("event")} and event.position > sink.position)`,
         ...values,
       );
       database
@@ -65,9 +65,9 @@ export function createEventLog(
            select sink.name, event.position, ?, ?, ?, coalesce(cast(event.body as text), '') from event join sink on sink.ended is null
              and (event.position > sink.position or exists (select 1 from again
                where again.sink = sink.name and again.position = event.position))
-           where (${where}) and ${unsound("event")} on conflict do nothing`,
+           where (${where}) and ${isDamagedSql("event")} on conflict do nothing`,
         )
-        .run(DAMAGED, nowMs, nowMs, ...values);
+        .run(DAMAGED_EVENT_REASON, nowMs, nowMs, ...values);
       const removed = damage.setAside("event", where, ...values);
       if (removed > 0) database.exec(RECOUNT);
       return removed;
@@ -108,7 +108,7 @@ export function createEventLog(
   }
 
   /** `gone` is the position of an event that was just removed. */
-  function readAfter(position: number, limit: number, which = "true", gone = 0): readonly LoggedEvent[] {
+  function readAfter(position: number, limit: number, which = "true", removedPosition = 0): readonly LoggedEvent[] {
     const read = () =>
       database
         .prepare(
@@ -117,11 +117,11 @@ export function createEventLog(
         )
         .all<{ readonly position: number; readonly bytes: number }>(position, limit);
     const sizes =
-      gone === 0
+      removedPosition === 0
         ? read()
         : refuseUnless(position, () => {
             const left = read();
-            return left[0]?.position === gone ? null : left;
+            return left[0]?.position === removedPosition ? null : left;
           });
     const last = lastWithinBytes(sizes, OFFER_BYTES);
     if (last === undefined) return [];
@@ -132,10 +132,10 @@ export function createEventLog(
 
   const self = {
     quarantine,
-    removed: (events: readonly RemovedEvent[]): void => tail?.removed(events.at(-1)?.position ?? 0),
+    removed: (events: readonly RemovedEvent[]): void => tail?.noteRemoved(events.at(-1)?.position ?? 0),
     /** Appends within the running transaction, without a statement of its own. */
-    *appendOwn(events: readonly Event[], clockMs: number): Steps<() => void> {
-      self.append(events, clockMs);
+    *appendWorkerEvents(events: readonly Event[], clockMs: number): Steps<() => void> {
+      self.appendEvents(events, clockMs);
       return () => undefined;
     },
     quarantineMarked(sink: string, position: number): boolean {
@@ -149,14 +149,14 @@ export function createEventLog(
       });
       return true;
     },
-    forgetKnown(): void {
+    forgetCached(): void {
       tail?.clear();
       lastUrgent = Number.POSITIVE_INFINITY;
     },
-    passed: (position: number): void => tail?.passed(position),
+    passed: (position: number): void => tail?.dropThrough(position),
     readThrough: (after: number, through: number) => between(after, through),
     /** Corrects impossible counters at a start. `log-repair` later compares the counters with every row. */
-    recount(): void {
+    repairCounters(): void {
       const pages = database.number("pragma page_count") - database.number("pragma freelist_count");
       const bytes = self.bytes();
       const areNumbers = database.number(
@@ -166,7 +166,7 @@ export function createEventLog(
       else database.exec(RAISE_WRITTEN);
     },
     /** Appends events within a transaction. Returns the ids that were in the log already. */
-    append(events: readonly Event[], clockMs: number): readonly string[] {
+    appendEvents(events: readonly Event[], clockMs: number): readonly string[] {
       if (events.length === 0) return [];
       // Times of the log ascend although the clock may be set back.
       const ahead = database
@@ -219,26 +219,26 @@ export function createEventLog(
     },
     latest(limit: number, kinds: readonly Kind[] | undefined, about: EventsAbout | undefined): readonly LoggedEvent[] {
       // Facts are rare among telemetry: the index on the class finds them without reading the values between.
-      const facts = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
-      const wanted =
+      const isWithoutTelemetry = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
+      const textsToFind =
         about === undefined ? [] : [about.subjects.flatMap(textsOfSubject), [textOf("source", about.source)]];
       const conditions = [
-        ...(facts ? ["telemetry = 0"] : []),
+        ...(isWithoutTelemetry ? ["telemetry = 0"] : []),
         ...(kinds === undefined ? [] : [`kind in (${kinds.map(() => "?").join(", ")})`]),
         // An index on the subject would cost every commit a tenth; looking through a full log takes about a second.
-        ...wanted.map((texts) => `(${texts.map(() => "instr(body, ?) > 0").join(" or ") || "false"})`),
+        ...textsToFind.map((texts) => `(${texts.map(() => "instr(body, ?) > 0").join(" or ") || "false"})`),
       ];
       const where = conditions.length === 0 ? "" : `where ${conditions.join(" and ")}`;
       return database
         .prepare(`select ${EVENT_COLUMNS} from event ${where} order by position desc limit ?`)
-        .all<EventRow>(...(kinds ?? []), ...wanted.flat(), limit)
+        .all<EventRow>(...(kinds ?? []), ...textsToFind.flat(), limit)
         .filter(isSound)
         .map(toLoggedEvent);
     },
     recent(
       { source, subjects }: EventsAbout,
       kinds: readonly Kind[],
-      { sinceMs, within, limit }: RecentBounds,
+      { sinceMs, maxSearched: within, limit }: RecentBounds,
     ): readonly LoggedEvent[] {
       const oneOf = (values: readonly unknown[]) => `in (${values.map(() => "?").join(", ")})`;
       // JSON is 20 times as fast as searching the text for 20 subjects. `json_valid` comes first, as a row may be

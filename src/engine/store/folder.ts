@@ -30,7 +30,7 @@ export type FileSystemType = (folder: string) => number;
 export const fileSystemType: FileSystemType = (folder) => statfsSync(folder).type;
 
 /** Type numbers from Linux's statfs(2) and include/uapi/linux/magic.h. Locks over a network cannot be trusted. */
-const NETWORK: ReadonlyMap<number, string> = new Map([
+const NETWORK_FILE_SYSTEMS: ReadonlyMap<number, string> = new Map([
   [0x6969, "NFS"],
   [0x517b, "SMB"],
   [0xff534d42, "CIFS"],
@@ -62,7 +62,7 @@ export function prepareFolder(folder: string, typeOf: FileSystemType): void {
 /** Checks a folder as `prepareFolder` does, without creating anything. Throws ConfigError. */
 export function checkStateFolder(folder: string, typeOf: FileSystemType = fileSystemType): void {
   refuseDanglingLink(folder);
-  const existing = nearest(resolve(folder));
+  const existing = nearestExisting(resolve(folder));
   const exists = existing === resolve(folder);
   const hint = "Set state.folder to a folder that the worker may write.";
   if (!statSync(existing).isDirectory()) {
@@ -87,25 +87,25 @@ function refuseDanglingLink(folder: string): void {
 }
 
 export function freeBytes(folder: string): number {
-  const { bavail, bsize } = statfsSync(nearest(resolve(folder)));
+  const { bavail, bsize } = statfsSync(nearestExisting(resolve(folder)));
   return bavail * bsize;
 }
 
 /** The path itself, or the first above it that exists, also as a file. */
-function nearest(path: string): string {
+function nearestExisting(path: string): string {
   const parent = dirname(path);
   try {
     if (parent === path || lstatSync(path, { throwIfNoEntry: false }) !== undefined) return path;
   } catch {
     // Below a file (ENOTDIR), or in a folder that may not be looked into.
   }
-  return nearest(parent);
+  return nearestExisting(parent);
 }
 
 function refuseUnfitFolder(folder: string, typeOf: FileSystemType): void {
   refuseSharedFolder(folder);
   if (process.platform !== "linux") return;
-  const network = NETWORK.get(typeOf(folder) >>> 0);
+  const network = NETWORK_FILE_SYSTEMS.get(typeOf(folder) >>> 0);
   if (network !== undefined) {
     throw new ConfigError(`The state folder ${folder} is on a network file system (${network}).`, {
       hint: "Set state.folder to a folder on a local disk: locks over a network do not protect the state.",
@@ -177,58 +177,58 @@ const SIDE_FILES = ["-wal", "-shm", "-journal"];
 
 /** Renames a damaged file and its side files, so that nothing is deleted; returns the new name. */
 export function quarantineState(path: string, nowMs: number): string {
-  const aside = quarantineName(path, nowMs);
+  const quarantined = quarantineName(path, nowMs);
   // With side files only, the reported name must exist as well.
-  if (!existsSync(path)) preparePrivateFile(aside);
+  if (!existsSync(path)) preparePrivateFile(quarantined);
   for (const side of ["", ...SIDE_FILES]) {
-    if (existsSync(path + side)) renameSync(path + side, aside + side);
+    if (existsSync(path + side)) renameSync(path + side, quarantined + side);
   }
-  if (existsSync(path + SPARE)) renameSync(path + SPARE, `${aside}-wal`);
-  return aside;
+  if (existsSync(path + LOG_COPY_SUFFIX)) renameSync(path + LOG_COPY_SUFFIX, `${quarantined}-wal`);
+  return quarantined;
 }
 
 export function removeState(path: string): void {
-  for (const side of ["", ...SIDE_FILES, SPARE]) rmSync(path + side, { force: true });
+  for (const side of ["", ...SIDE_FILES, LOG_COPY_SUFFIX]) rmSync(path + side, { force: true });
 }
 
-const SPARE = "-wal-spare";
+const LOG_COPY_SUFFIX = "-wal-spare";
 
 /** Copies the write-ahead log until the file is known to be sound: SQLite deletes the log of a damaged file. */
-export function spareLog(path: string): void {
-  if (sizeOf(`${path}-wal`) === 0) return;
+export function copyLog(path: string): void {
+  if (fileBytes(`${path}-wal`) === 0) return;
   try {
-    copyFileSync(`${path}-wal`, path + SPARE);
+    copyFileSync(`${path}-wal`, path + LOG_COPY_SUFFIX);
   } catch {
     // A full disk must not keep a sound state from being opened.
-    removeSpareLog(path);
+    removeLogCopy(path);
   }
 }
 
-export function removeSpareLog(path: string): void {
-  rmSync(path + SPARE, { force: true });
+export function removeLogCopy(path: string): void {
+  rmSync(path + LOG_COPY_SUFFIX, { force: true });
 }
 
 export function copyAndEmpty(path: string, nowMs: number): string {
-  const aside = quarantineName(path, nowMs);
-  copyFileSync(path, aside);
+  const quarantined = quarantineName(path, nowMs);
+  copyFileSync(path, quarantined);
   truncateSync(path, 0);
-  return aside;
+  return quarantined;
 }
 
 function quarantineName(path: string, nowMs: number): string {
   const stamp = isoUtc(nowMs).replaceAll(/[:.]/g, "-");
-  const aside = `${path}.damaged-${stamp}`;
+  const quarantined = `${path}.damaged-${stamp}`;
   const isTaken = (name: string) => ["", ...SIDE_FILES].some((side) => existsSync(name + side));
-  let free = aside;
-  for (let n = 2; isTaken(free); n += 1) free = `${aside}-${n}`;
-  return free;
+  let freeName = quarantined;
+  for (let n = 2; isTaken(freeName); n += 1) freeName = `${quarantined}-${n}`;
+  return freeName;
 }
 
 export function isStateQuarantined(name: string): boolean {
   return name.startsWith("plenum.db.damaged-") && !SIDE_FILES.some((side) => name.endsWith(side));
 }
 
-export function sizeOf(path: string): number {
+export function fileBytes(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
 
@@ -245,7 +245,7 @@ function codeOf(error: unknown): string {
   return "code" in error ? String(error.code) : error.message;
 }
 
-export const MOVED_FILE = "MOVED.json";
+export const MOVE_MARK_FILE = "MOVED.json";
 
 const Mark = z.strictObject({
   /** 16 hexadecimal digits, also stored in the database. */
@@ -258,11 +258,11 @@ const Mark = z.strictObject({
 });
 
 /** Marks a folder whose state was moved into a database. As a file it protects a restored older backup too. */
-export type MovedMark = z.infer<typeof Mark>;
+export type MoveMark = z.infer<typeof Mark>;
 
 /** Null when nothing was moved. Throws `ConfigError` when the mark cannot be read. */
-export function readMoved(folder: string): MovedMark | null {
-  const file = join(folder, MOVED_FILE);
+export function readMoveMark(folder: string): MoveMark | null {
+  const file = join(folder, MOVE_MARK_FILE);
   try {
     return Mark.parse(JSON.parse(readFileSync(file, "utf8")));
   } catch (error) {
@@ -277,8 +277,8 @@ export function readMoved(folder: string): MovedMark | null {
 }
 
 /** Writes the mark atomically; it is on the disk when the function returns. */
-export function writeMoved(folder: string, mark: MovedMark): void {
-  const file = join(folder, MOVED_FILE);
+export function writeMoveMark(folder: string, mark: MoveMark): void {
+  const file = join(folder, MOVE_MARK_FILE);
   const temporary = `${file}.new`;
   rmSync(temporary, { force: true });
   // `wx`: do not follow a link of that name.
@@ -292,13 +292,13 @@ export function writeMoved(folder: string, mark: MovedMark): void {
   }
 }
 
-export function removeMoved(folder: string): void {
-  rmSync(join(folder, MOVED_FILE), { force: true });
+export function removeMoveMark(folder: string): void {
+  rmSync(join(folder, MOVE_MARK_FILE), { force: true });
 }
 
 /** Throws `ConfigError` for a folder whose state was moved to a fleet's database, or may have been. */
-export function refuseMoved(folder: string): void {
-  const mark = readMoved(folder);
+export function refuseMovedFolder(folder: string): void {
+  const mark = readMoveMark(folder);
   if (mark === null) return;
   if (mark.movedAt === null) {
     throw new ConfigError(

@@ -12,7 +12,7 @@ export function joinStores(parts: readonly SourceStore[]): Store {
   if (parts.length === 1 && only !== undefined) return only.store;
   const stores = parts.map(({ store }) => store);
   const bySource = new Map(parts.map(({ source, store }) => [source, store]));
-  const eachStore = <T>(ask: (store: Store) => Promise<T>) => Promise.all(stores.map(ask));
+  const eachStore = <T>(read: (store: Store) => Promise<T>) => Promise.all(stores.map(read));
 
   /** Stores that have a set. Sink state is excluded, because a sink may have the name of a source. */
   function storesOf(set: string): readonly Store[] {
@@ -63,7 +63,7 @@ export function joinStores(parts: readonly SourceStore[]): Store {
     close: async () => void (await eachStore((store) => store.close())),
     quotaStore: {
       ...{ load: refuseSeveral, save: refuseSeveral, saveDeferred: refuseSeveral, forget: refuseSeveral },
-      ...{ loadHold: refuseSeveral, saveHold: refuseSeveral, loadClock: refuseSeveral, saveClock: refuseSeveral },
+      ...{ loadPause: refuseSeveral, savePause: refuseSeveral, loadClock: refuseSeveral, saveClock: refuseSeveral },
     },
     outbox: {
       ...{ register: refuseSeveral, next: refuseSeveral, nextUrgent: refuseSeveral, settle: refuseSeveral },
@@ -105,17 +105,17 @@ function addSinks(lags: readonly SinkLag[]): readonly SinkLag[] {
   return [...Map.groupBy(lags, ({ sink }) => sink).values()].flatMap((parts) => {
     const [first] = parts;
     if (first === undefined) return [];
-    const of = (count: (lag: SinkLag) => number) => sum(parts.map(count));
+    const sumOf = (count: (lag: SinkLag) => number) => sum(parts.map(count));
     return {
       ...first,
       ended: parts.find(({ ended }) => ended !== null)?.ended ?? null,
-      depth: of(({ depth }) => depth),
+      depth: sumOf(({ depth }) => depth),
       oldest: parts.flatMap(({ oldest }) => oldest ?? []).toSorted()[0] ?? null,
       exact: parts.every(({ exact }) => exact),
-      deadLetters: of(({ deadLetters }) => deadLetters),
-      again: of(({ again }) => again),
-      dropped: of(({ dropped }) => dropped),
-      remembered: of(({ remembered }) => remembered),
+      deadLetters: sumOf(({ deadLetters }) => deadLetters),
+      again: sumOf(({ again }) => again),
+      dropped: sumOf(({ dropped }) => dropped),
+      remembered: sumOf(({ remembered }) => remembered),
     };
   });
 }

@@ -3,7 +3,7 @@ import { isTelemetry, KINDS, type Kind } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type EventText, URGENT_KIND } from "./outbox-rules.ts";
 import type { SqlDriver } from "./sql.ts";
-import { type SinkLag, type SinkPosition, sinkStateSet, type Wanted } from "./store.ts";
+import { type LagFilter, type SinkLag, type SinkPosition, sinkStateSet } from "./store.ts";
 
 /**
  * Computes how far sinks are behind. Events that a sink's filter leaves out do not count.
@@ -15,9 +15,9 @@ import { type SinkLag, type SinkPosition, sinkStateSet, type Wanted } from "./st
  */
 
 /** Largest number of events that are looked at one by one for each sink: about 4 ms. */
-const LOOK_EVENTS = 2_000;
+const MAX_FILTERED_EVENTS = 2_000;
 /** Largest number of bytes that are read to apply a filter: about 10 ms. */
-const LOOK_BYTES = 1024 ** 2;
+const MAX_FILTERED_BYTES = 1024 ** 2;
 
 interface PendingRow {
   readonly position: number;
@@ -40,22 +40,22 @@ interface ClassCounts {
   readonly firstValue: number | null;
 }
 
-type Cursor = Pick<SinkPosition, "position" | "urgent">;
+type SinkCursors = Pick<SinkPosition, "position" | "urgent">;
 
-interface Count {
+interface EventCount {
   readonly events: number;
   readonly oldestMs: number | null;
   readonly exact: boolean;
 }
 
-const NONE: Count = { events: 0, oldestMs: null, exact: true };
+const NO_EVENTS: EventCount = { events: 0, oldestMs: null, exact: true };
 
-const EVERYTHING: Wanted = { kinds: KINDS, byKind: true, matches: () => true };
+const NO_FILTER: LagFilter = { kinds: KINDS, byKind: true, matches: () => true };
 
 /** `ahead` has cursors that have moved in memory only. */
 export async function sinkLags(
   sql: SqlDriver,
-  wanted: ReadonlyMap<string, Wanted> | undefined,
+  wanted: ReadonlyMap<string, LagFilter> | undefined,
   ahead: ReadonlyMap<string, { readonly through: number }>,
 ): Promise<readonly SinkLag[]> {
   const sinks = await sql.query<SinkRow>(
@@ -71,9 +71,9 @@ export async function sinkLags(
   const lags: SinkLag[] = [];
   for (const { marked, last, ...stored } of sinks) {
     const row = { ...stored, position: Math.max(stored.position, ahead.get(stored.sink)?.through ?? 0) };
-    const filter = (row.ended === null ? wanted?.get(row.sink) : undefined) ?? EVERYTHING;
-    const behind = row.position >= last ? NONE : await countAfter(sql, row, filter);
-    const again = marked === 0 ? NONE : await countAgain(sql, row.sink, marked, filter);
+    const filter = (row.ended === null ? wanted?.get(row.sink) : undefined) ?? NO_FILTER;
+    const behind = row.position >= last ? NO_EVENTS : await countAfter(sql, row, filter);
+    const again = marked === 0 ? NO_EVENTS : await countAgain(sql, row.sink, marked, filter);
     lags.push({
       ...row,
       depth: behind.events,
@@ -85,7 +85,7 @@ export async function sinkLags(
   return lags;
 }
 
-async function countAfter(sql: SqlDriver, { position, urgent }: Cursor, wanted: Wanted): Promise<Count> {
+async function countAfter(sql: SqlDriver, { position, urgent }: SinkCursors, wanted: LagFilter): Promise<EventCount> {
   const after = "event.source = $1 and event.position > $2";
   // Urgent events may be settled although values before them are not.
   const isFact = `${after} and telemetry = false and not (position <= ${urgent} and ${URGENT_KIND})`;
@@ -94,20 +94,20 @@ async function countAfter(sql: SqlDriver, { position, urgent }: Cursor, wanted: 
   const [counts] = await sql.query<ClassCounts>(
     `select (select count(*) from event where ${isFact}) as facts,
        (select min(position) from event where ${isFact}) as "firstFact",
-       ${sql.dialect.valuesAfter} as "values",
+       ${sql.dialect.countValuesAfter} as "values",
        (select position from event where ${isValue} order by position limit 1) as "firstValue"`,
     position,
   );
-  if (counts === undefined) return NONE;
+  if (counts === undefined) return NO_EVENTS;
   const classes = [
     { events: counts.facts, first: counts.firstFact, isIn: (kind: Kind) => !isTelemetry(kind), condition: isFact },
     { events: counts.values, first: counts.firstValue, isIn: isTelemetry, condition: isValue },
   ].filter(({ events, isIn }) => events > 0 && wanted.kinds.some(isIn));
   const events = classes.reduce((sum, each) => sum + each.events, 0);
-  if (events === 0) return NONE;
+  if (events === 0) return NO_EVENTS;
   const isExact =
     wanted.byKind && classes.every(({ isIn }) => KINDS.filter(isIn).every((kind) => wanted.kinds.includes(kind)));
-  if (isExact || events > LOOK_EVENTS) {
+  if (isExact || events > MAX_FILTERED_EVENTS) {
     const first = Math.min(...classes.map((each) => each.first ?? Number.POSITIVE_INFINITY));
     const [oldest] = await sql.query<Pick<PendingRow, "committed_ms">>(
       "select committed_ms from event where source = $1 and position = $2",
@@ -123,9 +123,9 @@ async function countAfter(sql: SqlDriver, { position, urgent }: Cursor, wanted: 
   return countRows(sql, rows, wanted);
 }
 
-async function countAgain(sql: SqlDriver, sink: string, marked: number, wanted: Wanted): Promise<Count> {
-  if (wanted === EVERYTHING || marked > LOOK_EVENTS)
-    return { events: marked, oldestMs: null, exact: wanted === EVERYTHING };
+async function countAgain(sql: SqlDriver, sink: string, marked: number, wanted: LagFilter): Promise<EventCount> {
+  if (wanted === NO_FILTER || marked > MAX_FILTERED_EVENTS)
+    return { events: marked, oldestMs: null, exact: wanted === NO_FILTER };
   const rows = await sql.query<PendingRow>(
     `select again.position, kind, coalesce(bytes, 0) as bytes, coalesce(committed_ms, 0) as committed_ms
      from again left join event on event.source = $1 and event.position = again.position
@@ -135,9 +135,9 @@ async function countAgain(sql: SqlDriver, sink: string, marked: number, wanted: 
   return countRows(sql, rows, wanted);
 }
 
-async function countRows(sql: SqlDriver, rows: readonly PendingRow[], wanted: Wanted): Promise<Count> {
+async function countRows(sql: SqlDriver, rows: readonly PendingRow[], wanted: LagFilter): Promise<EventCount> {
   const ofKind = rows.filter(({ kind }) => kind === null || wanted.kinds.includes(kind));
-  const isLarge = ofKind.reduce((sum, row) => sum + row.bytes, 0) > LOOK_BYTES;
+  const isLarge = ofKind.reduce((sum, row) => sum + row.bytes, 0) > MAX_FILTERED_BYTES;
   if (wanted.byKind || isLarge) return countOf(ofKind, wanted.byKind);
   const found = await sql.query<Pick<EventText, "position" | "body">>(
     `select position, body from event
@@ -153,7 +153,7 @@ async function countRows(sql: SqlDriver, rows: readonly PendingRow[], wanted: Wa
   return countOf(matching, true);
 }
 
-function countOf(rows: readonly PendingRow[], exact: boolean): Count {
+function countOf(rows: readonly PendingRow[], exact: boolean): EventCount {
   const oldestMs = rows.reduce<number | null>(
     (first, { committed_ms: ms }) => (first === null || ms < first ? ms : first),
     null,

@@ -4,7 +4,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { beginEpoch } from "./damage.ts";
-import { DAMAGED, type EventLog } from "./event-log.ts";
+import { DAMAGED_EVENT_REASON, type EventLog } from "./event-log.ts";
 import { lastWithinBytes } from "./outbox-rules.ts";
 import { Damaged, type Database, type Repair } from "./sqlite.ts";
 
@@ -14,10 +14,10 @@ const SLICE_BYTES = 256 * 1024;
 /** Rows that one call compares: a million take 50 calls, one a minute. */
 const CALL_ROWS = 20_000;
 /** Time from the start of one comparison of the log to the next, in milliseconds. */
-const EVERY_MS = 24 * 3_600_000;
+const COMPARE_EVERY_MS = 24 * 3_600_000;
 
 /** Counts the rows between two positions by each index. */
-const ENTRIES = `select
+const COUNT_INDEX_ENTRIES = `select
   (select count(*) from event indexed by event_by_class
     where telemetry in (0, 1) and position > ?1 and position <= ?2) as classed,
   (select count(*) from event as row where row.position > ?1 and row.position <= ?2
@@ -30,7 +30,7 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
   let through = 0;
   let bytes = 0;
 
-  function slice(): number {
+  function compareSlice(): number {
     const rows = database
       .prepare(`select position, bytes from event where position > ? order by position limit ${SLICE_ROWS}`)
       .all<{ readonly position: number; readonly bytes: number }>(through);
@@ -38,7 +38,7 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
     const sound = log.readThrough(through, last);
     database.transaction(() => {
       const entries = database
-        .prepare(ENTRIES)
+        .prepare(COUNT_INDEX_ENTRIES)
         .get<{ readonly classed: number; readonly identified: number }>(through, last);
       if (entries?.classed !== sound.length || entries.identified !== sound.length)
         throw new Damaged(`${database.path} is damaged (an index does not match the rows of the log).`);
@@ -49,8 +49,8 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
   }
 
   function compareBytes(): void {
-    const known = log.bytes();
-    if (known !== bytes) database.prepare("update log_size set bytes = bytes + ?").run(bytes - known);
+    const countedBytes = log.bytes();
+    if (countedBytes !== bytes) database.prepare("update log_size set bytes = bytes + ?").run(bytes - countedBytes);
   }
 
   return {
@@ -60,13 +60,13 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
     async step(): Promise<void> {
       if (clock.monotonic() < dueMs) return;
       if (through === 0) bytes = 0;
-      for (let looked = 0; looked < CALL_ROWS; await yieldToEventLoop()) {
-        const count = slice();
-        looked += count;
+      for (let compared = 0; compared < CALL_ROWS; await yieldToEventLoop()) {
+        const count = compareSlice();
+        compared += count;
         if (count > 0) continue;
         compareBytes();
         through = 0;
-        dueMs = clock.monotonic() + EVERY_MS;
+        dueMs = clock.monotonic() + COMPARE_EVERY_MS;
         return;
       }
     },
@@ -146,7 +146,7 @@ function deadLetterUnreachable(database: Database, nowMs: number): number {
         `insert into dead_letter (sink, position, reason, at_ms, committed_ms, body)
          select sink.name, ?2, ?3, ?1, ?1, ?4 from sink where ${pending} on conflict do nothing`,
       )
-      .run(nowMs, position, DAMAGED, id);
+      .run(nowMs, position, DAMAGED_EVENT_REASON, id);
     database
       .prepare(
         "insert into damaged (found_ms, table_name, part, key, body) values (?, 'event', '', ?, cast(? as blob))",
@@ -159,8 +159,8 @@ function deadLetterUnreachable(database: Database, nowMs: number): number {
 const condemnedFile = (file: string) => join(dirname(file), "plenum.db-condemned");
 
 /** Notes on the disk that a state file must not be opened; `aside` is the quarantined file that is being copied. */
-export function condemn(file: string, aside = ""): void {
-  writeFileSync(condemnedFile(file), aside, { mode: 0o600, flush: true });
+export function condemn(file: string, quarantined = ""): void {
+  writeFileSync(condemnedFile(file), quarantined, { mode: 0o600, flush: true });
 }
 
 /** Reads the note: null when the file may be opened, else the name of the quarantined file or an empty text. */

@@ -3,24 +3,24 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup } from "../../core/runtime/waiting.ts";
-import { detectCopy, detectLostLog, LOST_LOG, noteClosed, readCopy } from "./copy-detection.ts";
+import { detectCopy, detectLostLog, LOST_LOG, noteRegularClose, readCopy } from "./copy-detection.ts";
 import { createDamage } from "./damage.ts";
-import { deferWrites } from "./deferred-writes.ts";
+import { deferSqliteWrites } from "./deferred-writes.ts";
 import { createDocuments } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
 import {
   copyAndEmpty,
+  copyLog,
   type FileSystemType,
+  fileBytes,
   fileSystemType,
   lockFile,
   prepareFolder,
   preparePrivateFile,
   quarantineState,
-  refuseMoved,
-  removeSpareLog,
+  refuseMovedFolder,
+  removeLogCopy,
   removeState,
-  sizeOf,
-  spareLog,
   stateFile,
 } from "./folder.ts";
 import {
@@ -55,7 +55,7 @@ export interface StoreOptions {
 }
 
 /** Size to which a checkpoint cuts the write-ahead log. */
-const WAL_BYTES = 16 * 1024 ** 2;
+const MAX_LOG_BYTES = 16 * 1024 ** 2;
 
 /** Size of the write-ahead log at which SQLite copies its pages into the file. */
 const CHECKPOINT_BYTES = 4 * 1024 ** 2;
@@ -63,7 +63,7 @@ const CHECKPOINT_BYTES = 4 * 1024 ** 2;
 /** Opens the state; replaces a damaged file. Throws `ConfigError` when the state must not be used. */
 export async function openStore(options: StoreOptions): Promise<Store> {
   const { folder, readOnly = false } = options;
-  if (!readOnly && options.allowMoved !== true) refuseMoved(folder);
+  if (!readOnly && options.allowMoved !== true) refuseMovedFolder(folder);
   if (readOnly || options.lock === false) return openUnlocked(options, readOnly);
 
   prepareFolder(folder, options.fileSystemType ?? fileSystemType);
@@ -98,11 +98,11 @@ async function openLocked(file: string, options: StoreOptions, lock: Database): 
     refuseLostFile(file);
     if (readCondemned(file) !== null) throw new Damaged(`${file} was found damaged while it was in use.`);
     refuseDamagedFreePages(file);
-    spareLog(file);
+    copyLog(file);
     const hasLog = hasReadableLog(file);
     database = openForWriting(file);
     const store = createStore(database, clock, { ...opened, hasLog });
-    removeSpareLog(file);
+    removeLogCopy(file);
     return store;
   } catch (error) {
     database?.close();
@@ -139,7 +139,7 @@ async function replaceDamaged(
 }
 
 function refuseDamagedFreePages(file: string): void {
-  if (sizeOf(file) === 0) return;
+  if (fileBytes(file) === 0) return;
   const pages = openPages(file, "valid");
   try {
     const trouble = freePagesProblem(pages);
@@ -151,8 +151,8 @@ function refuseDamagedFreePages(file: string): void {
 
 /** SQLite treats an empty file with a write-ahead log as new and deletes the log silently. */
 function refuseLostFile(file: string): void {
-  const wal = sizeOf(`${file}-wal`);
-  if (sizeOf(file) > 0 || wal === 0) return;
+  const wal = fileBytes(`${file}-wal`);
+  if (fileBytes(file) > 0 || wal === 0) return;
   throw new Damaged(
     `${file} is ${existsSync(file) ? "empty" : "gone"}, and ${wal} bytes of its write-ahead log are left.`,
   );
@@ -171,7 +171,7 @@ function openForWriting(file: string): Database {
     database.exec(`
       pragma journal_mode = wal;
       pragma synchronous = full;
-      pragma journal_size_limit = ${WAL_BYTES};
+      pragma journal_size_limit = ${MAX_LOG_BYTES};
       pragma wal_autocheckpoint = ${CHECKPOINT_BYTES / PAGE_BYTES};
     `);
   });
@@ -214,17 +214,17 @@ export interface Opened {
 export function createStore(database: Database, clock: Clock, opened: Opened): Store {
   const { lock, setAside: quarantined } = opened;
   const tail = createTail();
-  database.watch(tail);
-  const soon = deferWrites(database, clock);
+  database.addWitness(tail);
+  const deferred = deferSqliteWrites(database, clock);
   const damage = createDamage(database, clock, opened.log);
   const documents = createDocuments(database, damage);
   const log = createEventLog(database, clock, damage, { tail, epochBegun: () => outbox.forget() });
   const changes = createWakeup();
-  let open = true;
-  let check: LogCheck | undefined;
+  let isOpen = true;
+  let logCheck: LogCheck | undefined;
   let damaged: AbortSignal | undefined;
   let lostLogAt: string | undefined;
-  const sql = createSqliteDriver(database, soon, documents, () => {
+  const sql = createSqliteDriver(database, deferred, documents, () => {
     outbox.forget();
     return damage.repairCursors();
   });
@@ -234,7 +234,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       ...log,
       removed(events) {
         log.removed(events);
-        check?.removed(events);
+        logCheck?.removed(events);
       },
     },
     ...{ clock, changes, isCached: true },
@@ -245,10 +245,10 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       quarantineMarked: log.quarantineMarked,
     },
   });
-  database.watch({
+  database.addWitness({
     othersChanged() {
       outbox.forget();
-      log.forgetKnown();
+      log.forgetCached();
     },
   });
   if (lock !== undefined) {
@@ -261,15 +261,15 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       },
     });
     damaged = repair.damaged;
-    check = createLogCheck(database, log, clock);
+    logCheck = createLogCheck(database, log, clock);
     lostLogAt = database.transaction(() => {
-      damage.inspect();
+      damage.checkAtStart();
       detectCopy(database, documents, clock.now(), opened.machine);
       return detectLostLog(database, documents, clock.now(), opened.hasLog ?? true);
     });
     // The note that the file is open must be in the file itself: later commits may be in the write-ahead log only.
     database.exec("pragma wal_checkpoint(full)");
-    log.recount();
+    log.repairCounters();
     if (lostLogAt !== undefined) opened.log?.error({ file: database.path }, LOST_LOG);
   }
 
@@ -280,7 +280,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       async prune(bounds) {
         const report = await outbox.prune(bounds);
         await shrinkFile(database);
-        await check?.step();
+        await logCheck?.step();
         return report;
       },
     },
@@ -297,7 +297,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       const committed = database.transaction(() => {
         for (const change of changed) documents.change(change);
         for (const record of records) documents.append(record.log, record.body);
-        const repeated = log.append(events, now);
+        const repeated = log.appendEvents(events, now);
         return { lastPosition: log.end(), repeated };
       });
       if (events.length > committed.repeated.length) changes.wakeUp();
@@ -305,32 +305,32 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
     },
     async putDeferred(set, key, value) {
       const put = () => documents.change({ set, put: [[key, value]] });
-      if (soon.isBehind()) database.transaction(put);
-      else await soon.write(`document ${set} ${key}`, put);
+      if (deferred.isBehind()) database.transaction(put);
+      else await deferred.write(`document ${set} ${key}`, put);
     },
     async describe() {
       const copy = readCopy(documents);
       return {
         file: database.path,
-        bytes: sizeOf(database.path) + sizeOf(`${database.path}-wal`),
+        bytes: fileBytes(database.path) + fileBytes(`${database.path}-wal`),
         schemaVersion: SCHEMA_VERSION,
         damaged: damage.summary(),
         ...(quarantined && {
-          setAside: quarantined.file,
-          takenOver: recoveryText(quarantined.file, quarantined.salvaged),
+          quarantinedFile: quarantined.file,
+          recoveryMessage: recoveryText(quarantined.file, quarantined.salvaged),
         }),
-        ...(lostLogAt !== undefined && { lostLog: `${LOST_LOG} This was found at ${lostLogAt}.` }),
+        ...(lostLogAt !== undefined && { lostLogMessage: `${LOST_LOG} This was found at ${lostLogAt}.` }),
         ...(copy === undefined ? {} : { copy }),
       };
     },
     async close() {
-      if (!open) return;
-      open = false;
-      soon.stop();
+      if (!isOpen) return;
+      isOpen = false;
+      deferred.stop();
       try {
-        soon.flush();
+        deferred.flush();
       } catch {}
-      if (lock !== undefined) noteClosed(database, documents);
+      if (lock !== undefined) noteRegularClose(database, documents);
       database.close();
       lock?.close();
     },
@@ -345,7 +345,7 @@ function asAsync<Values extends readonly unknown[], T>(work: (...values: Values)
 function lockFolder(folder: string, { clock, log }: StoreOptions): Database {
   const path = lockFile(folder);
   preparePrivateFile(path);
-  const lock = () => openDatabase(path, { busyMs: 0 }, (database) => database.exec("begin exclusive"));
+  const lock = () => openDatabase(path, { lockTimeoutMs: 0 }, (database) => database.exec("begin exclusive"));
   try {
     try {
       return lock();

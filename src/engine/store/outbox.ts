@@ -98,7 +98,7 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       return sinks.moveTo(sink, moved.through, moved.counted, "position");
     };
     const durable = () => {
-      sinks.moved(sink, moved.through, moved.counted, "position");
+      sinks.applyMove(sink, moved.through, moved.counted, "position");
       if (moved.through >= (ahead.get(sink)?.through ?? 0)) ahead.delete(sink);
     };
     // On failure the cursor stays ahead; the next settlement writes it at once and reports the failure.
@@ -168,7 +168,7 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       return { again: false, urgent: true, events, counted: await countedOf(sink) };
     },
 
-    async settle(sink, { again, urgent = false, through, rejected, counted, documents = [], soon = false }) {
+    async settle(sink, { again, urgent = false, through, rejected, counted, documents = [], mayDefer: soon = false }) {
       const cursor = urgent ? "urgent" : "position";
       const isPlain = !again && !urgent && rejected.length === 0 && documents.length === 0;
       // An operator's replay may have marked older events while this batch was in flight.
@@ -192,7 +192,7 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
           ];
       await sql.commit([...statements, ...rejected.flatMap((each) => letters.add(sink, each, nowMs))], documents);
       if (again) redeliveries.settled(sink, through);
-      else sinks.moved(sink, through, counted, cursor);
+      else sinks.applyMove(sink, through, counted, cursor);
     },
 
     async setEnded(sink, reason) {

@@ -1,5 +1,5 @@
 import { closeSync, openSync, readSync } from "node:fs";
-import { sizeOf } from "./folder.ts";
+import { fileBytes } from "./folder.ts";
 
 /** SQLite's record format: https://www.sqlite.org/fileformat2.html. Damaged bytes give null; every read is bounded. */
 export type StoredValue = string | number | null | Uint8Array;
@@ -76,10 +76,10 @@ export type Pages = ReturnType<typeof openPages>;
 export function openPages(path: string, log: "valid" | "all") {
   const main = openSync(path, "r");
   const walPath = `${path}-wal`;
-  const wal = sizeOf(walPath) > WAL_HEADER ? openSync(walPath, "r") : null;
+  const wal = fileBytes(walPath) > WAL_HEADER ? openSync(walPath, "r") : null;
   const pageBytes = pageBytesOf(main, wal);
-  const logged = wal === null ? new Map<number, number>() : committedPages(wal, sizeOf(walPath), pageBytes, log);
-  const count = Math.max(Math.floor(sizeOf(path) / pageBytes), ...logged.keys());
+  const logged = wal === null ? new Map<number, number>() : committedPages(wal, fileBytes(walPath), pageBytes, log);
+  const count = Math.max(Math.floor(fileBytes(path) / pageBytes), ...logged.keys());
 
   function read(page: number): Buffer | null {
     if (page < 1 || page > count) return null;
@@ -180,7 +180,7 @@ function isLog(header: Buffer): boolean {
 
 /** Whether a database file has a write-ahead log that SQLite will read: with a damaged header it ignores all of it. */
 export function hasReadableLog(path: string): boolean {
-  if (sizeOf(`${path}-wal`) <= WAL_HEADER) return false;
+  if (fileBytes(`${path}-wal`) <= WAL_HEADER) return false;
   const wal = openSync(`${path}-wal`, "r");
   try {
     const header = bytesAt(wal, 0, WAL_HEADER);

@@ -48,14 +48,16 @@ export function createQuotaStore(
     async forget(key, beforeMs) {
       forgotten.set(key, Math.max(beforeMs, forgotten.get(key) ?? 0));
     },
-    async loadHold(key) {
-      const text = `select said_ms as "saidAtMs", until_ms as "untilMs" from quota_hold where source = $1 and bucket = $2`;
+    async loadPause(key) {
+      const text = `select said_ms as "orderedAtMs", until_ms as "untilMs" from quota_hold where source = $1 and bucket = $2`;
       const [pause] = await query<QuotaPause>(text, key);
       return pause === undefined ? damage?.unknownPause() : { ...pause };
     },
-    async saveHold(key, { saidAtMs, untilMs }) {
+    async savePause(key, { orderedAtMs, untilMs }) {
       const cells = { bucket: "$2::text", said_ms: "$3::float8", until_ms: "$4::float8" };
-      await sql.commit([{ text: dialect.upsert("quota_hold", ["bucket"], cells), values: [key, saidAtMs, untilMs] }]);
+      await sql.commit([
+        { text: dialect.upsert("quota_hold", ["bucket"], cells), values: [key, orderedAtMs, untilMs] },
+      ]);
     },
   };
 }

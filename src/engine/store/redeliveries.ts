@@ -3,7 +3,7 @@ import type { Kind } from "../../core/model/event.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type EventText, OFFER_BYTES, offeredSql, toLoggedEvent, URGENT, URGENT_KIND } from "./outbox-rules.ts";
-import { type SqlDriver, type SqlValue, type Statement, step } from "./sql.ts";
+import { runStep, type SqlDriver, type SqlValue, type Statement } from "./sql.ts";
 import type { DeadLetter, LoggedEvent, Refusal } from "./store.ts";
 
 /** Positions that one transaction marks, so that a million events do not block other commits. */
@@ -88,7 +88,7 @@ export function createRedeliveries(
       // A settlement meanwhile must not rely on the absence of marks.
       forget();
       try {
-        const rows = await sql.transaction(() => step(`${marking} returning 1`, sink, ...slice, ...values));
+        const rows = await sql.transaction(() => runStep(`${marking} returning 1`, sink, ...slice, ...values));
         marked += rows.length;
       } finally {
         markings -= 1;
@@ -318,11 +318,11 @@ export function createDeadLetters(sql: SqlDriver) {
 
     resend: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
       sql.transaction(function* () {
-        const hidden = yield* step<{ readonly position: number }>(
+        const hidden = yield* runStep<{ readonly position: number }>(
           `update dead_letter set resending = true where ${chosen(ids)} and ${dialect.isSound("dead_letter")} returning position`,
           ...valuesOf(sink, ids),
         );
-        yield* step(
+        yield* runStep(
           dialect.insert(
             "again",
             { sink: "sink", position: "position" },
@@ -336,7 +336,7 @@ export function createDeadLetters(sql: SqlDriver) {
 
     discard: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
       sql.transaction(function* () {
-        const removed = yield* step<{ readonly position: number }>(
+        const removed = yield* runStep<{ readonly position: number }>(
           `delete from dead_letter where ${chosen(ids)} returning position`,
           ...valuesOf(sink, ids),
         );

@@ -6,13 +6,13 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type EventText, lastWithinBytes } from "./outbox-rules.ts";
 import { removeOrphanedMarks } from "./redeliveries.ts";
 import type { Sinks } from "./sinks.ts";
-import { type SqlDriver, type Steps, step } from "./sql.ts";
+import { runStep, type SqlDriver, type Steps } from "./sql.ts";
 import type { PruneReport, RetentionBounds, SinkPosition, StoredGap } from "./store.ts";
 
 /** Each sink gets one gap event per reason in this time; later losses wait for the next one. */
-const MERGE_MS = 60 * 60_000;
+const GAP_INTERVAL_MS = 60 * 60_000;
 /** Published gaps are stored this long. */
-const PUBLISHED_MS = 90 * 24 * 60 * 60_000;
+const GAP_RETENTION_MS = 90 * 24 * 60 * 60_000;
 /** Limits of one removing transaction, so that other writers wait a few milliseconds only. */
 const SLICE_ROWS = 250;
 const SLICE_BYTES = 4 * 1024 ** 2;
@@ -21,13 +21,13 @@ const EMPTIED_TO = 0.95;
 /** Share of the log's bytes that dead letters may take. */
 const LETTER_SHARE = 0.1;
 /** Most dead letters that one transaction removes. */
-const LETTERS = 500;
+const MAX_REMOVED_LETTERS = 500;
 
 const slowestOr = (otherwise: string) =>
   `(select coalesce(min(sink.position), ${otherwise}) from sink where sink.source = $1 and ended is null)`;
-const SLOWEST = slowestOr("9000000000000000");
+const SLOWEST_CURSOR = slowestOr("9000000000000000");
 
-const SETTLED = `position <= ${SLOWEST}
+const IS_SETTLED = `position <= ${SLOWEST_CURSOR}
   and not exists (select 1 from again where again.source = $1 and again.position = event.position)`;
 
 interface Sweep {
@@ -46,7 +46,7 @@ export interface RemovedEvent {
 export interface RetainedLog {
   removed(events: readonly RemovedEvent[]): void;
   /** Appends the worker's own events; the caller calls the result after the commit. */
-  appendOwn(events: readonly Event[], nowMs: number): Steps<() => void>;
+  appendWorkerEvents(events: readonly Event[], nowMs: number): Steps<() => void>;
 }
 
 /** Removes settled events after their replay window, and others that are too old or too many, with gap records. */
@@ -56,12 +56,12 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
   const gaps = createGaps(sql, sinks);
 
   async function sweep(
-    which: Sweep,
+    selection: Sweep,
     { wanted }: RetentionBounds,
     nowMs: number,
     recorded: StoredGap[],
   ): Promise<number> {
-    const { condition, through, reason, keepBytes } = which;
+    const { condition, through, reason, keepBytes } = selection;
     const next = `select position, bytes, committed_ms, (select ${counters}.bytes from ${counters} where ${isCounter}) as total
       from event where source = $1 and position > $2 and position <= $3 and ${condition}
       order by position limit ${SLICE_ROWS}`;
@@ -75,7 +75,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
     while (withinLimits(await query(next, after, through)).length > 0) {
       const start = after;
       const slice = await sql.transaction(function* () {
-        const events = withinLimits(yield* step(next, start, through));
+        const events = withinLimits(yield* runStep(next, start, through));
         const found = reason === null ? [] : joinGaps(yield* losses(events, reason, wanted, nowMs));
         yield* gaps.record(found);
         if (events.length > 0) yield* remove(events);
@@ -100,14 +100,14 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
   ): Steps<readonly StoredGap[]> {
     const at = isoUtc(nowMs);
     const positions = events.map(({ position }) => position);
-    const inUse = yield* step<Pick<SinkPosition, "sink" | "position" | "urgent">>(
+    const inUse = yield* runStep<Pick<SinkPosition, "sink" | "position" | "urgent">>(
       "select name as sink, position, urgent from sink where source = $1 and ended is null",
     );
-    const marks = yield* step<{ readonly sink: string; readonly position: number }>(
+    const marks = yield* runStep<{ readonly sink: string; readonly position: number }>(
       `select sink, position from again where source = $1 and ${dialect.isIn("position", "$2::bigint[]")}`,
       positions,
     );
-    const found = yield* step<Pick<EventText, "position" | "body">>(
+    const found = yield* runStep<Pick<EventText, "position" | "body">>(
       `select position, body from event
        where source = $1 and ${dialect.isIn("position", "$2::bigint[]")} and ${dialect.isSound("event")}`,
       positions,
@@ -115,24 +115,24 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
     const marked = new Set(marks.map(({ sink, position }) => `${position} ${sink}`));
     const bodies = new Map(found.map(({ position, body }) => [position, body]));
     const lost: StoredGap[] = [];
-    const withoutOffer = new Set<string>();
+    const neverOffered = new Set<string>();
     for (const { position, committed_ms } of events) {
       const isMarked = (sink: string) => marked.has(`${position} ${sink}`);
-      const without = inUse.filter((sink) => position > sink.position || isMarked(sink.sink));
-      if (without.length === 0) continue;
+      const sinksWithout = inUse.filter((sink) => position > sink.position || isMarked(sink.sink));
+      if (sinksWithout.length === 0) continue;
       const body = bodies.get(position);
       // A damaged event is a loss for each sink that has not got it.
       const event = body === undefined ? null : eventIn(body);
       const time = event?.time ?? isoUtc(committed_ms);
-      for (const { sink, position: cursor, urgent } of without) {
+      for (const { sink, position: cursor, urgent } of sinksWithout) {
         const isDelivered = event !== null && isUrgent(event.type) && position <= urgent;
         if (isDelivered && !isMarked(sink)) continue;
         if (event !== null && wanted?.(sink, event) === false) continue;
         lost.push({ sink, reason, firstTime: time, lastTime: time, count: 1, at });
-        if (position > cursor && !isDelivered) withoutOffer.add(sink);
+        if (position > cursor && !isDelivered) neverOffered.add(sink);
       }
     }
-    yield [...withoutOffer].map(sinks.beginEpoch);
+    yield [...neverOffered].map(sinks.beginEpoch);
     return lost;
   }
 
@@ -150,28 +150,32 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
   }
 
   /** Notes the end of the log and the slowest cursor, and returns the positions of old events. Age is running time. */
-  function* older({ maxAgeMs, ranMs, replayMs }: RetentionBounds): Steps<{ aged: number; replayed: number }> {
-    const [last] = yield* step<{ readonly ran: number }>(
+  function* noteAge({ maxAgeMs, ranMs, replayMs }: RetentionBounds): Steps<{ aged: number; replayed: number }> {
+    const [last] = yield* runStep<{ readonly ran: number }>(
       "select coalesce(max(ran_ms), 0) as ran from age_mark where source = $1",
     );
     const ran = Math.round((last?.ran ?? 0) + ranMs);
     const end = `(select coalesce(max(event.position), 0) from event where event.source = $1)`;
-    yield* step(
-      dialect.upsert("age_mark", ["ran_ms"], { ran_ms: "$2::bigint", newest: dialect.end, settled: slowestOr(end) }),
+    yield* runStep(
+      dialect.upsert("age_mark", ["ran_ms"], {
+        ran_ms: "$2::bigint",
+        newest: dialect.lastPosition,
+        settled: slowestOr(end),
+      }),
       ran,
     );
     const before = "from age_mark where source = $1 and ran_ms < $2 order by ran_ms desc limit 1";
-    const [aged] = yield* step<{ readonly newest: number }>(`select newest ${before}`, Math.round(ran - maxAgeMs));
-    const [replayed] = yield* step<{ readonly settled: number }>(
+    const [aged] = yield* runStep<{ readonly newest: number }>(`select newest ${before}`, Math.round(ran - maxAgeMs));
+    const [replayed] = yield* runStep<{ readonly settled: number }>(
       `select settled ${before}`,
       Math.round(ran - replayMs),
     );
-    yield* step(
+    yield* runStep(
       `delete from age_mark where source = $1
          and ran_ms < (select max(ran_ms) from age_mark where source = $1 and ran_ms < $2)`,
       Math.round(ran - Math.max(maxAgeMs, replayMs)),
     );
-    yield* step("delete from gap where source = $1 and told_ms < $2", clock.now() - PUBLISHED_MS);
+    yield* runStep("delete from gap where source = $1 and told_ms < $2", clock.now() - GAP_RETENTION_MS);
     return { aged: aged?.newest ?? 0, replayed: replayed?.settled ?? 0 };
   }
 
@@ -182,7 +186,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
 
   async function publish(): Promise<number> {
     const nowMs = clock.now();
-    if ((await query(DUE, ...dueAt(nowMs))).length === 0) return 0;
+    if ((await query(DUE_GAPS, ...dueGapTimes(nowMs))).length === 0) return 0;
     const { count, committed } = await sql.transaction(() => gaps.publish(log, nowMs));
     committed();
     return count;
@@ -194,17 +198,17 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
       const nowMs = clock.now();
       const recorded: StoredGap[] = [];
       let removed = 0;
-      const { aged, replayed } = await sql.transaction(() => older(bounds));
+      const { aged, replayed } = await sql.transaction(() => noteAge(bounds));
       const byAge: readonly Sweep[] = [
-        { condition: SETTLED, through: replayed, reason: null },
-        { condition: `position > ${SLOWEST}`, through: aged, reason: "age" },
+        { condition: IS_SETTLED, through: replayed, reason: null },
+        { condition: `position > ${SLOWEST_CURSOR}`, through: aged, reason: "age" },
       ];
       for (const each of byAge) removed += await sweep(each, bounds, nowMs, recorded);
       if ((await logBytes()) > bounds.maxBytes) {
         const full = { through: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * EMPTIED_TO };
         for (const reason of [null, "size"] as const) {
           for (const isTelemetry of [true, false]) {
-            const condition = `telemetry = ${isTelemetry}${reason === null ? ` and ${SETTLED}` : ""}`;
+            const condition = `telemetry = ${isTelemetry}${reason === null ? ` and ${IS_SETTLED}` : ""}`;
             removed += await sweep({ ...full, condition, reason }, bounds, nowMs, recorded);
           }
         }
@@ -239,10 +243,10 @@ interface GapRow extends Omit<StoredGap, "at"> {
 const GAP_COLUMNS = `id, sink, reason, first_time as "firstTime", last_time as "lastTime", count, at_ms`;
 
 /** Gaps that are not published, unless one of the same sink and reason was in the last hour. */
-const DUE = `select ${GAP_COLUMNS} from gap where source = $1 and told_ms is null and not exists
+const DUE_GAPS = `select ${GAP_COLUMNS} from gap where source = $1 and told_ms is null and not exists
   (select 1 from gap as told where told.source = $1 and told.sink = gap.sink and told.reason = gap.reason
    and told.told_ms > $2 and told.told_ms <= $3)`;
-const dueAt = (nowMs: number) => [nowMs - MERGE_MS, nowMs] as const;
+const dueGapTimes = (nowMs: number) => [nowMs - GAP_INTERVAL_MS, nowMs] as const;
 
 function createGaps(sql: SqlDriver, sinks: Sinks) {
   const { dialect, query } = sql;
@@ -256,13 +260,13 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
     );
     for (const { sink, reason, firstTime, lastTime, count, at } of gaps) {
       yield [sinks.addDropped(sink, count)];
-      const joined = yield* step(`${joining} returning 1`, sink, reason, firstTime, lastTime, count);
+      const joined = yield* runStep(`${joining} returning 1`, sink, reason, firstTime, lastTime, count);
       if (joined.length > 0) continue;
       const cells = {
         ...{ sink: "$2::text", reason: "$3::text", first_time: "$4::text", last_time: "$5::text" },
         ...{ count: "$6::bigint", at_ms: "$7::bigint", told_ms: "null::bigint" },
       };
-      yield* step(dialect.insert("gap", cells), sink, reason, firstTime, lastTime, count, Date.parse(at));
+      yield* runStep(dialect.insert("gap", cells), sink, reason, firstTime, lastTime, count, Date.parse(at));
     }
   }
 
@@ -277,7 +281,7 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
       return rows.map(({ id: _id, at_ms, ...gap }) => ({ ...gap, at: isoUtc(at_ms) }));
     },
     *publish(log: RetainedLog, nowMs: number): Steps<{ readonly count: number; readonly committed: () => void }> {
-      const due = yield* step<GapRow>(DUE, ...dueAt(nowMs));
+      const due = yield* runStep<GapRow>(DUE_GAPS, ...dueGapTimes(nowMs));
       const events = due.map(({ sink, reason, firstTime, lastTime, count }) =>
         makeEvent({
           type: "delivery-gap",
@@ -288,9 +292,9 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
           data: { sink, reason, firstTime, lastTime, count },
         }),
       );
-      const committed = yield* log.appendOwn(events, nowMs);
+      const committed = yield* log.appendWorkerEvents(events, nowMs);
       const ids = due.map(({ id }) => id);
-      yield* step(dialect.update("gap", { told_ms: "$2::bigint" }, dialect.isIn("id", "$3::bigint[]")), nowMs, ids);
+      yield* runStep(dialect.update("gap", { told_ms: "$2::bigint" }, dialect.isIn("id", "$3::bigint[]")), nowMs, ids);
       return { count: due.length, committed };
     },
     /** Removes the oldest dead letters beyond a number of bytes; returns what their sinks lose by it. */
@@ -298,16 +302,18 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
       const bytes = "(select coalesce(sum(octet_length(body)), 0) from dead_letter where source = $1)";
       if ((await query(`select 1 where ${bytes} > $2`, maxBytes)).length === 0) return [];
       return sql.transaction(function* () {
-        const letters = yield* step<EventText & { id: number; sink: string; at_ms: number; sound: number | boolean }>(
+        const letters = yield* runStep<
+          EventText & { id: number; sink: string; at_ms: number; sound: number | boolean }
+        >(
           `select * from (
              select id, sink, position, at_ms, body, ${dialect.isSound("dead_letter")} as sound,
                sum(octet_length(body)) over (order by id) - octet_length(body) as before
-             from dead_letter where source = $1 order by id limit ${LETTERS}
+             from dead_letter where source = $1 order by id limit ${MAX_REMOVED_LETTERS}
            ) as oldest where before < ${bytes} - $2 order by id`,
           maxBytes,
         );
         const ids = letters.map(({ id }) => id);
-        yield* step(`delete from dead_letter where source = $1 and ${dialect.isIn("id", "$2::bigint[]")}`, ids);
+        yield* runStep(`delete from dead_letter where source = $1 and ${dialect.isIn("id", "$2::bigint[]")}`, ids);
         const positions = letters.map(({ position }) => position);
         yield [removeOrphanedMarks(sql, positions)];
         const lost = letters.map(({ sink, body, at_ms, sound }) => {

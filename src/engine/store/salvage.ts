@@ -31,7 +31,7 @@ export interface Salvaged {
 }
 
 /** Events per transaction, so that a running worker waits a few milliseconds only. */
-const SLICE = 100;
+const EVENTS_PER_COMMIT = 100;
 
 /** Commits undelivered events of a quarantined file to the state in use; documents stay. A worker may run. */
 export async function salvage(folder: string, file: string, clock: Clock): Promise<Salvaged> {
@@ -65,9 +65,9 @@ async function recoverEvents(pages: Pages, database: Database, clock: Clock): Pr
     .all<{ readonly name: string }>()
     .map(({ name }) => name);
   const from = Math.min(...inUse.map((name) => cursors.get(name) ?? 0));
-  const { taken, known, wanted } = await append(pages, pageByPosition, from, database, clock);
+  const { taken, known, wanted } = await appendEvents(pages, pageByPosition, from, database, clock);
   return {
-    ...counted(pages, found),
+    ...countsOf(pages, found),
     taken,
     known,
     delivered: pageByPosition.size - wanted,
@@ -84,8 +84,15 @@ export async function recoverInto(file: string, database: Database, clock: Clock
     const found = scanPages(pages);
     const { pageByPosition, cursors, isCursorLost } = found;
     const from = isCursorLost || cursors.size === 0 ? 0 : Math.min(...cursors.values());
-    const passed = unreachable(file);
-    const { taken, known, wanted, positions } = await append(pages, pageByPosition, from, database, clock, passed);
+    const missedPositions = unreachable(file);
+    const { taken, known, wanted, positions } = await appendEvents(
+      pages,
+      pageByPosition,
+      from,
+      database,
+      clock,
+      missedPositions,
+    );
     database.transaction(() => {
       const insertion = database.prepare(
         `insert into sink (name, position, ended, epoch, urgent, checksum)
@@ -97,7 +104,7 @@ export async function recoverInto(file: string, database: Database, clock: Clock
       );
       for (const [name, old] of cursors) {
         insertion.run(name, nowAt(old), null, newEpoch(), nowAt(found.urgents.get(name) ?? 0));
-        for (const [before, now] of positions) if (before <= old && passed.has(before)) mark.run(name, now);
+        for (const [before, now] of positions) if (before <= old && missedPositions.has(before)) mark.run(name, now);
       }
       for (const [name, reason] of found.ended) insertion.run(name, 0, reason, newEpoch(), 0);
       putQuota(database, found);
@@ -109,7 +116,7 @@ export async function recoverInto(file: string, database: Database, clock: Clock
           .run(clock.now(), file);
     });
     return {
-      ...counted(pages, found),
+      ...countsOf(pages, found),
       taken,
       known,
       delivered: pageByPosition.size - wanted,
@@ -159,32 +166,32 @@ export function recoveryText(aside: string, { taken, damaged, deadLetters, marks
   return `It was set aside as ${aside}, and a fresh one begun. ${taken} events that a sink had not got were taken over and are sent with their ids. Lost to the sinks are ${damaged} events of which too little is left, ${deadLetters} dead letters and ${marks} marks to send an event again. ${others} rows of other kinds stay in that file: what was known of the building is read again, and commands and the audit log begin anew. Check the disk and the memory of this machine.`;
 }
 
-function counted(pages: Pages, { pageByPosition, damaged, deadLetters, marks, others }: ReturnType<typeof scanPages>) {
+function countsOf(pages: Pages, { pageByPosition, damaged, deadLetters, marks, others }: ReturnType<typeof scanPages>) {
   return { pages: pages.count, found: pageByPosition.size, damaged, deadLetters, marks, others };
 }
 
-async function append(
+async function appendEvents(
   pages: Pages,
   pageByPosition: ReadonlyMap<number, number>,
   from: number,
   database: Database,
   clock: Clock,
-  passed: ReadonlySet<number> = new Set(),
+  missedPositions: ReadonlySet<number> = new Set(),
 ) {
   const wanted = [...pageByPosition]
-    .filter(([position]) => position > from || passed.has(position))
+    .filter(([position]) => position > from || missedPositions.has(position))
     .toSorted(([a], [b]) => a - b);
   const log = createEventLog(database, clock, createDamage(database, clock, undefined));
   const positions: (readonly [old: number, now: number])[] = [];
   let taken = 0;
-  for (let at = 0; at < wanted.length; at += SLICE) {
-    const slice = wanted.slice(at, at + SLICE).flatMap(([position, page]) => {
+  for (let offset = 0; offset < wanted.length; offset += EVENTS_PER_COMMIT) {
+    const slice = wanted.slice(offset, offset + EVENTS_PER_COMMIT).flatMap(([position, page]) => {
       const event = eventAt(pages, page, position);
       return event === null ? [] : [{ position, event }];
     });
     database.transaction(() => {
       for (const { position, event } of slice) {
-        taken += 1 - log.append([event], clock.now()).length;
+        taken += 1 - log.appendEvents([event], clock.now()).length;
         positions.push([position, log.end()]);
       }
     });
@@ -204,8 +211,8 @@ function scanPages(pages: Pages) {
   const holds: (readonly StoredValue[])[] = [];
   const marks = new Set<string>();
   const others = new Set<string>();
-  const identified = new Set<number>();
-  const classed = new Set<number>();
+  const indexedById = new Set<number>();
+  const indexedByClass = new Set<number>();
   let isCursorLost = false;
   for (let page = 1; page <= pages.count; page += 1) {
     const cells = pages.cells(page);
@@ -226,9 +233,9 @@ function scanPages(pages: Pages) {
       else if (looksLikeEvent(values)) damagedPositions.add(rowid ?? 0);
       else if (isSoundRow(values, 2)) marks.add(`${values[0]} ${values[1]}`);
       else if (values.length === 2 && typeof values[0] === "string" && typeof values[1] === "number") {
-        identified.add(values[1]);
+        indexedById.add(values[1]);
       } else if (values.length === 3 && typeof values[1] === "number" && values[1] === values[2]) {
-        classed.add(values[1]);
+        indexedByClass.add(values[1]);
       } else if (isSoundRow(values, 4)) quota.push(values);
       else if (isSoundRow(values, 3)) {
         if (typeof values[1] === "number" && typeof values[2] === "number") holds.push(values);
@@ -237,7 +244,7 @@ function scanPages(pages: Pages) {
     }
     if (cursorsHere > 0 && cursorsHere < pages.stated(page)) isCursorLost = true;
   }
-  for (const position of identified) if (classed.has(position)) damagedPositions.add(position);
+  for (const position of indexedById) if (indexedByClass.has(position)) damagedPositions.add(position);
   const damaged = [...damagedPositions].filter((position) => !pageByPosition.has(position)).length;
   // An older row may be wrong about whether a sink has ended: delivering again loses nothing.
   for (const sink of cursors.keys()) ended.delete(sink);
@@ -272,12 +279,12 @@ function isSoundEvent(values: readonly StoredValue[]): boolean {
 
 /** Columns: id (as the rowid), sink, position, reason, at_ms, committed_ms, resending, body, checksum, number, epoch. */
 function isLetter(values: readonly StoredValue[]): boolean {
-  const [, sink, position, reason, at, committed, , body, checksum, ...counted] = values;
+  const [, sink, position, reason, atMs, committed, , body, checksum, ...numbering] = values;
   if (sink === undefined || position === undefined || reason === undefined || body === undefined) return false;
-  if (at === undefined || committed === undefined) return false;
+  if (atMs === undefined || committed === undefined) return false;
   // Before schema 6 letters had no number.
-  if (counted.length !== 0 && counted.length !== 2) return false;
-  return checksumOf(sink, position, at, committed, reason, ...counted, body) === checksum;
+  if (numbering.length !== 0 && numbering.length !== 2) return false;
+  return checksumOf(sink, position, atMs, committed, reason, ...numbering, body) === checksum;
 }
 
 /** Columns: name, position, dropped, ended, checksum, counted and epoch since schema 6, urgent since schema 7. */

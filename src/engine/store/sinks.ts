@@ -8,7 +8,7 @@ export interface StoredSink extends SinkPosition {
 }
 
 /** `position` is the cursor for all events, `urgent` the one for urgent events. */
-export type Cursor = "position" | "urgent";
+export type CursorName = "position" | "urgent";
 
 export type CursorRepair = Pick<Damage, "repairCursors" | "isCursorLost" | "claimCursor">;
 
@@ -43,7 +43,7 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
     );
   }
 
-  async function all(): Promise<ReadonlyMap<string, StoredSink>> {
+  async function readSinks(): Promise<ReadonlyMap<string, StoredSink>> {
     if (cached !== null) return cached;
     if (!isCached) return read();
     reading ??= read();
@@ -64,16 +64,20 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
   }
 
   return {
-    find: async (sink: string): Promise<StoredSink | undefined> => (await all()).get(sink),
+    find: async (sink: string): Promise<StoredSink | undefined> => (await readSinks()).get(sink),
     forget,
-    moved(sink: string, to: number, counted: Sequence | undefined, cursor: Cursor): void {
+    applyMove(sink: string, through: number, counted: Sequence | undefined, cursor: CursorName): void {
       const before = cached?.get(sink);
       if (before === undefined) {
         forget();
         return;
       }
       const isLater = counted?.epoch === before.counted.epoch && counted.number > before.counted.number;
-      const after = { ...before, [cursor]: Math.max(to, before[cursor]), counted: isLater ? counted : before.counted };
+      const after = {
+        ...before,
+        [cursor]: Math.max(through, before[cursor]),
+        counted: isLater ? counted : before.counted,
+      };
       cached?.set(sink, after);
     },
     register: (sink: string, position: number): Statement => ({
@@ -84,7 +88,7 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
       values: [sink, position, newEpoch()],
     }),
     /** Moves a cursor forward, never back, whatever the order of settlements. Numbers of an old epoch are ignored. */
-    moveTo: (sink: string, to: number, counted: Sequence | undefined, cursor: Cursor): Statement => ({
+    moveTo: (sink: string, through: number, counted: Sequence | undefined, cursor: CursorName): Statement => ({
       text: dialect.update(
         "sink",
         {
@@ -93,7 +97,7 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
         },
         "name = $2",
       ),
-      values: [sink, to, counted?.epoch ?? null, counted?.number ?? 0],
+      values: [sink, through, counted?.epoch ?? null, counted?.number ?? 0],
       name: `move_${cursor}`,
     }),
     addDropped: (sink: string, count: number): Statement => ({

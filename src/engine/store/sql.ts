@@ -1,4 +1,4 @@
-import type { CheckedName } from "./checksum.ts";
+import type { CheckedTableName } from "./checksum.ts";
 import type { DocumentChange } from "./store.ts";
 
 /** A statement in PostgreSQL's SQL; `$1` is the source. The driver of SQLite translates the text. */
@@ -14,7 +14,7 @@ export type SqlValue = string | number | null | readonly number[] | readonly str
 export type Steps<T> = Generator<readonly Statement[], T, readonly (readonly unknown[])[]>;
 export type Awaitable<T> = T | Promise<T>;
 
-export function* step<Row = unknown>(text: string, ...values: readonly SqlValue[]): Steps<readonly Row[]> {
+export function* runStep<Row = unknown>(text: string, ...values: readonly SqlValue[]): Steps<readonly Row[]> {
   const [rows = []] = yield [{ text, values }];
   return rows as readonly Row[];
 }
@@ -33,21 +33,21 @@ export interface SqlDriver {
   changes(): Awaitable<number>;
 }
 
-export type Cells = Readonly<Record<string, string>>;
+export type ColumnValues = Readonly<Record<string, string>>;
 
 /** Text that differs between the databases. In SQLite each row has a checksum; PostgreSQL checks its pages itself. */
 export interface Dialect {
   /** `from` follows the values: tables and conditions. A copy of a damaged row of `copyOf` counts as damaged too. */
-  insert(table: CheckedName, cells: Cells, from?: string, copyOf?: CheckedName): string;
-  upsert(table: CheckedName, keys: readonly string[], cells: Cells, from?: string): string;
+  insert(table: CheckedTableName, cells: ColumnValues, from?: string, copyOf?: CheckedTableName): string;
+  upsert(table: CheckedTableName, keys: readonly string[], cells: ColumnValues, from?: string): string;
   /** Changes sound rows of this source. */
-  update(table: CheckedName, cells: Cells, where: string): string;
-  isSound(table: CheckedName): string;
+  update(table: CheckedTableName, cells: ColumnValues, where: string): string;
+  isSound(table: CheckedTableName): string;
   /** Condition: a column has one of the values in a list parameter, such as `$3::bigint[]`. */
   isIn(column: string, list: string): string;
   kindIn(body: string): string;
   /** Table of the log's counters `bytes` and `written`, and the condition on its row. */
   readonly counters: { readonly table: string; readonly where: string };
-  readonly end: string;
-  readonly valuesAfter: string;
+  readonly lastPosition: string;
+  readonly countValuesAfter: string;
 }

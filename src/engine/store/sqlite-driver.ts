@@ -1,10 +1,10 @@
 import type { Clock } from "../../core/runtime/clock.ts";
-import { CHECKED, type CheckedName, checksumSql } from "./checksum.ts";
+import { CHECKED_TABLES, type CheckedTableName, checksumSql } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
 import type { DeferredWrites } from "./deferred-writes.ts";
 import type { createDocuments } from "./documents.ts";
 import type { QuotaDamage } from "./quota-store.ts";
-import type { Cells, Dialect, SqlDriver, SqlValue, Statement, Steps } from "./sql.ts";
+import type { ColumnValues, Dialect, SqlDriver, SqlValue, Statement, Steps } from "./sql.ts";
 import type { Database, Statement as Prepared } from "./sqlite.ts";
 import type { ClockMark, QuotaStore } from "./store.ts";
 
@@ -82,14 +82,14 @@ const SQLITE: Dialect = {
   isIn: (column, list) => `${column} in (select value from json_each(${list}))`,
   kindIn: (body) => `case when json_valid(${body}) then ${body} ->> '$.type' end`,
   counters: { table: "log_size", where: "true" },
-  end: "(select coalesce(max(seq), 0) from sqlite_sequence where name = 'event')",
-  valuesAfter: "(select count(*) from event where telemetry = 1 and position > $2)",
+  lastPosition: "(select coalesce(max(seq), 0) from sqlite_sequence where name = 'event')",
+  countValuesAfter: "(select count(*) from event where telemetry = 1 and position > $2)",
 };
 
-function insertion(table: CheckedName, cells: Cells, from: string, copyOf?: CheckedName): string {
+function insertion(table: CheckedTableName, cells: ColumnValues, from: string, copyOf?: CheckedTableName): string {
   const names = Object.keys(cells).join(", ");
   const values = Object.entries(cells).map(([column, value]) => `${value} as ${column}`);
-  const checksum = `row_checksum(${CHECKED[table].columns.join(", ")})`;
+  const checksum = `row_checksum(${CHECKED_TABLES[table].columns.join(", ")})`;
   return copyOf === undefined
     ? `insert into ${table} (${names}, checksum)
         select ${names}, ${checksum} from (select ${values.join(", ")} ${from}) where true`
@@ -110,7 +110,7 @@ export function damagedQuota(damage: Damage, clock: Pick<Clock, "now">): QuotaDa
         .map(({ id, foundMs }) => ({ id: -id, sentAtMs: foundMs, countedByMs: foundMs })),
     unknownPause() {
       const found = damage.foundSince("quota_hold", clock.now() - UNKNOWN_PAUSE_MS).at(-1);
-      return found && { saidAtMs: found.foundMs, untilMs: found.foundMs + UNKNOWN_PAUSE_MS };
+      return found && { orderedAtMs: found.foundMs, untilMs: found.foundMs + UNKNOWN_PAUSE_MS };
     },
   };
 }

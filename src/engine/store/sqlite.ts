@@ -22,7 +22,7 @@ export interface Database {
   number(sql: string): number;
   /** All of `work` or nothing; `work` must be short, because everything else waits. */
   transaction<T>(work: () => T): T;
-  watch(witness: Witness): void;
+  addWitness(witness: Witness): void;
   /** Repairs damage, then runs the failed work once more. A statement inside a transaction fails with it. */
   repairWith(repair: Repair): void;
   /** Returns a number that changes with every change of the file, by this or another process. */
@@ -47,16 +47,16 @@ export interface Repair {
 
 export interface DatabaseOptions {
   readonly readOnly?: boolean;
-  readonly busyMs?: number;
+  readonly lockTimeoutMs?: number;
 }
 
 /** `prepare` sets the database up; a failure closes the file. */
 export function openDatabase(
   path: string,
-  { readOnly = false, busyMs = 5_000 }: DatabaseOptions = {},
+  { readOnly = false, lockTimeoutMs = 5_000 }: DatabaseOptions = {},
   prepare: (database: Database) => void = () => undefined,
 ): Database {
-  const database = guarded(path, () => new DatabaseSync(path, { readOnly, timeout: busyMs }));
+  const database = guarded(path, () => new DatabaseSync(path, { readOnly, timeout: lockTimeoutMs }));
   // Damaged integers can be larger than a number holds exactly, so they come as bigint.
   database.function("row_checksum", { deterministic: true, varargs: true, useBigIntArguments: true }, checksumOf);
   const statements = new Map<string, Statement>();
@@ -124,9 +124,9 @@ export function openDatabase(
       for (const witness of witnesses) witness.committed?.();
       return result;
     },
-    watch: (witness) => void witnesses.push(witness),
-    repairWith: (means) => {
-      repair = means;
+    addWitness: (witness) => void witnesses.push(witness),
+    repairWith: (newRepair) => {
+      repair = newRepair;
     },
     changes() {
       // `data_version` counts changes by other processes only.

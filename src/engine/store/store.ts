@@ -67,10 +67,10 @@ export interface StoreDescription {
   readonly bytes: number;
   readonly schemaVersion: number;
   /** Name of the quarantined file when the state was found damaged at the start. */
-  readonly setAside?: string;
+  readonly quarantinedFile?: string;
   /** Text for people about it: what was recovered and what was lost. */
-  readonly takenOver?: string;
-  readonly lostLog?: string;
+  readonly recoveryMessage?: string;
+  readonly lostLogMessage?: string;
   /** Present when this state is a copy whose original may be in use. */
   readonly copy?: SeenCopy;
   readonly damaged: readonly DamagedRows[];
@@ -147,7 +147,7 @@ export interface Outbox {
   replay(sink: string, since: string, kinds?: readonly Kind[]): Promise<number>;
   /** Marks stored events of a range of positions; urgent ones only after `urgentAfter`, if given. */
   replayBetween(sink: string, after: number, through: number, urgentAfter?: number): Promise<number>;
-  lag(wanted?: ReadonlyMap<string, Wanted>): Promise<readonly SinkLag[]>;
+  lag(wanted?: ReadonlyMap<string, LagFilter>): Promise<readonly SinkLag[]>;
   pressure(): Promise<LogPressure>;
   gaps(sink?: string): Promise<readonly StoredGap[]>;
   /** Enforces the bounds in short transactions. Records lost events as gaps: one event per sink, then one an hour. */
@@ -165,7 +165,7 @@ export interface Outbox {
 export interface RecentBounds {
   /** Earliest commit time, milliseconds since 1970. */
   readonly sinceMs: number;
-  readonly within: number;
+  readonly maxSearched: number;
   readonly limit: number;
 }
 
@@ -197,7 +197,7 @@ export interface Settlement {
   readonly counted?: Sequence | undefined;
   readonly documents?: readonly DocumentChange[];
   /** Allows storing the cursor with the next transaction, for a sink that tolerates repeats. */
-  readonly soon?: boolean;
+  readonly mayDefer?: boolean;
 }
 
 export interface Refusal {
@@ -214,7 +214,7 @@ export interface SinkPosition {
   readonly ended: string | null;
 }
 
-export interface Wanted {
+export interface LagFilter {
   readonly kinds: readonly Kind[];
   readonly byKind: boolean;
   readonly matches: (event: Event) => boolean;
@@ -277,8 +277,8 @@ export interface QuotaStore {
   saveDeferred(key: string, slot: QuotaSlot): Promise<void>;
   forget(key: string, beforeMs: number): Promise<void>;
   /** The last pause that the service ordered; a later one replaces it. */
-  loadHold(key: string): Promise<QuotaPause | undefined>;
-  saveHold(key: string, hold: QuotaPause): Promise<void>;
+  loadPause(key: string): Promise<QuotaPause | undefined>;
+  savePause(key: string, hold: QuotaPause): Promise<void>;
   /** The last clock mark of this boot of the machine. */
   loadClock(key: string, boot: string): Promise<ClockMark | undefined>;
   saveClock(key: string, boot: string, mark: ClockMark): Promise<void>;
@@ -293,7 +293,7 @@ export interface ClockMark {
 /** Wall times, milliseconds since 1970. */
 export interface QuotaPause {
   /** Time of the order, to detect a clock that was set back since. */
-  readonly saidAtMs: number;
+  readonly orderedAtMs: number;
   readonly untilMs: number;
 }
 

@@ -3,9 +3,9 @@ import type { Event } from "../../core/model/event.ts";
 import type { LoggedEvent } from "./store.ts";
 
 /** Most characters of events in the tail; a batch of 100 good values has 26,000. */
-const CHARACTERS = 1_000_000;
+const MAX_CHARACTERS = 1_000_000;
 /** The tail starts again after a larger event: of a backfill of 12 MB it would keep only the last events. */
-const LONGEST = 4_096;
+const MAX_EVENT_CHARACTERS = 4_096;
 
 interface Row {
   readonly position: number;
@@ -32,9 +32,9 @@ export function createTail() {
     begin = null;
   }
 
-  function shorten(isSo: (row: Row) => boolean): void {
+  function dropWhile(isDropped: (row: Row) => boolean): void {
     let count = 0;
-    for (let row = rows[0]; row !== undefined && isSo(row); row = rows[count]) {
+    for (let row = rows[0]; row !== undefined && isDropped(row); row = rows[count]) {
       characters -= row.characters;
       begin = row.position;
       count += 1;
@@ -49,17 +49,17 @@ export function createTail() {
     },
     committed(): void {
       if (added.length === 0) return;
-      const large = added.findLastIndex((row) => row.characters > LONGEST);
-      if (large >= 0) {
+      const lastLarge = added.findLastIndex((row) => row.characters > MAX_EVENT_CHARACTERS);
+      if (lastLarge >= 0) {
         clear();
-        added.splice(0, large + 1);
+        added.splice(0, lastLarge + 1);
       }
       const [first] = added;
       if (first !== undefined) begin ??= first.position - 1;
       for (const row of added) characters += row.characters;
       rows.push(...added);
       added.length = 0;
-      if (characters > CHARACTERS) shorten(() => characters > CHARACTERS);
+      if (characters > MAX_CHARACTERS) dropWhile(() => characters > MAX_CHARACTERS);
     },
     rolledBack(): void {
       added.length = 0;
@@ -80,10 +80,10 @@ export function createTail() {
       return found;
     },
     /** Drops events that every reader has passed. */
-    passed(position: number): void {
-      shorten((row) => row.position <= position);
+    dropThrough(position: number): void {
+      dropWhile((row) => row.position <= position);
     },
-    removed(position: number): void {
+    noteRemoved(position: number): void {
       if (position >= (rows[0]?.position ?? Number.POSITIVE_INFINITY)) clear();
     },
     clear,

@@ -64,7 +64,7 @@ export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["cu
     const events = await store.outbox.recent(
       { source: sourceUri(source), subjects: shownTags.flatMap(subjectsOf) },
       ["tag-value", "tag-history"],
-      { sinceMs: span.fromMs, within: MOST_PASSED_OVER, limit: MOST_EVENTS },
+      { sinceMs: span.fromMs, maxSearched: MOST_PASSED_OVER, limit: MOST_EVENTS },
     );
     const byTag = Map.groupBy(events, ({ event }) => (event as TagEvent).data.tag.id);
     const curves: TimeSeries[] = [];

@@ -5,39 +5,39 @@ export interface StoredDocument {
   readonly value: unknown;
 }
 
-type Share = (document: StoredDocument, source: string, home: Home) => unknown;
-type Home = (source: string | null | undefined) => string;
+type Assignment = (document: StoredDocument, source: string, ownerOf: OwnerOf) => unknown;
+type OwnerOf = (source: string | null | undefined) => string;
 
-const each: Share = ({ value }) => value;
-const none: Share = () => undefined;
-const byTag: Share = ({ key, value }, source, home) =>
-  home(key.slice(0, key.indexOf("/"))) === source ? value : undefined;
+const everySource: Assignment = ({ value }) => value;
+const noSource: Assignment = () => undefined;
+const ownerOfTag: Assignment = ({ key, value }, source, ownerOf) =>
+  ownerOf(key.slice(0, key.indexOf("/"))) === source ? value : undefined;
 
 /**
  * Sources that get the documents of each set of the worker. Entries of a source that is not configured go to the first
  * source, so that its commands get a result. A set such as `tag/north` goes to the source `north`.
  */
-const OWN: Readonly<Record<string, Share>> = {
+const ASSIGNMENTS: Readonly<Record<string, Assignment>> = {
   // Ids of finished commands are never used again, so every source gets the ids.
-  command: ({ value }, source, home) => {
+  command: ({ value }, source, ownerOf) => {
     const { command } = value as { readonly command?: { readonly source: string } };
-    return command === undefined || home(command.source) === source ? value : undefined;
+    return command === undefined || ownerOf(command.source) === source ? value : undefined;
   },
-  "command-wear": byTag,
-  "command-wear-rehearsal": byTag,
-  "command-restore": byTag,
-  "command-not-restored": byTag,
-  "command-armed": each,
-  "command-audit": each,
+  "command-wear": ownerOfTag,
+  "command-wear-rehearsal": ownerOfTag,
+  "command-restore": ownerOfTag,
+  "command-not-restored": ownerOfTag,
+  "command-armed": everySource,
+  "command-audit": everySource,
   silence: ({ value }, source) => {
     const named = (value as { readonly source: string | null }).source;
     return named === null || named === source ? value : undefined;
   },
-  "sink-ended-at": each,
-  "sink-life": each,
-  snapshot: each,
+  "sink-ended-at": everySource,
+  "sink-life": everySource,
+  snapshot: everySource,
   "plot-own": ownPlot,
-  "state-file": none,
+  "state-file": noSource,
 };
 
 function ownPlot({ key, value }: StoredDocument, source: string): unknown {
@@ -46,16 +46,16 @@ function ownPlot({ key, value }: StoredDocument, source: string): unknown {
     return { ...held, alarms: held.alarms.filter((alarm) => alarm.source === source) };
   }
   if (key === "refused") {
-    const own = (value as Readonly<Record<string, unknown>>)[source];
-    return own === undefined ? undefined : { [source]: own };
+    const owner = (value as Readonly<Record<string, unknown>>)[source];
+    return owner === undefined ? undefined : { [source]: owner };
   }
   return value;
 }
 
-const MEMORY = sinkStateSet("");
+const SINK_STATE_PREFIX = sinkStateSet("");
 
 export function sourceOfSet(set: string): string | null {
-  if (set.startsWith(MEMORY)) return null;
+  if (set.startsWith(SINK_STATE_PREFIX)) return null;
   const slash = set.indexOf("/");
   // No source's name has a slash in it.
   return slash < 0 ? null : set.slice(slash + 1);
@@ -75,29 +75,29 @@ export function assignDocuments(
 ): readonly { readonly source: string; readonly key: string; readonly value: unknown }[] | null {
   const [first = ""] = sources;
   const known = new Set(sources);
-  const home: Home = (source) => (source != null && known.has(source) ? source : first);
-  const part = set.startsWith(MEMORY) ? memoryPart(documents, home) : OWN[set];
+  const ownerOf: OwnerOf = (source) => (source != null && known.has(source) ? source : first);
+  const part = set.startsWith(SINK_STATE_PREFIX) ? assignSinkState(documents, ownerOf) : ASSIGNMENTS[set];
   if (part === undefined) return null;
   return documents.flatMap((document) =>
     sources.flatMap((source) => {
-      const value = part(document, source, home);
+      const value = part(document, source, ownerOf);
       return value === undefined ? [] : [{ source, key: document.key, value }];
     }),
   );
 }
 
 /** A storm over several sources goes to each source that has alarms in it; otherwise those would stay open for ever. */
-function memoryPart(documents: readonly StoredDocument[], home: Home): Share {
-  const homes = new Map<string, Set<string>>();
+function assignSinkState(documents: readonly StoredDocument[], ownerOf: OwnerOf): Assignment {
+  const ownersByKey = new Map<string, Set<string>>();
   const add = (key: string, source: string) => {
-    const all = homes.get(key) ?? new Set();
-    homes.set(key, all.add(source));
+    const all = ownersByKey.get(key) ?? new Set();
+    ownersByKey.set(key, all.add(source));
   };
   for (const { key, value } of documents) {
     const { into, kind, source } = (value ?? {}) as Incident;
-    const own = home(typeof kind === "string" && typeof source === "string" ? source : null);
-    add(key, own);
-    if (typeof into === "string") add(into, own);
+    const owner = ownerOf(typeof kind === "string" && typeof source === "string" ? source : null);
+    add(key, owner);
+    if (typeof into === "string") add(into, owner);
   }
-  return ({ key, value }, source) => (homes.get(key)?.has(source) === true ? value : undefined);
+  return ({ key, value }, source) => (ownersByKey.get(key)?.has(source) === true ? value : undefined);
 }

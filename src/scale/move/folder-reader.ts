@@ -15,13 +15,13 @@ export type FolderReader = ReturnType<typeof readFolder>;
 export interface FolderReaderOptions {
   readonly sources: readonly string[];
   /** Values to read instead of the stored ones, by set and key; undefined skips a document. */
-  readonly instead: ReadonlyMap<string, ReadonlyMap<string, unknown>>;
+  readonly replacements: ReadonlyMap<string, ReadonlyMap<string, unknown>>;
   /** Opened for reading while the worker's lock is held. */
   readonly database: Database;
   /** Database clock minus this machine's clock: members store spent slots in the database's time. */
   readonly shiftMs: number;
   /** The first record of a source's own part of a log; null when it needs none. */
-  readonly closing: (log: string, source: string, last: LastRecord) => unknown;
+  readonly closingRecord: (log: string, source: string, last: LastRecord) => unknown;
 }
 
 export interface LastRecord {
@@ -29,8 +29,8 @@ export interface LastRecord {
   readonly body: unknown;
 }
 
-const PAGE = 500;
-const EVENT_PAGE = 100;
+const PAGE_ROWS = 500;
+const EVENT_PAGE_ROWS = 100;
 
 type Values = Readonly<Record<string, string | number | null>>;
 
@@ -46,14 +46,14 @@ export function readFolder(options: FolderReaderOptions) {
   const { database, sources, shiftMs } = options;
   const [first = ""] = sources;
   const configured = new Set(sources);
-  const home = (source: string | null) => (source !== null && configured.has(source) ? source : first);
-  const homeOf = (origin: string | null) => (origin === null ? null : home(sourceName({ source: origin })));
+  const ownerOf = (source: string | null) => (source !== null && configured.has(source) ? source : first);
+  const ownerOfOrigin = (origin: string | null) => (origin === null ? null : ownerOf(sourceName({ source: origin })));
   const read = <Row = Values>(sql: string, ...values: readonly (string | number)[]) =>
     database.prepare(sql).all<Row>(...values);
   const setNames = read<{ name: string }>("select distinct set_name as name from document order by set_name");
   const end = database.number("select coalesce(max(seq), 0) from sqlite_sequence where name = 'event'");
-  const written = new Map<string, number>();
-  const left: LeftBehind[] = [];
+  const bytesBySource = new Map<string, number>();
+  const leftBehindRows: LeftBehind[] = [];
 
   function foundSources(): readonly string[] {
     const buckets = read<{ bucket: string }>(
@@ -67,7 +67,7 @@ export function readFolder(options: FolderReaderOptions) {
   }
 
   /** Yields all rows of a query, page by page. The query ends with a condition on the key, its order and a limit. */
-  function* paged<Row extends object>(sql: string, key: keyof Row, before: string | number, page = PAGE) {
+  function* paged<Row extends object>(sql: string, key: keyof Row, before: string | number, page = PAGE_ROWS) {
     let after = before;
     for (;;) {
       const rows = read<Row>(sql, after, page);
@@ -79,7 +79,7 @@ export function readFolder(options: FolderReaderOptions) {
   }
 
   function* documents(): Generator<MovedRow> {
-    for (const set of new Set([...setNames.map(({ name }) => name), ...options.instead.keys()])) {
+    for (const set of new Set([...setNames.map(({ name }) => name), ...options.replacements.keys()])) {
       const source = sourceOfSet(set);
       yield* source === null ? workerDocuments(set) : sourceDocuments(set, source);
     }
@@ -104,10 +104,11 @@ export function readFolder(options: FolderReaderOptions) {
       set,
     );
     const values = new Map<string, unknown>(rows.map(({ key, body }) => [key, JSON.parse(body)]));
-    for (const [key, value] of options.instead.get(set) ?? []) values.set(key, value);
+    for (const [key, value] of options.replacements.get(set) ?? []) values.set(key, value);
     const stored = [...values].flatMap(([key, value]) => (value === undefined ? [] : [{ key, value }]));
     const assigned = assignDocuments(set, stored, sources);
-    if (assigned === null) left.push({ what: `documents ${set}, which this version does not know`, rows: rows.length });
+    if (assigned === null)
+      leftBehindRows.push({ what: `documents ${set}, which this version does not know`, rows: rows.length });
     for (const { source, key, value } of assigned ?? []) {
       yield documentRow(source, set, key, JSON.stringify(value) ?? "null");
     }
@@ -124,9 +125,9 @@ export function readFolder(options: FolderReaderOptions) {
       }
       for (const source of sources) {
         const { sequence, body } = last;
-        const closing = options.closing(log, source, { sequence, body: JSON.parse(body) });
-        if (closing === null) continue;
-        yield ["record", source, { log, sequence: sequence + 1, body: JSON.stringify(closing) }];
+        const closingRecord = options.closingRecord(log, source, { sequence, body: JSON.parse(body) });
+        if (closingRecord === null) continue;
+        yield ["record", source, { log, sequence: sequence + 1, body: JSON.stringify(closingRecord) }];
       }
     }
   }
@@ -135,10 +136,10 @@ export function readFolder(options: FolderReaderOptions) {
     const sql = `select position, id, kind, telemetry, committed_ms, bytes, body, body ->> '$.source' as origin
       from event where position > ? order by position limit ?`;
     type EventRow = Values & { position: number; id: string; bytes: number; origin: string };
-    for (const row of paged<EventRow>(sql, "position", 0, EVENT_PAGE)) {
-      const source = home(sourceName({ source: row.origin }));
-      const total = (written.get(source) ?? 0) + row.bytes;
-      written.set(source, total);
+    for (const row of paged<EventRow>(sql, "position", 0, EVENT_PAGE_ROWS)) {
+      const source = ownerOf(sourceName({ source: row.origin }));
+      const total = (bytesBySource.get(source) ?? 0) + row.bytes;
+      bytesBySource.set(source, total);
       yield ["event", source, { ...row, id: storedKey(row.id), telemetry: row.telemetry !== 0, written: total }];
     }
   }
@@ -163,25 +164,25 @@ export function readFolder(options: FolderReaderOptions) {
        ) as origin from again order by again.sink, again.position`,
     );
     for (const row of rows) {
-      const source = homeOf(row.origin);
+      const source = ownerOfOrigin(row.origin);
       if (source !== null) yield ["again", source, { ...row }];
     }
   }
 
   function* letters(): Generator<MovedRow> {
     const damaged = database.number("select count(*) from dead_letter where checksum is null");
-    if (damaged > 0) left.push({ what: "dead letters, which are damaged", rows: damaged });
+    if (damaged > 0) leftBehindRows.push({ what: "dead letters, which are damaged", rows: damaged });
     const sql = `select id, sink, position, reason, at_ms, committed_ms, resending, number, epoch, body,
         body ->> '$.source' as origin
       from dead_letter where checksum is not null and id > ? order by id limit ?`;
     type LetterRow = Values & { id: number; reason: string; origin: string };
-    for (const row of paged<LetterRow>(sql, "id", 0, EVENT_PAGE)) {
-      const source = home(sourceName({ source: row.origin }));
+    for (const row of paged<LetterRow>(sql, "id", 0, EVENT_PAGE_ROWS)) {
+      const source = ownerOf(sourceName({ source: row.origin }));
       yield ["dead_letter", source, { ...row, reason: storedText(row.reason), resending: row.resending !== 0 }];
     }
   }
 
-  function* others(): Generator<MovedRow> {
+  function* gapsAndAges(): Generator<MovedRow> {
     // Gaps have no source, so they go to the first one.
     const gaps = read("select sink, reason, first_time, last_time, count, at_ms, told_ms from gap order by id");
     for (const gap of gaps) yield ["gap", first, { ...gap }];
@@ -217,11 +218,11 @@ export function readFolder(options: FolderReaderOptions) {
     sources: [...sources, ...foundSources().filter((source) => !configured.has(source))] as readonly string[],
     /** Yields each row for each source that gets it. Iterate once. */
     *rows(): Generator<MovedRow> {
-      for (const part of [documents, records, events, sinks, marks, letters, others, quota]) yield* part();
+      for (const part of [documents, records, events, sinks, marks, letters, gapsAndAges, quota]) yield* part();
     },
     /** Last position and bytes by source; complete after `rows`. */
-    ends: () => ({ position: end, bytes: written as ReadonlyMap<string, number> }),
-    leftBehind: (): readonly LeftBehind[] => left,
+    ends: () => ({ position: end, bytes: bytesBySource as ReadonlyMap<string, number> }),
+    leftBehind: (): readonly LeftBehind[] => leftBehindRows,
   };
 }
 

@@ -8,8 +8,8 @@ import { Unanswered } from "../../core/postgres/transact.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { unsound } from "../../engine/store/checksum.ts";
-import { type MovedMark, readMoved, removeMoved, stateFile, writeMoved } from "../../engine/store/folder.ts";
+import { isDamagedSql } from "../../engine/store/checksum.ts";
+import { type MoveMark, readMoveMark, removeMoveMark, stateFile, writeMoveMark } from "../../engine/store/folder.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { type Database, openDatabase } from "../../engine/store/sqlite.ts";
 import type { Store } from "../../engine/store/store.ts";
@@ -19,7 +19,7 @@ import {
   firstDifference,
   type MoveSession,
   readSums,
-  type Sums,
+  type SumsByTable,
   type TableName,
   type TableSum,
   writeRows,
@@ -33,7 +33,7 @@ export interface MoveOptions {
   readonly sources: readonly string[];
   /** Documents of the complete fleet, by key; existing ones stay. */
   readonly fleetDocuments: ReadonlyMap<string, string>;
-  readonly closing: FolderReaderOptions["closing"];
+  readonly closingRecord: FolderReaderOptions["closingRecord"];
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -71,41 +71,41 @@ export async function moveState(options: MoveOptions): Promise<Moved> {
       hint: "Name the folder that the worker has used (state.folder). A fleet that begins anew needs none.",
     });
   }
-  const known = readMoved(folder);
+  const known = readMoveMark(folder);
   if (known !== null && known.to !== database.name) throw movedElsewhere(folder, known);
   const store = await openStore({ folder, clock, log, allowMoved: true });
   try {
-    const raw = openDatabase(stateFile(folder), { readOnly: true });
+    const file = openDatabase(stateFile(folder), { readOnly: true });
     try {
-      await refuseUnfit(store, raw, folder);
-      return await moveMarked(options, store, raw, known);
+      await refuseDamaged(store, file, folder);
+      return await moveMarked(options, store, file, known);
     } finally {
-      raw.close();
+      file.close();
     }
   } finally {
     await store.close();
   }
 }
 
-async function moveMarked(options: MoveOptions, store: Store, raw: Database, known: MovedMark | null): Promise<Moved> {
+async function moveMarked(options: MoveOptions, store: Store, file: Database, known: MoveMark | null): Promise<Moved> {
   const { clock, database, folder } = options;
-  const mark: MovedMark = known ?? {
+  const mark: MoveMark = known ?? {
     id: randomBytes(8).toString("hex"),
     to: database.name,
     begunAt: isoUtc(clock.now()),
     movedAt: null,
   };
-  if (known === null) writeMoved(folder, mark);
+  if (known === null) writeMoveMark(folder, mark);
   let isNew = known === null;
   try {
-    const moved = await moveAll(options, store, raw, mark, () => {
+    const moved = await moveAll(options, store, file, mark, () => {
       isNew = true;
     });
-    if (mark.movedAt === null) writeMoved(folder, { ...mark, movedAt: moved.movedAt });
+    if (mark.movedAt === null) writeMoveMark(folder, { ...mark, movedAt: moved.movedAt });
     return moved;
   } catch (error) {
     // Without a commit the database has nothing, and a worker may start again.
-    if (mark.movedAt === null && isNew && !(error instanceof Unanswered)) removeMoved(folder);
+    if (mark.movedAt === null && isNew && !(error instanceof Unanswered)) removeMoveMark(folder);
     throw error;
   }
 }
@@ -113,20 +113,20 @@ async function moveMarked(options: MoveOptions, store: Store, raw: Database, kno
 async function moveAll(
   options: MoveOptions,
   store: Store,
-  raw: Database,
-  mark: MovedMark,
+  file: Database,
+  mark: MoveMark,
   isAbsent: () => void,
 ): Promise<Moved> {
   const { clock, database, folder } = options;
-  const instead = await replacementDocuments(store, clock);
+  const instead = await readReplacements(store, clock);
   // All reads of the file are from one snapshot.
-  raw.exec("begin");
+  file.exec("begin");
   return database.work(async (session) => {
     // Members register one at a time with this row locked, and find everything or nothing.
     await session.query(`select digest from ${database.table("meta")} for update`);
     const time = await session.query("select (extract(epoch from clock_timestamp()) * 1000)::double precision");
     const shiftMs = Number(time.rows[0]?.[0]) - clock.now();
-    const reading = readFolder({ ...options, database: raw, instead, shiftMs });
+    const reading = readFolder({ ...options, database: file, replacements: instead, shiftMs });
     const common = { folder: resolve(folder), to: database.name, sources: reading.sources };
     const { rows: marks } = await session.query(`select body from ${database.table("fleet_document")} where key = $1`, [
       `moved/${mark.id}`,
@@ -151,7 +151,7 @@ async function moveAll(
     const written = await writeRows(session, database.table, reading.rows());
     await setEnds(session, database, reading);
     await writeFleetDocuments(session, database, options.fleetDocuments);
-    refuseLeftOut(raw, written);
+    refuseLeftOut(file, written);
     const found = await readSums(session, database.table, reading.sources);
     const difference = firstDifference(written, found);
     if (difference !== null) {
@@ -176,22 +176,22 @@ async function moveAll(
   });
 }
 
-async function refuseUnfit(store: Store, raw: Database, folder: string): Promise<void> {
-  const { setAside } = await store.describe();
+async function refuseDamaged(store: Store, file: Database, folder: string): Promise<void> {
+  const { quarantinedFile: setAside } = await store.describe();
   if (setAside !== undefined) {
     throw new ConfigError(`The state in ${folder} was damaged, and was set aside as ${setAside}.`, {
       hint: "Nothing was moved. Start the worker once, or put a backup in its place (docs/operations.md).",
     });
   }
-  const lost = raw.number("select count(*) from damaged where table_name = 'sink' and is_open = 1");
+  const lost = file.number("select count(*) from damaged where table_name = 'sink' and is_open = 1");
   if (lost > 0) {
     throw new ConfigError(`A cursor in ${folder} is damaged, and it is not known yet which sink it belongs to.`, {
       hint: "Nothing was moved. Start the worker once with the configuration it had, stop it, and move then.",
     });
   }
   // Reading a damaged event turns it into a dead letter of the sinks that have not got it.
-  const rotten = raw
-    .prepare(`select position from event where ${unsound("event")}`)
+  const rotten = file
+    .prepare(`select position from event where ${isDamagedSql("event")}`)
     .all<{ readonly position: number }>();
   for (const { position } of rotten) await store.outbox.after(position - 1, 1);
 }
@@ -217,7 +217,7 @@ async function refuseOtherState(session: MoveSession, { name, table }: StateData
 }
 
 /** Throws unless every row was moved: each belongs to one source. */
-function refuseLeftOut(raw: Database, written: Sums): void {
+function refuseLeftOut(file: Database, written: SumsByTable): void {
   const parts = [
     ["event", "event"],
     ["dead_letter", "dead_letter where checksum is not null"],
@@ -225,7 +225,7 @@ function refuseLeftOut(raw: Database, written: Sums): void {
     ["quota", "quota"],
   ] as const;
   for (const [table, rows] of parts) {
-    const there = raw.number(`select count(*) from ${rows}`);
+    const there = file.number(`select count(*) from ${rows}`);
     const moved = [...(written.get(table)?.values() ?? [])].reduce((all, sum) => all + sum.rows, 0);
     if (there === moved) continue;
     throw new Rejected(`Of ${there} rows of ${table} only ${moved} were shared out; nothing was moved.`, {
@@ -255,7 +255,7 @@ async function writeFleetDocuments(
   );
 }
 
-function tablesOf(sums: Sums, sources: readonly string[]): readonly MovedTable[] {
+function tablesOf(sums: SumsByTable, sources: readonly string[]): readonly MovedTable[] {
   return [...sums].map(([table, bySource]) => ({
     table,
     rows: [...bySource.values()].reduce((all, { rows }) => all + rows, 0),
@@ -266,7 +266,7 @@ function tablesOf(sums: Sums, sources: readonly string[]): readonly MovedTable[]
   }));
 }
 
-function movedElsewhere(folder: string, { to, movedAt }: MovedMark): ConfigError {
+function movedElsewhere(folder: string, { to, movedAt }: MoveMark): ConfigError {
   return new ConfigError(
     movedAt === null
       ? `The state in the folder ${folder} is being moved to ${to}, and it is not known yet whether the move was committed.`
@@ -285,15 +285,15 @@ interface ArmedDocument {
 const ARMED = "command-armed";
 const WRITING = "writing";
 /** Sets of documents that must be complete to enforce the write limits. */
-const GUARDS = [ARMED, "command-wear", "command-restore", "command-not-restored"];
+const WRITE_LIMIT_SETS = [ARMED, "command-wear", "command-restore", "command-not-restored"];
 const COMMANDS = "command";
 
 /** Documents to write instead of the stored ones. Quarantines exist in SQLite only, so writing must be armed now. */
-async function replacementDocuments(
+async function readReplacements(
   store: Pick<Store, "damagedKeys" | "describe" | "document">,
   clock: Pick<Clock, "now">,
 ): Promise<ReadonlyMap<string, ReadonlyMap<string, unknown>>> {
-  const damaged = await Promise.all(GUARDS.map((set) => store.damagedKeys(set)));
+  const damaged = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
   const { copy } = await store.describe();
   const armed = await store.document<ArmedDocument>(ARMED, WRITING);
   const isArmed = armed !== undefined && armed.copy === copy?.identity && armed.damaged >= damaged.flat().length;

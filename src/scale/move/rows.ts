@@ -48,7 +48,7 @@ export interface TableSum {
 }
 
 const SEPARATOR = "\u001f";
-const DIGITS = 15;
+const HASH_DIGITS = 15;
 
 function digestOf(sum: bigint): string {
   return BigInt.asUintN(64, sum).toString(16).padStart(16, "0");
@@ -63,7 +63,7 @@ function rowHash([table, , values]: MovedRow): bigint {
     bits.writeDoubleBE(Number(text));
     return bits.toString("hex");
   });
-  return BigInt(`0x${hash("md5", texts.join(SEPARATOR)).slice(0, DIGITS)}`);
+  return BigInt(`0x${hash("md5", texts.join(SEPARATOR)).slice(0, HASH_DIGITS)}`);
 }
 
 function digestSql(table: TableName): string {
@@ -72,14 +72,14 @@ function digestSql(table: TableName): string {
       ? `encode(float8send(${column}), 'hex')`
       : `coalesce(${column}::text, '${NULL}')`,
   );
-  return `sum(('x' || left(md5(${texts.join(" || chr(31) || ")}), ${DIGITS}))::bit(${4 * DIGITS})::bigint)::text`;
+  return `sum(('x' || left(md5(${texts.join(" || chr(31) || ")}), ${HASH_DIGITS}))::bit(${4 * HASH_DIGITS})::bigint)::text`;
 }
 
-const ROWS = 500;
-const CHARACTERS = 1_000_000;
+const MAX_BATCH_ROWS = 500;
+const MAX_BATCH_CHARACTERS = 1_000_000;
 
 /** Rows and digests by table, then by source; only where there are rows. */
-export type Sums = ReadonlyMap<TableName, ReadonlyMap<string, TableSum>>;
+export type SumsByTable = ReadonlyMap<TableName, ReadonlyMap<string, TableSum>>;
 export type MoveSession = Pick<Session, "query">;
 
 /** Writes rows within the open transaction; returns their sums. `qualified` qualifies a table's name. */
@@ -87,7 +87,7 @@ export async function writeRows(
   session: MoveSession,
   qualified: (name: string) => string,
   rows: Iterable<MovedRow>,
-): Promise<Sums> {
+): Promise<SumsByTable> {
   const sums = new Map<TableName, Map<string, { rows: number; sum: bigint }>>();
   let batch: MovedRow[] = [];
   let characters = 0;
@@ -101,7 +101,7 @@ export async function writeRows(
 
   for (const row of rows) {
     const [table, source, values] = row;
-    if (table !== batch[0]?.[0] || batch.length >= ROWS || characters >= CHARACTERS) await flush();
+    if (table !== batch[0]?.[0] || batch.length >= MAX_BATCH_ROWS || characters >= MAX_BATCH_CHARACTERS) await flush();
     batch.push(row);
     for (const column of TABLES[table]) characters += cellText(values[column]).length;
     const bySource = sums.get(table) ?? new Map<string, { rows: number; sum: bigint }>();
@@ -137,7 +137,7 @@ export async function readSums(
   session: MoveSession,
   qualified: (name: string) => string,
   sources: readonly string[],
-): Promise<Sums> {
+): Promise<SumsByTable> {
   const sums = new Map<TableName, ReadonlyMap<string, TableSum>>();
   for (const table of TABLE_NAMES) {
     const { rows } = await session.query(
@@ -154,7 +154,10 @@ export async function readSums(
   return sums;
 }
 
-export function firstDifference(a: Sums, b: Sums): { readonly table: TableName; readonly source: string } | null {
+export function firstDifference(
+  a: SumsByTable,
+  b: SumsByTable,
+): { readonly table: TableName; readonly source: string } | null {
   for (const table of TABLE_NAMES) {
     const [one, other] = [a.get(table), b.get(table)];
     for (const source of new Set([...(one?.keys() ?? []), ...(other?.keys() ?? [])])) {

@@ -4,11 +4,11 @@ import { Conflict, type DocumentChange, type LogRecord } from "../../engine/stor
 import type { Query, QueryResult, Values } from "./state-database.ts";
 
 /** U+E000, a private character: prefix of a key that PostgreSQL would reject as it is. */
-const MARK = "\ue000";
-const LONG = `${MARK}#`;
+const ENCODED_PREFIX = "\ue000";
+const HASHED_PREFIX = `${ENCODED_PREFIX}#`;
 
 /** Longest key in characters; an index row holds 2,704 bytes. */
-const LONGEST = 500;
+const MAX_KEY_LENGTH = 500;
 
 export type RunQuery = (text: string, values?: Values, withinMs?: number) => Promise<QueryResult>;
 
@@ -80,31 +80,36 @@ interface NetChange {
 
 /** Statements for changes of documents: at most three, whatever their number. Throws `Conflict`. */
 export function changeDocuments(source: string, changes: readonly DocumentChange[]): readonly Query[] {
-  const all = [...netChangesOf(changes).values()];
-  const statement = (name: string, text: string, some: readonly NetChange[], hasBodies = true): readonly Query[] => {
-    if (some.length === 0) return [];
-    const keys = [textList(some.map(({ set }) => set)), textList(some.map(({ key }) => key))];
-    const bodies = hasBodies ? [textList(some.map(({ body }) => body ?? "null"))] : [];
+  const netChanges = [...netChangesOf(changes).values()];
+  const statement = (
+    name: string,
+    text: string,
+    selected: readonly NetChange[],
+    hasBodies = true,
+  ): readonly Query[] => {
+    if (selected.length === 0) return [];
+    const keys = [textList(selected.map(({ set }) => set)), textList(selected.map(({ key }) => key))];
+    const bodies = hasBodies ? [textList(selected.map(({ body }) => body ?? "null"))] : [];
     return [{ name, text, values: [source, ...keys, ...bodies] }];
   };
   return [
     ...statement(
       "claim",
       "select claim($1, $2::text[], $3::text[], $4::text[])",
-      all.filter(({ isClaimed }) => isClaimed),
+      netChanges.filter(({ isClaimed }) => isClaimed),
     ),
     ...statement(
       "put",
       `insert into document (source, set_name, key, body)
        select $1, given.* from unnest($2::text[], $3::text[], $4::text[]) as given
        on conflict (source, set_name, key) do update set body = excluded.body`,
-      all.filter(({ body, isClaimed }) => body !== null && !isClaimed),
+      netChanges.filter(({ body, isClaimed }) => body !== null && !isClaimed),
     ),
     ...statement(
       "remove",
       `delete from document using unnest($2::text[], $3::text[]) as given (set_name, key)
        where document.source = $1 and document.set_name = given.set_name and document.key = given.key`,
-      all.filter(({ body }) => body === null),
+      netChanges.filter(({ body }) => body === null),
       false,
     ),
   ];
@@ -114,7 +119,7 @@ export function changeDocuments(source: string, changes: readonly DocumentChange
 function netChangesOf(changes: readonly DocumentChange[]): ReadonlyMap<string, NetChange> {
   const byDocument = new Map<string, NetChange>();
   for (const { set, put = [], insert = [], remove = [] } of changes) {
-    const decide = (key: string, body: string | null, isInsert = false) => {
+    const noteChange = (key: string, body: string | null, isInsert = false) => {
       const id = JSON.stringify([set, key]);
       const before = byDocument.get(id);
       if (before === undefined) {
@@ -124,9 +129,9 @@ function netChangesOf(changes: readonly DocumentChange[]): ReadonlyMap<string, N
       if (isInsert && before.body !== null) throw new Conflict(set, key);
       before.body = body;
     };
-    for (const key of remove) decide(key, null);
-    for (const [key, value] of insert) decide(key, storedBody(key, json(value)), true);
-    for (const [key, value] of put) decide(key, storedBody(key, json(value)));
+    for (const key of remove) noteChange(key, null);
+    for (const [key, value] of insert) noteChange(key, storedBody(key, jsonText(value)), true);
+    for (const [key, value] of put) noteChange(key, storedBody(key, jsonText(value)));
   }
   return byDocument;
 }
@@ -140,35 +145,35 @@ export function appendRecords(
     select $1, log, (select coalesce(max(sequence), 0) from record where source = $1 and record.log = given.log)
       + row_number() over (partition by log order by n), body
     from unnest($2::text[], $3::text[]) with ordinality as given (log, body, n)`;
-  const values = [source, textList(records.map(({ log }) => log)), textList(records.map(({ body }) => json(body)))];
+  const values = [source, textList(records.map(({ log }) => log)), textList(records.map(({ body }) => jsonText(body)))];
   return [{ text, values, name: "append_records" }];
 }
 
 /** Values that JSON cannot express become null, as inside an array. */
-function json(value: unknown): string {
+function jsonText(value: unknown): string {
   return JSON.stringify(value) ?? "null";
 }
 
 /** Encodes a name as a key: PostgreSQL rejects U+0000 and half surrogates, and a long name becomes its SHA-256. */
 export function storedKey(key: string): string {
-  if (key.length > LONGEST) return LONG + createHash("sha256").update(key, "utf16le").digest("hex");
-  const isPlain = !key.includes("\0") && !key.startsWith(MARK) && key.isWellFormed();
-  return isPlain ? key : MARK + JSON.stringify(key);
+  if (key.length > MAX_KEY_LENGTH) return HASHED_PREFIX + createHash("sha256").update(key, "utf16le").digest("hex");
+  const isPlain = !key.includes("\0") && !key.startsWith(ENCODED_PREFIX) && key.isWellFormed();
+  return isPlain ? key : ENCODED_PREFIX + JSON.stringify(key);
 }
 
 export function decodedKey(stored: string): string {
-  if (!stored.startsWith(MARK) || stored.startsWith(LONG)) return stored;
-  return JSON.parse(stored.slice(MARK.length)) as string;
+  if (!stored.startsWith(ENCODED_PREFIX) || stored.startsWith(HASHED_PREFIX)) return stored;
+  return JSON.parse(stored.slice(ENCODED_PREFIX.length)) as string;
 }
 
 /** Encodes the body of a document; when only the hash of its key is stored, the body contains the key. */
-export function storedBody(key: string, json: string): string {
-  return key.length > LONGEST ? `[${JSON.stringify(key)},${json}]` : json;
+export function storedBody(key: string, jsonText: string): string {
+  return key.length > MAX_KEY_LENGTH ? `[${JSON.stringify(key)},${jsonText}]` : jsonText;
 }
 
 function decodedDocument(stored: string, body: string): readonly [key: string, value: unknown] {
   const value: unknown = JSON.parse(body);
-  if (stored.startsWith(LONG)) return value as [string, unknown];
+  if (stored.startsWith(HASHED_PREFIX)) return value as [string, unknown];
   return [decodedKey(stored), value];
 }
 

@@ -1,7 +1,7 @@
 import type { Query, QueryResult } from "../../core/postgres/session.ts";
 import { plainList, textList } from "../../core/postgres/sql-text.ts";
-import type { CheckedName } from "../../engine/store/checksum.ts";
-import type { Cells, Dialect, SqlDriver, SqlValue, Statement } from "../../engine/store/sql.ts";
+import type { CheckedTableName } from "../../engine/store/checksum.ts";
+import type { ColumnValues, Dialect, SqlDriver, SqlValue, Statement } from "../../engine/store/sql.ts";
 import { changeDocuments, type RunQuery, storedText } from "./documents.ts";
 import type { Writer } from "./writer.ts";
 
@@ -69,13 +69,13 @@ const POSTGRES: Dialect = {
   isIn: (column, list) => `${column} = any(${list})`,
   kindIn: (body) => `${body}::json ->> 'type'`,
   counters: { table: "source", where: "source.name = $1" },
-  end: "(select last_position from source where source.name = $1)",
+  lastPosition: "(select last_position from source where source.name = $1)",
   // No index has the values, so this is all events less the facts.
-  valuesAfter: `(select count(*) from event where source = $1 and position > $2)
+  countValuesAfter: `(select count(*) from event where source = $1 and position > $2)
     - (select count(*) from event where source = $1 and position > $2 and not telemetry)`,
 };
 
-function insertion(table: CheckedName, cells: Cells, from: string): string {
+function insertion(table: CheckedTableName, cells: ColumnValues, from: string): string {
   return `insert into ${table} (source, ${Object.keys(cells).join(", ")})
     select $1, ${Object.values(cells).join(", ")} ${from}`;
 }

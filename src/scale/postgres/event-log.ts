@@ -23,7 +23,7 @@ import { createTail } from "../../engine/store/tail.ts";
 import { type RunQuery, storedKey } from "./documents.ts";
 import { rowsOf } from "./driver.ts";
 
-const SEARCH_MS = 60_000;
+const SEARCH_TIMEOUT_MS = 60_000;
 
 export function createEventLog(source: string, query: RunQuery, isHolder: boolean) {
   const tail = createTail();
@@ -57,15 +57,15 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
 
   /** Records the events of a committed transaction from the reply of its statement. */
   function committed(appending: Appending, [reply]: readonly AppendRow[]): Appended {
-    const { before = 0, fresh = 0, new_ordinals = null, committed_ms = 0 } = reply ?? {};
-    const told = repeatedIn(appending, new_ordinals);
+    const { before = 0, newEvents = 0, new_ordinals = null, committed_ms = 0 } = reply ?? {};
+    const knownIds = repeatedIn(appending, new_ordinals);
     // Another process has appended events that the tail does not have.
     if (end !== null && end !== before) forget();
     if (isHolder) {
       let position = before;
       const committedAt = isoUtc(committed_ms);
       for (const { event, body } of appending.rows) {
-        if (told.has(event.id)) continue;
+        if (knownIds.has(event.id)) continue;
         position += 1;
         const characters = offeredSize(event.type, body.length);
         tail.add({ position, committedAt, body, characters });
@@ -74,9 +74,9 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
         lastUrgent = Math.max(lastUrgent, position);
       }
       tail.committed();
-      end = before + fresh;
+      end = before + newEvents;
     }
-    return { lastPosition: before + fresh, repeated: repeatedOf(appending, told) };
+    return { lastPosition: before + newEvents, repeated: repeatedOf(appending, knownIds) };
   }
 
   async function readAfter(position: number, limit: number, which = "true"): Promise<readonly LoggedEvent[]> {
@@ -93,9 +93,9 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
 
   function prepare(events: readonly Event[], nowMs: number): Appending | null {
     if (events.length === 0) return null;
-    const firsts = new Map(events.toReversed().map((event) => [event.id, event]));
+    const firstById = new Map(events.toReversed().map((event) => [event.id, event]));
     const rows = events
-      .filter((event) => firsts.get(event.id) === event)
+      .filter((event) => firstById.get(event.id) === event)
       .map((event) => ({ event, body: eventText(event) }));
     const values = [
       nowMs,
@@ -113,7 +113,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     end: endNow,
     prepare,
     committed,
-    *appendOwn(events: readonly Event[], nowMs: number): Steps<() => void> {
+    *appendWorkerEvents(events: readonly Event[], nowMs: number): Steps<() => void> {
       const appending = prepare(
         events.map((event) => ofWorkerFor(source, event)),
         nowMs,
@@ -123,7 +123,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       return () => void committed(appending, rows as readonly AppendRow[]);
     },
     /** Does the same when the reply was lost: ids at or before the old end were repeats. */
-    async committedUnheard(appending: Appending, before: number): Promise<Appended> {
+    async committedWithoutReply(appending: Appending, before: number): Promise<Appended> {
       forget();
       const found = await read<{ readonly id: string; readonly position: number }>(
         "select id, position from event where source = $1 and id = any($2::text[])",
@@ -131,11 +131,11 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       );
       const positions = new Map(found.map(({ id, position }) => [id, position]));
       const old = appending.rows.filter(({ event }) => (positions.get(storedKey(event.id)) ?? before) <= before);
-      const told = new Set(old.map(({ event }) => event.id));
-      return { lastPosition: await endNow(), repeated: repeatedOf(appending, told) };
+      const knownIds = new Set(old.map(({ event }) => event.id));
+      return { lastPosition: await endNow(), repeated: repeatedOf(appending, knownIds) };
     },
-    removed: (events: readonly RemovedEvent[]): void => tail.removed(events.at(-1)?.position ?? 0),
-    passed: tail.passed,
+    removed: (events: readonly RemovedEvent[]): void => tail.noteRemoved(events.at(-1)?.position ?? 0),
+    passed: tail.dropThrough,
     async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isHolder && position >= (await endNow())) return [];
       const found = isHolder ? tail.after(position, limit, OFFER_BYTES) : null;
@@ -170,14 +170,14 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
         `select position, committed_ms, body from event
          where ${conditions.join(" and ")} order by position desc limit $2`,
         values,
-        about === undefined ? undefined : SEARCH_MS,
+        about === undefined ? undefined : SEARCH_TIMEOUT_MS,
       );
       return rows.map(toLoggedEvent);
     },
     async recent(
-      { source: of, subjects }: EventsAbout,
+      { source: sourceUri, subjects }: EventsAbout,
       kinds: readonly Kind[],
-      { sinceMs, within, limit }: RecentBounds,
+      { sinceMs, maxSearched: within, limit }: RecentBounds,
     ): Promise<readonly LoggedEvent[]> {
       const wanted = new Set(subjects);
       // The first subject in the text is the event's own; parsing the JSON would take ten times as long.
@@ -195,7 +195,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
           String(limit),
         ],
       );
-      return rows.map(toLoggedEvent).filter(({ event }) => event.source === of && wanted.has(event.subject));
+      return rows.map(toLoggedEvent).filter(({ event }) => event.source === sourceUri && wanted.has(event.subject));
     },
   };
 }
@@ -235,7 +235,7 @@ const APPEND = `with told as materialized (
       written = written + sums.bytes
     from sums where name = $1 and sums.events > 0
   )
-  select base.last_position as before, sums.events as fresh,
+  select base.last_position as before, sums.events as "newEvents",
     case when sums.events < cardinality($3::text[]) then (select coalesce(string_agg(n::text, ','), '') from told) end
       as new_ordinals,
     base.committed_ms
@@ -243,15 +243,15 @@ const APPEND = `with told as materialized (
 
 export interface AppendRow {
   readonly before: number;
-  readonly fresh: number;
+  readonly newEvents: number;
   readonly new_ordinals: string | null;
   readonly committed_ms: number;
 }
 
 /** Ids that were in the log already, or occur twice among the events. */
-function repeatedOf({ events, rows }: Appending, told: ReadonlySet<string>): readonly string[] {
+function repeatedOf({ events, rows }: Appending, knownIds: ReadonlySet<string>): readonly string[] {
   const first = new Set(rows.map(({ event }) => event));
-  return events.filter((event) => !first.has(event) || told.has(event.id)).map(({ id }) => id);
+  return events.filter((event) => !first.has(event) || knownIds.has(event.id)).map(({ id }) => id);
 }
 
 /** Ids that were in the log already, unless all events are new. */

@@ -5,8 +5,8 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, loop, WOKEN } from "../../core/runtime/waiting.ts";
 
-const LOOK_MS = 30_000;
-const ANSWER_MS = 10_000;
+const CHECK_EVERY_MS = 30_000;
+const REPLY_TIMEOUT_MS = 10_000;
 const BACKOFF = { firstMs: 200, maxMs: 5_000 };
 
 interface NotificationsOptions {
@@ -26,16 +26,16 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
   const lost = createWakeup();
   let session: Session | null = null;
   let running: Promise<void> | null = null;
-  let isAway = false;
+  let isDisconnected = false;
 
-  function call(topic: string): void {
+  function callListeners(topic: string): void {
     for (const listener of [...(listeners.get(topic) ?? [])]) listener();
   }
 
-  async function listening(): Promise<Session> {
+  async function connectAndListen(): Promise<Session> {
     const opened = await connect(closing.signal, {
       onNotification: (notification) => {
-        if (notification.channel === channel) call(notification.payload);
+        if (notification.channel === channel) callListeners(notification.payload);
       },
       onLost: lost.wakeUp,
     });
@@ -43,17 +43,17 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
     return opened;
   }
 
-  async function turn(): Promise<number> {
+  async function listenOrCheck(): Promise<number> {
     if (session === null || session.lost() !== null) {
-      session = await listening();
-      if (isAway) log.info("Listening for changes of other processes again.");
-      isAway = false;
+      session = await connectAndListen();
+      if (isDisconnected) log.info("Listening for changes of other processes again.");
+      isDisconnected = false;
     } else {
       const checked = session;
-      await cutAfter(checked, ANSWER_MS, () => checked.query("select 1"));
+      await cutAfter(checked, REPLY_TIMEOUT_MS, () => checked.query("select 1"));
     }
-    for (const topic of [...listeners.keys()]) call(topic);
-    return LOOK_MS;
+    for (const topic of [...listeners.keys()]) callListeners(topic);
+    return CHECK_EVERY_MS;
   }
 
   function start(): void {
@@ -61,11 +61,11 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
       clock,
       signal: closing.signal,
       bell: lost,
-      turn,
+      turn: listenOrCheck,
       fault(error) {
-        if (!isAway)
+        if (!isDisconnected)
           log.warn({ err: error }, "Listening for changes of other processes failed; Plenum connects again.");
-        isAway = true;
+        isDisconnected = true;
       },
       backoff: BACKOFF,
     });

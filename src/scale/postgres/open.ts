@@ -18,19 +18,26 @@ const CONNECT_MS = 5_000;
 const STATEMENT_MS = 8_000;
 /** A transaction locks the source's row, so a stalled process must not block the others for long. */
 const IDLE_MS = 3_000;
-const LIMIT_MS = 10_000;
+const TRANSACTION_MS = 10_000;
 const MIGRATION_MS = 10 * 60_000;
 
 /** A command's single large transaction: 10 GB of events take some minutes. */
-const PATIENT_MS = 60 * 60_000;
-const PATIENT_LIMITS = { statementMs: PATIENT_MS, idleMs: 60_000 };
+const LONG_TRANSACTION_MS = 60 * 60_000;
+const PATIENT_LIMITS = { statementMs: LONG_TRANSACTION_MS, idleMs: 60_000 };
 
 /** Connects and prepares the schema. Throws `ConfigError` when a person must act, else `Retryable`. */
 export async function openStateDatabase(options: StateDatabaseOptions): Promise<StateDatabase> {
-  const { config, clock, log, migrate, connections = config.connections, isPatient = false } = options;
+  const {
+    config,
+    clock,
+    log,
+    migrate,
+    connections = config.connections,
+    isPatient: allowsLongTransaction = false,
+  } = options;
   const statementMs = Math.min(STATEMENT_MS, options.limitMs ?? STATEMENT_MS);
   const limits = { statementMs, idleMs: Math.min(IDLE_MS, statementMs) };
-  const transactionMs = isPatient ? PATIENT_MS : (options.limitMs ?? LIMIT_MS);
+  const transactionMs = allowsLongTransaction ? LONG_TRANSACTION_MS : (options.limitMs ?? TRANSACTION_MS);
   const { schema } = config;
   const addresses = urlsOf(config.url).map((url) => addressOf({ url }));
   const [first] = addresses;
@@ -52,7 +59,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
         password: password(),
         ca: config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file"),
         connectTimeoutMs: CONNECT_MS,
-        wording: FOR_STATE,
+        wording: STATE_WORDING,
         ...more,
       },
       signal,
@@ -74,7 +81,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   const pool = createPool({ connections: Math.max(1, connections - 1), clock, connect });
   const notices = createNotifications({ channel: schema, clock, log, connect });
 
-  function use<T>(work: (session: Session) => Promise<T>, limitMs = transactionMs): Promise<T> {
+  function onSession<T>(work: (session: Session) => Promise<T>, limitMs = transactionMs): Promise<T> {
     return pool.use(limitMs, async (session) => {
       try {
         return await work(session);
@@ -96,17 +103,18 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     table: (table) => `${quoted(schema)}.${quoted(table)}`,
     query: (text, values, withinMs) =>
       withinMs === undefined
-        ? use((session) => session.query(text, values))
-        : use(
+        ? onSession((session) => session.query(text, values))
+        : onSession(
             (session) => transact(session, { statementMs: withinMs }, () => session.query(text, values)),
-            withinMs + LIMIT_MS,
+            withinMs + TRANSACTION_MS,
           ),
-    transact: (asked) => use((session) => transactAtOnce(session, limits, asked)),
-    work: (work) => use((session) => transact(session, isPatient ? PATIENT_LIMITS : limits, () => work(session))),
+    transact: (asked) => onSession((session) => transactAtOnce(session, limits, asked)),
+    work: (work) =>
+      onSession((session) => transact(session, allowsLongTransaction ? PATIENT_LIMITS : limits, () => work(session))),
     onNotified: notices.listen,
     notify: (topic) => ({ text: "select pg_notify($1, $2)", values: [schema, topic], name: "notify" }),
     describe: () =>
-      use(async (session) => {
+      onSession(async (session) => {
         const { rows } = await session.query(
           `select (select coalesce(sum(pg_total_relation_size(oid)), 0)::double precision from pg_class
              where relnamespace = $1::regnamespace and relkind = 'r'),
@@ -131,7 +139,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   };
 }
 
-const FOR_STATE: Wording = {
+const STATE_WORDING: Wording = {
   addressOption: "url",
   rights: "create on the database, or make it the owner of the schema",
   refused: "does not take what the state is made of",
@@ -150,7 +158,7 @@ function meaningIn(error: unknown, address: Address): Failure | Fenced | Conflic
       return new Conflict(set, decodedKey(key));
     }
   }
-  return failureOf(error, address, FOR_STATE);
+  return failureOf(error, address, STATE_WORDING);
 }
 
 export function noSuchSource(source: string): ConfigError {

@@ -3,7 +3,7 @@ import type { Session } from "../../core/postgres/session.ts";
 import { quoted } from "../../core/postgres/sql-text.ts";
 
 /** Comment on the table `meta`, by which Plenum recognises its schema. */
-const MARK = "The state of a fleet of Plenum";
+const SCHEMA_COMMENT = "The state of a fleet of Plenum";
 
 /**
  * Step n brings a schema from version n to n + 1; `search_path` of each connection is the schema. A released step is
@@ -21,7 +21,7 @@ const MARK = "The state of a fleet of Plenum";
 const MIGRATIONS: readonly string[] = [
   `
   create table meta (schema_version integer not null, digest text collate "C");
-  comment on table meta is '${MARK}';
+  comment on table meta is '${SCHEMA_COMMENT}';
   insert into meta values (0, null);
 
   create table source (
@@ -233,25 +233,25 @@ export const SCHEMA_VERSION = MIGRATIONS.length;
 const MIGRATION_MS = 10 * 60_000;
 
 /** "PLNM": a process that prepares a schema holds the advisory lock with this number and a hash of the schema's name. */
-const LOCK = 0x504c4e4d;
+const ADVISORY_LOCK = 0x504c4e4d;
 
 /** Throws for a schema of another program or of a newer version; `migrate` creates or updates the schema. */
 export async function prepareSchema(session: Session, schema: string, migrate: boolean): Promise<void> {
-  const found = await versionIn(session, schema);
-  if (found === SCHEMA_VERSION) return;
-  refuseNewer(found, schema);
+  const currentVersion = await versionIn(session, schema);
+  if (currentVersion === SCHEMA_VERSION) return;
+  refuseNewer(currentVersion, schema);
   if (!migrate) {
     throw new ConfigError(
-      found === null
+      currentVersion === null
         ? `There is no state in the schema ${schema} of the database yet.`
-        : `The schema ${schema} of the database is older (${found} instead of ${SCHEMA_VERSION}).`,
+        : `The schema ${schema} of the database is older (${currentVersion} instead of ${SCHEMA_VERSION}).`,
       { field: "schema", hint: "Start a worker of this version once; it brings the schema up to date." },
     );
   }
   await session.query(`begin; set local statement_timeout = ${MIGRATION_MS}`);
   try {
     // Another process may have prepared the schema in the meantime.
-    await session.query(`select pg_advisory_xact_lock(${LOCK}, hashtext($1))`, [schema]);
+    await session.query(`select pg_advisory_xact_lock(${ADVISORY_LOCK}, hashtext($1))`, [schema]);
     const version = await versionIn(session, schema);
     refuseNewer(version, schema);
     if (version === null) await createSchema(session, schema);
@@ -280,7 +280,7 @@ async function versionIn(session: Session, schema: string): Promise<number | nul
   );
   const [relations, mark] = rows[0] ?? [0, null];
   if (relations === 0) return null;
-  if (mark !== MARK) {
+  if (mark !== SCHEMA_COMMENT) {
     throw new ConfigError(`The schema ${schema} of the database belongs to something else.`, {
       field: "schema",
       hint: "Let state.postgres.schema name one of its own.",

@@ -32,7 +32,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
   let operationsSeen = Number(operations);
   let isOpen = true;
 
-  async function lookForOperations(): Promise<void> {
+  async function checkForOperations(): Promise<void> {
     const { rows: found } = await query("select operations::double precision from source where name = $1", [source]);
     const now = Number(found[0]?.[0] ?? 0);
     if (now === operationsSeen) return;
@@ -44,7 +44,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
 
   // On failure, the listener is called again once the database is back.
   const stopListening = isHolder
-    ? database.onNotified(sourceTopic(source), () => void lookForOperations().catch(() => undefined))
+    ? database.onNotified(sourceTopic(source), () => void checkForOperations().catch(() => undefined))
     : () => undefined;
 
   function changed(sets: Iterable<string>): void {
@@ -73,18 +73,18 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     // The server checks its pages itself (`data_checksums`).
     damagedKeys: async () => [],
     async commit({ documents: changedDocuments = [], events = [], records = [] }) {
-      const asked = [...changeDocuments(source, changedDocuments), ...appendRecords(source, records)];
+      const statements = [...changeDocuments(source, changedDocuments), ...appendRecords(source, records)];
       const appending = log.prepare(events, clock.now());
       const before = await log.end();
-      if (appending === null && asked.length === 0) return { lastPosition: before, repeated: [] };
+      if (appending === null && statements.length === 0) return { lastPosition: before, repeated: [] };
       const answers = await writer
-        .commit(appending === null ? asked : [...asked, queryOf(source, appending.statement)])
+        .commit(appending === null ? statements : [...statements, queryOf(source, appending.statement)])
         .finally(() => changed(changedDocuments.map(({ set }) => set)));
       if (appending === null) return { lastPosition: before, repeated: [] };
       const answer = answers?.at(-1);
       const committed =
         answer === undefined
-          ? await log.committedUnheard(appending, before)
+          ? await log.committedWithoutReply(appending, before)
           : log.committed(appending, rowsOf<AppendRow>(answer));
       if (events.length > committed.repeated.length) wakeup.wakeUp();
       return committed;

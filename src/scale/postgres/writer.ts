@@ -32,40 +32,40 @@ export function createWriter(options: WriterOptions) {
   const epoch = typeof as === "object" ? String(as.epoch) : null;
   const oneByOne = oneAtATime();
   const closing = new AbortController();
-  const self = randomBytes(4).toString("hex");
-  const soon = createDeferredWrites<() => Query, Promise<unknown>>(clock, () => commit([]));
-  let last = options.lastCommit;
-  let begun = 0;
+  const writerId = randomBytes(4).toString("hex");
+  const deferred = createDeferredWrites<() => Query, Promise<unknown>>(clock, () => commit([]));
+  let lastMark = options.lastCommit;
+  let transactions = 0;
   let commits = 0;
   let fenced: Fenced | null = null;
 
   function fence(mark: string): Query {
     if (epoch === null) return { text: "select wait_for($1)", values: [source], name: "wait_for" };
-    return { text: "select fence($1, $2::bigint, $3, $4)", values: [source, epoch, last, mark], name: "fence" };
+    return { text: "select fence($1, $2::bigint, $3, $4)", values: [source, epoch, lastMark, mark], name: "fence" };
   }
 
   async function sendFenced<T>(send: (first: readonly Query[]) => Promise<T>): Promise<T | null> {
     if (as === "reader") throw new ConfigError("This state was opened for reading only.");
     if (fenced !== null) throw fenced;
     closing.signal.throwIfAborted();
-    begun += 1;
-    const mark = `${self}-${begun}`;
-    const taken = soon.take();
+    transactions += 1;
+    const mark = `${writerId}-${transactions}`;
+    const taken = deferred.take();
     let answer: T | null = null;
     try {
       answer = await send([fence(mark), ...taken.writes.map((statement) => statement())]);
-      last = mark;
+      lastMark = mark;
     } catch (error) {
       if (error instanceof Fenced) fenced = error;
       if (!(error instanceof Unanswered)) throw error;
-      await refuseUncommitted(mark, error);
+      await throwUnlessCommitted(mark, error);
     }
     commits += 1;
     taken.committed();
     return answer;
   }
 
-  async function refuseUncommitted(mark: string, lost: Unanswered): Promise<void> {
+  async function throwUnlessCommitted(mark: string, lost: Unanswered): Promise<void> {
     if (epoch === null) {
       throw new Retryable(lost.message, { hint: "It may have been done or not; look before you repeat it." });
     }
@@ -82,25 +82,25 @@ export function createWriter(options: WriterOptions) {
       fault: (error) => log.debug({ source, err: error }, "the query for the outcome of a commit failed"),
     });
     const found = rows[0]?.[0];
-    const [at, before] = [withoutSuffix(String(found ?? "")), withoutSuffix(last)];
+    const [at, before] = [withoutSuffix(String(found ?? "")), withoutSuffix(lastMark)];
     if (found === undefined || (at !== mark && at !== before)) {
       fenced = new Fenced(source);
       throw fenced;
     }
-    last = String(found);
+    lastMark = String(found);
     log.info({ source, committed: at === mark }, "The outcome of the commit is known.");
     if (at !== mark) throw new Retryable(lost.message, lost.hint === undefined ? {} : { hint: lost.hint });
   }
 
   /** One transaction in one packet. Null: committed, but the reply was lost. Throws `Fenced` without the lease. */
-  function commit(asked: readonly Query[]): Promise<readonly QueryResult[] | null> {
+  function commit(statements: readonly Query[]): Promise<readonly QueryResult[] | null> {
     return oneByOne(async () => {
       let before = 0;
       const answers = await sendFenced((first) => {
         before = first.length;
-        return database.transact([...first, ...asked, ...operatorNotice()]);
+        return database.transact([...first, ...statements, ...operatorNotice()]);
       });
-      return answers === null ? null : answers.slice(before, before + asked.length);
+      return answers === null ? null : answers.slice(before, before + statements.length);
     });
   }
 
@@ -108,7 +108,7 @@ export function createWriter(options: WriterOptions) {
   const operatorNotice = (): readonly Query[] => (epoch === null ? [database.notify(sourceTopic(source))] : []);
 
   return {
-    soon,
+    soon: deferred,
     commit,
     work<T>(work: (session: Work) => Promise<T>): Promise<T> {
       return oneByOne(async () => {
@@ -126,9 +126,9 @@ export function createWriter(options: WriterOptions) {
     },
     commits: (): number => commits,
     async close(): Promise<void> {
-      soon.stop();
+      deferred.stop();
       // Deferred writes that fail now are repeated, as after a crash.
-      if (fenced === null) await within(clock, CLOSE_MS, soon.flush() ?? Promise.resolve());
+      if (fenced === null) await within(clock, CLOSE_MS, deferred.flush() ?? Promise.resolve());
       closing.abort(new Retryable(`The state of the source ${source} was closed.`));
     },
   };

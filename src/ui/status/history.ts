@@ -223,7 +223,7 @@ function emittedSamples(
 ): Promise<Samples> {
   return cache.computed(`logged ${source} ${tag.id} ${resolution}`, LOGGED_MS, async () => {
     const subjects = [`${subjectOf("tag", siteId, tag.id)}/history/${resolution}`];
-    const limits = { sinceMs, within: SEARCHED_EVENTS, limit: MOST_EVENTS };
+    const limits = { sinceMs, maxSearched: SEARCHED_EVENTS, limit: MOST_EVENTS };
     const events = await store.outbox.recent({ source: sourceUri(source), subjects }, ["tag-history"], limits);
     const points = events.toReversed().flatMap(({ event }) => (event as Event<"tag-history">).data.points);
     return samplesOf(points);

@@ -1,7 +1,7 @@
 import type { Resolution, TagLog } from "../../core/model/building.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { Store, Wanted } from "../../engine/store/store.ts";
+import type { LagFilter, Store } from "../../engine/store/store.ts";
 import type { LiveTag, TagReading } from "../../engine/sync/work.ts";
 import type { Plots } from "../plots/plots.ts";
 import type { CachedDocuments } from "./cached-documents.ts";
@@ -58,7 +58,7 @@ export interface ResponsesOptions {
   /** The current sinks and their filters; a sink without a filter receives everything. */
   readonly sinksAndFilters: () => {
     readonly sinks: readonly string[];
-    readonly filterBySink: ReadonlyMap<string, Wanted>;
+    readonly filterBySink: ReadonlyMap<string, LagFilter>;
   };
   readonly live: LiveWorker;
   /** Null when no time series are stored. */

@@ -2,7 +2,7 @@ import type { ConfigurationState } from "../../core/model/reload-facts.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { silencesIn } from "../../engine/silence/silence.ts";
-import type { Store, Wanted } from "../../engine/store/store.ts";
+import type { LagFilter, Store } from "../../engine/store/store.ts";
 import { type AlarmRow, alarmRows } from "./alarms.ts";
 import { createCachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
 import { noticesOf } from "./notices.ts";
@@ -70,7 +70,7 @@ export interface StatusOptions {
   /** Configured sinks; absent: those of the running worker. */
   readonly sinks?: readonly string[];
   /** Filters of the sinks; a sink without one receives everything. */
-  readonly filterBySink?: ReadonlyMap<string, Wanted>;
+  readonly filterBySink?: ReadonlyMap<string, LagFilter>;
   readonly live: WorkerParts | null;
 }
 

@@ -50,8 +50,8 @@ export function createDiskQuotaStore(disk: QuotaDisk, clock: Clock, commitMs: ()
   };
   return {
     load: async (key) => [...slotsOf(key).values()],
-    loadHold: async (key) => disk.holds.get(key),
-    async saveHold(key, hold) {
+    loadPause: async (key) => disk.holds.get(key),
+    async savePause(key, hold) {
       const takesMs = commitMs();
       if (takesMs > 0) await clock.sleep(takesMs);
       disk.holds.set(key, hold);

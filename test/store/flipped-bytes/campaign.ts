@@ -142,7 +142,7 @@ async function judge(folder: string, state: State, n: number, log: Log): Promise
       await store.outbox.prune(BOUNDS);
       await deliver(store);
       await store.outbox.latest(1_000);
-      const { damaged, takenOver } = await store.describe();
+      const { damaged, recoveryMessage: takenOver } = await store.describe();
       const rows = damaged.reduce((sum, each) => sum + each.rows, 0);
       const lost = (takenOver?.match(/(?:are|,|and) (\d+) (?:events of|dead|marks)/g) ?? [])
         .map((text) => Number(/\d+/.exec(text)?.[0]))

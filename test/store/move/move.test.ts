@@ -7,7 +7,7 @@ import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { CHAIN_START, chain, verifyAudit } from "#src/engine/commands/audit/audit.ts";
 import { PostgresState } from "#src/engine/store/config.ts";
-import { MOVED_FILE } from "#src/engine/store/folder.ts";
+import { MOVE_MARK_FILE } from "#src/engine/store/folder.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { type Moved, type MoveOptions, moveState } from "#src/scale/move/move.ts";
@@ -67,7 +67,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
       database: options.database ?? (await open()),
       sources: ["main", "annex"],
       fleetDocuments: new Map(),
-      closing: () => null,
+      closingRecord: () => null,
       clock: CLOCK,
       log,
       ...options,
@@ -188,8 +188,8 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
       expect((await shiftMs(bucket)) + CLOCK.now()).toBeLessThanOrEqual(Date.now());
     expect(await annex.quotaStore.loadClock("annex", "boot-1")).toEqual({ wallMs: CLOCK.now(), sinceBootMs: 1234.5 });
     expect(await main.quotaStore.load("main")).toHaveLength(3);
-    const hold = await main.quotaStore.loadHold("main");
-    expect((hold?.untilMs ?? 0) - (hold?.saidAtMs ?? 0)).toBeCloseTo(30_000, 0);
+    const hold = await main.quotaStore.loadPause("main");
+    expect((hold?.untilMs ?? 0) - (hold?.orderedAtMs ?? 0)).toBeCloseTo(30_000, 0);
     // An event older than the bound by the folder's running time is removed.
     const bounds = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 1, replayMs: 30_000 };
     expect((await annex.outbox.prune(bounds)).removed).toBe(0);
@@ -206,7 +206,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     const before = await countOf(await looking());
     await move({ sources: ["main"] });
     expect(await countOf(await shard("main"))).toEqual(before);
-    rmSync(join(folder, MOVED_FILE));
+    rmSync(join(folder, MOVE_MARK_FILE));
     schema = `${schema}b`;
     await move();
     const [main, annex] = [await countOf(await shard("main")), await countOf(await shard("annex"))];
@@ -215,8 +215,13 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   });
 
   test("copies the complete log of records to each source, which continues its own copy", async () => {
-    const closing: MoveOptions["closing"] = (name, source, { sequence, body }) => ({ name, source, sequence, body });
-    await move({ closing });
+    const closing: MoveOptions["closingRecord"] = (name, source, { sequence, body }) => ({
+      name,
+      source,
+      sequence,
+      body,
+    });
+    await move({ closingRecord: closing });
     for (const source of ["main", "annex"]) {
       const records = await (await shard(source)).records("audit", 0, 100);
       const last = furnished.records.at(-1);
@@ -238,7 +243,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     editState(folder, "delete from record");
     await store.commit({ records });
     await store.close();
-    await move({ closing: closingOf(folder, "the database") });
+    await move({ closingRecord: closingOf(folder, "the database") });
     const heads = new Set<string>();
     for (const source of ["main", "annex"]) {
       const verdict = await verifyAudit(await shard(source), { records: 3, head });
@@ -268,7 +273,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     const whole = await open(way.port, schema.replace("moved", "timed"));
     way.cutAfter(Number.POSITIVE_INFINITY);
     await move({ database: whole });
-    rmSync(join(folder, MOVED_FILE));
+    rmSync(join(folder, MOVE_MARK_FILE));
     const bytes = way.bytesToCommit();
     for (let n = 0; n < 6; n += 1) {
       const database = await open(way.port);
@@ -280,7 +285,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
       const rows = await (await open()).query(`select count(*)::integer from ${schema}.event`);
       expect(rows.rows, replay).toEqual([[0]]);
     }
-    if (existsSync(join(folder, MOVED_FILE))) {
+    if (existsSync(join(folder, MOVE_MARK_FILE))) {
       await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
         "it is not known yet whether the move was committed",
       );
@@ -295,7 +300,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     const database = await open(way.port);
     way.cutAtCommit();
     await expect(move({ database })).rejects.toThrow();
-    expect(JSON.parse(readFileSync(join(folder, MOVED_FILE), "utf8"))).toMatchObject({ movedAt: null });
+    expect(JSON.parse(readFileSync(join(folder, MOVE_MARK_FILE), "utf8"))).toMatchObject({ movedAt: null });
     await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
       "it is not known yet whether the move was committed",
     );

@@ -22,7 +22,7 @@ const WRITING: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {
     await store.outbox.settle("again", { again: true, through: 9, rejected: [] });
   },
   "settle soon": async (store) => {
-    await store.outbox.settle("sink", { again: false, through: 3, rejected: [], soon: true });
+    await store.outbox.settle("sink", { again: false, through: 3, rejected: [], mayDefer: true });
     await store.commit({});
     await store.commit({ records: [{ log: "audit", body: 3 }] });
   },
@@ -37,7 +37,7 @@ const WRITING: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {
     void store.quotaStore.saveDeferred("main", { id: 8, sentAtMs: 1, countedByMs: 2 });
     await store.quotaStore.save("main", { id: 9, sentAtMs: 1, countedByMs: 2 });
   },
-  "quota hold": (store) => store.quotaStore.saveHold("main", { saidAtMs: 1, untilMs: 2 }),
+  "quota hold": (store) => store.quotaStore.savePause("main", { orderedAtMs: 1, untilMs: 2 }),
   "quota clock": (store) => store.quotaStore.saveClock("main", "boot", { wallMs: 1, sinceBootMs: 2 }),
 };
 

@@ -90,7 +90,7 @@ describe.skipIf(programPath("postgres") === null)(
       for (const n of [5, 6, 7]) {
         await following.commit({ events: [valueEvent(n)] });
         expect((await following.outbox.next("sink", 9)).events).toHaveLength(1);
-        await following.outbox.settle("sink", { again: false, through: n, rejected: [], soon: n === 6 });
+        await following.outbox.settle("sink", { again: false, through: n, rejected: [], mayDefer: n === 6 });
         expect((await following.outbox.next("sink", 9)).events).toEqual([]);
       }
       expect(questions).toBe(before);
@@ -147,7 +147,7 @@ describe.skipIf(programPath("postgres") === null)(
         // `recent` skips an event of this size.
         if (text.length > 7_000) continue;
         const about = { source: valueEvent(1).source, subjects: [text] };
-        const found = await holder.outbox.recent(about, ["tag-value"], { sinceMs: 0, within: 999, limit: 9 });
+        const found = await holder.outbox.recent(about, ["tag-value"], { sinceMs: 0, maxSearched: 999, limit: 9 });
         expect(
           found.map(({ event }) => event.subject),
           JSON.stringify(text.slice(0, 99)),

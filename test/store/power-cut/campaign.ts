@@ -67,7 +67,7 @@ export async function cutPower(of: keyof typeof SUBJECTS, states: number, seed: 
 async function problemOfStore(folder: string, said: number): Promise<string | null> {
   const store = await openStore({ folder, clock: systemClock });
   try {
-    const { setAside, damaged } = await store.describe();
+    const { quarantinedFile: setAside, damaged } = await store.describe();
     if (setAside !== undefined) return `the state was set aside after ${said + 1} commits`;
     if (damaged.length > 0) return `damaged rows of ${damaged.map(({ table }) => table).join(", ")}`;
     const events = await store.outbox.latest(1_000);

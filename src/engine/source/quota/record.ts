@@ -98,10 +98,10 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
     async loadPauses() {
       const holds = new Map<PauseScope, number>();
       for (const scope of [...QUOTA_ENDPOINTS, "everything"] as const) {
-        const hold = await store.loadHold(`${source}/${scope}`);
+        const hold = await store.loadPause(`${source}/${scope}`);
         if (hold === undefined) continue;
         // If the clock was set back by an unknown amount, the complete pause counts again.
-        const leftMs = Math.min(hold.untilMs + setByMs - clock.now(), hold.untilMs - hold.saidAtMs);
+        const leftMs = Math.min(hold.untilMs + setByMs - clock.now(), hold.untilMs - hold.orderedAtMs);
         if (leftMs > 0) holds.set(scope, clock.monotonic() + leftMs);
       }
       return holds;
@@ -109,7 +109,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
     async savePause(scope: PauseScope, untilMs: number): Promise<void> {
       const saidAtMs = Math.floor(clock.now());
       const leftMs = untilMs - clock.monotonic();
-      await store.saveHold(`${source}/${scope}`, { saidAtMs, untilMs: Math.ceil(saidAtMs + leftMs) });
+      await store.savePause(`${source}/${scope}`, { orderedAtMs: saidAtMs, untilMs: Math.ceil(saidAtMs + leftMs) });
     },
     async load() {
       const now = clock.monotonic();
