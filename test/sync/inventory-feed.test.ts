@@ -2,7 +2,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { GatewayFact } from "#src/core/model/event.ts";
 import { offlineGateways } from "#src/engine/sync/inventory/gateways.ts";
 import { expectedTags } from "#src/engine/sync/inventory/located-tags.ts";
-import { dueWarning } from "#src/engine/sync/scope.ts";
+import { dueWarning } from "#src/engine/sync/token-poll.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { createTrial, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 

@@ -1,16 +1,10 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { TokenInfo } from "../../core/model/building.ts";
-import { type Event, makeEvent, SERVICE_SUBJECT, sourceUri } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { createWakeup, loop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
-import { documentSet } from "../store/store.ts";
 import type { Scope } from "./alarms/diff-alarms.ts";
-import { instant } from "./alarms/times.ts";
-import { type JobOutcome, OK } from "./job.ts";
-import type { PollParts } from "./poll-parts.ts";
-import type { StoredToken } from "./snapshot.ts";
 
 export type TokenScope = ReturnType<typeof createScope>;
 
@@ -132,44 +126,4 @@ export function createScope(source: Source, clock: Clock) {
       });
     },
   };
-}
-
-const WARNING_DAYS = [30, 14, 7, 1] as const;
-
-const DAY_MS = 86_400_000;
-
-export function createTokenPoll(parts: PollParts) {
-  const { source, clock, syncState, scope } = parts;
-  const set = documentSet("token", source.name);
-
-  return {
-    async run(signal: AbortSignal): Promise<JobOutcome> {
-      const info = await source.me(signal);
-      scope.learn(info);
-      const now = clock.now();
-      const stored = syncState.get<StoredToken>(set).get("token");
-      const warned = stored?.info.expiresAt === info.expiresAt ? stored.warnedDays : null;
-      const due = dueWarning(info.expiresAt, now);
-      const isNews = due !== null && (warned === null || due.threshold < warned);
-      const events: Event[] = [];
-      if (isNews && info.expiresAt !== null) {
-        const about = { source: sourceUri(source.name), subject: SERVICE_SUBJECT, time: isoUtc(now) };
-        const data = { expiresAt: info.expiresAt, daysLeft: due.daysLeft };
-        const facts = [info.expiresAt, due.threshold];
-        events.push(makeEvent({ ...about, type: "token-expiring", data, facts }));
-      }
-      const warnedDays = isNews ? due.threshold : warned;
-      const next: StoredToken = { info, checkedAt: isoUtc(now), warnedDays, lost: scope.lost() };
-      await parts.commit("token", { documents: [{ set, put: [["token", next]] }], events });
-      return OK;
-    },
-  };
-}
-
-/** Returns the closest threshold that is passed: a first poll five days before the end warns once. */
-export function dueWarning(expiresAt: string | null, nowMs: number) {
-  const endMs = instant(expiresAt);
-  const daysLeft = endMs === null ? Number.POSITIVE_INFINITY : (endMs - nowMs) / DAY_MS;
-  const threshold = WARNING_DAYS.findLast((days) => daysLeft <= days);
-  return threshold === undefined ? null : { threshold, daysLeft: Math.max(0, Math.floor(daysLeft)) };
 }

@@ -23,9 +23,10 @@ import { createOutage } from "./outage.ts";
 import type { PollParts } from "./poll-parts.ts";
 import { everyMsOf, matcher, type Ticker } from "./schedule.ts";
 import { createScheduler, type Scheduler } from "./scheduler.ts";
-import { createScope, createTokenPoll } from "./scope.ts";
+import { createScope } from "./scope.ts";
 import { type Listed, type StoredAlarm, type StoredPoll, type StoredToken, syncSet } from "./snapshot.ts";
 import { createSyncState, withSyncState } from "./sync-state.ts";
+import { createTokenPoll } from "./token-poll.ts";
 
 export interface SyncOptions {
   readonly source: Source;
