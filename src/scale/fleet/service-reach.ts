@@ -6,7 +6,7 @@ import { type FleetTables, holderOf } from "./tables.ts";
 
 /** Consecutive failures after which a service counts as unreached. */
 const FAILURES_UNTIL_UNREACHED = 2;
-/** Where polls are rare, a check this long after a failure replaces the second failure. */
+/** A check this long after a failure replaces the second failure, for sources with rare polls. */
 const CONFIRM_MS = 2_000;
 const CHECKS_AT_ONCE = 5;
 const RECHECK_BACKOFF = { firstMs: 10_000, maxMs: 60_000 };
