@@ -3,13 +3,9 @@ import { type Event, isUrgent, KINDS, type Kind } from "../../core/model/event.t
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { LoggedEvent } from "./store.ts";
 
-/**
- * Bytes of a row without its body and its id (stored twice: row and index). With 60, the log counted 35 MB where the
- * file had 41 MB (100,000 good values). Free space in pages comes on top.
- */
+/** Bytes of a row without its body and its id. With 60, the log counts 35 MB where the file has 41 MB. */
 const ROW_BYTES = 60;
 
-/** Bytes that an event counts for. */
 export function bytesOf({ id }: Pick<Event, "id">, body: string): number {
   return Buffer.byteLength(body) + 2 * id.length + ROW_BYTES;
 }
@@ -25,12 +21,11 @@ export function offeredSize(kind: Kind | string, stored: number): number {
   return kind === "tag-history" ? stored * UNPACKED : stored;
 }
 
-/** SQL for `offeredSize`. */
 export function offeredSql(stored: string): string {
   return `(case when kind = 'tag-history' then ${UNPACKED} else 1 end * ${stored})`;
 }
 
-/** The last position of the longest prefix within a number of bytes; the first row always counts as within. */
+/** The last position of the longest prefix within a number of bytes; the first row always counts. */
 export function lastWithinBytes(
   rows: readonly { readonly position: number; readonly bytes: number }[],
   bytes: number,
@@ -45,7 +40,6 @@ export function lastWithinBytes(
   return last;
 }
 
-/** SQL condition for urgent kinds. */
 export const URGENT_KIND = `kind in (${KINDS.filter(isUrgent)
   .map((kind) => `'${kind}'`)
   .join(", ")})`;
@@ -57,10 +51,8 @@ export const URGENT = `event.telemetry = false and event.${URGENT_KIND}`;
 export const RECENT_BYTES = 32 * 1024;
 
 /**
- * Longest time that the clock may have been ahead for the log's times to stay ascending, in milliseconds. After the
- * clock is set right, each event gets the last time of the log plus 1 ms: an alarm whose end seemed older than its
- * beginning would stay active for ever. After a larger jump the log follows the clock, because its times also show how
- * long a sink has been behind.
+ * After the clock is set right, each event gets the last time of the log plus 1 ms, so that no alarm ends before its
+ * start.
  */
 export const FOLLOWED_MS = 86_400_000;
 
@@ -69,7 +61,6 @@ export function textOf(field: "source" | "subject", value: string): string {
   return JSON.stringify({ [field]: value }).slice(1, -1);
 }
 
-/** Texts of a subject and of the subjects below it. */
 export function textsOfSubject(subject: string): readonly string[] {
   return [textOf("subject", subject), `${textOf("subject", subject).slice(0, -1)}/`];
 }

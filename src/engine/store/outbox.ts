@@ -18,7 +18,6 @@ interface CursorAhead {
   readonly counted: Sequence | undefined;
 }
 
-/** The log of events of one database. */
 export interface OutboxLog extends RetainedLog {
   /** Position of the last event that was ever committed; 0 before the first. */
   end(): Awaitable<number>;
@@ -35,11 +34,10 @@ export interface OutboxOptions {
   readonly log: OutboxLog;
   readonly clock: Pick<Clock, "now">;
   readonly changes: Wakeup;
-  /** Whether cursors and the absence of marks stay as they were read until `forget`. */
+  /** True when cursors and the absence of marks stay as they were read until `forget`. */
   readonly isCached: boolean;
   /** Looks for changes of other processes, which lead to `forget`. */
   readonly lookForChanges?: () => void;
-  /** Handles damaged rows; only SQLite has them. */
   readonly damage?: CursorRepair & { readonly quarantineMarked: (sink: string, position: number) => boolean };
 }
 
@@ -49,7 +47,7 @@ export interface OutboxOptions {
  *            cursor of b   cursor of a        settle(a, through 12) moves a; nothing else does
  *
  * `next` reads after a cursor, or what is marked to be sent again; `settle` moves the cursor or takes marks off.
- * `nextUrgent` does the same for urgent events only; they have a second cursor (`sinks.ts`). A deferred cursor (`soon`)
+ * `nextUrgent` does the same for urgent events only; they have a second cursor (`sinks.ts`). A deferred cursor (`mayDefer`)
  * moves in memory at once, and in the database with the next transaction. `forget` drops what another process, or
  * another part of this store, may have changed.
  */
@@ -61,9 +59,7 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
   const redeliveries = createRedeliveries(sql, options.isCached, damage?.quarantineMarked);
   const retention = createRetention(sql, log, sinks, clock);
   const ahead = new Map<string, CursorAhead>();
-  /** Position after which each sink read last. */
   const readFrom = new Map<string, number>();
-  /** The last result of `pressure` and the change number it belongs to. */
   let cachedPressure: { readonly changes: number; readonly pressure: LogPressure } | null = null;
 
   function forget(): void {
@@ -168,14 +164,14 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       return { again: false, urgent: true, events, counted: await countedOf(sink) };
     },
 
-    async settle(sink, { again, urgent = false, through, rejected, counted, documents = [], mayDefer: soon = false }) {
+    async settle(sink, { again, urgent = false, through, rejected, counted, documents = [], mayDefer = false }) {
       const cursor = urgent ? "urgent" : "position";
       const isPlain = !again && !urgent && rejected.length === 0 && documents.length === 0;
       // An operator's replay may have marked older events while this batch was in flight.
       options.lookForChanges?.();
       const cursors = await cursorsOf(sink);
       const isFew = through - cursors.durable <= IN_FLIGHT;
-      if (soon && isPlain && isFew && redeliveries.isUnmarked(sink) && !sql.isBehind()) {
+      if (mayDefer && isPlain && isFew && redeliveries.isUnmarked(sink) && !sql.isBehind()) {
         moveSoon(sink, through, counted);
         return;
       }

@@ -9,7 +9,6 @@ import type { DeadLetter, LoggedEvent, Refusal } from "./store.ts";
 /** Positions that one transaction marks, so that a million events do not block other commits. */
 const MARK_SLICE = 5_000;
 
-/** SQL condition: the sink has settled the event. */
 const IS_SETTLED = `(event.position <= sink.position or event.position <= sink.urgent and ${URGENT})`;
 
 interface Numbered {
@@ -33,10 +32,7 @@ export function removeOrphanedMarks({ dialect }: SqlDriver, positions: readonly 
   };
 }
 
-/**
- * Marks events to be sent to a sink again: a replay, or a dead letter that is retried. `isCached`: the absence of marks
- * is remembered until `forget`. `quarantine` turns a damaged marked event into a dead letter.
- */
+/** Marks events to be sent to a sink again. `quarantine` turns a damaged marked event into a dead letter. */
 export function createRedeliveries(
   sql: SqlDriver,
   isCached: boolean,
@@ -143,10 +139,7 @@ export function createRedeliveries(
       return offer;
     },
 
-    /**
-     * Reads marked urgent events. A replay of a million values has few of them, so the query starts from urgent events
-     * and looks for their marks.
-     */
+    /** A replay of a million values has few urgent events, so the query starts from urgent events. */
     async nextUrgent(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
       const from = urgentFrom.get(sink) ?? 0;
       if (unmarked.has(sink) || from === Number.POSITIVE_INFINITY) return [];
@@ -242,7 +235,6 @@ export function createRedeliveries(
   };
 }
 
-/** The sequence number of a dead letter, as a property; nothing where it has none. */
 function sequenceOf({ number, epoch }: Numbered): Pick<LoggedEvent, "sequence"> {
   return number === null || epoch === null ? {} : { sequence: { epoch, number } };
 }
@@ -257,14 +249,12 @@ interface LetterRow extends Numbered {
 }
 
 /**
- * Stores events that a sink rejected, with the reason and a copy of the event, because a dead letter outlives the log.
- * While it is sent again, the letter is hidden; it is removed when it is settled, or returns with a new reason. A
- * damaged letter is listed with its bytes and never sent.
+ * Stores rejected events with the reason and a copy, because a dead letter outlives the log and is hidden while it is
+ * resent.
  */
 export function createDeadLetters(sql: SqlDriver) {
   const { dialect, query } = sql;
 
-  /** Condition for letters of a sink that are not being sent again: some ids, or all. */
   const chosen = (ids: readonly number[] | "all") =>
     `source = $1 and sink = $2 and resending = false and ${ids === "all" ? "true" : dialect.isIn("id", "$3::bigint[]")}`;
   const valuesOf = (sink: string, ids: readonly number[] | "all") => (ids === "all" ? [sink] : [sink, ids]);
@@ -285,8 +275,8 @@ export function createDeadLetters(sql: SqlDriver) {
     },
 
     /**
-     * Adds a rejected event. If it has left the log, nothing is stored, because retention has counted it as lost. A
-     * letter that returns keeps its number.
+     * If the event has left the log, nothing is stored, because retention has counted it. A returning letter keeps its
+     * number.
      */
     add: (sink: string, { position, reason, sequence }: Refusal, nowMs: number): readonly Statement[] => [
       {
