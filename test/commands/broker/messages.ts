@@ -156,9 +156,9 @@ export function createMessages(options: {
         { ...one, tag },
         { topic: TOPIC, ...withBody({ tag }) },
       ] as const;
-    const loop = chance(0.5)
+    const loop: Partial<Message> & { body?: unknown } = chance(0.5)
       ? withBody({ quality: "good" })
-      : { kindBy3: "lawful" as const, beside: { userProperties: { "plenum-event-id": "x" } } };
+      : { kindBy3: "lawful" as const, mqtt5Properties: { userProperties: { "plenum-event-id": "x" } } };
     const shapes = [{ value: "21" }, { value: null }, { for: 3 }, { ttl_s: -1 }, { source: "other" }];
     const changes: Record<
       Exclude<Kind, "lawful" | "stop">,

@@ -41,9 +41,9 @@ export async function startPublishers(url: string, listener: { readonly lastSeri
   };
 }
 
-function optionsOf({ retain, mqtt5Properties: beside }: Message, client: MqttClient): IClientPublishOptions {
-  if (client.options.protocolVersion !== 5 || beside === null) return { qos: 1, retain };
-  const { userProperties, ...others } = beside;
+function optionsOf({ retain, mqtt5Properties }: Message, client: MqttClient): IClientPublishOptions {
+  if (client.options.protocolVersion !== 5 || mqtt5Properties === null) return { qos: 1, retain };
+  const { userProperties, ...others } = mqtt5Properties;
   const user = userProperties === undefined ? {} : { userProperties: { ...userProperties } };
   return { qos: 1, retain, properties: { ...others, ...user } };
 }
