@@ -1,8 +1,14 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { cloudEventTexts, dataText, historyEvent, historyText } from "#src/core/codec/history-event.ts";
+import {
+  cloudEventTexts,
+  dataText,
+  dayTexts,
+  historyEvent,
+  historyText,
+  listText,
+} from "#src/core/codec/history-event.ts";
 import { PointReader } from "#src/core/codec/point-reader.ts";
-import { dayTexts, listText } from "#src/core/codec/point-text.ts";
 import { Points } from "#src/core/codec/points.ts";
 import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
 import type { Measurement, TagValue } from "#src/core/model/building.ts";

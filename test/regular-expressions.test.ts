@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { withoutCredentials } from "#src/core/runtime/log.ts";
 import { covers } from "#src/engine/silence/silence.ts";
-import { wireTime } from "#src/engine/source/iso-time.ts";
+import { wireTime } from "#src/engine/source/records.ts";
 import { effortOf } from "./effort.ts";
 import { ALARM } from "./sample-events.ts";
 import { programs, textOf } from "./structure/imports.ts";

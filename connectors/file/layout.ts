@@ -1,6 +1,5 @@
 import { resolve } from "node:path";
-import { cloudEventTexts, historyText } from "../../src/core/codec/history-event.ts";
-import { dayTexts } from "../../src/core/codec/point-text.ts";
+import { cloudEventTexts, dayTexts, historyText } from "../../src/core/codec/history-event.ts";
 import { type AnyEvent, type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 

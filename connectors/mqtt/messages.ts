@@ -1,5 +1,4 @@
-import { type HistoryText, historyText } from "../../src/core/codec/history-event.ts";
-import { listText } from "../../src/core/codec/point-text.ts";
+import { type HistoryText, historyText, listText } from "../../src/core/codec/history-event.ts";
 import {
   type AlarmFact,
   type AnyEvent,

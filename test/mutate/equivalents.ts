@@ -105,7 +105,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["if (from «< → <=» PACKED.length", "The packed text never starts exactly at the end of its marker."],
     ["length && after «=== → !==» tail.length", "ASCII text reads the same as UTF-8."],
   ],
-  "src/core/codec/packed-points.ts": [
+  "src/core/codec/points.ts": [
     ["PACKED_BYTES = «60 → (60 * 2)»;", ANY_BOUND],
     ["if (index > «0 → 1») bytes[at", "The first two points are always one interval apart."],
   ],

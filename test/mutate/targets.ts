@@ -47,7 +47,7 @@ export const TARGETS: readonly Target[] = [
   },
   {
     name: "stored",
-    files: ["src/core/codec/{stored-event,history-event,packed-points,packed-value}.ts"],
+    files: ["src/core/codec/{stored-event,history-event,points}.ts"],
     tests: testsIn("test", "stored-event history-event"),
   },
   {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { requestTime, wireTime } from "#src/engine/source/iso-time.ts";
+import { requestTime, wireTime } from "#src/engine/source/records.ts";
 
 describe("wireTime: times of the service (trap 41)", () => {
   const NOON = [

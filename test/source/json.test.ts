@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { meaningOf } from "#src/core/errors/errors.ts";
-import { parseJson } from "#src/engine/source/json.ts";
+import { parseJson } from "#src/engine/source/reply.ts";
 import { seed } from "../seed.ts";
 import { CALLS, GOOD, trialSource } from "./trial-source.ts";
 

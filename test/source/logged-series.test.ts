@@ -1,9 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { parseJson } from "#src/engine/source/json.ts";
-import { LoggedSeries, parseLogged } from "#src/engine/source/logged-series.ts";
 import { listIn } from "#src/engine/source/records.ts";
-import { isRecord } from "#src/engine/source/reply.ts";
+import { isRecord, parseJson } from "#src/engine/source/reply.ts";
+import { LoggedSeries, parseLogged } from "#src/engine/source/tag-values.ts";
 import { replay, seed } from "../seed.ts";
 
 /** `parseLogged` reads bytes and `parseJson` parses: both must return the same records, points and faults. */

@@ -1,6 +1,6 @@
 import type { Measurement } from "../model/building.ts";
 import { isoUtc } from "../values/iso-utc.ts";
-import { COLON, COMMA, MINUS, PLUS, SEMICOLON, WORDS } from "./packed-points.ts";
+import { COLON, COMMA, MINUS, PLUS, SEMICOLON, WORDS } from "./points.ts";
 
 /**
  * Iterates over the points of a history event (`historyText`), packed or a JSON list. Packed points need no object per point.

@@ -1,6 +1,6 @@
 import { ConfigError, Rejected } from "../../core/errors/errors.ts";
 import { zoneComplaint } from "../../core/values/time-zone.ts";
-import { requestTime } from "./iso-time.ts";
+import { requestTime } from "./records.ts";
 import {
   type Choose,
   type HistoryQuery,

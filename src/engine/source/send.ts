@@ -8,14 +8,13 @@ import { type Moment, momentOf } from "../../core/runtime/moment.ts";
 import { cachedSecret, type SecretRef } from "../../core/runtime/secret.ts";
 import { USER_AGENT } from "../../core/runtime/version.ts";
 import type { ClockSkew } from "./clock-skew.ts";
-import { parseJson } from "./json.ts";
 import type { ListLane, ListRateLimit } from "./list-rate-limit.ts";
-import { parseLogged } from "./logged-series.ts";
 import { createLongWaits, type PauseScope } from "./long-waits.ts";
 import type { Limiter } from "./quota/quota.ts";
 import { type CountUnusualField, parseHealth } from "./records.ts";
-import { type DecodedReply, decodeReply, type ReplyContext } from "./reply.ts";
+import { type DecodedReply, decodeReply, parseJson, type ReplyContext } from "./reply.ts";
 import { type Lane, QUOTA_ENDPOINTS, type QuotaEndpoint, type SlotOffer } from "./source.ts";
+import { parseLogged } from "./tag-values.ts";
 import { StaleSocket, type Transport, type TransportReply, type TransportRequest } from "./transport.ts";
 
 export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems";

@@ -1,10 +1,281 @@
-import { Points } from "../../core/codec/points.ts";
+import { isUtf8 } from "node:buffer";
+import { randomUUID } from "node:crypto";
+import { FALSE, NULL, Points, TRUE } from "../../core/codec/points.ts";
 import { Malformed } from "../../core/errors/errors.ts";
-import type { Tag, TagLog, TagReading, TagTotal } from "../../core/model/building.ts";
-import { LoggedSeries } from "./logged-series.ts";
-import { type CountUnusualField, describeValue, listIn, numberIn, type RecordParser, tagValueIn } from "./records.ts";
-import { type DecodedReply, isRecord } from "./reply.ts";
+import type { Measurement, Tag, TagLog, TagReading, TagTotal } from "../../core/model/building.ts";
+import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
+import {
+  type CountUnusualField,
+  describeValue,
+  listIn,
+  numberIn,
+  type RecordParser,
+  tagValueIn,
+  wireTime,
+} from "./records.ts";
+import {
+  COLON,
+  type DecodedReply,
+  isDigit,
+  isRecord,
+  MAX_NUMBER_LENGTH,
+  type ParsedJson,
+  parseJson,
+  QUOTE,
+} from "./reply.ts";
 import type { LeftOut, ReadReply } from "./source.ts";
+
+export class LoggedSeries {
+  readonly points: Points;
+  readonly unreadableMs: number[] = [];
+  firstFault: string | null = null;
+  isBroken = false;
+  textCount = 0;
+
+  constructor(expectedLength = 0) {
+    this.points = Points.withRoom(expectedLength);
+  }
+
+  static of(entries: readonly unknown[]): LoggedSeries {
+    const series = new LoggedSeries(entries.length);
+    for (const entry of entries) series.add(entry);
+    return series;
+  }
+
+  add(entry: unknown): void {
+    if (this.isBroken) return;
+    const stamp = isRecord(entry) ? entry.timestamp : undefined;
+    const time = typeof stamp === "string" ? wireTime(stamp) : null;
+    if (!isRecord(entry) || time === null || !time.known) {
+      this.isBroken = true;
+      this.firstFault = isRecord(entry)
+        ? `The time of a measurement is ${describeValue(stamp)}, and no time.`
+        : `A measurement is ${describeValue(entry)}, and no object.`;
+      return;
+    }
+    const value = tagValueIn(entry.value);
+    if (value !== undefined) {
+      if (typeof entry.value === "string") this.textCount++;
+      this.points.add({ time: time.text, value } satisfies Measurement);
+      return;
+    }
+    const timeMs = Date.parse(time.text);
+    this.firstFault ??= `The value at ${time.text} is ${describeValue(entry.value)}, and no number, boolean or null.`;
+    // A time such as 2026-W23-1 belongs to no known bucket.
+    if (Number.isNaN(timeMs)) this.isBroken = true;
+    else this.unreadableMs.push(timeMs);
+  }
+
+  isSameAs({ points, unreadableMs, isBroken }: LoggedSeries): boolean {
+    if (this.isBroken || isBroken || points.length !== this.points.length) return false;
+    for (let at = 0; at < points.length; at++) {
+      const isSameTime = points.text(at) === this.points.text(at);
+      if (!isSameTime || !Object.is(points.code(at), this.points.code(at))) return false;
+    }
+    return unreadableMs.length === this.unreadableMs.length;
+  }
+}
+
+/** About 3,500 measurements: less than a millisecond. */
+const BYTES_PER_TICK = 200_000;
+const MEASUREMENT_DEPTH = 4;
+
+/**
+ * Parses a history response of up to 250,000 measurements (13 MB) without blocking the event loop. A point read from
+ * the bytes costs 0.1 µs, with `JSON.parse` 1 µs. In the remaining JSON a marker replaces each list.
+ */
+export async function parseLogged(body: Uint8Array): Promise<ParsedJson> {
+  const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  const marker = randomUUID();
+  const rest: Buffer[] = [];
+  const lists = new Map<unknown, LoggedSeries>();
+  let end = 0;
+  let yieldedAt = 0;
+
+  async function readList(from: number, series: LoggedSeries): Promise<number | null> {
+    let at = afterSpace(bytes, from);
+    if (bytes[at] === CLOSING) return at + 1;
+    for (;;) {
+      const after = readPlainEntry(bytes, at, series) ?? readOtherEntry(bytes, at, series);
+      if (after === null) return null;
+      at = afterSpace(bytes, after);
+      if (bytes[at] === CLOSING) return at + 1;
+      if (bytes[at] !== COMMA) return null;
+      at = afterSpace(bytes, at + 1);
+      if (at - yieldedAt < BYTES_PER_TICK) continue;
+      yieldedAt = at;
+      await yieldToEventLoop();
+    }
+  }
+
+  for (let at = isUtf8(bytes) ? bytes.indexOf(MEASUREMENTS) : -1; at >= 0; at = bytes.indexOf(MEASUREMENTS, at + 1)) {
+    const opening = afterColon(bytes, at + MEASUREMENTS.length);
+    if (opening === null || bytes[opening] !== OPENING) continue;
+    const series = new LoggedSeries([...lists.values()].at(-1)?.points.length);
+    const after = await readList(opening + 1, series);
+    if (after === null) return parseJson(body);
+    const name = `${marker} ${lists.size}`;
+    rest.push(bytes.subarray(end, opening), Buffer.from(`"${name}"`));
+    lists.set(name, series);
+    end = after;
+    at = after;
+  }
+  const parsed = parseJson(Buffer.concat([...rest, bytes.subarray(end)]));
+  let found = 0;
+  for (const record of (parsed.ok && isRecord(parsed.value) && listIn(parsed.value.data)) || []) {
+    const series = isRecord(record) ? lists.get(record.measurements) : undefined;
+    if (series === undefined) continue;
+    Object.assign(record as object, { measurements: series });
+    found += 1;
+  }
+  // Only the complete parse can interpret a list elsewhere, or two lists in one record.
+  return found === lists.size ? parsed : parseJson(body);
+}
+
+/** Reads `{"timestamp":"2026-01-01T00:00:00Z","value":21.5}`; returns the index after the entry, or null. */
+function readPlainEntry(bytes: Buffer, from: number, series: LoggedSeries): number | null {
+  if (series.isBroken || bytes[from] !== OPENING_BRACE) return null;
+  const stamp = afterName(bytes, from + 1, TIMESTAMP);
+  if (stamp === null || bytes[stamp] !== QUOTE || bytes[stamp + 21] !== QUOTE) return null;
+  const timeMs = timeMsAt(bytes, stamp + 1);
+  const comma = afterSpace(bytes, stamp + 22);
+  const value = bytes[comma] === COMMA ? afterName(bytes, comma + 1, VALUE) : null;
+  if (value === null || Number.isNaN(timeMs)) return null;
+  const isText = bytes[value] === QUOTE;
+  const start = isText ? value + 1 : value;
+  const word = isText ? undefined : JSON_WORDS.find(([bytesOfWord]) => isWordAt(bytes, start, bytesOfWord));
+  let end = word === undefined ? endOfNumber(bytes, start) : start + word[0].length;
+  if (end === null) return null;
+  const code = word === undefined ? numberAt(bytes, start, end) : word[1];
+  if (isText && bytes[end++] !== QUOTE) return null;
+  const brace = afterSpace(bytes, end);
+  if (bytes[brace] !== CLOSING_BRACE || Math.abs(code) === Number.POSITIVE_INFINITY) return null;
+  series.points.push(timeMs, code);
+  if (isText) series.textCount++;
+  return brace + 1;
+}
+
+/** Reads any other object without nested objects; returns the index after the entry, or null. */
+function readOtherEntry(bytes: Buffer, from: number, series: LoggedSeries): number | null {
+  const brace = bytes.indexOf("}", from);
+  const parsed = bytes[from] === OPENING_BRACE ? parseJson(bytes.subarray(from, brace + 1), MEASUREMENT_DEPTH) : null;
+  if (parsed?.ok !== true) return null;
+  series.add(parsed.value);
+  return brace + 1;
+}
+
+let lastDate = { date: Number.NaN, ms: Number.NaN };
+
+/** Milliseconds of `2026-01-01T00:00:00Z`; NaN for any other form and for dates that do not exist. */
+function timeMsAt(bytes: Buffer, from: number): number {
+  for (const [offset, code] of TIME_FORM) if (bytes[from + offset] !== code) return Number.NaN;
+  const date =
+    twoDigitsAt(bytes, from) * 1e6 +
+    twoDigitsAt(bytes, from + 2) * 1e4 +
+    twoDigitsAt(bytes, from + 5) * 100 +
+    twoDigitsAt(bytes, from + 8);
+  const [hour, minute, second] = [
+    twoDigitsAt(bytes, from + 11),
+    twoDigitsAt(bytes, from + 14),
+    twoDigitsAt(bytes, from + 17),
+  ];
+  if (!(hour < 24 && minute < 60 && second < 60)) return Number.NaN;
+  if (date !== lastDate.date) {
+    const text = bytes.toString("latin1", from, from + 10);
+    // `Date.parse` accepts the 30th of February as the 2nd of March.
+    const ms = /^\d{4}-\d\d-\d\d$/.test(text) ? Date.parse(text) : Number.NaN;
+    if (Number.isNaN(ms) || !new Date(ms).toISOString().startsWith(text)) return Number.NaN;
+    lastDate = { date, ms };
+  }
+  return lastDate.ms + hour * 3_600_000 + minute * 60_000 + second * 1_000;
+}
+
+function twoDigitsAt(bytes: Buffer, at: number): number {
+  const [tens, ones] = [bytes[at] as number, bytes[at + 1] as number];
+  return isDigit(tens) && isDigit(ones) ? (tens - ZERO) * 10 + ones - ZERO : Number.NaN;
+}
+
+function endOfNumber(bytes: Buffer, from: number): number | null {
+  let at: number | null = bytes[from] === MINUS ? from + 1 : from;
+  at = bytes[at] === ZERO ? at + 1 : afterDigits(bytes, at);
+  if (at !== null && bytes[at] === POINT) at = afterDigits(bytes, at + 1);
+  if (at !== null && (bytes[at] === 69 || bytes[at] === 101)) {
+    const sign = bytes[at + 1];
+    at = afterDigits(bytes, sign === 43 || sign === MINUS ? at + 2 : at + 1);
+  }
+  return at !== null && at - from < MAX_NUMBER_LENGTH ? at : null;
+}
+
+function afterDigits(bytes: Buffer, from: number): number | null {
+  let at = from;
+  while (isDigit(bytes[at] as number)) at++;
+  return at === from ? null : at;
+}
+
+/** The quotient of a 15-digit number and one of these powers is the nearest double. */
+const EXACT_DIGITS = 15;
+const POWERS_OF_TEN = Float64Array.from({ length: EXACT_DIGITS + 1 }, (_, n) => 10 ** n);
+
+function numberAt(bytes: Buffer, from: number, end: number): number {
+  const isNegative = bytes[from] === MINUS;
+  let digits = 0;
+  let decimals = -1;
+  for (let at = isNegative ? from + 1 : from; at < end; at++) {
+    const code = bytes[at] as number;
+    if (isDigit(code)) digits = digits * 10 + code - ZERO;
+    if (decimals >= 0) decimals++;
+    if (code === POINT) decimals = 0;
+    else if (!isDigit(code) || end - from > EXACT_DIGITS) return Number(bytes.toString("latin1", from, end));
+  }
+  const number = decimals > 0 ? digits / (POWERS_OF_TEN[decimals] as number) : digits;
+  return isNegative ? -number : number;
+}
+
+function afterName(bytes: Buffer, from: number, name: Buffer): number | null {
+  const at = afterSpace(bytes, from);
+  return isWordAt(bytes, at, name) ? afterColon(bytes, at + name.length) : null;
+}
+
+function isWordAt(bytes: Buffer, from: number, word: Buffer): boolean {
+  for (let n = 0; n < word.length; n++) if (bytes[from + n] !== word[n]) return false;
+  return true;
+}
+
+function afterColon(bytes: Buffer, from: number): number | null {
+  const at = afterSpace(bytes, from);
+  return bytes[at] === COLON ? afterSpace(bytes, at + 1) : null;
+}
+
+function afterSpace(bytes: Buffer, from: number): number {
+  let at = from;
+  for (let code = bytes[at]; code === 32 || code === 10 || code === 13 || code === 9; code = bytes[at]) at++;
+  return at;
+}
+
+const COMMA = 44;
+const MINUS = 45;
+const POINT = 46;
+const ZERO = 48;
+const OPENING = 91;
+const CLOSING = 93;
+const OPENING_BRACE = 123;
+const CLOSING_BRACE = 125;
+const MEASUREMENTS = Buffer.from(`"measurements"`);
+const TIMESTAMP = Buffer.from(`"timestamp"`);
+const VALUE = Buffer.from(`"value"`);
+const JSON_WORDS = [
+  [Buffer.from("null"), NULL],
+  [Buffer.from("true"), TRUE],
+  [Buffer.from("false"), FALSE],
+] as const;
+const TIME_FORM = [
+  [4, MINUS],
+  [7, MINUS],
+  [10, 84],
+  [13, COLON],
+  [16, COLON],
+  [19, 90],
+] as const;
 
 type WireRecord = Readonly<Record<string, unknown>>;
 
