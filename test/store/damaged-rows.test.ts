@@ -158,7 +158,11 @@ test(`a flipped bit in any row causes no wrong data and no unreported loss (seed
         flips += 1;
         try {
           const store = await openStore({ folder, clock: CLOCK });
-          await judge(store).finally(() => store.close());
+          try {
+            await judge(store);
+          } finally {
+            await store.close();
+          }
         } catch (error) {
           throw new Error(`${what}; ${replay}`, { cause: error });
         }
