@@ -14,7 +14,7 @@ import { factsFromState, type PlanSettings } from "../engine/sync/facts-for-plan
 import { inventoryMessage } from "../engine/sync/first-inventory.ts";
 import { createHeartbeat } from "../engine/sync/heartbeat.ts";
 import { createHistoryPull } from "../engine/sync/history/pull.ts";
-import { valuesThatFit } from "../engine/sync/history/request-size.ts";
+import { valuesThatFitBytes } from "../engine/sync/history/request-size.ts";
 import { createDemand } from "../engine/sync/plan/overload.ts";
 import { planReport } from "../engine/sync/plan/report.ts";
 import type { GroupCommit } from "../engine/sync/read/commit.ts";
@@ -170,7 +170,7 @@ function classLists({ read, history }: SourceEntry): ClassLists {
 
 export function planSettings(source: string, entry: SourceEntry, state: StateConfig): PlanSettings {
   const { read, history, quota, time_zone: timeZone } = entry;
-  const valuesMax = valuesThatFit(Math.min(entry.max_body_bytes, largestReply(state.max_bytes)));
+  const valuesMax = valuesThatFitBytes(Math.min(entry.max_body_bytes, largestReply(state.max_bytes)));
   const { alarms: schedule } = entry.schedules;
   const alarms = { pageSize: entry.page_size.alarms, listsPerMinute: quota.list_requests_per_minute };
   return {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import { newLedger } from "#src/engine/sync/history/ledger.ts";
+import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import { planReport } from "#src/engine/sync/plan/report.ts";
 import {
   type StoredLeftOut,
@@ -188,7 +188,7 @@ describe("the warnings of a source", () => {
     const rules = { resolution: "5m", timeZone: "UTC", everyMs: 1, backfillMs: 0, graceMs: 0, lookBackMs: 0 } as const;
     const said = 'unreadable: The value at 2026-06-01T00:00:00.000Z is the text "n/a", and no number.';
     const span = { from: NOW, to: NOW, why: "refused", reason: "unreadable", at: NOW, said } as const;
-    const held = { ...newLedger(rules, Date.parse(NOW)), spans: [span] };
+    const held = { ...createLedger(rules, Date.parse(NOW)), spans: [span] };
     const put = ["10001 5m", "10002 5m"].map(
       (key) => [key, key === "10001 5m" ? held : { ...held, spans: [] }] as const,
     );

@@ -8,7 +8,7 @@ import { accountOf } from "#src/engine/sync/completeness/account.ts";
 import { countFor, dayOf, dayOfDate } from "#src/engine/sync/completeness/days.ts";
 import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import { seriesSelector } from "#src/engine/sync/history/series.ts";
+import { createSeriesSelector } from "#src/engine/sync/history/series.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
@@ -331,7 +331,7 @@ describe("events about complete days of a site", () => {
 });
 
 async function expectBalance(here: ReturnType<typeof stage>, classes: readonly object[], zone: string): Promise<void> {
-  const seriesOf = seriesSelector(HistoryConfig.parse(classes), zone);
+  const seriesOf = createSeriesSelector(HistoryConfig.parse(classes), zone);
   const ledgers = await here.store.documents<StoredHistory>(documentSet("history", "trial"));
   expect(ledgers.size).toBe(12);
   const nowMs = here.clock.now();

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { accountOf, type Statement } from "#src/engine/sync/completeness/account.ts";
 import { dayOfDate, wantedFrom } from "#src/engine/sync/completeness/days.ts";
-import { newLedger } from "#src/engine/sync/history/ledger.ts";
+import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 
 const NOW = Date.parse("2026-11-05T12:01:00Z");
@@ -14,7 +14,7 @@ const REFUSAL = { said: "The tag is locked.", at: SAID.at ?? "", times: 3, again
 
 function ledger(more: Partial<StoredHistory> = {}): StoredHistory {
   return {
-    ...newLedger(RULES, NOW),
+    ...createLedger(RULES, NOW),
     state: "following",
     ...{ since: "2026-11-03T06:00:00.000Z", wished: "2026-11-03T06:00:00.000Z" },
     watermark: "2026-11-05T12:00:00.000Z",

@@ -16,9 +16,9 @@ import {
   splitCounts,
 } from "#src/engine/sync/completeness/days.ts";
 import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-days.ts";
-import { bucketEnd, bucketFinder, bucketStart, bucketsIn, DAY_MS } from "#src/engine/sync/history/buckets.ts";
-import { newLedger } from "#src/engine/sync/history/ledger.ts";
-import { storedRanges } from "#src/engine/sync/history/ledger-ranges.ts";
+import { bucketEnd, bucketStart, bucketStartFinder, countBuckets, DAY_MS } from "#src/engine/sync/history/buckets.ts";
+import { createLedger } from "#src/engine/sync/history/ledger.ts";
+import { toStoredRanges } from "#src/engine/sync/history/ledger-ranges.ts";
 import { type StoredDayChange, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
@@ -96,23 +96,23 @@ describe("buckets of a UTC day", () => {
           : [dayOfDate("2026-01-01"), dayOfDate("2027-01-01")];
       const starts = new Map<number, number>();
       const rules = { resolution, timeZone: zone };
-      const finder = bucketFinder(rules);
+      const finder = bucketStartFinder(rules);
       for (let at = bucketStart(from * DAY_MS, rules); at < until * DAY_MS; at = bucketEnd(at, rules)) {
         starts.set(dayOf(at), (starts.get(dayOf(at)) ?? 0) + 1);
         const lastMs = bucketEnd(at, rules) - 1;
         expect([finder(at), finder(at + 1), finder(lastMs)]).toEqual([at, at, at]);
       }
       for (let day = from; day < until; day++)
-        expect(bucketsIn(day, rules), `${zone} ${resolution} ${dateOf(day)}`).toBe(starts.get(day) ?? 0);
+        expect(countBuckets(day, rules), `${zone} ${resolution} ${dateOf(day)}`).toBe(starts.get(day) ?? 0);
     }
   });
 });
 
-test("bucketFinder finds the bucket of each time in any order of times", () => {
+test("bucketStartFinder finds the bucket of each time in any order of times", () => {
   const zone = "Europe/Stockholm";
   const noon = Date.parse("2026-11-02T12:00:00Z");
   for (const resolution of ["1h", "1d"] as const) {
-    const finder = bucketFinder({ resolution, timeZone: zone });
+    const finder = bucketStartFinder({ resolution, timeZone: zone });
     for (const hours of [0, 11, -12, 11.9, 0.5, -11.5, 40, 3, 11.99, -3]) {
       const at = noon + hours * 3_600_000;
       expect(finder(at), `${resolution} ${hours}`).toBe(bucketStart(at, { resolution, timeZone: zone }));
@@ -127,12 +127,12 @@ const finalizedDays = (store: MemoryStore) =>
   });
 
 const had = (from: string, to: string) =>
-  storedRanges([{ fromMs: Date.parse(from), toMs: Date.parse(to), why: "points" }]);
+  toStoredRanges([{ fromMs: Date.parse(from), toMs: Date.parse(to), why: "points" }]);
 
 describe("day counts of a ledger", () => {
   test("a ledger of an earlier version has no counted days before its first count", async () => {
     const { days: _, ...before } = {
-      ...newLedger(RULES, NOW),
+      ...createLedger(RULES, NOW),
       state: "following" as const,
       spans: had("2026-10-01T00:00Z", "2026-11-02T05:55Z"),
       watermark: "2026-11-02T05:55:00.000Z",
@@ -157,7 +157,7 @@ describe("day counts of a ledger", () => {
   });
 
   test("marks changed finalized days with the number of changed points, and keeps the time of a mark for five minutes", async () => {
-    const ledger = { ...newLedger(RULES, NOW), state: "following" as const, watermark: "2026-11-02T05:55:00.000Z" };
+    const ledger = { ...createLedger(RULES, NOW), state: "following" as const, watermark: "2026-11-02T05:55:00.000Z" };
     const before = { ...ledger, spans: had("2026-10-31T00:00Z", "2026-11-01T00:00Z") };
     const after = { ...ledger, spans: had("2026-10-30T12:00Z", "2026-11-01T12:00Z") };
     const days = ["2026-10-29", "2026-10-30", "2026-10-31", "2026-11-01"];
@@ -196,7 +196,7 @@ describe("day counts of a ledger", () => {
 
   test("moves long counts out of the ledger and still returns the count of each day", async () => {
     const store = createMemoryStore();
-    let held: StoredHistory = { ...newLedger(RULES, NOW), state: "following" };
+    let held: StoredHistory = { ...createLedger(RULES, NOW), state: "following" };
     const from = NOW - 300 * DAY_MS;
     for (let part = 0; part < 3; part++) {
       const fresh = new Points();
@@ -217,7 +217,7 @@ describe("day counts of a ledger", () => {
   });
 
   test("a ledger filled backwards reports a day when its first bucket arrives, and each day once", () => {
-    const ledger = { ...newLedger(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
+    const ledger = { ...createLedger(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
     const of = (from: string, to: string): StoredHistory => ({ ...ledger, spans: had(from, to) });
     const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");
     expect(newlyComplete(ledger, before)).toEqual([{ from: dayOfDate("2026-10-31"), until: dayOfDate("2026-11-02") }]);

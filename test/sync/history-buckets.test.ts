@@ -5,9 +5,9 @@ import {
   bucketBefore,
   bucketEnd,
   bucketStart,
-  localDay,
-  rangeTime,
-  timeBefore,
+  formatUtc,
+  localDayNumber,
+  subtractCalendarTime,
 } from "#src/engine/sync/history/buckets.ts";
 
 const ZONES = [
@@ -19,9 +19,9 @@ const DAYS_AROUND = { "5m": 0.1, "1h": 0.5, "1d": 3, "1w": 15, "1mo": 40 } as co
 const at = (time: string) => Date.parse(time);
 type Resolution = (typeof RESOLUTIONS)[number];
 const start = (time: string, timeZone: string, resolution: Resolution = "1d") =>
-  rangeTime(bucketStart(at(time), { resolution, timeZone }));
+  formatUtc(bucketStart(at(time), { resolution, timeZone }));
 const end = (time: string, timeZone: string, resolution: Resolution = "1d") =>
-  rangeTime(bucketEnd(at(time), { resolution, timeZone }));
+  formatUtc(bucketEnd(at(time), { resolution, timeZone }));
 
 function changes(zone: string, fromYear: number, toYear: number): readonly number[] {
   const rules = IANAZone.create(zone);
@@ -37,15 +37,15 @@ describe("calendar days of a time zone", () => {
       for (let ms = changeMs - 72 * HOUR_MS; ms < changeMs + 72 * HOUR_MS; ms += 47 * 60_000) {
         const local = DateTime.fromMillis(ms, { zone });
         const next = DateTime.utc(local.year, local.month, local.day).toMillis() / (24 * HOUR_MS);
-        expect(localDay(ms, zone)).toBe(next);
-        expect(timeBefore(ms, 24 * HOUR_MS, zone)).toBe(local.minus({ days: 1 }).toMillis());
-        expect(timeBefore(ms, 36 * HOUR_MS, zone)).toBe(local.minus({ days: 1 }).toMillis() - 12 * HOUR_MS);
+        expect(localDayNumber(ms, zone)).toBe(next);
+        expect(subtractCalendarTime(ms, 24 * HOUR_MS, zone)).toBe(local.minus({ days: 1 }).toMillis());
+        expect(subtractCalendarTime(ms, 36 * HOUR_MS, zone)).toBe(local.minus({ days: 1 }).toMillis() - 12 * HOUR_MS);
       }
     }
   });
 
-  test("timeBefore returns minus infinity for an infinite length", () => {
-    expect(timeBefore(0, Number.POSITIVE_INFINITY, "UTC")).toBe(Number.NEGATIVE_INFINITY);
+  test("subtractCalendarTime returns minus infinity for an infinite length", () => {
+    expect(subtractCalendarTime(0, Number.POSITIVE_INFINITY, "UTC")).toBe(Number.NEGATIVE_INFINITY);
   });
 });
 
@@ -106,7 +106,7 @@ describe.each(ZONES)("buckets in %s around clock changes from 2000 to 2040", (zo
           bucketBefore(end, rules),
         ];
         if (found.join() !== [true, end, start, start].join())
-          expect.fail(`${rangeTime(start)} to ${rangeTime(end)}: ${found.join(" ")}`);
+          expect.fail(`${formatUtc(start)} to ${formatUtc(end)}: ${found.join(" ")}`);
         start = end;
       }
     }

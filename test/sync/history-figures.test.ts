@@ -2,15 +2,15 @@ import { describe, expect, test } from "vitest";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { createGroupTesting } from "#src/engine/sync/history/log-discovery.ts";
 import {
-  afterFailure,
-  afterResponse,
-  bucketsEach,
-  INITIAL_COUNTS,
-  INITIAL_WINDOW,
-  provenLimit,
-  valuesBelow,
-  windowValues,
-  withEnd,
+  acceptCounts,
+  bucketsPerTag,
+  INITIAL_SAFE_COUNTS,
+  INITIAL_SIZE,
+  learnPointLimit,
+  planValues,
+  sizeAfterFailure,
+  sizeAfterReply,
+  valuesBelowLimit,
 } from "#src/engine/sync/history/request-size.ts";
 import {
   halvingStrategy,
@@ -59,46 +59,46 @@ describe("the size of a history request", () => {
 
   test("returns to at least half its size after failures in an outage", () => {
     const limits = { valuesMax: 1_000_000 };
-    let window = INITIAL_WINDOW;
-    for (let i = 0; i < 12; i++) window = afterResponse(window, windowValues(window, limits), limits);
-    const before = windowValues(window, limits);
-    window = afterFailure(window, window.good * 2);
+    let window = INITIAL_SIZE;
+    for (let i = 0; i < 12; i++) window = sizeAfterReply(window, planValues(window, limits), limits);
+    const before = planValues(window, limits);
+    window = sizeAfterFailure(window, window.good * 2);
     expect(window.bad).not.toBeNull();
-    for (let i = 0; i < 3; i++) window = afterFailure(window, window.good);
+    for (let i = 0; i < 3; i++) window = sizeAfterFailure(window, window.good);
     expect(window.bad).toBeNull();
-    window = afterResponse(window, window.good, limits);
-    expect(windowValues(window, limits)).toBeGreaterThanOrEqual(before / 2);
+    window = sizeAfterReply(window, window.good, limits);
+    expect(planValues(window, limits)).toBeGreaterThanOrEqual(before / 2);
   });
 
   test("shrinks after repeated failures at a size that worked before, and grows back later", () => {
     const limits = { valuesMax: 1_000_000 };
-    let window = INITIAL_WINDOW;
+    let window = INITIAL_SIZE;
     let requests = 0;
     const fetch = (limit: number) => {
-      const values = windowValues(window, limits);
+      const values = planValues(window, limits);
       requests++;
-      window = values > limit ? afterFailure(window, values) : afterResponse(window, values, limits);
+      window = values > limit ? sizeAfterFailure(window, values) : sizeAfterReply(window, values, limits);
       return values;
     };
     while (requests < 60) fetch(100_000);
-    const before = windowValues(window, limits);
+    const before = planValues(window, limits);
     requests = 0;
     while (fetch(3_000) > 3_000);
     expect(requests).toBeLessThanOrEqual(10);
     for (let i = 0; i < 20; i++) fetch(3_000);
-    expect(windowValues(window, limits)).toBeGreaterThan(2_900);
+    expect(planValues(window, limits)).toBeGreaterThan(2_900);
     requests = 0;
-    while (windowValues(window, limits) < before) fetch(100_000);
+    while (planValues(window, limits) < before) fetch(100_000);
     expect(requests).toBeLessThanOrEqual(3_500);
   });
 
   test("does not grow after a response with few values", () => {
     const limits = { valuesMax: 1_000_000 };
-    let window = INITIAL_WINDOW;
-    for (let i = 0; i < 12; i++) window = afterResponse(window, windowValues(window, limits), limits);
-    const before = windowValues(window, limits);
-    for (let i = 0; i < 6; i++) window = afterResponse(afterFailure(window, before / 2), 20, limits);
-    expect(windowValues(window, limits)).toBeLessThan(before / 4);
+    let window = INITIAL_SIZE;
+    for (let i = 0; i < 12; i++) window = sizeAfterReply(window, planValues(window, limits), limits);
+    const before = planValues(window, limits);
+    for (let i = 0; i < 6; i++) window = sizeAfterReply(sizeAfterFailure(window, before / 2), 20, limits);
+    expect(planValues(window, limits)).toBeLessThan(before / 4);
   });
 });
 
@@ -106,30 +106,30 @@ const NOW = Date.UTC(2026, 10, 2);
 const DAY_MS = 86_400_000;
 const AT = isoUtc(NOW);
 
-test("withEnd accepts a round count as no limit after two complete responses, and any other count after one", () => {
-  const once = withEnd(INITIAL_COUNTS, { series: 1_000, answer: 4_108 });
+test("acceptCounts accepts a round count as no limit after two complete responses, and any other count after one", () => {
+  const once = acceptCounts(INITIAL_SAFE_COUNTS, { series: 1_000, answer: 4_108 });
   expect(once.safe).toEqual({ series: 99, answer: 4_108 });
-  expect(withEnd(once, { series: 1_000, answer: 0 }).safe).toEqual({ series: 1_000, answer: 4_108 });
-  const another = withEnd(withEnd(once, { series: 2_048, answer: 0 }), { series: 1_000, answer: 0 });
+  expect(acceptCounts(once, { series: 1_000, answer: 0 }).safe).toEqual({ series: 1_000, answer: 4_108 });
+  const another = acceptCounts(acceptCounts(once, { series: 2_048, answer: 0 }), { series: 1_000, answer: 0 });
   expect(another.safe.series).toBe(99);
 });
 
-test("provenLimit takes the count that repeats as the limit; until then requests use the larger count", () => {
-  const first = provenLimit(null, { series: 250, answer: 5_000 }, AT);
-  expect([20, 1].map((tags) => bucketsEach(first, tags, NOW))).toEqual([247, 4_997]);
-  const ofEach = provenLimit(first, { series: 250, answer: 500 }, AT);
+test("learnPointLimit takes the count that repeats as the limit; until then requests use the larger count", () => {
+  const first = learnPointLimit(null, { series: 250, answer: 5_000 }, AT);
+  expect([20, 1].map((tags) => bucketsPerTag(first, tags, NOW))).toEqual([247, 4_997]);
+  const ofEach = learnPointLimit(first, { series: 250, answer: 500 }, AT);
   expect(ofEach).toEqual({ series: 250, answer: null, either: false, at: AT });
-  const ofAll = provenLimit(first, { series: 2_500, answer: 5_000 }, AT);
+  const ofAll = learnPointLimit(first, { series: 2_500, answer: 5_000 }, AT);
   expect(ofAll).toEqual({ series: null, answer: 5_000, either: false, at: AT });
-  expect([20, 2].map((tags) => bucketsEach(ofAll, tags, NOW))).toEqual([247, 2_497]);
-  const both = provenLimit(ofEach, { series: 0, answer: 1_000 }, AT);
+  expect([20, 2].map((tags) => bucketsPerTag(ofAll, tags, NOW))).toEqual([247, 2_497]);
+  const both = learnPointLimit(ofEach, { series: 0, answer: 1_000 }, AT);
   expect(both).toEqual({ series: 250, answer: 1_000, either: false, at: AT });
-  expect([20, 2].map((tags) => bucketsEach(both, tags, NOW))).toEqual([47, 247]);
+  expect([20, 2].map((tags) => bucketsPerTag(both, tags, NOW))).toEqual([47, 247]);
 });
 
 test("a response limit expires after 30 days, and one bucket per tag is always allowed", () => {
-  const cut = provenLimit(null, { series: 100, answer: 0 }, AT);
-  expect(valuesBelow(cut, NOW + 30 * DAY_MS)).toBe(20 * 97);
-  expect(valuesBelow(cut, NOW + 30 * DAY_MS + 1)).toBe(Number.POSITIVE_INFINITY);
-  expect(bucketsEach(provenLimit(null, { series: 0, answer: 30 }, AT), 20, NOW)).toBe(1);
+  const cut = learnPointLimit(null, { series: 100, answer: 0 }, AT);
+  expect(valuesBelowLimit(cut, NOW + 30 * DAY_MS)).toBe(20 * 97);
+  expect(valuesBelowLimit(cut, NOW + 30 * DAY_MS + 1)).toBe(Number.POSITIVE_INFINITY);
+  expect(bucketsPerTag(learnPointLimit(null, { series: 0, answer: 30 }, AT), 20, NOW)).toBe(1);
 });

@@ -10,15 +10,15 @@ import {
   parseTime,
   type Range,
   subtract,
-  totalLength,
+  totalLengthMs,
 } from "#src/engine/sync/history/buckets.ts";
-import { nextBackfill, nextFollowing } from "#src/engine/sync/history/choose-request.ts";
+import { chooseBackfill, chooseFollowing } from "#src/engine/sync/history/choose-request.ts";
 import {
   closedUntilMs,
-  followingRange,
+  createLedger,
+  gapParts,
   isBackingOff,
-  newLedger,
-  openParts,
+  rangeToFollow,
   recordNoLog,
   recordPastRefusal,
   recordRefusal,
@@ -26,18 +26,18 @@ import {
   type SeriesRules,
   settleFollowing,
   settlePast,
-  targetPast,
+  targetPastRange,
 } from "#src/engine/sync/history/ledger.ts";
 import {
-  answeredWithin,
-  fetchedIn,
+  fetchedOrUnreadableRanges,
+  fetchedRanges,
   isFetched,
-  rangesIn,
-  storedRanges,
-  withRanges,
+  mergeLearnedRanges,
+  toRanges,
+  toStoredRanges,
 } from "#src/engine/sync/history/ledger-ranges.ts";
-import { gapsIn } from "#src/engine/sync/history/progress.ts";
-import { type LegacyLedger, ledgerFor, upgradeLedger } from "#src/engine/sync/history/series.ts";
+import { listHistoryGaps } from "#src/engine/sync/history/progress.ts";
+import { type LegacyLedger, prepareLedger, upgradeLedger } from "#src/engine/sync/history/series.ts";
 import { isComplete, type StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { seriesWith } from "./trial-history.ts";
 
@@ -78,7 +78,7 @@ describe("a ledger after random responses and refusals", () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 80 }), fc.boolean(), (steps: readonly Step[], followsFirst) => {
         let nowMs = START;
-        let ledger: StoredHistory = { ...newLedger(RULES, nowMs), state: "following" };
+        let ledger: StoredHistory = { ...createLedger(RULES, nowMs), state: "following" };
         const answered: Range[] = [];
         const emitted = new Map<number, TagValue>();
         const seen = () =>
@@ -95,7 +95,7 @@ describe("a ledger after random responses and refusals", () => {
             every === 0 ? (atMs % 2 === 0 ? null : undefined) : (atMs / FIVE_MS) % every === 0 ? i : undefined;
           const isFront = followsFirst === (i % 2 === 0);
           if (isFront) {
-            const range = isBackingOff(ledger, nowMs) ? null : followingRange(ledger, RULES, nowMs);
+            const range = isBackingOff(ledger, nowMs) ? null : rangeToFollow(ledger, RULES, nowMs);
             if (range === null) continue;
             const part = { fromMs: range.fromMs, toMs: Math.min(range.toMs, range.fromMs + size * FIVE_MS) };
             if (kind === "no-log") ledger = { ...recordNoLog(ledger, "404", nowMs), state: "following" };
@@ -107,12 +107,12 @@ describe("a ledger after random responses and refusals", () => {
               answered.push(part);
             }
           } else {
-            const open = openParts(ledger, targetPast(ledger), nowMs).at(-1);
+            const open = gapParts(ledger, targetPastRange(ledger), nowMs).at(-1);
             if (open === undefined) continue;
             const part = { fromMs: Math.max(open.fromMs, open.toMs - size * FIVE_MS), toMs: open.toMs };
             if (kind === "no-log") {
               const word = { why: "no-log" as const, said: "404", at: isoUtc(nowMs) };
-              ledger = { ...ledger, spans: withRanges(ledger.spans, [{ ...part, ...word }], "5m") };
+              ledger = { ...ledger, spans: mergeLearnedRanges(ledger.spans, [{ ...part, ...word }], "5m") };
             } else if (kind === "refused") ledger = recordPastRefusal(ledger, part, "403", nowMs);
             else {
               const settled = settlePast(ledger, points(part, value), part);
@@ -125,28 +125,28 @@ describe("a ledger after random responses and refusals", () => {
             }
           }
 
-          const spans = rangesIn(ledger.spans);
+          const spans = toRanges(ledger.spans);
           for (const [n, span] of spans.entries()) {
             expect(span.fromMs).toBeLessThan(span.toMs);
             expect(span.fromMs).toBeGreaterThanOrEqual(spans[n - 1]?.toMs ?? 0);
           }
           const values = spans.filter(({ why }) => why === "points" || why === "null");
           expect(values.flatMap((span) => subtract(span, seen()))).toEqual([]);
-          const whole = targetPast(ledger);
-          const holes = openParts(ledger, whole, Number.MAX_SAFE_INTEGER);
-          const hadInside = subtract(whole, subtract(whole, fetchedIn(ledger.spans)));
-          expect(totalLength(holes) + totalLength(hadInside)).toBe(whole.toMs - whole.fromMs);
+          const whole = targetPastRange(ledger);
+          const holes = gapParts(ledger, whole, Number.MAX_SAFE_INTEGER);
+          const hadInside = subtract(whole, subtract(whole, fetchedRanges(ledger.spans)));
+          expect(totalLengthMs(holes) + totalLengthMs(hadInside)).toBe(whole.toMs - whole.fromMs);
           expect(isComplete(ledger)).toBe(
             holes.length === 0 && ledger.refusal === null && !spans.some((span) => !isFetched(span)),
           );
 
           const series = seriesWith(ledger, RULES);
-          const named = gapsIn([series], { open: [], paused: false }, nowMs, { silences: true }).map(
+          const named = listHistoryGaps([series], { open: [], paused: false }, nowMs, { silences: true }).map(
             ({ from, to }) => ({ fromMs: parseTime(from ?? ""), toMs: parseTime(to ?? "") }),
           );
           const valueRanges = spans.filter(({ why }) => why === "points");
           expect(mergeRanges([...named, ...valueRanges]).length).toBe(1);
-          expect(totalLength(named)).toBe(totalLength(mergeRanges(named)));
+          expect(totalLengthMs(named)).toBe(totalLengthMs(mergeRanges(named)));
         }
       }),
       {
@@ -167,7 +167,7 @@ describe("a ledger after random responses and refusals", () => {
 
 describe("requests of complete buckets", () => {
   const readAgain = (): StoredHistory => ({
-    ...newLedger(RULES, at(48)),
+    ...createLedger(RULES, at(48)),
     state: "following",
     watermark: isoUtc(at(48)),
     spans: [{ from: isoUtc(at(0)), to: isoUtc(at(48)), why: "points" }],
@@ -179,7 +179,7 @@ describe("requests of complete buckets", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 600 }), (values) => {
         const series = seriesWith(readAgain(), RULES);
-        const ask = nextFollowing([series], at(49), { values, singleFirst: false });
+        const ask = chooseFollowing([series], at(49), { values, singleFirst: false });
         expect(ask?.range.fromMs).toBe(at(24) + FIVE_MS);
         expect(((ask?.range.toMs ?? 1) - at(24)) % FIVE_MS).toBe(0);
       }),
@@ -200,63 +200,63 @@ describe("requests of complete buckets", () => {
 });
 
 test("a request made while the clock was eight days ahead moves the watermark only up to the closed buckets", () => {
-  const ledger = newLedger(RULES, START);
+  const ledger = createLedger(RULES, START);
   const range = { fromMs: parseTime(ledger.watermark), toMs: at(8 * 24) };
   const settled = settleFollowing(ledger, RULES, NOTHING, range, new Map(), at(1));
   expect(settled.ledger.watermark).toBe(isoUtc(closedUntilMs(RULES, at(1))));
-  expect(followingRange(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntilMs(RULES, at(2)));
+  expect(rangeToFollow(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntilMs(RULES, at(2)));
 });
 
 test("requests only closed buckets after the clock was ahead", () => {
-  const series = seriesWith({ ...newLedger(RULES, at(4)), state: "following" }, RULES);
+  const series = seriesWith({ ...createLedger(RULES, at(4)), state: "following" }, RULES);
   const limit = { values: 100, singleFirst: false };
-  expect(nextBackfill([series], START, limit)?.range.toMs).toBe(closedUntilMs(RULES, START));
-  expect(nextBackfill([series], at(9), limit)?.range.toMs).toBe(parseTime(series.ledger.watermark));
+  expect(chooseBackfill([series], START, limit)?.range.toMs).toBe(closedUntilMs(RULES, START));
+  expect(chooseBackfill([series], at(9), limit)?.range.toMs).toBe(parseTime(series.ledger.watermark));
 });
 
 test("restarts a series created while the clock was ahead, unless its points were fetched", () => {
   const rules = { ...RULES, backfillMs: 0 };
-  const early: StoredHistory = { ...newLedger(rules, at(4)), state: "following" };
-  const found = ledgerFor(early, rules, false, START);
-  expect(found).toEqual({ ...newLedger(rules, START), state: "following" });
-  expect(followingRange(found, rules, at(1))).toMatchObject({ toMs: closedUntilMs(rules, at(1)) });
-  expect(ledgerFor(early, rules, false, at(4))).toBe(early);
+  const early: StoredHistory = { ...createLedger(rules, at(4)), state: "following" };
+  const found = prepareLedger(early, rules, false, START);
+  expect(found).toEqual({ ...createLedger(rules, START), state: "following" });
+  expect(rangeToFollow(found, rules, at(1))).toMatchObject({ toMs: closedUntilMs(rules, at(1)) });
+  expect(prepareLedger(early, rules, false, at(4))).toBe(early);
   const had: StoredHistory = { ...early, spans: [{ from: isoUtc(at(-2)), to: isoUtc(at(-1)), why: "points" }] };
-  expect(ledgerFor(had, rules, false, START)).toBe(had);
+  expect(prepareLedger(had, rules, false, START)).toBe(had);
 });
 
 test("a refusal of one range does not affect a request of another range", () => {
   const refused = { from: isoUtc(at(-6)), to: isoUtc(at(-5)), why: "refused" as const };
-  const ledger: StoredHistory = { ...newLedger(RULES, START), spans: [refused] };
+  const ledger: StoredHistory = { ...createLedger(RULES, START), spans: [refused] };
   const range = { fromMs: at(-24), toMs: at(-12) };
-  expect(openParts(ledger, range, START)).toEqual([{ ...range, isSingle: false }]);
+  expect(gapParts(ledger, range, START)).toEqual([{ ...range, isSingle: false }]);
 });
 
 describe("retries by the reason of a range", () => {
   test("retries a refused range singly after 10 minutes, 1, 6 and 24 hours", () => {
-    let ledger: StoredHistory = { ...newLedger(RULES, START), state: "following" };
+    let ledger: StoredHistory = { ...createLedger(RULES, START), state: "following" };
     const waits: number[] = [];
     let nowMs = START;
     for (let i = 0; i < 5; i++) {
       ledger = recordPastRefusal(ledger, hours(-20, 0), "403", nowMs);
       const againMs = parseTime(ledger.spans[0]?.againAt ?? "");
       waits.push((againMs - nowMs) / MINUTE_MS);
-      expect(openParts(ledger, hours(-20, 0), againMs - 1)).toEqual([]);
-      expect(openParts(ledger, hours(-20, 0), againMs)).toEqual([{ ...hours(-20, 0), isSingle: true }]);
+      expect(gapParts(ledger, hours(-20, 0), againMs - 1)).toEqual([]);
+      expect(gapParts(ledger, hours(-20, 0), againMs)).toEqual([{ ...hours(-20, 0), isSingle: true }]);
       nowMs = againMs;
     }
     expect(waits).toEqual([10, 60, 360, 1_440, 1_440]);
   });
 
   test("an unreadable range counts as a response, and is requested again singly", () => {
-    const spans = storedRanges([
+    const spans = toStoredRanges([
       { ...hours(-20, -3), why: "points" },
       { ...hours(-3, 0), why: "refused", reason: "unreadable", againAt: isoUtc(START) },
     ]);
-    const ledger: StoredHistory = { ...newLedger(RULES, START), spans, state: "following" };
-    expect(openParts(ledger, hours(-20, 0), START)).toEqual([{ ...hours(-3, 0), isSingle: true, unreadable: true }]);
-    expect(answeredWithin(spans)).toEqual([hours(-20, 0)]);
-    expect(answeredWithin(spans)).toBe(answeredWithin(spans));
+    const ledger: StoredHistory = { ...createLedger(RULES, START), spans, state: "following" };
+    expect(gapParts(ledger, hours(-20, 0), START)).toEqual([{ ...hours(-3, 0), isSingle: true, unreadable: true }]);
+    expect(fetchedOrUnreadableRanges(spans)).toEqual([hours(-20, 0)]);
+    expect(fetchedOrUnreadableRanges(spans)).toBe(fetchedOrUnreadableRanges(spans));
   });
 
   test("retries a tag that had a log after 10 minutes, and a tag that never had a log after 24 hours", () => {
@@ -267,7 +267,7 @@ describe("retries by the reason of a range", () => {
         return (parseTime(ledger.refusal?.againAt ?? "") - START) / HOUR_MS;
       });
     };
-    const seen = newLedger(RULES, START);
+    const seen = createLedger(RULES, START);
     expect(waitsOf(seen)).toEqual([24, 48, 96, 192, 384, 768, 768]);
     const value = points(hours(-1, 0), () => 1);
     expect(waitsOf(settlePast(seen, value, hours(-1, 0)).ledger)).toEqual([1 / 6, 1, 6, 24, 24, 48, 96]);
@@ -279,15 +279,15 @@ describe("the gaps of a series", () => {
   const named = (ledger: StoredHistory, { outOfSight = {}, silences = false } = {}) => {
     const series = seriesWith(ledger, RULES);
     const located = { ...series.located, ...outOfSight };
-    return gapsIn([{ ...series, located }], { open: [], paused: false }, nowMs, { silences }).map(
+    return listHistoryGaps([{ ...series, located }], { open: [], paused: false }, nowMs, { silences }).map(
       ({ why, from, said }) => [why, from, said],
     );
   };
-  const seen: StoredHistory = { ...newLedger(RULES, START), state: "following" };
+  const seen: StoredHistory = { ...createLedger(RULES, START), state: "following" };
   const nullsFirst = points(hours(-30, 0), (ms) => (ms < at(-20) ? null : 1));
   const silent = settlePast(seen, nullsFirst, hours(-30, 0)).ledger;
 
-  test("gapsIn returns each gap with its reason and the message of the service, and ranges of nulls on request", () => {
+  test("listHistoryGaps returns each gap with its reason and the service's message, and ranges of nulls on request", () => {
     const ledger = recordPastRefusal(silent, hours(-40, -30), "403, Forbidden.", START);
     const gap = ["backfill", targetStart(ledger), null];
     const refusal = ["refused", isoUtc(at(-40)), "403, Forbidden."];
@@ -295,7 +295,7 @@ describe("the gaps of a series", () => {
     expect(named(ledger, { silences: true })).toEqual([gap, refusal, ["null", isoUtc(at(-30)), null]]);
   });
 
-  test("gapsIn returns gaps of sites out of scope, lost logs and unproven series", () => {
+  test("listHistoryGaps returns gaps of sites out of scope, lost logs and unproven series", () => {
     const outOfScope = ["out-of-scope", targetStart(silent), null];
     expect(named(silent, { outOfSight: { outOfSight: "site" } })).toEqual([outOfScope]);
     expect(named(recordNoLog(silent, "404", START))).toEqual([["no-log", targetStart(silent), "404"]]);
@@ -320,7 +320,7 @@ describe("a ledger of the old format", () => {
     const ledger = upgradeLedger(writtenBefore("following"), false);
     expect(ledger).toMatchObject({ version: 2, state: "following", watermark: isoUtc(at(5)), refusal: null });
     expect(ledger.spans).toEqual([{ from: isoUtc(START), to: isoUtc(at(5)), why: "points" }]);
-    expect(openParts(ledger, targetPast(ledger), at(5))).toEqual([{ ...hours(-72, 0), isSingle: false }]);
+    expect(gapParts(ledger, targetPastRange(ledger), at(5))).toEqual([{ ...hours(-72, 0), isSingle: false }]);
     expect(upgradeLedger(ledger, false)).toBe(ledger);
     expect(closedUntilMs(RULES, at(5))).toBeLessThan(at(5) + 1);
   });
@@ -352,7 +352,7 @@ test.each([
   (_name, resolution, timeZone, lengthMs, shiftMs) => {
     const lengths = { everyMs: lengthMs, backfillMs: 40 * lengthMs, lookBackMs: 3 * lengthMs };
     const rules: SeriesRules = { ...RULES, resolution, timeZone, ...lengths };
-    let ledger: StoredHistory = { ...newLedger(rules, START), state: "following" };
+    let ledger: StoredHistory = { ...createLedger(rules, START), state: "following" };
     const emitted = new Map<number, number>();
     const settle = ({ fresh, revised }: { readonly fresh: Points; readonly revised: Points }) => {
       expect(revised.length).toBe(0);
@@ -377,7 +377,7 @@ test.each([
     }
     for (let round = 1; round <= 6; round += 1) {
       const nowMs = START + round * lengthMs;
-      const range = followingRange(ledger, rules, nowMs);
+      const range = rangeToFollow(ledger, rules, nowMs);
       if (range === null) continue;
       const settled = settleFollowing(ledger, rules, asked(range), range, emitted, nowMs);
       settle(settled);

@@ -8,7 +8,7 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryQuery } from "#src/engine/source/source.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
-import { divideUntilSingle } from "#src/engine/sync/history/request.ts";
+import { divideGroupUntilSingle } from "#src/engine/sync/history/request.ts";
 import { createDemand } from "#src/engine/sync/plan/overload.ts";
 import type { Explanation, TokenScope } from "#src/engine/sync/scope.ts";
 import { isComplete, type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
@@ -428,7 +428,7 @@ test("divide splits a group until each member is served or refused singly", asyn
   const members = ids(20);
   for (const bad of [[], ["101"], ["120"], ["103", "104", "119"], members]) {
     const asked: (readonly string[])[] = [];
-    const refused = await divideUntilSingle(members, async (part) => {
+    const refused = await divideGroupUntilSingle(members, async (part) => {
       asked.push(part);
       return part.some((id) => bad.includes(id)) ? { isLast: false } : null;
     });

@@ -5,7 +5,7 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-days.ts";
 import type { HistoryRequest } from "#src/engine/sync/history/choose-request.ts";
-import { newLedger } from "#src/engine/sync/history/ledger.ts";
+import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { Series } from "#src/engine/sync/history/series.ts";
 import { createHistorySettle } from "#src/engine/sync/history/settle.ts";
 import { createMemoryStore } from "./memory-store.ts";
@@ -21,7 +21,7 @@ const RULES = {
 };
 const RANGE = { fromMs: NOW - 100 * DAY_MS + 3_600_000, toMs: NOW - DAY_MS };
 
-const seriesOf = (id: string) => seriesWith(newLedger(RULES, NOW), RULES, id);
+const seriesOf = (id: string) => seriesWith(createLedger(RULES, NOW), RULES, id);
 
 function logOf(id: string) {
   const measurements = new Points();

@@ -6,10 +6,11 @@ import {
   adaptLedger,
   addRanges,
   closedUntilMs,
+  createLedger,
   fetchedSinceMs,
-  followingRange,
+  findGaps,
   hasNoLog,
-  newLedger,
+  rangeToFollow,
   recordNoLog,
   recordPastRefusal,
   recordRefusal,
@@ -17,16 +18,15 @@ import {
   type SeriesRules,
   settleFollowing,
   settlePast,
-  unfetched,
 } from "#src/engine/sync/history/ledger.ts";
 import {
-  answeredRanges,
-  fetchedIn,
+  fetchedRanges,
+  LEDGER_RANGES_MAX,
   type LedgerRange,
-  RANGES_MAX,
-  rangesIn,
-  storedRanges,
-  withRanges,
+  mergeLearnedRanges,
+  rangesFromPoints,
+  toRanges,
+  toStoredRanges,
 } from "#src/engine/sync/history/ledger-ranges.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 
@@ -47,12 +47,12 @@ const span = (from: number, to: number, why: LedgerRange["why"], more: Partial<L
 });
 const point = (hours: number, value: number | null = 1): Measurement => ({ time: isoUtc(at(hours)), value });
 const hours = (time: string) => (Date.parse(time) - START) / HOUR_MS;
-const summarize = (spans: ReturnType<typeof withRanges>) =>
+const summarize = (spans: ReturnType<typeof mergeLearnedRanges>) =>
   spans.map(({ from, to, why }) => `${hours(from)} ${hours(to)} ${why}`);
 const minutes = ({ fromMs, toMs, why }: LedgerRange) =>
   `${(fromMs - START) / MINUTE_MS} ${(toMs - START) / MINUTE_MS} ${why}`;
 const learned = (before: readonly LedgerRange[], ...spans: readonly LedgerRange[]) =>
-  withRanges(storedRanges(before), spans, "5m");
+  mergeLearnedRanges(toStoredRanges(before), spans, "5m");
 
 describe("a new statement about a recorded range", () => {
   test.each<[string, LedgerRange["why"], Partial<LedgerRange>, LedgerRange["why"], Partial<LedgerRange>, boolean]>([
@@ -96,7 +96,7 @@ describe("a new statement about a recorded range", () => {
     const statement = (from: number, when: string | undefined) =>
       span(from, from + 1, "no-log", { said: "a", ...(when === undefined ? {} : { at: when }) });
     const merged = span(0, 2, "no-log", { said: "a", ...(expected === undefined ? {} : { at: expected }) });
-    expect(learned([statement(0, first)], statement(1, second))).toEqual(storedRanges([merged]));
+    expect(learned([statement(0, first)], statement(1, second))).toEqual(toStoredRanges([merged]));
   });
 
   test("merges values across a range of nulls shorter than two hours, if all three ranges touch", () => {
@@ -122,7 +122,7 @@ describe("ranges of a response", () => {
       const bucket = { "1h": 1, "1d": 24, "1w": 7 * 24 }[resolution];
       const why = (silence: number) => {
         const points = Points.of([point(0), point(bucket + silence)]);
-        const all = answeredRanges(points, range(0, 2 * bucket + silence), { resolution, timeZone: "UTC" });
+        const all = rangesFromPoints(points, range(0, 2 * bucket + silence), { resolution, timeZone: "UTC" });
         return all.map((each) => each.why);
       };
       expect(why(hours)).toEqual(["points", "null", "points"]);
@@ -132,14 +132,14 @@ describe("ranges of a response", () => {
 
   test("returns ranges of nulls before, between and after the values, and ignores nulls and points outside the request", () => {
     const points = Points.of([point(9), point(1), point(4, null), point(-1), point(12)]);
-    const spans = answeredRanges(points, range(0, 12), RULES).map(minutes);
+    const spans = rangesFromPoints(points, range(0, 12), RULES).map(minutes);
     expect(spans).toEqual(["0 60 null", "60 65 points", "65 540 null", "540 545 points", "545 720 null"]);
-    expect(answeredRanges(new Points(), range(0, 1), RULES)).toEqual([span(0, 1, "null")]);
+    expect(rangesFromPoints(new Points(), range(0, 1), RULES)).toEqual([span(0, 1, "null")]);
   });
 
   test("the last range of a response ends where the request ends", () => {
     const late = Points.of([point(0), point(5.5 / 60)]);
-    const spans = answeredRanges(late, { fromMs: START, toMs: at(5.5 / 60) }, RULES);
+    const spans = rangesFromPoints(late, { fromMs: START, toMs: at(5.5 / 60) }, RULES);
     expect(spans.map(minutes)).toEqual(["0 5 points", "5 5.5 null"]);
   });
 });
@@ -157,34 +157,34 @@ describe("the limit of 48 ranges per ledger", () => {
   }
 
   test("stores 48 ranges unchanged", () => {
-    const spans = silences(RANGES_MAX);
-    expect(withRanges([], spans, "5m")).toEqual(storedRanges(spans));
+    const spans = silences(LEDGER_RANGES_MAX);
+    expect(mergeLearnedRanges([], spans, "5m")).toEqual(toStoredRanges(spans));
   });
 
   test("merges the shortest range of nulls with the values on both sides when there are 49 ranges", () => {
-    const spans = silences(RANGES_MAX + 1);
-    const kept = withRanges([], spans, "5m");
+    const spans = silences(LEDGER_RANGES_MAX + 1);
+    const kept = mergeLearnedRanges([], spans, "5m");
     const merged: LedgerRange = { fromMs: spans[24]?.fromMs ?? 0, toMs: spans[26]?.toMs ?? 0, why: "points" };
-    expect(kept).toEqual(storedRanges([...spans.slice(0, 24), merged, ...spans.slice(27)]));
-    expect(fetchedIn(kept)).toEqual([{ fromMs: START, toMs: spans.at(-1)?.toMs }]);
+    expect(kept).toEqual(toStoredRanges([...spans.slice(0, 24), merged, ...spans.slice(27)]));
+    expect(fetchedRanges(kept)).toEqual([{ fromMs: START, toMs: spans.at(-1)?.toMs }]);
   });
 
   test.each([
     ["before", span(9_000, 9_001, "points"), span(9_001, 9_004, "null")],
     ["after", span(9_000, 9_003, "null"), span(9_003, 9_004, "points")],
   ])("merges a range of nulls %s a value, and no range of nulls between gaps", (_, one, other) => {
-    const apart = Array.from({ length: RANGES_MAX - 2 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
+    const apart = Array.from({ length: LEDGER_RANGES_MAX - 2 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
     const shorter = span(8_000, 8_001, "null");
-    const kept = withRanges([], [...apart, shorter, one, other], "5m");
-    expect(kept).toEqual(storedRanges([...apart, shorter, { fromMs: one.fromMs, toMs: other.toMs, why: "points" }]));
+    const kept = mergeLearnedRanges([], [...apart, shorter, one, other], "5m");
+    expect(kept).toEqual(toStoredRanges([...apart, shorter, { fromMs: one.fromMs, toMs: other.toMs, why: "points" }]));
   });
 
   test("drops the shortest refusal when no range of nulls touches values", () => {
-    const apart = Array.from({ length: RANGES_MAX }, (_, n) =>
+    const apart = Array.from({ length: LEDGER_RANGES_MAX }, (_, n) =>
       n % 2 === 0 ? span(100 * n, 100 * n + 1, "null") : span(100 * n, 100 * n + 2 + n, "refused", { said: `${n}` }),
     );
-    const kept = withRanges([], [...apart, span(5_000, 5_001, "points")], "5m");
-    expect(kept).toHaveLength(RANGES_MAX);
+    const kept = mergeLearnedRanges([], [...apart, span(5_000, 5_001, "points")], "5m");
+    expect(kept).toHaveLength(LEDGER_RANGES_MAX);
     expect(summarize(kept).find((text) => text.endsWith("refused"))).toBe("300 305 refused");
   });
 
@@ -195,8 +195,8 @@ describe("the limit of 48 ranges per ledger", () => {
       unreadable(n < 10 ? 3 * n : 3 * n - 1, n < 10 ? 3 * n + 1 : 3 * n),
       span(n < 10 ? 3 * n + 1 : 3 * n, n < 9 ? 3 * n + 3 : 3 * n + 2, "points"),
     ]).flat();
-    const kept = withRanges([], spans, "5m");
-    expect(kept).toHaveLength(RANGES_MAX);
+    const kept = mergeLearnedRanges([], spans, "5m");
+    expect(kept).toHaveLength(LEDGER_RANGES_MAX);
     expect(summarize(kept).slice(17, 20)).toEqual(["25 27 points", "27 30 refused", "30 32 points"]);
     expect(kept[18]).toMatchObject({ reason: "unreadable", emitted: true });
   });
@@ -205,18 +205,18 @@ describe("the limit of 48 ranges per ledger", () => {
     ["joins unreadable ranges", unreadable],
     ["drops isolated fetched ranges", (from: number, to: number) => span(from, to, "points")],
   ])("never %s across gaps, even above the limit", (_what, rangeOf) => {
-    const apart = Array.from({ length: RANGES_MAX + 3 }, (_, n) => rangeOf(2 * n, 2 * n + 1));
-    expect(withRanges([], apart, "5m")).toHaveLength(RANGES_MAX + 3);
+    const apart = Array.from({ length: LEDGER_RANGES_MAX + 3 }, (_, n) => rangeOf(2 * n, 2 * n + 1));
+    expect(mergeLearnedRanges([], apart, "5m")).toHaveLength(LEDGER_RANGES_MAX + 3);
   });
 });
 
 describe("following of a series", () => {
   const nowMs = at(48);
-  const ledger: StoredHistory = { ...newLedger(RULES, nowMs), state: "following" };
+  const ledger: StoredHistory = { ...createLedger(RULES, nowMs), state: "following" };
 
   test("a new ledger begins with the open bucket and stores points as far back as the look-back", () => {
     const [now, since] = ["2026-11-04T00:01:00.000Z", "2026-11-03T23:55:00.000Z"];
-    expect(newLedger(RULES, at(48) + MINUTE_MS)).toEqual({
+    expect(createLedger(RULES, at(48) + MINUTE_MS)).toEqual({
       ...{ version: 2, resolution: "5m", timeZone: "UTC", since, watermark: since, dailyAt: now, weeklyAt: now },
       ...{ wished: "2026-10-31T23:55:00.000Z", rememberedFrom: "2026-11-01T23:55:00.000Z" },
       ...{ spans: [], days: "", rereadFrom: null, state: "unproven", refusal: null },
@@ -227,7 +227,7 @@ describe("following of a series", () => {
     for (const resolution of ["1h", "1d", "1w", "1mo"] as const) {
       const rules = { ...RULES, resolution, backfillMs: 400 * 24 * 60 * MINUTE_MS };
       for (const [day, later] of Object.entries({ 0: 3, 17: 40 })) {
-        const first = newLedger(rules, at(24 * Number(day)));
+        const first = createLedger(rules, at(24 * Number(day)));
         expect(adaptLedger(first, rules, at(24 * later)).wished).toBe(first.wished);
       }
     }
@@ -237,20 +237,20 @@ describe("following of a series", () => {
     expect(closedUntilMs(RULES, at(1) + MINUTE_MS)).toBe(at(1) - 5 * MINUTE_MS);
     expect(closedUntilMs(RULES, at(1) + 2 * MINUTE_MS)).toBe(at(1));
     const watermark = Date.parse(ledger.watermark);
-    expect(followingRange(ledger, RULES, nowMs, watermark + 15 * MINUTE_MS - 1)).toBeNull();
-    expect(followingRange(ledger, RULES, nowMs, watermark + 15 * MINUTE_MS)).toMatchObject({
+    expect(rangeToFollow(ledger, RULES, nowMs, watermark + 15 * MINUTE_MS - 1)).toBeNull();
+    expect(rangeToFollow(ledger, RULES, nowMs, watermark + 15 * MINUTE_MS)).toMatchObject({
       toMs: watermark + 15 * MINUTE_MS,
     });
     const again = { ...ledger, rereadFrom: isoUtc(watermark) };
-    expect(followingRange(again, RULES, nowMs, watermark)).toBeNull();
-    expect(followingRange(again, RULES, nowMs, watermark + 1)).toEqual({ fromMs: watermark, toMs: watermark + 1 });
+    expect(rangeToFollow(again, RULES, nowMs, watermark)).toBeNull();
+    expect(rangeToFollow(again, RULES, nowMs, watermark + 1)).toEqual({ fromMs: watermark, toMs: watermark + 1 });
   });
 
   test("rereads two buckets at each request, the last day once a day, and the look-back once a week", () => {
-    const all = storedRanges([span(-400, 48, "points")]);
+    const all = toStoredRanges([span(-400, 48, "points")]);
     const before = { ...ledger, spans: all, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(-400)) };
     const from = (changes: Partial<StoredHistory>) =>
-      ((followingRange({ ...before, ...changes }, RULES, nowMs)?.fromMs ?? Number.NaN) - START) / HOUR_MS;
+      ((rangeToFollow({ ...before, ...changes }, RULES, nowMs)?.fromMs ?? Number.NaN) - START) / HOUR_MS;
     const day = { dailyAt: isoUtc(at(24)) };
     const week = { weeklyAt: isoUtc(at(48 - 168)) };
     expect(from({})).toBeCloseTo(47 - 10 / 60, 9);
@@ -260,12 +260,12 @@ describe("following of a series", () => {
     expect(from({ weeklyAt: isoUtc(at(48 - 168) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
     expect(from({ ...week, rememberedFrom: isoUtc(at(-100)) })).toBe(-100);
     expect(from({ ...week, rememberedFrom: isoUtc(at(-100) + 1) })).toBeCloseTo(-100 + 5 / 60, 9);
-    expect(from({ ...week, spans: storedRanges([span(-50, 48, "points")]) })).toBe(-50);
+    expect(from({ ...week, spans: toStoredRanges([span(-50, 48, "points")]) })).toBe(-50);
   });
 
   test("fetchedSince returns the start of the range that ends at the watermark", () => {
     expect(fetchedSinceMs(ledger)).toBe(Date.parse(ledger.watermark));
-    const spans = storedRanges([span(0, 1, "points"), span(40, 48, "points")]);
+    const spans = toStoredRanges([span(0, 1, "points"), span(40, 48, "points")]);
     expect(fetchedSinceMs({ ...ledger, spans, watermark: isoUtc(at(48)) })).toBe(at(40));
     expect(fetchedSinceMs({ ...ledger, spans, watermark: isoUtc(at(48) + 1) })).toBe(at(48) + 1);
   });
@@ -279,7 +279,7 @@ describe("following of a series", () => {
     const recent = { dailyAt: isoUtc(nowMs - DAY_MS + 1), weeklyAt: isoUtc(nowMs - 7 * DAY_MS + 1) };
     expect(settled({ ...ledger, ...recent })).toMatchObject(recent);
     const late = { ...ledger, ...old, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(20)) };
-    const spans = storedRanges([span(20, 47, "points")]);
+    const spans = toStoredRanges([span(20, 47, "points")]);
     const short = settleFollowing({ ...late, spans }, RULES, new Points(), range(46, 47), new Map(), nowMs);
     expect(short.ledger).toMatchObject({ dailyAt: old.dailyAt, weeklyAt: old.weeklyAt });
     expect(settled({ ...old, rereadFrom: isoUtc(at(40)) })).toMatchObject({ dailyAt: old.dailyAt });
@@ -307,20 +307,20 @@ describe("following of a series", () => {
     const refusal = { said: "no" } as unknown as StoredHistory["refusal"];
     const moved = { ...RULES, timeZone: "Europe/Oslo" };
     const kept = { state: "no-log" as const, refusal };
-    expect(adaptLedger({ ...ledger, ...kept }, moved, at(96))).toEqual({ ...newLedger(moved, at(96)), ...kept });
+    expect(adaptLedger({ ...ledger, ...kept }, moved, at(96))).toEqual({ ...createLedger(moved, at(96)), ...kept });
   });
 });
 
 describe("responses for the past of a series", () => {
-  const ledger: StoredHistory = { ...newLedger(RULES, at(48)), watermark: isoUtc(at(10)) };
+  const ledger: StoredHistory = { ...createLedger(RULES, at(48)), watermark: isoUtc(at(10)) };
 
   test("emits only points that were not fetched before, each timestamp once", () => {
-    const known = { ...ledger, spans: storedRanges([span(2, 4, "points")]) };
+    const known = { ...ledger, spans: toStoredRanges([span(2, 4, "points")]) };
     const points = Points.of([...[point(1), point(2), point(3.9), point(4), point(5, 1), point(5, 2), point(6)]]);
     const settled = settlePast(known, points, range(0, 6));
     expect([...settled.fresh]).toEqual([point(1), point(4), point(5, 2)]);
     expect([...settled.revised]).toEqual([]);
-    expect(unfetched(settled.ledger, range(-1, 7))).toEqual([range(-1, 0), range(6, 7)]);
+    expect(findGaps(settled.ledger, range(-1, 7))).toEqual([range(-1, 0), range(6, 7)]);
   });
 
   test("moves the watermark when a total or an empty range touches it", () => {
@@ -335,9 +335,9 @@ describe("responses for the past of a series", () => {
   });
 });
 
-const LEDGER = newLedger(RULES, START);
+const LEDGER = createLedger(RULES, START);
 const RANGE = range(-2, -1);
-const withPoints: StoredHistory = { ...LEDGER, spans: storedRanges([{ ...RANGE, why: "points" }]) };
+const withPoints: StoredHistory = { ...LEDGER, spans: toStoredRanges([{ ...RANGE, why: "points" }]) };
 const noLog = (ledger: StoredHistory) => recordNoLog(ledger, "no log", START);
 
 describe("hasNoLog", () => {
@@ -369,13 +369,13 @@ describe("a refused request of a tag without a log", () => {
 });
 
 test("the first refusal of a range that was stored without a count counts as the first", () => {
-  const stored = { ...LEDGER, spans: storedRanges([{ ...RANGE, why: "refused" }]) };
-  const [refused] = rangesIn(recordPastRefusal(stored, RANGE, "not now", START).spans);
+  const stored = { ...LEDGER, spans: toStoredRanges([{ ...RANGE, why: "refused" }]) };
+  const [refused] = toRanges(recordPastRefusal(stored, RANGE, "not now", START).spans);
   expect(refused).toMatchObject({ ...RANGE, why: "refused", times: 1 });
 });
 
 test("a retracted statement of a total moves the watermark back to the range, and of a point series does not", () => {
-  const spans = storedRanges([{ ...RANGE, why: "no-log", at: isoUtc(START) }]);
+  const spans = toStoredRanges([{ ...RANGE, why: "no-log", at: isoUtc(START) }]);
   const ledger: StoredHistory = { ...LEDGER, watermark: isoUtc(START), spans };
   expect(retractNoLog(ledger, isoUtc(START), true).watermark).toBe(isoUtc(RANGE.fromMs));
   expect(retractNoLog(ledger, isoUtc(START), false).watermark).toBe(isoUtc(START));

@@ -8,7 +8,7 @@ import {
   type Reach,
   reachOf,
 } from "#src/engine/sync/completeness/days.ts";
-import { newLedger } from "#src/engine/sync/history/ledger.ts";
+import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
 
@@ -32,7 +32,7 @@ function series(
     located: { tag: tagNamed(id), siteId: 1 },
     rules,
     ledger: {
-      ...newLedger(rules, NOW),
+      ...createLedger(rules, NOW),
       ...{ state: "following", since: at("01T00:00"), wished: at("01T00:00"), watermark: at("05T12:00") },
       spans: [span("01T00:00", "05T12:00")],
       ...ledger,

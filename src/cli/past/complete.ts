@@ -6,7 +6,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { createSiteDay, type SeriesDay } from "../../engine/sync/completeness/account.ts";
 import { countFor, dateOf, dayOf, dayOfDate, isCountedOn } from "../../engine/sync/completeness/days.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { historyKey, type LedgerOf } from "../../engine/sync/history/series.ts";
+import { historyKey, type SeriesLedger } from "../../engine/sync/history/series.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, parseInteger, readSource, type SourceState } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
@@ -85,7 +85,7 @@ export function define(command: Command, context: CliContext): void {
 async function rowsOf(
   { store, source }: SourceState,
   site: number,
-  series: readonly LedgerOf[],
+  series: readonly SeriesLedger[],
   days: readonly number[],
   nowMs: number,
 ) {
@@ -125,7 +125,7 @@ async function rowsOf(
 
 type WorstSeries = ReturnType<typeof worstSeries>;
 
-function worstSeries({ located: { tag }, rules, total }: LedgerOf, { pending, refused, why, refusal }: SeriesDay) {
+function worstSeries({ located: { tag }, rules, total }: SeriesLedger, { pending, refused, why, refusal }: SeriesDay) {
   return {
     ...{ tagId: tag.id, displayName: tag.displayName, resolution: rules.resolution, total },
     ...{ pending, refused, why: why ?? ("refused" as const) },

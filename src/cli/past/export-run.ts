@@ -14,13 +14,13 @@ import { createSiteDay, dayFinalized } from "../../engine/sync/completeness/acco
 import { countFor, dayOf, isCountedOn } from "../../engine/sync/completeness/days.ts";
 import { ledgersOfRequest } from "../../engine/sync/facts-for-plan.ts";
 import { DAY_MS } from "../../engine/sync/history/buckets.ts";
-import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/progress.ts";
+import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/progress.ts";
 import {
   type BackfillRequest,
-  backfillOf,
   backfillRange,
   historyKey,
-  type LedgerOf,
+  parseBackfill,
+  type SeriesLedger,
 } from "../../engine/sync/history/series.ts";
 import { Selection } from "../../engine/sync/select.ts";
 import { type Listed, type StoredBackfill, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
@@ -88,7 +88,7 @@ async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillReq
   const set = syncSet("backfill", run.source);
   if ((await store.document(set, BACKFILL_ID)) === undefined)
     await store.commit({ documents: [{ set, put: [[BACKFILL_ID, stored]] }] });
-  const request = backfillOf(BACKFILL_ID, stored);
+  const request = parseBackfill(BACKFILL_ID, stored);
   if (request === null) throw new Error("an order that was just made cannot be read");
   if ((await ledgersOf(run, store, request)).length === 0)
     return new ConfigError("No tag fits this selection.", {
@@ -97,7 +97,7 @@ async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillReq
   await waitUntil(run, async () => {
     run.update(await fetchProgress(run, store));
     const nowMs = systemClock.now();
-    const gaps = gapsIn(await ledgersOf(run, store, request), { open: [request], paused: false }, nowMs);
+    const gaps = listHistoryGaps(await ledgersOf(run, store, request), { open: [request], paused: false }, nowMs);
     const listed = await storedPolls(run, store);
     return !gaps.some((gap) => isStillRequested(gap, nowMs)) && LIST_JOBS.every((name) => listed.has(name));
   });
@@ -119,7 +119,7 @@ async function writeDays(run: ExportRun, { store, start }: Worker, request: Back
     run.update(`Writing: ${left} events, ${unsealed.size} days to be sealed${await problemOf(run)}`);
     return left === 0 && unsealed.size === 0;
   });
-  const holes = gapsIn(ledgers, { open: [request], paused: true }, nowMs);
+  const holes = listHistoryGaps(ledgers, { open: [request], paused: true }, nowMs);
   const troubles = await problemsOf(run, store);
   return {
     /** Intervals without a log do not count as missing. */
@@ -187,7 +187,7 @@ async function waitUntil({ signal }: ExportRun, isDone: () => Promise<boolean>):
 const settingsOf = ({ source, entry, config }: ExportRun) =>
   planSettings(source, { ...entry, read: [], history: [] }, config.state);
 
-const ledgersOf = (run: ExportRun, store: Store, request: BackfillRequest): Promise<readonly LedgerOf[]> =>
+const ledgersOf = (run: ExportRun, store: Store, request: BackfillRequest): Promise<readonly SeriesLedger[]> =>
   ledgersOfRequest(store, settingsOf(run), request, systemClock.now());
 
 function isStillRequested({ why, againAt }: HistoryGap, nowMs: number): boolean {
@@ -269,7 +269,7 @@ async function finalizeDays(
   store: Store,
   source: string,
   request: BackfillRequest,
-  ledgers: readonly LedgerOf[],
+  ledgers: readonly SeriesLedger[],
   nowMs: number,
 ) {
   const seals: Event<"day-sealed">[] = [];
@@ -305,7 +305,7 @@ async function finalizeDays(
 }
 
 /** Limits a ledger to the range of the request, so that buckets outside it do not count as missing. */
-function limitToRequest(series: LedgerOf, request: BackfillRequest, nowMs: number) {
+function limitToRequest(series: SeriesLedger, request: BackfillRequest, nowMs: number) {
   const range = backfillRange(request, series.rules, nowMs);
   const from = isoUtc(range.fromMs);
   const ledger = { ...series.ledger, wished: from, since: from, watermark: isoUtc(range.toMs) };

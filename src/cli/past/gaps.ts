@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { planSettings } from "../../app/build-sync.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/progress.ts";
+import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/progress.ts";
 import { type CliContext, readSource } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 import { splitIds } from "../shell/options.ts";
@@ -49,7 +49,7 @@ export function define(command: Command, context: CliContext): void {
         const isDetailed = ids.length > 0;
         await refuseUnknown(store, [source], "tag", ids);
         const ledgers = past.ledgers.filter(({ located }) => !isDetailed || ids.includes(located.tag.id));
-        const gaps = gapsIn(ledgers, past.orders, nowMs, { silences: isDetailed });
+        const gaps = listHistoryGaps(ledgers, past.orders, nowMs, { silences: isDetailed });
         if (terminal.json) return terminal.object(gaps, []);
         if (gaps.every(({ why }) => ANSWERED_REASONS.has(why))) terminal.say(noGaps(ledgers.length));
         if (gaps.length === 0) return;

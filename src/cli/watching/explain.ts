@@ -10,7 +10,7 @@ import type { TracedRequest } from "../../engine/source/request-trace.ts";
 import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
 import { fetchedSinceMs } from "../../engine/sync/history/ledger.ts";
-import { gapsIn } from "../../engine/sync/history/progress.ts";
+import { listHistoryGaps } from "../../engine/sync/history/progress.ts";
 import { historyKey } from "../../engine/sync/history/series.ts";
 import { matcher } from "../../engine/sync/schedule.ts";
 import {
@@ -95,7 +95,7 @@ async function explainTag(state: SourceState, stored: Listed<Tag>, worker: Found
       /** The range from then to the watermark is fetched. */
       hadSince: isoUtc(fetchedSinceMs(ledger)),
     })),
-    holes: gapsIn(own, past.orders, nowMs, { silences: true }),
+    holes: listHistoryGaps(own, past.orders, nowMs, { silences: true }),
     sinks: await sinkProgress(state, events[0]),
     commands: results.map(({ event }) => (event as Event<"command-result">).data),
   };

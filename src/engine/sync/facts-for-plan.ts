@@ -2,15 +2,15 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { HistoryConfig } from "./history/config.ts";
-import { progressOf } from "./history/progress.ts";
-import { INITIAL_WINDOW, valuesBelow, windowValues } from "./history/request-size.ts";
+import { computeProgress } from "./history/progress.ts";
+import { INITIAL_SIZE, planValues, valuesBelowLimit } from "./history/request-size.ts";
 import {
   type BackfillRequest,
-  type LedgerOf,
+  createSeriesSelector,
   type LegacyLedger,
-  ledgerFor,
   loadBackfills,
-  seriesSelector,
+  prepareLedger,
+  type SeriesLedger,
 } from "./history/series.ts";
 import { expectedTags, type LocatedTag, visibleSites } from "./inventory/located-tags.ts";
 import type { ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
@@ -61,7 +61,7 @@ async function loadPast(store: Store, source: string) {
     store.document<StoredWindow>(syncSet("history-window", source), "values"),
     store.document<StoredCut>(syncSet("history-window", source), "cut"),
   ]);
-  return { tags, ledgers, orders, window: window ?? INITIAL_WINDOW, cut: cut ?? null };
+  return { tags, ledgers, orders, window: window ?? INITIAL_SIZE, cut: cut ?? null };
 }
 
 export async function factsFromState(store: Store, settings: PlanSettings, clock: Clock, live: PlanLive | null) {
@@ -83,8 +83,8 @@ export async function factsFromState(store: Store, settings: PlanSettings, clock
 export async function pastFromState(store: Store, settings: PlanSettings, nowMs: number) {
   const past = await loadPast(store, settings.source);
   const ledgers = ledgersOf(settings, past, nowMs);
-  const values = windowValues(past.window, { valuesMax: valuesMaxOf(settings, past, nowMs) });
-  const progress = progressOf(ledgers, past.orders, values, unprovenTags(ledgers), nowMs);
+  const values = planValues(past.window, { valuesMax: valuesMaxOf(settings, past, nowMs) });
+  const progress = computeProgress(ledgers, past.orders, values, unprovenTags(ledgers), nowMs);
   return { ledgers, orders: past.orders, progress };
 }
 
@@ -93,7 +93,7 @@ export async function ledgersOfRequest(
   settings: PlanSettings,
   order: BackfillRequest,
   nowMs: number,
-): Promise<readonly LedgerOf[]> {
+): Promise<readonly SeriesLedger[]> {
   const past = await loadPast(store, settings.source);
   return ledgersOf(settings, { ...past, orders: { open: [order], paused: false } }, nowMs);
 }
@@ -134,7 +134,7 @@ export function factsFromTags(
 ): PlanFacts {
   const { sites, tags, active = 0 } = listed;
   const orders = { open: [], paused: false };
-  const past = { tags, ledgers: new Map(), orders, window: INITIAL_WINDOW, cut: null };
+  const past = { tags, ledgers: new Map(), orders, window: INITIAL_SIZE, cut: null };
   return factsOf(settings, { basis: "lists", sites, active, past, silent: new Set(), nowMs, live: null });
 }
 
@@ -152,14 +152,14 @@ function factsOf(settings: PlanSettings, building: BuildingFacts): PlanFacts {
   const most = valuesMaxOf(settings, past, nowMs);
   const probes = Math.ceil(unproven / TAGS_PER_REQUEST);
   const requestsLeft = (values: number) =>
-    progressOf(ledgers, past.orders, values, unproven, nowMs).requestsLeft + probes;
+    computeProgress(ledgers, past.orders, values, unproven, nowMs).requestsLeft + probes;
   return {
     ...{ source: settings.source, basis, nowMs, sites, tags: past.tags.length },
     classes: classFacts(settings.read, past.tags, silent, live?.freshness ?? []),
     history: historyFacts(settings.history, ledgers),
     toLearn: unproven,
     backfill: {
-      requestsLeft: requestsLeft(windowValues(past.window, { valuesMax: most })),
+      requestsLeft: requestsLeft(planValues(past.window, { valuesMax: most })),
       requestsAtBest: requestsLeft(most),
       paused: past.orders.paused,
     },
@@ -195,14 +195,14 @@ function classFacts(
   });
 }
 
-type NamedLedger = LedgerOf & { readonly className: string | null };
+type NamedLedger = SeriesLedger & { readonly className: string | null };
 
 function ledgersOf(settings: PlanSettings, past: StoredPast, nowMs: number): readonly NamedLedger[] {
-  const seriesOf = seriesSelector(settings.history, settings.timeZone);
+  const seriesOf = createSeriesSelector(settings.history, settings.timeZone);
   return past.tags.flatMap((located) =>
     seriesOf(located, past.orders.open).map(({ key, rules, total, className }) => ({
       ...{ located, rules, total, className },
-      ledger: ledgerFor(past.ledgers.get(key), rules, total, nowMs),
+      ledger: prepareLedger(past.ledgers.get(key), rules, total, nowMs),
     })),
   );
 }
@@ -216,12 +216,12 @@ function historyFacts(history: HistoryConfig, ledgers: readonly NamedLedger[]): 
   });
 }
 
-function unprovenTags(ledgers: readonly LedgerOf[]): number {
+function unprovenTags(ledgers: readonly SeriesLedger[]): number {
   return new Set(ledgers.flatMap(({ ledger, located }) => (ledger.state === "unproven" ? [located.tag.id] : []))).size;
 }
 
 function valuesMaxOf({ valuesMax }: PlanSettings, { cut }: StoredPast, nowMs: number): number {
-  return Math.min(valuesMax, valuesBelow(cut, nowMs));
+  return Math.min(valuesMax, valuesBelowLimit(cut, nowMs));
 }
 
 function quotaFacts(quota: PlanSettings["quota"], live: PlanLive | null): QuotaFacts {

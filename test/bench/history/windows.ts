@@ -1,4 +1,4 @@
-import { afterFailure, afterResponse, INITIAL_WINDOW, windowValues } from "#src/engine/sync/history/request-size.ts";
+import { INITIAL_SIZE, planValues, sizeAfterFailure, sizeAfterReply } from "#src/engine/sync/history/request-size.ts";
 
 export const VALUES = 3_000 * 365 * 288;
 const TAGS_PER_REQUEST = 20;
@@ -6,16 +6,16 @@ const whole = (values: number) => Math.max(TAGS_PER_REQUEST, Math.floor(values /
 
 /** Requests, failed ones included, until all values are fetched from a service that answers at most `limit` at once. */
 export function learnedRequests(limit: number, most = 2_000_000): number {
-  let window = INITIAL_WINDOW;
+  let window = INITIAL_SIZE;
   let left = VALUES;
   let requests = 0;
   while (left > 0) {
-    const values = whole(windowValues(window, { valuesMax: most }));
+    const values = whole(planValues(window, { valuesMax: most }));
     requests++;
     if (values > limit) {
-      window = afterFailure(window, values);
+      window = sizeAfterFailure(window, values);
     } else {
-      window = afterResponse(window, values, { valuesMax: most });
+      window = sizeAfterReply(window, values, { valuesMax: most });
       left -= values;
     }
   }

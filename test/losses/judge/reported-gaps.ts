@@ -1,6 +1,6 @@
 import { planSettings } from "#src/app/build-sync.ts";
 import { pastFromState } from "#src/engine/sync/facts-for-plan.ts";
-import { gapsIn, type HistoryGapReason } from "#src/engine/sync/history/progress.ts";
+import { type HistoryGapReason, listHistoryGaps } from "#src/engine/sync/history/progress.ts";
 import { seriesKey } from "../received-events.ts";
 import type { Stage } from "../stage.ts";
 
@@ -38,7 +38,7 @@ export async function reportedGaps({ virtual, now }: Stage): Promise<ReportedGap
   const named = new Map<string, NamedHole[]>();
   for (const { located: placed, rules, total } of ledgers)
     if (!total) named.set(seriesKey(placed.tag.id, rules.resolution), []);
-  for (const { tagId, resolution, total, from, to, why } of gapsIn(ledgers, orders, nowMs)) {
+  for (const { tagId, resolution, total, from, to, why } of listHistoryGaps(ledgers, orders, nowMs)) {
     if (total) continue;
     named.get(seriesKey(tagId, resolution))?.push({
       fromMs: from === null ? Number.NEGATIVE_INFINITY : Date.parse(from),

@@ -8,9 +8,9 @@ import type {
   WaitingSeries,
 } from "../../../core/model/history-facts.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import { bucketsIn, DAY_MS, parseTime, type Range } from "../history/buckets.ts";
+import { countBuckets, DAY_MS, parseTime, type Range } from "../history/buckets.ts";
 import { closedUntilMs } from "../history/ledger.ts";
-import { type LedgerRange, rangesIn } from "../history/ledger-ranges.ts";
+import { type LedgerRange, toRanges } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
 import { type CountedSeries, type DayCount, type DayCounts, type Days, dateOf, isWanted, wantedFrom } from "./days.ts";
 
@@ -51,14 +51,14 @@ function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
 export function accountOf(series: CountedSeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
   const { ledger, rules } = series;
   const dayRange: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
-  const buckets = (range: Range) => bucketsIn(day, ledger, range);
+  const buckets = (range: Range) => countBuckets(day, ledger, range);
   const opensAt = isWanted(series) ? wantedFrom(ledger) : Number.POSITIVE_INFINITY;
   const wantedBuckets = ({ fromMs, toMs }: Range) => buckets({ fromMs: Math.max(fromMs, opensAt), toMs });
   let [answered, withoutLog, refused] = [0, 0, 0];
   let pending = wantedBuckets(dayRange);
   let noLog: Statement | null = null;
   let refusal: Statement | null = null;
-  for (const span of rangesIn(ledger.spans)) {
+  for (const span of toRanges(ledger.spans)) {
     const covered = span.toMs <= dayRange.fromMs || span.fromMs >= dayRange.toMs ? 0 : buckets(span);
     if (covered === 0) continue;
     pending -= wantedBuckets(span);

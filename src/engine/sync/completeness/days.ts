@@ -4,17 +4,17 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Store } from "../../store/store.ts";
 import {
   type BucketRules,
-  bucketFinder,
   bucketStart,
-  cached,
+  bucketStartFinder,
   DAY_MS,
+  memoize,
   mergeRanges,
   parseTime,
   type Range,
   subtract,
 } from "../history/buckets.ts";
-import { earlierTime, type SeriesRules } from "../history/ledger.ts";
-import { fetchedIn, rangesIn } from "../history/ledger-ranges.ts";
+import { type SeriesRules, subtractTimeByRules } from "../history/ledger.ts";
+import { fetchedRanges, toRanges } from "../history/ledger-ranges.ts";
 import { type StoredDays, type StoredHistory, syncSet } from "../snapshot.ts";
 
 /** UTC day numbers: 20759 is 2026-11-02. A bucket belongs to the day in which it begins, whatever its zone. */
@@ -35,8 +35,8 @@ export function dayOfDate(date: string): number {
   return dayOf(Date.parse(`${date}T00:00:00Z`));
 }
 
-const lastStartBefore = cached((resolution: BucketRules["resolution"]) =>
-  cached((timeZone: string) => cached((atMs: number) => bucketStart(atMs - 1, { resolution, timeZone }))),
+const lastStartBefore = memoize((resolution: BucketRules["resolution"]) =>
+  memoize((timeZone: string) => memoize((atMs: number) => bucketStart(atMs - 1, { resolution, timeZone }))),
 );
 
 /** Returns the days of which every bucket begins within a range. The day of `opensAt` counts from there. */
@@ -125,7 +125,7 @@ export function countEmitted(
   rules: BucketRules,
 ): ReadonlyMap<number, DayCount & { readonly points: number }> {
   const counts = new Map<number, { had: number; null: number; points: number }>();
-  const bucketOf = bucketFinder(rules);
+  const bucketOf = bucketStartFinder(rules);
   const add = (startMs: number, had: number, nulls: number) => {
     const day = dayOf(startMs);
     const count = counts.get(day) ?? { had: 0, null: 0, points: 0 };
@@ -204,10 +204,10 @@ function computeReach(ledger: StoredHistory, rules: SeriesRules, total: boolean)
     const { from, until } = completeDays(range ?? { fromMs: watermarkMs, toMs: watermarkMs }, opensAt, ledger);
     return { from: from <= begin ? NEVER : from, until };
   };
-  const fetched = fetchedIn(ledger.spans);
+  const fetched = fetchedRanges(ledger.spans);
   const strict = daysIn(fetched);
   const isBelieved = ({ times = 0 }) => times >= REFUSALS_TO_BELIEVE;
-  const believed = rangesIn(ledger.spans).filter((span) => span.why === "refused" && isBelieved(span));
+  const believed = toRanges(ledger.spans).filter((span) => span.why === "refused" && isBelieved(span));
   const seal = believed.length === 0 ? strict : daysIn(mergeRanges([...fetched, ...believed]));
   const isRefused = ledger.refusal !== null && isBelieved(ledger.refusal);
   // Refused series are not read again: the clock alone decides when the look-back has passed.
@@ -224,7 +224,7 @@ function computeReach(ledger: StoredHistory, rules: SeriesRules, total: boolean)
 function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: StoredHistory, rules: SeriesRules): number {
   const { lookBackMs } = rules;
   const [dailyMs, weeklyMs] = [parseTime(dailyAt), parseTime(weeklyAt)];
-  const readMs = earlierTime(lookBackMs <= DAY_MS ? Math.max(dailyMs, weeklyMs) : weeklyMs, lookBackMs, rules);
+  const readMs = subtractTimeByRules(lookBackMs <= DAY_MS ? Math.max(dailyMs, weeklyMs) : weeklyMs, lookBackMs, rules);
   const untilMs = rereadFrom === null ? readMs : Math.min(readMs, parseTime(rereadFrom));
   return dayOf(bucketStart(untilMs, rules));
 }
@@ -260,7 +260,7 @@ export function newlyComplete(before: StoredHistory, after: StoredHistory): read
 }
 
 function completeRangesOf(ledger: StoredHistory): readonly Range[] {
-  return fetchedIn(ledger.spans).flatMap((fetched) => {
+  return fetchedRanges(ledger.spans).flatMap((fetched) => {
     const { from, until } = completeDays(fetched, wantedFrom(ledger), ledger);
     const fromMs = Math.max(from, countedFrom(ledger));
     return fromMs < until ? [{ fromMs, toMs: until }] : [];

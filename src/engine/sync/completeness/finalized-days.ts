@@ -7,7 +7,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
 import { DAY_MS, type Range, subtract } from "../history/buckets.ts";
 import { closedUntilMs } from "../history/ledger.ts";
-import { fetchedIn } from "../history/ledger-ranges.ts";
+import { fetchedRanges } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
 import {
   type FinalizedDay,
@@ -178,7 +178,7 @@ export function createFinalizedDays(options: {
       async count(series: Series, before: StoredHistory, after: StoredHistory, emitted: EmittedCounts) {
         if (!ledgersBefore.has(series)) ledgersBefore.set(series, series.ledger);
         const points = countEmitted(emitted, after);
-        const fetchedBefore = fetchedIn(before.spans);
+        const fetchedBefore = fetchedRanges(before.spans);
         const wasUncounted = before.days === undefined && before.countedFrom === undefined && fetchedBefore.length > 0;
         const ledger: StoredHistory = {
           ...after,
@@ -187,7 +187,9 @@ export function createFinalizedDays(options: {
         };
         await emitComplete(series, ledger, newlyComplete(before, ledger));
         const isFetchedMore = before.spans !== ledger.spans;
-        const fetched = isFetchedMore ? fetchedIn(ledger.spans).flatMap((range) => subtract(range, fetchedBefore)) : [];
+        const fetched = isFetchedMore
+          ? fetchedRanges(ledger.spans).flatMap((range) => subtract(range, fetchedBefore))
+          : [];
         if (fetched.length > 0 || points.size > 0) markDays(series.located.siteId, fetched, points);
         return (ledger.days ?? "").length > INLINE_COUNTS_MAX ? moveOut(series, ledger) : ledger;
       },

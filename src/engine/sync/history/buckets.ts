@@ -1,13 +1,13 @@
 import { DateTime, IANAZone } from "luxon";
 import type { Resolution } from "../../../core/model/building.ts";
 
-/** Milliseconds since 1970, without the end. */
+/** Range of time in milliseconds since 1970; the end is exclusive. */
 export interface Range {
   readonly fromMs: number;
   readonly toMs: number;
 }
 
-export function clip(range: Range, within: Range): readonly Range[] {
+export function clipTo(range: Range, within: Range): readonly Range[] {
   const fromMs = Math.max(range.fromMs, within.fromMs);
   const toMs = Math.min(range.toMs, within.toMs);
   return fromMs < toMs ? [{ fromMs, toMs }] : [];
@@ -35,12 +35,12 @@ export function mergeRanges(ranges: readonly Range[]): readonly Range[] {
   return result;
 }
 
-export function totalLength(ranges: readonly Range[]): number {
+export function totalLengthMs(ranges: readonly Range[]): number {
   return ranges.reduce((sum, { fromMs, toMs }) => sum + toMs - fromMs, 0);
 }
 
-/** Caches a pure function; clears the cache when full. Thousands of series share few results. */
-export function cached<K, V>(compute: (key: K) => V, max = 10_000): (key: K) => V {
+/** Caches the results of a pure function; clears the cache when full. Thousands of series share few results. */
+export function memoize<K, V>(compute: (key: K) => V, max = 10_000): (key: K) => V {
   const results = new Map<K, V>();
   return (key) => {
     let result = results.get(key);
@@ -53,9 +53,9 @@ export function cached<K, V>(compute: (key: K) => V, max = 10_000): (key: K) => 
   };
 }
 
-export const parseTime = cached((time: string) => Date.parse(time));
+export const parseTime = memoize((time: string) => Date.parse(time));
 
-/** IANA zone of hours, days, weeks and months. The service's timestamp remains the key of a bucket. */
+/** Length of the buckets, and the IANA zone in which hours, days, weeks and months begin. */
 export interface BucketRules {
   readonly resolution: Resolution;
   readonly timeZone: string;
@@ -67,29 +67,27 @@ export const DAY_MS = 24 * HOUR_MS;
 
 export function bucketStart(atMs: number, { resolution, timeZone }: BucketRules): number {
   if (resolution === "5m") return Math.floor(atMs / FIVE_MINUTES_MS) * FIVE_MINUTES_MS;
-  if (resolution === "1h") return hourStart(atMs, timeZone);
+  if (resolution === "1h") return localHourStart(atMs, timeZone);
   const { year, month, day, weekday } = DateTime.fromMillis(atMs, { zone: timeZone });
-  if (resolution === "1d") return dayStart(DateTime.utc(year, month, day), timeZone);
-  if (resolution === "1mo") return dayStart(DateTime.utc(year, month), timeZone);
-  return dayStart(DateTime.utc(year, month, day).minus({ days: weekday - 1 }), timeZone);
+  if (resolution === "1d") return localDayStart(DateTime.utc(year, month, day), timeZone);
+  if (resolution === "1mo") return localDayStart(DateTime.utc(year, month), timeZone);
+  return localDayStart(DateTime.utc(year, month, day).minus({ days: weekday - 1 }), timeZone);
 }
 
-/**
- * Counts from the service's start, as its days may differ: 18:00 UTC is 23:45 in Kathmandu, the hour ends 19:00 UTC.
- */
+/** End of a bucket with the service's start: an hour from 18:00 UTC (23:45 in Kathmandu) ends at 19:00 UTC. */
 export function bucketEnd(startMs: number, rules: BucketRules): number {
   const { resolution, timeZone } = rules;
   if (resolution === "5m") return startMs + FIVE_MINUTES_MS;
   if (resolution === "1h")
-    return hourStart(startMs, timeZone) === startMs ? nextHour(startMs, timeZone) : startMs + HOUR_MS;
+    return localHourStart(startMs, timeZone) === startMs ? nextLocalHourStart(startMs, timeZone) : startMs + HOUR_MS;
   const local = DateTime.fromMillis(startMs, { zone: timeZone });
   const date = DateTime.utc(local.year, local.month, local.day);
   const next = date.plus(resolution === "1mo" ? { months: 1 } : { days: resolution === "1w" ? 7 : 1 });
-  const endMs = dayStart(next, timeZone);
-  const intoDayMs = startMs - dayStart(date, timeZone);
-  // A day of another zone has 24 hours even if ours has 23.
+  const endMs = localDayStart(next, timeZone);
+  const intoDayMs = startMs - localDayStart(date, timeZone);
+  // A bucket that starts at midnight of another zone has 24 hours even if the local day has 23.
   if (intoDayMs > 0) return Math.max(endMs + intoDayMs, startMs + next.toMillis() - date.toMillis());
-  // A date that the zone skips begins with the next date, and the date before it ends there, too.
+  // A date that the zone skips has no end of its own: take the end of the next date.
   return endMs > startMs ? endMs : bucketEnd(startMs + DAY_MS, rules);
 }
 
@@ -97,7 +95,7 @@ export function bucketBefore(atMs: number, rules: BucketRules): number {
   return bucketStart(bucketStart(atMs, rules) - 1, rules);
 }
 
-export function bucketFinder(rules: BucketRules): (atMs: number) => number {
+export function bucketStartFinder(rules: BucketRules): (atMs: number) => number {
   let [startMs, endMs] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
   return (atMs) => {
     if (atMs >= startMs && atMs < endMs) return startMs;
@@ -107,21 +105,21 @@ export function bucketFinder(rules: BucketRules): (atMs: number) => number {
   };
 }
 
-export function bucketsIn(
+export function countBuckets(
   day: number,
   { resolution, timeZone }: BucketRules,
   range: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS },
 ): number {
-  const [part] = clip(range, { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS });
+  const [part] = clipTo(range, { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS });
   if (part === undefined) return 0;
   const { fromMs, toMs } = part;
   if (resolution === "5m") return Math.ceil(toMs / FIVE_MINUTES_MS) - Math.ceil(fromMs / FIVE_MINUTES_MS);
-  return startsOf(resolution)(timeZone)(day).reduce((sum, at) => sum + (at >= fromMs && at < toMs ? 1 : 0), 0);
+  return bucketStartsOfDay(resolution)(timeZone)(day).reduce((sum, at) => sum + (at >= fromMs && at < toMs ? 1 : 0), 0);
 }
 
-const startsOf = cached((resolution: Resolution) =>
-  cached((timeZone: string) =>
-    cached((day: number) => {
+const bucketStartsOfDay = memoize((resolution: Resolution) =>
+  memoize((timeZone: string) =>
+    memoize((day: number) => {
       const rules = { resolution, timeZone };
       const first = bucketStart(day * DAY_MS, rules);
       const starts: number[] = [];
@@ -131,56 +129,56 @@ const startsOf = cached((resolution: Resolution) =>
   ),
 );
 
-export function localDay(atMs: number, zone: string): number {
-  return Math.floor((atMs + offsetMs(atMs, zone)) / DAY_MS);
+export function localDayNumber(atMs: number, zone: string): number {
+  return Math.floor((atMs + zoneOffsetMs(atMs, zone)) / DAY_MS);
 }
 
-/** Counts complete days by the calendar: a day before Monday 00:30 is Sunday 00:30, even if Sunday had 23 hours. */
-export function timeBefore(atMs: number, lengthMs: number, zone: string): number {
+/** Subtracts complete days by the calendar: a day before Monday 00:30 is Sunday 00:30, even if Sunday had 23 hours. */
+export function subtractCalendarTime(atMs: number, lengthMs: number, zone: string): number {
   const earlierMs = atMs - lengthMs;
-  if (!Number.isFinite(earlierMs) || offsetMs(earlierMs, zone) === offsetMs(atMs, zone)) return earlierMs;
+  if (!Number.isFinite(earlierMs) || zoneOffsetMs(earlierMs, zone) === zoneOffsetMs(atMs, zone)) return earlierMs;
   const days = Math.floor(lengthMs / DAY_MS);
   return DateTime.fromMillis(atMs, { zone }).minus({ days }).toMillis() - (lengthMs - days * DAY_MS);
 }
 
-const offsetAtHour = cached((zone: string) => cached((hour: number) => exactOffsetMs(hour * HOUR_MS, zone)));
+const zoneOffsetAtHour = memoize((zone: string) => memoize((hour: number) => computeOffsetMs(hour * HOUR_MS, zone)));
 
-function exactOffsetMs(atMs: number, zone: string): number {
+function computeOffsetMs(atMs: number, zone: string): number {
   return IANAZone.create(zone).offset(atMs) * 60_000;
 }
 
-/** No zone changes twice within an hour: if both ends have the same offset, the hour has it. */
-function offsetMs(atMs: number, zone: string): number {
+/** Offset of a zone from UTC. No zone changes twice within an hour, so equal offsets at both ends are exact. */
+function zoneOffsetMs(atMs: number, zone: string): number {
   const hour = Math.floor(atMs / HOUR_MS);
-  const offset = offsetAtHour(zone)(hour);
-  return offset === offsetAtHour(zone)(hour + 1) ? offset : exactOffsetMs(atMs, zone);
+  const offset = zoneOffsetAtHour(zone)(hour);
+  return offset === zoneOffsetAtHour(zone)(hour + 1) ? offset : computeOffsetMs(atMs, zone);
 }
 
 /** Start of a local hour, cut where the clocks change within the hour (Lord Howe moves by 30 minutes). */
-function hourStart(atMs: number, zone: string): number {
-  const offset = offsetMs(atMs, zone);
+function localHourStart(atMs: number, zone: string): number {
+  const offset = zoneOffsetMs(atMs, zone);
   const start = Math.floor((atMs + offset) / HOUR_MS) * HOUR_MS - offset;
-  if (offsetMs(start, zone) === offset) return start;
-  return firstMinute(start, atMs, (ms) => offsetMs(ms, zone) === offset);
+  if (zoneOffsetMs(start, zone) === offset) return start;
+  return findFirstMinute(start, atMs, (ms) => zoneOffsetMs(ms, zone) === offset);
 }
 
-function nextHour(startMs: number, zone: string): number {
-  const offset = offsetMs(startMs, zone);
+function nextLocalHourStart(startMs: number, zone: string): number {
+  const offset = zoneOffsetMs(startMs, zone);
   const endMs = (Math.floor((startMs + offset) / HOUR_MS) + 1) * HOUR_MS - offset;
-  if (offsetMs(endMs - 1, zone) === offset) return endMs;
-  return firstMinute(startMs, endMs, (ms) => offsetMs(ms, zone) !== offset);
+  if (zoneOffsetMs(endMs - 1, zone) === offset) return endMs;
+  return findFirstMinute(startMs, endMs, (ms) => zoneOffsetMs(ms, zone) !== offset);
 }
 
-/** Midnight, or later if the zone skips midnight or the day. */
-function dayStart(date: DateTime, zone: string): number {
+/** Start of a local day: midnight, or later if the zone skips midnight or the day. */
+function localDayStart(date: DateTime, zone: string): number {
   const midnight = date.toMillis();
-  const guess = midnight - offsetMs(midnight - offsetMs(midnight + 12 * HOUR_MS, zone), zone);
-  const hasBegun = (ms: number) => ms + offsetMs(ms, zone) >= midnight;
+  const guess = midnight - zoneOffsetMs(midnight - zoneOffsetMs(midnight + 12 * HOUR_MS, zone), zone);
+  const hasBegun = (ms: number) => ms + zoneOffsetMs(ms, zone) >= midnight;
   if (hasBegun(guess) && !hasBegun(guess - 1)) return guess;
-  return firstMinute(guess - 30 * HOUR_MS, guess + 30 * HOUR_MS, hasBegun);
+  return findFirstMinute(guess - 30 * HOUR_MS, guess + 30 * HOUR_MS, hasBegun);
 }
 
-function firstMinute(fromMs: number, toMs: number, holds: (ms: number) => boolean): number {
+function findFirstMinute(fromMs: number, toMs: number, holds: (ms: number) => boolean): number {
   let before = Math.floor(fromMs / 60_000);
   let after = Math.ceil(toMs / 60_000);
   while (after - before > 1) {
@@ -191,6 +189,6 @@ function firstMinute(fromMs: number, toMs: number, holds: (ms: number) => boolea
   return after * 60_000;
 }
 
-export function rangeTime(ms: number): string {
+export function formatUtc(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19)}Z`;
 }

@@ -6,7 +6,7 @@ import {
   type BucketRules,
   bucketEnd,
   bucketStart,
-  clip,
+  clipTo,
   DAY_MS,
   mergeRanges,
   type Range,
@@ -16,8 +16,8 @@ import {
 /** A fetched or refused range of one series. A time without a range, or with a refused range, is a gap. */
 export interface LedgerRange extends Range, Omit<StoredRange, "from" | "to"> {}
 
-/** A shorter silence between values counts as values: many devices log hourly, even in a 5-minute series. */
-const SILENCE_MAX_MS: Readonly<Record<Resolution, number>> = {
+/** A silence shorter than this counts as values: many devices log hourly, even in a 5-minute series. */
+const IGNORED_SILENCE_MAX_MS: Readonly<Record<Resolution, number>> = {
   "5m": 24 * BUCKET_MS["5m"],
   "1h": 24 * BUCKET_MS["1h"],
   "1d": 2 * BUCKET_MS["1d"],
@@ -25,7 +25,7 @@ const SILENCE_MAX_MS: Readonly<Record<Resolution, number>> = {
   "1mo": 2 * BUCKET_MS["1mo"],
 };
 
-export const RANGES_MAX = 48;
+export const LEDGER_RANGES_MAX = 48;
 
 export function isFetched({ why }: Pick<LedgerRange, "why">): boolean {
   return why !== "refused";
@@ -36,7 +36,7 @@ export function isUnreadable({ reason }: Pick<LedgerRange, "reason">): boolean {
   return reason === "unreadable";
 }
 
-function cachedBySpans<T>(compute: (stored: readonly StoredRange[]) => T): (stored: readonly StoredRange[]) => T {
+function cacheBySpans<T>(compute: (stored: readonly StoredRange[]) => T): (stored: readonly StoredRange[]) => T {
   const results = new WeakMap<readonly StoredRange[], T>();
   return (stored) => {
     const result = results.get(stored) ?? compute(stored);
@@ -45,39 +45,39 @@ function cachedBySpans<T>(compute: (stored: readonly StoredRange[]) => T): (stor
   };
 }
 
-export const rangesIn = cachedBySpans((stored): readonly LedgerRange[] =>
+export const toRanges = cacheBySpans((stored): readonly LedgerRange[] =>
   stored.map(({ from, to, ...rest }) => ({ fromMs: Date.parse(from), toMs: Date.parse(to), ...rest })),
 );
 
-export const fetchedIn = cachedBySpans((stored) => mergeRanges(rangesIn(stored).filter(isFetched).map(timesOf)));
+export const fetchedRanges = cacheBySpans((stored) => mergeRanges(toRanges(stored).filter(isFetched).map(pickTimes)));
 
-export const answeredWithin = cachedBySpans((stored) =>
-  mergeRanges([...fetchedIn(stored), ...rangesIn(stored).filter(isUnreadable).map(timesOf)]),
+export const fetchedOrUnreadableRanges = cacheBySpans((stored) =>
+  mergeRanges([...fetchedRanges(stored), ...toRanges(stored).filter(isUnreadable).map(pickTimes)]),
 );
 
-function timesOf({ fromMs, toMs }: Range): Range {
+function pickTimes({ fromMs, toMs }: Range): Range {
   return { fromMs, toMs };
 }
 
-export function storedRanges(ranges: readonly LedgerRange[]): readonly StoredRange[] {
+export function toStoredRanges(ranges: readonly LedgerRange[]): readonly StoredRange[] {
   return ranges.map(({ fromMs, toMs, ...rest }) => ({ from: isoUtc(fromMs), to: isoUtc(toMs), ...rest }));
 }
 
-/** Adds statements about ranges. The stronger one wins: values, no values, times not requested, refusal. */
-export function withRanges(
+/** Adds learned ranges. The stronger statement wins: values, no values, times not requested, refusal. */
+export function mergeLearnedRanges(
   stored: readonly StoredRange[],
   learned: readonly LedgerRange[],
   resolution: Resolution,
 ): readonly StoredRange[] {
-  let ranges = rangesIn(stored);
+  let ranges = toRanges(stored);
   for (const range of learned) {
     const isStronger = (other: LedgerRange) => isFetched(other) && statementStrength(other) >= statementStrength(range);
     const stronger = ranges.filter(isStronger);
     const weaker = ranges.filter((other) => !isStronger(other));
-    const rest = weaker.flatMap((other) => partsOutside(other, [range]));
-    ranges = [...stronger, ...rest, ...partsOutside(range, stronger)].sort((a, b) => a.fromMs - b.fromMs);
+    const rest = weaker.flatMap((other) => partsOutsideRanges(other, [range]));
+    ranges = [...stronger, ...rest, ...partsOutsideRanges(range, stronger)].sort((a, b) => a.fromMs - b.fromMs);
   }
-  return storedRanges(limitRanges(joinRanges(ranges, resolution), resolution));
+  return toStoredRanges(limitRangeCount(joinAdjacentRanges(ranges, resolution), resolution));
 }
 
 function statementStrength({ why, said }: LedgerRange): number {
@@ -85,11 +85,11 @@ function statementStrength({ why, said }: LedgerRange): number {
   return why === "null" && said === undefined ? 2 : 1;
 }
 
-function partsOutside(range: LedgerRange, taken: readonly Range[]): readonly LedgerRange[] {
+function partsOutsideRanges(range: LedgerRange, taken: readonly Range[]): readonly LedgerRange[] {
   return subtract(range, taken).map((part) => ({ ...range, ...part }));
 }
 
-export function answeredRanges(points: Points, range: Range, rules: BucketRules): readonly LedgerRange[] {
+export function rangesFromPoints(points: Points, range: Range, rules: BucketRules): readonly LedgerRange[] {
   const ranges: LedgerRange[] = [];
   let fromMs = range.fromMs;
   const addUntil = (toMs: number, why: "points" | "null") => {
@@ -106,65 +106,62 @@ export function answeredRanges(points: Points, range: Range, rules: BucketRules)
     addUntil(Math.min(range.toMs, bucketEnd(values.timeMs(i), rules)), "points");
   }
   addUntil(range.toMs, "null");
-  return joinRanges(ranges, rules.resolution);
+  return joinAdjacentRanges(ranges, rules.resolution);
 }
 
-function joinRanges(ranges: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
+function joinAdjacentRanges(ranges: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
   const isShortSilence = ({ why, fromMs, toMs }: LedgerRange) =>
-    why === "null" && toMs - fromMs < SILENCE_MAX_MS[resolution];
+    why === "null" && toMs - fromMs < IGNORED_SILENCE_MAX_MS[resolution];
   const result: LedgerRange[] = [];
   for (const range of ranges) {
     const [before, last] = [result.at(-2), result.at(-1)];
     if (last?.toMs !== range.fromMs) result.push(range);
-    else if (hasSameReason(last, range)) result.splice(-1, 1, joinPair(last, range));
+    else if (hasSameStatement(last, range)) result.splice(-1, 1, joinTwoRanges(last, range));
     else if (isShortSilence(last) && before?.why === "points" && before.toMs === last.fromMs && range.why === "points")
-      result.splice(-2, 2, joinPair(before, range));
+      result.splice(-2, 2, joinTwoRanges(before, range));
     else result.push(range);
   }
   return result;
 }
 
-function hasSameReason(a: LedgerRange, b: LedgerRange): boolean {
-  // The later statement counts for both, because it may be retracted.
+function hasSameStatement(a: LedgerRange, b: LedgerRange): boolean {
+  // Joined ranges get the later time, because the statement of that time may be retracted.
   const isSame = a.why === b.why && a.said === b.said && a.times === b.times && a.emitted === b.emitted;
   return isSame && (isFetched(a) || (a.againAt === b.againAt && a.reason === b.reason));
 }
 
-function joinPair(a: LedgerRange, b: LedgerRange): LedgerRange {
+function joinTwoRanges(a: LedgerRange, b: LedgerRange): LedgerRange {
   const at = a.at !== undefined && b.at !== undefined && a.at > b.at ? a.at : (b.at ?? a.at);
   return { ...b, fromMs: a.fromMs, toMs: b.toMs, ...(at === undefined ? {} : { at }) };
 }
 
-/**
- * Joins silences with values, then drops refusals, the shortest first. Dropped unreadable ranges would be requested at
- * once.
- */
-function limitRanges(all: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
+/** Joins silences with values, then drops the shortest refusals, but never the retry time of unreadable ranges. */
+function limitRangeCount(all: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
   let ranges = all;
-  while (ranges.length > RANGES_MAX) {
+  while (ranges.length > LEDGER_RANGES_MAX) {
     const current = ranges;
     const isNextToPoints = ({ fromMs, toMs }: LedgerRange, i: number) =>
       (current[i - 1]?.why === "points" && current[i - 1]?.toMs === fromMs) ||
       (current[i + 1]?.why === "points" && current[i + 1]?.fromMs === toMs);
-    const silence = shortest(current.filter((range, i) => range.why === "null" && isNextToPoints(range, i)));
-    const refusal = shortest(current.filter((range) => !isFetched(range) && !isUnreadable(range)));
+    const silence = findShortestRange(current.filter((range, i) => range.why === "null" && isNextToPoints(range, i)));
+    const refusal = findShortestRange(current.filter((range) => !isFetched(range) && !isUnreadable(range)));
     if (silence !== undefined) {
-      const points: LedgerRange = { ...timesOf(silence), why: "points" };
+      const points: LedgerRange = { ...pickTimes(silence), why: "points" };
       const replaced = current.map((range) => (range === silence ? points : range));
-      ranges = joinRanges(replaced, resolution);
+      ranges = joinAdjacentRanges(replaced, resolution);
     } else if (refusal !== undefined) ranges = current.filter((range) => range !== refusal);
-    else ranges = withNearestUnreadableJoined(current);
+    else ranges = joinNearestUnreadable(current);
     if (ranges.length === current.length) return ranges;
   }
   return ranges;
 }
 
-function withNearestUnreadableJoined(ranges: readonly LedgerRange[]): readonly LedgerRange[] {
+function joinNearestUnreadable(ranges: readonly LedgerRange[]): readonly LedgerRange[] {
   const pairs: { readonly from: number; readonly to: number; readonly joined: LedgerRange; readonly gapMs: number }[] =
     [];
   let before: number | null = null;
   for (const [at, range] of ranges.entries()) {
-    // The points of a gap between two unreadable ranges were not emitted.
+    // Do not join across a gap between two unreadable ranges: the points of the gap were not emitted.
     if (ranges[at - 1]?.toMs !== range.fromMs) before = null;
     if (!isUnreadable(range)) continue;
     const first = before === null ? undefined : ranges[before];
@@ -179,7 +176,7 @@ function withNearestUnreadableJoined(ranges: readonly LedgerRange[]): readonly L
   return ranges.toSpliced(nearest.from, nearest.to - nearest.from + 1, nearest.joined);
 }
 
-function shortest(ranges: readonly LedgerRange[]): LedgerRange | undefined {
+function findShortestRange(ranges: readonly LedgerRange[]): LedgerRange | undefined {
   return ranges.toSorted((a, b) => a.toMs - a.fromMs - (b.toMs - b.fromMs))[0];
 }
 
@@ -191,22 +188,22 @@ export function refusalWaitMs(times: number): number {
   return REFUSAL_WAITS_MS[times - 1] ?? DAY_MS;
 }
 
-export function refusalAfter(timesBefore: number, said: string, nowMs: number, waitMs = refusalWaitMs): StoredRefusal {
+export function nextRefusal(timesBefore: number, said: string, nowMs: number, waitMs = refusalWaitMs): StoredRefusal {
   const times = timesBefore + 1;
   return { said, at: isoUtc(nowMs), times, againAt: isoUtc(nowMs + waitMs(times)) };
 }
 
-/** Stored as refused and requested again singly after 10 minutes, 1, 6 and 24 hours. */
-export interface Unreadable {
+/** Ranges that are stored as refused and requested again singly after 10 minutes, 1, 6 and 24 hours. */
+export interface UnreadableRanges {
   readonly ranges: readonly Range[];
   readonly said: string;
 }
 
-export function unreadableMessage(said: string): string {
+export function formatUnreadableMessage(said: string): string {
   return `unreadable: ${said}`;
 }
 
-export function unreadableById(reply: readonly (TagLog | TagTotal)[]): ReadonlyMap<string, string> {
+export function unreadableMessagesById(reply: readonly (TagLog | TagTotal)[]): ReadonlyMap<string, string> {
   return new Map(
     reply.flatMap(({ id, unreadable }) => {
       if (unreadable === undefined) return [];
@@ -216,33 +213,33 @@ export function unreadableById(reply: readonly (TagLog | TagTotal)[]): ReadonlyM
 }
 
 /** Returns null if the complete range is readable. `isRetry`: the request was only for refused buckets. */
-export function unreadableIn(
+export function findUnreadableRanges(
   { unreadable }: TagLog,
   range: Range,
   ledger: StoredHistory,
   isRetry: boolean,
-): Unreadable | null {
+): UnreadableRanges | null {
   if (unreadable === undefined) return null;
   const buckets = (unreadable.timesMs ?? []).flatMap((atMs) => {
     const fromMs = bucketStart(atMs, ledger);
-    return clip({ fromMs, toMs: bucketEnd(fromMs, ledger) }, range);
+    return clipTo({ fromMs, toMs: bucketEnd(fromMs, ledger) }, range);
   });
   const found = unreadable.timesMs === null ? [range] : mergeRanges(buckets);
-  // The readable points of an emitted range are sent already: the range waits until all of it is readable.
-  const emitted = rangesIn(ledger.spans).filter(
+  // The readable points of an emitted range are sent already: the range waits until all points are readable.
+  const emitted = toRanges(ledger.spans).filter(
     (span) => isRetry && span.emitted === true && found.some((each) => rangesOverlap(each, span)),
   );
-  const ranges = mergeRanges([...found, ...emitted.flatMap((span) => clip(span, range))]);
-  return ranges.length === 0 ? null : { ranges, said: unreadableMessage(unreadable.said) };
+  const ranges = mergeRanges([...found, ...emitted.flatMap((span) => clipTo(span, range))]);
+  return ranges.length === 0 ? null : { ranges, said: formatUnreadableMessage(unreadable.said) };
 }
 
-export function readablePoints(points: Points, unreadable: Unreadable | null): Points {
+export function selectReadablePoints(points: Points, unreadable: UnreadableRanges | null): Points {
   if (unreadable === null) return points;
   const always = { fromMs: Number.NEGATIVE_INFINITY, toMs: Number.POSITIVE_INFINITY };
   return Points.joined(subtract(always, unreadable.ranges).map(({ fromMs, toMs }) => points.between(fromMs, toMs)));
 }
 
-/** Unreadable points are null; the result is null for a completely unreadable log. */
+/** Returns all points, unreadable ones as null; returns null for a completely unreadable log. */
 export function answeredPoints({ measurements, unreadable }: TagLog): Points | null {
   const points = Points.of(measurements);
   if (unreadable === undefined) return points;
@@ -253,33 +250,33 @@ export function answeredPoints({ measurements, unreadable }: TagLog): Points | n
 }
 
 /** Nearby unreadable buckets share a retry time, so an unreadable bucket every hour causes one request a day. */
-export function withUnreadable(
+export function addUnreadableRanges(
   ledger: StoredHistory,
   learned: readonly LedgerRange[],
-  unreadable: Unreadable | null,
+  unreadable: UnreadableRanges | null,
   isRetry: boolean,
   nowMs: number,
 ): readonly LedgerRange[] {
   if (unreadable === null) return learned;
   const settled = { fromMs: Number.NEGATIVE_INFINITY, toMs: learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY };
-  const ranges = unreadable.ranges.flatMap((range) => clip(range, settled));
-  const before = rangesIn(ledger.spans).filter(isUnreadable);
-  const nearMs = SILENCE_MAX_MS[ledger.resolution];
+  const ranges = unreadable.ranges.flatMap((range) => clipTo(range, settled));
+  const before = toRanges(ledger.spans).filter(isUnreadable);
+  const nearMs = IGNORED_SILENCE_MAX_MS[ledger.resolution];
   const refusals = ranges.map((range): LedgerRange => {
     const around = { fromMs: range.fromMs - nearMs, toMs: range.toMs + nearMs };
     const same = before.filter((span) => rangesOverlap(span, range));
     const near = same.at(-1) ?? before.findLast((span) => rangesOverlap(span, around));
     if (near !== undefined && !(isRetry && same.length > 0)) {
       const { emitted: _emitted, ...refusal } = near;
-      // Only a range that overlaps the earlier one had its readable points emitted with it.
+      // Readable points were emitted only for a range that overlaps the earlier unreadable range.
       return { ...(same.includes(near) ? near : refusal), ...range };
     }
     const times = Math.max(0, ...same.map((span) => span.times ?? 0));
     const emitted = same.some((span) => span.emitted === true) ? { emitted: true as const } : {};
-    const refusal = refusalAfter(times, unreadable.said, nowMs);
+    const refusal = nextRefusal(times, unreadable.said, nowMs);
     return { ...range, why: "refused", reason: "unreadable", ...refusal, ...emitted };
   });
-  return [...learned.flatMap((span) => partsOutside(span, ranges)), ...refusals];
+  return [...learned.flatMap((span) => partsOutsideRanges(span, ranges)), ...refusals];
 }
 
 function rangesOverlap(a: Range, b: Range): boolean {

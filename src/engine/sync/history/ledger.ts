@@ -7,42 +7,42 @@ import {
   bucketBefore,
   bucketEnd,
   bucketStart,
-  clip,
+  clipTo,
   DAY_MS,
-  localDay,
+  localDayNumber,
   parseTime,
   type Range,
   subtract,
-  timeBefore,
+  subtractCalendarTime,
 } from "./buckets.ts";
 import {
-  answeredRanges,
-  answeredWithin,
-  fetchedIn,
+  fetchedOrUnreadableRanges,
+  fetchedRanges,
   isFetched,
   isUnreadable,
   type LedgerRange,
+  mergeLearnedRanges,
+  nextRefusal,
   REFUSAL_WAITS_MS,
-  rangesIn,
-  refusalAfter,
+  rangesFromPoints,
   refusalWaitMs,
-  storedRanges,
-  withRanges,
+  toRanges,
+  toStoredRanges,
 } from "./ledger-ranges.ts";
 
-/** The ledger of one series. A refused range is a gap; only "no log" counts as a response. */
+/** Ledger of one series: fetched and refused ranges. A refused range is a gap; the refusal "no log" is a response. */
 
 export type EmittedValues = Map<number, TagValue>;
 
 export interface SeriesRules extends BucketRules {
-  /** Infinite for a series that only backfill requests need. */
+  /** Interval of following; infinite for a series that only backfill requests need. */
   readonly everyMs: number;
   readonly backfillMs: number;
   readonly graceMs: number;
   readonly lookBackMs: number;
 }
 
-export function newLedger(rules: SeriesRules, nowMs: number): StoredHistory {
+export function createLedger(rules: SeriesRules, nowMs: number): StoredHistory {
   const { resolution, timeZone } = rules;
   const sinceMs = closedUntilMs(rules, nowMs);
   return {
@@ -51,7 +51,7 @@ export function newLedger(rules: SeriesRules, nowMs: number): StoredHistory {
     timeZone,
     since: isoUtc(sinceMs),
     watermark: isoUtc(sinceMs),
-    wished: isoUtc(targetStart(sinceMs, rules)),
+    wished: isoUtc(targetStartMs(sinceMs, rules)),
     spans: [],
     days: "",
     rereadFrom: null,
@@ -63,14 +63,14 @@ export function newLedger(rules: SeriesRules, nowMs: number): StoredHistory {
   };
 }
 
-function targetStart(sinceMs: number, rules: SeriesRules): number {
+function targetStartMs(sinceMs: number, rules: SeriesRules): number {
   return bucketStart(sinceMs - rules.backfillMs, rules);
 }
 
 export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: number): StoredHistory {
   const { state, refusal } = ledger;
-  if (ledger.timeZone !== rules.timeZone) return { ...newLedger(rules, nowMs), state, refusal };
-  const targetMs = targetStart(parseTime(ledger.since), rules);
+  if (ledger.timeZone !== rules.timeZone) return { ...createLedger(rules, nowMs), state, refusal };
+  const targetMs = targetStartMs(parseTime(ledger.since), rules);
   return targetMs < parseTime(ledger.wished) - DAY_MS ? { ...ledger, wished: isoUtc(targetMs) } : ledger;
 }
 
@@ -78,47 +78,47 @@ export function closedUntilMs(rules: SeriesRules, nowMs: number): number {
   return bucketStart(nowMs - rules.graceMs, rules);
 }
 
-export function followingRange(
+export function rangeToFollow(
   ledger: StoredHistory,
   rules: SeriesRules,
   nowMs: number,
   toMs = closedUntilMs(rules, nowMs),
 ): Range | null {
-  const isDue = earlierTime(toMs, Math.max(1, rules.everyMs), rules) >= parseTime(ledger.watermark);
+  const isDue = subtractTimeByRules(toMs, Math.max(1, rules.everyMs), rules) >= parseTime(ledger.watermark);
   if (ledger.rereadFrom === null && !isDue) return null;
-  const fromMs = ledger.rereadFrom === null ? lookBackStart(ledger, rules, nowMs) : parseTime(ledger.rereadFrom);
+  const fromMs = ledger.rereadFrom === null ? lookBackStartMs(ledger, rules, nowMs) : parseTime(ledger.rereadFrom);
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
 
 export function fetchedSinceMs(ledger: StoredHistory): number {
   const watermarkMs = parseTime(ledger.watermark);
-  return answeredWithin(ledger.spans).find(({ toMs }) => toMs >= watermarkMs)?.fromMs ?? watermarkMs;
+  return fetchedOrUnreadableRanges(ledger.spans).find(({ toMs }) => toMs >= watermarkMs)?.fromMs ?? watermarkMs;
 }
 
-/** A fixed day of 24 hours would skip a fetch that comes half a second early, or after 23 hours. */
-function isByCalendar({ resolution, everyMs }: SeriesRules): boolean {
+/** True if days follow the calendar: 24 fixed hours would skip a fetch half a second early, or after 23 hours. */
+function countsCalendarDays({ resolution, everyMs }: SeriesRules): boolean {
   return (everyMs >= DAY_MS && Number.isFinite(everyMs)) || (resolution !== "5m" && resolution !== "1h");
 }
 
-export function earlierTime(atMs: number, lengthMs: number, rules: SeriesRules): number {
-  return isByCalendar(rules) ? timeBefore(atMs, lengthMs, rules.timeZone) : atMs - lengthMs;
+export function subtractTimeByRules(atMs: number, lengthMs: number, rules: SeriesRules): number {
+  return countsCalendarDays(rules) ? subtractCalendarTime(atMs, lengthMs, rules.timeZone) : atMs - lengthMs;
 }
 
 function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number): boolean {
-  if (!isByCalendar(rules)) return nowMs - parseTime(at) >= days * DAY_MS;
-  return localDay(nowMs, rules.timeZone) - localDay(parseTime(at), rules.timeZone) >= days;
+  if (!countsCalendarDays(rules)) return nowMs - parseTime(at) >= days * DAY_MS;
+  return localDayNumber(nowMs, rules.timeZone) - localDayNumber(parseTime(at), rules.timeZone) >= days;
 }
 
-/** Two buckets back each time, the last day once a day, the look-back once a week; rereads overlap by the look-back. */
-function lookBackStart(ledger: StoredHistory, rules: SeriesRules, nowMs: number): number {
+/** Start of a fetch: two buckets back each time, the last day once a day, the complete look-back once a week. */
+function lookBackStartMs(ledger: StoredHistory, rules: SeriesRules, nowMs: number): number {
   const { dailyAt, weeklyAt } = ledger;
   const watermarkMs = parseTime(ledger.watermark);
   let fromMs = bucketBefore(bucketBefore(watermarkMs, rules), rules);
   if (isRereadDue(dailyAt, 1, rules, nowMs))
-    fromMs = Math.min(fromMs, earlierTime(parseTime(dailyAt), Math.min(rules.lookBackMs, DAY_MS), rules));
+    fromMs = Math.min(fromMs, subtractTimeByRules(parseTime(dailyAt), Math.min(rules.lookBackMs, DAY_MS), rules));
   if (isRereadDue(weeklyAt, 7, rules, nowMs))
-    fromMs = Math.min(fromMs, earlierTime(parseTime(weeklyAt), rules.lookBackMs, rules));
-  // The backfill emits earlier points that are not fetched.
+    fromMs = Math.min(fromMs, subtractTimeByRules(parseTime(weeklyAt), rules.lookBackMs, rules));
+  // Points before the fetched range belong to the backfill.
   const leastMs = Math.min(watermarkMs, Math.max(fetchedSinceMs(ledger), parseTime(ledger.rememberedFrom)));
   const firstCompleteBucket = bucketEnd(bucketStart(leastMs - 1, rules), rules);
   return Math.max(bucketStart(fromMs, rules), firstCompleteBucket);
@@ -126,9 +126,9 @@ function lookBackStart(ledger: StoredHistory, rules: SeriesRules, nowMs: number)
 
 export interface SettledPoints {
   readonly ledger: StoredHistory;
-  /** Emitted for the first time; ascending and distinct. */
+  /** Points emitted for the first time; ascending and distinct. */
   readonly fresh: Points;
-  /** Emitted before with another value; ascending and distinct. */
+  /** Points emitted before with another value; ascending and distinct. */
   readonly revised: Points;
 }
 
@@ -144,27 +144,27 @@ export function settleFollowing(
   const { fromMs } = range;
   const fresh = new Points();
   const revised = new Points();
-  // If the clock was ahead at the request, the range counts only as far as it has closed.
+  // If the clock was ahead at the request, only closed buckets of the range count.
   let toMs = Math.min(range.toMs, Math.max(fromMs, closedUntilMs(rules, nowMs)));
   const all = points.ascending();
-  // Emitted points of earlier times are not stored.
+  // Points emitted before `rememberedFrom` are not stored.
   const first = Math.max(indexByBucketEnd(all, fromMs, ledger), all.firstIndexFrom(parseTime(ledger.rememberedFrom)));
   const inside = all.part(Math.min(first, all.firstIndexFrom(fromMs)), all.firstIndexFrom(range.toMs));
   for (let at = 0; at < inside.length; at++) {
     const atMs = inside.timeMs(at);
     const endMs = bucketEnd(atMs, rules);
-    // The service cuts its buckets differently. A bucket at the start of the range is accepted, to advance.
+    // Skip a bucket that the service ends after the range; accept one at the start, so that the watermark advances.
     if (endMs + rules.graceMs > nowMs || (endMs > range.toMs && atMs > fromMs)) toMs = Math.min(toMs, atMs);
     else if (!emitted.has(atMs)) fresh.copy(inside, at);
     else if (emitted.get(atMs) !== inside.value(at)) revised.copy(inside, at);
   }
   const isDone = range.toMs >= parseTime(ledger.watermark);
   // A request sent before midnight and answered after it did not reach back for the new day.
-  const reachesBack = ledger.rereadFrom === null && fromMs <= lookBackStart(ledger, rules, nowMs);
+  const reachesBack = ledger.rereadFrom === null && fromMs <= lookBackStartMs(ledger, rules, nowMs);
   const rereadAt = (at: string, days: number) =>
     reachesBack && isRereadDue(at, days, rules, nowMs) ? isoUtc(nowMs) : at;
   const next: StoredHistory = {
-    ...addRanges(ledger, learn(answeredRanges(points, { fromMs, toMs }, rules))),
+    ...addRanges(ledger, learn(rangesFromPoints(points, { fromMs, toMs }, rules))),
     rereadFrom: isDone ? null : isoUtc(toMs),
     dailyAt: rereadAt(ledger.dailyAt, 1),
     weeklyAt: rereadAt(ledger.weeklyAt, 7),
@@ -174,16 +174,16 @@ export function settleFollowing(
   return { ledger: { ...next, rememberedFrom: isoUtc(retainedFromMs(next, rules)) }, fresh, revised };
 }
 
-/** Points that are not fetched yet are new. `learned`: what the response states, possibly about a longer range. */
+/** Settles the past: points of gaps are new. `learned`: ranges that the response states, possibly longer. */
 export function settlePast(
   ledger: StoredHistory,
   points: Points,
   range: Range,
-  learned = answeredRanges(points, range, ledger),
+  learned = rangesFromPoints(points, range, ledger),
 ): SettledPoints {
   const all = points.ascending();
   const index = (atMs: number) => indexByBucketEnd(all, atMs, ledger);
-  const fresh = Points.joined(unfetched(ledger, range).map(({ fromMs, toMs }) => all.part(index(fromMs), index(toMs))));
+  const fresh = Points.joined(findGaps(ledger, range).map(({ fromMs, toMs }) => all.part(index(fromMs), index(toMs))));
   return { ledger: addRanges(ledger, learned), fresh, revised: new Points() };
 }
 
@@ -195,38 +195,38 @@ function indexByBucketEnd(all: Points, atMs: number, rules: BucketRules): number
 }
 
 export function addRanges(before: StoredHistory, learned: readonly LedgerRange[]): StoredHistory {
-  const ledger = { ...before, spans: withRanges(before.spans, learned, before.resolution) };
+  const ledger = { ...before, spans: mergeLearnedRanges(before.spans, learned, before.resolution) };
   const watermarkMs = parseTime(ledger.watermark);
-  const ranges = answeredWithin(ledger.spans);
+  const ranges = fetchedOrUnreadableRanges(ledger.spans);
   const answered = ranges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs > watermarkMs);
   return answered === undefined ? ledger : { ...ledger, watermark: isoUtc(answered.toMs) };
 }
 
-export function unfetched(ledger: StoredHistory, range: Range): readonly Range[] {
-  return subtract(range, fetchedIn(ledger.spans));
+export function findGaps(ledger: StoredHistory, range: Range): readonly Range[] {
+  return subtract(range, fetchedRanges(ledger.spans));
 }
 
-export interface OpenPart extends Range {
+export interface GapPart extends Range {
   readonly isSingle: boolean;
   readonly unreadable?: true;
 }
 
-export function openParts(ledger: StoredHistory, range: Range, nowMs: number): readonly OpenPart[] {
-  const gaps = unfetched(ledger, range);
-  const refused = rangesIn(ledger.spans).filter((span) => !isFetched(span));
+export function gapParts(ledger: StoredHistory, range: Range, nowMs: number): readonly GapPart[] {
+  const gaps = findGaps(ledger, range);
+  const refused = toRanges(ledger.spans).filter((span) => !isFetched(span));
   const due = refused.filter(({ againAt }) => againAt === undefined || parseTime(againAt) <= nowMs);
   return gaps
-    .flatMap((gap): readonly OpenPart[] => [
+    .flatMap((gap): readonly GapPart[] => [
       ...subtract(gap, refused).map((part) => ({ ...part, isSingle: false })),
       ...due.flatMap((span) => {
         const unreadable = isUnreadable(span) ? { unreadable: true as const } : {};
-        return clip(span, gap).map((part) => ({ ...part, isSingle: true, ...unreadable }));
+        return clipTo(span, gap).map((part) => ({ ...part, isSingle: true, ...unreadable }));
       }),
     ])
     .toSorted((a, b) => a.fromMs - b.fromMs);
 }
 
-export function targetPast(ledger: StoredHistory): Range {
+export function targetPastRange(ledger: StoredHistory): Range {
   return { fromMs: Math.min(parseTime(ledger.wished), parseTime(ledger.since)), toMs: parseTime(ledger.watermark) };
 }
 
@@ -234,24 +234,24 @@ function retainedFromMs(ledger: StoredHistory, rules: SeriesRules): number {
   let threeBack = parseTime(ledger.watermark);
   for (let i = 0; i < 3; i++) threeBack = bucketBefore(threeBack, rules);
   const rereadMs = Math.min(parseTime(ledger.weeklyAt), parseTime(ledger.dailyAt));
-  const lookBack = earlierTime(rereadMs, rules.lookBackMs, rules);
+  const lookBack = subtractTimeByRules(rereadMs, rules.lookBackMs, rules);
   const reread = ledger.rereadFrom === null ? Number.POSITIVE_INFINITY : parseTime(ledger.rereadFrom);
   return Math.max(parseTime(ledger.rememberedFrom), Math.min(threeBack, lookBack, reread));
 }
 
 /** A tag that never had a log waits a day, then twice as long each time, up to 32 days. */
-const NEVER_DOUBLINGS = 5;
+const NO_LOG_WAIT_DOUBLINGS_MAX = 5;
 
-function noLogWaitMs(times: number, wasAnswered: boolean): number {
-  // A tag that had a log may have it again soon: its long waits follow the short ones.
-  const never = wasAnswered ? times - REFUSAL_WAITS_MS.length : times;
-  return never < 1 ? refusalWaitMs(times) : DAY_MS * 2 ** Math.min(NEVER_DOUBLINGS, never - 1);
+function noLogWaitMs(times: number, wasEverAnswered: boolean): number {
+  // A tag that had a log may have a log again soon: long waits follow the short ones.
+  const never = wasEverAnswered ? times - REFUSAL_WAITS_MS.length : times;
+  return never < 1 ? refusalWaitMs(times) : DAY_MS * 2 ** Math.min(NO_LOG_WAIT_DOUBLINGS_MAX, never - 1);
 }
 
 export function recordNoLog(ledger: StoredHistory, said: string, nowMs: number): StoredHistory {
   const timesBefore = ledger.state === "no-log" ? (ledger.refusal?.times ?? 0) : 0;
-  const waitMs = (times: number) => noLogWaitMs(times, wasAnswered(ledger));
-  return { ...ledger, state: "no-log", refusal: refusalAfter(timesBefore, said, nowMs, waitMs) };
+  const waitMs = (times: number) => noLogWaitMs(times, wasEverAnswered(ledger));
+  return { ...ledger, state: "no-log", refusal: nextRefusal(timesBefore, said, nowMs, waitMs) };
 }
 
 export function recordRefusal(ledger: StoredHistory, said: string, nowMs: number, reason?: "unreadable") {
@@ -259,40 +259,40 @@ export function recordRefusal(ledger: StoredHistory, said: string, nowMs: number
   // "No log" remains valid; only the retry failed.
   if (state === "no-log")
     return { ...ledger, refusal: refusal && { ...refusal, againAt: isoUtc(nowMs + refusalWaitMs(1)) } };
-  const next = refusalAfter(refusal?.times ?? 0, said, nowMs);
+  const next = nextRefusal(refusal?.times ?? 0, said, nowMs);
   return { ...ledger, refusal: reason === undefined ? next : { ...next, reason } };
 }
 
 export function recordPastRefusal(ledger: StoredHistory, range: Range, said: string, nowMs: number): StoredHistory {
-  const before = rangesIn(ledger.spans).filter((span) => span.why === "refused" && clip(span, range).length > 0);
+  const before = toRanges(ledger.spans).filter((span) => span.why === "refused" && clipTo(span, range).length > 0);
   const times = Math.max(0, ...before.map((span) => span.times ?? 0));
-  const refused: LedgerRange = { ...range, why: "refused", ...refusalAfter(times, said, nowMs) };
-  return { ...ledger, spans: withRanges(ledger.spans, [refused], ledger.resolution) };
+  const refused: LedgerRange = { ...range, why: "refused", ...nextRefusal(times, said, nowMs) };
+  return { ...ledger, spans: mergeLearnedRanges(ledger.spans, [refused], ledger.resolution) };
 }
 
 export function isBackingOff({ refusal }: StoredHistory, nowMs: number): boolean {
   return refusal !== null && parseTime(refusal.againAt) > nowMs;
 }
 
-/** A tag that had a log needs two such statements, ten minutes apart. */
+/** Requires two refusals "no log", ten minutes apart, for a tag that had a log. */
 export function hasNoLog(ledger: StoredHistory): boolean {
-  return ledger.state === "no-log" && (!wasAnswered(ledger) || (ledger.refusal?.times ?? 0) > 1);
+  return ledger.state === "no-log" && (!wasEverAnswered(ledger) || (ledger.refusal?.times ?? 0) > 1);
 }
 
-function wasAnswered({ spans }: StoredHistory): boolean {
+function wasEverAnswered({ spans }: StoredHistory): boolean {
   return spans.some(({ why, said }) => why === "points" || (why === "null" && said === undefined));
 }
 
-/** The service also answers "no log" for tags that the token does not see: such statements become gaps. */
+/** Turns responses "no log" into gaps: the service also sends them for tags that the token does not see. */
 export function retractNoLog(ledger: StoredHistory, after: string, total: boolean): StoredHistory {
   const isDoubted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
-  const ranges = rangesIn(ledger.spans);
+  const ranges = toRanges(ledger.spans);
   const first = ranges.find(isDoubted);
   let back = ledger;
   if (first !== undefined) {
-    // Totals only go forward, so they restart there.
+    // Totals only go forward, so totals restart at the first retracted range.
     const watermark = total ? isoUtc(Math.min(parseTime(ledger.watermark), first.fromMs)) : ledger.watermark;
-    back = { ...ledger, watermark, spans: storedRanges(ranges.filter((range) => !isDoubted(range))) };
+    back = { ...ledger, watermark, spans: toStoredRanges(ranges.filter((range) => !isDoubted(range))) };
   }
   if (back.refusal === null || back.refusal.at < after) return back;
   return { ...back, refusal: null, state: back.state === "no-log" ? "unproven" : back.state };

@@ -2,10 +2,10 @@ import type { TagLog } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type HistoryQuery, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { StoredHistory } from "../snapshot.ts";
-import { bucketBefore, bucketStart, DAY_MS, parseTime, rangeTime } from "./buckets.ts";
+import { bucketBefore, bucketStart, DAY_MS, formatUtc, parseTime } from "./buckets.ts";
 import { addRanges, isBackingOff, recordNoLog, recordRefusal } from "./ledger.ts";
 import { answeredPoints } from "./ledger-ranges.ts";
-import type { HistorySeries, Series } from "./series.ts";
+import type { Series, SeriesRegistry } from "./series.ts";
 
 export type LogDiscovery = ReturnType<typeof createLogDiscovery>;
 
@@ -17,21 +17,21 @@ export interface DiscoveryRequest {
 const NO_EARLIER_MONTH = "the monthly overview lists nothing so early";
 
 /** Finds tags without a log with a query for a few monthly values. The first listed month limits the backfill. */
-export function createLogDiscovery(registry: HistorySeries, isVisible: (series: Series) => boolean) {
+export function createLogDiscovery(registry: SeriesRegistry, isVisible: (series: Series) => boolean) {
   const testing = createGroupTesting<string>(TAGS_PER_REQUEST);
 
-  function queryFor(tagIds: readonly string[], nowMs: number): HistoryQuery | null {
+  function buildDiscoveryQuery(tagIds: readonly string[], nowMs: number): HistoryQuery | null {
     const series = tagIds.flatMap((id) => registry.ofTag(id));
     const [first] = series;
     if (first === undefined) return null;
     const { timeZone } = first.rules;
     const fromMs = Math.min(...series.map(registry.neededFrom), nowMs - DAY_MS);
     // The interface does not say whether the start is included: begin a month early.
-    const from = rangeTime(bucketBefore(fromMs, { resolution: "1mo", timeZone }));
-    return { tagIds, from, to: rangeTime(nowMs), resolution: "1mo", timeZone };
+    const from = formatUtc(bucketBefore(fromMs, { resolution: "1mo", timeZone }));
+    return { tagIds, from, to: formatUtc(nowMs), resolution: "1mo", timeZone };
   }
 
-  const undecided = (tagId: string) => registry.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
+  const listUndecided = (tagId: string) => registry.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
 
   function provenLedger(series: Series, log: TagLog | undefined, nowMs: number): StoredHistory {
     const proven: StoredHistory = { ...series.ledger, state: "following", refusal: null };
@@ -47,7 +47,7 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
   }
 
   return {
-    queryFor,
+    queryFor: buildDiscoveryQuery,
     refresh(): void {
       const waiting = new Set(testing.waiting());
       const unknown = registry
@@ -59,7 +59,7 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
     next(nowMs: number): DiscoveryRequest | null {
       for (let group = testing.next(); group.length > 0; group = testing.next()) {
         const hidden = group.filter((id) => !registry.ofTag(id).some(isVisible));
-        const query = hidden.length > 0 ? null : queryFor(group, nowMs);
+        const query = hidden.length > 0 ? null : buildDiscoveryQuery(group, nowMs);
         if (query !== null) return { query, isRetry: false };
         testing.leave(new Set(hidden));
       }
@@ -67,7 +67,7 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
         const { state, refusal } = series.ledger;
         return state !== "following" && refusal !== null && !isBackingOff(series.ledger, nowMs) && isVisible(series);
       });
-      const query = due === undefined ? null : queryFor([due.located.tag.id], nowMs);
+      const query = due === undefined ? null : buildDiscoveryQuery([due.located.tag.id], nowMs);
       return query === null ? null : { query, isRetry: true };
     },
     /** Returns the tags without a log. `listed`: tags in the response; null after a refusal because of a log. */
@@ -80,34 +80,34 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
     },
     proven(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number): ReadonlyMap<Series, StoredHistory> {
       const byId = new Map(logs.map((log) => [log.id, log]));
-      const known = tagIds.flatMap(undecided);
+      const known = tagIds.flatMap(listUndecided);
       return new Map(known.map((series) => [series, provenLedger(series, byId.get(series.located.tag.id), nowMs)]));
     },
     refused(tagIds: readonly string[], isNoLog: boolean, message: string, nowMs: number) {
       const record = isNoLog ? recordNoLog : recordRefusal;
-      return new Map(tagIds.flatMap(undecided).map((series) => [series, record(series.ledger, message, nowMs)]));
+      return new Map(tagIds.flatMap(listUndecided).map((series) => [series, record(series.ledger, message, nowMs)]));
     },
     forget: (tagIds: readonly string[]) => testing.leave(new Set(tagIds)),
     waiting: () => testing.waiting().length,
   };
 }
 
-type Verdict = "good" | "bad";
+type MemberVerdict = "good" | "bad";
 
-interface Spot<T> {
+interface TestedMember<T> {
   readonly member: T;
-  verdict: Verdict | null;
+  verdict: MemberVerdict | null;
 }
 
-/** Assumed share of bad members after a good or a bad one, worth so many members seen. */
-const PRIOR = { good: { share: 0.02, seen: 20 }, bad: { share: 0.5, seen: 1 } };
+/** Assumed share of bad members after a good or a bad member; `seen`: weight of the assumption in members. */
+const PRIOR_BAD_SHARES = { good: { share: 0.02, seen: 20 }, bad: { share: 0.5, seen: 1 } };
 /** A neighbour of a bad member is tested singly if it is good with less than this probability. */
-const DOUBTFUL_PROBABILITY = 0.65;
+const DOUBTFUL_PROBABILITY_MAX = 0.65;
 /** Bits of information that a bad member found and a member cleared are worth; found by simulation. */
-const WORTH_OF_BAD_MEMBER = 0.3;
-const WORTH_OF_CLEARED = 0.01;
-/** Known members behind the candidates that the probabilities use. */
-const KNOWN_MEMBERS_AHEAD = 60;
+const BITS_PER_BAD_MEMBER = 0.3;
+const BITS_PER_CLEARED_MEMBER = 0.01;
+/** Classified members after the candidates that the probabilities use. */
+const KNOWN_MEMBERS_USED = 60;
 
 /**
  * Adaptive group testing for tags without a log ("bad" members), which make a complete request fail with 404. Parts of
@@ -115,14 +115,14 @@ const KNOWN_MEMBERS_AHEAD = 60;
  * that log nothing are neighbours. Learned shares decide all sizes (`npm run bench:history`).
  */
 export function createGroupTesting<T>(size: number) {
-  /** Unknown members, and known ones among and right before them. */
-  let line: Spot<T>[] = [];
-  /** A refused group without its cleared members: at least one is bad. */
-  let suspects: readonly Spot<T>[] = [];
-  let tested: readonly Spot<T>[] = [];
+  /** Members without a verdict, and members with a verdict among and right before them. */
+  let line: TestedMember<T>[] = [];
+  /** Members of a refused group that are not cleared: at least one member is bad. */
+  let suspects: readonly TestedMember<T>[] = [];
+  let tested: readonly TestedMember<T>[] = [];
   const seen = { good: { good: 0, bad: 0 }, bad: { good: 0, bad: 0 } };
 
-  function classify(spot: Spot<T>, verdict: Verdict): void {
+  function classify(spot: TestedMember<T>, verdict: MemberVerdict): void {
     spot.verdict = verdict;
     const at = line.indexOf(spot);
     const [left, right] = [line[at - 1]?.verdict, line[at + 1]?.verdict];
@@ -130,31 +130,32 @@ export function createGroupTesting<T>(size: number) {
     if (right != null) seen[verdict][right]++;
   }
 
-  const badShareAfter = (left: Verdict) => {
+  const badShareAfter = (left: MemberVerdict) => {
     const share =
-      (seen[left].bad + PRIOR[left].share * PRIOR[left].seen) / (seen[left].good + seen[left].bad + PRIOR[left].seen);
+      (seen[left].bad + PRIOR_BAD_SHARES[left].share * PRIOR_BAD_SHARES[left].seen) /
+      (seen[left].good + seen[left].bad + PRIOR_BAD_SHARES[left].seen);
     return Math.min(0.999, Math.max(0.0001, share));
   };
 
-  function chooseGroup(): readonly Spot<T>[] {
+  function chooseGroup(): readonly TestedMember<T>[] {
     const unknown = suspects.length > 0 ? suspects : line.filter(({ verdict }) => verdict === null).slice(0, size);
     const last = unknown.at(-1);
     if (last === undefined) return [];
     const lastAt = line.indexOf(last);
-    const knownAt = line.slice(0, lastAt + KNOWN_MEMBERS_AHEAD).findLastIndex(({ verdict }) => verdict !== null);
+    const knownAt = line.slice(0, lastAt + KNOWN_MEMBERS_USED).findLastIndex(({ verdict }) => verdict !== null);
     const context = line.slice(0, Math.max(lastAt, knownAt) + 1);
     const shares = { good: badShareAfter("good"), bad: badShareAfter("bad") };
-    const allGood = (spots: readonly Spot<T>[]) => probabilityOfAllGood(context, new Set(spots), shares);
-    if (suspects.length > 0) return mostInformative(suspects, allGood);
+    const allGood = (spots: readonly TestedMember<T>[]) => probabilityOfAllGood(context, new Set(spots), shares);
+    if (suspects.length > 0) return chooseMostInformativePart(suspects, allGood);
     const doubtful = unknown.find((spot) => {
       const at = line.indexOf(spot);
       const isNextToBad = line[at - 1]?.verdict === "bad" || line[at + 1]?.verdict === "bad";
-      return isNextToBad && allGood([spot]) < DOUBTFUL_PROBABILITY;
+      return isNextToBad && allGood([spot]) < DOUBTFUL_PROBABILITY_MAX;
     });
-    return doubtful === undefined ? prefixOfEvenOdds(unknown, allGood) : [doubtful];
+    return doubtful === undefined ? chooseEvenOddsPrefix(unknown, allGood) : [doubtful];
   }
 
-  const membersOf = (spots: readonly Spot<T>[]) => spots.map(({ member }) => member);
+  const membersOf = (spots: readonly TestedMember<T>[]) => spots.map(({ member }) => member);
 
   return {
     add(members: readonly T[]): void {
@@ -186,8 +187,8 @@ export function createGroupTesting<T>(size: number) {
   };
 }
 
-/** Returns the longest prefix that is good with a probability of about one half (Golomb's rule). */
-function prefixOfEvenOdds<S>(spots: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
+/** Returns the longest prefix whose members are all good with a probability of about one half (Golomb's rule). */
+function chooseEvenOddsPrefix<S>(spots: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
   let count = 1;
   let before = allGood(spots.slice(0, 1));
   for (; count < spots.length; count++) {
@@ -199,7 +200,7 @@ function prefixOfEvenOdds<S>(spots: readonly S[], allGood: (spots: readonly S[])
 }
 
 /** Returns the part of a bad group whose test gives most information, preferring single members. */
-function mostInformative<S>(suspects: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
+function chooseMostInformativePart<S>(suspects: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
   const noCulprit = allGood(suspects);
   let best = suspects.slice(0, 1);
   let bestWorth = Number.NEGATIVE_INFINITY;
@@ -210,7 +211,7 @@ function mostInformative<S>(suspects: readonly S[], allGood: (spots: readonly S[
       const part = suspects.slice(from, to);
       const clears = Math.min(1, Math.max(0, (allGood(part) - noCulprit) / (1 - noCulprit)));
       const settles = (count === 1 ? 1 - clears : 0) + (count === suspects.length - 1 ? clears : 0);
-      const worth = informationBits(clears) + WORTH_OF_BAD_MEMBER * settles + WORTH_OF_CLEARED * count * clears;
+      const worth = entropyBits(clears) + BITS_PER_BAD_MEMBER * settles + BITS_PER_CLEARED_MEMBER * count * clears;
       // Ignore rounding differences, so that every machine chooses the same.
       if (worth <= bestWorth + 1e-3) continue;
       best = part;
@@ -220,16 +221,16 @@ function mostInformative<S>(suspects: readonly S[], allGood: (spots: readonly S[
   return best;
 }
 
-function informationBits(share: number): number {
+function entropyBits(share: number): number {
   if (share <= 0 || share >= 1) return 0;
   return -share * Math.log2(share) - (1 - share) * Math.log2(1 - share);
 }
 
-/** A Markov chain, because bad members come in runs. `badAfter`: share of bad members after a good or a bad one. */
+/** Uses a Markov chain, because bad members come in runs. `badAfter`: share of bad members after a good or bad one. */
 function probabilityOfAllGood<T>(
-  line: readonly Spot<T>[],
-  spots: ReadonlySet<Spot<T>>,
-  badAfter: Readonly<Record<Verdict, number>>,
+  line: readonly TestedMember<T>[],
+  spots: ReadonlySet<TestedMember<T>>,
+  badAfter: Readonly<Record<MemberVerdict, number>>,
 ): number {
   let [good, bad] = [1, 0];
   let [goodIf, badIf] = [1, 0];

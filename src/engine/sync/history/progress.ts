@@ -3,16 +3,16 @@ import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { isComplete, type StoredHistory } from "../snapshot.ts";
-import { clip, mergeRanges, parseTime, type Range, subtract, totalLength } from "./buckets.ts";
-import { closedUntilMs, hasNoLog, targetPast, unfetched } from "./ledger.ts";
-import { fetchedIn, type LedgerRange, rangesIn } from "./ledger-ranges.ts";
+import { clipTo, mergeRanges, parseTime, type Range, subtract, totalLengthMs } from "./buckets.ts";
+import { closedUntilMs, findGaps, hasNoLog, targetPastRange } from "./ledger.ts";
+import { fetchedRanges, type LedgerRange, toRanges } from "./ledger-ranges.ts";
 import {
   type BackfillRequest,
   type BackfillRequests,
   backfillRange,
   coversSeries,
-  type LedgerOf,
-  pendingOf,
+  pendingRanges,
+  type SeriesLedger,
 } from "./series.ts";
 
 export interface HistoryProgress {
@@ -21,7 +21,7 @@ export interface HistoryProgress {
   readonly requestsLeft: number;
   readonly paused: boolean;
   readonly orders: readonly BackfillProgress[];
-  /** Since when following or log discovery is due without a request, far beyond the plan. */
+  /** Time since which following or log discovery waits for a request, far longer than planned. */
   readonly starving: { readonly since: string } | null;
 }
 
@@ -50,21 +50,21 @@ export interface ResolutionProgress {
   readonly done: number;
 }
 
-export function progressOf(
-  series: readonly LedgerOf[],
+export function computeProgress(
+  series: readonly SeriesLedger[],
   { open, paused }: BackfillRequests,
   valuesPerRequest: number,
   unproven: number,
   nowMs: number,
 ): HistoryProgress {
   const groups = Map.groupBy(series, ({ rules, total }) => `${rules.resolution} ${total}`);
-  const resolutions = [...groups.values()].flatMap((members) => progressOfGroup(members, valuesPerRequest, nowMs));
-  const orders = open.map((request) => progressOfBackfill(request, series, valuesPerRequest, nowMs));
+  const resolutions = [...groups.values()].flatMap((members) => computeGroupProgress(members, valuesPerRequest, nowMs));
+  const orders = open.map((request) => computeBackfillProgress(request, series, valuesPerRequest, nowMs));
   const requestsLeft = [...resolutions, ...orders].reduce((sum, each) => sum + each.requestsLeft, 0);
   return { resolutions, unproven, requestsLeft, paused, orders, starving: null };
 }
 
-function requestsFor(values: number, ranges: number, valuesPerRequest: number): number {
+function estimateRequests(values: number, ranges: number, valuesPerRequest: number): number {
   return Math.max(Math.ceil(values / Math.max(1, valuesPerRequest)), Math.ceil(ranges / TAGS_PER_REQUEST));
 }
 
@@ -72,27 +72,27 @@ function fetchedShare(pendingMs: number, targetMs: number): number {
   return targetMs === 0 ? 1 : 1 - pendingMs / targetMs;
 }
 
-function progressOfBackfill(
+function computeBackfillProgress(
   request: BackfillRequest,
-  series: readonly LedgerOf[],
+  series: readonly SeriesLedger[],
   valuesPerRequest: number,
   nowMs: number,
 ): BackfillProgress {
   const { id, resolution, stored } = request;
   const members = series.filter((each) => coversSeries(request, each));
   const logged = members.filter(({ ledger }) => !hasNoLog(ledger));
-  const pending = logged.flatMap((each) => pendingOf(request, each, nowMs));
+  const pending = logged.flatMap((each) => pendingRanges(request, each, nowMs));
   const targets = logged.map(({ rules }) => backfillRange(request, rules, nowMs));
   return {
     ...{ id, from: stored.from, to: stored.to, resolution },
     tags: members.length,
     unproven: members.filter(({ ledger }) => ledger.state === "unproven").length,
-    requestsLeft: requestsFor(totalLength(pending) / BUCKET_MS[resolution], pending.length, valuesPerRequest),
-    done: fetchedShare(totalLength(pending), totalLength(targets.filter(({ fromMs, toMs }) => fromMs < toMs))),
+    requestsLeft: estimateRequests(totalLengthMs(pending) / BUCKET_MS[resolution], pending.length, valuesPerRequest),
+    done: fetchedShare(totalLengthMs(pending), totalLengthMs(targets.filter(({ fromMs, toMs }) => fromMs < toMs))),
   };
 }
 
-function progressOfGroup(members: readonly LedgerOf[], valuesPerRequest: number, nowMs: number) {
+function computeGroupProgress(members: readonly SeriesLedger[], valuesPerRequest: number, nowMs: number) {
   const [first] = members;
   if (first === undefined) return [];
   const { total } = first;
@@ -102,7 +102,7 @@ function progressOfGroup(members: readonly LedgerOf[], valuesPerRequest: number,
   const pendingOfEach = logged.map(({ ledger, rules }) =>
     total
       ? Math.max(0, closedUntilMs(rules, nowMs) - parseTime(ledger.watermark))
-      : totalLength(unfetched(ledger, targetPast(ledger))),
+      : totalLengthMs(findGaps(ledger, targetPastRange(ledger))),
   );
   const pendingMs = pendingOfEach.reduce((sum, each) => sum + each, 0);
   const targetMs = logged.reduce((sum, { ledger }) => sum + Math.max(0, nowMs - parseTime(ledger.wished)), 0);
@@ -112,7 +112,7 @@ function progressOfGroup(members: readonly LedgerOf[], valuesPerRequest: number,
   return [
     {
       ...{ resolution, total, tags: members.length, withoutLog: members.length - logged.length },
-      refused: members.filter(({ ledger }) => isRefused(ledger)).length,
+      refused: members.filter(({ ledger }) => hasRefusal(ledger)).length,
       complete: logged.filter(
         ({ ledger }, i) => pendingOfEach[i] === 0 && ledger.state === "following" && ledger.refusal === null,
       ).length,
@@ -120,24 +120,24 @@ function progressOfGroup(members: readonly LedgerOf[], valuesPerRequest: number,
       ...{ pendingRanges, pendingValues },
       requestsLeft: total
         ? Math.ceil(pendingValues / TAGS_PER_REQUEST)
-        : requestsFor(pendingValues, pendingRanges, valuesPerRequest),
+        : estimateRequests(pendingValues, pendingRanges, valuesPerRequest),
       done: fetchedShare(pendingMs, targetMs),
     },
   ];
 }
 
-function isRefused({ state, refusal, spans }: StoredHistory): boolean {
+function hasRefusal({ state, refusal, spans }: StoredHistory): boolean {
   return (state !== "no-log" && refusal !== null) || spans.some(({ why }) => why === "refused");
 }
 
 export function setSeriesGauge(
   { historySeries }: Pick<Metrics, "historySeries">,
   source: string,
-  all: readonly LedgerOf[],
+  all: readonly SeriesLedger[],
 ): void {
   const counts = { whole: 0, holes: 0, refused: 0, "no-log": 0, unproven: 0 };
   for (const { ledger } of all) {
-    if (ledger.state !== "no-log" && isRefused(ledger)) counts.refused++;
+    if (ledger.state !== "no-log" && hasRefusal(ledger)) counts.refused++;
     else if (ledger.state !== "following") counts[ledger.state]++;
     else counts[isComplete(ledger) ? "whole" : "holes"]++;
   }
@@ -164,23 +164,23 @@ export type HistoryGapReason = NotRequestedReason | RefusedReason | "no-log" | "
 type NotRequestedReason = "ordered" | "backfill" | "behind" | "between" | "unproven";
 type RefusedReason = "refused" | "unreadable" | "out-of-scope" | "not-listed";
 
-type Statement = Pick<LedgerRange, "said" | "at" | "againAt">;
+type GapStatement = Pick<LedgerRange, "said" | "at" | "againAt">;
 
 /** Returns all known gaps by tag, oldest first; with `silences`, also responses without a value. */
-export function gapsIn(
-  ledgers: readonly LedgerOf[],
+export function listHistoryGaps(
+  ledgers: readonly SeriesLedger[],
   { open }: BackfillRequests,
   nowMs: number,
   { silences = false }: { readonly silences?: boolean } = {},
 ): readonly HistoryGap[] {
-  return ledgers.flatMap((series) => gapsOf(series, open, silences, nowMs));
+  return ledgers.flatMap((series) => listSeriesGaps(series, open, silences, nowMs));
 }
 
-function gapsOf(series: LedgerOf, backfills: readonly BackfillRequest[], silences: boolean, nowMs: number) {
+function listSeriesGaps(series: SeriesLedger, backfills: readonly BackfillRequest[], silences: boolean, nowMs: number) {
   const { located, rules, total, ledger } = series;
   const { state, refusal } = ledger;
   const gaps: HistoryGap[] = [];
-  const add = (why: HistoryGapReason, range: Range | null, statement: Statement = {}) =>
+  const add = (why: HistoryGapReason, range: Range | null, statement: GapStatement = {}) =>
     gaps.push({
       ...{ tagId: located.tag.id, tagName: located.tag.displayName, resolution: rules.resolution, total, why },
       from: range && isoUtc(range.fromMs),
@@ -189,19 +189,19 @@ function gapsOf(series: LedgerOf, backfills: readonly BackfillRequest[], silence
     });
 
   const requested = mergeRanges(
-    backfills.filter((each) => coversSeries(each, series)).flatMap((each) => pendingOf(each, series, nowMs)),
+    backfills.filter((each) => coversSeries(each, series)).flatMap((each) => pendingRanges(each, series, nowMs)),
   );
-  const front = overdueFront(series, nowMs);
-  const past = total ? [] : [targetPast(ledger)];
-  const all = mergeRanges([...fetchedIn(ledger.spans), ...requested, front, ...past]);
-  let left = unfetched(ledger, { fromMs: all[0]?.fromMs ?? 0, toMs: all.at(-1)?.toMs ?? 0 });
-  const assign = (why: HistoryGapReason, ranges: readonly Range[], statement?: Statement) => {
+  const front = findOverdueRange(series, nowMs);
+  const past = total ? [] : [targetPastRange(ledger)];
+  const all = mergeRanges([...fetchedRanges(ledger.spans), ...requested, front, ...past]);
+  let left = findGaps(ledger, { fromMs: all[0]?.fromMs ?? 0, toMs: all.at(-1)?.toMs ?? 0 });
+  const assign = (why: HistoryGapReason, ranges: readonly Range[], statement?: GapStatement) => {
     for (const range of ranges) {
-      for (const part of left.flatMap((gap) => clip(gap, range))) add(why, part, statement);
+      for (const part of left.flatMap((gap) => clipTo(gap, range))) add(why, part, statement);
       left = left.flatMap((gap) => subtract(gap, [range]));
     }
   };
-  for (const span of rangesIn(ledger.spans)) if (span.why === "refused") assign(span.reason ?? "refused", [span], span);
+  for (const span of toRanges(ledger.spans)) if (span.why === "refused") assign(span.reason ?? "refused", [span], span);
   if (located.outOfSight !== undefined) assign(located.outOfSight === "site" ? "out-of-scope" : "not-listed", left);
   if (state !== "following") {
     const why = state === "unproven" && refusal !== null ? "refused" : state;
@@ -212,13 +212,13 @@ function gapsOf(series: LedgerOf, backfills: readonly BackfillRequest[], silence
   assign("ordered", requested);
   assign("backfill", past);
   assign("between", left);
-  for (const span of rangesIn(ledger.spans))
+  for (const span of toRanges(ledger.spans))
     if (span.why === "no-log" || (silences && span.why === "null")) add(span.why, span, span);
   return gaps.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));
 }
 
 /** Closed range that is overdue by more than one fetch; empty for a series that only backfill requests need. */
-function overdueFront({ ledger, rules, total }: LedgerOf, nowMs: number): Range {
+function findOverdueRange({ ledger, rules, total }: SeriesLedger, nowMs: number): Range {
   const fromMs = parseTime(ledger.watermark);
   const toMs = closedUntilMs(rules, nowMs);
   const everyMs = total ? 0 : rules.everyMs;

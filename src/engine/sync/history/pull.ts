@@ -10,13 +10,13 @@ import { createFinalizedDays } from "../completeness/finalized-days.ts";
 import type { Follower, RunContext } from "../job.ts";
 import { followingPerMinute, type HistoryDemand, learningPerMinute } from "../plan/overload.ts";
 import { keepRequestsWaiting } from "../waiting-requests.ts";
-import { nextBackfill, nextFollowing, nextOrdered, nextTotal, type RequestLimits } from "./choose-request.ts";
+import { chooseBackfill, chooseFollowing, chooseOrdered, chooseTotal, type RequestLimits } from "./choose-request.ts";
 import type { HistoryConfig } from "./config.ts";
 import { createLogDiscovery } from "./log-discovery.ts";
-import { type HistoryProgress, progressOf, setSeriesGauge } from "./progress.ts";
+import { computeProgress, type HistoryProgress, setSeriesGauge } from "./progress.ts";
 import { createHistoryRequests, type Task } from "./request.ts";
-import { createLearnedWindow, createShortResponses } from "./request-size.ts";
-import { createHistorySeries, followedSeries, type HistoryScope, type Series } from "./series.ts";
+import { createLearnedSize, createShortResponses } from "./request-size.ts";
+import { countFollowedSeries, createSeriesRegistry, type HistoryScope, type Series } from "./series.ts";
 import { createHistorySettle, type OnLogged } from "./settle.ts";
 
 /**
@@ -52,23 +52,23 @@ export interface HistoryPullOptions {
   readonly knowsTagsOf?: (siteId: number) => boolean;
 }
 
-const REFRESH_MS = 60_000;
-const LOOK_MS = 1_000;
-const IDLE_LOOK_MS = 5_000;
-const NOTE_DUE_MS = 5_000;
-const IN_FLIGHT_MAX = 3;
-const FAILURES_MAX = 2;
+const REFRESH_INTERVAL_MS = 60_000;
+const LOOKUP_INTERVAL_MS = 1_000;
+const IDLE_LOOKUP_INTERVAL_MS = 5_000;
+const DUE_CHECK_INTERVAL_MS = 5_000;
+const REQUESTS_IN_FLIGHT_MAX = 3;
+const FAILURES_IN_A_ROW_MAX = 2;
 /** A due request starves after three times its planned interval, within these bounds. */
 const STARVING_MIN_MS = 180_000;
 const STARVING_MAX_MS = 900_000;
 const NEVER_MS = Number.NEGATIVE_INFINITY;
 
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
-  const { source, store, clock, log, metrics, timeZone, scope = allVisible() } = options;
+  const { source, store, clock, log, metrics, timeZone, scope = createUnlimitedScope() } = options;
   let { classes } = options;
   const limits = { valuesMax: options.valuesMax };
-  const window = createLearnedWindow(store, source.name, limits, clock);
-  const registry = createHistorySeries({ store, source: source.name, clock, log, scope, classes, timeZone });
+  const window = createLearnedSize(store, source.name, limits, clock);
+  const registry = createSeriesRegistry({ store, source: source.name, clock, log, scope, classes, timeZone });
   const isVisible = ({ located }: Series) => located.outOfSight !== "tag" && scope.sees(located.siteId);
   const discovery = createLogDiscovery(registry, isVisible);
   const { knowsTagsOf = () => true, onLogged } = options;
@@ -94,7 +94,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const isIdle = () => classes.length === 0 && registry.all().length === 0;
 
   function lookMs(): number {
-    return isIdle() ? IDLE_LOOK_MS : LOOK_MS;
+    return isIdle() ? IDLE_LOOKUP_INTERVAL_MS : LOOKUP_INTERVAL_MS;
   }
 
   async function refresh(): Promise<void> {
@@ -116,7 +116,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const mayBegin = registry.all().length === 0 && (classes.length > 0 || hasOpenBackfills);
     const isStale =
       mayBegin ||
-      clock.monotonic() - refreshedAtMs >= REFRESH_MS ||
+      clock.monotonic() - refreshedAtMs >= REFRESH_INTERVAL_MS ||
       scope.changes.wakeups() !== knownScopeChanges ||
       (await registry.haveBackfillsChanged());
     if (isStale) await refresh();
@@ -124,14 +124,14 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (registry.all().length === 0) return;
     seriesFound.wakeUp();
     isPastPaused = !((await options.mayFetchPast?.()) ?? true);
-    if (clock.monotonic() - notedDueMs < NOTE_DUE_MS) return;
+    if (clock.monotonic() - notedDueMs < DUE_CHECK_INTERVAL_MS) return;
     notedDueMs = clock.monotonic();
     // Without a slot offer, this call notes since when a request is due.
     chooseTask({ past: false, discover: false });
     await days.refreshIfStale();
   }
 
-  function freeSeries(): readonly Series[] {
+  function listFreeSeries(): readonly Series[] {
     return registry.all().filter((series) => {
       const { isBusy, notBeforeMs, ledger } = series;
       return ledger.state === "following" && !isBusy && notBeforeMs <= clock.monotonic() && isVisible(series);
@@ -141,22 +141,22 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const requestLimits = (): RequestLimits => ({
     values: window.values(),
     singleFirst: !wasSingle,
-    bucketsEach: window.bucketsEach,
+    bucketsPerTag: window.bucketsPerTag,
   });
 
   function chooseTotals(): Task | null {
-    const request = nextTotal(freeSeries(), clock.now(), requestLimits());
+    const request = chooseTotal(listFreeSeries(), clock.now(), requestLimits());
     return request && { request };
   }
 
-  /** Order: short responses again, following, log discovery, `plenum backfill`, configured backfill. */
+  /** Order of tasks: short responses again, following, log discovery, `plenum backfill`, configured backfill. */
   function chooseTask({ past, discover }: { readonly past: boolean; readonly discover: boolean }): Task | null {
     const nowMs = clock.now();
     const { open, paused } = registry.backfills();
-    const free = freeSeries();
+    const free = listFreeSeries();
     const withoutLiveEnd = free.filter((series) => !short.has(series, true));
     const first =
-      short.next(free, requestLimits(), past && !paused) ?? nextFollowing(withoutLiveEnd, nowMs, requestLimits());
+      short.next(free, requestLimits(), past && !paused) ?? chooseFollowing(withoutLiveEnd, nowMs, requestLimits());
     const nextDiscovery = isDiscovering || !discover ? null : discovery.next(nowMs);
     if (first !== null || (!isDiscovering && discovery.waiting() > 0)) dueSinceMs ??= clock.monotonic();
     else if (!isDiscovering && !registry.all().some(({ isBusy }) => isBusy)) dueSinceMs = null;
@@ -165,14 +165,14 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (!past || paused) return null;
     const verified = free.filter((series) => !short.has(series));
     const request =
-      nextOrdered(verified, open, nowMs, requestLimits()) ?? nextBackfill(verified, nowMs, requestLimits());
+      chooseOrdered(verified, open, nowMs, requestLimits()) ?? chooseBackfill(verified, nowMs, requestLimits());
     if (request === null) return null;
     // Any request costs one slot: during discovery, a smaller one waits for more tags.
     const isFull = request.isSingle || request.series.length === TAGS_PER_REQUEST;
     return isDiscovering && !isFull ? null : { request };
   }
 
-  const plannedPerMinute = () => followingPerMinute(followedSeries(registry.all()), TAGS_PER_REQUEST);
+  const plannedPerMinute = () => followingPerMinute(countFollowedSeries(registry.all()), TAGS_PER_REQUEST);
   const discoveryRate = () => learningPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
 
   const isDiscoveryDue = () => clock.monotonic() - discoveredAtMs >= 60_000 / Math.max(0.01, discoveryRate());
@@ -191,7 +191,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     let series: readonly Series[] = [];
     let isDiscovery = false;
     const decide = ({ isOwnSlot }: SlotOffer): Task | null => {
-      // A slot that the live reads need is not for the past.
+      // The past gets no slot that the live reads need.
       const past = !isOwnSlot && !isPastPaused;
       const discover = !isPastPaused && (!isOwnSlot || isDiscoveryDue());
       const task = kind === "totals" ? chooseTotals() : chooseTask({ past, discover });
@@ -220,7 +220,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       const failure = meaningOf(error);
       const concernsAll =
         failure instanceof ConfigError || failure instanceof Throttled || failure instanceof LocalFailure;
-      if (concernsAll || failures >= FAILURES_MAX) throw failure;
+      if (concernsAll || failures >= FAILURES_IN_A_ROW_MAX) throw failure;
       log.warn({ err: failure }, "a history request failed");
     } finally {
       for (const each of series) each.isBusy = false;
@@ -248,7 +248,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       const lines = (["series", "totals"] as const).map(
         (kind) => (begun: () => void, signal: AbortSignal) => pullOnce(kind, begun, signal, well),
       );
-      await keepRequestsWaiting(lines, { most: () => IN_FLIGHT_MAX, draining, forced });
+      await keepRequestsWaiting(lines, { most: () => REQUESTS_IN_FLIGHT_MAX, draining, forced });
     } finally {
       over.abort(WOKEN);
       await looking;
@@ -267,12 +267,12 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       classesChanged.wakeUp();
     },
     progress: () => ({
-      ...progressOf(registry.all(), registry.backfills(), window.values(), discovery.waiting(), clock.now()),
+      ...computeProgress(registry.all(), registry.backfills(), window.values(), discovery.waiting(), clock.now()),
       starving: starving(),
     }),
   };
 }
 
-function allVisible(): HistoryScope {
+function createUnlimitedScope(): HistoryScope {
   return { sees: () => true, explain: async () => "unexplained", changes: createWakeup() };
 }

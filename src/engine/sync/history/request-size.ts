@@ -6,13 +6,13 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
 import { type StoredCut, type StoredWindow, syncSet } from "../snapshot.ts";
-import { bucketEnd, DAY_MS, type Range, subtract, totalLength } from "./buckets.ts";
+import { bucketEnd, DAY_MS, type Range, subtract, totalLengthMs } from "./buckets.ts";
 import {
+  buildHistoryRequest,
   type Candidate,
   type HistoryRequest,
   hasSameBuckets,
   type RequestLimits,
-  requestFor,
 } from "./choose-request.ts";
 import { answeredPoints } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
@@ -23,37 +23,37 @@ import type { Series } from "./series.ts";
  */
 const FULL_RESPONSES_TO_GROW = 2;
 const FULL_RESPONSES_TO_TRY = 200;
-const CLOSE_ENOUGH = 1.03;
-const GROWTH_TRIAL = 1.25;
+const CONVERGED_RATIO = 1.03;
+const TRIAL_GROWTH = 1.25;
 /** Share of the planned size from which on a response counts as full. */
-const FULL_SHARE = 0.8;
+const FULL_RESPONSE_SHARE = 0.8;
 const FAILURES_TO_RETREAT = 2;
-const VALUES_FIRST = 5_760;
+const START_VALUES = 5_760;
 const VALUES_MIN = 240;
 const BYTES_PER_VALUE = 64;
 
-export const INITIAL_WINDOW: StoredWindow = { good: VALUES_MIN, bad: null, doubt: null, streak: 0 };
+export const INITIAL_SIZE: StoredWindow = { good: VALUES_MIN, bad: null, doubt: null, streak: 0 };
 
-export function valuesThatFit(bytes: number): number {
+export function valuesThatFitBytes(bytes: number): number {
   return Math.max(VALUES_MIN, Math.floor(bytes / BYTES_PER_VALUE));
 }
 
-interface WindowLimits {
+interface SizeLimits {
   readonly valuesMax: number;
 }
 
-export function windowValues(window: StoredWindow, { valuesMax }: WindowLimits): number {
+export function planValues(window: StoredWindow, { valuesMax }: SizeLimits): number {
   const { good, bad, streak, failures = 0 } = window;
   if (isRetreating(window))
     return Math.min(valuesMax, Math.max(VALUES_MIN, Math.floor(good / 2 ** (failures - FAILURES_TO_RETREAT + 1))));
   if (bad === null)
-    return Math.min(valuesMax, good < VALUES_FIRST ? VALUES_FIRST : streak >= FULL_RESPONSES_TO_GROW ? good * 2 : good);
-  if (bad / good > CLOSE_ENOUGH) return Math.min(valuesMax, Math.floor(Math.sqrt(good * bad)));
-  return Math.min(valuesMax, streak >= FULL_RESPONSES_TO_TRY ? Math.floor(good * GROWTH_TRIAL) : good);
+    return Math.min(valuesMax, good < START_VALUES ? START_VALUES : streak >= FULL_RESPONSES_TO_GROW ? good * 2 : good);
+  if (bad / good > CONVERGED_RATIO) return Math.min(valuesMax, Math.floor(Math.sqrt(good * bad)));
+  return Math.min(valuesMax, streak >= FULL_RESPONSES_TO_TRY ? Math.floor(good * TRIAL_GROWTH) : good);
 }
 
-export function afterResponse(window: StoredWindow, values: number, limits: WindowLimits): StoredWindow {
-  const isFull = values >= windowValues(window, limits) * FULL_SHARE;
+export function sizeAfterReply(window: StoredWindow, values: number, limits: SizeLimits): StoredWindow {
+  const isFull = values >= planValues(window, limits) * FULL_RESPONSE_SHARE;
   // While retreating, a small response proves that the store is back, not that it bears the full size.
   if (isRetreating(window) && isFull) return { good: Math.min(window.good, values), bad: null, doubt: null, streak: 1 };
   if (!isRetreating(window) && values > window.good) {
@@ -65,7 +65,7 @@ export function afterResponse(window: StoredWindow, values: number, limits: Wind
   return { ...rest, doubt: null, streak: window.streak + 1 };
 }
 
-export function afterFailure(window: StoredWindow, values: number): StoredWindow {
+export function sizeAfterFailure(window: StoredWindow, values: number): StoredWindow {
   const { good, bad, doubt, failures = 0 } = window;
   if (values > good)
     return { ...window, bad: Math.min(values, bad ?? values), doubt: doubt ?? { before: bad }, streak: 0 };
@@ -76,62 +76,62 @@ function isRetreating({ failures = 0 }: StoredWindow): boolean {
   return failures >= FAILURES_TO_RETREAT;
 }
 
-/** A response with more points than any before may have been cut at an unstated limit. */
-interface Counts {
+/** Points of a response. A response with more points than any before may have been cut at an unstated limit. */
+interface PointCounts {
   readonly series: number;
   readonly answer: number;
 }
 
 interface SafeCounts {
-  /** The largest counts that are known to be no limit. */
-  readonly safe: Counts;
-  readonly completeOnce: Counts;
+  /** Largest counts that are known to be no limit of the service. */
+  readonly safe: PointCounts;
+  readonly completeOnce: PointCounts;
 }
 
-/** One page of a list: any service returns so many points at once. */
+/** Number of points that any service returns at once: one page of a list. */
 const POINTS_ALWAYS_SAFE = 99;
-const NO_COUNTS: Counts = { series: 0, answer: 0 };
-export const INITIAL_COUNTS: SafeCounts = {
+const NO_POINT_COUNTS: PointCounts = { series: 0, answer: 0 };
+export const INITIAL_SAFE_COUNTS: SafeCounts = {
   safe: { series: POINTS_ALWAYS_SAFE, answer: POINTS_ALWAYS_SAFE },
-  completeOnce: NO_COUNTS,
+  completeOnce: NO_POINT_COUNTS,
 };
 
-function eachCount(countOf: (name: keyof Counts) => number): Counts {
+function mapCounts(countOf: (name: keyof PointCounts) => number): PointCounts {
   return { series: countOf("series"), answer: countOf("answer") };
 }
 
-function isNone({ series, answer }: Counts): boolean {
+function areCountsZero({ series, answer }: PointCounts): boolean {
   return series === 0 && answer === 0;
 }
 
 /** A response proves that one point fewer is no limit. */
-function withResponse({ safe, completeOnce }: SafeCounts, response: Counts): SafeCounts {
-  return { safe: eachCount((name) => Math.max(safe[name], response[name] - 1)), completeOnce: completeOnce };
+function countsAfterResponse({ safe, completeOnce }: SafeCounts, response: PointCounts): SafeCounts {
+  return { safe: mapCounts((name) => Math.max(safe[name], response[name] - 1)), completeOnce: completeOnce };
 }
 
-/** Counts that may be limits, 0 for one that is none. */
-function unverifiedCounts({ safe }: SafeCounts, response: Counts): Counts {
-  return eachCount((name) => (response[name] > safe[name] ? response[name] : 0));
+/** Returns counts that may be limits of the service; 0 instead of a safe count. */
+function unverifiedCounts({ safe }: SafeCounts, response: PointCounts): PointCounts {
+  return mapCounts((name) => (response[name] > safe[name] ? response[name] : 0));
 }
 
 /** People choose limits like 500 or 4,096, so a round count needs two complete responses. */
-export function withEnd({ safe, completeOnce }: SafeCounts, response: Counts): SafeCounts {
+export function acceptCounts({ safe, completeOnce }: SafeCounts, response: PointCounts): SafeCounts {
   const isChosen = (count: number) => count % 10 === 0 || Number.isInteger(Math.log2(count));
-  const isNoLimit = (name: keyof Counts) => response[name] === completeOnce[name] || !isChosen(response[name]);
+  const isNoLimit = (name: keyof PointCounts) => response[name] === completeOnce[name] || !isChosen(response[name]);
   return {
-    safe: eachCount((name) => (isNoLimit(name) ? Math.max(safe[name], response[name]) : safe[name])),
-    completeOnce: eachCount((name) => response[name] || completeOnce[name]),
+    safe: mapCounts((name) => (isNoLimit(name) ? Math.max(safe[name], response[name]) : safe[name])),
+    completeOnce: mapCounts((name) => response[name] || completeOnce[name]),
   };
 }
 
 /** A later request returned what this response left out, so larger counts no longer prove anything. */
-function withLimit({ safe }: SafeCounts, limit: Counts): SafeCounts {
-  const below = (name: keyof Counts) => (limit[name] === 0 ? safe[name] : Math.min(safe[name], limit[name] - 1));
-  return { safe: eachCount(below), completeOnce: NO_COUNTS };
+function countsAfterLimit({ safe }: SafeCounts, limit: PointCounts): SafeCounts {
+  const below = (name: keyof PointCounts) => (limit[name] === 0 ? safe[name] : Math.min(safe[name], limit[name] - 1));
+  return { safe: mapCounts(below), completeOnce: NO_POINT_COUNTS };
 }
 
 /** 20 series end at 250 points: 250 a series or 5,000 in all? The count that recurs with other tags decides. */
-export function provenLimit(before: StoredCut | null, { series, answer }: Counts, at: string): StoredCut {
+export function learnPointLimit(before: StoredCut | null, { series, answer }: PointCounts, at: string): StoredCut {
   const isBoth = series > 0 && answer > 0;
   const isSeriesAgain = isBoth && before?.series === series && before.answer !== answer;
   const isAnswerAgain = isBoth && before?.answer === answer && before.series !== series;
@@ -141,27 +141,27 @@ export function provenLimit(before: StoredCut | null, { series, answer }: Counts
   return { series: firm.series, answer, either: false, at };
 }
 
-/** Late points look like a limit, and services change. */
-const LIMIT_LIFETIME_MS = 30 * DAY_MS;
+/** A learned limit expires: late points look like a limit, and services change. */
+const POINT_LIMIT_LIFETIME_MS = 30 * DAY_MS;
 
-/** Buckets to request of each tag: a reply may have two more than requested, and stays one below the limit. */
-export function bucketsEach(cut: StoredCut | null, tags: number, nowMs: number): number {
-  if (cut === null || Date.parse(cut.at) + LIMIT_LIFETIME_MS < nowMs) return Number.POSITIVE_INFINITY;
+/** Buckets to request of each tag: a reply may have two more buckets, and stays one below the limit. */
+export function bucketsPerTag(cut: StoredCut | null, tags: number, nowMs: number): number {
+  if (cut === null || Date.parse(cut.at) + POINT_LIMIT_LIFETIME_MS < nowMs) return Number.POSITIVE_INFINITY;
   const series = cut.series ?? Number.POSITIVE_INFINITY;
   const answer = (cut.answer ?? Number.POSITIVE_INFINITY) / tags;
   const each = cut.either ? Math.max(series, answer) : Math.min(series, answer);
   return Math.max(1, Math.floor(each) - 3);
 }
 
-export function valuesBelow(cut: StoredCut | null, nowMs: number): number {
-  return TAGS_PER_REQUEST * bucketsEach(cut, TAGS_PER_REQUEST, nowMs);
+export function valuesBelowLimit(cut: StoredCut | null, nowMs: number): number {
+  return TAGS_PER_REQUEST * bucketsPerTag(cut, TAGS_PER_REQUEST, nowMs);
 }
 
-export type LearnedWindow = ReturnType<typeof createLearnedWindow>;
+export type LearnedSize = ReturnType<typeof createLearnedSize>;
 
-export function createLearnedWindow(store: Store, source: string, limits: WindowLimits, clock: Pick<Clock, "now">) {
+export function createLearnedSize(store: Store, source: string, limits: SizeLimits, clock: Pick<Clock, "now">) {
   const set = syncSet("history-window", source);
-  let window: StoredWindow = INITIAL_WINDOW;
+  let window: StoredWindow = INITIAL_SIZE;
   let cut: StoredCut | null = null;
 
   function learn(next: StoredWindow): readonly DocumentChange[] {
@@ -172,18 +172,18 @@ export function createLearnedWindow(store: Store, source: string, limits: Window
 
   return {
     async load(): Promise<void> {
-      window = (await store.document<StoredWindow>(set, "values")) ?? INITIAL_WINDOW;
+      window = (await store.document<StoredWindow>(set, "values")) ?? INITIAL_SIZE;
       cut = (await store.document<StoredCut>(set, "cut")) ?? null;
     },
-    values: () => Math.min(windowValues(window, limits), valuesBelow(cut, clock.now())),
-    bucketsEach: (tags: number) => bucketsEach(cut, tags, clock.now()),
-    answered: (values: number) => learn(afterResponse(window, values, limits)),
+    values: () => Math.min(planValues(window, limits), valuesBelowLimit(cut, clock.now())),
+    bucketsPerTag: (tags: number) => bucketsPerTag(cut, tags, clock.now()),
+    answered: (values: number) => learn(sizeAfterReply(window, values, limits)),
     async failed(values: number): Promise<void> {
-      const documents = learn(afterFailure(window, values));
+      const documents = learn(sizeAfterFailure(window, values));
       if (documents.length > 0) await store.commit({ documents });
     },
-    async cutAt(counts: Counts): Promise<void> {
-      cut = provenLimit(cut, counts, isoUtc(clock.now()));
+    async cutAt(counts: PointCounts): Promise<void> {
+      cut = learnPointLimit(cut, counts, isoUtc(clock.now()));
       await store.commit({ documents: [{ set, put: [["cut", cut]] }] });
     },
   };
@@ -193,12 +193,12 @@ interface UnverifiedEnd {
   readonly range: Range;
   readonly count: number;
   readonly isLive: boolean;
-  readonly counts: Counts;
+  readonly counts: PointCounts;
   readonly isInconclusive: boolean;
 }
 
-/** A service may introduce a limit. */
-const COUNTS_LIFETIME_MS = DAY_MS;
+/** Safe counts expire, because a service may introduce a limit. */
+const SAFE_COUNTS_LIFETIME_MS = DAY_MS;
 const REREAD_BUCKETS = 2;
 
 export type ShortResponses = ReturnType<typeof createShortResponses>;
@@ -211,9 +211,9 @@ export type ShortResponses = ReturnType<typeof createShortResponses>;
  *     response    |---- 1,000 ----|    unverified     |
  *     again                       |------ 1,016 ------|
  */
-export function createShortResponses(clock: Clock, window: LearnedWindow, log: Pick<Log, "warn">) {
+export function createShortResponses(clock: Clock, window: LearnedSize, log: Pick<Log, "warn">) {
   const endsByKey = new Map<string, readonly UnverifiedEnd[]>();
-  let known = INITIAL_COUNTS;
+  let safeCounts = INITIAL_SAFE_COUNTS;
   let knownSinceMs = clock.monotonic();
 
   function setEnds(key: string, ends: readonly UnverifiedEnd[]): void {
@@ -221,25 +221,25 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
     else endsByKey.set(key, ends);
   }
 
-  function countPoints(response: readonly Points[]): Counts {
-    if (clock.monotonic() - knownSinceMs > COUNTS_LIFETIME_MS) {
-      known = INITIAL_COUNTS;
+  function countPoints(response: readonly Points[]): PointCounts {
+    if (clock.monotonic() - knownSinceMs > SAFE_COUNTS_LIFETIME_MS) {
+      safeCounts = INITIAL_SAFE_COUNTS;
       knownSinceMs = clock.monotonic();
     }
     const lengths = response.map(({ length }) => length);
     const counts = { series: Math.max(0, ...lengths), answer: lengths.reduce((sum, each) => sum + each, 0) };
-    known = withResponse(known, counts);
+    safeCounts = countsAfterResponse(safeCounts, counts);
     return counts;
   }
 
   /** Returns true if a repeated request found points that the first response left out. */
-  async function evaluateRepeat(request: HistoryRequest, byId: ReadonlyMap<string, Points>, counts: Counts) {
+  async function evaluateRepeat(request: HistoryRequest, byId: ReadonlyMap<string, Points>, counts: PointCounts) {
     const isOneRange = [...request.ranges.values()].every(
       ({ fromMs, toMs }) => fromMs === request.range.fromMs && toMs === request.range.toMs,
     );
-    const isSure = isOneRange || isNone(unverifiedCounts(known, counts));
+    const isSure = isOneRange || areCountsZero(unverifiedCounts(safeCounts, counts));
     const cut: UnverifiedEnd[] = [];
-    const complete = new Set<Counts>();
+    const complete = new Set<PointCounts>();
     for (const { key, located } of request.series) {
       const own = request.ranges.get(key);
       const points = byId.get(located.tag.id);
@@ -254,7 +254,8 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
     }
     const proofs = Map.groupBy(cut, (end) => end.counts);
     const open = new Set([...endsByKey.values()].flat().map((end) => end.counts));
-    for (const before of complete) if (!proofs.has(before) && !open.has(before)) known = withEnd(known, before);
+    for (const before of complete)
+      if (!proofs.has(before) && !open.has(before)) safeCounts = acceptCounts(safeCounts, before);
     for (const [key, ends] of endsByKey) {
       const unproven = ends.filter((end) => !proofs.has(end.counts));
       setEnds(key, unproven);
@@ -263,7 +264,7 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
       // If all cut series have the same count, the limit is for each series, otherwise for the complete response.
       const isEach = ends.every(({ count }) => count === before.series);
       const limit = isEach || before.answer === 0 ? before : { ...before, series: 0 };
-      known = withLimit(known, limit);
+      safeCounts = countsAfterLimit(safeCounts, limit);
       await window.cutAt(limit);
       log.warn({ ...limit }, "the service leaves points out of a long answer of history without an error");
     }
@@ -285,15 +286,15 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
         for (const { key } of request.series) if (endsByKey.get(key)?.[0]?.isInconclusive === true) ranges.delete(key);
         return { ...request, ranges };
       }
-      const suspicious = unverifiedCounts(known, counts);
-      if (isNone(suspicious)) return request;
+      const suspicious = unverifiedCounts(safeCounts, counts);
+      if (areCountsZero(suspicious)) return request;
       const isLive = request.kind === "following";
       for (const series of request.series) {
         const own = ranges.get(series.key);
         const points = byId.get(series.located.tag.id);
         if (own === undefined || points === undefined) continue;
         if (suspicious.answer === 0 && points.length < counts.series) continue;
-        const ends = absentEnds(points.ascending(), own, series, isLive ? REREAD_BUCKETS + 0.9 : 0.9);
+        const ends = missingEnds(points.ascending(), own, series, isLive ? REREAD_BUCKETS + 0.9 : 0.9);
         const [left] = subtract(own, ends);
         if (left === undefined) ranges.delete(series.key);
         else ranges.set(series.key, left);
@@ -305,7 +306,7 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
 
     isComplete(logs: readonly TagLog[]): boolean {
       const counts = countPoints(logs.map((each) => answeredPoints(each) ?? new Points()));
-      return isNone(unverifiedCounts(known, counts));
+      return areCountsZero(unverifiedCounts(safeCounts, counts));
     },
 
     next(free: readonly Series[], limits: RequestLimits, past: boolean): HistoryRequest | null {
@@ -325,15 +326,15 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
         const wider = { fromMs, toMs };
         // Too many points of verified ranges in a response would make its end unverified again.
         const widerMs = toMs - fromMs;
-        const verified = [...group, each].map((one) => (widerMs - totalLength([one.range])) / bucketMs + 2);
+        const verified = [...group, each].map((one) => (widerMs - totalLengthMs([one.range])) / bucketMs + 2);
         const sum = verified.reduce((total, count) => total + count, 0);
-        if (Math.max(...verified) > known.safe.series || sum > known.safe.answer) continue;
+        if (Math.max(...verified) > safeCounts.safe.series || sum > safeCounts.safe.answer) continue;
         group.push(each);
         range = wider;
       }
       const mostMs = Math.max(1, Math.floor(limits.values / group.length)) * bucketMs;
       const toMs = Math.min(range.toMs, range.fromMs + mostMs);
-      return { ...requestFor("backfill", group, { fromMs: range.fromMs, toMs }), isRepeat: true };
+      return { ...buildHistoryRequest("backfill", group, { fromMs: range.fromMs, toMs }), isRepeat: true };
     },
 
     has: ({ key }: Series, live?: boolean): boolean =>
@@ -344,8 +345,8 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
   };
 }
 
-/** Returns parts before the first and after the last point that have at least so many buckets. */
-function absentEnds(points: Points, range: Range, { rules }: Series, leastBuckets: number): readonly Range[] {
+/** Returns the ranges before the first and after the last point, if they have at least `leastBuckets`. */
+function missingEnds(points: Points, range: Range, { rules }: Series, leastBuckets: number): readonly Range[] {
   if (points.length === 0) return [range];
   const lastMs = bucketEnd(points.timeMs(points.length - 1), rules);
   const ends = [

@@ -6,13 +6,13 @@ import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Choose, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
 import type { StoredHistory } from "../snapshot.ts";
-import { parseTime, type Range, totalLength } from "./buckets.ts";
-import { describeRequest, type HistoryRequest, queryFor } from "./choose-request.ts";
+import { parseTime, type Range, totalLengthMs } from "./buckets.ts";
+import { buildSeriesQuery, describeRequest, type HistoryRequest } from "./choose-request.ts";
 import { addRanges, recordNoLog, recordPastRefusal, recordRefusal } from "./ledger.ts";
-import { fetchedIn, unreadableById } from "./ledger-ranges.ts";
+import { fetchedRanges, unreadableMessagesById } from "./ledger-ranges.ts";
 import type { DiscoveryRequest, LogDiscovery } from "./log-discovery.ts";
-import type { LearnedWindow, ShortResponses } from "./request-size.ts";
-import type { HistoryScope, HistorySeries, Series } from "./series.ts";
+import type { LearnedSize, ShortResponses } from "./request-size.ts";
+import type { HistoryScope, Series, SeriesRegistry } from "./series.ts";
 import type { HistorySettle } from "./settle.ts";
 
 export type Task = { readonly request: HistoryRequest } | { readonly discovery: DiscoveryRequest };
@@ -20,31 +20,31 @@ export type Task = { readonly request: HistoryRequest } | { readonly discovery: 
 const NO_PROGRESS_PAUSE_MS = 300_000;
 /** Pause after a refusal without an explanation; `GET me` is requested once a minute then. */
 const UNEXPLAINED_PAUSE_MS = 60_000;
-const REFUSALS_MAX = 4;
-const MESSAGE_MAX = 300;
-const ABILITY = "read:tags";
-const LAST_OF_REFUSED_GROUP =
+const REFUSALS_IN_A_ROW_MAX = 4;
+const MESSAGE_LENGTH_MAX = 300;
+const READ_ABILITY = "read:tags";
+const LAST_OF_GROUP_MESSAGE =
   "A group with it was refused because a log is missing, and all others of the group have one.";
 
 interface Refusal {
   /** `mistake`: the service calls the request wrong. `out-of-sight`: the token does not see the site of a tag. */
   readonly reason: "no-log" | "refused" | "mistake" | "out-of-sight";
   readonly message: string;
-  /** Further requests are useless: many were refused in a row. */
+  /** True after many refusals in a row: further requests are useless. */
   readonly isLast: boolean;
   readonly atMs: number;
 }
 
-/** A refusal without an explanation so far, which may pass. */
+/** Refusal of a request without a known reason; a later request may succeed. */
 class UnexplainedRefusal extends Retryable {}
 
-type Reply =
+type HistoryReply =
   | { readonly logs: readonly TagLog[] }
   | { readonly totals: readonly TagTotal[] }
   | { readonly error: unknown };
 
 /**
- * One history request from the free slot to the settled reply.
+ * Performs a history request from the free slot to the settled reply.
  *     slot free ─ decide ─▶ query ─▶ reply ─┬─ logs, totals ─▶ settle
  *                                           └─ refused ─▶ explain ─▶ divide into halves ─▶ query …
  * A refusal is no data; only a 404 about a log (`NoLog`) says something about a log. `GET me` explains a 403: the token
@@ -56,8 +56,8 @@ export function createHistoryRequests(options: {
   readonly log: Pick<Log, "error" | "info" | "warn">;
   readonly metrics: Pick<Metrics, "historyRefusals"> | undefined;
   readonly scope: HistoryScope;
-  readonly registry: HistorySeries;
-  readonly window: LearnedWindow;
+  readonly registry: SeriesRegistry;
+  readonly window: LearnedSize;
   readonly discovery: LogDiscovery;
   readonly settle: HistorySettle;
   readonly short: ShortResponses;
@@ -78,13 +78,13 @@ export function createHistoryRequests(options: {
       const task = decide(offer);
       if (task === null) return { passMs: options.lookMs() };
       decided.push(task);
-      return { ask: "request" in task ? queryFor(task.request, task.request.series) : task.discovery.query };
+      return { ask: "request" in task ? buildSeriesQuery(task.request, task.request.series) : task.discovery.query };
     };
     const reply = await send(choose, kind === "totals", signal);
     const [task] = decided;
     if (task === undefined)
       throw "error" in reply ? reply.error : new Error("A history request was sent without a task.");
-    if ("request" in task) await serve(task.request, reply, signal);
+    if ("request" in task) await serveRequest(task.request, reply, signal);
     else await discover(task.discovery, reply, signal);
   }
 
@@ -99,25 +99,25 @@ export function createHistoryRequests(options: {
     }
   }
 
-  async function serve(request: HistoryRequest, first: Reply, signal: AbortSignal): Promise<void> {
-    let given: Reply | null = first;
+  async function serveRequest(request: HistoryRequest, first: HistoryReply, signal: AbortSignal): Promise<void> {
+    let firstReply: HistoryReply | null = first;
     const fetch = async (part: readonly Series[]) => {
-      const reply = given ?? (await send(queryFor(request, part), request.kind === "total", signal));
-      given = null;
-      await settlePart(request, part, reply);
+      const reply = firstReply ?? (await send(buildSeriesQuery(request, part), request.kind === "total", signal));
+      firstReply = null;
+      await settleReply(request, part, reply);
     };
     try {
-      const record = (refused: readonly RefusedSingly[]) => recordRefused(request, refused, signal);
+      const record = (refused: readonly SingleRefusal[]) => recordRefused(request, refused, signal);
       await divideAndSettle(request.series, describeRequest(request), fetch, record, signal);
     } catch (error) {
-      // If only these series are affected, the others must not wait for them.
+      // Pause only the refused series, so that other series need not wait.
       if (error instanceof UnexplainedRefusal)
         for (const each of request.series) each.notBeforeMs = clock.monotonic() + UNEXPLAINED_PAUSE_MS;
       throw error;
     }
   }
 
-  async function settlePart(request: HistoryRequest, series: readonly Series[], reply: Reply): Promise<void> {
+  async function settleReply(request: HistoryRequest, series: readonly Series[], reply: HistoryReply): Promise<void> {
     const values = Math.round((request.values * series.length) / request.series.length);
     const part = { ...request, series, values };
     const before = new Map(series.map((each) => [each, each.ledger]));
@@ -131,8 +131,8 @@ export function createHistoryRequests(options: {
         ? await settle.totals(part, reply.totals)
         : await settle.logs(await short.verifiedPart(part, reply.logs), reply.logs, window.answered(values));
     refusalsInRow = 0;
-    reportUnreadable(series, unreadableById(records));
-    const moved = new Set(settled.filter((each) => hasMoved(before.get(each), each.ledger)));
+    reportUnreadable(series, unreadableMessagesById(records));
+    const moved = new Set(settled.filter((each) => hasLedgerAdvanced(before.get(each), each.ledger)));
     const listed = new Set(records.map(({ id }) => id));
     for (const each of series) {
       each.isSuspect = false;
@@ -173,7 +173,7 @@ export function createHistoryRequests(options: {
   }
 
   /** Throws errors that are not about the series. `first`: explained refusal of a larger group, saves `GET me`. */
-  async function explain(
+  async function explainRefusal(
     error: unknown,
     series: readonly Series[],
     query: string,
@@ -183,10 +183,10 @@ export function createHistoryRequests(options: {
     signal.throwIfAborted();
     const atMs = first?.atMs ?? clock.monotonic();
     const failure = meaningOf(error);
-    const message = failure.message.slice(0, MESSAGE_MAX);
+    const message = failure.message.slice(0, MESSAGE_LENGTH_MAX);
     const refusal = (reason: Refusal["reason"]): Refusal => {
       metrics?.historyRefusals.inc({ source: source.name, reason });
-      return { reason, message, isLast: refusalsInRow > REFUSALS_MAX, atMs };
+      return { reason, message, isLast: refusalsInRow > REFUSALS_IN_A_ROW_MAX, atMs };
     };
     if (failure instanceof NoLog) {
       refusalsInRow = 0;
@@ -201,7 +201,7 @@ export function createHistoryRequests(options: {
     }
     const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
     if (!isForbidden && !(failure instanceof Rejected)) throw failure;
-    const why = await scope.explain({ siteIds: siteIdsOf(series), ability: ABILITY, atMs }, signal);
+    const why = await scope.explain({ siteIds: siteIdsOf(series), ability: READ_ABILITY, atMs }, signal);
     if (why === "ability") throw failure;
     if (why === "unknown") throw new UnexplainedRefusal(`${failure.message} Why is not known yet.`, { cause: failure });
     if (why === "site") return refusal("out-of-sight");
@@ -211,21 +211,21 @@ export function createHistoryRequests(options: {
 
   async function seriesWithVisibleSite(series: readonly Series[], signal: AbortSignal): Promise<readonly Series[]> {
     if (series.length === 0) return [];
-    await scope.explain({ siteIds: siteIdsOf(series), ability: ABILITY, atMs: clock.monotonic() }, signal);
+    await scope.explain({ siteIds: siteIdsOf(series), ability: READ_ABILITY, atMs: clock.monotonic() }, signal);
     return series.filter(({ located }) => scope.sees(located.siteId));
   }
 
-  /** Requests halves of a refused group until each series is settled or was refused singly. */
+  /** Requests halves of a refused group until each series is settled or refused singly. */
   async function divideAndSettle(
     series: readonly Series[],
     query: string,
     fetch: (part: readonly Series[]) => Promise<void>,
-    record: (refused: readonly RefusedSingly[]) => Promise<void>,
+    record: (refused: readonly SingleRefusal[]) => Promise<void>,
     signal: AbortSignal,
     known: Refusal | null = null,
   ): Promise<void> {
     const refusals: Refusal[] = [];
-    const refused = await divideUntilSingle(series, async (part) => {
+    const refused = await divideGroupUntilSingle(series, async (part) => {
       let refusal = refusals.length === 0 ? known : null;
       try {
         if (refusal === null) {
@@ -233,7 +233,7 @@ export function createHistoryRequests(options: {
           return null;
         }
       } catch (error) {
-        refusal = await explain(error, part, query, signal, refusals[0]);
+        refusal = await explainRefusal(error, part, query, signal, refusals[0]);
       }
       refusals.push(refusal);
       return refusal.reason === "out-of-sight" ? "stop" : refusal;
@@ -243,7 +243,7 @@ export function createHistoryRequests(options: {
     if (last?.isLast === true) throw new UnexplainedRefusal(`Nothing of the history is answered: ${last.message}`);
   }
 
-  async function recordRefused(request: HistoryRequest, refused: readonly RefusedSingly[], signal: AbortSignal) {
+  async function recordRefused(request: HistoryRequest, refused: readonly SingleRefusal[], signal: AbortSignal) {
     if (refused.length === 0) return;
     const noLog = refused.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
     const visibleNoLog = new Set(await seriesWithVisibleSite(noLog, signal));
@@ -254,7 +254,7 @@ export function createHistoryRequests(options: {
       // The service also answers "no log" for tags that the token does not see.
       if (refusal.reason === "no-log" && !visibleNoLog.has(series)) continue;
       const range = request.ranges.get(series.key);
-      if (range !== undefined) changed.set(series, afterRefusal(request, series, range, refusal, clock.now()));
+      if (range !== undefined) changed.set(series, ledgerAfterRefusal(request, series, range, refusal, clock.now()));
     }
     await settle.ledgers(changed);
     if (changed.size === 0) return;
@@ -263,12 +263,12 @@ export function createHistoryRequests(options: {
     log.info({ series: keys, kind: request.kind, said }, "history was refused of these, asked alone");
   }
 
-  async function discover(task: DiscoveryRequest, reply: Reply, signal: AbortSignal): Promise<void> {
+  async function discover(task: DiscoveryRequest, reply: HistoryReply, signal: AbortSignal): Promise<void> {
     const { tagIds } = task.query;
     const logs = "logs" in reply ? reply.logs : null;
     let refusal: Refusal | null = null;
     if ("error" in reply)
-      refusal = await explain(reply.error, firstSeriesOf(tagIds), `whether ${tagIds} have a log`, signal);
+      refusal = await explainRefusal(reply.error, firstSeriesOf(tagIds), `whether ${tagIds} have a log`, signal);
     else refusalsInRow = 0;
     if (refusal?.reason === "out-of-sight") return;
     try {
@@ -278,7 +278,7 @@ export function createHistoryRequests(options: {
       }
       const withoutLog = discovery.settle(task, logs && new Set(logs.map(({ id }) => id)));
       if (logs !== null) await settleProven(tagIds, logs);
-      await recordUndiscovered(withoutLog, true, refusal?.message ?? LAST_OF_REFUSED_GROUP, signal);
+      await recordUndiscovered(withoutLog, true, refusal?.message ?? LAST_OF_GROUP_MESSAGE, signal);
     } catch (error) {
       discovery.forget(tagIds);
       throw error;
@@ -294,7 +294,7 @@ export function createHistoryRequests(options: {
       refusalsInRow = 0;
       await settleProven(query.tagIds, logs);
     };
-    const record = async (refused: readonly RefusedSingly[]) => {
+    const record = async (refused: readonly SingleRefusal[]) => {
       for (const { member, refusal: own } of refused)
         await recordUndiscovered([member.located.tag.id], own.reason === "no-log", own.message, signal);
     };
@@ -324,7 +324,7 @@ function siteIdsOf(series: readonly Series[]): ReadonlySet<number> {
 }
 
 /** A 404 about a log means no log of this range in the past, and no log of the tag at the front of following. */
-function afterRefusal(
+function ledgerAfterRefusal(
   request: HistoryRequest,
   { ledger }: Series,
   range: Range,
@@ -341,16 +341,16 @@ function afterRefusal(
 }
 
 /** True if a response added something to a ledger, so that the next request can follow at once. */
-function hasMoved(before: StoredHistory | undefined, after: StoredHistory): boolean {
+function hasLedgerAdvanced(before: StoredHistory | undefined, after: StoredHistory): boolean {
   return (
     before === undefined ||
     parseTime(after.watermark) > parseTime(before.watermark) ||
-    totalLength(fetchedIn(after.spans)) > totalLength(fetchedIn(before.spans)) ||
+    totalLengthMs(fetchedRanges(after.spans)) > totalLengthMs(fetchedRanges(before.spans)) ||
     (after.rereadFrom !== null && after.rereadFrom !== before.rereadFrom)
   );
 }
 
-interface RefusedSingly<T = Series, R = Refusal> {
+interface SingleRefusal<T = Series, R = Refusal> {
   readonly member: T;
   readonly refusal: R;
 }
@@ -359,17 +359,17 @@ interface RefusedSingly<T = Series, R = Refusal> {
  * Requests halves of refused groups: nine requests for one bad tag of 20. `attempt` returns null for a served part;
  * `stop` leaves the group without a verdict (null).
  */
-export async function divideUntilSingle<T, R extends { readonly isLast: boolean }>(
+export async function divideGroupUntilSingle<T, R extends { readonly isLast: boolean }>(
   group: readonly T[],
   attempt: (part: readonly T[]) => Promise<R | "stop" | null>,
-): Promise<readonly RefusedSingly<T, R>[] | null> {
-  interface Part {
+): Promise<readonly SingleRefusal<T, R>[] | null> {
+  interface GroupPart {
     readonly members: readonly T[];
-    readonly sibling?: Part;
+    readonly sibling?: GroupPart;
     isKnownBad: boolean;
   }
-  const refused: RefusedSingly<T, R>[] = [];
-  const waiting: Part[] = [{ members: group, isKnownBad: false }];
+  const refused: SingleRefusal<T, R>[] = [];
+  const waiting: GroupPart[] = [{ members: group, isKnownBad: false }];
   for (let part = waiting.pop(); part !== undefined; part = waiting.pop()) {
     const { members, sibling } = part;
     const [member] = members;
@@ -377,7 +377,7 @@ export async function divideUntilSingle<T, R extends { readonly isLast: boolean 
       const refusal = await attempt(members);
       if (refusal === "stop") return null;
       if (refusal === null) {
-        // The first half is good, so the second is bad: divide it without a request for all of it.
+        // The first half is good, so the second is bad: divide the second half without requesting all of it.
         if (sibling !== undefined) sibling.isKnownBad = sibling.members.length > 1;
         continue;
       }
@@ -386,7 +386,7 @@ export async function divideUntilSingle<T, R extends { readonly isLast: boolean 
     }
     if (members.length <= 1) continue;
     const middle = Math.floor(members.length / 2);
-    const second: Part = { members: members.slice(middle), isKnownBad: false };
+    const second: GroupPart = { members: members.slice(middle), isKnownBad: false };
     waiting.push(second, { members: members.slice(0, middle), sibling: second, isKnownBad: false });
   }
   return refused;

@@ -8,18 +8,18 @@ import type { FollowedHistory } from "../plan/overload.ts";
 import type { TokenScope } from "../scope.ts";
 import { firstMatch, type SelectableTag, Selection, selects } from "../select.ts";
 import { type StoredBackfill, type StoredHistory, type StoredPause, type StoredToken, syncSet } from "../snapshot.ts";
-import { bucketEnd, bucketStart, clip, parseTime, type Range, totalLength } from "./buckets.ts";
+import { bucketEnd, bucketStart, clipTo, parseTime, type Range, totalLengthMs } from "./buckets.ts";
 import type { HistoryClass, HistoryConfig } from "./config.ts";
 import {
   adaptLedger,
   closedUntilMs,
+  createLedger,
+  findGaps,
   hasNoLog,
-  newLedger,
   retractNoLog,
   type SeriesRules,
-  unfetched,
 } from "./ledger.ts";
-import { rangesIn } from "./ledger-ranges.ts";
+import { toRanges } from "./ledger-ranges.ts";
 
 export interface Series {
   readonly key: string;
@@ -28,27 +28,27 @@ export interface Series {
   readonly total: boolean;
   ledger: StoredHistory;
   isBusy: boolean;
-  /** A request failed, perhaps after its commit: read the ledger from the store. */
+  /** True after a failed request, perhaps after its commit: the ledger must be read from the store. */
   isUnsure: boolean;
   notBeforeMs: number;
   isSuspect: boolean;
 }
 
-export type LedgerOf = Pick<Series, "ledger" | "rules" | "total" | "located">;
+export type SeriesLedger = Pick<Series, "ledger" | "rules" | "total" | "located">;
 
 export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> &
   Partial<Pick<TokenScope, "respondedWallMs">>;
 
-export type HistorySeries = ReturnType<typeof createHistorySeries>;
+export type SeriesRegistry = ReturnType<typeof createSeriesRegistry>;
 
-/** Slightly less than the 5 s between two looks, so that an early timer does not skip one. */
-const BACKFILL_LOOK_MS = 4_500;
+/** Slightly less than the 5 s between two lookups, so that an early timer does not skip a lookup. */
+const BACKFILL_LOOKUP_INTERVAL_MS = 4_500;
 
 export function historyKey(tagId: string, entry: Pick<HistoryClass, "resolution" | "total">): string {
   return `${tagId} ${entry.resolution}${entry.total ? " total" : ""}`;
 }
 
-export function createHistorySeries(options: {
+export function createSeriesRegistry(options: {
   readonly store: Store;
   readonly source: string;
   readonly clock: Clock;
@@ -60,18 +60,18 @@ export function createHistorySeries(options: {
   const { store, source, clock, log, scope } = options;
   const ledgerSet = documentSet("history", source);
   const backfillSet = syncSet("backfill", source);
-  let seriesOf = seriesSelector(options.classes, options.timeZone);
+  let selectSeries = createSeriesSelector(options.classes, options.timeZone);
   /** Sorted by tag id, roughly the order of hosts. */
   let all: readonly Series[] = [];
   let byTag = new Map<string, Series[]>();
   let backfills: BackfillRequests = { open: [], paused: false };
   let backfillsLoadedAtMs = Number.NEGATIVE_INFINITY;
-  /** When the token was last known to see a site, by site id; null before the load. */
-  let seenAt: Map<number, string> | null = null;
+  /** Time at which the token last saw a site, by site id; null before the load. */
+  let siteSeenAt: Map<number, string> | null = null;
   const unseenSites = new Set<number>();
 
   async function refreshBackfills(): Promise<void> {
-    const remove = oldBackfills(await store.documents<StoredBackfill>(backfillSet), clock.now());
+    const remove = findExpiredBackfills(await store.documents<StoredBackfill>(backfillSet), clock.now());
     if (remove.length > 0) await store.commit({ documents: [{ set: backfillSet, remove }] });
     backfills = await loadBackfills(store, source);
     backfillsLoadedAtMs = clock.monotonic();
@@ -86,10 +86,10 @@ export function createHistorySeries(options: {
     const next: Series[] = [];
     const changed: (readonly [string, StoredHistory])[] = [];
     for (const located of tags) {
-      for (const { key, rules, total } of seriesOf(located, backfills.open)) {
+      for (const { key, rules, total } of selectSeries(located, backfills.open)) {
         const old = oldByKey.get(key);
         const before = old?.isUnsure === false ? old.ledger : (ledgers.get(key) ?? old?.ledger);
-        const ledger = ledgerFor(before, rules, total, nowMs);
+        const ledger = prepareLedger(before, rules, total, nowMs);
         if (ledger !== before) changed.push([key, ledger]);
         const { isSuspect = false, notBeforeMs = Number.NEGATIVE_INFINITY } = old ?? {};
         next.push(
@@ -101,15 +101,15 @@ export function createHistorySeries(options: {
     }
     all = next;
     byTag = Map.groupBy(next, (series) => series.located.tag.id);
-    // Stored at once, so that a restart does not move the start of following.
+    // Store new ledgers at once, so that a restart does not move the start of following.
     if (changed.length > 0) await store.commit({ documents: [{ set: ledgerSet, put: changed }] });
   }
 
-  /** The service answers "no log" for invisible sites: retracts these responses and reopens their backfill requests. */
-  async function retractUnseen(): Promise<readonly Series[]> {
-    if (seenAt === null) {
+  /** Retracts responses "no log" of invisible sites and reopens the backfill requests that used them. */
+  async function retractUnseenNoLogs(): Promise<readonly Series[]> {
+    if (siteSeenAt === null) {
       const token = await store.document<StoredToken>(documentSet("token", source), "token");
-      seenAt = new Map((token?.info.sites ?? []).map(({ id }) => [id, token?.checkedAt ?? ""]));
+      siteSeenAt = new Map((token?.info.sites ?? []).map(({ id }) => [id, token?.checkedAt ?? ""]));
     }
     const confirmedAtMs = scope.respondedWallMs?.() ?? null;
     const retracted: Series[] = [];
@@ -117,17 +117,17 @@ export function createHistorySeries(options: {
     for (const [siteId, members] of Map.groupBy(all, ({ located }) => located.siteId)) {
       if (scope.sees(siteId)) {
         unseenSites.delete(siteId);
-        if (confirmedAtMs !== null) seenAt.set(siteId, isoUtc(confirmedAtMs));
+        if (confirmedAtMs !== null) siteSeenAt.set(siteId, isoUtc(confirmedAtMs));
         continue;
       }
       if (unseenSites.has(siteId)) continue;
       unseenSites.add(siteId);
-      const after = seenAt.get(siteId) ?? "";
+      const after = siteSeenAt.get(siteId) ?? "";
       if (earliest === null || after < earliest) earliest = after;
       for (const series of members) {
         const ledger = retractNoLog(series.ledger, after, series.total);
         if (ledger === series.ledger) continue;
-        // Before the commit, so that a reply in flight is settled on the new ledger.
+        // Change the ledger before the commit, so that a reply in flight is settled on the new ledger.
         series.ledger = ledger;
         retracted.push(series);
       }
@@ -146,10 +146,10 @@ export function createHistorySeries(options: {
     return retracted;
   }
 
-  function withoutLogOf(request: BackfillRequest, nowMs: number): StoredBackfill["withoutLog"] | null {
+  function countWithoutLog(request: BackfillRequest, nowMs: number): StoredBackfill["withoutLog"] | null {
     const members = all.filter((series) => coversSeries(request, series));
     // Before the first listing of tags there are no members, and the request is not done.
-    if (members.length === 0 || !members.every((series) => isDone(request, series, nowMs))) return null;
+    if (members.length === 0 || !members.every((series) => isBackfillDone(request, series, nowMs))) return null;
     const counts = members.map((series) => bucketsWithoutLog(request, series, nowMs)).filter((buckets) => buckets > 0);
     return { buckets: counts.reduce((sum, each) => sum + each, 0), tags: counts.length };
   }
@@ -159,18 +159,18 @@ export function createHistorySeries(options: {
     ofTag: (tagId: string): readonly Series[] => byTag.get(tagId) ?? [],
     backfills: () => backfills,
     change(classes: HistoryConfig): void {
-      seriesOf = seriesSelector(classes, options.timeZone);
+      selectSeries = createSeriesSelector(classes, options.timeZone);
     },
     async refresh(): Promise<readonly Series[]> {
       await refreshBackfills();
       await refreshLedgers(clock.now());
-      const retracted = await retractUnseen();
+      const retracted = await retractUnseenNoLogs();
       if (retracted.length > 0) await refreshBackfills();
       return retracted;
     },
     async haveBackfillsChanged(): Promise<boolean> {
       const nowMs = clock.monotonic();
-      if (nowMs - backfillsLoadedAtMs < BACKFILL_LOOK_MS) return false;
+      if (nowMs - backfillsLoadedAtMs < BACKFILL_LOOKUP_INTERVAL_MS) return false;
       backfillsLoadedAtMs = nowMs;
       const idsOf = ({ open, paused }: BackfillRequests) => [paused, ...open.map(({ id }) => id)].join();
       return idsOf(await loadBackfills(store, source)) !== idsOf(backfills);
@@ -179,7 +179,7 @@ export function createHistorySeries(options: {
       const nowMs = clock.now();
       const done = new Map<string, StoredBackfill>();
       for (const request of backfills.open) {
-        const withoutLog = withoutLogOf(request, nowMs);
+        const withoutLog = countWithoutLog(request, nowMs);
         if (withoutLog != null) done.set(request.id, { ...request.stored, doneAt: isoUtc(nowMs), withoutLog });
       }
       if (done.size === 0) return;
@@ -201,12 +201,12 @@ export interface SelectedSeries extends Pick<Series, "key" | "rules" | "total"> 
   readonly className: string | null;
 }
 
-export function seriesSelector(
+export function createSeriesSelector(
   classes: HistoryConfig,
   timeZone: string,
 ): (located: LocatedTag, backfills: readonly BackfillRequest[]) => readonly SelectedSeries[] {
   const lists = [...Map.groupBy(classes, (entry) => historyKey("", entry)).values()].map(firstMatch);
-  const rulesByClass = new Map(classes.map((entry) => [entry, rulesOf(entry, timeZone)]));
+  const rulesByClass = new Map(classes.map((entry) => [entry, seriesRules(entry, timeZone)]));
   const rulesByResolution = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
   return (located, backfills) => {
     const wanted: SelectedSeries[] = [];
@@ -226,7 +226,7 @@ export function seriesSelector(
   };
 }
 
-function rulesOf(entry: HistoryClass, timeZone: string): SeriesRules {
+function seriesRules(entry: HistoryClass, timeZone: string): SeriesRules {
   const { resolution, every: everyMs, backfill: backfillMs, grace: graceMs, look_back: lookBackMs } = entry;
   return { resolution, timeZone: entry.time_zone ?? timeZone, everyMs, backfillMs, graceMs, lookBackMs };
 }
@@ -235,23 +235,23 @@ export function backfillRules(resolution: Resolution, timeZone: string): SeriesR
   return { resolution, timeZone, everyMs: Number.POSITIVE_INFINITY, backfillMs: 0, graceMs: 120_000, lookBackMs: 0 };
 }
 
-export function ledgerFor(
+export function prepareLedger(
   before: StoredHistory | LegacyLedger | undefined,
   rules: SeriesRules,
   total: boolean,
   nowMs: number,
 ): StoredHistory {
-  const first = newLedger(rules, nowMs);
+  const first = createLedger(rules, nowMs);
   const fresh = total && first.wished < first.since ? { ...first, watermark: first.wished } : first;
   if (before === undefined) return fresh;
   const ledger = upgradeLedger(before, total);
   const { since, spans, watermark, state, refusal } = ledger;
-  // A clock ahead of time created the ledger: four hours of a new series would never be fetched.
+  // The ledger was created while the clock was ahead: hours of the new series would never be fetched.
   const isYetToCome = spans.length === 0 && watermark === since && Date.parse(since) > nowMs;
   return isYetToCome ? { ...fresh, state, refusal } : adaptLedger(ledger, rules, nowMs);
 }
 
-export function followedSeries(all: readonly Series[]): readonly FollowedHistory[] {
+export function countFollowedSeries(all: readonly Series[]): readonly FollowedHistory[] {
   const logged = all.filter(({ ledger }) => ledger.state !== "no-log");
   const groups = Map.groupBy(logged, ({ rules, total }) => `${rules.resolution} ${total} ${rules.everyMs}`);
   return [...groups.values()].flatMap((members) => {
@@ -268,7 +268,7 @@ export interface LegacyLedger extends Omit<StoredHistory, "version" | "spans" | 
   readonly reached: string;
 }
 
-/** In the old format a refusal could pass for a response: requests the past and the log again. */
+/** Requests the past and the log again, because the old format stored some refusals as responses. */
 export function upgradeLedger(stored: StoredHistory | LegacyLedger, total: boolean): StoredHistory {
   if (stored.version !== undefined) return stored;
   const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = stored;
@@ -297,20 +297,20 @@ export interface BackfillRequests {
   readonly paused: boolean;
 }
 
-const DONE_RETAINED = 20;
-const DONE_RETAINED_MS = 30 * 86_400_000;
+const DONE_BACKFILLS_MAX = 20;
+const DONE_BACKFILL_AGE_MAX_MS = 30 * 86_400_000;
 
 export async function loadBackfills(store: Store, source: string): Promise<BackfillRequests> {
   const [requests, pause] = await Promise.all([
     store.documents<StoredBackfill>(syncSet("backfill", source)),
     store.document<StoredPause>(syncSet("backfill-pause", source), "pause"),
   ]);
-  const open = [...requests].flatMap(([id, stored]) => (hasEnded(stored) ? [] : (backfillOf(id, stored) ?? [])));
+  const open = [...requests].flatMap(([id, stored]) => (hasEnded(stored) ? [] : (parseBackfill(id, stored) ?? [])));
   const oldestFirst = open.toSorted((a, b) => (a.stored.askedAt < b.stored.askedAt ? -1 : 1));
   return { open: oldestFirst, paused: pause?.pausedAt != null };
 }
 
-export function backfillOf(id: string, stored: StoredBackfill): BackfillRequest | null {
+export function parseBackfill(id: string, stored: StoredBackfill): BackfillRequest | null {
   const select = Selection.safeParse(stored.select);
   if (!select.success || !RESOLUTIONS.includes(stored.resolution)) return null;
   return { id, stored, resolution: stored.resolution, matches: selects(select.data) };
@@ -321,16 +321,16 @@ export function hasEnded({ doneAt, withoutLog }: StoredBackfill): boolean {
   return doneAt !== null && withoutLog !== undefined;
 }
 
-function oldBackfills(requests: ReadonlyMap<string, StoredBackfill>, nowMs: number): readonly string[] {
+function findExpiredBackfills(requests: ReadonlyMap<string, StoredBackfill>, nowMs: number): readonly string[] {
   const done = [...requests].filter(([, stored]) => hasEnded(stored));
   const doneMs = ({ doneAt }: StoredBackfill) => parseTime(doneAt ?? "");
   return done
     .toSorted(([, a], [, b]) => doneMs(b) - doneMs(a))
-    .filter(([, stored], index) => index >= DONE_RETAINED || nowMs - doneMs(stored) > DONE_RETAINED_MS)
+    .filter(([, stored], index) => index >= DONE_BACKFILLS_MAX || nowMs - doneMs(stored) > DONE_BACKFILL_AGE_MAX_MS)
     .map(([id]) => id);
 }
 
-export function coversSeries(request: BackfillRequest, { total, rules, located }: LedgerOf): boolean {
+export function coversSeries(request: BackfillRequest, { total, rules, located }: SeriesLedger): boolean {
   return !total && rules.resolution === request.resolution && request.matches(located);
 }
 
@@ -340,27 +340,27 @@ export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, n
   return { fromMs: bucketStart(fromMs, rules), toMs: Math.min(bucketEnd(lastMs, rules), closedUntilMs(rules, nowMs)) };
 }
 
-/** Without the recent buckets that following fetches. */
-export function followedRange(request: BackfillRequest, { ledger, rules }: LedgerOf, nowMs: number): Range {
+/** Range of a backfill without the recent buckets that following fetches. */
+export function pastBackfillRange(request: BackfillRequest, { ledger, rules }: SeriesLedger, nowMs: number): Range {
   const { fromMs, toMs } = backfillRange(request, rules, nowMs);
   return { fromMs, toMs: Number.isFinite(rules.everyMs) ? Math.min(toMs, parseTime(ledger.watermark)) : toMs };
 }
 
-export function pendingOf(request: BackfillRequest, series: LedgerOf, nowMs: number): readonly Range[] {
-  return unfetched(series.ledger, followedRange(request, series, nowMs));
+export function pendingRanges(request: BackfillRequest, series: SeriesLedger, nowMs: number): readonly Range[] {
+  return findGaps(series.ledger, pastBackfillRange(request, series, nowMs));
 }
 
-function isDone(request: BackfillRequest, series: LedgerOf, nowMs: number): boolean {
+function isBackfillDone(request: BackfillRequest, series: SeriesLedger, nowMs: number): boolean {
   const { ledger, rules } = series;
   const isClosed = closedUntilMs(rules, nowMs) >= parseTime(request.stored.to) || Number.isFinite(rules.everyMs);
   if (!isClosed || ledger.state === "unproven") return false;
-  return hasNoLog(ledger) || pendingOf(request, series, nowMs).length === 0;
+  return hasNoLog(ledger) || pendingRanges(request, series, nowMs).length === 0;
 }
 
-function bucketsWithoutLog(request: BackfillRequest, series: LedgerOf, nowMs: number): number {
-  const range = followedRange(request, series, nowMs);
-  const noLog = rangesIn(series.ledger.spans).filter(({ why }) => why === "no-log");
-  const pending = hasNoLog(series.ledger) ? unfetched(series.ledger, range) : [];
-  const lengthMs = totalLength([...noLog.flatMap((each) => clip(each, range)), ...pending]);
+function bucketsWithoutLog(request: BackfillRequest, series: SeriesLedger, nowMs: number): number {
+  const range = pastBackfillRange(request, series, nowMs);
+  const noLog = toRanges(series.ledger.spans).filter(({ why }) => why === "no-log");
+  const pending = hasNoLog(series.ledger) ? findGaps(series.ledger, range) : [];
+  const lengthMs = totalLengthMs([...noLog.flatMap((each) => clipTo(each, range)), ...pending]);
   return Math.round(lengthMs / BUCKET_MS[request.resolution]);
 }

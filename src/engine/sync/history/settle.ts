@@ -9,7 +9,7 @@ import { type DocumentChange, documentSet, type Store } from "../../store/store.
 import type { EmittedCounts } from "../completeness/days.ts";
 import type { DayNotes, FinalizedDays } from "../completeness/finalized-days.ts";
 import { type EmittedPoints, type StoredHistory, syncSet } from "../snapshot.ts";
-import { bucketBefore, bucketEnd, clip, DAY_MS, parseTime, type Range, rangeTime } from "./buckets.ts";
+import { bucketBefore, bucketEnd, clipTo, DAY_MS, formatUtc, parseTime, type Range } from "./buckets.ts";
 import type { HistoryRequest } from "./choose-request.ts";
 import {
   addRanges,
@@ -20,12 +20,12 @@ import {
   settlePast,
 } from "./ledger.ts";
 import {
-  answeredRanges,
+  addUnreadableRanges,
+  findUnreadableRanges,
+  formatUnreadableMessage,
   type LedgerRange,
-  readablePoints,
-  unreadableIn,
-  unreadableMessage,
-  withUnreadable,
+  rangesFromPoints,
+  selectReadablePoints,
 } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
 
@@ -33,7 +33,7 @@ import type { Series } from "./series.ts";
 const POINTS_PER_EVENT = 500;
 const POINTS_PER_COMMIT = 8_000;
 const POINTS_TO_COMMIT = POINTS_PER_COMMIT / 2;
-const LIVE_AGE_MAX_MS = DAY_MS;
+const LIVE_POINT_AGE_MAX_MS = DAY_MS;
 
 /** Receives each response of following: ascending points, also those beyond the requested range. */
 export type OnLogged = (id: string, resolution: Resolution, points: Points, nowMs: number) => void;
@@ -46,13 +46,13 @@ interface Batch {
   readonly removeEmitted: string[];
   readonly events: Event<"tag-history" | "tag-total">[];
   readonly days: DayNotes;
-  readonly also: readonly DocumentChange[];
+  readonly extra: readonly DocumentChange[];
   points: number;
 }
 
 export type HistorySettle = ReturnType<typeof createHistorySettle>;
 
-/** One transaction for ledgers, points and events of a reply, or one per 8,000 points at a boundary of ranges. */
+/** Commits ledgers, points and events of a reply in one transaction, or in one per 8,000 points. */
 export function createHistorySettle(options: {
   readonly store: Store;
   readonly clock: Clock;
@@ -64,18 +64,18 @@ export function createHistorySettle(options: {
   const ledgerSet = documentSet("history", source);
   const emittedSet = syncSet("history-told", source);
 
-  function newBatch(nowMs: number, also: readonly DocumentChange[] = []): Batch {
+  function newBatch(nowMs: number, extra: readonly DocumentChange[] = []): Batch {
     const days = options.days.notes(nowMs);
-    return { ledgers: new Map(), putEmitted: [], removeEmitted: [], events: [], days, also, points: 0 };
+    return { ledgers: new Map(), putEmitted: [], removeEmitted: [], events: [], days, extra, points: 0 };
   }
 
-  async function commit({ ledgers, putEmitted, removeEmitted, events, days, also }: Batch): Promise<void> {
+  async function commit({ ledgers, putEmitted, removeEmitted, events, days, extra }: Batch): Promise<void> {
     await store.commit({
       documents: [
         { set: ledgerSet, put: [...ledgers].map(([series, ledger]) => [series.key, ledger] as const) },
         { set: emittedSet, put: putEmitted, remove: removeEmitted },
         ...days.documents(),
-        ...also,
+        ...extra,
       ],
       // The events about complete days follow the points that complete them.
       events: [...events, ...days.events],
@@ -101,11 +101,11 @@ export function createHistorySettle(options: {
     const before = batch.ledgers.get(series) ?? series.ledger;
     const oldestMs = parseTime(before.rememberedFrom);
     const emitted: EmittedValues = new Map();
-    // A bucket across the start of the range began before it.
-    for (const chunk of chunksOf(Math.max(bucketBefore(range.fromMs, rules), oldestMs), range.toMs, resolution)) {
+    // A bucket across the start of the range began before the range.
+    for (const chunk of listChunks(Math.max(bucketBefore(range.fromMs, rules), oldestMs), range.toMs, resolution)) {
       const stored = await store.document<EmittedPoints>(emittedSet, `${key} ${chunk}`);
       for (const [i, at] of (stored?.at ?? []).entries())
-        emitted.set(chunkStart(chunk, resolution) + at * 1_000, stored?.values[i] ?? null);
+        emitted.set(chunkStartMs(chunk, resolution) + at * 1_000, stored?.values[i] ?? null);
     }
     const { ledger, fresh, revised } = settle(before, emitted);
     await changeLedger(batch, series, ledger, { fresh, revised, before: emitted });
@@ -118,24 +118,24 @@ export function createHistorySettle(options: {
       }
     }
     for (const chunk of changedChunks)
-      batch.putEmitted.push([`${key} ${chunk}`, packEmitted(chunk, resolution, emitted)]);
+      batch.putEmitted.push([`${key} ${chunk}`, packEmittedPoints(chunk, resolution, emitted)]);
     for (let chunk = chunkOf(oldestMs, resolution); chunk < chunkOf(retainedMs, resolution); chunk++)
       batch.removeEmitted.push(`${key} ${chunk}`);
-    batch.events.push(...eventsOf(series, fresh, false, nowMs), ...eventsOf(series, revised, true, nowMs));
+    batch.events.push(...toEvents(series, fresh, false, nowMs), ...toEvents(series, revised, true, nowMs));
     batch.points += fresh.length + revised.length;
   }
 
-  function eventsOf(series: Series, points: Points, revised: boolean, nowMs: number): readonly Event<"tag-history">[] {
+  function toEvents(series: Series, points: Points, revised: boolean, nowMs: number): readonly Event<"tag-history">[] {
     const { rules } = series;
     const { tag, siteId } = series.located;
     const { resolution, timeZone } = rules;
-    const liveMs = Math.max(LIVE_AGE_MAX_MS, 2 * rules.everyMs);
+    const liveMs = Math.max(LIVE_POINT_AGE_MAX_MS, 2 * rules.everyMs);
     const sinceMs = parseTime(series.ledger.since);
     const isLive = (atMs: number) => atMs >= sinceMs && nowMs - bucketEnd(atMs, rules) <= liveMs;
     const events: Event<"tag-history">[] = [];
     for (let from = 0; from < points.length; ) {
       const live = isLive(points.timeMs(from));
-      const nextChunk = chunkStart(chunkOf(points.timeMs(from), resolution) + 1, resolution);
+      const nextChunk = chunkStartMs(chunkOf(points.timeMs(from), resolution) + 1, resolution);
       let to = Math.min(from + POINTS_PER_EVENT, points.firstIndexFrom(nextChunk));
       // Points are ascending, so live ones follow late ones, never the reverse.
       while (isLive(points.timeMs(to - 1)) !== live) to--;
@@ -146,7 +146,7 @@ export function createHistorySettle(options: {
           time: isoUtc(points.timeMs(to - 1)),
           points: points.part(from, to),
           origin: live ? "live" : "backfill",
-          // Each revision is a fact of its own, because a bucket may change back and forth.
+          // The time makes each revision distinct, because a bucket may change back and forth.
           revisedAt: revised ? isoUtc(nowMs) : null,
         }),
       );
@@ -155,10 +155,10 @@ export function createHistorySettle(options: {
     return events;
   }
 
-  function totalEvent({ located, rules }: Series, total: TagTotal["total"], { fromMs, toMs }: Range) {
+  function buildTotalEvent({ located, rules }: Series, total: TagTotal["total"], { fromMs, toMs }: Range) {
     const { tag, siteId } = located;
     const { resolution, timeZone } = rules;
-    const range = { from: rangeTime(fromMs), to: rangeTime(toMs) };
+    const range = { from: formatUtc(fromMs), to: formatUtc(toMs) };
     return makeEvent({
       type: "tag-total",
       ...{ source: sourceUri(source), siteId, time: isoUtc(toMs) },
@@ -169,28 +169,28 @@ export function createHistorySettle(options: {
   }
 
   return {
-    async logs(request: HistoryRequest, logs: readonly TagLog[], also: readonly DocumentChange[]) {
+    async logs(request: HistoryRequest, logs: readonly TagLog[], extra: readonly DocumentChange[]) {
       const nowMs = clock.now();
       const isFollowing = request.kind === "following";
       const isRetry = request.isSingle && !isFollowing;
       const listed: Series[] = [];
-      let batch = newBatch(nowMs, also);
-      for (const { series, record, range } of recordsOf(request, logs)) {
+      let batch = newBatch(nowMs, extra);
+      for (const { series, record, range } of matchRecords(request, logs)) {
         listed.push(series);
         const { ledger: before, rules } = series;
-        const unreadable = unreadableIn(record, range, before, isRetry);
+        const unreadable = findUnreadableRanges(record, range, before, isRetry);
         const all = Points.of(record.measurements);
-        const points = readablePoints(all.ascending(), unreadable);
+        const points = selectReadablePoints(all.ascending(), unreadable);
         const learn = (answered: readonly LedgerRange[]) =>
-          withUnreadable(before, answered, unreadable, isRetry, nowMs);
+          addUnreadableRanges(before, answered, unreadable, isRetry, nowMs);
         if (isFollowing && unreadable === null) onLogged?.(record.id, rules.resolution, points, nowMs);
         const answered = unreadable === null ? all : points;
-        const learned = isFollowing ? [] : learn(answeredRanges(answered, range, before));
-        for (const part of isFollowing ? [range] : partsOf(points, range, rules.resolution)) {
+        const learned = isFollowing ? [] : learn(rangesFromPoints(answered, range, before));
+        for (const part of isFollowing ? [range] : splitRangeByPoints(points, range, rules.resolution)) {
           await addPoints(batch, series, part, nowMs, (ledger, emitted) =>
             isFollowing
               ? settleFollowing(ledger, rules, points, range, emitted, nowMs, learn)
-              : settlePast(ledger, points, part, clipRanges(learned, part)),
+              : settlePast(ledger, points, part, clipLedgerRanges(learned, part)),
           );
           if (batch.points < POINTS_TO_COMMIT) continue;
           await commit(batch);
@@ -198,18 +198,18 @@ export function createHistorySettle(options: {
           await yieldToEventLoop();
         }
       }
-      if (batch.ledgers.size > 0 || batch.also.length > 0) await commit(batch);
+      if (batch.ledgers.size > 0 || batch.extra.length > 0) await commit(batch);
       return listed;
     },
 
     async totals(request: HistoryRequest, totals: readonly TagTotal[]): Promise<readonly Series[]> {
       const nowMs = clock.now();
       const batch = newBatch(nowMs);
-      for (const { series, record, range } of recordsOf(request, totals)) {
+      for (const { series, record, range } of matchRecords(request, totals)) {
         const { total, unreadable } = record;
         const { ledger } = series;
         if (unreadable !== undefined) {
-          const refused = recordRefusal(ledger, unreadableMessage(unreadable), nowMs, "unreadable");
+          const refused = recordRefusal(ledger, formatUnreadableMessage(unreadable), nowMs, "unreadable");
           await changeLedger(batch, series, refused, NOTHING_EMITTED);
           continue;
         }
@@ -218,7 +218,7 @@ export function createHistorySettle(options: {
         fresh.push(range.fromMs, codeOf(total));
         const settled: StoredHistory = { ...next, state: "following", refusal: null };
         await changeLedger(batch, series, settled, { ...NOTHING_EMITTED, fresh });
-        batch.events.push(totalEvent(series, total, range));
+        batch.events.push(buildTotalEvent(series, total, range));
       }
       await commit(batch);
       return [...batch.ledgers.keys()];
@@ -233,7 +233,7 @@ export function createHistorySettle(options: {
   };
 }
 
-function recordsOf<R extends { readonly id: string }>({ series, ranges }: HistoryRequest, reply: readonly R[]) {
+function matchRecords<R extends { readonly id: string }>({ series, ranges }: HistoryRequest, reply: readonly R[]) {
   const byId = new Map(reply.map((record) => [record.id, record]));
   return series.flatMap((each) => {
     const record = byId.get(each.located.tag.id);
@@ -242,13 +242,13 @@ function recordsOf<R extends { readonly id: string }>({ series, ranges }: Histor
   });
 }
 
-function partsOf(points: Points, { fromMs, toMs }: Range, resolution: Resolution): readonly Range[] {
+function splitRangeByPoints(points: Points, { fromMs, toMs }: Range, resolution: Resolution): readonly Range[] {
   const parts: Range[] = [];
   let beginMs = fromMs;
   let at = points.firstIndexFrom(fromMs);
   const end = points.firstIndexFrom(toMs);
   while (end - at > POINTS_PER_COMMIT) {
-    const cutMs = chunkStart(chunkOf(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
+    const cutMs = chunkStartMs(chunkOf(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
     const next = points.firstIndexFrom(cutMs);
     if (next <= at) break;
     parts.push({ fromMs: beginMs, toMs: cutMs });
@@ -258,11 +258,11 @@ function partsOf(points: Points, { fromMs, toMs }: Range, resolution: Resolution
   return [...parts, { fromMs: beginMs, toMs }];
 }
 
-function clipRanges(ranges: readonly LedgerRange[], within: Range): readonly LedgerRange[] {
-  return ranges.flatMap((range) => clip(range, within).map((part) => ({ ...range, ...part })));
+function clipLedgerRanges(ranges: readonly LedgerRange[], within: Range): readonly LedgerRange[] {
+  return ranges.flatMap((range) => clipTo(range, within).map((part) => ({ ...range, ...part })));
 }
 
-/** Fixed UTC lengths: the same points make the same events even after the state was lost. */
+/** Length of a chunk, fixed so that the same points make the same events even after the state was lost. */
 const CHUNK_MS: Readonly<Record<Resolution, number>> = {
   "5m": DAY_MS,
   "1h": 14 * DAY_MS,
@@ -275,17 +275,17 @@ function chunkOf(atMs: number, resolution: Resolution): number {
   return Math.floor(atMs / CHUNK_MS[resolution]);
 }
 
-function chunkStart(chunk: number, resolution: Resolution): number {
+function chunkStartMs(chunk: number, resolution: Resolution): number {
   return chunk * CHUNK_MS[resolution];
 }
 
-function chunksOf(fromMs: number, toMs: number, resolution: Resolution): readonly number[] {
+function listChunks(fromMs: number, toMs: number, resolution: Resolution): readonly number[] {
   const [first, last] = [chunkOf(fromMs, resolution), chunkOf(toMs - 1, resolution)];
   return Array.from({ length: Math.max(0, last - first + 1) }, (_, at) => first + at);
 }
 
-function packEmitted(chunk: number, resolution: Resolution, emitted: EmittedValues): EmittedPoints {
-  const start = chunkStart(chunk, resolution);
+function packEmittedPoints(chunk: number, resolution: Resolution, emitted: EmittedValues): EmittedPoints {
+  const start = chunkStartMs(chunk, resolution);
   const inside = [...emitted].filter(([atMs]) => chunkOf(atMs, resolution) === chunk).sort(([a], [b]) => a - b);
   return { at: inside.map(([atMs]) => (atMs - start) / 1_000), values: inside.map(([, value]) => value) };
 }
