@@ -42,7 +42,7 @@ describe("imports of the sources", () => {
     ["src/engine/sync/plan/group.ts", "src/engine/store/store.ts"],
     ["src/engine/commands/commands.ts", "mqtt"],
     ["src/engine/source/client.ts", "node:sqlite"],
-    ["src/engine/delivery/offer.ts", "connectors/mqtt/sink.ts"],
+    ["src/engine/delivery/batches.ts", "connectors/mqtt/sink.ts"],
     ["connectors/mqtt/sink.ts", "src/engine/store/store.ts"],
     ["connectors/mqtt/sink.ts", "connectors/influxdb/sink.ts"],
     ["connectors/influxdb/sink.ts", "undici"],

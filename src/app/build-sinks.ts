@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import { definitionOf } from "../../connectors/catalog.ts";
 import type { Accept, CommandSource, ConnectorContext, FleetAssignment, Sink } from "../core/connector.ts";
 import { type Service, startedOnce } from "../core/runtime/lifecycle.ts";
-import { createSinkState } from "../engine/delivery/offer.ts";
+import { createSinkState } from "../engine/delivery/batches.ts";
 import type { ConfiguredSink } from "../engine/delivery/sink-runner.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { Config } from "./config/config.ts";

@@ -2,7 +2,7 @@ import { pino } from "pino";
 import type { ConnectorContext } from "#src/core/connector.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { createSinkState } from "#src/engine/delivery/offer.ts";
+import { createSinkState } from "#src/engine/delivery/batches.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Offered, Receipt, Sink } from "#src/core/connector.ts";
 import { ConfigError, Retryable, Throttled } from "#src/core/errors/errors.ts";
-import { createSinkState } from "#src/engine/delivery/offer.ts";
+import { createSinkState } from "#src/engine/delivery/batches.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
 import { commit, lag, started, useWorkshop, values, workshop } from "./test-workshop.ts";

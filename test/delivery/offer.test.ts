@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { type Batch, batchOf, outcomeOf, sequenceOf } from "#src/engine/delivery/offer.ts";
+import { type Batch, batchOf, outcomeOf, sequenceOf } from "#src/engine/delivery/batches.ts";
 import type { LoggedEvent, Offer } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
+import type { Batch } from "#src/engine/delivery/batches.ts";
 import { createFilteredOut } from "#src/engine/delivery/beyond-cursor.ts";
-import type { Batch } from "#src/engine/delivery/offer.ts";
 import type { Settlement } from "#src/engine/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { createVirtualClock } from "../virtual-clock.ts";

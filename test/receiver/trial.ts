@@ -4,7 +4,7 @@ import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import type { Failing, Receipt, Sink } from "#src/core/connector.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { type AlarmFact, type Event, type Kind, makeEvent, sourceUri } from "#src/core/model/event.ts";
-import { createSinkState } from "#src/engine/delivery/offer.ts";
+import { createSinkState } from "#src/engine/delivery/batches.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";

@@ -9,7 +9,7 @@ import {
   type Outcome,
   outcomeOf,
   retryFrom,
-} from "#src/engine/delivery/offer.ts";
+} from "#src/engine/delivery/batches.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { withChanceFrom } from "../campaign/chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";

@@ -1,6 +1,6 @@
 import { crc32 } from "node:zlib";
 import { expect, test } from "vitest";
-import { checksumOf, checksumOfEvent } from "#src/engine/store/checksum.ts";
+import { checksumOf, checksumOfEvent } from "#src/engine/store/sqlite.ts";
 
 // If the checksum changed, every stored row would count as damaged.
 test.each([

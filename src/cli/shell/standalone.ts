@@ -9,7 +9,7 @@ import type { Sink } from "../../core/connector.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
 import { createMetrics } from "../../core/runtime/metrics.ts";
-import { createSinkState } from "../../engine/delivery/offer.ts";
+import { createSinkState } from "../../engine/delivery/batches.ts";
 import type { Source } from "../../engine/source/source.ts";
 import { openStore } from "../../engine/store/open.ts";
 import { createBuildingView } from "../../engine/views/building-view.ts";

@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Settlement } from "../store/store.ts";
-import { type Batch, countedAfter } from "./offer.ts";
+import { type Batch, countedAfter } from "./batches.ts";
 
 /**
  * Events that a sink was offered and that are not settled:

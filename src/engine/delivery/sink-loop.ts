@@ -6,20 +6,21 @@ import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { firstOf, persist, sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
 import type { Outbox, Settlement, Store } from "../store/store.ts";
-import { createBuffered, createFilteredOut } from "./beyond-cursor.ts";
-import type { DeliveryConfig } from "./config.ts";
-import { isOutdated, matches, passesEverything } from "./filter.ts";
 import {
   type Batch,
   batchOf,
   countedAfter,
+  createOfferOrder,
+  EMPTY_OFFER,
   type Outcome,
   outcomeOf,
   retryFrom,
   sequenceOf,
   sinkStateChange,
-} from "./offer.ts";
-import { createOfferOrder, EMPTY_OFFER } from "./offers.ts";
+} from "./batches.ts";
+import { createBuffered, createFilteredOut } from "./beyond-cursor.ts";
+import type { DeliveryConfig } from "./config.ts";
+import { isOutdated, matches, passesEverything } from "./filter.ts";
 import { createRestartWatch } from "./restart-watch.ts";
 import { createFailurePolicy } from "./setbacks.ts";
 import type { SinkStatusTracker } from "./sink-state.ts";

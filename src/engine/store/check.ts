@@ -1,10 +1,9 @@
 import { existsSync, readdirSync } from "node:fs";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { CHECKED_TABLE_NAMES, isDamagedSql } from "./checksum.ts";
 import { summaryOf } from "./damage.ts";
 import { fileBytes, isStateQuarantined, stateFile } from "./folder.ts";
 import { prepareSchema, SCHEMA_VERSION, schemaProblem } from "./schema.ts";
-import { Damaged, type Database, openDatabase } from "./sqlite.ts";
+import { CHECKED_TABLE_NAMES, Damaged, type Database, isDamagedSql, openDatabase } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 
 export interface StateReport {

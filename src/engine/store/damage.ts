@@ -2,22 +2,22 @@ import { randomBytes } from "node:crypto";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { CHECKED_TABLES, type CheckedTableName, checksumSql, isDamagedSql } from "./checksum.ts";
-import { type Bindable, Damaged, type Database } from "./sqlite.ts";
+import type { StateTable } from "./sql.ts";
+import { type Bindable, CHECKED_TABLES, checksumSql, Damaged, type Database, isDamagedSql } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 
 const QUARANTINE_MS = 30 * 24 * 60 * 60_000;
 
 /** Quarantine for rows with a wrong checksum: stores their bytes, reports them, and removes them from their table. */
 export function createDamage(database: Database, clock: Clock, log: Log | undefined) {
-  function logDamage(table: CheckedTableName, rows: number): void {
+  function logDamage(table: StateTable, rows: number): void {
     log?.error(
       { table, rows },
       "Damaged rows of the state were found and set aside; `plenum state check` names them. Check the disk and the memory of this machine.",
     );
   }
 
-  function copyToQuarantine(table: CheckedTableName, where: string, values: readonly Bindable[]): number {
+  function copyToQuarantine(table: StateTable, where: string, values: readonly Bindable[]): number {
     const { columns, part, key } = CHECKED_TABLES[table];
     const body = columns.at(-1) === "body" ? "body" : `json_array(${columns.join(", ")})`;
     const copied = database
@@ -32,7 +32,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
   }
 
   /** Moves damaged rows into the quarantine; returns how many. Call it inside a transaction. */
-  function quarantineRows(table: CheckedTableName, where = "true", ...values: readonly Bindable[]): number {
+  function quarantineRows(table: StateTable, where = "true", ...values: readonly Bindable[]): number {
     const copied = copyToQuarantine(table, where, values);
     if (copied === 0) return 0;
     const removed = database.prepare(`delete from ${table} where (${where}) and ${isDamagedSql(table)}`).run(...values);
@@ -42,7 +42,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     return copied;
   }
 
-  function markDamaged(table: CheckedTableName): number {
+  function markDamaged(table: StateTable): number {
     const fresh = `${table}.checksum is not null`;
     const copied = copyToQuarantine(table, fresh, []);
     if (copied > 0) database.exec(`update ${table} set checksum = null where ${fresh} and ${isDamagedSql(table)}`);
@@ -79,8 +79,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
         .prepare("update damaged set is_open = 0 where table_name = 'sink' and is_open = 1 and part = ?")
         .run(sink);
     },
-    keep: (table: CheckedTableName, where: string, ...values: readonly Bindable[]) =>
-      copyToQuarantine(table, where, values),
+    keep: (table: StateTable, where: string, ...values: readonly Bindable[]) => copyToQuarantine(table, where, values),
     mark: markDamaged,
     /** Checks the small tables at each start; events are checked when they are read. */
     checkAtStart(): void {
@@ -99,7 +98,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
         .prepare("select distinct key from damaged where table_name = 'document' and part = ?")
         .all<{ readonly key: string }>(set)
         .map(({ key }) => key),
-    foundSince: (table: CheckedTableName, sinceMs: number): readonly QuarantinedRow[] =>
+    foundSince: (table: StateTable, sinceMs: number): readonly QuarantinedRow[] =>
       database
         .prepare("select id, found_ms as foundMs from damaged where table_name = ? and found_ms > ?")
         .all<QuarantinedRow>(table, sinceMs)

@@ -1,6 +1,5 @@
-import { checksumOf } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
-import type { Database, Statement } from "./sqlite.ts";
+import { checksumOf, type Database, type Statement } from "./sqlite.ts";
 import { Conflict, type DocumentChange, type LogRecord } from "./store.ts";
 
 interface BodyRow {

@@ -2,7 +2,6 @@ import { eventText } from "../../core/codec/stored-event.ts";
 import { type Event, isTelemetry, isUrgent, type Kind } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { checksumOf, checksumOfEvent, isDamagedSql } from "./checksum.ts";
 import { beginEpoch, type Damage } from "./damage.ts";
 import {
   bytesOf,
@@ -20,7 +19,7 @@ import {
 } from "./outbox-rules.ts";
 import type { RemovedEvent } from "./retention.ts";
 import type { Steps } from "./sql.ts";
-import { Damaged, type Database } from "./sqlite.ts";
+import { checksumOf, checksumOfEvent, Damaged, type Database, isDamagedSql } from "./sqlite.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "./store.ts";
 import type { Tail } from "./tail.ts";
 

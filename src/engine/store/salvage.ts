@@ -6,13 +6,12 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
-import { checksumOf } from "./checksum.ts";
 import { createDamage, newEpoch } from "./damage.ts";
 import { createEventLog } from "./event-log.ts";
 import { stateFile } from "./folder.ts";
 import { openPages, type Pages, type StoredValue } from "./pages.ts";
 import { prepareSchema } from "./schema.ts";
-import { type Database, openDatabase } from "./sqlite.ts";
+import { checksumOf, type Database, openDatabase } from "./sqlite.ts";
 
 export interface Salvaged {
   readonly pages: number;

@@ -1,4 +1,3 @@
-import type { CheckedTableName } from "./checksum.ts";
 import type { DocumentChange } from "./store.ts";
 
 /** A statement in PostgreSQL's SQL; `$1` is the source. The driver of SQLite translates the text. */
@@ -7,6 +6,19 @@ export interface Statement {
   readonly values: readonly SqlValue[];
   readonly name?: string;
 }
+
+/** Tables of the state. */
+export type StateTable =
+  | "document"
+  | "record"
+  | "event"
+  | "dead_letter"
+  | "sink"
+  | "again"
+  | "gap"
+  | "age_mark"
+  | "quota"
+  | "quota_hold";
 
 export type SqlValue = string | number | null | readonly number[] | readonly string[];
 
@@ -38,11 +50,11 @@ export type ColumnValues = Readonly<Record<string, string>>;
 /** Text that differs between the databases. In SQLite each row has a checksum; PostgreSQL checks its pages itself. */
 export interface Dialect {
   /** `from` follows the values: tables and conditions. A copy of a damaged row of `copyOf` counts as damaged too. */
-  insert(table: CheckedTableName, cells: ColumnValues, from?: string, copyOf?: CheckedTableName): string;
-  upsert(table: CheckedTableName, keys: readonly string[], cells: ColumnValues, from?: string): string;
+  insert(table: StateTable, cells: ColumnValues, from?: string, copyOf?: StateTable): string;
+  upsert(table: StateTable, keys: readonly string[], cells: ColumnValues, from?: string): string;
   /** Changes sound rows of this source. */
-  update(table: CheckedTableName, cells: ColumnValues, where: string): string;
-  isSound(table: CheckedTableName): string;
+  update(table: StateTable, cells: ColumnValues, where: string): string;
+  isSound(table: StateTable): string;
   /** Condition: a column has one of the values in a list parameter, such as `$3::bigint[]`. */
   isIn(column: string, list: string): string;
   kindIn(body: string): string;

@@ -1,11 +1,10 @@
 import type { Clock } from "../../core/runtime/clock.ts";
-import { CHECKED_TABLES, type CheckedTableName, checksumSql } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
 import type { DeferredWrites } from "./deferred-writes.ts";
 import type { createDocuments } from "./documents.ts";
 import type { QuotaDamage } from "./quota-store.ts";
-import type { ColumnValues, Dialect, SqlDriver, SqlValue, Statement, Steps } from "./sql.ts";
-import type { Database, Statement as Prepared } from "./sqlite.ts";
+import type { ColumnValues, Dialect, SqlDriver, SqlValue, Statement, StateTable, Steps } from "./sql.ts";
+import { CHECKED_TABLES, checksumSql, type Database, type Statement as Prepared } from "./sqlite.ts";
 import type { ClockMark, QuotaStore } from "./store.ts";
 
 export function createSqliteDriver(
@@ -86,7 +85,7 @@ const SQLITE: Dialect = {
   countValuesAfter: "(select count(*) from event where telemetry = 1 and position > $2)",
 };
 
-function insertion(table: CheckedTableName, cells: ColumnValues, from: string, copyOf?: CheckedTableName): string {
+function insertion(table: StateTable, cells: ColumnValues, from: string, copyOf?: StateTable): string {
   const names = Object.keys(cells).join(", ");
   const values = Object.entries(cells).map(([column, value]) => `${value} as ${column}`);
   const checksum = `row_checksum(${CHECKED_TABLES[table].columns.join(", ")})`;

@@ -1,7 +1,6 @@
 import type { Query, QueryResult } from "../../core/postgres/session.ts";
 import { plainList, textList } from "../../core/postgres/sql-text.ts";
-import type { CheckedTableName } from "../../engine/store/checksum.ts";
-import type { ColumnValues, Dialect, SqlDriver, SqlValue, Statement } from "../../engine/store/sql.ts";
+import type { ColumnValues, Dialect, SqlDriver, SqlValue, Statement, StateTable } from "../../engine/store/sql.ts";
 import { changeDocuments, type RunQuery, storedText } from "./documents.ts";
 import type { Writer } from "./writer.ts";
 
@@ -75,7 +74,7 @@ const POSTGRES: Dialect = {
     - (select count(*) from event where source = $1 and position > $2 and not telemetry)`,
 };
 
-function insertion(table: CheckedTableName, cells: ColumnValues, from: string): string {
+function insertion(table: StateTable, cells: ColumnValues, from: string): string {
   return `insert into ${table} (source, ${Object.keys(cells).join(", ")})
     select $1, ${Object.values(cells).join(", ")} ${from}`;
 }
