@@ -118,8 +118,9 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
         away.clear();
         await pass(POLL_MS + SECOND);
         allowedMs -= lastsMs + POLL_MS;
-        // At most two trials, each with one balancing move. If all sources are away, each source may have trials.
-        const most = gone.length > 1 ? 3 : 2;
+        // One trial per member, as one may see the outage or its end before the others, each with one balancing move. If
+        // all sources are away, a source may also follow the trial of another.
+        const most = NAMES.length + (gone.length > 1 ? 1 : 0);
         const moved = Map.groupBy(fleet.tables.takeovers.slice(before), ([source]) => source);
         for (const [source, moves] of moved) {
           if (moves.length <= (gone.includes(source) ? most : 1)) continue;
