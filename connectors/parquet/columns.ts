@@ -1,24 +1,24 @@
 import { yieldToEventLoop } from "../../src/core/runtime/waiting.ts";
-import { type Cell, type Column, columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
+import { type Cell, type Column, findColumnIndex, type Row, type Table } from "../shared/lake/table.ts";
 
 export type Columns = ReturnType<typeof createColumns>;
 
-type Comparator = (a: number, b: number) => number;
+type RowComparator = (a: number, b: number) => number;
 
 interface ColumnStore {
   readonly characters: number;
   add(cell: Cell, row: number): void;
   cell(row: number): Cell;
-  createComparator(): Comparator;
+  createComparator(): RowComparator;
 }
 
-const FIRST_ROWS = 256;
-const NULL = -1;
-/** Column of unique texts: a dictionary look-up would cost more than a duplicate. */
-const UNIQUE_COLUMN = "event_id";
-/** 1,000 rows take up to 2 ms to copy or compare. */
-export const ROWS_AT_ONCE = 1_000;
-const MAX_BUSY_MS = 4;
+const INITIAL_ROW_CAPACITY = 256;
+const NULL_CODE = -1;
+/** Column whose texts are all different, so it gets no dictionary. */
+const UNIQUE_TEXT_COLUMN = "event_id";
+/** Rows between two calls of `yieldIfBusy`: 1,000 rows take up to 2 ms to copy or compare. */
+export const ROWS_PER_CHUNK = 1_000;
+const MAX_MS_BETWEEN_YIELDS = 4;
 
 /** Stores rows as columns with a dictionary of texts. A history row takes 100 bytes; as an object more than 1,000. */
 export function createColumns(table: Table) {
@@ -40,11 +40,11 @@ export function createColumns(table: Table) {
       return length++;
     },
 
-    /** Appends rows, column by column; `cellsOf` returns null for an empty column. Do not add rows meanwhile. */
-    async addAll(rows: number, cellsOf: (index: number) => Promise<ArrayLike<unknown> | null>): Promise<void> {
+    /** Appends rows, column by column; `readColumn` returns null for an empty column. Do not add rows meanwhile. */
+    async addAll(rows: number, readColumn: (index: number) => Promise<ArrayLike<unknown> | null>): Promise<void> {
       for (const [index, store] of stores.entries()) {
-        const cells = await cellsOf(index);
-        for (let n = 0; n < rows; n++) store.add(cellOf(cells?.[n]), length + n);
+        const cells = await readColumn(index);
+        for (let n = 0; n < rows; n++) store.add(toCell(cells?.[n]), length + n);
       }
       length += rows;
     },
@@ -52,9 +52,9 @@ export function createColumns(table: Table) {
     cell: (index: number, row: number): Cell => storeAt(index).cell(row),
     cellReader: (index: number): ((row: number) => Cell) => storeAt(index).cell,
 
-    /** Compares rows by these columns; null comes first. Rows added later are not ranked. */
-    createComparator(names: readonly string[]): Comparator {
-      const all = names.map((name) => storeAt(columnIndexOf(table, name)).createComparator());
+    /** Returns a function that compares rows by these columns, null first. Rows added later cannot be compared. */
+    createComparator(names: readonly string[]): RowComparator {
+      const all = names.map((name) => storeAt(findColumnIndex(table, name)).createComparator());
       return (a, b) => {
         for (const compare of all) {
           const order = compare(a, b);
@@ -72,7 +72,7 @@ export function createSorter(columns: Columns): (rows: readonly number[]) => Pro
   return (rows) => mergeRuns(Uint32Array.from(rows), (a, b) => compare(a, b) || a - b);
 }
 
-/** Sorts all rows and keeps, of rows with the same key, only the one observed last. */
+/** Sorts all rows. Of rows with the same key, keeps only the row observed last. */
 export async function sortDistinct(columns: Columns): Promise<Uint32Array> {
   const { table, length } = columns;
   const rest = table.key.filter((name) => !table.sortedBy.includes(name));
@@ -86,18 +86,18 @@ export async function sortDistinct(columns: Columns): Promise<Uint32Array> {
   for (let n = 0; n < length; n++) {
     const [row, next] = [rows[n] ?? 0, rows[n + 1]];
     if (next === undefined || compareKeys(row, next) !== 0) rows[count++] = row;
-    if (n % ROWS_AT_ONCE === 0) await yieldIfBusy();
+    if (n % ROWS_PER_CHUNK === 0) await yieldIfBusy();
   }
   return rows.subarray(0, count);
 }
 
-/** Sorts rows by merging ascending runs, for example one per file that was read, in pairs until one is left. */
-async function mergeRuns(rows: Uint32Array<ArrayBuffer>, compare: Comparator): Promise<Uint32Array> {
+/** Sorts rows: merges ascending runs (for example one per file) in pairs until one run is left. */
+async function mergeRuns(rows: Uint32Array<ArrayBuffer>, compare: RowComparator): Promise<Uint32Array> {
   const { length } = rows;
   let starts: number[] = [];
   for (let n = 0; n < length; n++) {
     if (n === 0 || compare(rows[n - 1] ?? 0, rows[n] ?? 0) > 0) starts.push(n);
-    if (n % ROWS_AT_ONCE === 0) await yieldIfBusy();
+    if (n % ROWS_PER_CHUNK === 0) await yieldIfBusy();
   }
   let [sorted, spare] = [rows, new Uint32Array(length)];
   while (starts.length > 1) {
@@ -107,7 +107,7 @@ async function mergeRuns(rows: Uint32Array<ArrayBuffer>, compare: Comparator): P
       for (let to = from; to < end; to++) {
         const isLeft = right >= end || (left < middle && compare(sorted[left] ?? 0, sorted[right] ?? 0) <= 0);
         spare[to] = sorted[isLeft ? left++ : right++] ?? 0;
-        if (to % ROWS_AT_ONCE === 0) await yieldIfBusy();
+        if (to % ROWS_PER_CHUNK === 0) await yieldIfBusy();
       }
     }
     [sorted, spare] = [spare, sorted];
@@ -116,19 +116,19 @@ async function mergeRuns(rows: Uint32Array<ArrayBuffer>, compare: Comparator): P
   return sorted;
 }
 
-function cellOf(value: unknown): Cell {
+function toCell(value: unknown): Cell {
   if (typeof value === "bigint") return Number(value);
   return value === undefined ? null : (value as Cell);
 }
 
 function createColumnStore({ name, type }: Column): ColumnStore {
-  if (type === "text" || type === "json") return createTexts(name === UNIQUE_COLUMN);
-  return createNumbers(type === "boolean");
+  if (type === "text" || type === "json") return createTextStore(name === UNIQUE_TEXT_COLUMN);
+  return createNumberStore(type === "boolean");
 }
 
-/** NaN represents null: no event has NaN as a value. A boolean is 0 or 1. */
-function createNumbers(isBoolean: boolean): ColumnStore {
-  let all = new Float64Array(FIRST_ROWS);
+/** Stores numbers with NaN as null, and booleans as 0 or 1. No event has NaN as a value. */
+function createNumberStore(isBoolean: boolean): ColumnStore {
+  let all = new Float64Array(INITIAL_ROW_CAPACITY);
   return {
     characters: 0,
     add(cell, row) {
@@ -153,23 +153,23 @@ function createNumbers(isBoolean: boolean): ColumnStore {
   };
 }
 
-function createTexts(isIdentity: boolean): ColumnStore {
-  let codes = new Int32Array(FIRST_ROWS);
+function createTextStore(isUnique: boolean): ColumnStore {
+  let codes = new Int32Array(INITIAL_ROW_CAPACITY);
   let characters = 0;
   const texts: string[] = [];
   const codeByText = new Map<string, number>();
-  let last = NULL;
+  let last = NULL_CODE;
 
   function codeOf(text: string): number {
-    if (last !== NULL && texts[last] === text) return last;
-    const code = isIdentity ? undefined : codeByText.get(text);
+    if (last !== NULL_CODE && texts[last] === text) return last;
+    const code = isUnique ? undefined : codeByText.get(text);
     if (code === undefined) characters += text.length;
     last = code ?? texts.push(text) - 1;
-    if (!isIdentity) codeByText.set(text, last);
+    if (!isUnique) codeByText.set(text, last);
     return last;
   }
 
-  const textAt = (row: number) => texts[codes[row] ?? NULL] ?? null;
+  const textAt = (row: number) => texts[codes[row] ?? NULL_CODE] ?? null;
   return {
     get characters() {
       return characters;
@@ -180,15 +180,15 @@ function createTexts(isIdentity: boolean): ColumnStore {
         wider.set(codes);
         codes = wider;
       }
-      codes[row] = typeof cell === "string" ? codeOf(cell) : NULL;
+      codes[row] = typeof cell === "string" ? codeOf(cell) : NULL_CODE;
     },
     cell: textAt,
     createComparator() {
-      if (isIdentity) return (a, b) => compareTexts(textAt(a), textAt(b));
+      if (isUnique) return (a, b) => compareTexts(textAt(a), textAt(b));
       const ranks = new Int32Array(texts.length);
       const ascending = texts.map((_, code) => code).sort((a, b) => compareTexts(texts[a], texts[b]));
       for (const [rank, code] of ascending.entries()) ranks[code] = rank;
-      const rank = (row: number) => ranks[codes[row] ?? NULL] ?? NULL;
+      const rank = (row: number) => ranks[codes[row] ?? NULL_CODE] ?? NULL_CODE;
       return (a, b) => rank(a) - rank(b);
     },
   };
@@ -201,9 +201,9 @@ function compareTexts(a: string | null | undefined, b: string | null | undefined
 
 let lastYieldMs = performance.now();
 
-/** Yields to the event loop if this function last yielded more than `AT_ONCE_MS` ago. */
+/** Yields to the event loop if this function last yielded at least `MAX_MS_BETWEEN_YIELDS` ago. */
 export async function yieldIfBusy(): Promise<void> {
-  if (performance.now() - lastYieldMs < MAX_BUSY_MS) return;
+  if (performance.now() - lastYieldMs < MAX_MS_BETWEEN_YIELDS) return;
   await yieldToEventLoop();
   lastYieldMs = performance.now();
 }

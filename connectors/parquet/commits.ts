@@ -1,19 +1,19 @@
 import { randomBytes } from "node:crypto";
 import type { ConnectorContext, SinkStateChange } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
-import { columnIndexOf } from "../shared/lake/table.ts";
+import { findColumnIndex } from "../shared/lake/table.ts";
 import { type Columns, createColumns } from "./columns.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { readParquet } from "./parquet-file.ts";
-import { type Partition, stagedName, writerKeyOf } from "./paths.ts";
+import { type LakePartition, stagedFileName, writerPositionKey } from "./paths.ts";
 import { createRowBuffer, type PartitionBatch, type RowBuffer } from "./row-buffer.ts";
-import { type CompleteDay, completeDayIn, type SinkState, type StagedCommit, stateChange } from "./sink-state.ts";
+import { type CompleteDay, encodeChange, parseCompleteDay, type SinkState, type StagedCommit } from "./sink-state.ts";
 import type { TableFormat, UploadedFiles } from "./table-format.ts";
 
-/** Limit of the distinct texts in the buffer: at most 32 MB. */
-const MAX_CHARACTERS = 16_000_000;
-/** Cached row keys; beyond this number, files are read again. */
-const MAX_KEYS = 200_000;
+/** Limit of the characters of distinct texts in the buffer: at most 32 MB. */
+const MAX_BUFFERED_CHARACTERS = 16_000_000;
+/** Limit of the cached row keys; beyond it, the cache is cleared and files are read again. */
+const MAX_CACHED_ROW_KEYS = 200_000;
 
 export type StagedCommits = ReturnType<typeof createStagedCommits>;
 
@@ -34,10 +34,10 @@ export function createStagedCommits(options: {
 }) {
   const { uploaded, state, clock, format, memory, store } = options;
   const { writerId } = state;
-  /** A crash interrupted these commits; the redelivered events fill them again. */
-  let unfinished = state.stagedCommits;
+  /** Commits that a crash interrupted; redelivered events fill them again. */
+  let interrupted = state.stagedCommits;
   let unsettled: readonly StagedCommit[] = [];
-  const partitions = new Map<string, Partition>();
+  const partitions = new Map<string, LakePartition>();
   let buffer: RowBuffer = createRowBuffer();
   let firstEventMs = 0;
   let lastPosition = 0;
@@ -48,59 +48,59 @@ export function createStagedCommits(options: {
   }
 
   function isFlushDue(): boolean {
-    const isFull = buffer.rows >= options.maxRows || buffer.characters >= MAX_CHARACTERS;
+    const isFull = buffer.rows >= options.maxRows || buffer.characters >= MAX_BUFFERED_CHARACTERS;
     return buffer.events > 0 && (isFull || isOld() || completeDays.length > 0);
   }
 
-  async function commitAs(staged: StagedCommit, signal: AbortSignal): Promise<void> {
+  async function commitBuffer(staged: StagedCommit, signal: AbortSignal): Promise<void> {
     const { from, keys: before, through: last } = staged;
-    const name = format.fileNameOf(stagedName(writerId, from, last));
+    const name = format.fileNameOf(stagedFileName(writerId, from, last));
     const rows = { batches: buffer.batches(), changes: buffer.changes() };
     const keys = [...new Set([...before, ...format.possibleKeysOf(rows, name)])];
-    const rest = unfinished.filter((each) => each !== staged);
-    await memory.put(stateChange({ stagedCommits: [...unsettled, { ...staged, keys }, ...rest] }));
-    // Record in the lake how far this writer goes, before it puts the first file.
-    await store.put(writerKeyOf(writerId), Buffer.from(`${JSON.stringify({ through: last })}\n`), signal);
-    const positions = { writerId, through: last, isRepeated: unfinished.includes(staged) };
-    const made = new Set(await format.commit({ ...rows, name, positions, uploaded }, signal));
-    const unused = keys.filter((key) => !made.has(key));
+    const rest = interrupted.filter((each) => each !== staged);
+    await memory.put(encodeChange({ stagedCommits: [...unsettled, { ...staged, keys }, ...rest] }));
+    // Record in the lake how far this writer goes, before it writes the first file.
+    await store.put(writerPositionKey(writerId), Buffer.from(`${JSON.stringify({ through: last })}\n`), signal);
+    const positions = { writerId, through: last, isRepeated: interrupted.includes(staged) };
+    const committedKeys = new Set(await format.commit({ ...rows, name, positions, uploaded }, signal));
+    const unused = keys.filter((key) => !committedKeys.has(key));
     if (unused.length > 0) await format.discard(unused, signal);
     unsettled = [...unsettled, { ...staged, keys }];
     for (const { partition } of rows.batches) partitions.set(partition.folder, partition);
-    unfinished = rest;
+    interrupted = rest;
     buffer = createRowBuffer();
     uploaded.clear();
   }
 
   return {
-    isSettled: () => unsettled.length === 0 && unfinished.length === 0,
-    /** True where the engine has started again from the cursor. */
+    isSettled: () => unsettled.length === 0 && interrupted.length === 0,
+    /** Returns true for an event that was added before: the engine has started again from the cursor. */
     hasPosition: (position: number) => position <= lastPosition,
 
-    /** Adds an event. Commits unfinished stages that end before it first. Throws `UnmappableEvent`. */
+    /** Adds an event, after committing interrupted commits that end before the event. Throws `UnmappableEvent`. */
     async addEvent(event: Event, position: number, committedAt: string, signal: AbortSignal): Promise<void> {
-      for (let next = unfinished[0]; next !== undefined && next.through < position; next = unfinished[0]) {
-        await commitAs(next, signal);
+      for (let next = interrupted[0]; next !== undefined && next.through < position; next = interrupted[0]) {
+        await commitBuffer(next, signal);
       }
       if (buffer.events === 0) firstEventMs = clock.monotonic();
       lastPosition = position;
       buffer.add(event, position, committedAt);
-      const day = completeDayIn(event);
+      const day = parseCompleteDay(event);
       if (day !== null) completeDays = [...completeDays, day];
     },
 
-    /** Commits the buffer where a stage is complete, or the buffer is full or old. */
+    /** Commits the buffer if an interrupted commit is complete again, or if the buffer is full or old. */
     async commit(signal: AbortSignal): Promise<void> {
-      const [next] = unfinished;
+      const [next] = interrupted;
       if (next === undefined) {
-        if (isFlushDue()) await commitAs({ from: buffer.from, through: buffer.through, keys: [] }, signal);
-      } else if (next.through === buffer.through || isOld()) await commitAs(next, signal);
+        if (isFlushDue()) await commitBuffer({ from: buffer.from, through: buffer.through, keys: [] }, signal);
+      } else if (next.through === buffer.through || isOld()) await commitBuffer(next, signal);
     },
 
-    /** Returns what to settle; null while some event is not in the lake. */
+    /** Returns the state change that settles all events; null while an event is not in the lake. */
     settleCommits() {
-      if (unsettled.length === 0 || unfinished.length > 0 || buffer.events > 0) return null;
-      const remember: SinkStateChange = stateChange({
+      if (unsettled.length === 0 || interrupted.length > 0 || buffer.events > 0) return null;
+      const remember: SinkStateChange = encodeChange({
         writer: { id: writerId, through: lastPosition },
         stagedCommits: [],
         completeDays,
@@ -118,7 +118,7 @@ export function createStagedCommits(options: {
 export function createIdempotentInserts(format: TableFormat) {
   const rowKeysByFolder = new Map<string, Set<string>>();
 
-  async function rowKeysIn(partition: Partition, signal: AbortSignal): Promise<Set<string>> {
+  async function rowKeysIn(partition: LakePartition, signal: AbortSignal): Promise<Set<string>> {
     const { folder, table } = partition;
     const cached = rowKeysByFolder.get(folder);
     if (cached !== undefined) return cached;
@@ -131,10 +131,10 @@ export function createIdempotentInserts(format: TableFormat) {
         columns: table.columns.filter(({ name }) => table.key.includes(name)),
       });
       await readParquet(bytes, columns, `${format.where}/${key}`);
-      for (let row = 0; row < columns.length; row++) rowKeys.add(rowKeyOf(columns, row));
+      for (let row = 0; row < columns.length; row++) rowKeys.add(buildRowKey(columns, row));
     }
     const cachedKeys = [...rowKeysByFolder.values()].reduce((sum, { size }) => sum + size, rowKeys.size);
-    if (cachedKeys > MAX_KEYS) rowKeysByFolder.clear();
+    if (cachedKeys > MAX_CACHED_ROW_KEYS) rowKeysByFolder.clear();
     rowKeysByFolder.set(folder, rowKeys);
     return rowKeys;
   }
@@ -148,7 +148,7 @@ export function createIdempotentInserts(format: TableFormat) {
       for (const batch of buffer.batches()) {
         const existing = await rowKeysIn(batch.partition, signal);
         const rows = (await batch.sorted()).filter((row) => {
-          const key = rowKeyOf(batch.columns, row);
+          const key = buildRowKey(batch.columns, row);
           const isNew = !existing.has(key);
           existing.add(key);
           return isNew;
@@ -161,6 +161,6 @@ export function createIdempotentInserts(format: TableFormat) {
   };
 }
 
-function rowKeyOf({ table, cell }: Columns, row: number): string {
-  return JSON.stringify(table.key.map((name) => cell(columnIndexOf(table, name), row)));
+function buildRowKey({ table, cell }: Columns, row: number): string {
+  return JSON.stringify(table.key.map((name) => cell(findColumnIndex(table, name), row)));
 }

@@ -1,7 +1,7 @@
 import { createColumns, sortDistinct } from "./columns.ts";
-import { type Bounds, concatenateParquet, encodeParquet, readParquet, rowCountOf } from "./parquet-file.ts";
+import { type ColumnBounds, concatenateParquet, encodeParquet, readParquet, readRowCount } from "./parquet-file.ts";
 import type { EncodedRows } from "./partition-files.ts";
-import type { Partition } from "./paths.ts";
+import type { LakePartition } from "./paths.ts";
 import type { TableFormat } from "./table-format.ts";
 
 /**
@@ -12,37 +12,37 @@ import type { TableFormat } from "./table-format.ts";
  *   after the day      day-….parquet      decoded, sorted, without duplicates, encoded
  */
 
-/** Rows in memory at a time, 35 MB; a larger day keeps several files. */
-const MAX_ROWS = 300_000;
-/** At this number of joined files, they are joined again. */
-const MAX_JOINED_FILES = 8;
-const JOIN_BYTES = 32_000_000;
-const SMALL_BYTES = 8_000_000;
+/** Limit of rows in a merged file and in memory (35 MB); a larger day keeps several files. */
+const MAX_MERGED_ROWS = 300_000;
+/** Number of joined files at which the joined files are joined again. */
+const REJOIN_FILE_COUNT = 8;
+const MAX_JOINED_BYTES = 32_000_000;
+const MAX_SMALL_FILE_BYTES = 8_000_000;
 const JOINED_FILE = /\/hour-[^/]*$/;
 const MERGED_FILE = /\/day-[^/]*$/;
 
-export interface Compacted {
-  readonly partition: Partition;
+export interface CompactedFile {
+  readonly partition: LakePartition;
   readonly kind: "day" | "hour";
   readonly sources: readonly string[];
   readonly bytes: Uint8Array;
   readonly rows: number;
   readonly sourceRows: number;
-  /** Only column bounds where the rows were not decoded. */
-  readonly content: EncodedRows | { readonly bounds: readonly Bounds[] };
+  /** Encoded rows, or only column bounds if the rows were not decoded. */
+  readonly content: EncodedRows | { readonly bounds: readonly ColumnBounds[] };
 }
 
 /** Merges the files of a partition, sorted and without duplicates. A large partition gets several files. */
 export async function mergeFiles(
   format: TableFormat,
-  partition: Partition,
+  partition: LakePartition,
   signal: AbortSignal,
-  replace: (compacted: Compacted) => Promise<void>,
-  maxRows = MAX_ROWS,
+  replace: (compacted: CompactedFile) => Promise<void>,
+  maxRows = MAX_MERGED_ROWS,
 ): Promise<void> {
   let columns = createColumns(partition.table);
   let sources: string[] = [];
-  /** A single file stays unchanged, so it is decoded only when another file follows. */
+  /** First file; a single file stays unchanged, so this file is decoded only when another file follows. */
   let first: { readonly bytes: Uint8Array; readonly key: string; readonly rows: number } | null = null;
 
   async function add(key: string, bytes: Uint8Array): Promise<void> {
@@ -63,12 +63,12 @@ export async function mergeFiles(
     await replace({ partition, kind: "day", sources: group, bytes, ...counts, content });
   }
 
-  // Start with the smallest: a full file stays unchanged.
+  // Start with the smallest file: a full file stays unchanged.
   for (const { key } of (await format.filesOf(partition, signal)).toSorted((a, b) => a.bytes - b.bytes)) {
     signal.throwIfAborted();
     const bytes = await format.read(key, signal);
     if (bytes === null) continue;
-    const rows = rowCountOf(bytes, `${format.where}/${key}`);
+    const rows = readRowCount(bytes, `${format.where}/${key}`);
     const before: number = columns.length + (first?.rows ?? 0);
     if (before + rows > maxRows) await close();
     if (first !== null) {
@@ -81,22 +81,22 @@ export async function mergeFiles(
   await close();
 }
 
-/** Joins small files without decoding them; null for fewer than two, or where a file has other columns or another writer. */
+/** Joins small files without decoding. Returns null for fewer than two, or a file with other columns or writer. */
 export async function joinFiles(
   format: TableFormat,
-  partition: Partition,
+  partition: LakePartition,
   signal: AbortSignal,
-): Promise<Compacted | null> {
+): Promise<CompactedFile | null> {
   const files = await format.filesOf(partition, signal);
-  const small = files.filter(({ bytes, key }) => bytes <= SMALL_BYTES && !MERGED_FILE.test(key));
+  const small = files.filter(({ bytes, key }) => bytes <= MAX_SMALL_FILE_BYTES && !MERGED_FILE.test(key));
   const joined = small.filter(({ key }) => JOINED_FILE.test(key));
-  const selected = joined.length >= MAX_JOINED_FILES ? small : small.filter(({ key }) => !JOINED_FILE.test(key));
+  const selected = joined.length >= REJOIN_FILE_COUNT ? small : small.filter(({ key }) => !JOINED_FILE.test(key));
   const found: { readonly bytes: Uint8Array; readonly key: string }[] = [];
   let size = 0;
   for (const { bytes, key } of selected) {
     signal.throwIfAborted();
     size += bytes;
-    if (size > JOIN_BYTES && found.length > 1) break;
+    if (size > MAX_JOINED_BYTES && found.length > 1) break;
     const content = await format.read(key, signal);
     if (content !== null) found.push({ bytes: content, key });
   }

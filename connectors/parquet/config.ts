@@ -8,7 +8,7 @@ import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import { hasCredentials, SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 
-const Endpoint = z
+const EndpointUrl = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as https://s3.example.com." })
   .refine((text) => !hasCredentials(text), {
     error: "Leave the keys out of the address; use access_key_id and secret_access_key.",
@@ -20,7 +20,7 @@ const Endpoint = z
 
 export const S3Config = z
   .strictObject({
-    endpoint: Endpoint.optional().meta({
+    endpoint: EndpointUrl.optional().meta({
       description: "Address of the storage; left out, it is that of Amazon in the region.",
     }),
     region: z
@@ -57,14 +57,14 @@ export const S3Config = z
     }),
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
+    const addIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const url = config.endpoint === undefined ? null : URL.parse(config.endpoint);
-    const leaves = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
-    if (url?.protocol === "http:" && leaves && !config.allow_plain_http) {
-      complain("endpoint", "Use https://; set allow_plain_http: true to send everything readable anyway.");
+    const leavesMachine = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
+    if (url?.protocol === "http:" && leavesMachine && !config.allow_plain_http) {
+      addIssue("endpoint", "Use https://; set allow_plain_http: true to send everything readable anyway.");
     }
     if (url?.protocol === "https:" && !config.path_style && config.bucket.includes(".")) {
-      complain("bucket", "A name with dots fits no certificate before the host; set path_style: true.");
+      addIssue("bucket", "A name with dots fits no certificate before the host; set path_style: true.");
     }
   })
   .meta({ description: "S3-compatible storage." });
@@ -102,18 +102,18 @@ export const ParquetConfig = z
   .meta({ description: "Tables as Parquet files in a folder or in S3-compatible storage." });
 export type ParquetConfig = z.infer<typeof ParquetConfig>;
 
-export function endpointOf({ endpoint, region }: Pick<S3Config, "endpoint" | "region">): string {
+export function s3Endpoint({ endpoint, region }: Pick<S3Config, "endpoint" | "region">): string {
   return endpoint ?? `https://s3.${region}.amazonaws.com`;
 }
 
-export function prefixOf({ prefix }: Pick<S3Config, "prefix">): string {
+export function normalizePrefix({ prefix }: Pick<S3Config, "prefix">): string {
   return prefix === "" ? "" : `${prefix.replace(/^\/+|\/+$/g, "")}/`;
 }
 
-/** Several writers may share a Delta table, but two sinks with the same events would add each row twice. */
-export function sharedTables(one: ParquetConfig, other: ParquetConfig): SharedStore | null {
-  const location = locationOf(other);
-  if (location === null || locationOf(one) !== location) return null;
+/** Returns the option by which two sinks share tables, or null. Sinks with the same events would add each row twice. */
+export function findSharedTables(one: ParquetConfig, other: ParquetConfig): SharedStore | null {
+  const location = describeLakeLocation(other);
+  if (location === null || describeLakeLocation(one) !== location) return null;
   const isInFolder = other.folder !== undefined;
   const isDelta = one.table_format === "delta" && other.table_format === "delta";
   return {
@@ -123,25 +123,25 @@ export function sharedTables(one: ParquetConfig, other: ParquetConfig): SharedSt
   };
 }
 
-/** Returns null for a missing location or an invalid address, which the schema reports. */
-function locationOf({ folder, s3 }: ParquetConfig): string | null {
+/** Returns null for a missing location or an invalid address; the schema reports both. */
+function describeLakeLocation({ folder, s3 }: ParquetConfig): string | null {
   if (s3 === undefined) return folder === undefined ? null : realFolder(folder);
-  const url = URL.parse(endpointOf(s3));
-  return url && `${url.origin} ${s3.bucket} ${prefixOf(s3)}`;
+  const url = URL.parse(s3Endpoint(s3));
+  return url && `${url.origin} ${s3.bucket} ${normalizePrefix(s3)}`;
 }
 
-export function parquetQuery({ folder, s3, table_format }: ParquetConfig, event: Event): string | null {
+export function buildParquetQuery({ folder, s3, table_format }: ParquetConfig, event: Event): string | null {
   const { type, data } = event as AnyEvent;
   if (type !== "tag-value") return null;
   const lake = folder === undefined ? ["s3:/", s3?.bucket, s3?.prefix] : [resolve(folder)];
   const path = [...lake.filter((part) => part !== ""), "value"].join("/").replaceAll(/([^:/])\/+/g, "$1/");
   const table =
     table_format === "delta"
-      ? `delta_scan(${sqlText(path)})`
-      : `read_parquet(${sqlText(`${path}/**/*.parquet`)}, hive_partitioning = true, union_by_name = true)`;
-  return `select * from ${table} where tag_id = ${sqlText(data.tag.id)} order by time desc limit 100;`;
+      ? `delta_scan(${quoteSqlText(path)})`
+      : `read_parquet(${quoteSqlText(`${path}/**/*.parquet`)}, hive_partitioning = true, union_by_name = true)`;
+  return `select * from ${table} where tag_id = ${quoteSqlText(data.tag.id)} order by time desc limit 100;`;
 }
 
-function sqlText(text: string): string {
+function quoteSqlText(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }

@@ -4,23 +4,23 @@ import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import type { Table } from "../shared/lake/table.ts";
 import { ALARM_EPISODE_TABLE, TABLES } from "../shared/lake/tables.ts";
-import { type Compacted, joinFiles, mergeFiles } from "./compaction.ts";
+import { type CompactedFile, joinFiles, mergeFiles } from "./compaction.ts";
 import { type AddedFile, EMPTY_CHANGE } from "./delta/change.ts";
-import { statisticsFrom, statisticsOf } from "./delta/statistics.ts";
+import { buildStatistics, computeStatistics } from "./delta/statistics.ts";
 import { type ActiveFile, type DeltaTable, openDeltaTable } from "./delta/table.ts";
 import type { ObjectStore, StoredFile } from "./object-store.ts";
-import { digestOf, type EncodedRows, encodeReplacement, putBatches, readRows } from "./partition-files.ts";
-import { FIRST_DAY, fileKeyIn, folderOf, isDivided, type Partition, partitionOf } from "./paths.ts";
-import type { Change, PartitionBatch } from "./row-buffer.ts";
-import { stateChange } from "./sink-state.ts";
+import { computeDigest, type EncodedRows, encodeReplacement, putBatches, readRows } from "./partition-files.ts";
+import { FIRST_DAY, fileKey, hasPartitions, type LakePartition, tableFolder, toPartition } from "./paths.ts";
+import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
+import { encodeChange } from "./sink-state.ts";
 import type { CommitWork, TableFormat, UploadedFiles } from "./table-format.ts";
 
-const MAX_CONFLICTS = 5;
-/** 100 removals take 5 s with a distant storage. */
+const MAX_COMMIT_ATTEMPTS = 5;
+/** Files that one call of the vacuum removes: 100 removals take 5 s with a distant storage. */
 const MAX_REMOVED_FILES = 100;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** A difference of wall and monotonic time that counts as a clock step (src/core/runtime/clock-check.ts). */
+/** Change between wall and monotonic time that counts as a clock step (src/core/runtime/clock-check.ts). */
 const CLOCK_STEP_MS = 2_000;
 
 /**
@@ -33,10 +33,10 @@ export function createDeltaFormat(
   store: ObjectStore,
   { clock, log, memory }: Pick<ConnectorContext, "clock" | "log" | "memory">,
 ): TableFormat {
-  /** Part of this process's file names, so that files of an earlier process are never overwritten. */
+  /** Random part of this process's file names, so that files of an earlier process are never overwritten. */
   const processId = randomBytes(4).toString("hex");
   const tables = new Map<Table, DeltaTable>();
-  const vacuumTime = createVacuumTime(clock);
+  const vacuumTime = createVacuumSchedule(clock);
   let pendingVacuum: readonly Table[] = [];
 
   function deltaTableOf(table: Table): DeltaTable {
@@ -45,8 +45,8 @@ export function createDeltaFormat(
       openDeltaTable({
         store,
         table,
-        prefix: folderOf(table),
-        partitionColumns: isDivided(table) ? ["date", "site"] : [],
+        prefix: tableFolder(table),
+        partitionColumns: hasPartitions(table) ? ["date", "site"] : [],
         clock,
         log,
       });
@@ -66,23 +66,23 @@ export function createDeltaFormat(
     { uploaded, name, positions }: CommitWork,
     signal: AbortSignal,
   ): Promise<readonly string[]> {
-    const keyFor = ({ partition }: PartitionBatch, digest: string) =>
-      newKey(fileKeyIn(partition, name), digest, uploaded);
+    const buildKey = ({ partition }: PartitionBatch, digest: string) =>
+      chooseUnusedKey(fileKey(partition, name), digest, uploaded);
     const add: AddedFile[] = [];
-    for (const { key, bytes, batch, rows } of await putBatches(batches, keyFor, store, uploaded, signal)) {
-      add.push(await addedFile(key, bytes, batch.partition, { columns: batch.columns, rows }));
+    for (const { key, bytes, batch, rows } of await putBatches(batches, buildKey, store, uploaded, signal)) {
+      add.push(await toAddedFile(key, bytes, batch.partition, { columns: batch.columns, rows }));
     }
-    const { outcome } = await deltaTableOf(table).commit({ ...EMPTY_CHANGE, add, txn: txnOf(positions) }, signal);
+    const { outcome } = await deltaTableOf(table).commit({ ...EMPTY_CHANGE, add, txn: buildTxn(positions) }, signal);
     return outcome === "committed" ? add.map(({ key }) => key) : [];
   }
 
   async function replaceRows(
     table: Table,
-    changes: readonly Change[],
+    changes: readonly PartitionUpdates[],
     { uploaded, name, positions }: CommitWork,
     signal: AbortSignal,
   ): Promise<readonly string[]> {
-    for (let attempt = 0; attempt < MAX_CONFLICTS; attempt++) {
+    for (let attempt = 0; attempt < MAX_COMMIT_ATTEMPTS; attempt++) {
       const { version, files } = await deltaTableOf(table).files(signal);
       const add: AddedFile[] = [];
       const remove: string[] = [];
@@ -92,16 +92,16 @@ export function createDeltaFormat(
         const replacement = await encodeReplacement(change, stored, format, signal);
         if (replacement === null) continue;
         const { bytes } = replacement;
-        const digest = digestOf(bytes);
-        const key = newKey(fileKeyIn(partition, name), digest, uploaded);
+        const digest = computeDigest(bytes);
+        const key = chooseUnusedKey(fileKey(partition, name), digest, uploaded);
         if (!uploaded.has(key)) await store.put(key, bytes, signal);
         uploaded.set(key, digest);
-        add.push(await addedFile(key, bytes.length, partition, replacement));
+        add.push(await toAddedFile(key, bytes.length, partition, replacement));
         remove.push(...stored);
         if (from !== undefined) remove.push(...filesIn(from, files).map((file) => file.key));
       }
       if (add.length === 0) return [];
-      const change = { add, remove, txn: txnOf(positions), operation: "MERGE", dataChange: true } as const;
+      const change = { add, remove, txn: buildTxn(positions), operation: "MERGE", dataChange: true } as const;
       const { outcome } = await deltaTableOf(table).commit({ ...change, basedOn: version }, signal);
       if (outcome === "done-before") return [];
       const keys = add.map(({ key }) => key);
@@ -109,33 +109,35 @@ export function createDeltaFormat(
       await format.discard(keys, signal);
       for (const key of keys) uploaded.delete(key);
     }
-    throw new Retryable(`The Delta table ${store.where}/${folderOf(table)} is changed by others faster than we can.`);
+    throw new Retryable(
+      `The Delta table ${store.where}/${tableFolder(table)} is changed by others faster than we can.`,
+    );
   }
 
   /** Throws ConfigError where the table refers to a file outside its folder. */
-  function filesIn({ table, dayAndSite: of }: Partition, files: readonly ActiveFile[]): readonly StoredFile[] {
-    const values = Object.entries(partitionValuesOf(of));
+  function filesIn({ table, dayAndSite: of }: LakePartition, files: readonly ActiveFile[]): readonly StoredFile[] {
+    const values = Object.entries(toPartitionValues(of));
     const all = files.filter(({ partitionValues }) => values.every(([name, value]) => partitionValues[name] === value));
     const inFolder = all.flatMap(({ bytes, key }) => (key === null ? [] : { bytes, key }));
     if (inFolder.length === all.length) return inFolder.toSorted((a, b) => (a.key < b.key ? -1 : 1));
     throw new ConfigError(
-      `The Delta table ${store.where}/${folderOf(table)} has a file that lies outside of its folder, and cannot be read from here.`,
+      `The Delta table ${store.where}/${tableFolder(table)} has a file that lies outside of its folder, and cannot be read from here.`,
       { hint: "Somebody else put it there: write its rows into the table instead of the file's address." },
     );
   }
 
   /** Replaces files in one commit, so readers always see each row once. Returns false after a conflict. */
-  async function replaceFiles(table: Table, all: readonly Compacted[], signal: AbortSignal): Promise<boolean> {
-    const results = all.map(({ kind, partition }) => fileKeyIn(partition, `${kind}-${randomBytes(8).toString("hex")}`));
-    await memory.put(stateChange({ compactions: results.map((result) => ({ result, sources: [] })) }));
+  async function replaceFiles(table: Table, all: readonly CompactedFile[], signal: AbortSignal): Promise<boolean> {
+    const results = all.map(({ kind, partition }) => fileKey(partition, `${kind}-${randomBytes(8).toString("hex")}`));
+    await memory.put(encodeChange({ compactions: results.map((result) => ({ result, sources: [] })) }));
     const add: AddedFile[] = [];
     for (const [n, { bytes, content, partition, rows }] of all.entries()) {
       const key = results[n] ?? "";
       await store.put(key, bytes, signal);
-      if ("columns" in content) add.push(await addedFile(key, bytes.length, partition, content));
+      if ("columns" in content) add.push(await toAddedFile(key, bytes.length, partition, content));
       else {
-        const stats = statisticsFrom(table, content.bounds);
-        add.push({ key, bytes: bytes.length, rows, partitionValues: partitionValuesOf(partition.dayAndSite), stats });
+        const stats = buildStatistics(table, content.bounds);
+        add.push({ key, bytes: bytes.length, rows, partitionValues: toPartitionValues(partition.dayAndSite), stats });
       }
     }
     const dataChange = all.some(({ rows, sourceRows }) => rows !== sourceRows);
@@ -144,7 +146,7 @@ export function createDeltaFormat(
     const change = { ...EMPTY_CHANGE, add, remove, operation, dataChange } as const;
     const { outcome } = await deltaTableOf(table).commit(change, signal);
     if (outcome === "conflict") await format.discard(results, signal);
-    await memory.put(stateChange({ compactions: [] }));
+    await memory.put(encodeChange({ compactions: [] }));
     return outcome !== "conflict";
   }
 
@@ -162,7 +164,7 @@ export function createDeltaFormat(
 
     async createTable(table, signal) {
       const { version } = await deltaTableOf(table).files(signal);
-      const objects = version < 0 ? await store.list(folderOf(table), signal) : [];
+      const objects = version < 0 ? await store.list(tableFolder(table), signal) : [];
       const file = objects.find(({ key }) => key.endsWith(".parquet"));
       if (file !== undefined) {
         throw new ConfigError(`${store.where}/${file.key} is there, and no Delta log that it belongs to.`, {
@@ -174,7 +176,7 @@ export function createDeltaFormat(
 
     fileNameOf: (commit) => `${commit}-${processId}`,
     possibleKeysOf: ({ changes, batches }, name) =>
-      [...batches, ...changes].map(({ partition }) => fileKeyIn(partition, name)),
+      [...batches, ...changes].map(({ partition }) => fileKey(partition, name)),
 
     async commit(work, signal) {
       const made: string[] = [];
@@ -189,7 +191,7 @@ export function createDeltaFormat(
 
     async discard(keys, signal) {
       for (const table of TABLES) {
-        const inFolder = keys.filter((key) => key.startsWith(folderOf(table)));
+        const inFolder = keys.filter((key) => key.startsWith(tableFolder(table)));
         if (inFolder.length === 0) continue;
         for (const key of await deltaTableOf(table).unreferenced(inFolder, signal)) await store.remove(key, signal);
       }
@@ -203,7 +205,7 @@ export function createDeltaFormat(
     async *partitions(table, signal) {
       const { files } = await deltaTableOf(table).files(signal());
       const partitions = files.flatMap(({ partitionValues: { date, site } }) =>
-        typeof date === "string" ? partitionOf(table, date, site ?? null) : [],
+        typeof date === "string" ? toPartition(table, date, site ?? null) : [],
       );
       yield* new Map(partitions.map((partition) => [partition.folder, partition])).values();
     },
@@ -215,9 +217,9 @@ export function createDeltaFormat(
       });
     },
 
-    /** After a conflict, all partitions wait for the next pass. */
+    /** Joins partitions in one commit. After a conflict, all partitions wait for the next pass. */
     async join(table, partitions, signal) {
-      const all: Compacted[] = [];
+      const all: CompactedFile[] = [];
       for (const partition of partitions) {
         const joined = await joinFiles(format, partition, signal);
         if (joined !== null) all.push(joined);
@@ -228,7 +230,7 @@ export function createDeltaFormat(
     async finishCompaction(compactions, signal) {
       const results = compactions.map(({ result }) => result);
       await format.discard(results, signal);
-      await memory.put(stateChange({ compactions: [] }));
+      await memory.put(encodeChange({ compactions: [] }));
     },
 
     /** Moves alarms without a time, which earlier versions put under 1970-01-01. */
@@ -236,12 +238,12 @@ export function createDeltaFormat(
       const table = ALARM_EPISODE_TABLE;
       const { files } = await deltaTableOf(table).files(signal);
       const old = files.filter(({ partitionValues }) => partitionValues.date === FIRST_DAY);
-      const changes: Change[] = [];
+      const changes: PartitionUpdates[] = [];
       for (const site of new Set(old.map(({ partitionValues }) => partitionValues.site ?? null))) {
-        const from = partitionOf(table, FIRST_DAY, site);
+        const from = toPartition(table, FIRST_DAY, site);
         const keys = filesIn(from, files).map(({ key }) => key);
         const updates = await readRows(table, keys, format, signal);
-        changes.push({ partition: partitionOf(table, null, site), updates, from });
+        changes.push({ partition: toPartition(table, null, site), updates, from });
       }
       const name = `moved-${randomBytes(8).toString("hex")}`;
       const work = { batches: [], changes, name, positions: null, uploaded: new Map() };
@@ -261,7 +263,7 @@ export function createDeltaFormat(
 }
 
 /** Returns an unused key: the log may refer to an uploaded file although the response was lost. */
-function newKey(key: string, digest: string, uploaded: UploadedFiles): string {
+function chooseUnusedKey(key: string, digest: string, uploaded: UploadedFiles): string {
   let free = key;
   for (let n = 2; uploaded.has(free) && uploaded.get(free) !== digest; n++) {
     free = key.replace(/\.parquet$/, `-${n}.parquet`);
@@ -269,28 +271,27 @@ function newKey(key: string, digest: string, uploaded: UploadedFiles): string {
   return free;
 }
 
-async function addedFile(
+async function toAddedFile(
   key: string,
   bytes: number,
-  { dayAndSite: of, table }: Partition,
+  { dayAndSite: of, table }: LakePartition,
   { columns, rows }: Pick<EncodedRows, "columns" | "rows">,
 ): Promise<AddedFile> {
-  const stats = await statisticsOf(table, rows.length, (column, n) => columns.cell(column, rows[n] ?? 0));
-  return { key, bytes, rows: rows.length, partitionValues: partitionValuesOf(of), stats };
+  const stats = await computeStatistics(table, rows.length, (column, n) => columns.cell(column, rows[n] ?? 0));
+  return { key, bytes, rows: rows.length, partitionValues: toPartitionValues(of), stats };
 }
 
-/** A missing site is null in the log. */
-function partitionValuesOf(of: Partition["dayAndSite"]): Readonly<Record<string, string | null>> {
+function toPartitionValues(of: LakePartition["dayAndSite"]): Readonly<Record<string, string | null>> {
   if (of === null) return {};
   return { date: of.day, site: of.site === null || of.site === "" ? null : of.site.toWellFormed() };
 }
 
-function txnOf(positions: CommitWork["positions"]) {
+function buildTxn(positions: CommitWork["positions"]) {
   return positions === null ? null : { appId: positions.writerId, version: positions.through };
 }
 
 /** Schedules the daily vacuum. Tombstones have wall times: after a clock step, the vacuum waits for an hour. */
-export function createVacuumTime(clock: Clock) {
+export function createVacuumSchedule(clock: Clock) {
   const offset = () => clock.now() - clock.monotonic();
   let lastOffset = offset();
   let trustedFromMs = clock.monotonic() + HOUR_MS;
@@ -305,7 +306,7 @@ export function createVacuumTime(clock: Clock) {
 
   return {
     isTrusted,
-    /** Call it every few seconds, so that it notices every clock step. */
+    /** Call this function every few seconds, so that every clock step is noticed. */
     isDue(): boolean {
       if (!isTrusted() || clock.monotonic() < dueAtMs) return false;
       dueAtMs = clock.monotonic() + DAY_MS;

@@ -8,12 +8,12 @@ import { systemCodeOf } from "../../src/core/errors/local-failure.ts";
 import { type Clock, systemClock } from "../../src/core/runtime/clock.ts";
 import { compareUtf8, type ObjectStore, type StoredFile } from "./object-store.ts";
 
-/** Unfinished files, which a crash can leave; readers of `*.parquet` ignore them. */
-const UNFINISHED = /^\..*\.[0-9a-f]{8}\.tmp$/;
-/** A write takes seconds: an unfinished file of this age is abandoned. */
-const ABANDONED_MS = 10 * 60_000;
+/** Name of an unfinished file, which a crash can leave; readers of `*.parquet` ignore such files. */
+const DRAFT_FILE = /^\..*\.[0-9a-f]{8}\.tmp$/;
+/** Age at which an unfinished file is abandoned; a write takes seconds. */
+const MAX_DRAFT_AGE_MS = 10 * 60_000;
 
-/** Stores objects as files. After a power cut a file is the complete old one or the complete new one. */
+/** Stores objects as files. After a power cut, a file has either its complete old or its complete new content. */
 export function createFolderStore(
   folder: string,
   mode: number,
@@ -35,7 +35,7 @@ export function createFolderStore(
     const first = await mkdir(path, { recursive: true, mode: folderMode });
     if (first !== undefined) {
       for (let made = path; made.length >= first.length; made = dirname(made)) await syncFolder(dirname(made));
-    } else await removeAbandoned(path);
+    } else await removeAbandonedDrafts(path);
     readyFolders.add(path);
   }
 
@@ -57,7 +57,7 @@ export function createFolderStore(
     return draft;
   }
 
-  async function publish<T>(key: string, bytes: Uint8Array, named: (draft: string) => Promise<T>): Promise<T> {
+  async function publishDraft<T>(key: string, bytes: Uint8Array, named: (draft: string) => Promise<T>): Promise<T> {
     try {
       const draft = await writeDraft(key, bytes);
       try {
@@ -67,7 +67,6 @@ export function createFolderStore(
         await syncFolder(dirname(draft));
       }
     } catch (error) {
-      // The folder may have been removed.
       readyFolders.clear();
       throw error;
     }
@@ -86,14 +85,14 @@ export function createFolderStore(
 
   return {
     where: root,
-    /** When a file was last written, read, listed or removed, on the monotonic clock. */
+    /** Monotonic time at which a file was last written, read, listed or removed. */
     lastStepMs: () => lastStepAtMs,
 
-    put: (key, bytes, signal) => runStep(signal, () => publish(key, bytes, (draft) => rename(draft, pathOf(key)))),
+    put: (key, bytes, signal) => runStep(signal, () => publishDraft(key, bytes, (draft) => rename(draft, pathOf(key)))),
 
     putIfAbsent: (key, bytes, signal) =>
       runStep(signal, () =>
-        publish(key, bytes, async (draft) => {
+        publishDraft(key, bytes, async (draft) => {
           try {
             await link(draft, pathOf(key));
             return true;
@@ -104,16 +103,16 @@ export function createFolderStore(
         }),
       ),
 
-    get: (key, signal) => runStep(signal, () => readFile(pathOf(key), { signal }).catch(orIfMissing(null))),
+    get: (key, signal) => runStep(signal, () => readFile(pathOf(key), { signal }).catch(returnIfMissing(null))),
 
     list: (prefix, signal, after) =>
       runStep(signal, async () => {
         const top = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
         const found: StoredFile[] = [];
-        for (const file of await readdir(top, { recursive: true, withFileTypes: true }).catch(orIfMissing([]))) {
+        for (const file of await readdir(top, { recursive: true, withFileTypes: true }).catch(returnIfMissing([]))) {
           const path = join(file.parentPath, file.name);
           const key = relative(root, path).split(sep).join("/");
-          if (!file.isFile() || UNFINISHED.test(file.name) || !key.startsWith(prefix)) continue;
+          if (!file.isFile() || DRAFT_FILE.test(file.name) || !key.startsWith(prefix)) continue;
           if (after !== undefined && compareUtf8(key, after) <= 0) continue;
           const { size } = (await stat(path).catch(() => null)) ?? {};
           if (size !== undefined) found.push({ key, bytes: size });
@@ -123,7 +122,7 @@ export function createFolderStore(
 
     folders: (prefix, signal) =>
       runStep(signal, async () => {
-        const entries = await readdir(join(root, prefix), { withFileTypes: true }).catch(orIfMissing([]));
+        const entries = await readdir(join(root, prefix), { withFileTypes: true }).catch(returnIfMissing([]));
         const folders = entries.filter((entry) => entry.isDirectory());
         return folders.map(({ name }) => name).sort(compareUtf8);
       }),
@@ -133,12 +132,12 @@ export function createFolderStore(
         const path = pathOf(key);
         await unlink(path)
           .then(() => syncFolder(dirname(path)))
-          .catch(orIfMissing(undefined));
+          .catch(returnIfMissing(undefined));
       }),
   };
 }
 
-/** Checks the folder, or the nearest existing one above, without creating anything. */
+/** Checks the folder, or its nearest existing parent, without creating anything. */
 export async function probeFolder(folder: string): Promise<void> {
   const path = resolve(folder);
   try {
@@ -156,12 +155,12 @@ export async function probeFolder(folder: string): Promise<void> {
   }
 }
 
-async function removeAbandoned(folder: string): Promise<void> {
+async function removeAbandonedDrafts(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
-    if (!UNFINISHED.test(name)) continue;
+    if (!DRAFT_FILE.test(name)) continue;
     const path = join(folder, name);
     const found = await stat(path).catch(() => null);
-    if (found !== null && Date.now() - found.mtimeMs > ABANDONED_MS) await rm(path, { force: true });
+    if (found !== null && Date.now() - found.mtimeMs > MAX_DRAFT_AGE_MS) await rm(path, { force: true });
   }
 }
 
@@ -174,7 +173,7 @@ async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-function orIfMissing<T>(value: T): (error: unknown) => T {
+function returnIfMissing<T>(value: T): (error: unknown) => T {
   return (error) => {
     if (systemCodeOf(error) === "ENOENT") return value;
     throw error;

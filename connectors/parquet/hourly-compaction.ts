@@ -1,18 +1,18 @@
 import type { SinkStateChange } from "../../src/core/connector.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { TABLES } from "../shared/lake/tables.ts";
-import { FIRST_DAY, type Partition, partitionOf } from "./paths.ts";
-import { dayKey, type SinkState, stateChange, type UncompactedDay } from "./sink-state.ts";
+import { FIRST_DAY, type LakePartition, toPartition } from "./paths.ts";
+import { buildDayKey, encodeChange, type SinkState, type UncompactedDay } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Longest wait of a day with late rows for its merge. */
-const MAX_WAIT_MS = DAY_MS;
-/** Partitions of one table in one step, which is one commit of a Delta table. */
-const JOINED_AT_ONCE = 50;
+/** Longest delay of a day's merge by late rows. */
+const MAX_MERGE_DELAY_MS = DAY_MS;
+/** Partitions of one table that one step joins, in one commit of a Delta table. */
+const PARTITIONS_PER_JOIN = 50;
 
-type Step = { readonly join: readonly Partition[] } | { readonly mergeKey: string };
+type CompactionStep = { readonly join: readonly LakePartition[] } | { readonly mergeKey: string };
 
 export type HourlyCompaction = ReturnType<typeof createHourlyCompaction>;
 
@@ -35,24 +35,24 @@ export function createHourlyCompaction(
   const uncompacted = new Map(state.uncompacted);
   const startMs = clock.monotonic();
   const wallMs = clock.now();
-  /** Monotonic times, converted from wall time for days of an earlier start. */
+  /** Monotonic time of the last commit of each day, converted from wall time for days of an earlier process. */
   const committedAtMs = new Map(
-    [...uncompacted].map(([key, { lastMs }]) => [key, startMs - elapsedMs(lastMs, wallMs)] as const),
+    [...uncompacted].map(([key, { lastMs }]) => [key, startMs - elapsedSinceMs(lastMs, wallMs)] as const),
   );
   /** Monotonic time at which the last pass began. */
-  let passStartMs = startMs - (state.compactedAtMs === null ? HOUR_MS : elapsedMs(state.compactedAtMs, wallMs));
+  let passStartMs = startMs - (state.compactedAtMs === null ? HOUR_MS : elapsedSinceMs(state.compactedAtMs, wallMs));
   let passWallMs = wallMs;
-  let steps: Step[] | null = null;
-  let dayGenerator = state.compactedAtMs === null ? allDays() : null;
+  let steps: CompactionStep[] | null = null;
+  let dayGenerator = state.compactedAtMs === null ? listDayPartitions() : null;
   let searchSignal: AbortSignal = AbortSignal.abort();
 
-  async function* allDays(): AsyncGenerator<Partition> {
+  async function* listDayPartitions(): AsyncGenerator<LakePartition> {
     for (const table of TABLES) {
       if (table.rowPolicy === "append") yield* format.partitions(table, () => searchSignal);
     }
   }
 
-  /** Notes one partition that another state or an earlier version left; returns false at the end. */
+  /** Notes the next partition found in the lake as uncompacted; returns false at the end. */
   async function continueSearch(signal: AbortSignal): Promise<boolean> {
     if (dayGenerator === null) return false;
     searchSignal = signal;
@@ -65,10 +65,10 @@ export function createHourlyCompaction(
     return true;
   }
 
-  function noteRows({ dayAndSite: of, table }: Partition, lastMs: number, monotonicMs: number): string | null {
+  function noteRows({ dayAndSite: of, table }: LakePartition, lastMs: number, monotonicMs: number): string | null {
     if (of === null || of.day === null) return null;
     const { day, site } = of;
-    const key = dayKey({ day, site });
+    const key = buildDayKey({ day, site });
     const before = uncompacted.get(key);
     const tables = [...new Set([...(before?.tables ?? []), table.name])];
     const latestMs = Math.max(lastMs, before?.lastMs ?? lastMs);
@@ -82,23 +82,23 @@ export function createHourlyCompaction(
     const endMs = Date.parse(day) + DAY_MS;
     if (nowMs < endMs) return false;
     const isQuiet = clock.monotonic() - (committedAtMs.get(key) ?? 0) >= HOUR_MS;
-    return isQuiet || nowMs - Math.max(sinceMs, endMs) >= MAX_WAIT_MS;
+    return isQuiet || nowMs - Math.max(sinceMs, endMs) >= MAX_MERGE_DELAY_MS;
   }
 
-  /** Oldest day first. */
-  function planSteps(lastPassMs: number): Step[] {
-    const merges: Step[] = [];
-    const joins = new Map<string, Partition[]>();
+  /** Plans the joins and merges of a pass, oldest day first. */
+  function planSteps(lastPassMs: number): CompactionStep[] {
+    const merges: CompactionStep[] = [];
+    const joins = new Map<string, LakePartition[]>();
     for (const [key, day] of [...uncompacted].toSorted(([a], [b]) => (a < b ? -1 : 1))) {
       if (isMergeDue(key, day)) merges.push({ mergeKey: key });
       else if ((committedAtMs.get(key) ?? 0) >= lastPassMs) {
-        for (const partition of partitionsOf(day)) {
+        for (const partition of listPartitions(day)) {
           const { name } = partition.table;
           joins.set(name, [...(joins.get(name) ?? []), partition]);
         }
       }
     }
-    const groups = [...joins.values()].flatMap((all) => splitIntoGroups(all, JOINED_AT_ONCE));
+    const groups = [...joins.values()].flatMap((all) => splitIntoGroups(all, PARTITIONS_PER_JOIN));
     return [...groups.map((join) => ({ join })), ...merges];
   }
 
@@ -106,25 +106,25 @@ export function createHourlyCompaction(
     const day = uncompacted.get(key);
     // A day that got new rows since the pass began waits for the next pass.
     if (day === undefined || !isMergeDue(key, day)) return new Map();
-    for (const partition of partitionsOf(day)) await format.compact(partition, signal);
+    for (const partition of listPartitions(day)) await format.compact(partition, signal);
     await onMerged(day, signal);
     uncompacted.delete(key);
     committedAtMs.delete(key);
-    return stateChange({ uncompacted: new Map([[key, null]]) });
+    return encodeChange({ uncompacted: new Map([[key, null]]) });
   }
 
   return {
-    /** Notes new rows; returns the state change for the settlement. */
-    noteCommit(partitions: Iterable<Partition>): SinkStateChange {
+    /** Notes partitions with new rows; returns the state change for the settlement. */
+    noteCommit(partitions: Iterable<LakePartition>): SinkStateChange {
       const changed = new Map<string, UncompactedDay | null>();
       for (const partition of partitions) {
         const key = noteRows(partition, clock.now(), clock.monotonic());
         if (key !== null) changed.set(key, uncompacted.get(key) ?? null);
       }
-      return stateChange({ uncompacted: changed });
+      return encodeChange({ uncompacted: changed });
     },
 
-    /** Joins or merges one group; null where nothing is due. A failed step waits for the next pass. */
+    /** Does one join or merge; returns null if none is due. A failed step waits for the next pass. */
     async step(signal: AbortSignal): Promise<SinkStateChange | null> {
       // A pass that takes longer than an hour starts again with the open day; other days stay uncompacted.
       if (clock.monotonic() - passStartMs >= HOUR_MS) {
@@ -137,7 +137,7 @@ export function createHourlyCompaction(
       const next = steps.shift();
       if (next === undefined) {
         steps = null;
-        return stateChange({ compactedAtMs: passWallMs });
+        return encodeChange({ compactedAtMs: passWallMs });
       }
       if ("mergeKey" in next) return merge(next.mergeKey, signal);
       const [partition] = next.join;
@@ -147,13 +147,13 @@ export function createHourlyCompaction(
   };
 }
 
-/** Returns the length of a pass where the clock was set back. */
-function elapsedMs(thenMs: number, nowMs: number): number {
+/** Returns the elapsed time, or one hour if the clock was set back. */
+function elapsedSinceMs(thenMs: number, nowMs: number): number {
   return nowMs < thenMs ? HOUR_MS : nowMs - thenMs;
 }
 
-function partitionsOf({ day, site, tables }: UncompactedDay): readonly Partition[] {
-  return TABLES.filter(({ name }) => tables.includes(name)).map((table) => partitionOf(table, day, site));
+function listPartitions({ day, site, tables }: UncompactedDay): readonly LakePartition[] {
+  return TABLES.filter(({ name }) => tables.includes(name)).map((table) => toPartition(table, day, site));
 }
 
 function splitIntoGroups<T>(all: readonly T[], size: number): readonly T[][] {

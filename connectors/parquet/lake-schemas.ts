@@ -4,29 +4,29 @@ import type { ObjectStore } from "./object-store.ts";
 import { SCHEMAS_KEY } from "./paths.ts";
 import type { TableFormat } from "./table-format.ts";
 
-type Schemas = Readonly<Record<string, Readonly<Record<string, string>>>>;
+type LakeSchemas = Readonly<Record<string, Readonly<Record<string, string>>>>;
 
-/** Names the table format of the lake; lakes of plain files have none. */
-const FORMAT = "_format";
-const OPTION = "table_format";
+/** Entry that names the table format; lakes of plain files have no such entry. */
+const FORMAT_ENTRY = "_format";
+const TABLE_FORMAT_OPTION = "table_format";
 
 /** Compares the tables with those in the lake and adds new columns. Throws ConfigError for a column of another type. */
 export async function updateSchemas(store: ObjectStore, format: TableFormat, signal: AbortSignal): Promise<void> {
   const bytes = await store.get(SCHEMAS_KEY, signal);
-  const before = bytes === null ? {} : parseSchemas(bytes, store.where);
-  const stored = before[FORMAT]?.[OPTION] ?? "plain";
-  // Rows in two formats would be there twice, or not at all.
+  const before = bytes === null ? {} : parseLakeSchemas(bytes, store.where);
+  const stored = before[FORMAT_ENTRY]?.[TABLE_FORMAT_OPTION] ?? "plain";
+  // In a lake with two formats, readers would see rows twice or not at all.
   if (bytes !== null && stored !== format.name) {
     throw new ConfigError(
       `The lake in ${store.where} has table_format ${stored}; the sink is to write ${format.name}.`,
       {
-        field: OPTION,
+        field: TABLE_FORMAT_OPTION,
         hint: `Set table_format: ${stored}, or choose another folder or prefix; nothing was written.`,
       },
     );
   }
-  const now: Schemas = {
-    ...(format.name === "plain" ? {} : { [FORMAT]: { [OPTION]: format.name } }),
+  const now: LakeSchemas = {
+    ...(format.name === "plain" ? {} : { [FORMAT_ENTRY]: { [TABLE_FORMAT_OPTION]: format.name } }),
     ...Object.fromEntries(
       TABLES.map(({ name, columns }) => [name, Object.fromEntries(columns.map((c) => [c.name, c.type]))]),
     ),
@@ -49,9 +49,9 @@ export async function updateSchemas(store: ObjectStore, format: TableFormat, sig
   await store.put(SCHEMAS_KEY, Buffer.from(text), signal);
 }
 
-function parseSchemas(bytes: Uint8Array, where: string): Schemas {
+function parseLakeSchemas(bytes: Uint8Array, where: string): LakeSchemas {
   try {
-    return JSON.parse(Buffer.from(bytes).toString()) as Schemas;
+    return JSON.parse(Buffer.from(bytes).toString()) as LakeSchemas;
   } catch (cause) {
     throw new ConfigError(`${where}/${SCHEMAS_KEY} is no JSON.`, {
       hint: "Somebody else has written it: remove it, and it is written anew.",

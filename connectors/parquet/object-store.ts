@@ -1,17 +1,17 @@
-/** A folder, or a bucket of an S3-compatible storage. Keys are relative to `where`, with slashes. */
+/** Folder, or bucket of an S3-compatible storage. Keys are relative to `where`, with slashes. */
 export interface ObjectStore {
   /** Location for messages, without secrets, such as `/srv/lake` or `s3://bucket/prefix`. */
   readonly where: string;
   /** Writes or replaces an object atomically and durably. */
   put(key: string, bytes: Uint8Array, signal: AbortSignal): Promise<void>;
-  /** One of two concurrent calls for a key returns true. */
+  /** Writes an object unless the key exists. Only one of two concurrent calls for a key returns true. */
   putIfAbsent(key: string, bytes: Uint8Array, signal: AbortSignal): Promise<boolean>;
   get(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
-  /** Ascending by UTF-8 bytes; with `after`, only later keys. */
+  /** Lists keys in ascending order of UTF-8 bytes; with `after`, only later keys. */
   list(prefix: string, signal: AbortSignal, after?: string): Promise<readonly StoredFile[]>;
   /** Names of the folders directly below a prefix that ends with a slash, ascending. */
   folders(prefix: string, signal: AbortSignal): Promise<readonly string[]>;
-  /** Does nothing where the key does not exist. */
+  /** Removes an object; does nothing if the key does not exist. */
   remove(key: string, signal: AbortSignal): Promise<void>;
 }
 

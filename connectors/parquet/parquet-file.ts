@@ -6,11 +6,15 @@ import type { Cell, Column, ColumnType, Table } from "../shared/lake/table.ts";
 import { type Columns, yieldIfBusy } from "./columns.ts";
 import { compareUtf8 } from "./object-store.ts";
 
-const TEXT: Partial<SchemaElement> = { type: "BYTE_ARRAY", converted_type: "UTF8", logical_type: { type: "STRING" } };
+const TEXT_TYPE: Partial<SchemaElement> = {
+  type: "BYTE_ARRAY",
+  converted_type: "UTF8",
+  logical_type: { type: "STRING" },
+};
 
-const TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {
-  text: TEXT,
-  json: TEXT,
+const PARQUET_TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {
+  text: TEXT_TYPE,
+  json: TEXT_TYPE,
   time: {
     type: "INT64",
     converted_type: "TIMESTAMP_MICROS",
@@ -21,28 +25,28 @@ const TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {
   boolean: { type: "BOOLEAN" },
 };
 
-/** Rows of a row group. Encoding one of its columns takes 2 to 5 ms. */
-const GROUP_ROWS = 10_000;
-/** Larger row groups are read column by column, so that other work can run in between. */
+/** Rows in a row group: encoding a column of a group takes 2 to 5 ms. */
+const ROWS_PER_GROUP = 10_000;
+/** Size above which row groups are read column by column, so that other work can run in between. */
 const LARGE_GROUP_ROWS = 2_000;
-/** A smaller page saves less by compression than the 0.1 ms that setting up a compressor costs. */
-const UNCOMPRESSED_BYTES = 128;
+/** Limit up to which a page stays uncompressed: a compressor costs 0.1 ms. */
+const MAX_UNCOMPRESSED_PAGE_BYTES = 128;
 
 /** Encodes these rows, in this order. Yields to the event loop between columns. */
 export async function encodeParquet(columns: Columns, rows: Uint32Array): Promise<Uint8Array> {
   const { table } = columns;
-  const { file, writer } = newFile(table);
-  for (let from = 0; from < rows.length; from += GROUP_ROWS) {
-    const group = rows.subarray(from, from + GROUP_ROWS);
+  const { file, writer } = createFileWriter(table);
+  for (let from = 0; from < rows.length; from += ROWS_PER_GROUP) {
+    const group = rows.subarray(from, from + ROWS_PER_GROUP);
     const offset = writer.offset;
     const parts: RowGroup[] = [];
     for (const [index, { name, type }] of table.columns.entries()) {
-      const data = fileValues(columns, index, group);
+      const data = toFileValues(columns, index, group);
       // Times and positions of a tag rise by nearly equal steps: a time takes half a byte, a position 1.2.
       const isRising = type === "time" || name === "position";
       const column = isRising ? { name, data, encoding: "DELTA_BINARY_PACKED" as const } : { name, data };
       await file.write({ columnData: [column], rowGroupSize: group.length });
-      // The writer made a row group of this column alone.
+      // The writer has now made a row group of this single column.
       parts.push(...file.row_groups.splice(-1));
       await yieldIfBusy();
     }
@@ -58,10 +62,14 @@ export async function encodeParquet(columns: Columns, rows: Uint32Array): Promis
   return writer.getBytes();
 }
 
-function newFile({ columns }: Table) {
+function createFileWriter({ columns }: Table) {
   const writer = new ByteWriter();
   // Every column is optional: a column added later is null in older files.
-  const elements = columns.map(({ name, type }) => ({ name, repetition_type: "OPTIONAL" as const, ...TYPES[type] }));
+  const elements = columns.map(({ name, type }) => ({
+    name,
+    repetition_type: "OPTIONAL" as const,
+    ...PARQUET_TYPES[type],
+  }));
   const file = new ParquetWriter({
     writer,
     schema: [{ name: "root", num_children: columns.length }, ...elements],
@@ -73,7 +81,7 @@ function newFile({ columns }: Table) {
 }
 
 function compressPage(bytes: Uint8Array): Uint8Array {
-  if (bytes.length === 0 || bytes.length > UNCOMPRESSED_BYTES) return zstdCompressSync(bytes);
+  if (bytes.length === 0 || bytes.length > MAX_UNCOMPRESSED_PAGE_BYTES) return zstdCompressSync(bytes);
   const frame = new Uint8Array(9 + bytes.length);
   // Magic number; single segment with a one-byte size; that size; last block, raw, with its size (RFC 8878).
   frame.set([0x28, 0xb5, 0x2f, 0xfd, 0x20, bytes.length, (bytes.length << 3) | 1, bytes.length >> 5, 0]);
@@ -81,7 +89,7 @@ function compressPage(bytes: Uint8Array): Uint8Array {
   return frame;
 }
 
-function fileValues(columns: Columns, index: number, rows: Uint32Array): unknown[] {
+function toFileValues(columns: Columns, index: number, rows: Uint32Array): unknown[] {
   const { name, type } = columns.table.columns[index] as Column;
   const cellAt = columns.cellReader(index);
   const values: unknown[] = new Array(rows.length);
@@ -95,26 +103,26 @@ function fileValues(columns: Columns, index: number, rows: Uint32Array): unknown
   return values;
 }
 
-/** Concatenates row groups, for 1 % of the cost of a merge; null where a file has other columns or another writer. */
+/** Concatenates row groups, for 1 % of a merge's cost. Returns null if a file has other columns or another writer. */
 export async function concatenateParquet(
   table: Table,
   files: readonly { readonly bytes: Uint8Array; readonly name: string }[],
-): Promise<{ readonly bytes: Uint8Array; readonly rows: number; readonly bounds: readonly Bounds[] } | null> {
-  const { file, writer } = newFile(table);
+): Promise<{ readonly bytes: Uint8Array; readonly rows: number; readonly bounds: readonly ColumnBounds[] } | null> {
+  const { file, writer } = createFileWriter(table);
   // Keep the statistics in their encoded form.
   const parsers = {
     stringFromBytes: (text: Uint8Array) => text,
     timestampFromMicroseconds: (at: bigint) => at,
   };
   for (const { bytes, name } of files) {
-    const buffer = bufferOf(bytes);
-    const metadata = metadataOf(buffer, name, parsers);
+    const buffer = toArrayBuffer(bytes);
+    const metadata = parseMetadata(buffer, name, parsers);
     if (!canConcatenate(table, metadata)) return null;
     for (const group of metadata.row_groups) {
-      const [start, end] = rangeOf(group);
+      const [start, end] = byteRange(group);
       const by = BigInt(writer.offset - start);
       writer.appendBytes(new Uint8Array(buffer, start, end - start));
-      file.row_groups.push({ ...group, columns: group.columns.map((column) => withOffset(column, by)) });
+      file.row_groups.push({ ...group, columns: group.columns.map((column) => shiftChunkOffsets(column, by)) });
       file.num_rows += group.num_rows;
       await yieldIfBusy();
     }
@@ -122,7 +130,7 @@ export async function concatenateParquet(
   await file.finish();
   const groups = file.row_groups.filter(({ num_rows }) => num_rows > 0n);
   const bounds = table.columns.map(({ type }, index) =>
-    boundsOf(
+    combineChunkBounds(
       type,
       groups.flatMap(({ columns }) => columns[index] ?? []),
     ),
@@ -130,41 +138,41 @@ export async function concatenateParquet(
   return { bytes: writer.getBytes(), rows: Number(file.num_rows), bounds };
 }
 
-/** Both bounds are null where no cell has a value or the file states no bounds. */
-export interface Bounds {
+/** Minimum, maximum and null count of a column. Bounds are null without values or stated bounds. */
+export interface ColumnBounds {
   readonly min: Cell;
   readonly max: Cell;
   readonly nulls: number;
 }
 
-type Chunk = RowGroup["columns"][number];
+type ColumnChunk = RowGroup["columns"][number];
 
-function boundsOf(type: ColumnType, chunks: readonly Chunk[]): Bounds {
-  let bounds: Bounds = { min: null, max: null, nulls: 0 };
-  let isStated = type !== "boolean";
+function combineChunkBounds(type: ColumnType, chunks: readonly ColumnChunk[]): ColumnBounds {
+  let bounds: ColumnBounds = { min: null, max: null, nulls: 0 };
+  let hasBounds = type !== "boolean";
   for (const { meta_data } of chunks) {
     const { is_max_value_exact, is_min_value_exact, max_value, min_value, null_count } = meta_data?.statistics ?? {};
     const nulls = bounds.nulls + Number(null_count ?? 0);
-    const [min, max] = [boundOf(type, min_value), boundOf(type, max_value)];
+    const [min, max] = [decodeBound(type, min_value), decodeBound(type, max_value)];
     const isExact = is_max_value_exact !== false && is_min_value_exact !== false;
     if (min === null || max === null || !isExact) {
-      isStated &&= isExact && Number(null_count) === Number(meta_data?.num_values);
+      hasBounds &&= isExact && Number(null_count) === Number(meta_data?.num_values);
       bounds = { ...bounds, nulls };
     } else {
-      bounds = { min: outermost(bounds.min, min, -1), max: outermost(bounds.max, max, 1), nulls };
+      bounds = { min: outermostBound(bounds.min, min, -1), max: outermostBound(bounds.max, max, 1), nulls };
     }
   }
-  return isStated ? bounds : { min: null, max: null, nulls: bounds.nulls };
+  return hasBounds ? bounds : { min: null, max: null, nulls: bounds.nulls };
 }
 
-function outermost(a: Cell, b: Cell, sign: -1 | 1): Cell {
+function outermostBound(a: Cell, b: Cell, sign: -1 | 1): Cell {
   if (a === null) return b;
   const isText = typeof a === "string" && typeof b === "string";
   const order = isText ? compareUtf8(a, b) : Number(a) - Number(b);
   return order * sign >= 0 ? a : b;
 }
 
-function boundOf(type: ColumnType, value: unknown): Cell {
+function decodeBound(type: ColumnType, value: unknown): Cell {
   if (value instanceof Uint8Array) return new TextDecoder().decode(value);
   if (typeof value === "bigint") return type === "time" ? Number(value) / 1_000 : Number(value);
   return typeof value === "number" && Number.isFinite(value) ? value : null;
@@ -185,15 +193,15 @@ function canConcatenate({ columns: ours }: Table, { created_by, row_groups, sche
   );
 }
 
-/** Range of a row group's pages, in bytes. */
-function rangeOf({ columns }: RowGroup): readonly [start: number, end: number] {
+/** Returns the byte range of a row group's pages. */
+function byteRange({ columns }: RowGroup): readonly [start: number, end: number] {
   const chunks = columns.flatMap(({ meta_data }) => meta_data ?? []);
   const starts = chunks.map((each) => Number(each.dictionary_page_offset ?? each.data_page_offset));
   const ends = chunks.map((each, n) => (starts[n] ?? 0) + Number(each.total_compressed_size));
   return [Math.min(...starts), Math.max(...ends)];
 }
 
-function withOffset(column: Chunk, by: bigint): Chunk {
+function shiftChunkOffsets(column: ColumnChunk, by: bigint): ColumnChunk {
   const { meta_data } = column;
   if (meta_data === undefined) return column;
   const { data_page_offset, dictionary_page_offset: dictionary } = meta_data;
@@ -204,23 +212,23 @@ function withOffset(column: Chunk, by: bigint): Chunk {
   };
 }
 
-type Cells = ArrayLike<unknown>;
+type ColumnCells = ArrayLike<unknown>;
 
 /** Appends a file's rows. Missing columns become null. Throws ConfigError for an unreadable file or another type. */
 export async function readParquet(bytes: Uint8Array, columns: Columns, name: string): Promise<void> {
   const { table } = columns;
-  const buffer = bufferOf(bytes);
-  const metadata = metadataOf(buffer, name);
+  const buffer = toArrayBuffer(bytes);
+  const metadata = parseMetadata(buffer, name);
   const present: string[] = [];
   for (const column of table.columns) {
     const element = metadata.schema.find((each) => each.name === column.name);
     if (element === undefined) continue;
-    if (!isOfType(element, column.type)) throw otherType(name, column);
+    if (!isOfType(element, column.type)) throw columnTypeError(name, column);
     present.push(column.name);
   }
 
-  async function read(names: string[], from: number, to: number): Promise<Map<string, Cells>> {
-    const cells = new Map<string, Cells>();
+  async function read(names: string[], from: number, to: number): Promise<Map<string, ColumnCells>> {
+    const cells = new Map<string, ColumnCells>();
     await parquetRead({
       file: { byteLength: buffer.byteLength, slice: (start, end) => buffer.slice(start, end) },
       metadata,
@@ -232,10 +240,10 @@ export async function readParquet(bytes: Uint8Array, columns: Columns, name: str
       onChunk: ({ columnName, columnData, rowStart }) => {
         const before = cells.get(columnName);
         if (before === undefined && rowStart === from) cells.set(columnName, columnData);
-        else cells.set(columnName, withPage(before ?? [], columnData, rowStart - from));
+        else cells.set(columnName, insertPage(before ?? [], columnData, rowStart - from));
       },
     }).catch((error: unknown) => {
-      throw unreadable(name, error);
+      throw unreadableFileError(name, error);
     });
     return cells;
   }
@@ -256,43 +264,43 @@ export async function readParquet(bytes: Uint8Array, columns: Columns, name: str
   }
 }
 
-function withPage(before: Cells, page: Cells, at: number): Cells {
+function insertPage(before: ColumnCells, page: ColumnCells, at: number): ColumnCells {
   const all = Array.isArray(before) ? before : Array.from(before);
   for (let n = 0; n < page.length; n++) all[at + n] = page[n];
   return all;
 }
 
-export function rowCountOf(bytes: Uint8Array, name: string): number {
-  return Number(metadataOf(bufferOf(bytes), name).num_rows);
+export function readRowCount(bytes: Uint8Array, name: string): number {
+  return Number(parseMetadata(toArrayBuffer(bytes), name).num_rows);
 }
 
 /** Copies the bytes only where they are part of a larger buffer. */
-function bufferOf(bytes: Uint8Array): ArrayBuffer {
+function toArrayBuffer(bytes: Uint8Array): ArrayBuffer {
   const { buffer, byteLength } = bytes;
   const isAll = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
   return isAll ? buffer : Uint8Array.from(bytes).buffer;
 }
 
 function isOfType(element: SchemaElement | undefined, type: ColumnType): boolean {
-  return element?.type === TYPES[type].type && element?.converted_type === TYPES[type].converted_type;
+  return element?.type === PARQUET_TYPES[type].type && element?.converted_type === PARQUET_TYPES[type].converted_type;
 }
 
-function metadataOf(buffer: ArrayBuffer, name: string, parsers = {}): FileMetaData {
+function parseMetadata(buffer: ArrayBuffer, name: string, parsers = {}): FileMetaData {
   try {
     return parquetMetadata(buffer, { parsers });
   } catch (error) {
-    throw unreadable(name, error);
+    throw unreadableFileError(name, error);
   }
 }
 
-function unreadable(name: string, cause: unknown): ConfigError {
+function unreadableFileError(name: string, cause: unknown): ConfigError {
   return new ConfigError(`${name} cannot be read as a Parquet file.`, {
     hint: "Somebody else has written or damaged it: move it out of the lake, or put the right one back.",
     cause,
   });
 }
 
-function otherType(name: string, column: Column): ConfigError {
+function columnTypeError(name: string, column: Column): ConfigError {
   return new ConfigError(`In ${name} the column ${column.name} is not of the type ${column.type}.`, {
     hint: "Somebody else writes into this lake: choose another folder or prefix, or move that file out of it.",
   });

@@ -1,12 +1,12 @@
 import { createHash } from "node:crypto";
 import { applyUpdates, type Row, type Table } from "../shared/lake/table.ts";
-import { type Columns, createColumns, createSorter, ROWS_AT_ONCE, yieldIfBusy } from "./columns.ts";
+import { type Columns, createColumns, createSorter, ROWS_PER_CHUNK, yieldIfBusy } from "./columns.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { encodeParquet, readParquet } from "./parquet-file.ts";
-import type { Change, PartitionBatch } from "./row-buffer.ts";
+import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
 import type { LakeFiles, UploadedFiles } from "./table-format.ts";
 
-/** A distant storage needs 50 ms for each object, however small. */
+/** Concurrent uploads: a distant storage needs 50 ms for each object of any size. */
 const UPLOADS_AT_ONCE = 8;
 
 /** File with its rows, in the order of the file. */
@@ -16,7 +16,7 @@ export interface EncodedRows {
   readonly rows: Uint32Array;
 }
 
-export interface PutFile {
+export interface UploadedBatch {
   readonly key: string;
   readonly bytes: number;
   readonly rows: Uint32Array;
@@ -30,8 +30,8 @@ export async function putBatches(
   store: ObjectStore,
   uploaded: UploadedFiles,
   signal: AbortSignal,
-): Promise<readonly PutFile[]> {
-  const files: PutFile[] = [];
+): Promise<readonly UploadedBatch[]> {
+  const files: UploadedBatch[] = [];
   const uploads = new Set<Promise<void>>();
   const errors: unknown[] = [];
   try {
@@ -40,7 +40,7 @@ export async function putBatches(
       signal.throwIfAborted();
       const rows = await batch.sorted();
       const bytes = await encodeParquet(batch.columns, rows);
-      const digest = digestOf(bytes);
+      const digest = computeDigest(bytes);
       const key = keyFor(batch, digest);
       files.push({ key, bytes: bytes.length, rows, batch });
       if (uploaded.get(key) === digest) continue;
@@ -59,13 +59,13 @@ export async function putBatches(
   return files;
 }
 
-export function digestOf(bytes: Uint8Array): string {
+export function computeDigest(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("base64");
 }
 
-/** Returns the file that replaces those of a partition; null where the updates change nothing. Safe to repeat. */
+/** Returns the file that replaces a partition's files; null if the updates change nothing. Safe to repeat. */
 export async function encodeReplacement(
-  { updates, partition: { table } }: Change,
+  { updates, partition: { table } }: PartitionUpdates,
   keys: readonly string[],
   files: LakeFiles,
   signal: AbortSignal,
@@ -77,7 +77,7 @@ export async function encodeReplacement(
   const added: number[] = [];
   for (const row of merged) {
     added.push(columns.add(row));
-    if (added.length % ROWS_AT_ONCE === 0) await yieldIfBusy();
+    if (added.length % ROWS_PER_CHUNK === 0) await yieldIfBusy();
   }
   const rows = await createSorter(columns)(added);
   return { bytes: await encodeParquet(columns, rows), columns, rows };
@@ -98,7 +98,7 @@ export async function readRows(
   const rows: Row[] = [];
   for (let row = 0; row < columns.length; row++) {
     rows.push(table.columns.map((_, index) => columns.cell(index, row)));
-    if (row % ROWS_AT_ONCE === 0) await yieldIfBusy();
+    if (row % ROWS_PER_CHUNK === 0) await yieldIfBusy();
   }
   return rows;
 }

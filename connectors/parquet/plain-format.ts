@@ -1,52 +1,52 @@
 import { createHash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
-import { dayOf } from "../shared/lake/rows.ts";
+import { formatUtcDay } from "../shared/lake/rows.ts";
 import { TABLES } from "../shared/lake/tables.ts";
 import { createColumns } from "./columns.ts";
-import { type Compacted, joinFiles, mergeFiles } from "./compaction.ts";
+import { type CompactedFile, joinFiles, mergeFiles } from "./compaction.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { encodeParquet } from "./parquet-file.ts";
 import { encodeReplacement, putBatches, readRows } from "./partition-files.ts";
 import {
   EMPTY_FILE_NAME,
   FIRST_DAY,
-  fileKeyIn,
-  folderOf,
-  isDivided,
-  type Partition,
-  partitionIn,
-  partitionOf,
+  fileKey,
+  hasPartitions,
+  type LakePartition,
+  parsePartition,
+  tableFolder,
+  toPartition,
 } from "./paths.ts";
-import type { Change, PartitionBatch } from "./row-buffer.ts";
-import { type Compaction, stateChange } from "./sink-state.ts";
+import type { PartitionBatch, PartitionUpdates } from "./row-buffer.ts";
+import { encodeChange, type StoredCompaction } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
-/** Table format in which all files in a table's folder belong to the table. A repeated commit overwrites its files. */
+/** Table format in which all files of a folder belong to its table. A repeated commit overwrites its own files. */
 export function createPlainFormat(
   store: ObjectStore,
   { clock, memory }: Pick<ConnectorContext, "clock" | "memory">,
   maxRows?: number,
 ): TableFormat {
-  /** Readers miss no row, and for a moment see rows twice, with the same key. The digest makes file names immutable. */
-  async function replace({ bytes, kind, partition, sources }: Compacted, signal: AbortSignal): Promise<void> {
+  /** Writes the new file, then removes its sources: for a moment, readers see rows twice, but never miss a row. */
+  async function replace({ bytes, kind, partition, sources }: CompactedFile, signal: AbortSignal): Promise<void> {
     const digest = createHash("sha256").update(bytes).digest("hex").slice(0, 16);
-    const compaction = { result: fileKeyIn(partition, `${kind}-${digest}`), sources };
-    await memory.put(stateChange({ compactions: [compaction] }));
+    const compaction = { result: fileKey(partition, `${kind}-${digest}`), sources };
+    await memory.put(encodeChange({ compactions: [compaction] }));
     await store.put(compaction.result, bytes, signal);
     await removeSources(compaction, signal);
-    await memory.put(stateChange({ compactions: [] }));
+    await memory.put(encodeChange({ compactions: [] }));
   }
 
-  async function removeSources({ result, sources }: Compaction, signal: AbortSignal): Promise<void> {
+  async function removeSources({ result, sources }: StoredCompaction, signal: AbortSignal): Promise<void> {
     for (const key of sources) if (key !== result) await store.remove(key, signal);
   }
 
-  async function replaceRows(change: Change, signal: AbortSignal): Promise<void> {
+  async function replaceRows(change: PartitionUpdates, signal: AbortSignal): Promise<void> {
     const { from, partition } = change;
-    const key = singleFileOf(partition);
+    const key = singleFileKey(partition);
     const replacement = await encodeReplacement(change, [key], format, signal);
     if (replacement !== null) await store.put(key, replacement.bytes, signal);
-    if (from !== undefined) await store.remove(singleFileOf(from), signal);
+    if (from !== undefined) await store.remove(singleFileKey(from), signal);
   }
 
   const format: TableFormat = {
@@ -54,37 +54,37 @@ export function createPlainFormat(
     where: store.where,
     read: (key, signal) => store.get(key, signal),
 
-    /** Puts an empty file into the newest partition, or today's: views need each table and column in some file. */
+    /** Puts an empty file into the newest partition, or today's: views need at least one file with every column. */
     async createTable(table, signal) {
       const empty = await encodeParquet(createColumns(table), new Uint32Array());
-      const folder = folderOf(table);
-      if (!isDivided(table)) {
+      const folder = tableFolder(table);
+      if (!hasPartitions(table)) {
         await store.putIfAbsent(`${folder}${table.name}.parquet`, empty, signal);
         return;
       }
       const dates = await store.folders(folder, signal);
       const newest = dates.filter((date) => /^date=\d/.test(date) && date !== `date=${FIRST_DAY}`).at(-1);
       const [site] = newest === undefined ? [] : await store.folders(`${folder}${newest}/`, signal);
-      const today = partitionOf(table, dayOf(clock.now()), null).folder;
+      const today = toPartition(table, formatUtcDay(clock.now()), null).folder;
       await store.put(`${site === undefined ? today : `${folder}${newest}/${site}/`}${EMPTY_FILE_NAME}`, empty, signal);
     },
 
-    /** Creates missing tables, and moves what earlier versions put under 1970-01-01. */
+    /** Creates missing tables, and moves rows that earlier versions put under 1970-01-01. */
     async repairFiles(signal) {
-      for (const table of TABLES.filter(isDivided)) {
-        const dates = await store.folders(folderOf(table), signal);
+      for (const table of TABLES.filter(hasPartitions)) {
+        const dates = await store.folders(tableFolder(table), signal);
         const isOld = dates.includes(`date=${FIRST_DAY}`);
         if (dates.length === (isOld ? 1 : 0)) await format.createTable(table, signal);
         if (!isOld) continue;
-        for (const { key } of await store.list(`${folderOf(table)}date=${FIRST_DAY}/`, signal)) {
+        for (const { key } of await store.list(`${tableFolder(table)}date=${FIRST_DAY}/`, signal)) {
           if (key.endsWith(`/${EMPTY_FILE_NAME}`)) await store.remove(key, signal);
           if (!key.endsWith(`/${table.name}.parquet`)) continue;
           const [, date = "", site = ""] = key.split("/");
-          const from = partitionIn(table, date, site);
+          const from = parsePartition(table, date, site);
           if (from === null) continue;
           const updates = await readRows(table, [key], format, signal);
           await replaceRows(
-            { partition: partitionOf(table, null, from.dayAndSite?.site ?? null), updates, from },
+            { partition: toPartition(table, null, from.dayAndSite?.site ?? null), updates, from },
             signal,
           );
         }
@@ -92,11 +92,11 @@ export function createPlainFormat(
     },
 
     fileNameOf: (commit) => commit,
-    possibleKeysOf: ({ batches }, name) => batches.map(({ partition }) => fileKeyIn(partition, name)),
+    possibleKeysOf: ({ batches }, name) => batches.map(({ partition }) => fileKey(partition, name)),
 
     async commit({ batches, changes, name, uploaded }, signal) {
-      const keyFor = ({ partition }: PartitionBatch) => fileKeyIn(partition, name);
-      const files = await putBatches(batches, keyFor, store, uploaded, signal);
+      const buildKey = ({ partition }: PartitionBatch) => fileKey(partition, name);
+      const files = await putBatches(batches, buildKey, store, uploaded, signal);
       for (const change of changes) await replaceRows(change, signal);
       return files.map(({ key }) => key);
     },
@@ -111,9 +111,9 @@ export function createPlainFormat(
     },
 
     async *partitions(table, signal) {
-      for (const date of await store.folders(folderOf(table), signal())) {
-        for (const site of await store.folders(`${folderOf(table)}${date}/`, signal())) {
-          const partition = partitionIn(table, date, site);
+      for (const date of await store.folders(tableFolder(table), signal())) {
+        for (const site of await store.folders(`${tableFolder(table)}${date}/`, signal())) {
+          const partition = parsePartition(table, date, site);
           if (partition !== null) yield partition;
         }
       }
@@ -134,13 +134,13 @@ export function createPlainFormat(
         const isWritten = (await store.list(result, signal)).some(({ key }) => key === result);
         if (isWritten) await removeSources(compaction, signal);
       }
-      await memory.put(stateChange({ compactions: [] }));
+      await memory.put(encodeChange({ compactions: [] }));
     },
   };
   return format;
 }
 
 /** Key of the only file of a partition whose rows change. */
-function singleFileOf(partition: Partition): string {
-  return fileKeyIn(partition, partition.table.name);
+function singleFileKey(partition: LakePartition): string {
+  return fileKey(partition, partition.table.name);
 }

@@ -1,23 +1,23 @@
 import type { Event } from "../../src/core/model/event.ts";
-import { dayOf, emitRows } from "../shared/lake/rows.ts";
-import { columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
+import { emitRows, formatUtcDay } from "../shared/lake/rows.ts";
+import { findColumnIndex, type Row, type Table } from "../shared/lake/table.ts";
 import { type Columns, createColumns, createSorter } from "./columns.ts";
-import { isDivided, type Partition, partitionOf, undividedPartition } from "./paths.ts";
+import { hasPartitions, type LakePartition, toPartition, undividedPartition } from "./paths.ts";
 
-/** A retry cannot help: the event cannot be mapped to rows. */
+/** Error for an event that cannot be mapped to rows; a retry cannot help. */
 export class UnmappableEvent extends Error {}
 
 export interface PartitionBatch {
-  readonly partition: Partition;
+  readonly partition: LakePartition;
   readonly columns: Columns;
   sorted(): Promise<Uint32Array>;
 }
 
-export interface Change {
-  readonly partition: Partition;
+export interface PartitionUpdates {
+  readonly partition: LakePartition;
   readonly updates: readonly Row[];
   /** Partition to be emptied, because `updates` contain its rows. */
-  readonly from?: Partition;
+  readonly from?: LakePartition;
 }
 
 export type RowBuffer = ReturnType<typeof createRowBuffer>;
@@ -31,7 +31,7 @@ export function createRowBuffer() {
   let events = 0;
   let rows = 0;
   const tableBuffers = new Map<Table, ReturnType<typeof createTableBuffer>>();
-  const changes = new Map<string, { partition: Partition; updates: Row[] }>();
+  const changes = new Map<string, { partition: LakePartition; updates: Row[] }>();
 
   function addRow(table: Table, row: Row): void {
     rows += 1;
@@ -41,14 +41,14 @@ export function createRowBuffer() {
       tableBuffer.add(row);
       return;
     }
-    const partition = isDivided(table) ? partitionIn(table, row) : undividedPartition(table);
+    const partition = hasPartitions(table) ? findPartition(table, row) : undividedPartition(table);
     const change = changes.get(partition.folder) ?? { partition, updates: [] };
     change.updates.push([...row]);
     changes.set(partition.folder, change);
   }
 
   return {
-    /** Log positions of the first and last event. */
+    /** Log position of the first event. */
     get from() {
       return from;
     },
@@ -65,7 +65,7 @@ export function createRowBuffer() {
       return [...tableBuffers.values()].reduce((sum, { columns }) => sum + columns.characters, 0);
     },
 
-    /** Throws `UnmappableEvent` where an event makes no rows; the event counts as added. */
+    /** Adds an event. Throws `UnmappableEvent` if the event makes no rows; the event still counts as added. */
     add(event: Event, position: number, committedAt: string): void {
       if (events === 0) from = position;
       through = position;
@@ -79,22 +79,22 @@ export function createRowBuffer() {
 
     batches: (): readonly PartitionBatch[] =>
       [...tableBuffers.values()].flatMap((tableBuffer) => tableBuffer.batches()),
-    changes: (): readonly Change[] => [...changes.values()],
+    changes: (): readonly PartitionUpdates[] => [...changes.values()],
   };
 }
 
 function createTableBuffer(table: Table) {
   const columns = createColumns(table);
-  const time = columnIndexOf(table, table.time);
+  const time = findColumnIndex(table, table.time);
   const site = siteIndexOf(table);
-  const folders = new Map<string, { readonly partition: Partition; readonly rows: number[] }>();
+  const folders = new Map<string, { readonly partition: LakePartition; readonly rows: number[] }>();
   let last: { readonly day: number; readonly site: unknown; readonly rows: number[] } | null = null;
 
-  /** Caches the last partition: an event has one site, and most rows have the day of the row before. */
+  /** Adds a row. Caches the last partition, because most rows have the day and site of the row before. */
   function rowsFor(row: Row): number[] {
     const day = Math.floor(Number(row[time]) / DAY_MS);
     if (last !== null && last.day === day && last.site === row[site]) return last.rows;
-    const partition = partitionIn(table, row);
+    const partition = findPartition(table, row);
     const inFolder = folders.get(partition.folder) ?? { partition, rows: [] };
     folders.set(partition.folder, inFolder);
     last = { day, site: row[site], rows: inFolder.rows };
@@ -115,9 +115,9 @@ function siteIndexOf(table: Table): number {
   return table.columns.findIndex(({ name }) => name === "site_id");
 }
 
-function partitionIn(table: Table, row: Row): Partition {
+function findPartition(table: Table, row: Row): LakePartition {
   const site = row[siteIndexOf(table)];
-  const timeMs = Number(row[columnIndexOf(table, table.time)]);
+  const timeMs = Number(row[findColumnIndex(table, table.time)]);
   // rows.ts writes 0 for an alarm without a time.
-  return partitionOf(table, timeMs === 0 ? null : dayOf(timeMs), typeof site === "string" ? site : null);
+  return toPartition(table, timeMs === 0 ? null : formatUtcDay(timeMs), typeof site === "string" ? site : null);
 }

@@ -11,40 +11,40 @@ import type { Clock } from "../../src/core/runtime/clock.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import { timeLimit } from "../../src/core/runtime/waiting.ts";
-import { endpointOf, prefixOf, type S3Config } from "./config.ts";
+import { normalizePrefix, type S3Config, s3Endpoint } from "./config.ts";
 import type { ObjectStore, StoredFile } from "./object-store.ts";
 
-const CONNECT_MS = 10_000;
-/** A commit uploads this many objects at a time. */
-const CONNECTIONS = 8;
-/** Attempts of a conditional put that meets a concurrent one (409). */
-const CONFLICTS = 3;
-/** A response to a put or an error has a code and a message, such as `SlowDown`. */
+const CONNECT_TIMEOUT_MS = 10_000;
+/** Connections to the storage; a commit uploads 8 objects at a time. */
+const MAX_CONNECTIONS = 8;
+/** Attempts of a conditional put if a concurrent put interferes (409). */
+const MAX_CONFLICT_ATTEMPTS = 3;
+/** Limit of a response to a put and of an error: a code such as `SlowDown` and a message. */
 const MAX_ERROR_BYTES = 64 * 1024;
-/** 1,000 keys of 1,024 bytes, percent-encoded, with metadata take 4 MB. */
+/** Limit of a list page: 1,000 percent-encoded keys of 1,024 bytes with metadata take 4 MB. */
 const MAX_PAGE_BYTES = 8 * 1024 ** 2;
-/** A day of 300,000 rows takes 10 MB, a commit of a million rows 50 MB. */
+/** Limit of an object: a day of 300,000 rows takes 10 MB, a commit of a million rows 50 MB. */
 const MAX_OBJECT_BYTES = 256 * 1024 ** 2;
 
 export type S3Store = ReturnType<typeof createS3Store>;
 
 interface S3Request {
   readonly method: "GET" | "PUT" | "DELETE";
-  /** Null for the bucket itself. */
+  /** Key of the object; null for the bucket itself. */
   readonly key: string | null;
   readonly query?: Readonly<Record<string, string>>;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Uint8Array;
-  /** A larger response is an error. Without this limit, only the start is read. */
+  /** Size limit of the response; a larger response is an error. Without limit, only the start is read. */
   readonly maxBytes?: number;
-  /** Statuses other than 2xx that the caller handles. */
+  /** Additional accepted statuses, which the caller handles. */
   readonly allow?: readonly number[];
 }
 
-/** Signs requests by AWS Signature Version 4. Does not retry. */
+/** Stores objects in S3-compatible storage, with AWS Signature Version 4. Does not retry. */
 export function createS3Store(config: S3Config, clock: Clock) {
-  const endpoint = new URL(endpointOf(config));
-  const prefix = prefixOf(config);
+  const endpoint = new URL(s3Endpoint(config));
+  const prefix = normalizePrefix(config);
   const base = config.path_style
     ? `${endpoint.origin}/${config.bucket}`
     : `${endpoint.protocol}//${config.bucket}.${endpoint.host}`;
@@ -58,14 +58,14 @@ export function createS3Store(config: S3Config, clock: Clock) {
   function connector(): buildConnector.connector {
     const connect = buildConnector({
       ...VERIFIED_TLS,
-      timeout: CONNECT_MS,
+      timeout: CONNECT_TIMEOUT_MS,
       allowH2: false,
       ...(config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file, "s3.ca_file") }),
     });
     if (proxy === null) return connect;
     return (target, done) => {
-      proxy.tunnel(targetOf(target), AbortSignal.timeout(CONNECT_MS)).then(
-        // Without TLS the tunnel is the connection; undici accepts a socket only to add TLS to it.
+      proxy.tunnel(targetOf(target), AbortSignal.timeout(CONNECT_TIMEOUT_MS)).then(
+        // Without TLS the proxy's tunnel is the connection; undici accepts a socket only to add TLS.
         (socket) =>
           target.protocol === "https:" ? connect({ ...target, httpSocket: socket }, done) : done(null, socket),
         (error: Error) => done(error, null),
@@ -73,9 +73,9 @@ export function createS3Store(config: S3Config, clock: Clock) {
     };
   }
 
-  /** Reads the secrets each time, so a replaced key needs no restart. */
+  /** Reads the secrets for each request, so a replaced key needs no restart. */
   async function signRequest({ method, key, query = {}, headers = {}, body }: S3Request) {
-    const url = new URL(key === null ? `${base}/` : `${base}/${escaped(prefix + key)}`);
+    const url = new URL(key === null ? `${base}/` : `${base}/${encodeKey(prefix + key)}`);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
     const content = hash("sha256", body ?? "");
     const signer = new AwsV4Signer({
@@ -103,7 +103,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     const limit = timeLimit(signal, config.timeout);
     let response: S3Response & { readonly isCut: boolean };
     try {
-      agent ??= new Agent({ connect: connector(), connections: CONNECTIONS, pipelining: 1 });
+      agent ??= new Agent({ connect: connector(), connections: MAX_CONNECTIONS, pipelining: 1 });
       const raw = await agent.request({
         origin,
         path,
@@ -112,10 +112,10 @@ export function createS3Store(config: S3Config, clock: Clock) {
         body: body ?? null,
         signal: limit.signal,
       });
-      const most = (isSuccess(raw.statusCode) ? maxBytes : undefined) ?? MAX_ERROR_BYTES;
-      response = { status: raw.statusCode, headers: raw.headers, ...(await readStart(raw, most)) };
+      const limitText = (isSuccess(raw.statusCode) ? maxBytes : undefined) ?? MAX_ERROR_BYTES;
+      response = { status: raw.statusCode, headers: raw.headers, ...(await readStart(raw, limitText)) };
     } catch (error) {
-      throw signal.aborted ? signal.reason : failureOfConnection(error, serverAt(endpoint.origin));
+      throw signal.aborted ? signal.reason : failureOfConnection(error, describeServer(endpoint.origin));
     } finally {
       limit.end();
     }
@@ -123,10 +123,10 @@ export function createS3Store(config: S3Config, clock: Clock) {
     if (isSuccess(status) && isCut && maxBytes !== undefined) throw tooLargeError(request.key, maxBytes);
     if (isSuccess(status) && method === "PUT") throwIfNotStored(response);
     if (isSuccess(status) || request.allow?.includes(status) === true) return response;
-    throw failureOfResponse(response, config, clock.now());
+    throw toFailure(response, config, clock.now());
   }
 
-  /** Throws for a login page in place of the storage's empty response. */
+  /** Throws if a put returns a page, such as a login page, in place of the storage's empty response. */
   function throwIfNotStored({ status, bytes }: S3Response): void {
     if (!isPage(Buffer.from(bytes.subarray(0, 64)).toString())) return;
     throw new Retryable(`${endpoint.origin} answered ${status}, but not as a storage that has stored something.`, {
@@ -135,14 +135,14 @@ export function createS3Store(config: S3Config, clock: Clock) {
   }
 
   function tooLargeError(key: string | null, maxBytes: number): ConfigError {
-    const most = `more than ${maxBytes / 1024 ** 2} MiB`;
+    const limitText = `more than ${maxBytes / 1024 ** 2} MiB`;
     if (key === null) {
-      return new ConfigError(`${endpoint.origin} answered ${most} to a list, where a storage has half of it.`, {
+      return new ConfigError(`${endpoint.origin} answered ${limitText} to a list, where a storage has half of it.`, {
         field: "s3.endpoint",
         hint: "Check that s3.endpoint is that of an S3-compatible storage.",
       });
     }
-    return new ConfigError(`${prefix}${key} in the bucket ${config.bucket} has ${most}, too many to be read.`, {
+    return new ConfigError(`${prefix}${key} in the bucket ${config.bucket} has ${limitText}, too many to be read.`, {
       hint: "Nothing that Plenum writes comes near: see who has put it there, or choose another prefix.",
     });
   }
@@ -160,7 +160,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
         ...(token === null ? {} : { "continuation-token": token }),
       };
       const { bytes } = await request({ method: "GET", key: null, query, maxBytes: MAX_PAGE_BYTES }, signal);
-      const page = parseList(Buffer.from(bytes).toString(), prefix.length);
+      const page = parseListing(Buffer.from(bytes).toString(), prefix.length);
       yield page;
       token = page.next;
     } while (token !== null);
@@ -175,7 +175,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
 
     async putIfAbsent(key, body, signal) {
       const headers = { "if-none-match": "*" };
-      for (let attempt = 0; attempt < CONFLICTS; attempt++) {
+      for (let attempt = 0; attempt < MAX_CONFLICT_ATTEMPTS; attempt++) {
         const { status } = await request({ method: "PUT", key, body, headers, allow: [409, 412] }, signal);
         if (status !== 409) return status !== 412;
       }
@@ -186,7 +186,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
       const response = await request({ method: "GET", key, allow: [404], maxBytes: MAX_OBJECT_BYTES }, signal);
       if (response.status !== 404) return response.bytes;
       if (Buffer.from(response.bytes).includes("<Code>NoSuchBucket</Code>")) {
-        throw failureOfResponse(response, config, clock.now());
+        throw toFailure(response, config, clock.now());
       }
       return null;
     },
@@ -214,7 +214,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     /** Monotonic time at which the last request began. */
     lastStepMs: () => requestedMs,
 
-    /** Lists one key: checks address, credentials, bucket and the right to list. */
+    /** Checks address, credentials, bucket and the right to list, by listing one key. */
     async probe(signal: AbortSignal): Promise<void> {
       await listPages("", { "max-keys": "1" }, signal).next();
     },
@@ -244,32 +244,32 @@ async function readStart({ body, headers }: Dispatcher.ResponseData, maxBytes: n
   return { bytes: Buffer.concat(parts).subarray(0, maxBytes), isCut: isLonger || bytes > maxBytes };
 }
 
-/** Encodes every character except letters, digits, `-._~` and slashes. */
-function escaped(key: string): string {
+/** Percent-encodes every character of a key except letters, digits, `-._~` and slashes. */
+function encodeKey(key: string): string {
   const one = (text: string) =>
     encodeURIComponent(text).replace(/[!'()*]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`);
   return key.split("/").map(one).join("/");
 }
 
-function parseList(xml: string, prefixLength: number) {
+function parseListing(xml: string, prefixLength: number) {
   const keyOf = (text: string) => decodeURIComponent(text.replaceAll("+", " ")).slice(prefixLength);
   const [, ...contents] = xml.split("<Contents>");
   const [, ...prefixes] = xml.split("<CommonPrefixes>");
   return {
     objects: contents
       .filter((content) => content.includes("</Contents>"))
-      .map((content): StoredFile => ({ key: keyOf(textOf(content, "Key")), bytes: Number(textOf(content, "Size")) })),
-    folders: prefixes.map((content) => keyOf(textOf(content, "Prefix"))),
-    next: textOf(xml, "IsTruncated") === "true" ? textOf(xml, "NextContinuationToken") : null,
+      .map((content): StoredFile => ({ key: keyOf(xmlText(content, "Key")), bytes: Number(xmlText(content, "Size")) })),
+    folders: prefixes.map((content) => keyOf(xmlText(content, "Prefix"))),
+    next: xmlText(xml, "IsTruncated") === "true" ? xmlText(xml, "NextContinuationToken") : null,
   };
 }
 
-function textOf(xml: string, tag: string): string {
+function xmlText(xml: string, tag: string): string {
   const [, text = ""] = new RegExp(`<${tag}>([^<]*)</${tag}>`).exec(xml) ?? [];
-  return text.replace(/&(amp|lt|gt|quot|apos);/g, (_, name: string) => ENTITIES[name] ?? "");
+  return text.replace(/&(amp|lt|gt|quot|apos);/g, (_, name: string) => XML_ENTITIES[name] ?? "");
 }
 
-const ENTITIES: Readonly<Record<string, string>> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" };
+const XML_ENTITIES: Readonly<Record<string, string>> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" };
 
 interface S3Response {
   readonly status: number;
@@ -277,7 +277,7 @@ interface S3Response {
   readonly bytes: Uint8Array;
 }
 
-const WRONG_KEYS = [
+const WRONG_KEY_CODES = [
   "InvalidAccessKeyId",
   "SignatureDoesNotMatch",
   "InvalidToken",
@@ -285,20 +285,20 @@ const WRONG_KEYS = [
   "InvalidClientTokenId",
   "Unauthorized",
 ];
-const OTHER_REGION = [
+const OTHER_REGION_CODES = [
   "PermanentRedirect",
   "TemporaryRedirect",
   "AuthorizationHeaderMalformed",
   "IllegalLocationConstraintException",
 ];
-const FULL = ["QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "InsufficientStorage"];
+const FULL_CODES = ["QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "InsufficientStorage"];
 
-/** Reads the storage's error code first, because the status alone is ambiguous. */
-export function failureOfResponse(response: S3Response, { bucket, ...rest }: S3Config, nowMs: number): Failure {
+/** Maps an S3 error to a failure, by the storage's error code first: the status alone is ambiguous. */
+export function toFailure(response: S3Response, { bucket, ...rest }: S3Config, nowMs: number): Failure {
   const { status } = response;
   const text = Buffer.from(response.bytes.subarray(0, 4_096)).toString();
   const code = /<Code>([A-Za-z0-9.]{1,64})<\/Code>/.exec(text)?.[1] ?? "";
-  const { origin } = new URL(endpointOf(rest));
+  const { origin } = new URL(s3Endpoint(rest));
   const start = `${origin} answered ${status}${code === "" ? "" : ` (${code})`}`;
 
   if (["RequestTimeTooSkewed", "RequestExpired"].includes(code)) {
@@ -312,20 +312,20 @@ export function failureOfResponse(response: S3Response, { bucket, ...rest }: S3C
       hint: "Create it, or correct s3.bucket; Plenum makes no buckets.",
     });
   }
-  if (WRONG_KEYS.includes(code) || status === 401) {
+  if (WRONG_KEY_CODES.includes(code) || status === 401) {
     return new ConfigError(`${start}: it does not accept the keys.`, {
       field: "s3.access_key_id",
       reason: "unauthenticated",
       hint: "Check s3.access_key_id and s3.secret_access_key.",
     });
   }
-  if (OTHER_REGION.includes(code) || (status >= 300 && status < 400)) {
+  if (OTHER_REGION_CODES.includes(code) || (status >= 300 && status < 400)) {
     return new ConfigError(`${start}: the bucket ${bucket} is elsewhere.`, {
       field: "s3.region",
       hint: "Check s3.region and s3.endpoint.",
     });
   }
-  if (FULL.includes(code) || status === 507) {
+  if (FULL_CODES.includes(code) || status === 507) {
     return new Retryable(`${start}: the storage is full.`, { hint: "Make room there; the events wait." });
   }
   if (code === "SlowDown" || status === 429 || status === 503) {
@@ -347,14 +347,14 @@ export function failureOfResponse(response: S3Response, { bucket, ...rest }: S3C
     });
   }
   if (status >= 500 || code === "RequestTimeout" || code === "OperationAborted") return new Retryable(`${start}.`);
-  if (status === 400 && indicatesTls(text)) return wantsTls(serverAt(origin));
+  if (status === 400 && indicatesTls(text)) return wantsTls(describeServer(origin));
   return new ConfigError(`${start}: it does not take this.`, {
     field: "s3",
     hint: "Check that s3.endpoint is that of an S3-compatible storage.",
   });
 }
 
-function serverAt(origin: string) {
+function describeServer(origin: string) {
   return {
     name: origin,
     failed: "could not be reached",

@@ -2,11 +2,11 @@ import { randomBytes } from "node:crypto";
 import type { ConnectorContext, SinkStateChange } from "../../src/core/connector.ts";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { writerKeyOf } from "./paths.ts";
+import { writerPositionKey } from "./paths.ts";
 
 /**
- * State of the sink, with which a repetition after a crash overwrites only its own files. A commit is recorded before
- * its first object is put, and settled in the transaction that moves the cursor past it:
+ * State of the sink. After a crash, a repeated commit overwrites only its own files: a commit is recorded before
+ * its first object is put, and settled in the transaction that moves the cursor past the commit:
  *
  *   cursor 100    staged 101–200, 201–350    redelivered 101 102 … → commit at 200, commit at 350, continue
  */
@@ -16,7 +16,7 @@ export interface SinkState {
   readonly stagedCommits: readonly StagedCommit[];
   /** Days to be finalized, oldest first. */
   readonly completeDays: readonly CompleteDay[];
-  readonly compactions: readonly Compaction[];
+  readonly compactions: readonly StoredCompaction[];
   readonly uncompacted: ReadonlyMap<string, UncompactedDay>;
   /** Wall time at which the last compaction pass began. */
   readonly compactedAtMs: number | null;
@@ -28,15 +28,15 @@ export interface StagedCommit {
   readonly keys: readonly string[];
 }
 
-export interface Compaction {
+export interface StoredCompaction {
   readonly result: string;
   readonly sources: readonly string[];
 }
 
-/** The site is null for rows of no single site. */
+/** Day of a site; the site is null for rows that belong to no single site. */
 export interface SiteDay {
   readonly site: string | null;
-  /** Such as `2026-11-21`. */
+  /** UTC day, such as `2026-11-21`. */
   readonly day: string;
 }
 
@@ -49,24 +49,24 @@ export interface CompleteDay extends SiteDay {
 /** Day with files that no compaction has merged. */
 export interface UncompactedDay extends SiteDay {
   readonly tables: readonly string[];
-  /** Wall times at which the first and last of these files were committed. */
+  /** Wall time at which the first of the files was committed. */
   readonly sinceMs: number;
   readonly lastMs: number;
 }
 
-const WRITER = "life";
-const STAGED = "landings";
-const COMPACTION = "compaction";
-const COMPLETE_DAY = "seal ";
-const UNCOMPACTED = "loose ";
-const COMPACTED = "compacted";
+const WRITER_KEY = "life";
+const STAGED_COMMITS_KEY = "landings";
+const COMPACTIONS_KEY = "compaction";
+const COMPLETE_DAY_PREFIX = "seal ";
+const UNCOMPACTED_PREFIX = "loose ";
+const COMPACTED_AT_KEY = "compacted";
 
-interface Writer {
+interface WriterPosition {
   readonly id: string;
   readonly through: number;
 }
 
-/** Loads the state. If the lake has more commits of this writer, the state is an old copy: takes a new writer id. */
+/** Loads the state. Takes a new writer id if the state is an old copy: the lake has later commits of the writer. */
 export async function openSinkState(
   { memory, log }: Pick<ConnectorContext, "memory" | "log">,
   store: ObjectStore,
@@ -74,21 +74,24 @@ export async function openSinkState(
 ): Promise<SinkState> {
   const all = await memory.all<unknown>();
   const startingWith = (prefix: string) => [...all].filter(([key]) => key.startsWith(prefix));
-  const stagedCommits = (all.get(STAGED) ?? []) as readonly StagedCommit[];
+  const stagedCommits = (all.get(STAGED_COMMITS_KEY) ?? []) as readonly StagedCommit[];
   const rest = {
-    completeDays: startingWith(COMPLETE_DAY)
+    completeDays: startingWith(COMPLETE_DAY_PREFIX)
       .map(([, day]) => day as CompleteDay)
       .sort((a, b) => (a.day < b.day ? -1 : 1)),
     // Earlier versions stored a single compaction.
-    compactions: [(all.get(COMPACTION) ?? []) as Compaction | readonly Compaction[]].flat(),
+    compactions: [(all.get(COMPACTIONS_KEY) ?? []) as StoredCompaction | readonly StoredCompaction[]].flat(),
     uncompacted: new Map(
-      startingWith(UNCOMPACTED).map(([key, day]) => [key.slice(UNCOMPACTED.length), day as UncompactedDay]),
+      startingWith(UNCOMPACTED_PREFIX).map(([key, day]) => [
+        key.slice(UNCOMPACTED_PREFIX.length),
+        day as UncompactedDay,
+      ]),
     ),
-    compactedAtMs: (all.get(COMPACTED) ?? null) as number | null,
+    compactedAtMs: (all.get(COMPACTED_AT_KEY) ?? null) as number | null,
   };
-  const writer = all.get(WRITER) as Writer | undefined;
+  const writer = all.get(WRITER_KEY) as WriterPosition | undefined;
   if (writer !== undefined) {
-    const committed = await committedThrough(writer.id, store, signal);
+    const committed = await readCommittedPosition(writer.id, store, signal);
     if (committed <= Math.max(writer.through, stagedCommits.at(-1)?.through ?? 0)) {
       return { writerId: writer.id, stagedCommits, ...rest };
     }
@@ -98,22 +101,22 @@ export async function openSinkState(
     );
   }
   const writerId = randomBytes(6).toString("hex");
-  await memory.put(stateChange({ writer: { id: writerId, through: 0 }, stagedCommits: [] }));
+  await memory.put(encodeChange({ writer: { id: writerId, through: 0 }, stagedCommits: [] }));
   return { writerId, stagedCommits: [], ...rest };
 }
 
-async function committedThrough(writerId: string, store: ObjectStore, signal: AbortSignal): Promise<number> {
-  const bytes = await store.get(writerKeyOf(writerId), signal);
+async function readCommittedPosition(writerId: string, store: ObjectStore, signal: AbortSignal): Promise<number> {
+  const bytes = await store.get(writerPositionKey(writerId), signal);
   if (bytes === null) return 0;
   const { through } = JSON.parse(Buffer.from(bytes).toString()) as { through?: unknown };
   return typeof through === "number" ? through : 0;
 }
 
-/** A day or key that is null is removed. */
-export function stateChange(parts: {
-  readonly writer?: Writer;
+/** Encodes a change of the stored state. A value of null removes the key. */
+export function encodeChange(parts: {
+  readonly writer?: WriterPosition;
   readonly stagedCommits?: readonly StagedCommit[];
-  readonly compactions?: readonly Compaction[];
+  readonly compactions?: readonly StoredCompaction[];
   readonly completeDays?: readonly CompleteDay[];
   readonly finalizedDay?: CompleteDay;
   readonly uncompacted?: ReadonlyMap<string, UncompactedDay | null>;
@@ -121,32 +124,32 @@ export function stateChange(parts: {
 }): SinkStateChange {
   const { compactedAtMs, compactions, finalizedDay, stagedCommits, writer } = parts;
   const change = new Map<string, unknown>();
-  if (writer !== undefined) change.set(WRITER, writer);
-  if (stagedCommits !== undefined) change.set(STAGED, stagedCommits.length === 0 ? null : stagedCommits);
-  if (compactions !== undefined) change.set(COMPACTION, compactions.length === 0 ? null : compactions);
-  for (const day of parts.completeDays ?? []) change.set(`${COMPLETE_DAY}${dayKey(day)}`, day);
-  if (finalizedDay !== undefined) change.set(`${COMPLETE_DAY}${dayKey(finalizedDay)}`, null);
-  for (const [key, day] of parts.uncompacted ?? []) change.set(`${UNCOMPACTED}${key}`, day);
-  if (compactedAtMs !== undefined) change.set(COMPACTED, compactedAtMs);
+  if (writer !== undefined) change.set(WRITER_KEY, writer);
+  if (stagedCommits !== undefined) change.set(STAGED_COMMITS_KEY, stagedCommits.length === 0 ? null : stagedCommits);
+  if (compactions !== undefined) change.set(COMPACTIONS_KEY, compactions.length === 0 ? null : compactions);
+  for (const day of parts.completeDays ?? []) change.set(`${COMPLETE_DAY_PREFIX}${buildDayKey(day)}`, day);
+  if (finalizedDay !== undefined) change.set(`${COMPLETE_DAY_PREFIX}${buildDayKey(finalizedDay)}`, null);
+  for (const [key, day] of parts.uncompacted ?? []) change.set(`${UNCOMPACTED_PREFIX}${key}`, day);
+  if (compactedAtMs !== undefined) change.set(COMPACTED_AT_KEY, compactedAtMs);
   return change;
 }
 
-/** True while a crash could leave a compaction that must be completed or undone. */
+/** Returns true while a compaction is recorded, which must be completed or undone after a crash. */
 export async function isCompacting(memory: Pick<ConnectorContext["memory"], "get">): Promise<boolean> {
-  return ((await memory.get(COMPACTION)) ?? null) !== null;
+  return ((await memory.get(COMPACTIONS_KEY)) ?? null) !== null;
 }
 
-/** A later revision of a day replaces an earlier one. */
+/** Combines days; a later revision of a day replaces an earlier revision. */
 export function mergeDays(completeDays: readonly CompleteDay[], more: readonly CompleteDay[]): readonly CompleteDay[] {
-  return [...new Map([...completeDays, ...more].map((day) => [dayKey(day), day])).values()];
+  return [...new Map([...completeDays, ...more].map((day) => [buildDayKey(day), day])).values()];
 }
 
-export function dayKey({ day, site }: SiteDay): string {
+export function buildDayKey({ day, site }: SiteDay): string {
   return `${day} ${site ?? ""}`;
 }
 
-/** Returns null for any other event than `day-sealed`. */
-export function completeDayIn(event: Event): CompleteDay | null {
+/** Returns the complete day of a `day-sealed` event; null for other events. */
+export function parseCompleteDay(event: Event): CompleteDay | null {
   const { data, siteid, type } = event as AnyEvent;
   if (type !== "day-sealed") return null;
   return { site: siteid ?? null, day: data.date, revision: data.revision, account: data };

@@ -5,25 +5,32 @@ import type { Event } from "../../src/core/model/event.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { yieldIfBusy } from "./columns.ts";
 import { createIdempotentInserts, createStagedCommits, type StagedCommits } from "./commits.ts";
-import { endpointOf, type ParquetConfig } from "./config.ts";
+import { type ParquetConfig, s3Endpoint } from "./config.ts";
 import { createDeltaFormat } from "./delta-format.ts";
-import { finalizeDay, listUnaccountedDay } from "./finalize-day.ts";
+import { finalizeDay, writeUnaccountedManifest } from "./finalize-day.ts";
 import { createFolderStore, probeFolder } from "./folder-store.ts";
 import { createHourlyCompaction, type HourlyCompaction } from "./hourly-compaction.ts";
 import { updateSchemas } from "./lake-schemas.ts";
 import { createPlainFormat } from "./plain-format.ts";
 import { createRowBuffer, UnmappableEvent } from "./row-buffer.ts";
 import { createS3Store } from "./s3-store.ts";
-import { type CompleteDay, completeDayIn, isCompacting, mergeDays, openSinkState, stateChange } from "./sink-state.ts";
+import {
+  type CompleteDay,
+  encodeChange,
+  isCompacting,
+  mergeDays,
+  openSinkState,
+  parseCompleteDay,
+} from "./sink-state.ts";
 import type { UploadedFiles } from "./table-format.ts";
 
-const MAX_BATCH = 5_000;
-/** Compaction time in one tick: a year of backfill has many days, and offered events wait. */
-const COMPACTING_MS = 500;
+const MAX_BATCH_EVENTS = 5_000;
+/** Limit of compaction in one tick, because offered events wait meanwhile. */
+const MAX_COMPACTION_MS_PER_TICK = 500;
 /** Interval of checks for old rows and compactions. */
-const CHECK_MS = 5_000;
+const CHECK_INTERVAL_MS = 5_000;
 
-/** Accepts an event when its rows are in complete files of the lake. Until then events are only buffered. */
+/** Sink that accepts an event when its rows are in complete files of the lake. Until then, events are only buffered. */
 export function createParquetSink(config: ParquetConfig, context: ConnectorContext): Sink {
   const { clock, log, memory } = context;
   const { store, farEnd, probe, close, lastStepMs } = openLake(config, clock);
@@ -32,7 +39,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   const inserts = createIdempotentInserts(format);
   const uploaded: UploadedFiles = new Map();
   let commits: StagedCommits | null = null;
-  let upkeep: HourlyCompaction | null = null;
+  let hourlyCompaction: HourlyCompaction | null = null;
   let isPrepared = false;
   let completeDays: readonly CompleteDay[] = [];
 
@@ -46,8 +53,8 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     const state = await openSinkState(context, store, signal);
     if (state.compactions.length > 0) await format.finishCompaction(state.compactions, signal);
     completeDays = state.completeDays;
-    upkeep ??= createHourlyCompaction(state, format, clock, (day, until) =>
-      listUnaccountedDay(day, context.followsHistory === true, { store, format, clock, signal: until }),
+    hourlyCompaction ??= createHourlyCompaction(state, format, clock, (day, until) =>
+      writeUnaccountedManifest(day, context.followsHistory === true, { store, format, clock, signal: until }),
     );
     const { max_age: maxAgeMs, max_rows: maxRows } = config;
     commits = createStagedCommits({ state, store, format, memory, clock, uploaded, maxRows, maxAgeMs });
@@ -75,33 +82,33 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     return remember === null ? { rejected, gathered: true } : { rejected, remember };
   }
 
-  /** Returns null while some row is not in the lake. */
+  /** Settles all events; returns null while a row is not in the lake. */
   function settleCommits(staged: StagedCommits): SinkStateChange | null {
     const settled = staged.settleCommits();
     if (settled === null) return null;
     inserts.clearCache();
     completeDays = mergeDays(completeDays, settled.completeDays);
-    return new Map([...settled.remember, ...(upkeep?.noteCommit(settled.partitions) ?? [])]);
+    return new Map([...settled.remember, ...(hourlyCompaction?.noteCommit(settled.partitions) ?? [])]);
   }
 
-  /** Finalizes a day, or does a step of the hourly compaction; null where nothing is due. */
+  /** Finalizes a day, or does a step of the hourly compaction. Returns null if nothing is due. */
   async function compactNext(signal: AbortSignal): Promise<SinkStateChange | null> {
     const [day, ...rest] = completeDays;
     if (day === undefined) {
-      const change = await upkeepStep(signal);
+      const change = await runCompactionStep(signal);
       if (change !== null) inserts.clearCache();
       return change;
     }
     await finalizeDay(day, { store, format, clock, signal });
     inserts.clearCache();
     completeDays = rest;
-    return stateChange({ finalizedDay: day });
+    return encodeChange({ finalizedDay: day });
   }
 
-  /** An unreadable file keeps only its own day from being compacted. */
-  async function upkeepStep(signal: AbortSignal): Promise<SinkStateChange | null> {
+  /** Does a step of the hourly compaction. An unreadable file prevents only the compaction of its own day. */
+  async function runCompactionStep(signal: AbortSignal): Promise<SinkStateChange | null> {
     try {
-      return (await upkeep?.step(signal)) ?? null;
+      return (await hourlyCompaction?.step(signal)) ?? null;
     } catch (error) {
       if (!(error instanceof ConfigError) || (await isCompacting(memory))) throw error;
       log.warn({ err: error }, "files of a day could not be compacted; this is tried again in an hour");
@@ -121,14 +128,14 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
       buffer.add(event, offer?.positions[n] ?? 0, offer?.committedAt[n] ?? ""),
     );
     await inserts.commit(buffer, signal);
-    const uncompacted = upkeep?.noteCommit(buffer.batches().map(({ partition }) => partition)) ?? [];
-    const days = batch.map(completeDayIn).filter((day) => day !== null);
+    const uncompacted = hourlyCompaction?.noteCommit(buffer.batches().map(({ partition }) => partition)) ?? [];
+    const days = batch.map(parseCompleteDay).filter((day) => day !== null);
     completeDays = mergeDays(completeDays, days);
-    return { rejected, remember: new Map([...stateChange({ completeDays: days }), ...uncompacted]) };
+    return { rejected, remember: new Map([...encodeChange({ completeDays: days }), ...uncompacted]) };
   }
 
   return {
-    maxBatch: MAX_BATCH,
+    maxBatch: MAX_BATCH_EVENTS,
     oneOrder: true,
     farEnd,
     lastStepMs,
@@ -147,16 +154,16 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
 
     async tick(signal) {
       return resetOnError(signal, async () => {
-        const inMs = Math.min(CHECK_MS, config.max_age);
+        const inMs = Math.min(CHECK_INTERVAL_MS, config.max_age);
         const staged = await prepareCommits(signal);
         await format.vacuum?.(signal);
         await staged.commit(signal);
         const remember = settleCommits(staged);
         if (remember !== null) return { remember, settled: true, inMs };
-        // Do not compact while a file may have to be written again.
+        // Do not compact before interrupted commits are complete.
         if (!staged.isSettled()) return { inMs };
         const done = new Map<string, unknown>();
-        const untilMs = clock.monotonic() + COMPACTING_MS;
+        const untilMs = clock.monotonic() + MAX_COMPACTION_MS_PER_TICK;
         do {
           const step = await compactNext(signal);
           if (step === null) break;
@@ -173,7 +180,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   };
 }
 
-/** Returns the events that cannot be mapped to rows. */
+/** Calls `take` for each event. Returns the events that cannot be mapped to rows. */
 async function collectRejections(
   batch: readonly Event[],
   take: (event: Event, index: number) => Promise<void>,
@@ -195,14 +202,14 @@ function openLake({ folder, mode, s3 }: ParquetConfig, clock: Clock) {
   if (s3 !== undefined) {
     const store = createS3Store(s3, clock);
     const { close, lastStepMs, probe } = store;
-    return { store, farEnd: hashOf(`${endpointOf(s3)} ${store.where}`), lastStepMs, probe, close };
+    return { store, farEnd: computeHash(`${s3Endpoint(s3)} ${store.where}`), lastStepMs, probe, close };
   }
   if (folder === undefined) throw new Error("The configuration names neither a folder nor S3.");
   const store = createFolderStore(folder, Number.parseInt(mode, 8), clock);
   const probe = () => probeFolder(folder);
-  return { store, farEnd: hashOf(store.where), lastStepMs: store.lastStepMs, probe, close: async () => undefined };
+  return { store, farEnd: computeHash(store.where), lastStepMs: store.lastStepMs, probe, close: async () => undefined };
 }
 
-function hashOf(text: string): string {
+function computeHash(text: string): string {
   return createHash("sha256").update(text).digest("hex");
 }

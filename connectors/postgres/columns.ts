@@ -9,7 +9,7 @@ import type { Cell, ColumnType } from "../shared/lake/table.ts";
  * Integers are big-endian; a time is microseconds since 2000.
  * https://www.postgresql.org/docs/current/protocol-overview.html#PROTOCOL-FORMAT-CODES, array_recv in arrayfuncs.c
  */
-export interface Parameter {
+export interface StatementParameter {
   readonly isArray: boolean;
   readonly bytes: Buffer | null;
 }
@@ -18,10 +18,10 @@ export interface ColumnWriter {
   /** Throws Rejected for a value that PostgreSQL cannot store. */
   push(cell: Cell): void;
   /** Returns the cells pushed since the last call. */
-  take(): Parameter;
+  take(): StatementParameter;
 }
 
-/** Types with their object ids, which arrays contain. */
+/** PostgreSQL type and its object id (part of an encoded array) for each column type. */
 export const SQL_TYPES: Readonly<Record<ColumnType, { readonly name: string; readonly oid: number }>> = {
   text: { name: "text", oid: 25 },
   time: { name: "timestamp with time zone", oid: 1184 },
@@ -31,22 +31,22 @@ export const SQL_TYPES: Readonly<Record<ColumnType, { readonly name: string; rea
   json: { name: "jsonb", oid: 25 },
 };
 
-const HEAD_BYTES = 20;
-/** Twenty times or numbers. Later batches start with the size of the batch before. */
-const FIRST_BYTES = 256;
-const NO_BYTES = Buffer.alloc(0);
+const ARRAY_HEADER_BYTES = 20;
+/** First size of the buffer, enough for 20 numbers. Later batches start with the size of the batch before. */
+const INITIAL_BUFFER_BYTES = 256;
+const EMPTY_BUFFER = Buffer.alloc(0);
 
-/** `name` is for messages; with `isAlwaysList` even equal cells become an array. */
-export function createColumn(name: string, type: ColumnType, isAlwaysList = false): ColumnWriter {
+/** Creates a column writer. `name` is for messages; with `isAlwaysList` even equal cells become an array. */
+export function createColumnWriter(name: string, type: ColumnType, isAlwaysList = false): ColumnWriter {
   const write = CELL_WRITERS[type];
-  let bytes = NO_BYTES;
-  let nextBytes = FIRST_BYTES;
-  let offset = HEAD_BYTES;
+  let bytes = EMPTY_BUFFER;
+  let nextBytes = INITIAL_BUFFER_BYTES;
+  let offset = ARRAY_HEADER_BYTES;
   let rows = 0;
   let hasNull = false;
   let isSame = true;
   let last: Cell = null;
-  let lastAt = 0;
+  let lastCellOffset = 0;
 
   function reserve(more: number): void {
     if (offset + more <= bytes.length) return;
@@ -58,24 +58,24 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
   function append(cell: Cell): void {
     if (cell === null) {
       reserve(4);
-      lastAt = offset;
+      lastCellOffset = offset;
       offset = bytes.writeInt32BE(-1, offset);
       hasNull = true;
     } else {
-      reserve(4 + maxBytesOf(cell));
+      reserve(4 + maxCellBytes(cell));
       const end = write(cell, bytes, offset + 4, name);
       bytes.writeInt32BE(end - offset - 4, offset);
-      lastAt = offset;
+      lastCellOffset = offset;
       offset = end;
     }
     last = cell;
   }
 
   function repeatLast(): void {
-    const length = offset - lastAt;
+    const length = offset - lastCellOffset;
     reserve(length);
-    bytes.copyWithin(offset, lastAt, offset);
-    lastAt = offset;
+    bytes.copyWithin(offset, lastCellOffset, offset);
+    lastCellOffset = offset;
     offset += length;
   }
 
@@ -94,10 +94,10 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
 
     take() {
       const isArray = !isSame || isAlwaysList;
-      const parameter = { isArray, bytes: isArray ? list() : value() };
-      bytes = NO_BYTES;
-      nextBytes = Math.max(FIRST_BYTES, offset);
-      offset = HEAD_BYTES;
+      const parameter = { isArray, bytes: isArray ? encodeArray() : encodeValue() };
+      bytes = EMPTY_BUFFER;
+      nextBytes = Math.max(INITIAL_BUFFER_BYTES, offset);
+      offset = ARRAY_HEADER_BYTES;
       rows = 0;
       hasNull = false;
       isSame = true;
@@ -105,32 +105,32 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
     },
   };
 
-  function list(): Buffer {
-    let head = bytes.writeInt32BE(1, 0);
-    head = bytes.writeInt32BE(hasNull ? 1 : 0, head);
-    head = bytes.writeInt32BE(SQL_TYPES[type].oid, head);
-    head = bytes.writeInt32BE(rows, head);
-    bytes.writeInt32BE(1, head);
+  function encodeArray(): Buffer {
+    let headerEnd = bytes.writeInt32BE(1, 0);
+    headerEnd = bytes.writeInt32BE(hasNull ? 1 : 0, headerEnd);
+    headerEnd = bytes.writeInt32BE(SQL_TYPES[type].oid, headerEnd);
+    headerEnd = bytes.writeInt32BE(rows, headerEnd);
+    bytes.writeInt32BE(1, headerEnd);
     return bytes.subarray(0, offset);
   }
 
-  function value(): Buffer | null {
-    return hasNull ? null : bytes.subarray(HEAD_BYTES + 4, offset);
+  function encodeValue(): Buffer | null {
+    return hasNull ? null : bytes.subarray(ARRAY_HEADER_BYTES + 4, offset);
   }
 }
 
-type Write = (cell: Exclude<Cell, null>, into: Buffer, offset: number, name: string) => number;
+type CellWriter = (cell: Exclude<Cell, null>, into: Buffer, offset: number, name: string) => number;
 
-const CELL_WRITERS: Readonly<Record<ColumnType, Write>> = {
-  text: (cell, into, offset) => writeText(storableText(String(cell)), into, offset),
-  json: (cell, into, offset) => writeText(storableJson(String(cell)), into, offset),
+const CELL_WRITERS: Readonly<Record<ColumnType, CellWriter>> = {
+  text: (cell, into, offset) => writeText(toStorableText(String(cell)), into, offset),
+  json: (cell, into, offset) => writeText(toStorableJson(String(cell)), into, offset),
   number: (cell, into, offset) => into.writeDoubleBE(Number(cell), offset),
   boolean: (cell, into, offset) => into.writeUInt8(cell === true ? 1 : 0, offset),
   integer: (cell, into, offset, name) => writeInteger(Number(cell), into, offset, name),
   time: (cell, into, offset, name) => writeTime(Number(cell), into, offset, name),
 };
 
-function maxBytesOf(cell: Exclude<Cell, null>): number {
+function maxCellBytes(cell: Exclude<Cell, null>): number {
   return typeof cell === "string" ? 3 * cell.length : 8;
 }
 
@@ -139,13 +139,13 @@ function writeText(text: string, into: Buffer, offset: number): number {
 }
 
 /** Replaces U+0000, which PostgreSQL cannot store, and lone surrogates by U+FFFD. */
-export function storableText(text: string): string {
-  const whole = text.isWellFormed() ? text : text.toWellFormed();
-  return whole.includes("\0") ? whole.replaceAll("\0", "\ufffd") : whole;
+export function toStorableText(text: string): string {
+  const wellFormed = text.isWellFormed() ? text : text.toWellFormed();
+  return wellFormed.includes("\0") ? wellFormed.replaceAll("\0", "\ufffd") : wellFormed;
 }
 
 /** Replaces U+0000 and lone surrogates in JSON escapes; `\\u0000` is a backslash and five letters. */
-function storableJson(json: string): string {
+function toStorableJson(json: string): string {
   if (!json.includes("\\u")) return json;
   return json.replace(
     /\\(?:u(?:0000|d[89ab][0-9a-f]{2}(?:\\ud[c-f][0-9a-f]{2})?|d[c-f][0-9a-f]{2})|.)/gi,
@@ -155,30 +155,30 @@ function storableJson(json: string): string {
 }
 
 const TWO_TO_32 = 2 ** 32;
-const INTEGER_LIMIT = 2 ** 63;
+const INT64_LIMIT = 2 ** 63;
 
 function writeInteger(number: number, into: Buffer, offset: number, name: string): number {
-  if (!Number.isInteger(number) || number >= INTEGER_LIMIT || number < -INTEGER_LIMIT) {
+  if (!Number.isInteger(number) || number >= INT64_LIMIT || number < -INT64_LIMIT) {
     throw new Rejected(`${name} is ${number}, which is no whole number of 64 bits.`);
   }
   if (!Number.isSafeInteger(number)) return into.writeBigInt64BE(BigInt(number), offset);
-  return writeWhole(number, into, offset);
+  return writeInt64(number, into, offset);
 }
 
 /** Epoch of PostgreSQL in microseconds since 1970, and its earliest time (4714-11-24 BC) in milliseconds. */
-const YEAR_2000 = 946_684_800_000_000;
-const FIRST_MS = -210_866_803_200_000;
+const POSTGRES_EPOCH_MICROS = 946_684_800_000_000;
+const EARLIEST_TIME_MS = -210_866_803_200_000;
 
 function writeTime(ms: number, into: Buffer, offset: number, name: string): number {
-  if (!Number.isFinite(ms) || ms < FIRST_MS || ms > 8.64e15) {
+  if (!Number.isFinite(ms) || ms < EARLIEST_TIME_MS || ms > 8.64e15) {
     throw new Rejected(`${name} is no moment that PostgreSQL knows.`);
   }
-  const since = Math.round(ms * 1_000) - YEAR_2000;
-  if (Number.isSafeInteger(since)) return writeWhole(since, into, offset);
-  return into.writeBigInt64BE(BigInt(Math.round(ms)) * 1_000n - BigInt(YEAR_2000), offset);
+  const since = Math.round(ms * 1_000) - POSTGRES_EPOCH_MICROS;
+  if (Number.isSafeInteger(since)) return writeInt64(since, into, offset);
+  return into.writeBigInt64BE(BigInt(Math.round(ms)) * 1_000n - BigInt(POSTGRES_EPOCH_MICROS), offset);
 }
 
-function writeWhole(number: number, into: Buffer, offset: number): number {
+function writeInt64(number: number, into: Buffer, offset: number): number {
   const high = Math.floor(number / TWO_TO_32);
   into.writeInt32BE(high, offset);
   return into.writeUInt32BE(number - high * TWO_TO_32, offset + 4);

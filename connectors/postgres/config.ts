@@ -4,7 +4,7 @@ import { addressOf, postgresUrl, SchemaName, SslModeWord, staysPrivate } from ".
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 
-const Name = z.string().min(1).max(63);
+const IdentifierSchema = z.string().min(1).max(63);
 
 export const PostgresConfig = z
   .strictObject({
@@ -18,8 +18,8 @@ export const PostgresConfig = z
       .optional()
       .meta({ description: "Name or address of the server, or the folder of its socket on this machine." }),
     port: z.int().min(1).max(65_535).optional().meta({ description: "Port; 5432 without this." }),
-    database: Name.optional().meta({ description: "Name of the database. It has to be there, in UTF8." }),
-    user: Name.optional().meta({ description: "Role that we log in as." }),
+    database: IdentifierSchema.optional().meta({ description: "Name of the database. It has to be there, in UTF8." }),
+    user: IdentifierSchema.optional().meta({ description: "Role that we log in as." }),
     password: SecretRef.optional().meta({ description: "Its password." }),
     sslmode: SslModeWord.optional().meta({
       description:
@@ -49,18 +49,18 @@ export const PostgresConfig = z
       .meta({ description: "Longest time until the server has let us in; at most 2m." }),
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
+    const addIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const parts = ["host", "port", "database", "user", "sslmode"] as const;
     if (config.url !== undefined) {
       for (const part of parts)
-        if (config[part] !== undefined) complain(part, "It belongs into url, which is given too.");
+        if (config[part] !== undefined) addIssue(part, "It belongs into url, which is given too.");
     } else {
       for (const part of ["host", "database", "user"] as const)
-        if (config[part] === undefined) complain(part, `Give url, or ${part}.`);
+        if (config[part] === undefined) addIssue(part, `Give url, or ${part}.`);
       if (config.host === undefined) return;
     }
     if (!config.allow_plain && !staysPrivate(addressOf(config))) {
-      complain(
+      addIssue(
         config.url === undefined ? "sslmode" : "url",
         "Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
       );
@@ -69,7 +69,7 @@ export const PostgresConfig = z
   .meta({ description: "Tables in PostgreSQL or TimescaleDB." });
 export type PostgresConfig = z.infer<typeof PostgresConfig>;
 
-export function postgresQuery({ schema }: PostgresConfig, event: Event): string | null {
+export function buildPostgresQuery({ schema }: PostgresConfig, event: Event): string | null {
   const { type, data } = event as AnyEvent;
   if (type !== "tag-value") return null;
   const id = data.tag.id.replaceAll("'", "''");

@@ -1,10 +1,10 @@
 import type { ConnectorDefinition } from "../../src/core/connector.ts";
-import { PostgresConfig, postgresQuery } from "./config.ts";
+import { buildPostgresQuery, PostgresConfig } from "./config.ts";
 
 export const postgres = {
   name: "postgres",
   summary: "Tables in PostgreSQL or TimescaleDB.",
   Config: PostgresConfig,
-  whereIs: postgresQuery,
+  whereIs: buildPostgresQuery,
   sink: async (config, context) => (await import("./sink.ts")).createPostgresSink(config, context),
 } satisfies ConnectorDefinition<PostgresConfig>;

@@ -5,72 +5,72 @@ import type { Log } from "../../src/core/runtime/log.ts";
 import type { Column, Table } from "../shared/lake/table.ts";
 import { SQL_TYPES } from "./columns.ts";
 import {
-  addColumn,
-  columnList,
-  columnPathOf,
-  createHypertable,
-  createSchema,
-  createTable,
-  createVersionTable,
-  primaryKeyOf,
+  buildAddColumn,
+  buildCreateHypertable,
+  buildCreateSchema,
+  buildCreateTable,
+  buildCreateVersionTable,
+  buildPrimaryKey,
+  columnPath,
+  joinQuotedColumns,
   qualifiedName,
-  type Target,
+  type TableTarget,
   VERSION_TABLE,
 } from "./sql.ts";
 
 export interface TableRequirements {
   readonly tables: readonly Table[];
-  readonly target: Target;
+  readonly target: TableTarget;
   readonly create: boolean;
   readonly timeoutMs: number;
 }
 
-/** Returns whether tables or columns were created. Throws ConfigError where they may not be created or do not fit. */
-export async function prepareTables(session: Session, wanted: TableRequirements, log: Log): Promise<boolean> {
-  const { tables, target } = wanted;
-  const missing = findMissing(tables, await readCatalog(session, wanted), target);
-  if (!isIncomplete(missing)) return false;
-  if (!wanted.create) throw missingError(missing, target);
-  const functions = target.timescale ? await schemaOfTimescale(session) : null;
-  await transact(session, { statementMs: wanted.timeoutMs }, async () => {
+/** Creates missing tables and columns; returns true if any were missing. Throws ConfigError if a table does not fit. */
+export async function prepareTables(session: Session, requirements: TableRequirements, log: Log): Promise<boolean> {
+  const { tables, target } = requirements;
+  const missing = findMissing(tables, await readCatalog(session, requirements), target);
+  if (!hasMissingParts(missing)) return false;
+  if (!requirements.create) throw missingError(missing, target);
+  const functions = target.timescale ? await findTimescaleSchema(session) : null;
+  await transact(session, { statementMs: requirements.timeoutMs }, async () => {
     await lockTables(session, target);
-    const before = await readCatalog(session, wanted);
+    const before = await readCatalog(session, requirements);
     const { tables: newTables, columns } = findMissing(tables, before, target);
-    if (!isIncomplete({ tables: newTables, columns })) return;
+    if (!hasMissingParts({ tables: newTables, columns })) return;
     const hypertables = newTables.filter(({ rowPolicy }) => rowPolicy === "append");
     await session.query(
       [
-        ...(before.hasSchema ? [] : [createSchema(target)]),
-        createVersionTable(target),
-        ...newTables.map((table) => createTable(table, target)),
-        ...(functions === null ? [] : hypertables.map((table) => createHypertable(table, target, functions))),
-        ...columns.map(({ table, column }) => addColumn(table, column, target)),
+        ...(before.hasSchema ? [] : [buildCreateSchema(target)]),
+        buildCreateVersionTable(target),
+        ...newTables.map((table) => buildCreateTable(table, target)),
+        ...(functions === null ? [] : hypertables.map((table) => buildCreateHypertable(table, target, functions))),
+        ...columns.map(({ table, column }) => buildAddColumn(table, column, target)),
       ].join(";\n"),
     );
-    const stamps = [
+    const createdColumns = [
       ...newTables.flatMap((table) => table.columns.map((column) => ({ table, column }))),
       ...columns,
-    ].map(({ table, column }) => columnPathOf(table, column));
+    ].map(({ table, column }) => columnPath(table, column));
     const versions = qualifiedName(target, VERSION_TABLE);
     await session.query(
       `insert into ${versions} (version, columns) select coalesce(max(version), 0) + 1, $1::text[] from ${versions}`,
-      [stamps],
+      [createdColumns],
     );
     const names = newTables.map(({ name }) => name);
-    const added = columns.map(({ table, column }) => columnPathOf(table, column));
+    const added = columns.map(({ table, column }) => columnPath(table, column));
     log.info({ schema: target.schema, tables: names, columns: added }, "made what was missing in the database");
   });
   return true;
 }
 
-/** Throws ConfigError where the role may not create or write the tables. */
-export async function checkPrivileges(session: Session, wanted: TableRequirements): Promise<void> {
-  const { tables, target } = wanted;
-  const existing = await readCatalog(session, wanted);
+/** Throws ConfigError if the role may not create or write the tables. */
+export async function checkPrivileges(session: Session, requirements: TableRequirements): Promise<void> {
+  const { tables, target } = requirements;
+  const existing = await readCatalog(session, requirements);
   const missing = findMissing(tables, existing, target);
-  if (isIncomplete(missing)) {
-    if (!wanted.create) throw missingError(missing, target);
-    if (target.timescale) await schemaOfTimescale(session);
+  if (hasMissingParts(missing)) {
+    if (!requirements.create) throw missingError(missing, target);
+    if (target.timescale) await findTimescaleSchema(session);
     const [right, of] = existing.hasSchema
       ? [`has_schema_privilege($1, 'create')`, `the schema ${target.schema}`]
       : [`has_database_privilege(current_database(), 'create')`, "the database"];
@@ -90,18 +90,18 @@ export async function checkPrivileges(session: Session, wanted: TableRequirement
 }
 
 /** Locks out other Plenum workers that change tables or dependent rows, until the transaction ends. */
-export async function lockTables(session: Session, { schema }: Target): Promise<void> {
+export async function lockTables(session: Session, { schema }: TableTarget): Promise<void> {
   await session.query("select pg_advisory_xact_lock($1::int, hashtext($2))", [String(LOCK_NUMBER), schema]);
 }
 
 /** Arbitrary lock number: "plen" in ASCII. */
 const LOCK_NUMBER = 0x706c656e;
 
-function isIncomplete({ tables, columns }: Missing): boolean {
+function hasMissingParts({ tables, columns }: MissingParts): boolean {
   return tables.length + columns.length > 0;
 }
 
-function missingError({ tables, columns }: Missing, { schema }: Target): ConfigError {
+function missingError({ tables, columns }: MissingParts, { schema }: TableTarget): ConfigError {
   const names = [
     ...tables.map(({ name }) => `the table ${name}`),
     ...columns.map(({ table, column }) => `the column ${table.name}.${column.name}`),
@@ -122,7 +122,7 @@ function privilegeError(what: string, hint: string): ConfigError {
   });
 }
 
-async function schemaOfTimescale(session: Session): Promise<string> {
+async function findTimescaleSchema(session: Session): Promise<string> {
   const { rows } = await session.query(
     "select n.nspname::text from pg_extension e join pg_namespace n on n.oid = e.extnamespace where e.extname = 'timescaledb'",
   );
@@ -134,7 +134,7 @@ async function schemaOfTimescale(session: Session): Promise<string> {
   });
 }
 
-async function readCatalog(session: Session, { tables, target }: TableRequirements): Promise<Catalog> {
+async function readCatalog(session: Session, { tables, target }: TableRequirements): Promise<DatabaseCatalog> {
   const names = [...tables.map(({ name }) => name), VERSION_TABLE.name];
   const { rows } = await session.query(
     `select n.nspname::text, c.relname::text, c.relkind::text, a.attname::text, format_type(a.atttypid, a.atttypmod),
@@ -148,23 +148,23 @@ where n.nspname = $1`,
   const existing = new Map<string, CatalogTable>();
   for (const [table, kind, column, type, isNotNull, hasDefault] of rows.map(([, ...cells]) => cells)) {
     if (table === null) continue;
-    const known = existing.get(String(table)) ?? { kind: String(kind), columns: new Map(), uniques: [] };
-    existing.set(String(table), known);
+    const catalogTable = existing.get(String(table)) ?? { kind: String(kind), columns: new Map(), uniqueIndexes: [] };
+    existing.set(String(table), catalogTable);
     if (column === null) continue;
     const state = { type: String(type), isNotNull: isNotNull === true, hasDefault: hasDefault === true };
-    known.columns.set(String(column), state);
+    catalogTable.columns.set(String(column), state);
   }
-  await addUniques(session, target, existing);
-  const stamps = new Set<string>();
+  await addUniqueIndexes(session, target, existing);
+  const createdColumns = new Set<string>();
   if (existing.delete(VERSION_TABLE.name)) {
     const created = await session.query(`select unnest(columns) from ${qualifiedName(target, VERSION_TABLE)}`);
-    for (const [stamp] of created.rows) stamps.add(String(stamp));
+    for (const [stamp] of created.rows) createdColumns.add(String(stamp));
   }
-  return { hasSchema: rows.length > 0, tables: existing, stamps };
+  return { hasSchema: rows.length > 0, tables: existing, createdColumns };
 }
 
-/** Adds the unique indexes that `on conflict` can use. */
-async function addUniques(session: Session, { schema }: Target, tables: ReadonlyMap<string, CatalogTable>) {
+/** Adds to `tables` the unique indexes that `on conflict` can use. */
+async function addUniqueIndexes(session: Session, { schema }: TableTarget, tables: ReadonlyMap<string, CatalogTable>) {
   const { rows } = await session.query(
     `select c.relname::text, array_to_string(array_agg(a.attname::text order by a.attname::text collate "C"), ' ')
 from pg_catalog.pg_index i
@@ -175,80 +175,80 @@ where n.nspname = $1 and i.indisunique and i.indisvalid and i.indimmediate and i
 group by c.relname, i.indexrelid`,
     [schema],
   );
-  for (const [table, columns] of rows) tables.get(String(table))?.uniques.push(String(columns));
+  for (const [table, columns] of rows) tables.get(String(table))?.uniqueIndexes.push(String(columns));
 }
 
 interface CatalogTable {
-  /** `r` for a table, `p` for a partitioned one. */
+  /** Kind of relation: `r` for a table, `p` for a partitioned table. */
   readonly kind: string;
-  /** Types as `format_type` writes them, such as `double precision`. */
+  /** Columns by name, with types in the form of `format_type`, such as `double precision`. */
   readonly columns: Map<string, { readonly type: string; readonly isNotNull: boolean; readonly hasDefault: boolean }>;
   /** Columns of each unique index, sorted by name. */
-  readonly uniques: string[];
+  readonly uniqueIndexes: string[];
 }
 
-interface Catalog {
+interface DatabaseCatalog {
   readonly hasSchema: boolean;
   readonly tables: ReadonlyMap<string, CatalogTable>;
   /** Columns that Plenum has ever created, as `table.column`. */
-  readonly stamps: ReadonlySet<string>;
+  readonly createdColumns: ReadonlySet<string>;
 }
 
 /** Tables and columns that Plenum never created, such as columns of a later version. */
-interface Missing {
+interface MissingParts {
   readonly tables: readonly Table[];
   readonly columns: readonly { readonly table: Table; readonly column: Column }[];
 }
 
-/** Throws ConfigError where a changed table does not fit our rows; nothing is then written. */
-function findMissing(tables: readonly Table[], catalog: Catalog, target: Target): Missing {
+/** Finds missing tables and columns. Throws ConfigError if an existing table does not fit our rows. */
+function findMissing(tables: readonly Table[], catalog: DatabaseCatalog, target: TableTarget): MissingParts {
   const columns = tables.flatMap((table) => {
     const existing = catalog.tables.get(table.name);
     if (existing === undefined) return [];
-    refuseUnfitTable(table, existing, target);
+    checkTableFits(table, existing, target);
     const missing = table.columns.filter(({ name }) => !existing.columns.has(name));
-    const lost = missing.find((column) => catalog.stamps.has(columnPathOf(table, column)));
-    if (lost === undefined) return missing.map((column) => ({ table, column }));
+    const droppedColumn = missing.find((column) => catalog.createdColumns.has(columnPath(table, column)));
+    if (droppedColumn === undefined) return missing.map((column) => ({ table, column }));
     throw schemaError(
-      `The table ${displayName(target, table)} has lost its column ${lost.name}.`,
-      `Run: alter table ${qualifiedName(target, table)} add column "${lost.name}" ${SQL_TYPES[lost.type].name}`,
+      `The table ${displayName(target, table)} has lost its column ${droppedColumn.name}.`,
+      `Run: alter table ${qualifiedName(target, table)} add column "${droppedColumn.name}" ${SQL_TYPES[droppedColumn.type].name}`,
     );
   });
   return { tables: tables.filter(({ name }) => !catalog.tables.has(name)), columns };
 }
 
-function refuseUnfitTable(table: Table, existing: CatalogTable, target: Target): void {
+function checkTableFits(table: Table, existing: CatalogTable, target: TableTarget): void {
   const name = displayName(target, table);
   if (!["r", "p"].includes(existing.kind)) {
     throw schemaError(`${name} is no table.`, "Rename what has that name, or let schema name another.");
   }
   for (const [columnName, { type, isNotNull, hasDefault }] of existing.columns) {
-    const own = table.columns.find((column) => column.name === columnName);
+    const ourColumn = table.columns.find((column) => column.name === columnName);
     const alter = `Run: alter table ${qualifiedName(target, table)} alter column "${columnName}"`;
-    if (own === undefined) {
+    if (ourColumn === undefined) {
       if (!isNotNull || hasDefault) continue;
       throw schemaError(
         `The table ${name} has a column ${columnName} that has to be filled, and nobody does.`,
         `${alter} drop not null; or give it a default.`,
       );
     }
-    const wanted = SQL_TYPES[own.type].name;
-    if (type !== wanted) {
+    const expected = SQL_TYPES[ourColumn.type].name;
+    if (type !== expected) {
       throw schemaError(
-        `The column ${columnName} of ${name} is ${type} and has to be ${wanted}.`,
-        `${alter} type ${wanted}`,
+        `The column ${columnName} of ${name} is ${type} and has to be ${expected}.`,
+        `${alter} type ${expected}`,
       );
     }
-    if (isNotNull && own.isNullable) {
+    if (isNotNull && ourColumn.isNullable) {
       throw schemaError(`The column ${columnName} of ${name} has to take null.`, `${alter} drop not null`);
     }
   }
-  const key = primaryKeyOf(table, target);
-  if (existing.uniques.includes(key.toSorted().join(" ")) || key.some((column) => !existing.columns.has(column)))
+  const key = buildPrimaryKey(table, target);
+  if (existing.uniqueIndexes.includes(key.toSorted().join(" ")) || key.some((column) => !existing.columns.has(column)))
     return;
   throw schemaError(
     `The table ${name} has no unique index on ${key.join(", ")}.`,
-    `Run: create unique index on ${qualifiedName(target, table)} (${columnList(key)})`,
+    `Run: create unique index on ${qualifiedName(target, table)} (${joinQuotedColumns(key)})`,
   );
 }
 
@@ -256,6 +256,6 @@ function schemaError(message: string, hint: string): ConfigError {
   return new ConfigError(message, { field: "schema", hint });
 }
 
-function displayName({ schema }: Target, { name }: Table): string {
+function displayName({ schema }: TableTarget, { name }: Table): string {
   return `${schema}.${name}`;
 }

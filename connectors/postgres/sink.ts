@@ -11,16 +11,16 @@ import type { PostgresConfig } from "./config.ts";
 import { checkPrivileges, prepareTables, type TableRequirements } from "./schema.ts";
 import { writeBatch } from "./write.ts";
 
-/** Accepts an event when the transaction with its rows has committed. */
+/** Sink that accepts an event when the transaction with its rows has committed. */
 export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {
   const address = addressOf(config);
   const target = { schema: config.schema, timescale: config.timescale };
   const requirements: TableRequirements = { tables: TABLES, target, create: config.create, timeoutMs: config.timeout };
   const password = config.password === undefined ? () => null : cachedSecret(config.password, context.clock);
-  const texts = new Map<string, string>();
+  const insertStatements = new Map<string, string>();
   let open: Session | null = null;
 
-  /** Reads password and authority each time, so replaced files need no restart. */
+  /** Reads password and CA file for each connection, so replaced files need no restart. */
   async function connect(signal: AbortSignal): Promise<Session> {
     const ca = config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file");
     const options = { address, password: password(), ca, connectTimeoutMs: config.connect_timeout };
@@ -54,7 +54,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     const fresh = await connect(signal);
     try {
       await cutOnAbort(fresh, signal, async () => {
-        warnOfLoss(await refuseUnfit(fresh), context.log);
+        warnOfDataLoss(await refuseUnfit(fresh), context.log);
         await prepareTables(fresh, requirements, context.log);
       });
     } catch (error) {
@@ -92,7 +92,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
         const session = await prepareSession(signal);
         const check = () => prepareTables(session, requirements, context.log);
         return cutOnAbort(session, signal, () =>
-          writeBatch(offered, { session, target, timeoutMs: config.timeout, texts, recheckTables: check }),
+          writeBatch(offered, { session, target, timeoutMs: config.timeout, insertStatements, recheckTables: check }),
         );
       });
     },
@@ -104,7 +104,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
         const fresh = await connect(signal);
         try {
           await cutOnAbort(fresh, signal, async () => {
-            warnOfLoss(await refuseUnfit(fresh), context.log);
+            warnOfDataLoss(await refuseUnfit(fresh), context.log);
             await checkPrivileges(fresh, requirements);
           });
         } finally {
@@ -117,7 +117,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
       const session = open;
       if (session === null) return null;
       try {
-        return await cutOnAbort(session, signal, () => serverInstanceOf(session, before));
+        return await cutOnAbort(session, signal, () => readServerInstance(session, before));
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         context.log.debug({ err: error }, "the database server does not say which of its lives this is");
@@ -128,7 +128,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
 }
 
 /** Without synced commits, a server crash may lose accepted events. */
-function warnOfLoss({ synchronousCommit, fsync }: Durability, log: Log): void {
+function warnOfDataLoss({ synchronousCommit, fsync }: Durability, log: Log): void {
   if (synchronousCommit !== "off" && fsync !== "off") return;
   log.warn(
     { synchronous_commit: synchronousCommit, fsync },
@@ -136,8 +136,8 @@ function warnOfLoss({ synchronousCommit, fsync }: Durability, log: Log): void {
   );
 }
 
-/** A promoted replica (new timeline) may lack the last commits. Without synced commits, each start may lack some. */
-async function serverInstanceOf(session: Session, before: string | null): Promise<ServerInstance> {
+/** Identifies the server: a promoted replica (new timeline) or a restart without synced commits may lack commits. */
+async function readServerInstance(session: Session, before: string | null): Promise<ServerInstance> {
   const { rows } = await session.query(
     `select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
   (extract(epoch from pg_postmaster_start_time()) * 1000)::bigint::text,

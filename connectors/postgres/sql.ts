@@ -2,21 +2,21 @@ import { quoted } from "../../src/core/postgres/sql-text.ts";
 import type { Column, Table } from "../shared/lake/table.ts";
 import { SQL_TYPES } from "./columns.ts";
 
-export interface Target {
+export interface TableTarget {
   readonly schema: string;
   readonly timescale: boolean;
 }
 
-export function qualifiedName({ schema }: Pick<Target, "schema">, table: Pick<Table, "name">): string {
+export function qualifiedName({ schema }: Pick<TableTarget, "schema">, table: Pick<Table, "name">): string {
   return `${quoted(schema)}.${quoted(table.name)}`;
 }
 
-export function columnList(names: readonly string[]): string {
+export function joinQuotedColumns(names: readonly string[]): string {
   return names.map(quoted).join(", ");
 }
 
-/** Starts with the sort columns where possible. Hypertables need their time column in every key. */
-export function primaryKeyOf(table: Table, { timescale }: Pick<Target, "timescale">): readonly string[] {
+/** Starts the key with the sort columns if possible. Hypertables need their time column in every key. */
+export function buildPrimaryKey(table: Table, { timescale }: Pick<TableTarget, "timescale">): readonly string[] {
   const names = timescale && table.rowPolicy === "append" ? new Set([...table.key, table.time]) : table.key;
   const key = [...names];
   const first = table.sortedBy.every((name) => key.includes(name)) ? table.sortedBy : [];
@@ -28,43 +28,43 @@ export function primaryKeyOf(table: Table, { timescale }: Pick<Target, "timescal
  * the new row in a table of versions, the stored row with the event's id in the key, otherwise the row with the higher
  * `observed_at` and position.
  */
-export function insertText(table: Table, target: Target, arrays: readonly boolean[]): string {
-  const key = primaryKeyOf(table, target);
+export function buildInsert(table: Table, target: TableTarget, arrays: readonly boolean[]): string {
+  const key = buildPrimaryKey(table, target);
   const names = table.columns.map(({ name }) => name);
   const lists = table.columns.flatMap((column, n) => (arrays[n] ? [{ column, n }] : []));
-  const from = `unnest(${lists.map(({ column, n }) => `$${n + 1}::${sentAs(column)}[]`).join(", ")})`;
+  const from = `unnest(${lists.map(({ column, n }) => `$${n + 1}::${parameterType(column)}[]`).join(", ")})`;
   const cells = table.columns.map((column, n) => {
-    const cell = arrays[n] ? `sent.${quoted(column.name)}` : `$${n + 1}::${sentAs(column)}`;
+    const cell = arrays[n] ? `sent.${quoted(column.name)}` : `$${n + 1}::${parameterType(column)}`;
     return `${cell}${column.type === "json" ? "::jsonb" : ""} as ${quoted(column.name)}`;
   });
-  const sent = `select ${cells.join(", ")} from ${from} as sent (${columnList(lists.map(({ column }) => column.name))})`;
+  const sent = `select ${cells.join(", ")} from ${from} as sent (${joinQuotedColumns(lists.map(({ column }) => column.name))})`;
   const replaced = names.filter((name) => !key.includes(name));
   const update = `do update set ${replaced.map((name) => `${quoted(name)} = excluded.${quoted(name)}`).join(", ")}`;
-  const insert = `insert into ${qualifiedName(target, table)} as stored (${columnList(names)})`;
-  const onConflict = `on conflict (${columnList(key)})`;
+  const insert = `insert into ${qualifiedName(target, table)} as stored (${joinQuotedColumns(names)})`;
+  const onConflict = `on conflict (${joinQuotedColumns(key)})`;
   if (table.rowPolicy === "versions") return `${insert}\n${sent}\n${onConflict} ${update}`;
   if (table.key.includes("event_id")) return `${insert}\n${sent}\n${onConflict} do nothing`;
   // An upsert does not allow duplicate keys within a statement.
   return `${insert}
-select distinct on (${columnList(key)}) * from (${sent}) as every
-order by ${columnList(key)}, "observed_at" desc, "position" desc
+select distinct on (${joinQuotedColumns(key)}) * from (${sent}) as every
+order by ${joinQuotedColumns(key)}, "observed_at" desc, "position" desc
 ${onConflict} ${update}
 where (excluded."observed_at", excluded."position") > (stored."observed_at", stored."position")`;
 }
 
 /** JSON is sent as text: binary jsonb is text with a leading byte. */
-function sentAs({ type }: Pick<Column, "type">): string {
+function parameterType({ type }: Pick<Column, "type">): string {
   return type === "json" ? "text" : SQL_TYPES[type].name;
 }
 
-/** Columns that Plenum created; tells a new column from a dropped one. */
+/** Table of the columns that Plenum created, by which a new column is told from a dropped column. */
 export const VERSION_TABLE = { name: "schema_version" } as const;
 
-export function createSchema({ schema }: Target): string {
+export function buildCreateSchema({ schema }: TableTarget): string {
   return `create schema ${quoted(schema)}`;
 }
 
-export function createVersionTable(target: Target): string {
+export function buildCreateVersionTable(target: TableTarget): string {
   const name = qualifiedName(target, VERSION_TABLE);
   return `create table if not exists ${name} (
   version integer not null primary key,
@@ -74,54 +74,53 @@ export function createVersionTable(target: Target): string {
 comment on table ${name} is 'Which columns Plenum has made, as table.column: one row for each time that it made some.'`;
 }
 
-export function columnPathOf(table: Table, column: Column): string {
+export function columnPath(table: Table, column: Column): string {
   return `${table.name}.${column.name}`;
 }
 
-/** With comments and the indexes of the usual queries. */
-export function createTable(table: Table, target: Target): string {
+/** Builds statements for a table with comments and the indexes of the usual queries. */
+export function buildCreateTable(table: Table, target: TableTarget): string {
   const name = qualifiedName(target, table);
-  const key = primaryKeyOf(table, target);
+  const key = buildPrimaryKey(table, target);
   const columns = table.columns.map(
     (column) => `  ${quoted(column.name)} ${SQL_TYPES[column.type].name}${column.isNullable ? "" : " not null"}`,
   );
   return [
-    `create table if not exists ${name} (\n${[...columns, `  primary key (${columnList(key)})`].join(",\n")}\n)`,
-    `comment on table ${name} is ${sqlLiteral(table.about)}`,
-    ...table.columns.map((column) => commentOn(table, column, target)),
-    ...createIndexes(table, target),
+    `create table if not exists ${name} (\n${[...columns, `  primary key (${joinQuotedColumns(key)})`].join(",\n")}\n)`,
+    `comment on table ${name} is ${quoteSqlLiteral(table.about)}`,
+    ...table.columns.map((column) => buildComment(table, column, target)),
+    ...buildCreateIndexes(table, target),
   ].join(";\n");
 }
 
-function createIndexes(table: Table, target: Target): readonly string[] {
+function buildCreateIndexes(table: Table, target: TableTarget): readonly string[] {
   const name = qualifiedName(target, table);
-  const keyStart = primaryKeyOf(table, target).slice(0, table.sortedBy.length);
+  const keyStart = buildPrimaryKey(table, target).slice(0, table.sortedBy.length);
   const isCovered = table.sortedBy.every((column, n) => keyStart[n] === column);
   return [
-    ...(isCovered ? [] : [`create index on ${name} (${columnList(table.sortedBy)})`]),
+    ...(isCovered ? [] : [`create index on ${name} (${joinQuotedColumns(table.sortedBy)})`]),
     // Rows arrive nearly in time order, so a small BRIN index finds a day or the newest rows.
     ...(table.rowPolicy === "append"
-      ? [`create index on ${name} using brin (${columnList([...new Set([table.time, "observed_at"])])})`]
+      ? [`create index on ${name} using brin (${joinQuotedColumns([...new Set([table.time, "observed_at"])])})`]
       : []),
   ];
 }
 
-export function addColumn(table: Table, column: Column, target: Target): string {
+export function buildAddColumn(table: Table, column: Column, target: TableTarget): string {
   const definition = `${quoted(column.name)} ${SQL_TYPES[column.type].name}`;
   return `alter table ${qualifiedName(target, table)} add column if not exists ${definition};
-${commentOn(table, column, target)}`;
+${buildComment(table, column, target)}`;
 }
 
-function commentOn(table: Table, column: Column, target: Target): string {
-  return `comment on column ${qualifiedName(target, table)}.${quoted(column.name)} is ${sqlLiteral(column.about)}`;
+function buildComment(table: Table, column: Column, target: TableTarget): string {
+  return `comment on column ${qualifiedName(target, table)}.${quoted(column.name)} is ${quoteSqlLiteral(column.about)}`;
 }
 
-/** `functions` is the schema of the TimescaleDB extension. */
-export function createHypertable(table: Table, target: Target, functions: string): string {
-  const [relation, time] = [sqlLiteral(qualifiedName(target, table)), sqlLiteral(table.time)];
+export function buildCreateHypertable(table: Table, target: TableTarget, functions: string): string {
+  const [relation, time] = [quoteSqlLiteral(qualifiedName(target, table)), quoteSqlLiteral(table.time)];
   return `select ${quoted(functions)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;
 }
 
-function sqlLiteral(text: string): string {
+function quoteSqlLiteral(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }

@@ -5,31 +5,31 @@ import type { Query, Session } from "../../src/core/postgres/session.ts";
 import { quoted } from "../../src/core/postgres/sql-text.ts";
 import { transact, transactAtOnce } from "../../src/core/postgres/transact.ts";
 import { emitRows, type OfferedEvent } from "../shared/lake/rows.ts";
-import { applyUpdates, type Cell, type Column, columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
-import { type ColumnWriter, createColumn, type Parameter, storableText } from "./columns.ts";
+import { applyUpdates, type Cell, type Column, findColumnIndex, type Row, type Table } from "../shared/lake/table.ts";
+import { type ColumnWriter, createColumnWriter, type StatementParameter, toStorableText } from "./columns.ts";
 import { lockTables } from "./schema.ts";
-import { columnList, insertText, qualifiedName, type Target } from "./sql.ts";
+import { buildInsert, joinQuotedColumns, qualifiedName, type TableTarget } from "./sql.ts";
 
 export interface WriteContext {
   readonly session: Session;
-  readonly target: Target;
+  readonly target: TableTarget;
   readonly timeoutMs: number;
-  readonly texts: Map<string, string>;
-  /** Throws for unfit tables; returns true where missing ones were created. */
+  readonly insertStatements: Map<string, string>;
+  /** Throws for unfit tables; returns true if missing tables were created. */
   recheckTables(): Promise<boolean>;
 }
 
-/** Parts in one search for refused events; 14 find one among 5,000. */
-const MAX_PARTS = 200;
+/** Limit of parts tried in one search for refused events; 14 parts find one event among 5,000. */
+const MAX_SEARCH_PARTS = 200;
 
-/** Writes a batch in one transaction. Where the server refuses a value, a second one finds and rejects its event. */
+/** Writes a batch in one transaction. If the server refuses a value, a second transaction rejects the event. */
 export async function writeBatch(batch: readonly OfferedEvent[], context: WriteContext): Promise<Receipt> {
   const { session, timeoutMs } = context;
   const { events, rejected, tableRows } = mapRows(batch);
   if (tableRows.rows.length + tableRows.updates.size === 0) return { rejected };
   const options = { statementMs: timeoutMs };
   try {
-    const inserts = tableRows.rows.map((rows) => insertOf(rows, context));
+    const inserts = tableRows.rows.map((rows) => buildInsertQuery(rows, context));
     if (tableRows.updates.size === 0) await transactAtOnce(session, options, inserts);
     else await transact(session, options, () => storeRows(tableRows, context));
     return { rejected };
@@ -39,7 +39,7 @@ export async function writeBatch(batch: readonly OfferedEvent[], context: WriteC
     if (await context.recheckTables()) throw new Retryable("Tables were gone from the database; they were made anew.");
     if (!isData) throw error;
   }
-  const found = await transact(session, options, () => storeByHalves(events, context));
+  const found = await transact(session, options, () => storeByBisection(events, context));
   const end = found.kept?.from ?? batch.length;
   return { ...found, rejected: [...rejected.filter(({ index }) => index < end), ...found.rejected] };
 }
@@ -49,67 +49,67 @@ interface IndexedEvent {
   readonly offered: OfferedEvent;
 }
 
-/** Maps events to rows; rejects those that make none. */
+/** Maps events to rows; rejects events that make no rows. */
 function mapRows(batch: readonly OfferedEvent[]) {
   const all = batch.map((offered, index) => ({ index, offered }));
   const rejected: Rejection[] = [];
   try {
-    return { events: all, rejected, tableRows: tableRowsOf(batch) };
+    return { events: all, rejected, tableRows: buildTableRows(batch) };
   } catch {
     const events = all.filter(({ index, offered }) => {
       try {
-        tableRowsOf([offered]);
+        buildTableRows([offered]);
         return true;
       } catch (error) {
         rejected.push({ index, reason: reasonOf(error) });
         return false;
       }
     });
-    return { events, rejected, tableRows: tableRowsOf(events.map(({ offered }) => offered)) };
+    return { events, rejected, tableRows: buildTableRows(events.map(({ offered }) => offered)) };
   }
 }
 
 async function storeRows({ rows, updates }: TableRows, context: WriteContext): Promise<void> {
   const { session, target } = context;
-  await session.queries(rows.map((each) => insertOf(each, context)));
+  await session.queries(rows.map((each) => buildInsertQuery(each, context)));
   if (updates.size > 0) await lockTables(session, target);
   for (const [table, offered] of updates) {
-    const changed = await changedRows(session, table, offered, target);
-    if (changed !== null) await session.queries([insertOf(changed, context)]);
+    const changed = await findChangedRows(session, table, offered, target);
+    if (changed !== null) await session.queries([buildInsertQuery(changed, context)]);
   }
 }
 
-function insertOf({ table, columns }: StatementRows, { target, texts }: WriteContext): Query {
+function buildInsertQuery({ table, columns }: StatementRows, { target, insertStatements }: WriteContext): Query {
   const arrays = columns.map(({ isArray }) => isArray);
   const key = `${table.name} ${arrays.map(Number).join("")}`;
-  const text = texts.get(key) ?? insertText(table, target, arrays);
-  texts.set(key, text);
+  const text = insertStatements.get(key) ?? buildInsert(table, target, arrays);
+  insertStatements.set(key, text);
   return { text, values: columns.map(({ bytes }) => bytes) };
 }
 
-async function storeByHalves(batch: readonly IndexedEvent[], context: WriteContext): Promise<Receipt> {
+async function storeByBisection(batch: readonly IndexedEvent[], context: WriteContext): Promise<Receipt> {
   const { session } = context;
   const rejected: Rejection[] = [];
   const middle = (part: readonly IndexedEvent[]) => Math.ceil(part.length / 2);
-  const todo = [batch];
+  const pendingParts = [batch];
   let parts = 0;
-  for (let part = todo.pop(); part !== undefined; part = todo.pop()) {
+  for (let part = pendingParts.pop(); part !== undefined; part = pendingParts.pop()) {
     const [first] = part;
     if (first === undefined) continue;
-    if (parts >= MAX_PARTS) {
+    if (parts >= MAX_SEARCH_PARTS) {
       const error = new Retryable("More faulty events than one write can sort out; the rest follows.");
       return { rejected, kept: { from: first.index, error } };
     }
     parts++;
     await session.query("savepoint part");
     try {
-      await storeRows(tableRowsOf(part.map(({ offered }) => offered)), context);
+      await storeRows(buildTableRows(part.map(({ offered }) => offered)), context);
       await session.query("release part");
     } catch (error) {
       if (!isAboutData(error)) throw error;
       await session.query("rollback to part");
       if (part.length === 1) rejected.push({ index: first.index, reason: reasonOf(error) });
-      else todo.push(part.slice(middle(part)), part.slice(0, middle(part)));
+      else pendingParts.push(part.slice(middle(part)), part.slice(0, middle(part)));
     }
   }
   return { rejected };
@@ -117,7 +117,7 @@ async function storeByHalves(batch: readonly IndexedEvent[], context: WriteConte
 
 interface StatementRows {
   readonly table: Table;
-  readonly columns: readonly Parameter[];
+  readonly columns: readonly StatementParameter[];
 }
 
 interface TableRows {
@@ -127,17 +127,17 @@ interface TableRows {
 }
 
 /** Rows in a statement. A history event with 8,000 points makes two statements. */
-const MAX_ROWS = 5_000;
+const MAX_STATEMENT_ROWS = 5_000;
 
-/** Throws where an event cannot be mapped, and Rejected for a value that PostgreSQL cannot store. */
-function tableRowsOf(offered: Iterable<OfferedEvent>): TableRows {
+/** Throws if an event cannot be mapped, and Rejected for a value that PostgreSQL cannot store. */
+function buildTableRows(offered: Iterable<OfferedEvent>): TableRows {
   const rows: StatementRows[] = [];
   const updates = new Map<Table, Row[]>();
   const writers = new Map<Table, ReturnType<typeof createTableWriter>>();
 
   function add(table: Table, row: Row): void {
     if (table.rowPolicy === "versions") {
-      const cells = row.map((cell) => (typeof cell === "string" ? storableText(cell) : cell));
+      const cells = row.map((cell) => (typeof cell === "string" ? toStorableText(cell) : cell));
       const ofTable = updates.get(table) ?? [];
       ofTable.push(cells);
       updates.set(table, ofTable);
@@ -146,7 +146,7 @@ function tableRowsOf(offered: Iterable<OfferedEvent>): TableRows {
     const writer = writers.get(table) ?? createTableWriter(table);
     writers.set(table, writer);
     writer.add(row);
-    if (writer.length() === MAX_ROWS) rows.push(writer.take());
+    if (writer.length() === MAX_STATEMENT_ROWS) rows.push(writer.take());
   }
 
   for (const each of offered) emitRows(each, add);
@@ -163,7 +163,7 @@ export function encodeRows(table: Table, rows: readonly Row[]): StatementRows {
 function createTableWriter(table: Table) {
   // The time column is always a list, so that the statement knows the number of rows.
   const columns = table.columns.map(({ name, type }) =>
-    createColumn(`${table.name}.${name}`, type, name === table.time),
+    createColumnWriter(`${table.name}.${name}`, type, name === table.time),
   );
   let length = 0;
   return {
@@ -180,19 +180,19 @@ function createTableWriter(table: Table) {
 }
 
 /** Returns the rows that the updates change or add. The caller must hold the table lock. */
-async function changedRows(
+async function findChangedRows(
   session: Session,
   table: Table,
   updates: readonly Row[],
-  target: Target,
+  target: TableTarget,
 ): Promise<StatementRows | null> {
   const key = table.key.filter((name) => name !== table.time);
-  const values = key.map((name) => updates.map((row) => String(row[columnIndexOf(table, name)])));
+  const values = key.map((name) => updates.map((row) => String(row[findColumnIndex(table, name)])));
   const names = key.map((_, n) => `c${n}`);
   const arrays = key.map((_, n) => `$${n + 1}::text[]`);
   const result = await session.query(
-    `select ${table.columns.map(readAs).join(", ")} from ${qualifiedName(target, table)}
-where (${columnList(key)}) in (select ${names.join(", ")} from unnest(${arrays.join(", ")}) as changed (${names.join(", ")}))`,
+    `select ${table.columns.map(selectExpression).join(", ")} from ${qualifiedName(target, table)}
+where (${joinQuotedColumns(key)}) in (select ${names.join(", ")} from unnest(${arrays.join(", ")}) as changed (${names.join(", ")}))`,
     values,
   );
   const stored = result.rows.map((row) => row.map((cell): Cell => cell));
@@ -202,7 +202,7 @@ where (${columnList(key)}) in (select ${names.join(", ")} from unnest(${arrays.j
 }
 
 /** Times and integers become doubles, because the library would return integers as texts. */
-function readAs({ name, type }: Column): string {
+function selectExpression({ name, type }: Column): string {
   if (type === "time") return `(extract(epoch from ${quoted(name)}) * 1000)::double precision`;
   if (type === "integer") return `${quoted(name)}::double precision`;
   return type === "json" ? `${quoted(name)}::text` : quoted(name);

@@ -6,8 +6,8 @@ import { gzipSync } from "node:zlib";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { expect, onTestFinished, test } from "vitest";
 import { CATALOG } from "#connectors/catalog.ts";
-import { ParquetConfig, parquetQuery } from "#connectors/parquet/config.ts";
-import { PostgresConfig, postgresQuery } from "#connectors/postgres/config.ts";
+import { buildParquetQuery, ParquetConfig } from "#connectors/parquet/config.ts";
+import { buildPostgresQuery, PostgresConfig } from "#connectors/postgres/config.ts";
 import { sampleEvent } from "../sample-events.ts";
 
 const { file, influxdb, kafka, mqtt } = CATALOG;
@@ -39,10 +39,10 @@ test("for InfluxDB, whereIs returns a query in Flux or InfluxQL", () => {
 test("for PostgreSQL, whereIs returns an SQL query with quoted texts", () => {
   const config = PostgresConfig.parse({ url: "postgresql://plenum@db.example/b", password: { env: "P" } });
   const odd = { ...VALUE, data: { ...VALUE.data, tag: { ...VALUE.data.tag, id: "1'; drop" } } };
-  expect(postgresQuery(config, odd)).toBe(
+  expect(buildPostgresQuery(config, odd)).toBe(
     "select * from plenum.value where tag_id = '1''; drop' order by time desc limit 100;",
   );
-  expect(postgresQuery(config, ALARM)).toBeNull();
+  expect(buildPostgresQuery(config, ALARM)).toBeNull();
 });
 
 function folderOf(): string {
@@ -75,7 +75,7 @@ test("for Parquet, whereIs returns an SQL query that DuckDB executes", async () 
   const connection = await (await DuckDBInstance.create()).connect();
   const rows = "(values ('10042', 1), ('10042', 2), ('10043', 3)) as rows(tag_id, time)";
   await connection.run(`copy (select * from ${rows}) to '${join(day, "a.parquet")}' (format parquet)`);
-  const question = parquetQuery(ParquetConfig.parse({ folder }), VALUE) ?? "";
+  const question = buildParquetQuery(ParquetConfig.parse({ folder }), VALUE) ?? "";
   const { rowCount } = await connection.runAndReadAll(question).then((read) => ({ rowCount: read.getRows().length }));
   expect(rowCount).toBe(2);
   connection.closeSync();
@@ -83,9 +83,9 @@ test("for Parquet, whereIs returns an SQL query that DuckDB executes", async () 
   const s3 = (prefix: string) =>
     ParquetConfig.parse({ s3: { bucket: "lake", prefix, ...keys }, table_format: "delta" });
   for (const prefix of ["plenum/lake", "plenum/lake/"])
-    expect(parquetQuery(s3(prefix), VALUE)).toBe(
+    expect(buildParquetQuery(s3(prefix), VALUE)).toBe(
       "select * from delta_scan('s3://lake/plenum/lake/value') where tag_id = '10042' order by time desc limit 100;",
     );
-  expect(parquetQuery(s3(""), VALUE)).toContain("'s3://lake/value'");
-  expect(parquetQuery(s3(""), ALARM)).toBeNull();
+  expect(buildParquetQuery(s3(""), VALUE)).toContain("'s3://lake/value'");
+  expect(buildParquetQuery(s3(""), ALARM)).toBeNull();
 });

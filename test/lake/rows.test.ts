@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { ucumOf } from "#connectors/shared/lake/cells.ts";
-import { dayOf, emitRows } from "#connectors/shared/lake/rows.ts";
-import { type Cell, type ColumnType, columnIndexOf, type Row, type Table } from "#connectors/shared/lake/table.ts";
+import { toUcum } from "#connectors/shared/lake/cells.ts";
+import { emitRows, formatUtcDay } from "#connectors/shared/lake/rows.ts";
+import { type Cell, type ColumnType, findColumnIndex, type Row, type Table } from "#connectors/shared/lake/table.ts";
 import { HISTORY_TABLE, TABLES } from "#connectors/shared/lake/tables.ts";
 import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
 import type { Event, Kind } from "#src/core/model/event.ts";
@@ -55,12 +55,12 @@ test("every table has unique column names, a key without null, a time column, a 
     expect(new Set(names).size, table.name).toBe(names.length);
     expect(names, table.name).toEqual(expect.arrayContaining([...table.key, ...table.sortedBy, "event_id"]));
     for (const name of [...table.key, table.time]) {
-      expect(table.columns[columnIndexOf(table, name)]?.isNullable, `${table.name}.${name}`).toBe(false);
+      expect(table.columns[findColumnIndex(table, name)]?.isNullable, `${table.name}.${name}`).toBe(false);
     }
-    expect(table.columns[columnIndexOf(table, table.time)]?.type, table.name).toBe("time");
+    expect(table.columns[findColumnIndex(table, table.time)]?.type, table.name).toBe("time");
     for (const name of ["date", "site"]) expect(names).not.toContain(name);
   }
-  expect(() => columnIndexOf(HISTORY_TABLE, "nothing")).toThrow("history has no column nothing");
+  expect(() => findColumnIndex(HISTORY_TABLE, "nothing")).toThrow("history has no column nothing");
 });
 
 describe("the mapping of events to lake rows (emitRows)", () => {
@@ -141,7 +141,7 @@ describe("a tag-history event in the lake", () => {
       [Date.parse("2026-11-21T00:05:00.000Z"), null, true, "good", 0],
       [Date.parse("2026-11-21T00:10:00.000Z"), -1e-7, null, "good", 0],
     ]);
-    expect(dayOf(Number(rows[0]?.time))).toBe("2026-11-20");
+    expect(formatUtcDay(Number(rows[0]?.time))).toBe("2026-11-20");
   });
 
   test("gets the commit time as revision when it replaces values", () => {
@@ -295,8 +295,8 @@ test("a tag has a current row for each of its systems, and an ended row for each
 });
 
 test("ucumOf returns the UCUM code of an unambiguous unit, and null for all other units", () => {
-  expect(["kWh", " °C ", "ppm", "m3/h", "m³/h", "Pa"].map(ucumOf)).toEqual([
+  expect(["kWh", " °C ", "ppm", "m3/h", "m³/h", "Pa"].map(toUcum)).toEqual([
     ...["kW.h", "Cel", "[ppm]", "m3/h", "m3/h", "Pa"],
   ]);
-  for (const unit of [null, "", "C", "kn?", "KWH", "binary", "toString", "__proto__"]) expect(ucumOf(unit)).toBe(null);
+  for (const unit of [null, "", "C", "kn?", "KWH", "binary", "toString", "__proto__"]) expect(toUcum(unit)).toBe(null);
 });

@@ -1,6 +1,6 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import { emitRows } from "#connectors/shared/lake/rows.ts";
-import { applyUpdates, columnIndexOf, type Row, type Table } from "#connectors/shared/lake/table.ts";
+import { applyUpdates, findColumnIndex, type Row, type Table } from "#connectors/shared/lake/table.ts";
 import { ALARM_EPISODE_TABLE, TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
@@ -19,7 +19,7 @@ function tag(id: string, name: string, at: number, isCurrent = true, observedAt 
 }
 
 const cellsOf = (rows: readonly Row[], columns: readonly string[], table = TAG_TABLE) =>
-  rows.map((row) => columns.map((name) => row[columnIndexOf(table, name)]));
+  rows.map((row) => columns.map((name) => row[findColumnIndex(table, name)]));
 const statesOf = (rows: readonly Row[]) => cellsOf(rows, ["tag_id", "name", "valid_from", "valid_to", "is_current"]);
 
 describe("lake tables with one row per state", () => {

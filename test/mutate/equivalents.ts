@@ -34,7 +34,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ['error: error« ?? new Retryable("The Kafka cluster did not acknowledge it.") → » } };', TYPES_ONLY],
   ],
   "connectors/parquet/commits.ts": [
-    ["buffer.characters «>= → >» MAX_CHARACTERS", "One character of a bound of 16 million."],
+    ["buffer.characters «>= → >» MAX_BUFFERED_CHARACTERS", "One character of a bound of 16 million."],
   ],
   "connectors/parquet/delta-format.ts": [
     ["column, rows[n]« ?? 0 → »));", TYPES_ONLY],
@@ -45,19 +45,19 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["signal, false))) return load(signal, «false → true»);", "The statistics stay in memory and are not read."],
   ],
   "connectors/parquet/delta/statistics.ts": [
-    ["return text.length «<= → <» MAX_TEXT_LENGTH ?", "Both branches return a text of that length unchanged."],
+    ["return text.length «<= → <» MAX_BOUND_LENGTH ?", "Both branches return a text of that length unchanged."],
     ["value !== min «&& → ||» value !==", "A value that equals a bound moves neither bound."],
     ["SURROGATE.test(b))) return a «< → <=» b;", "A value that equals a bound is not compared with it."],
     ["compareUtf8(a, b) «< → <=» 0;", "A value that equals a bound is not compared with it."],
-    ["(text.length «<= → <» MAX_TEXT_LENGTH) return", "Both branches return a text of that length unchanged."],
+    ["(text.length «<= → <» MAX_BOUND_LENGTH) return", "Both branches return a text of that length unchanged."],
     ["=== CELLS_PER_CHUNK - «1 → (1 * 2)») await yieldToEventLoop", "The yield to other work moves by one cell."],
     ["const CELLS_PER_CHUNK = «20_000 → (20_000 * 2)»;", ANY_BOUND],
   ],
   "connectors/parquet/delta/table.ts": [
-    ["const MAX_RACES = «100 → (100 * 2)»;", ANY_BOUND],
+    ["const MAX_LOST_RACES = «100 → (100 * 2)»;", ANY_BOUND],
     ['deletedFileRetentionDuration"]« ?? "" → »;', 'The pattern matches neither "undefined" nor "null".'],
     ["version, actions, «false → true»);", "Read again without statistics, which only stay in memory."],
-    ["MAX_RACES; race += «1 → (1 * 2)») {", ANY_BOUND],
+    ["MAX_LOST_RACES; race += «1 → (1 * 2)») {", ANY_BOUND],
   ],
   "connectors/parquet/folder-store.ts": [["draft, { force: «true → false» });", "The draft file always exists."]],
   "connectors/parquet/row-buffer.ts": [
@@ -65,8 +65,8 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["events += «1 → (1 * 2)»;", "The counter is only compared with 0."],
   ],
   "connectors/parquet/s3-store.ts": [
-    ["const CONFLICTS = «3 → (3 * 2)»;", ANY_BOUND],
-    ["CONNECT_MS = «10_000 → (10_000 * 2)»;", ANY_BOUND],
+    ["const MAX_CONFLICT_ATTEMPTS = «3 → (3 * 2)»;", ANY_BOUND],
+    ["CONNECT_TIMEOUT_MS = «10_000 → (10_000 * 2)»;", ANY_BOUND],
   ],
   "connectors/parquet/sink-state.ts": [
     ["b.day ? -1 : «1 → (1 * 2)»)),", "A sort uses only the sign."],

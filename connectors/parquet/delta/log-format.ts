@@ -1,18 +1,18 @@
 import { z } from "zod";
 import { ConfigError } from "../../../src/core/errors/errors.ts";
-import { decodedUri } from "../paths.ts";
+import { decodeUriOrKeep } from "../paths.ts";
 
 /**
  * Actions in commits (JSON lines) and checkpoints of a Delta log. Unknown actions and fields are ignored, but kept in a
  * rewritten `metaData`. Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md ("Actions").
  */
 
-const integer = z.number().int();
-const stringMap = z.record(z.string(), z.string().nullable());
+const integerSchema = z.number().int();
+const stringMapSchema = z.record(z.string(), z.string().nullable());
 
 const Protocol = z.object({
-  minReaderVersion: integer,
-  minWriterVersion: integer,
+  minReaderVersion: integerSchema,
+  minWriterVersion: integerSchema,
   readerFeatures: z.array(z.string()).nullish(),
   writerFeatures: z.array(z.string()).nullish(),
 });
@@ -22,72 +22,72 @@ const MetaData = z.looseObject({
   id: z.string(),
   name: z.string().nullish(),
   description: z.string().nullish(),
-  format: z.object({ provider: z.string(), options: stringMap.nullish() }),
+  format: z.object({ provider: z.string(), options: stringMapSchema.nullish() }),
   schemaString: z.string(),
   partitionColumns: z.array(z.string()),
-  createdTime: integer.nullish(),
-  configuration: stringMap.nullish(),
+  createdTime: integerSchema.nullish(),
+  configuration: stringMapSchema.nullish(),
 });
 export type MetaData = z.infer<typeof MetaData>;
 
-const Add = z.object({
-  /** Relative to the table's folder, or absolute; percent-encoded. */
+const AddAction = z.object({
+  /** Percent-encoded path: relative to the table's folder, or absolute. */
   path: z.string(),
-  partitionValues: stringMap,
-  size: integer,
-  modificationTime: integer,
+  partitionValues: stringMapSchema,
+  size: integerSchema,
+  modificationTime: integerSchema,
   dataChange: z.boolean(),
-  /** JSON (statistics.ts). */
+  /** Column statistics as JSON text (statistics.ts). */
   stats: z.string().nullish(),
-  tags: stringMap.nullish(),
+  tags: stringMapSchema.nullish(),
 });
-export type Add = z.infer<typeof Add>;
+export type AddAction = z.infer<typeof AddAction>;
 
-const Remove = z.object({
+const RemoveAction = z.object({
   path: z.string(),
-  deletionTimestamp: integer.nullish(),
+  deletionTimestamp: integerSchema.nullish(),
   dataChange: z.boolean(),
   extendedFileMetadata: z.boolean().nullish(),
-  partitionValues: stringMap.nullish(),
-  size: integer.nullish(),
+  partitionValues: stringMapSchema.nullish(),
+  size: integerSchema.nullish(),
 });
-export type Remove = z.infer<typeof Remove>;
+export type RemoveAction = z.infer<typeof RemoveAction>;
 
-const Txn = z.object({ appId: z.string(), version: integer, lastUpdated: integer.nullish() });
+const Txn = z.object({ appId: z.string(), version: integerSchema, lastUpdated: integerSchema.nullish() });
 export type Txn = z.infer<typeof Txn>;
 
-/** One action is set; the others are absent or null. */
-export const Action = z.object({
+/** Line of a commit: one action is set, all other actions are absent or null. */
+export const LogAction = z.object({
   commitInfo: z.looseObject({ txnId: z.string().nullish() }).nullish(),
   protocol: Protocol.nullish(),
   metaData: MetaData.nullish(),
   txn: Txn.nullish(),
-  remove: Remove.nullish(),
-  add: Add.nullish(),
+  remove: RemoveAction.nullish(),
+  add: AddAction.nullish(),
 });
-export type Action = z.infer<typeof Action>;
+export type LogAction = z.infer<typeof LogAction>;
 
-export function encodeCommit(actions: readonly Action[]): Uint8Array {
+export function encodeCommit(actions: readonly LogAction[]): Uint8Array {
   return new TextEncoder().encode(`${actions.map((action) => JSON.stringify(action)).join("\n")}\n`);
 }
 
-/** `name` is the file for messages. Throws ConfigError for an unreadable commit. */
-export function parseCommit(bytes: Uint8Array, name: string): readonly Action[] {
+/** Throws ConfigError for an unreadable commit; `name` is the file name in the message. */
+export function parseCommit(bytes: Uint8Array, name: string): readonly LogAction[] {
   const lines = new TextDecoder().decode(bytes).split("\n");
-  return parseOrRefuse(name, () =>
-    lines.filter((line) => line.trim() !== "").map((line) => Action.parse(JSON.parse(line))),
+  return parseOrFail(name, () =>
+    lines.filter((line) => line.trim() !== "").map((line) => LogAction.parse(JSON.parse(line))),
   );
 }
 
-export function parseOrRefuse<T>(name: string, parse: () => T): T {
+export function parseOrFail<T>(name: string, parse: () => T): T {
   try {
     return parse();
   } catch (error) {
-    throw unreadableLog(name, error);
+    throw unreadableLogError(name, error);
   }
 }
 
-export function unreadableLog(name: string, cause: unknown): ConfigError {
+export function unreadableLogError(name: string, cause: unknown): ConfigError {
   return new ConfigError(`${name} is not what a Delta log has there.`, {
     hint: "Look who else writes into this table, or take it out of the way so that a new one is begun.",
     cause,
@@ -105,34 +105,34 @@ export function unreadableLog(name: string, cause: unknown): ConfigError {
  */
 const COMMIT_FILE = /^(\d{20})\.json$/;
 const CHECKPOINT_FILE = /^(\d{20})\.checkpoint\.parquet$/;
-const CHECKPOINT_PART = /^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$/;
-const V2_CHECKPOINT = /^\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)$/i;
-export const LAST_CHECKPOINT = "_last_checkpoint";
+const CHECKPOINT_PART_FILE = /^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$/;
+const V2_CHECKPOINT_FILE = /^\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)$/i;
+export const LAST_CHECKPOINT_FILE = "_last_checkpoint";
 
-export function paddedVersion(version: number): string {
+export function padVersion(version: number): string {
   return String(version).padStart(20, "0");
 }
 
-export function commitName(version: number): string {
-  return `${paddedVersion(version)}.json`;
+export function commitFileName(version: number): string {
+  return `${padVersion(version)}.json`;
 }
 
-export function checkpointName(version: number): string {
-  return `${paddedVersion(version)}.checkpoint.parquet`;
+export function checkpointFileName(version: number): string {
+  return `${padVersion(version)}.checkpoint.parquet`;
 }
 
-export interface Listing {
+export interface LogListing {
   readonly commits: ReadonlySet<number>;
   readonly checkpoints: ReadonlyMap<number, readonly string[]>;
-  /** True where there is a checkpoint in the unsupported V2 form. */
-  readonly hasUnsupported: boolean;
+  /** True if there is a checkpoint in the V2 form, which Plenum does not support. */
+  readonly hasV2Checkpoint: boolean;
 }
 
-export function parseListing(names: readonly string[]): Listing {
+export function parseLogListing(names: readonly string[]): LogListing {
   const versionsOf = (form: RegExp) => names.flatMap((name) => form.exec(name)?.[1] ?? []).map(Number);
   const checkpoints = new Map<number, readonly string[]>();
   const parts = Map.groupBy(names, (name) =>
-    CHECKPOINT_PART.exec(name)
+    CHECKPOINT_PART_FILE.exec(name)
       ?.filter((_, group) => group === 1 || group === 3)
       .join(),
   );
@@ -140,9 +140,9 @@ export function parseListing(names: readonly string[]): Listing {
     const [version, count] = key?.split(",").map(Number) ?? [];
     if (version !== undefined && partNames.length === count) checkpoints.set(version, partNames);
   }
-  for (const version of versionsOf(CHECKPOINT_FILE)) checkpoints.set(version, [checkpointName(version)]);
-  const hasUnsupported = names.some((name) => V2_CHECKPOINT.test(name));
-  return { commits: new Set(versionsOf(COMMIT_FILE)), checkpoints, hasUnsupported };
+  for (const version of versionsOf(CHECKPOINT_FILE)) checkpoints.set(version, [checkpointFileName(version)]);
+  const hasV2Checkpoint = names.some((name) => V2_CHECKPOINT_FILE.test(name));
+  return { commits: new Set(versionsOf(COMMIT_FILE)), checkpoints, hasV2Checkpoint };
 }
 
 export function maxVersion(versions: Iterable<number>): number {
@@ -151,20 +151,20 @@ export function maxVersion(versions: Iterable<number>): number {
   return max;
 }
 
-/** Returns the key relative to the table's folder, such as `value/`. */
-export function decodedPathOf(key: string, prefix: string): string {
+/** Returns the key relative to `prefix`, the table's folder, such as `value/`. */
+export function relativePath(key: string, prefix: string): string {
   if (!key.startsWith(prefix)) throw new Error(`The file ${key} does not lie in ${prefix}.`);
   return key.slice(prefix.length);
 }
 
-/** Percent-encodes a storage key: `site=a%2Fb` becomes `site=a%252Fb` ("Add File and Remove File"). */
-export function pathOf(key: string, prefix: string): string {
-  return decodedPathOf(key, prefix).split("/").map(encodeURIComponent).join("/").replaceAll("%3D", "=");
+/** Percent-encodes a storage key: `site=a%2Fb` becomes `site=a%252Fb`. */
+export function encodePath(key: string, prefix: string): string {
+  return relativePath(key, prefix).split("/").map(encodeURIComponent).join("/").replaceAll("%3D", "=");
 }
 
 /** Returns null for a file outside the table's folder, which another writer added. */
-export function keyOf(path: string, prefix: string): string | null {
-  const decoded = decodedUri(path);
+export function decodeStorageKey(path: string, prefix: string): string | null {
+  const decoded = decodeUriOrKeep(path);
   const isOutside = /^(?:[A-Za-z][A-Za-z0-9+.-]*:|\/)/.test(path) || decoded.split("/").includes("..");
   return isOutside ? null : `${prefix}${decoded}`;
 }

@@ -1,53 +1,53 @@
 import { ConfigError, Retryable } from "../../../src/core/errors/errors.ts";
 import type { ObjectStore } from "../object-store.ts";
 import {
-  commitName,
-  LAST_CHECKPOINT,
-  type Listing,
+  commitFileName,
+  LAST_CHECKPOINT_FILE,
+  type LogListing,
   maxVersion,
-  paddedVersion,
+  padVersion,
   parseCommit,
-  parseListing,
+  parseLogListing,
 } from "./log-format.ts";
-import { actionsInCheckpoint, applyActions, emptySnapshot, type Snapshot } from "./snapshot.ts";
+import { applyActions, emptySnapshot, parseCheckpoint, type Snapshot } from "./snapshot.ts";
 
-/** Lists the log before each write: a commit would be unreadable if somebody had removed earlier versions. */
-export function createLog(store: ObjectStore, prefix: string) {
+/** Reads the log of a Delta table, from the newest checkpoint on. */
+export function createDeltaLogReader(store: ObjectStore, prefix: string) {
   const folder = `${prefix}_delta_log/`;
-  const nameOf = (file: string) => `${store.where}/${folder}${file}`;
+  const displayPath = (file: string) => `${store.where}/${folder}${file}`;
 
-  async function list(signal: AbortSignal, fromVersion: number | null): Promise<Listing> {
-    // A name without its ending sorts before all names that start with that name.
-    const after = fromVersion === null ? undefined : `${folder}${paddedVersion(fromVersion)}`;
+  async function list(signal: AbortSignal, fromVersion: number | null): Promise<LogListing> {
+    // A version without file ending sorts before the names of all files of that version.
+    const after = fromVersion === null ? undefined : `${folder}${padVersion(fromVersion)}`;
     const files = await store.list(folder, signal, after);
-    return parseListing(files.map(({ key }) => key.slice(folder.length)));
+    return parseLogListing(files.map(({ key }) => key.slice(folder.length)));
   }
 
   async function read(file: string, signal: AbortSignal): Promise<Uint8Array> {
     const bytes = await store.get(`${folder}${file}`, signal);
-    if (bytes === null) throw new Retryable(`${nameOf(file)} was there a moment ago, and is gone.`);
+    if (bytes === null) throw new Retryable(`${displayPath(file)} was there a moment ago, and is gone.`);
     return bytes;
   }
 
-  /** Returns false where a commit is missing in the listing. */
+  /** Applies later commits. Returns false if a commit is missing in the listing. */
   async function readCommits(
     snapshot: Snapshot,
-    { commits }: Listing,
+    { commits }: LogListing,
     signal: AbortSignal,
     keepStats: boolean,
   ): Promise<boolean> {
     const last = maxVersion(commits);
     for (let version = snapshot.version + 1; version <= last; version += 1) if (!commits.has(version)) return false;
     for (let version = snapshot.version + 1; version <= last; version += 1) {
-      const file = commitName(version);
-      applyActions(snapshot, version, parseCommit(await read(file, signal), nameOf(file)), keepStats);
+      const file = commitFileName(version);
+      applyActions(snapshot, version, parseCommit(await read(file, signal), displayPath(file)), keepStats);
     }
     return true;
   }
 
-  /** Returns null without a valid hint, because the complete listing has the same information. */
+  /** Returns the version in `_last_checkpoint`, or null if the file is missing or invalid. */
   async function lastCheckpoint(signal: AbortSignal): Promise<number | null> {
-    const bytes = await store.get(`${folder}${LAST_CHECKPOINT}`, signal);
+    const bytes = await store.get(`${folder}${LAST_CHECKPOINT_FILE}`, signal);
     if (bytes === null) return null;
     try {
       const { version } = JSON.parse(new TextDecoder().decode(bytes)) as { readonly version?: unknown };
@@ -57,14 +57,14 @@ export function createLog(store: ObjectStore, prefix: string) {
     }
   }
 
-  /** Returns null where a version is missing in the listing. */
-  async function replay(listing: Listing, signal: AbortSignal, keepStats: boolean): Promise<Snapshot | null> {
+  /** Builds the snapshot. Returns null if a version is missing in the listing. */
+  async function replay(listing: LogListing, signal: AbortSignal, keepStats: boolean): Promise<Snapshot | null> {
     const snapshot = emptySnapshot();
     const checkpoint = maxVersion(listing.checkpoints.keys());
     for (const file of listing.checkpoints.get(checkpoint) ?? []) {
-      applyActions(snapshot, checkpoint, await actionsInCheckpoint(await read(file, signal), nameOf(file)), keepStats);
+      applyActions(snapshot, checkpoint, await parseCheckpoint(await read(file, signal), displayPath(file)), keepStats);
     }
-    Object.assign(snapshot, { version: checkpoint, checkpoint, changedUntil: checkpoint });
+    Object.assign(snapshot, { version: checkpoint, checkpoint, unknownChangesUntil: checkpoint });
     return (await readCommits(snapshot, listing, signal, keepStats)) ? snapshot : null;
   }
 
@@ -78,7 +78,7 @@ export function createLog(store: ObjectStore, prefix: string) {
     const listing = await list(signal, null);
     const snapshot = await replay(listing, signal, keepStats);
     if (snapshot !== null) return snapshot;
-    const reason = listing.hasUnsupported
+    const reason = listing.hasV2Checkpoint
       ? "begins with a checkpoint of the second form, which needs reader version 3; we read version 1"
       : "has a hole: a version is missing in it";
     throw new ConfigError(`The log ${store.where}/${folder} ${reason}.`, {
@@ -88,11 +88,11 @@ export function createLog(store: ObjectStore, prefix: string) {
 
   return {
     folder,
-    nameOf,
+    nameOf: displayPath,
 
     readAll: (signal: AbortSignal) => load(signal, true),
 
-    /** Updates a snapshot without statistics, or loads it again where versions are missing. */
+    /** Updates a snapshot without statistics, or loads the snapshot again if versions are missing. */
     async update(snapshot: Snapshot, signal: AbortSignal): Promise<Snapshot> {
       if (snapshot.version < 0) return load(signal, false);
       const listing = await list(signal, snapshot.version);

@@ -4,24 +4,24 @@ import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { Log } from "../../../src/core/runtime/log.ts";
 import type { Table } from "../../shared/lake/table.ts";
 import type { ObjectStore } from "../object-store.ts";
-import { actionsOf, type Change, type CommitOutcome, EMPTY_CHANGE, earlyOutcome } from "./change.ts";
-import { createLog } from "./log.ts";
+import { buildCommitActions, type CommitOutcome, EMPTY_CHANGE, findEarlyOutcome, type TableChange } from "./change.ts";
+import { createDeltaLogReader } from "./log.ts";
 import {
-  type Action,
-  checkpointName,
-  commitName,
-  decodedPathOf,
+  checkpointFileName,
+  commitFileName,
+  decodeStorageKey,
   encodeCommit,
-  keyOf,
-  LAST_CHECKPOINT,
+  LAST_CHECKPOINT_FILE,
+  type LogAction,
   type MetaData,
   parseCommit,
+  relativePath,
 } from "./log-format.ts";
 import { checkProtocol, type PartitionColumn } from "./schema.ts";
 import {
   applyActions,
-  checkpointOf,
   emptySnapshot,
+  encodeCheckpoint,
   normalizeValues,
   type PartitionValues,
   rowCountOf,
@@ -31,7 +31,7 @@ import {
 export type DeltaTable = ReturnType<typeof openDeltaTable>;
 
 export interface ActiveFile {
-  /** Null for a file outside the table's folder, which cannot be read here. */
+  /** Storage key; null for a file outside the table's folder, which Plenum cannot read. */
   readonly key: string | null;
   readonly bytes: number;
   readonly rows: number | null;
@@ -51,29 +51,28 @@ export interface DeltaTableOptions {
   readonly retentionMs?: number;
 }
 
-/** Readers then read at most 100 small files after a checkpoint. */
-const CHECKPOINT_EVERY = 100;
-/** Default of the protocol. */
-const RETENTION_MS = 7 * 86_400_000;
-/** After this many lost races in a row, the cause must be something other than concurrent writers. */
-const MAX_RACES = 100;
+/** Commits from one checkpoint to the next: readers read at most 100 small files after a checkpoint. */
+const COMMITS_PER_CHECKPOINT = 100;
+const REMOVED_FILE_RETENTION_MS = 7 * 86_400_000;
+/** Limit of lost races in a row; more must have another cause than concurrent writers. */
+const MAX_LOST_RACES = 100;
 
 /**
- * One table of the lake as a Delta table.
+ * Opens a table of the lake as a Delta table.
  *
  *   data files exist ─► commit ─► _delta_log/…12.json, put only if absent ─► all readers see it
  *                         ▲              │ another writer was first
  *                         └── read its commit, check again ◄┘
  *
- * Where the response to a put is lost, the id in the stored file tells whose commit it is. If that read fails too, the
- * next commit with the same `txn` finds it in the log and does nothing.
+ * If the response to a put is lost, the id in the stored file tells whose commit it is. If reading fails too, the
+ * next commit with the same `txn` finds the commit in the log and does nothing.
  */
 export function openDeltaTable(options: DeltaTableOptions) {
   const { store, table, prefix, partitionColumns, clock } = options;
-  const { checkpointEvery = CHECKPOINT_EVERY, retentionMs = RETENTION_MS } = options;
+  const { checkpointEvery = COMMITS_PER_CHECKPOINT, retentionMs = REMOVED_FILE_RETENTION_MS } = options;
   const where = `${store.where}/${prefix}`;
   const location = { table, prefix, partitionColumns, where };
-  const log = createLog(store, prefix);
+  const log = createDeltaLogReader(store, prefix);
   let snapshot = emptySnapshot();
 
   async function refresh(signal: AbortSignal): Promise<Snapshot> {
@@ -82,14 +81,14 @@ export function openDeltaTable(options: DeltaTableOptions) {
     return snapshot;
   }
 
-  /** Returns whether the commit at this version is ours, whatever the response to the put. */
+  /** Returns true if the stored commit of this version is ours, even if the put seemed to fail. */
   async function putCommit(
     version: number,
-    actions: readonly Action[],
+    actions: readonly LogAction[],
     id: string,
     signal: AbortSignal,
   ): Promise<boolean> {
-    const file = commitName(version);
+    const file = commitFileName(version);
     const key = `${log.folder}${file}`;
     let failure: unknown = new Retryable(`${log.nameOf(file)} was there a moment ago, and is gone.`);
     let isPutAnswered = true;
@@ -106,39 +105,39 @@ export function openDeltaTable(options: DeltaTableOptions) {
     return parseCommit(stored, log.nameOf(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
   }
 
-  /** The commit is done, so a failure is only logged. */
+  /** Writes a checkpoint every 100 commits. Failures are only logged, because the commit is done. */
   async function checkpointWhenDue(signal: AbortSignal): Promise<void> {
     if (snapshot.version - Math.max(0, snapshot.checkpoint) < checkpointEvery) return;
     try {
       const complete = await log.readAll(signal);
       if (complete.protocol === null) return;
       checkProtocol(complete.protocol, where);
-      // Remove expired files first: a checkpoint drops their tombstones.
+      // Remove expired files first: a checkpoint drops the tombstones of these files.
       await removeExpired(complete, signal);
-      const { bytes, size } = await checkpointOf(complete);
+      const { bytes, size } = await encodeCheckpoint(complete);
       const { version } = complete;
-      await store.put(`${log.folder}${checkpointName(version)}`, bytes, signal);
+      await store.put(`${log.folder}${checkpointFileName(version)}`, bytes, signal);
       const hint = { version, size, sizeInBytes: bytes.length, numOfAddFiles: complete.files.size };
-      await store.put(`${log.folder}${LAST_CHECKPOINT}`, new TextEncoder().encode(JSON.stringify(hint)), signal);
+      await store.put(`${log.folder}${LAST_CHECKPOINT_FILE}`, new TextEncoder().encode(JSON.stringify(hint)), signal);
       snapshot.checkpoint = version;
     } catch (error) {
       options.log.warn({ err: error }, "A checkpoint of a Delta table could not be written; the table is whole.");
     }
   }
 
-  /** Returns the number of removed files. Ignores files outside the table's folder. */
+  /** Removes expired files of the table's folder. Returns the number of removed files. */
   async function removeExpired(
     { metaData, tombstones }: Snapshot,
     signal: AbortSignal,
     atMost = Number.POSITIVE_INFINITY,
   ): Promise<number> {
-    const expiredBefore = clock.now() - retentionOf(metaData, retentionMs);
+    const expiredBefore = clock.now() - resolveRetentionMs(metaData, retentionMs);
     let removed = 0;
     for (const [path, remove] of tombstones) {
       if (removed >= atMost) break;
       // A tombstone without a time never expires.
       if ((remove.deletionTimestamp ?? Number.POSITIVE_INFINITY) >= expiredBefore) continue;
-      const key = keyOf(remove.path, prefix);
+      const key = decodeStorageKey(remove.path, prefix);
       if (key !== null) {
         await store.remove(key, signal);
         removed += 1;
@@ -149,17 +148,17 @@ export function openDeltaTable(options: DeltaTableOptions) {
   }
 
   async function commitChange(
-    change: Change,
+    change: TableChange,
     signal: AbortSignal,
-    isWanted: (actions: readonly Action[]) => boolean = () => true,
+    isWanted: (actions: readonly LogAction[]) => boolean = () => true,
   ): Promise<CommitOutcome> {
     const id = randomUUID();
-    for (let race = 0; race < MAX_RACES; race += 1) {
+    for (let race = 0; race < MAX_LOST_RACES; race += 1) {
       const before = await refresh(signal);
-      const early = earlyOutcome(change, before, prefix);
+      const early = findEarlyOutcome(change, before, prefix);
       if (early !== null) return early;
       const version = before.version + 1;
-      const actions = actionsOf(change, before, location, id, clock.now());
+      const actions = buildCommitActions(change, before, location, id, clock.now());
       if (!isWanted(actions)) return { outcome: "done-before" };
       if (await putCommit(version, actions, id, signal)) {
         applyActions(snapshot, version, actions, false);
@@ -174,7 +173,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
     async files(signal: AbortSignal): Promise<{ readonly version: number; readonly files: readonly ActiveFile[] }> {
       const { version, files } = await refresh(signal);
       const active = [...files.values()].map((add) => ({
-        key: keyOf(add.path, prefix),
+        key: decodeStorageKey(add.path, prefix),
         bytes: add.size,
         rows: rowCountOf(add),
         partitionValues: normalizeValues(add.partitionValues),
@@ -182,7 +181,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
       return { version, files: active };
     },
 
-    /** Version of an application's last commit; null without one. */
+    /** Returns the version of an application's last commit; null without a commit. */
     async lastVersionOf(appId: string, signal: AbortSignal): Promise<number | null> {
       return (await refresh(signal)).txns.get(appId)?.version ?? null;
     },
@@ -191,24 +190,24 @@ export function openDeltaTable(options: DeltaTableOptions) {
       await commitChange(EMPTY_CHANGE, signal, (actions) => actions.some(({ metaData }) => metaData));
     },
 
-    /** The added files must exist. After an error, the next attempt with the same `txn` says whether it was done. */
-    commit: (change: Change, signal: AbortSignal) => commitChange(change, signal),
+    /** Commits a change whose added files exist. After an error, repeat the call with the same `txn`. */
+    commit: (change: TableChange, signal: AbortSignal) => commitChange(change, signal),
 
-    /** Keys that the log does not mention: after a crash between put and commit, no table has them. */
+    /** Returns the keys that the log does not mention, such as files put before a crash and never committed. */
     async unreferenced(keys: readonly string[], signal: AbortSignal): Promise<readonly string[]> {
       const { files, tombstones } = await refresh(signal);
       return keys.filter((key) => {
-        const path = decodedPathOf(key, prefix);
+        const path = relativePath(key, prefix);
         return !files.has(path) && !tombstones.has(path);
       });
     },
 
-    /** Call it again while it returns `atMost`. */
+    /** Removes up to `atMost` expired files. Call again while the result is `atMost`. */
     vacuum: async (signal: AbortSignal, atMost?: number) => removeExpired(await refresh(signal), signal, atMost),
   };
 }
 
-const UNITS_MS: Readonly<Record<string, number>> = {
+const INTERVAL_UNITS_MS: Readonly<Record<string, number>> = {
   second: 1_000,
   minute: 60_000,
   hour: 3_600_000,
@@ -216,9 +215,9 @@ const UNITS_MS: Readonly<Record<string, number>> = {
   week: 604_800_000,
 };
 
-/** Files stay longer where `delta.deletedFileRetentionDuration` says so (`interval 30 days`). */
-function retentionOf(metaData: MetaData | null, retentionMs: number): number {
+/** Returns the retention of removed files: at least `delta.deletedFileRetentionDuration` (`interval 30 days`). */
+function resolveRetentionMs(metaData: MetaData | null, retentionMs: number): number {
   const property = metaData?.configuration?.["delta.deletedFileRetentionDuration"] ?? "";
   const [, count, unit] = /^\s*(?:interval\s+)?(\d+)\s+([a-z]+?)s?\s*$/i.exec(property) ?? [];
-  return Math.max(retentionMs, Number(count ?? 0) * (UNITS_MS[unit?.toLowerCase() ?? ""] ?? 0));
+  return Math.max(retentionMs, Number(count ?? 0) * (INTERVAL_UNITS_MS[unit?.toLowerCase() ?? ""] ?? 0));
 }

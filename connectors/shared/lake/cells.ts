@@ -1,16 +1,16 @@
 import type { Tag } from "../../../src/core/model/building.ts";
 import type { EventData } from "../../../src/core/model/event.ts";
-import type { Cells } from "./table.ts";
+import type { RowCells } from "./table.ts";
 
-export function tagCells({ id, displayName, description, unit }: Tag): Cells {
-  return { tag_id: id, name: displayName, description, unit, unit_ucum: ucumOf(unit) };
+export function tagCells({ id, displayName, description, unit }: Tag): RowCells {
+  return { tag_id: id, name: displayName, description, unit, unit_ucum: toUcum(unit) };
 }
 
-export function siteCells({ site }: EventData["site-added"]): Cells {
+export function siteCells({ site }: EventData["site-added"]): RowCells {
   return { site_id: String(site.id), name: site.displayName };
 }
 
-export function systemCells({ system }: EventData["system-added"]): Cells {
+export function systemCells({ system }: EventData["system-added"]): RowCells {
   return {
     system_id: system.id,
     code: system.code,
@@ -25,8 +25,8 @@ export function systemCells({ system }: EventData["system-added"]): Cells {
   };
 }
 
-/** One row for each current system of the tag, and one for each system that the tag left. */
-export function systemsCells({ systems, before }: EventData["tag-systems-changed"]): readonly Cells[] {
+/** Returns a row for each current system of the tag and for each system that the tag left. */
+export function tagSystemCells({ systems, before }: EventData["tag-systems-changed"]): readonly RowCells[] {
   const now = new Set(systems.map(({ id }) => id));
   const left = before.filter((id) => !now.has(id));
   return [
@@ -35,7 +35,7 @@ export function systemsCells({ systems, before }: EventData["tag-systems-changed
   ];
 }
 
-export function gatewayCells({ gateway }: EventData["gateway-added"]): Cells {
+export function gatewayCells({ gateway }: EventData["gateway-added"]): RowCells {
   return {
     gateway_id: gateway.id,
     name: gateway.displayName,
@@ -46,7 +46,7 @@ export function gatewayCells({ gateway }: EventData["gateway-added"]): Cells {
   };
 }
 
-export function hostCells({ host }: EventData["host-added"]): Cells {
+export function hostCells({ host }: EventData["host-added"]): RowCells {
   return {
     host_id: host.id,
     name: host.displayName,
@@ -59,7 +59,7 @@ export function hostCells({ host }: EventData["host-added"]): Cells {
   };
 }
 
-const SAME_IN_UCUM = new Set(
+const UNITS_SAME_IN_UCUM = new Set(
   [
     "K % Pa hPa kPa MPa bar mbar W kW MW kJ MJ GJ V mV kV mA Hz",
     "m mm cm km m2 m3 L m/s km/h m3/h m3/s L/s L/min L/h mm/h W/m2",
@@ -71,7 +71,7 @@ const SAME_IN_UCUM = new Set(
  * Codes in the Unified Code for Units of Measure (https://ucum.org/ucum) of units as people write them. Ambiguous
  * units are missing: `C` may mean coulombs.
  */
-const CODES = new Map([
+const UCUM_CODES = new Map([
   ["°C", "Cel"],
   ["ºC", "Cel"],
   ["degC", "Cel"],
@@ -105,8 +105,8 @@ const CODES = new Map([
   ["pH", "[pH]"],
 ]);
 
-/** Returns null for an ambiguous unit. */
-export function ucumOf(unit: string | null): string | null {
+/** Converts a unit to its UCUM code; null for an ambiguous unit. */
+export function toUcum(unit: string | null): string | null {
   const text = unit?.trim() ?? "";
-  return SAME_IN_UCUM.has(text) ? text : (CODES.get(text) ?? null);
+  return UNITS_SAME_IN_UCUM.has(text) ? text : (UCUM_CODES.get(text) ?? null);
 }

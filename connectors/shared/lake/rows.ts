@@ -4,8 +4,8 @@ import type { Alarm, TagValue } from "../../../src/core/model/building.ts";
 import type { AnyEvent, Event, EventData, Kind } from "../../../src/core/model/event.ts";
 import { sourceName } from "../../../src/core/model/event.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import { gatewayCells, hostCells, siteCells, systemCells, systemsCells, tagCells, ucumOf } from "./cells.ts";
-import { type Cell, type Cells, columnIndexOf, type Row, type Table } from "./table.ts";
+import { gatewayCells, hostCells, siteCells, systemCells, tagCells, tagSystemCells, toUcum } from "./cells.ts";
+import { type Cell, findColumnIndex, type Row, type RowCells, type Table } from "./table.ts";
 import {
   ALARM_EPISODE_TABLE,
   ALARM_TABLE,
@@ -33,37 +33,37 @@ export interface OfferedEvent {
 
 type CommonCells = Readonly<Record<"source" | "site_id" | "event_id" | "position" | "observed_at", Cell>>;
 
-/** The row array is reused after the call returns. */
+/** Receives a row. Copy the array: the next call reuses the array. */
 export type AddRow = (table: Table, row: Row) => void;
 
-/** A snapshot event repeats the stored state, so it adds no row to an append-only table. */
+/** Maps an event to rows. A snapshot event repeats the stored state, so it adds no row to an append-only table. */
 export function emitRows({ event, position, committedAt }: OfferedEvent, add: AddRow): void {
-  const seenMs = momentMs(event.time);
+  const seenMs = parseTimeMs(event.time);
   if (seenMs === null) throw new Error(`The time of ${event.id} is no moment: ${event.time}.`);
   const common: CommonCells = {
     source: sourceName(event) ?? "",
     site_id: event.siteid ?? null,
     event_id: event.id,
     position,
-    observed_at: momentMs(committedAt) ?? seenMs,
+    observed_at: parseTimeMs(committedAt) ?? seenMs,
   };
   const typed = event as AnyEvent;
   const isSnapshot = event.snapshot === true;
   if (typed.type === "tag-history") {
-    if (!isSnapshot) addHistory(typed, common, add);
+    if (!isSnapshot) addHistoryRows(typed, common, add);
   } else if (typed.type === "tag-value") {
-    if (!isSnapshot) addValue(typed, seenMs, common, add);
+    if (!isSnapshot) addValueRow(typed, seenMs, common, add);
   } else {
-    for (const [table, cells] of cellsOf(typed, seenMs)) {
-      if (!isSnapshot || table.rowPolicy !== "append") add(table, rowOf(table, { ...common, ...cells }));
+    for (const [table, cells] of buildTableCells(typed, seenMs)) {
+      if (!isSnapshot || table.rowPolicy !== "append") add(table, buildRow(table, { ...common, ...cells }));
     }
   }
 }
 
-type TableCells = readonly [table: Table, cells: Cells];
-type OtherEvent = Exclude<AnyEvent, Event<"tag-history"> | Event<"tag-value">>;
+type TableCells = readonly [table: Table, cells: RowCells];
+type NonSeriesEvent = Exclude<AnyEvent, Event<"tag-history"> | Event<"tag-value">>;
 
-function cellsOf(event: OtherEvent, seenMs: number): readonly TableCells[] {
+function buildTableCells(event: NonSeriesEvent, seenMs: number): readonly TableCells[] {
   const isGone = event.type.endsWith("-removed");
   const validity = { valid_from: seenMs, valid_to: isGone ? seenMs : null, is_current: !isGone };
 
@@ -111,7 +111,7 @@ function cellsOf(event: OtherEvent, seenMs: number): readonly TableCells[] {
     case "tag-removed":
       return [[TAG_TABLE, { ...tagCells(event.data.tag), ...validity }]];
     case "tag-systems-changed":
-      return systemsCells(event.data).map((cells) => {
+      return tagSystemCells(event.data).map((cells) => {
         const valid_to = cells.is_current === true ? null : seenMs;
         return [TAG_SYSTEM_TABLE, { tag_id: event.data.tag.id, ...cells, valid_from: seenMs, valid_to }];
       });
@@ -129,7 +129,7 @@ function cellsOf(event: OtherEvent, seenMs: number): readonly TableCells[] {
 }
 
 /** Orders cells by the table's columns. */
-function rowOf(table: Table, cells: Cells): Cell[] {
+function buildRow(table: Table, cells: RowCells): Cell[] {
   return table.columns.map(({ name }) => {
     const cell = cells[name];
     if (cell === undefined) throw new Error(`The cell ${name} of ${table.name} is missing.`);
@@ -137,38 +137,38 @@ function rowOf(table: Table, cells: Cells): Cell[] {
   });
 }
 
-/** Returns null for null and for a time without an offset. */
-function momentMs(time: string | null): number | null {
+/** Returns a time in milliseconds; null for null and for a time without an offset. */
+function parseTimeMs(time: string | null): number | null {
   if (time === null || !(time.endsWith("Z") || /[+-]\d\d:?\d\d$/.test(time))) return null;
   const ms = Date.parse(time);
   return Number.isNaN(ms) ? null : ms;
 }
 
-function offsetIn(raw: string | null): string | null {
+function parseOffset(raw: string | null): string | null {
   return /[+-]\d\d:\d\d$/.exec(raw ?? "")?.[0] ?? null;
 }
 
-function scalarCells(name: string, value: TagValue): Cells {
+function scalarCells(name: string, value: TagValue): RowCells {
   return {
     [`${name}_number`]: typeof value === "number" ? value : null,
     [`${name}_boolean`]: typeof value === "boolean" ? value : null,
   };
 }
 
-/** Most events are values: an object of cells by name would double the work. */
-function addValue(event: Event<"tag-value">, seenMs: number, common: CommonCells, add: AddRow): void {
+/** Adds a row directly: most events are values, and an object of cells by name would double the work. */
+function addValueRow(event: Event<"tag-value">, seenMs: number, common: CommonCells, add: AddRow): void {
   const { tag, value, quality, time, latencyMs, behindGateway } = event.data;
   // In the column order of VALUE_TABLE.
   add(VALUE_TABLE, [
     common.source,
     common.site_id,
     tag.id,
-    time === event.time ? seenMs : momentMs(time),
+    time === event.time ? seenMs : parseTimeMs(time),
     typeof value === "number" ? value : null,
     typeof value === "boolean" ? value : null,
     quality,
     tag.unit,
-    ucumOf(tag.unit),
+    toUcum(tag.unit),
     latencyMs,
     behindGateway,
     common.observed_at,
@@ -178,17 +178,17 @@ function addValue(event: Event<"tag-value">, seenMs: number, common: CommonCells
 }
 
 const HISTORY_COLUMNS = {
-  time: columnIndexOf(HISTORY_TABLE, "time"),
-  number: columnIndexOf(HISTORY_TABLE, "value_number"),
-  boolean: columnIndexOf(HISTORY_TABLE, "value_boolean"),
-  quality: columnIndexOf(HISTORY_TABLE, "quality"),
+  time: findColumnIndex(HISTORY_TABLE, "time"),
+  number: findColumnIndex(HISTORY_TABLE, "value_number"),
+  boolean: findColumnIndex(HISTORY_TABLE, "value_boolean"),
+  quality: findColumnIndex(HISTORY_TABLE, "quality"),
 };
 
-/** A backfill has millions of points that differ in four cells, so one row array is refilled. */
-function addHistory(event: Event<"tag-history">, common: CommonCells, add: AddRow): void {
+/** Adds a row for each point. Refills one row array, because points differ in only four cells. */
+function addHistoryRows(event: Event<"tag-history">, common: CommonCells, add: AddRow): void {
   const { fact, points } = historyText(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
-  const row = rowOf(HISTORY_TABLE, {
+  const row = buildRow(HISTORY_TABLE, {
     ...common,
     tag_id: tag.id,
     resolution,
@@ -197,13 +197,13 @@ function addHistory(event: Event<"tag-history">, common: CommonCells, add: AddRo
     ...scalarCells("value", null),
     quality: "",
     unit: tag.unit,
-    unit_ucum: ucumOf(tag.unit),
+    unit_ucum: toUcum(tag.unit),
     origin,
     revision: revised ? common.observed_at : 0,
   });
   for (const reader = new PointReader(points); reader.next(); ) {
-    const timeMs = Number.isNaN(reader.timeMs) ? momentMs(reader.time) : reader.timeMs;
-    // The event still contains a bucket whose time is invalid.
+    const timeMs = Number.isNaN(reader.timeMs) ? parseTimeMs(reader.time) : reader.timeMs;
+    // Skip a bucket with an invalid time; the event still contains the bucket.
     if (timeMs === null) continue;
     const value = reader.isOther ? (JSON.parse(reader.value) as TagValue) : Number(reader.value);
     row[HISTORY_COLUMNS.time] = timeMs;
@@ -214,25 +214,25 @@ function addHistory(event: Event<"tag-history">, common: CommonCells, add: AddRo
   }
 }
 
-function totalCells(fact: EventData["tag-total"], seenMs: number): Cells {
+function totalCells(fact: EventData["tag-total"], seenMs: number): RowCells {
   const { tag, resolution, timeZone, from, to, total, reset } = fact;
   return {
     tag_id: tag.id,
     resolution,
     time_zone: timeZone,
-    from_time: momentMs(from) ?? seenMs,
-    to_time: momentMs(to) ?? seenMs,
+    from_time: parseTimeMs(from) ?? seenMs,
+    to_time: parseTimeMs(to) ?? seenMs,
     total,
     is_reset: reset,
     unit: tag.unit,
-    unit_ucum: ucumOf(tag.unit),
+    unit_ucum: toUcum(tag.unit),
   };
 }
 
 type AlarmKind = Extract<Kind, `alarm-${string}`>;
 type AlarmEvent = { [K in AlarmKind]: Event<K> }[AlarmKind];
 
-function triggerCells(alarm: Alarm): Cells {
+function triggerCells(alarm: Alarm): RowCells {
   const { trigger } = alarm;
   return {
     alarm_id: alarm.id,
@@ -242,20 +242,20 @@ function triggerCells(alarm: Alarm): Cells {
     trigger_description: trigger.description,
     alarm_source: alarm.source,
     description: alarm.description,
-    triggered_at: momentMs(alarm.triggeredAt),
+    triggered_at: parseTimeMs(alarm.triggeredAt),
     triggered_at_raw: alarm.triggeredAtRaw,
-    triggered_at_offset: offsetIn(alarm.triggeredAtRaw),
-    resolved_at: momentMs(alarm.resolvedAt),
+    triggered_at_offset: parseOffset(alarm.triggeredAtRaw),
+    resolved_at: parseTimeMs(alarm.resolvedAt),
     resolved_at_raw: alarm.resolvedAtRaw,
-    resolved_at_offset: offsetIn(alarm.resolvedAtRaw),
+    resolved_at_offset: parseOffset(alarm.resolvedAtRaw),
     acknowledged: alarm.acknowledged,
     acknowledged_by: alarm.acknowledgedBy,
     acknowledged_message: alarm.acknowledgedMessage,
-    acknowledged_at: momentMs(alarm.acknowledgedAt),
+    acknowledged_at: parseTimeMs(alarm.acknowledgedAt),
   };
 }
 
-function alarmCells({ type, data }: AlarmEvent, seenMs: number): Cells {
+function alarmCells({ type, data }: AlarmEvent, seenMs: number): RowCells {
   const { alarm, episode, late, behindGateway } = data;
   const activity = alarm.lastActiveEvent;
   return {
@@ -264,7 +264,7 @@ function alarmCells({ type, data }: AlarmEvent, seenMs: number): Cells {
     event: type,
     time: seenMs,
     status: alarm.status,
-    recovering_until: momentMs(alarm.recoveringUntil),
+    recovering_until: parseTimeMs(alarm.recoveringUntil),
     late,
     initial: "initial" in data && data.initial,
     behind_gateway: behindGateway,
@@ -274,20 +274,20 @@ function alarmCells({ type, data }: AlarmEvent, seenMs: number): Cells {
   };
 }
 
-function episodeCells({ type, data }: AlarmEvent, seenMs: number): Cells {
+function episodeCells({ type, data }: AlarmEvent, seenMs: number): RowCells {
   const { alarm, episode } = data;
-  const state = stateAfter(type, alarm);
-  const endedMs = state === "resolved" ? (momentMs(alarm.resolvedAt) ?? seenMs) : seenMs;
+  const state = alarmStateAfter(type, alarm);
+  const endedMs = state === "resolved" ? (parseTimeMs(alarm.resolvedAt) ?? seenMs) : seenMs;
   return {
     ...triggerCells(alarm),
     episode,
     state,
-    raised_at: momentMs(alarm.triggeredAt) ?? 0,
+    raised_at: parseTimeMs(alarm.triggeredAt) ?? 0,
     ended_at: state === "resolved" || state === "vanished" ? endedMs : null,
   };
 }
 
-function stateAfter(type: AlarmKind, alarm: Alarm): string {
+function alarmStateAfter(type: AlarmKind, alarm: Alarm): string {
   if (type === "alarm-vanished") return "vanished";
   if (type === "alarm-out-of-scope") return "out-of-scope";
   return type === "alarm-resolved" || alarm.status === "resolved" ? "resolved" : "active";
@@ -295,9 +295,9 @@ function stateAfter(type: AlarmKind, alarm: Alarm): string {
 
 type CommandEvent = Event<"command-accepted"> | Event<"command-result"> | Event<"command-not-restored">;
 
-function commandCells(event: CommandEvent): Cells {
+function commandCells(event: CommandEvent): RowCells {
   const { commandId, tagId } = event.data;
-  const cells: Cells = {
+  const cells: RowCells = {
     command_id: commandId,
     tag_id: tagId,
     outcome: null,
@@ -312,7 +312,7 @@ function commandCells(event: CommandEvent): Cells {
   switch (event.type) {
     case "command-accepted": {
       const { requested, expiresAt } = event.data;
-      return { ...cells, ...scalarCells("requested", requested), expires_at: momentMs(expiresAt) };
+      return { ...cells, ...scalarCells("requested", requested), expires_at: parseTimeMs(expiresAt) };
     }
     case "command-not-restored": {
       const { wanted, inForce, reason, message } = event.data;
@@ -326,7 +326,10 @@ function commandCells(event: CommandEvent): Cells {
   }
 }
 
-function gatewayStateCells({ type, data }: Event<"gateway-online"> | Event<"gateway-offline">, seenMs: number): Cells {
+function gatewayStateCells(
+  { type, data }: Event<"gateway-online"> | Event<"gateway-offline">,
+  seenMs: number,
+): RowCells {
   const { gateway, hosts, wholeSite } = data;
   return {
     gateway_id: gateway.id,
@@ -337,17 +340,17 @@ function gatewayStateCells({ type, data }: Event<"gateway-online"> | Event<"gate
   };
 }
 
-/** A new gateway's hosts are not known yet. */
-function firstStateCells({ gateway }: EventData["gateway-added"], seenMs: number): Cells {
+/** Returns the first state of a new gateway, whose hosts are not known yet. */
+function firstStateCells({ gateway }: EventData["gateway-added"], seenMs: number): RowCells {
   return { gateway_id: gateway.id, time: seenMs, online: gateway.online, whole_site: null, hosts: null };
 }
 
-function gapCells({ sink, reason, firstTime, lastTime, count }: EventData["delivery-gap"], seenMs: number): Cells {
-  const [first, last] = [momentMs(firstTime) ?? seenMs, momentMs(lastTime) ?? seenMs];
+function gapCells({ sink, reason, firstTime, lastTime, count }: EventData["delivery-gap"], seenMs: number): RowCells {
+  const [first, last] = [parseTimeMs(firstTime) ?? seenMs, parseTimeMs(lastTime) ?? seenMs];
   return { sink, reason, first_time: first, last_time: last, count, time: seenMs };
 }
 
-/** UTC day, such as `2026-11-21`. */
-export function dayOf(timeMs: number): string {
+/** Returns the UTC day of a time, such as `2026-11-21`. */
+export function formatUtcDay(timeMs: number): string {
   return isoUtc(timeMs).slice(0, 10);
 }

@@ -1,4 +1,4 @@
-/** `time` is UTC, in milliseconds since 1970. `number` is a double, `integer` has 64 bits, `json` is a text. */
+/** Type of a column: `time` is UTC in ms since 1970, `number` a double, `integer` has 64 bits, `json` is a text. */
 export type ColumnType = "text" | "time" | "number" | "integer" | "boolean" | "json";
 
 export type Cell = string | number | boolean | null;
@@ -7,7 +7,7 @@ export interface Column {
   readonly name: string;
   readonly type: ColumnType;
   readonly isNullable: boolean;
-  /** For the documentation and for comments in a database. */
+  /** Description for the documentation and for comments in a database. */
   readonly about: string;
 }
 
@@ -25,18 +25,18 @@ export interface Table {
   readonly about: string;
   readonly rowPolicy: RowPolicy;
   readonly columns: readonly Column[];
-  /** These columns are never null. */
+  /** Columns that identify a row and are never null. */
   readonly key: readonly string[];
-  /** Column that decides the row's day. */
+  /** Time column that decides the day of a row. */
   readonly time: string;
   readonly sortedBy: readonly string[];
 }
 
-export type Cells = Readonly<Record<string, Cell>>;
+export type RowCells = Readonly<Record<string, Cell>>;
 
 export type Row = readonly Cell[];
 
-export function columnIndexOf(table: Table, column: string): number {
+export function findColumnIndex(table: Table, column: string): number {
   const index = table.columns.findIndex(({ name }) => name === column);
   if (index < 0) throw new Error(`The table ${table.name} has no column ${column}.`);
   return index;
@@ -52,9 +52,9 @@ export function columnIndexOf(table: Table, column: string): number {
 export function applyUpdates(table: Table, stored: readonly Row[], updates: readonly Row[]): readonly Row[] {
   if (table.rowPolicy === "append") throw new Error(`Rows of ${table.name} do not change.`);
   const isVersions = table.rowPolicy === "versions";
-  const keyOf = objectKeyOf(table);
-  const compare = createComparator(table);
-  const isCurrent = isVersions ? columnIndexOf(table, "is_current") : -1;
+  const keyOf = createObjectKey(table);
+  const compare = createAgeComparator(table);
+  const isCurrent = isVersions ? findColumnIndex(table, "is_current") : -1;
   const rows = [...stored];
   /** Newest row of each object, and the index of its current row. */
   const latest = new Map<string, { newest: Row; at: number | null }>();
@@ -76,7 +76,7 @@ export function applyUpdates(table: Table, stored: readonly Row[], updates: read
     if (isVersions) {
       if (before === undefined ? !isStart : isStart && hasSameState(table, before, row)) continue;
       if (before !== undefined) {
-        next = withLaterStart(table, before, row);
+        next = delayStart(table, before, row);
         rows[at] = endState(table, before, next, isStart);
       }
     }
@@ -88,14 +88,14 @@ export function applyUpdates(table: Table, stored: readonly Row[], updates: read
   return isChanged ? rows : stored;
 }
 
-function objectKeyOf(table: Table): (row: Row) => string {
-  const indexes = table.key.filter((name) => name !== "valid_from").map((name) => columnIndexOf(table, name));
+function createObjectKey(table: Table): (row: Row) => string {
+  const indexes = table.key.filter((name) => name !== "valid_from").map((name) => findColumnIndex(table, name));
   return (row) => JSON.stringify(indexes.map((index) => row[index]));
 }
 
-function createComparator(table: Table): (a: Row, b: Row) => number {
-  const observed = columnIndexOf(table, "observed_at");
-  const position = columnIndexOf(table, "position");
+function createAgeComparator(table: Table): (a: Row, b: Row) => number {
+  const observed = findColumnIndex(table, "observed_at");
+  const position = findColumnIndex(table, "position");
   return (a, b) => Number(a[observed]) - Number(b[observed]) || Number(a[position]) - Number(b[position]);
 }
 
@@ -107,23 +107,23 @@ function hasSameState(table: Table, a: Row, b: Row): boolean {
   return table.columns.every(({ name }, index) => NON_STATE_COLUMNS.includes(name) || a[index] === b[index]);
 }
 
-/** A state starts at least a millisecond after the one before, even if a clock was set back. */
-function withLaterStart(table: Table, before: Row, row: Row): Row {
-  const from = columnIndexOf(table, "valid_from");
-  return withCell(row, from, Math.max(Number(row[from]), Number(before[from]) + 1));
+/** Lets a state start at least 1 ms after the state before, even if a clock was set back. */
+function delayStart(table: Table, before: Row, row: Row): Row {
+  const from = findColumnIndex(table, "valid_from");
+  return replaceCell(row, from, Math.max(Number(row[from]), Number(before[from]) + 1));
 }
 
-/** Without a following state, the row takes the trace of the ending event, so that older events are recognized. */
+/** Ends a state. Without a following state, takes the ending event's trace, so that older events are recognized. */
 function endState(table: Table, row: Row, by: Row, isFollowed: boolean): Row {
-  const to = withCell(row, columnIndexOf(table, "valid_to"), by[columnIndexOf(table, "valid_from")] ?? null);
-  const over = withCell(to, columnIndexOf(table, "is_current"), false);
+  const to = replaceCell(row, findColumnIndex(table, "valid_to"), by[findColumnIndex(table, "valid_from")] ?? null);
+  const over = replaceCell(to, findColumnIndex(table, "is_current"), false);
   if (isFollowed) return over;
   return TRACE_COLUMNS.reduce((traced, name) => {
-    const index = columnIndexOf(table, name);
-    return withCell(traced, index, by[index] ?? null);
+    const index = findColumnIndex(table, name);
+    return replaceCell(traced, index, by[index] ?? null);
   }, over);
 }
 
-function withCell(row: Row, index: number, cell: Cell): Row {
+function replaceCell(row: Row, index: number, cell: Cell): Row {
   return row.map((each, at) => (at === index ? cell : each));
 }

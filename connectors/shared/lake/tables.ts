@@ -2,75 +2,75 @@ import type { Column, ColumnType, Table } from "./table.ts";
 
 /** Tables of the lake with their columns; docs/lake/tables.md is generated from them. */
 
-const column =
+const defineColumn =
   (type: ColumnType, isNullable = false) =>
   (name: string, about: string): Column => ({ name, type, isNullable, about });
 
-const text = column("text");
-const textOrNull = column("text", true);
-const time = column("time");
-const timeOrNull = column("time", true);
-const numberOrNull = column("number", true);
-const integer = column("integer");
-const integerOrNull = column("integer", true);
-const boolean = column("boolean");
-const booleanOrNull = column("boolean", true);
-const jsonOrNull = column("json", true);
+const textColumn = defineColumn("text");
+const optionalText = defineColumn("text", true);
+const timeColumn = defineColumn("time");
+const optionalTime = defineColumn("time", true);
+const optionalNumber = defineColumn("number", true);
+const integerColumn = defineColumn("integer");
+const optionalInteger = defineColumn("integer", true);
+const booleanColumn = defineColumn("boolean");
+const optionalBoolean = defineColumn("boolean", true);
+const optionalJson = defineColumn("json", true);
 
 const SOURCE_ABOUT = "Name of the monitored service in the configuration; empty for the worker itself.";
-const SOURCE_COLUMN = text("source", SOURCE_ABOUT);
-const SITE_COLUMN = textOrNull("site_id", "The site's id; null for facts about no single site.");
-const TAG_COLUMN = text("tag_id", "The tag's id.");
+const SOURCE_COLUMN = textColumn("source", SOURCE_ABOUT);
+const SITE_COLUMN = optionalText("site_id", "The site's id; null for facts about no single site.");
+const TAG_COLUMN = textColumn("tag_id", "The tag's id.");
 const SITE_COLUMNS = [SOURCE_COLUMN, SITE_COLUMN];
 const TAG_COLUMNS = [...SITE_COLUMNS, TAG_COLUMN];
 
 const TRACE_COLUMNS = [
-  time(
+  timeColumn(
     "observed_at",
     "When the worker committed the event; after its clock was set back by a day or less, just after what it committed last.",
   ),
-  text("event_id", "The event's id: the same fact has the same id after every retry and restart."),
-  integer(
+  textColumn("event_id", "The event's id: the same fact has the same id after every retry and restart."),
+  integerColumn(
     "position",
     "The event's place in the worker's log; 0 for what was told from the state. Of two rows about the same the one of the later observed_at counts, and of the same moment the one of the higher position: a worker that lost its state counts from 1 again.",
   ),
 ];
 
 const VALUE_COLUMNS = [
-  numberOrNull("value_number", "The value, where it is a number."),
-  booleanOrNull("value_boolean", "The value, where it is a boolean."),
+  optionalNumber("value_number", "The value, where it is a number."),
+  optionalBoolean("value_boolean", "The value, where it is a boolean."),
 ];
 
 const UNIT_COLUMNS = [
-  textOrNull("unit", "The unit as the service writes it; nothing is converted."),
-  textOrNull("unit_ucum", "The same unit as a UCUM code, where that is certain."),
+  optionalText("unit", "The unit as the service writes it; nothing is converted."),
+  optionalText("unit_ucum", "The same unit as a UCUM code, where that is certain."),
 ];
 
-/** A time that the service states, and its original text. */
-const statedTime = (name: string, about: string) => [
-  timeOrNull(name, `${about}; null where the service's word is no moment, as one without an offset.`),
-  textOrNull(`${name}_raw`, "The same as the service wrote it."),
-  textOrNull(`${name}_offset`, "The offset with which it wrote that, such as +02:00; null for Z and for none."),
+/** Columns of a time that the service states: the time, its original text and its offset. */
+const statedTimeColumns = (name: string, about: string) => [
+  optionalTime(name, `${about}; null where the service's word is no moment, as one without an offset.`),
+  optionalText(`${name}_raw`, "The same as the service wrote it."),
+  optionalText(`${name}_offset`, "The offset with which it wrote that, such as +02:00; null for Z and for none."),
 ];
 
-/** Table with one row for each event. */
-function occurrences(name: string, about: string, columns: readonly Column[], sortedBy: readonly string[]): Table {
+/** Defines a table with one row for each event. */
+function defineEventTable(name: string, about: string, columns: readonly Column[], sortedBy: readonly string[]): Table {
   const key = ["source", "event_id"];
-  const [, time = ""] = sortedBy;
-  return { name, about, rowPolicy: "append", columns: [...columns, ...TRACE_COLUMNS], key, time, sortedBy };
+  const [, timeColumn = ""] = sortedBy;
+  return { name, about, rowPolicy: "append", columns: [...columns, ...TRACE_COLUMNS], key, time: timeColumn, sortedBy };
 }
 
-export const VALUE_TABLE = occurrences(
+export const VALUE_TABLE = defineEventTable(
   "value",
   "Live values: one row for each value that was read and told.",
   [
     ...TAG_COLUMNS,
-    time("time", "When the reply arrived; the service states no time of its own for a read."),
+    timeColumn("time", "When the reply arrived; the service states no time of its own for a read."),
     ...VALUE_COLUMNS,
-    text("quality", "good; uncertain; or bad: the gateway could not read it, and there is no value."),
+    textColumn("quality", "good; uncertain; or bad: the gateway could not read it, and there is no value."),
     ...UNIT_COLUMNS,
-    integer("latency_ms", "Milliseconds between sending the request and having the reply."),
-    textOrNull("behind_gateway", "Id of the gateway that was offline and explains a bad value."),
+    integerColumn("latency_ms", "Milliseconds between sending the request and having the reply."),
+    optionalText("behind_gateway", "Id of the gateway that was offline and explains a bad value."),
   ],
   ["tag_id", "time"],
 );
@@ -81,14 +81,14 @@ export const HISTORY_TABLE: Table = {
   rowPolicy: "append",
   columns: [
     ...TAG_COLUMNS,
-    text("resolution", "5m, 1h, 1d, 1w or 1mo."),
-    text("time_zone", "IANA zone in which the service aligned the buckets."),
-    time("time", "Start of the bucket, as the service stamps it."),
+    textColumn("resolution", "5m, 1h, 1d, 1w or 1mo."),
+    textColumn("time_zone", "IANA zone in which the service aligned the buckets."),
+    timeColumn("time", "Start of the bucket, as the service stamps it."),
     ...VALUE_COLUMNS,
-    text("quality", "good; or bad: the log has the bucket, but no value in it."),
+    textColumn("quality", "good; or bad: the log has the bucket, but no value in it."),
     ...UNIT_COLUMNS,
-    text("origin", "live: soon after the bucket closed; backfill: older than the following of this series."),
-    integer(
+    textColumn("origin", "live: soon after the bucket closed; backfill: older than the following of this series."),
+    integerColumn(
       "revision",
       "0 when the bucket was told first; otherwise when it was told anew, in milliseconds since 1970. The highest counts.",
     ),
@@ -99,17 +99,17 @@ export const HISTORY_TABLE: Table = {
   sortedBy: ["tag_id", "resolution", "time"],
 };
 
-export const TOTAL_TABLE = occurrences(
+export const TOTAL_TABLE = defineEventTable(
   "total",
   "Totals over a period: last value minus first, as the service gives it.",
   [
     ...TAG_COLUMNS,
-    text("resolution", "5m, 1h, 1d, 1w or 1mo."),
-    text("time_zone", "IANA zone in which the service aligned the buckets."),
-    time("from_time", "Start of the period."),
-    time("to_time", "End of the period."),
-    numberOrNull("total", "Last minus first; null when unknown."),
-    boolean("is_reset", "The total is negative: the meter was reset or exchanged."),
+    textColumn("resolution", "5m, 1h, 1d, 1w or 1mo."),
+    textColumn("time_zone", "IANA zone in which the service aligned the buckets."),
+    timeColumn("from_time", "Start of the period."),
+    timeColumn("to_time", "End of the period."),
+    optionalNumber("total", "Last minus first; null when unknown."),
+    booleanColumn("is_reset", "The total is negative: the meter was reset or exchanged."),
     ...UNIT_COLUMNS,
   ],
   ["tag_id", "from_time"],
@@ -117,41 +117,41 @@ export const TOTAL_TABLE = occurrences(
 
 const ALARM_IDENTITY = [
   ...SITE_COLUMNS,
-  text("alarm_id", "The alarm's id."),
-  text("episode", "Alarm id and trigger time: one episode is one raise and one end."),
+  textColumn("alarm_id", "The alarm's id."),
+  textColumn("episode", "Alarm id and trigger time: one episode is one raise and one end."),
 ];
 
 const ALARM_TRIGGER = [
-  text("priority", "A (highest), B or C, as the service states it."),
-  text("trigger_id", "The trigger's id."),
-  text("trigger_name", "The trigger's name."),
-  textOrNull("trigger_description", "The trigger's description."),
-  text("alarm_source", "What the alarm is about, in the service's words."),
-  text("description", "The alarm's description."),
-  ...statedTime("triggered_at", "When it was triggered, by the service's word"),
-  ...statedTime("resolved_at", "When it was resolved, by the service's word"),
-  boolean("acknowledged", "Whether somebody has acknowledged it."),
-  textOrNull("acknowledged_by", "Who did."),
-  textOrNull("acknowledged_message", "What they wrote."),
-  timeOrNull("acknowledged_at", "When."),
+  textColumn("priority", "A (highest), B or C, as the service states it."),
+  textColumn("trigger_id", "The trigger's id."),
+  textColumn("trigger_name", "The trigger's name."),
+  optionalText("trigger_description", "The trigger's description."),
+  textColumn("alarm_source", "What the alarm is about, in the service's words."),
+  textColumn("description", "The alarm's description."),
+  ...statedTimeColumns("triggered_at", "When it was triggered, by the service's word"),
+  ...statedTimeColumns("resolved_at", "When it was resolved, by the service's word"),
+  booleanColumn("acknowledged", "Whether somebody has acknowledged it."),
+  optionalText("acknowledged_by", "Who did."),
+  optionalText("acknowledged_message", "What they wrote."),
+  optionalTime("acknowledged_at", "When."),
 ];
 
-export const ALARM_TABLE = occurrences(
+export const ALARM_TABLE = defineEventTable(
   "alarm",
   "What happened to alarms: one row for each event of an episode.",
   [
     ...ALARM_IDENTITY,
-    text("event", "alarm-raised, alarm-resolved and the other kinds of events about alarms."),
-    time("time", "When it happened by the service's own word, otherwise when it was seen."),
-    text("status", "active, resolved, or whatever the service says."),
+    textColumn("event", "alarm-raised, alarm-resolved and the other kinds of events about alarms."),
+    timeColumn("time", "When it happened by the service's own word, otherwise when it was seen."),
+    textColumn("status", "active, resolved, or whatever the service says."),
     ...ALARM_TRIGGER,
-    timeOrNull("recovering_until", "Until when it counts as recovering."),
-    boolean("late", "Found after the fact, by the sweep over resolved alarms."),
-    boolean("initial", "It was active already when the worker looked for the first time."),
-    textOrNull("behind_gateway", "Id of the gateway that was offline and explains it."),
-    numberOrNull("event_value", "The value of the last event that kept it active."),
-    textOrNull("event_text", "The same as text, where the service has one."),
-    jsonOrNull("before", "Of alarm-changed: the fields that differ, with the value before."),
+    optionalTime("recovering_until", "Until when it counts as recovering."),
+    booleanColumn("late", "Found after the fact, by the sweep over resolved alarms."),
+    booleanColumn("initial", "It was active already when the worker looked for the first time."),
+    optionalText("behind_gateway", "Id of the gateway that was offline and explains it."),
+    optionalNumber("event_value", "The value of the last event that kept it active."),
+    optionalText("event_text", "The same as text, where the service has one."),
+    optionalJson("before", "Of alarm-changed: the fields that differ, with the value before."),
   ],
   ["alarm_id", "time"],
 );
@@ -162,10 +162,10 @@ export const ALARM_EPISODE_TABLE: Table = {
   rowPolicy: "latest",
   columns: [
     ...ALARM_IDENTITY,
-    text("state", "active, resolved, vanished (gone without a word) or out-of-scope."),
-    time("raised_at", "As triggered_at; 1970-01-01 where that is null, because it is the same in every row."),
+    textColumn("state", "active, resolved, vanished (gone without a word) or out-of-scope."),
+    timeColumn("raised_at", "As triggered_at; 1970-01-01 where that is null, because it is the same in every row."),
     ...ALARM_TRIGGER,
-    timeOrNull("ended_at", "When it was over: the service's word, or when it was seen to be gone."),
+    optionalTime("ended_at", "When it was over: the service's word, or when it was seen to be gone."),
     ...TRACE_COLUMNS,
   ],
   key: ["source", "episode"],
@@ -173,82 +173,82 @@ export const ALARM_EPISODE_TABLE: Table = {
   sortedBy: ["alarm_id", "raised_at"],
 };
 
-const valueColumns = (name: string, about: string) => [
-  numberOrNull(`${name}_number`, `${about}, where it is a number.`),
-  booleanOrNull(`${name}_boolean`, `${about}, where it is a boolean.`),
+const defineValueColumns = (name: string, about: string) => [
+  optionalNumber(`${name}_number`, `${about}, where it is a number.`),
+  optionalBoolean(`${name}_boolean`, `${about}, where it is a boolean.`),
 ];
 
-export const COMMAND_TABLE = occurrences(
+export const COMMAND_TABLE = defineEventTable(
   "command",
   "Commands to the building: one row for each that was accepted, and one for what became of it.",
   [
     ...SITE_COLUMNS,
-    textOrNull("tag_id", "The tag's id; null where the command named none that is known."),
-    text("command_id", "The command's id."),
-    text("event", "command-accepted, command-result or command-not-restored."),
-    time("time", "When it happened."),
-    textOrNull("outcome", "Of command-result: confirmed, accepted-unverified, mismatch, rejected and so on."),
-    textOrNull("reason", "Machine-readable reason; null when confirmed."),
-    textOrNull("message", "The same for a person."),
-    ...valueColumns("requested", "What was asked for"),
-    ...valueColumns("before", "What the tag held before"),
-    ...valueColumns("read_back", "What the tag held afterwards"),
-    booleanOrNull("rehearsal", "True when everything but the write was done."),
-    timeOrNull("expires_at", "Of command-accepted: after this time it is not sent any more."),
+    optionalText("tag_id", "The tag's id; null where the command named none that is known."),
+    textColumn("command_id", "The command's id."),
+    textColumn("event", "command-accepted, command-result or command-not-restored."),
+    timeColumn("time", "When it happened."),
+    optionalText("outcome", "Of command-result: confirmed, accepted-unverified, mismatch, rejected and so on."),
+    optionalText("reason", "Machine-readable reason; null when confirmed."),
+    optionalText("message", "The same for a person."),
+    ...defineValueColumns("requested", "What was asked for"),
+    ...defineValueColumns("before", "What the tag held before"),
+    ...defineValueColumns("read_back", "What the tag held afterwards"),
+    optionalBoolean("rehearsal", "True when everything but the write was done."),
+    optionalTime("expires_at", "Of command-accepted: after this time it is not sent any more."),
   ],
   ["command_id", "time"],
 );
 
-export const GATEWAY_STATE_TABLE = occurrences(
+export const GATEWAY_STATE_TABLE = defineEventTable(
   "gateway_state",
   "Gateways that went offline or came back: one row for each change.",
   [
     ...SITE_COLUMNS,
-    text("gateway_id", "The gateway's id."),
-    time("time", "When it was seen."),
-    booleanOrNull("online", "Null where the service does not say."),
-    booleanOrNull("whole_site", "True when the site has no other gateway."),
-    jsonOrNull("hosts", "What hangs on it: a list of id and name."),
+    textColumn("gateway_id", "The gateway's id."),
+    timeColumn("time", "When it was seen."),
+    optionalBoolean("online", "Null where the service does not say."),
+    optionalBoolean("whole_site", "True when the site has no other gateway."),
+    optionalJson("hosts", "What hangs on it: a list of id and name."),
   ],
   ["gateway_id", "time"],
 );
 
-export const WORKER_EVENT_TABLE = occurrences(
+export const WORKER_EVENT_TABLE = defineEventTable(
   "worker_event",
   "Everything else that was told, such as a service that could not be reached: one row for each event.",
   [
     ...SITE_COLUMNS,
-    text("event", "The kind of the event."),
-    text("subject", "What it is about."),
-    time("time", "When it happened."),
-    jsonOrNull("data", "What it says."),
+    textColumn("event", "The kind of the event."),
+    textColumn("subject", "What it is about."),
+    timeColumn("time", "When it happened."),
+    optionalJson("data", "What it says."),
   ],
   ["event", "time"],
 );
 
-export const DELIVERY_GAP_TABLE = occurrences(
+export const DELIVERY_GAP_TABLE = defineEventTable(
   "delivery_gap",
   "What had to be dropped before a sink had taken it: one row for each gap.",
   [
     SOURCE_COLUMN,
-    text("sink", "Name of the sink that did not get it."),
-    text("reason", "age or size: which bound of the log was reached."),
-    time("first_time", "Time of the first event that was dropped."),
-    time("last_time", "Time of the last."),
-    integer("count", "How many."),
-    time("time", "When it was dropped."),
+    textColumn("sink", "Name of the sink that did not get it."),
+    textColumn("reason", "age or size: which bound of the log was reached."),
+    timeColumn("first_time", "Time of the first event that was dropped."),
+    timeColumn("last_time", "Time of the last."),
+    integerColumn("count", "How many."),
+    timeColumn("time", "When it was dropped."),
   ],
   ["sink", "time"],
 );
 
 /** `applyUpdates` sets `valid_to` and `is_current`. */
 const VALIDITY_COLUMNS = [
-  time("valid_from", "From when on it was so, as far as was seen."),
-  timeOrNull("valid_to", "Until when; null while it is so."),
-  boolean("is_current", "True while it is so."),
+  timeColumn("valid_from", "From when on it was so, as far as was seen."),
+  optionalTime("valid_to", "Until when; null while it is so."),
+  booleanColumn("is_current", "True while it is so."),
 ];
 
-function dimension(name: string, about: string, id: Column, columns: readonly Column[]): Table {
+function defineVersionTable(name: string, about: string, id: Column, columns: readonly Column[]): Table {
   return {
     name,
     about: `${about}: one row for each state that it was in.`,
@@ -267,54 +267,54 @@ function dimension(name: string, about: string, id: Column, columns: readonly Co
   };
 }
 
-const NAME_COLUMN = text("name", "Its name, as the service shows it.");
-const DESCRIPTION_COLUMN = textOrNull("description", "Its description.");
+const NAME_COLUMN = textColumn("name", "Its name, as the service shows it.");
+const DESCRIPTION_COLUMN = optionalText("description", "Its description.");
 
-export const SITE_TABLE = dimension("site", "Sites", text("site_id", "The site's id."), [NAME_COLUMN]);
+export const SITE_TABLE = defineVersionTable("site", "Sites", textColumn("site_id", "The site's id."), [NAME_COLUMN]);
 
-export const SYSTEM_TABLE = dimension(
+export const SYSTEM_TABLE = defineVersionTable(
   "system",
   "Technical systems of buildings",
-  text("system_id", "The system's id."),
+  textColumn("system_id", "The system's id."),
   [
-    text("code", "Its code, such as 320.001."),
+    textColumn("code", "Its code, such as 320.001."),
     NAME_COLUMN,
-    textOrNull("discipline", "Such as Heating."),
+    optionalText("discipline", "Such as Heating."),
     DESCRIPTION_COLUMN,
-    textOrNull("location", "Where it stands."),
-    textOrNull("manufacturer", "Who made it."),
-    integerOrNull("installed_year", "When it was installed."),
-    textOrNull("maintenance_notes", "Notes on its maintenance."),
-    integerOrNull("datapoints_count", "How many tags it has by the service's word."),
+    optionalText("location", "Where it stands."),
+    optionalText("manufacturer", "Who made it."),
+    optionalInteger("installed_year", "When it was installed."),
+    optionalText("maintenance_notes", "Notes on its maintenance."),
+    optionalInteger("datapoints_count", "How many tags it has by the service's word."),
   ],
 );
 
-export const TAG_TABLE = dimension("tag", "Tags (data points)", TAG_COLUMN, [
+export const TAG_TABLE = defineVersionTable("tag", "Tags (data points)", TAG_COLUMN, [
   NAME_COLUMN,
   DESCRIPTION_COLUMN,
   ...UNIT_COLUMNS,
 ]);
 
-export const TAG_SYSTEM_TABLE = dimension("tag_system", "Which tags belong to which systems", TAG_COLUMN, [
-  text("system_id", "The system's id."),
+export const TAG_SYSTEM_TABLE = defineVersionTable("tag_system", "Which tags belong to which systems", TAG_COLUMN, [
+  textColumn("system_id", "The system's id."),
 ]);
 
-export const GATEWAY_TABLE = dimension("gateway", "Gateways", text("gateway_id", "The gateway's id."), [
+export const GATEWAY_TABLE = defineVersionTable("gateway", "Gateways", textColumn("gateway_id", "The gateway's id."), [
   NAME_COLUMN,
-  textOrNull("version", "Version of its software."),
-  textOrNull("hardware", "What it is made of."),
-  textOrNull("ip_address", "Its address."),
-  textOrNull("location", "Where it stands."),
+  optionalText("version", "Version of its software."),
+  optionalText("hardware", "What it is made of."),
+  optionalText("ip_address", "Its address."),
+  optionalText("location", "Where it stands."),
 ]);
 
-export const HOST_TABLE = dimension("host", "Hosts (devices)", text("host_id", "The host's id."), [
+export const HOST_TABLE = defineVersionTable("host", "Hosts (devices)", textColumn("host_id", "The host's id."), [
   NAME_COLUMN,
   DESCRIPTION_COLUMN,
-  textOrNull("type", "What kind of device it is."),
-  textOrNull("model_name", "Its model."),
-  textOrNull("ip", "Its address."),
-  textOrNull("mac_address", "Its hardware address."),
-  textOrNull("gateway_id", "Id of the gateway that it hangs on."),
+  optionalText("type", "What kind of device it is."),
+  optionalText("model_name", "Its model."),
+  optionalText("ip", "Its address."),
+  optionalText("mac_address", "Its hardware address."),
+  optionalText("gateway_id", "Id of the gateway that it hangs on."),
 ]);
 
 /** All tables: facts first, then dimensions. */

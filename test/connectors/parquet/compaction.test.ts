@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test } from "vitest";
 import { S3Config } from "#connectors/parquet/config.ts";
-import { partitionOf } from "#connectors/parquet/paths.ts";
+import { toPartition } from "#connectors/parquet/paths.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
 import { createS3Store } from "#connectors/parquet/s3-store.ts";
 import { openSinkState } from "#connectors/parquet/sink-state.ts";
@@ -17,7 +17,7 @@ test("compacts a large day into several files, and completes an interrupted comp
   const engine = createEngine(inS3(s3, { max_rows: 6 }));
   engine.log.push(...Array.from({ length: 24 }, (_, n) => valueEvent(n, `1004${n % 3}`)));
   while ((await engine.offer(6)) > 0);
-  const partition = partitionOf(VALUE_TABLE, "2026-11-02", "1");
+  const partition = toPartition(VALUE_TABLE, "2026-11-02", "1");
   const { folder } = partition;
   expect(keysIn(folder)).toHaveLength(4);
   const context = contextFor("other");

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import { createDeltaFormat } from "#connectors/parquet/delta-format.ts";
-import { partitionOf, undividedPartition } from "#connectors/parquet/paths.ts";
+import { toPartition, undividedPartition } from "#connectors/parquet/paths.ts";
 import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
-import type { Compaction } from "#connectors/parquet/sink-state.ts";
+import type { StoredCompaction } from "#connectors/parquet/sink-state.ts";
 import { TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
@@ -11,7 +11,7 @@ import { contextFor, never } from "../context.ts";
 import { createMemoryStore, type Fault } from "./delta/memory-store.ts";
 import { committedAt } from "./engine.ts";
 
-const PARTITION = partitionOf(VALUE_TABLE, "2026-11-02", "1");
+const PARTITION = toPartition(VALUE_TABLE, "2026-11-02", "1");
 
 function setUp() {
   const faults = new Map<string, Fault>();
@@ -43,7 +43,7 @@ test("the file of a compaction that crashed before its commit is removed", async
   await land(2);
   faults.set("putIfAbsent value/_delta_log/00000000000000000002.json", "refused");
   await expect(format.compact(PARTITION, never())).rejects.toThrow(Retryable);
-  const [compaction] = (await memory.get<readonly Compaction[]>("compaction")) ?? [];
+  const [compaction] = (await memory.get<readonly StoredCompaction[]>("compaction")) ?? [];
   expect(files()).toHaveLength(3);
   expect(files()).toContain(compaction?.result);
   faults.clear();

@@ -1,9 +1,9 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { createDeltaFormat, createVacuumTime } from "#connectors/parquet/delta-format.ts";
+import { createDeltaFormat, createVacuumSchedule } from "#connectors/parquet/delta-format.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
-import { partitionOf } from "#connectors/parquet/paths.ts";
+import { toPartition } from "#connectors/parquet/paths.ts";
 import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
 import { TABLES, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
@@ -219,7 +219,7 @@ describe("the vacuum of Delta tables", () => {
     const clock = movedClock();
     const store = createFolderStore(folder, 0o640);
     const format = createDeltaFormat(store, contextFor("lake", clock));
-    const partition = partitionOf(VALUE_TABLE, "2026-11-02", "1");
+    const partition = toPartition(VALUE_TABLE, "2026-11-02", "1");
     for (const n of [1, 2]) {
       const buffer = createRowBuffer();
       buffer.add(valueEvent(n), n, committedAt(n));
@@ -244,7 +244,7 @@ describe("the vacuum of Delta tables", () => {
 
   test("is due an hour after the start and then daily, but not in the hour after a clock step", () => {
     const clock = movedClock();
-    const time = createVacuumTime(clock);
+    const time = createVacuumSchedule(clock);
     const dueAfter = (ms: number) => {
       clock.pass(ms);
       return time.isDue();

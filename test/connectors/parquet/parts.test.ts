@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { createColumns, createSorter, sortDistinct } from "#connectors/parquet/columns.ts";
-import { endpointOf, ParquetConfig, prefixOf, S3Config, sharedTables } from "#connectors/parquet/config.ts";
+import { findSharedTables, normalizePrefix, ParquetConfig, S3Config, s3Endpoint } from "#connectors/parquet/config.ts";
 import { finalizeDay } from "#connectors/parquet/finalize-day.ts";
 import { updateSchemas } from "#connectors/parquet/lake-schemas.ts";
-import { encodeParquet, rowCountOf } from "#connectors/parquet/parquet-file.ts";
+import { encodeParquet, readRowCount } from "#connectors/parquet/parquet-file.ts";
 import { readRows } from "#connectors/parquet/partition-files.ts";
 import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
-import { failureOfResponse } from "#connectors/parquet/s3-store.ts";
+import { toFailure } from "#connectors/parquet/s3-store.ts";
 import type { Row, Table } from "#connectors/shared/lake/table.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
 import { contextFor, never } from "../context.ts";
@@ -91,7 +91,7 @@ describe("a Parquet file", () => {
 
   test.each([0, 1, 9_999, 10_000, 20_001])("is read with the same %i rows that were written", async (count) => {
     const { bytes, rows } = await written(count);
-    expect(rowCountOf(bytes, "x")).toBe(count);
+    expect(readRowCount(bytes, "x")).toBe(count);
     expect(await readAs(METER, bytes)).toEqual(rows);
   });
 
@@ -131,7 +131,7 @@ describe("a Parquet file", () => {
 describe("failures of S3 requests (failureOfResponse)", () => {
   const config = S3Config.parse({ endpoint: "https://s3.example", bucket: "lake", ...KEYS });
   const failure = (status: number, code: string, headers = {}) =>
-    failureOfResponse({ status, headers, bytes: Buffer.from(`<Error><Code>${code}</Code></Error>`) }, config, 0);
+    toFailure({ status, headers, bytes: Buffer.from(`<Error><Code>${code}</Code></Error>`) }, config, 0);
 
   test.each([
     [403, "RequestTimeTooSkewed", "config", undefined, /Set the clock/],
@@ -176,18 +176,17 @@ describe("failures of S3 requests (failureOfResponse)", () => {
 
   test("a TLS listener is recognized only by its response with status 400", () => {
     const words = "Client sent an HTTP request to an HTTPS server.";
-    const answered = (status: number) =>
-      failureOfResponse({ status, headers: {}, bytes: Buffer.from(words) }, config, 0);
+    const answered = (status: number) => toFailure({ status, headers: {}, bytes: Buffer.from(words) }, config, 0);
     expect(answered(400).hint).toContain("https://");
     expect(answered(404).message).toContain("does not take this");
   });
 
   test("the endpoint is the configured one, or Amazon's endpoint of the region", () => {
-    expect(endpointOf(config)).toBe("https://s3.example");
-    expect(endpointOf(S3Config.parse({ bucket: "lake", region: "eu-north-1", ...KEYS }))).toBe(
+    expect(s3Endpoint(config)).toBe("https://s3.example");
+    expect(s3Endpoint(S3Config.parse({ bucket: "lake", region: "eu-north-1", ...KEYS }))).toBe(
       "https://s3.eu-north-1.amazonaws.com",
     );
-    expect(["", "a", "/a/b/"].map((prefix) => prefixOf({ prefix }))).toEqual(["", "a/", "a/b/"]);
+    expect(["", "a", "/a/b/"].map((prefix) => normalizePrefix({ prefix }))).toEqual(["", "a/", "a/b/"]);
   });
 });
 
@@ -233,7 +232,8 @@ describe("the configuration of the Parquet sink", () => {
   });
 
   test("detects two sinks that write the same tables", () => {
-    const shared = (one: object, other: object) => sharedTables(ParquetConfig.parse(one), ParquetConfig.parse(other));
+    const shared = (one: object, other: object) =>
+      findSharedTables(ParquetConfig.parse(one), ParquetConfig.parse(other));
     const place = (more: object) => ({ s3: { bucket: "lake", prefix: "a", ...KEYS, ...more } });
     expect(shared({ folder: "/lake" }, { folder: "/other" })).toBeNull();
     expect(shared({ folder: "/lake" }, place({}))).toBeNull();

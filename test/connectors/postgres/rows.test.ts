@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { Client } from "pg";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { createTable, insertText, primaryKeyOf } from "#connectors/postgres/sql.ts";
+import { buildCreateTable, buildInsert, buildPrimaryKey } from "#connectors/postgres/sql.ts";
 import { encodeRows } from "#connectors/postgres/write.ts";
 import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
@@ -62,7 +62,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
       sortedBy: ["n"],
     };
     const target = { schema: "public", timescale: false };
-    await database.ask(createTable(table, target));
+    await database.ask(buildCreateTable(table, target));
     const client = new Client({ host: "127.0.0.1", port: server().port, database: database.name, user: "postgres" });
     await client.connect();
     onTestFinished(() => client.end());
@@ -80,7 +80,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
         await client.query("truncate cells");
         const arrays = columns.map(({ isArray }) => isArray);
         const values = columns.map(({ bytes }) => bytes);
-        await client.query(insertText(table, target, arrays), values);
+        await client.query(buildInsert(table, target, arrays), values);
         const { rows: read } = await client.query({
           text: `select a_text, (extract(epoch from a_time) * 1000)::float8, a_number, a_integer::float8, a_boolean, a_json::text from cells order by n`,
           rowMode: "array",
@@ -258,7 +258,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
 describe("primary keys of the PostgreSQL tables", () => {
   test("start with the sort columns where possible, and contain the time column of a hypertable", () => {
     const keys = (timescale: boolean) =>
-      Object.fromEntries(TABLES.map((table) => [table.name, primaryKeyOf(table, { timescale }).join(" ")]));
+      Object.fromEntries(TABLES.map((table) => [table.name, buildPrimaryKey(table, { timescale }).join(" ")]));
     expect(keys(false)).toMatchObject({
       value: "source event_id",
       history: "tag_id resolution time source time_zone revision",

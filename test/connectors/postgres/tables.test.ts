@@ -1,5 +1,5 @@
 import { describe, expect, onTestFinished, test } from "vitest";
-import { createHypertable, createTable } from "#connectors/postgres/sql.ts";
+import { buildCreateHypertable, buildCreateTable } from "#connectors/postgres/sql.ts";
 import { TABLES, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { absent } from "../../real-servers.ts";
 import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
@@ -170,14 +170,14 @@ create table plenum.own (x int); create index own_index on plenum.value (note)`)
 describe("SQL statements for the tables", () => {
   test("create a hypertable with the time column in its primary key", () => {
     const target = { schema: "plenum", timescale: true };
-    expect(createTable(VALUE_TABLE, target)).toContain('primary key ("source", "event_id", "time")');
-    expect(createHypertable(VALUE_TABLE, target, "public")).toBe(
+    expect(buildCreateTable(VALUE_TABLE, target)).toContain('primary key ("source", "event_id", "time")');
+    expect(buildCreateHypertable(VALUE_TABLE, target, "public")).toBe(
       `select "public".create_hypertable('"plenum"."value"', 'time', if_not_exists => true, migrate_data => true)`,
     );
   });
 
   test("escape quotes in comments and names", () => {
-    const text = createTable({ ...VALUE_TABLE, name: 'a"b', about: "it's" }, { schema: "s", timescale: false });
+    const text = buildCreateTable({ ...VALUE_TABLE, name: 'a"b', about: "it's" }, { schema: "s", timescale: false });
     expect(text).toContain(`comment on table "s"."a""b" is 'it''s'`);
   });
 });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import type { Action } from "#connectors/parquet/delta/log-format.ts";
-import { newMetaData, PROTOCOL } from "#connectors/parquet/delta/schema.ts";
-import { actionsInCheckpoint, applyActions, checkpointOf, emptySnapshot } from "#connectors/parquet/delta/snapshot.ts";
+import type { LogAction } from "#connectors/parquet/delta/log-format.ts";
+import { buildMetaData, WRITTEN_PROTOCOL } from "#connectors/parquet/delta/schema.ts";
+import { applyActions, emptySnapshot, encodeCheckpoint, parseCheckpoint } from "#connectors/parquet/delta/snapshot.ts";
 import { METER } from "./meter-table.ts";
 
 const FILES = 3_000;
@@ -10,24 +10,24 @@ function manyFiles() {
   const snapshot = emptySnapshot();
   const partitionValues = { date: "2026-11-21", site: null };
   const path = (n: number) => `date=2026-11-21/site=none/${n}.parquet`;
-  const added = Array.from({ length: FILES }, (_, n): Action => {
+  const added = Array.from({ length: FILES }, (_, n): LogAction => {
     const stats = JSON.stringify({ numRecords: n, nullCount: { value: n } });
     const add = { path: path(n), partitionValues, size: n + 1, modificationTime: n, dataChange: true, stats };
     return { add: n % 2 === 0 ? add : { ...add, tags: { by: "somebody" } } };
   });
-  const removed = added.flatMap((_, n): readonly Action[] =>
+  const removed = added.flatMap((_, n): readonly LogAction[] =>
     n % 3 === 0 ? [{ remove: { path: path(n), deletionTimestamp: n, dataChange: true } }] : [],
   );
-  const metaData = newMetaData(METER, ["date", "site"], "5b0f9a2e-4f0f-4b5e-8d4e-0c7d3c8d7c11", 7);
-  applyActions(snapshot, 0, [{ protocol: PROTOCOL }, { metaData }, ...added], true);
+  const metaData = buildMetaData(METER, ["date", "site"], "5b0f9a2e-4f0f-4b5e-8d4e-0c7d3c8d7c11", 7);
+  applyActions(snapshot, 0, [{ protocol: WRITTEN_PROTOCOL }, { metaData }, ...added], true);
   applyActions(snapshot, 1, [...removed, { txn: { appId: "app", version: 2 ** 40, lastUpdated: 9 } }], true);
   return snapshot;
 }
 
 test("a checkpoint of a Delta table with many files restores the same snapshot", async () => {
   const snapshot = manyFiles();
-  const { bytes, size } = await checkpointOf(snapshot);
-  const actions = await actionsInCheckpoint(bytes, "checkpoint");
+  const { bytes, size } = await encodeCheckpoint(snapshot);
+  const actions = await parseCheckpoint(bytes, "checkpoint");
   expect(actions).toHaveLength(size);
   expect(size).toBe(2 + 1 + FILES);
   expect(actions.flatMap(({ add, remove }) => add ?? remove ?? []).every(({ dataChange }) => !dataChange)).toBe(true);
@@ -41,7 +41,7 @@ test("a checkpoint of a Delta table with many files restores the same snapshot",
   expect([...again.tombstones.keys()]).toEqual([...snapshot.tombstones.keys()]);
   expect(again.txns).toEqual(snapshot.txns);
   expect(stripped(again.metaData)).toEqual(stripped(snapshot.metaData));
-  expect(again.protocol).toEqual(PROTOCOL);
+  expect(again.protocol).toEqual(WRITTEN_PROTOCOL);
 });
 
 test("writing and reading a Delta checkpoint yields to the event loop", async () => {
@@ -53,9 +53,9 @@ test("writing and reading a Delta checkpoint yields to the event loop", async ()
     if (!isOver) setImmediate(count);
   };
   setImmediate(count);
-  const { bytes } = await checkpointOf(snapshot);
+  const { bytes } = await encodeCheckpoint(snapshot);
   const whileWritten = turns;
-  await actionsInCheckpoint(bytes, "checkpoint");
+  await parseCheckpoint(bytes, "checkpoint");
   isOver = true;
   expect(whileWritten).toBeGreaterThan(FILES / 1_000);
   expect(turns - whileWritten).toBeGreaterThan(FILES / 1_000);

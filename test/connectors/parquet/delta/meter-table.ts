@@ -1,6 +1,6 @@
 import { parquetWriteBuffer, type SchemaElement } from "hyparquet-writer";
-import { type AddedFile, type Change, EMPTY_CHANGE } from "#connectors/parquet/delta/change.ts";
-import { statisticsOf } from "#connectors/parquet/delta/statistics.ts";
+import { type AddedFile, EMPTY_CHANGE, type TableChange } from "#connectors/parquet/delta/change.ts";
+import { computeStatistics } from "#connectors/parquet/delta/statistics.ts";
 import { type DeltaTable, type DeltaTableOptions, openDeltaTable } from "#connectors/parquet/delta/table.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import type { Column, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
@@ -97,7 +97,7 @@ export async function landed(
     bytes: bytes.length,
     rows: rows.length,
     partitionValues: { date, site },
-    stats: await statisticsOf(table, rows.length, (place, row) => rows[row]?.[place] ?? null),
+    stats: await computeStatistics(table, rows.length, (place, row) => rows[row]?.[place] ?? null),
   };
 }
 
@@ -119,9 +119,9 @@ export function openMeter(
   return { ...table, warnings };
 }
 
-export const ADDED: Change = EMPTY_CHANGE;
+export const ADDED: TableChange = EMPTY_CHANGE;
 
-export const REARRANGED: Change = { ...ADDED, operation: "OPTIMIZE", dataChange: false };
+export const REARRANGED: TableChange = { ...ADDED, operation: "OPTIMIZE", dataChange: false };
 
 function shown(word: unknown): string {
   const { err } = word as { readonly err?: unknown };

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { commitName } from "#connectors/parquet/delta/log-format.ts";
+import { commitFileName } from "#connectors/parquet/delta/log-format.ts";
 import { ConfigError, sentence } from "#src/core/errors/errors.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { ADDED, landed, METER_WITH_UNIT, openMeter, reading } from "./meter-table.ts";
@@ -19,7 +19,7 @@ async function made() {
   const file = await landed(store, "a", [reading(1)]);
   await openMeter(store).commit({ ...ADDED, add: [file] }, signal);
   const metaData = store
-    .text(`${LOG}${commitName(0)}`)
+    .text(`${LOG}${commitFileName(0)}`)
     .split("\n")
     .filter((line) => line.startsWith('{"metaData"'))
     .map((line) => JSON.parse(line).metaData)[0];
@@ -30,7 +30,7 @@ async function made() {
 function append(store: MemoryStore, ...actions: readonly object[]): void {
   const versions = [...store.objects.keys()].filter((key) => key.endsWith(".json")).length;
   const lines = actions.map((action) => JSON.stringify(action));
-  store.write(`${LOG}${commitName(versions)}`, `${lines.join("\n")}\n`);
+  store.write(`${LOG}${commitFileName(versions)}`, `${lines.join("\n")}\n`);
 }
 
 const withFields = (metaData: object, fields: readonly unknown[]) => ({
@@ -53,16 +53,16 @@ describe("a Delta table whose schema another writer changed", () => {
     const table = openMeter(store, { table: METER_WITH_UNIT });
     await table.commit(ADDED, signal);
     await table.commit(ADDED, signal);
-    const written = store.text(`${LOG}${commitName(1)}`).split("\n");
+    const written = store.text(`${LOG}${commitFileName(1)}`).split("\n");
     const changed = JSON.parse(written.find((line) => line.startsWith('{"metaData"')) ?? "").metaData;
     expect(changed).toMatchObject({ id: metaData.id, createdTime: metaData.createdTime });
     expect(JSON.parse(changed.schemaString).fields).toEqual([
       ...fields,
       { name: "unit", type: "string", nullable: true, metadata: { comment: "The unit." } },
     ]);
-    expect(store.text(`${LOG}${commitName(2)}`)).not.toContain("metaData");
+    expect(store.text(`${LOG}${commitFileName(2)}`)).not.toContain("metaData");
     expect(await openMeter(store).commit(ADDED, signal)).toMatchObject({ outcome: "committed", version: 3 });
-    expect(store.text(`${LOG}${commitName(3)}`)).not.toContain("metaData");
+    expect(store.text(`${LOG}${commitFileName(3)}`)).not.toContain("metaData");
   });
 
   test("keeps columns and properties of other writers", async () => {
@@ -71,7 +71,7 @@ describe("a Delta table whose schema another writer changed", () => {
     const theirs = withFields({ ...metaData, configuration: { "our.team": "7" }, theirs: 1 }, [own, ...fields]);
     append(store, theirs);
     await openMeter(store, { table: METER_WITH_UNIT }).commit(ADDED, signal);
-    const last = store.text(`${LOG}${commitName(2)}`).split("\n");
+    const last = store.text(`${LOG}${commitFileName(2)}`).split("\n");
     const changed = JSON.parse(last.find((line) => line.startsWith('{"metaData"')) ?? "").metaData;
     expect(changed).toMatchObject({ configuration: { "our.team": "7" }, theirs: 1 });
     expect(JSON.parse(changed.schemaString).fields[0]).toEqual(own);
@@ -186,7 +186,7 @@ describe("an incomplete log of a Delta table", () => {
   test.each([1, 2])("a log without version %i is refused", async (missing) => {
     const { store } = await made();
     for (const _ of [1, 2, 3]) await openMeter(store).commit(ADDED, signal);
-    await store.remove(`${LOG}${commitName(missing)}`, signal);
+    await store.remove(`${LOG}${commitFileName(missing)}`, signal);
     expect(await refusalOf(store)).toContain(
       "The log memory:/meter/_delta_log/ has a hole: a version is missing in it.",
     );
@@ -199,7 +199,7 @@ describe("an incomplete log of a Delta table", () => {
       const known = openMeter(store);
       await known.files(signal);
       for (const _ of [1, 2, 3, 4]) await openMeter(store).commit(ADDED, signal);
-      await store.remove(`${LOG}${commitName(missing)}`, signal);
+      await store.remove(`${LOG}${commitFileName(missing)}`, signal);
       await expect(known.commit(ADDED, signal)).rejects.toThrow("has a hole: a version is missing in it");
     },
   );
@@ -208,8 +208,8 @@ describe("an incomplete log of a Delta table", () => {
     const store = createMemoryStore();
     store.write(`${LOG}00000000000000000004.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet`, "x");
     append(store, {});
-    await store.remove(`${LOG}${commitName(0)}`, signal);
-    store.write(`${LOG}${commitName(5)}`, "{}\n");
+    await store.remove(`${LOG}${commitFileName(0)}`, signal);
+    store.write(`${LOG}${commitFileName(5)}`, "{}\n");
     expect(await refusalOf(store)).toContain("a checkpoint of the second form");
   });
 
@@ -219,8 +219,8 @@ describe("an incomplete log of a Delta table", () => {
     ["an action without its required fields", '{"add":{"path":"x"}}\n'],
   ])("a log with %s in a commit is refused with the file name of the commit", async (_, text) => {
     const { store } = await made();
-    store.write(`${LOG}${commitName(1)}`, text);
-    expect(await refusalOf(store)).toContain(`memory:/${LOG}${commitName(1)} is not what a Delta log has there.`);
+    store.write(`${LOG}${commitFileName(1)}`, text);
+    expect(await refusalOf(store)).toContain(`memory:/${LOG}${commitFileName(1)} is not what a Delta log has there.`);
   });
 
   test("a log with a broken checkpoint is refused with the file name of the checkpoint", async () => {
@@ -235,7 +235,7 @@ describe("an incomplete log of a Delta table", () => {
     await table.commit(ADDED, signal);
     for (const key of store.objects.keys()) await store.remove(key, signal);
     expect(await table.commit(ADDED, signal)).toEqual({ outcome: "committed", version: 0 });
-    expect(store.text(`${LOG}${commitName(0)}`)).toContain("schemaString");
+    expect(store.text(`${LOG}${commitFileName(0)}`)).toContain("schemaString");
   });
 });
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import { emitRows } from "#connectors/shared/lake/rows.ts";
-import type { Cells, Row, Table } from "#connectors/shared/lake/table.ts";
+import type { Row, RowCells, Table } from "#connectors/shared/lake/table.ts";
 import { applyUpdates } from "#connectors/shared/lake/table.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
 import type { Event } from "#src/core/model/event.ts";
@@ -63,7 +63,7 @@ function asRead(number: number): readonly unknown[] {
 async function sinkAndTheirs(): Promise<void> {
   const lake = join(root, "lake");
   const engine = createEngine({ folder: lake, table_format: "delta", max_rows: 40 });
-  const seen = async () => theirs<Readonly<Record<string, readonly Cells[]>>>("lake", lake, ...NAMES);
+  const seen = async () => theirs<Readonly<Record<string, readonly RowCells[]>>>("lake", lake, ...NAMES);
   await engine.sink.open(signal);
   same("tables before anything was told", await seen(), Object.fromEntries(NAMES.map((name) => [name, []])));
 
@@ -94,7 +94,7 @@ function behind(behindGateway: string, event: ReturnType<typeof valueEvent>) {
 
 function sameLake(
   what: string,
-  found: Readonly<Record<string, readonly Cells[]>>,
+  found: Readonly<Record<string, readonly RowCells[]>>,
   log: readonly Event[],
   gone: number,
 ): void {

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { statisticsOf } from "#connectors/parquet/delta/statistics.ts";
+import { computeStatistics } from "#connectors/parquet/delta/statistics.ts";
 import type { Cell, ColumnType, Table } from "#connectors/shared/lake/table.ts";
 import { replay, seed } from "../../../seed.ts";
 
@@ -17,7 +17,7 @@ const tableOf = (...types: readonly ColumnType[]): Table => ({
 });
 
 async function boundsOf(type: ColumnType, cells: readonly Cell[]) {
-  const { minValues, maxValues, nullCount } = await statisticsOf(
+  const { minValues, maxValues, nullCount } = await computeStatistics(
     tableOf(type),
     cells.length,
     (_, row) => cells[row] ?? null,
@@ -59,13 +59,13 @@ test("computing statistics of 100,000 rows yields to the event loop", async () =
     if (!isOver) setImmediate(count);
   };
   setImmediate(count);
-  await statisticsOf(tableOf("number"), 100_000, (_, row) => row);
+  await computeStatistics(tableOf("number"), 100_000, (_, row) => row);
   isOver = true;
   expect(turns).toBeGreaterThan(1);
 });
 
 test("only the first 32 columns have statistics, as in Spark", async () => {
-  const { nullCount } = await statisticsOf(tableOf(...Array<ColumnType>(40).fill("text")), 1, () => "x");
+  const { nullCount } = await computeStatistics(tableOf(...Array<ColumnType>(40).fill("text")), 1, () => "x");
   expect(Object.keys(nullCount)).toHaveLength(32);
 });
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { checkpointName, commitName } from "#connectors/parquet/delta/log-format.ts";
+import { checkpointFileName, commitFileName } from "#connectors/parquet/delta/log-format.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createMemoryStore, type Fault, type MemoryStore } from "./memory-store.ts";
 import {
@@ -27,7 +27,7 @@ function verdictOf(store: MemoryStore): Verdict {
 
 const actionsOf = (store: MemoryStore, version: number) =>
   store
-    .text(`${LOG}${commitName(version)}`)
+    .text(`${LOG}${commitFileName(version)}`)
     .trimEnd()
     .split("\n")
     .map((line) => JSON.parse(line));
@@ -181,7 +181,7 @@ describe("a commit to a Delta table", () => {
   test("is found by its transaction at the next attempt when the put and the look-up failed", async () => {
     let isAway = true;
     const store = createMemoryStore((call, key) => {
-      if (!isAway || !key.endsWith(commitName(0))) return "none";
+      if (!isAway || !key.endsWith(commitFileName(0))) return "none";
       return call === "putIfAbsent" ? "answer lost" : call === "get" ? "refused" : "none";
     });
     const table = openMeter(store);
@@ -302,7 +302,7 @@ describe("a file of a Delta table that another writer removed", () => {
     const [gone, elsewhere] = ["date=2026-11-21/site=1/a.parquet", "date=2026-11-21/site=2/c.parquet"];
     const path = "partitionValues" in more && more.partitionValues.site === "2" ? elsewhere : gone;
     const remove = { path, deletionTimestamp: 1, dataChange: true, ...more };
-    store.write(`${LOG}${commitName(1)}`, `${JSON.stringify({ remove })}\n`);
+    store.write(`${LOG}${commitFileName(1)}`, `${JSON.stringify({ remove })}\n`);
     const add = [await landed(store, "b2", [reading(2)])];
     const merge = { ...ADDED, operation: "MERGE", add, remove: [b.key], basedOn } as const;
     expect(await table.commit(merge, signal)).toMatchObject({ outcome: isConflict ? "conflict" : "committed" });
@@ -324,17 +324,17 @@ describe("checkpoints of a Delta table", () => {
   test("are written every checkpointEvery versions, with the same content as the log", async () => {
     const { store, table } = await filled(8, 3);
     const checkpoints = [...store.objects.keys()].filter((key) => key.includes("checkpoint.parquet"));
-    expect(checkpoints).toEqual([`${LOG}${checkpointName(3)}`, `${LOG}${checkpointName(6)}`]);
+    expect(checkpoints).toEqual([`${LOG}${checkpointFileName(3)}`, `${LOG}${checkpointFileName(6)}`]);
     expect(JSON.parse(store.text(`${LOG}_last_checkpoint`))).toEqual({
       version: 6,
       size: 11,
-      sizeInBytes: store.objects.get(`${LOG}${checkpointName(6)}`)?.length,
+      sizeInBytes: store.objects.get(`${LOG}${checkpointFileName(6)}`)?.length,
       numOfAddFiles: 6,
     });
     const wanted = await table.files(signal);
     expect(wanted.files).toHaveLength(7);
-    for (let version = 0; version < 6; version += 1) await store.remove(`${LOG}${commitName(version)}`, signal);
-    for (const key of [`${LOG}${checkpointName(3)}`, "none"]) await store.remove(key, signal);
+    for (let version = 0; version < 6; version += 1) await store.remove(`${LOG}${commitFileName(version)}`, signal);
+    for (const key of [`${LOG}${checkpointFileName(3)}`, "none"]) await store.remove(key, signal);
     for (const hint of [null, "no JSON", JSON.stringify({ version: 3 }), JSON.stringify({ version: 99 })]) {
       if (hint !== null) store.write(`${LOG}_last_checkpoint`, hint);
       const reader = openMeter(store);
@@ -371,11 +371,11 @@ describe("checkpoints of a Delta table", () => {
 
   test("a checkpoint in several parts is read when all parts exist", async () => {
     const { store } = await filled(5, 4);
-    const whole = store.objects.get(`${LOG}${checkpointName(4)}`) ?? new Uint8Array();
+    const whole = store.objects.get(`${LOG}${checkpointFileName(4)}`) ?? new Uint8Array();
     const part = (n: number) => `${LOG}00000000000000000004.checkpoint.000000000${n}.0000000002.parquet`;
-    await store.remove(`${LOG}${checkpointName(4)}`, signal);
+    await store.remove(`${LOG}${checkpointFileName(4)}`, signal);
     store.write(part(1), whole);
-    for (const version of [0, 1, 2, 3]) await store.remove(`${LOG}${commitName(version)}`, signal);
+    for (const version of [0, 1, 2, 3]) await store.remove(`${LOG}${commitFileName(version)}`, signal);
     await expect(openMeter(store).files(signal)).rejects.toThrow("has a hole");
     store.write(part(2), whole);
     expect((await openMeter(store).files(signal)).files).toHaveLength(4);
@@ -401,7 +401,7 @@ describe("the vacuum of a Delta table", () => {
     expect(await table.vacuum(signal)).toBe(0);
     nowMs += 7 * DAY_MS;
     await table.commit(ADDED, signal);
-    expect(store.objects.has(`${LOG}${checkpointName(3)}`)).toBe(true);
+    expect(store.objects.has(`${LOG}${checkpointFileName(3)}`)).toBe(true);
     expect([a, b, c].map(({ key }) => store.objects.has(key))).toEqual([false, false, true]);
     expect(JSON.parse(store.text(`${LOG}_last_checkpoint`))).toMatchObject({ size: 3, numOfAddFiles: 1 });
     expect(await openMeter(store, { now: () => nowMs }).vacuum(signal)).toBe(0);
@@ -423,7 +423,7 @@ describe("the vacuum of a Delta table", () => {
     await openMeter(store).commit({ ...ADDED, add: [a] }, signal);
     const [commit] = actionsOf(store, 0).flatMap(({ metaData }) => metaData ?? []);
     const metaData = { ...commit, configuration: { "delta.deletedFileRetentionDuration": interval } };
-    store.write(`${LOG}${commitName(1)}`, `${JSON.stringify({ metaData })}\n`);
+    store.write(`${LOG}${commitFileName(1)}`, `${JSON.stringify({ metaData })}\n`);
     const table = openMeter(store, { now: () => nowMs });
     await table.commit({ ...ADDED, remove: [a.key] }, signal);
     nowMs += days * DAY_MS;
@@ -461,7 +461,7 @@ describe("the vacuum of a Delta table", () => {
     await openMeter(store).commit(ADDED, signal);
     const paths = ["../other/file.parquet", "s3://bucket/other/file.parquet", "/other/file.parquet"];
     const removed = paths.map((path) => JSON.stringify({ remove: { path, deletionTimestamp: 1, dataChange: true } }));
-    store.write(`${LOG}${commitName(1)}`, removed.join("\n"));
+    store.write(`${LOG}${commitFileName(1)}`, removed.join("\n"));
     const before = store.calls.remove;
     expect(await openMeter(store).vacuum(signal)).toBe(0);
     expect(store.calls.remove).toBe(before);
