@@ -9,7 +9,7 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { endSilence } from "#src/engine/silence/silence.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import { createActiveCounts } from "#src/engine/sync/alarms/stored-alarms.ts";
+import { createActiveAlarmCounts } from "#src/engine/sync/alarms/stored-alarms.ts";
 import { type PlanFacts, planReport } from "#src/engine/sync/plan/report.ts";
 import {
   type StoredAlarm,
@@ -118,7 +118,7 @@ async function countsOf(
   source: string,
   heard: Readonly<Record<string, string>>,
 ): Promise<SourceCounts> {
-  const alarms = createActiveCounts();
+  const alarms = createActiveAlarmCounts();
   for (const held of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())
     alarms.changed(undefined, held);
   const polls = await store.documents<StoredPoll>(documentSet("poll", source));

@@ -2,14 +2,14 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import {
-  acknowledgeEnded,
-  announce,
+  acknowledgeEndedEpisode,
+  announceAtStart,
   beginEpisode,
   continueEpisode,
-  countMiss,
-  leaveScope,
-  resolve,
-  vanish,
+  countAbsence,
+  markOutOfScope,
+  markVanished,
+  resolveEpisode,
 } from "#src/engine/sync/alarms/diff-alarm.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
@@ -65,9 +65,9 @@ describe("begin", () => {
   });
 
   test("announce emits an initial raise with a different id for each start", () => {
-    const ids = [EARLIER, AT].map((startedAt) => announce(held(), startedAt, CONTEXT).id);
+    const ids = [EARLIER, AT].map((startedAt) => announceAtStart(held(), startedAt, CONTEXT).id);
     expect(new Set([...ids, beginEpisode(ALARM, true, CONTEXT).events[0]?.id]).size).toBe(3);
-    expect(announce(held(), EARLIER, CONTEXT)).toMatchObject({ id: ids[0], data: { initial: true } });
+    expect(announceAtStart(held(), EARLIER, CONTEXT)).toMatchObject({ id: ids[0], data: { initial: true } });
   });
 });
 
@@ -151,29 +151,29 @@ describe("the end of an episode", () => {
   const over: Alarm = { ...ALARM, status: "resolved", resolvedAt };
 
   test("resolve emits the end with its stated time and clears the misses", () => {
-    const step = resolve(held({ state: "missing", misses: 2 }), over, CONTEXT);
+    const step = resolveEpisode(held({ state: "missing", misses: 2 }), over, CONTEXT);
     expect(step.stored).toEqual(held({ alarm: over, state: "resolved", since: AT, misses: 0 }));
     expect(step.events).toMatchObject([{ type: "alarm-resolved", time: resolvedAt }]);
-    expect(resolve(held(), { ...over, resolvedAt: null }, CONTEXT).events[0]?.time).toBe(AT);
-    const secondEnd = resolve(held({ returns: 1 }), over, CONTEXT);
+    expect(resolveEpisode(held(), { ...over, resolvedAt: null }, CONTEXT).events[0]?.time).toBe(AT);
+    const secondEnd = resolveEpisode(held({ returns: 1 }), over, CONTEXT);
     expect(secondEnd.events[0]?.id).not.toBe(step.events[0]?.id);
   });
 
   test("resolve emits an acknowledgement before the end", () => {
     const now = { ...over, ...ACKNOWLEDGED };
-    expect(kindsOf(resolve(held(), now, CONTEXT).events)).toEqual(["acknowledged", "resolved"]);
-    expect(kindsOf(resolve(held({}, ACKNOWLEDGED), now, CONTEXT).events)).toEqual(["resolved"]);
+    expect(kindsOf(resolveEpisode(held(), now, CONTEXT).events)).toEqual(["acknowledged", "resolved"]);
+    expect(kindsOf(resolveEpisode(held({}, ACKNOWLEDGED), now, CONTEXT).events)).toEqual(["resolved"]);
   });
 
   test("acknowledgeEnded emits an acknowledgement after the end once", () => {
     const ended = held({ state: "resolved" }, over);
-    const step = acknowledgeEnded(ended, { ...over, ...ACKNOWLEDGED, description: "new" }, CONTEXT);
+    const step = acknowledgeEndedEpisode(ended, { ...over, ...ACKNOWLEDGED, description: "new" }, CONTEXT);
     expect(step?.stored).toEqual({ ...ended, alarm: { ...over, ...ACKNOWLEDGED } });
     expect(step?.events).toMatchObject([
       { type: "alarm-acknowledged", time: ACKNOWLEDGED.acknowledgedAt, data: { late: false } },
     ]);
-    expect(acknowledgeEnded(held({}, ACKNOWLEDGED), { ...over, ...ACKNOWLEDGED }, CONTEXT)).toBeNull();
-    expect(acknowledgeEnded(held({}, ACKNOWLEDGED), over, CONTEXT)).toBeNull();
+    expect(acknowledgeEndedEpisode(held({}, ACKNOWLEDGED), { ...over, ...ACKNOWLEDGED }, CONTEXT)).toBeNull();
+    expect(acknowledgeEndedEpisode(held({}, ACKNOWLEDGED), over, CONTEXT)).toBeNull();
   });
 
   test("goOn emits an acknowledgement without a time with the time of the poll", () => {
@@ -182,15 +182,15 @@ describe("the end of an episode", () => {
   });
 
   test("miss counts without an event; vanish and leaveScope keep the record and emit an event", () => {
-    const once = countMiss(held(), CONTEXT);
+    const once = countAbsence(held(), CONTEXT);
     expect(once).toEqual({ stored: held({ state: "missing", since: AT, misses: 1 }), events: [] });
     const later = { ...CONTEXT, at: "2026-11-02T08:01:00.000Z" };
-    expect(countMiss(once.stored, later).stored).toEqual(held({ state: "missing", since: AT, misses: 2 }));
-    expect(countMiss(held({ state: "out-of-scope", returns: 1 }), CONTEXT).stored).toMatchObject({ returns: 2 });
-    const gone = vanish(once.stored, later);
+    expect(countAbsence(once.stored, later).stored).toEqual(held({ state: "missing", since: AT, misses: 2 }));
+    expect(countAbsence(held({ state: "out-of-scope", returns: 1 }), CONTEXT).stored).toMatchObject({ returns: 2 });
+    const gone = markVanished(once.stored, later);
     expect(gone.stored).toEqual({ ...once.stored, state: "vanished", since: later.at });
     expect(gone.events).toMatchObject([{ type: "alarm-vanished", time: later.at }]);
-    const away = leaveScope(once.stored, later);
+    const away = markOutOfScope(once.stored, later);
     expect(away.stored).toEqual({ ...once.stored, state: "out-of-scope", since: later.at, misses: 0 });
     expect(kindsOf(away.events)).toEqual(["out-of-scope"]);
   });

@@ -3,7 +3,7 @@ import type { Alarm } from "#src/core/model/building.ts";
 import { beginEpisode } from "#src/engine/sync/alarms/diff-alarm.ts";
 import { type AlarmReading, type DiffOptions, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved, type ResolvedDiffOptions } from "#src/engine/sync/alarms/diff-resolved.ts";
-import { endOf } from "#src/engine/sync/alarms/times.ts";
+import { endOrStartMs } from "#src/engine/sync/alarms/times.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { AT, activity, CONTEXT, diffOf, kindsOf, OPTIONS, observation } from "./diff-support.ts";
@@ -219,9 +219,9 @@ describe("diffResolved", () => {
   });
 
   test("endOf returns the trigger time when no end is stated, and reads a time without an offset as UTC", () => {
-    expect(endOf(OVER)).toBe(Date.parse(ENDED));
-    expect(endOf({ ...OVER, resolvedAt: null })).toBe(Date.parse("2026-11-02T06:15:00Z"));
-    expect(endOf({ ...OVER, resolvedAt: "2026-11-02T07:45:00" })).toBe(Date.parse(ENDED));
-    expect(endOf({ ...OVER, resolvedAt: "yesterday" })).toBeNull();
+    expect(endOrStartMs(OVER)).toBe(Date.parse(ENDED));
+    expect(endOrStartMs({ ...OVER, resolvedAt: null })).toBe(Date.parse("2026-11-02T06:15:00Z"));
+    expect(endOrStartMs({ ...OVER, resolvedAt: "2026-11-02T07:45:00" })).toBe(Date.parse(ENDED));
+    expect(endOrStartMs({ ...OVER, resolvedAt: "yesterday" })).toBeNull();
   });
 });

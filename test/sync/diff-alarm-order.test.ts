@@ -5,8 +5,8 @@ import type { AlarmFact } from "#src/core/model/event.ts";
 import { beginEpisode } from "#src/engine/sync/alarms/diff-alarm.ts";
 import { type AlarmReading, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
-import { fillFromStored, relationOf } from "#src/engine/sync/alarms/episode.ts";
-import { type Statements, sortRecords } from "#src/engine/sync/alarms/unverified-records.ts";
+import { fillFromStored, relateRecord } from "#src/engine/sync/alarms/episode.ts";
+import { type Repetitions, sortRecords } from "#src/engine/sync/alarms/unverified-records.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { activity, CONTEXT, diffOf, OPTIONS, observation } from "./diff-support.ts";
@@ -34,7 +34,7 @@ function follow(first: readonly Alarm[] = []) {
   const told: string[] = [];
   const ids: string[] = [];
   const facts: AlarmFact[] = [];
-  let statements: Statements = new Map();
+  let statements: Repetitions = new Map();
   const keep = ({ put, events }: ReturnType<typeof diffResolved>) => {
     held = new Map([...held, ...put]);
     told.push(...events.map(({ type }) => type.replace("alarm-", "")));
@@ -88,32 +88,32 @@ describe("relationOf", () => {
     ["a time without an offset, and the event before", "2026-11-02T07:15:00", 9000, "past"],
     ["a time without an offset, and no event", "2026-11-02T07:15:00", null, "newer"],
   ])("relates a record to the stored episode: %s", (_what, triggeredAt, eventId, expected) => {
-    expect(relationOf(storedOf(record(START, 9001)), record(triggeredAt, eventId))).toBe(expected);
+    expect(relateRecord(storedOf(record(START, 9001)), record(triggeredAt, eventId))).toBe(expected);
   });
 
   test("compares times to the millisecond only when both have milliseconds", () => {
     const known = storedOf(record(at("06:15:00.123"), null));
-    expect(relationOf(known, record(at("06:15:00.124"), null))).toBe("newer");
-    expect(relationOf(known, record(at("06:15:00.000"), null))).toBe("same");
+    expect(relateRecord(known, record(at("06:15:00.124"), null))).toBe("newer");
+    expect(relateRecord(known, record(at("06:15:00.000"), null))).toBe("same");
   });
 
   test("uses the event number when the stored time has no offset", () => {
     const known = storedOf(record("2026-11-02T07:15:00", 9001));
-    expect(relationOf(known, record(START, 9001))).toBe("same");
-    expect(relationOf(known, record(START, 9000))).toBe("past");
+    expect(relateRecord(known, record(START, 9001))).toBe("same");
+    expect(relateRecord(known, record(START, 9000))).toBe("past");
     expect(fillFromStored(known, record(START, 9001)).triggeredAt).toBe(START);
   });
 
   test("assigns a record that ended before the stored start to the episode only by the event number", () => {
     const known = storedOf(record(START, 9001));
     const older = (id: number | null) => record(at("06:14:00.000"), id, over(at("06:14:59.000")));
-    expect(relationOf(known, older(9001))).toBe("same");
-    expect(relationOf(known, older(null))).toBe("past");
+    expect(relateRecord(known, older(9001))).toBe("same");
+    expect(relateRecord(known, older(null))).toBe("past");
   });
 
   test("treats the same event number of another trigger as another episode", () => {
     const trigger = { ...ALARM.trigger, id: ALARM.trigger.id + 1 };
-    expect(relationOf(storedOf(record(START, 9001)), record(at("07:15:00.000"), 9001, { trigger }))).toBe("newer");
+    expect(relateRecord(storedOf(record(START, 9001)), record(at("07:15:00.000"), 9001, { trigger }))).toBe("newer");
   });
 
   test("completed takes an earlier start at once, and a later start only when the start is confirmed", () => {
@@ -122,14 +122,14 @@ describe("relationOf", () => {
     expect(fillFromStored(known, corrected)).toEqual(corrected);
     const held = { ...known, alarm: corrected };
     for (const time of [START, at("06:14:58.500"), at("06:14:57.300"), at("06:15:00.700")]) {
-      expect(relationOf(held, record(time, 9001))).toBe("same");
+      expect(relateRecord(held, record(time, 9001))).toBe("same");
       expect(fillFromStored(held, record(time, 9001))).toEqual(corrected);
     }
     const later = record(at("07:15:00.000"), 9001);
-    expect(relationOf(held, later)).toBe("same");
+    expect(relateRecord(held, later)).toBe("same");
     expect(fillFromStored(held, later)).toEqual(corrected);
     expect(fillFromStored(held, later, true)).toEqual(later);
-    expect(relationOf(held, record(at("06:14:58.500"), 9002))).toBe("newer");
+    expect(relateRecord(held, record(at("06:14:58.500"), 9002))).toBe("newer");
     expect(fillFromStored(held, record("2026-11-02T07:15:00", 9001))).toEqual(corrected);
     expect(fillFromStored(held, record("2026-11-02T07:15:00", 9002)).triggeredAt).toBe("2026-11-02T07:15:00");
   });

@@ -11,7 +11,7 @@ import {
   findAbsent,
 } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
-import { episodeOf, isResolved } from "#src/engine/sync/alarms/episode.ts";
+import { episodeKey, isResolved } from "#src/engine/sync/alarms/episode.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { activity, diffOf, kindsOf, OPTIONS, observation } from "./diff-support.ts";
@@ -101,7 +101,7 @@ function createWorld() {
           const alarm = alarms.get(next.id);
           if (alarm?.status !== "active") return;
           change(next.id, { status: "resolved", resolvedAt: iso(), recoveringUntil: null });
-          resolved.add(episodeOf(alarm));
+          resolved.add(episodeKey(alarm));
           return;
         }
         case "acknowledge":
@@ -199,7 +199,7 @@ describe("diffAlarms for random worlds and observations", () => {
         const emitted = (type: string) => new Set(log.filter((event) => event.type === type).map(episodeOfEvent));
         const raised = emitted("alarm-raised");
         for (const alarm of alarms.values()) {
-          const episode = episodeOf(alarm);
+          const episode = episodeKey(alarm);
           if (!isResolved(alarm)) expect(raised).toContain(episode);
           else if (raised.has(episode)) expect(emitted("alarm-resolved")).toContain(episode);
         }
@@ -312,8 +312,8 @@ describe("trap 41: alarm times", () => {
     ["2026-03-01T10:00:00", "2026-03-01T10:00:00Z", false],
     ["2026-12-31T23:59:60Z", "2026-12-31T23:59:60Z", true],
   ])("%s and %s belong to the same episode: %s", (a, b, same) => {
-    const first = episodeOf({ ...ALARM, triggeredAt: a });
-    expect(first === episodeOf({ ...ALARM, triggeredAt: b })).toBe(same);
+    const first = episodeKey({ ...ALARM, triggeredAt: a });
+    expect(first === episodeKey({ ...ALARM, triggeredAt: b })).toBe(same);
   });
 });
 

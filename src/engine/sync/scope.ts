@@ -4,7 +4,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { createWakeup, loop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
-import type { Scope } from "./alarms/diff-alarms.ts";
+import type { ScopeChange } from "./alarms/diff-alarms.ts";
 
 export type TokenScope = ReturnType<typeof createScope>;
 
@@ -51,7 +51,7 @@ export function createScope(source: Source, clock: Clock) {
     if (lost.size > 0) watchChanged.wakeUp();
   }
 
-  async function refresh(signal: AbortSignal): Promise<Scope> {
+  async function refresh(signal: AbortSignal): Promise<ScopeChange> {
     const before = sites;
     last.requestMs = clock.monotonic();
     const info = await source.me(signal);
@@ -63,7 +63,7 @@ export function createScope(source: Source, clock: Clock) {
   }
 
   /** Like `refresh`, but null when the service does not respond; then nothing counts as missing. */
-  async function tryRefresh(signal: AbortSignal): Promise<Scope | null> {
+  async function tryRefresh(signal: AbortSignal): Promise<ScopeChange | null> {
     try {
       return await refresh(signal);
     } catch (error) {

@@ -9,7 +9,7 @@ import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { createAlarmPoll } from "./alarms/poll.ts";
 import { createResolvedSweep } from "./alarms/resolved-sweep.ts";
-import { createActiveCounts } from "./alarms/stored-alarms.ts";
+import { createActiveAlarmCounts } from "./alarms/stored-alarms.ts";
 import { createAvailability } from "./availability.ts";
 import type { SyncConfig } from "./config.ts";
 import { createFirstInventory } from "./first-inventory.ts";
@@ -51,7 +51,7 @@ export async function openSync(options: SyncOptions) {
       syncSet(name, source.name),
     ),
   ]);
-  const activeAlarms = createActiveCounts();
+  const activeAlarms = createActiveAlarmCounts();
   syncState.observe<StoredAlarm>(setOf("alarm"), activeAlarms.changed);
   const lastPolls = new Map<string, PollTime>();
   const scope = createScope(source, clock);

@@ -1,7 +1,7 @@
 import { type Event, makeEvent, SERVICE_SUBJECT, sourceUri } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet } from "../store/store.ts";
-import { instant } from "./alarms/times.ts";
+import { parseUtcMs } from "./alarms/times.ts";
 import { type JobOutcome, OK } from "./job.ts";
 import type { PollParts } from "./poll-parts.ts";
 import type { StoredToken } from "./snapshot.ts";
@@ -40,7 +40,7 @@ export function createTokenPoll(parts: PollParts) {
 
 /** Returns the closest threshold that is passed: a first poll five days before the end warns once. */
 export function dueWarning(expiresAt: string | null, nowMs: number) {
-  const endMs = instant(expiresAt);
+  const endMs = parseUtcMs(expiresAt);
   const daysLeft = endMs === null ? Number.POSITIVE_INFINITY : (endMs - nowMs) / DAY_MS;
   const threshold = WARNING_DAYS.findLast((days) => daysLeft <= days);
   return threshold === undefined ? null : { threshold, daysLeft: Math.max(0, Math.floor(daysLeft)) };

@@ -1,7 +1,7 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { ActiveCounts } from "./alarms/stored-alarms.ts";
+import type { ActiveAlarmCounts } from "./alarms/stored-alarms.ts";
 import type { PollTime } from "./job.ts";
 import type { LiveReads } from "./read/live-reads.ts";
 
@@ -10,7 +10,7 @@ export type { PollTime } from "./job.ts";
 export type { SuddenChange } from "./read/unusual-replies.ts";
 
 export interface SourceCounts {
-  readonly activeAlarms: ActiveCounts;
+  readonly activeAlarms: ActiveAlarmCounts;
   readonly siteIds: readonly number[];
   readonly leftOut: { readonly unreadable: number; readonly unanswered: number } | null;
   /** Last successful polls since the start by job; for `live` the last reply that had a value. */

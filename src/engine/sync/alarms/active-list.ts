@@ -8,7 +8,7 @@ import type { PollParts } from "../poll-parts.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import type { Coverage } from "./diff-alarms.ts";
 import { createPageTrust } from "./page-trust.ts";
-import { createSiteListReader, idOf, type ReadActive, type ReadLimits, stateOf } from "./site-list.ts";
+import { alarmId, createSiteListReader, type ReadLimits, type ReadOptions, stateKey } from "./site-list.ts";
 
 export interface ActiveAlarms {
   readonly listed: readonly Alarm[];
@@ -21,19 +21,19 @@ export interface ActiveAlarms {
   readonly unreadable: readonly string[];
 }
 
-/** Most pages of the list of all sites: 100,000 alarms at 500 a page. */
+/** Most pages read of the alarm list of all sites: 100,000 alarms at 500 a page. */
 const MAX_PAGES = 200;
-/** Lists per minute for each site that one poll lists singly: 10 sites, twice each, take 20 s at 30 lists a minute. */
-const RATE_PER_SITE = 3;
-/** Pages that are this far apart, in milliseconds, show different moments: alarms that moved meanwhile are no evidence. */
-const SLOW_PAGES_MS = 10_000;
+/** Share of the list rate for each site listed singly: at 30 lists a minute, one poll lists 10 sites. */
+const LISTS_PER_MINUTE_PER_SITE = 3;
+/** Gap between two pages, in milliseconds, from which alarms may have moved between these pages. */
+const SLOW_PAGE_GAP_MS = 10_000;
 
-/** Reads one list of all sites, and some sites singly while its pages prove no absence (page-trust.ts). */
+/** Reads one alarm list of all sites, and some sites singly while that list's pages are unreliable (page-trust.ts). */
 export function createAlarmList({ source, config, scope, syncState, clock, log }: PollParts) {
-  const only = config.alarms.sites ?? null;
+  const configuredSites = config.alarms.sites ?? null;
   const alarms = syncState.get<StoredAlarm>(documentSet("alarm", source.name));
   const sites = syncState.get(documentSet("site", source.name));
-  const follows = (siteId: number) => only === null || only.includes(siteId);
+  const follows = (siteId: number) => configuredSites === null || configuredSites.includes(siteId);
   const trust = createPageTrust(clock, log);
   let wasPerSite = false;
   let isOneSite = false;
@@ -42,20 +42,20 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
 
   async function readList(
     filter: Omit<AlarmFilter, "status">,
-    { careful, onPage, signal }: ReadActive,
+    { careful, onPage, signal }: ReadOptions,
     { maxPages, twice }: ReadLimits,
   ): Promise<Listing<Alarm>> {
     const read = () => source.alarms({ status: "active", ...filter }, signal, (id) => alarms.get(id)?.alarm);
     let lastPageMs = Number.POSITIVE_INFINITY;
     pageGapMs = 0;
-    const followed = (items: readonly Alarm[]) => {
+    const followedSites = (items: readonly Alarm[]) => {
       pageGapMs = Math.max(pageGapMs, clock.monotonic() - lastPageMs);
       lastPageMs = clock.monotonic();
       return onPage(items.filter((alarm) => follows(alarm.site.id)));
     };
-    const settings = { idOf, keepsShown: true, maxPages, onPage: followed };
+    const settings = { idOf: alarmId, keepsShown: true, maxPages, onPage: followedSites };
     const listing = twice
-      ? await collectTwice(read, { ...settings, sameAs: stateOf, always: careful })
+      ? await collectTwice(read, { ...settings, sameAs: stateKey, always: careful })
       : await collect(read(), settings);
     signal.throwIfAborted();
     return listing;
@@ -64,64 +64,63 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
   const isBroken = () => isOneSite && trust.distrust() !== null;
   const readSite = createSiteListReader(readList, isBroken, clock, log);
 
-  /** Reads the list of all sites; null when not even its first page is worth a request. */
-  async function readAllSites(how: ReadActive): Promise<Listing<Alarm> | null> {
-    // The list of the only site has the same pages.
+  /** Reads the alarm list of all sites; returns null if there is one site, whose own list is read instead. */
+  async function readAllSites(how: ReadOptions): Promise<Listing<Alarm> | null> {
     if (isOneSite && !trust.isDue()) return null;
     if (!trust.hasUsablePages()) return readList({}, how, { maxPages: 1, twice: false });
     const listing = await readList({}, how, { maxPages: MAX_PAGES, twice: how.careful });
-    trust.judge(listing, isOneSite, pageGapMs >= SLOW_PAGES_MS);
-    // A page that failed once or twice may come again: such a list proves no absence.
+    trust.judge(listing, isOneSite, pageGapMs >= SLOW_PAGE_GAP_MS);
+    // A page that failed once or twice may succeed at the next poll, so this poll fails.
     if (!listing.complete && listing.failure !== undefined && trust.distrust() === null) throw listing.failure;
     return listing;
   }
 
-  function takeNextSites(followed: readonly number[]): readonly number[] {
-    const count = Math.max(1, Math.floor(source.listRate().perMinute / RATE_PER_SITE));
-    if (followed.length <= count) return followed;
-    const from = nextSite % followed.length;
+  function takeNextSites(followedSites: readonly number[]): readonly number[] {
+    const count = Math.max(1, Math.floor(source.listRate().perMinute / LISTS_PER_MINUTE_PER_SITE));
+    if (followedSites.length <= count) return followedSites;
+    const from = nextSite % followedSites.length;
     nextSite = from + count;
-    return [...followed, ...followed].slice(from, from + count);
+    return [...followedSites, ...followedSites].slice(from, from + count);
   }
 
   return {
-    /** True when the last reading listed sites singly: then it cannot show unknown sites. */
+    /** True when the last reading listed sites one by one, so it cannot have shown unknown sites. */
     wasPerSite: () => wasPerSite,
-    async read(how: ReadActive): Promise<ActiveAlarms> {
-      const followed = [...(only ?? scope.known() ?? sites.keys().map(Number))];
-      isOneSite = followed.length === 1;
+    async read(how: ReadOptions): Promise<ActiveAlarms> {
+      const followedSites = [...(configuredSites ?? scope.known() ?? sites.keys().map(Number))];
+      isOneSite = followedSites.length === 1;
       const all = await readAllSites(how);
-      // A record without its site states the site in the list of that site.
-      const haveSites = all === null || recordsOf(all).every((alarm) => alarm.site.id !== 0);
+      // Alarm records without a site id state it only in the list of their own site.
+      const haveSiteIds = all === null || recordsOf(all).every((alarm) => alarm.site.id !== 0);
       const distrust = trust.distrust();
-      wasPerSite = all === null || distrust !== null || !haveSites;
-      if (all !== null && (!wasPerSite || followed.length === 0)) {
+      wasPerSite = all === null || distrust !== null || !haveSiteIds;
+      if (all !== null && (!wasPerSite || followedSites.length === 0)) {
         return {
           listed: recordsOf(all).filter((alarm) => follows(alarm.site.id)),
-          coverage: (siteId) => (follows(siteId) ? (haveSites ? coverageOf(all) : "moving") : "none"),
+          coverage: (siteId) => (follows(siteId) ? (haveSiteIds ? determineCoverage(all) : "moving") : "none"),
           isConfirmed: how.careful || !all.complete || all.pages === 1,
           failures: new Map(),
           remarks: [],
-          ...faultsOf([all]),
+          ...collectFaults([all]),
         };
       }
-      const next = takeNextSites(followed);
+      const next = takeNextSites(followedSites);
       const visits = await perSite(next, (siteId) => readSite(siteId, how), how.signal);
       const readings = [...visits.seen.values()];
       const lists = readings.map(({ listing }) => listing);
-      const { reasons, unreadable } = faultsOf(lists);
+      const { reasons, unreadable } = collectFaults(lists);
       const remarks = readings.flatMap(({ remark }) => remark ?? []);
       return {
         listed: lists.flatMap(recordsOf),
-        coverage: (siteId) => coverageOf(visits.seen.get(siteId)?.listing),
+        coverage: (siteId) => determineCoverage(visits.seen.get(siteId)?.listing),
         isConfirmed: true,
         failures: visits.failures,
         reasons,
         remarks:
-          distrust === null || followed.length <= 1
+          distrust === null || followedSites.length <= 1
             ? remarks
-            : [describeDistrust(distrust, next.length, followed.length), ...remarks],
-        unreadable: all === null ? unreadable : [...unreadable, ...faultsOf([all]).unreadable],
+            : [describeDistrust(distrust, next.length, followedSites.length), ...remarks],
+        unreadable: all === null ? unreadable : [...unreadable, ...collectFaults([all]).unreadable],
       };
     },
   };
@@ -133,32 +132,32 @@ function describeDistrust(reason: string, sites: number, of: number): string {
   return `The pages of the list of active alarms cannot be trusted, so ${how}. ${reason}`;
 }
 
-/** Joins two readings. All their records count; an absence counts only where both show the same. */
-export function bothReadings(first: ActiveAlarms, second: ActiveAlarms): ActiveAlarms {
-  const statesOf = ({ listed }: ActiveAlarms) => {
+/** Joins two readings of the active alarms: keeps all records; an absence counts only where both agree. */
+export function joinReadings(first: ActiveAlarms, second: ActiveAlarms): ActiveAlarms {
+  const fingerprintSites = ({ listed }: ActiveAlarms) => {
     const bySite = Map.groupBy(listed, (alarm) => alarm.site.id);
-    return new Map([...bySite].map(([siteId, alarms]) => [siteId, fingerprint(alarms, stateOf)]));
+    return new Map([...bySite].map(([siteId, alarms]) => [siteId, fingerprint(alarms, stateKey)]));
   };
-  const [one, two] = [statesOf(first), statesOf(second)];
-  const isSame = (siteId: number) => one.get(siteId) === two.get(siteId);
-  const isPaged = !(first.isConfirmed && second.isConfirmed);
-  const areSame = [...one.keys(), ...two.keys()].every(isSame);
+  const [firstStates, secondStates] = [fingerprintSites(first), fingerprintSites(second)];
+  const isSame = (siteId: number) => firstStates.get(siteId) === secondStates.get(siteId);
+  const hasUnconfirmed = !(first.isConfirmed && second.isConfirmed);
+  const areSame = [...firstStates.keys(), ...secondStates.keys()].every(isSame);
   return {
     ...second,
-    listed: union(first.listed, second.listed, idOf),
+    listed: union(first.listed, second.listed, alarmId),
     coverage(siteId) {
-      const both = [first.coverage(siteId), second.coverage(siteId)];
-      if (both.includes("none")) return both.every((each) => each === "none") ? "none" : "moving";
-      const agree = isPaged ? areSame : isSame(siteId);
-      return agree && !both.includes("moving") ? "complete" : "moving";
+      const coverages = [first.coverage(siteId), second.coverage(siteId)];
+      if (coverages.includes("none")) return coverages.every((each) => each === "none") ? "none" : "moving";
+      const agree = hasUnconfirmed ? areSame : isSame(siteId);
+      return agree && !coverages.includes("moving") ? "complete" : "moving";
     },
     isConfirmed: true,
-    reasons: isPaged && !areSame ? [...second.reasons, "Two readings of the list differ."] : second.reasons,
+    reasons: hasUnconfirmed && !areSame ? [...second.reasons, "Two readings of the list differ."] : second.reasons,
   };
 }
 
-/** Unreadable records, and why lists must be read again: not because of these, which the next reading shows too. */
-function faultsOf(lists: readonly Listing<Alarm>[]): Pick<ActiveAlarms, "reasons" | "unreadable"> {
+/** Collects unreadable records and the reasons to read lists again; unreadable records alone are no such reason. */
+function collectFaults(lists: readonly Listing<Alarm>[]): Pick<ActiveAlarms, "reasons" | "unreadable"> {
   const partial = lists.filter((list) => !list.complete);
   return {
     reasons: partial.filter((list) => !lacksOnlyUnreadable(list)).map(({ reason }) => reason),
@@ -166,7 +165,7 @@ function faultsOf(lists: readonly Listing<Alarm>[]): Pick<ActiveAlarms, "reasons
   };
 }
 
-function coverageOf(listing: Listing<Alarm> | undefined): Coverage {
+function determineCoverage(listing: Listing<Alarm> | undefined): Coverage {
   if (listing?.complete === true) return "complete";
   return listing === undefined || listing.shown === null ? "none" : "moving";
 }

@@ -3,47 +3,47 @@ import type { Alarm } from "../../../core/model/building.ts";
 import { type AlarmFact, type Event, type EventData, makeEvent, subjectOf } from "../../../core/model/event.ts";
 import type { EventFacts } from "../../../core/model/event-ids.ts";
 import type { StoredAlarm } from "../snapshot.ts";
-import { episodeOf, lastEndOf, orderOfActivity, withFormer } from "./episode.ts";
-import { instant, isSameMoment, shiftBetween } from "./times.ts";
+import { addFormerEpisode, compareActivity, episodeKey, findLastEnd } from "./episode.ts";
+import { isSameMoment, parseUtcMs, startShiftMs } from "./times.ts";
 
-export interface AlarmContext {
+export interface DiffContext {
   readonly source: string;
   readonly at: string;
   readonly late: boolean;
-  /** True for an ended episode that was found after a later one of its alarm. */
+  /** True for an ended episode that was found after a later episode of the same alarm. */
   readonly superseded?: true;
-  /** Returns the offline gateway that explains an alarm; null without evidence of one. */
+  /** Returns the offline gateway that explains an alarm, or null if there is none. */
   readonly behindGateway: (alarm: Alarm) => string | null;
 }
 
-export interface Step {
+export interface DiffStep {
   readonly stored: StoredAlarm;
   readonly events: readonly Event[];
 }
 
-/** Begins an episode after the stored one, `before`. `initial`: Plenum did not see the beginning. */
-export function beginEpisode(alarm: Alarm, initial: boolean, context: AlarmContext, before?: StoredAlarm): Step {
-  const former = before && withFormer(before, { episode: before.episode, endMs: lastEndOf(before).endMs });
+/** Begins a new episode of an alarm after the stored episode `before`. `initial`: Plenum did not see its beginning. */
+export function beginEpisode(alarm: Alarm, initial: boolean, context: DiffContext, before?: StoredAlarm): DiffStep {
+  const former = before && addFormerEpisode(before, { episode: before.episode, endMs: findLastEnd(before).endMs });
   const stored: StoredAlarm = {
     alarm,
-    episode: episodeOf(alarm),
+    episode: episodeKey(alarm),
     state: "active",
     since: context.at,
     misses: 0,
     returns: 0,
     ...(former && { former }),
   };
-  const events = [raiseEvent(stored, initial, context)];
-  if (alarm.acknowledged && !initial) events.push(acknowledgeEvent(stored, context));
+  const events = [buildRaise(stored, initial, context)];
+  if (alarm.acknowledged && !initial) events.push(buildAcknowledgement(stored, context));
   return { stored, events };
 }
 
-export function announce(stored: StoredAlarm, startedAt: string, context: AlarmContext): Event {
-  return raiseEvent(stored, true, context, ["announced", startedAt]);
+export function announceAtStart(stored: StoredAlarm, startedAt: string, context: DiffContext): Event {
+  return buildRaise(stored, true, context, ["announced", startedAt]);
 }
 
-/** The episode is listed as active. A return after its end is emitted; a return into the token's scope is not. */
-export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step {
+/** Continues an episode listed as active. Emits a return after its end, but no return into the token's scope. */
+export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: DiffContext): DiffStep {
   const former = before.former && { former: before.former };
   if (before.untold === true) {
     const { stored, events } = beginEpisode(alarm, false, context);
@@ -51,7 +51,7 @@ export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: Alar
   }
   const hadEnded = before.state === "resolved" || before.state === "vanished";
   const wasAway = hadEnded || before.state === "out-of-scope";
-  const lastEnd = before.state === "resolved" ? lastEndOf(before) : before.ended;
+  const lastEnd = before.state === "resolved" ? findLastEnd(before) : before.ended;
   const stored: StoredAlarm = {
     alarm,
     episode: before.episode,
@@ -62,66 +62,66 @@ export function continueEpisode(before: StoredAlarm, alarm: Alarm, context: Alar
     ...(lastEnd && { ended: lastEnd }),
     ...former,
   };
-  const events = changeEvents(before.alarm, stored, hadEnded, context);
+  const events = buildChangeEvents(before.alarm, stored, hadEnded, context);
   if (hadEnded)
-    events.unshift(alarmEvent("alarm-retriggered", stored, context.at, ["after", before.since], context, {}));
+    events.unshift(buildEvent("alarm-retriggered", stored, context.at, ["after", before.since], context, {}));
   return { stored, events };
 }
 
-export function resolve(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step {
+export function resolveEpisode(before: StoredAlarm, alarm: Alarm, context: DiffContext): DiffStep {
   const stored: StoredAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
-  const events = isNewAcknowledgement(before.alarm, alarm) ? [acknowledgeEvent(stored, context)] : [];
+  const events = isNewAcknowledgement(before.alarm, alarm) ? [buildAcknowledgement(stored, context)] : [];
   const facts = [alarm.resolvedAt, stored.returns];
-  events.push(alarmEvent("alarm-resolved", stored, timeOr(alarm.resolvedAt, context), facts, context, {}));
+  events.push(buildEvent("alarm-resolved", stored, eventTime(alarm.resolvedAt, context), facts, context, {}));
   return { stored, events };
 }
 
-export function acknowledgeEnded(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step | null {
+export function acknowledgeEndedEpisode(before: StoredAlarm, alarm: Alarm, context: DiffContext): DiffStep | null {
   if (!isNewAcknowledgement(before.alarm, alarm)) return null;
   const { acknowledgedBy, acknowledgedMessage, acknowledgedAt } = alarm;
   const acknowledgement = { acknowledged: true, acknowledgedBy, acknowledgedMessage, acknowledgedAt };
   const stored: StoredAlarm = { ...before, alarm: { ...before.alarm, ...acknowledgement } };
-  return { stored, events: [acknowledgeEvent(stored, context)] };
+  return { stored, events: [buildAcknowledgement(stored, context)] };
 }
 
-export function vanish(before: StoredAlarm, context: AlarmContext): Step {
+export function markVanished(before: StoredAlarm, context: DiffContext): DiffStep {
   const stored: StoredAlarm = { ...before, state: "vanished", since: context.at };
-  return { stored, events: [alarmEvent("alarm-vanished", stored, context.at, [stored.returns], context, {})] };
+  return { stored, events: [buildEvent("alarm-vanished", stored, context.at, [stored.returns], context, {})] };
 }
 
-export function leaveScope(before: StoredAlarm, context: AlarmContext): Step {
+export function markOutOfScope(before: StoredAlarm, context: DiffContext): DiffStep {
   const stored: StoredAlarm = { ...before, state: "out-of-scope", since: context.at, misses: 0 };
-  return { stored, events: [alarmEvent("alarm-out-of-scope", stored, context.at, [stored.returns], context, {})] };
+  return { stored, events: [buildEvent("alarm-out-of-scope", stored, context.at, [stored.returns], context, {})] };
 }
 
-export function countMiss(before: StoredAlarm, context: AlarmContext): Step {
+export function countAbsence(before: StoredAlarm, context: DiffContext): DiffStep {
   const since = before.state === "missing" ? before.since : context.at;
   const returns = before.returns + (before.state === "out-of-scope" ? 1 : 0);
   return { stored: { ...before, state: "missing", since, misses: before.misses + 1, returns }, events: [] };
 }
 
-export function isOpen({ state }: StoredAlarm): boolean {
+export function isOpenAlarm({ state }: StoredAlarm): boolean {
   return state !== "resolved" && state !== "vanished";
 }
 
-function changeEvents(before: Alarm, stored: StoredAlarm, reopened: boolean, context: AlarmContext): Event[] {
+function buildChangeEvents(before: Alarm, stored: StoredAlarm, reopened: boolean, context: DiffContext): Event[] {
   const { alarm, returns } = stored;
   const { lastActiveEvent: activity, recoveringUntil } = alarm;
   const events: Event[] = [];
-  const isRetriggered = activity !== null && orderOfActivity(alarm, before) === "after";
+  const isRetriggered = activity !== null && compareActivity(alarm, before) === "after";
   if (isRetriggered && !reopened) {
     const facts = returns === 0 ? [activity.id] : [activity.id, returns];
-    events.push(alarmEvent("alarm-retriggered", stored, timeOr(activity.triggeredAt, context), facts, context, {}));
+    events.push(buildEvent("alarm-retriggered", stored, eventTime(activity.triggeredAt, context), facts, context, {}));
   }
-  if (recoveringUntil !== null && !isSameMoment(before.recoveringUntil, recoveringUntil, shiftBetween(before, alarm)))
-    events.push(alarmEvent("alarm-recovering", stored, context.at, [recoveringUntil, context.at], context, {}));
-  if (isNewAcknowledgement(before, alarm)) events.push(acknowledgeEvent(stored, context));
+  if (recoveringUntil !== null && !isSameMoment(before.recoveringUntil, recoveringUntil, startShiftMs(before, alarm)))
+    events.push(buildEvent("alarm-recovering", stored, context.at, [recoveringUntil, context.at], context, {}));
+  if (isNewAcknowledgement(before, alarm)) events.push(buildAcknowledgement(stored, context));
   if (!alarm.acknowledged && before.acknowledged) {
     const facts = [before.acknowledgedAt, context.at];
-    events.push(alarmEvent("alarm-unacknowledged", stored, context.at, facts, context, {}));
+    events.push(buildEvent("alarm-unacknowledged", stored, context.at, facts, context, {}));
   }
   const different: Partial<Record<keyof Alarm, unknown>> = {};
-  for (const name of COMPARED_FIELDS) {
+  for (const name of COMPARED_ALARM_FIELDS) {
     if (reopened && name === "status") continue;
     if (!isDeepStrictEqual(alarm[name], before[name])) different[name] = before[name];
   }
@@ -129,39 +129,39 @@ function changeEvents(before: Alarm, stored: StoredAlarm, reopened: boolean, con
   if (!isRetriggered && !isDeepStrictEqual(activity, before.lastActiveEvent))
     different.lastActiveEvent = before.lastActiveEvent;
   if (Object.keys(different).length > 0)
-    events.push(alarmEvent("alarm-changed", stored, context.at, [context.at], context, { before: different }));
+    events.push(buildEvent("alarm-changed", stored, context.at, [context.at], context, { before: different }));
   return events;
 }
 
-const COMPARED_FIELDS = ["site", "trigger", "status", "source", "description", "triggeredAt"] as const;
+const COMPARED_ALARM_FIELDS = ["site", "trigger", "status", "source", "description", "triggeredAt"] as const;
 
-/** True for another person, text or time. A time that moved as much as the alarm's start is the same time, corrected. */
+/** True if an acknowledgement's person, text or time changed; a time that moved with the alarm's start did not. */
 function isNewAcknowledgement(before: Alarm, alarm: Alarm): boolean {
   if (!alarm.acknowledged) return false;
   const names = ["acknowledged", "acknowledgedBy", "acknowledgedMessage"] as const;
   return (
     names.some((name) => alarm[name] !== before[name]) ||
-    !isSameMoment(before.acknowledgedAt, alarm.acknowledgedAt, shiftBetween(before, alarm))
+    !isSameMoment(before.acknowledgedAt, alarm.acknowledgedAt, startShiftMs(before, alarm))
   );
 }
 
-function raiseEvent(stored: StoredAlarm, initial: boolean, context: AlarmContext, facts: EventFacts = []): Event {
-  return alarmEvent("alarm-raised", stored, timeOr(stored.alarm.triggeredAt, context), facts, context, { initial });
+function buildRaise(stored: StoredAlarm, initial: boolean, context: DiffContext, facts: EventFacts = []): Event {
+  return buildEvent("alarm-raised", stored, eventTime(stored.alarm.triggeredAt, context), facts, context, { initial });
 }
 
-/** Person, time and text identify an acknowledgement; without a stated time, the time of the poll does. */
-function acknowledgeEvent(stored: StoredAlarm, context: AlarmContext): Event {
+/** Builds the acknowledgement event, whose id contains the person, the text and the time (or the poll's time). */
+function buildAcknowledgement(stored: StoredAlarm, context: DiffContext): Event {
   const { acknowledgedAt, acknowledgedBy, acknowledgedMessage } = stored.alarm;
   const facts = [acknowledgedAt ?? context.at, acknowledgedBy, acknowledgedMessage];
-  return alarmEvent("alarm-acknowledged", stored, timeOr(acknowledgedAt, context), facts, context, {});
+  return buildEvent("alarm-acknowledged", stored, eventTime(acknowledgedAt, context), facts, context, {});
 }
 
-function alarmEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
+function buildEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
   type: K,
   stored: StoredAlarm,
   time: string,
   facts: EventFacts,
-  context: AlarmContext,
+  context: DiffContext,
   more: Omit<EventData[K], keyof AlarmFact>,
 ): Event {
   const { alarm, episode } = stored;
@@ -182,7 +182,7 @@ function alarmEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
   });
 }
 
-/** The service's time when its offset is known, otherwise the time of the poll. */
-function timeOr(time: string | null, context: AlarmContext): string {
-  return time !== null && instant(time) !== null ? time : context.at;
+/** Returns the service's time if its UTC offset is known, otherwise the time of the poll. */
+function eventTime(time: string | null, context: DiffContext): string {
+  return time !== null && parseUtcMs(time) !== null ? time : context.at;
 }

@@ -3,58 +3,58 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFact, Event, Kind } from "../../../core/model/event.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import {
-  type AlarmContext,
-  announce,
+  announceAtStart,
   beginEpisode,
   continueEpisode,
-  countMiss,
-  isOpen,
-  leaveScope,
-  resolve,
-  type Step,
-  vanish,
+  countAbsence,
+  type DiffContext,
+  type DiffStep,
+  isOpenAlarm,
+  markOutOfScope,
+  markVanished,
+  resolveEpisode,
 } from "./diff-alarm.ts";
 import {
+  compareActivity,
   contradictsItself,
+  type EpisodeRelation,
+  endsBeforeStart,
   fillFromStored,
   isEmittedEnd,
   isOfFormerEpisode,
-  isOverBefore,
-  isOvertaken,
+  isOutdated,
   isResolved,
   isSameEpisode,
-  orderOfActivity,
-  type Relation,
-  relationOf,
+  relateRecord,
 } from "./episode.ts";
-import { endOf } from "./times.ts";
+import { endOrStartMs } from "./times.ts";
 
 export interface AlarmReading {
   readonly listed: readonly Alarm[];
   readonly coverage: (siteId: number) => Coverage;
   readonly doubted?: ReadonlySet<string>;
-  /** Ids of alarms whose overtaken records enough polls have shown: they count. */
+  /** Ids of alarms whose outdated records are accepted, because enough polls have shown them. */
   readonly insisted?: ReadonlySet<string>;
-  /** Ids of alarms whose listed start counts although it is not the stored one. */
+  /** Ids of alarms whose listed start replaces the stored start. */
   readonly corrected?: ReadonlySet<string>;
   readonly found: readonly Alarm[];
   readonly searched: ReadonlySet<string>;
-  readonly scope: Scope | null;
+  readonly scope: ScopeChange | null;
 }
 
-/** Absent alarms are over (`complete`), unverified in a changing list (`moving`), or were not read (`none`). */
+/** Alarms absent from a site's list are over (`complete`), unverified as it changed (`moving`), or unread (`none`). */
 export type Coverage = "complete" | "moving" | "none";
 
-export interface Scope {
+export interface ScopeChange {
   readonly before: ReadonlySet<number>;
   readonly after: ReadonlySet<number>;
 }
 
-export interface DiffOptions extends AlarmContext {
+export interface DiffOptions extends DiffContext {
   readonly vanishAfterMisses: number;
   /** False for a site that is listed for the first time: Plenum did not see the beginning of its alarms. */
   readonly isKnownSite: (siteId: number) => boolean;
-  /** Handling of a site's first list after the start of the worker, and the time of that start, UTC. */
+  /** Handling of a site's first alarm list after the worker's start. */
   readonly startup: "reconcile" | "announce" | "silent";
   readonly startedAt: string;
   readonly isTakenOver: (alarm: Alarm) => boolean;
@@ -65,12 +65,12 @@ export interface AlarmDiff {
   readonly events: readonly Event[];
 }
 
-type Steps = Generator<Step>;
-type Alarms = ReadonlyMap<string, StoredAlarm>;
+type Steps = Generator<DiffStep>;
+type StoredAlarms = ReadonlyMap<string, StoredAlarm>;
 
 /** Returns open alarms that the list should show and does not, or shows with a newer episode. */
 export function findAbsent(
-  alarms: Alarms,
+  alarms: StoredAlarms,
   listed: readonly Alarm[],
   coverage: (siteId: number) => Coverage,
   isVisible: (siteId: number) => boolean,
@@ -78,43 +78,43 @@ export function findAbsent(
   const records = new Map(listed.map((record) => [record.id, record]));
   return [...alarms.values()].filter((known) => {
     const { id, site } = known.alarm;
-    if (!isOpen(known) || coverage(site.id) === "none") return false;
+    if (!isOpenAlarm(known) || coverage(site.id) === "none") return false;
     const record = records.get(id);
-    if (record !== undefined) return relationOf(known, record) === "newer";
+    if (record !== undefined) return relateRecord(known, record) === "newer";
     return known.state !== "out-of-scope" || isVisible(site.id);
   });
 }
 
-/** Compares stored alarms with one poll. Pure. Yields after each possible change, because 5,000 alarms take 100 ms. */
+/** Compares stored alarms with one poll. Pure. Yields after each possible change: 5,000 alarms take 100 ms. */
 export function* diffAlarms(
-  alarms: Alarms,
+  alarms: StoredAlarms,
   seen: AlarmReading,
   options: DiffOptions,
 ): Generator<undefined, AlarmDiff, undefined> {
   const put = new Map<string, StoredAlarm>();
   const events: Event[] = [];
-  const apply = (steps: Iterable<Step>) => {
+  const apply = (steps: Iterable<DiffStep>) => {
     const emitted: Event[] = [];
     for (const step of steps) {
       const { alarm } = step.stored;
       if (!isDeepStrictEqual(put.get(alarm.id) ?? alarms.get(alarm.id), step.stored)) put.set(alarm.id, step.stored);
       if (options.startup !== "silent" || options.isTakenOver(alarm)) emitted.push(...step.events);
     }
-    events.push(...inEpisodeOrder(emitted));
+    events.push(...sortEpisodeEvents(emitted));
   };
 
   const records = [
     ...seen.listed.map((record) => fillRecord(alarms, record, seen.corrected?.has(record.id))),
     ...seen.found.map((record) => fillRecord(alarms, record)),
   ];
-  const comparison = { seen, evidence: groupById(records.filter(isResolved)), options };
+  const comparison = { seen, resolved: groupById(records.filter(isResolved)), options };
   const compared = new Set<string>();
   for (const record of records) {
     if (isResolved(record) || compared.has(record.id)) continue;
     compared.add(record.id);
     const known = alarms.get(record.id);
     const isUnchanged = record === known?.alarm && known.state === "active" && known.untold === undefined;
-    if (isUnchanged && !isAnnounced(record, options)) continue;
+    if (isUnchanged && !isAnnouncedAtStart(record, options)) continue;
     apply(compareListed(known, record, comparison));
     yield;
   }
@@ -126,109 +126,109 @@ export function* diffAlarms(
   return { put, events };
 }
 
-function isAnnounced(alarm: Alarm, { startup, isTakenOver }: DiffOptions): boolean {
+function isAnnouncedAtStart(alarm: Alarm, { startup, isTakenOver }: DiffOptions): boolean {
   return startup === "announce" && !isTakenOver(alarm);
 }
 
-type Comparison = { readonly seen: AlarmReading; readonly evidence: Evidence; readonly options: DiffOptions };
+type DiffInput = { readonly seen: AlarmReading; readonly resolved: EndRecords; readonly options: DiffOptions };
 
-function* compareListed(known: StoredAlarm | undefined, record: Alarm, { seen, evidence, options }: Comparison): Steps {
-  const isAnnouncing = isAnnounced(record, options);
+function* compareListed(known: StoredAlarm | undefined, record: Alarm, { seen, resolved, options }: DiffInput): Steps {
+  const isAnnouncing = isAnnouncedAtStart(record, options);
   const initial = !options.isKnownSite(record.site.id) || isAnnouncing;
   if (known === undefined) {
     yield beginEpisode(record, initial, options);
     return;
   }
-  const relation = relationOf(known, record);
-  if (isOvertaken(known, record) && !(seen.insisted?.has(record.id) === true && addsToOpenAlarm(known, record))) return;
-  // Only a record without an end revokes an emitted end.
+  const relation = relateRecord(known, record);
+  if (isOutdated(known, record) && !(seen.insisted?.has(record.id) === true && addsToOpenAlarm(known, record))) return;
+  // A record that states an end cannot reopen an alarm whose end was emitted.
   if (relation === "same" && known.state === "resolved" && contradictsItself(record)) return;
-  const isKnownPast = () => isOpen(known) || isSameEpisode(known, record) || isOfFormerEpisode(known, record);
+  const isKnownPast = () => isOpenAlarm(known) || isSameEpisode(known, record) || isOfFormerEpisode(known, record);
   if (relation === "same" || (relation === "past" && isKnownPast())) {
     const { stored, events } = continueEpisode(known, record, options);
-    yield { stored, events: isAnnouncing ? [announce(stored, options.startedAt, options), ...events] : events };
+    yield { stored, events: isAnnouncing ? [announceAtStart(stored, options.startedAt, options), ...events] : events };
     return;
   }
-  const closed = isOpen(known) ? closeEpisode(known, evidence, options) : null;
+  const closed = isOpenAlarm(known) ? closeEpisode(known, resolved, options) : null;
   if (closed !== null) yield closed;
   yield beginEpisode(record, initial, options, closed?.stored ?? known);
 }
 
-/** True when an overtaken record adds to an open alarm: a service restored from a backup repeats event numbers. */
+/** True if an outdated record changes an open alarm: a service restored from a backup repeats event numbers. */
 function addsToOpenAlarm(known: StoredAlarm, record: Alarm): boolean {
-  if (!isOpen(known) || orderOfActivity(record, known.alarm) !== "before") return true;
+  if (!isOpenAlarm(known) || compareActivity(record, known.alarm) !== "before") return true;
   const { triggeredAt, triggeredAtRaw, lastActiveEvent } = known.alarm;
   return !isDeepStrictEqual({ ...record, triggeredAt, triggeredAtRaw, lastActiveEvent }, known.alarm);
 }
 
-function* compareAbsent(known: StoredAlarm, { seen, evidence, options }: Comparison): Steps {
+function* compareAbsent(known: StoredAlarm, { seen, resolved, options }: DiffInput): Steps {
   const { id, site } = known.alarm;
   const isComplete = seen.coverage(site.id) === "complete";
   const isDoubted = seen.doubted?.has(id) === true;
-  const ended = lastRecord(known, "same", evidence) ?? lastRecord(known, "newer", evidence);
-  if (ended !== undefined && isOpen(known) && isEmittedEnd(known, ended)) {
-    // The alarm came back after this end. Both lists now state that it is over, but they disagreed before: wait.
+  const ended = findLastRecord(known, "same", resolved) ?? findLastRecord(known, "newer", resolved);
+  if (ended !== undefined && isOpenAlarm(known) && isEmittedEnd(known, ended)) {
+    // The alarm came back after this end, so the active and resolved lists disagreed before: wait for more polls.
     if (!isComplete) return;
-    const step = countMiss(known, options);
-    yield step.stored.misses >= options.vanishAfterMisses ? resolve(step.stored, ended, options) : step;
+    const step = countAbsence(known, options);
+    yield step.stored.misses >= options.vanishAfterMisses ? resolveEpisode(step.stored, ended, options) : step;
     return;
   }
-  // An end before the known start is that of an older episode for as long as the alarm may still be listed.
-  if (ended !== undefined && (!isComplete || isDoubted) && isOverBefore(known, ended)) return;
-  if (ended !== undefined && (isOpen(known) || known.state === "vanished")) {
-    yield* endEpisode(known, ended, evidence, options);
+  // An end before the stored start belongs to an older episode while the alarm may still be active.
+  if (ended !== undefined && (!isComplete || isDoubted) && endsBeforeStart(known, ended)) return;
+  if (ended !== undefined && (isOpenAlarm(known) || known.state === "vanished")) {
+    yield* endEpisode(known, ended, resolved, options);
     return;
   }
-  if (!isOpen(known) || seen.scope === null || isDoubted) return;
+  if (!isOpenAlarm(known) || seen.scope === null || isDoubted) return;
   if (!seen.scope.after.has(site.id)) {
-    if (known.state !== "out-of-scope") yield leaveScope(known, options);
+    if (known.state !== "out-of-scope") yield markOutOfScope(known, options);
     return;
   }
   if (!seen.scope.before.has(site.id) || !isComplete) return;
-  const step = countMiss(known, options);
+  const step = countAbsence(known, options);
   const hasVanished = step.stored.misses >= options.vanishAfterMisses && seen.searched.has(id);
-  yield hasVanished ? vanish(step.stored, options) : step;
+  yield hasVanished ? markVanished(step.stored, options) : step;
 }
 
-export function* endEpisode(known: StoredAlarm, record: Alarm, evidence: Evidence, context: AlarmContext): Steps {
-  if (relationOf(known, record) !== "newer") {
-    yield resolve(known, record, context);
+export function* endEpisode(known: StoredAlarm, record: Alarm, resolved: EndRecords, context: DiffContext): Steps {
+  if (relateRecord(known, record) !== "newer") {
+    yield resolveEpisode(known, record, context);
     return;
   }
-  const closed = isOpen(known) ? closeEpisode(known, evidence, context) : null;
+  const closed = isOpenAlarm(known) ? closeEpisode(known, resolved, context) : null;
   if (closed !== null) yield closed;
   yield* beginAndEnd(record, { ...context, late: true }, closed?.stored ?? known);
 }
 
-export function* beginAndEnd(record: Alarm, context: AlarmContext, before?: StoredAlarm): Steps {
+export function* beginAndEnd(record: Alarm, context: DiffContext, before?: StoredAlarm): Steps {
   const begun = beginEpisode(record, false, context, before);
   yield begun;
-  yield resolve(begun.stored, record, context);
+  yield resolveEpisode(begun.stored, record, context);
 }
 
-function closeEpisode(known: StoredAlarm, evidence: Evidence, context: AlarmContext): Step {
-  const record = lastRecord(known, "same", evidence);
-  return record === undefined ? vanish(known, context) : resolve(known, record, context);
+function closeEpisode(known: StoredAlarm, resolved: EndRecords, context: DiffContext): DiffStep {
+  const record = findLastRecord(known, "same", resolved);
+  return record === undefined ? markVanished(known, context) : resolveEpisode(known, record, context);
 }
 
-function lastRecord(known: StoredAlarm, relation: Relation, evidence: Evidence): Alarm | undefined {
-  const records = (evidence.get(known.alarm.id) ?? []).filter((record) => relationOf(known, record) === relation);
-  return records.sort((one, other) => Number(endOf(other)) - Number(endOf(one)))[0];
+function findLastRecord(known: StoredAlarm, relation: EpisodeRelation, resolved: EndRecords): Alarm | undefined {
+  const records = (resolved.get(known.alarm.id) ?? []).filter((record) => relateRecord(known, record) === relation);
+  return records.sort((one, other) => Number(endOrStartMs(other)) - Number(endOrStartMs(one)))[0];
 }
 
-/** Completes a record with the stored alarm. `counts`: its start counts even if it is later than the stored one. */
-export function fillRecord(alarms: Alarms, record: Alarm, counts = false): Alarm {
+/** Fills a record from the stored alarm. `acceptsLaterStart`: the record's start replaces an earlier stored start. */
+export function fillRecord(alarms: StoredAlarms, record: Alarm, acceptsLaterStart = false): Alarm {
   const known = alarms.get(record.id);
-  return known === undefined ? record : fillFromStored(known, record, counts);
+  return known === undefined ? record : fillFromStored(known, record, acceptsLaterStart);
 }
 
-export type Evidence = ReadonlyMap<string, readonly Alarm[]>;
+export type EndRecords = ReadonlyMap<string, readonly Alarm[]>;
 
-export function groupById(records: readonly Alarm[]): Evidence {
+export function groupById(records: readonly Alarm[]): EndRecords {
   return Map.groupBy(records, ({ id }) => id);
 }
 
-const KINDS_IN_ORDER: readonly Kind[] = [
+const EVENT_KINDS_IN_ORDER: readonly Kind[] = [
   "alarm-raised",
   "alarm-acknowledged",
   "alarm-retriggered",
@@ -240,10 +240,10 @@ const KINDS_IN_ORDER: readonly Kind[] = [
   "alarm-out-of-scope",
 ];
 
-/** Orders one alarm's events by episode and time, the raise first: without a stated time it has that of the poll. */
-export function inEpisodeOrder(events: readonly Event[]): readonly Event[] {
+/** Sorts one alarm's events by episode and time, but the raise first: its time may be that of the poll. */
+export function sortEpisodeEvents(events: readonly Event[]): readonly Event[] {
   if (events.length < 2) return events;
-  const rankOf = ({ type }: Event) => KINDS_IN_ORDER.indexOf(type);
+  const rankOf = ({ type }: Event) => EVENT_KINDS_IN_ORDER.indexOf(type);
   const compare = (one: Event, other: Event) => {
     const byTime = [one, other].some(({ type }) => type === "alarm-raised")
       ? 0
@@ -254,7 +254,7 @@ export function inEpisodeOrder(events: readonly Event[]): readonly Event[] {
   return [...episodes.values()].flatMap((own) => own.toSorted(compare));
 }
 
-/** Cuts a difference into parts of `size` alarms with their documents and events. There is always a last part. */
+/** Splits an alarm diff into parts of `size` alarms with their documents and events; yields at least one part. */
 export function* cutDiff({ put, events }: AlarmDiff, size: number) {
   const eventsOf = Map.groupBy(events, (event) => (event.data as AlarmFact).alarm.id);
   const ids = [...new Set([...eventsOf.keys(), ...put.keys()])];

@@ -3,21 +3,21 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import type { AlarmDiff, Coverage } from "./diff-alarms.ts";
 
-/** Five alarms and a third of the active ones: often a cache, an old replica or a wrong time zone. */
-const LEAST_ALARMS = 5;
-const LEAST_SHARE = 1 / 3;
+/** A mass change is 5 alarms and over a third of the active ones: often a stale cache or a wrong time zone. */
+const MIN_CHANGED_ALARMS = 5;
+const MIN_CHANGED_SHARE = 1 / 3;
 
-/** `polls`: further polls in a row that must show the same. Ten polls (5 minutes at 30 s) outlast a usual cache. */
-const CHANGE_KINDS = {
+/** Kinds of mass change. `polls`: further polls in a row that must confirm it; 10 polls outlast most caches. */
+const MASS_CHANGE_KINDS = {
   absent: { polls: 10, text: "left the list at once" },
   ended: { polls: 1, text: "are said to be resolved at once" },
   replaced: { polls: 1, text: "are said to have begun again at once" },
   restarted: { polls: 1, text: "got another start time at once" },
 } as const;
-type ChangeKind = keyof typeof CHANGE_KINDS;
-const KIND_NAMES = Object.keys(CHANGE_KINDS) as readonly ChangeKind[];
+type MassChangeKind = keyof typeof MASS_CHANGE_KINDS;
+const MASS_CHANGE_KIND_NAMES = Object.keys(MASS_CHANGE_KINDS) as readonly MassChangeKind[];
 
-type Alarms = ReadonlyMap<string, StoredAlarm>;
+type StoredAlarms = ReadonlyMap<string, StoredAlarm>;
 
 interface MassChange {
   readonly siteIds: ReadonlySet<number>;
@@ -25,9 +25,9 @@ interface MassChange {
   readonly active: number;
 }
 
-/** Finds a mass change at single sites or at all together. Missing alarms do not count: their absence was confirmed. */
+/** Finds a mass change of active alarms, at single sites or over all sites together. */
 export function findMassChange(
-  alarms: Alarms,
+  alarms: StoredAlarms,
   isChanged: (known: StoredAlarm) => boolean,
   isObserved: (siteId: number) => boolean,
 ): MassChange | null {
@@ -36,7 +36,7 @@ export function findMassChange(
     return { siteId, changed: ofSite.filter(isChanged).length, active: ofSite.length };
   });
   const isMass = ({ changed, active }: Omit<MassChange, "siteIds">) =>
-    changed >= LEAST_ALARMS && changed > LEAST_SHARE * active;
+    changed >= MIN_CHANGED_ALARMS && changed > MIN_CHANGED_SHARE * active;
   const sumOf = (counted: typeof sites) => ({
     changed: counted.reduce((sum, { changed }) => sum + changed, 0),
     active: counted.reduce((sum, { active: ofSite }) => sum + ofSite, 0),
@@ -45,35 +45,35 @@ export function findMassChange(
   return counted.length === 0 ? null : { siteIds: new Set(counted.map(({ siteId }) => siteId)), ...sumOf(counted) };
 }
 
-function kindOfChange(known: StoredAlarm, next: StoredAlarm | undefined): ChangeKind | null {
+function classifyChange(known: StoredAlarm, next: StoredAlarm | undefined): MassChangeKind | null {
   if (known.state !== "active" || next === undefined) return null;
   if (next.episode !== known.episode) return "replaced";
   if (next.state === "resolved") return "ended";
-  if (isAbsent(known, next)) return "absent";
+  if (becameAbsent(known, next)) return "absent";
   return next.state === "active" && next.alarm.triggeredAt !== known.alarm.triggeredAt ? "restarted" : null;
 }
 
-function isAbsent(known: StoredAlarm, next: StoredAlarm | undefined): boolean {
+function becameAbsent(known: StoredAlarm, next: StoredAlarm | undefined): boolean {
   return next?.episode === known.episode && (next.state === "missing" || next.state === "vanished");
 }
 
-export function massEnds(alarms: Alarms, { put }: AlarmDiff): ReadonlySet<string> {
-  const isEnded = (known: StoredAlarm) => kindOfChange(known, put.get(known.alarm.id)) === "ended";
+export function findMassEnds(alarms: StoredAlarms, { put }: AlarmDiff): ReadonlySet<string> {
+  const isEnded = (known: StoredAlarm) => classifyChange(known, put.get(known.alarm.id)) === "ended";
   const mass = findMassChange(alarms, isEnded, () => true);
   if (mass === null) return new Set();
   const ended = alarms.values().filter((known) => mass.siteIds.has(known.alarm.site.id) && isEnded(known));
   return new Set(ended.map(({ alarm }) => alarm.id));
 }
 
-/** Changes are measured against the stored active alarms, so a restart finds them again and counts from the start. */
+/** Withholds mass changes of alarms until confirmed. A restart finds a change again and repeats its confirmation. */
 export function createMassGuard(log: Pick<Log, "info" | "warn">) {
-  const readings = Object.fromEntries(KIND_NAMES.map((kind) => [kind, new Map<number, number>()])) as Readonly<
-    Record<ChangeKind, Map<number, number>>
-  >;
+  const readings = Object.fromEntries(
+    MASS_CHANGE_KIND_NAMES.map((kind) => [kind, new Map<number, number>()]),
+  ) as Readonly<Record<MassChangeKind, Map<number, number>>>;
 
-  function count(kind: ChangeKind, mass: MassChange | null, isObserved: (siteId: number) => boolean): Set<number> {
+  function count(kind: MassChangeKind, mass: MassChange | null, isObserved: (siteId: number) => boolean): Set<number> {
     const bySite = readings[kind];
-    const { polls, text } = CHANGE_KINDS[kind];
+    const { polls, text } = MASS_CHANGE_KINDS[kind];
     const over = [...bySite.keys()].filter((siteId) => isObserved(siteId) && !mass?.siteIds.has(siteId));
     for (const siteId of over) bySite.delete(siteId);
     if (over.length > 0) log.info({ sites: over, way: kind }, "a mass change of alarms is over");
@@ -94,19 +94,19 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">) {
     isPending: (siteId: number) => readings.absent.has(siteId),
     /** `confirmed`: ids of alarms whose end a second reading in the same poll confirmed. */
     judge(
-      alarms: Alarms,
+      alarms: StoredAlarms,
       diff: AlarmDiff,
       coverage: (siteId: number) => Coverage,
       confirmed: ReadonlySet<string> = new Set(),
     ): { readonly diff: AlarmDiff; readonly remarks: readonly string[] } {
       const remarks: string[] = [];
       const withheld = new Set<string>();
-      const ended = massEnds(alarms, diff);
+      const ended = findMassEnds(alarms, diff);
       if (ended.size > 0 && ended.isSubsetOf(confirmed))
         log.warn({ alarms: ended.size }, "many active alarms ended at once: a second reading states the same");
-      for (const kind of KIND_NAMES) {
+      for (const kind of MASS_CHANGE_KIND_NAMES) {
         const isChanged = (known: StoredAlarm) =>
-          kindOfChange(known, diff.put.get(known.alarm.id)) === kind &&
+          classifyChange(known, diff.put.get(known.alarm.id)) === kind &&
           !(kind === "ended" && confirmed.has(known.alarm.id));
         const isObserved = (siteId: number) =>
           kind === "absent" ? coverage(siteId) === "complete" : coverage(siteId) !== "none";
@@ -115,21 +115,21 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">) {
         if (mass === null || siteIds.size === 0) continue;
         for (const known of alarms.values()) {
           const { id, site } = known.alarm;
-          const isConcerned = kind === "absent" ? isAbsent(known, diff.put.get(id)) : isChanged(known);
+          const isConcerned = kind === "absent" ? becameAbsent(known, diff.put.get(id)) : isChanged(known);
           if (isConcerned && siteIds.has(site.id)) withheld.add(id);
         }
-        const { polls, text } = CHANGE_KINDS[kind];
+        const { polls, text } = MASS_CHANGE_KINDS[kind];
         const until = polls === 1 ? "one more poll has shown" : `${polls} polls have shown`;
         remarks.push(
           `${mass.changed} of ${mass.active} active alarms ${text} (site ${[...siteIds].join(", ")}): they stay as they were until ${until} the same.`,
         );
       }
-      return { diff: withoutAlarms(withheld, diff), remarks };
+      return { diff: excludeAlarms(withheld, diff), remarks };
     },
   };
 }
 
-function withoutAlarms(ids: ReadonlySet<string>, diff: AlarmDiff): AlarmDiff {
+function excludeAlarms(ids: ReadonlySet<string>, diff: AlarmDiff): AlarmDiff {
   if (ids.size === 0) return diff;
   return {
     put: new Map([...diff.put].filter(([id]) => !ids.has(id))),

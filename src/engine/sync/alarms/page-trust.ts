@@ -3,25 +3,25 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { type Listing, recordsOf } from "../listing.ts";
 
-/** Evidence against the pages of a list: `readings` in a row must show it, for at least `forMs`. */
-const EVIDENCE = {
+/** Faults that make the pages of a list untrusted, once `readings` in a row show the fault for at least `forMs`. */
+const DISTRUST_RULES = {
   pages: { readings: 1, forMs: 0, text: (reason: string) => reason },
   fails: { readings: 3, forMs: 120_000, text: (reason: string) => `A later page fails again and again: ${reason}` },
   ignored: { readings: 2, forMs: 0, text: () => "A later page shows the records of an earlier one." },
   records: { readings: 3, forMs: 0, text: () => "Records are on two pages, or on none." },
   total: { readings: 3, forMs: 0, text: () => "The number of records changes, and the records do not." },
 } as const;
-type EvidenceKind = keyof typeof EVIDENCE;
+type DistrustKind = keyof typeof DISTRUST_RULES;
 
-const STEADY_READINGS = 3;
-const RETRY_MS = 3_600_000;
+const READINGS_TO_REGAIN_TRUST = 3;
+const DISTRUST_RETRY_MS = 3_600_000;
 
 export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
-  let distrust: { readonly kind: EvidenceKind; readonly sinceMs: number; readonly text: string } | null = null;
-  let evidence: { readonly kind: EvidenceKind; readonly sinceMs: number; readonly readings: number } | null = null;
+  let distrust: { readonly kind: DistrustKind; readonly sinceMs: number; readonly text: string } | null = null;
+  let evidence: { readonly kind: DistrustKind; readonly sinceMs: number; readonly readings: number } | null = null;
   let steadyReadings = 0;
   let lastIds = "";
-  const isDue = () => distrust === null || clock.monotonic() - distrust.sinceMs >= RETRY_MS;
+  const isDue = () => distrust === null || clock.monotonic() - distrust.sinceMs >= DISTRUST_RETRY_MS;
 
   function showsSameRecords(listing: Listing<Alarm>): boolean {
     const ids = recordsOf(listing).map(({ id }) => id);
@@ -31,10 +31,10 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
   }
 
   return {
-    /** `ofOneSite`: its own list has the same pages. `isSlow`: changes between pages explain wrong totals. */
+    /** Judges a list's pages. `ofOneSite`: the list has one site. `isSlow`: alarms may have moved between pages. */
     judge(listing: Listing<Alarm>, ofOneSite: boolean, isSlow: boolean): void {
       const nowMs = clock.monotonic();
-      const kind = evidenceIn(listing);
+      const kind = findEvidence(listing);
       const isAboutRecords = kind === "records" || kind === "total";
       if (isSlow && isAboutRecords) return;
       if (kind === "total" && !showsSameRecords(listing)) {
@@ -44,7 +44,7 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
       if (kind === null || listing.complete || (ofOneSite && isAboutRecords)) {
         evidence = null;
         steadyReadings += 1;
-        if (distrust === null || (distrust.kind !== "pages" && steadyReadings < STEADY_READINGS)) return;
+        if (distrust === null || (distrust.kind !== "pages" && steadyReadings < READINGS_TO_REGAIN_TRUST)) return;
         log.info("the pages of the list of active alarms can be trusted again");
         distrust = null;
         return;
@@ -52,7 +52,7 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
       steadyReadings = 0;
       const before = evidence?.kind === kind ? evidence : { kind, sinceMs: nowMs, readings: 0 };
       evidence = { ...before, readings: before.readings + 1 };
-      const { readings, forMs, text } = EVIDENCE[kind];
+      const { readings, forMs, text } = DISTRUST_RULES[kind];
       if (evidence.readings < readings || nowMs - evidence.sinceMs < forMs) return;
       const reason = text(listing.reason);
       if (distrust === null)
@@ -65,7 +65,7 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
   };
 }
 
-function evidenceIn(listing: Listing<Alarm>): EvidenceKind | null {
+function findEvidence(listing: Listing<Alarm>): DistrustKind | null {
   if (listing.complete) return null;
   if (listing.brokenBy === "pages") return "pages";
   if (listing.brokenBy === "trouble") return listing.failure === undefined ? "ignored" : "fails";

@@ -9,15 +9,15 @@ import { incomplete, type JobOutcome } from "../job.ts";
 import { isRefusal, outcomeOf } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import type { StoredAlarm } from "../snapshot.ts";
-import { type ActiveAlarms, bothReadings, createAlarmList } from "./active-list.ts";
-import { isOpen } from "./diff-alarm.ts";
+import { type ActiveAlarms, createAlarmList, joinReadings } from "./active-list.ts";
+import { isOpenAlarm } from "./diff-alarm.ts";
 import { type AlarmDiff, type AlarmReading, cutDiff, type DiffOptions, diffAlarms, findAbsent } from "./diff-alarms.ts";
-import { contradictsItself, isEmittedEnd, isOverBefore, isResolved } from "./episode.ts";
-import { createMassGuard, findMassChange, massEnds } from "./mass-change.ts";
+import { contradictsItself, endsBeforeStart, isEmittedEnd, isResolved } from "./episode.ts";
+import { createMassGuard, findMassChange, findMassEnds } from "./mass-change.ts";
 import { checkEnds, countRequests, type EndCheck, type RequestCounts, searchAlarms, selectDue } from "./search.ts";
-import type { ReadActive } from "./site-list.ts";
-import { type AlarmStore, expiredAlarmIds, firstListings, openAlarmStore } from "./stored-alarms.ts";
-import { createUnverifiedReport, isUndisputed, type Statements, sortRecords } from "./unverified-records.ts";
+import type { ReadOptions } from "./site-list.ts";
+import { type AlarmStore, expiredAlarmIds, noteFirstListings, openAlarmStore } from "./stored-alarms.ts";
+import { createUnverifiedReport, isUndisputed, type Repetitions, sortRecords } from "./unverified-records.ts";
 
 /**
  * Follows the active alarms of one source. One poll:
@@ -29,25 +29,25 @@ import { createUnverifiedReport, isUndisputed, type Statements, sortRecords } fr
  *   emit undisputed     refresh the token's scope
  *   records at once
  *
- * Only the last commit of a poll changes the counts by which the next poll verifies.
+ * Counts of confirming polls change only after the last commit of a poll.
  */
 export interface AlarmPoll {
   run(signal: AbortSignal): Promise<JobOutcome>;
-  /** First poll after an outage: reads everything twice. Pages are emitted at once, after `source-available`. */
+  /** Runs the first poll after an outage: reads each list twice. Emits each page at once, after `source-available`. */
   reconcile(signal: AbortSignal): Promise<JobOutcome>;
 }
 
 type PollState = ReturnType<typeof createPollState>;
 
-/** Time after which the scope is checked for new sites when no list would show them. */
-const SCOPE_CHECK_MS = 300_000;
-/** Alarms compared or committed at once: 5,000 would stop the event loop for half a second. */
+/** Interval of checks for new sites in the token's scope while no alarm list would show them. */
+const SCOPE_CHECK_INTERVAL_MS = 300_000;
+/** Alarms compared or committed at once: 5,000 would block the event loop for half a second. */
 const ALARMS_PER_COMMIT = 250;
-/** A step over this many alarms takes 5 to 10 ms. */
-const MANY_ALARMS = 5_000;
-/** Intervals between polls that are averaged; the longest is left out, because it may be an outage. */
-const AVERAGED_POLLS = 10;
-const LATE_FACTOR = 1.15;
+/** Number of alarms from which each step yields to the event loop: 5,000 alarms take 5 to 10 ms. */
+const YIELD_FROM_ALARMS = 5_000;
+/** Number of intervals between polls that are averaged; the longest is left out, because it may be an outage. */
+const AVERAGED_POLL_INTERVALS = 10;
+const LATE_POLL_FACTOR = 1.15;
 
 export function createAlarmPoll(parts: PollParts, oneAtATime: OneAtATime, everyMs: () => number | null): AlarmPoll {
   const state = createPollState(parts, everyMs);
@@ -64,10 +64,10 @@ function createPollState(parts: PollParts, everyMs: () => number | null) {
     list: createAlarmList(parts),
     massGuard: createMassGuard(parts.log),
     reportUnverified: createUnverifiedReport(parts),
-    /** Sites that were listed completely since the start, and alarms that pages of other sites showed since then. */
+    /** Sites listed completely since the worker's start; and alarms of other sites emitted since then. */
     takenOverSites: new Set<number>(),
     takenOverAlarms: new Set<string>(),
-    statements: new Map() as Statements,
+    statements: new Map() as Repetitions,
     absenceCounts: new Map() as RequestCounts,
     ends: { counts: new Map(), stale: new Set() } as Pick<EndCheck, "counts" | "stale">,
     pollStartsMs: [] as readonly number[],
@@ -78,17 +78,17 @@ function createPollState(parts: PollParts, everyMs: () => number | null) {
 async function pollAlarms(state: PollState, careful: boolean, signal: AbortSignal): Promise<JobOutcome> {
   const { parts, store, massGuard } = state;
   const { clock, config, scope, source } = parts;
-  state.pollStartsMs = [...state.pollStartsMs, clock.monotonic()].slice(-(AVERAGED_POLLS + 1));
+  state.pollStartsMs = [...state.pollStartsMs, clock.monotonic()].slice(-(AVERAGED_POLL_INTERVALS + 1));
   state.pagesRead = 0;
   await refreshOldScope(state, signal);
   const before: ReadonlyMap<string, StoredAlarm> = new Map(store.alarms);
   const requestedAtMs = clock.now();
-  const how: ReadActive = { careful, onPage: createPageEmitter(state, careful, signal), signal };
+  const how: ReadOptions = { careful, onPage: createPageEmitter(state, careful, signal), signal };
 
   let first = await state.list.read(how);
-  await yieldAmongMany(state, first.listed.length, signal);
-  if (!careful && isDrop(before, first)) first = await readAgain(state, first, how);
-  await yieldAmongMany(state, first.listed.length, signal);
+  await yieldForManyAlarms(state, first.listed.length, signal);
+  if (!careful && isMassDrop(before, first)) first = await readListAgain(state, first, how);
+  await yieldForManyAlarms(state, first.listed.length, signal);
   if (careful && first.reasons.length > 0) return incomplete(first.reasons.join(" "));
 
   const verified = await verifyAbsences(state, first, how);
@@ -96,7 +96,7 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   await recheckGateways(state, sorted.listed, signal);
   const steps = diffAlarms(store.alarms, verified.observation, diffOptions(state));
   const all = await runInSlices(steps, ALARMS_PER_COMMIT, clock, signal);
-  const confirmed = await confirmMassEnds(state, massEnds(before, all), signal);
+  const confirmed = await confirmMassEnds(state, findMassEnds(before, all), signal);
   const { diff, remarks: massRemarks } = massGuard.judge(before, all, reading.coverage, confirmed);
 
   const siteIds = new Set([...(scope.known() ?? []), ...reading.listed.map((alarm) => alarm.site.id)]);
@@ -106,7 +106,7 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   const retention = { nowMs: clock.now(), overlapMs: config.alarms.resolved_overlap };
   const lastDocuments = [
     { set: store.alarmSet, remove: expiredAlarmIds(store, diff.put, retention) },
-    { set: store.siteSet, put: firstListings(store.sites, listedSites, "activeSince", followedSince) },
+    { set: store.siteSet, put: noteFirstListings(store.sites, listedSites, "activeSince", followedSince) },
   ];
   await commitDiff(state, diff, lastDocuments, careful, signal);
   state.absenceCounts = countRequests(state.absenceCounts, verified.absent, verified.postponed);
@@ -122,15 +122,15 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   return outcomeOf(new Map([...verified.failures, ...reading.failures]), reading.reasons, remarks);
 }
 
-/** Lists of single sites show no unknown site, and an alarm outside the scope may never be listed again. */
+/** Refreshes an old token scope if lists of single sites hide new sites, or if alarms are out of scope. */
 async function refreshOldScope({ parts: { clock, scope }, store, list }: PollState, signal: AbortSignal) {
-  if (clock.monotonic() - scope.respondedAtMs() < SCOPE_CHECK_MS) return;
+  if (clock.monotonic() - scope.respondedAtMs() < SCOPE_CHECK_INTERVAL_MS) return;
   const hasHidden = store.alarms.values().some((known) => known.state === "out-of-scope");
   if (list.wasPerSite() || hasHidden) await scope.tryRefresh(signal);
 }
 
 /** Emits undisputed alarms of each page at once. After a failed commit, all later pages wait for the complete list. */
-function createPageEmitter(state: PollState, returning: boolean, signal: AbortSignal): ReadActive["onPage"] {
+function createPageEmitter(state: PollState, returning: boolean, signal: AbortSignal): ReadOptions["onPage"] {
   const { parts, store } = state;
   const { alarms } = store;
   let hasFailed = false;
@@ -167,17 +167,17 @@ function createPageEmitter(state: PollState, returning: boolean, signal: AbortSi
   };
 }
 
-function isDrop(before: ReadonlyMap<string, StoredAlarm>, { listed, coverage }: ActiveAlarms): boolean {
+function isMassDrop(before: ReadonlyMap<string, StoredAlarm>, { listed, coverage }: ActiveAlarms): boolean {
   const ids = new Set(listed.map(({ id }) => id));
   const isObserved = (siteId: number) => coverage(siteId) === "complete";
   return findMassChange(before, ({ alarm }) => !ids.has(alarm.id), isObserved) !== null;
 }
 
-async function readAgain({ list }: PollState, first: ActiveAlarms, how: ReadActive): Promise<ActiveAlarms> {
-  return bothReadings(first, await list.read({ ...how, careful: false }));
+async function readListAgain({ list }: PollState, first: ActiveAlarms, how: ReadOptions): Promise<ActiveAlarms> {
+  return joinReadings(first, await list.read({ ...how, careful: false }));
 }
 
-async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadActive) {
+async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadOptions) {
   const { parts, store, massGuard } = state;
   const { config, clock, scope, source } = parts;
   const { vanish_after_misses: vanishAfter } = config.alarms;
@@ -190,24 +190,24 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadAc
   };
 
   let sorting = sortReading(first);
-  await yieldAmongMany(state, first.listed.length, signal);
+  await yieldForManyAlarms(state, first.listed.length, signal);
   const due = selectDue(state.absenceCounts, sorting.absent, vanishAfter);
   const isDoubted = ({ alarm }: StoredAlarm) => sorting.sorted.doubted.has(alarm.id);
   const isLastSearch = (known: StoredAlarm) => known.misses + 1 >= vanishAfter && !isDoubted(known);
-  const search = await searchAbsent(state, due, isLastSearch, signal);
+  const search = await searchAbsentAlarms(state, due, isLastSearch, signal);
 
   const found = Map.groupBy(search.found, ({ id }) => id);
   const isExplained = (known: StoredAlarm) =>
-    (found.get(known.alarm.id) ?? []).some((record) => !isResolved(record) || isEndOf(known, record));
-  // Each reading that may confirm a drop counts; an alarm that stays absent for hours costs no request per poll.
+    (found.get(known.alarm.id) ?? []).some((record) => !isResolved(record) || isNewEnd(known, record));
+  // Read again while a mass drop awaits confirmation; an alarm absent for hours costs no request per poll.
   const questioned = [...due, ...sorting.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id))];
   if (!sorting.reading.isConfirmed && !questioned.every(isExplained))
-    sorting = sortReading(await readAgain(state, first, how));
+    sorting = sortReading(await readListAgain(state, first, how));
   const { reading, sorted, absent } = sorting;
 
   const limits = { always: vanishAfter, nowMs: clock.now() };
-  const ends = await checkEnds(alarms, sorted.overtaken, state.ends, limits, source, signal);
-  const followed = [...alarms.values()].filter((known) => isOpen(known) && known.state !== "out-of-scope");
+  const ends = await checkEnds(alarms, sorted.outdated, state.ends, limits, source, signal);
+  const followed = [...alarms.values()].filter((known) => isOpenAlarm(known) && known.state !== "out-of-scope");
   const hidden = followed.filter(({ alarm }) => !scope.sees(alarm.site.id));
   const listedIds = new Set(hidden.length === 0 ? [] : sorted.listed.map(({ id }) => id));
   const isRefusedAt = (siteId: number) => {
@@ -216,13 +216,13 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadAc
   };
   const needsScope =
     questioned.some(({ alarm }) => !found.has(alarm.id)) ||
-    // A listed alarm needs no explanation, even when the token's scope lacks its site.
+    // A listed alarm needs no new scope, even when the token's scope lacks the alarm's site.
     hidden.some(({ alarm }) => !listedIds.has(alarm.id)) ||
     followed.some(({ alarm }) => isRefusedAt(alarm.site.id));
   const seenScope = needsScope ? await scope.tryRefresh(signal) : null;
 
   const unclear = search.found.filter((record) => record.status === "active" && contradictsItself(record));
-  // An unexplained absence in pages that were read once proves nothing yet.
+  // An alarm absent from pages that were read only once may still be active.
   const unconfirmed = reading.isConfirmed ? [] : absent.filter((known) => !isExplained(known));
   const observation: AlarmReading = {
     listed: sorted.listed,
@@ -243,8 +243,8 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadAc
   return { reading, sorted, absent, ends, observation, failures, postponed: search.postponed };
 }
 
-/** Searches for half of the poll interval at most: 150 sites at 30 lists a minute would take 5 minutes. */
-function searchAbsent(
+/** Searches for absent alarms, for half of the poll interval at most: 150 sites would take 5 minutes. */
+function searchAbsentAlarms(
   { parts: { clock, config, scope, source }, everyMs }: PollState,
   alarms: readonly StoredAlarm[],
   isLastSearch: (known: StoredAlarm) => boolean,
@@ -258,18 +258,18 @@ function searchAbsent(
 
 async function confirmMassEnds(state: PollState, ended: ReadonlySet<string>, signal: AbortSignal) {
   const known = [...ended].flatMap((id) => state.store.alarms.get(id) ?? []);
-  const { found } = await searchAbsent(state, known, () => false, signal);
+  const { found } = await searchAbsentAlarms(state, known, () => false, signal);
   return new Set(found.filter(isResolved).map(({ id }) => id));
 }
 
-function isEndOf(known: StoredAlarm, record: Alarm): boolean {
-  return !isEmittedEnd(known, record) && !isOverBefore(known, record);
+function isNewEnd(known: StoredAlarm, record: Alarm): boolean {
+  return !isEmittedEnd(known, record) && !endsBeforeStart(known, record);
 }
 
 async function recheckGateways({ parts, store }: PollState, listed: readonly Alarm[], signal: AbortSignal) {
   const isNew = ({ id, site }: Alarm) => {
     const known = store.alarms.get(id);
-    return (known === undefined || !isOpen(known)) && isFollowedSite(store, site.id);
+    return (known === undefined || !isOpenAlarm(known)) && isFollowedSite(store, site.id);
   };
   const rechecks = parts.beforeNewAlarms([...new Set(listed.filter(isNew).map(({ site }) => site.id))], signal);
   if (rechecks !== null) await rechecks;
@@ -308,17 +308,17 @@ async function commitDiff(
   }
 }
 
-async function yieldAmongMany({ parts }: PollState, alarms: number, signal: AbortSignal): Promise<void> {
-  if (alarms >= MANY_ALARMS) await yieldUnlessAborted(parts.clock, signal);
+async function yieldForManyAlarms({ parts }: PollState, alarms: number, signal: AbortSignal): Promise<void> {
+  if (alarms >= YIELD_FROM_ALARMS) await yieldUnlessAborted(parts.clock, signal);
 }
 
 function describeLateness({ parts: { source }, everyMs, pollStartsMs, pagesRead }: PollState): readonly string[] {
   const configuredMs = everyMs();
   const gaps = pollStartsMs.slice(1).map((atMs, index) => atMs - (pollStartsMs[index] ?? atMs));
-  if (configuredMs === null || gaps.length < AVERAGED_POLLS) return [];
+  if (configuredMs === null || gaps.length < AVERAGED_POLL_INTERVALS) return [];
   const usual = gaps.sort((one, other) => one - other).slice(0, -1);
   const meanMs = usual.reduce((sum, gapMs) => sum + gapMs, 0) / usual.length;
-  if (meanMs < LATE_FACTOR * configuredMs) return [];
+  if (meanMs < LATE_POLL_FACTOR * configuredMs) return [];
   const { perMinute, configured } = source.listRate();
   const allowed =
     perMinute < configured

@@ -8,15 +8,15 @@ import type { DocumentChange } from "../../store/store.ts";
 import { incomplete, type JobOutcome, OK } from "../job.ts";
 import type { PollParts } from "../poll-parts.ts";
 import type { StoredAlarmSite, StoredSweep } from "../snapshot.ts";
-import { isOpen } from "./diff-alarm.ts";
+import { isOpenAlarm } from "./diff-alarm.ts";
 import { diffResolved } from "./diff-resolved.ts";
 import { createMassGuard } from "./mass-change.ts";
-import { firstListings, openAlarmStore } from "./stored-alarms.ts";
-import { endOf, instant, lastTimeOf } from "./times.ts";
+import { noteFirstListings, openAlarmStore } from "./stored-alarms.ts";
+import { endOrStartMs, latestTimeMs, parseUtcMs } from "./times.ts";
 import { describeUnreadable } from "./unverified-records.ts";
 
-/** Time for which the learned order of the list is trusted before all pages are read again. */
-const ORDER_TRUSTED_MS = 86_400_000;
+/** Time for which the learned order of the list of resolved alarms is trusted before all pages are read again. */
+const LIST_ORDER_TRUST_MS = 86_400_000;
 
 /**
  * Reads the list of resolved alarms for what happened between two polls. The list has no stated order and no filter by
@@ -33,7 +33,7 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
   async function sweep(signal: AbortSignal): Promise<JobOutcome> {
     const last = store.sweeps.get("resolved");
     const visible = scope.known();
-    const isTrusted = last !== undefined && clock.now() - Date.parse(last.wholeAt) < ORDER_TRUSTED_MS;
+    const isTrusted = last !== undefined && clock.now() - Date.parse(last.wholeAt) < LIST_ORDER_TRUST_MS;
     const limits = {
       fromMs: last === undefined ? null : sweptUntilMs(last, visible) - settings.resolved_overlap,
       stopBy: isTrusted ? last.newestFirstBy : null,
@@ -45,16 +45,16 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
       const pages = source.alarms({ status: "resolved", ...(siteId !== null && { siteId }) }, signal);
       readings.push(await readResolved(pages, limits));
     }
-    return oneAtATime(() => compare(last, limits.fromMs, visible, readings));
+    return oneAtATime(() => compareAndCommit(last, limits.fromMs, visible, readings));
   }
 
   function isAwaited(alarmId: string): boolean {
     const known = alarms.get(alarmId);
     if (known === undefined) return false;
-    return isOpen(known) || (known.state === "resolved" && !known.untold && !known.alarm.acknowledged);
+    return isOpenAlarm(known) || (known.state === "resolved" && !known.untold && !known.alarm.acknowledged);
   }
 
-  async function compare(
+  async function compareAndCommit(
     last: StoredSweep | undefined,
     fromMs: number | null,
     visible: ReadonlySet<number> | null,
@@ -75,12 +75,12 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
       silent: isFirst && settings.startup === "silent",
     });
     const { diff, remarks } = guard.judge(alarms, found, () => "complete");
-    // The next sweep has to read again the records that wait for a confirmation.
+    // Records that await confirmation must be read again, so the watermark then stays.
     const isSteady = remarks.length === 0 && readings.every((reading) => reading.steady);
     const documents: DocumentChange[] = [{ set: store.alarmSet, put: diff.put }];
     if (isSteady) {
       const siteIds = new Set([...(scope.known() ?? []), ...records.map((alarm) => alarm.site.id)]);
-      const listed = firstListings(sites, siteIds, "resolvedSince", at);
+      const listed = noteFirstListings(sites, siteIds, "resolvedSince", at);
       documents.push({ set: store.siteSet, put: [...listed, ...changedVisibility(last, visible)] });
       if (!isSameSweep(last, next)) documents.push({ set: store.sweepSet, put: [["resolved", next]] });
     }
@@ -96,26 +96,26 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
     const unreadable = readings.flatMap((reading) => reading.unreadable);
     const messages = [...remarks, ...describeUnreadable(unreadable, "resolved")];
     if (messages.length > 0) return { kind: "ok", remark: messages.join(" ") };
-    // Records of a changing list are emitted and the watermark stays; only the very first reading is repeated.
+    // Records of a changing list are emitted and the watermark stays; only a first sweep is repeated soon.
     return isSteady || last !== undefined ? OK : incomplete("The list of resolved alarms changed while it was read.");
   }
 
-  /** Start of the range to read: the watermark, or earlier for sites that are visible again. */
+  /** Time until which resolved alarms were read: the watermark, or earlier for sites that are visible again. */
   function sweptUntilMs(last: StoredSweep, visible: ReadonlySet<number> | null): number {
     const ofSites = [...sites.keys()].map((siteId) => siteSweptUntilMs(Number(siteId), last, visible));
-    return Math.min(instant(last.watermark) ?? 0, ...ofSites);
+    return Math.min(parseUtcMs(last.watermark) ?? 0, ...ofSites);
   }
 
   function siteSweptUntilMs(siteId: number, { watermark }: StoredSweep, visible: ReadonlySet<number> | null): number {
     const sweptUntil = sites.get(String(siteId))?.sweptUntil;
     const isBack = sweptUntil !== undefined && visible?.has(siteId) === true;
-    return instant(isBack ? sweptUntil : watermark) ?? 0;
+    return parseUtcMs(isBack ? sweptUntil : watermark) ?? 0;
   }
 
-  /** True when a record ended in its site's range. Older episodes are no longer stored and would be emitted again. */
+  /** True for an alarm that ended in its site's range to sweep. Older, deleted episodes would be emitted again. */
   function isInSweptRange(record: Alarm, last: StoredSweep, visible: ReadonlySet<number> | null): boolean {
     const fromMs = siteSweptUntilMs(record.site.id, last, visible) - settings.resolved_overlap;
-    return (lastTimeOf(record) ?? fromMs) >= fromMs;
+    return (latestTimeMs(record) ?? fromMs) >= fromMs;
   }
 
   function changedVisibility(
@@ -129,28 +129,28 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
     });
   }
 
-  /** A first sweep may come long after the first list of active alarms; episodes that ended since then are emitted. */
+  /** Time of the first list of active alarms, milliseconds: the first sweep emits episodes that ended since then. */
   function firstListedMs({ watermark }: StoredSweep): number {
     const times = [...sites.values()].map(({ activeSince }) => activeSince ?? watermark);
     return Math.min(...[watermark, ...times].map((time) => Date.parse(time)));
   }
 
-  /** False at a site's first sweep for an alarm that began after its active alarms were first listed. */
+  /** True at a site's first sweep for an alarm that began before the site's active alarms were first listed. */
   function isHistory(alarm: Alarm, hasSwept: boolean): boolean {
     const site = sites.get(String(alarm.site.id));
     if (site === undefined) return true;
     if (hasSwept && site.resolvedSince !== null) return false;
-    const startMs = instant(alarm.triggeredAt);
+    const startMs = parseUtcMs(alarm.triggeredAt);
     if (site.activeSince === null || startMs === null) return true;
     // The service states whole seconds: an alarm of 10:00:00.7 is listed with 10:00:00.
     return startMs < Math.floor(Date.parse(site.activeSince) / 1_000) * 1_000;
   }
 
-  /** The next watermark is at most our time: an end of 18:00 listed at 08:00 would hide alarms that end at 08:01. */
+  /** Caps the next watermark at our time: an end of 18:00 listed at 08:00 would hide alarms that end at 08:01. */
   function nextSweep(last: StoredSweep | undefined, readings: readonly ResolvedReading[], at: string): StoredSweep {
     const nowMs = clock.now();
     const endMs = Math.max(...readings.map(({ latestMs }) => latestMs ?? Number.NEGATIVE_INFINITY));
-    const beforeMs = instant(last?.watermark ?? null) ?? 0;
+    const beforeMs = parseUtcMs(last?.watermark ?? null) ?? 0;
     const watermarkMs = Math.max(Math.min(endMs, nowMs), Math.min(beforeMs, nowMs + settings.resolved_overlap));
     const isWhole = readings.every((reading) => reading.whole);
     const orders = new Set(readings.filter(({ pages }) => pages > 1).map(({ newestFirstBy }) => newestFirstBy));
@@ -183,8 +183,8 @@ interface ReadingLimits {
   readonly isAwaited: (alarmId: string) => boolean;
 }
 
-const ORDERS = ["resolved", "triggered"] as const;
-const TIMES = { resolved: endOf, triggered: (alarm: Alarm) => instant(alarm.triggeredAt) };
+const LIST_ORDERS = ["resolved", "triggered"] as const;
+const TIME_BY_ORDER = { resolved: endOrStartMs, triggered: (alarm: Alarm) => parseUtcMs(alarm.triggeredAt) };
 
 async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLimits) {
   const { fromMs, stopBy, maxPages, isAwaited } = limits;
@@ -198,21 +198,19 @@ async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLi
   let count = 0;
 
   const take = (alarm: Alarm) => {
-    const endMs = endOf(alarm);
-    const lastMs = lastTimeOf(alarm);
+    const endMs = endOrStartMs(alarm);
+    const lastMs = latestTimeMs(alarm);
     if (fromMs === null || lastMs === null || lastMs >= fromMs || isAwaited(alarm.id)) records.push(alarm);
     if (endMs !== null && (latestMs === null || endMs > latestMs)) latestMs = endMs;
-    for (const order of ORDERS) {
-      const timeMs = TIMES[order](alarm);
+    for (const order of LIST_ORDERS) {
+      const timeMs = TIME_BY_ORDER[order](alarm);
       isFalling[order] &&= timeMs !== null && timeMs <= last[order];
       last[order] = timeMs ?? last[order];
     }
   };
-  /**
-   * `whole`: the order of the list is as well known as after reading every page. `steady`: no record can have moved unread.
-   */
+  /** `whole`: the list's order is known as if every page was read. `steady`: no alarm can have moved unread. */
   const result = (whole: boolean, steady: boolean, fault: { tooLong?: boolean; brokenBy?: string } = {}) => {
-    const newestFirstBy = ORDERS.find((order) => isFalling[order]) ?? null;
+    const newestFirstBy = LIST_ORDERS.find((order) => isFalling[order]) ?? null;
     const read = { records, pages: count, latestMs, newestFirstBy, unreadable };
     return { ...read, whole, steady, tooLong: false, brokenBy: null, ...fault };
   };
@@ -227,12 +225,12 @@ async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLi
       if (!page.more) return result(true, !hasMoved);
       if (stopBy !== null && fromMs !== null && isFalling[stopBy] && last[stopBy] < fromMs) return result(false, true);
       if (count >= maxPages) {
-        const isEnough = ORDERS.some((order) => isFalling[order] && (fromMs === null || last[order] < fromMs));
+        const isEnough = LIST_ORDERS.some((order) => isFalling[order] && (fromMs === null || last[order] < fromMs));
         return result(isEnough, isEnough, { tooLong: !isEnough });
       }
     }
   } catch (error) {
-    // Each record is evidence about one alarm, so pages before the failure count.
+    // Keep the pages before the failure: each record concerns only one alarm.
     if (count === 0 || !(error instanceof Malformed)) throw error;
     return result(false, false, { brokenBy: error.message });
   }

@@ -3,22 +3,22 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFilter, Source } from "../../source/source.ts";
 import { collect, collectTwice, recordsOf } from "../listing.ts";
 import type { StoredAlarm } from "../snapshot.ts";
-import { episodeOf, isOverBefore, isResolved, relationOf } from "./episode.ts";
-import { endOf, instant } from "./times.ts";
+import { endsBeforeStart, episodeKey, isResolved, relateRecord } from "./episode.ts";
+import { endOrStartMs, parseUtcMs } from "./times.ts";
 
-/** Search by name for at most this many names; for more, the list of resolved alarms costs fewer requests. */
-const MAX_NAMES = 2;
+/** Most alarm names searched one by one; for more, reading the list of resolved alarms costs fewer requests. */
+const MAX_SEARCHED_NAMES = 2;
 /** Most pages of a site's resolved alarms that one poll reads; the sweep reads all of them. */
-const MAX_PAGES = 10;
-const SEARCH_LENGTH = 255;
-const REPLICA_MS = 60_000;
+const MAX_RESOLVED_PAGES = 10;
+const MAX_SEARCH_TEXT_LENGTH = 255;
+const REPLICA_DELAY_MS = 60_000;
 
-/** Consecutive polls in which an episode was unexplained and requested, by episode. */
+/** Number of consecutive polls that searched for an unexplained alarm, by episode. */
 export type RequestCounts = ReadonlyMap<string, number>;
 
 const nextCount = (counts: RequestCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
 
-/** Returns the alarms to request in this poll: at their polls 1 to `always`, then 4, 8, 16 …; rarely requested ones first. */
+/** Returns the alarms to search in this poll: in their polls 1 to `always`, then 4, 8, 16 …; least searched first. */
 export function selectDue(counts: RequestCounts, unexplained: readonly StoredAlarm[], always: number) {
   const isDue = (count: number) => count <= always || Number.isInteger(Math.log2(count));
   return unexplained
@@ -47,7 +47,7 @@ interface SearchOptions {
 export async function searchAlarms(absent: readonly StoredAlarm[], options: SearchOptions) {
   const results: Awaited<ReturnType<typeof searchSite>>[] = [];
   const postponed: string[] = [];
-  const failures = await visitSites(absent, options.signal, async (siteId, alarms) => {
+  const failures = await visitEachSite(absent, options.signal, async (siteId, alarms) => {
     if (options.isLate()) postponed.push(...alarms.map(({ alarm }) => alarm.id));
     else results.push(await searchSite(siteId, alarms, options));
   });
@@ -59,17 +59,17 @@ export async function searchAlarms(absent: readonly StoredAlarm[], options: Sear
   };
 }
 
-/** Searches by the name of the trigger, then in the resolved alarms, and before the last miss in all alarms. */
+/** Searches a site's absent alarms by name, then in the resolved alarms, and at the last search in all alarms. */
 async function searchSite(siteId: number, absent: readonly StoredAlarm[], options: SearchOptions) {
   const { source, maxPages, signal } = options;
   const missing = new Map(absent.map((known) => [known.alarm.id, known]));
   const found: Alarm[] = [];
   const take = (record: Alarm) => {
     const known = missing.get(record.id);
-    if (known === undefined || relationOf(known, record) === "past") return;
+    if (known === undefined || relateRecord(known, record) === "past") return;
     found.push(record);
-    // An end before the known start may be that of an older episode: continue the search for a later one.
-    if (!isOverBefore(known, record)) missing.delete(record.id);
+    // An end before the stored start may belong to an older episode: continue the search for a later end.
+    if (!endsBeforeStart(known, record)) missing.delete(record.id);
   };
   const scan = async (filter: AlarmFilter, pages: number) => {
     let count = 0;
@@ -84,11 +84,11 @@ async function searchSite(siteId: number, absent: readonly StoredAlarm[], option
     }
   };
 
-  const names = new Set(absent.map(({ alarm }) => alarm.trigger.displayName.slice(0, SEARCH_LENGTH)));
-  if (names.size <= MAX_NAMES)
+  const names = new Set(absent.map(({ alarm }) => alarm.trigger.displayName.slice(0, MAX_SEARCH_TEXT_LENGTH)));
+  if (names.size <= MAX_SEARCHED_NAMES)
     for (const search of names) if (search.trim() !== "") await scan({ siteId, status: "resolved", search }, 1);
   if (missing.values().some((known) => !options.isLastSearch(known)))
-    await scan({ siteId, status: "resolved" }, MAX_PAGES);
+    await scan({ siteId, status: "resolved" }, MAX_RESOLVED_PAGES);
   const last = [...missing.values()].filter(options.isLastSearch).map(({ alarm }) => alarm.id);
   if (last.length === 0) return { found, searched: new Set<string>() };
   const settings = { idOf: ({ id }: Alarm) => id, maxPages, keepsShown: true };
@@ -110,29 +110,29 @@ export interface EndCheck {
 /** Checks stored ends of alarms that are listed as active without a later event. An incomplete list decides nothing. */
 export async function checkEnds(
   alarms: ReadonlyMap<string, StoredAlarm>,
-  overtaken: readonly Alarm[],
+  outdated: readonly Alarm[],
   last: Pick<EndCheck, "stale" | "counts">,
   { always, nowMs }: { readonly always: number; readonly nowMs: number },
   source: Source,
   signal: AbortSignal,
 ): Promise<EndCheck> {
-  const listed = new Map(overtaken.map((record) => [record.id, record]));
+  const listed = new Map(outdated.map((record) => [record.id, record]));
   const contested = [...listed.keys()]
     .flatMap((id) => alarms.get(id) ?? [])
-    .filter(({ state, since }) => state === "resolved" && Math.abs(nowMs - Date.parse(since)) >= REPLICA_MS);
+    .filter(({ state, since }) => state === "resolved" && Math.abs(nowMs - Date.parse(since)) >= REPLICA_DELAY_MS);
   const revoked = new Set<string>();
   const stillStale = new Set(contested.map(({ alarm }) => alarm.id).filter((id) => last.stale.has(id)));
-  const failures = await visitSites(selectDue(last.counts, contested, always), signal, async (siteId, due) => {
+  const failures = await visitEachSite(selectDue(last.counts, contested, always), signal, async (siteId, due) => {
     // A list may have one row for each episode of an alarm.
-    const rowOf = (alarm: Alarm) => `${episodeOf(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
+    const rowOf = (alarm: Alarm) => `${episodeKey(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
     const read = () => source.alarms({ siteId, status: "resolved" }, signal);
-    const ends = await collectTwice(read, { idOf: rowOf, sameAs: rowOf, maxPages: MAX_PAGES });
+    const ends = await collectTwice(read, { idOf: rowOf, sameAs: rowOf, maxPages: MAX_RESOLVED_PAGES });
     signal.throwIfAborted();
     if (!ends.complete) return;
     const rows = Map.groupBy(ends.items, ({ id }) => id);
     for (const known of due) {
       const { id } = known.alarm;
-      const showsEnd = (rows.get(id) ?? []).some((row) => isResolved(row) && relationOf(known, row) !== "past");
+      const showsEnd = (rows.get(id) ?? []).some((row) => isResolved(row) && relateRecord(known, row) !== "past");
       stillStale.delete(id);
       if (!showsEnd) revoked.add(id);
       else if (!beganAfterEnd(known, listed.get(id))) stillStale.add(id);
@@ -142,11 +142,11 @@ export async function checkEnds(
 }
 
 function beganAfterEnd({ alarm }: StoredAlarm, record: Alarm | undefined): boolean {
-  const [startMs, endMs] = [instant(record?.triggeredAt ?? null), endOf(alarm)];
+  const [startMs, endMs] = [parseUtcMs(record?.triggeredAt ?? null), endOrStartMs(alarm)];
   return startMs !== null && endMs !== null && startMs > endMs;
 }
 
-async function visitSites(
+async function visitEachSite(
   alarms: readonly StoredAlarm[],
   signal: AbortSignal,
   visit: (siteId: number, alarms: readonly StoredAlarm[]) => Promise<void>,

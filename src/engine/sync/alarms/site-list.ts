@@ -5,11 +5,11 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { AlarmFilter } from "../../source/source.ts";
 import { fingerprint, type Listing, recordsOf, union } from "../listing.ts";
 import { concernsAll } from "../per-site.ts";
-import { episodeOf } from "./episode.ts";
+import { episodeKey } from "./episode.ts";
 
-type Part = Pick<AlarmFilter, "priority" | "acknowledged">;
+type ListPart = Pick<AlarmFilter, "priority" | "acknowledged">;
 
-export interface ReadActive {
+export interface ReadOptions {
   readonly careful: boolean;
   readonly onPage: (listed: readonly Alarm[]) => Promise<void>;
   readonly signal: AbortSignal;
@@ -25,11 +25,11 @@ export interface SiteReading {
   readonly remark: string | null;
 }
 
-/** Most pages of an uncut list: 10,000 alarms at 500 a page. Reading these twice takes over a minute at 30 lists a minute. */
-const MAX_PAGES = 20;
-/** A later page must fail so often in a row, and for so long, before the list is cut. */
+/** Most pages of a site's uncut list: 10,000 alarms at 500 a page. Reading 20 pages twice takes over a minute. */
+const MAX_SITE_PAGES = 20;
+/** Number of failures in a row of a later page, and their least duration, before a list is read in parts. */
 const CUT_AFTER_FAILURES = 3;
-const FAILING_MS = 120_000;
+const CUT_AFTER_FAILING_MS = 120_000;
 const UNCUT_RETRY_MS = 3_600_000;
 
 interface ListFailures {
@@ -38,41 +38,41 @@ interface ListFailures {
   readonly cutMs: number | null;
 }
 
-/** Cuts a site's list by priority and acknowledgement, for an hour, when its pages do not lead to its end. */
+/** Reads a site's alarm list; if its pages do not lead to its end, in parts by priority for an hour. */
 export function createSiteListReader(
-  read: (filter: Part & { siteId: number }, how: ReadActive, limits: ReadLimits) => Promise<Listing<Alarm>>,
+  read: (filter: ListPart & { siteId: number }, how: ReadOptions, limits: ReadLimits) => Promise<Listing<Alarm>>,
   isBroken: () => boolean,
   clock: Clock,
   log: Pick<Log, "info" | "warn">,
 ) {
-  const failuresOf = new Map<string, ListFailures>();
+  const failuresByList = new Map<string, ListFailures>();
   const lastIds = new Map<number, ReadonlySet<string>>();
 
   const isCut = (list: string) => {
-    const cutMs = failuresOf.get(list)?.cutMs ?? null;
+    const cutMs = failuresByList.get(list)?.cutMs ?? null;
     return cutMs !== null && clock.monotonic() - cutMs < UNCUT_RETRY_MS;
   };
 
-  /** Counts a failure; returns true when the list is to be cut. A part of a cut list is cut at its first failure. */
+  /** Counts a failure of a list; returns true to cut the list into parts. Parts are cut at their first failure. */
   function noteFailure(list: string, isPart: boolean, { brokenBy, reason }: { brokenBy?: string; reason: string }) {
     const nowMs = clock.monotonic();
-    const { sinceMs, failures, cutMs } = failuresOf.get(list) ?? { sinceMs: nowMs, failures: 0, cutMs: null };
-    const failsOften = failures + 1 >= CUT_AFTER_FAILURES && nowMs - sinceMs >= FAILING_MS;
+    const { sinceMs, failures, cutMs } = failuresByList.get(list) ?? { sinceMs: nowMs, failures: 0, cutMs: null };
+    const failsOften = failures + 1 >= CUT_AFTER_FAILURES && nowMs - sinceMs >= CUT_AFTER_FAILING_MS;
     const cut = brokenBy === "pages" || isPart || failsOften || isBroken();
-    failuresOf.set(list, { sinceMs, failures: failures + 1, cutMs: cut ? nowMs : null });
+    failuresByList.set(list, { sinceMs, failures: failures + 1, cutMs: cut ? nowMs : null });
     if (cut && cutMs === null)
       log.warn({ list, reason }, "a list of alarms cannot be read to its end: it is read in parts");
     return cut;
   }
 
-  async function readPart(siteId: number, part: Part, twice: boolean, how: ReadActive): Promise<Listing<Alarm>> {
+  async function readPart(siteId: number, part: ListPart, twice: boolean, how: ReadOptions): Promise<Listing<Alarm>> {
     const list = describeList(siteId, part);
     if (!isCut(list)) {
-      const uncut = await read({ siteId, ...part }, how, { maxPages: MAX_PAGES, twice });
+      const uncut = await read({ siteId, ...part }, how, { maxPages: MAX_SITE_PAGES, twice });
       if (uncut.complete || uncut.brokenBy === undefined) {
-        if ((failuresOf.get(list)?.cutMs ?? null) !== null)
+        if ((failuresByList.get(list)?.cutMs ?? null) !== null)
           log.info({ list }, "a list of alarms can be read whole again");
-        failuresOf.delete(list);
+        failuresByList.delete(list);
         return uncut;
       }
       if (!noteFailure(list, part.priority !== undefined, uncut)) {
@@ -82,35 +82,35 @@ export function createSiteListReader(
     }
     const first = await read({ siteId, ...part }, how, { maxPages: 1, twice: false });
     if (first.complete) return first;
-    const parts = partsOf(part);
+    const parts = splitPart(part);
     if (parts.length === 0)
       return { ...first, reason: `The active alarms of ${list} cannot be read beyond their first page.` };
     return joinParts(first, parts, (each) => readPart(siteId, each, false, how), how.signal);
   }
 
-  return async (siteId: number, how: ReadActive): Promise<SiteReading> => {
+  return async (siteId: number, how: ReadOptions): Promise<SiteReading> => {
     const first = await readPart(siteId, {}, true, how);
     if (!isCut(describeList(siteId, {}))) return { listing: first, remark: null };
     const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
     // An alarm may move from one part to another between two requests: read again before it counts as absent.
-    const ids = new Set(recordsOf(first).map(idOf));
+    const ids = new Set(recordsOf(first).map(alarmId));
     const lacksAlarms = lastIds.get(siteId)?.isSubsetOf(ids) !== true;
     lastIds.set(siteId, ids);
     if (!first.complete || !(how.careful || lacksAlarms)) return { listing: first, remark };
     const second = await readPart(siteId, {}, true, how);
-    const items = union(first.items, recordsOf(second), idOf);
-    lastIds.set(siteId, new Set(items.map(idOf)));
-    if (second.complete && fingerprint(first.items, stateOf) === fingerprint(second.items, stateOf))
+    const items = union(first.items, recordsOf(second), alarmId);
+    lastIds.set(siteId, new Set(items.map(alarmId)));
+    if (second.complete && fingerprint(first.items, stateKey) === fingerprint(second.items, stateKey))
       return { listing: second, remark };
-    return { listing: partial("Two readings of the parts of a list differ.", items, items.length), remark };
+    return { listing: partialList("Two readings of the parts of a list differ.", items, items.length), remark };
   };
 }
 
-/** Reads the parts of a list; they are complete together if they show as many records as the uncut list states. */
+/** Reads the parts of an alarm list: complete if the parts show as many records as the uncut list states. */
 async function joinParts(
   first: Listing<Alarm> & { readonly complete: false },
-  parts: readonly Part[],
-  readPart: (part: Part) => Promise<Listing<Alarm>>,
+  parts: readonly ListPart[],
+  readPart: (part: ListPart) => Promise<Listing<Alarm>>,
   signal: AbortSignal,
 ): Promise<Listing<Alarm>> {
   let items = recordsOf(first);
@@ -120,7 +120,7 @@ async function joinParts(
     try {
       const listing = await readPart(part);
       for (const { id } of recordsOf(listing)) ids.add(id);
-      items = union(items, recordsOf(listing), idOf);
+      items = union(items, recordsOf(listing), alarmId);
       if (!listing.complete) reasons.push(listing.reason);
     } catch (error) {
       signal.throwIfAborted();
@@ -131,25 +131,25 @@ async function joinParts(
   }
   const { total } = first;
   if (reasons.length === 0 && total === ids.size && total === items.length) return { complete: true, items, pages: 1 };
-  return partial(reasons[0] ?? `The list says ${total} records and its parts show ${ids.size}.`, items, total);
+  return partialList(reasons[0] ?? `The list says ${total} records and its parts show ${ids.size}.`, items, total);
 }
 
-function partial(reason: string, shown: readonly Alarm[], total: number | null): Listing<Alarm> {
+function partialList(reason: string, shown: readonly Alarm[], total: number | null): Listing<Alarm> {
   return { complete: false, reason, shown, count: shown.length, total };
 }
 
-function partsOf(part: Part): readonly Part[] {
+function splitPart(part: ListPart): readonly ListPart[] {
   if (part.priority === undefined) return (["A", "B", "C"] as const).map((priority) => ({ priority }));
   return part.acknowledged === undefined ? [true, false].map((acknowledged) => ({ ...part, acknowledged })) : [];
 }
 
-function describeList(siteId: number, { priority, acknowledged }: Part): string {
+function describeList(siteId: number, { priority, acknowledged }: ListPart): string {
   const acknowledgement = acknowledged === undefined ? null : acknowledged ? "acknowledged" : "not acknowledged";
   return [`site ${siteId}`, priority, acknowledgement].filter((word) => word != null).join(", ");
 }
 
-export const idOf = (alarm: Alarm): string => alarm.id;
+export const alarmId = (alarm: Alarm): string => alarm.id;
 
-export function stateOf(alarm: Alarm): string {
-  return `${alarm.id} ${episodeOf(alarm)} ${alarm.status}`;
+export function stateKey(alarm: Alarm): string {
+  return `${alarm.id} ${episodeKey(alarm)} ${alarm.status}`;
 }

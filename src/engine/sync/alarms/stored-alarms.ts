@@ -3,14 +3,14 @@ import { documentSet } from "../../store/store.ts";
 import { behindGateway } from "../inventory/gateways.ts";
 import type { PollParts } from "../poll-parts.ts";
 import { type Listed, type StoredAlarm, type StoredAlarmSite, type StoredSweep, syncSet } from "../snapshot.ts";
-import { isOpen } from "./diff-alarm.ts";
-import { instant, lastTimeOf } from "./times.ts";
+import { isOpenAlarm } from "./diff-alarm.ts";
+import { latestTimeMs, parseUtcMs } from "./times.ts";
 
-/** Retention of episodes without a readable time, and of vanished or unacknowledged ones. */
-const RETAINED_MS = 7 * 86_400_000;
-/** Retention of other ends: a wrong time zone shows an end up to 14 hours late. */
-const SHIFTED_MS = 86_400_000;
-const MOST_ENDS = 2_000;
+/** Retention of ended alarms without a readable time, and of vanished or unacknowledged alarms. */
+const UNSURE_RETENTION_MS = 7 * 86_400_000;
+/** Retention of other ended alarms: with a wrong time zone, an end is listed up to 14 hours late. */
+const END_RETENTION_MS = 86_400_000;
+const MAX_RETAINED_ENDS = 2_000;
 
 /** Documents of one source's alarms. The maps are live: they change with each commit. */
 export type AlarmStore = ReturnType<typeof openAlarmStore>;
@@ -29,7 +29,7 @@ export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }
   };
 }
 
-export function firstListings(
+export function noteFirstListings(
   sites: AlarmStore["sites"],
   siteIds: Iterable<number>,
   field: "activeSince" | "resolvedSince",
@@ -47,41 +47,41 @@ export function expiredAlarmIds(
   changed: ReadonlyMap<string, StoredAlarm>,
   { nowMs, overlapMs }: { readonly nowMs: number; readonly overlapMs: number },
 ): readonly string[] {
-  const watermarkMs = instant(sweeps.get("resolved")?.watermark ?? null);
+  const watermarkMs = parseUtcMs(sweeps.get("resolved")?.watermark ?? null);
   const expired: string[] = [];
   const retained: { readonly id: string; readonly since: string }[] = [];
   for (const [id, stored] of alarms) {
-    if (isOpen(stored) || changed.has(id)) continue;
+    if (isOpenAlarm(stored) || changed.has(id)) continue;
     const { alarm, since, state, untold } = stored;
     const endMs = latestEndMs(stored);
-    const sweptMs = instant(sites.get(String(alarm.site.id))?.sweptUntil ?? null) ?? watermarkMs;
+    const sweptMs = parseUtcMs(sites.get(String(alarm.site.id))?.sweptUntil ?? null) ?? watermarkMs;
     const ageMs = nowMs - Date.parse(since);
     const isSwept = state === "resolved" && endMs !== null && sweptMs !== null;
-    const isOld = isSwept ? endMs < sweptMs - 2 * overlapMs && ageMs > 2 * overlapMs : ageMs > RETAINED_MS;
+    const isOld = isSwept ? endMs < sweptMs - 2 * overlapMs && ageMs > 2 * overlapMs : ageMs > UNSURE_RETENTION_MS;
     if (!isOld) continue;
     const awaitsAcknowledgement = untold !== true && !alarm.acknowledged;
-    if (state === "resolved" && ageMs <= (awaitsAcknowledgement ? RETAINED_MS : SHIFTED_MS))
+    if (state === "resolved" && ageMs <= (awaitsAcknowledgement ? UNSURE_RETENTION_MS : END_RETENTION_MS))
       retained.push({ id, since });
     else expired.push(id);
   }
   const newestFirst = retained.sort((one, other) => (one.since < other.since ? 1 : -1));
-  return [...expired, ...newestFirst.slice(MOST_ENDS).map(({ id }) => id)];
+  return [...expired, ...newestFirst.slice(MAX_RETAINED_ENDS).map(({ id }) => id)];
 }
 
-/** Latest end of all episodes of an alarm, because the sweep would emit a forgotten record again. */
+/** Latest end of all episodes of an alarm, milliseconds: the sweep would emit a deleted episode again. */
 function latestEndMs({ alarm, former = [] }: StoredAlarm): number | null {
-  const lastMs = lastTimeOf(alarm);
+  const lastMs = latestTimeMs(alarm);
   return lastMs === null ? null : Math.max(lastMs, ...former.map(({ endMs }) => endMs ?? 0));
 }
 
-export type ActiveCounts = ReadonlyMap<number, ReadonlyMap<string, number>>;
+export type ActiveAlarmCounts = ReadonlyMap<number, ReadonlyMap<string, number>>;
 
-export function createActiveCounts() {
+export function createActiveAlarmCounts() {
   const counts = new Map<number, Map<string, number>>();
 
-  function add(held: StoredAlarm | undefined, by: 1 | -1): void {
-    if (held?.state !== "active" && held?.state !== "missing") return;
-    const { site, trigger } = held.alarm;
+  function add(stored: StoredAlarm | undefined, by: 1 | -1): void {
+    if (stored?.state !== "active" && stored?.state !== "missing") return;
+    const { site, trigger } = stored.alarm;
     const ofSite = counts.get(site.id) ?? new Map<string, number>();
     counts.set(site.id, ofSite);
     const count = (ofSite.get(trigger.priority) ?? 0) + by;
@@ -91,7 +91,7 @@ export function createActiveCounts() {
   }
 
   return {
-    counts: counts as ActiveCounts,
+    counts: counts as ActiveAlarmCounts,
     changed(before: StoredAlarm | undefined, after: StoredAlarm | undefined): void {
       add(before, -1);
       add(after, 1);

@@ -1,42 +1,42 @@
 import type { Alarm } from "../../../core/model/building.ts";
 
-/** Milliseconds since 1970; null for a time without a known offset, or no time. */
-export function instant(time: string | null): number | null {
+/** Parses a time to milliseconds since 1970; returns null without a time or without a known offset. */
+export function parseUtcMs(time: string | null): number | null {
   if (time === null || !time.endsWith("Z")) return null;
   const ms = Date.parse(time);
   return Number.isNaN(ms) ? null : ms;
 }
 
 /** End of an alarm, or its start without one, milliseconds since 1970. A time without an offset counts as UTC. */
-export function endOf(alarm: Alarm): number | null {
+export function endOrStartMs(alarm: Alarm): number | null {
   const time = alarm.resolvedAt ?? alarm.triggeredAt;
-  const known = instant(time) ?? Date.parse(`${time}Z`);
+  const known = parseUtcMs(time) ?? Date.parse(`${time}Z`);
   return Number.isNaN(known) ? null : known;
 }
 
 /** Later of end and start of an ended alarm: a wrong offset may state an end hours before the start. */
-export function lastTimeOf(alarm: Alarm): number | null {
-  const end = endOf(alarm);
-  return end === null ? null : later(end, instant(alarm.triggeredAt));
+export function latestTimeMs(alarm: Alarm): number | null {
+  const end = endOrStartMs(alarm);
+  return end === null ? null : maxOfKnown(end, parseUtcMs(alarm.triggeredAt));
 }
 
-/** True for equal times, of which one may have been cut to whole seconds. */
-export function areOneTime(a: number, b: number): boolean {
+/** True for equal times, also if one of the times was cut to whole seconds. */
+export function isSameTime(a: number, b: number): boolean {
   const isWhole = a % 1_000 === 0 || b % 1_000 === 0;
   return a === b || (isWhole && Math.floor(a / 1_000) === Math.floor(b / 1_000));
 }
 
 /** Milliseconds by which the second record starts later; 0 if the starts cannot be compared. */
-export function shiftBetween(before: Alarm, now: Alarm): number {
-  return (instant(now.triggeredAt) ?? 0) - (instant(before.triggeredAt) ?? 0);
+export function startShiftMs(before: Alarm, now: Alarm): number {
+  return (parseUtcMs(now.triggeredAt) ?? 0) - (parseUtcMs(before.triggeredAt) ?? 0);
 }
 
 export function isSameMoment(before: string | null, now: string | null, shiftMs: number): boolean {
   if (before === now) return true;
-  const [known, shown] = [instant(before), instant(now)];
+  const [known, shown] = [parseUtcMs(before), parseUtcMs(now)];
   return known !== null && shown !== null && shown - known === shiftMs;
 }
 
-export function later(one: number | null, other: number | null): number | null {
+export function maxOfKnown(one: number | null, other: number | null): number | null {
   return one === null || other === null ? (one ?? other) : Math.max(one, other);
 }

@@ -1,18 +1,18 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { PollParts } from "../poll-parts.ts";
 import type { StoredAlarm } from "../snapshot.ts";
-import { isOpen } from "./diff-alarm.ts";
+import { isOpenAlarm } from "./diff-alarm.ts";
 import { type Coverage, fillRecord } from "./diff-alarms.ts";
 import {
   contradictsItself,
-  episodeOf,
+  episodeKey,
   fillFromStored,
-  hasNoStatus,
+  hasOnlyId,
   hasOtherStart,
   isEmittedEnd,
-  isOvertaken,
+  isOutdated,
   isResolved,
-  relationOf,
+  relateRecord,
 } from "./episode.ts";
 import type { EndCheck } from "./search.ts";
 
@@ -20,21 +20,21 @@ import type { EndCheck } from "./search.ts";
 
 /**
  * `doubted`: ids of alarms whose records change nothing in this poll. `contradictory`: doubted records that state an end.
- * `overtaken`: records older than the stored alarm; those of `insisted` ids, and starts of `corrected` ids, count.
+ * `outdated`: records older than the stored alarm; records of `insisted` ids, and starts of `corrected` ids, count.
  */
 export type SortedRecords = ReturnType<typeof sortRecords>;
 
-export type Statements = ReadonlyMap<
+export type Repetitions = ReadonlyMap<
   string,
   { readonly siteId: number; readonly text: string; readonly times: number }
 >;
 
 const CONFIRMING_POLLS = 2;
-/** Polls after which an overtaken record counts: five minutes at one poll per 30 s outlast a usual cache. */
-const INSISTING_POLLS = 10;
+/** Number of polls after which an outdated record counts: 10 polls (5 minutes) outlast a usual cache. */
+const OUTDATED_RECORD_POLLS = 10;
 
 export function sortRecords(
-  statements: Statements,
+  statements: Repetitions,
   alarms: ReadonlyMap<string, StoredAlarm>,
   records: readonly Alarm[],
   coverage: (siteId: number) => Coverage,
@@ -43,13 +43,13 @@ export function sortRecords(
   const doubted = new Set<string>();
   const contradictory: Alarm[] = [];
   const unreadable: string[] = [];
-  const overtaken: Alarm[] = [];
+  const outdated: Alarm[] = [];
   const insisted = new Set<string>();
   const corrected = new Set<string>();
   // A poll that did not observe a site neither repeats nor withdraws a statement about it.
   const next = new Map([...statements].filter(([, { siteId }]) => coverage(siteId) === "none"));
   const countStatement = (alarm: Alarm) => {
-    const text = `${episodeOf(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;
+    const text = `${episodeKey(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;
     const before = statements.get(alarm.id);
     const times = before?.text === text ? before.times + 1 : 1;
     next.set(alarm.id, { siteId: alarm.site.id, text, times });
@@ -59,36 +59,36 @@ export function sortRecords(
     const known = alarms.get(record.id);
     // A record that contains only its id is completed from the stored alarm: it proves that the alarm is listed.
     const alarm = fillRecord(alarms, record);
-    const isReadable = alarm.site.id !== 0 && !hasNoStatus(alarm);
-    if (!isReadable || hasNoStatus(record)) unreadable.push(record.id);
+    const isReadable = alarm.site.id !== 0 && !hasOnlyId(alarm);
+    if (!isReadable || hasOnlyId(record)) unreadable.push(record.id);
     if (!isReadable || contradictsItself(alarm)) {
       if (isReadable) contradictory.push(alarm);
       const isConfirmed = countStatement(alarm) >= CONFIRMING_POLLS;
       // The list of resolved alarms decides about a record that states the end of its alarm.
       if (isReadable && isConfirmed && !isResolved(alarm)) listed.push(alarm);
       else doubted.add(alarm.id);
-    } else if (known !== undefined && isOvertaken(known, alarm)) {
+    } else if (known !== undefined && isOutdated(known, alarm)) {
       listed.push(alarm);
-      overtaken.push(alarm);
-      // An alarm that came back without a later event and ended again by the same end needs such an event.
+      outdated.push(alarm);
+      // An alarm that already came back and ended again by the same end reopens only with a later event.
       const isSettled = known.state === "resolved" && isEmittedEnd(known, known.alarm);
-      if (!isSettled && countStatement(alarm) >= INSISTING_POLLS) insisted.add(alarm.id);
+      if (!isSettled && countStatement(alarm) >= OUTDATED_RECORD_POLLS) insisted.add(alarm.id);
     } else if (known !== undefined && hasOtherStart(known, record) && countStatement(record) >= CONFIRMING_POLLS) {
       corrected.add(alarm.id);
       listed.push(fillRecord(alarms, record, true));
     } else listed.push(alarm);
   }
-  return { listed, doubted, contradictory, unreadable, overtaken, insisted, corrected, statements: next as Statements };
+  return { listed, doubted, contradictory, unreadable, outdated, insisted, corrected, statements: next as Repetitions };
 }
 
 /** True for a record to emit before the rest of the list: no contradiction, other start or other episode. */
 export function isUndisputed(known: StoredAlarm | undefined, record: Alarm): boolean {
   const alarm = known === undefined ? record : fillFromStored(known, record);
-  if (alarm.site.id === 0 || hasNoStatus(record) || isResolved(alarm) || contradictsItself(alarm)) return false;
+  if (alarm.site.id === 0 || hasOnlyId(record) || isResolved(alarm) || contradictsItself(alarm)) return false;
   if (known === undefined) return true;
-  if (isOvertaken(known, alarm) || hasOtherStart(known, record)) return false;
-  if (!isOpen(known)) return true;
-  return relationOf(known, alarm) === "same" && alarm.triggeredAt === known.alarm.triggeredAt;
+  if (isOutdated(known, alarm) || hasOtherStart(known, record)) return false;
+  if (!isOpenAlarm(known)) return true;
+  return relateRecord(known, alarm) === "same" && alarm.triggeredAt === known.alarm.triggeredAt;
 }
 
 export function createUnverifiedReport({ source: { name: source }, metrics, log }: PollParts) {
@@ -117,11 +117,11 @@ export function createUnverifiedReport({ source: { name: source }, metrics, log 
       first !== undefined &&
         `Records of the list of active alarms that contradict themselves: ${contradictory.length}, such as alarm ${first.id} with the status "${first.status}" and the end ${first.resolvedAtRaw ?? "null"}. These alarms stay as they were.`,
       revoked.size > 0 &&
-        `Alarms that are active again, because the service does not know their end any more: ${revoked.size} (${someOf([...revoked])}).`,
+        `Alarms that are active again, because the service does not know their end any more: ${revoked.size} (${formatSomeIds([...revoked])}).`,
       stale.size > 0 &&
-        `Alarms that are in the list of active alarms and in the list of resolved ones: ${stale.size} (${someOf([...stale])}). They stay resolved.`,
+        `Alarms that are in the list of active alarms and in the list of resolved ones: ${stale.size} (${formatSomeIds([...stale])}). They stay resolved.`,
       unreadable.length > 0 &&
-        `Records of active alarms of which only the id can be read: ${unreadable.length} (${someOf(unreadable)}).`,
+        `Records of active alarms of which only the id can be read: ${unreadable.length} (${formatSomeIds(unreadable)}).`,
     ];
     return [...messages.filter((message) => message !== false), ...describeUnreadable(withoutId, "active")];
   };
@@ -132,6 +132,6 @@ export function describeUnreadable(records: readonly string[], list: "active" | 
   return [`Records of the list of ${list} alarms without a usable id: ${records.length}, such as ${records[0]}.`];
 }
 
-function someOf(ids: readonly string[]): string {
+function formatSomeIds(ids: readonly string[]): string {
   return ids.length > 3 ? `${ids.slice(0, 3).join(", ")} …` : ids.join(", ");
 }
