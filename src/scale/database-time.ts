@@ -6,15 +6,15 @@ import { loop } from "../core/runtime/waiting.ts";
 import type { QuotaSlot, QuotaStore } from "../engine/store/store.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
-const LOOK_EVERY_MS = 1_000;
-/** A difference to measured time, beyond the duration of the query, that counts as a step of the clock. */
-const STEP_MS = 500;
-/** Looks after which a member knows the steady clock well enough to correct another member. */
-const LOOKS_UNTIL_SETTLED = 5;
-/** Looks for which a member accepts corrections of what it has stored itself. */
-const LOOKS_AFTER_OWN_STEP = 10;
-/** Difference of this machine's clock that is worth a notice. */
-const DIFFERENCE_MS = 30_000;
+const CLOCK_READ_INTERVAL_MS = 1_000;
+/** Smallest difference between wall clock and measured time, beyond the query's duration, that counts as a clock step. */
+const MIN_CLOCK_STEP_MS = 500;
+/** Number of clock reads after which a member may correct a step that another member stored. */
+const READS_UNTIL_SETTLED = 5;
+/** Number of clock reads for which a member accepts corrections of a step that it has stored itself. */
+const READS_AFTER_OWN_STEP = 10;
+/** Difference between this machine's and the database's clock above which a notice is shown. */
+const CLOCK_DIFFERENCE_NOTICE_MS = 30_000;
 
 interface ClockReading {
   readonly wallMs: number;
@@ -34,15 +34,15 @@ interface ClockReading {
  */
 export async function openDatabaseTime(options: {
   readonly database: StateDatabase;
-  /** The machine's own clock. */
+  /** Clock of this machine. */
   readonly clock: Clock;
   readonly log: Log;
 }) {
   const { clock, database, log } = options;
-  let seen = await read();
-  let offsetMs = seen.wallMs - seen.answered.monotonicMs;
-  let looks = 0;
-  let storedAtLook = Number.NEGATIVE_INFINITY;
+  let lastReading = await read();
+  let offsetMs = lastReading.wallMs - lastReading.answered.monotonicMs;
+  let readCount = 0;
+  let storedAtRead = Number.NEGATIVE_INFINITY;
 
   async function read(): Promise<ClockReading> {
     const sent = momentOf(clock);
@@ -53,66 +53,66 @@ export async function openDatabaseTime(options: {
     return { wallMs: Number(wallMs), setByMs: Number(setByMs), sent, answered: momentOf(clock) };
   }
 
-  /** Stores by how much the clock was set, unless another member was quicker, and returns the stored value. */
-  async function store(before: number, setByMs: number): Promise<number> {
+  /** Stores the total clock step, unless another member stored one first, and returns the stored value. */
+  async function storeSetBy(before: number, setByMs: number): Promise<number> {
     const text = `update ${database.table("meta")} set clock_set_by_ms = $2::double precision
       where clock_set_by_ms = $1::double precision returning 1`;
     const { rows } = await database.query(text, [String(before), String(setByMs)]);
     return rows.length > 0 ? setByMs : (await read()).setByMs;
   }
 
-  const earliestWallMs = () => seen.wallMs + elapsedMs(clock, seen.answered);
-  const latestWallMs = () => seen.wallMs + elapsedMs(clock, seen.sent);
-  const earliest = () => earliestWallMs() - seen.setByMs;
-  /** The response may have been under way for as long as the request took. */
-  const latest = () => latestWallMs() - seen.setByMs;
+  const earliestWallMs = () => lastReading.wallMs + elapsedMs(clock, lastReading.answered);
+  const latestWallMs = () => lastReading.wallMs + elapsedMs(clock, lastReading.sent);
+  const earliestSteadyMs = () => earliestWallMs() - lastReading.setByMs;
+  /** Latest possible steady time: the response may have been in transit for the whole request. */
+  const latestSteadyMs = () => latestWallMs() - lastReading.setByMs;
 
-  async function look(): Promise<void> {
-    const [fromWallMs, fromMs] = [earliestWallMs(), earliest()];
+  async function updateClock(): Promise<void> {
+    const [fromWallMs, fromMs] = [earliestWallMs(), earliestSteadyMs()];
     const found = await read();
     const wasSet = distanceOutside(found.wallMs, fromWallMs, latestWallMs()) !== 0;
-    const byMs = distanceOutside(found.wallMs - found.setByMs, fromMs, latest());
+    const byMs = distanceOutside(found.wallMs - found.setByMs, fromMs, latestSteadyMs());
     // Without a step, the stored value is wrong: the member that stored it was suspended and took that for a step.
-    const isSettled = looks >= LOOKS_UNTIL_SETTLED && looks - storedAtLook > LOOKS_AFTER_OWN_STEP;
+    const isSettled = readCount >= READS_UNTIL_SETTLED && readCount - storedAtRead > READS_AFTER_OWN_STEP;
     let { setByMs } = found;
     if (byMs !== 0 && (wasSet || isSettled)) {
-      storedAtLook = looks;
-      setByMs = await store(setByMs, setByMs + byMs);
+      storedAtRead = readCount;
+      setByMs = await storeSetBy(setByMs, setByMs + byMs);
       log.info(
         { seconds: Math.round(byMs / 1_000), setByMs },
         "the clock of the fleet's database was set; quota and leases are measured without it",
       );
     }
-    looks += 1;
-    seen = { ...found, setByMs };
+    readCount += 1;
+    lastReading = { ...found, setByMs };
     const { answered, sent, wallMs } = found;
     offsetMs = Math.min(Math.max(offsetMs, wallMs - answered.monotonicMs), wallMs - sent.monotonicMs);
   }
 
-  /** The database's wall clock, milliseconds since 1970. */
+  /** Returns the database's wall clock in milliseconds since 1970. */
   const now = () => Math.floor(offsetMs + clock.monotonic());
 
   return {
     now,
-    earliest,
-    latest,
+    earliestSteadyMs,
+    latestSteadyMs,
     notices(): readonly string[] {
       const aheadMs = clock.now() - now();
-      if (Math.abs(aheadMs) <= DIFFERENCE_MS) return [];
+      if (Math.abs(aheadMs) <= CLOCK_DIFFERENCE_NOTICE_MS) return [];
       const way = aheadMs > 0 ? "ahead of" : "behind";
       return [
         `The clock of this machine is ${Math.round(Math.abs(aheadMs) / 1_000)} s ${way} the database's. Plenum goes by the database's; set the clock of the machine that is wrong.`,
       ];
     },
-    look,
+    look: updateClock,
     watch: (signal: AbortSignal) =>
       loop({
         clock,
         signal,
         looks: true,
         async turn() {
-          await look();
-          return LOOK_EVERY_MS;
+          await updateClock();
+          return CLOCK_READ_INTERVAL_MS;
         },
         fault: (error) => log.debug({ reason: sentence(error) }, "the database's time could not be asked for"),
       }),
@@ -121,20 +121,20 @@ export async function openDatabaseTime(options: {
 
 export type DatabaseTime = Awaited<ReturnType<typeof openDatabaseTime>>;
 
-/** Returns by how much a time lies outside a range; 0 below the size of a step. */
+/** Milliseconds by which a time lies outside a range; 0 below the size of a clock step. */
 function distanceOutside(ms: number, fromMs: number, toMs: number): number {
-  if (ms < fromMs - STEP_MS) return ms - fromMs;
-  return ms > toMs + STEP_MS ? ms - toMs : 0;
+  if (ms < fromMs - MIN_CLOCK_STEP_MS) return ms - fromMs;
+  return ms > toMs + MIN_CLOCK_STEP_MS ? ms - toMs : 0;
 }
 
-/** Stores quota times by the steady clock; the caller sees them by `clock`. An uncertain time counts as later. */
-export function inSteadyTime(
+/** Converts quota times between the store's steady clock and the caller's `clock`. An uncertain time counts as later. */
+export function withSteadyTime(
   store: QuotaStore,
-  time: Pick<DatabaseTime, "earliest" | "latest">,
+  time: Pick<DatabaseTime, "earliestSteadyMs" | "latestSteadyMs">,
   clock: Pick<Clock, "now">,
 ): QuotaStore {
-  const written = (ms: number) => ms - clock.now() + time.latest();
-  const read = (ms: number) => ms - time.earliest() + clock.now();
+  const written = (ms: number) => ms - clock.now() + time.latestSteadyMs();
+  const read = (ms: number) => ms - time.earliestSteadyMs() + clock.now();
   const slotIn = (convert: (ms: number) => number, { id, sentAtMs, countedByMs }: QuotaSlot): QuotaSlot => ({
     ...{ id, sentAtMs: Math.floor(convert(sentAtMs)), countedByMs: Math.ceil(convert(countedByMs)) },
   });
@@ -149,7 +149,7 @@ export function inSteadyTime(
     },
     savePause: (key, { orderedAtMs: saidAtMs, untilMs }) =>
       store.savePause(key, { orderedAtMs: Math.floor(written(saidAtMs)), untilMs: Math.ceil(written(untilMs)) }),
-    // A step of our own clock does not affect stamps of another clock.
+    // Clock steps of this machine do not affect stamps of the steady clock.
     loadClock: async () => undefined,
     saveClock: async () => undefined,
   };

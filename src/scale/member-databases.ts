@@ -3,32 +3,32 @@ import type { Log } from "../core/runtime/log.ts";
 import { durationText } from "../core/values/duration.ts";
 import type { PostgresState } from "../engine/store/config.ts";
 import { utcTextSql } from "./fleet/tables.ts";
-import { TIMING } from "./fleet/timing.ts";
+import { FLEET_TIMING } from "./fleet/timing.ts";
 import { openStateDatabase } from "./postgres/open.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
-/** Two at work, one for the fleet's status, and one that listens for notifications. */
-const URGENT_CONNECTIONS = 4;
-/** A lease is renewed every 3 s and trusted for 8 s, so a renewal can be repeated. */
-const URGENT_LIMIT_MS = 3_000;
+/** Connections of the urgent pool: two for statements, one for the fleet's status, one that listens for notifications. */
+const URGENT_POOL_SIZE = 4;
+/** Time limit of urgent statements: a lease is trusted for 8 s, so a failed renewal of 3 s can be repeated. */
+const URGENT_STATEMENT_TIMEOUT_MS = 3_000;
 
-/** Opens two pools: 300 busy sources must not delay lease renewals. Throws as `openStateDatabase`. */
+/** Opens two connection pools, so that 300 busy sources do not delay lease renewals. Throws as `openStateDatabase`. */
 export async function openMemberDatabases(options: {
   readonly config: PostgresState;
   readonly clock: Clock;
   readonly log: Log;
 }) {
   const urgent = await openStateDatabase({
-    ...{ ...options, migrate: true, connections: URGENT_CONNECTIONS, limitMs: URGENT_LIMIT_MS },
+    ...{ ...options, migrate: true, connections: URGENT_POOL_SIZE, limitMs: URGENT_STATEMENT_TIMEOUT_MS },
   });
   try {
-    // One connection is reserved for listening.
+    // Of these, one connection is reserved for listening to notifications.
     const connections = options.config.connections + 1;
     const database = await openStateDatabase({ ...options, migrate: false, connections });
     return {
-      /** For the states of the sources. */
+      /** Pool for the states of the sources. */
       database: { ...database, onNotified: urgent.onNotified },
-      /** The same tables for leases, kill switch and guards, which no load of the sources delays. */
+      /** Pool for leases, kill switch and guards, which the load of the sources does not delay. */
       urgent,
       async close(): Promise<void> {
         await Promise.all([database.close(), urgent.close()]);
@@ -42,16 +42,15 @@ export async function openMemberDatabases(options: {
 
 export type MemberDatabases = Awaited<ReturnType<typeof openMemberDatabases>>;
 
-/** Result of a detected restore. */
 export interface DetectedRestore {
   readonly lastHeardAt: string | null;
   readonly message: string;
 }
 
-const IDENTITY_KEY = "place";
+const SERVER_IDENTITY_KEY = "place";
 
-/** Identity of the server, its timeline and the table; a restored backup differs. */
-const IDENTITY_SQL = `select concat_ws(' ', (pg_control_system()).system_identifier,
+/** SQL for the identity of the server, its timeline and the table; a restored backup has another identity. */
+const SERVER_IDENTITY_SQL = `select concat_ws(' ', (pg_control_system()).system_identifier,
   left(pg_walfile_name(pg_current_wal_lsn()), 8), to_regclass($1)::oid)`;
 
 /**
@@ -60,40 +59,40 @@ const IDENTITY_SQL = `select concat_ws(' ', (pg_control_system()).system_identif
  */
 export async function detectRestore({ table, work }: StateDatabase): Promise<DetectedRestore | null> {
   return work(async (session) => {
-    // The lock makes members start one after the other: only the first notices the change.
+    // This lock makes members start one after the other, so that only the first notices a restore.
     await session.query(`select digest from ${table("meta")} for update`);
-    const { rows: here } = await session.query(IDENTITY_SQL, [table("source")]);
-    const place = JSON.stringify(String(here[0]?.[0] ?? ""));
+    const { rows: here } = await session.query(SERVER_IDENTITY_SQL, [table("source")]);
+    const serverIdentity = JSON.stringify(String(here[0]?.[0] ?? ""));
     const { rows: stored } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [
-      IDENTITY_KEY,
+      SERVER_IDENTITY_KEY,
     ]);
-    const before = stored[0]?.[0];
-    if (before === place) return null;
+    const storedIdentity = stored[0]?.[0];
+    if (storedIdentity === serverIdentity) return null;
     await session.query(
       `insert into ${table("fleet_document")} (key, body) values ($1, $2)
        on conflict (key) do update set body = excluded.body`,
-      [IDENTITY_KEY, place],
+      [SERVER_IDENTITY_KEY, serverIdentity],
     );
-    if (before === undefined) return null;
+    if (storedIdentity === undefined) return null;
     const { rows } = await session.query(
       `select ${utcTextSql("max(seen_at)")},
          extract(epoch from clock_timestamp() - max(seen_at))::double precision,
          coalesce(bool_or(gone is null and abs(extract(epoch from clock_timestamp() - seen_at)) < $1::int), false)
        from ${table("member")}`,
-      [String(TIMING.ttlMs / 1_000)],
+      [String(FLEET_TIMING.ttlMs / 1_000)],
     );
     const [lastHeardAt = null, seconds = null, hasRunningMember] = rows[0] ?? [];
     if (hasRunningMember === true) return null;
     await session.query(
       `update ${table("sink")} set counted = 0, epoch = left(replace(gen_random_uuid()::text, '-', ''), 16)`,
     );
-    const back =
+    const backupAge =
       seconds === null
         ? "no member was heard of in it"
         : `it lies back ${durationText(Math.max(0, Number(seconds)))}: a member was heard of last at ${lastHeardAt}`;
     return {
       lastHeardAt: lastHeardAt === null ? null : String(lastHeardAt),
-      message: `The database is not the one that the members used last (a backup was restored, or another server took over), and ${back}. Receivers may get once more what they have, with the same ids, and are counted anew.`,
+      message: `The database is not the one that the members used last (a backup was restored, or another server took over), and ${backupAge}. Receivers may get once more what they have, with the same ids, and are counted anew.`,
     };
   });
 }

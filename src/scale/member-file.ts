@@ -15,7 +15,7 @@ import type { Log } from "../core/runtime/log.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 
 /** Watches the configuration file of a member. Changes wait until all members of the fleet are stopped and started. */
-export function createMemberFile(options: {
+export function createMemberConfigFile(options: {
   readonly configFile: ConfigFile;
   readonly config: Config;
   readonly clock: Clock;
@@ -35,7 +35,7 @@ export function createMemberFile(options: {
     }
   }
 
-  function look(by: ReloadedBy, isDryRun: boolean): ReloadReport {
+  function checkFile(by: ReloadedBy, isDryRun: boolean): ReloadReport {
     const found = readChanges();
     const report = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], failures: [], ...found };
     if (isDryRun) return report;
@@ -46,9 +46,9 @@ export function createMemberFile(options: {
   }
 
   return {
-    watch: watchFile({ file, clock, log, onQuiet: async () => look("file", false).refused === null }),
+    watch: watchFile({ file, clock, log, onQuiet: async () => checkFile("file", false).refused === null }),
     state: () => state,
-    reload: async (by: ReloadedBy, isDryRun: boolean) => look(by, isDryRun),
+    reload: async (by: ReloadedBy, isDryRun: boolean) => checkFile(by, isDryRun),
     notices(): readonly string[] {
       const paths = state.pending.map(({ path }) => path).join(", ");
       const waiting = `The configuration file was changed (${paths}); it counts once all members of the fleet were stopped and started.`;

@@ -13,16 +13,16 @@ import type { FleetKillSwitch } from "./fleet/kill-switch.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
 export interface FleetGuards extends Guards {
-  /** Arms writing in every source of the fleet, present and future, and this machine for its database. */
+  /** Allows tag writes in every present and future source of the fleet, and on this machine. */
   arm(by: string): Promise<void>;
   close(): void;
 }
 
-/** Document key: who approved last. */
+/** Key of the fleet document with the last approvers. */
 export const APPROVERS_KEY = "approvers";
-/** Document key: request to arm all sources of the fleet. */
+/** Key of the fleet document that arms tag writes in all sources. */
 export const ARM_REQUEST_KEY = "arm-writing";
-/** Document key: random id of the database. */
+/** Key of the fleet document with the random id of the database. */
 export const DATABASE_ID_KEY = "database-id";
 
 export interface ArmRequest {
@@ -34,18 +34,18 @@ export interface ArmRequest {
 export async function openFleetGuards(options: {
   readonly database: StateDatabase;
   readonly killSwitch: FleetKillSwitch;
-  /** This machine's folder with its kill switch file and the database for which it is armed. */
+  /** This machine's folder with the kill switch file and the digest of the database for which the machine is armed. */
   readonly stateFolder: string;
-  /** Path of this machine's approvals; null without a two-person rule. */
+  /** Path of this machine's approvals file; null without a two-person rule. */
   readonly approvals: string | null;
   readonly clock: Clock;
   readonly log: Log;
 }): Promise<FleetGuards> {
   const { approvals, clock, database, killSwitch, log, stateFolder } = options;
   const localSwitch = createKillSwitch(stateFolder);
-  const armed = await openFleetDocument<ArmRequest>({ database, key: ARM_REQUEST_KEY, log });
-  const id = await openFleetDocument<string>({ database, key: DATABASE_ID_KEY, log });
-  const pin = await openFleetDocument<Pinned>({ database, key: APPROVERS_KEY, log });
+  const armRequest = await openFleetDocument<ArmRequest>({ database, key: ARM_REQUEST_KEY, log });
+  const databaseId = await openFleetDocument<string>({ database, key: DATABASE_ID_KEY, log });
+  const approvers = await openFleetDocument<Pinned>({ database, key: APPROVERS_KEY, log });
 
   return {
     place: `the fleet ${database.name}`,
@@ -57,76 +57,76 @@ export async function openFleetGuards(options: {
       throwIt: killSwitch.throwIt,
     },
     unarmedHere: () =>
-      isMachineArmed(stateFolder, id.read())
+      isMachineArmed(stateFolder, databaseId.read())
         ? null
         : `Writing was never armed on this machine for the fleet ${database.name}, so nothing is written: run plenum writes arm here once.`,
     armRequest: {
       get by() {
-        return armed.read()?.by ?? "the fleet";
+        return armRequest.read()?.by ?? "the fleet";
       },
-      isThere: () => armed.read() !== null,
-      // The request stays, because it counts for every source.
+      isThere: () => armRequest.read() !== null,
+      // Keep the request, because it counts for every source.
       taken() {},
     },
     pin: {
       read() {
-        const last = pin.read();
-        // Members share the approvers, but each machine has its own path of the file.
+        const last = approvers.read();
+        // Members share the approvers, but each machine has its own path of the approvals file.
         return last && { ...last, file: approvals ?? last.file };
       },
-      version: pin.mark,
+      version: approvers.version,
       async write(next) {
         try {
-          await (next === null ? pin.remove() : pin.write(next));
+          await (next === null ? approvers.remove() : approvers.write(next));
         } catch (error) {
           log.warn({ reason: sentence(error) }, "who approved what may be written could not be remembered yet");
         }
       },
     },
-    // The disk is the database's.
+    // Unknown, because the state is on the disk of the database server.
     freeBytes: () => null,
     async arm(by) {
       await armFleetHere(database, stateFolder, { by, at: isoUtc(clock.now()) });
-      await Promise.all([armed.refresh(), id.refresh()]);
+      await Promise.all([armRequest.refresh(), databaseId.refresh()]);
     },
     close() {
-      armed.close();
-      id.close();
-      pin.close();
+      armRequest.close();
+      databaseId.close();
+      approvers.close();
     },
   };
 }
 
-/** Digest of the database for which this machine is armed, in case an edited configuration names another one. */
+/** File with the digest of the armed database, in case an edited configuration names another database. */
 const ARMED_MACHINE_FILE = "ARMED-DATABASE";
 const DIGEST_LENGTH = 64;
 
-/** Arms the fleet, and this machine for its database. Arms nothing if the folder cannot be written. */
+/** Allows tag writes in the fleet and on this machine; in neither if the folder cannot be written. */
 export async function armFleetHere(database: StateDatabase, stateFolder: string, request: ArmRequest): Promise<void> {
-  const id = await readOrWriteBody(database, DATABASE_ID_KEY, JSON.stringify(randomBytes(16).toString("hex")));
+  const databaseId = await readOrWriteBody(database, DATABASE_ID_KEY, JSON.stringify(randomBytes(16).toString("hex")));
   mkdirSync(stateFolder, { recursive: true, mode: 0o700 });
   const file = join(stateFolder, ARMED_MACHINE_FILE);
-  // Members of one machine may start together, and a rename replaces a link instead of following it.
+  // Rename a new file: members of one machine may start together, and a rename replaces a link instead of following it.
   const next = `${file}.${randomBytes(4).toString("hex")}`;
-  // Readable for a worker whose machine root has armed. The id itself cannot be found from it.
-  writeFileSync(next, digestOf(JSON.parse(id) as string), { mode: 0o644, flag: "wx" });
+  // Readable by all users, because root may arm a machine for a worker; the digest does not reveal the id.
+  writeFileSync(next, digestDatabaseId(JSON.parse(databaseId) as string), { mode: 0o644, flag: "wx" });
   renameSync(next, file);
   await writeBody(database, ARM_REQUEST_KEY, JSON.stringify(request));
 }
 
-/** Ignores a file of another user. */
+/** Returns whether this machine is armed for a database. Ignores a digest file of another user. */
 export function isMachineArmed(stateFolder: string, databaseId: string | null): boolean {
   const file = join(stateFolder, ARMED_MACHINE_FILE);
   try {
     const stats = lstatSync(file);
     const isOurs = stats.uid === 0 || stats.uid === (process.geteuid?.() ?? stats.uid);
     if (databaseId === null || !isOurs || !stats.isFile() || stats.size !== DIGEST_LENGTH) return false;
-    return readFileSync(file, "utf8") === digestOf(databaseId);
+    return readFileSync(file, "utf8") === digestDatabaseId(databaseId);
   } catch {
     return false;
   }
 }
 
-function digestOf(databaseId: string): string {
+function digestDatabaseId(databaseId: string): string {
   return createHash("sha256").update(databaseId).digest("hex");
 }

@@ -17,18 +17,18 @@ import { createHttpTransport, reporting } from "../engine/source/transport.ts";
 import { fencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { Ticker } from "../engine/sync/schedule.ts";
-import { type DatabaseTime, inSteadyTime } from "./database-time.ts";
+import { type DatabaseTime, withSteadyTime } from "./database-time.ts";
 import type { Lease } from "./fleet/holdings.ts";
 import type { StateDatabase, StateDatabaseDescription } from "./postgres/state-database.ts";
 import { openShard } from "./postgres/store.ts";
 
-/** Maximum delay between slot and send: a suspended machine would send in a minute with another quota. */
-const LEAVES_WITHIN_MS = 2_000;
-/** Longest believable time of a request on its way to the service. */
-const LONGEST_WAY_MS = 3_000;
+/** Longest delay from a quota slot to its send, so that a suspended machine does not send in another quota minute. */
+const MAX_SEND_DELAY_MS = 2_000;
+/** Longest assumed transit time of a request to the service. */
+const MAX_TRANSIT_MS = 3_000;
 const FAILED_START_STOP_MS = 1_000;
 
-/** Rejects with `Stopping` when its lease ends meanwhile. */
+/** Runs the pipeline of a leased source. Rejects with `Stopping` when the lease ends meanwhile. */
 export async function runSource(options: {
   readonly lease: Lease;
   readonly config: Config;
@@ -36,7 +36,7 @@ export async function runSource(options: {
   readonly environment?: Readonly<Record<string, string | undefined>> | undefined;
   readonly database: StateDatabase;
   readonly time: DatabaseTime;
-  readonly described: () => Promise<StateDatabaseDescription>;
+  readonly describeDatabase: () => Promise<StateDatabaseDescription>;
   readonly guards: Guards;
   readonly clock: Clock;
   readonly clockDoubt: ClockCheck;
@@ -45,9 +45,9 @@ export async function runSource(options: {
 }) {
   const { clock, clockDoubt, config, database, environment, lease, ticker, time } = options;
   const { source } = lease;
-  const { entry, own } = configOf(config, source);
+  const { entry, own } = configForSource(config, source);
   const running = new AbortController();
-  const log = quietAfter(running.signal, options.log.child({ source }));
+  const log = quietLogAfter(running.signal, options.log.child({ source }));
   const end = () => running.abort(new Stopping());
   lease.signal.addEventListener("abort", end, { once: true });
   if (lease.signal.aborted) end();
@@ -59,14 +59,14 @@ export async function runSource(options: {
     commit: ({ events = [], ...change }) =>
       shard.commit({ ...change, events: events.map((event) => ofWorkerFor(source, event)) }),
     async describe() {
-      const { bytes, schemaVersion } = await options.described();
+      const { bytes, schemaVersion } = await options.describeDatabase();
       return { file: database.name, bytes, schemaVersion, damaged: [] };
     },
-    quotaStore: inSteadyTime(shard.quotaStore, time, clock),
+    quotaStore: withSteadyTime(shard.quotaStore, time, clock),
   };
   let pipeline: Pipeline | null = null;
 
-  /** Finishes current work within the deadline; after the lease is over, it only ends. */
+  /** Finishes current work within the deadline; after the end of the lease, stops without finishing work. */
   async function stop(deadlineMs: number): Promise<void> {
     try {
       await pipeline?.stop(deadlineMs);
@@ -82,7 +82,7 @@ export async function runSource(options: {
   try {
     pipeline = await buildPipeline({
       ...{ clock, clockDoubt, environment, log, ticker, guards: options.guards },
-      // The lateness of a poll counts from the takeover by this member.
+      // Measure the lateness of polls from the takeover by this member.
       startedAtMs: clock.now(),
       config: own,
       transport: reporting(http.send, lease.reached, clock),
@@ -93,7 +93,7 @@ export async function runSource(options: {
       page: pageSettings(own, null),
       tenure: leaseContext(lease, options.fleet, time, clock),
       metrics: sourceMetrics(source),
-      // The member reports these once for all of its sources.
+      // The member reports configuration and notices once for all its sources.
       beside: { configuration: () => null, notices: () => [] },
     });
     running.signal.throwIfAborted();
@@ -107,8 +107,8 @@ export async function runSource(options: {
   }
 }
 
-/** Logs warnings at `debug` after the signal aborts or if a stop caused them: the next holder continues. */
-function quietAfter(over: AbortSignal, log: Log): Log {
+/** Logger that lowers warnings to `debug` after the signal aborts or if a stop caused them: the next holder continues. */
+function quietLogAfter(over: AbortSignal, log: Log): Log {
   const quiet = Object.create(log) as Log;
   const isNoFault = (first: unknown) =>
     over.aborted || isStopping((first as { readonly err?: unknown } | null)?.err ?? first);
@@ -116,7 +116,7 @@ function quietAfter(over: AbortSignal, log: Log): Log {
     quiet[level] = ((...line: Parameters<Log["warn"]>) =>
       log[isNoFault(line[0]) ? "debug" : level](...line)) as Log["warn"];
   }
-  quiet.child = ((bindings: object) => quietAfter(over, log.child(bindings))) as unknown as Log["child"];
+  quiet.child = ((bindings: object) => quietLogAfter(over, log.child(bindings))) as unknown as Log["child"];
   return quiet;
 }
 
@@ -125,16 +125,16 @@ function leaseContext({ leftMs, source }: Lease, fleet: string, time: DatabaseTi
     if (leftMs() <= 0)
       throw new LocalFailure(`The lease on the source ${source} is over, so nothing is asked any more.`);
     const heldUpMs = elapsedMs(clock, since);
-    if (heldUpMs > LEAVES_WITHIN_MS)
+    if (heldUpMs > MAX_SEND_DELAY_MS)
       throw new LocalFailure(
         `A request was held up for ${Math.round(heldUpMs)} ms after its slot was taken, and is not sent.`,
       );
   };
-  return { fleet, source, now: time.latest, leaving, longestWayMs: LEAVES_WITHIN_MS + LONGEST_WAY_MS };
+  return { fleet, source, now: time.latestSteadyMs, leaving, longestWayMs: MAX_SEND_DELAY_MS + MAX_TRANSIT_MS };
 }
 
-/** Returns the source's section, and the configuration as if there were no other source. */
-function configOf(config: Config, source: string): { readonly entry: SourceEntry; readonly own: Config } {
+/** Returns the source's section, and the configuration reduced to this source. */
+function configForSource(config: Config, source: string): { readonly entry: SourceEntry; readonly own: Config } {
   const { commands, sinks, sources } = config;
   const entry = sources[source];
   if (entry === undefined) throw new Error(`The source ${source} is not configured.`);

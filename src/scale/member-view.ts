@@ -18,10 +18,10 @@ import { createTagIndex } from "../ui/status/tag-index.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 import { openShard } from "./postgres/store.ts";
 
-/** Longest age of a view per held source, so that open pages cost few queries: 2 sources give 20 ms, 300 give 3 s. */
-const AGE_PER_SOURCE_MS = 10;
+/** Cache age of a view per held source, to limit queries of open pages: 20 ms with 2 sources, 3 s with 300. */
+const MAX_AGE_PER_SOURCE_MS = 10;
 
-/** Combined view of the sources that a member holds. Queries about one source go to its pipeline. */
+/** Combines the status of all sources that a member holds. Queries about one source go to its pipeline. */
 export function createMemberView(options: {
   readonly clock: Clock;
   readonly startedAtMs: number;
@@ -35,22 +35,22 @@ export function createMemberView(options: {
 }) {
   const { clock, pipelines } = options;
   const cache = createCache(clock);
-  const maxAgeMs = () => pipelines.size * AGE_PER_SOURCE_MS;
+  const maxAgeMs = () => pipelines.size * MAX_AGE_PER_SOURCE_MS;
   const joinedStore = () => joinStores([...pipelines].map(([source, { store }]) => ({ source, store })));
-  const ofAll = <T>(ask: (pipeline: Pipeline) => Promise<T>) => Promise.all([...pipelines.values()].map(ask));
+  const askPipelines = <T>(ask: (pipeline: Pipeline) => Promise<T>) => Promise.all([...pipelines.values()].map(ask));
 
-  function answersOf(source: string): Responses {
+  function responsesFor(source: string): Responses {
     const held = pipelines.get(source);
     if (held === undefined) throw new Retryable(`The source ${source} is not held here any more.`);
     return held.answers;
   }
 
-  const sinks = async () => sumOfSinks((await ofAll(({ status }) => status.sinks())).flat());
+  const sinks = async () => sumSinkReports((await askPipelines(({ status }) => status.sinks())).flat());
 
   const status: Status = {
     sinks,
     async health() {
-      const parts = await ofAll(({ status: each }) => each.health());
+      const parts = await askPipelines(({ status: each }) => each.health());
       return {
         now: isoUtc(clock.now()),
         sources: parts.flatMap((part) => part.sources),
@@ -59,14 +59,14 @@ export function createMemberView(options: {
             parts.flatMap((part) => part.sinks),
             ({ name }) => name,
           ).values(),
-        ].flatMap(worstStateOf),
+        ].flatMap(pickWorstState),
         commands: parts[0]?.commands ?? null,
-        // The disk is the database's.
+        // Unknown, because the state is on the disk of the database server.
         disk: { free: null, diskBytes: null },
       };
     },
     async report() {
-      const reports = await cache("reports", maxAgeMs(), () => ofAll(({ status: each }) => each.report()));
+      const reports = await cache("reports", maxAgeMs(), () => askPipelines(({ status: each }) => each.report()));
       const commands = reports.flatMap((report) => report.commands ?? []);
       const [first] = commands;
       return {
@@ -75,17 +75,17 @@ export function createMemberView(options: {
         now: isoUtc(clock.now()),
         startedAt: isoUtc(options.startedAtMs),
         notices: [...new Set([...options.notices(), ...reports.flatMap(({ notices }) => notices)])],
-        // Leases come in any order; sort them so that the page is stable.
+        // Sort by name, because sources are taken in any order and the page must be stable.
         sources: reports.flatMap(({ sources }) => sources).toSorted((a, b) => a.name.localeCompare(b.name)),
-        sinks: sumOfSinks(reports.flatMap((report) => report.sinks)),
+        sinks: sumSinkReports(reports.flatMap((report) => report.sinks)),
         commands:
           first === undefined
             ? null
             : {
                 ...first,
                 stopped: commands.some(({ stopped }) => stopped),
-                writable: sum(commands.map(({ writable }) => writable)),
-                waiting: sum(commands.map(({ waiting }) => waiting)),
+                writable: sumNumbers(commands.map(({ writable }) => writable)),
+                waiting: sumNumbers(commands.map(({ waiting }) => waiting)),
               },
         configuration: options.configuration(),
         store: {
@@ -95,7 +95,7 @@ export function createMemberView(options: {
       };
     },
     async alarms() {
-      const parts = await cache("alarms", maxAgeMs(), () => ofAll(({ status: each }) => each.alarms()));
+      const parts = await cache("alarms", maxAgeMs(), () => askPipelines(({ status: each }) => each.alarms()));
       return parts
         .flat()
         .toSorted(
@@ -105,7 +105,7 @@ export function createMemberView(options: {
         );
     },
     async silences(query) {
-      const rows = (await ofAll(({ status: each }) => each.silences(query))).flat();
+      const rows = (await askPipelines(({ status: each }) => each.silences(query))).flat();
       const byId = new Map(rows.map((row) => [row.id, row]));
       return [...byId.values()].toSorted((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
     },
@@ -117,10 +117,10 @@ export function createMemberView(options: {
     },
     holderOf: options.elsewhere,
     async sinkNames() {
-      return [...new Set((await ofAll(({ answers: each }) => each.sinkNames())).flat())];
+      return [...new Set((await askPipelines(({ answers: each }) => each.sinkNames())).flat())];
     },
     async tags(query) {
-      if (query.source !== undefined) return answersOf(query.source).tags(query);
+      if (query.source !== undefined) return responsesFor(query.source).tags(query);
       return createTagIndex({
         clock,
         store: joinedStore(),
@@ -128,25 +128,25 @@ export function createMemberView(options: {
         readingOf: (source, id) => pipelines.get(source)?.works.get(source)?.reading(id) ?? null,
       }).list(query);
     },
-    tag: async (source, id) => answersOf(source).tag(source, id),
-    alarm: async (query) => answersOf(query.source).alarm(query),
-    site: async (source, id) => answersOf(source).site(source, id),
+    tag: async (source, id) => responsesFor(source).tag(source, id),
+    alarm: async (query) => responsesFor(query.source).alarm(query),
+    site: async (source, id) => responsesFor(source).site(source, id),
     async alarmDays(query) {
-      if (query.source !== undefined) return answersOf(query.source).alarmDays(query);
-      return sumOfDays(await ofAll(({ answers: each }) => each.alarmDays(query)), clock);
+      if (query.source !== undefined) return responsesFor(query.source).alarmDays(query);
+      return sumAlarmDays(await askPipelines(({ answers: each }) => each.alarmDays(query)), clock);
     },
     async commands(query) {
-      if (query.source !== undefined) return answersOf(query.source).commands(query);
-      const rows: readonly CommandRow[] = (await ofAll(({ answers: each }) => each.commands(query))).flat();
+      if (query.source !== undefined) return responsesFor(query.source).commands(query);
+      const rows: readonly CommandRow[] = (await askPipelines(({ answers: each }) => each.commands(query))).flat();
       return rows.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, query.limit);
     },
     async sink(name) {
-      const parts = (await ofAll(({ answers: each }) => each.sink(name))).filter((part) => part !== null);
+      const parts = (await askPipelines(({ answers: each }) => each.sink(name))).filter((part) => part !== null);
       const report = (await sinks()).find(({ sink }) => sink === name);
-      return report === undefined ? null : sumOfSinkResponses(parts, report);
+      return report === undefined ? null : sumSinkResponses(parts, report);
     },
-    source: async (name) => answersOf(name).source(name),
-    plot: async (query) => answersOf(query.source).plot(query),
+    source: async (name) => responsesFor(name).source(name),
+    plot: async (query) => responsesFor(query.source).plot(query),
     stop() {
       for (const each of pipelines.values()) each.answers.stop();
     },
@@ -163,7 +163,7 @@ export function createMemberView(options: {
   };
 }
 
-/** Ends a silence in every source that has it; holders elsewhere emit the end. False without such a silence. */
+/** Ends a silence in every source that has it; other members emit the end of theirs. Returns false without the silence. */
 export async function endSilenceOfFleet(
   {
     pipelines,
@@ -202,51 +202,51 @@ export async function endSilenceOfFleet(
   return hasEnded;
 }
 
-/** From the best to the worst; a combined sink has the worst state of its parts. */
-const STATES_BEST_FIRST = ["idle", "delivering", "starting", "never started", "not running"];
+/** Sink states from best to worst; a sink of several sources has the worst state of its parts. */
+const SINK_STATE_ORDER = ["idle", "delivering", "starting", "never started", "not running"];
 
-function worstStateOf<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {
+function pickWorstState<T extends { readonly state: string }>(parts: readonly T[]): readonly T[] {
   const badness = ({ state }: T) =>
-    STATES_BEST_FIRST.indexOf(state) + (STATES_BEST_FIRST.includes(state) ? 0 : STATES_BEST_FIRST.length + 1);
+    SINK_STATE_ORDER.indexOf(state) + (SINK_STATE_ORDER.includes(state) ? 0 : SINK_STATE_ORDER.length + 1);
   return parts.toSorted((a, b) => badness(b) - badness(a)).slice(0, 1);
 }
 
-function sumOfSinks(reports: readonly SinkReport[]): readonly SinkReport[] {
+function sumSinkReports(reports: readonly SinkReport[]): readonly SinkReport[] {
   return [...Map.groupBy(reports, ({ sink }) => sink).values()].flatMap((parts) =>
-    worstStateOf(parts).map((worst) => ({
+    pickWorstState(parts).map((worst) => ({
       ...worst,
-      depth: sumOfKnown(parts.map(({ depth }) => depth)),
-      again: sumOfKnown(parts.map(({ again }) => again)),
+      depth: sumKnownNumbers(parts.map(({ depth }) => depth)),
+      again: sumKnownNumbers(parts.map(({ again }) => again)),
       exact: parts.every(({ exact }) => exact),
       oldest: parts.flatMap(({ oldest }) => oldest ?? []).toSorted()[0] ?? null,
-      deadLetters: sumOfKnown(parts.map(({ deadLetters }) => deadLetters)),
-      dropped: sumOfKnown(parts.map(({ dropped }) => dropped)),
-      remembered: sumOfKnown(parts.map(({ remembered }) => remembered)),
+      deadLetters: sumKnownNumbers(parts.map(({ deadLetters }) => deadLetters)),
+      dropped: sumKnownNumbers(parts.map(({ dropped }) => dropped)),
+      remembered: sumKnownNumbers(parts.map(({ remembered }) => remembered)),
     })),
   );
 }
 
-function sumOfSinkResponses(parts: readonly SinkResponse[], report: SinkReport): SinkResponse {
+function sumSinkResponses(parts: readonly SinkResponse[], report: SinkReport): SinkResponse {
   const { connector, problem, sink, state } = report;
   return {
     ...{ sink, connector, state, problem },
-    lag: sumOfColumns(parts.map(({ lag }) => lag)),
-    rate: sumOfColumns(parts.map(({ rate }) => rate)),
+    lag: sumColumns(parts.map(({ lag }) => lag)),
+    rate: sumColumns(parts.map(({ rate }) => rate)),
     dead: parts.flatMap(({ dead }) => dead).toSorted((a, b) => b.at.localeCompare(a.at)),
-    deadTotal: sum(parts.map(({ deadTotal }) => deadTotal)),
+    deadTotal: sumNumbers(parts.map(({ deadTotal }) => deadTotal)),
   };
 }
 
-/** Adds columns minute by minute; null where no part knows a value. */
-function sumOfColumns(parts: readonly Columns[]): Columns {
+/** Adds columns minute by minute; a minute without a known value is null. */
+function sumColumns(parts: readonly Columns[]): Columns {
   const sums = new Map<number, number | null>();
   for (const { t, value } of parts)
-    for (const [n, at] of t.entries()) sums.set(at, sumOfKnown([sums.get(at) ?? null, value[n] ?? null]));
+    for (const [n, at] of t.entries()) sums.set(at, sumKnownNumbers([sums.get(at) ?? null, value[n] ?? null]));
   const rising = [...sums].toSorted(([a], [b]) => a - b);
   return { t: rising.map(([at]) => at), value: rising.map(([, value]) => value) };
 }
 
-function sumOfDays(parts: readonly AlarmDays[], clock: Clock): AlarmDays {
+function sumAlarmDays(parts: readonly AlarmDays[], clock: Clock): AlarmDays {
   const days = parts[0]?.days ?? [isoUtc(clock.now()).slice(0, 10)];
   const byPriority: Record<string, readonly number[]> = {};
   for (const part of parts)
@@ -255,12 +255,12 @@ function sumOfDays(parts: readonly AlarmDays[], clock: Clock): AlarmDays {
   return { days, byPriority };
 }
 
-function sum(numbers: readonly number[]): number {
+function sumNumbers(numbers: readonly number[]): number {
   return numbers.reduce((total, number) => total + number, 0);
 }
 
-/** Null if all are unknown. */
-function sumOfKnown(numbers: readonly (number | null)[]): number | null {
+/** Adds numbers except null (unknown); returns null if all numbers are unknown. */
+function sumKnownNumbers(numbers: readonly (number | null)[]): number | null {
   const known = numbers.filter((number) => number !== null);
-  return known.length === 0 ? null : sum(known);
+  return known.length === 0 ? null : sumNumbers(known);
 }

@@ -34,9 +34,9 @@ import { readOrWriteBody } from "./fleet/fleet-document.ts";
 import type { HeldLease, Lease } from "./fleet/holdings.ts";
 import { createFleetKillSwitch, releaseFleetKillSwitch } from "./fleet/kill-switch.ts";
 import { describeHolder, type FleetStatus } from "./fleet/status.ts";
-import { digestOf } from "./fleet/tables.ts";
+import { digestSharedConfig } from "./fleet/tables.ts";
 import { detectRestore, type MemberDatabases, openMemberDatabases } from "./member-databases.ts";
-import { createMemberFile } from "./member-file.ts";
+import { createMemberConfigFile } from "./member-file.ts";
 import { openFleetGuards } from "./member-guards.ts";
 import { runSource } from "./member-source.ts";
 import { createMemberView, endSilenceOfFleet } from "./member-view.ts";
@@ -54,9 +54,9 @@ export interface MemberOptions {
   readonly configFile?: ConfigFile;
 }
 
-/** Maximum age of the description of the database: its size takes a look at every table. */
+/** Maximum age of the cached database description, because the size is computed from every table. */
 const DESCRIPTION_MAX_AGE_MS = 30_000;
-/** Time limit for storing the kill switch before the caller continues. */
+/** Time for which a caller waits until the kill switch is stored. */
 const KILL_SWITCH_WAIT_MS = 2_000;
 
 /**
@@ -75,36 +75,36 @@ export async function createMember(options: MemberOptions) {
   if (postgres === undefined) throw new Error("A member of a fleet needs state.postgres.");
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });
-  // The first is the machine's; both may be the same.
+  // The first folder belongs to the machine, the second to the member; both may be the same.
   for (const folder of [config.state.folder, options.folder]) prepareFolder(folder, fileSystemType);
   const databases = await openMemberDatabases({ config: postgres, clock, log });
   try {
     const time = await openDatabaseTime({ database: databases.urgent, clock, log });
-    return await build(options, databases, time, { ...clock, now: time.now }, log);
+    return await buildMember(options, databases, time, { ...clock, now: time.now }, log);
   } catch (error) {
     await databases.close();
     throw error;
   }
 }
 
-async function build(
+async function buildMember(
   options: MemberOptions,
   databases: MemberDatabases,
   time: DatabaseTime,
-  /** Its wall clock is the database's, so all members stamp and show the same times. */
+  /** Clock with the database's wall clock, so all members stamp and show the same times. */
   clock: Clock,
   log: Log,
 ) {
   const { database, urgent } = databases;
   const { config, configFile, environment, name } = options;
   const names = Object.keys(config.sources);
-  const onlyName = names.length === 1 ? (names[0] ?? null) : null;
+  const onlySource = names.length === 1 ? (names[0] ?? null) : null;
   const startedAtMs = clock.now();
   const metrics = createMetrics();
   if (options.clock === undefined) addProcessMetrics(metrics);
   const clockDoubt = createClockCheck({ clock, log, metrics, whose: "The database's clock" });
   const ticker = clockTicker(clock, clockDoubt);
-  // Identifies the fleet to others: 8 hexadecimal digits, created once.
+  // Identifies the fleet to servers: 8 hexadecimal digits, created once.
   const newIdentity = JSON.stringify(randomBytes(4).toString("hex"));
   const identity = JSON.parse(await readOrWriteBody(urgent, "identity", newIdentity)) as string;
   const restored = await detectRestore(database);
@@ -120,16 +120,16 @@ async function build(
   if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
   const page = pageSettings(config, readCredentials(config.status, environment));
   const cache = createCache(clock);
-  const described = () => cache("database", DESCRIPTION_MAX_AGE_MS, () => urgent.describe());
+  const describeDatabase = () => cache("database", DESCRIPTION_MAX_AGE_MS, () => urgent.describe());
 
   const pipelines = new Map<string, Pipeline>();
   const sources = new Map<string, Source>();
   const works = new Map<string, SourceWork>();
 
-  async function hold(lease: Lease): Promise<HeldLease> {
+  async function runHeldSource(lease: Lease): Promise<HeldLease> {
     const { epoch, source } = lease;
     const held = await runSource({
-      ...{ lease, config, environment, database, described, time, guards, clock, clockDoubt, ticker, log },
+      ...{ lease, config, environment, database, describeDatabase, time, guards, clock, clockDoubt, ticker, log },
       fleet: identity,
     });
     const { pipeline } = held;
@@ -140,7 +140,7 @@ async function build(
     return {
       async stop(deadlineMs) {
         const isOver = lease.signal.aborted;
-        // A later ownership of the same source begins only after this one has ended.
+        // Delete by source name: a later ownership of the source begins only after this stop.
         for (const bySource of [pipelines, sources, works]) bySource.delete(source);
         await held.stop(isOver ? 0 : deadlineMs);
         const why = isOver ? "the lease is over" : "handed over";
@@ -150,14 +150,14 @@ async function build(
   }
 
   const fleet = createFleet({
-    // However many pages are open, at most one connection describes the database.
-    database: { ...urgent, describe: described },
-    ...{ name, sources: names, clock, log, metrics, hold },
+    // The cache limits descriptions to one connection, however many pages are open.
+    database: { ...urgent, describe: describeDatabase },
+    ...{ name, sources: names, clock, log, metrics, hold: runHeldSource },
     async check(source, signal) {
       const entry = config.sources[source];
       return entry === undefined || reachesService(entry, clock, environment, signal);
     },
-    digest: digestOf(config),
+    digest: digestSharedConfig(config),
     page: () => server.url(),
   });
   const fleetStatus = () => cache("fleet", WATCHED_MS, fleet.status);
@@ -167,14 +167,14 @@ async function build(
     names.includes(source) ? describeHolder(source, await fleetStatus()) : null;
   const noSource = async (source: string) => (await elsewhere(source))?.message ?? "No such source.";
   const accept: Accept = async (arrival) => {
-    const source = arrival.source ?? onlyName;
+    const source = arrival.source ?? onlySource;
     if (source === null) throw new Retryable(`Name one of the sources: ${names.join(", ")}.`);
     const held = pipelines.get(source);
     if (held === undefined) throw new Retryable(await noSource(source));
     await held.commands.accept(arrival);
   };
 
-  const file = configFile && createMemberFile({ configFile, config, clock, log });
+  const file = configFile && createMemberConfigFile({ configFile, config, clock, log });
   const view = createMemberView({
     ...{ clock, startedAtMs, name, place: database.name, pipelines, elsewhere },
     configuration: () => file?.state() ?? null,
@@ -185,11 +185,11 @@ async function build(
       ...clockDoubt.notices(),
       ...time.notices(),
     ],
-    databaseBytes: async () => (await described()).bytes,
+    databaseBytes: async () => (await describeDatabase()).bytes,
   });
   const routes = operatorRoutes({
     ...{ sources, accept, clock, notReady, noSource, work: { sources: works } },
-    expectedWaitMs: (source) => pipelines.get(source ?? onlyName ?? "")?.commands.expectedWaitMs(source) ?? 0,
+    expectedWaitMs: (source) => pipelines.get(source ?? onlySource ?? "")?.commands.expectedWaitMs(source) ?? 0,
     report: view.status.report,
     configuration: () => ({
       file: configFile?.file ?? null,
@@ -219,11 +219,11 @@ async function build(
         return joinExpositions(await Promise.all(all.map(({ registry }) => registry.metrics())));
       },
     },
-    readiness: () => readinessOf(ownReadiness, fleetStatus),
+    readiness: () => memberReadiness(ownReadiness, fleetStatus),
     refresh: async () => {
       await Promise.all([...pipelines.values()].map((each) => each.refreshGauges()));
     },
-    // This member writes nothing from now on; the others stop within seconds, or when the database responds again.
+    // Stops tag writes of this member at once, and of others within seconds or when the database responds again.
     stopWrites: page.writes ? async (by: string) => void (await throwKillSwitch(by)) : null,
   });
 
@@ -261,9 +261,9 @@ async function build(
   };
 }
 
-export type Member = Awaited<ReturnType<typeof createMember>>;
+export type FleetMember = Awaited<ReturnType<typeof createMember>>;
 
-async function readinessOf(own: () => Promise<Readiness>, status: () => Promise<FleetStatus>): Promise<Readiness> {
+async function memberReadiness(own: () => Promise<Readiness>, status: () => Promise<FleetStatus>): Promise<Readiness> {
   const [{ reasons }, { trouble }] = await Promise.all([own(), status()]);
   const away = {
     reason: "commit-failed" as const,

@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { TIMING } from "#src/scale/fleet/timing.ts";
+import { FLEET_TIMING } from "#src/scale/fleet/timing.ts";
 import { connectTo } from "../ask-postgres.ts";
 import { absent, programPath, type RealServer, startPostgres } from "../real-servers.ts";
 import { type Running, type Service, simulatedServer, workplace } from "./plenum.ts";
@@ -187,7 +187,7 @@ describe.skipIf(absent("postgres"))(
       await stop(first);
 
       // The dump contains the member until its lease runs out.
-      await expect.poll(() => Date.now() - dumpedAtMs, LONG).toBeGreaterThan(TIMING.ttlMs);
+      await expect.poll(() => Date.now() - dumpedAtMs, LONG).toBeGreaterThan(FLEET_TIMING.ttlMs);
       const client = await connectTo(server);
       await client.query(`drop schema ${schema} cascade`);
       await client.end();

@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { Moved } from "#src/scale/move/move.ts";
+import type { MoveResult } from "#src/scale/move/move.ts";
 import { connectTo } from "../ask-postgres.ts";
 import { absent, type RealServer, startPostgres } from "../real-servers.ts";
 import { furnishTwo } from "../store/move/two-sources.ts";
@@ -42,7 +42,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
       ),
     ]);
     const again = await place.plenum("state", "move", ...to, "--json");
-    expect(JSON.parse(again.stdout) as Moved).toMatchObject({ wasThere: true, tables: [] });
+    expect(JSON.parse(again.stdout) as MoveResult).toMatchObject({ wasThere: true, tables: [] });
   });
 
   test("`state move` uses the database of the configuration and moves the kill switch", async () => {

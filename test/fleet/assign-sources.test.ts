@@ -1,11 +1,11 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { assignSources, type Candidate, type SourceHolder } from "#src/scale/fleet/assign-sources.ts";
+import { assignSources, type MemberCandidate, type SourceHolder } from "#src/scale/fleet/assign-sources.ts";
 
 const NAMES = ["a", "b", "c", "d", "e", "f", "g"];
 const SOURCES = Array.from({ length: 40 }, (_, n) => `s${String(n).padStart(2, "0")}`);
 
-const sharer = (name: string, takes: boolean, unable: readonly string[] = []): Candidate => ({ name, takes, unable });
+const sharer = (name: string, acceptsSources: boolean, unable: string[] = []) => ({ name, acceptsSources, unable });
 
 /** Members, some of which drain, in any order. */
 const sharers = fc
@@ -18,7 +18,7 @@ const sharers = fc
 /** Members that are able to hold some sources only. */
 const choosySharers = fc
   .tuple(sharers, fc.array(fc.array(fc.constantFrom(...SOURCES), { maxLength: 25 }), { maxLength: 7 }))
-  .map(([members, unables]) => members.map((member, n): Candidate => ({ ...member, unable: unables[n] ?? [] })));
+  .map(([members, unables]) => members.map((member, n): MemberCandidate => ({ ...member, unable: unables[n] ?? [] })));
 
 const holders = fc
   .tuple(
@@ -27,14 +27,14 @@ const holders = fc
   )
   .map(([count, held]) => SOURCES.slice(0, count).map((source, n): SourceHolder => [source, held[n] ?? null]));
 
-function loadsOf(members: readonly Candidate[], shares: ReadonlyMap<string, string | null>): readonly number[] {
-  const taking = members.filter(({ takes }) => takes);
+function loadsOf(members: readonly MemberCandidate[], shares: ReadonlyMap<string, string | null>): readonly number[] {
+  const taking = members.filter(({ acceptsSources }) => acceptsSources);
   return taking.map(({ name }) => [...shares.values()].filter((holder) => holder === name).length);
 }
 
 /** The minimum: each member keeps up to an even share, and the members with most sources keep the larger shares. */
-function fewestMoves(members: readonly Candidate[], held: readonly SourceHolder[]): number {
-  const taking = members.filter(({ takes }) => takes);
+function fewestMoves(members: readonly MemberCandidate[], held: readonly SourceHolder[]): number {
+  const taking = members.filter(({ acceptsSources }) => acceptsSources);
   const counts = taking.map(({ name }) => held.filter(([, holder]) => holder === name).length);
   const base = Math.floor(held.length / taking.length);
   const larger = held.length % taking.length;
@@ -49,7 +49,7 @@ describe("assignSources", () => {
       fc.property(sharers, holders, (members, held) => {
         const shares = assignSources(members, held);
         expect([...shares.keys()].toSorted()).toEqual(held.map(([source]) => source));
-        const taking = members.filter(({ takes }) => takes).map(({ name }) => name);
+        const taking = members.filter(({ acceptsSources }) => acceptsSources).map(({ name }) => name);
         if (taking.length === 0) {
           expect(new Set(shares.values()).size).toBeLessThanOrEqual(held.length === 0 ? 0 : 1);
           return;
@@ -86,7 +86,7 @@ describe("assignSources", () => {
       fc.property(choosySharers, holders, (members, held) => {
         const shares = assignSources(members, held);
         for (const [source, name] of shares) {
-          const able = members.filter(({ takes, unable }) => takes && !unable.includes(source));
+          const able = members.filter(({ acceptsSources, unable }) => acceptsSources && !unable.includes(source));
           if (able.length === 0) expect(name).toBeNull();
           else expect(able.map((member) => member.name)).toContain(name);
         }
@@ -107,7 +107,7 @@ describe("assignSources", () => {
           const gone = [...now].filter(([, name]) => !members.some((member) => member.name === name));
           for (const [source] of gone) now.set(source, null);
           const looks = new Map(members.map(({ name }) => [name, new Map(now)]));
-          const act = (member: Candidate, seen: ReadonlyMap<string, string | null>) => {
+          const act = (member: MemberCandidate, seen: ReadonlyMap<string, string | null>) => {
             const shares = assignSources(members, [...seen]);
             for (const [source, share] of shares) {
               if (share === member.name && now.get(source) === null) now.set(source, member.name);

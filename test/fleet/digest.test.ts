@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
-import { digestOf } from "#src/scale/fleet/tables.ts";
+import { digestSharedConfig } from "#src/scale/fleet/tables.ts";
 
 const SOURCE = { base_url: "http://127.0.0.1", token: { env: "TOKEN" }, time_zone: "UTC" };
 const SINKS = { lake: { webhook: { url: "https://lake.example.com/in", secrets: [{ env: "LAKE_SECRET" }] } } };
 
 function digest(changes: Readonly<Record<string, unknown>> = {}): string {
-  return digestOf(Config.parse({ sources: { main: SOURCE }, sinks: SINKS, ...changes }));
+  return digestSharedConfig(Config.parse({ sources: { main: SOURCE }, sinks: SINKS, ...changes }));
 }
 
 describe("the digest of a configuration", () => {
@@ -40,7 +40,7 @@ describe("the digest of a configuration", () => {
 
   test("distinguishes numbers that JSON does not support", () => {
     const state = { max_bytes: 1, max_age: 1, replay_window: 1, plots: true };
-    const of = (max: number | null) => digestOf({ sources: { max }, sinks: {}, commands: {}, state });
+    const of = (max: number | null) => digestSharedConfig({ sources: { max }, sinks: {}, commands: {}, state });
     const all = [null, Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY].map(of);
     expect(new Set(all).size).toBe(4);
   });

@@ -88,7 +88,7 @@ test("a document has the result of the latest query, in whatever order responses
     },
   };
   const document = createFleetDocument<string>({ database: slow, key: "key", log });
-  expect([document.read(), document.mark()]).toEqual([null, ""]);
+  expect([document.read(), document.version()]).toEqual([null, ""]);
   const first = document.refresh();
   await settled();
   documents.bodies.set("key", '"new"');
@@ -105,7 +105,7 @@ test("a document has the result of the latest query, in whatever order responses
   await settled();
   const written = document.write("written");
   await written;
-  expect([document.read(), document.mark()]).toEqual(["written", '"written"']);
+  expect([document.read(), document.version()]).toEqual(["written", '"written"']);
   for (const answer of answers.slice(2)) answer();
   await third;
   expect(document.read()).toBe("written");

@@ -145,9 +145,9 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
     const key = "approvers";
     const open = async () => openFleetDocument<{ readonly at: number }>({ database: await rig.database(), key, log });
     const [first, second] = [await open(), await open()];
-    expect([first.read(), first.mark(), await first.remove()]).toEqual([null, "", true]);
+    expect([first.read(), first.version(), await first.remove()]).toEqual([null, "", true]);
     await first.write({ at: 1 });
-    expect([first.read(), first.mark()]).toEqual([{ at: 1 }, '{"at":1}']);
+    expect([first.read(), first.version()]).toEqual([{ at: 1 }, '{"at":1}']);
     await expect.poll(() => second.read(), { interval: 5 }).toEqual({ at: 1 });
     const listeners = "from pg_stat_activity where query like 'listen%'";
     expect(await rig.ask(`select count(pg_terminate_backend(pid))::int ${listeners}`)).not.toEqual([[0]]);

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { describeHolder, reachablePageOf } from "#src/scale/fleet/status.ts";
+import { describeHolder, memberPage } from "#src/scale/fleet/status.ts";
 
 const known = { name: "b", host: "machine-2", page: "http://10.0.0.2:9850" };
 const members = [{ name: "a" }, known].map((each) => ({
@@ -27,7 +27,7 @@ test("whereabouts returns the holder of a source and the holder's status page", 
 });
 
 test("pageOf returns only an address that the caller can open", () => {
-  const page = (address: string, here: string) => reachablePageOf({ host: "machine-2", page: address }, here);
+  const page = (address: string, here: string) => memberPage({ host: "machine-2", page: address }, here);
   expect(page("http://10.0.0.2:9850", "machine-1")).toBe("http://10.0.0.2:9850");
   expect(page("http://0.0.0.0:9850", "machine-1")).toBe("http://machine-2:9850");
   expect(page("http://[::]:9850", "machine-1")).toBe("http://machine-2:9850");

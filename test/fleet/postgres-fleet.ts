@@ -6,14 +6,14 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { PostgresState } from "#src/engine/store/config.ts";
 import { createFleet, type FleetOptions } from "#src/scale/fleet/fleet.ts";
 import type { HeldLease, Lease } from "#src/scale/fleet/holdings.ts";
-import type { Timing } from "#src/scale/fleet/timing.ts";
+import type { FleetTiming } from "#src/scale/fleet/timing.ts";
 import { openStateDatabase } from "#src/scale/postgres/open.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { askAt } from "../ask-postgres.ts";
 import { freePort, type RealServer, startPostgres } from "../real-servers.ts";
 
 /** Production timing, five times as fast. */
-export const TIMING: Timing = { ttlMs: 1_800, renewMs: 600, marginMs: 200, handOverMs: 1_000 };
+export const TIMING: FleetTiming = { ttlMs: 1_800, renewMs: 600, marginMs: 200, handOverMs: 1_000 };
 
 export const SOURCES = Array.from({ length: 9 }, (_, n) => `building${n}`);
 

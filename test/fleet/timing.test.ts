@@ -2,11 +2,11 @@ import { describe, expect, test } from "vitest";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { momentOf } from "#src/core/runtime/moment.ts";
 import { createFailedStarts } from "#src/scale/fleet/holdings.ts";
-import { createHeartbeats, createTrust, type Heartbeat } from "#src/scale/fleet/timing.ts";
+import { createHeartbeatObserver, createLeaseTrust, type MemberHeartbeat } from "#src/scale/fleet/timing.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 describe("the local lease time of a member", () => {
-  const create = (clock: Clock = createVirtualClock(0)) => createTrust(clock, 9_000, 1_000);
+  const create = (clock: Clock = createVirtualClock(0)) => createLeaseTrust(clock, 9_000, 1_000);
 
   test("counts from before the latest renewal was sent, ends one second early, and ignores steps of the wall clock", async () => {
     const clock = createVirtualClock(0);
@@ -45,11 +45,11 @@ describe("the local lease time of a member", () => {
 });
 
 describe("the heartbeat monitor", () => {
-  const beat = (renewals: number, name = "a"): Heartbeat => ({ name, incarnation: `of ${name}`, renewals });
+  const beat = (renewals: number, name = "a"): MemberHeartbeat => ({ name, incarnation: `of ${name}`, renewals });
 
   function observer() {
     const clock = createVirtualClock(0);
-    return { clock, heartbeats: createHeartbeats(clock, 9_000, 8_000) };
+    return { clock, heartbeats: createHeartbeatObserver(clock, 9_000, 8_000) };
   }
 
   test("reports a member as silent after one lease duration without a renewal", async () => {
@@ -92,7 +92,7 @@ test("a source that fails to start is left to other members for growing times un
     await clock.advance(waitMs);
     expect(unable.sources()).toEqual([]);
   }
-  unable.worked("b");
+  unable.succeeded("b");
   for (const source of ["b", "a"]) unable.failed(source, new Error("no route"));
   expect([unable.sources(), unable.nextMs()]).toEqual([["a", "b"], 10_000]);
   expect(unable.notices()).toContain("The source a could not be started here, and is left to other members: no route");

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { createMemberFile } from "#src/scale/member-file.ts";
+import { createMemberConfigFile } from "#src/scale/member-file.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 function configWith(level: string): Config {
@@ -13,7 +13,7 @@ function configWith(level: string): Config {
 
 test("a member does not apply a changed configuration file, and reports pending changes and errors of the file", async () => {
   let inFile = () => configWith("info");
-  const file = createMemberFile({
+  const file = createMemberConfigFile({
     configFile: { file: "plenum.yaml", load: () => inFile(), isWatched: false },
     config: configWith("info"),
     clock: createVirtualClock(0),

@@ -4,7 +4,7 @@ import { describe, expect, onTestFinished } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog, type Log } from "#src/core/runtime/log.ts";
-import { createMember, type Member } from "#src/scale/member.ts";
+import { createMember, type FleetMember } from "#src/scale/member.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
@@ -90,7 +90,7 @@ export async function setStage(options: StageOptions) {
         },
       };
     },
-    async member(name: string, log: Log = silent, clock: Clock = systemClock): Promise<Member> {
+    async member(name: string, log: Log = silent, clock: Clock = systemClock): Promise<FleetMember> {
       const member = await createMember({
         config: Config.parse({ ...configuration, state: { ...configuration.state, folder: join(folder, name) } }),
         ...{ name, folder: join(folder, name), environment: { ...environment, MEMBER: name } },
@@ -100,8 +100,8 @@ export async function setStage(options: StageOptions) {
       return member;
     },
     /** Starts members one after the other, until each holds an even share. */
-    async started(...names: readonly string[]): Promise<Member[]> {
-      const members: Member[] = [];
+    async started(...names: readonly string[]): Promise<FleetMember[]> {
+      const members: FleetMember[] = [];
       for (const name of names) {
         const member = await this.member(name);
         members.push(member);
@@ -122,12 +122,12 @@ export async function setStage(options: StageOptions) {
   };
 }
 
-const holdsEvenly = (members: readonly Member[], sources: number) =>
+const holdsEvenly = (members: readonly FleetMember[], sources: number) =>
   expect
     .poll(() => members.map((member) => Math.floor(member.held().length * members.length)), POLL)
     .toEqual(members.map(() => sources));
 
-export const holds = (member: Member, sources: readonly string[]) =>
+export const holds = (member: FleetMember, sources: readonly string[]) =>
   expect.poll(() => member.held(), POLL).toEqual(sources);
 
 async function startFollowing(database: RealServer): Promise<RealServer> {

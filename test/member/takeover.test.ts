@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Member } from "#src/scale/member.ts";
+import type { FleetMember } from "#src/scale/member.ts";
 import { describeWithServers, expectQuotaKept, holds, POLL, type Service, setStage } from "./stage.ts";
 
 const SOURCES = ["east", "north", "south", "west"];
@@ -22,7 +22,7 @@ async function begin(options: Parameters<typeof setStage>[0]) {
 describeWithServers("two members of a fleet", () => {
   test("divide the sources between them, and hand them over at a stop", async () => {
     const { stage, observer, statusOf, eventCount } = await begin({ sources: SOURCES });
-    const [a, b] = (await stage.started("a", "b")) as [Member, Member];
+    const [a, b] = (await stage.started("a", "b")) as [FleetMember, FleetMember];
     const alarms = [...stage.services.values()].map(({ simulator: { control }, siteId }) => ({
       ...{ control, id: control.raiseAlarm({ siteId }) },
     }));
@@ -88,8 +88,8 @@ describeWithServers("two members of a fleet", () => {
 
   test("stop all tag writes within 2 s after one member activated the kill switch", async () => {
     const stage = await setStage({ sources: TWO_SOURCES, isWritable: true });
-    const [a, b] = (await stage.started("a", "b")) as [Member, Member];
-    const isStopped = async (member: Member) => {
+    const [a, b] = (await stage.started("a", "b")) as [FleetMember, FleetMember];
+    const isStopped = async (member: FleetMember) => {
       const response = await fetch(`${member.statusUrl()}/api/status`);
       return ((await response.json()) as { commands: { stopped: boolean } }).commands.stopped;
     };

@@ -5,8 +5,8 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
-import type { FleetStatus, Takeover } from "../../scale/fleet/status.ts";
-import type { Reason } from "../../scale/fleet/tables.ts";
+import type { FleetStatus, SourceTakeover } from "../../scale/fleet/status.ts";
+import type { TakeoverReason } from "../../scale/fleet/tables.ts";
 import type { DemoMember, FleetDemo } from "../demo/fleet.ts";
 import type { CliContext } from "../shell/context.ts";
 import { programName } from "../shell/exit.ts";
@@ -169,9 +169,9 @@ async function printTakeovers(demo: FleetDemo, say: Say, signal: AbortSignal): P
   } while (await sleepFor(systemClock, POLL_MS, signal));
 }
 
-const keyOf = ({ epoch, source }: Takeover) => `${source} ${epoch}`;
+const keyOf = ({ epoch, source }: SourceTakeover) => `${source} ${epoch}`;
 
-const TAKEOVER_REASONS: Readonly<Record<Reason, string>> = {
+const TAKEOVER_REASONS: Readonly<Record<TakeoverReason, string>> = {
   first: "it had no member before",
   joined: "to balance the members",
   left: "its member stopped",

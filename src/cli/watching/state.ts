@@ -15,7 +15,7 @@ import { type Salvaged, salvage } from "../../engine/store/salvage.ts";
 import { KILL_SWITCH_KEY } from "../../scale/fleet/kill-switch.ts";
 import { APPROVERS_KEY } from "../../scale/member-guards.ts";
 import type { LastRecord } from "../../scale/move/folder-reader.ts";
-import { type Moved, type MovedTable, moveState } from "../../scale/move/move.ts";
+import { type MovedTable, type MoveResult, moveState } from "../../scale/move/move.ts";
 import { openStateDatabase } from "../../scale/postgres/open.ts";
 import type { CliContext } from "../shell/context.ts";
 import { presentLines } from "../shell/terminal.ts";
@@ -128,8 +128,8 @@ function defineMove(state: Command, context: CliContext): void {
       const { folder } = config.state;
       const postgres = targetDatabase(options, config.state.postgres);
       const log = createLog({ level: "error" });
-      const opening = { config: postgres, clock: systemClock, log, migrate: true, connections: 2, isPatient: true };
-      const database = await openStateDatabase(opening);
+      const connection = { migrate: true, connections: 2, allowsLongTransaction: true };
+      const database = await openStateDatabase({ config: postgres, clock: systemClock, log, ...connection });
       try {
         const move = {
           ...{ folder, database, sources: Object.keys(config.sources), clock: systemClock, log },
@@ -194,7 +194,7 @@ export function closingOf(folder: string, to: string) {
   };
 }
 
-function movedLines({ folder, to, movedAt, wasThere, sources, tables, leftBehind }: Moved, isUnsaid: boolean) {
+function movedLines({ folder, to, movedAt, wasThere, sources, tables, leftBehind }: MoveResult, isUnsaid: boolean) {
   if (wasThere) return [`The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is there.`];
   const names = sources.length <= SHOWN_SOURCES ? `: ${sources.join(", ")}` : "";
   return [

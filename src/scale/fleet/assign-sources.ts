@@ -1,20 +1,20 @@
 /**
- * Assigns sources to members. Pure, and equal in every member that sees the same tables: there is no leader.
+ * Member that sources can be assigned to. The assignment is pure: all members compute the same result without a leader.
  *
  * A source moves only if its holder must lose it, does not reach its service while another member does, or has two more
  * sources than another member. Of 10 sources at `a` and none at `b`, five move; of 3 and 2, none.
  */
-export interface Candidate {
+export interface MemberCandidate {
   readonly name: string;
-  /** False while the member drains or is about to leave: it loses all its sources. */
-  readonly takes: boolean;
+  /** False while the member drains or leaves; then the member loses all its sources. */
+  readonly acceptsSources: boolean;
   /** Sources that the member recently failed to start. */
   readonly unable: readonly string[];
-  readonly reach?: Reached;
+  readonly reach?: ReachBySource;
 }
 
-/** By source: whether a member reaches its service by its own requests (`true`, if held) or by a health check. */
-export type Reached = Readonly<Record<string, boolean | "checked">>;
+/** By source: a member reaches the service by own requests (`true`), by a health check (`checked`) or not (`false`). */
+export type ReachBySource = Readonly<Record<string, boolean | "checked">>;
 
 export type SourceHolder = readonly [source: string, member: string | null];
 
@@ -24,26 +24,26 @@ export type MemberBySource = ReadonlyMap<string, string | null>;
 interface MemberLoad {
   readonly name: string;
   readonly unable: ReadonlySet<string>;
-  readonly reach: Reached;
-  /** Another member reaches a service that this one does not reach. */
-  readonly isCut: boolean;
-  /** The member gives away the last source first. */
+  readonly reach: ReachBySource;
+  /** True if another member reaches a service that this member does not reach. */
+  readonly isCutOff: boolean;
+  /** Assigned sources; the member gives away the last source first. */
   readonly sources: string[];
 }
 
-export function assignSources(members: readonly Candidate[], holders: readonly SourceHolder[]): MemberBySource {
+export function assignSources(members: readonly MemberCandidate[], holders: readonly SourceHolder[]): MemberBySource {
   const loads: readonly MemberLoad[] = members
-    .filter(({ takes }) => takes)
+    .filter(({ acceptsSources }) => acceptsSources)
     .toSorted((a, b) => compareCodeUnits(a.name, b.name))
     .map(({ name, unable, reach = {} }) => ({
       ...{ name, unable: new Set(unable), reach, sources: [] },
-      isCut: Object.keys(reach).some(
-        (source) => reach[source] === false && members.some((other) => isReached(other.reach ?? {}, source)),
+      isCutOff: Object.keys(reach).some(
+        (source) => reach[source] === false && members.some((other) => isServiceReached(other.reach ?? {}, source)),
       ),
     }));
   const moving = keepWithHolders(loads, holders);
   const unassigned = moving.filter((source) => !assignToLeastLoaded(loads, source));
-  while (moveOne(loads));
+  while (moveOneSource(loads));
   return new Map([
     ...loads.flatMap(({ name, sources }) => sources.map((source) => [source, name] as const)),
     ...unassigned.map((source) => [source, null] as const),
@@ -56,21 +56,21 @@ function keepWithHolders(loads: readonly MemberLoad[], holders: readonly SourceH
     const holder = loads.find(({ name }) => name === member);
     const isBetterElsewhere =
       holder?.reach[source] === false &&
-      loads.some(({ unable, reach }) => isReached(reach, source) && !unable.has(source));
+      loads.some(({ unable, reach }) => isServiceReached(reach, source) && !unable.has(source));
     if (holder === undefined || holder.unable.has(source) || isBetterElsewhere) moving.push(source);
     else holder.sources.push(source);
   }
   return moving;
 }
 
-export function isReached(reach: Reached, source: string): boolean {
+export function isServiceReached(reach: ReachBySource, source: string): boolean {
   return reach[source] === true || reach[source] === "checked";
 }
 
-const canReach = ({ reach, isCut }: MemberLoad, source: string) =>
-  isReached(reach, source) || (reach[source] === undefined && !isCut);
+const canReach = ({ reach, isCutOff }: MemberLoad, source: string) =>
+  isServiceReached(reach, source) || (reach[source] === undefined && !isCutOff);
 
-/** Prefers members that reach the service, then the member with the fewest sources; false without a candidate. */
+/** Prefers members that reach the service, then the member with the fewest sources. Returns false without a candidate. */
 function assignToLeastLoaded(loads: readonly MemberLoad[], source: string): boolean {
   const able = loads.filter(({ unable }) => !unable.has(source));
   const reaching = able.filter((load) => canReach(load, source));
@@ -79,8 +79,8 @@ function assignToLeastLoaded(loads: readonly MemberLoad[], source: string): bool
   return least !== undefined;
 }
 
-/** Moves one source to a member that has at least two less; false when there is none. */
-function moveOne(loads: readonly MemberLoad[]): boolean {
+/** Moves one source to a member with at least two fewer sources; returns false without such a member. */
+function moveOneSource(loads: readonly MemberLoad[]): boolean {
   const bySize = loads.toSorted((a, b) => b.sources.length - a.sources.length);
   for (const from of bySize) {
     for (const to of bySize.toReversed()) {

@@ -5,12 +5,12 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { assignSources, type MemberBySource } from "./assign-sources.ts";
 import type { FailedStarts, HandoverLog, Holdings } from "./holdings.ts";
-import type { Reach } from "./service-reach.ts";
+import type { ServiceReach } from "./service-reach.ts";
 import {
-  candidatesOf,
   type FleetTables,
-  holderOf,
-  holdersOf,
+  findHolder,
+  listCandidates,
+  listHolders,
   type MemberSession,
   readTables,
   releaseSources,
@@ -19,38 +19,38 @@ import {
   type SourceRow,
   takeSources,
 } from "./tables.ts";
-import type { Timing, Trust } from "./timing.ts";
+import type { FleetTiming, LeaseTrust } from "./timing.ts";
 
-/** Limits simultaneous starts, so that a member that joins a moment later gets its share before they start here. */
+/** Limit of simultaneous starts, so that a member that joins a moment later gets its share. */
 const MAX_STARTING_SOURCES = 8;
-/** Interval without notifications, in case one was missed. */
-const LONGEST_STEP_MS = 30_000;
+/** Interval of steps without a notification, in case a notification was missed. */
+const MAX_STEP_INTERVAL_MS = 30_000;
 /** Time to finish the work for a source whose service this member does not reach. */
 const UNREACHED_STOP_MS = 1_000;
-/** Interval while a transaction holds a row that should be free. */
+/** Retry interval while another transaction locks the row of a free source. */
 const LOCKED_ROW_RETRY_MS = 250;
 
-/** Acts on the fleet's tables. Each step starts from the tables, so it repairs what an earlier step missed. */
+/** Takes and releases sources by the fleet's tables. Each step reads the tables, so it repairs a missed earlier step. */
 export function createAssignment(options: {
   readonly database: StateDatabase;
   readonly sources: readonly string[];
   readonly holdings: Holdings;
   readonly failedStarts: FailedStarts;
-  readonly reach: Reach;
-  readonly trust: Pick<Trust, "leftMs">;
-  readonly timing: Timing;
+  readonly reach: ServiceReach;
+  readonly trust: Pick<LeaseTrust, "leftMs">;
+  readonly timing: FleetTiming;
   readonly log: Log;
   readonly handovers: HandoverLog;
   readonly metrics: Pick<Metrics, "fleetMembers" | "fleetTakeovers"> | undefined;
   ask<T>(work: Promise<T>): Promise<T>;
-  onGone(): void;
+  onDeclaredGone(): void;
 }) {
   const { ask, database, failedStarts, handovers, holdings, log, metrics, reach, sources, timing, trust } = options;
   let latest: FleetTables | null = null;
   let isHandingOver = false;
   let unassigned: readonly string[] = [];
 
-  async function reconcile(view: FleetTables, me: MemberSession): Promise<void> {
+  async function reconcileHoldings(view: FleetTables, me: MemberSession): Promise<void> {
     for (const { lease, incarnation, state } of holdings.all()) {
       const row = view.sources.find(({ name }) => name === lease.source);
       const isOurs = row?.epoch === lease.epoch && row.incarnation === incarnation;
@@ -58,18 +58,18 @@ export function createAssignment(options: {
       if (!isOurs && state !== "stopping") holdings.lose(lease.source, "somebody else holds it");
     }
     // A statement whose response was lost may have taken sources for which nothing runs here.
-    const stray = view.sources
+    const straySources = view.sources
       .filter(({ name, incarnation }) => incarnation === me.incarnation && holdings.get(name) === undefined)
       .map(({ name, epoch }) => ({ source: name, epoch, reason: "lease-ran-out" as const }));
-    if (stray.length > 0) await ask(releaseSources(database, me.incarnation, stray));
+    if (straySources.length > 0) await ask(releaseSources(database, me.incarnation, straySources));
     const own = view.members.find(({ name }) => name === me.name);
     const [unable, reached] = [failedStarts.sources(), reach.report()];
     if (!isDeepStrictEqual(own?.unable, unable)) await ask(reportFailedStarts(database, me, unable));
     if (!isDeepStrictEqual(own?.reach, reached)) await ask(reportReach(database, me, reached));
   }
 
-  /** Takes this member's share of the free sources; false if some could not be taken now. */
-  async function takeShare(
+  /** Takes the free sources assigned to this member; returns false if another transaction locked some of them. */
+  async function takeAssignedSources(
     free: readonly SourceRow[],
     shares: MemberBySource,
     me: MemberSession,
@@ -93,7 +93,7 @@ export function createAssignment(options: {
     return taken.length === wanted.length;
   }
 
-  /** Hands over one source at a time and waits until it is taken, so that few sources are without a holder. */
+  /** Hands over one source at a time and waits until it is taken, so that few sources lack a holder. */
   function handOverSurplus(shares: MemberBySource, me: MemberSession, view: FleetTables, isDraining: boolean): void {
     if (isHandingOver) return;
     const surplus = holdings
@@ -130,21 +130,21 @@ export function createAssignment(options: {
       latest = view;
       const own = view.members.find(({ name }) => name === me.name);
       if (own === undefined || own.incarnation !== me.incarnation || own.gone !== null) {
-        options.onGone();
-        return LONGEST_STEP_MS;
+        options.onDeclaredGone();
+        return MAX_STEP_INTERVAL_MS;
       }
       reach.update(view);
-      await reconcile(view, me);
-      const shares = assignSources(candidatesOf(view), holdersOf(view));
+      await reconcileHoldings(view, me);
+      const shares = assignSources(listCandidates(view), listHolders(view));
       unassigned = sources.filter((source) => shares.get(source) === null);
-      const free = view.sources.filter((source) => holderOf(source, view) === null);
-      const isComplete = await takeShare(free, shares, me, signal);
-      if (signal.aborted) return LONGEST_STEP_MS;
-      // Its new holder takes a released source at once; until then this member hands over no other.
+      const free = view.sources.filter((source) => findHolder(source, view) === null);
+      const isComplete = await takeAssignedSources(free, shares, me, signal);
+      if (signal.aborted) return MAX_STEP_INTERVAL_MS;
+      // Wait until the new holder takes a released source before handing over another one.
       const isAwaited = free.some(({ name }) => (shares.get(name) ?? me.name) !== me.name);
       if (!isAwaited) handOverSurplus(shares, me, view, own.isDraining);
       metrics?.fleetMembers.set(view.members.filter(({ gone }) => gone === null).length);
-      return isComplete ? Math.min(LONGEST_STEP_MS, failedStarts.nextMs(), reach.nextMs()) : LOCKED_ROW_RETRY_MS;
+      return isComplete ? Math.min(MAX_STEP_INTERVAL_MS, failedStarts.nextMs(), reach.nextMs()) : LOCKED_ROW_RETRY_MS;
     },
   };
 }

@@ -2,15 +2,15 @@ import { sentence } from "../../core/errors/errors.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 
-/** JSON document of the whole fleet. `read` returns the last known state; notifications refresh it within 30 s. */
+/** JSON document shared by the fleet. `read` returns the last known value; notifications refresh the value within 30 s. */
 export interface FleetDocument<T> {
   read(): T | null;
-  /** Changes when the document does; empty without a document. */
-  mark(): string;
+  /** Returns a version that changes with the document; empty without a document. */
+  version(): string;
   write(value: T): Promise<void>;
-  /** Removes the document if it still is what `read` returns; false when another member was quicker. */
+  /** Removes the document if `read` returned its latest value; false if another member changed the document first. */
   remove(): Promise<boolean>;
-  /** Throws when the database does not respond. */
+  /** Reads the document again. Throws when the database does not respond. */
   refresh(): Promise<void>;
   close(): void;
 }
@@ -36,25 +36,25 @@ export async function openFleetDocument<T>(options: FleetDocumentOptions): Promi
 export function createFleetDocument<T>({ database, key, log }: FleetDocumentOptions): FleetDocument<T> {
   let body: string | null = null;
   let value: T | null = null;
-  let asked = 0;
-  let applied = 0;
+  let requestCount = 0;
+  let appliedRequest = 0;
 
-  /** Applies the response of the latest request: responses may arrive in another order. */
-  function apply(order: number, next: string | null): void {
-    if (order < applied) return;
-    applied = order;
+  /** Ignores the response of an earlier request, because responses may arrive in another order. */
+  function apply(requestNumber: number, next: string | null): void {
+    if (requestNumber < appliedRequest) return;
+    appliedRequest = requestNumber;
     if (next === body) return;
     body = next;
     value = next === null ? null : (JSON.parse(next) as T);
   }
 
   async function refresh(): Promise<void> {
-    asked += 1;
-    const order = asked;
-    apply(order, await readBody(database, key));
+    requestCount += 1;
+    const requestNumber = requestCount;
+    apply(requestNumber, await readBody(database, key));
   }
 
-  const close = database.onNotified(topicOf(key), () => {
+  const close = database.onNotified(documentTopic(key), () => {
     refresh().catch((error: unknown) =>
       log.warn({ key, reason: sentence(error) }, "what holds for the whole fleet could not be read"),
     );
@@ -62,12 +62,12 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
 
   return {
     read: () => value,
-    mark: () => body ?? "",
+    version: () => body ?? "",
     async write(next) {
       const text = JSON.stringify(next);
       await writeBody(database, key, text);
-      asked += 1;
-      apply(asked, text);
+      requestCount += 1;
+      apply(requestCount, text);
     },
     async remove() {
       if (body === null) return true;
@@ -89,13 +89,13 @@ export async function readBody(database: StateDatabase, key: string): Promise<st
 export async function writeBody(database: StateDatabase, key: string, body: string): Promise<void> {
   const text = `insert into ${database.table("fleet_document")} (key, body) values ($1, $2)
     on conflict (key) do update set body = excluded.body`;
-  await database.transact([{ text, values: [key, body] }, database.notify(topicOf(key))]);
+  await database.transact([{ text, values: [key, body] }, database.notify(documentTopic(key))]);
 }
 
 /** Writes the body unless the document exists, and returns the stored body. */
 export async function readOrWriteBody(database: StateDatabase, key: string, body: string): Promise<string> {
   const text = `insert into ${database.table("fleet_document")} (key, body) values ($1, $2) on conflict (key) do nothing`;
-  await database.transact([{ text, values: [key, body] }, database.notify(topicOf(key))]);
+  await database.transact([{ text, values: [key, body] }, database.notify(documentTopic(key))]);
   const stored = await readBody(database, key);
   if (stored === null) throw new Error(`The document ${key} was taken away while it was written.`);
   return stored;
@@ -103,8 +103,8 @@ export async function readOrWriteBody(database: StateDatabase, key: string, body
 
 export async function removeBody(database: StateDatabase, key: string, body: string): Promise<boolean> {
   const text = `delete from ${database.table("fleet_document")} where key = $1 and body = $2 returning 1`;
-  const [removed] = await database.transact([{ text, values: [key, body] }, database.notify(topicOf(key))]);
+  const [removed] = await database.transact([{ text, values: [key, body] }, database.notify(documentTopic(key))]);
   return (removed?.rows.length ?? 0) > 0;
 }
 
-const topicOf = (key: string) => `document ${key}`;
+const documentTopic = (key: string) => `document ${key}`;

@@ -8,32 +8,32 @@ import { createWakeup, loop, sleepFor, type Wakeup, within } from "../../core/ru
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { createAssignment } from "./assignment.ts";
 import { createFailedStarts, createHandoverLog, createHoldings, type HeldLease, type Lease } from "./holdings.ts";
-import { createReach } from "./service-reach.ts";
-import { type FleetStatus, readFleet, statusOf } from "./status.ts";
+import { createServiceReach } from "./service-reach.ts";
+import { buildFleetStatus, type FleetStatus, readFleet } from "./status.ts";
 import {
   announceLeaving,
-  type Blocker,
-  blockedBy,
-  declareGone,
+  declareMembersGone,
   FLEET_TOPIC,
-  leave,
+  type JoinBlocker,
+  leaveFleet,
   type MemberSession,
   readHeartbeats,
-  register,
+  registerMember,
+  registrationError,
   releaseSources,
-  renew,
+  renewLease,
   reportFailedStarts,
 } from "./tables.ts";
-import { createHeartbeats, createTrust, TIMING, type Timing, withTimeLimit } from "./timing.ts";
+import { createHeartbeatObserver, createLeaseTrust, FLEET_TIMING, type FleetTiming, withTimeLimit } from "./timing.ts";
 
 /**
- * Member of a fleet without a leader: members share the sources through the tables of one database.
+ * Member of a fleet without a leader: members divide the sources among themselves through the tables of one database.
  *
  * Five loops: renew this member's lease, detect silent members, act on the tables (`assignment.ts`), check unreached
  * services (`service-reach.ts`), and end expired leases in time.
  */
 export interface Fleet extends Service {
-  /** Returns the last known state while the database is away. */
+  /** Returns the last known status while the database is unavailable. */
   status(): Promise<FleetStatus>;
   notices(): readonly string[];
 }
@@ -42,7 +42,7 @@ export interface FleetOptions {
   readonly database: StateDatabase;
   readonly name: string;
   readonly sources: readonly string[];
-  /** Digest of the configuration (`digestOf`). The fleet rejects a member with another digest while others run. */
+  /** Digest of the configuration (`digestSharedConfig`). The fleet rejects a member with another digest while others run. */
   readonly digest: string;
   page(): string;
   /** Begins the work for a source; ends early when the lease's signal aborts. If it throws, the lease is released. */
@@ -52,11 +52,11 @@ export interface FleetOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics?: Pick<Metrics, "fleetMembers" | "fleetSources" | "fleetTakeovers" | "fleetRenewed">;
-  readonly timing?: Partial<Timing>;
+  readonly timing?: Partial<FleetTiming>;
   readonly random?: () => number;
 }
 
-/** Longest interval of lease expiry checks, so that a suspended machine notices the expiry after it continues. */
+/** Longest interval of lease expiry checks, so that a machine notices an expired lease soon after a suspension. */
 const EXPIRY_CHECK_MS = 1_000;
 /** Time to sign off at a stop, after the deadline. */
 const SIGN_OFF_LIMIT_MS = 1_000;
@@ -66,9 +66,9 @@ const DATABASE_BACKOFF = { firstMs: 250, maxMs: 1_000 };
 /** `start` throws a `ConfigError` when the name is taken, or when others run another configuration. */
 export function createFleet(options: FleetOptions): Fleet {
   const { clock, database, log, metrics, name, sources } = options;
-  const timing: Timing = { ...TIMING, ...options.timing };
-  const trust = createTrust(clock, timing.ttlMs, timing.marginMs);
-  const heartbeats = createHeartbeats(clock, timing.ttlMs, timing.ttlMs - timing.marginMs);
+  const timing: FleetTiming = { ...FLEET_TIMING, ...options.timing };
+  const trust = createLeaseTrust(clock, timing.ttlMs, timing.marginMs);
+  const heartbeats = createHeartbeatObserver(clock, timing.ttlMs, timing.ttlMs - timing.marginMs);
   const handovers = createHandoverLog(clock, log);
   const failedStarts = createFailedStarts(clock, options.random);
   const tablesChanged = createWakeup();
@@ -79,7 +79,7 @@ export function createFleet(options: FleetOptions): Fleet {
   const ending = new AbortController();
   let running: readonly Promise<void>[] = [];
   let unlisten = () => {};
-  /** Null while this member does not take part. */
+  /** Session of this member; null while the member is not registered. */
   let me: MemberSession | null = null;
   let isLeaving = false;
   let failure: { readonly message: string; readonly isRejection: boolean } | null = null;
@@ -100,7 +100,7 @@ export function createFleet(options: FleetOptions): Fleet {
     },
   });
 
-  const reach = createReach({
+  const reach = createServiceReach({
     ...{ name, sources, clock, random: options.random, changed: tablesChanged.wakeUp, due: checkDue },
     isHeld: (source) => holdings.get(source) !== undefined,
     check: options.check ?? (async () => true),
@@ -108,10 +108,10 @@ export function createFleet(options: FleetOptions): Fleet {
 
   const assignment = createAssignment({
     ...{ ask, database, sources, holdings, failedStarts, reach, trust, timing, log, handovers, metrics },
-    onGone: renewalDue.wakeUp,
+    onDeclaredGone: renewalDue.wakeUp,
   });
 
-  function loseAll(why: string): void {
+  function loseAllLeases(why: string): void {
     for (const { lease } of holdings.all()) holdings.lose(lease.source, why);
   }
 
@@ -121,12 +121,12 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   /** Registers this member, or returns the members that prevent it. */
-  async function tryToJoin(): Promise<readonly Blocker[]> {
+  async function tryToJoin(): Promise<readonly JoinBlocker[]> {
     const sent = momentOf(clock);
-    const result = await ask(register(database, { name, sources, digest: options.digest, page: options.page() }));
+    const result = await ask(registerMember(database, { name, sources, digest: options.digest, page: options.page() }));
     if ("blockers" in result) {
       const silent = heartbeats.observe(result.beats);
-      if (silent.length > 0) await ask(declareGone(database, silent));
+      if (silent.length > 0) await ask(declareMembersGone(database, silent));
       return result.blockers;
     }
     me = result;
@@ -137,8 +137,8 @@ export function createFleet(options: FleetOptions): Fleet {
     return [];
   }
 
-  /** Joins when all blockers were silent for the lease duration, e.g. this member's killed predecessor; else throws. */
-  async function join(signal: AbortSignal): Promise<void> {
+  /** Joins once all blocking members were silent for the lease duration, e.g. a killed predecessor; otherwise throws. */
+  async function joinFleet(signal: AbortSignal): Promise<void> {
     const first = await tryToJoin();
     const [blocker] = first;
     if (blocker === undefined) return;
@@ -150,27 +150,27 @@ export function createFleet(options: FleetOptions): Fleet {
       const blockers = await tryToJoin();
       if (blockers.length === 0) return;
       const alive = blockers.find((each) => renewals.get(each.incarnation) !== each.renewals);
-      if (alive !== undefined) throw blockedBy(alive, name);
+      if (alive !== undefined) throw registrationError(alive, name);
     }
   }
 
   async function renewOrJoin(signal: AbortSignal): Promise<void> {
     if (me !== null) {
       const sent = momentOf(clock);
-      if (await ask(renew(database, me, options.page()))) return noteRenewal(sent);
+      if (await ask(renewLease(database, me, options.page()))) return noteRenewal(sent);
       if (isLeaving) return;
       log.warn({ member: name }, "this member was not heard of in time, and others took over");
       me = null;
-      loseAll("this member was not heard of in time");
+      loseAllLeases("this member was not heard of in time");
     }
-    if (!isLeaving) await join(signal);
+    if (!isLeaving) await joinFleet(signal);
   }
 
   async function renewOnce(signal: AbortSignal): Promise<void> {
-    const hadRunOut = trust.leftMs() === 0;
+    const hadExpired = trust.leftMs() === 0;
     await renewOrJoin(signal);
     // The tables may still show this member as the holder of released sources.
-    if (hadRunOut) tablesChanged.wakeUp();
+    if (hadExpired) tablesChanged.wakeUp();
     if (failure !== null) log.info({ database: database.name }, "the fleet's database answers again");
     failure = null;
   }
@@ -181,23 +181,23 @@ export function createFleet(options: FleetOptions): Fleet {
     failure = { message, isRejection: error instanceof ConfigError };
   }
 
-  /** Logs failures at `debug`, because the loop that renews the lease reports an unavailable database. */
+  /** Runs a loop that logs failures at `debug`, because the renewal loop reports an unavailable database. */
   const loopOnTables = (signal: AbortSignal, bell: Wakeup, turn: () => Promise<number>, failure: string) =>
     loop({
       ...{ clock, signal, bell, turn, backoff: DATABASE_BACKOFF },
       fault: (error) => log.debug({ reason: sentence(error) }, failure),
     });
 
-  async function observeOthers(): Promise<number> {
+  async function observeOtherMembers(): Promise<number> {
     if (me === null) return Number.POSITIVE_INFINITY;
     const silent = heartbeats.observe(await ask(readHeartbeats(database, me)));
-    if (silent.length > 0) await ask(declareGone(database, silent));
+    if (silent.length > 0) await ask(declareMembersGone(database, silent));
     return Math.min(timing.renewMs / 3, heartbeats.nextMs());
   }
 
   async function endExpiredLeases(): Promise<number> {
     const leftMs = trust.leftMs();
-    if (leftMs === 0) loseAll("it could not be renewed in time");
+    if (leftMs === 0) loseAllLeases("it could not be renewed in time");
     handovers.flush();
     metrics?.fleetSources.set(holdings.all().filter(({ lease }) => lease.leftMs() > 0).length);
     return leftMs === 0 ? EXPIRY_CHECK_MS : Math.min(EXPIRY_CHECK_MS, leftMs);
@@ -211,7 +211,7 @@ export function createFleet(options: FleetOptions): Fleet {
         return timing.renewMs;
       },
     }),
-    loopOnTables(untilStop, joined, observeOthers, "the other members could not be observed"),
+    loopOnTables(untilStop, joined, observeOtherMembers, "the other members could not be observed"),
     loopOnTables(
       untilStop,
       tablesChanged,
@@ -225,7 +225,7 @@ export function createFleet(options: FleetOptions): Fleet {
     }),
   ];
 
-  async function handAllOver(deadlineMs: number): Promise<void> {
+  async function handOverAllSources(deadlineMs: number): Promise<void> {
     isLeaving = true;
     const announced = me === null ? undefined : ask(announceLeaving(database, me)).catch(() => undefined);
     const handed = holdings.all().map(({ lease: { source } }) => {
@@ -233,9 +233,9 @@ export function createFleet(options: FleetOptions): Fleet {
       return holdings.handOver(source, "left", deadlineMs);
     });
     await within(clock, deadlineMs + SIGN_OFF_LIMIT_MS, Promise.all([announced, ...handed]));
-    loseAll("this member stops");
+    loseAllLeases("this member stops");
     if (me === null) return;
-    const left = ask(leave(database, me)).then(
+    const left = ask(leaveFleet(database, me)).then(
       () => {
         me = null;
       },
@@ -258,12 +258,12 @@ export function createFleet(options: FleetOptions): Fleet {
         if (error instanceof ConfigError) throw error;
         noteFailure(error);
       }
-      signal.addEventListener("abort", () => loseAll("this member stops"), { once: true });
+      signal.addEventListener("abort", () => loseAllLeases("this member stops"), { once: true });
       running = startLoops(untilEnd, untilStop);
     },
     async stop(deadlineMs) {
       stopping.abort(new Stopping());
-      await handAllOver(deadlineMs);
+      await handOverAllSources(deadlineMs);
       ending.abort(new Stopping());
       unlisten();
       await Promise.all(running);
@@ -274,7 +274,7 @@ export function createFleet(options: FleetOptions): Fleet {
         return await withTimeLimit(clock, STATUS_LIMIT_MS, readFleet(database, name, sources));
       } catch (error) {
         const view = assignment.latest() ?? { members: [], sources: [] };
-        return { self: name, ...statusOf(view), takeovers: [], database: null, trouble: sentence(error) };
+        return { self: name, ...buildFleetStatus(view), takeovers: [], database: null, trouble: sentence(error) };
       }
     },
     notices() {

@@ -3,14 +3,14 @@ import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { within } from "../../core/runtime/waiting.ts";
-import type { Reason } from "./tables.ts";
-import type { Trust } from "./timing.ts";
+import type { TakeoverReason } from "./tables.ts";
+import type { LeaseTrust } from "./timing.ts";
 
 export interface Lease {
   readonly source: string;
-  /** Rises by one with every change of holder; every transaction of the source proves it. */
+  /** Rises by one with every change of holder; every transaction of the source checks the epoch. */
   readonly epoch: number;
-  /** Measured milliseconds for which no other member can hold the source; 0 when the lease is over. */
+  /** Returns the milliseconds for which no other member can hold the source; 0 when the lease is over. */
   leftMs(): number;
   /** Aborts when the lease is lost; at a handover, when `HeldLease.stop` is done (during `hold`, at once). */
   readonly signal: AbortSignal;
@@ -21,26 +21,26 @@ export interface Lease {
 }
 
 export interface HeldLease {
-  /** Finishes current work within the deadline. After a lost lease it only has to end. */
+  /** Finishes current work within the deadline; after a lost lease, stops without finishing work. */
   stop(deadlineMs: number): Promise<void>;
 }
 
-class LeaseOver extends Error {
+class LeaseEnded extends Error {
   constructor(source: string, why: string) {
     super(`The lease on ${source} is over: ${why}.`);
-    this.name = "LeaseOver";
+    this.name = "LeaseEnded";
   }
 }
 
-export interface Holding {
+export interface SourceHolding {
   readonly lease: Lease;
   readonly incarnation: string;
   readonly state: "starting" | "held" | "stopping";
 }
 
-interface OwnHolding extends Holding {
+interface MutableHolding extends SourceHolding {
   readonly over: AbortController;
-  state: Holding["state"];
+  state: SourceHolding["state"];
   /** Resolves when `hold` has resolved or rejected. */
   started: Promise<void>;
   held: HeldLease | null;
@@ -62,26 +62,26 @@ export function createHoldings(options: {
   readonly log: Log;
   readonly handovers: HandoverLog;
   readonly failedStarts: FailedStarts;
-  readonly trust: Pick<Trust, "leftMs">;
+  readonly trust: Pick<LeaseTrust, "leftMs">;
   hold(lease: Lease): Promise<HeldLease>;
-  /** Errors are logged; the next step of the assignment repairs the tables. */
-  release(holding: Holding, reason: Reason): Promise<void>;
+  /** Releases a lease in the database. Errors are logged; the next assignment step repairs the tables. */
+  release(holding: SourceHolding, reason: TakeoverReason): Promise<void>;
   reached(source: string, isReached: boolean | null): void;
   changed(): void;
 }) {
   const { clock, failedStarts, log, trust } = options;
-  const holdings = new Map<string, OwnHolding>();
+  const holdings = new Map<string, MutableHolding>();
 
-  async function start(holding: OwnHolding): Promise<void> {
+  async function start(holding: MutableHolding): Promise<void> {
     const { lease, over } = holding;
     const { source } = lease;
     try {
       holding.held = await options.hold(lease);
-      // The ownership may have ended without waiting for the start.
-      if (holdings.get(source) !== holding) return await stopWork(holding, 0);
+      // The ownership may have ended during the start.
+      if (holdings.get(source) !== holding) return await stopSourceWork(holding, 0);
       if (holding.ended !== null) return;
       holding.state = "held";
-      failedStarts.worked(source);
+      failedStarts.succeeded(source);
       options.changed();
     } catch (error) {
       if (over.signal.aborted || holding.ended !== null) return;
@@ -91,7 +91,7 @@ export function createHoldings(options: {
     }
   }
 
-  async function stopWork({ held, lease: { source } }: OwnHolding, deadlineMs: number): Promise<void> {
+  async function stopSourceWork({ held, lease: { source } }: MutableHolding, deadlineMs: number): Promise<void> {
     if (held === null) return;
     const stopped = held.stop(deadlineMs).catch((error: unknown) => {
       log.warn({ source, reason: sentence(error) }, "a source did not stop cleanly");
@@ -100,20 +100,20 @@ export function createHoldings(options: {
     log.warn({ source, deadlineMs }, "a source did not stop in time");
   }
 
-  /** `reason` null: the lease was lost, so there is nothing to release. */
-  function end(holding: OwnHolding, reason: Reason | null, deadlineMs: number): Promise<void> {
-    holding.ended ??= endNow(holding, reason, deadlineMs);
+  /** Ends an ownership once. `reason` is null for a lost lease, which needs no release. */
+  function end(holding: MutableHolding, reason: TakeoverReason | null, deadlineMs: number): Promise<void> {
+    holding.ended ??= endHolding(holding, reason, deadlineMs);
     return holding.ended;
   }
 
-  async function endNow(holding: OwnHolding, reason: Reason | null, deadlineMs: number): Promise<void> {
+  async function endHolding(holding: MutableHolding, reason: TakeoverReason | null, deadlineMs: number): Promise<void> {
     const { source } = holding.lease;
     const untilMs = clock.monotonic() + deadlineMs;
     // A source that has not started has nothing to finish.
     if (holding.state === "starting") endLease(holding, "it is handed over");
     holding.state = "stopping";
     const hasStarted = reason === "could-not-start" || (await within(clock, deadlineMs, holding.started));
-    if (hasStarted) await stopWork(holding, Math.max(0, untilMs - clock.monotonic()));
+    if (hasStarted) await stopSourceWork(holding, Math.max(0, untilMs - clock.monotonic()));
     endLease(holding, "it is handed over");
     if (reason !== null) {
       await options.release(holding, reason).catch((error: unknown) => {
@@ -124,11 +124,11 @@ export function createHoldings(options: {
     options.changed();
   }
 
-  function endLease({ lease, over }: OwnHolding, why: string): void {
-    if (!over.signal.aborted) over.abort(new LeaseOver(lease.source, why));
+  function endLease({ lease, over }: MutableHolding, why: string): void {
+    if (!over.signal.aborted) over.abort(new LeaseEnded(lease.source, why));
   }
 
-  /** Ends the ownership at once: another member may have the source. */
+  /** Ends the ownership of a source at once, because another member may hold the source. */
   function lose(source: string, why: string): void {
     const holding = holdings.get(source);
     if (holding === undefined || holding.over.signal.aborted) return;
@@ -150,28 +150,28 @@ export function createHoldings(options: {
           if (!over.signal.aborted) options.reached(source, isReached);
         },
       };
-      const holding: OwnHolding = {
+      const holding: MutableHolding = {
         ...{ lease, over, incarnation, state: "starting", started: Promise.resolve(), held: null, ended: null },
       };
       holdings.set(source, holding);
       holding.started = start(holding);
     },
-    /** Resolves when the work has ended and the lease is released, or both were given up. */
-    async handOver(source: string, reason: Reason, deadlineMs: number): Promise<void> {
+    /** Resolves when the work has ended and the lease is released, or when both have timed out. */
+    async handOver(source: string, reason: TakeoverReason, deadlineMs: number): Promise<void> {
       const holding = holdings.get(source);
       if (holding !== undefined) await end(holding, reason, deadlineMs);
     },
     lose,
-    all: (): readonly Holding[] => [...holdings.values()],
-    get: (source: string): Holding | undefined => holdings.get(source),
+    all: (): readonly SourceHolding[] => [...holdings.values()],
+    get: (source: string): SourceHolding | undefined => holdings.get(source),
   };
 }
 
 export type Holdings = ReturnType<typeof createHoldings>;
 
-const LINE_COMPLETE_MS = 2_000;
+const LOG_LINE_WAIT_MS = 2_000;
 
-/** Writes one line for all sources that change their holder together, instead of one for each of 300. */
+/** Writes one log line for all sources that change their holder together, instead of 300 lines for 300 sources. */
 export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log) {
   const lines = new Map<string, { readonly write: () => void; readonly sources: string[]; atMs: number }>();
   return {
@@ -182,10 +182,10 @@ export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log) {
       const write = () => log[level]({ ...fields, count: sources.length, sources: sources.toSorted() }, text);
       lines.set(key, { write, sources, atMs: clock.monotonic() });
     },
-    /** Writes lines that got no new source for 2 s; at the end all. */
+    /** Writes lines that got no new source for 2 s, or all lines at the end. */
     flush(isEnd = false): void {
       for (const [key, { write, atMs }] of lines) {
-        if (!isEnd && clock.monotonic() - atMs < LINE_COMPLETE_MS) continue;
+        if (!isEnd && clock.monotonic() - atMs < LOG_LINE_WAIT_MS) continue;
         lines.delete(key);
         write();
       }
@@ -195,21 +195,21 @@ export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log) {
 
 export type HandoverLog = ReturnType<typeof createHandoverLog>;
 
-const BACKOFF = { firstMs: 10_000, maxMs: 300_000 };
+const FAILED_START_BACKOFF = { firstMs: 10_000, maxMs: 300_000 };
 
-/** Sources that this member could not start: left to other members for a growing time, then tried again. */
+/** Sources that this member could not start. Other members may take them for a growing time before a retry here. */
 export function createFailedStarts(clock: Clock, random: () => number = Math.random) {
   const attempts = new Map<string, { readonly count: number; readonly untilMs: number; readonly reason: string }>();
   const current = () => [...attempts].filter(([, { untilMs }]) => untilMs > clock.monotonic());
   return {
     failed(source: string, error: unknown): void {
       const count = (attempts.get(source)?.count ?? 0) + 1;
-      const untilMs = clock.monotonic() + backoffMs(BACKOFF, count, random);
+      const untilMs = clock.monotonic() + backoffMs(FAILED_START_BACKOFF, count, random);
       attempts.set(source, { count, untilMs, reason: sentence(error) });
     },
-    worked: (source: string) => void attempts.delete(source),
+    succeeded: (source: string) => void attempts.delete(source),
     sources: () => [...new Map(current()).keys()].toSorted(),
-    /** Infinite when no source is left to others. */
+    /** Milliseconds until the first retry; infinite without failed starts. */
     nextMs: () =>
       Math.min(Number.POSITIVE_INFINITY, ...current().map(([, { untilMs }]) => untilMs - clock.monotonic())),
     notices: () =>

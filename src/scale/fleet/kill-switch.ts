@@ -9,13 +9,13 @@ import { createFleetDocument, readBody, removeBody, writeBody } from "./fleet-do
 import { withTimeLimit } from "./timing.ts";
 
 /**
- * Kill switch of the fleet, stored in the database. Each member reads it every second, and treats it as thrown after two
- * seconds without a read. A switch thrown here counts here at once, and is written until the database has it.
+ * Kill switch of the fleet, stored in the database. Each member reads the switch every second, and treats it as thrown
+ * after two seconds without a read. The member that throws the switch stops at once, and retries until it is stored.
  */
 export interface FleetKillSwitch extends Service {
   readonly remedy: string;
   thrown(): boolean;
-  /** Stops writes of this member when it returns, and those of all members two seconds after it resolves. */
+  /** Stops writes of this member at once, and writes of all members two seconds after the promise resolves. */
   throwIt(by: string, at: string): Promise<void>;
 }
 
@@ -25,11 +25,11 @@ export interface ThrownKillSwitch {
 }
 
 export const KILL_SWITCH_KEY = "kill-switch";
-const LOOK_EVERY_MS = 1_000;
-/** The switch counts as thrown if it was not read for this long. */
+const READ_INTERVAL_MS = 1_000;
+/** Time without a read after which the kill switch counts as thrown. */
 const UNREAD_LIMIT_MS = 2_000;
-const STATEMENT_LIMIT_MS = 1_000;
-const BACKOFF = { firstMs: 200, maxMs: 1_000 };
+const STATEMENT_TIMEOUT_MS = 1_000;
+const RETRY_BACKOFF = { firstMs: 200, maxMs: 1_000 };
 
 export function createFleetKillSwitch(options: {
   readonly database: StateDatabase;
@@ -41,23 +41,23 @@ export function createFleetKillSwitch(options: {
   const stopping = new AbortController();
   let running: Promise<void> | null = null;
   /** Start of the latest successful read. */
-  let seen: Moment | null = null;
+  let lastRead: Moment | null = null;
   let throwing: Promise<void> | null = null;
-  let isBlind = false;
+  let isUnreadReported = false;
 
-  const isUnseen = () => seen === null || elapsedMs(clock, seen) > UNREAD_LIMIT_MS;
+  const isUnread = () => lastRead === null || elapsedMs(clock, lastRead) > UNREAD_LIMIT_MS;
 
-  async function record(thrown: ThrownKillSwitch): Promise<void> {
+  async function storeThrown(thrown: ThrownKillSwitch): Promise<void> {
     try {
       await persist({
-        ...{ clock, signal: stopping.signal, backoff: BACKOFF },
-        work: () => withTimeLimit(clock, STATEMENT_LIMIT_MS, document.write(thrown)),
+        ...{ clock, signal: stopping.signal, backoff: RETRY_BACKOFF },
+        work: () => withTimeLimit(clock, STATEMENT_TIMEOUT_MS, document.write(thrown)),
         fault: (error, inMs) =>
           log.warn({ inMs, reason: sentence(error) }, "the kill switch is thrown here, and not yet in the whole fleet"),
       });
       throwing = null;
     } catch (error) {
-      // It stays thrown here for the rest of this process.
+      // The switch stays thrown in this process until the process ends.
       log.error({ reason: sentence(error) }, "the kill switch was thrown here, and could not be told to the fleet");
     }
   }
@@ -65,9 +65,9 @@ export function createFleetKillSwitch(options: {
   return startedOnce({
     name: "kill-switch",
     remedy: "run plenum writes resume",
-    thrown: () => throwing !== null || document.read() !== null || isUnseen(),
+    thrown: () => throwing !== null || document.read() !== null || isUnread(),
     throwIt(by, at) {
-      throwing ??= record({ by, at });
+      throwing ??= storeThrown({ by, at });
       return throwing;
     },
     async start(signal) {
@@ -77,18 +77,18 @@ export function createFleetKillSwitch(options: {
         looks: true,
         async turn() {
           const sent = momentOf(clock);
-          await withTimeLimit(clock, STATEMENT_LIMIT_MS, document.refresh());
-          seen = sent;
-          if (isBlind) log.info("the kill switch of the fleet can be looked at again");
-          isBlind = false;
-          return LOOK_EVERY_MS;
+          await withTimeLimit(clock, STATEMENT_TIMEOUT_MS, document.refresh());
+          lastRead = sent;
+          if (isUnreadReported) log.info("the kill switch of the fleet can be looked at again");
+          isUnreadReported = false;
+          return READ_INTERVAL_MS;
         },
         fault(error) {
-          if (isBlind || !isUnseen()) return;
-          isBlind = true;
+          if (isUnreadReported || !isUnread()) return;
+          isUnreadReported = true;
           log.warn({ reason: sentence(error) }, "the kill switch of the fleet cannot be looked at: writing is stopped");
         },
-        backoff: BACKOFF,
+        backoff: RETRY_BACKOFF,
       });
     },
     async stop(deadlineMs) {
@@ -105,12 +105,12 @@ export async function readFleetKillSwitch(database: StateDatabase): Promise<Thro
   return body === null ? null : (JSON.parse(body) as ThrownKillSwitch);
 }
 
-/** No member writes from two seconds after it resolves. */
+/** Throws the kill switch: two seconds after the promise resolves, no member writes. */
 export async function throwFleetKillSwitch(database: StateDatabase, thrown: ThrownKillSwitch): Promise<void> {
   await writeBody(database, KILL_SWITCH_KEY, JSON.stringify(thrown));
 }
 
-/** False when the switch was thrown again meanwhile, and stays thrown. */
+/** Returns false when the switch was thrown again meanwhile; then it stays thrown. */
 export async function releaseFleetKillSwitch(database: StateDatabase): Promise<boolean> {
   const body = await readBody(database, KILL_SWITCH_KEY);
   return body === null || removeBody(database, KILL_SWITCH_KEY, body);

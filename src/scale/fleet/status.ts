@@ -5,24 +5,24 @@ import { durabilityWarnings, type StateDatabase, type StateDatabaseDescription }
 import {
   FLEET_TOPIC,
   type FleetTables,
-  holderOf,
+  findHolder,
   type MemberRow,
-  type Reason,
   readTables,
+  type TakeoverReason,
   utcTextSql,
 } from "./tables.ts";
-import { TIMING } from "./timing.ts";
+import { FLEET_TIMING } from "./timing.ts";
 
-/** State of a fleet for people. Times are the database's, ISO 8601 in UTC. */
+/** State of a fleet for people. Times are from the database's clock, ISO 8601 in UTC. */
 export interface FleetStatus {
   /** Name of the responding member; null from the command line. */
   readonly self: string | null;
   readonly members: readonly MemberStatus[];
   readonly sources: readonly SourceOwnership[];
-  /** The newest first. */
-  readonly takeovers: readonly Takeover[];
+  /** Changes of holders, newest first. */
+  readonly takeovers: readonly SourceTakeover[];
   readonly database: DatabaseStatus | null;
-  /** Set while the database does not respond; everything else is then the last known state. */
+  /** Error text while the database does not respond; the other fields then show the last known state. */
   readonly trouble: string | null;
 }
 
@@ -31,7 +31,7 @@ export interface MemberStatus
     MemberRow,
     "name" | "host" | "version" | "page" | "startedAt" | "seenAt" | "isDraining" | "unable" | "digest"
   > {
-  /** `draining`: holds its lease but takes no source. `leaving`: hands over to stop. `lost`: did not renew in time. */
+  /** `draining`: takes no source. `leaving`: hands over its sources to stop. `lost`: did not renew its lease in time. */
   readonly state: "alive" | "draining" | "leaving" | "left" | "lost";
   readonly sources: number;
   readonly unreached: readonly string[];
@@ -42,28 +42,28 @@ export interface SourceOwnership {
   readonly holder: string | null;
   readonly epoch: number;
   readonly since: string | null;
-  readonly reason: Reason | null;
+  readonly reason: TakeoverReason | null;
 }
 
-export interface Takeover {
+export interface SourceTakeover {
   readonly source: string;
   readonly from: string | null;
   readonly to: string;
   readonly epoch: number;
   readonly at: string;
-  readonly reason: Reason;
+  readonly reason: TakeoverReason;
 }
 
 export interface DatabaseStatus extends StateDatabaseDescription {
-  /** Server, database and schema, never a password. */
+  /** Server, database and schema without a password. */
   readonly name: string;
-  /** Warnings about durability. */
+  /** Warnings about the durability of the database. */
   readonly doubts: readonly string[];
 }
 
-const MAX_TAKEOVERS = 100;
+const MAX_SHOWN_TAKEOVERS = 100;
 
-/** The command line passes `self` null and sees all sources that ever existed. */
+/** Reads the status of a fleet; with `sources` null, of all sources that ever existed. */
 export async function readFleet(
   database: StateDatabase,
   self: string | null = null,
@@ -76,16 +76,16 @@ export async function readFleet(
   ]);
   const { name } = database;
   return {
-    ...{ self, ...statusOf(view), takeovers },
+    ...{ self, ...buildFleetStatus(view), takeovers },
     database: { name, ...description, doubts: durabilityWarnings(description) },
     trouble: null,
   };
 }
 
-export function statusOf(view: FleetTables): Pick<FleetStatus, "members" | "sources"> {
+export function buildFleetStatus(view: FleetTables): Pick<FleetStatus, "members" | "sources"> {
   const sources = view.sources.map((row): SourceOwnership => {
     const { name: source, epoch, since, reason } = row;
-    const holder = holderOf(row, view)?.name ?? null;
+    const holder = findHolder(row, view)?.name ?? null;
     return holder === null
       ? { source, holder, epoch, since: null, reason: null }
       : { source, holder, epoch, since, reason };
@@ -93,7 +93,7 @@ export function statusOf(view: FleetTables): Pick<FleetStatus, "members" | "sour
   const members = view.members.map((member): MemberStatus => {
     const { name, host, version, startedAt, seenAt, isDraining, unable, digest, reach } = member;
     return {
-      ...{ name, state: stateOf(member), host, version, page: reachablePageOf(member, hostname()), startedAt, seenAt },
+      ...{ name, state: memberState(member), host, version, page: memberPage(member, hostname()), startedAt, seenAt },
       ...{ isDraining, sources: sources.filter(({ holder }) => holder === name).length, unable },
       ...{ unreached: Object.keys(reach).filter((source) => reach[source] === false), digest },
     };
@@ -101,26 +101,26 @@ export function statusOf(view: FleetTables): Pick<FleetStatus, "members" | "sour
   return { members, sources };
 }
 
-/** Page address as the machine `here` can open it; else empty. Replaces 0.0.0.0 by the member's host name. */
-export function reachablePageOf({ host, page }: Pick<MemberRow, "host" | "page">, here: string): string {
+/** Page URL that the machine `here` can open; otherwise empty. Replaces 0.0.0.0 by the member's host name. */
+export function memberPage({ host, page }: Pick<MemberRow, "host" | "page">, here: string): string {
   if (page === "") return "";
   const address = new URL(page);
   if (isLoopback(address.hostname)) return host === here ? page : "";
   return ["0.0.0.0", "[::]"].includes(address.hostname) ? `http://${host}:${address.port}` : page;
 }
 
-function stateOf({ gone, unheardMs, isLeaving, isDraining }: MemberRow): MemberStatus["state"] {
+function memberState({ gone, unheardMs, isLeaving, isDraining }: MemberRow): MemberStatus["state"] {
   if (gone !== null) return gone;
   // After a step of the database's clock, a live member is lost only until its next renewal, seconds later.
-  if (Math.abs(unheardMs) >= TIMING.ttlMs) return "lost";
+  if (Math.abs(unheardMs) >= FLEET_TIMING.ttlMs) return "lost";
   if (isLeaving) return "leaving";
   return isDraining ? "draining" : "alive";
 }
 
-async function readTakeovers(database: StateDatabase): Promise<readonly Takeover[]> {
+async function readTakeovers(database: StateDatabase): Promise<readonly SourceTakeover[]> {
   const { rows } = await database.query(
     `select source, from_member, to_member, epoch, ${utcTextSql("at")}, reason from ${database.table("takeover")}
-     order by id desc limit ${MAX_TAKEOVERS}`,
+     order by id desc limit ${MAX_SHOWN_TAKEOVERS}`,
   );
   return rows.map(([source, from, to, epoch, at, reason]) => ({
     source: String(source),
@@ -128,11 +128,11 @@ async function readTakeovers(database: StateDatabase): Promise<readonly Takeover
     to: String(to),
     epoch: Number(epoch),
     at: String(at),
-    reason: reason as Reason,
+    reason: reason as TakeoverReason,
   }));
 }
 
-/** Makes a member hand over all its sources. The flag survives restarts. Throws a `ConfigError` for an unknown name. */
+/** Sets whether a member must hand over all its sources, also after a restart. Throws `ConfigError` for an unknown name. */
 export async function setDraining(database: StateDatabase, name: string, isDraining: boolean): Promise<void> {
   const text = `update ${database.table("member")} set draining = $2::boolean where name = $1 returning 1`;
   const [changed] = await database.transact([

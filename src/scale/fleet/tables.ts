@@ -3,15 +3,15 @@ import { hostname } from "node:os";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import type { Candidate, Reached, SourceHolder } from "./assign-sources.ts";
-import type { Heartbeat } from "./timing.ts";
+import type { MemberCandidate, ReachBySource, SourceHolder } from "./assign-sources.ts";
+import type { MemberHeartbeat } from "./timing.ts";
 
 /**
- * Statements on the fleet's tables. A member's lease is its own row and covers all its sources.
+ * Session of a fleet member. The member's row is its lease and covers all its sources.
  *
- * An observer that measures no renewal for the lease duration (`Heartbeats`) declares the member gone, and only sources of
- * a gone session may be taken. A renewal and `declareGone` lock the same row, and `declareGone` names the last seen renewal.
- * So a member with a successful renewal was not declared gone before it, whatever the clocks show.
+ * An observer that measures no renewal for the lease duration declares the member gone (`declareMembersGone`); only
+ * sources of a gone session may be taken. Declaring and renewing lock the same row, and the declaration names the last
+ * seen renewal. So a member whose renewal succeeds was not declared gone before, whatever the clocks show.
  */
 export interface MemberSession {
   readonly name: string;
@@ -21,7 +21,7 @@ export interface MemberSession {
 
 export const FLEET_TOPIC = "fleet";
 
-const MOST_TAKEOVERS = 1_000;
+const MAX_STORED_TAKEOVERS = 1_000;
 
 export interface FleetTables {
   readonly members: readonly MemberRow[];
@@ -36,38 +36,45 @@ export interface MemberRow {
   readonly page: string;
   readonly startedAt: string;
   readonly seenAt: string;
-  /** By the database's wall clock, which may have been set since: for people only. */
+  /** Time since the last renewal by the database's wall clock, which may have been set meanwhile: for people only. */
   readonly unheardMs: number;
   readonly isDraining: boolean;
   readonly isLeaving: boolean;
-  /** Null while it takes part. A gone session cannot renew. */
+  /** Null while the member is registered. A gone session cannot renew its lease. */
   readonly gone: "left" | "lost" | null;
   readonly unable: readonly string[];
-  readonly reach: Reached;
+  readonly reach: ReachBySource;
   readonly digest: string;
 }
 
 export interface SourceRow {
   readonly name: string;
   readonly epoch: number;
-  /** Holder as it registered itself; it may be gone. */
+  /** Member that took the source last and has not released it; the member may be gone. */
   readonly holder: string | null;
   readonly incarnation: string | null;
   /** Last holder before the release; null while the source is held or before the first holder. */
   readonly givenBy: string | null;
   readonly since: string | null;
   /** Reason of the current ownership, or of the last release. */
-  readonly reason: Reason | null;
+  readonly reason: TakeoverReason | null;
 }
 
-/** Reason of a takeover. `joined`: a member had less than its share. `left`: the previous holder stopped. */
-export type Reason = "first" | "joined" | "left" | "drained" | "lease-ran-out" | "could-not-start" | "unreachable";
+/** Reason of a takeover. `joined`: a member had too few sources. `left`: the previous holder stopped. */
+export type TakeoverReason =
+  | "first"
+  | "joined"
+  | "left"
+  | "drained"
+  | "lease-ran-out"
+  | "could-not-start"
+  | "unreachable";
 
-const FORGOTTEN_SQL = `gone is not null and seen_at < clock_timestamp() - case when draining then interval '7 days' else interval '1 day' end`;
+const EXPIRED_MEMBER_SQL = `gone is not null and seen_at < clock_timestamp() - case when draining then interval '7 days' else interval '1 day' end`;
 
 export const utcTextSql = (column: string) => `to_char(${column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
-/** Reads these sources, or all known ones (null), and all members in one statement, so that they match. */
+/** Reads all members and the given sources (null: all) in one statement, so that members and sources match. */
 export async function readTables(database: StateDatabase, sources: readonly string[] | null): Promise<FleetTables> {
   const member = `'name', name, 'incarnation', incarnation, 'host', host, 'version', version, 'page', page,
     'startedAt', ${utcTextSql("started_at")}, 'seenAt', ${utcTextSql("seen_at")},
@@ -77,35 +84,35 @@ export async function readTables(database: StateDatabase, sources: readonly stri
     'since', ${utcTextSql("held_since")}, 'reason', reason`;
   const { rows } = await database.query(
     `select
-       (select json_agg(json_build_object(${member})) from ${database.table("member")} where not (${FORGOTTEN_SQL}))::text,
+       (select json_agg(json_build_object(${member})) from ${database.table("member")} where not (${EXPIRED_MEMBER_SQL}))::text,
        (select json_agg(json_build_object(${source})) from ${database.table("source")}
          where $1::text[] is null or name = any ($1))::text`,
     [sources],
   );
   const [members, found] = (rows[0] ?? []).map((cell) => JSON.parse(String(cell ?? "[]")));
-  return { members: byName(members as MemberRow[]), sources: byName(found as SourceRow[]) };
+  return { members: sortByName(members as MemberRow[]), sources: sortByName(found as SourceRow[]) };
 }
 
-function byName<T extends { readonly name: string }>(rows: readonly T[]): readonly T[] {
+function sortByName<T extends { readonly name: string }>(rows: readonly T[]): readonly T[] {
   return rows.toSorted((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-/** Null without a holder, or when the holder is gone. */
-export function holderOf(source: SourceRow, { members }: FleetTables): MemberRow | null {
+/** Returns the registered holder of a source; null without a holder or when the holder is gone. */
+export function findHolder(source: SourceRow, { members }: FleetTables): MemberRow | null {
   const holder = members.find(({ name }) => name === source.holder);
   return holder?.gone === null && holder.incarnation === source.incarnation ? holder : null;
 }
 
-export function candidatesOf({ members }: FleetTables): readonly Candidate[] {
+export function listCandidates({ members }: FleetTables): readonly MemberCandidate[] {
   return members
     .filter(({ gone }) => gone === null)
     .map(({ name, isDraining, isLeaving, unable, reach }) => ({
-      ...{ name, takes: !isDraining && !isLeaving, unable, reach },
+      ...{ name, acceptsSources: !isDraining && !isLeaving, unable, reach },
     }));
 }
 
-export function holdersOf(view: FleetTables): readonly SourceHolder[] {
-  return view.sources.map((source) => [source.name, holderOf(source, view)?.name ?? null]);
+export function listHolders(view: FleetTables): readonly SourceHolder[] {
+  return view.sources.map((source) => [source.name, findHolder(source, view)?.name ?? null]);
 }
 
 interface SharedConfig {
@@ -115,31 +122,31 @@ interface SharedConfig {
   readonly state: Readonly<Record<"max_bytes" | "max_age" | "replay_window", number> & { plots: boolean }>;
 }
 
-/** Digest of the shared options: 16 hexadecimal digits, independent of the order of keys; contains no secrets. */
-export function digestOf({ sources, sinks, commands, state }: SharedConfig): string {
+/** Digest of the options that all members share: 16 hexadecimal digits, independent of the order of keys. */
+export function digestSharedConfig({ sources, sinks, commands, state }: SharedConfig): string {
   const { max_bytes, max_age, replay_window, plots } = state;
   const all = { sources, sinks, commands, state: { max_bytes, max_age, replay_window, plots } };
-  return createHash("sha256").update(JSON.stringify(all, canonical)).digest("hex").slice(0, 16);
+  return createHash("sha256").update(JSON.stringify(all, toCanonicalJson)).digest("hex").slice(0, 16);
 }
 
-/** Sorts the keys of each object, and writes numbers that JSON does not have as text. */
-function canonical(_key: string, value: unknown): unknown {
+/** `JSON.stringify` replacer: sorts the keys of each object, and writes numbers that JSON does not have as text. */
+function toCanonicalJson(_key: string, value: unknown): unknown {
   if (typeof value === "number" && !Number.isFinite(value)) return String(value);
   if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
   return Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));
 }
 
 /** Member that prevents a registration: it has the same name, or another configuration. */
-export interface Blocker extends Heartbeat {
+export interface JoinBlocker extends MemberHeartbeat {
   readonly host: string;
   readonly digest: string;
 }
 
-/** Registers, unless blocked. A blocker may be dead: the caller observes the heartbeats. */
-export async function register(
+/** Registers a member, unless other members block it. A blocker may be dead: the caller observes the heartbeats. */
+export async function registerMember(
   database: StateDatabase,
   own: { readonly name: string; readonly sources: readonly string[]; readonly digest: string; readonly page: string },
-): Promise<MemberSession | { readonly beats: readonly Heartbeat[]; readonly blockers: readonly Blocker[] }> {
+): Promise<MemberSession | { readonly beats: readonly MemberHeartbeat[]; readonly blockers: readonly JoinBlocker[] }> {
   const { name, sources, digest, page } = own;
   const member = database.table("member");
   const incarnation = randomBytes(8).toString("hex");
@@ -149,7 +156,7 @@ export async function register(
     const { rows } = await session.query(
       `select name, incarnation, renewals::text, host, digest from ${member} where gone is null order by name`,
     );
-    const beats = rows.map((row): Blocker => {
+    const beats = rows.map((row): JoinBlocker => {
       const [other = "", its = "", renewals = "", host = "", run = ""] = row.map(String);
       return { name: other, incarnation: its, renewals: Number(renewals), host, digest: run };
     });
@@ -170,14 +177,14 @@ export async function register(
       `insert into ${database.table("source")} (name) select unnest($1::text[]) on conflict (name) do nothing`,
       [sources],
     );
-    await session.query(`delete from ${member} where ${FORGOTTEN_SQL}`);
+    await session.query(`delete from ${member} where ${EXPIRED_MEMBER_SQL}`);
     const { text, values } = database.notify(FLEET_TOPIC);
     await session.query(text, values);
     return { name, incarnation };
   });
 }
 
-export function blockedBy(blocker: Blocker, name: string): ConfigError {
+export function registrationError(blocker: JoinBlocker, name: string): ConfigError {
   if (blocker.name === name) {
     return new ConfigError(`Another member with the name ${name} runs in this fleet already, on ${blocker.host}.`, {
       hint: "Give each member a name of its own, or stop the other one.",
@@ -189,8 +196,8 @@ export function blockedBy(blocker: Blocker, name: string): ConfigError {
   );
 }
 
-/** False when this session was declared gone: other members may hold its sources. */
-export async function renew(database: StateDatabase, me: MemberSession, page: string): Promise<boolean> {
+/** Returns false if this session was declared gone; other members may then hold its sources. */
+export async function renewLease(database: StateDatabase, me: MemberSession, page: string): Promise<boolean> {
   const { rows } = await database.query(
     `update ${database.table("member")} set renewals = renewals + 1, seen_at = clock_timestamp(), page = $3
      where name = $1 and incarnation = $2 and gone is null returning 1`,
@@ -199,7 +206,7 @@ export async function renew(database: StateDatabase, me: MemberSession, page: st
   return rows.length > 0;
 }
 
-export async function readHeartbeats(database: StateDatabase, me: MemberSession): Promise<readonly Heartbeat[]> {
+export async function readHeartbeats(database: StateDatabase, me: MemberSession): Promise<readonly MemberHeartbeat[]> {
   const { rows } = await database.query(
     `select name, incarnation, renewals::text from ${database.table("member")} where gone is null and name <> $1`,
     [me.name],
@@ -209,8 +216,8 @@ export async function readHeartbeats(database: StateDatabase, me: MemberSession)
   }));
 }
 
-/** Skips members that have renewed since. */
-export async function declareGone(database: StateDatabase, silent: readonly Heartbeat[]): Promise<void> {
+/** Declares silent members gone, except members that have renewed since the given heartbeat. */
+export async function declareMembersGone(database: StateDatabase, silent: readonly MemberHeartbeat[]): Promise<void> {
   const text = `update ${database.table("member")} as it set gone = 'lost', leaving = false
     from unnest($1::text[], $2::bigint[]) as silent (incarnation, renewals)
     where it.incarnation = silent.incarnation and it.renewals = silent.renewals and it.gone is null`;
@@ -222,7 +229,7 @@ export function announceLeaving(database: StateDatabase, me: MemberSession): Pro
   return updateMember(database, me, "leaving = true");
 }
 
-export function leave(database: StateDatabase, me: MemberSession): Promise<void> {
+export function leaveFleet(database: StateDatabase, me: MemberSession): Promise<void> {
   return updateMember(database, me, "gone = 'left', leaving = false, seen_at = clock_timestamp()");
 }
 
@@ -234,7 +241,7 @@ export function reportFailedStarts(
   return updateMember(database, me, "unable = $3", JSON.stringify(sources));
 }
 
-export function reportReach(database: StateDatabase, me: MemberSession, reach: Reached): Promise<void> {
+export function reportReach(database: StateDatabase, me: MemberSession, reach: ReachBySource): Promise<void> {
   return updateMember(database, me, "reach = $3", JSON.stringify(reach));
 }
 
@@ -243,13 +250,18 @@ async function updateMember(database: StateDatabase, me: MemberSession, columns:
   await database.transact([{ text, values: [me.name, me.incarnation, ...values] }, database.notify(FLEET_TOPIC)]);
 }
 
-/** Returns the sources that it got: a quicker member has changed the epoch, and locked rows are skipped. */
+/** Returns the sources that it took. Skips locked rows, and sources that a quicker member took (another epoch). */
 export async function takeSources(
   database: StateDatabase,
   me: MemberSession,
   wanted: readonly Pick<SourceRow, "name" | "epoch">[],
 ): Promise<
-  readonly { readonly source: string; readonly epoch: number; readonly from: string | null; readonly reason: Reason }[]
+  readonly {
+    readonly source: string;
+    readonly epoch: number;
+    readonly from: string | null;
+    readonly reason: TakeoverReason;
+  }[]
 > {
   const [source, takeover] = [database.table("source"), database.table("takeover")];
   const text = `
@@ -271,22 +283,22 @@ export async function takeSources(
   const columns = [wanted.map(({ name }) => name), wanted.map(({ epoch }) => String(epoch))];
   const [taken] = await database.transact([
     { text, values: [...columns, me.name, me.incarnation] },
-    { text: `delete from ${takeover} where id <= (select max(id) from ${takeover}) - ${MOST_TAKEOVERS}` },
+    { text: `delete from ${takeover} where id <= (select max(id) from ${takeover}) - ${MAX_STORED_TAKEOVERS}` },
     database.notify(FLEET_TOPIC),
   ]);
   return (taken?.rows ?? []).map(([name, epoch, from, reason]) => ({
     source: String(name),
     epoch: Number(epoch),
     from: from === null || from === undefined ? null : String(from),
-    reason: reason as Reason,
+    reason: reason as TakeoverReason,
   }));
 }
 
-/** Skips sources that another member has taken meanwhile. */
+/** Releases sources, except sources that another member has taken meanwhile. */
 export async function releaseSources(
   database: StateDatabase,
   incarnation: string,
-  released: readonly { readonly source: string; readonly epoch: number; readonly reason: Reason }[],
+  released: readonly { readonly source: string; readonly epoch: number; readonly reason: TakeoverReason }[],
 ): Promise<void> {
   const text = `update ${database.table("source")} as it set given_by = holder, holder = null, incarnation = null,
       held_since = null, reason = given.reason

@@ -3,10 +3,10 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { elapsedMs, type Moment, momentOf } from "../../core/runtime/moment.ts";
 import { within } from "../../core/runtime/waiting.ts";
 
-export interface Timing {
-  /** A member without a renewal for this long is gone. */
+export interface FleetTiming {
+  /** Duration of a lease: a member without a renewal for this long is gone. */
   readonly ttlMs: number;
-  /** Interval of renewals, and time limit of a statement. */
+  /** Interval of lease renewals, and time limit of a statement. */
   readonly renewMs: number;
   /** A member gives up its leases this much before the database ends them, because clocks drift. */
   readonly marginMs: number;
@@ -14,9 +14,9 @@ export interface Timing {
 }
 
 /** A member stops 8 s after its last renewal: two renewals in a row may fail, and the third has 2 s. */
-export const TIMING: Timing = { ttlMs: 9_000, renewMs: 3_000, marginMs: 1_000, handOverMs: 5_000 };
+export const FLEET_TIMING: FleetTiming = { ttlMs: 9_000, renewMs: 3_000, marginMs: 1_000, handOverMs: 5_000 };
 
-/** Throws `Retryable` after `ms` milliseconds. The statement may still take effect later. */
+/** Throws `Retryable` after `ms` milliseconds. The statement in `work` may still take effect later. */
 export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {
   if (await within(clock, ms, work)) return work;
   throw new Retryable(`The database has not answered within ${ms / 1_000} s.`);
@@ -28,21 +28,21 @@ export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T
  *   member     sent ├──────── 8 s of trust ────────┤ ends
  *   database        ·  written ├──────────── 9 s ──────────┤ others may take
  */
-export function createTrust(clock: Clock, ttlMs: number, marginMs: number) {
+export function createLeaseTrust(clock: Clock, ttlMs: number, marginMs: number) {
   let from: Moment | null = null;
   return {
     renewed(sent: Moment): void {
       // Responses may arrive in another order than the requests.
       if (from === null || sent.monotonicMs > from.monotonicMs) from = sent;
     },
-    /** Milliseconds for which no other member can hold this member's sources; 0 when the trust has ended. */
+    /** Returns the milliseconds for which no other member can hold this member's sources; 0 when the trust has ended. */
     leftMs: () => (from === null ? 0 : Math.max(0, ttlMs - marginMs - elapsedMs(clock, from))),
   };
 }
 
-export type Trust = ReturnType<typeof createTrust>;
+export type LeaseTrust = ReturnType<typeof createLeaseTrust>;
 
-export interface Heartbeat {
+export interface MemberHeartbeat {
   readonly name: string;
   readonly incarnation: string;
   readonly renewals: number;
@@ -54,14 +54,14 @@ export interface Heartbeat {
  *   other's renewals   17 ─── 18 ─── 19 ─ (killed)
  *   looks, 1 s apart    ·  ·  ·  ·  ·  · ·├───── 9 s without a change ─────┤ declared gone, if still 19
  *
- * Silence starts again at 0 after `gapMs` without a look: the database was away, or this process was stopped.
+ * Silence starts again at 0 after `gapMs` without a look: the database was unavailable, or this process was suspended.
  */
-export function createHeartbeats(clock: Clock, ttlMs: number, gapMs: number) {
-  let seen: ReadonlyMap<string, { readonly beat: Heartbeat; readonly since: Moment }> = new Map();
+export function createHeartbeatObserver(clock: Clock, ttlMs: number, gapMs: number) {
+  let seen: ReadonlyMap<string, { readonly beat: MemberHeartbeat; readonly since: Moment }> = new Map();
   let lookedAt: Moment | null = null;
   return {
     /** Returns members silent for the lease duration. A new observer waits one complete duration. */
-    observe(beats: readonly Heartbeat[]): readonly Heartbeat[] {
+    observe(beats: readonly MemberHeartbeat[]): readonly MemberHeartbeat[] {
       const now = momentOf(clock);
       const hasGap = lookedAt !== null && elapsedMs(clock, lookedAt) > gapMs;
       lookedAt = now;
@@ -73,7 +73,7 @@ export function createHeartbeats(clock: Clock, ttlMs: number, gapMs: number) {
       );
       return [...seen.values()].filter(({ since }) => elapsedMs(clock, since) >= ttlMs).map(({ beat }) => beat);
     },
-    /** Infinite without members. */
+    /** Milliseconds until the first member can count as silent; infinite without members. */
     nextMs: () =>
       Math.min(
         Number.POSITIVE_INFINITY,

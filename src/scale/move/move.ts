@@ -13,11 +13,11 @@ import { openStore } from "../../engine/store/open.ts";
 import { type Database, isDamagedSql, openDatabase } from "../../engine/store/sqlite.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import { type FolderReader, type FolderReaderOptions, type LeftBehind, readFolder } from "./folder-reader.ts";
+import { type FolderReader, type FolderReaderOptions, type LeftBehindRows, readFolder } from "./folder-reader.ts";
 import {
-  firstDifference,
+  findFirstDifference,
   type MoveSession,
-  readSums,
+  readTableSums,
   type SumsByTable,
   type TableName,
   type TableSum,
@@ -27,26 +27,26 @@ import {
 export interface MoveOptions {
   /** Folder of a state that no worker uses. */
   readonly folder: string;
-  /** Opened with `isPatient`. */
+  /** Target database, opened with `allowsLongTransaction`. */
   readonly database: StateDatabase;
   readonly sources: readonly string[];
-  /** Documents of the complete fleet, by key; existing ones stay. */
+  /** Documents of the fleet, by key; existing documents stay. */
   readonly fleetDocuments: ReadonlyMap<string, string>;
   readonly closingRecord: FolderReaderOptions["closingRecord"];
   readonly clock: Clock;
   readonly log: Log;
 }
 
-export interface Moved {
+export interface MoveResult {
   readonly folder: string;
   readonly to: string;
   readonly movedAt: string;
-  /** An earlier run had moved the state, and this one has checked that it is there. */
+  /** True if an earlier run had moved the state; this run then only checks the database. */
   readonly wasThere: boolean;
   readonly sources: readonly string[];
-  /** Rows that were written and verified; empty when an earlier run did it. */
+  /** Rows that were written and verified; empty if an earlier run moved the state. */
   readonly tables: readonly MovedTable[];
-  readonly leftBehind: readonly LeftBehind[];
+  readonly leftBehind: readonly LeftBehindRows[];
 }
 
 export interface MovedTable {
@@ -61,23 +61,23 @@ export interface MovedTable {
  *   folder     lock ─ MOVED.json: begun ───────────────────────────────────────── MOVED.json: moved ─ unlock
  *   database                             begin · rows · compare · its mark · commit
  *
- * If the reply to the commit is lost, the mark stays; the next run looks in the database for the commit.
+ * If the reply to the commit is lost, MOVED.json stays; the next run looks in the database for the commit.
  */
-export async function moveState(options: MoveOptions): Promise<Moved> {
+export async function moveState(options: MoveOptions): Promise<MoveResult> {
   const { clock, database, folder, log } = options;
   if (!existsSync(stateFile(folder))) {
     throw new ConfigError(`There is no state in ${folder}.`, {
       hint: "Name the folder that the worker has used (state.folder). A fleet that begins anew needs none.",
     });
   }
-  const known = readMoveMark(folder);
-  if (known !== null && known.to !== database.name) throw movedElsewhere(folder, known);
+  const existingMark = readMoveMark(folder);
+  if (existingMark !== null && existingMark.to !== database.name) throw movedElsewhereError(folder, existingMark);
   const store = await openStore({ folder, clock, log, allowMoved: true });
   try {
     const file = openDatabase(stateFile(folder), { readOnly: true });
     try {
       await refuseDamaged(store, file, folder);
-      return await moveMarked(options, store, file, known);
+      return await moveWithMark(options, store, file, existingMark);
     } finally {
       file.close();
     }
@@ -86,46 +86,51 @@ export async function moveState(options: MoveOptions): Promise<Moved> {
   }
 }
 
-async function moveMarked(options: MoveOptions, store: Store, file: Database, known: MoveMark | null): Promise<Moved> {
+async function moveWithMark(
+  options: MoveOptions,
+  store: Store,
+  file: Database,
+  existingMark: MoveMark | null,
+): Promise<MoveResult> {
   const { clock, database, folder } = options;
-  const mark: MoveMark = known ?? {
+  const mark: MoveMark = existingMark ?? {
     id: randomBytes(8).toString("hex"),
     to: database.name,
     begunAt: isoUtc(clock.now()),
     movedAt: null,
   };
-  if (known === null) writeMoveMark(folder, mark);
-  let isNew = known === null;
+  if (existingMark === null) writeMoveMark(folder, mark);
+  let isNew = existingMark === null;
   try {
-    const moved = await moveAll(options, store, file, mark, () => {
+    const moved = await moveInTransaction(options, store, file, mark, () => {
       isNew = true;
     });
     if (mark.movedAt === null) writeMoveMark(folder, { ...mark, movedAt: moved.movedAt });
     return moved;
   } catch (error) {
-    // Without a commit the database has nothing, and a worker may start again.
+    // Remove the mark if nothing was committed, so that a worker may start again.
     if (mark.movedAt === null && isNew && !(error instanceof Unanswered)) removeMoveMark(folder);
     throw error;
   }
 }
 
-async function moveAll(
+async function moveInTransaction(
   options: MoveOptions,
   store: Store,
   file: Database,
   mark: MoveMark,
   isAbsent: () => void,
-): Promise<Moved> {
+): Promise<MoveResult> {
   const { clock, database, folder } = options;
-  const instead = await readReplacements(store, clock);
-  // All reads of the file are from one snapshot.
+  const replacements = await readReplacements(store, clock);
+  // Read the state file in one transaction, so that all rows are from one snapshot.
   file.exec("begin");
   return database.work(async (session) => {
-    // Members register one at a time with this row locked, and find everything or nothing.
+    // Lock the row that members lock to register, so that a member finds the complete state or nothing.
     await session.query(`select digest from ${database.table("meta")} for update`);
     const time = await session.query("select (extract(epoch from clock_timestamp()) * 1000)::double precision");
     const shiftMs = Number(time.rows[0]?.[0]) - clock.now();
-    const reading = readFolder({ ...options, database: file, replacements: instead, shiftMs });
+    const reading = readFolder({ ...options, database: file, replacements, shiftMs });
     const common = { folder: resolve(folder), to: database.name, sources: reading.sources };
     const { rows: marks } = await session.query(`select body from ${database.table("fleet_document")} where key = $1`, [
       `moved/${mark.id}`,
@@ -148,11 +153,11 @@ async function moveAll(
       [textList(reading.sources)],
     );
     const written = await writeRows(session, database.table, reading.rows());
-    await setEnds(session, database, reading);
+    await storeSourceEnds(session, database, reading);
     await writeFleetDocuments(session, database, options.fleetDocuments);
-    refuseLeftOut(file, written);
-    const found = await readSums(session, database.table, reading.sources);
-    const difference = firstDifference(written, found);
+    refuseUnmovedRows(file, written);
+    const found = await readTableSums(session, database.table, reading.sources);
+    const difference = findFirstDifference(written, found);
     if (difference !== null) {
       const { table, source } = difference;
       throw new Rejected(
@@ -169,16 +174,16 @@ async function moveAll(
       ...common,
       movedAt,
       wasThere: false,
-      tables: tablesOf(found, reading.sources),
+      tables: listMovedTables(found, reading.sources),
       leftBehind: reading.leftBehind(),
     };
   });
 }
 
 async function refuseDamaged(store: Store, file: Database, folder: string): Promise<void> {
-  const { quarantinedFile: setAside } = await store.describe();
-  if (setAside !== undefined) {
-    throw new ConfigError(`The state in ${folder} was damaged, and was set aside as ${setAside}.`, {
+  const { quarantinedFile } = await store.describe();
+  if (quarantinedFile !== undefined) {
+    throw new ConfigError(`The state in ${folder} was damaged, and was set aside as ${quarantinedFile}.`, {
       hint: "Nothing was moved. Start the worker once, or put a backup in its place (docs/operations.md).",
     });
   }
@@ -188,11 +193,11 @@ async function refuseDamaged(store: Store, file: Database, folder: string): Prom
       hint: "Nothing was moved. Start the worker once with the configuration it had, stop it, and move then.",
     });
   }
-  // Reading a damaged event turns it into a dead letter of the sinks that have not got it.
-  const rotten = file
+  // Reading a damaged event makes it a dead letter of each sink that has not received it.
+  const damagedEvents = file
     .prepare(`select position from event where ${isDamagedSql("event")}`)
     .all<{ readonly position: number }>();
-  for (const { position } of rotten) await store.outbox.after(position - 1, 1);
+  for (const { position } of damagedEvents) await store.outbox.after(position - 1, 1);
 }
 
 async function refuseOtherState(session: MoveSession, { name, table }: StateDatabase, sources: readonly string[]) {
@@ -215,8 +220,8 @@ async function refuseOtherState(session: MoveSession, { name, table }: StateData
   );
 }
 
-/** Throws unless every row was moved: each belongs to one source. */
-function refuseLeftOut(file: Database, written: SumsByTable): void {
+/** Throws unless every row of the file was moved. */
+function refuseUnmovedRows(file: Database, written: SumsByTable): void {
   const parts = [
     ["event", "event"],
     ["dead_letter", "dead_letter where checksum is not null"],
@@ -233,7 +238,7 @@ function refuseLeftOut(file: Database, written: SumsByTable): void {
   }
 }
 
-async function setEnds(session: MoveSession, { table }: StateDatabase, reading: FolderReader): Promise<void> {
+async function storeSourceEnds(session: MoveSession, { table }: StateDatabase, reading: FolderReader): Promise<void> {
   const { bytes, position } = reading.ends();
   const { sources } = reading;
   await session.query(
@@ -254,7 +259,7 @@ async function writeFleetDocuments(
   );
 }
 
-function tablesOf(sums: SumsByTable, sources: readonly string[]): readonly MovedTable[] {
+function listMovedTables(sums: SumsByTable, sources: readonly string[]): readonly MovedTable[] {
   return [...sums].map(([table, bySource]) => ({
     table,
     rows: [...bySource.values()].reduce((all, { rows }) => all + rows, 0),
@@ -265,7 +270,7 @@ function tablesOf(sums: SumsByTable, sources: readonly string[]): readonly Moved
   }));
 }
 
-function movedElsewhere(folder: string, { to, movedAt }: MoveMark): ConfigError {
+function movedElsewhereError(folder: string, { to, movedAt }: MoveMark): ConfigError {
   return new ConfigError(
     movedAt === null
       ? `The state in the folder ${folder} is being moved to ${to}, and it is not known yet whether the move was committed.`
@@ -281,29 +286,29 @@ interface ArmedDocument {
   readonly copy?: string;
 }
 
-const ARMED = "command-armed";
-const WRITING = "writing";
+const ARMED_SET = "command-armed";
+const WRITING_KEY = "writing";
 /** Sets of documents that must be complete to enforce the write limits. */
-const WRITE_LIMIT_SETS = [ARMED, "command-wear", "command-restore", "command-not-restored"];
-const COMMANDS = "command";
+const WRITE_LIMIT_SETS = [ARMED_SET, "command-wear", "command-restore", "command-not-restored"];
+const COMMAND_SET = "command";
 
-/** Documents to write instead of the stored ones. Quarantines exist in SQLite only, so writing must be armed now. */
+/** Reads documents to write instead of the stored ones, because quarantines of damaged documents exist in SQLite only. */
 async function readReplacements(
   store: Pick<Store, "damagedKeys" | "describe" | "document">,
   clock: Pick<Clock, "now">,
 ): Promise<ReadonlyMap<string, ReadonlyMap<string, unknown>>> {
   const damaged = await Promise.all(WRITE_LIMIT_SETS.map((set) => store.damagedKeys(set)));
   const { copy } = await store.describe();
-  const armed = await store.document<ArmedDocument>(ARMED, WRITING);
+  const armed = await store.document<ArmedDocument>(ARMED_SET, WRITING_KEY);
   const isArmed = armed !== undefined && armed.copy === copy?.identity && armed.damaged >= damaged.flat().length;
   const over = { state: "unknown", changedAt: isoUtc(clock.now()) };
-  const used = new Map<string, unknown>();
-  for (const id of await store.damagedKeys(COMMANDS)) {
-    if ((await store.document(COMMANDS, id)) === undefined) used.set(id, over);
+  const finishedCommands = new Map<string, unknown>();
+  for (const id of await store.damagedKeys(COMMAND_SET)) {
+    if ((await store.document(COMMAND_SET, id)) === undefined) finishedCommands.set(id, over);
   }
   const writing = isArmed ? { at: armed.at, by: armed.by, damaged: 0 } : undefined;
   return new Map([
-    [ARMED, new Map([[WRITING, writing]])],
-    [COMMANDS, used],
+    [ARMED_SET, new Map([[WRITING_KEY, writing]])],
+    [COMMAND_SET, finishedCommands],
   ]);
 }

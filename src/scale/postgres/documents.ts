@@ -3,24 +3,24 @@ import { textList } from "../../core/postgres/sql-text.ts";
 import { Conflict, type DocumentChange, type LogRecord } from "../../engine/store/store.ts";
 import type { Query, QueryResult, Values } from "./state-database.ts";
 
-/** U+E000, a private character: prefix of a key that PostgreSQL would reject as it is. */
+/** Prefix of an encoded key (U+E000, a private character), for keys that PostgreSQL would reject. */
 const ENCODED_PREFIX = "\ue000";
 const HASHED_PREFIX = `${ENCODED_PREFIX}#`;
 
-/** Longest key in characters; an index row holds 2,704 bytes. */
+/** Longest key in characters, because an index row of PostgreSQL holds 2,704 bytes. */
 const MAX_KEY_LENGTH = 500;
 
 export type RunQuery = (text: string, values?: Values, withinMs?: number) => Promise<QueryResult>;
 
 /** Stores sets of JSON values by key, and append-only logs of JSON records, for one source. */
 export function createDocuments(source: string, query: RunQuery) {
-  /** Queries of the current moment, by set: 20 tags of a reply take one round trip, not 20. */
-  const batches = new Map<string, { readonly keys: Set<string>; readonly bodies: Promise<Bodies> }>();
+  /** Batches of document reads by set, so that 20 tags of a reply take one round trip, not 20. */
+  const batches = new Map<string, { readonly keys: Set<string>; readonly bodies: Promise<BodyByKey> }>();
 
-  type Bodies = ReadonlyMap<string, string>;
+  type BodyByKey = ReadonlyMap<string, string>;
 
-  async function bodiesOf(set: string, keys: ReadonlySet<string>): Promise<Bodies> {
-    // Callers of the same moment still add keys.
+  async function readBodies(set: string, keys: ReadonlySet<string>): Promise<BodyByKey> {
+    // Wait one microtask, so that simultaneous callers add their keys.
     await Promise.resolve();
     batches.delete(set);
     const { rows } = await query(
@@ -42,16 +42,16 @@ export function createDocuments(source: string, query: RunQuery) {
 
   return {
     async document<T>(set: string, key: string): Promise<T | undefined> {
-      const stored = storedKey(key);
+      const stored = encodeKey(key);
       let batch = batches.get(set);
       if (batch === undefined) {
         const keys = new Set<string>();
-        batch = { keys, bodies: bodiesOf(set, keys) };
+        batch = { keys, bodies: readBodies(set, keys) };
         batches.set(set, batch);
       }
       batch.keys.add(stored);
       const body = (await batch.bodies).get(stored);
-      return body === undefined ? undefined : (decodedDocument(stored, body)[1] as T);
+      return body === undefined ? undefined : (decodeDocument(stored, body)[1] as T);
     },
     async documents<T>(set: string): Promise<Map<string, T>> {
       const { rows } = await query("select key, body from document where source = $1 and set_name = $2 order by key", [
@@ -59,7 +59,7 @@ export function createDocuments(source: string, query: RunQuery) {
         set,
       ]);
       return new Map(
-        rows.map(([stored, body]) => decodedDocument(String(stored), String(body)) as [key: string, value: T]),
+        rows.map(([stored, body]) => decodeDocument(String(stored), String(body)) as [key: string, value: T]),
       );
     },
     async records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]> {
@@ -78,9 +78,9 @@ interface NetChange {
   readonly isClaimed: boolean;
 }
 
-/** Statements for changes of documents: at most three, whatever their number. Throws `Conflict`. */
+/** Returns at most three statements for any number of document changes. Throws `Conflict`. */
 export function changeDocuments(source: string, changes: readonly DocumentChange[]): readonly Query[] {
-  const netChanges = [...netChangesOf(changes).values()];
+  const netChanges = [...mergeChanges(changes).values()];
   const statement = (
     name: string,
     text: string,
@@ -115,23 +115,23 @@ export function changeDocuments(source: string, changes: readonly DocumentChange
   ];
 }
 
-/** Applies changes in order: the last value of each document counts, and whether an insert came first. */
-function netChangesOf(changes: readonly DocumentChange[]): ReadonlyMap<string, NetChange> {
+/** Merges changes to one per document: the last value counts, and whether the first change was an insert. */
+function mergeChanges(changes: readonly DocumentChange[]): ReadonlyMap<string, NetChange> {
   const byDocument = new Map<string, NetChange>();
   for (const { set, put = [], insert = [], remove = [] } of changes) {
     const noteChange = (key: string, body: string | null, isInsert = false) => {
       const id = JSON.stringify([set, key]);
       const before = byDocument.get(id);
       if (before === undefined) {
-        byDocument.set(id, { set, key: storedKey(key), body, isClaimed: isInsert });
+        byDocument.set(id, { set, key: encodeKey(key), body, isClaimed: isInsert });
         return;
       }
       if (isInsert && before.body !== null) throw new Conflict(set, key);
       before.body = body;
     };
     for (const key of remove) noteChange(key, null);
-    for (const [key, value] of insert) noteChange(key, storedBody(key, jsonText(value)), true);
-    for (const [key, value] of put) noteChange(key, storedBody(key, jsonText(value)));
+    for (const [key, value] of insert) noteChange(key, encodeBody(key, toJson(value)), true);
+    for (const [key, value] of put) noteChange(key, encodeBody(key, toJson(value)));
   }
   return byDocument;
 }
@@ -145,39 +145,39 @@ export function appendRecords(
     select $1, log, (select coalesce(max(sequence), 0) from record where source = $1 and record.log = given.log)
       + row_number() over (partition by log order by n), body
     from unnest($2::text[], $3::text[]) with ordinality as given (log, body, n)`;
-  const values = [source, textList(records.map(({ log }) => log)), textList(records.map(({ body }) => jsonText(body)))];
+  const values = [source, textList(records.map(({ log }) => log)), textList(records.map(({ body }) => toJson(body)))];
   return [{ text, values, name: "append_records" }];
 }
 
-/** Values that JSON cannot express become null, as inside an array. */
-function jsonText(value: unknown): string {
+/** Formats a value as JSON; a value that JSON cannot express becomes null, as inside an array. */
+function toJson(value: unknown): string {
   return JSON.stringify(value) ?? "null";
 }
 
-/** Encodes a name as a key: PostgreSQL rejects U+0000 and half surrogates, and a long name becomes its SHA-256. */
-export function storedKey(key: string): string {
+/** Encodes a document key: PostgreSQL rejects U+0000 and half surrogates, and a long key becomes its SHA-256. */
+export function encodeKey(key: string): string {
   if (key.length > MAX_KEY_LENGTH) return HASHED_PREFIX + createHash("sha256").update(key, "utf16le").digest("hex");
   const isPlain = !key.includes("\0") && !key.startsWith(ENCODED_PREFIX) && key.isWellFormed();
   return isPlain ? key : ENCODED_PREFIX + JSON.stringify(key);
 }
 
-export function decodedKey(stored: string): string {
+export function decodeKey(stored: string): string {
   if (!stored.startsWith(ENCODED_PREFIX) || stored.startsWith(HASHED_PREFIX)) return stored;
   return JSON.parse(stored.slice(ENCODED_PREFIX.length)) as string;
 }
 
-/** Encodes the body of a document; when only the hash of its key is stored, the body contains the key. */
-export function storedBody(key: string, jsonText: string): string {
-  return key.length > MAX_KEY_LENGTH ? `[${JSON.stringify(key)},${jsonText}]` : jsonText;
+/** Encodes the body of a document; with a hashed key, the body contains the key. */
+export function encodeBody(key: string, json: string): string {
+  return key.length > MAX_KEY_LENGTH ? `[${JSON.stringify(key)},${json}]` : json;
 }
 
-function decodedDocument(stored: string, body: string): readonly [key: string, value: unknown] {
+function decodeDocument(stored: string, body: string): readonly [key: string, value: unknown] {
   const value: unknown = JSON.parse(body);
   if (stored.startsWith(HASHED_PREFIX)) return value as [string, unknown];
-  return [decodedKey(stored), value];
+  return [decodeKey(stored), value];
 }
 
-/** Encodes a text for people, such as the reason of a dead letter: characters that PostgreSQL rejects become U+FFFD. */
-export function storedText(text: string): string {
+/** Replaces characters that PostgreSQL rejects by U+FFFD, for texts such as the reason of a dead letter. */
+export function encodeText(text: string): string {
   return text.toWellFormed().replaceAll("\0", "\ufffd");
 }

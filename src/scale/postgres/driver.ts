@@ -1,22 +1,22 @@
 import type { Query, QueryResult } from "../../core/postgres/session.ts";
 import { plainList, textList } from "../../core/postgres/sql-text.ts";
 import type { ColumnValues, Dialect, SqlDriver, SqlValue, Statement, StateTable } from "../../engine/store/sql.ts";
-import { changeDocuments, type RunQuery, storedText } from "./documents.ts";
-import type { Writer } from "./writer.ts";
+import { changeDocuments, encodeText, type RunQuery } from "./documents.ts";
+import type { ShardWriter } from "./writer.ts";
 
-/** Runs the rules of the outbox on the rows of one source. A commit passes the changed document sets to `changed`. */
+/** SQL driver for the rows of one source. A commit passes the changed document sets to `changed`. */
 export function createPostgresDriver(
   source: string,
   query: RunQuery,
-  writer: Writer,
+  writer: ShardWriter,
   changed: (sets: Iterable<string>) => void,
   changes: () => Promise<number>,
 ): SqlDriver {
-  const toQuery = (statement: Statement) => queryOf(source, statement);
+  const toQuery = (statement: Statement) => bindStatement(source, statement);
   return {
-    dialect: POSTGRES,
+    dialect: POSTGRES_DIALECT,
     query: async <Row>(text: string, ...values: readonly SqlValue[]) =>
-      rowsOf<Row>(await query(text, toQuery({ text, values }).values)),
+      toRowObjects<Row>(await query(text, toQuery({ text, values }).values)),
     async commit(statements, documents = []) {
       await writer.commit([...statements.map(toQuery), ...changeDocuments(source, documents)]);
       changed(documents.map(({ set }) => set));
@@ -27,7 +27,7 @@ export function createPostgresDriver(
         let next = steps.next();
         while (next.done !== true) {
           const results = await session.queries(next.value.map(toQuery));
-          next = steps.next(results.map(rowsOf));
+          next = steps.next(results.map(toRowObjects));
         }
         return next.value;
       }),
@@ -38,27 +38,27 @@ export function createPostgresDriver(
   };
 }
 
-export function queryOf(source: string, { values, ...statement }: Statement): Query {
-  return { ...statement, values: [source, ...values.map(boundValue)] };
+export function bindStatement(source: string, { values, ...statement }: Statement): Query {
+  return { ...statement, values: [source, ...values.map(bindValue)] };
 }
 
-export function rowsOf<Row>({ rows, columns = [] }: QueryResult): readonly Row[] {
+export function toRowObjects<Row>({ rows, columns = [] }: QueryResult): readonly Row[] {
   return rows.map((cells) => Object.fromEntries(columns.map((column, index) => [column, cells[index]])) as Row);
 }
 
-function boundValue(value: SqlValue): string | Buffer | null {
+function bindValue(value: SqlValue): string | Buffer | null {
   if (value === null) return null;
   if (typeof value === "number") return String(value);
-  if (typeof value === "string") return storedText(value);
+  if (typeof value === "string") return encodeText(value);
   return value.every((each) => typeof each === "number") ? plainList(value) : textList(value as readonly string[]);
 }
 
-const POSTGRES: Dialect = {
-  insert: (table, cells, from = "") => `${insertion(table, cells, from)} on conflict do nothing`,
+const POSTGRES_DIALECT: Dialect = {
+  insert: (table, cells, from = "") => `${insertSql(table, cells, from)} on conflict do nothing`,
   upsert(table, keys, cells, from = "") {
     const replaced = Object.keys(cells).filter((column) => !keys.includes(column));
     const set = replaced.map((column) => `${column} = excluded.${column}`).join(", ");
-    return `${insertion(table, cells, from)} on conflict (source, ${keys.join(", ")}) do update set ${set}`;
+    return `${insertSql(table, cells, from)} on conflict (source, ${keys.join(", ")}) do update set ${set}`;
   },
   update(table, cells, where) {
     const set = Object.entries(cells).map(([column, value]) => `${column} = ${value}`);
@@ -69,12 +69,12 @@ const POSTGRES: Dialect = {
   kindIn: (body) => `${body}::json ->> 'type'`,
   counters: { table: "source", where: "source.name = $1" },
   lastPosition: "(select last_position from source where source.name = $1)",
-  // No index has the values, so this is all events less the facts.
+  // Count all events minus the facts, because no index contains only tag values.
   countValuesAfter: `(select count(*) from event where source = $1 and position > $2)
     - (select count(*) from event where source = $1 and position > $2 and not telemetry)`,
 };
 
-function insertion(table: StateTable, cells: ColumnValues, from: string): string {
+function insertSql(table: StateTable, cells: ColumnValues, from: string): string {
   return `insert into ${table} (source, ${Object.keys(cells).join(", ")})
     select $1, ${Object.values(cells).join(", ")} ${from}`;
 }

@@ -20,23 +20,23 @@ import type { RemovedEvent } from "../../engine/store/retention.ts";
 import type { Statement, Steps } from "../../engine/store/sql.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "../../engine/store/store.ts";
 import { createTail } from "../../engine/store/tail.ts";
-import { type RunQuery, storedKey } from "./documents.ts";
-import { rowsOf } from "./driver.ts";
+import { encodeKey, type RunQuery } from "./documents.ts";
+import { toRowObjects } from "./driver.ts";
 
 const SEARCH_TIMEOUT_MS = 60_000;
 
 export function createEventLog(source: string, query: RunQuery, isHolder: boolean) {
   const tail = createTail();
   let end: number | null = null;
-  /** Counts `forget` calls: a result of an earlier query must not restore what was forgotten. */
-  let forgotten = 0;
-  /** Position of the last urgent event, as far as is known: every sink queries urgent events before each batch. */
+  /** Number of `forget` calls, so that the result of an earlier query does not restore forgotten values. */
+  let forgetCount = 0;
+  /** Highest known position of an urgent event, to save queries: every sink reads urgent events before each batch. */
   let lastUrgent = Number.POSITIVE_INFINITY;
-  /** Counts changes of `lastUrgent`: a result of an earlier query must not hide an event. */
+  /** Number of changes of `lastUrgent`, so that the result of an earlier query does not hide an urgent event. */
   let urgentChanges = 0;
 
   function forget(): void {
-    forgotten += 1;
+    forgetCount += 1;
     end = null;
     urgentChanges += 1;
     lastUrgent = Number.POSITIVE_INFINITY;
@@ -44,22 +44,22 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
   }
 
   const read = async <Row>(text: string, values: Values = [], withinMs?: number) =>
-    rowsOf<Row>(await query(text, [source, ...values], withinMs));
+    toRowObjects<Row>(await query(text, [source, ...values], withinMs));
 
-  async function endNow(): Promise<number> {
+  async function readLastPosition(): Promise<number> {
     if (end !== null) return end;
-    const before = forgotten;
+    const before = forgetCount;
     const [row] = await read<{ readonly last: number }>("select last_position as last from source where name = $1");
     const found = row?.last ?? 0;
-    if (isHolder && before === forgotten) end = Math.max(found, end ?? 0);
+    if (isHolder && before === forgetCount) end = Math.max(found, end ?? 0);
     return found;
   }
 
-  /** Records the events of a committed transaction from the reply of its statement. */
-  function committed(appending: Appending, [reply]: readonly AppendRow[]): Appended {
+  /** Records the events of a committed transaction from the reply of the append statement. */
+  function committed(appending: PreparedAppend, [reply]: readonly AppendRow[]): AppendResult {
     const { before = 0, newEvents = 0, new_ordinals = null, committed_ms = 0 } = reply ?? {};
-    const knownIds = repeatedIn(appending, new_ordinals);
-    // Another process has appended events that the tail does not have.
+    const knownIds = listKnownIds(appending, new_ordinals);
+    // Another process has appended events that the cached tail lacks.
     if (end !== null && end !== before) forget();
     if (isHolder) {
       let position = before;
@@ -76,7 +76,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       tail.committed();
       end = before + newEvents;
     }
-    return { lastPosition: before + newEvents, repeated: repeatedOf(appending, knownIds) };
+    return { lastPosition: before + newEvents, repeated: listRepeatedIds(appending, knownIds) };
   }
 
   async function readAfter(position: number, limit: number, which = "true"): Promise<readonly LoggedEvent[]> {
@@ -91,7 +91,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     return rows.map(toLoggedEvent);
   }
 
-  function prepare(events: readonly Event[], nowMs: number): Appending | null {
+  function prepare(events: readonly Event[], nowMs: number): PreparedAppend | null {
     if (events.length === 0) return null;
     const firstById = new Map(events.toReversed().map((event) => [event.id, event]));
     const rows = events
@@ -99,18 +99,18 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       .map((event) => ({ event, body: eventText(event) }));
     const values = [
       nowMs,
-      rows.map(({ event }) => storedKey(event.id)),
+      rows.map(({ event }) => encodeKey(event.id)),
       rows.map(({ event }) => event.type),
       plainList(rows.map(({ event }) => isTelemetry(event.type))),
       rows.map(({ event, body }) => bytesOf(event, body)),
       rows.map(({ body }) => body),
     ];
-    return { events, rows, statement: { text: APPEND, values, name: "append" } };
+    return { events, rows, statement: { text: APPEND_EVENTS_SQL, values, name: "append" } };
   }
 
   return {
     forget,
-    end: endNow,
+    end: readLastPosition,
     prepare,
     committed,
     *appendWorkerEvents(events: readonly Event[], nowMs: number): Steps<() => void> {
@@ -122,22 +122,22 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       const [rows] = yield [appending.statement];
       return () => void committed(appending, rows as readonly AppendRow[]);
     },
-    /** Does the same when the reply was lost: ids at or before the old end were repeats. */
-    async committedWithoutReply(appending: Appending, before: number): Promise<Appended> {
+    /** Records committed events after a lost reply: an id at or before the old end is a repeat. */
+    async committedWithoutReply(appending: PreparedAppend, before: number): Promise<AppendResult> {
       forget();
       const found = await read<{ readonly id: string; readonly position: number }>(
         "select id, position from event where source = $1 and id = any($2::text[])",
-        [textList(appending.rows.map(({ event }) => storedKey(event.id)))],
+        [textList(appending.rows.map(({ event }) => encodeKey(event.id)))],
       );
       const positions = new Map(found.map(({ id, position }) => [id, position]));
-      const old = appending.rows.filter(({ event }) => (positions.get(storedKey(event.id)) ?? before) <= before);
+      const old = appending.rows.filter(({ event }) => (positions.get(encodeKey(event.id)) ?? before) <= before);
       const knownIds = new Set(old.map(({ event }) => event.id));
-      return { lastPosition: await endNow(), repeated: repeatedOf(appending, knownIds) };
+      return { lastPosition: await readLastPosition(), repeated: listRepeatedIds(appending, knownIds) };
     },
     removed: (events: readonly RemovedEvent[]): void => tail.noteRemoved(events.at(-1)?.position ?? 0),
     passed: tail.dropThrough,
     async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
-      if (isHolder && position >= (await endNow())) return [];
+      if (isHolder && position >= (await readLastPosition())) return [];
       const found = isHolder ? tail.after(position, limit, OFFER_BYTES) : null;
       return found ?? readAfter(position, limit);
     },
@@ -157,7 +157,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       const conditions = ["source = $1"];
       const parameter = (value: string | Buffer) => `$${values.push(value) + 1}`;
       if (kinds !== undefined) {
-        // Facts are rare and have an index.
+        // Events other than tag values are rare and have an index.
         if (kinds.every((kind) => !isTelemetry(kind))) conditions.push("not telemetry");
         conditions.push(`kind = any(${parameter(textList(kinds))}::text[])`);
       }
@@ -180,7 +180,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       { sinceMs, maxSearched: within, limit }: RecentBounds,
     ): Promise<readonly LoggedEvent[]> {
       const wanted = new Set(subjects);
-      // The first subject in the text is the event's own; parsing the JSON would take ten times as long.
+      // Compare the first `"subject"` in the text, which is the event's; parsing the JSON would take ten times as long.
       const rows = await read<EventText>(
         `select position, committed_ms, body from event
          where source = $1 and position > $2 and committed_ms >= $3 and kind = any($4::text[])
@@ -188,7 +188,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
            and split_part(split_part(body, '"subject":"', 2), '"', 1) = any($5::text[])
          order by position desc limit $6`,
         [
-          String((await endNow()) - within),
+          String((await readLastPosition()) - within),
           String(sinceMs),
           textList(kinds),
           textList(subjects.map((subject) => JSON.stringify(subject).slice(1).split('"')[0] ?? "")),
@@ -202,20 +202,20 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
 
 export type EventLog = ReturnType<typeof createEventLog>;
 
-export interface Appending {
+export interface PreparedAppend {
   readonly statement: Statement;
   readonly events: readonly Event[];
-  /** The first event of each id. */
+  /** Events without repeated ids: the first event of each id. */
   readonly rows: readonly { readonly event: Event; readonly body: string }[];
 }
 
-export interface Appended {
+export interface AppendResult {
   readonly lastPosition: number;
   readonly repeated: readonly string[];
 }
 
-/** The fence has locked the source's row, so positions and commit times ascend in the order of commits. */
-const APPEND = `with told as materialized (
+/** SQL that appends events. The fence has locked the source's row, so positions and commit times ascend with commits. */
+const APPEND_EVENTS_SQL = `with told as materialized (
     select t.*, row_number() over (order by n) as place, sum(bytes) over (order by n) as upto
     from unnest($3::text[], $4::text[], $5::boolean[], $6::integer[], $7::text[]) with ordinality
       as t (id, kind, telemetry, bytes, body, n)
@@ -248,14 +248,14 @@ export interface AppendRow {
   readonly committed_ms: number;
 }
 
-/** Ids that were in the log already, or occur twice among the events. */
-function repeatedOf({ events, rows }: Appending, knownIds: ReadonlySet<string>): readonly string[] {
+/** Lists the ids of events that were in the log already, or that occur twice among the events. */
+function listRepeatedIds({ events, rows }: PreparedAppend, knownIds: ReadonlySet<string>): readonly string[] {
   const first = new Set(rows.map(({ event }) => event));
   return events.filter((event) => !first.has(event) || knownIds.has(event.id)).map(({ id }) => id);
 }
 
-/** Ids that were in the log already, unless all events are new. */
-function repeatedIn({ rows }: Appending, newOrdinals: string | null): ReadonlySet<string> {
+/** Lists the ids that were in the log already; `newOrdinals` null means that all events are new. */
+function listKnownIds({ rows }: PreparedAppend, newOrdinals: string | null): ReadonlySet<string> {
   if (newOrdinals === null) return new Set();
   const ordinals = new Set(newOrdinals.split(","));
   return new Set(rows.filter((_, n) => !ordinals.has(String(n + 1))).map(({ event }) => event.id));

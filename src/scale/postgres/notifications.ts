@@ -5,9 +5,9 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, loop, WOKEN } from "../../core/runtime/waiting.ts";
 
-const CHECK_EVERY_MS = 30_000;
+const CHECK_INTERVAL_MS = 30_000;
 const REPLY_TIMEOUT_MS = 10_000;
-const BACKOFF = { firstMs: 200, maxMs: 5_000 };
+const RECONNECT_BACKOFF = { firstMs: 200, maxMs: 5_000 };
 
 interface NotificationsOptions {
   readonly channel: string;
@@ -19,11 +19,11 @@ interface NotificationsOptions {
   ): Promise<Session>;
 }
 
-/** Listens to a channel; the payload is the topic. After a lost connection all listeners are called. */
+/** Listens to a PostgreSQL channel whose payload is a topic. Calls all listeners after a lost connection. */
 export function createNotifications({ channel, clock, log, connect }: NotificationsOptions) {
   const listeners = new Map<string, Set<() => void>>();
   const closing = new AbortController();
-  const lost = createWakeup();
+  const connectionLost = createWakeup();
   let session: Session | null = null;
   let running: Promise<void> | null = null;
   let isDisconnected = false;
@@ -37,7 +37,7 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
       onNotification: (notification) => {
         if (notification.channel === channel) callListeners(notification.payload);
       },
-      onLost: lost.wakeUp,
+      onLost: connectionLost.wakeUp,
     });
     await opened.query(`listen ${quoted(channel)}`);
     return opened;
@@ -53,21 +53,21 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
       await cutAfter(checked, REPLY_TIMEOUT_MS, () => checked.query("select 1"));
     }
     for (const topic of [...listeners.keys()]) callListeners(topic);
-    return CHECK_EVERY_MS;
+    return CHECK_INTERVAL_MS;
   }
 
   function start(): void {
     running ??= loop({
       clock,
       signal: closing.signal,
-      bell: lost,
+      bell: connectionLost,
       turn: listenOrCheck,
       fault(error) {
         if (!isDisconnected)
           log.warn({ err: error }, "Listening for changes of other processes failed; Plenum connects again.");
         isDisconnected = true;
       },
-      backoff: BACKOFF,
+      backoff: RECONNECT_BACKOFF,
     });
   }
 

@@ -9,35 +9,30 @@ import { transact, transactAtOnce } from "../../core/postgres/transact.ts";
 import { cachedSecret, readCertificates } from "../../core/runtime/secret.ts";
 import { Fenced } from "../../engine/store/fenced-store.ts";
 import { Conflict } from "../../engine/store/store.ts";
-import { decodedKey } from "./documents.ts";
+import { decodeKey } from "./documents.ts";
 import { createNotifications } from "./notifications.ts";
 import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
 import type { StateDatabase, StateDatabaseOptions } from "./state-database.ts";
 
-const CONNECT_MS = 5_000;
-const STATEMENT_MS = 8_000;
-/** A transaction locks the source's row, so a stalled process must not block the others for long. */
-const IDLE_MS = 3_000;
-const TRANSACTION_MS = 10_000;
-const MIGRATION_MS = 10 * 60_000;
+const CONNECT_TIMEOUT_MS = 5_000;
+const STATEMENT_TIMEOUT_MS = 8_000;
+/** Time limit of an idle transaction: it locks the source's row, so a stalled process must not block others for long. */
+const IDLE_TRANSACTION_TIMEOUT_MS = 3_000;
+const TRANSACTION_TIMEOUT_MS = 10_000;
+const MIGRATION_TIMEOUT_MS = 10 * 60_000;
 
-/** A command's single large transaction: 10 GB of events take some minutes. */
-const LONG_TRANSACTION_MS = 60 * 60_000;
-const PATIENT_LIMITS = { statementMs: LONG_TRANSACTION_MS, idleMs: 60_000 };
+/** Time limit of the large transaction of a move: 10 GB of events take some minutes. */
+const LONG_TRANSACTION_TIMEOUT_MS = 60 * 60_000;
+const LONG_TRANSACTION_LIMITS = { statementMs: LONG_TRANSACTION_TIMEOUT_MS, idleMs: 60_000 };
 
-/** Connects and prepares the schema. Throws `ConfigError` when a person must act, else `Retryable`. */
+/** Connects and prepares the schema. Throws `ConfigError` when a person must act, otherwise `Retryable`. */
 export async function openStateDatabase(options: StateDatabaseOptions): Promise<StateDatabase> {
-  const {
-    config,
-    clock,
-    log,
-    migrate,
-    connections = config.connections,
-    isPatient: allowsLongTransaction = false,
-  } = options;
-  const statementMs = Math.min(STATEMENT_MS, options.limitMs ?? STATEMENT_MS);
-  const limits = { statementMs, idleMs: Math.min(IDLE_MS, statementMs) };
-  const transactionMs = allowsLongTransaction ? LONG_TRANSACTION_MS : (options.limitMs ?? TRANSACTION_MS);
+  const { config, clock, log, migrate, connections = config.connections, allowsLongTransaction = false } = options;
+  const statementMs = Math.min(STATEMENT_TIMEOUT_MS, options.limitMs ?? STATEMENT_TIMEOUT_MS);
+  const limits = { statementMs, idleMs: Math.min(IDLE_TRANSACTION_TIMEOUT_MS, statementMs) };
+  const transactionMs = allowsLongTransaction
+    ? LONG_TRANSACTION_TIMEOUT_MS
+    : (options.limitMs ?? TRANSACTION_TIMEOUT_MS);
   const { schema } = config;
   const addresses = urlsOf(config.url).map((url) => addressOf({ url }));
   const [first] = addresses;
@@ -48,7 +43,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
 
   let isPrepared = false;
 
-  /** Reads password and certificate authority for each connection, so that replacing them needs no restart. */
+  /** Opens a session. Reads password and CA for each session, so that a replaced password or CA needs no restart. */
   async function connect(
     signal: AbortSignal,
     more: Pick<SessionOptions, "onNotification" | "onLost"> = {},
@@ -58,15 +53,15 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
         addresses,
         password: password(),
         ca: config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file"),
-        connectTimeoutMs: CONNECT_MS,
-        wording: STATE_WORDING,
+        connectTimeoutMs: CONNECT_TIMEOUT_MS,
+        wording: STATE_ERROR_WORDING,
         ...more,
       },
       signal,
     );
-    // Creating the schema, or waiting for another member that does, takes longer.
+    // Creating the schema, or waiting for another member that creates it, takes longer.
     try {
-      return await cutAfter(session, isPrepared ? CONNECT_MS : MIGRATION_MS, async () => {
+      return await cutAfter(session, isPrepared ? CONNECT_TIMEOUT_MS : MIGRATION_TIMEOUT_MS, async () => {
         await session.query(`set search_path = ${quoted(schema)}, pg_temp; set statement_timeout = ${statementMs}`);
         await prepareSchema(session, schema, migrate);
         isPrepared = true;
@@ -74,12 +69,12 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
       });
     } catch (error) {
       session.cut(error);
-      throw meaningIn(error, session.address);
+      throw toStateError(error, session.address);
     }
   }
 
   const pool = createPool({ connections: Math.max(1, connections - 1), clock, connect });
-  const notices = createNotifications({ channel: schema, clock, log, connect });
+  const notifications = createNotifications({ channel: schema, clock, log, connect });
 
   function onSession<T>(work: (session: Session) => Promise<T>, limitMs = transactionMs): Promise<T> {
     return pool.use(limitMs, async (session) => {
@@ -87,9 +82,9 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
         return await work(session);
       } catch (error) {
         const isReplica = isServerError(error) && error.code === "25006";
-        if (!isReplica) throw meaningIn(error, session.address);
+        if (!isReplica) throw toStateError(error, session.address);
         session.cut(error);
-        if (addresses.length === 1) throw meaningIn(error, session.address);
+        if (addresses.length === 1) throw toStateError(error, session.address);
         throw new Retryable(`The server of ${name} has become a replica; the next one is looked for.`);
       }
     });
@@ -106,12 +101,14 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
         ? onSession((session) => session.query(text, values))
         : onSession(
             (session) => transact(session, { statementMs: withinMs }, () => session.query(text, values)),
-            withinMs + TRANSACTION_MS,
+            withinMs + TRANSACTION_TIMEOUT_MS,
           ),
     transact: (asked) => onSession((session) => transactAtOnce(session, limits, asked)),
     work: (work) =>
-      onSession((session) => transact(session, allowsLongTransaction ? PATIENT_LIMITS : limits, () => work(session))),
-    onNotified: notices.listen,
+      onSession((session) =>
+        transact(session, allowsLongTransaction ? LONG_TRANSACTION_LIMITS : limits, () => work(session)),
+      ),
+    onNotified: notifications.listen,
     notify: (topic) => ({ text: "select pg_notify($1, $2)", values: [schema, topic], name: "notify" }),
     describe: () =>
       onSession(async (session) => {
@@ -134,12 +131,12 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
         };
       }),
     async close() {
-      await Promise.all([notices.close(), pool.close()]);
+      await Promise.all([notifications.close(), pool.close()]);
     },
   };
 }
 
-const STATE_WORDING: Wording = {
+const STATE_ERROR_WORDING: Wording = {
   addressOption: "url",
   rights: "create on the database, or make it the owner of the schema",
   refused: "does not take what the state is made of",
@@ -147,21 +144,21 @@ const STATE_WORDING: Wording = {
   tooLong: "If that stays so, look for what else its disk is doing, and into pg_locks there.",
 };
 
-function meaningIn(error: unknown, address: Address): Failure | Fenced | Conflict {
+function toStateError(error: unknown, address: Address): Failure | Fenced | Conflict {
   if (error instanceof Fenced || error instanceof Conflict) return error;
   if (isServerError(error)) {
     const { code, detail = "" } = error;
     if (code === "PLF01") return new Fenced(detail, { cause: error });
-    if (code === "PLF02") return noSuchSource(detail);
+    if (code === "PLF02") return noSuchSourceError(detail);
     if (code === "PLC01") {
       const [set = "", key = ""] = JSON.parse(detail) as string[];
-      return new Conflict(set, decodedKey(key));
+      return new Conflict(set, decodeKey(key));
     }
   }
-  return failureOf(error, address, STATE_WORDING);
+  return failureOf(error, address, STATE_ERROR_WORDING);
 }
 
-export function noSuchSource(source: string): ConfigError {
+export function noSuchSourceError(source: string): ConfigError {
   return new ConfigError(`The state in the database has no source ${source}.`, {
     hint: "Check the name, or start a worker with it once.",
   });

@@ -2,23 +2,22 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Session } from "../../core/postgres/session.ts";
 import { quoted } from "../../core/postgres/sql-text.ts";
 
-/** Comment on the table `meta`, by which Plenum recognises its schema. */
+/** SQL comment on the table `meta`, by which Plenum recognises its schema. */
 const SCHEMA_COMMENT = "The state of a fleet of Plenum";
 
 /**
- * Step n brings a schema from version n to n + 1; `search_path` of each connection is the schema. A released step is
- * never changed. Each table of a source begins its key with the source. Texts are compared byte by byte: a library's
- * sort order changes with its version and would invalidate existing indexes.
+ * Migrations of the schema: step n brings the schema from version n to n + 1. A released step is never changed. Keys of
+ * rows of a source begin with the source. Texts are compared byte by byte, because a library's sort order changes with
+ * its version and would invalidate existing indexes.
  *
- *   source                    one row for each: who holds it, and where its log ends. Every transaction locks it first.
- *   event ──┬─◄ sink.position everything up to it is settled
- *           ├─◄ again         marked to be sent again to one sink
- *           └─◄ dead_letter   a copy of the event, because it outlives the log
- *   document  record  quota   what the other rooms keep
- *   member  takeover  fleet_document   what belongs to the fleet
- * /
+ *   source                    holder and end of the log of each source; every transaction locks this row first
+ *   event ──┬─◄ sink.position all events up to the position are settled
+ *           ├─◄ again         event to send again to one sink
+ *           └─◄ dead_letter   copy of the event, because a dead letter outlives the log
+ *   document  record  quota   other state of a source
+ *   member  takeover  fleet_document   state of the fleet
  */
-const MIGRATIONS: readonly string[] = [
+const SCHEMA_MIGRATIONS: readonly string[] = [
   `
   create table meta (schema_version integer not null, digest text collate "C");
   comment on table meta is '${SCHEMA_COMMENT}';
@@ -229,17 +228,17 @@ const MIGRATIONS: readonly string[] = [
   `,
 ];
 
-export const SCHEMA_VERSION = MIGRATIONS.length;
-const MIGRATION_MS = 10 * 60_000;
+export const SCHEMA_VERSION = SCHEMA_MIGRATIONS.length;
+const MIGRATION_TIMEOUT_MS = 10 * 60_000;
 
-/** "PLNM": a process that prepares a schema holds the advisory lock with this number and a hash of the schema's name. */
-const ADVISORY_LOCK = 0x504c4e4d;
+/** First number ("PLNM") of the advisory lock for preparing a schema; the second is a hash of the schema's name. */
+const MIGRATION_LOCK_ID = 0x504c4e4d;
 
-/** Throws for a schema of another program or of a newer version; `migrate` creates or updates the schema. */
+/** Checks the schema; `migrate` creates or updates it. Throws for a schema of another program or of a newer version. */
 export async function prepareSchema(session: Session, schema: string, migrate: boolean): Promise<void> {
-  const currentVersion = await versionIn(session, schema);
+  const currentVersion = await readSchemaVersion(session, schema);
   if (currentVersion === SCHEMA_VERSION) return;
-  refuseNewer(currentVersion, schema);
+  refuseNewerSchema(currentVersion, schema);
   if (!migrate) {
     throw new ConfigError(
       currentVersion === null
@@ -248,14 +247,14 @@ export async function prepareSchema(session: Session, schema: string, migrate: b
       { field: "schema", hint: "Start a worker of this version once; it brings the schema up to date." },
     );
   }
-  await session.query(`begin; set local statement_timeout = ${MIGRATION_MS}`);
+  await session.query(`begin; set local statement_timeout = ${MIGRATION_TIMEOUT_MS}`);
   try {
     // Another process may have prepared the schema in the meantime.
-    await session.query(`select pg_advisory_xact_lock(${ADVISORY_LOCK}, hashtext($1))`, [schema]);
-    const version = await versionIn(session, schema);
-    refuseNewer(version, schema);
+    await session.query(`select pg_advisory_xact_lock(${MIGRATION_LOCK_ID}, hashtext($1))`, [schema]);
+    const version = await readSchemaVersion(session, schema);
+    refuseNewerSchema(version, schema);
     if (version === null) await createSchema(session, schema);
-    for (const step of MIGRATIONS.slice(version ?? 0)) await session.query(step);
+    for (const step of SCHEMA_MIGRATIONS.slice(version ?? 0)) await session.query(step);
     await session.query(`update meta set schema_version = ${SCHEMA_VERSION}`);
     await session.query("commit");
   } catch (error) {
@@ -264,14 +263,14 @@ export async function prepareSchema(session: Session, schema: string, migrate: b
   }
 }
 
-/** An existing empty schema needs no right to create one. */
+/** Creates the schema if it is missing, so that an existing empty schema needs no right to create schemas. */
 async function createSchema(session: Session, schema: string): Promise<void> {
   const { rows } = await session.query("select 1 from pg_namespace where nspname = $1", [schema]);
   if (rows.length === 0) await session.query(`create schema ${quoted(schema)}`);
 }
 
-/** Null for a missing or empty schema. */
-async function versionIn(session: Session, schema: string): Promise<number | null> {
+/** Returns the version of a schema; null if the schema is missing or empty. */
+async function readSchemaVersion(session: Session, schema: string): Promise<number | null> {
   const { rows } = await session.query(
     `select (select count(*) from pg_class where relnamespace = namespace.oid)::integer,
        (select obj_description(oid, 'pg_class') from pg_class where relnamespace = namespace.oid and relname = 'meta')
@@ -290,7 +289,7 @@ async function versionIn(session: Session, schema: string): Promise<number | nul
   return Number(versions[0]?.[0] ?? 0);
 }
 
-function refuseNewer(version: number | null, schema: string): void {
+function refuseNewerSchema(version: number | null, schema: string): void {
   if (version === null || version <= SCHEMA_VERSION) return;
   throw new ConfigError(
     `The schema ${schema} of the database was written by a newer Plenum (schema ${version}, this one knows ${SCHEMA_VERSION}).`,

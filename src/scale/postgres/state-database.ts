@@ -6,17 +6,17 @@ import type { PostgresState } from "../../engine/store/config.ts";
 export type { Query, QueryResult, Values } from "../../core/postgres/session.ts";
 
 export interface StateDatabase {
-  /** For people: `db.example:5432/plenum, schema plenum_state`; never a password. */
+  /** Name for people without a password: `db.example:5432/plenum, schema plenum_state`. */
   readonly name: string;
   /** Qualified and quoted name of a table or function: `table("event")` is `"plenum_state"."event"`. */
   table(name: string): string;
-  /** Runs one statement in a transaction of its own, for at most 8 s or `withinMs` milliseconds. Throws as `transact`. */
+  /** Runs one statement as a transaction, for at most 8 s or `withinMs` milliseconds. Throws like `transact`. */
   query(text: string, values?: Values, withinMs?: number): Promise<QueryResult>;
-  /** One transaction in one packet. Throws `Fenced`, `Conflict`, `Unanswered` (committed or not) or `Retryable`. */
-  transact(asked: readonly Query[]): Promise<readonly QueryResult[]>;
-  /** Runs a transaction whose statements depend on earlier results. The server ends one that pauses for 3 s. */
+  /** Runs a transaction in one packet. Throws `Fenced`, `Conflict`, `Unanswered` (may be committed) or `Retryable`. */
+  transact(queries: readonly Query[]): Promise<readonly QueryResult[]>;
+  /** Runs a transaction whose statements depend on earlier results. The server aborts it after a pause of 3 s. */
   work<T>(work: (session: Pick<Session, "query" | "queries">) => Promise<T>): Promise<T>;
-  /** Calls the listener on notifications, after a lost connection and every 30 s; returns a function that stops it. */
+  /** Calls the listener on notifications, after a lost connection and every 30 s; returns a function to unsubscribe. */
   onNotified(topic: string, listener: () => void): () => void;
   notify(topic: string): Query;
   describe(): Promise<StateDatabaseDescription>;
@@ -28,7 +28,7 @@ export interface StateDatabaseDescription {
   readonly schemaVersion: number;
   /** The connected server and its version: `db.example:5432, PostgreSQL 15.6`. */
   readonly server: string;
-  /** The setting of this connection: `off` and `local` are weaker than Plenum's promise. */
+  /** Setting `synchronous_commit`: with `off` and `local`, committed events can be lost. */
   readonly synchronousCommit: string;
   readonly dataChecksums: boolean;
   readonly isReplica: boolean;
@@ -41,14 +41,14 @@ export interface StateDatabaseOptions {
   readonly migrate: boolean;
   readonly connections?: number;
   readonly limitMs?: number;
-  readonly isPatient?: boolean;
+  readonly allowsLongTransaction?: boolean;
 }
 
 export function sourceTopic(source: string): string {
   return `source ${source}`;
 }
 
-/** A holder by the epoch of its lease; an operator, who appends no events; or a reader, who changes nothing. */
+/** Access to a source's state: as holder with the epoch of the lease, as operator without events, or read-only. */
 export type ShardAccess = { readonly epoch: number } | "operator" | "reader";
 
 export interface ShardOptions {
@@ -58,12 +58,12 @@ export interface ShardOptions {
   readonly log: Log;
 }
 
-/** Warnings about the server's durability, one sentence each; empty when it keeps the promise. */
+/** Returns one sentence for each server setting with which committed events can be lost. */
 export function durabilityWarnings({
   dataChecksums,
   synchronousCommit,
 }: Pick<StateDatabaseDescription, "dataChecksums" | "synchronousCommit">): readonly string[] {
-  const loss = LOSSES[synchronousCommit];
+  const loss = LOSS_BY_SYNCHRONOUS_COMMIT[synchronousCommit];
   const warnings = [
     loss &&
       `The server has synchronous_commit = ${synchronousCommit}, so ${loss}: set it to on for this user or database.`,
@@ -72,8 +72,8 @@ export function durabilityWarnings({
   return warnings.filter((warning) => typeof warning === "string");
 }
 
-/** Losses of each setting below `on`: https://www.postgresql.org/docs/15/runtime-config-wal.html */
-const LOSSES: Readonly<Record<string, string>> = {
+/** Possible losses by `synchronous_commit`: https://www.postgresql.org/docs/15/runtime-config-wal.html */
+const LOSS_BY_SYNCHRONOUS_COMMIT: Readonly<Record<string, string>> = {
   off: "a crash of it loses what it had said to be committed",
   local: "a replica that takes over may lack what it had said to be committed",
 };

@@ -5,9 +5,9 @@ import { createQuotaStore } from "../../engine/store/quota-store.ts";
 import type { SqlDriver } from "../../engine/store/sql.ts";
 import type { ClockMark, QuotaStore, Store } from "../../engine/store/store.ts";
 import { appendRecords, changeDocuments, createDocuments, type RunQuery } from "./documents.ts";
-import { createPostgresDriver, queryOf, rowsOf } from "./driver.ts";
+import { bindStatement, createPostgresDriver, toRowObjects } from "./driver.ts";
 import { type AppendRow, createEventLog } from "./event-log.ts";
-import { noSuchSource } from "./open.ts";
+import { noSuchSourceError } from "./open.ts";
 import { type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
 import { createWriter } from "./writer.ts";
 
@@ -22,7 +22,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
   );
   const [epoch, lastCommit = "", operations = 0] = rows[0] ?? [];
   if (isHolder && epoch !== String(as.epoch)) throw new Fenced(source);
-  if (rows.length === 0) throw noSuchSource(source);
+  if (rows.length === 0) throw noSuchSourceError(source);
 
   const writer = createWriter({ ...options, database, lastCommit: String(lastCommit) });
   const documents = createDocuments(source, query);
@@ -42,7 +42,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     wakeup.wakeUp();
   }
 
-  // On failure, the listener is called again once the database is back.
+  // Errors are ignored, because the listener is called again once the database is available.
   const stopListening = isHolder
     ? database.onNotified(sourceTopic(source), () => void checkForOperations().catch(() => undefined))
     : () => undefined;
@@ -51,7 +51,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     for (const set of new Set(sets)) versions.set(set, (versions.get(set) ?? 0) + 1);
   }
 
-  /** A process that does not hold the source compares `xmin`, which changes with each update of the source's row. */
+  /** Version of the source's state; without the lease, `xmin`, which changes with each update of the source's row. */
   async function changes(): Promise<number> {
     if (isHolder) return writer.commits() + operationsSeen;
     const { rows: found } = await query("select xmin::text::double precision from source where name = $1", [source]);
@@ -63,14 +63,14 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
 
   return {
     outbox,
-    quotaStore: createQuotaStore(sql, quotaClocks(sql)),
+    quotaStore: createQuotaStore(sql, createQuotaClocks(sql)),
     document: documents.document,
     documents: documents.documents,
     records: documents.records,
     lastRecord: documents.lastRecord,
     version: async (set) => (versions.get(set) ?? 0) + (isHolder ? operationsSeen : await changes()),
     changes,
-    // The server checks its pages itself (`data_checksums`).
+    // The PostgreSQL server detects damaged pages itself (`data_checksums`).
     damagedKeys: async () => [],
     async commit({ documents: changedDocuments = [], events = [], records = [] }) {
       const statements = [...changeDocuments(source, changedDocuments), ...appendRecords(source, records)];
@@ -78,14 +78,14 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
       const before = await log.end();
       if (appending === null && statements.length === 0) return { lastPosition: before, repeated: [] };
       const answers = await writer
-        .commit(appending === null ? statements : [...statements, queryOf(source, appending.statement)])
+        .commit(appending === null ? statements : [...statements, bindStatement(source, appending.statement)])
         .finally(() => changed(changedDocuments.map(({ set }) => set)));
       if (appending === null) return { lastPosition: before, repeated: [] };
       const answer = answers?.at(-1);
       const committed =
         answer === undefined
           ? await log.committedWithoutReply(appending, before)
-          : log.committed(appending, rowsOf<AppendRow>(answer));
+          : log.committed(appending, toRowObjects<AppendRow>(answer));
       if (events.length > committed.repeated.length) wakeup.wakeUp();
       return committed;
     },
@@ -109,7 +109,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
   };
 }
 
-function quotaClocks(sql: SqlDriver): Pick<QuotaStore, "loadClock" | "saveClock"> {
+function createQuotaClocks(sql: SqlDriver): Pick<QuotaStore, "loadClock" | "saveClock"> {
   return {
     async loadClock(key, boot) {
       const [mark] = await sql.query<ClockMark>(

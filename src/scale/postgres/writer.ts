@@ -7,12 +7,12 @@ import { createDeferredWrites } from "../../engine/store/deferred-writes.ts";
 import { Fenced } from "../../engine/store/fenced-store.ts";
 import { type Query, type QueryResult, type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
 
-export type Writer = ReturnType<typeof createWriter>;
-export type Work = Pick<Session, "query" | "queries">;
+export type ShardWriter = ReturnType<typeof createWriter>;
+export type TransactionSession = Pick<Session, "query" | "queries">;
 
-/** Longest time of the last deferred writes, in milliseconds. */
-const CLOSE_MS = 3_000;
-const BACKOFF = { firstMs: 100, maxMs: 2_000 };
+/** Time limit of the last deferred writes when the writer closes. */
+const CLOSE_FLUSH_LIMIT_MS = 3_000;
+const OUTCOME_QUERY_BACKOFF = { firstMs: 100, maxMs: 2_000 };
 
 export interface WriterOptions extends ShardOptions {
   readonly database: StateDatabase;
@@ -20,12 +20,12 @@ export interface WriterOptions extends ShardOptions {
 }
 
 /**
- * Each transaction of a holder begins with the fence: the source's row must have the holder's epoch and last mark.
+ * Writes transactions of a holder. Each begins with a fence: the source's row must have the holder's epoch and last mark.
  *
  *   last_commit   3f9a-7 ──fence(3f9a-7 → 3f9a-8)──► 3f9a-8
  *
- * When a reply is lost, the mark shows whether the commit happened. The query changes the mark (`3f9a-7+`), so that a
- * delayed packet fails.
+ * When a reply is lost, a query of the mark shows whether the commit happened. The query also changes the mark
+ * (`3f9a-7+`), so that a delayed packet fails.
  */
 export function createWriter(options: WriterOptions) {
   const { database, source, as, clock, log } = options;
@@ -73,7 +73,7 @@ export function createWriter(options: WriterOptions) {
     const { rows } = await persist({
       clock,
       signal: closing.signal,
-      backoff: BACKOFF,
+      backoff: OUTCOME_QUERY_BACKOFF,
       work: () =>
         database.query(
           "update source set last_commit = last_commit || '+' where name = $1 and epoch = $2::bigint returning last_commit",
@@ -82,7 +82,7 @@ export function createWriter(options: WriterOptions) {
       fault: (error) => log.debug({ source, err: error }, "the query for the outcome of a commit failed"),
     });
     const found = rows[0]?.[0];
-    const [at, before] = [withoutSuffix(String(found ?? "")), withoutSuffix(lastMark)];
+    const [at, before] = [stripMarkSuffix(String(found ?? "")), stripMarkSuffix(lastMark)];
     if (found === undefined || (at !== mark && at !== before)) {
       fenced = new Fenced(source);
       throw fenced;
@@ -92,7 +92,7 @@ export function createWriter(options: WriterOptions) {
     if (at !== mark) throw new Retryable(lost.message, lost.hint === undefined ? {} : { hint: lost.hint });
   }
 
-  /** One transaction in one packet. Null: committed, but the reply was lost. Throws `Fenced` without the lease. */
+  /** Runs a transaction in one packet. Null: committed, but the reply was lost. Throws `Fenced` without the lease. */
   function commit(statements: readonly Query[]): Promise<readonly QueryResult[] | null> {
     return oneByOne(async () => {
       let before = 0;
@@ -110,9 +110,9 @@ export function createWriter(options: WriterOptions) {
   return {
     soon: deferred,
     commit,
-    work<T>(work: (session: Work) => Promise<T>): Promise<T> {
+    work<T>(work: (session: TransactionSession) => Promise<T>): Promise<T> {
       return oneByOne(async () => {
-        // The result exists before the commit, whose reply may be lost.
+        // Keep the result outside, because the reply to the commit may be lost.
         const result: { value?: T } = {};
         await sendFenced((first) =>
           database.work(async (session) => {
@@ -127,14 +127,14 @@ export function createWriter(options: WriterOptions) {
     commits: (): number => commits,
     async close(): Promise<void> {
       deferred.stop();
-      // Deferred writes that fail now are repeated, as after a crash.
-      if (fenced === null) await within(clock, CLOSE_MS, deferred.flush() ?? Promise.resolve());
+      // Deferred writes that fail here are repeated after the next start, as after a crash.
+      if (fenced === null) await within(clock, CLOSE_FLUSH_LIMIT_MS, deferred.flush() ?? Promise.resolve());
       closing.abort(new Retryable(`The state of the source ${source} was closed.`));
     },
   };
 }
 
-/** Removes what queries have added to a mark. */
-function withoutSuffix(mark: string): string {
+/** Removes the `+` that queries have added to a mark. */
+function stripMarkSuffix(mark: string): string {
   return mark.replace(/\++$/, "");
 }

@@ -10,7 +10,7 @@ import { PostgresState } from "#src/engine/store/config.ts";
 import { MOVE_MARK_FILE } from "#src/engine/store/folder.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
-import { type Moved, type MoveOptions, moveState } from "#src/scale/move/move.ts";
+import { type MoveOptions, type MoveResult, moveState } from "#src/scale/move/move.ts";
 import { openStateDatabase } from "#src/scale/postgres/open.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { openShard } from "#src/scale/postgres/store.ts";
@@ -55,13 +55,13 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     const url = `postgresql://postgres@127.0.0.1:${port}/postgres?sslmode=disable`;
     const database = await openStateDatabase({
       config: PostgresState.parse({ url, schema: named }),
-      ...{ clock, log, migrate: true, isPatient: true },
+      ...{ clock, log, migrate: true, allowsLongTransaction: true },
     });
     onTestFinished(() => database.close());
     return database;
   }
 
-  async function move(options: Partial<MoveOptions> = {}): Promise<Moved> {
+  async function move(options: Partial<MoveOptions> = {}): Promise<MoveResult> {
     return moveState({
       folder,
       database: options.database ?? (await open()),

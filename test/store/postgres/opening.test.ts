@@ -71,7 +71,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     expect((await database.query(LIMITS)).rows).toEqual([["8s", "0"]]);
     expect((await database.query(LIMITS, [], 60_000)).rows[0]?.[0]).toBe("1min");
     expect(await within(await rig.open({ limitMs: 2_000 }))).toEqual([["2s", "2s"]]);
-    expect(await within(await rig.open({ isPatient: true }))).toEqual([["1h", "1min"]]);
+    expect(await within(await rig.open({ allowsLongTransaction: true }))).toEqual([["1h", "1min"]]);
   });
 
   test("keeps a connection open beyond the connection timeout", async () => {

@@ -30,7 +30,7 @@ interface Opening {
   readonly migrate?: boolean;
   readonly log?: Log;
   readonly limitMs?: number;
-  readonly isPatient?: boolean;
+  readonly allowsLongTransaction?: boolean;
 }
 
 export function createRig(server: Pick<RealServer, "port">, port = server.port): Rig {
