@@ -17,7 +17,7 @@ import { webhook } from "./webhook/definition.ts";
  * All connectors by the name that a configuration uses. The configuration's schema is derived from this list, so a new
  * connector is a folder and a line here. A definition loads its sink when it is used, so unused libraries stay unloaded.
  */
-export const CATALOG = {
+export const CONNECTORS = {
   mqtt,
   influxdb,
   kafka,
@@ -33,11 +33,11 @@ export const CATALOG = {
   stdout,
 } as const;
 
-export type ConnectorName = keyof typeof CATALOG;
+export type ConnectorName = keyof typeof CONNECTORS;
 
-export const CONNECTOR_NAMES = Object.keys(CATALOG) as readonly ConnectorName[];
+export const CONNECTOR_NAMES = Object.keys(CONNECTORS) as readonly ConnectorName[];
 
 /** The definition of a connector whose options are not known at compile time. */
-export function definitionOf(name: ConnectorName): ConnectorDefinition {
-  return CATALOG[name] as ConnectorDefinition;
+export function getConnector(name: ConnectorName): ConnectorDefinition {
+  return CONNECTORS[name] as ConnectorDefinition;
 }

@@ -70,7 +70,7 @@ async function state(tags: Readonly<Record<string, readonly [name: string, told?
   }
   for (const [id, [name, told]] of Object.entries(tags)) await know(id, name, told);
   const view = createBuildingView(store, new Map([["main", "Europe/Oslo"]]));
-  const curves = (alarm: Partial<Alarm> = {}, span = SPAN) => view.curves("main", { ...ALARM, ...alarm }, span);
+  const curves = (alarm: Partial<Alarm> = {}, span = SPAN) => view.timeSeries("main", { ...ALARM, ...alarm }, span);
   const names = async (alarm: Partial<Alarm> = {}) => (await curves(alarm)).map(({ tag }) => tag.displayName);
   return { store, tell, know, curves, names };
 }
@@ -127,8 +127,8 @@ describe("the tags of an alarm's time series", () => {
   test("are only the alarm's tag without systems, and empty for an unknown source", async () => {
     const tags = await state({ "1": ["VS1-GT11", { newest }], "2": ["VS1-GT2", { newest, systems: ["s1"] }] });
     expect(await tags.names()).toEqual(["VS1-GT11"]);
-    const picture = createBuildingView(tags.store, new Map());
-    expect(await picture.curves("other", ALARM, SPAN)).toEqual([]);
+    const building = createBuildingView(tags.store, new Map());
+    expect(await building.timeSeries("other", ALARM, SPAN)).toEqual([]);
   });
 });
 

@@ -101,8 +101,8 @@ describe.each(WAYS)("a state store that %s", (way) => {
     }));
     for (const brokenFrom of ["the start", "later"]) {
       isBroken = brokenFrom === "the start";
-      const picture = createBuildingView(store, new Map());
-      const shared = { sinks: configured, outbox: state.part, store, picture, clock, log, metrics: createMetrics() };
+      const building = createBuildingView(store, new Map());
+      const shared = { sinks: configured, outbox: state.part, store, building, clock, log, metrics: createMetrics() };
       const dispatcher = createDispatcher(shared);
       const bounds = { maxBytes: 1e9, maxAgeMs: HOUR_MS, replayMs: HOUR_MS };
       const pruning = createPruning({ ...shared, bounds, clockDoubt: createClockCheck({ clock, log }) });

@@ -51,8 +51,8 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     repeatMs: config.repeat,
     repeatClosedMs: REPEAT_CLOSED_MS,
     // An address can be a secret, so only its hash is stored.
-    farEnd: createHash("sha256").update(url.href).digest("hex"),
-    lastStepMs: end.lastStepMs,
+    serverId: createHash("sha256").update(url.href).digest("hex"),
+    progressMs: end.progressMs,
 
     identify: (incident) => alertIdentityOf(incident, config.labels, clock.now()),
 

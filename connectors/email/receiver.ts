@@ -89,8 +89,8 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
 
   return {
     opensAgain: "another",
-    farEnd: hash("sha256", JSON.stringify([config.host, port, config.to, config.cc])),
-    lastStepMs: () => beganMs,
+    serverId: hash("sha256", JSON.stringify([config.host, port, config.to, config.cc])),
+    progressMs: () => beganMs,
 
     open: (incident, signal) => send(incident, incident.text.title, signal),
 

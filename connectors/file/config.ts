@@ -80,7 +80,7 @@ export function sharedFolder(one: FileConfig, other: FileConfig): SharedStore | 
   const [here, there] = [realFolder(one.folder), realFolder(other.folder)];
   const isShared = isByDay ? here === there : isWithin(here, there) || isWithin(there, here);
   if (!isShared) return null;
-  return { path: ["folder"], would: "write the same files: give one of them another folder or another name" };
+  return { path: ["folder"], consequence: "write the same files: give one of them another folder or another name" };
 }
 
 function isWithin(outer: string, path: string): boolean {

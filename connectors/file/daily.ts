@@ -1,7 +1,7 @@
 import { mkdir, readdir, stat, unlink } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { cloudEventTexts } from "../../src/core/codec/history-event.ts";
-import type { ConnectorContext, Offered } from "../../src/core/connector.ts";
+import type { BatchInfo, ConnectorContext } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { sequenceAttributes } from "../../src/core/model/sequence.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
@@ -86,7 +86,7 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
   }
 
   /** Reuses the buffer: its earlier lines are on disk. */
-  function textOf(batch: readonly Event[], sequences: Offered["sequences"]): Buffer {
+  function textOf(batch: readonly Event[], sequences: BatchInfo["sequences"]): Buffer {
     const texts = batch.flatMap((event, index) => [
       ...cloudEventTexts(event, sequenceAttributes(sequences?.[index])),
       "\n",
@@ -102,7 +102,7 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
   return {
     open,
     close,
-    async write(batch: readonly Event[], sequences: Offered["sequences"], signal: AbortSignal): Promise<void> {
+    async write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void> {
       const text = textOf(batch, sequences);
       await (await appenderFor(text.length, signal)).append(text);
     },

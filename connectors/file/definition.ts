@@ -7,7 +7,7 @@ export const file = {
   summary: "Events as JSON lines in a folder, on disk before they are acknowledged.",
   Config: FileConfig,
   carriesSequence: true,
-  whereIs: searchCommand,
+  locateEvent: searchCommand,
   shared: sharedFolder,
   sink: async (config, context) => (await import("./sink.ts")).createFileSink(config, context),
 } satisfies ConnectorDefinition<FileConfig>;

@@ -1,6 +1,6 @@
 import { access, mkdir, readdir, truncate, unlink } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
-import type { ConnectorContext, Offered } from "../../src/core/connector.ts";
+import type { BatchInfo, ConnectorContext } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { bytesOf, type FileConfig } from "./config.ts";
@@ -101,7 +101,7 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
     return part;
   }
 
-  function textsOf(batch: readonly Event[], sequences: Offered["sequences"]): ReadonlyMap<string, Buffer> {
+  function textsOf(batch: readonly Event[], sequences: BatchInfo["sequences"]): ReadonlyMap<string, Buffer> {
     const texts = new Map<string, string[]>();
     for (const [index, event] of batch.entries()) {
       for (const { date, texts: line } of dayLines(event, sequences?.[index])) {
@@ -139,7 +139,7 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
       isOpen = true;
     },
 
-    async write(batch: readonly Event[], sequences: Offered["sequences"], signal: AbortSignal): Promise<void> {
+    async write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void> {
       const written: { readonly part: Part; readonly bytes: number }[] = [];
       try {
         for (const [folder, text] of textsOf(batch, sequences)) {

@@ -1,5 +1,5 @@
 import { resolve } from "node:path";
-import { ACCEPTED, type ConnectorContext, type Offered, type Sink } from "../../src/core/connector.ts";
+import { ACCEPTED, type BatchInfo, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { FileConfig } from "./config.ts";
 import { createDailyFiles } from "./daily.ts";
@@ -9,7 +9,7 @@ import { createPartitionedFiles } from "./partitioned.ts";
 /** After a failure `close` is called, and the next `open` repairs what the failure left. */
 export interface Files {
   open(signal: AbortSignal): Promise<void>;
-  write(batch: readonly Event[], sequences: Offered["sequences"], signal: AbortSignal): Promise<void>;
+  write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void>;
   /** Finishes files that are old enough; returns the milliseconds until the next. */
   finishOld?(signal: AbortSignal): Promise<number>;
   close(): Promise<void>;
@@ -35,7 +35,7 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
 
   return {
     maxBatch: MAX_BATCH,
-    oneOrder: true,
+    strictOrder: true,
 
     open: (signal) => attempt(signal, async () => undefined),
 
@@ -47,7 +47,7 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
 
     ...(files.finishOld === undefined
       ? {}
-      : { tick: (signal) => attempt(signal, async () => ({ inMs: (await files.finishOld?.(signal)) ?? 0 })) }),
+      : { tick: (signal) => attempt(signal, async () => ({ tickInMs: (await files.finishOld?.(signal)) ?? 0 })) }),
 
     close: () => files.close(),
 

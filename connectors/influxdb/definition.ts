@@ -5,6 +5,6 @@ export const influxdb = {
   name: "influxdb",
   summary: "Points in InfluxDB 1.x, 2, 3 or VictoriaMetrics.",
   Config: InfluxConfig,
-  whereIs: exampleQuery,
+  locateEvent: exampleQuery,
   sink: async (config, context) => (await import("./sink.ts")).createInfluxSink(config, context),
 } satisfies ConnectorDefinition<InfluxConfig>;

@@ -35,7 +35,7 @@ interface Origin {
  */
 export function createNames(
   wanted: readonly NameTag[],
-  { clock, memory, picture }: Pick<ConnectorContext, "clock" | "memory" | "picture">,
+  { clock, sinkState, building }: Pick<ConnectorContext, "clock" | "sinkState" | "building">,
 ) {
   const cache = new Map<string, Name>();
   let sinceMs = clock.monotonic();
@@ -53,7 +53,7 @@ export function createNames(
 
   async function hasGivenUp(kind: NameTag, source: string): Promise<boolean> {
     const key = unnamedKey(kind, source);
-    const known = givenUp.get(key) ?? (await memory.get(key)) !== undefined;
+    const known = givenUp.get(key) ?? (await sinkState.get(key)) !== undefined;
     givenUp.set(key, known);
     return known;
   }
@@ -71,22 +71,22 @@ export function createNames(
       cache.delete(key);
       return null;
     }
-    await memory.put(new Map([[stateKey, isoUtc(clock.now())]]));
+    await sinkState.put(new Map([[stateKey, isoUtc(clock.now())]]));
     givenUp.set(stateKey, true);
     return name;
   }
 
   async function findSiteName(source: string, id: string): Promise<Name> {
-    const text = (await picture.one("site", source, id))?.displayName ?? null;
+    const text = (await building.findObject("site", source, id))?.displayName ?? null;
     if (text === null) return { text, mayCome: true };
     if (!(await hasGivenUp("site_name", source))) return { text };
-    const listedMs = Date.parse((await picture.firstListed("site", source, id)) ?? "");
+    const listedMs = Date.parse((await building.firstListed("site", source, id)) ?? "");
     return { text, fromMs: listedMs + CACHE_MS };
   }
 
   async function findSystemCodes(source: string, site: string | null, tag: string): Promise<Name> {
-    const text = joinedCodes(await picture.systemsOf(source, tag));
-    const mayCome = text === null && site !== null && !(await picture.hasListedSystems(source, site));
+    const text = joinedCodes(await building.systemsOf(source, tag));
+    const mayCome = text === null && site !== null && !(await building.hasListedSystems(source, site));
     return { text, mayCome };
   }
 
@@ -99,7 +99,7 @@ export function createNames(
     if (tag === null) return true;
     if (tag.name === null && wanted.includes("name")) {
       await lookUp("name", source, tag.id, async () => ({
-        text: (await picture.one("tag", source, tag.id))?.displayName ?? null,
+        text: (await building.findObject("tag", source, tag.id))?.displayName ?? null,
       }));
     }
     if (!wanted.includes("system")) return true;

@@ -49,7 +49,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
       }
     },
 
-    keepsMs: (signal: AbortSignal) => (config.api === "v1" ? policyMs(signal) : bucketMs(signal)),
+    retentionMs: (signal: AbortSignal) => (config.api === "v1" ? policyMs(signal) : bucketMs(signal)),
   };
 
   async function policyMs(signal: AbortSignal): Promise<number | null> {
@@ -107,8 +107,8 @@ export async function serverInstanceOf(
   if (startedAt === null) return null;
   const latest = before === null ? Number.NaN : Number(before);
   // Keep the latest start: two servers behind one address would otherwise look new at each check.
-  if (startedAt <= latest) return { life: String(latest), isNew: false };
-  return { life: String(startedAt), isNew: before !== null };
+  if (startedAt <= latest) return { instanceId: String(latest), isNew: false };
+  return { instanceId: String(startedAt), isNew: before !== null };
 }
 
 export function startTimeIn(metrics: string): number | null {

@@ -83,7 +83,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
   return {
     maxBatch: 5_000,
-    mayRepeat: true,
+    toleratesRepeats: true,
 
     async open(signal) {
       signal.throwIfAborted();
@@ -105,12 +105,12 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       const batch = offered.slice(0, unnamed?.from);
       const unreadable = new Map<number, string>();
       const stored = await storeLines(allLines(batch, unreadable), (lines) => send(lines, connected, signal));
-      const kept = stored.kept ?? unnamed ?? undefined;
-      if (kept?.from === 0) throw kept.error;
+      const retry = stored.retry ?? unnamed ?? undefined;
+      if (retry?.from === 0) throw retry.error;
       for (const { index } of stored.rejected) unreadable.delete(index);
-      const more = [...unreadable].filter(([index]) => index < (kept?.from ?? batch.length));
+      const more = [...unreadable].filter(([index]) => index < (retry?.from ?? batch.length));
       const rejected = [...stored.rejected, ...more.map(([index, reason]) => ({ index, reason }))];
-      return { rejected, ...(kept === undefined ? {} : { kept }) };
+      return { rejected, ...(retry === undefined ? {} : { retry }) };
     },
 
     async close() {
@@ -131,11 +131,11 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       }
     },
 
-    look: (before, signal) => serverInstanceOf(exchange ?? connect(), before, signal),
+    detectRestart: (before, signal) => serverInstanceOf(exchange ?? connect(), before, signal),
 
-    async keepsMs(signal) {
+    async retentionMs(signal) {
       try {
-        return await bucketOf(exchange ?? connect()).keepsMs(signal);
+        return await bucketOf(exchange ?? connect()).retentionMs(signal);
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         // A token that may only write gets no response; VictoriaMetrics and InfluxDB 3 lack the endpoint.

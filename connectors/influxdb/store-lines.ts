@@ -59,9 +59,9 @@ export async function storeLines(
   return receipt(rejected);
 }
 
-function receipt(rejected: ReadonlyMap<number, string>, kept?: NonNullable<Receipt["kept"]>): Receipt {
-  const settled = [...rejected].filter(([index]) => index < (kept?.from ?? Number.POSITIVE_INFINITY));
-  return { rejected: settled.map(([index, reason]) => ({ index, reason })), ...(kept === undefined ? {} : { kept }) };
+function receipt(rejected: ReadonlyMap<number, string>, retry?: NonNullable<Receipt["retry"]>): Receipt {
+  const settled = [...rejected].filter(([index]) => index < (retry?.from ?? Number.POSITIVE_INFINITY));
+  return { rejected: settled.map(([index, reason]) => ({ index, reason })), ...(retry === undefined ? {} : { retry }) };
 }
 
 function* requestsOf(lines: Iterable<Line>): Generator<readonly Line[]> {

@@ -105,7 +105,7 @@ export function createJira(config: JiraConfig, clock: Clock) {
     request,
     read,
     checkProjectIsVisible,
-    lastStepMs: end.lastStepMs,
+    progressMs: end.progressMs,
     close: () => end.close(),
 
     async probe(signal: AbortSignal): Promise<void> {

@@ -140,8 +140,8 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
 
   return {
     ...createTicketReceiver(system, config, context),
-    farEnd: hash("sha256", site),
-    lastStepMs: jira.lastStepMs,
+    serverId: hash("sha256", site),
+    progressMs: jira.progressMs,
     probe: jira.probe,
     dispose: jira.close,
   };

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { ACCEPTED, type ConnectorContext, type Offered, type Receipt, type Sink } from "../../src/core/connector.ts";
+import { ACCEPTED, type BatchInfo, type ConnectorContext, type Receipt, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { createCluster, type Topic } from "./cluster.ts";
@@ -17,9 +17,9 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
   /** Acknowledged records that are offered again after an earlier one failed. Lost at a restart. */
   let acknowledgedAhead = new Set<string>();
 
-  async function deliver(batch: readonly Event[], offered: Offered | undefined): Promise<Receipt> {
+  async function deliver(batch: readonly Event[], offered: BatchInfo | undefined): Promise<Receipt> {
     const names = batch.map(({ id }, n) => `${offered?.positions[n] ?? ""} ${id}`);
-    const isAcknowledged = (n: number) => offered?.again !== true && acknowledgedAhead.has(names[n] ?? "");
+    const isAcknowledged = (n: number) => offered?.isRedelivery !== true && acknowledgedAhead.has(names[n] ?? "");
     const records = batch.map((event, n) => recordOf(event, topics.topicOf(event), offered?.sequences?.[n]));
     const outcomes = records.map(
       (record, n): RecordOutcome => (isAcknowledged(n) ? { is: "acknowledged" } : precheck(record)),
@@ -30,14 +30,14 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
       for (const [nth, n] of unsent.entries()) outcomes[n] = sent[nth] ?? { is: "open" };
     }
     const receipt = receiptOf(outcomes);
-    const from = receipt.kept?.from ?? batch.length;
-    const passed = receipt.kept === undefined && !names.some((name) => acknowledgedAhead.has(name));
+    const from = receipt.retry?.from ?? batch.length;
+    const passed = receipt.retry === undefined && !names.some((name) => acknowledgedAhead.has(name));
     acknowledgedAhead = passed ? new Set() : acknowledgedAhead;
     for (const [n, name] of names.entries()) {
       if (n >= from && outcomes[n]?.is === "acknowledged") acknowledgedAhead.add(name);
       else acknowledgedAhead.delete(name);
     }
-    if (receipt.kept?.from === 0) throw receipt.kept.error;
+    if (receipt.retry?.from === 0) throw receipt.retry.error;
     return receipt;
   }
 
@@ -49,8 +49,8 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
 
   return {
     maxBatch: 1_000,
-    oneOrder: true,
-    farEnd: createHash("sha256").update(config.brokers.toSorted().join(" ")).digest("hex"),
+    strictOrder: true,
+    serverId: createHash("sha256").update(config.brokers.toSorted().join(" ")).digest("hex"),
 
     open: (signal) =>
       connections.during(signal, async () => {
@@ -111,5 +111,5 @@ function receiptOf(outcomes: readonly RecordOutcome[]): Receipt {
     .flatMap((outcome, index) => (outcome.is === "refused" ? [{ index, reason: outcome.reason }] : []));
   if (first < 0) return rejected.length === 0 ? ACCEPTED : { rejected };
   const [error] = outcomes.flatMap((outcome) => (outcome.is === "open" ? (outcome.error ?? []) : []));
-  return { rejected, kept: { from, error: error ?? new Retryable("The Kafka cluster did not acknowledge it.") } };
+  return { rejected, retry: { from, error: error ?? new Retryable("The Kafka cluster did not acknowledge it.") } };
 }

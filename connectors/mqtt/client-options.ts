@@ -77,13 +77,13 @@ export const brokerAddress = (config: MqttConfig): string => new URL(config.url)
 /** Returns a client id that stays the same over restarts and, in a fleet, for all members that run the source. */
 export function clientIdOf(
   { client_id: given, prefix }: MqttConfig,
-  { name, identity, share }: Pick<ConnectorContext, "name" | "identity" | "share">,
+  { name, identity, assignment }: Pick<ConnectorContext, "name" | "identity" | "assignment">,
   host = hostname(),
 ): string {
-  if (given !== undefined) return share === undefined ? given : `${given}-${share.source}`;
-  const owner = share === undefined ? [host] : [share.fleet, share.source];
+  if (given !== undefined) return assignment === undefined ? given : `${given}-${assignment.source}`;
+  const owner = assignment === undefined ? [host] : [assignment.fleet, assignment.source];
   const parts = [...owner, name, prefix, ...(identity === undefined ? [] : [identity])];
   const digest = createHash("sha256").update(parts.join("\n")).digest("hex").slice(0, 8);
-  const readable = share === undefined ? name : `${name}-${share.source}`;
+  const readable = assignment === undefined ? name : `${name}-${assignment.source}`;
   return `plenum-${readable.replace(/[^A-Za-z0-9_.-]/g, "-").slice(0, 96)}-${digest}`;
 }

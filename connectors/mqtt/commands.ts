@@ -1,5 +1,5 @@
 import type { IPublishPacket } from "mqtt";
-import type { Accept, Arrival, CommandSource, ConnectorContext } from "../../src/core/connector.ts";
+import type { AcceptCommand, CommandMessage, CommandSource, ConnectorContext } from "../../src/core/connector.ts";
 import { clientIdOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { createConnection } from "./connection.ts";
@@ -7,8 +7,8 @@ import { createTopics, type Topics } from "./topics.ts";
 
 /** Receives commands without a session: commands sent while we are offline are lost on purpose. */
 export function createMqttCommands(config: MqttConfig, context: ConnectorContext): CommandSource {
-  const topics = createTopics(config.prefix, config.topic, context.share?.source);
-  let accept: Accept | null = null;
+  const topics = createTopics(config.prefix, config.topic, context.assignment?.source);
+  let accept: AcceptCommand | null = null;
 
   const connection = createConnection(config, context, {
     clientId: `${clientIdOf(config, context)}-cmd`,
@@ -42,7 +42,7 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
   };
 }
 
-function arrivalOf(packet: IPublishPacket, topics: Topics, { clock, name }: ConnectorContext): Arrival | null {
+function arrivalOf(packet: IPublishPacket, topics: Topics, { clock, name }: ConnectorContext): CommandMessage | null {
   const parsed = topics.parseCommand(packet.topic);
   if (parsed === null) return null;
   const { properties = {} } = packet;

@@ -8,7 +8,7 @@ export const mqtt = {
   summary: "Values, alarms and events as topics at an MQTT broker; commands from there.",
   Config: MqttConfig,
   carriesSequence: true,
-  whereIs: ({ prefix, topic, retain }, event) =>
+  locateEvent: ({ prefix, topic, retain }, event) =>
     messagesOf(event, createTopics(prefix, topic), retain)[0]?.topic ?? null,
   sink: async (config, context) => (await import("./sink.ts")).createMqttSink(config, context),
   commands: async (config, context) => (await import("./commands.ts")).createMqttCommands(config, context),

@@ -26,7 +26,7 @@ export function serverInstanceOf(before: string | null, { sessionLost, ...now }:
   } catch {
     stored = null;
   }
-  return { life: JSON.stringify(now), isNew: stored !== null && (sessionLost || isYounger(now, stored)) };
+  return { instanceId: JSON.stringify(now), isNew: stored !== null && (sessionLost || isYounger(now, stored)) };
 }
 
 /** Returns whether the uptime grew less than time passed. After a suspension only the wall clock counts. */

@@ -13,7 +13,7 @@ import { createTopics } from "./topics.ts";
 
 /** Accepted means: the broker has acknowledged every message of the event (PUBACK, reason below 128). */
 export function createMqttSink(config: MqttConfig, context: ConnectorContext): Sink {
-  const topics = createTopics(config.prefix, config.topic, context.share?.source);
+  const topics = createTopics(config.prefix, config.topic, context.assignment?.source);
   const clientId = clientIdOf(config, context);
   const connection = createConnection(config, context, {
     clientId,
@@ -24,28 +24,28 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
   });
   let sessionLost = false;
   const run = randomUUID();
-  let checked: { readonly link: Link; readonly life: string } | null = null;
+  let checked: { readonly link: Link; readonly instanceId: string } | null = null;
 
   return {
     maxBatch: 100,
-    mayRepeat: true,
-    lastStepMs: () => connection.link()?.answeredMs() ?? Number.NEGATIVE_INFINITY,
+    toleratesRepeats: true,
+    progressMs: () => connection.link()?.answeredMs() ?? Number.NEGATIVE_INFINITY,
     open: (signal) => connection.open(signal),
     close: () => connection.close(),
     probe: (signal) => tryConnection(config, context, { clientId: `${clientId}-probe`, topic: topics.check }, signal),
 
     /** A restart ends every connection, so check once for each link. */
-    async look(before, signal) {
+    async detectRestart(before, signal) {
       const link = connection.link();
       if (link === null) return null;
-      if (link === checked?.link) return { life: checked.life, isNew: false };
+      if (link === checked?.link) return { instanceId: checked.instanceId, isNew: false };
       const uptime = await uptimeOf(config, context, `${clientId}-life`, signal);
-      const atMs = Math.floor((context.share ?? context.clock).now());
+      const atMs = Math.floor((context.assignment ?? context.clock).now());
       const { clock } = context;
       const measured = clock.sinceBoot?.() ?? { boot: run, ms: clock.monotonic() };
       const instance = serverInstanceOf(before, { uptime, atMs, measured, sessionLost });
       if (connection.link() === link) sessionLost = false;
-      checked = { link, life: instance.life };
+      checked = { link, instanceId: instance.instanceId };
       return instance;
     },
 
@@ -83,7 +83,7 @@ export async function deliver(
 ): Promise<Receipt> {
   const { maxBytes, maxInFlight, signal } = options;
   const rejected = new Map<number, string>();
-  let kept: { readonly from: number; readonly error: unknown } | undefined;
+  let retry: { readonly from: number; readonly error: unknown } | undefined;
   let inFlight = 0;
   let awaited: { readonly most: number; readonly resolve: () => void } | null = null;
 
@@ -101,7 +101,7 @@ export async function deliver(
   }
 
   function keepFrom(index: number, error: unknown): void {
-    if (kept === undefined || index < kept.from) kept = { from: index, error };
+    if (retry === undefined || index < retry.from) retry = { from: index, error };
   }
 
   function failed(index: number, message: Message, error: unknown): void {
@@ -115,7 +115,7 @@ export async function deliver(
     for (const message of messagesOf(event, index)) {
       if (inFlight >= maxInFlight) await atMost(maxInFlight - 1);
       if (signal.aborted) keepFrom(index, signal.reason);
-      if (kept !== undefined) break sending;
+      if (retry !== undefined) break sending;
       const bytes = bytesIfOver(maxBytes, message);
       if (bytes !== null) {
         const reason = `The message has ${bytes} bytes; max_message_bytes is ${maxBytes}.`;
@@ -130,8 +130,8 @@ export async function deliver(
     }
   }
   await atMost(0);
-  if (kept?.from === 0) signal.throwIfAborted();
+  if (retry?.from === 0) signal.throwIfAborted();
 
-  const settled = [...rejected].filter(([index]) => index < (kept?.from ?? batch.length));
-  return { rejected: settled.map(([index, reason]) => ({ index, reason })), ...(kept === undefined ? {} : { kept }) };
+  const settled = [...rejected].filter(([index]) => index < (retry?.from ?? batch.length));
+  return { rejected: settled.map(([index, reason]) => ({ index, reason })), ...(retry === undefined ? {} : { retry }) };
 }

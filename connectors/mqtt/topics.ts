@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { Arrival } from "../../src/core/connector.ts";
+import type { CommandMessage } from "../../src/core/connector.ts";
 
 export interface TopicParts {
   readonly source: string | null;
@@ -48,7 +48,7 @@ export function createTopics(prefix: string, template: string, source?: string) 
     },
 
     /** Returns the source and tag in a command topic; null for another topic. */
-    parseCommand(topic: string): Pick<Arrival, "source" | "tagId" | "purpose"> | null {
+    parseCommand(topic: string): Pick<CommandMessage, "source" | "tagId" | "purpose"> | null {
       if (!topic.startsWith(commandTree)) return null;
       const [level = "", ...rest] = topic.slice(commandTree.length).split("/");
       const named = { source: decodeSegment(level), tagId: null };

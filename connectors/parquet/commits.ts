@@ -26,13 +26,13 @@ export function createStagedCommits(options: {
   readonly state: Pick<SinkState, "writerId" | "stagedCommits">;
   readonly store: ObjectStore;
   readonly format: TableFormat;
-  readonly memory: ConnectorContext["memory"];
+  readonly sinkState: ConnectorContext["sinkState"];
   readonly clock: ConnectorContext["clock"];
   readonly uploaded: UploadedFiles;
   readonly maxRows: number;
   readonly maxAgeMs: number;
 }) {
-  const { uploaded, state, clock, format, memory, store } = options;
+  const { uploaded, state, clock, format, sinkState, store } = options;
   const { writerId } = state;
   /** Commits that a crash interrupted; redelivered events fill them again. */
   let interrupted = state.stagedCommits;
@@ -58,7 +58,7 @@ export function createStagedCommits(options: {
     const rows = { batches: buffer.batches(), changes: buffer.changes() };
     const keys = [...new Set([...before, ...format.possibleKeysOf(rows, name)])];
     const rest = interrupted.filter((each) => each !== staged);
-    await memory.put(encodeChange({ stagedCommits: [...unsettled, { ...staged, keys }, ...rest] }));
+    await sinkState.put(encodeChange({ stagedCommits: [...unsettled, { ...staged, keys }, ...rest] }));
     // Record in the lake how far this writer goes, before it writes the first file.
     await store.put(writerPositionKey(writerId), Buffer.from(`${JSON.stringify({ through: last })}\n`), signal);
     const positions = { writerId, through: last, isRepeated: interrupted.includes(staged) };
@@ -100,12 +100,12 @@ export function createStagedCommits(options: {
     /** Returns the state change that settles all events; null while an event is not in the lake. */
     settleCommits() {
       if (unsettled.length === 0 || interrupted.length > 0 || buffer.events > 0) return null;
-      const remember: SinkStateChange = encodeChange({
+      const stateChanges: SinkStateChange = encodeChange({
         writer: { id: writerId, through: lastPosition },
         stagedCommits: [],
         completeDays,
       });
-      const settled = { remember, partitions: [...partitions.values()], completeDays };
+      const settled = { stateChanges, partitions: [...partitions.values()], completeDays };
       unsettled = [];
       partitions.clear();
       completeDays = [];

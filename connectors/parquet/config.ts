@@ -118,8 +118,8 @@ export function findSharedTables(one: ParquetConfig, other: ParquetConfig): Shar
   const isDelta = one.table_format === "delta" && other.table_format === "delta";
   return {
     path: isInFolder ? ["folder"] : ["s3", "prefix"],
-    would: `write the same tables: give one of them another ${isInFolder ? "folder" : "s3.prefix"}`,
-    ...(isDelta ? { bearsOthers: true } : {}),
+    consequence: `write the same tables: give one of them another ${isInFolder ? "folder" : "s3.prefix"}`,
+    ...(isDelta ? { allowsDistinctFilters: true } : {}),
   };
 }
 

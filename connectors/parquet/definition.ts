@@ -5,7 +5,7 @@ export const parquet = {
   name: "parquet",
   summary: "Tables as Parquet files in a folder or in S3-compatible storage.",
   Config: ParquetConfig,
-  whereIs: buildParquetQuery,
+  locateEvent: buildParquetQuery,
   shared: findSharedTables,
   sink: async (config, context) => (await import("./sink.ts")).createParquetSink(config, context),
 } satisfies ConnectorDefinition<ParquetConfig>;

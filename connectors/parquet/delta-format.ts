@@ -31,7 +31,7 @@ const CLOCK_STEP_MS = 2_000;
  */
 export function createDeltaFormat(
   store: ObjectStore,
-  { clock, log, memory }: Pick<ConnectorContext, "clock" | "log" | "memory">,
+  { clock, log, sinkState }: Pick<ConnectorContext, "clock" | "log" | "sinkState">,
 ): TableFormat {
   /** Random part of this process's file names, so that files of an earlier process are never overwritten. */
   const processId = randomBytes(4).toString("hex");
@@ -129,7 +129,7 @@ export function createDeltaFormat(
   /** Replaces files in one commit, so readers always see each row once. Returns false after a conflict. */
   async function replaceFiles(table: Table, all: readonly CompactedFile[], signal: AbortSignal): Promise<boolean> {
     const results = all.map(({ kind, partition }) => fileKey(partition, `${kind}-${randomBytes(8).toString("hex")}`));
-    await memory.put(encodeChange({ compactions: results.map((result) => ({ result, sources: [] })) }));
+    await sinkState.put(encodeChange({ compactions: results.map((result) => ({ result, sources: [] })) }));
     const add: AddedFile[] = [];
     for (const [n, { bytes, content, partition, rows }] of all.entries()) {
       const key = results[n] ?? "";
@@ -146,7 +146,7 @@ export function createDeltaFormat(
     const change = { ...EMPTY_CHANGE, add, remove, operation, dataChange } as const;
     const { outcome } = await deltaTableOf(table).commit(change, signal);
     if (outcome === "conflict") await format.discard(results, signal);
-    await memory.put(encodeChange({ compactions: [] }));
+    await sinkState.put(encodeChange({ compactions: [] }));
     return outcome !== "conflict";
   }
 
@@ -230,7 +230,7 @@ export function createDeltaFormat(
     async finishCompaction(compactions, signal) {
       const results = compactions.map(({ result }) => result);
       await format.discard(results, signal);
-      await memory.put(encodeChange({ compactions: [] }));
+      await sinkState.put(encodeChange({ compactions: [] }));
     },
 
     /** Moves alarms without a time, which earlier versions put under 1970-01-01. */

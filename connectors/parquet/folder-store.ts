@@ -18,7 +18,7 @@ export function createFolderStore(
   folder: string,
   mode: number,
   clock: Pick<Clock, "monotonic"> = systemClock,
-): ObjectStore & { lastStepMs(): number } {
+): ObjectStore & { progressMs(): number } {
   const root = resolve(folder);
   let lastStepAtMs = clock.monotonic();
   const folderMode = mode | ((mode & 0o444) >> 2) | 0o300;
@@ -86,7 +86,7 @@ export function createFolderStore(
   return {
     where: root,
     /** Monotonic time at which a file was last written, read, listed or removed. */
-    lastStepMs: () => lastStepAtMs,
+    progressMs: () => lastStepAtMs,
 
     put: (key, bytes, signal) => runStep(signal, () => publishDraft(key, bytes, (draft) => rename(draft, pathOf(key)))),
 

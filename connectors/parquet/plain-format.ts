@@ -24,17 +24,17 @@ import type { TableFormat } from "./table-format.ts";
 /** Table format in which all files of a folder belong to its table. A repeated commit overwrites its own files. */
 export function createPlainFormat(
   store: ObjectStore,
-  { clock, memory }: Pick<ConnectorContext, "clock" | "memory">,
+  { clock, sinkState }: Pick<ConnectorContext, "clock" | "sinkState">,
   maxRows?: number,
 ): TableFormat {
   /** Writes the new file, then removes its sources: for a moment, readers see rows twice, but never miss a row. */
   async function replace({ bytes, kind, partition, sources }: CompactedFile, signal: AbortSignal): Promise<void> {
     const digest = createHash("sha256").update(bytes).digest("hex").slice(0, 16);
     const compaction = { result: fileKey(partition, `${kind}-${digest}`), sources };
-    await memory.put(encodeChange({ compactions: [compaction] }));
+    await sinkState.put(encodeChange({ compactions: [compaction] }));
     await store.put(compaction.result, bytes, signal);
     await removeSources(compaction, signal);
-    await memory.put(encodeChange({ compactions: [] }));
+    await sinkState.put(encodeChange({ compactions: [] }));
   }
 
   async function removeSources({ result, sources }: StoredCompaction, signal: AbortSignal): Promise<void> {
@@ -134,7 +134,7 @@ export function createPlainFormat(
         const isWritten = (await store.list(result, signal)).some(({ key }) => key === result);
         if (isWritten) await removeSources(compaction, signal);
       }
-      await memory.put(encodeChange({ compactions: [] }));
+      await sinkState.put(encodeChange({ compactions: [] }));
     },
   };
   return format;

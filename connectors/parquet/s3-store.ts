@@ -212,7 +212,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
   return {
     ...store,
     /** Monotonic time at which the last request began. */
-    lastStepMs: () => requestedMs,
+    progressMs: () => requestedMs,
 
     /** Checks address, credentials, bucket and the right to list, by listing one key. */
     async probe(signal: AbortSignal): Promise<void> {

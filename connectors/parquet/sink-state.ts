@@ -68,11 +68,11 @@ interface WriterPosition {
 
 /** Loads the state. Takes a new writer id if the state is an old copy: the lake has later commits of the writer. */
 export async function openSinkState(
-  { memory, log }: Pick<ConnectorContext, "memory" | "log">,
+  { sinkState, log }: Pick<ConnectorContext, "sinkState" | "log">,
   store: ObjectStore,
   signal: AbortSignal,
 ): Promise<SinkState> {
-  const all = await memory.all<unknown>();
+  const all = await sinkState.all<unknown>();
   const startingWith = (prefix: string) => [...all].filter(([key]) => key.startsWith(prefix));
   const stagedCommits = (all.get(STAGED_COMMITS_KEY) ?? []) as readonly StagedCommit[];
   const rest = {
@@ -101,7 +101,7 @@ export async function openSinkState(
     );
   }
   const writerId = randomBytes(6).toString("hex");
-  await memory.put(encodeChange({ writer: { id: writerId, through: 0 }, stagedCommits: [] }));
+  await sinkState.put(encodeChange({ writer: { id: writerId, through: 0 }, stagedCommits: [] }));
   return { writerId, stagedCommits: [], ...rest };
 }
 
@@ -135,8 +135,8 @@ export function encodeChange(parts: {
 }
 
 /** Returns true while a compaction is recorded, which must be completed or undone after a crash. */
-export async function isCompacting(memory: Pick<ConnectorContext["memory"], "get">): Promise<boolean> {
-  return ((await memory.get(COMPACTIONS_KEY)) ?? null) !== null;
+export async function isCompacting(sinkState: Pick<ConnectorContext["sinkState"], "get">): Promise<boolean> {
+  return ((await sinkState.get(COMPACTIONS_KEY)) ?? null) !== null;
 }
 
 /** Combines days; a later revision of a day replaces an earlier revision. */

@@ -1,5 +1,12 @@
 import { createHash } from "node:crypto";
-import type { ConnectorContext, Offered, Receipt, Rejection, Sink, SinkStateChange } from "../../src/core/connector.ts";
+import type {
+  BatchInfo,
+  ConnectorContext,
+  Receipt,
+  Rejection,
+  Sink,
+  SinkStateChange,
+} from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
@@ -32,8 +39,8 @@ const CHECK_INTERVAL_MS = 5_000;
 
 /** Sink that accepts an event when its rows are in complete files of the lake. Until then, events are only buffered. */
 export function createParquetSink(config: ParquetConfig, context: ConnectorContext): Sink {
-  const { clock, log, memory } = context;
-  const { store, farEnd, probe, close, lastStepMs } = openLake(config, clock);
+  const { clock, log, sinkState } = context;
+  const { store, serverId, probe, close, progressMs } = openLake(config, clock);
   const format =
     config.table_format === "delta" ? createDeltaFormat(store, context) : createPlainFormat(store, context);
   const inserts = createIdempotentInserts(format);
@@ -54,10 +61,10 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     if (state.compactions.length > 0) await format.finishCompaction(state.compactions, signal);
     completeDays = state.completeDays;
     hourlyCompaction ??= createHourlyCompaction(state, format, clock, (day, until) =>
-      writeUnaccountedManifest(day, context.followsHistory === true, { store, format, clock, signal: until }),
+      writeUnaccountedManifest(day, context.readsHistory === true, { store, format, clock, signal: until }),
     );
     const { max_age: maxAgeMs, max_rows: maxRows } = config;
-    commits = createStagedCommits({ state, store, format, memory, clock, uploaded, maxRows, maxAgeMs });
+    commits = createStagedCommits({ state, store, format, sinkState, clock, uploaded, maxRows, maxAgeMs });
     return commits;
   }
 
@@ -71,15 +78,15 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     }
   }
 
-  async function stageBatch(batch: readonly Event[], offer: Offered, signal: AbortSignal): Promise<Receipt> {
+  async function stageBatch(batch: readonly Event[], offer: BatchInfo, signal: AbortSignal): Promise<Receipt> {
     if (commits?.hasPosition(offer.positions[0] ?? 0) === true) commits = null;
     const staged = await prepareCommits(signal);
     const rejected = await collectRejections(batch, (event, n) =>
       staged.addEvent(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),
     );
     await staged.commit(signal);
-    const remember = settleCommits(staged);
-    return remember === null ? { rejected, gathered: true } : { rejected, remember };
+    const stateChanges = settleCommits(staged);
+    return stateChanges === null ? { rejected, buffered: true } : { rejected, stateChanges };
   }
 
   /** Settles all events; returns null while a row is not in the lake. */
@@ -88,7 +95,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     if (settled === null) return null;
     inserts.clearCache();
     completeDays = mergeDays(completeDays, settled.completeDays);
-    return new Map([...settled.remember, ...(hourlyCompaction?.noteCommit(settled.partitions) ?? [])]);
+    return new Map([...settled.stateChanges, ...(hourlyCompaction?.noteCommit(settled.partitions) ?? [])]);
   }
 
   /** Finalizes a day, or does a step of the hourly compaction. Returns null if nothing is due. */
@@ -110,7 +117,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     try {
       return (await hourlyCompaction?.step(signal)) ?? null;
     } catch (error) {
-      if (!(error instanceof ConfigError) || (await isCompacting(memory))) throw error;
+      if (!(error instanceof ConfigError) || (await isCompacting(sinkState))) throw error;
       log.warn({ err: error }, "files of a day could not be compacted; this is tried again in an hour");
       return new Map();
     }
@@ -119,7 +126,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   /** Inserts redelivered events and events without a log position. */
   async function insertIdempotently(
     batch: readonly Event[],
-    offer: Offered | undefined,
+    offer: BatchInfo | undefined,
     signal: AbortSignal,
   ): Promise<Receipt> {
     await prepareCommits(signal);
@@ -131,22 +138,21 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     const uncompacted = hourlyCompaction?.noteCommit(buffer.batches().map(({ partition }) => partition)) ?? [];
     const days = batch.map(parseCompleteDay).filter((day) => day !== null);
     completeDays = mergeDays(completeDays, days);
-    return { rejected, remember: new Map([...encodeChange({ completeDays: days }), ...uncompacted]) };
+    return { rejected, stateChanges: new Map([...encodeChange({ completeDays: days }), ...uncompacted]) };
   }
 
   return {
     maxBatch: MAX_BATCH_EVENTS,
-    oneOrder: true,
-    farEnd,
-    lastStepMs,
+    strictOrder: true,
+    serverId,
+    progressMs,
     probe,
-
     async open(signal) {
       await resetOnError(signal, () => prepareCommits(signal));
     },
 
     async write(batch, signal, _accepted, offer) {
-      const isIdempotent = offer === undefined || offer.again || offer.positions.includes(0);
+      const isIdempotent = offer === undefined || offer.isRedelivery || offer.positions.includes(0);
       return resetOnError(signal, () =>
         isIdempotent ? insertIdempotently(batch, offer, signal) : stageBatch(batch, offer, signal),
       );
@@ -154,14 +160,14 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
 
     async tick(signal) {
       return resetOnError(signal, async () => {
-        const inMs = Math.min(CHECK_INTERVAL_MS, config.max_age);
+        const tickInMs = Math.min(CHECK_INTERVAL_MS, config.max_age);
         const staged = await prepareCommits(signal);
         await format.vacuum?.(signal);
         await staged.commit(signal);
-        const remember = settleCommits(staged);
-        if (remember !== null) return { remember, settled: true, inMs };
+        const stateChanges = settleCommits(staged);
+        if (stateChanges !== null) return { stateChanges, settled: true, tickInMs };
         // Do not compact before interrupted commits are complete.
-        if (!staged.isSettled()) return { inMs };
+        if (!staged.isSettled()) return { tickInMs };
         const done = new Map<string, unknown>();
         const untilMs = clock.monotonic() + MAX_COMPACTION_MS_PER_TICK;
         do {
@@ -169,7 +175,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
           if (step === null) break;
           for (const [key, value] of step) done.set(key, value);
         } while (clock.monotonic() < untilMs);
-        return done.size === 0 ? { inMs } : { remember: done, inMs };
+        return done.size === 0 ? { tickInMs } : { stateChanges: done, tickInMs };
       });
     },
 
@@ -201,13 +207,19 @@ async function collectRejections(
 function openLake({ folder, mode, s3 }: ParquetConfig, clock: Clock) {
   if (s3 !== undefined) {
     const store = createS3Store(s3, clock);
-    const { close, lastStepMs, probe } = store;
-    return { store, farEnd: computeHash(`${s3Endpoint(s3)} ${store.where}`), lastStepMs, probe, close };
+    const { close, progressMs, probe } = store;
+    return { store, serverId: computeHash(`${s3Endpoint(s3)} ${store.where}`), progressMs, probe, close };
   }
   if (folder === undefined) throw new Error("The configuration names neither a folder nor S3.");
   const store = createFolderStore(folder, Number.parseInt(mode, 8), clock);
   const probe = () => probeFolder(folder);
-  return { store, farEnd: computeHash(store.where), lastStepMs: store.lastStepMs, probe, close: async () => undefined };
+  return {
+    store,
+    serverId: computeHash(store.where),
+    progressMs: store.progressMs,
+    probe,
+    close: async () => undefined,
+  };
 }
 
 function computeHash(text: string): string {

@@ -5,6 +5,6 @@ export const postgres = {
   name: "postgres",
   summary: "Tables in PostgreSQL or TimescaleDB.",
   Config: PostgresConfig,
-  whereIs: buildPostgresQuery,
+  locateEvent: buildPostgresQuery,
   sink: async (config, context) => (await import("./sink.ts")).createPostgresSink(config, context),
 } satisfies ConnectorDefinition<PostgresConfig>;

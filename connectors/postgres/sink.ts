@@ -73,8 +73,8 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
 
   return {
     maxBatch: 5_000,
-    mayRepeat: true,
-    farEnd: createHash("sha256")
+    toleratesRepeats: true,
+    serverId: createHash("sha256")
       .update(JSON.stringify([address, target.schema]))
       .digest("hex"),
 
@@ -113,7 +113,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
       });
     },
 
-    async look(before, signal) {
+    async detectRestart(before, signal) {
       const session = open;
       if (session === null) return null;
       try {
@@ -145,5 +145,5 @@ async function readServerInstance(session: Session, before: string | null): Prom
   );
   const [timeline, startedAt, forgets] = rows[0] ?? [];
   const instance = forgets === true ? `${timeline} ${startedAt}` : String(timeline);
-  return { life: instance, isNew: before !== null && before !== instance };
+  return { instanceId: instance, isNew: before !== null && before !== instance };
 }

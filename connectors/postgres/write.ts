@@ -40,7 +40,7 @@ export async function writeBatch(batch: readonly OfferedEvent[], context: WriteC
     if (!isData) throw error;
   }
   const found = await transact(session, options, () => storeByBisection(events, context));
-  const end = found.kept?.from ?? batch.length;
+  const end = found.retry?.from ?? batch.length;
   return { ...found, rejected: [...rejected.filter(({ index }) => index < end), ...found.rejected] };
 }
 
@@ -98,7 +98,7 @@ async function storeByBisection(batch: readonly IndexedEvent[], context: WriteCo
     if (first === undefined) continue;
     if (parts >= MAX_SEARCH_PARTS) {
       const error = new Retryable("More faulty events than one write can sort out; the rest follows.");
-      return { rejected, kept: { from: first.index, error } };
+      return { rejected, retry: { from: first.index, error } };
     }
     parts++;
     await session.query("savepoint part");

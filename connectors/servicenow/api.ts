@@ -87,7 +87,7 @@ export function createTable(config: ServiceNowConfig, clock: Clock) {
     change: (id: string, json: Readonly<Record<string, unknown>>, signal: AbortSignal) =>
       callForRow("PATCH", id, json, signal),
     search,
-    lastStepMs: end.lastStepMs,
+    progressMs: end.progressMs,
     close: () => end.close(),
   };
 }

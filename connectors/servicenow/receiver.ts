@@ -109,8 +109,8 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
 
   return {
     ...createTicketReceiver(system, config, context),
-    farEnd: hash("sha256", `${site} ${config.table}`),
-    lastStepMs: table.lastStepMs,
+    serverId: hash("sha256", `${site} ${config.table}`),
+    progressMs: table.progressMs,
     async probe(signal) {
       await recordsOf(UNUSED_KEY, signal);
     },

@@ -79,7 +79,7 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
     ): Promise<SlackResponse> {
       return call({ method: "POST", path: base + method, json }, method, signal, understood);
     },
-    lastStepMs: end.lastStepMs,
+    progressMs: end.progressMs,
     close: () => end.close(),
   };
 }

@@ -290,8 +290,8 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   return {
     opensAgain: "findable",
     rates: RATES,
-    farEnd: hash("sha256", JSON.stringify([config.base_url, config.channel])),
-    lastStepMs: api.lastStepMs,
+    serverId: hash("sha256", JSON.stringify([config.base_url, config.channel])),
+    progressMs: api.progressMs,
 
     async open(incident, signal) {
       const { channel } = config;

@@ -13,7 +13,7 @@ export function createStdoutSink(stream: Writable): Sink {
 
   return {
     maxBatch: 500,
-    oneOrder: true,
+    strictOrder: true,
 
     async open() {
       // Never remove this listener: a pipe may report its end after `close`, and an unhandled error ends the process.

@@ -82,7 +82,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     ...(format.rates === undefined ? {} : { rates: format.rates }),
 
     /** A hash, because the address may be a secret; of the configuration where the address cannot be read. */
-    get farEnd() {
+    get serverId() {
       let address = JSON.stringify(config.url);
       try {
         address = readAddress().href;
@@ -90,7 +90,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
       return hash("sha256", address);
     },
 
-    lastStepMs: () => client?.lastStepMs() ?? Number.NEGATIVE_INFINITY,
+    progressMs: () => client?.progressMs() ?? Number.NEGATIVE_INFINITY,
 
     async open(incident, signal) {
       const response = await send(incident, "open", null, signal);

@@ -45,8 +45,8 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
   return {
     maxBatch: 1,
     // An address can be a secret, so only its hash is stored.
-    farEnd: hash("sha256", url.href),
-    lastStepMs: client.lastStepMs,
+    serverId: hash("sha256", url.href),
+    progressMs: client.progressMs,
 
     /** Reads the secrets again, so an exchanged key needs no restart. */
     async open(signal) {
@@ -63,7 +63,7 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
         } catch (error) {
           if (index === 0) throw error;
           // A 2xx response settles the event even during a stop, so it is not sent twice.
-          return { rejected: [], kept: { from: index, error } };
+          return { rejected: [], retry: { from: index, error } };
         }
       }
       return ACCEPTED;

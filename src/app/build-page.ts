@@ -1,5 +1,5 @@
-import { definitionOf } from "../../connectors/catalog.ts";
-import type { Accept } from "../core/connector.ts";
+import { getConnector } from "../../connectors/catalog.ts";
+import type { AcceptCommand } from "../core/connector.ts";
 import type { Event } from "../core/model/event.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
@@ -57,7 +57,7 @@ export function buildResponses(options: {
 /** Actions of a person on the page, through the same gate as `plenum write`. */
 export function buildActions(options: {
   readonly clock: Clock;
-  readonly accept: Accept;
+  readonly accept: AcceptCommand;
   readonly notReady: () => string | null;
 }): Actions {
   const { accept, clock, notReady } = options;
@@ -73,7 +73,7 @@ function addressesOf(sinks: Config["sinks"], event: Event): ReturnType<LiveWorke
   return Object.entries(sinks).flatMap(([sink, entry]) => {
     if (!entry.enabled || !matches(entry.filter, event)) return [];
     const connector = connectorOf(entry);
-    const text = definitionOf(connector).whereIs?.(entry[connector], event) ?? null;
+    const text = getConnector(connector).locateEvent?.(entry[connector], event) ?? null;
     return text === null ? [] : [{ sink, connector, text }];
   });
 }

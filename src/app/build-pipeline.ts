@@ -132,9 +132,9 @@ export async function buildPipeline(options: PipelineOptions) {
   );
   const sources = new Map(builtSources.map(({ name, source }) => [name, source]));
   const zones = new Map(builtSources.map(({ name, entry }) => [name, entry.time_zone]));
-  const picture = createBuildingView(store, zones);
+  const building = createBuildingView(store, zones);
   const share = tenure && { fleet: tenure.fleet, source: tenure.source, now: tenure.now };
-  const sinkParts = { ...shared, picture, followsHistory: followsHistory(config), standIn, share };
+  const sinkParts = { ...shared, building, followsHistory: followsHistory(config), standIn, share };
   const sinks = { built: await buildSinks(config.sinks, sinkParts) };
 
   const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: state.max_bytes, clock, log });
@@ -150,7 +150,7 @@ export async function buildPipeline(options: PipelineOptions) {
   const works = new Map([...syncs].map(([name, { work }]) => [name, work]));
 
   const delivered = { ...shared, sinks: sinksOf(sinks.built), outbox: store.outbox };
-  const dispatcher = createDispatcher({ ...delivered, picture });
+  const dispatcher = createDispatcher({ ...delivered, building });
   const silences = createSilenceKeeper({ store, clock, log });
   const space = createLogSpace({ outbox: store.outbox, metrics, log });
   const pruning = createPruning({ ...delivered, bounds: boundsOf(state), space });

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
-import { definitionOf } from "../../connectors/catalog.ts";
-import type { Accept, CommandSource, ConnectorContext, FleetAssignment, Sink } from "../core/connector.ts";
+import { getConnector } from "../../connectors/catalog.ts";
+import type { AcceptCommand, CommandSource, ConnectorContext, FleetAssignment, Sink } from "../core/connector.ts";
 import { type Service, startedOnce } from "../core/runtime/lifecycle.ts";
 import { createSinkState } from "../engine/delivery/batches.ts";
 import type { ConfiguredSink } from "../engine/delivery/sink-runner.ts";
@@ -19,7 +19,7 @@ export type BuiltSinks = ReadonlyMap<string, BuiltSink>;
 /** Replaces a connector by the name of the sink; null keeps the connector. */
 export type StandIn = (name: string, context: ConnectorContext) => Sink | null;
 
-export interface SinkParts extends Pick<ConnectorContext, "clock" | "log" | "metrics" | "picture"> {
+export interface SinkParts extends Pick<ConnectorContext, "clock" | "log" | "metrics" | "building"> {
   readonly standIn?: StandIn | undefined;
   readonly store: Store;
   readonly followsHistory?: boolean;
@@ -57,17 +57,17 @@ async function buildSink(
   parts: SinkParts,
   before: BuiltSink | undefined,
 ): Promise<BuiltSink> {
-  const { clock, metrics, picture, share, store } = parts;
+  const { clock, metrics, building, share, store } = parts;
   const connector = connectorOf(entry);
   const options = entry[connector];
-  const definition = definitionOf(connector);
+  const definition = getConnector(connector);
   const { copy } = await store.describe();
   const context: ConnectorContext = {
-    ...{ name, clock, metrics, picture, log: parts.log.child({ sink: name }) },
-    memory: createSinkState(name, store),
+    ...{ name, clock, metrics, building, log: parts.log.child({ sink: name }) },
+    sinkState: createSinkState(name, store),
     ...(copy && { identity: copy.identity }),
-    ...(parts.followsHistory === true && { followsHistory: true }),
-    ...(share && { share }),
+    ...(parts.followsHistory === true && { readsHistory: true }),
+    ...(share && { assignment: share }),
   };
   const sink = parts.standIn?.(name, context) ?? (await definition.sink?.(options, context));
   const meets = (other: ConfiguredSink) =>
@@ -103,7 +103,7 @@ export interface Listening extends Service {
   openAll(listeners: readonly CommandSource[]): Promise<void>;
 }
 
-export function createListening(listeners: readonly CommandSource[], accept: Accept): Listening {
+export function createListening(listeners: readonly CommandSource[], accept: AcceptCommand): Listening {
   const open = new Set<CommandSource>();
   let running: AbortSignal | null = null;
 

@@ -18,8 +18,8 @@ import type { Metrics } from "./runtime/metrics.ts";
  * | -------- | --------------------------------- | ----------------------------------------------------------- |
  * | accepted | not mentioned in the receipt      | settles it: the server acknowledged it (PUBACK, HTTP 2xx)   |
  * | rejected | `rejected: [{ index, reason }]`   | stores a dead letter                                        |
- * | kept     | `kept: { from, error }`, or throw | offers it again after the error's wait                      |
- * | gathered | `gathered: true`                  | settles nothing yet and offers the events after the batch   |
+ * | retried  | `retry: { from, error }` or throw | offers it again after the error's wait                      |
+ * | buffered | `buffered: true`                  | settles nothing yet and offers the events after the batch   |
  *
  * The error decides how the engine waits: `Retryable` and unknown errors use back-off; `Throttled` waits as long as the server
  * demands; `ConfigError` stops the sink until a person changes something; `Rejected` is retried by the sink's `schedule`
@@ -32,56 +32,56 @@ export interface SinkBase {
   readonly maxBatch?: number;
   open(signal: AbortSignal): Promise<void>;
   /** Called serially with 1 to `maxBatch` events in commit order. `accepted(3)` settles the first three at once. */
-  write(batch: readonly Event[], signal: AbortSignal, accepted?: Accepted, offer?: Offered): Promise<Receipt>;
+  write(batch: readonly Event[], signal: AbortSignal, accepted?: OnAccepted, offer?: BatchInfo): Promise<Receipt>;
   close(): Promise<void>;
 }
 
 export interface SinkDelivery {
   /** A repeated event replaces the first one, e.g. a retained message. A crash may then repeat up to 100 events. */
-  readonly mayRepeat?: true;
+  readonly toleratesRepeats?: true;
   /** All events stay in commit order, e.g. for a file. Other sinks get alarms and results of commands before values. */
-  readonly oneOrder?: true;
+  readonly strictOrder?: true;
   /** Work without new events, e.g. repeating alarms. Called after `open` and after the returned time. */
-  tick?(signal: AbortSignal): Promise<Ticked>;
+  tick?(signal: AbortSignal): Promise<TickResult>;
   /** Requests that settled events still cause, e.g. 12 tickets to open. Part of the sink's lag. */
-  waiting?(): number;
+  pendingRequests?(): number;
 }
 
 export interface SinkDiagnostics {
   /** Identifies the server, e.g. a hash of its address. A sink that ended continues when this changes. */
-  readonly farEnd?: string;
+  readonly serverId?: string;
   /** Connects without writing an event, for `plenum check`. Rejects with what is wrong. */
   probe?(signal: AbortSignal): Promise<void>;
   /** Opens, changes and closes a marked test alarm, e.g. for `plenum sink test slack`. Prints one line per step. */
   test?(say: (line: string) => void, signal: AbortSignal): Promise<void>;
   /** Detects a restart that may have lost acknowledged events. Called after `open` and every 30 s. */
-  look?(before: string | null, signal: AbortSignal): Promise<ServerInstance | null>;
+  detectRestart?(before: string | null, signal: AbortSignal): Promise<ServerInstance | null>;
   /** Retention in milliseconds; infinite when the server deletes nothing, null when unknown. */
-  keepsMs?(signal: AbortSignal): Promise<number | null>;
+  retentionMs?(signal: AbortSignal): Promise<number | null>;
   /** Monotonic time of the last progress. The time limit of a write counts from there. */
-  lastStepMs?(): number;
+  progressMs?(): number;
 }
 
-export type Accepted = (count: number, remember?: SinkStateChange) => void;
+export type OnAccepted = (count: number, stateChanges?: SinkStateChange) => void;
 
-export interface Offered {
+export interface BatchInfo {
   /** Positions in the log, ascending; an event keeps its position when offered again. 0 for an event marked `snapshot`. */
   readonly positions: readonly number[];
   /** Commit times, UTC; empty for an event marked `snapshot`. */
   readonly committedAt: readonly string[];
   /** True when a person requested events again that were already settled. */
-  readonly again: boolean;
+  readonly isRedelivery: boolean;
   /** Sequence numbers, where the sink's `sequence` is on; null for snapshots and for settled events that are sent again. */
   readonly sequences?: readonly (Sequence | null)[];
 }
 
-export interface Ticked {
-  readonly remember?: SinkStateChange;
+export interface TickResult {
+  readonly stateChanges?: SinkStateChange;
   /** Accepted events that the server later rejected for good; they become dead letters. */
   readonly refused?: readonly { readonly position: number; readonly reason: string }[];
-  readonly failing?: Failing;
+  readonly failing?: FailedRequest;
   readonly settled?: true;
-  readonly inMs: number;
+  readonly tickInMs: number;
 }
 
 /** Changes of a sink's state by key; null deletes. Values are JSON. */
@@ -92,18 +92,18 @@ export interface SinkState {
   get<T>(key: string): Promise<T | undefined>;
   all<T>(): Promise<ReadonlyMap<string, T>>;
   /** Resolves when the change is on disk. Write here before an action that must not happen twice. */
-  put(remembered: SinkStateChange): Promise<void>;
+  put(changes: SinkStateChange): Promise<void>;
 }
 
 export interface BuildingView {
   /** Alarms of all sources that the service listed as active. */
   activeAlarms(): Promise<readonly AlarmView[]>;
-  alarm(source: string, id: string): Promise<AlarmView | undefined>;
-  inventory<N extends keyof Inventory>(noun: N): Promise<readonly ListedObject<Inventory[N]>[]>;
+  findAlarm(source: string, id: string): Promise<AlarmView | undefined>;
+  inventory<N extends keyof InventoryMap>(noun: N): Promise<readonly ListedObject<InventoryMap[N]>[]>;
   /** One object by its id, as last listed; undefined when it is unknown. Constant cost. */
-  one<N extends keyof Inventory>(noun: N, source: string, id: string): Promise<Inventory[N] | undefined>;
+  findObject<N extends keyof InventoryMap>(noun: N, source: string, id: string): Promise<InventoryMap[N] | undefined>;
   /** Time of the first list that contained the object, UTC; undefined when it is unknown. */
-  firstListed(noun: keyof Inventory, source: string, id: string): Promise<string | undefined>;
+  firstListed(noun: keyof InventoryMap, source: string, id: string): Promise<string | undefined>;
   /** True after the tags of a site's systems were listed once. Before that, a tag without systems may have some. */
   hasListedSystems(source: string, siteId: string): Promise<boolean>;
   /** Systems that list the tag; empty when none does or when tags of systems are not read. */
@@ -112,10 +112,10 @@ export interface BuildingView {
   /** Systems of each tag that has one; empty without `inventory.tags_of_systems`. */
   tagSystems(): Promise<readonly TagSystemsView[]>;
   /** Values of the alarm's tag and up to 19 other tags of its systems, from the newest 75,000 events of the log. */
-  curves(source: string, alarm: Alarm, span: TimeRange): Promise<readonly TimeSeries[]>;
+  timeSeries(source: string, alarm: Alarm, range: TimeRange): Promise<readonly TimeSeries[]>;
   silences(): Promise<readonly SilenceView[]>;
   /** True after the alarms and tags of every source were read once. Before that, an absent object proves nothing. */
-  isWhole(): Promise<boolean>;
+  isComplete(): Promise<boolean>;
   /** IANA time zone of a source's buildings; UTC for an unknown source. */
   timeZone(source: string): string;
 }
@@ -135,7 +135,7 @@ export interface TimeRange {
   readonly toMs: number;
 }
 
-export interface Inventory {
+export interface InventoryMap {
   readonly site: Site;
   readonly gateway: Gateway;
   readonly host: Host;
@@ -183,25 +183,25 @@ export interface ValueView {
 }
 
 export interface ServerInstance {
-  readonly life: string;
+  readonly instanceId: string;
   readonly isNew: boolean;
 }
 
 export interface Receipt {
   readonly rejected: readonly Rejection[];
-  readonly kept?: { readonly from: number; readonly error: unknown };
-  readonly remember?: SinkStateChange;
+  readonly retry?: { readonly from: number; readonly error: unknown };
+  readonly stateChanges?: SinkStateChange;
   /** The sink buffers the batch. The first receipt without this, or a tick with `settled`, settles all of it. */
-  readonly gathered?: true;
-  readonly failing?: Failing;
+  readonly buffered?: true;
+  readonly failing?: FailedRequest;
   readonly tickInMs?: number;
 }
 
 /** A failure that a sink retries by itself, so that other events do not wait. */
-export interface Failing {
+export interface FailedRequest {
   readonly error: unknown;
   readonly attempts: number;
-  readonly inMs: number;
+  readonly retryInMs: number;
 }
 
 export interface Rejection {
@@ -213,13 +213,13 @@ export const ACCEPTED: Receipt = { rejected: [] };
 
 /** Receives commands from a broker. `accept` resolves when the command is durable; only then acknowledge it. */
 export interface CommandSource {
-  open(accept: Accept, signal: AbortSignal): Promise<void>;
+  open(accept: AcceptCommand, signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
 }
 
-export type Accept = (arrival: Arrival) => Promise<void>;
+export type AcceptCommand = (arrival: CommandMessage) => Promise<void>;
 
-export interface Arrival {
+export interface CommandMessage {
   /** The connector instance, e.g. the sink's name in the configuration. */
   readonly via: string;
   readonly topic: string;
@@ -253,13 +253,13 @@ export interface ConnectorContext {
   /** Distinguishes this worker from the one whose state folder was copied; absent without a copy. */
   readonly identity?: string;
   /** Present when a source reads history, so that `day-sealed` events follow. */
-  readonly followsHistory?: true;
-  readonly share?: FleetAssignment;
+  readonly readsHistory?: true;
+  readonly assignment?: FleetAssignment;
   readonly log: Log;
   readonly clock: Clock;
   readonly metrics: Metrics;
-  readonly memory: SinkState;
-  readonly picture: BuildingView;
+  readonly sinkState: SinkState;
+  readonly building: BuildingView;
   /** Random numbers from 0 up to 1, for tests; `Math.random` when absent. */
   readonly random?: () => number;
 }
@@ -268,9 +268,9 @@ export interface SharedStore {
   /** Path of the option that both sinks share, below the connector's name. */
   readonly path: readonly string[];
   /** Ends the message "The sinks a and b would …", e.g. `write the same files: give one of them another folder`. */
-  readonly would: string;
+  readonly consequence: string;
   /** Two sinks may share it when their filters select different events. */
-  readonly bearsOthers?: true;
+  readonly allowsDistinctFilters?: true;
 }
 
 export interface ConnectorDefinition<C = unknown> {
@@ -283,7 +283,7 @@ export interface ConnectorDefinition<C = unknown> {
   /** The sink sends `Offered.sequences`. Without this, the configuration rejects `sequence: true`. */
   readonly carriesSequence?: true;
   /** Topic or query with which a person finds the event at the server; null when the server does not store it. */
-  whereIs?(config: C, event: Event): string | null;
+  locateEvent?(config: C, event: Event): string | null;
   /** Names a resource that two sinks must not share, such as a folder; null when they share nothing. The configuration rejects such sinks. */
   shared?(one: C, other: C): SharedStore | null;
   /** A promise lets large connectors load only when they are configured. */

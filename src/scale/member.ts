@@ -4,7 +4,7 @@ import type { Pipeline } from "../app/build-pipeline.ts";
 import { pageSettings } from "../app/build-status.ts";
 import type { Config } from "../app/config/config.ts";
 import type { ConfigFile } from "../app/reload/reloader.ts";
-import type { Accept } from "../core/connector.ts";
+import type { AcceptCommand } from "../core/connector.ts";
 import { Retryable } from "../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
 import { type Clock, systemClock } from "../core/runtime/clock.ts";
@@ -166,7 +166,7 @@ async function buildMember(
   const elsewhere = async (source: string) =>
     names.includes(source) ? describeHolder(source, await fleetStatus()) : null;
   const noSource = async (source: string) => (await elsewhere(source))?.message ?? "No such source.";
-  const accept: Accept = async (arrival) => {
+  const accept: AcceptCommand = async (arrival) => {
     const source = arrival.source ?? onlySource;
     if (source === null) throw new Retryable(`Name one of the sources: ${names.join(", ")}.`);
     const held = pipelines.get(source);

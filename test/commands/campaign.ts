@@ -1,4 +1,4 @@
-import type { Arrival } from "#src/core/connector.ts";
+import type { CommandMessage } from "#src/core/connector.ts";
 import { AUDIT_LOG, type AuditRecord } from "#src/engine/commands/audit/audit.ts";
 import { countBy } from "./broker/final-judge.ts";
 import { createRig, type Rig, type Written } from "./rig.ts";
@@ -106,7 +106,7 @@ export async function runCampaign(options: { readonly seed: number; readonly com
     return { id, tag, value, ttl_s: ttlS };
   }
 
-  type Message = readonly [payload: unknown, changes?: Partial<Arrival>];
+  type Message = readonly [payload: unknown, changes?: Partial<CommandMessage>];
   const history: Message[] = [];
 
   function unlawful(): Message {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Arrival } from "#src/core/connector.ts";
+import type { CommandMessage } from "#src/core/connector.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { type ConfigInput, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
 import { allowed, faulty, TAG as tag, testRig } from "./test-rig.ts";
@@ -8,7 +8,7 @@ interface Case {
   readonly options?: RigOptions;
   readonly entry?: object;
   readonly config?: ConfigInput;
-  readonly arrival?: Partial<Arrival>;
+  readonly arrival?: Partial<CommandMessage>;
   readonly command?: object;
   readonly before?: (rig: Rig) => Promise<void> | void;
 }

@@ -1,15 +1,15 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { Arrival } from "#src/core/connector.ts";
+import type { CommandMessage } from "#src/core/connector.ts";
 import { parsePayload } from "#src/engine/commands/payload.ts";
 import { seed } from "../seed.ts";
 import { arrivalOf } from "./rig.ts";
 
-function arrival(payload: string | Uint8Array, changes: Partial<Arrival> = {}): Arrival {
+function arrival(payload: string | Uint8Array, changes: Partial<CommandMessage> = {}): CommandMessage {
   return arrivalOf(payload, 1_000, { topic: "plenum/cmd/main/10001/set", tagId: "10001", ...changes });
 }
 
-function reasonOf(payload: string | Uint8Array, changes: Partial<Arrival> = {}): string | null {
+function reasonOf(payload: string | Uint8Array, changes: Partial<CommandMessage> = {}): string | null {
   const parsed = parsePayload(arrival(payload, changes), true);
   return "refused" in parsed ? parsed.refused.reason : null;
 }
@@ -22,7 +22,7 @@ describe("parsePayload with a valid payload", () => {
   });
 
   test("gives a bare value an id from the time, the correlation or the property `id`", () => {
-    const idOf = (changes: Partial<Arrival>) => {
+    const idOf = (changes: Partial<CommandMessage>) => {
       const parsed = parsePayload(arrival("1", changes), true);
       return "requests" in parsed ? parsed.requests[0]?.id : null;
     };
@@ -68,7 +68,7 @@ test('parsePayload accepts the payload {"stop":true} for the kill switch', () =>
 
 describe("parsePayload with an invalid payload", () => {
   const many = JSON.stringify({ id: "g", writes: Array.from({ length: 21 }, (_, i) => ({ tag: `${i}`, value: 1 })) });
-  test.each<[string, string | Uint8Array, Partial<Arrival>?]>([
+  test.each<[string, string | Uint8Array, Partial<CommandMessage>?]>([
     ["unreadable", new Uint8Array([0xff, 0xfe])],
     ["unreadable", "on"],
     ["unreadable", "NaN"],

@@ -1,7 +1,7 @@
 import { rmSync } from "node:fs";
 import { pino } from "pino";
 import type { z } from "zod";
-import type { Arrival } from "#src/core/connector.ts";
+import type { CommandMessage } from "#src/core/connector.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { CommandResult } from "#src/core/model/command-facts.ts";
 import type { Event } from "#src/core/model/event.ts";
@@ -177,12 +177,12 @@ export async function createRig(options: RigOptions = {}) {
       .map(({ event }) => (event as Event<"command-result">).data)
       .toReversed();
 
-  async function send(payload: unknown, changes: Partial<Arrival> = {}): Promise<void> {
+  async function send(payload: unknown, changes: Partial<CommandMessage> = {}): Promise<void> {
     const text = typeof payload === "string" ? payload : JSON.stringify(payload);
     await commands.accept(arrivalOf(text, clock.now(), changes));
   }
 
-  async function sendAndWait(payload: unknown, changes: Partial<Arrival> = {}, waitMs = 5_000): Promise<void> {
+  async function sendAndWait(payload: unknown, changes: Partial<CommandMessage> = {}, waitMs = 5_000): Promise<void> {
     await send(payload, changes);
     await clock.advance(waitMs);
   }
@@ -234,7 +234,7 @@ export async function createRig(options: RigOptions = {}) {
     /** Sends a command, waits and returns its result in short, e.g. `rejected too-soon`. */
     async outcomeOf(
       payload: { readonly id: string; readonly [key: string]: unknown },
-      changes: Partial<Arrival> = {},
+      changes: Partial<CommandMessage> = {},
       waitMs = 5_000,
     ) {
       await sendAndWait(payload, changes, waitMs);
@@ -275,7 +275,11 @@ function shortOutcome({ outcome, reason }: CommandResult): string {
   return reason === null || reason === outcome ? outcome : `${outcome} ${reason}`;
 }
 
-export function arrivalOf(payload: string | Uint8Array, receivedAtMs: number, changes: Partial<Arrival> = {}): Arrival {
+export function arrivalOf(
+  payload: string | Uint8Array,
+  receivedAtMs: number,
+  changes: Partial<CommandMessage> = {},
+): CommandMessage {
   return {
     via: "broker",
     topic: "plenum/cmd/main/set",

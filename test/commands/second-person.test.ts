@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import type { Arrival } from "#src/core/connector.ts";
+import type { CommandMessage } from "#src/core/connector.ts";
 import { operatorArrival, operatorSecond } from "#src/engine/commands/operator-arrival.ts";
 import { allowed, TAGS, testRig } from "./test-rig.ts";
 
-const SECOND: Partial<Arrival> = { purpose: "second", topic: "plenum/cmd/main/second" };
+const SECOND: Partial<CommandMessage> = { purpose: "second", topic: "plenum/cmd/main/second" };
 const [tag = "", free = ""] = TAGS;
 const LIFE_S = 120;
 
@@ -12,7 +12,7 @@ async function secondPersonRig(entry: object = {}) {
   const allow = [allowed(tag, { ...limit, second_person: true, ...entry }), allowed(free, limit)];
   const rig = await testRig({ config: { allow } });
   const command = (id: string, more: object = {}) => rig.send({ id, tag, value: 22, ttl_s: LIFE_S, ...more });
-  const agree = (id: string, value: unknown = 22, changes: Partial<Arrival> = {}) =>
+  const agree = (id: string, value: unknown = 22, changes: Partial<CommandMessage> = {}) =>
     rig.sendAndWait({ second: id, value }, { ...SECOND, ...changes });
   return { rig, command, agree };
 }
@@ -101,7 +101,7 @@ describe("a command that needs a second person", () => {
 describe("an agreement of a second person", () => {
   const good = { second: "a", value: 22 };
   const ownEvent = { ...SECOND, properties: { "plenum-event-id": "x" } };
-  test.each<[string, unknown, Partial<Arrival>, string]>([
+  test.each<[string, unknown, Partial<CommandMessage>, string]>([
     ["another value", { ...good, value: 22.000000000000004 }, SECOND, "wrong-second"],
     ["a value of another type", { ...good, value: true }, SECOND, "wrong-second"],
     ["another command", { ...good, second: "b" }, SECOND, "wrong-second"],

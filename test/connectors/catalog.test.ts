@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { z } from "zod";
-import { CATALOG, CONNECTOR_NAMES } from "#connectors/catalog.ts";
+import { CONNECTOR_NAMES, CONNECTORS } from "#connectors/catalog.ts";
 
 const folder = join(import.meta.dirname, "../../connectors");
 
@@ -15,7 +15,7 @@ interface JsonSchema {
 }
 
 describe.each(CONNECTOR_NAMES)("connector %s", (name) => {
-  const definition = CATALOG[name];
+  const definition = CONNECTORS[name];
   const readme = () => readFileSync(join(folder, name, "README.md"), "utf8");
   const schema = z.toJSONSchema(definition.Config, { io: "input", unrepresentable: "any" }) as JsonSchema;
 

@@ -17,8 +17,8 @@ export function contextFor(
     clock,
     log: pino({ level: "silent" }),
     metrics: createMetrics(),
-    memory: createSinkState(name, store),
-    picture: createBuildingView(store, new Map([["main", "Europe/Oslo"]])),
+    sinkState: createSinkState(name, store),
+    building: createBuildingView(store, new Map([["main", "Europe/Oslo"]])),
   };
 }
 

@@ -8,7 +8,7 @@ import { FileConfig } from "#connectors/file/config.ts";
 import { folderOf, templateError } from "#connectors/file/layout.ts";
 import { historyEvent } from "#src/core/codec/history-event.ts";
 import { Points } from "#src/core/codec/points.ts";
-import type { Offered } from "#src/core/connector.ts";
+import type { BatchInfo } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { TagHistoryFact } from "#src/core/model/history-facts.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
@@ -102,7 +102,8 @@ describe("a history event of several days in the file sink", () => {
   ])("is written as one line per day, and the lines together equal the event: %s", async (_, event) => {
     const { folder, open: openSink } = setUp();
     const sink = await openSink();
-    const offer: Offered = { positions: [7], committedAt: [], again: false, sequences: [{ epoch: "e", number: 7 }] };
+    const sequences = [{ epoch: "e", number: 7 }];
+    const offer: BatchInfo = { positions: [7], committedAt: [], isRedelivery: false, sequences };
     await sink.write([event], never(), undefined, offer);
     await sink.close();
     const lines = linesBelow(folder).map(
@@ -144,7 +145,7 @@ describe("files of the file sink with a `path` template", () => {
       await sink.write([valueEvent(1)], never());
       clock.passMs(9 * 60_000);
       await sink.write([valueEvent(2)], never());
-      expect(await sink.tick?.(never())).toEqual({ inMs: 60_000 });
+      expect(await sink.tick?.(never())).toEqual({ tickInMs: 60_000 });
       expect(ends(folder)).toEqual([".jsonl.part"]);
       clock.passMs(60_000);
       await sink.tick?.(never());

@@ -77,8 +77,8 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
     const batch = Array.from({ length: 5_000 }, (_, n) => valueEvent(n));
     const conflict = { ...valueEvent(4_711), time: "1970-01-01T00:00:01.000Z" };
     batch[1_234] = conflict;
-    const { rejected, kept } = await sink.write(batch, never());
-    expect(kept).toBeUndefined();
+    const { rejected, retry } = await sink.write(batch, never());
+    expect(retry).toBeUndefined();
     expect(rejected.map(({ index }) => index)).toEqual([1_234]);
     expect(rejected[0]?.reason).toContain("field type conflict");
     const [{ n } = { n: 0 }] = await rows(
@@ -145,12 +145,12 @@ describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => 
     expect(await sink.write(old, never())).toEqual({ rejected: [] });
     expect(await rows("short", "SELECT value FROM tag_value")).toHaveLength(5);
     expect(said).toMatchObject([{ points: 50, total: 50, msg: expect.stringContaining("as old as these") }]);
-    expect(await sink.keepsMs?.(never())).toBe(2 * 3_600_000);
+    expect(await sink.retentionMs?.(never())).toBe(2 * 3_600_000);
   });
 
   test("reports unlimited retention for a database with the default retention policy", async () => {
     const sink = await opened("eternal");
-    expect(await sink.keepsMs?.(never())).toBe(Number.POSITIVE_INFINITY);
+    expect(await sink.retentionMs?.(never())).toBe(Number.POSITIVE_INFINITY);
   });
 
   test("an alarm that vanished, left the scope or was resolved has an end in the database", async () => {
@@ -235,7 +235,7 @@ describe.skipIf(absent("victoria-metrics"))("the InfluxDB sink with VictoriaMetr
   test("stores every event kind and texts with special characters without an invalid row", async () => {
     const sink = sinkFor({ url: server.url, bucket: "lake" });
     await sink.probe?.(never());
-    expect(await sink.keepsMs?.(never()), "it does not know the question").toBeNull();
+    expect(await sink.retentionMs?.(never()), "it does not know the question").toBeNull();
     const texts = AWKWARD_TEXTS.map((text, n) => awkward(text, n));
     const values = Array.from({ length: 100 }, (_, n) => valueEvent(n, "20001", n === 50 ? null : n / 2));
     for (const batch of [sampleOfEveryKind(), texts, values]) {

@@ -24,10 +24,10 @@ test("treats only a later start time as a server restart", async () => {
       before,
       never(),
     );
-  expect(await look(null, 100)).toEqual({ life: "100", isNew: false });
-  expect(await look("100", 100)).toEqual({ life: "100", isNew: false });
-  expect(await look("100", 200)).toEqual({ life: "200", isNew: true });
-  expect(await look("200", 100)).toEqual({ life: "200", isNew: false });
+  expect(await look(null, 100)).toEqual({ instanceId: "100", isNew: false });
+  expect(await look("100", 100)).toEqual({ instanceId: "100", isNew: false });
+  expect(await look("100", 200)).toEqual({ instanceId: "200", isNew: true });
+  expect(await look("200", 100)).toEqual({ instanceId: "200", isNew: false });
 });
 
 test("serverInstanceOf returns null when the server hides its start time, and rejects when the server is unreachable", async () => {

@@ -161,13 +161,13 @@ describe("requests of the InfluxDB sink", () => {
       body: JSON.stringify({ buckets: [{ name: "lake", retentionRules: [{ type: "expire", everySeconds }] }] }),
     });
     stub.answer = () => bucket(2_592_000);
-    expect(await sink.keepsMs?.(never())).toBe(30 * 86_400_000);
+    expect(await sink.retentionMs?.(never())).toBe(30 * 86_400_000);
     stub.answer = () => bucket(0);
-    expect(await sink.keepsMs?.(never())).toBe(Number.POSITIVE_INFINITY);
+    expect(await sink.retentionMs?.(never())).toBe(Number.POSITIVE_INFINITY);
     stub.answer = () => ({ status: 200, body: '{"buckets":[]}' });
-    expect(await sink.keepsMs?.(never())).toBeNull();
+    expect(await sink.retentionMs?.(never())).toBeNull();
     stub.answer = () => ({ status: 401, body: '{"code":"unauthorized"}' });
-    expect(await sink.keepsMs?.(never())).toBeNull();
+    expect(await sink.retentionMs?.(never())).toBeNull();
     expect(stub.seen[0]).toMatchObject({ method: "GET", url: expect.stringContaining("name=lake") as string });
   });
 
@@ -247,7 +247,7 @@ describe("requests of the InfluxDB sink", () => {
     };
     const batch = [1, 2, 3, 4].map((n) => valueEvent(n));
     const receipt = await sinkFor(stub).write(batch, stop.signal);
-    expect(receipt).toEqual({ rejected: [], kept: { from: 2, error: new Error("stop") } });
+    expect(receipt).toEqual({ rejected: [], retry: { from: 2, error: new Error("stop") } });
   });
 
   test.each([401, 403, 404, 500, 503])("an error for status %i never contains the token", async (status) => {
@@ -390,7 +390,7 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
       requests += 1;
       return requests === 3 ? failed : { kind: "stored", tooOld: null };
     });
-    expect(receipt).toEqual({ rejected: [], kept: { from: 10_000, error: new Error("away") } });
+    expect(receipt).toEqual({ rejected: [], retry: { from: 10_000, error: new Error("away") } });
   });
 
   test("does not reject an event that is kept", async () => {
@@ -400,7 +400,7 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
       if (owners.size > 1) return poison;
       return owners.has(1) ? failed : owners.has(0) ? poison : { kind: "stored", tooOld: null };
     });
-    expect(receipt).toEqual({ rejected: [{ index: 0, reason: "bad" }], kept: { from: 1, error: new Error("away") } });
+    expect(receipt).toEqual({ rejected: [{ index: 0, reason: "bad" }], retry: { from: 1, error: new Error("away") } });
   });
 
   test("keeps an event with an invalid point in one request and a failed second request", async () => {
@@ -409,7 +409,7 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
       if (part.length === 1_000) return failed;
       return part.some(({ owner }) => owner === 1) ? poison : { kind: "stored", tooOld: null };
     });
-    expect(receipt).toEqual({ rejected: [], kept: { from: 1, error: new Error("away") } });
+    expect(receipt).toEqual({ rejected: [], retry: { from: 1, error: new Error("away") } });
   });
 
   test("sends one request when the server reports that all lines are invalid", async () => {
@@ -427,12 +427,12 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
     let writes = 0;
     while (from < 1_000) {
       let requests = 0;
-      const { rejected, kept } = await storeLines(oneEach(1_000 - from), async () => {
+      const { rejected, retry } = await storeLines(oneEach(1_000 - from), async () => {
         requests += 1;
         return poison;
       });
       expect(requests).toBeLessThanOrEqual(200);
-      const settled = kept?.from ?? 1_000 - from;
+      const settled = retry?.from ?? 1_000 - from;
       expect(rejected).toHaveLength(settled);
       expect(settled).toBeGreaterThan(0);
       from += settled;

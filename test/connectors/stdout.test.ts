@@ -45,7 +45,7 @@ test("the stdout sink writes the sequence number of the event into its line", as
   await createStdoutSink(stream).write([valueEvent(1)], never(), undefined, {
     positions: [8],
     committedAt: [],
-    again: false,
+    isRedelivery: false,
     sequences,
   });
   expect(JSON.parse(String(stream.read()))).toMatchObject({

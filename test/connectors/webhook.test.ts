@@ -49,7 +49,7 @@ test("the webhook sink accepts each event after its own 2xx response and before 
     [2, 2],
     [3, 3],
   ]);
-  expect(receipt).toMatchObject({ rejected: [], kept: { from: 3 } });
+  expect(receipt).toMatchObject({ rejected: [], retry: { from: 3 } });
 });
 
 test.each(["cloudevents", "standard"])(
@@ -60,7 +60,7 @@ test.each(["cloudevents", "standard"])(
     await sink.write([valueEvent(1), valueEvent(2)], never(), undefined, {
       positions: [8, 9],
       committedAt: [],
-      again: false,
+      isRedelivery: false,
       sequences: [{ epoch: "0123456789abcdef", number: 4_711 }, null],
     });
     const [first, second] = stub.seen;
@@ -221,7 +221,7 @@ describe("requests and responses of the webhook sink", () => {
       return { status: calls === 3 ? 500 : 204 };
     };
     const receipt = await sink.write(batch, never());
-    expect(receipt).toMatchObject({ rejected: [], kept: { from: 2, error: { kind: "rejected" } } });
+    expect(receipt).toMatchObject({ rejected: [], retry: { from: 2, error: { kind: "rejected" } } });
     await sink.write(batch.slice(2), never());
     const ids = stub.seen.map(({ headers }) => headers["webhook-id"]);
     expect(ids).toEqual([0, 1, 2, 2, 3].map((n) => batch[n]?.id));
@@ -294,7 +294,7 @@ describe("requests and responses of the webhook sink", () => {
       return null;
     };
     const receipt = await sink.write([valueEvent(1), valueEvent(2)], stop.signal);
-    expect(receipt).toMatchObject({ rejected: [], kept: { from: 1, error: { message: "stop" } } });
+    expect(receipt).toMatchObject({ rejected: [], retry: { from: 1, error: { message: "stop" } } });
   });
 
   test.each([null, 301, 401, 500])("the error for %s contains neither secret nor URL path", async (status) => {

@@ -5,38 +5,38 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { expect, onTestFinished, test } from "vitest";
-import { CATALOG } from "#connectors/catalog.ts";
+import { CONNECTORS } from "#connectors/catalog.ts";
 import { buildParquetQuery, ParquetConfig } from "#connectors/parquet/config.ts";
 import { buildPostgresQuery, PostgresConfig } from "#connectors/postgres/config.ts";
 import { sampleEvent } from "../sample-events.ts";
 
-const { file, influxdb, kafka, mqtt } = CATALOG;
+const { file, influxdb, kafka, mqtt } = CONNECTORS;
 const VALUE = sampleEvent("tag-value");
 const ALARM = sampleEvent("alarm-raised");
 
-test("for MQTT, whereIs returns the topic of the event", () => {
+test("for MQTT, locateEvent returns the topic of the event", () => {
   const config = mqtt.Config.parse({ url: "mqtts://broker.example" });
-  expect(mqtt.whereIs(config, VALUE)).toBe("plenum/main/1/tag/10042/value");
+  expect(mqtt.locateEvent(config, VALUE)).toBe("plenum/main/1/tag/10042/value");
 });
 
-test("for Kafka, whereIs returns the topic of the event", () => {
+test("for Kafka, locateEvent returns the topic of the event", () => {
   const config = kafka.Config.parse({ brokers: ["kafka.example:9093"], topic: "plenum.{noun}" });
-  expect(kafka.whereIs(config, VALUE)).toBe("plenum.tag");
+  expect(kafka.locateEvent(config, VALUE)).toBe("plenum.tag");
 });
 
-test("for InfluxDB, whereIs returns a query in Flux or InfluxQL", () => {
+test("for InfluxDB, locateEvent returns a query in Flux or InfluxQL", () => {
   const v2 = { url: "https://influx.example", api: "v2", org: "o", bucket: 'a "b"', token: { env: "T" } };
-  expect(influxdb.whereIs(influxdb.Config.parse(v2), VALUE)).toBe(
+  expect(influxdb.locateEvent(influxdb.Config.parse(v2), VALUE)).toBe(
     'from(bucket: "a \\"b\\"") |> range(start: -24h) |> filter(fn: (r) => r._measurement == "tag_value" and r.source == "main" and r.tag_id == "10042")',
   );
   const v1 = { url: "https://influx.example", api: "v1", database: "d", measurement_prefix: "p_" };
-  expect(influxdb.whereIs(influxdb.Config.parse(v1), VALUE)).toBe(
+  expect(influxdb.locateEvent(influxdb.Config.parse(v1), VALUE)).toBe(
     `SELECT * FROM "p_tag_value" WHERE "source" = 'main' AND "tag_id" = '10042' AND time > now() - 24h`,
   );
-  expect(influxdb.whereIs(influxdb.Config.parse(v1), ALARM)).toBeNull();
+  expect(influxdb.locateEvent(influxdb.Config.parse(v1), ALARM)).toBeNull();
 });
 
-test("for PostgreSQL, whereIs returns an SQL query with quoted texts", () => {
+test("for PostgreSQL, locateEvent returns an SQL query with quoted texts", () => {
   const config = PostgresConfig.parse({ url: "postgresql://plenum@db.example/b", password: { env: "P" } });
   const odd = { ...VALUE, data: { ...VALUE.data, tag: { ...VALUE.data.tag, id: "1'; drop" } } };
   expect(buildPostgresQuery(config, odd)).toBe(
@@ -51,7 +51,7 @@ function folderOf(): string {
   return folder;
 }
 
-test("for files, whereIs returns a shell command that also finds the event in compressed files", () => {
+test("for files, locateEvent returns a shell command that also finds the event in compressed files", () => {
   const folder = join(folderOf(), "it's here");
   mkdirSync(join(folder, "tag-value/1/2026-11-02"), { recursive: true });
   const line = JSON.stringify(VALUE);
@@ -60,15 +60,15 @@ test("for files, whereIs returns a shell command that also finds the event in co
   writeFileSync(join(folder, "events-2026-11-02-002.jsonl"), `${line}\n`);
   writeFileSync(join(folder, "tag-value/1/2026-11-02/events-20261102T062000000Z.jsonl"), `${line}\n`);
   const found = (config: object) =>
-    execFileSync("sh", ["-c", file.whereIs(file.Config.parse({ folder, ...config }), VALUE)], { encoding: "utf8" });
+    execFileSync("sh", ["-c", file.locateEvent(file.Config.parse({ folder, ...config }), VALUE)], { encoding: "utf8" });
   expect(found({})).toBe(`${line}\n${line}\n`);
   expect(found({ path: "{kind}/{site}/{date}" })).toBe(`${line}\n`);
-  expect(file.whereIs(file.Config.parse({ folder: "/srv/events" }), VALUE)).toBe(
+  expect(file.locateEvent(file.Config.parse({ folder: "/srv/events" }), VALUE)).toBe(
     `zgrep -hF '"subject":"site/1/tag/10042"' '/srv/events'/events-*`,
   );
 });
 
-test("for Parquet, whereIs returns an SQL query that DuckDB executes", async () => {
+test("for Parquet, locateEvent returns an SQL query that DuckDB executes", async () => {
   const folder = folderOf();
   const day = join(folder, "value/date=2026-11-02/site=1");
   mkdirSync(day, { recursive: true });

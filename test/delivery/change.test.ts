@@ -80,9 +80,9 @@ test("two file sinks with the same folder are reported as conflicting", async ()
     lake: { parquet: { folder: "/x" } },
     screen: { stdout: {} },
   });
-  const picture = createBuildingView(store, new Map());
+  const building = createBuildingView(store, new Map());
   const log = createLog({ level: "silent" });
-  const all = sinksOf(await buildSinks(sinks, { clock, log, metrics, store, picture }));
+  const all = sinksOf(await buildSinks(sinks, { clock, log, metrics, store, building }));
   const met = all.map((one) => all.filter((other) => other !== one && one.meets?.(other)).map(({ name }) => name));
   expect(met).toEqual([["renamed"], ["days"], [], [], []]);
 });

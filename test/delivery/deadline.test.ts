@@ -28,12 +28,12 @@ function steppingSink(eachMs: number, hangsAt = Number.POSITIVE_INFINITY) {
         await clock.sleep(from === hangsAt ? 3_600_000 : eachMs, signal);
       } catch (error) {
         abortedAtMs.push(clock.monotonic());
-        return { rejected: [], kept: { from, error } };
+        return { rejected: [], retry: { from, error } };
       }
     }
     return { rejected: [] };
   }
-  return Object.assign(scriptedSink(take), { abortedAtMs, lastStepMs: () => steppedMs });
+  return Object.assign(scriptedSink(take), { abortedAtMs, progressMs: () => steppedMs });
 }
 
 describe("the deadline of a write", () => {
@@ -82,14 +82,14 @@ describe("the deadline of a write", () => {
     let steppedMs = Number.NEGATIVE_INFINITY;
     let ended = 0;
     const sink = Object.assign(scriptedSink(), {
-      lastStepMs: () => steppedMs,
+      progressMs: () => steppedMs,
       async tick(signal: AbortSignal) {
         for (let step = 0; step < 4; step += 1) {
           steppedMs = clock.monotonic();
           await clock.sleep(20_000, signal);
         }
         ended += 1;
-        return { inMs: Number.POSITIVE_INFINITY };
+        return { tickInMs: Number.POSITIVE_INFINITY };
       },
     });
     await started({ a: sink });
@@ -154,7 +154,7 @@ describe("a receiver that takes 12 s for each request", () => {
   test("displays each alarm once on a board that cannot be queried for existing messages", async () => {
     const { clock, store } = workshop;
     let askedMs = Number.NEGATIVE_INFINITY;
-    const board = noticeBoard("another", { lastStepMs: () => askedMs });
+    const board = noticeBoard("another", { progressMs: () => askedMs });
     const slow = {
       ...board,
       async open(...[told, signal]: Parameters<typeof board.open>) {

@@ -13,7 +13,7 @@ describe("delivery", () => {
   test("counts accepted, rejected and retried events", async () => {
     const sink = scriptedSink((batch) => ({
       rejected: batch.length > 2 ? [{ index: 1, reason: "No." }] : [],
-      ...(batch.length > 3 ? { kept: { from: 3, error: new Retryable("away") } } : {}),
+      ...(batch.length > 3 ? { retry: { from: 3, error: new Retryable("away") } } : {}),
     }));
     await started({ a: sink });
     await commit(values(0, 5), 10_000);
@@ -75,7 +75,7 @@ describe("delivery", () => {
     const asked: number[] = [];
     const sinks = Object.fromEntries(["a", "b", "c", "d", "e"].map((name) => [name, scriptedSink()]));
     const asking = Object.assign(scriptedSink(), {
-      async look(before: string | null) {
+      async detectRestart(before: string | null) {
         asked.push(workshop.clock.monotonic());
         return { life: "1", isNew: before === null };
       },
@@ -137,7 +137,7 @@ describe("delivery", () => {
         { index: 0, reason: "bad" },
         { index: 2, reason: "kept all the same" },
       ],
-      kept: { from: 2, error: new Retryable("connection lost") },
+      retry: { from: 2, error: new Retryable("connection lost") },
     }));
     await started({ a: sink });
     await commit(values(0, 4));
@@ -235,7 +235,7 @@ describe("delivery", () => {
 
   describe("a server that answers 410 Gone", () => {
     const gone = () => Promise.reject(new ConfigError("410 Gone", { reason: "gone" }));
-    const at = (farEnd: string, answer = scriptedSink().answer) => Object.assign(scriptedSink(answer), { farEnd });
+    const at = (serverId: string, answer = scriptedSink().answer) => Object.assign(scriptedSink(answer), { serverId });
 
     test("ends the sink permanently, also across restarts", async () => {
       const sink = at("one", gone);
@@ -299,8 +299,8 @@ describe("delivery", () => {
       expect(written(back)).toEqual(ids(values(0, 1)));
     });
 
-    async function endedAt(farEnd: string): Promise<Dispatcher> {
-      const dispatcher = await started({ a: at(farEnd, gone) });
+    async function endedAt(serverId: string): Promise<Dispatcher> {
+      const dispatcher = await started({ a: at(serverId, gone) });
       await commit(values(0, 1), 1_000);
       await workshop.clock.advance(1_000);
       expect(dispatcher.status()).toMatchObject([{ name: "a", state: "ended" }]);
@@ -311,7 +311,7 @@ describe("delivery", () => {
   test("makes a rejected event a dead letter after the last wait of its schedule and delivers the next event", async () => {
     const poison = valueEvent(0).id;
     const sink = scriptedSink((batch) =>
-      batch[0]?.id === poison ? { rejected: [], kept: { from: 0, error: new Rejected("500") } } : { rejected: [] },
+      batch[0]?.id === poison ? { rejected: [], retry: { from: 0, error: new Rejected("500") } } : { rejected: [] },
     );
     await started({ a: sink }, { schedule: ["5s", "5m"], batch: 1 });
     await commit(values(0, 2));

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Offered, Receipt, Sink, Ticked } from "#src/core/connector.ts";
+import type { BatchInfo, Receipt, Sink, TickResult } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
@@ -10,7 +10,7 @@ import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 useWorkshop();
 
 const alarm = (n: number) => sampleEvent("alarm-raised", {}, n);
-const GATHERED: Receipt = { rejected: [], gathered: true };
+const GATHERED: Receipt = { rejected: [], buffered: true };
 
 describe("buffered events", () => {
   test("are settled together with the first durable batch, and do not block later events", async () => {
@@ -64,14 +64,14 @@ describe("buffered events", () => {
 
   test("are settled by a tick that returns `settled`, together with their rejections", async () => {
     const sink: ScriptedSink & Sink = Object.assign(
-      scriptedSink(() => ({ rejected: [{ index: 1, reason: "no row" }], gathered: true })),
-      { tick: async (): Promise<Ticked> => ({ inMs: 10_000 }) },
+      scriptedSink(() => ({ rejected: [{ index: 1, reason: "no row" }], buffered: true })),
+      { tick: async (): Promise<TickResult> => ({ tickInMs: 10_000 }) },
     );
     await started({ a: sink });
     await commit(values(0, 3));
     await workshop.clock.advance(10_000);
     expect(await lag()).toMatchObject({ depth: 3, deadLetters: 0 });
-    sink.tick = async () => ({ inMs: 10_000, settled: true });
+    sink.tick = async () => ({ tickInMs: 10_000, settled: true });
     await workshop.clock.advance(10_000);
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 1 });
   });
@@ -131,7 +131,7 @@ test("a sink that buffers, writes, fails and is killed at random receives every 
     inHand = [];
     throw new Retryable("Something happened.");
   };
-  const act = (offer: Offered | undefined): Receipt => {
+  const act = (offer: BatchInfo | undefined): Receipt => {
     for (const position of offer?.positions ?? []) {
       const before = inHand.at(-1) ?? 0;
       expect(position, replay).toBeGreaterThan(before);
@@ -147,13 +147,13 @@ test("a sink that buffers, writes, fails and is killed at random receives every 
   const sink: ScriptedSink & Sink = Object.assign(
     scriptedSink((_batch, _signal, _accepted, offer) => act(offer)),
     {
-      async tick(): Promise<Ticked> {
+      async tick(): Promise<TickResult> {
         const inMs = Math.ceil(random() * 3_000);
         const dice = random();
         if (dice < 0.1) return fail();
-        if (!calm && dice < 0.7) return { inMs };
+        if (!calm && dice < 0.7) return { tickInMs: inMs };
         land();
-        return { inMs, settled: true };
+        return { tickInMs: inMs, settled: true };
       },
     },
   );

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Offered, Receipt, Sink } from "#src/core/connector.ts";
+import type { BatchInfo, Receipt, Sink } from "#src/core/connector.ts";
 import { ConfigError, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { createSinkState } from "#src/engine/delivery/batches.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -16,19 +16,19 @@ describe("the state of a sink", () => {
   test("is written, changed and deleted together with the settlement, and counted in the lag", async () => {
     const sink = scriptedSink((batch) => ({
       rejected: [],
-      remember: new Map<string, unknown>(batch.map(({ id }) => [id, { ticket: 1 }])),
+      stateChanges: new Map<string, unknown>(batch.map(({ id }) => [id, { ticket: 1 }])),
     }));
     await started({ a: sink });
     await commit(values(0, 2));
     expect(await remembered()).toEqual({ [valueEvent(0).id]: { ticket: 1 }, [valueEvent(1).id]: { ticket: 1 } });
     expect(await lag()).toMatchObject({ remembered: 2 });
-    sink.answer = () => ({ rejected: [], remember: new Map([[valueEvent(0).id, null]]) });
+    sink.answer = () => ({ rejected: [], stateChanges: new Map([[valueEvent(0).id, null]]) });
     await commit([valueEvent(7)]);
     expect(Object.keys(await remembered())).toEqual([valueEvent(1).id]);
   });
 
   test("is written in one transaction with the cursor: a failed write of the state settles no event", async () => {
-    const sink = scriptedSink(() => ({ rejected: [], remember: new Map([["key", 1n]]) }));
+    const sink = scriptedSink(() => ({ rejected: [], stateChanges: new Map([["key", 1n]]) }));
     await started({ a: sink });
     await commit(values(0, 1));
     expect(await lag()).toMatchObject({ depth: 1, remembered: 0 });
@@ -37,7 +37,7 @@ describe("the state of a sink", () => {
   test("is written even if no event is settled; `put` is durable before the sink sends", async () => {
     const sink = scriptedSink(async () => {
       await memory().put(new Map([["intent", true]]));
-      return { rejected: [], kept: { from: 0, error: new Retryable("away") }, remember: new Map([["said", 1]]) };
+      return { rejected: [], retry: { from: 0, error: new Retryable("away") }, stateChanges: new Map([["said", 1]]) };
     });
     await started({ a: sink });
     await commit(values(0, 1));
@@ -49,7 +49,7 @@ describe("the state of a sink", () => {
   test("is written with an event that is settled early, even if the rest of the batch fails", async () => {
     const sink = scriptedSink((_, _signal, accepted) => {
       accepted?.(1, new Map([["first", "settled"]]));
-      return { rejected: [], kept: { from: 1, error: new Retryable("away") } };
+      return { rejected: [], retry: { from: 1, error: new Retryable("away") } };
     });
     await started({ a: sink });
     await commit(values(0, 3));
@@ -66,7 +66,7 @@ describe("the state of a sink", () => {
 
 describe("positions of a batch in the log", () => {
   test("ascend, and are the same in a replay", async () => {
-    const seen: Offered[] = [];
+    const seen: BatchInfo[] = [];
     const sink = scriptedSink((_batch, _signal, _accepted, offer) => {
       if (offer !== undefined) seen.push(offer);
       return { rejected: [] };
@@ -76,11 +76,11 @@ describe("positions of a batch in the log", () => {
     await workshop.store.outbox.replay("a", "2026-01-01T00:00:00Z");
     await workshop.clock.advance(0);
     const [first, again] = seen;
-    expect(first).toMatchObject({ again: false });
+    expect(first).toMatchObject({ isRedelivery: false });
     expect([...(first?.positions ?? [])]).toEqual([...(first?.positions ?? [])].sort((a, b) => a - b));
     expect(first?.positions).toHaveLength(3);
     expect(first?.committedAt.map(Date.parse)).toEqual(Array(3).fill(workshop.clock.now()));
-    expect(again).toEqual({ ...first, again: true });
+    expect(again).toEqual({ ...first, isRedelivery: true });
   });
 });
 

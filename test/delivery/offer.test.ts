@@ -37,14 +37,14 @@ describe("outcomeOf", () => {
         documents: [],
       },
       accepted: 2,
-      gathered: null,
+      buffered: null,
       kept: null,
     });
   });
 
   test("settles the events before an unaccepted tail and ignores rejections within that tail", () => {
     const rejected = [0, 2].map((index) => ({ index, reason: "No." }));
-    expect(outcomeOf("a", portion(4), { rejected, kept: { from: 2, error: AWAY } })).toMatchObject({
+    expect(outcomeOf("a", portion(4), { rejected, retry: { from: 2, error: AWAY } })).toMatchObject({
       settlement: { through: 12, rejected: [{ position: 11 }], counted: { number: 102 } },
       accepted: 1,
       kept: { head: { position: 13 }, count: 2, error: AWAY },
@@ -52,7 +52,7 @@ describe("outcomeOf", () => {
   });
 
   test("settles no event when the complete batch is to be retried", () => {
-    expect(outcomeOf("a", portion(2), { rejected: [], kept: { from: 0, error: AWAY } })).toMatchObject({
+    expect(outcomeOf("a", portion(2), { rejected: [], retry: { from: 0, error: AWAY } })).toMatchObject({
       settlement: null,
       accepted: 0,
       kept: { head: { position: 11 }, count: 2 },
@@ -61,10 +61,10 @@ describe("outcomeOf", () => {
 
   test("settles no buffered event and returns the rejected events", () => {
     const rejected = [{ index: 0, reason: "No." }];
-    expect(outcomeOf("a", portion(2), { rejected, gathered: true })).toMatchObject({
+    expect(outcomeOf("a", portion(2), { rejected, buffered: true })).toMatchObject({
       settlement: null,
       accepted: 0,
-      gathered: [{ position: 11 }],
+      buffered: [{ position: 11 }],
       kept: null,
     });
   });
@@ -75,8 +75,8 @@ describe("outcomeOf", () => {
     ["an event beyond the last", { rejected: [{ index: 2, reason: "No." }] }],
     ["an event before the first", { rejected: [{ index: -1, reason: "No." }] }],
     ["a fractional index", { rejected: [{ index: 0.5, reason: "No." }] }],
-    ["a tail beyond the end", { rejected: [], kept: { from: 3, error: AWAY } }],
-    ["both buffered and retried", { rejected: [], gathered: true, kept: { from: 2, error: AWAY } }],
+    ["a tail beyond the end", { rejected: [], retry: { from: 3, error: AWAY } }],
+    ["both buffered and retried", { rejected: [], buffered: true, retry: { from: 2, error: AWAY } }],
   ])("settles no event for an invalid receipt: %s", (_, receipt) => {
     expect(outcomeOf("a", portion(2), receipt as never)).toMatchObject({
       settlement: null,
@@ -86,7 +86,7 @@ describe("outcomeOf", () => {
   });
 
   test("settles all events when the tail to be retried is empty", () => {
-    expect(outcomeOf("a", portion(2), { rejected: [], kept: { from: 2, error: AWAY } })).toMatchObject({
+    expect(outcomeOf("a", portion(2), { rejected: [], retry: { from: 2, error: AWAY } })).toMatchObject({
       settlement: { through: 12 },
       accepted: 2,
       kept: null,

@@ -18,7 +18,7 @@ function mortalSink(life: string | null = "1"): MortalSink {
   const sink: MortalSink = Object.assign(scriptedSink(), {
     life,
     looks: 0,
-    async look(before: string | null) {
+    async detectRestart(before: string | null) {
       sink.looks += 1;
       if (sink.life === "broken") throw new Retryable("no answer");
       return sink.life === null ? null : { life: sink.life, isNew: before !== null && before !== sink.life };
@@ -214,7 +214,7 @@ describe("a restarted server", () => {
 
   test("delays a delivery by at most five seconds when it never responds to the check, and never delays a stop", async () => {
     const sink = mortalSink();
-    sink.look = () => new Promise(() => undefined);
+    sink.detectRestart = () => new Promise(() => undefined);
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1), 4 * SECOND);
     expect(sink.writes).toEqual([]);

@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { rmSync } from "node:fs";
 import { connectAsync } from "mqtt";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { CATALOG } from "#connectors/catalog.ts";
+import { CONNECTORS } from "#connectors/catalog.ts";
 import type { ConnectorContext, Sink } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
@@ -22,7 +22,7 @@ import {
 } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 
-const { influxdb, mqtt } = CATALOG;
+const { influxdb, mqtt } = CONNECTORS;
 const COUNT = 50;
 const LONG_MS = 60_000;
 const POLL = { timeout: 30_000, interval: 100 };
@@ -44,7 +44,7 @@ async function delivering(make: (context: ConnectorContext) => Sink | Promise<Si
   const delivery = DeliveryConfig.parse({ from: "beginning", retry: { first: "20ms", max: "100ms" } });
   const dispatcher = createDispatcher({
     sinks: [{ name: "far", connector: "real", sink, delivery }],
-    ...{ outbox: store.outbox, store, clock: systemClock, log, metrics, picture: context.picture },
+    ...{ outbox: store.outbox, store, clock: systemClock, log, metrics, building: context.building },
   });
   onTestFinished(async () => {
     await dispatcher.stop(1_000);

@@ -81,7 +81,7 @@ describe("the sequence numbers of a sink", () => {
       await take(batch, ...rest);
       times += 1;
       if (times === 1) throw new Retryable("away");
-      return times === 2 ? { rejected: [], kept: { from: 2, error: new Retryable("half") } } : { rejected: [] };
+      return times === 2 ? { rejected: [], retry: { from: 2, error: new Retryable("half") } } : { rejected: [] };
     };
     await commit(values(0, 4));
     expect(numbers(await delivered(sink))).toEqual([1, 2, 3, 4, 1, 2, 3, 4, 3, 4]);
@@ -102,7 +102,7 @@ describe("the sequence numbers of a sink", () => {
   });
 
   test("are stored together with a deferred cursor", async () => {
-    const sink = Object.assign(listener(), { mayRepeat: true as const });
+    const sink = Object.assign(listener(), { toleratesRepeats: true as const });
     await commit(values(0, 6));
     await delivered(sink, { batch: 2 });
     await commit(values(6, 4));

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import type { Offered } from "#src/core/connector.ts";
+import type { BatchInfo } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { snapshotRequest } from "#src/engine/delivery/snapshot.ts";
@@ -138,7 +138,7 @@ describe("a snapshot of the current state", () => {
     const sink = scriptedSink((batch) => {
       const bad = batch.findIndex(({ subject }) => subject === "site/1/tag/20003");
       if (bad < 0) return { rejected: [] };
-      return { rejected: [], kept: { from: bad, error: new Rejected("No.") } };
+      return { rejected: [], retry: { from: bad, error: new Rejected("No.") } };
     });
     await started(sink, { from: "state", schedule: ["1s"] });
     await workshop.clock.advance(10_000);
@@ -167,13 +167,13 @@ describe("a snapshot of the current state", () => {
   });
 
   test("offers its events at position 0, and stores the state that the sink returns", async () => {
-    const offers: (Offered | undefined)[] = [];
+    const offers: (BatchInfo | undefined)[] = [];
     const sink = scriptedSink((_batch, _signal, _accepted, offer) => {
       offers.push(offer);
-      return { rejected: [], remember: new Map([["pages", offers.length]]) };
+      return { rejected: [], stateChanges: new Map([["pages", offers.length]]) };
     });
     await started(sink);
-    expect(offers[0]).toMatchObject({ again: false });
+    expect(offers[0]).toMatchObject({ isRedelivery: false });
     expect(new Set(offers[0]?.positions)).toEqual(new Set([0]));
     expect(await workshop.store.document("memory/a", "pages")).toBe(offers.length);
   });

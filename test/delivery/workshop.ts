@@ -1,6 +1,6 @@
 import { rmSync } from "node:fs";
 import pino from "pino";
-import type { Accepted, Offered, Receipt, Sink } from "#src/core/connector.ts";
+import type { BatchInfo, OnAccepted, Receipt, Sink } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
@@ -16,8 +16,8 @@ import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 type Answer = (
   batch: readonly Event[],
   signal: AbortSignal,
-  accepted?: Accepted,
-  offer?: Offered,
+  accepted?: OnAccepted,
+  offer?: BatchInfo,
 ) => Receipt | Promise<Receipt>;
 
 /** A sink that answers as the test says, records its writes, and reports overlapping or late calls in `faults`. */
@@ -136,7 +136,7 @@ export async function openWorkshop(place: Place = inFolder()): Promise<Workshop>
         sinks: Object.entries(sinks).map(([name, sink]) => configured(name, sink, delivery)),
         outbox,
         store,
-        picture: createBuildingView(store, new Map([["main", "Europe/Oslo"]])),
+        building: createBuildingView(store, new Map([["main", "Europe/Oslo"]])),
         clock,
         log,
         metrics,

@@ -66,7 +66,7 @@ async function deliver(make: (context: ConnectorContext) => Sink): Promise<Deliv
     ],
     outbox: store.outbox,
     store,
-    picture: createBuildingView(store, new Map()),
+    building: createBuildingView(store, new Map()),
     clock: fast,
     log,
     metrics: createMetrics(),

@@ -145,11 +145,11 @@ describe("a failed incident", () => {
 test("createReceiverSink passes on the server identity and progress if the receiver has them", () => {
   const context = contextFor("chat");
   const config = OPTIONS.parse({});
-  const lastStepMs = () => 7;
-  const known = createReceiverSink(noticeBoard("same", { farEnd: "a hash", lastStepMs }), config, context);
-  expect(known).toMatchObject({ farEnd: "a hash", lastStepMs });
+  const progressMs = () => 7;
+  const known = createReceiverSink(noticeBoard("same", { serverId: "a hash", progressMs }), config, context);
+  expect(known).toMatchObject({ serverId: "a hash", progressMs });
   const unknown = createReceiverSink(noticeBoard("same"), config, context);
-  expect("farEnd" in unknown || "lastStepMs" in unknown).toBe(false);
+  expect("serverId" in unknown || "progressMs" in unknown).toBe(false);
 });
 
 test("incidentKey returns the same key as earlier versions", () => {

@@ -34,7 +34,7 @@ async function play(n: number) {
           open: async () => undefined,
           write: async (batch, signal, accepted, offer) =>
             later((made) => made.write(batch, signal, accepted, offer) as Promise<object>, {}) as Promise<never>,
-          tick: async (signal) => (await later(async (made) => made.tick?.(signal), undefined)) ?? { inMs: 5_000 },
+          tick: async (signal) => (await later(async (made) => made.tick?.(signal), undefined)) ?? { tickInMs: 5_000 },
           close: async () => undefined,
         }),
       },
@@ -89,7 +89,7 @@ async function play(n: number) {
 
   function context({ clock: time, worker }: VirtualWorker): ConnectorContext {
     const base = contextFor("chat", time);
-    return { ...base, picture: createBuildingView(worker.store, new Map([["main", "Europe/Oslo"]])) };
+    return { ...base, building: createBuildingView(worker.store, new Map([["main", "Europe/Oslo"]])) };
   }
 }
 

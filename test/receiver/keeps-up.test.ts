@@ -107,7 +107,7 @@ describe("a receiver that fails occasionally", () => {
     const attempts = room.times.filter(({ what }) => what.startsWith("open Alarm 1,"));
     expect(attempts.length).toBeGreaterThan(10);
     expect(attempts.length).toBeLessThan(26);
-    expect(room.sink.waiting?.()).toBe(1);
+    expect(room.sink.pendingRequests?.()).toBe(1);
   });
 
   test("has its failure and the number of waiting incidents in the status", async () => {
@@ -283,13 +283,13 @@ describe("the rate limit of a receiver", () => {
 function sinksOf(boards: readonly NoticeBoard[], options: readonly object[] = []) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore(() => clock.now());
-  const { picture } = contextFor("chat", clock, store);
+  const { building } = contextFor("chat", clock, store);
   const make = () =>
     boards.map(
       (board, n): Sink =>
         createReceiverSink(board, OPTIONS.parse(options[n] ?? {}), {
           ...contextFor(`chat${n}`, clock, store),
-          picture,
+          building,
         }),
     );
   let sinks = make();
@@ -302,7 +302,7 @@ function sinksOf(boards: readonly NoticeBoard[], options: readonly object[] = []
     async offer(...events: readonly Event[]) {
       const positions = events.map((_, n) => position + n + 1);
       position += events.length;
-      const offer = { positions, committedAt: positions.map(() => ""), again: false };
+      const offer = { positions, committedAt: positions.map(() => ""), isRedelivery: false };
       for (const sink of sinks) await sink.write(events, never(), undefined, offer);
     },
     async pass(ms: number) {

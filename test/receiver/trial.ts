@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { RECEIVER, type ReceiverConfig } from "#connectors/shared/receiver/config.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
-import type { Failing, Receipt, Sink } from "#src/core/connector.ts";
+import type { FailedRequest, Receipt, Sink } from "#src/core/connector.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { type AlarmFact, type Event, type Kind, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import { createSinkState } from "#src/engine/delivery/batches.ts";
@@ -30,15 +30,15 @@ export function receiving(board: NoticeBoard = noticeBoard("findable"), options:
     const { failing, rejected } = await sink.write(events, never(), undefined, {
       positions,
       committedAt: positions.map(() => committedAt),
-      again,
+      isRedelivery: again,
     });
     throwIfFailing(failing);
     return { rejected };
   }
 
-  function throwIfFailing(failing: Failing | undefined): void {
+  function throwIfFailing(failing: FailedRequest | undefined): void {
     if (failing === undefined) return;
-    againMs = clock.monotonic() + Math.max(1_000, failing.inMs);
+    againMs = clock.monotonic() + Math.max(1_000, failing.retryInMs);
     throw failing.error instanceof Error && failing.error.cause !== undefined ? failing.error.cause : failing.error;
   }
 

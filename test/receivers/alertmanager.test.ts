@@ -246,6 +246,6 @@ describe("alertmanager: authentication", () => {
     end.stub.answer = () => ({ status: 200 });
     await receiver.open(toldOf(), never());
     expect(end.seen[0]).toMatchObject({ url: "/alertmanager/api/v2/alerts", headers: { "x-scope-orgid": "north" } });
-    expect(receiver.farEnd).toMatch(/^[0-9a-f]{64}$/);
+    expect(receiver.serverId).toMatch(/^[0-9a-f]{64}$/);
   });
 });

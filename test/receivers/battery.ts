@@ -151,13 +151,13 @@ async function play(row: ReceiverCase, seed: number) {
     let receipt: Receipt;
     try {
       const committedAt = portion.events.map((logged) => logged.committedAt);
-      receipt = await sink.write(events, signal, undefined, { positions, committedAt, again: portion.again });
+      receipt = await sink.write(events, signal, undefined, { positions, committedAt, isRedelivery: portion.again });
     } catch (error) {
       if (error instanceof Kill) throw error;
       return retryFrom(portion, 0, error);
     }
-    if (receipt.failing !== undefined) nowMs += receipt.failing.inMs;
-    if (receipt.remember !== undefined) throw new Error("A receiver's sink writes what it remembers by itself.");
+    if (receipt.failing !== undefined) nowMs += receipt.failing.retryInMs;
+    if (receipt.stateChanges !== undefined) throw new Error("A receiver's sink writes what it remembers by itself.");
     const [refused] = receipt.rejected;
     if (refused !== undefined) problems.add(`refused: ${refused.reason}`);
     return outcomeOf(SINK, portion, receipt);
@@ -169,7 +169,7 @@ async function play(row: ReceiverCase, seed: number) {
       let inMs = Number.POSITIVE_INFINITY;
       const isDone = await attempt(async (signal) => {
         const ticked = await sink.tick?.(signal);
-        inMs = ticked?.inMs ?? inMs;
+        inMs = ticked?.tickInMs ?? inMs;
         for (const { reason } of ticked?.refused ?? []) problems.add(`refused: ${reason}`);
       });
       if (!isDone) return false;

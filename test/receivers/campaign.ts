@@ -73,7 +73,7 @@ export async function playCampaign(row: ReceiverCase, options: CampaignOptions):
   const store = createMemoryStore(clock.now);
   const context = { ...contextFor("people", clock, store), random: seededRandom(seed + 1) };
   const sink = await sinkOf(row, end, context, { dossier: false });
-  const { waiting, write } = sink;
+  const { pendingRequests, write } = sink;
 
   const lives = Array.from({ length: alarms }, (_, n) => ({
     one: alarm(n, { priority: random.pick(["A", "B", "C"]) }),
@@ -86,15 +86,15 @@ export async function playCampaign(row: ReceiverCase, options: CampaignOptions):
   async function offer(events: Parameters<typeof write>[0], from: number): Promise<void> {
     const positions = events.map((_, index) => from + index);
     const committedAt = events.map(() => new Date(START).toISOString());
-    const receipt = await write(events, signal, undefined, { positions, committedAt, again: false });
-    if (receipt.rejected.length !== 0 || receipt.kept !== undefined) problems.push("an event was not settled");
+    const receipt = await write(events, signal, undefined, { positions, committedAt, isRedelivery: false });
+    if (receipt.rejected.length !== 0 || receipt.retry !== undefined) problems.push("an event was not settled");
   }
 
   async function until(isDone: () => boolean): Promise<boolean> {
     while (!isDone()) {
       if (nowMs - START > LONGEST_MS) return false;
       const ticked = await sink.tick?.(signal);
-      nowMs += Math.max(100, ticked?.inMs ?? 0);
+      nowMs += Math.max(100, ticked?.tickInMs ?? 0);
     }
     return true;
   }
@@ -118,7 +118,7 @@ export async function playCampaign(row: ReceiverCase, options: CampaignOptions):
       lives.filter(({ isOver }) => isOver).map(({ one }) => one.resolved(5)),
       alarms + 1,
     );
-    if (!(await until(() => waiting?.() === 0 && isTrue()))) problems.push("not all became true there");
+    if (!(await until(() => pendingRequests?.() === 0 && isTrue()))) problems.push("not all became true there");
     const settledMs = nowMs + 600_000;
     await until(() => nowMs >= settledMs);
     problems.push(...judge());

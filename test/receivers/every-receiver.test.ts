@@ -122,9 +122,9 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
 
   test("identifies its server by a hash of the address", async () => {
     const [{ create, receiver }, other] = [await connected(row), await connected(row)];
-    expect(receiver.farEnd).toMatch(/^[0-9a-f]{64}$/);
-    expect(create().farEnd).toBe(receiver.farEnd);
-    expect(other.receiver.farEnd).not.toBe(receiver.farEnd);
+    expect(receiver.serverId).toMatch(/^[0-9a-f]{64}$/);
+    expect(create().serverId).toBe(receiver.serverId);
+    expect(other.receiver.serverId).not.toBe(receiver.serverId);
   });
 
   test("reads its secrets again for each request, and names a missing secret file", async () => {
@@ -146,11 +146,11 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
     onTestFinished(() => end.stop());
     const sink = await sinkOf(row, end, contextFor("people", clock));
     onTestFinished(() => sink.close());
-    expect(sink.lastStepMs?.()).toBe(Number.NEGATIVE_INFINITY);
+    expect(sink.progressMs?.()).toBe(Number.NEGATIVE_INFINITY);
     for (const n of [1, 2]) {
       monotonicMs += 20_000;
       await sink.write([alarm(n).raised()], never());
-      expect(sink.lastStepMs?.()).toBe(monotonicMs);
+      expect(sink.progressMs?.()).toBe(monotonicMs);
     }
   });
 });
@@ -241,7 +241,7 @@ async function withValues(row: ReceiverCase, options: object, names: readonly st
   const offer = async (event: Event) => {
     position += 1;
     monotonicMs += 10_000;
-    const offered = { positions: [position], committedAt: [""], again: false };
+    const offered = { positions: [position], committedAt: [""], isRedelivery: false };
     expect((await sink.write([event], never(), undefined, offered)).rejected).toEqual([]);
   };
   return { offer, texts: () => end.things().flatMap(({ texts }) => texts) };

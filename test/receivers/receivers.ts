@@ -1,6 +1,6 @@
 import { AlertmanagerConfig } from "#connectors/alertmanager/config.ts";
 import { createAlertmanagerReceiver } from "#connectors/alertmanager/receiver.ts";
-import { CATALOG } from "#connectors/catalog.ts";
+import { CONNECTORS } from "#connectors/catalog.ts";
 import { EmailConfig } from "#connectors/email/config.ts";
 import { createEmailReceiver } from "#connectors/email/receiver.ts";
 import { JiraConfig } from "#connectors/jira/config.ts";
@@ -89,7 +89,7 @@ export async function sinkOf(
   context: ConnectorContext,
   more: object = {},
 ): Promise<Sink> {
-  const definition: ConnectorDefinition = CATALOG[connector] as ConnectorDefinition;
+  const definition: ConnectorDefinition = CONNECTORS[connector] as ConnectorDefinition;
   const sink = await definition.sink?.(definition.Config.parse({ ...config, ...options, ...more }), context);
   if (sink === undefined) throw new Error(`The connector ${connector} has no sink.`);
   return sink;

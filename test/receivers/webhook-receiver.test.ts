@@ -59,13 +59,13 @@ describe("the webhook format slack", () => {
       readFileSync((config as { readonly url: { readonly file: string } }).url.file, "utf8");
     const url = secretFile(addressOf(first.end));
     const receiver = receiverFor({ format: "slack", url, ...LOOPBACK });
-    const { farEnd: before } = receiver;
+    const { serverId: before } = receiver;
     await receiver.open(toldOf(), never());
     writeFileSync(url.file, addressOf(second.end));
     await receiver.close(resolvedOf(), NO_REFERENCE, never());
     expect([first.end.things().length, second.end.things().length]).toEqual([1, 1]);
-    expect(receiver.farEnd).not.toBe(before);
-    expect(receiver.farEnd).toMatch(/^[0-9a-f]{64}$/);
+    expect(receiver.serverId).not.toBe(before);
+    expect(receiver.serverId).toMatch(/^[0-9a-f]{64}$/);
   });
 
   test.each<[StubAnswer, object]>([

@@ -28,7 +28,7 @@ function recordingSink(delayMs = 0) {
         if (!isOpen) seen.opened += 1;
         isOpen = true;
       },
-      oneOrder: true,
+      strictOrder: true,
       async write(batch): Promise<Receipt> {
         seen.writing += 1;
         seen.most = Math.max(seen.most, seen.writing);

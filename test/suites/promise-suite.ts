@@ -212,10 +212,10 @@ function answer(
       return { rejected };
     case "keep":
       take(batch.slice(0, middle));
-      return { rejected: [], kept: { from: middle, error: new Retryable("half") } };
+      return { rejected: [], retry: { from: middle, error: new Retryable("half") } };
     case "reject and keep":
       take(without(batch.slice(0, middle)));
-      return { rejected, kept: { from: middle, error: new Throttled("later", 5_000) } };
+      return { rejected, retry: { from: middle, error: new Throttled("later", 5_000) } };
     case "hang":
       return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
     case "ignore":

@@ -203,8 +203,8 @@ async function offer(sink: Sink, events: readonly Event[]): Promise<readonly str
       const receipt = await sink.write(batch, never());
       checkReceipt(receipt, batch.length);
       rejected.push(...receipt.rejected.map(({ index }) => batch[index]?.id ?? ""));
-      next += receipt.kept?.from ?? batch.length;
-      if (receipt.kept !== undefined) throw receipt.kept.error;
+      next += receipt.retry?.from ?? batch.length;
+      if (receipt.retry !== undefined) throw receipt.retry.error;
     } catch (error) {
       failures += 1;
       if (failures > 50) throw error;
@@ -218,7 +218,7 @@ async function keptOf(sink: Sink, batch: readonly Event[]): Promise<readonly Eve
   try {
     const receipt = await sink.write(batch, AbortSignal.timeout(5_000));
     checkReceipt(receipt, batch.length);
-    return receipt.kept === undefined ? [] : batch.slice(receipt.kept.from);
+    return receipt.retry === undefined ? [] : batch.slice(receipt.retry.from);
   } catch (error) {
     expect(error).toBeInstanceOf(Error);
     return batch;
@@ -226,10 +226,10 @@ async function keptOf(sink: Sink, batch: readonly Event[]): Promise<readonly Eve
 }
 
 function checkReceipt(receipt: Receipt, length: number): void {
-  const end = receipt.kept?.from ?? length;
-  if (receipt.kept !== undefined) {
-    expect(receipt.kept.from).toBeGreaterThanOrEqual(0);
-    expect(receipt.kept.from).toBeLessThan(length);
+  const end = receipt.retry?.from ?? length;
+  if (receipt.retry !== undefined) {
+    expect(receipt.retry.from).toBeGreaterThanOrEqual(0);
+    expect(receipt.retry.from).toBeLessThan(length);
   }
   const indices = receipt.rejected.map(({ index }) => index);
   expect(new Set(indices).size).toBe(indices.length);

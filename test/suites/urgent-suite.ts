@@ -319,7 +319,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
           take(deed === "half" ? half : batch.length);
           if (deed === "lost") throw new Retryable("no answer");
           return deed === "half"
-            ? { rejected: [], kept: { from: half, error: new Retryable("half") } }
+            ? { rejected: [], retry: { from: half, error: new Retryable("half") } }
             : { rejected: [] };
         });
         const outbox: Outbox = {
@@ -372,7 +372,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     }
 
     test.each([
-      ["requires a single order", { oneOrder: true } as const, {}],
+      ["requires a single order", { strictOrder: true } as const, {}],
       ["receives sequence numbers", {}, { sequence: true }],
     ])("a sink that %s receives all events in commit order", async (_, options, delivery) => {
       const sink = slowSink({ maxBatch: 10, ...options });

@@ -1,4 +1,4 @@
-import type { Arrival } from "#src/core/connector.ts";
+import type { CommandMessage } from "#src/core/connector.ts";
 import type { TransportRequest } from "#src/engine/source/transport.ts";
 import { arrivalOf } from "../commands/rig.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
@@ -15,7 +15,7 @@ interface Sent {
 
 /** Sends commands of every kind and checks every write to the service. */
 export interface Commanders {
-  send(accept: (arrival: Arrival) => Promise<void>): Promise<void>;
+  send(accept: (arrival: CommandMessage) => Promise<void>): Promise<void>;
   left(request: TransportRequest): void;
   readonly acknowledged: ReadonlySet<string>;
   readonly problems: readonly string[];
@@ -46,10 +46,10 @@ export function createCommanders(
   const problems: string[] = [];
   /** Repeated ids: the first may have been refused, and the age of the second depends on two clocks. */
   const saidAgain = new Set<string>();
-  const history: (readonly [payload: object, changes: Partial<Arrival>])[] = [];
+  const history: (readonly [payload: object, changes: Partial<CommandMessage>])[] = [];
   let serial = 0;
 
-  function fresh(): readonly [payload: object, changes: Partial<Arrival>] {
+  function fresh(): readonly [payload: object, changes: Partial<CommandMessage>] {
     serial += 1;
     const kind = random.pick(["good", "good", "good", "timed", "retained", "range", "unlisted", "stale"] as const);
     const inside = RANGE.min + 1 + (serial % 1_000) / 100 + serial / 1e6;

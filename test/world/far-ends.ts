@@ -108,7 +108,7 @@ export function createFarEndOfSink(
         take(batch.slice(0, part));
         return part === batch.length
           ? ACCEPTED
-          : { rejected: [], kept: { from: part, error: new Retryable("Later.") } };
+          : { rejected: [], retry: { from: part, error: new Retryable("Later.") } };
       case "picky": {
         take(batch.filter(({ id }) => !isUnwelcome(id)));
         const rejected = batch.flatMap(({ id }, index) =>
@@ -122,7 +122,7 @@ export function createFarEndOfSink(
       case "closed":
         throw new ConfigError("The server refuses the password.", { reason: "unauthenticated" });
       case "unwilling":
-        return { rejected: [], kept: { from: 0, error: new Rejected("Not now.") } };
+        return { rejected: [], retry: { from: 0, error: new Rejected("Not now.") } };
       case "muddled":
         take(batch);
         return { rejected: [{ index: batch.length + 3, reason: "?" }] };
@@ -153,9 +153,9 @@ export function createFarEndOfSink(
       },
       write: (batch, signal, accepted = () => undefined) => write(batch, signal, accepted),
       async close() {},
-      async look(before) {
+      async detectRestart(before) {
         if (end.mood === "down" || end.mood === "stuck") throw new Retryable("It does not answer.");
-        return { life: String(life), isNew: before !== null && before !== String(life) };
+        return { instanceId: String(life), isNew: before !== null && before !== String(life) };
       },
     }),
   };

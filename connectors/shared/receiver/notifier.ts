@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import type { Failing } from "../../../src/core/connector.ts";
+import type { FailedRequest } from "../../../src/core/connector.ts";
 import { ConfigError, type Failure, meaningOf, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
 import { backoffMs } from "../../../src/core/runtime/backoff.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
@@ -82,10 +82,10 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
     size: () => own.size,
 
     /** Undefined after a success and when no retry is pending. */
-    failing(): Failing | undefined {
+    failing(): FailedRequest | undefined {
       if (last === null || (own.size === 0 && waitMs() === 0)) return undefined;
       const ownMs = (own.get(earliest() ?? "")?.atMs ?? Number.NEGATIVE_INFINITY) - nowMs();
-      return { error: last, attempts: calls, inMs: Math.max(0, waitMs() || ownMs) };
+      return { error: last, attempts: calls, retryInMs: Math.max(0, waitMs() || ownMs) };
     },
   };
 }

@@ -123,7 +123,7 @@ export interface Receiver {
   readonly repeatMs?: number;
   readonly repeatClosedMs?: number;
   probe(signal: AbortSignal): Promise<void>;
-  readonly farEnd?: string;
-  lastStepMs?(): number;
+  readonly serverId?: string;
+  progressMs?(): number;
   dispose(): Promise<void>;
 }

@@ -1,9 +1,9 @@
 import type { output, ZodType } from "zod";
 import {
   ACCEPTED,
+  type BatchInfo,
   type ConnectorContext,
-  type Failing,
-  type Offered,
+  type FailedRequest,
   type Receipt,
   type Sink,
 } from "../../../src/core/connector.ts";
@@ -65,9 +65,9 @@ const CLOCK_STEP_MS = 2_000;
  *              └── retries: own back-off, or a pause for all ◄── failed
  */
 export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, context: ConnectorContext): Sink {
-  const { clock, log, memory, picture } = context;
+  const { clock, log, sinkState, building } = context;
   const monotonicMs = createMonotonicClock(clock);
-  const timing = createTiming(config, { clock, monotonicMs, zoneOf: picture.timeZone });
+  const timing = createTiming(config, { clock, monotonicMs, zoneOf: building.timeZone });
   const words = vocabulary(config.language, config.words);
   const agenda = createAgenda();
   const retries = createRetries(monotonicMs, context.random);
@@ -96,7 +96,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
 
   const messageOf = (stored: StoredIncident): IncidentMessage => {
     const incident = incidentOf(keyOf(stored), stored, ledger ?? new Map(), config.status_url);
-    const text = cachedTextOf(picture, incident, words, picture.timeZone(stored.source));
+    const text = cachedTextOf(building, incident, words, building.timeZone(stored.source));
     return { ...incident, text: { ...text, curves: stored.curves?.lines ?? [] } };
   };
   const withTimeSeries = createTimeSeriesText(config, words, context);
@@ -111,13 +111,13 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   });
 
   async function store(key: string, stored: StoredIncident): Promise<void> {
-    await memory.put(new Map([[key, stored]]));
+    await sinkState.put(new Map([[key, stored]]));
     ledger?.set(key, stored);
   }
 
   async function open(): Promise<IncidentLedger> {
     if (ledger !== null) return ledger;
-    const loaded = new Map(await memory.all<StoredIncident>());
+    const loaded = new Map(await sinkState.all<StoredIncident>());
     const nowMs = monotonicMs();
     const next = new Map([...loaded].map(([key, stored]) => [key, clampTimes(stored, nowMs)]));
     await storeLedger(next, loaded);
@@ -141,7 +141,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   }
 
   async function nameGateways(): Promise<void> {
-    const gateways = await picture.inventory("gateway");
+    const gateways = await building.inventory("gateway");
     gatewayNames = new Map(gateways.map(({ source, value }) => [`${source} ${value.id}`, value.displayName]));
   }
 
@@ -180,7 +180,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   async function forget(keys: readonly string[]): Promise<void> {
     if (keys.length === 0) return;
     for (const key of keys) agenda.change(key);
-    await memory.put(new Map(keys.map((key) => [key, null])));
+    await sinkState.put(new Map(keys.map((key) => [key, null])));
     for (const key of keys) {
       ledger?.delete(key);
       updateKeySets(key, undefined);
@@ -241,19 +241,19 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     refusals.push({ key, position: now.through, reason: sentence(failure) });
   }
 
-  function report(): { readonly inMs: number; readonly failing?: Failing } {
+  function report(): { readonly tickInMs: number; readonly failing?: FailedRequest } {
     const nowMs = monotonicMs();
     const hasReady = agenda.size() > 0 || retries.isDown();
     const blockedMs = Math.max(retries.waitMs(), nextCallMs - clock.monotonic());
     const dueMs = hasReady ? blockedMs : agenda.nextMs() - nowMs;
     const failing = retries.failing();
-    const inMs = Math.max(0, Math.min(TICK_MS, dueMs));
-    return failing === undefined ? { inMs } : { inMs, failing };
+    const tickInMs = Math.max(0, Math.min(TICK_MS, dueMs));
+    return failing === undefined ? { tickInMs } : { tickInMs, failing };
   }
 
-  async function write(batch: readonly Event[], signal: AbortSignal, offer: Offered | undefined): Promise<Receipt> {
+  async function write(batch: readonly Event[], signal: AbortSignal, offer: BatchInfo | undefined): Promise<Receipt> {
     if (!batch.some(({ type }) => concernsIncidents(type))) return ACCEPTED;
-    const { positions = batch.map((_, index) => index + 1), again = false } = offer ?? {};
+    const { positions = batch.map((_, index) => index + 1), isRedelivery: again = false } = offer ?? {};
     // Work on a copy: a failed store must leave the ledger unchanged.
     const next = new Map(await open());
     const before = new Map(next);
@@ -280,19 +280,19 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       return index === undefined ? [] : [{ index, reason }];
     });
     refusals = refusals.filter(({ key }) => !concerned.has(key));
-    const { inMs, failing } = report();
-    return { rejected, ...(inMs < TICK_MS ? { tickInMs: inMs } : {}), ...(failing === undefined ? {} : { failing }) };
+    const { tickInMs, failing } = report();
+    return { rejected, ...(tickInMs < TICK_MS ? { tickInMs } : {}), ...(failing === undefined ? {} : { failing }) };
   }
 
-  function isBacklog(offer: Offered | undefined): boolean {
+  function isBacklog(offer: BatchInfo | undefined): boolean {
     const newestMs = Date.parse(offer?.committedAt.at(-1) ?? "");
-    return offer?.again === false && clock.now() - newestMs > BACKLOG_MS;
+    return offer?.isRedelivery === false && clock.now() - newestMs > BACKLOG_MS;
   }
 
   /** Stores the changes, then makes them current. */
   async function storeLedger(next: IncidentLedger, before: IncidentLedger): Promise<void> {
     const changed = [...next].filter(([key, stored]) => before.get(key) !== stored);
-    await memory.put(new Map(changed));
+    await sinkState.put(new Map(changed));
     ledger = next;
     for (const [key, { into }] of changed) {
       agenda.change(key);
@@ -306,7 +306,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   async function presentState(batch: readonly Event[]): Promise<Pick<LedgerUpdate, "isActive" | "isAway">> {
     const active = new Set<string>();
     for (const { source, id } of alarmsIn(batch)) {
-      const now = await picture.alarm(source, id);
+      const now = await building.findAlarm(source, id);
       if (now?.state === "active") active.add(`${source} ${now.episode}`);
     }
     const away = await gatewaysAway();
@@ -317,7 +317,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   }
 
   async function gatewaysAway(): Promise<ReadonlySet<string>> {
-    const gateways = await picture.inventory("gateway");
+    const gateways = await building.inventory("gateway");
     const away = gateways.filter(({ value, isThere }) => isThere && value.online !== true);
     return new Set(away.map(({ source, value }) => `${source} ${value.id}`));
   }
@@ -347,7 +347,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
 
   /** Evaluates unsent incidents again when a silence changed or the clock was set. */
   async function updateSilences(): Promise<void> {
-    const isNew = timing.updateSilences(await picture.silences());
+    const isNew = timing.updateSilences(await building.silences());
     const aheadMs = clock.now() - clock.monotonic();
     if (!isNew && Math.abs(aheadMs - wallAheadMs) < CLOCK_STEP_MS) return;
     wallAheadMs = aheadMs;
@@ -356,8 +356,8 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
 
   return {
     maxBatch: MAX_BATCH,
-    ...(receiver.farEnd === undefined ? {} : { farEnd: receiver.farEnd }),
-    ...(receiver.lastStepMs === undefined ? {} : { lastStepMs: receiver.lastStepMs }),
+    ...(receiver.serverId === undefined ? {} : { serverId: receiver.serverId }),
+    ...(receiver.progressMs === undefined ? {} : { progressMs: receiver.progressMs }),
 
     async open(signal) {
       signal.throwIfAborted();
@@ -369,7 +369,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       return write(batch, signal, offer);
     },
 
-    waiting: () => agenda.size() - agenda.size(REPEAT_PRIORITY) + retries.size(),
+    pendingRequests: () => agenda.size() - agenda.size(REPEAT_PRIORITY) + retries.size(),
 
     async tick(signal) {
       await updateSilences();

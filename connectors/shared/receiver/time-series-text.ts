@@ -11,7 +11,7 @@ const HOUR_MS = 3_600_000;
 export function createTimeSeriesText(
   { dossier }: Pick<ReceiverConfig, "dossier">,
   words: Vocabulary,
-  { clock, log, picture }: Pick<ConnectorContext, "clock" | "log" | "picture">,
+  { clock, log, building }: Pick<ConnectorContext, "clock" | "log" | "building">,
 ): (stored: StoredIncident) => Promise<StoredIncident> {
   return async (stored) => {
     const { alarm, priority, retriggers, source } = stored;
@@ -19,9 +19,9 @@ export function createTimeSeriesText(
     const toMs = clock.now();
     const span = { fromMs: toMs - dossier.hours * HOUR_MS, toMs };
     try {
-      const curves = await picture.curves(source, alarm, span);
+      const curves = await building.timeSeries(source, alarm, span);
       const lines = curves.map((curve) => seriesLine(curve, span, words)).filter((line) => line !== null);
-      const time = timeText(isoUtc(toMs), picture.timeZone(source));
+      const time = timeText(isoUtc(toMs), building.timeZone(source));
       const heading = filled(words.valuesUntil, { time });
       return { ...stored, curves: { retriggers, lines: lines.length === 0 ? [] : [heading, ...lines] } };
     } catch (error) {

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { CATALOG, CONNECTOR_NAMES, type ConnectorName, definitionOf } from "../../../connectors/catalog.ts";
+import { CONNECTOR_NAMES, CONNECTORS, type ConnectorName, getConnector } from "../../../connectors/catalog.ts";
 import { KINDS, type Kind } from "../../core/model/event.ts";
 import { Duration, formatDuration } from "../../core/values/duration.ts";
 import { globMatches } from "../../core/values/glob.ts";
@@ -28,17 +28,17 @@ const Source = SourceConfig.safeExtend({
   }),
 }).meta({ description: "One monitored service: a base address and a token, with a quota of its own." });
 
-type ConnectorFields = { readonly [Name in ConnectorName]: z.ZodOptional<(typeof CATALOG)[Name]["Config"]> };
+type ConnectorFields = { readonly [Name in ConnectorName]: z.ZodOptional<(typeof CONNECTORS)[Name]["Config"]> };
 
 const connectorFields = Object.fromEntries(
-  CONNECTOR_NAMES.map((name) => [name, CATALOG[name].Config.optional()]),
+  CONNECTOR_NAMES.map((name) => [name, CONNECTORS[name].Config.optional()]),
 ) as unknown as ConnectorFields;
 
 /** Default of a sink's `schedule`, as text. */
 const DEFAULT_SCHEDULES = [
   "false",
   ...CONNECTOR_NAMES.flatMap((name) => {
-    const { scheduleMs } = definitionOf(name);
+    const { scheduleMs } = getConnector(name);
     return scheduleMs === undefined ? [] : [`for ${name} [${scheduleMs.map(formatDuration).join(", ")}]`];
   }),
 ].join(", but ");
@@ -81,12 +81,12 @@ function connectorsOf(sink: Readonly<Partial<Record<ConnectorName, unknown>>>): 
 }
 
 function carriesSequence(name: ConnectorName): boolean {
-  return definitionOf(name).carriesSequence === true;
+  return getConnector(name).carriesSequence === true;
 }
 
 function defaultScheduleOf(sink: Parameters<typeof connectorsOf>[0]): number[] | false {
   const [name] = connectorsOf(sink);
-  const scheduleMs = name && definitionOf(name).scheduleMs;
+  const scheduleMs = name && getConnector(name).scheduleMs;
   return scheduleMs === undefined ? false : [...scheduleMs];
 }
 
@@ -94,7 +94,7 @@ function defaultScheduleOf(sink: Parameters<typeof connectorsOf>[0]): number[] |
 function filterForConnector({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"] {
   const [name] = connectorsOf(sink as Parameters<typeof connectorsOf>[0]);
   if (name === undefined) return filter;
-  const used = definitionOf(name).kinds?.((sink as Record<string, unknown>)[name]);
+  const used = getConnector(name).kinds?.((sink as Record<string, unknown>)[name]);
   if (used === undefined) return filter;
   if (filter.kinds.length === 0) return { ...filter, kinds: [...used] };
   const isIn = (patterns: readonly string[], kind: Kind) => patterns.some((pattern) => globMatches(pattern, kind));

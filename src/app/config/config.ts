@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { definitionOf } from "../../../connectors/catalog.ts";
+import { getConnector } from "../../../connectors/catalog.ts";
 import { ConfigSections, connectorOf, type SinkEntry } from "./config-sections.ts";
 import { contradictions } from "./contradictions.ts";
 
@@ -32,7 +32,7 @@ export function settingsAroundWriting(config: Config): Readonly<Record<string, u
 }
 
 export function canListen(sink: SinkEntry): boolean {
-  return definitionOf(connectorOf(sink)).commands !== undefined;
+  return getConnector(connectorOf(sink)).commands !== undefined;
 }
 
 export function isListening(sink: SinkEntry): boolean {

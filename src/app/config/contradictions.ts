@@ -1,6 +1,6 @@
 import { statSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
-import { CONNECTOR_NAMES, definitionOf } from "../../../connectors/catalog.ts";
+import { CONNECTOR_NAMES, getConnector } from "../../../connectors/catalog.ts";
 import { realFolder } from "../../core/errors/folder-problem.ts";
 import type { SecretRef } from "../../core/runtime/secret.ts";
 import { suggestion } from "../../core/values/suggest.ts";
@@ -107,15 +107,15 @@ function unknownNames(
 
 function sharedFolders({ sinks }: ConfigSections): readonly Contradiction[] {
   return CONNECTOR_NAMES.flatMap((connector) => {
-    const { shared } = definitionOf(connector);
+    const { shared } = getConnector(connector);
     if (shared === undefined) return [];
     const all = Object.entries(sinks).filter(([, sink]) => sink.enabled && sink[connector] !== undefined);
     return all.flatMap(([name, sink], n): readonly Contradiction[] => {
       for (const [first, other] of all.slice(0, n)) {
         const found = shared(other[connector], sink[connector]);
         if (found === null) continue;
-        if (found.bearsOthers === true && !isDeepStrictEqual(other.filter, sink.filter)) continue;
-        const message = `The sinks ${first} and ${name} would ${found.would}.`;
+        if (found.allowsDistinctFilters === true && !isDeepStrictEqual(other.filter, sink.filter)) continue;
+        const message = `The sinks ${first} and ${name} would ${found.consequence}.`;
         return [{ path: ["sinks", name, connector, ...found.path], message }];
       }
       return [];

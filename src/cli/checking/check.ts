@@ -144,10 +144,10 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
     sink = await createStandaloneSink(name, entry);
     if (sink?.probe === undefined) return [ok(what, `${connector}: nothing to ask`)];
     await withTimeLimit(signal, async (limited) => sink?.probe?.(limited));
-    const keepsMs = await withTimeLimit(signal, async (limited) => (await sink?.keepsMs?.(limited)) ?? null);
+    const retentionMs = await withTimeLimit(signal, async (limited) => (await sink?.retentionMs?.(limited)) ?? null);
     return [
       ok(what, `${connector} answers`),
-      ...(keepsMs === null ? [] : shortRetentionLines(what, entry, config, keepsMs)),
+      ...(retentionMs === null ? [] : shortRetentionLines(what, entry, config, retentionMs)),
     ];
   } catch (error) {
     signal.throwIfAborted();
@@ -169,15 +169,15 @@ function shortRetentionLines(
   what: string,
   { filter }: Config["sinks"][string],
   config: Config,
-  keepsMs: number,
+  retentionMs: number,
 ): readonly CheckLine[] {
   return Object.entries(config.sources).flatMap(([source, { history }]) =>
     history.flatMap(({ name, backfill, total }): CheckLine[] => {
       const type = total ? "tag-total" : "tag-history";
       const event = { type, source: sourceUri(source), siteid: filter.sites[0] } as Event;
-      if (backfill <= keepsMs || !matches({ ...filter, priorities: [] }, event)) return [];
+      if (backfill <= retentionMs || !matches({ ...filter, priorities: [] }, event)) return [];
       const asked = `the history ${name} of ${source} asks for the past ${formatDuration(backfill)}`;
-      const detail = `It keeps ${formatDuration(keepsMs)}, and ${asked}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
+      const detail = `It keeps ${formatDuration(retentionMs)}, and ${asked}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
       return [warning(what, detail)];
     }),
   );

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { definitionOf } from "../../../connectors/catalog.ts";
+import { getConnector } from "../../../connectors/catalog.ts";
 import { buildSource } from "../../app/build-source.ts";
 import type { SourceEntry } from "../../app/config/config.ts";
 import { connectorOf, type SinkEntry } from "../../app/config/config-sections.ts";
@@ -54,13 +54,13 @@ const NO_STATE = {
 /** Returns undefined if the connector has no sink. */
 export async function createStandaloneSink(name: string, entry: SinkEntry): Promise<Sink | undefined> {
   const connector = connectorOf(entry);
-  const definition = definitionOf(connector);
+  const definition = getConnector(connector);
   return definition.sink?.(entry[connector], {
     name,
     log: createLog({ level: "silent" }),
     clock: systemClock,
     metrics: createMetrics(),
-    memory: createSinkState(name, NO_STATE),
-    picture: createBuildingView(NO_STATE, new Map()),
+    sinkState: createSinkState(name, NO_STATE),
+    building: createBuildingView(NO_STATE, new Map()),
   });
 }

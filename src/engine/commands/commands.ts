@@ -1,4 +1,4 @@
-import type { Accept } from "../../core/connector.ts";
+import type { AcceptCommand } from "../../core/connector.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
 import { type Service, Stopping } from "../../core/runtime/lifecycle.ts";
@@ -29,7 +29,7 @@ import { createWriter, STOPPED, type Writer } from "./writer.ts";
 
 /** Writes to the building: intake (gate and journal) → writer → read-back → result. A restart sends nothing again. */
 export interface Commands extends Service {
-  readonly accept: Accept;
+  readonly accept: AcceptCommand;
   readonly killSwitch: KillSwitch;
   status(): CommandsStatus;
   notices(): readonly string[];

@@ -1,5 +1,5 @@
 import { DateTime } from "luxon";
-import type { Arrival } from "../../core/connector.ts";
+import type { CommandMessage } from "../../core/connector.ts";
 import type { Gateway, Tag, TagScalar, TagValue, TokenInfo } from "../../core/model/building.ts";
 import { type ClockDifference, DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
 import type { Listed, StoredValue } from "../sync/snapshot.ts";
@@ -34,7 +34,7 @@ export interface RateFacts {
   readonly nowMs: number;
 }
 
-export interface ArrivalFacts extends Pick<Arrival, "retained" | "expirySeconds" | "via" | "receivedAtMs"> {
+export interface ArrivalFacts extends Pick<CommandMessage, "retained" | "expirySeconds" | "via" | "receivedAtMs"> {
   readonly request: Request;
   readonly defaultTtlMs: number;
   readonly maxTtlMs: number;

@@ -1,4 +1,4 @@
-import type { Accept, Arrival } from "../../core/connector.ts";
+import type { AcceptCommand, CommandMessage } from "../../core/connector.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -51,11 +51,11 @@ export function createIntake(options: {
   readonly dispatch: (accepted: Accepted) => void;
   readonly onSecond: (source: string) => void;
   readonly count: (outcome: string, reason: string | null) => void;
-}): Accept {
+}): AcceptCommand {
   const { allowList, clock, config, journal, killSwitch } = options;
   const acceptedAtMs = new Map<string, readonly number[]>();
 
-  function resultOf(arrival: Arrival, id: string, subject: Subject | null, why: Why): MessageResult {
+  function resultOf(arrival: CommandMessage, id: string, subject: Subject | null, why: Why): MessageResult {
     const source = allowList.sourceOf(subject?.source ?? arrival.source);
     const tagId = subject?.tagId ?? arrival.tagId;
     const { reason, message } = why;
@@ -90,7 +90,7 @@ export function createIntake(options: {
     return { reason: "flood", message: `More than ${flood.count} commands for tag ${tagId} within ${flood.period}.` };
   }
 
-  async function judge(arrival: Arrival, request: Request): Promise<Accepted | { readonly refused: Why }> {
+  async function judge(arrival: CommandMessage, request: Request): Promise<Accepted | { readonly refused: Why }> {
     if (journal.knows(request.id)) return { refused: KNOWN };
     if (isRestoreId(request.id)) return { refused: RESERVED };
     const source = allowList.sourceOf(request.source);
@@ -132,7 +132,7 @@ export function createIntake(options: {
     return { command, entry };
   }
 
-  function wrongSecond(arrival: Arrival, { id, value }: Second): Why | null {
+  function wrongSecond(arrival: CommandMessage, { id, value }: Second): Why | null {
     const command = journal.unseconded(id);
     let message: string | null = null;
     if (command === undefined || (arrival.source !== null && arrival.source !== command.source)) {
@@ -146,7 +146,7 @@ export function createIntake(options: {
     return { reason: "retained", message: "A second person's word must not be retained." };
   }
 
-  async function acceptSecond(arrival: Arrival, second: Second): Promise<void> {
+  async function acceptSecond(arrival: CommandMessage, second: Second): Promise<void> {
     const command = journal.unseconded(second.id) ?? null;
     const wrong = options.closed() ?? wrongSecond(arrival, second);
     if (wrong === null && (await journal.second(second.id, senderOf(arrival)))) {
@@ -157,7 +157,7 @@ export function createIntake(options: {
     await report(resultOf(arrival, `${second.id}/second`, command, wrong ?? late));
   }
 
-  async function stopWriting(arrival: Arrival, id: string): Promise<void> {
+  async function stopWriting(arrival: CommandMessage, id: string): Promise<void> {
     await killSwitch.throwIt(senderOf(arrival), isoUtc(clock.now()));
     const message = `Writing is stopped; ${killSwitch.remedy} to go on.`;
     await report(resultOf(arrival, id, null, { outcome: "confirmed", reason: "stop", message }));
@@ -198,12 +198,12 @@ export function createIntake(options: {
 }
 
 /** Connector, topic and the name that the sender states: the broker does not say who it was. */
-function senderOf({ properties, topic, via }: Arrival): string {
+function senderOf({ properties, topic, via }: CommandMessage): string {
   const way = `${via} ${topic}`.slice(0, 300);
   const user = properties.user?.replace(/\p{Cc}/gu, " ").slice(0, 64);
   return user === undefined || user === "" ? way : `${way}, says ${user.toWellFormed()}`;
 }
 
-function substituteId(arrival: Arrival): string {
+function substituteId(arrival: CommandMessage): string {
   return arrival.correlation?.slice(0, 128) ?? `unnamed-${arrival.receivedAtMs}`;
 }

@@ -1,4 +1,4 @@
-import type { Arrival } from "../../core/connector.ts";
+import type { CommandMessage } from "../../core/connector.ts";
 import type { TagScalar } from "../../core/model/building.ts";
 
 interface FromOperator {
@@ -17,7 +17,7 @@ export function operatorArrival(
     readonly expect?: TagScalar | null;
     readonly ttlSeconds: number | null;
   },
-): Arrival {
+): CommandMessage {
   const { expect = null, forSeconds, id, tagId, ttlSeconds, value } = fields;
   const command = {
     id,
@@ -29,11 +29,11 @@ export function operatorArrival(
   return { ...arrivalOf(fields, command), tagId };
 }
 
-export function operatorSecond(fields: FromOperator): Arrival {
+export function operatorSecond(fields: FromOperator): CommandMessage {
   return { ...arrivalOf(fields, { second: fields.id, value: fields.value }), purpose: "second" };
 }
 
-function arrivalOf({ at = "command line", receivedAtMs, source, user }: FromOperator, content: object): Arrival {
+function arrivalOf({ at = "command line", receivedAtMs, source, user }: FromOperator, content: object): CommandMessage {
   return {
     via: "operator",
     topic: at,

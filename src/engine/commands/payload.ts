@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { z } from "zod";
-import type { Arrival } from "../../core/connector.ts";
+import type { CommandMessage } from "../../core/connector.ts";
 import type { TagScalar } from "../../core/model/building.ts";
 import { KINDS } from "../../core/model/event.ts";
 import type { CommandRefusal } from "./command.ts";
@@ -58,7 +58,7 @@ const Stop = z.strictObject({ id: Name.optional(), stop: z.literal(true) });
 
 const LOOP = "This is a message that Plenum itself published; it is not a command.";
 
-export function parsePayload(arrival: Arrival, bareValues: boolean): Parsed {
+export function parsePayload(arrival: CommandMessage, bareValues: boolean): Parsed {
   let text: string;
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(arrival.payload).trim();
@@ -75,7 +75,7 @@ export function parsePayload(arrival: Arrival, bareValues: boolean): Parsed {
   return fromJson(value, arrival);
 }
 
-function bare(value: unknown, arrival: Arrival, allowed: boolean): Parsed {
+function bare(value: unknown, arrival: CommandMessage, allowed: boolean): Parsed {
   if (isMarked(arrival)) return refuse("loop", LOOP);
   const scalar = Scalar.safeParse(value);
   if (!scalar.success) return refuse("invalid", "A bare value must be a number, true or false.");
@@ -89,7 +89,7 @@ function bare(value: unknown, arrival: Arrival, allowed: boolean): Parsed {
   return { requests: [{ id: id ?? arrivalId(arrival), source, tagId, value: scalar.data, ...plain }] };
 }
 
-function fromJson(value: object, arrival: Arrival): Parsed {
+function fromJson(value: object, arrival: CommandMessage): Parsed {
   const id = claimedId(value) ?? givenId(arrival);
   const refuseIt = (message: string) => refuse("invalid", message, id);
   if (isMarked(arrival) || looksLikeOurs(value, id)) return refuse("loop", LOOP, id);
@@ -141,13 +141,13 @@ function claimedId(value: object): string | null {
   return id?.success === true ? id.data : null;
 }
 
-function givenId(arrival: Arrival): string | null {
+function givenId(arrival: CommandMessage): string | null {
   const id = Name.safeParse(arrival.properties.id ?? arrival.correlation);
   return id.success ? id.data : null;
 }
 
 /** True for a message that Plenum published over MQTT 5. */
-function isMarked(arrival: Arrival): boolean {
+function isMarked(arrival: CommandMessage): boolean {
   return "plenum-event-id" in arrival.properties;
 }
 
@@ -157,7 +157,7 @@ function looksLikeOurs(value: object, id: string | null): boolean {
   return id !== null && /\.[\w-]{22}$/.test(id) && (KINDS as readonly string[]).includes(id.slice(0, -23));
 }
 
-function arrivalId(arrival: Arrival): string {
+function arrivalId(arrival: CommandMessage): string {
   const digest = createHash("sha256")
     .update(`${arrival.via}\n${arrival.topic}\n${arrival.receivedAtMs}\n`)
     .update(arrival.payload)

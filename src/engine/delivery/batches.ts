@@ -116,7 +116,7 @@ export function countedAfter(counted: Sequence | undefined, events: number): Seq
 export interface Outcome {
   readonly settlement: Settlement | null;
   readonly accepted: number;
-  readonly gathered: Settlement["rejected"] | null;
+  readonly buffered: Settlement["rejected"] | null;
   readonly kept: { readonly head: LoggedEvent; readonly count: number; readonly error: unknown } | null;
 }
 
@@ -124,13 +124,13 @@ export interface Outcome {
 export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undefined): Outcome {
   const { events, again, urgent } = portion;
   const size = events.length;
-  if (!isValidReceipt(receipt, size) || (receipt.gathered === true && !mayBeBuffered(portion))) {
+  if (!isValidReceipt(receipt, size) || (receipt.buffered === true && !mayBeBuffered(portion))) {
     const hint = "This is a fault of the connector; the whole batch is kept.";
     const message = "The connector answered with a receipt that does not fit its batch.";
     return retryFrom(portion, 0, new Retryable(message, { hint }));
   }
-  const from = receipt.kept?.from ?? size;
-  const documents = sinkStateChange(sink, receipt.remember);
+  const from = receipt.retry?.from ?? size;
+  const documents = sinkStateChange(sink, receipt.stateChanges);
   const reasons = new Map(
     receipt.rejected.filter(({ index }) => index < from).map(({ index, reason }) => [index, reason]),
   );
@@ -139,13 +139,13 @@ export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undef
     if (reason === undefined) return [];
     return [{ position, reason: withoutCredentials(reason), sequence: sequenceOf(portion, index) }];
   });
-  if (receipt.gathered === true) return { settlement: null, accepted: 0, gathered: rejected, kept: null };
+  if (receipt.buffered === true) return { settlement: null, accepted: 0, buffered: rejected, kept: null };
   const counted = countedAfter(portion.counted, from);
   if (from === size) {
     const settlement = { again, urgent, through: portion.through, rejected, counted, documents };
-    return { settlement, accepted: size - rejected.length, gathered: null, kept: null };
+    return { settlement, accepted: size - rejected.length, buffered: null, kept: null };
   }
-  const outcome = retryFrom(portion, from, receipt.kept?.error);
+  const outcome = retryFrom(portion, from, receipt.retry?.error);
   const lastSettled = events[from - 1];
   if (lastSettled === undefined) return outcome;
   return {
@@ -176,9 +176,9 @@ export function createSinkState(sink: string, store: Pick<Store, "document" | "d
 
 export function retryFrom(portion: Batch, from: number, error: unknown): Outcome {
   const head = portion.events[from];
-  if (head === undefined) return { settlement: null, accepted: 0, gathered: null, kept: null };
+  if (head === undefined) return { settlement: null, accepted: 0, buffered: null, kept: null };
   const kept = { head, count: portion.events.length - from, error };
-  return { settlement: null, accepted: 0, gathered: null, kept };
+  return { settlement: null, accepted: 0, buffered: null, kept };
 }
 
 /** Only events after the cursor are offered again by themselves when the buffered events are lost. */
@@ -189,7 +189,7 @@ function mayBeBuffered({ events, again, urgent }: Batch): boolean {
 function isValidReceipt(receipt: Receipt | undefined, size: number): receipt is Receipt {
   if (receipt === undefined || receipt === null || !Array.isArray(receipt.rejected)) return false;
   const isIndex = (value: unknown, end: number) => Number.isInteger(value) && Number(value) >= 0 && Number(value) < end;
-  if (receipt.kept !== undefined && !isIndex(receipt.kept.from, size + 1)) return false;
-  if (receipt.kept !== undefined && receipt.gathered === true) return false;
+  if (receipt.retry !== undefined && !isIndex(receipt.retry.from, size + 1)) return false;
+  if (receipt.retry !== undefined && receipt.buffered === true) return false;
   return receipt.rejected.every((each) => isIndex(each?.index, size));
 }

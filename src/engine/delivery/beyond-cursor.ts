@@ -49,7 +49,7 @@ export function createFilteredOut(clock: Clock, settle: (settlement: Settlement)
   };
 }
 
-/** Events that the sink buffers (`gathered` in its receipt). After a crash or a failure they are offered again. */
+/** Events that the sink buffers (`buffered` in its receipt). After a crash or a failure they are offered again. */
 export function createBuffered() {
   const NONE = { through: 0, events: 0, rejected: [], counted: undefined };
   let buffered: Pick<Settlement, "through" | "rejected" | "counted"> & { readonly events: number } = NONE;

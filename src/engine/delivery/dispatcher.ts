@@ -26,7 +26,7 @@ const REPLACE_TIMEOUT_MS = 40_000;
 
 /** Runs one loop per sink over the same log. `start` registers the sinks and waits for no server. */
 export function createDispatcher(options: DispatcherOptions): Dispatcher {
-  const { outbox, clock, log, metrics, picture, store, random = Math.random, checkEveryMs = CHECK_EVERY_MS } = options;
+  const { outbox, clock, log, metrics, building, store, random = Math.random, checkEveryMs = CHECK_EVERY_MS } = options;
   const draining = new AbortController();
   const wakeup = createWakeup();
   const registration = createRegistration({ outbox, store, log, clock });
@@ -41,7 +41,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   let endOthersCalls = 0;
 
   function runnerOf(configured: ConfiguredSink): SinkRunner {
-    const shared = { outbox, store, picture, wakeup, checkEveryMs, clock, log, metrics, random };
+    const shared = { outbox, store, building, wakeup, checkEveryMs, clock, log, metrics, random };
     return createSinkRunner({ ...shared, configured, registration });
   }
   const isConfigured = (name: string) => runners.some(({ configured }) => configured.name === name);
@@ -192,7 +192,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     status: () =>
       runners.map(({ configured, state }) => ({
         ...state.status(),
-        waiting: configured.sink.waiting?.() ?? 0,
+        waiting: configured.sink.pendingRequests?.() ?? 0,
         lag: lags.get(configured.name) ?? null,
       })),
   };

@@ -17,7 +17,7 @@ interface EndedAt {
 
 interface Registrant {
   readonly name: string;
-  readonly sink: Pick<Sink, "farEnd">;
+  readonly sink: Pick<Sink, "serverId">;
   readonly delivery: Pick<DeliveryConfig, "from">;
 }
 
@@ -41,7 +41,7 @@ export function createRegistration(options: {
 
   async function leadsElsewhere({ name, sink }: Registrant): Promise<boolean> {
     const at = await store.document<EndedAt>(ENDED_AT_SET, name);
-    return at !== undefined && at.farEnd !== (sink.farEnd ?? null);
+    return at !== undefined && at.farEnd !== (sink.serverId ?? null);
   }
 
   return {
@@ -58,7 +58,7 @@ export function createRegistration(options: {
       return null;
     },
     async endForGood({ name, sink }: Registrant, reason: string): Promise<void> {
-      const at: EndedAt = { farEnd: sink.farEnd ?? null };
+      const at: EndedAt = { farEnd: sink.serverId ?? null };
       await store.commit({ documents: [{ set: ENDED_AT_SET, put: [[name, at]] }] });
       await outbox.setEnded(name, reason);
     },

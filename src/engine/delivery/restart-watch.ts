@@ -42,7 +42,7 @@ interface StoredInstance {
  */
 export function createRestartWatch(options: {
   readonly name: string;
-  readonly sink: Pick<Sink, "look">;
+  readonly sink: Pick<Sink, "detectRestart">;
   /** Events delivered within this time before a restart are sent again, in milliseconds; 0 disables the check. */
   readonly windowMs: number;
   readonly outbox: Pick<Outbox, "register" | "replayBetween">;
@@ -99,7 +99,7 @@ export function createRestartWatch(options: {
       if (isOver) limit.abort(new Error("no answer in time"));
     });
     try {
-      return (await abortable(sink.look?.(before, limited) ?? Promise.resolve(null), limited)) ?? null;
+      return (await abortable(sink.detectRestart?.(before, limited) ?? Promise.resolve(null), limited)) ?? null;
     } catch (error) {
       log.debug({ sink: name, err: error }, "the server does not state whether it was restarted");
       return null;
@@ -138,10 +138,10 @@ export function createRestartWatch(options: {
       );
       options.onRestart(redelivered);
     }
-    return save({ ...life, points, life: response.life, seenMs: nowMs() });
+    return save({ ...life, points, life: response.instanceId, seenMs: nowMs() });
   }
 
-  const isChecked = sink.look !== undefined && windowMs > 0;
+  const isChecked = sink.detectRestart !== undefined && windowMs > 0;
   const dueInMs = () => (isChecked ? checkedAtMs + checkEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY);
 
   return {

@@ -1,4 +1,4 @@
-import type { BuildingView, Failing, Receipt, Sink, SinkStateChange, Ticked } from "../../core/connector.ts";
+import type { BuildingView, FailedRequest, Receipt, Sink, SinkStateChange, TickResult } from "../../core/connector.ts";
 import { meaningOf, Retryable, sentence } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
@@ -51,7 +51,7 @@ const SHORTEST_TICK_MS = 100;
 export interface DeliveryContext {
   readonly outbox: Outbox;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
-  readonly picture: BuildingView;
+  readonly building: BuildingView;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -70,13 +70,13 @@ interface DeliveryOptions extends DeliveryContext {
 }
 
 export function createDelivery(options: DeliveryOptions) {
-  const { name, sink, config, outbox, state, store, picture, log, clock, draining, forced } = options;
+  const { name, sink, config, outbox, state, store, building, log, clock, draining, forced } = options;
   const most = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const takesAll = passesEverything(config.filter);
   const passes = (event: Event) =>
     (takesAll || matches(config.filter, event)) && (config.sequence || !isOutdated(event, clock.now()));
   // A number of `sequence` belongs to one event, so the order must be the same after a crash.
-  const urgentFirst = sink.oneOrder !== true && !config.sequence;
+  const urgentFirst = sink.strictOrder !== true && !config.sequence;
   const offers = createOfferOrder({ sink: name, outbox, clock, batchSize: most, takesAll, urgentFirst });
   const filteredOut = createFilteredOut(clock, settle);
   const buffered = createBuffered();
@@ -95,10 +95,10 @@ export function createDelivery(options: DeliveryOptions) {
     log,
     onRestart: state.onRestart,
   });
-  const snapshot = createSnapshot({ sink: name, store, picture, passes, clock, log });
+  const snapshot = createSnapshot({ sink: name, store, building, passes, clock, log });
   const now = {
     isOpen: false,
-    failing: null as Failing | null,
+    failing: null as FailedRequest | null,
     tickAtMs: sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY,
     snapshotWaitsMs: null as number | null,
     lane: "others" as "urgent" | "others",
@@ -161,7 +161,7 @@ export function createDelivery(options: DeliveryOptions) {
 
   async function writeEvents(batch: Batch, letsUrgentPass: boolean): Promise<Next> {
     const outcome = await write(batch, (settlement) => outbox.settle(name, settlement));
-    if (outcome.gathered !== null) buffered.addBatch(batch, outcome.gathered);
+    if (outcome.buffered !== null) buffered.addBatch(batch, outcome.buffered);
     if (outcome.settlement !== null) {
       const settlement = buffered.withRejections(outcome.settlement);
       await stored(() => restarts.deliveredAgain(positionsSentAgain(batch, settlement)));
@@ -212,20 +212,20 @@ export function createDelivery(options: DeliveryOptions) {
     );
   }
 
-  function reportFailing(failing: Failing | undefined): void {
+  function reportFailing(failing: FailedRequest | undefined): void {
     now.failing = failing ?? null;
     if (failing === undefined) return;
     const as = meaningOf(failing.error).kind === "throttled" ? "throttled" : "retrying";
-    state.showTrouble(as, failing.error, failing.attempts, failing.inMs);
+    state.showTrouble(as, failing.error, failing.attempts, failing.retryInMs);
   }
 
   /** Writes a batch. `settleEarly` settles its beginning meanwhile, so that a kill repeats only the event in flight. */
   async function write(batch: Batch, settleEarly: (settlement: Settlement) => Promise<void>): Promise<Outcome> {
-    const { again, events: logged, urgent } = batch;
+    const { again: isRedelivery, events: logged, urgent } = batch;
     const positions = logged.map(({ position }) => position);
     const committedAt = logged.map((each) => each.committedAt);
     const sequences = () => logged.map((_, index) => sequenceOf(batch, index) ?? null);
-    const offered = { positions, committedAt, again, ...(config.sequence ? { sequences: sequences() } : {}) };
+    const offered = { positions, committedAt, isRedelivery, ...(config.sequence ? { sequences: sequences() } : {}) };
     const early: Promise<void>[] = [];
     let settled = 0;
     function accepted(count: number, remembered?: SinkStateChange): void {
@@ -235,7 +235,7 @@ export function createDelivery(options: DeliveryOptions) {
       settled = count;
       const counted = countedAfter(batch.counted, count);
       const documents = sinkStateChange(name, remembered);
-      const settlement = { again, urgent, through: last.position, rejected: [], counted, documents };
+      const settlement = { again: isRedelivery, urgent, through: last.position, rejected: [], counted, documents };
       early.push(settleEarly(settlement).catch(() => undefined));
     }
     let receipt: Receipt | undefined;
@@ -249,35 +249,35 @@ export function createDelivery(options: DeliveryOptions) {
     const outcome = outcomeOf(name, batch, receipt);
     reportFailing(receipt?.failing);
     now.tickAtMs = Math.min(now.tickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
-    if (outcome.settlement === null) await remember(receipt?.remember);
+    if (outcome.settlement === null) await remember(receipt?.stateChanges);
     return outcome;
   }
 
   async function tick(): Promise<void> {
-    const ticked = await withDeadline(async (signal): Promise<Ticked> => {
-      return (await sink.tick?.(signal)) ?? { inMs: Number.POSITIVE_INFINITY };
+    const ticked = await withDeadline(async (signal): Promise<TickResult> => {
+      return (await sink.tick?.(signal)) ?? { tickInMs: Number.POSITIVE_INFINITY };
     }, forced);
-    const { inMs, refused = [], remember: remembered } = ticked;
+    const { tickInMs, refused = [], stateChanges } = ticked;
     reportFailing(ticked.failing);
     if (refused.length > 0) await rejectSettled(refused);
     if (ticked.settled === true && !buffered.isEmpty()) {
-      await settleThrough({ ...buffered.settlement(), documents: sinkStateChange(name, remembered) });
+      await settleThrough({ ...buffered.settlement(), documents: sinkStateChange(name, stateChanges) });
       countBuffered();
       failurePolicies[now.lane].reset();
       state.showWorking("idle");
-    } else await remember(remembered);
-    now.tickAtMs = clock.monotonic() + Math.max(SHORTEST_TICK_MS, inMs);
+    } else await remember(stateChanges);
+    now.tickAtMs = clock.monotonic() + Math.max(SHORTEST_TICK_MS, tickInMs);
   }
 
   /** Makes dead letters of settled events. Position 0 moves neither the cursor nor a mark. */
-  async function rejectSettled(refused: NonNullable<Ticked["refused"]>): Promise<void> {
+  async function rejectSettled(refused: NonNullable<TickResult["refused"]>): Promise<void> {
     const rejected = refused.map(({ position, reason }) => ({ position, reason: withoutCredentials(reason) }));
     await stored(() => outbox.settle(name, { again: true, through: 0, rejected }));
     countDeliveries("rejected", rejected.length);
   }
 
-  async function remember(remembered: SinkStateChange | undefined): Promise<void> {
-    const documents = sinkStateChange(name, remembered);
+  async function remember(stateChanges: SinkStateChange | undefined): Promise<void> {
+    const documents = sinkStateChange(name, stateChanges);
     if (documents.length > 0) await stored(() => store.commit({ documents }));
   }
 
@@ -334,7 +334,7 @@ export function createDelivery(options: DeliveryOptions) {
   }
 
   async function settle(settlement: Settlement): Promise<void> {
-    await stored(() => outbox.settle(name, { ...settlement, mayDefer: sink.mayRepeat === true }));
+    await stored(() => outbox.settle(name, { ...settlement, mayDefer: sink.toleratesRepeats === true }));
   }
 
   async function stored<T>(work: () => Promise<T>): Promise<T | null> {
@@ -376,7 +376,7 @@ export function createDelivery(options: DeliveryOptions) {
   async function isStalled(done: AbortSignal): Promise<boolean> {
     const beganMs = clock.monotonic();
     for (;;) {
-      const progressMs = Math.max(beganMs, sink.lastStepMs?.() ?? beganMs);
+      const progressMs = Math.max(beganMs, sink.progressMs?.() ?? beganMs);
       const leftMs = progressMs + config.deadline - clock.monotonic();
       if (leftMs <= 0) return true;
       if (!(await sleepFor(clock, leftMs, done))) return false;

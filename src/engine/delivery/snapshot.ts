@@ -25,12 +25,12 @@ export function snapshotRequest(sink: string, askedAt: string): DocumentChange {
 export function createSnapshot(options: {
   readonly sink: string;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
-  readonly picture: BuildingView;
+  readonly building: BuildingView;
   readonly passes: (event: Event) => boolean;
   readonly clock: Pick<Clock, "now">;
   readonly log: Log;
 }) {
-  const { sink, store, picture, passes, clock, log } = options;
+  const { sink, store, building, passes, clock, log } = options;
   /** Remaining events of a part, read once: a page of 100 tags must not read 50,000. */
   let remaining: { readonly key: string; readonly events: readonly StateEvent[] } | null = null;
   let waits = false;
@@ -41,7 +41,7 @@ export function createSnapshot(options: {
   async function remainingOf(snapshot: StoredSnapshot): Promise<readonly StateEvent[]> {
     const key = `${snapshot.askedAt} ${snapshot.part}`;
     if (remaining?.key !== key) {
-      const events = await stateEvents(picture, snapshot.part, snapshot.askedAt);
+      const events = await stateEvents(building, snapshot.part, snapshot.askedAt);
       remaining = { key: key, events: events.filter(({ event }) => passes(event)) };
     }
     return remaining.events.filter(({ key }) => key > snapshot.after);
@@ -50,7 +50,7 @@ export function createSnapshot(options: {
   /** At the first start no list was fetched yet, so the beginning of a snapshot waits for complete lists. */
   async function mayBegin({ after, askedAt, part }: StoredSnapshot): Promise<boolean> {
     if (part !== STATE_PARTS[0] || after !== "") return true;
-    return clock.now() - Date.parse(askedAt) > MAX_WAIT_MS || (await picture.isWhole());
+    return clock.now() - Date.parse(askedAt) > MAX_WAIT_MS || (await building.isComplete());
   }
 
   const progressOf = (snapshot: StoredSnapshot): DocumentChange => ({ set: SNAPSHOT_SET, put: [[sink, snapshot]] });

@@ -12,33 +12,33 @@ export interface StateEvent {
 
 /** Events marked `snapshot` of one part of the stored state, by key. `askedAt` makes ids stable across attempts. */
 export async function stateEvents(
-  picture: BuildingView,
+  building: BuildingView,
   part: StatePart,
   askedAt: string,
 ): Promise<readonly StateEvent[]> {
-  const events = await eventsOf(picture, part, askedAt);
+  const events = await eventsOf(building, part, askedAt);
   return events
     .map((event) => ({ key: `${event.source} ${event.subject}`, event }))
     .sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0));
 }
 
-async function eventsOf(picture: BuildingView, part: StatePart, askedAt: string): Promise<readonly Event[]> {
-  if (part === "alarm") return (await picture.activeAlarms()).map((alarm) => alarmEvent(alarm, askedAt));
+async function eventsOf(building: BuildingView, part: StatePart, askedAt: string): Promise<readonly Event[]> {
+  if (part === "alarm") return (await building.activeAlarms()).map((alarm) => alarmEvent(alarm, askedAt));
   if (part === "tag-systems") {
-    return (await picture.tagSystems()).map(({ source, siteId, tag, systems }) => {
+    return (await building.tagSystems()).map(({ source, siteId, tag, systems }) => {
       const data = { tag, systems, before: [] };
       const subject = subjectOf("tag", siteId, tag.id);
       return snapshotEvent({ type: "tag-systems-changed", source, subject, siteId, time: askedAt, data }, askedAt);
     });
   }
   if (part === "value") {
-    return (await picture.values()).map(({ source, siteId, lastGood, quality, tag, time, value }) => {
+    return (await building.values()).map(({ source, siteId, lastGood, quality, tag, time, value }) => {
       const data = { tag, value, quality, time, latencyMs: 0, lastGood, behindGateway: null };
       const subject = subjectOf("tag", siteId, tag.id);
       return snapshotEvent({ type: "tag-value", source, subject, siteId, time, data }, askedAt);
     });
   }
-  const listed = (await picture.inventory(part)).filter(({ isThere }) => isThere);
+  const listed = (await building.inventory(part)).filter(({ isThere }) => isThere);
   return listed.map(({ source, siteId: ofSite, value }) => {
     const siteId = part === "site" ? value.id : ofSite;
     const subject = subjectOf(part, ofSite, String(value.id));

@@ -1,7 +1,7 @@
 import type {
   AlarmView,
   BuildingView,
-  Inventory,
+  InventoryMap,
   ListedObject,
   TagSystemsView,
   ValueView,
@@ -37,13 +37,13 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
     return views;
   }
 
-  async function one<N extends keyof Inventory>(noun: N, source: string, id: string) {
-    const held = await store.document<Listed<Inventory[N]>>(documentSet(noun, source), id);
+  async function one<N extends keyof InventoryMap>(noun: N, source: string, id: string) {
+    const held = await store.document<Listed<InventoryMap[N]>>(documentSet(noun, source), id);
     return held?.value;
   }
 
   return {
-    one,
+    findObject: one,
     async firstListed(noun, source, id) {
       return (await store.document<Listed<unknown>>(documentSet(noun, source), id))?.since;
     },
@@ -60,7 +60,7 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
       return systems.filter((system): system is System => system !== undefined);
     },
     timeZone: (source) => zones.get(source) ?? "UTC",
-    async isWhole() {
+    async isComplete() {
       for (const source of zones.keys()) {
         const polls = await store.documents<StoredPoll>(documentSet("poll", source));
         if (!["alarms", "tags"].every((job) => (polls.get(job)?.lastSuccess ?? null) !== null)) return false;
@@ -78,11 +78,11 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
       const alarms = await ofAll("alarm", (source, _, held: StoredAlarm) => alarmView(source, held));
       return alarms.filter(({ state }) => state === "active");
     },
-    async alarm(source, id) {
+    async findAlarm(source, id) {
       const held = await store.document<StoredAlarm>(documentSet("alarm", source), id);
       return held === undefined ? undefined : alarmView(source, held);
     },
-    curves: createTimeSeriesReader(store),
+    timeSeries: createTimeSeriesReader(store),
     inventory: (noun) => ofAll(noun, listedObject<never>),
     async tagSystems() {
       const all: TagSystemsView[] = [];

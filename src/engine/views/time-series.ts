@@ -26,7 +26,7 @@ interface NamedTag {
   readonly systemIds: readonly string[];
 }
 
-export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["curves"] {
+export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["timeSeries"] {
   const namesOf = new Map<string, { readonly readMs: number; readonly tags: readonly NamedTag[] }>();
 
   async function tagsOf(source: string, nowMs: number): Promise<readonly NamedTag[]> {

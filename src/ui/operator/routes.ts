@@ -1,7 +1,7 @@
 import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import { z } from "zod";
-import type { Accept } from "../../core/connector.ts";
+import type { AcceptCommand } from "../../core/connector.ts";
 import { type ConfigReason, type Failure, meaningOf, sentence } from "../../core/errors/errors.ts";
 import type { ReloadReport } from "../../core/model/reload-facts.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
@@ -14,7 +14,7 @@ import { type WorkOptions, workRoutes } from "./work.ts";
 /** Requests of the command line use the quota and the gate of the worker, so that no second process spends the quota. */
 export interface OperatorOptions {
   readonly sources: ReadonlyMap<string, Source>;
-  readonly accept: Accept;
+  readonly accept: AcceptCommand;
   /** Milliseconds that a write would currently wait for the quota. */
   readonly expectedWaitMs: (source: string | null) => number;
   readonly clock: Clock;

@@ -67,7 +67,7 @@ function writerOf(sink: Sink): (batch: readonly Event[]) => Promise<unknown> {
     const committedAt = batch.map(() => new Date(clock.now()).toISOString());
     const positions = batch.map((_, n) => position + n + 1);
     position += batch.length;
-    return sink.write(batch, never(), undefined, { positions, committedAt, again: false });
+    return sink.write(batch, never(), undefined, { positions, committedAt, isRedelivery: false });
   };
 }
 
@@ -134,7 +134,7 @@ async function log(workload: string, count: string, folder: string) {
   const delivery = DeliveryConfig.parse({ from: "beginning", batch: BATCH });
   const dispatcher = createDispatcher({
     sinks: [{ name: "idle", connector: "idle", sink: idle, delivery }],
-    ...{ outbox: store.outbox, store, picture: createBuildingView(store, new Map()), clock: systemClock },
+    ...{ outbox: store.outbox, store, building: createBuildingView(store, new Map()), clock: systemClock },
     ...{ log: createLog({ level: "silent" }), metrics: createMetrics() },
   });
   await dispatcher.start(new AbortController().signal);
@@ -175,7 +175,7 @@ async function compaction(measured: string, count: string, folder: string, forma
     });
   const tickUntilDone = async () => {
     for (let n = 0; n < 10_000; n++) {
-      const { remember, settled } = (await sink.tick?.(never())) ?? {};
+      const { stateChanges: remember, settled } = (await sink.tick?.(never())) ?? {};
       if (remember === undefined && settled !== true) return;
     }
     throw new Error("The sink never finishes its work.");

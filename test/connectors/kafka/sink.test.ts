@@ -94,7 +94,7 @@ describe("a Kafka record", () => {
   test("has headers with the sequence number of its event, if the event has a number", async () => {
     const { cluster, sink } = await setUp();
     const sequences = [{ epoch: "0123456789abcdef", number: 4_711 }, null];
-    const offer = { positions: [7, 8], committedAt: [], again: false, sequences };
+    const offer = { positions: [7, 8], committedAt: [], isRedelivery: false, sequences };
     await sink.write(values(2), never(), undefined, offer);
     const [numbered, other] = cluster.stored;
     expect(numbered?.headers).toMatchObject({ ce_sequence: "0000000000004711", ce_sequenceepoch: "0123456789abcdef" });
@@ -123,25 +123,25 @@ describe("the receipt of a write to Kafka", () => {
     const batch = Array.from({ length: 20 }, (_, n) => valueEvent(n, String(n)));
     const positions = batch.map((_, n) => n + 1);
     const receipt = await sink
-      .write(batch, never(), undefined, { positions, committedAt: [], again: false })
+      .write(batch, never(), undefined, { positions, committedAt: [], isRedelivery: false })
       .catch(asKept);
     const before = idsOf(cluster);
     expect(before.length).toBeGreaterThan(0);
     expect(before.length).toBeLessThan(20);
-    const from = receipt.kept?.from ?? 20;
+    const from = receipt.retry?.from ?? 20;
     expect(batch.slice(0, from).every(({ id }) => before.includes(id))).toBe(true);
     expect(before).not.toContain(batch[from]?.id);
     const hint: unknown = expect.stringContaining("min.insync.replicas");
-    expect(receipt.kept?.error).toMatchObject({ ...tookNothing("NOT_ENOUGH_REPLICAS"), hint });
+    expect(receipt.retry?.error).toMatchObject({ ...tookNothing("NOT_ENOUGH_REPLICAS"), hint });
 
     away = false;
-    const rest = { positions: positions.slice(from), committedAt: [], again: false };
+    const rest = { positions: positions.slice(from), committedAt: [], isRedelivery: false };
     expect(await sink.write(batch.slice(from), never(), undefined, rest)).toEqual({ rejected: [] });
     expect(idsOf(cluster)).toHaveLength(20);
     expect(new Set(idsOf(cluster))).toEqual(new Set(batch.map(({ id }) => id)));
-    await sink.write(batch, never(), undefined, { positions, committedAt: [], again: false });
+    await sink.write(batch, never(), undefined, { positions, committedAt: [], isRedelivery: false });
     expect(idsOf(cluster)).toHaveLength(40);
-    await sink.write(batch, never(), undefined, { positions, committedAt: [], again: true });
+    await sink.write(batch, never(), undefined, { positions, committedAt: [], isRedelivery: true });
     expect(idsOf(cluster)).toHaveLength(60);
   });
 
@@ -149,8 +149,8 @@ describe("the receipt of a write to Kafka", () => {
     const { cluster, sink } = await setUp({ topics: { "plenum.tag": 1 } });
     const batch = [valueEvent(1), sampleEvent("alarm-raised"), valueEvent(2)];
     const receipt = await sink.write(batch, never());
-    expect(receipt).toMatchObject({ rejected: [], kept: { from: 1 } });
-    expect(receipt.kept?.error).toMatchObject({
+    expect(receipt).toMatchObject({ rejected: [], retry: { from: 1 } });
+    expect(receipt.retry?.error).toMatchObject({
       kind: "config",
       message: "Topic plenum.alarm does not exist (UNKNOWN_TOPIC_OR_PARTITION).",
       hint: expect.stringContaining("create_topics") as string,
@@ -173,8 +173,8 @@ describe("the receipt of a write to Kafka", () => {
       topics: 1,
       produce: ({ records }) => (records.some(({ value }) => value.length > 4_000) ? 10 : 0),
     });
-    const { rejected, kept } = await sink.write(batch, never());
-    expect(kept).toBeUndefined();
+    const { rejected, retry } = await sink.write(batch, never());
+    expect(retry).toBeUndefined();
     const reason =
       "Topic plenum.tag: it is larger than the topic takes (max.message.bytes). The broker says MESSAGE_TOO_LARGE.";
     expect(rejected).toEqual([{ index: 123, reason }]);
@@ -521,7 +521,7 @@ test("stores every event kind, and all events about a tag are in the same topic"
   expect(about.length).toBeGreaterThan(3);
 });
 
-const asKept = (error: unknown) => ({ rejected: [], kept: { from: 0, error } });
+const asKept = (error: unknown) => ({ rejected: [], retry: { from: 0, error } });
 
 /** `Utils.toPositive(Utils.murmur2(key)) % 7` of kafka-clients 4.1.0. */
 const JAVA_PARTITIONS = {

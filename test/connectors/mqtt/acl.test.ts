@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { createMqttCommands } from "#connectors/mqtt/commands.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
-import type { Arrival } from "#src/core/connector.ts";
+import type { CommandMessage } from "#src/core/connector.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
 import { secretFile } from "../../receivers/support.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
@@ -51,7 +51,7 @@ describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl
     const commands = createMqttCommands(config, contextFor("guarded"));
     onTestFinished(() => sink.close());
     onTestFinished(() => commands.close());
-    const arrived: Arrival[] = [];
+    const arrived: CommandMessage[] = [];
     await commands.open(async (arrival) => void arrived.push(arrival), never());
     await sink.open(never());
 

@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { createMqttCommands } from "#connectors/mqtt/commands.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
-import type { Arrival } from "#src/core/connector.ts";
+import type { CommandMessage } from "#src/core/connector.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
@@ -17,11 +17,11 @@ type Protocol = "5" | "3.1.1";
 
 type Ear = ReturnType<typeof ear>;
 
-function ear(take: (arrival: Arrival) => Promise<void> = async () => {}) {
-  const arrived: Arrival[] = [];
+function ear(take: (arrival: CommandMessage) => Promise<void> = async () => {}) {
+  const arrived: CommandMessage[] = [];
   return {
     arrived,
-    async accept(arrival: Arrival) {
+    async accept(arrival: CommandMessage) {
       arrived.push(arrival);
       await take(arrival);
     },
@@ -54,7 +54,7 @@ async function listening() {
   return { into, operator: await operatorAt(url) };
 }
 
-const text = (arrival: Arrival | undefined) => Buffer.from(arrival?.payload ?? []).toString();
+const text = (arrival: CommandMessage | undefined) => Buffer.from(arrival?.payload ?? []).toString();
 
 describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker", () => {
   describe.each(["5", "3.1.1"] as const)("with MQTT %s", (protocol) => {

@@ -103,12 +103,12 @@ describe("the MQTT client id", () => {
 
   test("depends in a fleet on the source and not on the machine", () => {
     const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
-    const id = clientIdOf(config, { name: "scada", share }, "a");
+    const id = clientIdOf(config, { name: "scada", assignment: share }, "a");
     expect(id).toMatch(/^plenum-scada-north-[0-9a-f]{8}$/);
-    expect(clientIdOf(config, { name: "scada", share }, "b")).toBe(id);
-    expect(clientIdOf(config, { name: "scada", share: { ...share, source: "south" } }, "a")).not.toBe(id);
-    expect(clientIdOf(config, { name: "scada", share: { ...share, fleet: "ffffffff" } }, "a")).not.toBe(id);
-    expect(clientIdOf({ ...config, client_id: "plant" }, { name: "scada", share })).toBe("plant-north");
+    expect(clientIdOf(config, { name: "scada", assignment: share }, "b")).toBe(id);
+    expect(clientIdOf(config, { name: "scada", assignment: { ...share, source: "south" } }, "a")).not.toBe(id);
+    expect(clientIdOf(config, { name: "scada", assignment: { ...share, fleet: "ffffffff" } }, "a")).not.toBe(id);
+    expect(clientIdOf({ ...config, client_id: "plant" }, { name: "scada", assignment: share })).toBe("plant-north");
   });
 });
 

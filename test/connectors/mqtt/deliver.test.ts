@@ -40,7 +40,7 @@ test.each([
   const receipt = deliver(link, batch, messagesOf, OPTIONS);
   for (const n of told) answerTo(n).reject(new Retryable(`no answer to ${n}`));
   for (const n of batch.keys()) answerTo(n).resolve();
-  expect(await receipt).toMatchObject({ rejected: [], kept: { from: 1, error: { message: "no answer to 1" } } });
+  expect(await receipt).toMatchObject({ rejected: [], retry: { from: 1, error: { message: "no answer to 1" } } });
 });
 
 test("a batch settles rejections before the first failure and keeps all events after it", async () => {
@@ -50,7 +50,7 @@ test("a batch settles rejections before the first failure and keeps all events a
   answerTo(0).reject(new Rejected("not allowed either"));
   answerTo(2).reject(new Retryable("no answer"));
   for (const n of batch.keys()) answerTo(n).resolve();
-  expect(await receipt).toMatchObject({ rejected: [{ index: 0, reason: "not allowed either" }], kept: { from: 2 } });
+  expect(await receipt).toMatchObject({ rejected: [{ index: 0, reason: "not allowed either" }], retry: { from: 2 } });
 });
 
 describe("the abort of a batch to MQTT", () => {
@@ -76,21 +76,21 @@ describe("the abort of a batch to MQTT", () => {
     const receipt = deliver(link, batch, messagesOf, options);
     const late = new Retryable("too late");
     stop.abort(late);
-    expect(await receipt).toEqual({ rejected: [], kept: { from: 2, error: late } });
+    expect(await receipt).toEqual({ rejected: [], retry: { from: 2, error: late } });
   });
 
   test.each(parts)("keeps an event with three messages when message %s is not acknowledged", async (part) => {
     const { link, options, stop } = abortableLink((topic) => topic !== `value/3/${part}`);
     const receipt = deliver(link, batch, inParts, options);
     stop.abort(new Retryable("too late"));
-    expect(await receipt).toMatchObject({ rejected: [], kept: { from: 3 } });
+    expect(await receipt).toMatchObject({ rejected: [], retry: { from: 3 } });
   });
 
   test("keeps an event and stops sending when only some of its messages are acknowledged", async () => {
     const { link, options, sent, stop } = abortableLink((topic) => topic !== "value/1/b");
     const receipt = deliver(link, batch, inParts, { ...options, maxInFlight: 1 });
     stop.abort(new Retryable("too late"));
-    expect(await receipt).toMatchObject({ rejected: [], kept: { from: 1 } });
+    expect(await receipt).toMatchObject({ rejected: [], retry: { from: 1 } });
     expect(sent).toEqual(["value/0/a", "value/0/b", "value/0/c", "value/1/a", "value/1/b"]);
   });
 
@@ -102,7 +102,7 @@ describe("the abort of a batch to MQTT", () => {
     const receipt = deliver(link, batch, messagesOf, options);
     acknowledged[0]?.();
     stop.abort(new Retryable("too late"));
-    expect(await receipt).toMatchObject({ rejected: [], kept: { from: 1, error: { message: "too late" } } });
+    expect(await receipt).toMatchObject({ rejected: [], retry: { from: 1, error: { message: "too late" } } });
     expect(acknowledged).toHaveLength(1);
   });
 
@@ -123,6 +123,6 @@ test("keeps the complete batch when the connection is already lost", async () =>
     },
   };
   const receipt = await deliver(link, batch, messagesOf, OPTIONS);
-  expect(receipt).toMatchObject({ rejected: [], kept: { from: 0, error: { message: "gone" } } });
+  expect(receipt).toMatchObject({ rejected: [], retry: { from: 0, error: { message: "gone" } } });
   expect(asked).toBe(1);
 });

@@ -55,14 +55,14 @@ describe("the reason code with which a broker acknowledges a message", () => {
   test.each([128, 131, 145])("code %i is retryable and keeps the events from this one on", async (code) => {
     const { sink } = await opened(reasonFor(2, code));
     const receipt = await sink.write(batch, never());
-    expect(receipt.kept?.from).toBe(2);
-    expect(receipt.kept?.error).toBeInstanceOf(Retryable);
+    expect(receipt.retry?.from).toBe(2);
+    expect(receipt.retry?.error).toBeInstanceOf(Retryable);
     expect(receipt.rejected).toEqual([]);
   });
 
   test("code 151 (quota exceeded) keeps the event and throttles the sink", async () => {
     const { sink } = await opened(reasonFor(0, 151));
-    expect((await sink.write(batch, never())).kept?.error).toBeInstanceOf(Throttled);
+    expect((await sink.write(batch, never())).retry?.error).toBeInstanceOf(Throttled);
   });
 
   test.each([0, 1, 2, 16, 17, 24, 127])("code %i accepts the event", async (code) => {
@@ -76,8 +76,8 @@ describe("the reason code with which a broker acknowledges a message", () => {
     "a code that MQTT does not define for messages (%i) keeps the event and the connection",
     async (code) => {
       const { broker, sink } = await opened(reasonFor(2, code));
-      const { kept, rejected } = await sink.write(batch, never());
-      expect(kept).toMatchObject({ from: 2, error: { message: expect.stringContaining(String(code)) } });
+      const { retry, rejected } = await sink.write(batch, never());
+      expect(retry).toMatchObject({ from: 2, error: { message: expect.stringContaining(String(code)) } });
       expect(rejected).toEqual([]);
       expect(await sink.write(batch.slice(2), never())).toEqual({ rejected: [] });
       expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
@@ -92,7 +92,7 @@ describe("the reason code with which a broker acknowledges a message", () => {
       return [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: [0, 128, 135][seen] ?? 0 }];
     });
     const receipt = await sink.write(batch, never());
-    expect(receipt.kept?.from).toBe(1);
+    expect(receipt.retry?.from).toBe(1);
     expect(receipt.rejected).toEqual([]);
   });
 
@@ -125,8 +125,8 @@ describe("a lost connection to the MQTT broker", () => {
         version,
       );
       const receipt = await sink.write(batch, never());
-      expect(receipt.kept?.from).toBe(3);
-      expect(receipt.kept?.error).toBeInstanceOf(Retryable);
+      expect(receipt.retry?.from).toBe(3);
+      expect(receipt.retry?.error).toBeInstanceOf(Retryable);
       await sink.open(never());
       seen = -1_000;
       expect(await sink.write(batch.slice(3), never())).toEqual({ rejected: [] });
@@ -156,9 +156,9 @@ describe("a lost connection to the MQTT broker", () => {
     );
     const event = valueEvent(1);
     const tag = { ...event.data.tag, unit };
-    const { kept } = await sink.write([{ ...event, data: { ...event.data, tag } }], never());
-    expect(kept?.error).toBeInstanceOf(Retryable);
-    expect(kept?.error).toMatchObject({ hint });
+    const { retry } = await sink.write([{ ...event, data: { ...event.data, tag } }], never());
+    expect(retry?.error).toBeInstanceOf(Retryable);
+    expect(retry?.error).toMatchObject({ hint });
   });
 
   test("is not restored by the MQTT library: only a new write sends the message again", async () => {
@@ -167,7 +167,7 @@ describe("a lost connection to the MQTT broker", () => {
       setImmediate(() => socket.destroy());
       return [];
     });
-    expect((await sink.write([valueEvent(1)], never())).kept?.from).toBe(0);
+    expect((await sink.write([valueEvent(1)], never())).retry?.from).toBe(0);
     await sink.open(never());
     await broker.until("connect", 2);
     await broker.until("publish", 3);
@@ -180,8 +180,8 @@ describe("a lost connection to the MQTT broker", () => {
       publish_deadline: "200ms",
     });
     const receipt = await sink.write(batch, never());
-    expect(receipt.kept?.from).toBe(0);
-    expect(String(receipt.kept?.error)).toContain("did not answer within 200 ms");
+    expect(receipt.retry?.from).toBe(0);
+    expect(String(receipt.retry?.error)).toContain("did not answer within 200 ms");
     silent = false;
     await sink.open(never());
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
@@ -210,7 +210,7 @@ describe("a lost connection to the MQTT broker", () => {
     const write = sink.write([valueEvent(1)], never());
     await broker.until("publish", 2);
     broker.cut();
-    expect((await write).kept?.error).toMatchObject({ kind: "config", ...expected });
+    expect((await write).retry?.error).toMatchObject({ kind: "config", ...expected });
     await wait(1_200);
     expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
   });
@@ -377,7 +377,7 @@ describe("a broker that delays acknowledgements until TCP confirms the last one"
       (packet) => (isValue(packet) && packet !== values(broker)[0] ? [] : undefined),
       { publish_deadline: "300ms" },
     );
-    expect((await sink.write(batch, never())).kept).toMatchObject({ from: 1 });
+    expect((await sink.write(batch, never())).retry).toMatchObject({ from: 1 });
     expect(broker.came.filter(({ cmd }) => cmd === "pingreq")).toHaveLength(1);
   });
 });

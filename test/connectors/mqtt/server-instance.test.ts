@@ -19,7 +19,7 @@ function isNew(
   const before = serverInstanceOf(null, { ...first, atMs: AT, sessionLost: true });
   expect(before.isNew).toBe(false);
   const { afterS, uptime, sessionLost = false } = later;
-  return serverInstanceOf(before.life, { uptime, atMs: AT + afterS * 1_000, sessionLost }).isNew;
+  return serverInstanceOf(before.instanceId, { uptime, atMs: AT + afterS * 1_000, sessionLost }).isNew;
 }
 
 describe("the detection of a new broker instance by its reported uptime", () => {
@@ -60,7 +60,7 @@ describe("the detection of a new broker instance with time measured since boot",
   const on = (boot: string, s: number): SinceBoot => ({ boot, ms: s * 1_000 });
 
   function isNew(uptime: number, { wallS, measuredS }: { wallS: number; measuredS: number }): boolean {
-    const before = serverInstanceOf(null, life(HOUR_S, 0, on("this", 500))).life;
+    const before = serverInstanceOf(null, life(HOUR_S, 0, on("this", 500))).instanceId;
     return serverInstanceOf(before, life(uptime, wallS, on("this", 500 + measuredS))).isNew;
   }
 
@@ -95,7 +95,7 @@ describe("the detection of a new broker instance with time measured since boot",
     ["no measured time before", undefined, on("this", 900)],
     ["no measured time now", on("this", 500), undefined],
   ])("uses the wall clock when no measured times can be compared: %s", (_, first, later) => {
-    const before = serverInstanceOf(null, life(HOUR_S, 0, first)).life;
+    const before = serverInstanceOf(null, life(HOUR_S, 0, first)).instanceId;
     expect(serverInstanceOf(before, life(2 * HOUR_S, HOUR_S, later)).isNew).toBe(false);
     expect(serverInstanceOf(before, life(2 * HOUR_S, HOUR_S + 600, later)).isNew).toBe(true);
     expect(serverInstanceOf(before, life(HOUR_S + 60, HOUR_S, later)).isNew).toBe(true);
@@ -112,16 +112,16 @@ describe.skipIf(absent("mosquitto"))("a broker instance that another fleet membe
       const lifeBy = async (aheadMs: number, before: string | null) => {
         const clock = { ...systemClock, now: () => Date.now() + aheadMs, sinceBoot: () => null };
         const config = MqttConfig.parse({ url: broker.url });
-        const sink = createMqttSink(config, { ...contextFor("broker"), clock, share });
+        const sink = createMqttSink(config, { ...contextFor("broker"), clock, assignment: share });
         await sink.open(never());
         try {
-          return await sink.look?.(before, never());
+          return await sink.detectRestart?.(before, never());
         } finally {
           await sink.close();
         }
       };
       const first = await lifeBy(0, null);
-      expect(await lifeBy(aheadS * 1_000, first?.life ?? null)).toMatchObject({ isNew: false });
+      expect(await lifeBy(aheadS * 1_000, first?.instanceId ?? null)).toMatchObject({ isNew: false });
     },
   );
 });
@@ -152,8 +152,8 @@ describe("the detection of a new broker instance after the wall clock was set by
     let life: string | null = null;
     const look = async () => {
       await vi.waitFor(() => sink.open(never()), WITHIN);
-      const said = await sink.look?.(life, never());
-      life = said?.life ?? null;
+      const said = await sink.detectRestart?.(life, never());
+      life = said?.instanceId ?? null;
       return said?.isNew;
     };
     expect(await look()).toBe(false);

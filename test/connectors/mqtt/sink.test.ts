@@ -134,7 +134,7 @@ describe.skipIf(missing)("the MQTT sink with Mosquitto as the broker", () => {
         const receipt = await sink.write(events.slice(from, from + 100), never());
         outcome = {
           rejected: outcome.rejected + receipt.rejected.length,
-          kept: outcome.kept + (receipt.kept === undefined ? 0 : 1),
+          kept: outcome.kept + (receipt.retry === undefined ? 0 : 1),
         };
       }
       expect(outcome).toEqual({ rejected: 0, kept: 0 });
@@ -172,7 +172,7 @@ describe.skipIf(missing)("the MQTT sink with Mosquitto as the broker", () => {
     await sink.write([valueEvent(1), sampleEvent("alarm-resolved")], never(), undefined, {
       positions: [8, 9],
       committedAt: [],
-      again: false,
+      isRedelivery: false,
       sequences: [null, { epoch: "0123456789abcdef", number: 4_711 }],
     });
     const attributes = { sequence: "0000000000004711", sequenceepoch: "0123456789abcdef" };
@@ -262,7 +262,7 @@ describe.skipIf(missing)("the MQTT sink with Mosquitto as the broker", () => {
     const points = Array.from({ length: 100 }, (_, n) => ({ time: `2026-11-02T04:00:00.${n}Z`, value: n }));
     const large = { ...sample, data: { ...sample.data, points } };
     const receipt = await sink.write([valueEvent(1), large, valueEvent(2)], never());
-    expect(receipt.kept).toBeUndefined();
+    expect(receipt.retry).toBeUndefined();
     expect(receipt.rejected).toEqual([{ index: 1, reason: expect.stringContaining("max_message_bytes") }]);
   });
 
@@ -283,9 +283,9 @@ describe.skipIf(missing)("the MQTT sink with Mosquitto as the broker", () => {
     let next = 0;
     while (next < events.length) {
       const batch = events.slice(next, next + 100);
-      const receipt = await sink.write(batch, never()).catch((error: unknown) => ({ kept: { from: 0, error } }));
-      next += receipt.kept?.from ?? batch.length;
-      if (receipt.kept !== undefined) await reopened(sink);
+      const receipt = await sink.write(batch, never()).catch((error: unknown) => ({ retry: { from: 0, error } }));
+      next += receipt.retry?.from ?? batch.length;
+      if (receipt.retry !== undefined) await reopened(sink);
     }
     await observer.until(({ json }) => json.id === events.at(-1)?.id);
     const heard = observer.heard.map(({ json }) => String(json.id));

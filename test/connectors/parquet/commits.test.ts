@@ -16,15 +16,15 @@ import { committedAt, createEngine } from "./engine.ts";
 function createStage({ stagedCommits = [] as readonly StagedCommit[], maxRows = 2, maxAgeMs = 60_000 } = {}) {
   const store = createMemoryStore();
   const clock = createVirtualClock(0);
-  const { memory } = contextFor("lake");
+  const { sinkState } = contextFor("lake");
   const staged = createStagedCommits({
     state: { writerId: "writer", stagedCommits },
-    format: createPlainFormat(store, { memory, clock }),
+    format: createPlainFormat(store, { sinkState, clock }),
     uploaded: new Map(),
-    ...{ store, memory, clock, maxRows, maxAgeMs },
+    ...{ store, sinkState, clock, maxRows, maxAgeMs },
   });
   return {
-    ...{ staged, clock, memory },
+    ...{ staged, clock, sinkState },
     add: (n: number) => staged.addEvent(valueEvent(n), n, committedAt(n), never()),
     commit: () => staged.commit(never()),
     files: () => [...store.objects.keys()].filter((key) => key.endsWith(".parquet")),
@@ -51,7 +51,7 @@ test("staged commits are settled when all added events are in files and the curs
 
 test("the files of an interrupted commit are written again from the same events", async () => {
   const stagedCommits = [{ from: 1, through: 3, keys: [] }];
-  const { files, staged, commit, memory, add } = createStage({ stagedCommits });
+  const { files, staged, commit, sinkState, add } = createStage({ stagedCommits });
   expect([staged.isSettled(), staged.hasPosition(1)]).toEqual([false, false]);
   for (const n of [1, 2]) await add(n);
   await commit();
@@ -60,7 +60,7 @@ test("the files of an interrupted commit are written again from the same events"
   expect([staged.hasPosition(3), staged.hasPosition(4)]).toEqual([true, false]);
   await commit();
   expect(files()).toEqual(["value/date=2026-11-02/site=1/writer-000000000001-000000000003.parquet"]);
-  expect((await memory.all()).get("landings")).toEqual([{ from: 1, through: 3, keys: files() }]);
+  expect((await sinkState.all()).get("landings")).toEqual([{ from: 1, through: 3, keys: files() }]);
   expect([staged.isSettled(), staged.settleCommits() === null, staged.isSettled()]).toEqual([false, false, true]);
 });
 
@@ -107,11 +107,11 @@ test.each([
 ])("the writer id in the sink state is %s", async (_, there, goesOn) => {
   const store = createMemoryStore();
   const context = contextFor("lake");
-  await context.memory.put(new Map([["life", { id: "abc", through: 7 }]]));
+  await context.sinkState.put(new Map([["life", { id: "abc", through: 7 }]]));
   store.write("_lives/abc.json", JSON.stringify(there));
   const { writerId } = await openSinkState(context, store, never());
   expect(writerId === "abc").toBe(goesOn);
-  await context.memory.put(new Map([["life", { id: "def", through: 0 }]]));
+  await context.sinkState.put(new Map([["life", { id: "def", through: 0 }]]));
   store.write("_lives/def.json", "{}");
   expect((await openSinkState(context, store, never())).writerId).toBe("def");
 });

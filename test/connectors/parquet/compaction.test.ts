@@ -23,7 +23,7 @@ test("compacts a large day into several files, and completes an interrupted comp
   const context = contextFor("other");
   const store = createS3Store(S3Config.parse(inS3(s3).s3), systemClock);
   onTestFinished(() => store.close());
-  const format = createPlainFormat(store, { memory: context.memory, clock: systemClock }, 12);
+  const format = createPlainFormat(store, { sinkState: context.sinkState, clock: systemClock }, 12);
   s3.fault = ({ method, key }) => (method === "PUT" && key.startsWith(`${folder}day-`) ? "cut afterwards" : null);
   await expect(format.compact(partition, never())).rejects.toThrow();
   s3.fault = () => null;

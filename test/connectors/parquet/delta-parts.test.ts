@@ -23,7 +23,7 @@ function setUp() {
   const context = contextFor("lake");
   const format = createDeltaFormat(store, context);
   return {
-    ...{ faults, store, format, memory: context.memory },
+    ...{ faults, store, format, memory: context.sinkState },
     beforeEach(action: (call: string, key: string) => void) {
       before = action;
     },
@@ -47,7 +47,7 @@ test("the file of a compaction that crashed before its commit is removed", async
   expect(files()).toHaveLength(3);
   expect(files()).toContain(compaction?.result);
   faults.clear();
-  const next = createDeltaFormat(store, { ...contextFor("lake"), memory });
+  const next = createDeltaFormat(store, { ...contextFor("lake"), sinkState: memory });
   await next.finishCompaction([{ result: compaction?.result ?? "", sources: [] }], never());
   expect(files()).toHaveLength(2);
   expect((await memory.all()).get("compaction")).toBeUndefined();

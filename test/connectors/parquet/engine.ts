@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { onTestFinished } from "vitest";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
-import type { ConnectorContext, Offered, Receipt, SinkStateChange, Ticked } from "#src/core/connector.ts";
+import type { BatchInfo, ConnectorContext, Receipt, SinkStateChange, TickResult } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
@@ -26,21 +26,21 @@ export function createEngine(
   let monotonic = 0;
   let wallAhead = 0;
   let isWallSet = false;
-  let gathered = 0;
+  let buffered = 0;
   let config = given;
   const clock = { ...systemClock, now: () => systemClock.now() + wallAhead, monotonic: () => monotonic };
   const context = () => ({ ...contextFor("lake", clock, store), ...more });
-  const isReady = remembered === undefined ? null : context().memory.put(remembered);
+  const isReady = remembered === undefined ? null : context().sinkState.put(remembered);
   const make = () => createParquetSink(ParquetConfig.parse(config), context());
 
   async function settle(through: number, remember: ReadonlyMap<string, unknown> = new Map()): Promise<void> {
-    await context().memory.put(remember);
+    await context().sinkState.put(remember);
     engine.cursor = through;
-    gathered = 0;
+    buffered = 0;
   }
 
   function restart(error: unknown): never {
-    gathered = 0;
+    buffered = 0;
     throw error;
   }
 
@@ -62,14 +62,14 @@ export function createEngine(
     },
     async settleDown(): Promise<void> {
       for (let n = 0; n < 500; n++) {
-        const { remember, settled: isSettled } = await engine.tick();
+        const { stateChanges: remember, settled: isSettled } = await engine.tick();
         if (remember === undefined && isSettled !== true) return;
       }
       throw new Error("The sink never has nothing left to do.");
     },
     async offer(batch: number): Promise<number> {
       await isReady;
-      const after = Math.max(engine.cursor, gathered);
+      const after = Math.max(engine.cursor, buffered);
       const positions = engine.log
         .map((_, n) => n + 1)
         .filter((position) => position > after && !engine.dropped.has(position))
@@ -78,8 +78,8 @@ export function createEngine(
       if (last === undefined) return 0;
       const events = positions.flatMap((position) => engine.log[position - 1] ?? []);
       const receipt = await engine.sink.write(events, never(), undefined, offered(positions)).catch(restart);
-      if (receipt.gathered === true) gathered = last;
-      else await settle(last, receipt.remember);
+      if (receipt.buffered === true) buffered = last;
+      else await settle(last, receipt.stateChanges);
       return positions.length;
     },
     async finish(batch = 100): Promise<void> {
@@ -94,19 +94,19 @@ export function createEngine(
     },
     redeliver(): Promise<Receipt> {
       const positions = engine.log.map((_, n) => n + 1);
-      return engine.sink.write(engine.log, never(), undefined, { ...offered(positions), again: true });
+      return engine.sink.write(engine.log, never(), undefined, { ...offered(positions), isRedelivery: true });
     },
-    async tick(): Promise<Ticked> {
+    async tick(): Promise<TickResult> {
       const ticked = await engine.sink.tick?.(never()).catch(restart);
       if (ticked === undefined) throw new Error("The sink has no tick.");
-      if (ticked.settled === true) await settle(Math.max(gathered, engine.cursor), ticked.remember);
-      else await context().memory.put(ticked.remember ?? new Map());
+      if (ticked.settled === true) await settle(Math.max(buffered, engine.cursor), ticked.stateChanges);
+      else await context().sinkState.put(ticked.stateChanges ?? new Map());
       return ticked;
     },
-    copy: (): Promise<SinkStateChange> => context().memory.all(),
+    copy: (): Promise<SinkStateChange> => context().sinkState.all(),
     kill(other = config): void {
       config = other;
-      gathered = 0;
+      buffered = 0;
       engine.sink = make();
     },
   };
@@ -130,8 +130,8 @@ export function copyOf(s3: S3Server): string {
   return folder;
 }
 
-export function offered(positions: readonly number[]): Offered {
-  return { positions, committedAt: positions.map(committedAt), again: false };
+export function offered(positions: readonly number[]): BatchInfo {
+  return { positions, committedAt: positions.map(committedAt), isRedelivery: false };
 }
 
 export function committedAt(position: number): string {

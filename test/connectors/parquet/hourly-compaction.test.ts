@@ -144,7 +144,7 @@ describe.each(["plain", "delta"] as const)("hourly compaction with table_format 
 
   test("writes no manifest when a history ledger will account for the day", async () => {
     const { config, seen } = await lakeAt("folder", format);
-    const engine = createEngine(config, undefined, { followsHistory: true });
+    const engine = createEngine(config, undefined, { readsHistory: true });
     engine.setWall(DAY_START);
     await live(engine, 0, 3);
     engine.pass(DAY_MS + HOUR_MS);

@@ -226,7 +226,7 @@ describe.each(FORMATS)("commits of the Parquet sink with table_format %s", (tabl
   test("contain redelivered events immediately, and only their missing rows", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     await engine.deliver(...values(5), sampleEvent("tag-history"));
-    expect((await engine.redeliver()).gathered).toBeUndefined();
+    expect((await engine.redeliver()).buffered).toBeUndefined();
     expect([...filesIn(folder, "value"), ...filesIn(folder, "history")]).toHaveLength(2);
     engine.kill();
     await engine.redeliver();
@@ -290,7 +290,7 @@ describe.each(FORMATS)("a finalized day with table_format %s", (table_format) =>
     });
     expect(filesIn(folder, "value")).toHaveLength(1);
     engine.kill();
-    await engine.sink.write([daySealed(2)], never(), undefined, { ...offered([99]), again: true });
+    await engine.sink.write([daySealed(2)], never(), undefined, { ...offered([99]), isRedelivery: true });
     await engine.tick();
     expect(manifestIn(folder)).toMatchObject({ revision: 2, before: [{ revision: 1 }] });
     expect(await rowsIn(folder, "value")).toHaveLength(15);

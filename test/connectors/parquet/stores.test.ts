@@ -140,11 +140,11 @@ describe("the folder store", () => {
     const folder = testFolder();
     const store = createFolderStore(folder, 0o640, clock);
     const sink = createParquetSink(ParquetConfig.parse({ folder }), contextFor("lake", clock));
-    expect(sink.lastStepMs?.()).toBe(clock.monotonic());
+    expect(sink.progressMs?.()).toBe(clock.monotonic());
     for (const step of [() => store.put("a/b", bytes("x"), never()), () => store.get("a/b", never())]) {
       await clock.advance(20_000);
       await step();
-      expect(store.lastStepMs()).toBe(clock.monotonic());
+      expect(store.progressMs()).toBe(clock.monotonic());
     }
     await sink.close();
   });
@@ -245,11 +245,11 @@ describe("the S3 store", () => {
   test("reports the start time of the last request", async () => {
     let monotonicMs = 0;
     const store = s3Store(await openS3(), {}, { ...systemClock, monotonic: () => monotonicMs });
-    expect(store.lastStepMs()).toBe(Number.NEGATIVE_INFINITY);
+    expect(store.progressMs()).toBe(Number.NEGATIVE_INFINITY);
     for (const atMs of [20_000, 45_000]) {
       monotonicMs = atMs;
       await store.put("a", bytes("1"), never());
-      expect(store.lastStepMs()).toBe(atMs);
+      expect(store.progressMs()).toBe(atMs);
     }
   });
 

@@ -237,13 +237,13 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
       const lives = [];
       for (const [n, sink] of sinks.entries()) {
         await sink.open(never());
-        lives.push(await sink.look?.(before[n] ?? null, never()));
+        lives.push(await sink.detectRestart?.(before[n] ?? null, never()));
       }
       return lives;
     };
     const first = await look([null, null]);
     expect(first.map((life) => life?.isNew)).toEqual([false, false]);
-    const lives = first.map((life) => life?.life ?? "");
+    const lives = first.map((life) => life?.instanceId ?? "");
     expect((await look(lives)).map((life) => life?.isNew)).toEqual([false, false]);
     for (const each of [server, strict]) {
       await each.kill();

@@ -42,7 +42,7 @@ const dispatcher = createDispatcher({
   ],
   outbox: store.outbox,
   store,
-  picture: createBuildingView(store, new Map()),
+  building: createBuildingView(store, new Map()),
   clock: systemClock,
   log,
   metrics: createMetrics(),

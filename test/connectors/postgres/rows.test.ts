@@ -113,14 +113,14 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     const before = await contents(database);
     expect(Object.values(before).filter((rows) => (rows as unknown[]).length > 0).length).toBeGreaterThan(10);
     await write(sink, events);
-    await sink.write(events.slice(20), never(), undefined, { ...offered(events.slice(20), 21), again: true });
+    await sink.write(events.slice(20), never(), undefined, { ...offered(events.slice(20), 21), isRedelivery: true });
     expect(await contents(database)).toEqual(before);
   });
 
   test("the value of a bucket that was observed last is kept, and of values observed at the same time the one with the higher position", async () => {
     const { database, sink } = await openSink(server());
     const writeValue = (value: number, committedAt: string, position: number) => {
-      const offer = { positions: [position], committedAt: [committedAt], again: false };
+      const offer = { positions: [position], committedAt: [committedAt], isRedelivery: false };
       return sink.write([longHistory(1, () => value)], never(), undefined, offer);
     };
     const now = async () => (await database.ask("select value_number, position::int from plenum.history")).flat();
@@ -136,7 +136,7 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     await sink.write([longHistory(1, () => 6), longHistory(1, () => 7)], never(), undefined, {
       positions: [5, 4],
       committedAt: ["2026-11-02T10:00:00Z", "2026-11-02T10:00:00Z"],
-      again: false,
+      isRedelivery: false,
     });
     expect(await now()).toEqual([6, 5]);
   });
@@ -236,10 +236,10 @@ describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () =
     await database.ask("alter table plenum.value add constraint plausible check (value_number < 0)");
     const values = Array.from({ length: 300 }, (_, n) => valueEvent(n, TAG.id, n === 0 ? -1 : n));
     const receipt: Receipt = await write(sink, values);
-    const from = receipt.kept?.from ?? 0;
+    const from = receipt.retry?.from ?? 0;
     expect(from).toBeGreaterThan(50);
     expect(receipt.rejected.map(({ index }) => index)).toEqual(Array.from({ length: from - 1 }, (_, n) => n + 1));
-    expect(receipt.kept?.error).toMatchObject({ kind: "retryable" });
+    expect(receipt.retry?.error).toMatchObject({ kind: "retryable" });
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
   });
 

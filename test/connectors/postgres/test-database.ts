@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, onTestFinished } from "vitest";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
-import type { ConnectorContext, Offered, Receipt, Sink } from "#src/core/connector.ts";
+import type { BatchInfo, ConnectorContext, Receipt, Sink } from "#src/core/connector.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { askAt } from "../../ask-postgres.ts";
@@ -60,12 +60,12 @@ export function optionsFor(server: Pick<RealServer, "port">, database: string) {
   return { host: "127.0.0.1", port: server.port, database, user: "postgres", sslmode: "disable" };
 }
 
-export function offered(events: readonly Event[], position = 1): Offered {
+export function offered(events: readonly Event[], position = 1): BatchInfo {
   const first = Date.parse("2026-11-02T06:20:00.000Z");
   return {
     positions: events.map((_, n) => position + n),
     committedAt: events.map((_, n) => new Date(first + (position + n) * 1_000).toISOString()),
-    again: false,
+    isRedelivery: false,
   };
 }
 

@@ -68,7 +68,7 @@ export function createHttpClient(options: {
 
   return {
     origin: url.origin,
-    lastStepMs: () => lastRequestMs,
+    progressMs: () => lastRequestMs,
 
     /** Rejects with a failure of `core/errors` when no response arrives, or with the signal's reason. */
     async exchange(

@@ -99,9 +99,9 @@ async function deliver(sink: Sink, events: readonly Event[], settled: () => void
     const batch = events.slice(next, next + 500);
     const positions = batch.map((_, n) => next + n + 1);
     try {
-      const receipt = await sink.write(batch, never(), undefined, { positions, committedAt: [], again: false });
-      next += receipt.kept?.from ?? batch.length;
-      if (receipt.kept !== undefined) throw receipt.kept.error;
+      const receipt = await sink.write(batch, never(), undefined, { positions, committedAt: [], isRedelivery: false });
+      next += receipt.retry?.from ?? batch.length;
+      if (receipt.retry !== undefined) throw receipt.retry.error;
       settled();
     } catch (error) {
       const { kind, message } = meaningOf(error);
@@ -158,8 +158,8 @@ await step("a message that is too large for its topic", async () => {
   const sink = sinkAt(plain, { topic: "small" });
   const batch = Array.from({ length: 400 }, (_, n) => valueEvent(n));
   batch[77] = { ...valueEvent(77), data: { ...valueEvent(77).data, behindGateway: "x".repeat(30_000) } };
-  const { rejected, kept } = await sink.write(batch, never());
-  check(kept === undefined && rejected.length === 1 && rejected[0]?.index === 77, "another one was rejected");
+  const { rejected, retry } = await sink.write(batch, never());
+  check(retry === undefined && rejected.length === 1 && rejected[0]?.index === 77, "another one was rejected");
   const ids = readTopic(at(plain), "small").map(({ id }) => id);
   const expected = batch.flatMap(({ id }, n) => (n === 77 ? [] : [id]));
   check(ids.join() === expected.join(), "the others are not there, once each and in order");
@@ -188,7 +188,7 @@ await step("PLAIN and SCRAM, and what a user without rights is told", async () =
   for (const mechanism of ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]) {
     const sink = sinkAt(sasl, login(mechanism));
     await sink.probe?.(never());
-    check((await sink.write([valueEvent(1)], never())).kept === undefined, "it was not taken");
+    check((await sink.write([valueEvent(1)], never())).retry === undefined, "it was not taken");
   }
   const elsewhere = sinkAt(sasl, { ...login("PLAIN"), topic: "small" });
   const other = await refusal(elsewhere.write([valueEvent(1)], never()), /Topic small may not be written by us/);

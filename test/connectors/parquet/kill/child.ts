@@ -17,7 +17,7 @@ const metrics = createMetrics();
 const log = createLog({ level: "silent" });
 const clock = systemClock;
 const store = await openStore({ folder, clock });
-const picture = createBuildingView(store, new Map());
+const building = createBuildingView(store, new Map());
 const memory = createSinkState("lake", store);
 /** An hour of the sink takes 0.1 s. */
 const FASTER = 36_000;
@@ -26,14 +26,14 @@ const lake = createParquetSink(ParquetConfig.parse(JSON.parse(config)), {
   clock: { ...clock, monotonic: () => clock.monotonic() * FASTER },
   log,
   metrics,
-  memory,
-  picture,
+  sinkState: memory,
+  building,
 });
 const sink: Sink = {
   ...lake,
-  lastStepMs: () => clock.monotonic(),
+  progressMs: () => clock.monotonic(),
   async tick(signal) {
-    return { ...(await lake.tick?.(signal)), inMs: 10 };
+    return { ...(await lake.tick?.(signal)), tickInMs: 10 };
   },
 };
 const delivery = DeliveryConfig.parse({ from: "beginning", batch: 1 + Math.floor(Math.random() * 40) });
@@ -41,7 +41,7 @@ const dispatcher = createDispatcher({
   sinks: [{ name: "lake", connector: "parquet", sink, delivery }],
   outbox: store.outbox,
   store,
-  picture,
+  building,
   clock,
   log,
   metrics,
