@@ -16,7 +16,7 @@ import { createHeartbeat } from "../engine/sync/heartbeat.ts";
 import { createHistoryPull } from "../engine/sync/history/pull.ts";
 import { valuesThatFitBytes } from "../engine/sync/history/request-size.ts";
 import { createDemand } from "../engine/sync/plan/overload.ts";
-import { planReport } from "../engine/sync/plan/report.ts";
+import { reportPlan } from "../engine/sync/plan/report.ts";
 import type { GroupCommit } from "../engine/sync/read/commit.ts";
 import { createLiveReads } from "../engine/sync/read/live-reads.ts";
 import type { Ticker } from "../engine/sync/schedule.ts";
@@ -101,7 +101,7 @@ export async function buildSync(options: {
     const polls = bucket?.lastingPerMinute ?? entry.quota.requests_per_minute;
     const { freshness } = live.status();
     const quota = { polls, shared: buckets.length < 2 };
-    return planReport(await factsFromState(store, settings, clock, { quota, freshness }));
+    return reportPlan(await factsFromState(store, settings, clock, { quota, freshness }));
   };
   const leftOutCounts = () => {
     const all = live.leftOut();

@@ -5,7 +5,7 @@ import { parse } from "yaml";
 import { planLines } from "#src/cli/watching/plan.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import { planReport } from "#src/engine/sync/plan/report.ts";
+import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { wholeProgram } from "./whole-program.ts";
 
@@ -20,7 +20,7 @@ const TAGS: Readonly<Record<string, number>> = { comfort: 200, meters: 1_200, re
 
 function planned(more: { readonly comfortMs?: number } = {}): string {
   const everyTag = Object.values(TAGS).reduce((sum, each) => sum + each, 0);
-  const report = planReport({
+  const report = reportPlan({
     source: "main",
     basis: "lists",
     nowMs: Date.parse("2026-11-21T09:00:00Z"),

@@ -3,7 +3,7 @@ import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#
 import { systemClock } from "#src/core/runtime/clock.ts";
 import type { TracedRequest } from "#src/engine/source/request-trace.ts";
 import type { Source } from "#src/engine/source/source.ts";
-import { type PlanReport, planReport } from "#src/engine/sync/plan/report.ts";
+import { type PlanReport, reportPlan } from "#src/engine/sync/plan/report.ts";
 import { decodeFailure } from "#src/ui/operator/remote.ts";
 import { encodeFailure, operatorRoutes } from "#src/ui/operator/routes.ts";
 import type { SourceWork } from "#src/ui/operator/work.ts";
@@ -108,7 +108,7 @@ describe("workRoutes (plan and requests of a source)", () => {
         ],
       ]),
     });
-  const planned = async () => planReport(PLAN_FACTS);
+  const planned = async () => reportPlan(PLAN_FACTS);
 
   test("return the plan, the last polls and the requests of a tag", async () => {
     const { get } = work(planned);

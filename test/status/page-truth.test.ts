@@ -1,7 +1,7 @@
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 import { documentSet } from "#src/engine/store/store.ts";
-import { planReport } from "#src/engine/sync/plan/report.ts";
+import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import { syncSet } from "#src/engine/sync/snapshot.ts";
 import type { WorkerParts } from "#src/ui/status/report.ts";
 import { absent } from "../real-servers.ts";
@@ -115,7 +115,7 @@ describe.skipIf(absent("chromium"))("the status page with incomplete data", () =
     const [comfort, meters] = PLAN_FACTS.classes;
     if (comfort === undefined || meters === undefined) throw new Error("no classes");
     const facts = { ...PLAN_FACTS, classes: [{ ...comfort, measuredMs: 78_000 }, meters] };
-    const source = () => ({ ...LIVE_SOURCE, plan: async () => planReport(facts) });
+    const source = () => ({ ...LIVE_SOURCE, plan: async () => reportPlan(facts) });
     const { page, open } = await opened(1280, { ...LIVE, source });
     await open();
     await expect

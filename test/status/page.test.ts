@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { ConfigurationState, ReloadReport } from "#src/core/model/reload-facts.ts";
 import { Secret } from "#src/core/runtime/log.ts";
 import { addSilence, type Silence, silencesIn } from "#src/engine/silence/silence.ts";
-import { planReport } from "#src/engine/sync/plan/report.ts";
+import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import { absent } from "../real-servers.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
 import { findings } from "./accessibility.ts";
@@ -148,7 +148,7 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
       classes: PLAN_FACTS.classes.map((each) => ({ ...each, tags: 600, allTags: 600 })),
       backfill: { requestsLeft: 7, requestsAtBest: 7, paused: true },
     };
-    const source = () => ({ ...LIVE_SOURCE, plan: async () => planReport(facts) });
+    const source = () => ({ ...LIVE_SOURCE, plan: async () => reportPlan(facts) });
     const { page, open } = await opened(width, { ...LIVE, source });
     await open();
     const plan = page.locator(".plan").first();

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
-import { planReport } from "#src/engine/sync/plan/report.ts";
+import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import {
   type StoredLeftOut,
   type StoredPoll,
@@ -168,7 +168,7 @@ describe("the warnings of a source", () => {
 
   test("report an overloaded plan once for all classes", async () => {
     const classes = PLAN_FACTS.classes.map((each) => ({ ...each, tags: 900, allTags: 900 }));
-    const plan = async () => planReport({ ...PLAN_FACTS, classes });
+    const plan = async () => reportPlan({ ...PLAN_FACTS, classes });
     expect(await noticesWith({ plan })).toEqual([
       expect.stringMatching(
         /^Values of north \(comfort, meters\) become up to 2\.\d times older than wished, because the wishes need \d{3} % .*`plenum plan`/,
@@ -269,7 +269,7 @@ describe("the plan", () => {
     let made = 0;
     const plan = async () => {
       made += 1;
-      return planReport({ ...PLAN_FACTS, tags: made });
+      return reportPlan({ ...PLAN_FACTS, tags: made });
     };
     const live = { ...LIVE, source: () => ({ ...LIVE_SOURCE, plan }) };
     const status = statusOver(store, clock, live);

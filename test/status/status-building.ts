@@ -10,7 +10,7 @@ import { endSilence } from "#src/engine/silence/silence.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { createActiveAlarmCounts } from "#src/engine/sync/alarms/stored-alarms.ts";
-import { type PlanFacts, planReport } from "#src/engine/sync/plan/report.ts";
+import { type PlanFacts, reportPlan } from "#src/engine/sync/plan/report.ts";
 import {
   type StoredAlarm,
   type StoredLeftOut,
@@ -67,7 +67,7 @@ export const PLAN_FACTS: PlanFacts = {
 
 export const LIVE_SOURCE: LiveSource = {
   clockSkewMs: 120,
-  plan: async () => planReport(PLAN_FACTS),
+  plan: async () => reportPlan(PLAN_FACTS),
   quota: {
     buckets: [
       {

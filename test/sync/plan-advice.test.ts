@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { type ClassDemand, createDemand, overloadFactor, slotsPerSlot } from "#src/engine/sync/plan/overload.ts";
-import { type AdviceFacts, changesThatFit } from "#src/engine/sync/plan/report.ts";
+import { type ClassDemand, computeOverload, createDemand, requestsPerSlot } from "#src/engine/sync/plan/overload.ts";
+import { type AdviceFacts, proposeFittingChanges } from "#src/engine/sync/plan/report.ts";
 import { demandOf } from "./planned-tags.ts";
 
 function changes(demands: readonly ClassDemand[], more: Partial<AdviceFacts> = {}) {
-  const overload = overloadFactor(demands, 3_000, 20);
+  const overload = computeOverload(demands, 3_000, 20);
   const quota = { size: 20, share: 0.97, replyMs: 0, perMinute: 20, quotaChanges: [] };
-  return changesThatFit({ demands, overload, ...quota, ...more });
+  return proposeFittingChanges({ demands, overload, ...quota, ...more });
 }
 
 describe("changesThatFit", () => {
@@ -72,15 +72,15 @@ describe("the demand on the quota", () => {
   });
 
   test("slotsPerSlot counts whole slots, minus the time of a reply", () => {
-    expect(slotsPerSlot(demandOf("all", 400, 60), 1, 3_000, 20)).toBe(1);
-    expect(slotsPerSlot(demandOf("all", 400, 60), 1, 3_000, 20, 1)).toBe(400 / (19 * 20));
-    expect(slotsPerSlot(demandOf("all", 400, 1), 1, 3_000, 20)).toBe(20);
+    expect(requestsPerSlot(demandOf("all", 400, 60), 1, 3_000, 20)).toBe(1);
+    expect(requestsPerSlot(demandOf("all", 400, 60), 1, 3_000, 20, 1)).toBe(400 / (19 * 20));
+    expect(requestsPerSlot(demandOf("all", 400, 1), 1, 3_000, 20)).toBe(20);
   });
 
   test("overloadFactor does not stretch firm classes that need up to four fifths of the quota", () => {
     const factor = (tags: number) => {
       const demands = [demandOf("firm", tags, 60, { firm: true }), demandOf("other", 200, 60)];
-      return overloadFactor(demands, 3_000, 20).factors.get("firm");
+      return computeOverload(demands, 3_000, 20).factors.get("firm");
     };
     expect(factor(320)).toBe(1);
     expect(factor(321)).toBeGreaterThan(1);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { planLines } from "#src/cli/watching/plan.ts";
-import { type ClassFacts, type PlanFacts, planReport } from "#src/engine/sync/plan/report.ts";
+import { type ClassFacts, type PlanFacts, reportPlan } from "#src/engine/sync/plan/report.ts";
 
 const NOW_MS = Date.parse("2026-11-02T06:00:00Z");
 
@@ -26,7 +26,7 @@ const follow = (tags: number, everyMin: number) => ({
 });
 
 describe("the report of a plan that fits", () => {
-  const plan = planReport(facts([readClass("all", 2_000, 600)], { history: [follow(3_000, 60)] }));
+  const plan = reportPlan(facts([readClass("all", 2_000, 600)], { history: [follow(3_000, 60)] }));
 
   test("promises the target intervals, and states the duration of a full sweep", () => {
     expect(plan.fits).toBe(true);
@@ -44,32 +44,32 @@ describe("the report of a plan that fits", () => {
   });
 
   test("plans no request for a class without a tag, and 0.05 a minute for a class with a single tag", () => {
-    const { classes } = planReport(facts([readClass("none", 0, 60), readClass("one", 1, 60)]));
+    const { classes } = reportPlan(facts([readClass("none", 0, 60), readClass("one", 1, 60)]));
     expect(classes.map(({ requestsPerMinute }) => requestsPerMinute)).toEqual([0, 0.05]);
   });
 
   test("gives the backfill the spare requests, and states when the backfill is done", () => {
     const left = { requestsLeft: 1_000, requestsAtBest: 100 };
     const backfill = { ...left, paused: false };
-    const past = planReport(facts([readClass("all", 2_000, 600)], { backfill })).backfill;
+    const past = reportPlan(facts([readClass("all", 2_000, 600)], { backfill })).backfill;
     const minutes = (Date.parse(past?.doneAt ?? "") - NOW_MS) / 60_000;
     expect(minutes).toBeCloseTo(1_000 / (past?.requestsPerMinute ?? 0), 0);
     expect(past?.requestsPerMinute).toBeCloseTo(10, 0);
     const minutesAtBest = (Date.parse(past?.atBestDoneAt ?? "") - NOW_MS) / 60_000;
     expect(minutesAtBest).toBeCloseTo(minutes / 10, 0);
-    const paused = planReport(facts([], { backfill: { ...left, paused: true } }));
+    const paused = reportPlan(facts([], { backfill: { ...left, paused: true } }));
     expect(paused.backfill).toMatchObject({ doneAt: null, atBestDoneAt: null });
   });
 });
 
 describe("the figures of a plan", () => {
   const quota = facts([]).quota;
-  const lanes = (plan: ReturnType<typeof planReport>) =>
+  const lanes = (plan: ReturnType<typeof reportPlan>) =>
     Object.fromEntries(plan.lanes.map(({ lane, requestsPerMinute }) => [lane, requestsPerMinute]));
 
   test("counts whole slots: reads 100 tags with replies of 0.2 s and a target of 60 s once every 19 slots", () => {
     const classes = [readClass("minute", 100, 60, { measuredMs: 45_000 }), readClass("none", 0, 60)];
-    const plan = planReport(facts([...classes, readClass("one", 1, 3_600)], { tags: 110 }));
+    const plan = reportPlan(facts([...classes, readClass("one", 1, 3_600)], { tags: 110 }));
     expect(lanes(plan)).toEqual({ write: 0, live: 5.26, history: 0, spare: 14.74 });
     expect(plan.classes).toMatchObject([
       { promisedSeconds: 60, atBestSeconds: 15.79, measuredSeconds: 45, requestsPerMinute: 5.26 },
@@ -81,19 +81,19 @@ describe("the figures of a plan", () => {
   });
 
   test("states no age below the length of a slot, even with two tags", () => {
-    expect(lanes(planReport(facts([readClass("one", 1, 6)]))).live).toBe(1);
-    const plan = planReport(facts([readClass("one", 1, 10), readClass("two", 1, 3_600)]));
+    expect(lanes(reportPlan(facts([readClass("one", 1, 6)]))).live).toBe(1);
+    const plan = reportPlan(facts([readClass("one", 1, 10), readClass("two", 1, 3_600)]));
     expect(plan.classes.map(({ atBestSeconds }) => atBestSeconds)).toEqual([3, 60.15]);
   });
 
   test("under full load, the spare lane is 0 and the backfill gets its minimum share", () => {
     const backfill = { requestsLeft: 60, requestsAtBest: 6, paused: false };
     const more = { history: [follow(3_000, 15)], backfill, toLearn: 5 };
-    const plan = planReport(facts([readClass("all", 100_000, 60)], more));
+    const plan = reportPlan(facts([readClass("all", 100_000, 60)], more));
     expect(lanes(plan)).toMatchObject({ live: 10, history: 10, spare: 0 });
     expect(plan.learning).toEqual({ tags: 5, requestsPerMinute: 0.6 });
     expect(plan.backfill?.requestsPerMinute).toBe(0.6);
-    const full = planReport(facts([readClass("all", 1_000, 60)], { history: [follow(6_000, 15)], backfill }));
+    const full = reportPlan(facts([readClass("all", 1_000, 60)], { history: [follow(6_000, 15)], backfill }));
     expect(lanes(full)).toMatchObject({ history: 20, spare: 0 });
     expect(full.backfill).toMatchObject({ requestsPerMinute: 0.6, doneAt: "2026-11-02T07:40:00.000Z" });
   });
@@ -101,14 +101,14 @@ describe("the figures of a plan", () => {
   test("history with its own quota does not change the figures of live reads", () => {
     const backfill = { requestsLeft: 10, requestsAtBest: 10, paused: false };
     const more = { quota: { ...quota, shared: false }, history: [follow(3_000, 15)], backfill };
-    const plan = planReport(facts([readClass("all", 100, 60)], more));
+    const plan = reportPlan(facts([readClass("all", 100, 60)], more));
     expect(lanes(plan)).toMatchObject({ live: 5.26, history: 10, spare: 14.74 });
     expect(plan.backfill?.requestsPerMinute).toBe(10);
   });
 
   test("suggests a change to an unused part of the quota if that part makes the plan fit", () => {
     const yaml = (changes: Partial<typeof quota>) =>
-      planReport(facts([readClass("all", 1_500, 300)], { quota: { ...quota, ...changes } }))
+      reportPlan(facts([readClass("all", 1_500, 300)], { quota: { ...quota, ...changes } }))
         .changes.filter(({ cost }) => cost === 0)
         .map((change) => change.yaml);
     expect(yaml({ polls: 10 })).toEqual([]);
@@ -120,7 +120,7 @@ describe("the figures of a plan", () => {
 
 describe("a plan that does not fit", () => {
   const classes = [readClass("fast", 40, 10), readClass("minute", 130, 60), readClass("rest", 3_600, 3_600)];
-  const plan = planReport(facts(classes));
+  const plan = reportPlan(facts(classes));
 
   test("stretches every class by the same factor", () => {
     expect(plan.fits).toBe(false);
@@ -140,21 +140,21 @@ describe("a plan that does not fit", () => {
         const everyMs = ((part("h") * 60 + part("m")) * 60 + part("s")) * 1_000;
         return everyMs === 0 ? each : { ...each, everyMs };
       });
-      expect(planReport(facts(changed)).fits, yaml).toBe(true);
+      expect(reportPlan(facts(changed)).fits, yaml).toBe(true);
     }
   });
 
   test("lists an unused part of the quota before a change that makes values older", () => {
     const quota = { perMinute: 20, reserve: 0, polite: 0.5, polls: 10, shared: true, size: 20 };
-    const polite = planReport(facts([readClass("all", 1_500, 300)], { quota }));
+    const polite = reportPlan(facts([readClass("all", 1_500, 300)], { quota }));
     expect(polite.fits).toBe(false);
     expect(polite.changes[0]).toMatchObject({ cost: 0, yaml: "quota: {polite: 1}" });
   });
 
   test("counts tags that stay null with their lower number of requests", () => {
     const loud = readClass("all", 3_000, 300);
-    expect(planReport(facts([loud])).fits).toBe(false);
-    const plan = planReport(facts([{ ...loud, tags: 1_700 }]));
+    expect(reportPlan(facts([loud])).fits).toBe(false);
+    const plan = reportPlan(facts([{ ...loud, tags: 1_700 }]));
     expect(plan.fits).toBe(true);
     expect(plan.classes[0]?.tags).toBe(3_000);
   });
@@ -176,7 +176,7 @@ describe("measured ages of values in a plan", () => {
     (wished, age, older) => {
       const measuredMs = age === null ? null : age * 1_000;
       for (const tags of [10, 100_000]) {
-        const plan = planReport(facts([readClass("one", tags, wished, { measuredMs })]));
+        const plan = reportPlan(facts([readClass("one", tags, wished, { measuredMs })]));
         expect(plan.classes[0]?.olderThanWished).toBe(older);
         const lines = planLines(plan).join("\n");
         expect(lines.includes("values became older than wished: one ")).toBe(older);
@@ -189,7 +189,7 @@ describe("measured ages of values in a plan", () => {
 
 describe("the poll of active alarms in a plan", () => {
   const alarms = (pages: number, everyMs: number, listsPerMinute = 30) =>
-    planReport(facts([], { alarms: { alarms: pages * 500, pages, everyMs, listsPerMinute } }));
+    reportPlan(facts([], { alarms: { alarms: pages * 500, pages, everyMs, listsPerMinute } }));
 
   test("has a message if the pages do not fit between two polls, and no message if the pages fit", () => {
     expect(alarms(15, 30_000).alarms).toBeUndefined();

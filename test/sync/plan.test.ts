@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { PlanRules } from "#src/engine/sync/plan/group.ts";
-import { backedOff, overloadFactor } from "#src/engine/sync/plan/overload.ts";
+import { backOffInterval, computeOverload } from "#src/engine/sync/plan/overload.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 import { demandOf, type PlannedTag, planGroup } from "./planned-tags.ts";
 
@@ -219,25 +219,25 @@ describe("target intervals that exceed the quota", () => {
   });
 
   test("overloadFactor stretches no class while the classes fit", () => {
-    const { factors, demand } = overloadFactor([demandOf("a", 100, 60)], 3_000, 20);
+    const { factors, demand } = computeOverload([demandOf("a", 100, 60)], 3_000, 20);
     expect(demand).toBeCloseTo(0.25);
     expect(factors.get("a")).toBe(1);
   });
 
   test("overloadFactor stretches all classes by the same factor, important classes less, and firm classes not at all", () => {
-    const alike = overloadFactor([demandOf("a", 400, 60), demandOf("b", 2_000, 300)], 3_000, 20);
+    const alike = computeOverload([demandOf("a", 400, 60), demandOf("b", 2_000, 300)], 3_000, 20);
     expect(alike.demand).toBeCloseTo(2);
     expect(alike.factors.get("a")).toBeCloseTo(alike.factors.get("b") ?? 0, 5);
     expect(alike.factors.get("a")).toBeGreaterThan(1.99);
     const important = [demandOf("firm", 200, 60, { firm: true }), demandOf("high", 400, 60, { importance: 4 })];
-    const mixed = overloadFactor([...important, demandOf("low", 2_000, 300)], 3_000, 20);
+    const mixed = computeOverload([...important, demandOf("low", 2_000, 300)], 3_000, 20);
     expect(mixed.factors.get("firm")).toBe(1);
     const high = (mixed.factors.get("high") ?? 0) - 1;
     expect(((mixed.factors.get("low") ?? 0) - 1) / high).toBeCloseTo(4);
   });
 
   test("backedOff requests a tag that stays null or is suspected up to ten times less often", () => {
-    expect([0, 2, 3, 4, 20].map((nulls) => backedOff(60_000, nulls, false) / 60_000)).toEqual([1, 1, 2, 4, 10]);
-    expect(backedOff(60_000, 0, true)).toBe(600_000);
+    expect([0, 2, 3, 4, 20].map((nulls) => backOffInterval(60_000, nulls, false) / 60_000)).toEqual([1, 1, 2, 4, 10]);
+    expect(backOffInterval(60_000, 0, true)).toBe(600_000);
   });
 });

@@ -1,10 +1,10 @@
 import {
-  type Isolation,
   NEVER_MS,
   type Plan,
   type PlannedTags,
   type PlanRules,
   planGroup as planColumns,
+  type RequestIsolation,
 } from "#src/engine/sync/plan/group.ts";
 import type { ClassDemand } from "#src/engine/sync/plan/overload.ts";
 
@@ -15,7 +15,7 @@ export interface PlannedTag {
   readonly lastMs: number | null;
   readonly sinceMs?: number;
   readonly label: string | null;
-  readonly timing?: Isolation["timing"];
+  readonly timing?: RequestIsolation["timing"];
   readonly siteRequestedMs?: number | undefined;
   readonly underWay?: boolean;
 }

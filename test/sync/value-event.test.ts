@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { TagValue } from "#src/core/model/building.ts";
 import { ReadClass } from "#src/engine/sync/read/config.ts";
-import { isUnitOfNumbers, judgeType, valueEvent } from "#src/engine/sync/read/value-event.ts";
+import { buildValueEvent, isNumericUnit, judgeType } from "#src/engine/sync/read/value-event.ts";
 import { lastEmittedOf, lastGoodOf, type StoredValue } from "#src/engine/sync/snapshot.ts";
 
 const AT = Date.parse("2026-11-24T12:00:00Z");
@@ -24,7 +24,7 @@ function outcomes(
     const reply = { receivedAtMs: AT + n * 1_000, latencyMs: 80 };
     const context = { source: "main", inDoubt: false, behindGateway };
     const watched = { tag, siteId: 1, systemIds: [], readClass };
-    const { stored, event } = valueEvent(watched, value, before, reply, judgeType(unit, before, value), context);
+    const { stored, event } = buildValueEvent(watched, value, before, reply, judgeType(unit, before, value), context);
     before = JSON.parse(JSON.stringify(stored)) as StoredValue;
     return { stored: before, event };
   });
@@ -108,6 +108,6 @@ describe("the type of a value", () => {
     ...["°C", "%", "kWh", "Pa", "l/s", "W/m2", "oktas"].map((unit) => [unit, true] as const),
     ...[null, "", " ", "On / Off", "BOOL", "av/på", "no units"].map((unit) => [unit, false] as const),
   ])("decides whether the unit %j is numeric: %s", (unit, isOfNumbers) => {
-    expect(isUnitOfNumbers(unit)).toBe(isOfNumbers);
+    expect(isNumericUnit(unit)).toBe(isOfNumbers);
   });
 });

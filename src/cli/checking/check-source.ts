@@ -8,7 +8,7 @@ import { checkClock } from "../../engine/commands/gate.ts";
 import type { Source } from "../../engine/source/source.ts";
 import { joinFirst } from "../../engine/sync/compare.ts";
 import { activeFromList, factsFromState, factsFromTags } from "../../engine/sync/facts-for-plan.ts";
-import { planReport } from "../../engine/sync/plan/report.ts";
+import { reportPlan } from "../../engine/sync/plan/report.ts";
 import {
   type BuildingSelection,
   buildingFromLists,
@@ -79,7 +79,7 @@ async function compareBuilding(check: SourceToCheck, source: Source, me: TokenIn
     : await readStateIfAny({ config, source: name }, async (store) => {
         const building = await buildingFromState(store, name, me.sites, selection);
         if (building === null) return null;
-        return { building, plan: planReport(await factsFromState(store, settings, systemClock, null)) };
+        return { building, plan: reportPlan(await factsFromState(store, settings, systemClock, null)) };
       });
   const building =
     known?.building ??
@@ -88,7 +88,7 @@ async function compareBuilding(check: SourceToCheck, source: Source, me: TokenIn
     ));
   const active = known === null ? await activeFromList(source, settings, check.signal) : 0;
   const facts = { sites: building.sites.length, tags: building.tags, active };
-  const plan = known?.plan ?? planReport(factsFromTags(settings, facts, systemClock.now()));
+  const plan = known?.plan ?? reportPlan(factsFromTags(settings, facts, systemClock.now()));
   const origin = known === null ? "as the service lists them" : "from the worker's state";
   const found =
     building.tags.length === 0

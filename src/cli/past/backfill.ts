@@ -11,7 +11,7 @@ import type { StateConfig } from "../../engine/store/config.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { factsFromState, type PlanSettings, pastFromState } from "../../engine/sync/facts-for-plan.ts";
 import { hasEnded } from "../../engine/sync/history/series.ts";
-import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
+import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
@@ -182,7 +182,7 @@ export async function listBackfills(
   ]);
   const { paused } = orders;
   const pending = { paused, sinksBehind: isBehind(pressure, maxBytes, false), doneAt: null, withoutLog: null };
-  const perMinute = plannedRate(planReport(facts));
+  const perMinute = plannedRate(reportPlan(facts));
   let requestsBefore = 0;
   const endAfter = (requests: number) => {
     requestsBefore += requests;

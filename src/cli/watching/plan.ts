@@ -6,7 +6,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { durationText } from "../../core/values/duration.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
 import { factsFromLists, factsFromState } from "../../engine/sync/facts-for-plan.ts";
-import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
+import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { type ListProgress, listingText } from "../../engine/sync/seen-building.ts";
 import { requestPlan } from "../../ui/operator/remote.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
@@ -71,7 +71,7 @@ async function fromState(
       })),
     };
     const facts = await factsFromState(store, planSettings(name, entry, config.state), systemClock, live);
-    return facts.tags === 0 ? null : planReport(facts);
+    return facts.tags === 0 ? null : reportPlan(facts);
   });
 }
 
@@ -86,7 +86,7 @@ async function fromLists(
   const settings = planSettings(name, entry, state);
   const told = (progress: ListProgress) => update(listingText(progress, entry.quota));
   return withStandaloneSource(name, entry, process.env, async (source) =>
-    planReport(await factsFromLists(source, settings, systemClock, context.signal, told)),
+    reportPlan(await factsFromLists(source, settings, systemClock, context.signal, told)),
   );
 }
 

@@ -3,7 +3,7 @@ import type { Config } from "../../app/config/config.ts";
 import { RESOLUTIONS } from "../../core/model/building.ts";
 import { durationText } from "../../core/values/duration.ts";
 import { factsFromTags, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
-import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
+import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
 import { type BuildingSummary, tagsForPlan, type UnitCount } from "./building.ts";
 import { englishText, type Message, message } from "./messages.ts";
 
@@ -106,7 +106,7 @@ export function planOf(
   const [[name, entry] = []] = Object.entries(config.sources);
   if (name === undefined || entry === undefined) throw new Error("a configuration without a source");
   const settings = settingsOf(name, entry, config.state);
-  return planReport(factsFromTags(settings, { sites: building.sites.length, tags: tagsForPlan(building) }, nowMs));
+  return reportPlan(factsFromTags(settings, { sites: building.sites.length, tags: tagsForPlan(building) }, nowMs));
 }
 
 /** States the share of the quota that a plan uses, e.g. 62 % of 20 requests a minute. */

@@ -1,5 +1,5 @@
 import { planGroup } from "#src/engine/sync/plan/group.ts";
-import { overloadFactor } from "#src/engine/sync/plan/overload.ts";
+import { computeOverload } from "#src/engine/sync/plan/overload.ts";
 import { columnsOf, type PlannedTag } from "../../sync/planned-tags.ts";
 
 export type Class = readonly [tags: number, everySeconds: number];
@@ -89,7 +89,7 @@ export function simulate(
     firm: false,
     importance: 1,
   }));
-  const { factors } = overloadFactor(wishes, SLOT_MS, SIZE);
+  const { factors } = computeOverload(wishes, SLOT_MS, SIZE);
   const factor = (which: number) => (options.policy === undefined ? (factors.get(String(which)) ?? 1) : 1);
   const tags = classes.flatMap(([count, seconds], which) =>
     Array.from({ length: count }, (_, i) => ({

@@ -1,4 +1,4 @@
-import { type Isolation, NEVER_MS, type PlanRules } from "#src/engine/sync/plan/group.ts";
+import { NEVER_MS, type PlanRules, type RequestIsolation } from "#src/engine/sync/plan/group.ts";
 import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
 import { type PlannedTag, planGroup } from "../planned-tags.ts";
 
@@ -8,7 +8,7 @@ interface Situation {
   readonly rules: PlanRules;
 }
 
-const ISOLATIONS: readonly (readonly [label: string, timing: Isolation["timing"]])[] = [
+const ISOLATIONS: readonly (readonly [label: string, timing: RequestIsolation["timing"]])[] = [
   ["slow", null],
   ["site 3", "punctual"],
   ["site 4", "patient"],

@@ -8,7 +8,7 @@ import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/sour
 import type { Store } from "../../store/store.ts";
 import { createFinalizedDays } from "../completeness/finalized-days.ts";
 import type { Follower, RunContext } from "../job.ts";
-import { followingPerMinute, type HistoryDemand, learningPerMinute } from "../plan/overload.ts";
+import { discoveryPerMinute, followingPerMinute, type HistoryDemand } from "../plan/overload.ts";
 import { keepRequestsWaiting } from "../waiting-requests.ts";
 import { chooseBackfill, chooseFollowing, chooseOrdered, chooseTotal, type RequestLimits } from "./choose-request.ts";
 import type { HistoryConfig } from "./config.ts";
@@ -173,7 +173,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   }
 
   const plannedPerMinute = () => followingPerMinute(countFollowedSeries(registry.all()), TAGS_PER_REQUEST);
-  const discoveryRate = () => learningPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
+  const discoveryRate = () =>
+    discoveryPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
 
   const isDiscoveryDue = () => clock.monotonic() - discoveredAtMs >= 60_000 / Math.max(0.01, discoveryRate());
 

@@ -7,22 +7,22 @@ export interface PlannedTags {
   readonly lastMs: Float64Array;
   readonly sinceMs: Float64Array;
   readonly underWay: Uint8Array;
-  /** Tags that may delay others and share no request with them, by row in rising order. */
+  /** Tags that share no request with other tags, because they may delay others; by row in rising order. */
   readonly isolated: ReadonlyMap<number, IsolatedTag>;
 }
 
-export interface Isolation {
+export interface RequestIsolation {
   readonly label: string;
-  /** `punctual`: at its usual interval. `patient`: in spare slots. Null: a slow tag. */
+  /** `punctual`: read at the usual interval. `patient`: read in spare slots. Null: a slow tag. */
   readonly timing: "punctual" | "patient" | null;
 }
 
-export interface IsolatedTag extends Isolation {
+export interface IsolatedTag extends RequestIsolation {
   /** Sites take turns by this time, so that no refused site goes first for ever. */
   readonly siteRequestedMs: number;
 }
 
-/** Finite, so that the difference of two is a number. */
+/** Time of a tag that was never read; finite, so that the difference of two times is a number. */
 export const NEVER_MS = -Number.MAX_SAFE_INTEGER;
 
 export interface PlanRules {
@@ -30,7 +30,7 @@ export interface PlanRules {
   readonly size: number;
   readonly leadMs: number;
   readonly eager: boolean;
-  /** False right after starving tags took a slot, so that seven labels do not take seven slots in a row. */
+  /** False right after starving tags took a slot, so that seven groups do not take seven slots in a row. */
   readonly mayDisplace?: boolean;
 }
 
@@ -42,27 +42,27 @@ export interface Plan {
 
 type Rows = Uint32Array;
 
-/** 65 minutes at 20 requests a minute: a whole round of hourly tags. */
+/** Slots that the plan looks ahead: 65 minutes at 20 requests a minute, a complete round of hourly tags. */
 const HORIZON_SLOTS = 1_300;
-/** Tags read early come round earlier than planned. Simulated up to 94 % demand without late values. */
-const USABLE_SHARE = 0.975;
-/** In requests: 0.25 of 20 tags = 5, so the next 10 slots count in full. More makes values late. */
-const NEAR_SHARE = 0.25;
-const STARVING_AGE = 2;
+/** Share of later slots to rely on, because tags read early are due early again. No late values up to 94 % demand. */
+const USABLE_SLOT_SHARE = 0.975;
+/** Requests added to the usable slots: 0.25 of 20 tags = 5, so the next 10 slots count in full. */
+const NEAR_SLOT_TOLERANCE = 0.25;
+const STARVING_RELATIVE_AGE = 2;
 const EARLY_AGE_MIN = 0.5;
 /** Extra time until a first value is due: 4,000 tags take 10 minutes of the complete quota. */
 const FIRST_ROUND_MS = 600_000;
 
-interface Urgencies {
-  /** Slots that may still be left out before the tag is late; 0 = it must go now. */
+interface TagUrgencies {
+  /** Slots that may still pass before the tag is late; 0: the tag must be read now. */
   readonly slotsLeft: Float64Array;
   readonly periodSlots: Float64Array;
   readonly age: Float64Array;
   readonly ordinary: Rows;
   readonly underWay: Rows;
 }
-let urgencies = urgenciesFor(0);
-const demand = new Float64Array(HORIZON_SLOTS);
+let urgencies = createUrgencies(0);
+const slotDemand = new Float64Array(HORIZON_SLOTS);
 
 /**
  * Chooses the tags of the next live read, one request of `size` tags per slot. First the tags that make later slots
@@ -71,25 +71,25 @@ const demand = new Float64Array(HORIZON_SLOTS);
  */
 export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): Plan {
   if (tags.count === 0) return { group: [] };
-  if (urgencies.age.length < tags.count) urgencies = urgenciesFor(tags.count);
+  if (urgencies.age.length < tags.count) urgencies = createUrgencies(tags.count);
   computeUrgencies(tags, nowMs, rules);
-  const ordinary = urgencies.ordinary.subarray(0, findOrdinary(urgencies.ordinary, tags));
-  const underWay = urgencies.underWay.subarray(0, findUnderWay(urgencies.underWay, tags));
-  const needs = needsByDeadline(ordinary, underWay, rules);
-  const order = orderOf(tags.ids);
+  const ordinary = urgencies.ordinary.subarray(0, findOrdinaryRows(urgencies.ordinary, tags));
+  const underWay = urgencies.underWay.subarray(0, findUnderWayRows(urgencies.underWay, tags));
+  const needs = countNeeds(ordinary, underWay, rules);
+  const order = createOrder(tags.ids);
   const isolated = chooseIsolated(tags, ordinary, needs.length > 0, rules);
   if (isolated !== null) {
     const { rows, ...how } = isolated;
-    return { group: fill(rows, [], rules.size, order), ...how };
+    return { group: pickRows(rows, [], rules.size, order), ...how };
   }
   if (needs.length > 0)
-    return { group: fill(ordinary, needs, rules.size, order, rules.eager ? order.isOlder : order.isCheaper) };
+    return { group: pickRows(ordinary, needs, rules.size, order, rules.eager ? order.isOlder : order.isCheaper) };
   // A tag without a value takes any slot that no interval needs.
-  const isWanted = ordinary.length > 0 && (rules.eager || worstAge(ordinary) === Number.POSITIVE_INFINITY);
-  return { group: isWanted ? fill(ordinary, [], rules.size, order) : [] };
+  const isWanted = ordinary.length > 0 && (rules.eager || findWorstAge(ordinary) === Number.POSITIVE_INFINITY);
+  return { group: isWanted ? pickRows(ordinary, [], rules.size, order) : [] };
 }
 
-function urgenciesFor(count: number): Urgencies {
+function createUrgencies(count: number): TagUrgencies {
   return {
     slotsLeft: new Float64Array(count),
     periodSlots: new Float64Array(count),
@@ -117,8 +117,8 @@ function computeUrgencies(tags: PlannedTags, nowMs: number, rules: PlanRules) {
   }
 }
 
-/** Separate functions: V8 recompiled loops in `planGroup`. */
-function findOrdinary(into: Rows, { count, underWay, isolated }: PlannedTags): number {
+/** Separate from `planGroup`, where V8 recompiled this loop. */
+function findOrdinaryRows(into: Rows, { count, underWay, isolated }: PlannedTags): number {
   const anyIsolated = isolated.size > 0;
   let found = 0;
   for (let row = 0; row < count; row++) {
@@ -129,7 +129,7 @@ function findOrdinary(into: Rows, { count, underWay, isolated }: PlannedTags): n
   return found;
 }
 
-function findUnderWay(into: Rows, { count, underWay }: PlannedTags): number {
+function findUnderWayRows(into: Rows, { count, underWay }: PlannedTags): number {
   let found = 0;
   for (let row = 0; row < count; row++) {
     if (underWay[row] !== 1) continue;
@@ -144,26 +144,26 @@ interface Need {
   readonly count: number;
 }
 
-/** 45 tags with 2 slots left and 20 a request: the other two slots take 40, so 5 must go now. Empty: none must. */
-function needsByDeadline(ordinary: Rows, underWay: Rows, rules: PlanRules): readonly Need[] {
-  demand.fill(0);
+/** Counts the tags to read now: of 45 tags with 2 slots left, the two later slots take 40, so 5 must be read now. */
+function countNeeds(ordinary: Rows, underWay: Rows, rules: PlanRules): readonly Need[] {
+  slotDemand.fill(0);
   countDemand(ordinary);
   countDemand(underWay);
   const needs: Need[] = [];
   let needed = 0;
-  let most = 0;
-  for (let slot = 0; slot < HORIZON_SLOTS && most < rules.size; slot++) {
-    needed += demand[slot] as number;
-    const usable = Math.min(slot, USABLE_SHARE * slot + NEAR_SHARE);
+  let maxExcess = 0;
+  for (let slot = 0; slot < HORIZON_SLOTS && maxExcess < rules.size; slot++) {
+    needed += slotDemand[slot] as number;
+    const usable = Math.min(slot, USABLE_SLOT_SHARE * slot + NEAR_SLOT_TOLERANCE);
     const excess = Math.min(rules.size, Math.ceil(needed - rules.size * usable));
-    if (excess <= most) continue;
-    most = excess;
+    if (excess <= maxExcess) continue;
+    maxExcess = excess;
     needs.push({ slotsLeft: slot, count: excess });
   }
   return needs;
 }
 
-/** Adds each tag at its deadline and at every interval after it. Tags read together are counted in one walk. */
+/** Adds each tag to the demand of the slot of its deadline and of every interval after the deadline. */
 function countDemand(rows: Rows): void {
   const { slotsLeft, periodSlots } = urgencies;
   for (let first = 0, next = 0; first < rows.length; first = next) {
@@ -176,11 +176,12 @@ function countDemand(rows: Rows): void {
       periodSlots[rows[next] as number] === period
     )
       next++;
-    for (let slot = left; slot < HORIZON_SLOTS; slot += period) demand[slot] = (demand[slot] as number) + next - first;
+    for (let slot = left; slot < HORIZON_SLOTS; slot += period)
+      slotDemand[slot] = (slotDemand[slot] as number) + next - first;
   }
 }
 
-function fill(rows: Rows, needs: readonly Need[], size: number, order: Order, isBefore = order.isOlder): string[] {
+function pickRows(rows: Rows, needs: readonly Need[], size: number, order: Order, isBefore = order.isOlder): string[] {
   const chosen = new Set<number>();
   for (const { slotsLeft, count } of needs) {
     let missing = count;
@@ -196,10 +197,7 @@ function fill(rows: Rows, needs: readonly Need[], size: number, order: Order, is
   return [...chosen, ...others].map(order.idOf);
 }
 
-/**
- * One tag of each interval in turn: of 15 tags of 60 s and 15 of 120 s, 10 of each fill a request. Complete groups
- * would collide again and again.
- */
+/** Takes one tag of each interval in turn: of 15 tags of 60 s and 15 of 120 s, 10 of each fill a request. */
 function alternateIntervals(rows: Rows, { isOlder }: Order): readonly number[] {
   const { slotsLeft, periodSlots } = urgencies;
   const late = [...rows.filter((row) => slotsLeft[row] === 0)].sort((a, b) => (isOlder(a, b) ? -1 : 1));
@@ -210,25 +208,25 @@ function alternateIntervals(rows: Rows, { isOlder }: Order): readonly number[] {
     .map(({ row }) => row);
 }
 
-/** True if reading the tag now saves a reading up to that slot: with 2 slots left and a period of 20, up to slot 10. */
+/** True if reading the tag now saves a reading up to a slot: with 2 slots left and a period of 20, up to slot 10. */
 function savesReading(row: number, slot: number): boolean {
   const left = urgencies.slotsLeft[row] as number;
   const period = urgencies.periodSlots[row] as number;
   return left <= slot && Math.floor((slot - left) / period) === Math.floor(slot / period);
 }
 
-/** Not a difference, which V8 would allocate for each of 50,000 tags. */
+/** Compares two rows by a boolean, because V8 would allocate a difference for each of 50,000 tags. */
 type IsBefore = (a: number, b: number) => boolean;
 
 interface Order {
-  /** The largest relative age first; ties by interval and id, so that plans are repeatable. */
+  /** Puts the largest relative age first; ties by interval and id, so that plans are repeatable. */
   readonly isOlder: IsBefore;
-  /** Tags without a value, then by `earliness`; tags before half of their interval come last, by age. */
+  /** Puts tags without a value first, then the least early; tags before half of their interval come last, by age. */
   readonly isCheaper: IsBefore;
   readonly idOf: (row: number) => string;
 }
 
-function orderOf(ids: readonly string[]): Order {
+function createOrder(ids: readonly string[]): Order {
   const { age, periodSlots } = urgencies;
   const idOf = (row: number) => ids[row] as string;
   const isOlder: IsBefore = (a, b) => {
@@ -240,23 +238,21 @@ function orderOf(ids: readonly string[]): Order {
   const isByAge = (row: number) => (age[row] as number) < EARLY_AGE_MIN || age[row] === Number.POSITIVE_INFINITY;
   const isCheaper: IsBefore = (a, b) => {
     if (isByAge(a) || isByAge(b)) return isOlder(a, b);
-    const earliness = earlinessOf(a);
-    const otherEarliness = earlinessOf(b);
+    const earliness = computeEarliness(a);
+    const otherEarliness = computeEarliness(b);
     return earliness === otherEarliness ? isOlder(a, b) : earliness < otherEarliness;
   };
   return { idOf, isOlder, isCheaper };
 }
 
-/**
- * Slots left / period^0.75, found by simulation: 10 / 1,200^0.75 = 0.05 for an hourly tag, 1.06 for one of a minute.
- */
-function earlinessOf(row: number): number {
-  // Square roots are the same on every machine, other powers need not be.
+/** Slots left / period^0.75, found by simulation: with 10 slots left 0.05 for an hourly tag, 1.06 for a minute tag. */
+function computeEarliness(row: number): number {
+  // Square roots are the same on every machine; other powers may differ.
   const root = Math.sqrt(urgencies.periodSlots[row] as number);
   return (urgencies.slotsLeft[row] as number) / (root * Math.sqrt(root));
 }
 
-type Group = readonly (readonly [row: number, tag: IsolatedTag])[];
+type IsolatedGroup = readonly (readonly [row: number, tag: IsolatedTag])[];
 
 function chooseIsolated(
   { isolated, underWay, lastMs }: PlannedTags,
@@ -267,28 +263,28 @@ function chooseIsolated(
   if (isolated.size === 0) return null;
   const free = [...isolated].filter(([row]) => underWay[row] !== 1);
   // Patient groups come last, the site that was requested longest ago first.
-  const patience = ([first]: Group) => (first?.[1].timing === "patient" ? 1 : 0);
-  const requestedMs = (group: Group) => Math.min(...group.map(([, { siteRequestedMs }]) => siteRequestedMs));
+  const patience = ([first]: IsolatedGroup) => (first?.[1].timing === "patient" ? 1 : 0);
+  const requestedMs = (group: IsolatedGroup) => Math.min(...group.map(([, { siteRequestedMs }]) => siteRequestedMs));
   const groups = [...Map.groupBy(free, ([, { label }]) => label).values()].sort(
     (a, b) => patience(a) - patience(b) || (patience(a) === 0 ? 0 : requestedMs(a) - requestedMs(b)),
   );
-  const worstOrdinary = worstAge(ordinary);
+  const worstOrdinary = findWorstAge(ordinary);
   for (const group of groups) {
     const rows = Uint32Array.from(group, ([row]) => row);
-    // A tag without a value shares the request and delays no other.
+    // Ignore tags without a value, unless the group has no other tags.
     const read = rows.filter((row) => lastMs[row] !== NEVER_MS);
-    const worst = worstAge(read.length === 0 ? rows : read);
+    const worst = findWorstAge(read.length === 0 ? rows : read);
     const isUnread = worst === Number.POSITIVE_INFINITY;
     const isFree = !needsSlot && !(isUnread && worstOrdinary === Number.POSITIVE_INFINITY);
     const timing = group[0]?.[1].timing ?? null;
     const isLastSlot = rows.some((row) => urgencies.slotsLeft[row] === 0);
     const isSoonDue = !needsSlot && worst >= EARLY_AGE_MIN;
-    // The sooner a site in doubt responds, the sooner its tags share requests with others again.
+    // The sooner a suspected site responds, the sooner its tags share requests with other sites again.
     const isPunctual = timing === "punctual" && !isUnread && ((isLastSlot && worst >= worstOrdinary) || isSoonDue);
     // Spare slot: read the oldest values, and find slow tags before the next interval is due.
     const isOldest = rules.eager && isSoonDue && worst >= worstOrdinary && timing !== "patient";
     const mayDisplace = !needsSlot || rules.mayDisplace !== false;
-    const isStarving = worst >= STARVING_AGE && !isUnread && timing !== "patient" && mayDisplace;
+    const isStarving = worst >= STARVING_RELATIVE_AGE && !isUnread && timing !== "patient" && mayDisplace;
     const isDue = worst >= 1 || (isLastSlot && timing !== "patient");
     if (!(isPunctual || isOldest || isStarving || (isDue && isFree))) continue;
     if (timing === "patient") return { rows, isSearch: true };
@@ -297,7 +293,7 @@ function chooseIsolated(
   return null;
 }
 
-/** The first `count` rows in an order that fit: 20 of 50,000, without sorting them all. */
+/** Selects the first `count` fitting rows in an order: 20 of 50,000, without sorting all rows. */
 function firstRows(rows: Rows, count: number, isBefore: IsBefore, fits: (row: number) => boolean): readonly number[] {
   const first: number[] = [];
   if (count <= 0) return first;
@@ -317,7 +313,7 @@ function firstRows(rows: Rows, count: number, isBefore: IsBefore, fits: (row: nu
   return first;
 }
 
-function worstAge(rows: Rows): number {
+function findWorstAge(rows: Rows): number {
   let worst = 0;
   for (let n = 0; n < rows.length; n++) worst = Math.max(worst, urgencies.age[rows[n] as number] as number);
   return worst;

@@ -14,16 +14,16 @@ export interface Overload {
   readonly factors: ReadonlyMap<string, number>;
 }
 
-/** 19.4 of 20 requests a minute; the rest covers integer slots and jitter. */
+/** Share of the quota to plan with: 19.4 of 20 requests a minute; the rest covers integer slots and jitter. */
 const PLANNABLE_SHARE = 0.97;
 /** Greatest share of all firm classes, 16 of 20 requests a minute, so that other classes never starve. */
-const FIRM_SHARE = 0.8;
+const FIRM_SHARE_MAX = 0.8;
 
 /**
  * Stretches intervals that exceed the quota. 800 tags at 60 s need 2 requests per 3 s slot: every 126 s (2.1); with
  * half at importance 2: 107 s and 153 s. `share`: slots for live reads, 0.77 if history takes 4 of 20.
  */
-export function overloadFactor(
+export function computeOverload(
   classes: readonly ClassDemand[],
   slotMs: number,
   size: number,
@@ -31,18 +31,18 @@ export function overloadFactor(
   replyMs = 0,
 ): Overload {
   const demandOf = (some: readonly ClassDemand[], factorOf: (each: ClassDemand) => number) =>
-    some.reduce((sum, each) => sum + slotsPerSlot(each, factorOf(each), slotMs, size, replyMs), 0);
+    some.reduce((sum, each) => sum + requestsPerSlot(each, factorOf(each), slotMs, size, replyMs), 0);
   const demand = demandOf(classes, () => 1);
   const firm = classes.filter((each) => each.firm);
-  const isFirmKept = demandOf(firm, () => 1) <= Math.min(FIRM_SHARE, share);
+  const isFirmKept = demandOf(firm, () => 1) <= Math.min(FIRM_SHARE_MAX, share);
   const factorAt = (scale: number) => (each: ClassDemand) =>
     each.firm && isFirmKept ? 1 : 1 + (scale - 1) / each.importance;
-  const scale = demand <= share ? 1 : smallestScale((candidate) => demandOf(classes, factorAt(candidate)), share);
+  const scale = demand <= share ? 1 : findSmallestScale((candidate) => demandOf(classes, factorAt(candidate)), share);
   return { demand, factors: new Map(classes.map((each) => [each.name, factorAt(scale)(each)])) };
 }
 
-/** Requests per slot. 400 tags every 60 s, replies of 1 s, slots of 3 s: every 19 slots, 400 / (19 × 20) = 1.05. */
-export function slotsPerSlot(
+/** Requests of a class per slot: 400 tags every 60 s, replies of 1 s, slots of 3 s: 400 / (19 × 20) = 1.05. */
+export function requestsPerSlot(
   { tags, everyMs }: ClassDemand,
   factor: number,
   slotMs: number,
@@ -52,21 +52,21 @@ export function slotsPerSlot(
   return tags / (Math.max(1, Math.floor((everyMs * factor - replyMs) / slotMs)) * size);
 }
 
-function smallestScale(demandAt: (scale: number) => number, share: number): number {
+function findSmallestScale(demandAt: (scale: number) => number, share: number): number {
   let high = 2;
   while (demandAt(high) > share && high < 1e6) high *= 2;
-  return smallestFit(1, high, 40, (scale) => demandAt(scale) <= share);
+  return bisectFit(1, high, 40, (scale) => demandAt(scale) <= share);
 }
 
-/** Bisects to the smallest number that fits, given that `high` fits. */
-export function smallestFit(low: number, high: number, steps: number, fits: (middle: number) => boolean): number {
+/** Bisects to the smallest number that fits; `high` must fit. */
+export function bisectFit(low: number, high: number, steps: number, fits: (middle: number) => boolean): number {
   const middle = (low + high) / 2;
   if (steps === 0) return high;
-  return fits(middle) ? smallestFit(low, middle, steps - 1, fits) : smallestFit(middle, high, steps - 1, fits);
+  return fits(middle) ? bisectFit(low, middle, steps - 1, fits) : bisectFit(middle, high, steps - 1, fits);
 }
 
-/** Doubles from the third null on: 60, 60, 120, 240, 480, 600 s. Ten times at once behind an offline gateway. */
-export function backedOff(intervalMs: number, nulls: number, gatewayOffline: boolean): number {
+/** Doubles the interval from the third null on: 60, 60, 120, 240, 480, 600 s. Offline gateway: ten times at once. */
+export function backOffInterval(intervalMs: number, nulls: number, gatewayOffline: boolean): number {
   if (gatewayOffline) return intervalMs * 10;
   return nulls < 3 ? intervalMs : intervalMs * Math.min(10, 2 ** (nulls - 2));
 }
@@ -81,21 +81,21 @@ export interface FollowedHistory {
 /** Least share of the requests for live reads, however much history is configured. */
 const LIVE_SHARE_MIN = 0.5;
 
-/** 45 tags fetched every 10 min, 20 tags a request: 3 requests in 10 min, 0.3 a minute. */
+/** Requests of following: 45 tags every 10 min, 20 tags a request: 3 requests in 10 min, 0.3 a minute. */
 export function followingPerMinute(followed: readonly FollowedHistory[], size: number): number {
   return followed.reduce((sum, { tags, everyMs, resolution, total }) => {
-    // A total takes one request per bucket, and a bucket is new only once it has closed.
+    // A total takes one request per bucket, and a bucket is requested only after the bucket has closed.
     const intervalMs = total ? BUCKET_MS[resolution] : Math.max(everyMs, BUCKET_MS[resolution]);
     return Number.isFinite(intervalMs) ? sum + (Math.ceil(tags / size) * 60_000) / intervalMs : sum;
   }, 0);
 }
 
 /** Least requests per minute of log discovery: 0.6 of 20, which is 720 tags an hour; usually much more. */
-export function learningPerMinute(tags: number, perMinute: number): number {
+export function discoveryPerMinute(tags: number, perMinute: number): number {
   return tags === 0 ? 0 : (1 - PLANNABLE_SHARE) * perMinute;
 }
 
-/** Share for live reads: 0.97 - 0.2 = 0.77 if history takes 4 of 20, at least 0.5; 0.97 with separate quotas. */
+/** Quota share for live reads: 0.97 - 0.2 = 0.77 if history takes 4 of 20, at least 0.5; 0.97 with separate quotas. */
 export function liveQuotaShare(perMinute: number, historyPerMinute: number, shared: boolean): number {
   if (!shared) return PLANNABLE_SHARE;
   const history = Math.min(PLANNABLE_SHARE - LIVE_SHARE_MIN, historyPerMinute / Math.max(0.1, perMinute));

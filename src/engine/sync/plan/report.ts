@@ -1,15 +1,15 @@
 import { durationText, formatDuration } from "../../../core/values/duration.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import {
+  bisectFit,
   type ClassDemand,
+  computeOverload,
+  discoveryPerMinute,
   type FollowedHistory,
   followingPerMinute,
-  learningPerMinute,
   liveQuotaShare,
   type Overload,
-  overloadFactor,
-  slotsPerSlot,
-  smallestFit,
+  requestsPerSlot,
 } from "./overload.ts";
 
 export interface PlanFacts {
@@ -52,7 +52,7 @@ export interface AlarmPolling {
   readonly listsPerMinute: number;
 }
 
-/** Durations are seconds, times UTC. */
+/** Report of `plenum plan`; durations are seconds, times UTC. */
 export interface PlanReport {
   readonly source: string;
   readonly madeAt: string;
@@ -63,7 +63,7 @@ export interface PlanReport {
   readonly quota: QuotaFacts;
   readonly lanes: readonly LanePlan[];
   readonly fits: boolean;
-  /** Requests that the target intervals need, divided by those that can be planned; above 1 they do not fit. */
+  /** Requests that the target intervals need, divided by the plannable requests; above 1 the intervals do not fit. */
   readonly load: number;
   readonly classes: readonly ClassPlan[];
   readonly fullSweepSeconds: number;
@@ -102,93 +102,93 @@ interface BackfillPlan {
 }
 
 const BACKFILL_SHARE_MIN = 0.03;
-const REPLY_MS = 200;
+const ASSUMED_REPLY_MS = 200;
 
-export function planReport(facts: PlanFacts): PlanReport {
+export function reportPlan(facts: PlanFacts): PlanReport {
   const { source, basis, nowMs, sites, tags, quota, classes, history, toLearn = 0, backfill } = facts;
   const slotMs = 60_000 / quota.polls;
   const following = followingPerMinute(history, quota.size);
   const share = liveQuotaShare(quota.polls, following, quota.shared);
   const demands = classes.filter((each) => each.tags > 0);
-  const overload = overloadFactor(demands, slotMs, quota.size, share, REPLY_MS);
+  const overload = computeOverload(demands, slotMs, quota.size, share, ASSUMED_REPLY_MS);
   const factorOf = ({ name }: ClassDemand) => overload.factors.get(name) ?? 1;
   const perMinuteOf = (each: ClassDemand) =>
-    slotsPerSlot(each, factorOf(each), slotMs, quota.size, REPLY_MS) * quota.polls;
+    requestsPerSlot(each, factorOf(each), slotMs, quota.size, ASSUMED_REPLY_MS) * quota.polls;
   const live = demands.reduce((sum, each) => sum + perMinuteOf(each), 0);
   const spare = Math.max(0, quota.polls - live - (quota.shared ? following : 0));
   const pastPerMinute = Math.max(quota.polls * BACKFILL_SHARE_MIN, quota.shared ? spare : quota.polls - following);
   const lane = (name: LanePlan["lane"], requestsPerMinute: number): LanePlan => ({
     lane: name,
-    requestsPerMinute: rounded(requestsPerMinute),
-    share: rounded(requestsPerMinute / quota.perMinute, 4),
+    requestsPerMinute: roundTo(requestsPerMinute),
+    share: roundTo(requestsPerMinute / quota.perMinute, 4),
   });
   const pastDoneAt = (requests: number) =>
     backfill.paused ? null : isoUtc(nowMs + (requests / pastPerMinute) * 60_000);
   const past = {
-    ...{ ...backfill, requestsPerMinute: rounded(pastPerMinute), doneAt: pastDoneAt(backfill.requestsLeft) },
+    ...{ ...backfill, requestsPerMinute: roundTo(pastPerMinute), doneAt: pastDoneAt(backfill.requestsLeft) },
     atBestDoneAt: pastDoneAt(backfill.requestsAtBest),
   };
   const read = classes.reduce((sum, { allTags }) => sum + allTags, 0);
-  const alarms = facts.alarms === undefined ? null : expectedInterval(facts.alarms);
+  const alarms = facts.alarms === undefined ? null : describeAlarmInterval(facts.alarms);
   return {
     ...(alarms === null ? {} : { alarms }),
     ...{ source, madeAt: isoUtc(nowMs), basis, sites, tags, quota },
     tagsNotRead: Math.max(0, tags - read),
     lanes: [lane("write", quota.reserve), lane("live", live), lane("history", following), lane("spare", spare)],
     fits: overload.demand <= share,
-    load: rounded(overload.demand / share, 4),
+    load: roundTo(overload.demand / share, 4),
     classes: classes.map((each): ClassPlan => {
       const promisedMs = each.everyMs * factorOf(each);
-      // With all slots each age shrinks by the load, to a slot at least.
+      // If spare slots are used, too, each age shrinks by the load, to one slot at least.
       const atBestMs = Math.min(promisedMs, Math.max(slotMs, (promisedMs * live) / Math.max(live, live + spare)));
       return {
         name: each.name,
         tags: each.allTags,
         wishedSeconds: each.everyMs / 1_000,
-        promisedSeconds: rounded(promisedMs / 1_000),
-        atBestSeconds: rounded(atBestMs / 1_000),
-        measuredSeconds: each.measuredMs === null ? null : rounded(each.measuredMs / 1_000),
-        olderThanWished: isOlder(each.measuredMs, each.everyMs),
-        stretch: rounded(factorOf(each), 4),
-        requestsPerMinute: rounded(each.tags === 0 ? 0 : perMinuteOf(each)),
+        promisedSeconds: roundTo(promisedMs / 1_000),
+        atBestSeconds: roundTo(atBestMs / 1_000),
+        measuredSeconds: each.measuredMs === null ? null : roundTo(each.measuredMs / 1_000),
+        olderThanWished: isValueOlder(each.measuredMs, each.everyMs),
+        stretch: roundTo(factorOf(each), 4),
+        requestsPerMinute: roundTo(each.tags === 0 ? 0 : perMinuteOf(each)),
       };
     }),
-    fullSweepSeconds: rounded((Math.ceil(read / quota.size) * slotMs) / 1_000),
+    fullSweepSeconds: roundTo((Math.ceil(read / quota.size) * slotMs) / 1_000),
     history: history.map((each) => ({
       ...each,
-      requestsPerMinute: rounded(followingPerMinute([each], quota.size), 3),
+      requestsPerMinute: roundTo(followingPerMinute([each], quota.size), 3),
     })),
     learning:
-      toLearn > 0 ? { tags: toLearn, requestsPerMinute: rounded(learningPerMinute(toLearn, quota.polls)) } : null,
+      toLearn > 0 ? { tags: toLearn, requestsPerMinute: roundTo(discoveryPerMinute(toLearn, quota.polls)) } : null,
     backfill: backfill.requestsLeft > 0 ? past : null,
-    changes: changesThatFit({
+    changes: proposeFittingChanges({
       ...{ demands, overload, share, size: quota.size, perMinute: quota.polls },
-      replyMs: REPLY_MS,
-      quotaChanges: quotaChangesOf(quota),
+      replyMs: ASSUMED_REPLY_MS,
+      quotaChanges: proposeQuotaChanges(quota),
     }),
   };
 }
 
-/** 20 pages at 30 lists a minute take 40 s, so every second poll of 30 s starts. Null if the pages fit. */
-function expectedInterval({ alarms, pages, everyMs, listsPerMinute }: AlarmPolling): string | null {
+/** Describes skipped polls: 20 pages at 30 lists a minute take 40 s, so every second poll of 30 s starts. */
+function describeAlarmInterval({ alarms, pages, everyMs, listsPerMinute }: AlarmPolling): string | null {
   const neededMs = (pages / listsPerMinute) * 60_000;
   if (neededMs <= everyMs) return null;
   const expectedMs = Math.ceil(neededMs / everyMs) * everyMs;
   return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${durationText(expectedMs / 1_000)} instead of every ${durationText(everyMs / 1_000)}.`;
 }
 
-function isOlder(measuredMs: number | null, targetMs: number): boolean {
+function isValueOlder(measuredMs: number | null, targetMs: number): boolean {
   if (measuredMs === null || measuredMs <= targetMs) return false;
-  return durationText(rounded(measuredMs / 1_000)) !== durationText(targetMs / 1_000);
+  return durationText(roundTo(measuredMs / 1_000)) !== durationText(targetMs / 1_000);
 }
 
 interface QuotaChange extends Pick<PlanChange, "text" | "yaml"> {
   readonly perMinute: number;
 }
 
-const REQUESTS_MAX = 20;
+const REQUESTS_PER_MINUTE_MAX = 20;
 
-function quotaChangesOf({ perMinute, reserve, polite, size }: QuotaFacts): readonly QuotaChange[] {
+function proposeQuotaChanges({ perMinute, reserve, polite, size }: QuotaFacts): readonly QuotaChange[] {
   const polls = (allowed: number, share: number, reserved: number) => Math.max(1, allowed * share - reserved);
   const changes: (QuotaChange & { readonly isUseful: boolean })[] = [
     {
@@ -198,10 +198,10 @@ function quotaChangesOf({ perMinute, reserve, polite, size }: QuotaFacts): reado
       yaml: "quota: {polite: 1}",
     },
     {
-      isUseful: perMinute < REQUESTS_MAX,
-      perMinute: polls(REQUESTS_MAX, polite, reserve),
-      text: `Use the ${REQUESTS_MAX} requests a minute, with ${size} tags each, that the interface allows, instead of ${perMinute}.`,
-      yaml: `quota: {requests_per_minute: ${REQUESTS_MAX}}`,
+      isUseful: perMinute < REQUESTS_PER_MINUTE_MAX,
+      perMinute: polls(REQUESTS_PER_MINUTE_MAX, polite, reserve),
+      text: `Use the ${REQUESTS_PER_MINUTE_MAX} requests a minute, with ${size} tags each, that the interface allows, instead of ${perMinute}.`,
+      yaml: `quota: {requests_per_minute: ${REQUESTS_PER_MINUTE_MAX}}`,
     },
     {
       isUseful: reserve > 0,
@@ -213,7 +213,7 @@ function quotaChangesOf({ perMinute, reserve, polite, size }: QuotaFacts): reado
   return changes.filter(({ isUseful }) => isUseful);
 }
 
-function rounded(value: number, digits = 2): number {
+function roundTo(value: number, digits = 2): number {
   return Number(value.toFixed(digits));
 }
 
@@ -234,13 +234,13 @@ export interface AdviceFacts {
   readonly quotaChanges: readonly QuotaChange[];
 }
 
-const FACTOR_MAX = 1_000;
+const STRETCH_FACTOR_MAX = 1_000;
 
-/** Returns alternative changes that make the target intervals fit, cheapest first; empty if they fit. */
-export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
+/** Returns alternative changes that make the target intervals fit, cheapest first; empty if all intervals fit. */
+export function proposeFittingChanges(facts: AdviceFacts): readonly PlanChange[] {
   const { demands, size, share, replyMs, overload } = facts;
   const demandWith = (factorOf: (each: ClassDemand) => number, perMinute = facts.perMinute) =>
-    demands.reduce((sum, each) => sum + slotsPerSlot(each, factorOf(each), 60_000 / perMinute, size, replyMs), 0);
+    demands.reduce((sum, each) => sum + requestsPerSlot(each, factorOf(each), 60_000 / perMinute, size, replyMs), 0);
   if (demandWith(() => 1) <= share) return [];
 
   const free = facts.quotaChanges
@@ -248,11 +248,11 @@ export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
     .map(({ text, yaml }) => ({ text, yaml, cost: 0 }));
   const single = demands.flatMap((changed) => {
     const fits = (factor: number) => demandWith((each) => (each === changed ? factor : 1)) <= share;
-    if (!fits(FACTOR_MAX)) return [];
-    const smallestMs = smallestFit(changed.everyMs, changed.everyMs * FACTOR_MAX, 50, (ms) =>
+    if (!fits(STRETCH_FACTOR_MAX)) return [];
+    const smallestMs = bisectFit(changed.everyMs, changed.everyMs * STRETCH_FACTOR_MAX, 50, (ms) =>
       fits(ms / changed.everyMs),
     );
-    const everyMs = roundedUp(smallestMs);
+    const everyMs = roundUpInterval(smallestMs);
     const every = formatDuration(everyMs);
     return {
       text: `Let the values of class ${changed.name} become ${every} old instead of ${formatDuration(changed.everyMs)}.`,
@@ -263,7 +263,7 @@ export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
   if (demands.length < 2) return [...free, ...single].toSorted((a, b) => a.cost - b.cost);
   const stretched = demands.map((each) => ({ ...each, factor: overload.factors.get(each.name) ?? 1 }));
   const entries = stretched.map(
-    ({ name, everyMs, factor }) => `{name: ${name}, every: ${formatDuration(roundedUp(everyMs * factor))}}`,
+    ({ name, everyMs, factor }) => `{name: ${name}, every: ${formatDuration(roundUpInterval(everyMs * factor))}}`,
   );
   const all = {
     text: `Let every class become ${Math.max(...stretched.map(({ factor }) => factor)).toFixed(2)} times older, which is what happens without a change.`,
@@ -273,7 +273,7 @@ export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
   return [...free, ...single, all].toSorted((a, b) => a.cost - b.cost);
 }
 
-function roundedUp(ms: number): number {
+function roundUpInterval(ms: number): number {
   const stepMs = ms < 60_000 ? 1_000 : ms < 600_000 ? 10_000 : ms < 3_600_000 ? 60_000 : 600_000;
   return Math.ceil((ms - 1e-6) / stepMs) * stepMs;
 }

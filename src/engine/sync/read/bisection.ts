@@ -1,8 +1,8 @@
 import { ConfigError, type Failure, NoLog, Rejected } from "../../../core/errors/errors.ts";
 import { createLastMedian } from "../../../core/runtime/last-median.ts";
-import type { Isolation } from "../plan/group.ts";
+import type { RequestIsolation } from "../plan/group.ts";
 
-export interface TagIsolation extends Isolation {
+export interface TagIsolation extends RequestIsolation {
   readonly isSuspect?: boolean;
   readonly notBeforeMs?: number;
 }
@@ -15,7 +15,7 @@ interface RefusedRequest {
   readonly named: string | null;
 }
 
-interface Suspicion {
+interface TagSuspicion {
   readonly label: string;
   readonly sibling: string | null;
   readonly firstSingleMs: number | null;
@@ -25,7 +25,7 @@ interface Suspicion {
 /** Least time between two single requests for a refused tag: `GET me` is sent once a minute, so also between them. */
 const SECOND_REFUSAL_MIN_MS = 62_000;
 /** Failed requests in a row for tags of one site after which the site itself is the likely cause. */
-const SITE_FAILURES = 2;
+const SITE_FAILURES_MIN = 2;
 /** Groups of unproven suspects of a site when the cause is not one tag: one tag leaves three at most. */
 const SUSPECT_GROUPS_MAX = 4;
 
@@ -37,7 +37,7 @@ const SUSPECT_GROUPS_MAX = 4;
  * 3. Two single refusals 62 s apart prove a tag refused if `GET me` says after each that the token may read it.
  */
 export function createBisection(siteOf: (id: string) => number | undefined) {
-  const suspicions = new Map<string, Suspicion>();
+  const suspicions = new Map<string, TagSuspicion>();
   const sitesInDoubt = new Map<number | undefined, number>();
   let groups = 0;
 
@@ -76,7 +76,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     regroup(ids, `likely clean, site ${site}`);
   }
 
-  function narrow(ids: readonly string[], named: string | null): void {
+  function narrowSuspects(ids: readonly string[], named: string | null): void {
     const sites = new Set(ids.map(siteOf));
     for (const site of sites) sitesInDoubt.set(site, (sitesInDoubt.get(site) ?? 0) + (sites.size > 1 ? 0 : 1));
     if (sites.size > 1) return;
@@ -102,7 +102,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
       const site = siteOf(id);
       const failures = sitesInDoubt.get(site);
       if (failures === undefined) return null;
-      return { label: `site ${site}`, timing: failures < SITE_FAILURES ? "punctual" : "patient" };
+      return { label: `site ${site}`, timing: failures < SITE_FAILURES_MIN ? "punctual" : "patient" };
     },
 
     cleared(ids: readonly string[]): void {
@@ -118,26 +118,26 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     },
 
     failed(ids: readonly string[]): void {
-      if (ids.length > 1) narrow(ids, null);
+      if (ids.length > 1) narrowSuspects(ids, null);
     },
 
     refused(ids: readonly string[], { atMs, scopeBeforeMs, scopeAtMs, named }: RefusedRequest): string | null {
-      const [only] = ids;
-      if (ids.length > 1 || only === undefined) {
-        narrow(ids, named);
+      const [singleId] = ids;
+      if (ids.length > 1 || singleId === undefined) {
+        narrowSuspects(ids, named);
         return null;
       }
-      const { label = nextLabel(), firstSingleMs: firstMs = null } = suspicions.get(only) ?? {};
+      const { label = nextLabel(), firstSingleMs: firstMs = null } = suspicions.get(singleId) ?? {};
       const isSecond = firstMs !== null && atMs - firstMs >= SECOND_REFUSAL_MIN_MS;
       const isScopeBetween = firstMs !== null && scopeBeforeMs >= firstMs;
       if (isSecond && isScopeBetween && scopeAtMs >= atMs) {
-        suspicions.delete(only);
-        return only;
+        suspicions.delete(singleId);
+        return singleId;
       }
       relieveSiblings(ids);
-      // Without `GET me` after it the first refusal does not count, and the second proves nothing yet.
+      // Without `GET me` after the first refusal, the first does not count and the second proves nothing yet.
       const firstSingleMs = firstMs === null || (isSecond && !isScopeBetween) ? atMs : firstMs;
-      suspicions.set(only, { label, sibling: null, firstSingleMs, lastSingleMs: atMs });
+      suspicions.set(singleId, { label, sibling: null, firstSingleMs, lastSingleMs: atMs });
       return null;
     },
 
@@ -149,7 +149,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
 }
 
 /** `refused`: scope, view or log (403, 404). `invalid`: wrong request (422). Null: not about the tags. */
-export function refusalOf(failure: Failure): "refused" | "invalid" | null {
+export function classifyRefusal(failure: Failure): "refused" | "invalid" | null {
   if (failure instanceof NoLog || failure instanceof Rejected) return "refused";
   if (!(failure instanceof ConfigError)) return null;
   if (failure.reason === "validation") return "invalid";
@@ -157,7 +157,7 @@ export function refusalOf(failure: Failure): "refused" | "invalid" | null {
 }
 
 /** The tag that a validation error names by its index: `tags.3`, `tags[3]`, `tags.3.id`. */
-export function namedMember(ids: readonly string[], failure: Failure): string | null {
+export function findNamedTag(ids: readonly string[], failure: Failure): string | null {
   if (!(failure instanceof ConfigError) || failure.field === undefined) return null;
   const index = /^tags(?:\.|\[)(\d+)/.exec(failure.field)?.[1];
   return index === undefined ? null : (ids[Number(index)] ?? null);
@@ -171,17 +171,14 @@ export function quarantineMs(times: number): number {
 
 /** A request is slow when it takes 4 times the typical time, and 3 s at least. */
 const SLOW_FACTOR = 4;
-const SLOW_MS = 3_000;
-/** Latencies that make up the typical time, and the least number that decides. */
+const SLOW_MIN_MS = 3_000;
+/** Number of last requests that define the typical time, and the least number needed. */
 const LATENCIES_MAX = 50;
 const LATENCIES_MIN = 5;
 const SLOW_LABEL = "slow";
 
-/**
- * Finds slow tags, which delay their complete request: divides a suspected group until a half is fast or one tag is
- * left.
- */
-export function createSlowTags() {
+/** Finds slow tags, which delay their request: divides a suspected group until a half is fast or one tag is left. */
+export function createSlowTagSearch() {
   const labels = new Map<string, string>();
   const latencies = createLastMedian(LATENCIES_MAX);
   let groups = 0;
@@ -199,12 +196,12 @@ export function createSlowTags() {
     forget: () => labels.clear(),
 
     replied(ids: readonly string[], latencyMs: number): void {
-      const isSlow = latencyMs > Math.max(SLOW_MS, SLOW_FACTOR * typicalMs()) && latencies.count() >= LATENCIES_MIN;
-      // Only ordinary requests with a response decide what is typical.
+      const isSlow = latencyMs > Math.max(SLOW_MIN_MS, SLOW_FACTOR * typicalMs()) && latencies.count() >= LATENCIES_MIN;
+      // The typical time comes only from requests with a response and without suspected tags.
       if (Number.isFinite(latencyMs) && !ids.some((id) => labels.has(id))) latencies.add(latencyMs);
-      const [only] = ids;
+      const [singleId] = ids;
       if (!isSlow) for (const id of ids) labels.delete(id);
-      else if (ids.length === 1 && only !== undefined) labels.set(only, SLOW_LABEL);
+      else if (ids.length === 1 && singleId !== undefined) labels.set(singleId, SLOW_LABEL);
       else if (!ids.every((id) => labels.get(id) === SLOW_LABEL)) {
         const middle = Math.ceil(ids.length / 2);
         suspect(ids.slice(0, middle));

@@ -12,8 +12,8 @@ import type { PollTime } from "../job.ts";
 import { type StoredQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
 import { quarantineMs } from "./bisection.ts";
 import type { TagSchedule } from "./tag-schedule.ts";
-import { createLeftOutTags, createSuddenChanges, isTypeUpset, type JudgedReading } from "./unusual-replies.ts";
-import { judgeType, valueEvent, valuesById } from "./value-event.ts";
+import { createLeftOutTags, type JudgedReading, manyTypesChanged, watchSuddenChanges } from "./unusual-replies.ts";
+import { buildValueEvent, judgeType, valuesById } from "./value-event.ts";
 
 export interface ReadCommitOptions {
   readonly source: Source;
@@ -28,8 +28,8 @@ export interface ReadCommitOptions {
   readonly groupCommit: GroupCommit;
 }
 
-const CACHED_MAX = 1_000;
-const SKEW_MAX_MS = 300_000;
+const CACHED_VALUES_MAX = 1_000;
+const CLOCK_SKEW_MAX_MS = 300_000;
 
 /** Commits the replies of live reads, one transaction for each, and then updates the tag schedule. */
 export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedule) {
@@ -37,7 +37,7 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
   const valueSet = documentSet("value", source.name);
   const quarantineSet = syncSet("quarantine", source.name);
   const leftOut = createLeftOutTags({ store, source: source.name, log, clock });
-  const sudden = createSuddenChanges(clock, log, (id) => schedule.watched(id) !== undefined);
+  const sudden = watchSuddenChanges(clock, log, (id) => schedule.watched(id) !== undefined);
   const cached = new Map<string, StoredValue>();
   let lastRead: PollTime | null = null;
 
@@ -48,7 +48,7 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
   }
 
   function cache(id: string, stored: StoredValue): void {
-    if (cached.size >= CACHED_MAX && !cached.has(id)) cached.clear();
+    if (cached.size >= CACHED_VALUES_MAX && !cached.has(id)) cached.clear();
     cached.set(id, stored);
   }
 
@@ -74,14 +74,14 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
         isTypeInDoubt: type.doubt !== null,
       }),
     );
-    const inDoubt = isClockUncertain || isTypeUpset(readings);
+    const inDoubt = isClockUncertain || manyTypesChanged(readings);
     const outcomes = judged.map(({ id, watched, value, before, type }) => {
       const behindGateway = value === null ? offlineGatewayOf(watched.siteId) : null;
       const context = { source: source.name, inDoubt, behindGateway };
-      return { id, ...valueEvent(watched, value, before, reply, type, context) };
+      return { id, ...buildValueEvent(watched, value, before, reply, type, context) };
     });
     const left = await leftOut.change(requested, values, reply);
-    // A request that succeeds is not refused, even without a value of the tag.
+    // A successful request ends the quarantine of a tag, even without a value of the tag.
     const released = schedule.quarantined().filter((id) => requested.includes(id));
     const change: Change = {
       documents: [
@@ -114,7 +114,7 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
       // Time of the reply; the transaction may follow up to a second later.
       const nowMs = clock.monotonic();
       const values = valuesById(requested, reply.readings);
-      const isClockUncertain = Math.abs(options.clockSkewMs?.() ?? 0) > SKEW_MAX_MS;
+      const isClockUncertain = Math.abs(options.clockSkewMs?.() ?? 0) > CLOCK_SKEW_MAX_MS;
       let committed = () => {};
       const change = async () => {
         const prepared = await prepare(requested, values, reply, isClockUncertain);
@@ -143,18 +143,18 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
   };
 }
 
-/** One transaction for several sources, because each is a disk sync. Replies of a single source never wait. */
+/** Commits several sources in one transaction, because each transaction is a disk sync. A single source never waits. */
 export interface GroupCommit {
-  /** `change` runs just before the transaction, so that it builds on earlier commits; its error rejects. */
+  /** `change` runs just before the transaction, so that the change builds on earlier commits; its error rejects. */
   commit(source: string, change: () => Promise<Change>, hurry: AbortSignal): Promise<void>;
 }
 
-/** Values are seconds old when they are read, so a second more is fine. */
-const COMMIT_EVERY_MS = 1_000;
-/** Wait after a pause: sources started together send their requests at the same times. */
+/** Interval of transactions: values are seconds old when read, so a second more is fine. */
+const COMMIT_INTERVAL_MS = 1_000;
+/** Wait before the first transaction: sources started together send their requests at the same times. */
 const FIRST_WAIT_MS = 250;
-/** 200 replies of 20 values stop the event loop for 140 ms, 20 for a fifth of that. */
-const REPLIES_MAX = 20;
+/** Replies in one transaction: 200 replies of 20 values stop the event loop for 140 ms, 20 replies for 28 ms. */
+const REPLIES_PER_COMMIT_MAX = 20;
 
 interface WaitingChange {
   readonly source: string;
@@ -173,14 +173,14 @@ export function createGroupCommit({ store, clock, sources }: GroupCommitOptions)
   /** Shortened in place: a new array for each transaction would keep old changes from being collected. */
   const waiting: WaitingChange[] = [];
   let isRunning = false;
-  let lastMs = Number.NEGATIVE_INFINITY;
+  let lastCommitMs = Number.NEGATIVE_INFINITY;
 
   async function run(): Promise<void> {
     isRunning = true;
     for (let [first] = waiting; first !== undefined; [first] = waiting) {
-      const waitMs = Math.max(lastMs + COMMIT_EVERY_MS - clock.monotonic(), sources > 1 ? FIRST_WAIT_MS : 0);
+      const waitMs = Math.max(lastCommitMs + COMMIT_INTERVAL_MS - clock.monotonic(), sources > 1 ? FIRST_WAIT_MS : 0);
       if (waitMs > 0) await sleepFor(clock, waitMs, first.hurry);
-      lastMs = clock.monotonic();
+      lastCommitMs = clock.monotonic();
       while (waiting.length > 0) {
         await commitAll(takeOnePerSource());
         if (waiting.length > 0) await yieldToEventLoop();
@@ -194,7 +194,7 @@ export function createGroupCommit({ store, clock, sources }: GroupCommitOptions)
     const taken: WaitingChange[] = [];
     let left = 0;
     for (const each of waiting) {
-      if (taken.length === REPLIES_MAX || seen.has(each.source)) waiting[left++] = each;
+      if (taken.length === REPLIES_PER_COMMIT_MAX || seen.has(each.source)) waiting[left++] = each;
       else taken.push(each);
       seen.add(each.source);
     }
@@ -215,7 +215,7 @@ export function createGroupCommit({ store, clock, sources }: GroupCommitOptions)
     );
     const valid = made.flat();
     try {
-      if (valid.length > 0) await store.commit(merged(valid.map(({ change }) => change)));
+      if (valid.length > 0) await store.commit(mergeChanges(valid.map(({ change }) => change)));
       for (const { done } of valid) done.resolve();
     } catch (error) {
       for (const { done } of valid) done.reject(error);
@@ -232,7 +232,7 @@ export function createGroupCommit({ store, clock, sources }: GroupCommitOptions)
   };
 }
 
-function merged(changes: readonly Change[]): Change {
+function mergeChanges(changes: readonly Change[]): Change {
   const [only] = changes;
   if (only !== undefined && changes.length === 1) return only;
   return {

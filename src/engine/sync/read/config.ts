@@ -2,15 +2,15 @@ import { z } from "zod";
 import { Duration } from "../../../core/values/duration.ts";
 import { Selection, uniqueNames } from "../select.ts";
 
-const name = z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." });
-const select = Selection.prefault({}).meta({
+const className = z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." });
+const classSelection = Selection.prefault({}).meta({
   description: "Which tags; every tag when left out. The first entry of the list that selects a tag has it.",
 });
 
 export const ReadClass = z
   .strictObject({
-    name,
-    select,
+    name: className,
+    select: classSelection,
     every: Duration.refine((ms) => ms >= 3_000, {
       message: "Write 3s or more: 20 requests a minute are one every 3 s, so a shorter interval cannot be kept.",
     }).meta({ description: "How old a value may become, at least 3s." }),

@@ -1,10 +1,10 @@
 import { type Failure, Malformed, Retryable } from "../../../core/errors/errors.ts";
 
-const FAILURES_MAX = 3;
+const FAILURES_IN_A_ROW_MAX = 3;
 /** Refusals in a row after which control tags are read: in idle slots, and in the slots of bisection groups. */
 const REFUSALS_BEFORE_CONTROL = { idle: 3, search: 6 };
 const REFUSED_CONTROLS_MAX = 3;
-/** The same without a control, because no tag was ever read. */
+/** Refusals in a row that concern all tags if no tag was ever read, so that there is no control tag. */
 const REFUSALS_WITHOUT_CONTROL_MAX = 8;
 
 interface ControlState {
@@ -18,8 +18,8 @@ type ControlEvent = "started" | "read" | "failed" | "failed for all" | "refused"
 
 const WORKING_STATE: ControlState = { mode: "working", failures: 0, refusals: 0, controlsRefused: 0 };
 
-/** A refusal that proves that all tags are concerned resets the refusals to 0. */
-function stateAfter(state: ControlState, event: ControlEvent, hasControl: () => boolean): ControlState {
+/** A refusal that concerns all tags resets the count of refusals to 0. */
+function nextControlState(state: ControlState, event: ControlEvent, hasControl: () => boolean): ControlState {
   switch (event) {
     case "started":
       return { ...WORKING_STATE, mode: state.mode };
@@ -28,7 +28,7 @@ function stateAfter(state: ControlState, event: ControlEvent, hasControl: () => 
     case "failed":
     case "failed for all": {
       const failures = state.failures + 1;
-      const isForAll = event === "failed for all" || failures >= FAILURES_MAX;
+      const isForAll = event === "failed for all" || failures >= FAILURES_IN_A_ROW_MAX;
       return { ...state, failures, controlsRefused: 0, mode: isForAll ? "trying" : state.mode };
     }
     case "refused":
@@ -51,23 +51,23 @@ function stateAfter(state: ControlState, event: ControlEvent, hasControl: () => 
  *     working ── failure of token, quota or service, or 3 failures in a row ──► trying
  * A control is a single tag that was read recently: a refused group of 20 proves nothing.
  */
-export function createControls(pick: (tried: readonly string[]) => string | undefined) {
+export function createControlReads(pickControl: (tried: readonly string[]) => string | undefined) {
   let state = WORKING_STATE;
   let tried: readonly string[] = [];
   let underWay: readonly string[] | null = null;
   const apply = (event: ControlEvent) => {
-    state = stateAfter(state, event, () => pick([]) !== undefined);
+    state = nextControlState(state, event, () => pickControl([]) !== undefined);
   };
 
   return {
     isTrying: () => state.mode === "trying",
-    /** Bisection often succeeds in between, so its slots wait for more refusals. */
+    /** True if a control tag may use the slot. Bisection often succeeds in between, so its slots wait longer. */
     mayUse: (slot: "idle" | "search") => state.mode === "trying" || state.refusals >= REFUSALS_BEFORE_CONTROL[slot],
     isUnderWay: () => underWay !== null,
     next(): readonly string[] {
       if (underWay !== null) return [];
-      const untried = pick(tried);
-      const control = untried ?? pick([]);
+      const untried = pickControl(tried);
+      const control = untried ?? pickControl([]);
       if (control === undefined) return [];
       tried = [...(untried === undefined ? [] : tried), control];
       underWay = [control];
@@ -79,7 +79,7 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
     },
     isTrial: (group: readonly string[]) => state.mode === "trying" && group === underWay,
     failed(failure: Failure): boolean {
-      apply(mayBeOneGateway(failure) ? "failed" : "failed for all");
+      apply(mayConcernOneGateway(failure) ? "failed" : "failed for all");
       return state.mode === "trying";
     },
     refused(group: readonly string[]): boolean {
@@ -96,7 +96,7 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
   };
 }
 
-/** False for failures of the token, the quota or the service. */
-export function mayBeOneGateway(failure: Failure): boolean {
+/** True if a failure may concern one gateway; false for failures of the token, the quota or the service. */
+export function mayConcernOneGateway(failure: Failure): boolean {
   return failure instanceof Retryable || failure instanceof Malformed;
 }

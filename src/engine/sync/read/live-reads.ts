@@ -7,11 +7,11 @@ import { type PlannedTags, planGroup } from "../plan/group.ts";
 import type { TokenScope } from "../scope.ts";
 import type { StoredLeftOut } from "../snapshot.ts";
 import { keepRequestsWaiting } from "../waiting-requests.ts";
-import { createBisection, createSlowTags, namedMember, refusalOf, type TagIsolation } from "./bisection.ts";
+import { classifyRefusal, createBisection, createSlowTagSearch, findNamedTag, type TagIsolation } from "./bisection.ts";
 import { createReadCommit, type ReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
-import { createControls, mayBeOneGateway } from "./controls.ts";
-import { createScheduleRefresh, EMPTY_LOOK_MS, type RefreshOptions } from "./schedule-refresh.ts";
+import { createControlReads, mayConcernOneGateway } from "./controls.ts";
+import { createScheduleRefresh, EMPTY_WAIT_MS, type RefreshOptions } from "./schedule-refresh.ts";
 import { createTagSchedule, type TagSchedule, type TagState } from "./tag-schedule.ts";
 
 export interface KnownTag extends TagState {
@@ -23,13 +23,13 @@ export interface LiveReadOptions extends ReadCommitOptions, RefreshOptions {
   readonly scope: Pick<TokenScope, "sees" | "explain" | "respondedAtMs">;
 }
 
-const ABILITY = "read:tags";
-const UNDER_WAY_MAX = { working: 6, trying: 1 };
-const SUSPICIOUS_MS = 15_000;
+const READ_ABILITY = "read:tags";
+const REQUESTS_UNDER_WAY_MAX = { working: 6, trying: 1 };
+const SUSPICIOUS_DURATION_MS = 15_000;
 /** Bisection takes spare slots, and one of 20 so that it ends even under full load. */
-const SEARCH_EVERY_SLOTS = 20;
-/** Longest wait for such a slot: at 3 requests a minute 20 slots are seven minutes. */
-const SEARCH_EVERY_MS = 120_000;
+const BISECTION_EVERY_SLOTS = 20;
+/** Longest wait for a bisection slot: at 3 requests a minute, 20 slots are seven minutes. */
+const BISECTION_WAIT_MAX_MS = 120_000;
 /** Starving tags take at most every other slot that others need; 1.5 tolerates slots that come a little early. */
 const DISPLACE_EVERY_SLOTS = 1.5;
 
@@ -47,21 +47,21 @@ export type LiveReads = ReturnType<typeof createLiveReads>;
 export function createLiveReads(options: LiveReadOptions) {
   const { source, clock, log, scope } = options;
   const classesChanged = createWakeup();
-  /** Monotonic; `owedToHistory` counts the slots that first readings took of history's share. */
+  /** Times are monotonic; `owedToHistory` counts the slots that first readings took from history. */
   const slots = { searchedAtMs: Number.NEGATIVE_INFINITY, displacedAtMs: Number.NEGATIVE_INFINITY, owedToHistory: 0 };
   let stopRun: () => void = () => undefined;
-  const slow = createSlowTags();
+  const slow = createSlowTagSearch();
   const suspects = createBisection((id) => schedule.watched(id)?.siteId);
   const schedule: TagSchedule = createTagSchedule({
     gatewayOffline: (siteId) => options.offlineGatewayOf?.(siteId) != null,
     sees: (siteId) => scope.sees(siteId),
-    anyIsolated: () => slow.any() || anySearched(),
+    anyIsolated: () => slow.any() || isBisecting(),
     isolationOf,
   });
   const commit = createReadCommit(options, schedule);
   const { leftOut } = commit;
-  const controls = createControls((tried) => schedule.control(tried));
-  const anySearched = () => suspects.any() || leftOut.anySingle();
+  const controls = createControlReads((tried) => schedule.control(tried));
+  const isBisecting = () => suspects.any() || leftOut.anySingle();
   const refresh = createScheduleRefresh(options, schedule, () => slow.typicalMs());
 
   function isolationOf(id: string): TagIsolation | null {
@@ -91,10 +91,10 @@ export function createLiveReads(options: LiveReadOptions) {
     }
     const planned = schedule.planned(nowMs);
     const isSearchTime =
-      anySearched() &&
-      nowMs - slots.searchedAtMs >= Math.min(SEARCH_EVERY_SLOTS * spacingMs, SEARCH_EVERY_MS) &&
+      isBisecting() &&
+      nowMs - slots.searchedAtMs >= Math.min(BISECTION_EVERY_SLOTS * spacingMs, BISECTION_WAIT_MAX_MS) &&
       !isPunctualDue(planned, nowMs);
-    const searched = isSearchTime ? bisectionGroup(planned, nowMs) : [];
+    const searched = isSearchTime ? selectBisectionGroup(planned, nowMs) : [];
     if (searched.length > 0) {
       slots.searchedAtMs = nowMs;
       return searched;
@@ -105,7 +105,7 @@ export function createLiveReads(options: LiveReadOptions) {
     const due = planGroup(planned, nowMs, { ...rules, eager: false });
     if (due.displaces === true) slots.displacedAtMs = nowMs;
     if (due.group.length > 0 && due.isSearch !== true) return due.group;
-    // If all tags are refused, a bisection would never end: read a control tag first.
+    // If all tags are refused, bisection would never end: read a control tag first.
     const control = controls.mayUse(due.isSearch === true ? "search" : "idle") ? controls.next() : [];
     if (control.length > 0) return control;
     if (due.group.length > 0) return due.group;
@@ -115,8 +115,8 @@ export function createLiveReads(options: LiveReadOptions) {
     return probe === undefined ? [] : [probe];
   }
 
-  /** First readings of 6,000 tags take 15 minutes, and history gets its planned share of these slots. */
-  function leavesToHistory(group: readonly string[]): boolean {
+  /** First readings of 6,000 tags take 15 minutes: history gets its planned share of the slots meanwhile. */
+  function leavesSlotToHistory(group: readonly string[]): boolean {
     if (!group.every((id) => schedule.known(id)?.lastMs === null)) return false;
     const historyShare = 1 - refresh.quotaShare();
     slots.owedToHistory += historyShare / (1 - historyShare);
@@ -136,8 +136,8 @@ export function createLiveReads(options: LiveReadOptions) {
       giveBack();
       const spacingMs = refresh.slotMs();
       group = selectTags(lane === "spare", spacingMs);
-      if (group.length > 0 && lane === "live" && leavesToHistory(group)) group = [];
-      if (group.length === 0) return { passMs: schedule.size() === 0 ? Math.min(spacingMs, EMPTY_LOOK_MS) : spacingMs };
+      if (group.length > 0 && lane === "live" && leavesSlotToHistory(group)) group = [];
+      if (group.length === 0) return { passMs: schedule.size() === 0 ? Math.min(spacingMs, EMPTY_WAIT_MS) : spacingMs };
       startedAtMs = clock.monotonic();
       schedule.sent(group, startedAtMs);
       begun();
@@ -162,14 +162,14 @@ export function createLiveReads(options: LiveReadOptions) {
   async function settleFailure(group: readonly string[], startedAtMs: number, failure: Failure, signal: AbortSignal) {
     if (failure instanceof LocalFailure) throw failure;
     const atMs = clock.monotonic();
-    const refusal = refusalOf(failure);
+    const refusal = classifyRefusal(failure);
     if (refusal === null || group.length === 0) {
-      if (mayBeOneGateway(failure)) {
+      if (mayConcernOneGateway(failure)) {
         if (controls.isTrial(group)) clearSuspicions();
         else {
           schedule.failed(group, atMs);
           suspects.failed(group);
-          if (atMs - startedAtMs > SUSPICIOUS_MS) slow.replied(group, Number.POSITIVE_INFINITY);
+          if (atMs - startedAtMs > SUSPICIOUS_DURATION_MS) slow.replied(group, Number.POSITIVE_INFINITY);
         }
       }
       if (controls.failed(failure)) throw failure;
@@ -178,7 +178,7 @@ export function createLiveReads(options: LiveReadOptions) {
     }
     const siteIds = new Set(group.flatMap((id) => schedule.watched(id)?.siteId ?? []));
     const scopeBeforeMs = scope.respondedAtMs();
-    const why = await scope.explain({ siteIds, ability: ABILITY, atMs }, signal);
+    const why = await scope.explain({ siteIds, ability: READ_ABILITY, atMs }, signal);
     if (why === "site") return;
     if (why === "ability") throw failure;
     if (refusal === "invalid") log.error({ tags: group.length, err: failure }, "the service calls a read invalid");
@@ -186,7 +186,7 @@ export function createLiveReads(options: LiveReadOptions) {
       suspects.forget();
       throw failure;
     }
-    const named = namedMember(group, failure);
+    const named = findNamedTag(group, failure);
     const proven = suspects.refused(group, { atMs, scopeBeforeMs, scopeAtMs: scope.respondedAtMs(), named });
     // A quarantined tag that is refused again needs no further proof.
     const [only = null] = group.length === 1 && why === "unexplained" ? group : [];
@@ -198,7 +198,7 @@ export function createLiveReads(options: LiveReadOptions) {
 
   const follower: Follower = {
     name: "live",
-    ability: ABILITY,
+    ability: READ_ABILITY,
 
     async follow(run: RunContext) {
       const { draining, forced } = run;
@@ -224,7 +224,7 @@ export function createLiveReads(options: LiveReadOptions) {
       const lines = (["live", "spare"] as const).map(
         (lane) => (begun: () => void, signal: AbortSignal) => readOnce(lane, begun, signal, run),
       );
-      const most = () => UNDER_WAY_MAX[controls.isTrying() ? "trying" : "working"];
+      const most = () => REQUESTS_UNDER_WAY_MAX[controls.isTrying() ? "trying" : "working"];
       try {
         await keepRequestsWaiting(lines, { most, draining: leaving, forced });
       } finally {
@@ -257,7 +257,7 @@ export function createLiveReads(options: LiveReadOptions) {
   };
 }
 
-/** True if a punctual tag is at half of its interval: its next request may end the doubt about its site. */
+/** True if a punctual tag is at half of its interval: the next request may clear the suspected site. */
 function isPunctualDue({ isolated, underWay, lastMs, intervalMs }: PlannedTags, nowMs: number): boolean {
   for (const [row, { timing }] of isolated) {
     if (timing !== "punctual" || underWay[row] === 1) continue;
@@ -266,7 +266,7 @@ function isPunctualDue({ isolated, underWay, lastMs, intervalMs }: PlannedTags, 
   return false;
 }
 
-function bisectionGroup({ ids, isolated, underWay, lastMs, intervalMs }: PlannedTags, nowMs: number) {
+function selectBisectionGroup({ ids, isolated, underWay, lastMs, intervalMs }: PlannedTags, nowMs: number) {
   const ageOf = (row: number) => (nowMs - (lastMs[row] as number)) / (intervalMs[row] as number);
   const free = [...isolated].filter(([row]) => underWay[row] !== 1);
   // Prefer tags that are suspected only through their site: one success clears the complete site.

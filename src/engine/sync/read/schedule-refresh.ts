@@ -15,17 +15,17 @@ export interface RefreshOptions extends Pick<ReadCommitOptions, "source" | "stor
   readonly isFirstInventory?: () => boolean;
 }
 
-const REFRESH_MS = 60_000;
-export const EMPTY_LOOK_MS = 1_000;
-/** Growth that causes a selection within the minute: 50,000 new tags take 30 selections instead of 500. */
-const GROWTH_FACTOR = 1.25;
+const REFRESH_INTERVAL_MS = 60_000;
+export const EMPTY_WAIT_MS = 1_000;
+/** Growth of the inventory that selects tags again within the minute: 50,000 new tags take 30 selections, not 500. */
+const INVENTORY_GROWTH_FACTOR = 1.25;
 
 /** Keeps the tag schedule in step with the inventory, the classes and the quota; reports overload and freshness. */
 export function createScheduleRefresh(options: RefreshOptions, schedule: TagSchedule, typicalMs: () => number) {
   const { source, store, clock, log, metrics, demand } = options;
   let { classes } = options;
   let classOf = firstMatch(classes);
-  /** Versions of the inventory in the schedule (null: select again) and at the last check, and its number of tags. */
+  /** Inventory versions in the schedule (null: select tags again) and at the last check, and the number of tags. */
   const inventory = { scheduled: null as string | null, checked: null as string | null, tags: 0 };
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
   let overload: Overload | null = null;
@@ -45,7 +45,7 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
   async function run(): Promise<void> {
     await selectTags();
     await yieldIfMany(schedule.size());
-    if (clock.monotonic() - refreshedAtMs >= REFRESH_MS - EMPTY_LOOK_MS) {
+    if (clock.monotonic() - refreshedAtMs >= REFRESH_INTERVAL_MS - EMPTY_WAIT_MS) {
       schedule.startMinute();
       refreshedAtMs = clock.monotonic();
     }
@@ -59,14 +59,14 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     const versions = await inventoryVersions();
     const isGrowing = versions !== inventory.checked;
     inventory.checked = versions;
-    const leftMs = () => refreshedAtMs + REFRESH_MS - clock.monotonic();
+    const leftMs = () => refreshedAtMs + REFRESH_INTERVAL_MS - clock.monotonic();
     // The loop may call up to a second early.
-    if (schedule.size() === 0 || inventory.scheduled === null || leftMs() <= EMPTY_LOOK_MS) await run();
+    if (schedule.size() === 0 || inventory.scheduled === null || leftMs() <= EMPTY_WAIT_MS) await run();
     else if (versions !== inventory.scheduled) {
       const { size } = await store.documents<unknown>(documentSet("tag", source.name));
-      if (size >= GROWTH_FACTOR * inventory.tags) await run();
+      if (size >= INVENTORY_GROWTH_FACTOR * inventory.tags) await run();
     }
-    return schedule.size() === 0 || isGrowing ? EMPTY_LOOK_MS : Math.max(EMPTY_LOOK_MS, leftMs());
+    return schedule.size() === 0 || isGrowing ? EMPTY_WAIT_MS : Math.max(EMPTY_WAIT_MS, leftMs());
   }
 
   async function inventoryVersions(): Promise<string> {

@@ -1,5 +1,5 @@
 import { type IsolatedTag, NEVER_MS, type PlannedTags } from "../plan/group.ts";
-import { backedOff, type Overload, overloadFactor } from "../plan/overload.ts";
+import { backOffInterval, computeOverload, type Overload } from "../plan/overload.ts";
 import type { StoredQuarantine, StoredValue } from "../snapshot.ts";
 import { quarantineMs, type TagIsolation } from "./bisection.ts";
 import type { WatchedTag } from "./value-event.ts";
@@ -7,7 +7,7 @@ import type { WatchedTag } from "./value-event.ts";
 export interface ScheduleContext {
   gatewayOffline(siteId: number): boolean;
   sees(siteId: number): boolean;
-  /** Usually false, which saves a query for each of 50,000 tags. */
+  /** True if any tag is isolated; usually false, which saves a query for each of 50,000 tags. */
   anyIsolated(): boolean;
   isolationOf(id: string): TagIsolation | null;
 }
@@ -16,7 +16,7 @@ export interface StoredReads {
   readonly values: ReadonlyMap<string, StoredValue>;
   readonly quarantines: ReadonlyMap<string, StoredQuarantine>;
   readonly nowMs: number;
-  /** Far from now if the wall clock was stepped. */
+  /** Converts a wall time; the result is far from now if the wall clock was stepped. */
   toMonotonic(time: string): number;
 }
 
@@ -24,7 +24,7 @@ export interface ClassFreshness {
   readonly name: string;
   readonly tags: number;
   readonly promisedMs: number;
-  /** Greatest recent age of a value, or the wait of a late first value; null while none was read. */
+  /** Greatest recent age of a value, or the wait of a late first value; null while no value was read. */
   readonly achievedMs: number | null;
 }
 
@@ -36,7 +36,7 @@ interface ScheduledTag {
   readonly countedMs: number | null;
   readonly sinceMs: number;
   nulls: number;
-  /** When the last null was counted; spare slots may bring several within one interval. */
+  /** Time of the last counted null; spare slots may bring several nulls within one interval. */
   nullAtMs: number;
   failures: number;
   retryMs: number;
@@ -52,19 +52,19 @@ interface SiteState {
   readonly inSight: boolean;
 }
 
-type Columns = { count: number } & Omit<PlannedTags, "count" | "ids" | "isolated"> & {
+type ScheduleColumns = { count: number } & Omit<PlannedTags, "count" | "ids" | "isolated"> & {
     readonly ids: string[];
     readonly isolated: Map<number, IsolatedTag>;
   };
 
 /** Nulls in a row from which a tag no longer counts for the freshness of its class. */
-const SILENT_NULLS = 3;
-const RETRY_MS = 15_000;
+const SILENT_NULLS_MIN = 3;
+const RETRY_WAIT_MS = 15_000;
 
 export type TagSchedule = ReturnType<typeof createTagSchedule>;
 export type TagState = NonNullable<ReturnType<TagSchedule["known"]>>;
 
-/** Monotonic times. Columns change per slot: 20 of 50,000 tags change, and rewriting all takes 1 ms. */
+/** Stores reads and intervals of tags in monotonic time. Only changed rows are rewritten: all 50,000 take 1 ms. */
 export function createTagSchedule(context: ScheduleContext) {
   let tags = new Map<string, ScheduledTag>();
   let quarantined = new Set<string>();
@@ -72,7 +72,7 @@ export function createTagSchedule(context: ScheduleContext) {
   const siteRequestedMs = new Map<number, number>();
   /** Largest age at which a value was replaced, by class, in this minute and the one before. */
   let oldest = { now: new Map<string, number>(), before: new Map<string, number>() };
-  let columns = emptyColumns(0);
+  let columns = createColumns(0);
   let written = { isCurrent: false, sites: new Map<number, SiteState>() as ReadonlyMap<number, SiteState> };
   /** Tags that changed since the columns were written, or that wait for a retry. */
   const changed = new Set<ScheduledTag>();
@@ -81,8 +81,8 @@ export function createTagSchedule(context: ScheduleContext) {
     offline: context.gatewayOffline(siteId),
     inSight: context.sees(siteId),
   });
-  /** Queries each site once for a pass over all tags. */
-  function siteCache() {
+  /** Queries the state of each site once for a pass over all tags. */
+  function createSiteCache() {
     const sites = new Map<number, SiteState>();
     const of = (siteId: number) => {
       const site = sites.get(siteId) ?? siteStateOf(siteId);
@@ -94,9 +94,9 @@ export function createTagSchedule(context: ScheduleContext) {
   const stretchedMsOf = ({ watched: { readClass } }: ScheduledTag) =>
     readClass.every * (factors.get(readClass.name) ?? 1);
   const intervalMsOf = (tag: ScheduledTag, { offline }: SiteState) =>
-    backedOff(stretchedMsOf(tag), tag.nulls, offline && !tag.answersOffline);
+    backOffInterval(stretchedMsOf(tag), tag.nulls, offline && !tag.answersOffline);
   const countsForFreshness = (tag: ScheduledTag, { inSight }: SiteState) =>
-    tag.nulls < SILENT_NULLS && tag.quarantinedUntilMs === null && inSight;
+    tag.nulls < SILENT_NULLS_MIN && tag.quarantinedUntilMs === null && inSight;
 
   function change(ids: readonly string[], make: (tag: ScheduledTag) => void): void {
     for (const tag of ids.flatMap((id) => tags.get(id) ?? [])) {
@@ -152,10 +152,10 @@ export function createTagSchedule(context: ScheduleContext) {
   }
 
   function writeColumns(nowMs: number): void {
-    if (columns.underWay.length < tags.size) columns = emptyColumns(tags.size);
+    if (columns.underWay.length < tags.size) columns = createColumns(tags.size);
     columns.isolated.clear();
     changed.clear();
-    const { sites, of } = siteCache();
+    const { sites, of } = createSiteCache();
     const anyIsolated = context.anyIsolated();
     let count = 0;
     for (const tag of tags.values()) {
@@ -193,7 +193,7 @@ export function createTagSchedule(context: ScheduleContext) {
     watched: (id: string) => tags.get(id)?.watched,
     size: () => tags.size,
 
-    /** Without quarantined and invisible tags. Valid until the next call. */
+    /** Returns the tags that may be read, without quarantined and invisible tags. Valid until the next call. */
     planned(nowMs: number): PlannedTags {
       // A response to one isolated tag changes the isolation of others.
       const anyIsolated = context.anyIsolated() || columns.isolated.size > 0;
@@ -215,10 +215,10 @@ export function createTagSchedule(context: ScheduleContext) {
       });
     },
 
-    /** Never refused singly, if possible of another site than `tried` and not suspected. */
+    /** Returns a tag that was never refused singly, preferably not suspected and of another site than `tried`. */
     control(tried: readonly string[]): string | undefined {
       const triedSites = new Set(tried.map((id) => tags.get(id)?.watched.siteId));
-      const { of } = siteCache();
+      const { of } = createSiteCache();
       const [best] = [...tags.values()]
         .filter((tag) => countsForFreshness(tag, of(tag.watched.siteId)) && !tag.underWay && !tried.includes(tag.id))
         .flatMap(({ id, watched: { siteId }, lastMs }) => {
@@ -255,13 +255,13 @@ export function createTagSchedule(context: ScheduleContext) {
       });
     },
 
-    /** For failures that say nothing about the tags. Only a single request delays the retry. */
+    /** Notes a failure that says nothing about the tags. Only the failure of a single tag delays the retry. */
     failed(ids: readonly string[], nowMs: number): void {
       change(ids, (tag) => {
-        const waitMs = ids.length > 1 ? 0 : RETRY_MS * 2 ** Math.min(tag.failures, 10);
+        const waitMs = ids.length > 1 ? 0 : RETRY_WAIT_MS * 2 ** Math.min(tag.failures, 10);
         tag.failures += 1;
         const intervalMs = intervalMsOf(tag, siteStateOf(tag.watched.siteId));
-        tag.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_MS, intervalMs));
+        tag.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_WAIT_MS, intervalMs));
       });
     },
 
@@ -287,7 +287,7 @@ export function createTagSchedule(context: ScheduleContext) {
 
     stretch(slotMs: number, size: number, share: number, replyMs: number): Overload {
       const counts = new Map<WatchedTag["readClass"], number>();
-      const { of } = siteCache();
+      const { of } = createSiteCache();
       for (const tag of tags.values()) {
         const site = of(tag.watched.siteId);
         if (tag.quarantinedUntilMs !== null || !site.inSight) continue;
@@ -298,7 +298,7 @@ export function createTagSchedule(context: ScheduleContext) {
       const demands = [...counts].map(([{ name, every, firm, importance }, count]) => ({
         ...{ name, tags: count, everyMs: every, firm, importance },
       }));
-      const overload = overloadFactor(demands, slotMs, size, share, replyMs);
+      const overload = computeOverload(demands, slotMs, size, share, replyMs);
       factors = overload.factors;
       written.isCurrent = false;
       return overload;
@@ -306,7 +306,7 @@ export function createTagSchedule(context: ScheduleContext) {
 
     freshness(nowMs: number): readonly ClassFreshness[] {
       const classes = new Map<string, { -readonly [key in keyof ClassFreshness]: ClassFreshness[key] }>();
-      const { of } = siteCache();
+      const { of } = createSiteCache();
       for (const tag of tags.values()) {
         const { name } = tag.watched.readClass;
         const promisedMs = stretchedMsOf(tag);
@@ -336,7 +336,7 @@ export function createTagSchedule(context: ScheduleContext) {
       const site = siteStateOf(watched.siteId);
       return {
         ...{ watched, lastMs, nulls, underWay, quarantinedUntilMs, inSight: site.inSight },
-        /** Counts as the last response if the real time is unknown. */
+        /** Assumed time of the last response if the real time is unknown. */
         countedMs: lastMs === null ? tag.countedMs : null,
         gatewayOffline: site.offline && !tag.answersOffline,
         wishedMs: watched.readClass.every,
@@ -347,7 +347,7 @@ export function createTagSchedule(context: ScheduleContext) {
   };
 }
 
-function emptyColumns(rows: number): Columns {
+function createColumns(rows: number): ScheduleColumns {
   return {
     ...{ count: 0, ids: [], isolated: new Map() },
     intervalMs: new Float64Array(rows),

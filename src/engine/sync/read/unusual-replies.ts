@@ -7,17 +7,17 @@ import { type StoredLeftOut, syncSet } from "../snapshot.ts";
 import { quarantineMs } from "./bisection.ts";
 
 const LOGGED_TAGS_MAX = 20;
-/** Number of unreadable tags from which, with a third of the reply, the format of all values is the likely cause. */
+/** So many unreadable tags, with a third of the reply, mean that the format of all values has changed. */
 const UNREADABLE_TAGS_MAX = 5;
 
-interface SingleTag {
+interface SinglyReadTag {
   times: number;
   untilMs: number;
 }
 
 /**
- * Such tags cause no event, because unknown is not bad, and are requested less and less often. A tag that is unreadable
- * with others is requested singly next; if readable then, for 10 minutes, then 1, 6 and 24 hours.
+ * Tracks tags without a usable value in a reply: no event, as unknown is not bad, and fewer requests. A tag that is
+ * unreadable with others is requested singly next; if readable then, for 10 minutes, then 1, 6 and 24 hours.
  */
 export function createLeftOutTags(options: {
   readonly store: Pick<Store, "documents">;
@@ -28,7 +28,7 @@ export function createLeftOutTags(options: {
   const { store, log, clock } = options;
   const set = syncSet("left-out", options.source);
   let all: Map<string, StoredLeftOut> | null = null;
-  const singles = new Map<string, SingleTag>();
+  const singles = new Map<string, SinglyReadTag>();
 
   function noteSingles(requested: readonly string[], unreadable: readonly string[], before: ReadonlySet<string>): void {
     const [only] = requested;
@@ -59,7 +59,7 @@ export function createLeftOutTags(options: {
       const at = isoUtc(reply.receivedAtMs);
       const missing = requested.filter((id) => !values.has(id));
       const put = missing.flatMap((id): [string, StoredLeftOut][] => {
-        const { kind, reason } = reasons.get(id) ?? UNANSWERED;
+        const { kind, reason } = reasons.get(id) ?? NOT_LISTED;
         const before = known.get(id);
         if (before?.kind === kind && before.reason === reason) return [];
         return [[id, { since: before?.since ?? at, kind, reason }]];
@@ -86,7 +86,7 @@ export function createLeftOutTags(options: {
   };
 }
 
-const UNANSWERED: Pick<LeftOut, "kind" | "reason"> = { kind: "unanswered", reason: "The reply does not list it." };
+const NOT_LISTED: Pick<LeftOut, "kind" | "reason"> = { kind: "unanswered", reason: "The reply does not list it." };
 
 export interface JudgedReading {
   readonly id: string;
@@ -105,12 +105,12 @@ export interface SuddenChange {
   readonly tags: number;
 }
 
-/** Fewer tags change together every day, with one device. */
+/** Least tags of a sudden change: fewer tags change together every day, with one device. */
 const SUDDEN_TAGS_MIN = 5;
-const LATEST_READINGS = 20;
+const LATEST_READINGS_MAX = 20;
 
-/** More than a third of the known types in a reply, and 5 at least, change with it: 7 of 20, 5 of 14. */
-export function isTypeUpset(readings: readonly Pick<JudgedReading, "wasKnown" | "isNewType">[]): boolean {
+/** True if more than a third of the known types in a reply, and 5 at least, change: 7 of 20, 5 of 14. */
+export function manyTypesChanged(readings: readonly Pick<JudgedReading, "wasKnown" | "isNewType">[]): boolean {
   const knownTypes = readings.filter(({ wasKnown }) => wasKnown).length;
   const changed = readings.filter(({ isNewType }) => isNewType).length;
   return changed >= SUDDEN_TAGS_MIN && 3 * changed > knownTypes;
@@ -124,8 +124,8 @@ interface OpenChange {
   most: number;
 }
 
-/** Values are published all the same when many change at once: nulls as `bad`, changed types as `uncertain`. */
-export function createSuddenChanges(
+/** Logs when many values change at once; all are published: nulls as `bad`, changed types as `uncertain`. */
+export function watchSuddenChanges(
   clock: Pick<Clock, "now">,
   log: Pick<Log, "info" | "warn">,
   isWatched: (id: string) => boolean,
@@ -149,7 +149,7 @@ export function createSuddenChanges(
 
   function noteTypes(readings: readonly JudgedReading[]): void {
     if (types !== null) settle(types, readings, ({ isNull, isTypeInDoubt }) => !isNull && !isTypeInDoubt);
-    if (isTypeUpset(readings)) {
+    if (manyTypesChanged(readings)) {
       const changed = readings.filter(({ isNewType }) => isNewType);
       types ??= open("types");
       for (const { id, siteId } of changed) add(types, siteId, id);
@@ -171,7 +171,7 @@ export function createSuddenChanges(
       tags.delete(id);
       tags.set(id, turnedNull);
     }
-    for (const id of tags.keys()) if (tags.size > LATEST_READINGS) tags.delete(id);
+    for (const id of tags.keys()) if (tags.size > LATEST_READINGS_MAX) tags.delete(id);
     const turned = readings.filter(({ turnedNull }) => turnedNull);
     const least = Math.max(2, Math.min(SUDDEN_TAGS_MIN, tags.size));
     const isUpset = turned.length > 0 && [...tags.values()].filter(Boolean).length >= least;

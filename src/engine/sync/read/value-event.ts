@@ -12,8 +12,8 @@ export interface WatchedTag extends LocatedTag {
   readonly readClass: ReadClass;
 }
 
-/** Null is `bad`, with the last good value next to it; an unverified type or a reply `inDoubt` is `uncertain`. */
-export function valueEvent(
+/** Null is `bad`, with the last good value in the event; an unverified type or a reply `inDoubt` is `uncertain`. */
+export function buildValueEvent(
   { tag, siteId, readClass }: WatchedTag,
   value: TagValue,
   before: StoredValue | undefined,
@@ -31,9 +31,9 @@ export function valueEvent(
     ...(type.doubt !== null && { typeDoubt: type.doubt }),
     ...(value === null && behindGateway !== null && { behindGateway }),
   };
-  const told = before === undefined ? undefined : lastEmittedOf(before);
-  if (told !== undefined && !isWorthEmitting(readClass, reading, told))
-    return { stored: { ...reading, told }, event: null };
+  const emitted = before === undefined ? undefined : lastEmittedOf(before);
+  if (emitted !== undefined && !isWorthEmitting(readClass, reading, emitted))
+    return { stored: { ...reading, told: emitted }, event: null };
   const latencyMs = Math.round(reply.latencyMs);
   const data: TagValueFact = {
     ...{ tag, value, quality, time, latencyMs, lastGood, behindGateway },
@@ -44,7 +44,7 @@ export function valueEvent(
   return { stored: { ...reading, told: "this" }, event };
 }
 
-/** Every sample by default, for data lakes; changes and reminders if the class asks for them. */
+/** True for every sample by default, for data lakes; with `on_change`, for changes and reminders only. */
 function isWorthEmitting(
   readClass: ReadClass,
   reading: Pick<StoredValue, "value" | "quality" | "time" | "behindGateway">,
@@ -80,40 +80,37 @@ interface TypeJudgement {
   readonly isNew: boolean;
 }
 
-/**
- * A boolean with the unit °C is unverified. Otherwise a new type is, for one reading: 20, true, true is good,
- * uncertain, good.
- */
+/** A boolean in °C is unverified; otherwise a new type is for one reading: 20, true, true is good, uncertain, good. */
 export function judgeType(unit: string | null, before: StoredValue | undefined, value: TagValue): TypeJudgement {
   const last = before === undefined ? null : (lastGoodOf(before)?.value ?? null);
   const doubtBefore = before?.typeDoubt ?? null;
   const verified = { doubt: null, fact: null, wasKnown: last !== null, isNew: false };
-  // Null has no type: it neither confirms a doubt nor ends it.
+  // Null has no type, so an unverified type stays unverified.
   if (value === null) return { ...verified, doubt: doubtBefore };
-  const now = typeOf(value);
-  if (isUnitOfNumbers(unit)) {
+  const now = valueTypeOf(value);
+  if (isNumericUnit(unit)) {
     if (now === "number") return verified;
     const fact = { before: "number", now } as const;
     return { ...verified, doubt: "unit", fact, isNew: last !== null && doubtBefore !== "unit" };
   }
-  const known = knownType(last, doubtBefore);
+  const known = verifiedType(last, doubtBefore);
   if (known === null || known === now || doubtBefore === "changed") return verified;
   return { ...verified, doubt: "changed", fact: { before: known, now }, isNew: true };
 }
 
-/** Null without a verified type. A type that the unit ruled out does not count. */
-function knownType(last: TagValue, doubt: UnverifiedType | null): ValueType | null {
+/** Type of the last good value; null without such a value, or if the unit contradicts the type. */
+function verifiedType(last: TagValue, doubt: UnverifiedType | null): ValueType | null {
   if (last === null || doubt === "unit") return null;
-  const type = typeOf(last);
+  const type = valueTypeOf(last);
   return doubt === "changed" ? ({ number: "boolean", boolean: "number" } as const)[type] : type;
 }
 
-function typeOf(value: TagScalar): ValueType {
+function valueTypeOf(value: TagScalar): ValueType {
   return typeof value === "number" ? "number" : "boolean";
 }
 
 /** Units that people write for boolean tags, in lower case and without spaces. */
-const UNITS_OF_BOOLEANS: ReadonlySet<string> = new Set([
+const BOOLEAN_UNITS: ReadonlySet<string> = new Set([
   ...["", "-", "--", "–", "none", "nounit", "nounits", "no-units", "n/a", "ingen", "enum"],
   ...["bool", "boolean", "binary", "binær", "digital", "bit", "logic", "state", "status", "tilstand"],
   ...["on/off", "off/on", "on-off", "onoff", "av/på", "på/av", "0/1", "1/0", "true/false", "false/true"],
@@ -122,6 +119,6 @@ const UNITS_OF_BOOLEANS: ReadonlySet<string> = new Set([
   ...["active/inactive", "inactive/active", "auto/manual", "auto/man", "high/low", "low/high"],
 ]);
 
-export function isUnitOfNumbers(unit: string | null): boolean {
-  return unit !== null && !UNITS_OF_BOOLEANS.has(unit.toLowerCase().replace(/\s/g, ""));
+export function isNumericUnit(unit: string | null): boolean {
+  return unit !== null && !BOOLEAN_UNITS.has(unit.toLowerCase().replace(/\s/g, ""));
 }
