@@ -1,9 +1,9 @@
 import { z } from "zod";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import type { IncidentMessage } from "../shared/receiver/receiver.ts";
-import { cut, oneLine } from "../shared/receiver/text.ts";
+import { cutText, toOneLine } from "../shared/receiver/text.ts";
 
-export interface Alert {
+export interface AlertmanagerAlert {
   readonly labels: Readonly<Record<string, string>>;
   readonly annotations: Readonly<Record<string, string>>;
   readonly startsAt: string;
@@ -16,47 +16,47 @@ export const AlertIdentity = z.object({ labels: z.record(z.string(), z.string())
 export type AlertIdentity = z.infer<typeof AlertIdentity>;
 
 /** Alertmanager resolves an alert without an end after 5 minutes (`resolve_timeout`), so an end is always sent. */
-const FAR_AHEAD_MS = 7 * 86_400_000;
+const FIRING_END_AHEAD_MS = 7 * 86_400_000;
 
-const LABEL_LENGTH = 200;
-const ANNOTATION_LENGTH = 4_000;
+const MAX_LABEL_LENGTH = 200;
+const MAX_ANNOTATION_LENGTH = 4_000;
 
 /** Fixed, because users write routes with these names. */
-const NAMES = { gateway: "GatewayOffline", storm: "AlarmStorm", test: "PlenumTest" } as const;
+const ALERT_NAME_BY_KIND = { gateway: "GatewayOffline", storm: "AlarmStorm", test: "PlenumTest" } as const;
 
-export function alertIdentityOf(
+export function buildAlertIdentity(
   incident: IncidentMessage,
-  extraHeaders: Readonly<Record<string, string>>,
+  extraLabels: Readonly<Record<string, string>>,
   nowMs: number,
 ): AlertIdentity {
   const { alarm, key, kind, priority, site, source } = incident;
-  const name = kind === "alarm" ? (alarm?.trigger.displayName ?? "") : NAMES[kind];
+  const name = kind === "alarm" ? (alarm?.trigger.displayName ?? "") : ALERT_NAME_BY_KIND[kind];
   const labels = {
-    ...extraHeaders,
-    alertname: inLabel(name) || "Alarm",
+    ...extraLabels,
+    alertname: cleanLabel(name) || "Alarm",
     source,
-    ...(site === null ? {} : { site: inLabel(site.displayName), site_id: String(site.id) }),
-    priority: inLabel(priority),
+    ...(site === null ? {} : { site: cleanLabel(site.displayName), site_id: String(site.id) }),
+    priority: cleanLabel(priority),
     kind,
     key,
   };
   return {
     labels: Object.fromEntries(Object.entries(labels).filter(([, value]) => value !== "")),
-    startsAt: isoUtc(Math.min(instantOf(incident.startedAt) ?? nowMs, nowMs)),
+    startsAt: isoUtc(Math.min(parseTimeMs(incident.startedAt) ?? nowMs, nowMs)),
   };
 }
 
-export function firingAlert(incident: IncidentMessage, first: AlertIdentity, nowMs: number): Alert {
-  return alertOf(incident, first, isoUtc(nowMs + FAR_AHEAD_MS));
+export function buildFiringAlert(incident: IncidentMessage, first: AlertIdentity, nowMs: number): AlertmanagerAlert {
+  return buildAlert(incident, first, isoUtc(nowMs + FIRING_END_AHEAD_MS));
 }
 
 /** An end is never in the future, which counts as firing, and never before the start, which is rejected. */
-export function endedAlert(incident: IncidentMessage, first: AlertIdentity, nowMs: number): Alert {
-  const endMs = Math.min(instantOf(incident.endedAt ?? "") ?? nowMs, nowMs);
-  return alertOf(incident, first, isoUtc(Math.max(endMs, Date.parse(first.startsAt))));
+export function buildEndedAlert(incident: IncidentMessage, first: AlertIdentity, nowMs: number): AlertmanagerAlert {
+  const endMs = Math.min(parseTimeMs(incident.endedAt ?? "") ?? nowMs, nowMs);
+  return buildAlert(incident, first, isoUtc(Math.max(endMs, Date.parse(first.startsAt))));
 }
 
-function alertOf(incident: IncidentMessage, { labels, startsAt }: AlertIdentity, endsAt: string): Alert {
+function buildAlert(incident: IncidentMessage, { labels, startsAt }: AlertIdentity, endsAt: string): AlertmanagerAlert {
   const { alarm, endedAt, link, priority, startedAt, text } = incident;
   const isGuessed = [startedAt, endedAt].some((time) => time !== null && !hasOffset(time));
   const lines = [...text.fields.map((field) => `${field.label}: ${field.text}`), ...text.list, ...text.curves];
@@ -70,13 +70,13 @@ function alertOf(incident: IncidentMessage, { labels, startsAt }: AlertIdentity,
     alarm_id: alarm?.id ?? "",
     time_note: isGuessed ? "The service gave a time without an offset; it is taken as UTC." : "",
   };
-  const harmlessTexts = Object.entries(annotations).map(([name, value]) => [
+  const cleanedTexts = Object.entries(annotations).map(([name, value]) => [
     name,
-    cut(harmless(value), ANNOTATION_LENGTH),
+    cutText(breakMentions(value), MAX_ANNOTATION_LENGTH),
   ]);
   return {
     labels,
-    annotations: Object.fromEntries(harmlessTexts.filter(([, value]) => value !== "")),
+    annotations: Object.fromEntries(cleanedTexts.filter(([, value]) => value !== "")),
     startsAt,
     endsAt,
     ...(link === null ? {} : { generatorURL: link }),
@@ -84,16 +84,16 @@ function alertOf(incident: IncidentMessage, { labels, startsAt }: AlertIdentity,
 }
 
 /** Reads a time without an offset as UTC; returns null where it is no time. */
-function instantOf(time: string): number | null {
+function parseTimeMs(time: string): number | null {
   const ms = Date.parse(hasOffset(time) ? time : `${time}Z`);
   return Number.isNaN(ms) ? null : ms;
 }
 
 const hasOffset = (time: string): boolean => /(Z|[+-]\d\d:?\d\d)$/i.test(time);
 
-const inLabel = (text: string): string => cut(harmless(oneLine(text)), LABEL_LENGTH);
+const cleanLabel = (text: string): string => cutText(breakMentions(toOneLine(text)), MAX_LABEL_LENGTH);
 
 /** Alertmanager forwards texts unchanged. Breaks mentions (`<!channel>`, `@everyone`) with a zero-width space. */
-function harmless(text: string): string {
+function breakMentions(text: string): string {
   return text.replaceAll(/<(?=[!@#])|@(?=(?:channel|everyone|here|all)\b)/gi, "$&\u200b").trim();
 }

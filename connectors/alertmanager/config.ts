@@ -2,9 +2,9 @@ import { z } from "zod";
 import { Headers, OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { RECEIVER } from "../shared/receiver/config.ts";
+import { RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
-const OWN_LABELS = ["alertname", "source", "site", "site_id", "priority", "kind", "key"] as const;
+const RESERVED_LABELS = ["alertname", "source", "site", "site_id", "priority", "kind", "key"] as const;
 
 /** Alertmanager before 0.27 takes no other names, and `__…` is kept for Prometheus itself. */
 const LabelName = z
@@ -12,7 +12,7 @@ const LabelName = z
   .regex(/^[a-zA-Z_][a-zA-Z0-9_]*$/, "A label name consists of letters, digits and `_`, no digit first.")
   .max(100)
   .refine((name) => !name.startsWith("__"), "Names that begin with __ are kept for Prometheus itself.")
-  .refine((name) => !OWN_LABELS.some((own) => own === name), "Alerts have a label of this name already.");
+  .refine((name) => !RESERVED_LABELS.some((own) => own === name), "Alerts have a label of this name already.");
 
 export const AlertmanagerConfig = z
   .strictObject({
@@ -35,7 +35,7 @@ export const AlertmanagerConfig = z
       .prefault("1m")
       .meta({ description: "How often what is active is sent again: Alertmanager forgets all at a restart." }),
     ...OUTBOUND,
-    ...RECEIVER,
+    ...RECEIVER_OPTIONS,
   })
   .refine((config) => (config.user === undefined) === (config.password === undefined), {
     path: ["user"],
@@ -45,7 +45,7 @@ export const AlertmanagerConfig = z
     path: ["token"],
     message: "Give a token, or user and password, not both.",
   })
-  .refine((config) => !isNamedTwice(config), {
+  .refine((config) => !hasTwoAuthorizations(config), {
     path: ["headers"],
     message: "There is a token or a password already, so leave the header Authorization out.",
   })
@@ -56,7 +56,7 @@ export const AlertmanagerConfig = z
   .meta({ description: "Alarms as alerts of Prometheus Alertmanager." });
 export type AlertmanagerConfig = z.infer<typeof AlertmanagerConfig>;
 
-function isNamedTwice(config: { token?: unknown; user?: unknown; headers: object }): boolean {
+function hasTwoAuthorizations(config: { token?: unknown; user?: unknown; headers: object }): boolean {
   const isKnown = config.token !== undefined || config.user !== undefined;
   return isKnown && Object.keys(config.headers).some((name) => name.toLowerCase() === "authorization");
 }

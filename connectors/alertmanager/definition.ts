@@ -1,7 +1,7 @@
-import { receiverConnector } from "../shared/receiver/sink.ts";
+import { defineReceiverConnector } from "../shared/receiver/sink.ts";
 import { AlertmanagerConfig } from "./config.ts";
 
-export const alertmanager = receiverConnector(
+export const alertmanager = defineReceiverConnector(
   "alertmanager",
   "Alarms as alerts of Prometheus Alertmanager, which routes them further.",
   AlertmanagerConfig,

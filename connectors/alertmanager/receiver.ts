@@ -5,8 +5,14 @@ import { isPage } from "../../src/core/http/html-page.ts";
 import { givenHeaders } from "../../src/core/http/outbound/headers.ts";
 import { createHttpClient, type ReceiverResponse, sendRequest } from "../../src/core/http/outbound/request.ts";
 import type { IncidentMessage, Receiver } from "../shared/receiver/receiver.ts";
-import { authorizationOf } from "../shared/receiver/ticket.ts";
-import { type Alert, AlertIdentity, alertIdentityOf, endedAlert, firingAlert } from "./alert.ts";
+import { createAuthorization } from "../shared/receiver/ticket.ts";
+import {
+  AlertIdentity,
+  type AlertmanagerAlert,
+  buildAlertIdentity,
+  buildEndedAlert,
+  buildFiringAlert,
+} from "./alert.ts";
 import type { AlertmanagerConfig } from "./config.ts";
 
 /** Alertmanager may have been restarted; its interface asks for 5 minutes. */
@@ -16,9 +22,9 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   const { clock } = context;
   const url = new URL(config.url);
   const prefix = url.pathname.replace(/\/+$/, "");
-  const end = createHttpClient({ url, config, clock });
+  const client = createHttpClient({ url, config, clock });
   const extraHeaders = givenHeaders(config.headers, clock);
-  const authorization = authorizationOf(config, clock);
+  const authorization = createAuthorization(config, clock);
 
   function request(
     method: "GET" | "POST",
@@ -27,21 +33,21 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     json?: unknown,
   ): Promise<ReceiverResponse> {
     const headers = { ...extraHeaders(), ...authorization() };
-    return sendRequest(end, { method, path: `${prefix}/api/v2/${path}${url.search}`, headers, json }, clock, signal);
+    return sendRequest(client, { method, path: `${prefix}/api/v2/${path}${url.search}`, headers, json }, clock, signal);
   }
 
   /** Sends one alert per request: with one invalid alert among several, Alertmanager answers 400 to all. */
-  async function post(alert: Alert, signal: AbortSignal): Promise<void> {
+  async function post(alert: AlertmanagerAlert, signal: AbortSignal): Promise<void> {
     const { body } = await request("POST", "alerts", signal, [alert]);
     // Alertmanager answers 200 without a body; another body is another server.
     if (body.trim() === "") return;
-    if (isPage(body)) throw notAlertmanager(end.origin);
-    throw new Rejected(`${end.origin} answered 200 and said: ${body.slice(0, 300)}`);
+    if (isPage(body)) throw createNotAlertmanagerError(client.origin);
+    throw new Rejected(`${client.origin} answered 200 and said: ${body.slice(0, 300)}`);
   }
 
-  async function send(toAlert: typeof firingAlert, incident: IncidentMessage, ref: unknown, signal: AbortSignal) {
+  async function send(toAlert: typeof buildFiringAlert, incident: IncidentMessage, ref: unknown, signal: AbortSignal) {
     const stored = AlertIdentity.safeParse(ref);
-    const identity = stored.success ? stored.data : alertIdentityOf(incident, config.labels, clock.now());
+    const identity = stored.success ? stored.data : buildAlertIdentity(incident, config.labels, clock.now());
     await post(toAlert(incident, identity, clock.now()), signal);
     return { ref: identity, ticket: null, link: null };
   }
@@ -52,24 +58,24 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     repeatClosedMs: REPEAT_CLOSED_MS,
     // An address can be a secret, so only its hash is stored.
     serverId: createHash("sha256").update(url.href).digest("hex"),
-    progressMs: end.progressMs,
+    progressMs: client.progressMs,
 
-    identify: (incident) => alertIdentityOf(incident, config.labels, clock.now()),
+    identify: (incident) => buildAlertIdentity(incident, config.labels, clock.now()),
 
-    open: (incident, signal, identity) => send(firingAlert, incident, identity, signal),
-    update: (incident, { ref }, signal) => send(firingAlert, incident, ref, signal),
-    close: (incident, { ref }, signal) => send(endedAlert, incident, ref, signal),
+    open: (incident, signal, identity) => send(buildFiringAlert, incident, identity, signal),
+    update: (incident, { ref }, signal) => send(buildFiringAlert, incident, ref, signal),
+    close: (incident, { ref }, signal) => send(buildEndedAlert, incident, ref, signal),
 
     async probe(signal) {
       const { body } = await request("GET", "status", signal);
-      if (!/"(cluster|versionInfo)"\s*:/.test(body)) throw notAlertmanager(end.origin);
+      if (!/"(cluster|versionInfo)"\s*:/.test(body)) throw createNotAlertmanagerError(client.origin);
     },
 
-    dispose: () => end.close(),
+    dispose: () => client.close(),
   };
 }
 
-function notAlertmanager(origin: string): ConfigError {
+function createNotAlertmanagerError(origin: string): ConfigError {
   const hint = "Check the address, its path prefix, and whether something in front of it asks people to log in.";
   return new ConfigError(`What answers at ${origin} is no Alertmanager.`, { field: "url", hint });
 }

@@ -2,20 +2,22 @@ import { z } from "zod";
 import { isLoopback } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
+import { PriorityLetter, RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
-const ADDRESS = String.raw`[A-Za-z0-9!#$%&'*+/=?^_{|}~.-]{1,64}@[\p{L}\p{N}.-]{1,253}`;
+const ADDRESS_PATTERN = String.raw`[A-Za-z0-9!#$%&'*+/=?^_{|}~.-]{1,64}@[\p{L}\p{N}.-]{1,253}`;
 
-const Address = z.string().regex(new RegExp(`^${ADDRESS}$`, "u"), "Write an address as operations@example.com.");
+const EmailAddress = z
+  .string()
+  .regex(new RegExp(`^${ADDRESS_PATTERN}$`, "u"), "Write an address as operations@example.com.");
 
-const Sender = z
+const SenderAddress = z
   .string()
   .regex(
-    new RegExp(`^(${ADDRESS}|[^<>"\\p{Cc}]{1,100} <${ADDRESS}>)$`, "u"),
+    new RegExp(`^(${ADDRESS_PATTERN}|[^<>"\\p{Cc}]{1,100} <${ADDRESS_PATTERN}>)$`, "u"),
     "Write an address as plenum@example.com, or with a name as Plenum <plenum@example.com>.",
   );
 
-const Host = z
+const MailHost = z
   .string()
   .regex(
     /^[A-Za-z0-9._:[\]-]{1,253}$/,
@@ -23,7 +25,7 @@ const Host = z
   )
   .refine((text) => !/^[^[\]:]+:\d+$/.test(text), "Write the port as an option of its own.");
 
-const CHANGES = [
+const MAIL_CHANGES = [
   "retriggered",
   "acknowledged",
   "unacknowledged",
@@ -34,8 +36,8 @@ const CHANGES = [
   "members",
 ] as const;
 
-const ChangeMails = z.strictObject({
-  changes: z.array(z.enum(CHANGES)).min(1).meta({ description: "Changes that get a mail." }),
+const ChangeMailRule = z.strictObject({
+  changes: z.array(z.enum(MAIL_CHANGES)).min(1).meta({ description: "Changes that get a mail." }),
   priorities: z
     .array(PriorityLetter)
     .default([])
@@ -44,7 +46,7 @@ const ChangeMails = z.strictObject({
 
 export const EmailConfig = z
   .strictObject({
-    host: Host.meta({ description: "Name or address of the mail server." }),
+    host: MailHost.meta({ description: "Name or address of the mail server." }),
     port: z.int().min(1).max(65_535).optional().meta({
       description: "Port; without this 587, and 465 with `security: tls`.",
     }),
@@ -56,9 +58,11 @@ export const EmailConfig = z
     }),
     user: z.string().min(1).max(255).optional().meta({ description: "User name, with password." }),
     password: SecretRef.optional().meta({ description: "Password, with user." }),
-    from: Sender.meta({ description: "Sender, with a name or without; what cannot be delivered comes back there." }),
-    to: z.array(Address).min(1).max(50).meta({ description: "Who gets the mails." }),
-    cc: z.array(Address).max(50).default([]).meta({ description: "Who gets a copy." }),
+    from: SenderAddress.meta({
+      description: "Sender, with a name or without; what cannot be delivered comes back there.",
+    }),
+    to: z.array(EmailAddress).min(1).max(50).meta({ description: "Who gets the mails." }),
+    cc: z.array(EmailAddress).max(50).default([]).meta({ description: "Who gets a copy." }),
     subject_prefix: z
       .string()
       .max(60)
@@ -66,7 +70,7 @@ export const EmailConfig = z
       .default("")
       .meta({ description: "Put before every subject, such as [Buildings]." }),
     tell: z
-      .array(ChangeMails)
+      .array(ChangeMailRule)
       .max(20)
       .prefault([{ changes: ["acknowledged"], priorities: ["A"] }])
       .meta({ description: "Which changes get a mail, beside the opening and the end." }),
@@ -81,7 +85,7 @@ export const EmailConfig = z
       .min(1)
       .optional()
       .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
-    ...RECEIVER,
+    ...RECEIVER_OPTIONS,
   })
   .refine((config) => (config.user === undefined) === (config.password === undefined), {
     path: ["user"],

@@ -1,7 +1,7 @@
-import { receiverConnector } from "../shared/receiver/sink.ts";
+import { defineReceiverConnector } from "../shared/receiver/sink.ts";
 import { EmailConfig } from "./config.ts";
 
-export const email = receiverConnector(
+export const email = defineReceiverConnector(
   "email",
   "A mail for each alarm and its end, in one thread (SMTP).",
   EmailConfig,

@@ -1,29 +1,30 @@
 import { hash } from "node:crypto";
 import type { SendMailOptions } from "nodemailer";
 import type { IncidentMessage } from "../shared/receiver/receiver.ts";
-import { cut } from "../shared/receiver/text.ts";
+import { cutText } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
 
-const SUBJECT_LENGTH = 150;
-const TEXT_LENGTH = 4_000;
+const MAX_SUBJECT_LENGTH = 150;
+const MAX_TEXT_LENGTH = 4_000;
 
 /** `title` is that of the first mail, so that all mails stay in one thread. */
-export function mailOf(
+export function buildMail(
   incident: IncidentMessage,
   title: string,
   config: Pick<EmailConfig, "from" | "to" | "cc" | "subject_prefix">,
   nowMs: number,
 ): SendMailOptions {
-  const sender = senderOf(config.from);
+  const sender = parseSender(config.from);
   const host = sender.address.slice(sender.address.indexOf("@") + 1);
   const root = `<${incident.key}@${host}>`;
   return {
     from: sender,
     to: config.to,
     cc: config.cc,
-    subject: `${config.subject_prefix} ${limited(incident.text.status)}: ${cut(title, SUBJECT_LENGTH)}`.trim(),
+    subject:
+      `${config.subject_prefix} ${limitText(incident.text.status)}: ${cutText(title, MAX_SUBJECT_LENGTH)}`.trim(),
     date: new Date(nowMs),
-    messageId: `<${messageIdOf(incident)}@${host}>`,
+    messageId: `<${buildMessageId(incident)}@${host}>`,
     // All mails of a thread refer to this id, which no mail has, so their order does not matter.
     inReplyTo: root,
     references: root,
@@ -33,8 +34,8 @@ export function mailOf(
       "Auto-Submitted": "auto-generated",
       "X-Auto-Response-Suppress": "All",
     },
-    text: plainOf(incident),
-    html: htmlOf(incident),
+    text: formatPlainText(incident),
+    html: formatHtml(incident),
     xMailer: false,
     disableFileAccess: true,
     disableUrlAccess: true,
@@ -42,51 +43,51 @@ export function mailOf(
 }
 
 /** A repeated mail has the same id, so a mailbox can merge them. One event may concern several incidents. */
-function messageIdOf({ changeId, key, status }: IncidentMessage): string {
+function buildMessageId({ changeId, key, status }: IncidentMessage): string {
   return hash("sha256", JSON.stringify([key, changeId, status])).slice(0, 32);
 }
 
-function senderOf(text: string): { name: string; address: string } {
+function parseSender(text: string): { name: string; address: string } {
   const [, name = "", address = text] = /^(.*) <(.*)>$/.exec(text) ?? [];
   return { name, address };
 }
 
-function plainOf({ link, text }: IncidentMessage): string {
+function formatPlainText({ link, text }: IncidentMessage): string {
   return [
-    `${limited(text.status)}: ${limited(text.title)}`,
-    text.fields.map((field) => `${limited(field.label)}: ${limited(field.text)}`).join("\n"),
-    text.list.map((entry) => `- ${limited(entry)}`).join("\n"),
-    text.curves.map(limited).join("\n"),
-    link === null ? "" : `${limited(text.linkText)}: ${link}`,
+    `${limitText(text.status)}: ${limitText(text.title)}`,
+    text.fields.map((field) => `${limitText(field.label)}: ${limitText(field.text)}`).join("\n"),
+    text.list.map((entry) => `- ${limitText(entry)}`).join("\n"),
+    text.curves.map(limitText).join("\n"),
+    link === null ? "" : `${limitText(text.linkText)}: ${link}`,
   ]
     .filter((part) => part !== "")
     .join("\n\n");
 }
 
-function htmlOf({ link, text }: IncidentMessage): string {
+function formatHtml({ link, text }: IncidentMessage): string {
   const rows = text.fields.map(
     (field) =>
-      `<tr><td style="padding:2px 12px 2px 0;vertical-align:top;color:#555">${html(field.label)}</td><td>${html(field.text)}</td></tr>`,
+      `<tr><td style="padding:2px 12px 2px 0;vertical-align:top;color:#555">${escapeHtmlText(field.label)}</td><td>${escapeHtmlText(field.text)}</td></tr>`,
   );
-  const entries = text.list.map((entry) => `<li>${html(entry)}</li>`);
+  const entries = text.list.map((entry) => `<li>${escapeHtmlText(entry)}</li>`);
   return [
     '<!doctype html><html><body style="font-family:sans-serif">',
-    `<p><strong>${html(text.status)}</strong>: ${html(text.title)}</p>`,
+    `<p><strong>${escapeHtmlText(text.status)}</strong>: ${escapeHtmlText(text.title)}</p>`,
     `<table>${rows.join("")}</table>`,
     ...(entries.length === 0 ? [] : [`<ul>${entries.join("")}</ul>`]),
-    ...(text.curves.length === 0 ? [] : [`<pre>${text.curves.map(html).join("\n")}</pre>`]),
-    ...(link === null ? [] : [`<p><a href="${html(link)}">${html(text.linkText)}</a></p>`]),
+    ...(text.curves.length === 0 ? [] : [`<pre>${text.curves.map(escapeHtmlText).join("\n")}</pre>`]),
+    ...(link === null ? [] : [`<p><a href="${escapeHtmlText(link)}">${escapeHtmlText(text.linkText)}</a></p>`]),
     "</body></html>",
   ].join("\n");
 }
 
-const limited = (text: string): string => cut(text, TEXT_LENGTH);
+const limitText = (text: string): string => cutText(text, MAX_TEXT_LENGTH);
 
-const ENTITIES: Readonly<Record<string, string>> = {
+const HTML_ENTITIES: Readonly<Record<string, string>> = {
   ...{ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" },
   "\n": "<br>",
 };
 
-function html(text: string): string {
-  return limited(text).replaceAll(/[&<>"'\n]/g, (character) => ENTITIES[character] ?? character);
+function escapeHtmlText(text: string): string {
+  return limitText(text).replaceAll(/[&<>"'\n]/g, (character) => HTML_ENTITIES[character] ?? character);
 }

@@ -1,13 +1,13 @@
 import { ConfigError, type Failure, meaningOf, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import { failureOfConnection, type Server } from "../../src/core/http/connection-problem.ts";
-import { oneLine } from "../shared/receiver/text.ts";
+import { toOneLine } from "../shared/receiver/text.ts";
 
 /** Greylisting accepts a mail that is sent again some minutes later, usually five. */
-const GREYLISTED_MS = 5 * 60_000;
-const CLOSING_MS = 60_000;
+const GREYLISTING_RETRY_MS = 5 * 60_000;
+const CLOSED_CONNECTION_RETRY_MS = 60_000;
 
 /** Error of nodemailer. Its message may quote the mail, so it is never shown. */
-interface MailError {
+interface NodemailerError {
   readonly code?: string;
   readonly originalCode?: string;
   readonly command?: string;
@@ -16,7 +16,7 @@ interface MailError {
   readonly timeoutType?: string;
 }
 
-export function mailServer(host: string, port: number): Server {
+export function describeMailServer(host: string, port: number): Server {
   return {
     name: `The mail server at ${host}:${port}`,
     failed: "could not be reached",
@@ -28,25 +28,29 @@ export function mailServer(host: string, port: number): Server {
 }
 
 /** Maps a rejected mail to a failure. A 5xx to the sender is a `ConfigError`, because every mail would fail. */
-export function failureOfMail(error: unknown, end: Server): Failure {
-  const known = meaningOf(error);
-  if (known === error) return known;
-  const { code = "", originalCode, command = "", responseCode = 0, timeoutType } = error as MailError;
-  const serverText = serverTextOf(error as MailError);
+export function mapMailError(error: unknown, end: Server): Failure {
+  const ownFailure = meaningOf(error);
+  if (ownFailure === error) return ownFailure;
+  const { code = "", originalCode, command = "", responseCode = 0, timeoutType } = error as NodemailerError;
+  const serverText = formatServerText(error as NodemailerError);
   if (responseCode === 421) {
-    return new Throttled(`${end.name} closes the connection.${serverText}`, CLOSING_MS, { scope: "allowance" });
+    return new Throttled(`${end.name} closes the connection.${serverText}`, CLOSED_CONNECTION_RETRY_MS, {
+      scope: "allowance",
+    });
   }
   if (responseCode >= 400 && responseCode < 500) {
-    return new Throttled(`${end.name} takes the mail later.${serverText}`, GREYLISTED_MS, { scope: "allowance" });
+    return new Throttled(`${end.name} takes the mail later.${serverText}`, GREYLISTING_RETRY_MS, {
+      scope: "allowance",
+    });
   }
   if (code === "EAUTH" || [530, 534, 535, 538].includes(responseCode)) {
     const message = `${end.name} does not accept who we are.${serverText}`;
     const hint = "Check user and password, and whether it takes any at this port.";
     return new ConfigError(message, { reason: "unauthenticated", field: "password", hint });
   }
-  if (responseCode >= 500) return refusal(command, code, serverText, end);
+  if (responseCode >= 500) return mapPermanentRefusal(command, code, serverText, end);
   if (originalCode !== undefined) {
-    return failureOfConnection(Object.assign(new Error(messageOf(error)), { code: originalCode }), end);
+    return failureOfConnection(Object.assign(new Error(getErrorMessage(error)), { code: originalCode }), end);
   }
   if (code === "EPROTOCOL") {
     const hint = "Check host and port.";
@@ -56,10 +60,13 @@ export function failureOfMail(error: unknown, end: Server): Failure {
     const hint = "If that stays so, check the port: one for TLS from the start, such as 465, needs security: tls.";
     return new Retryable(`${end.name} could not be reached: it says nothing.`, { hint });
   }
-  return failureOfConnection(Object.assign(new Error(messageOf(error)), { code: CONNECTION[code] ?? code }), end);
+  return failureOfConnection(
+    Object.assign(new Error(getErrorMessage(error)), { code: SYSTEM_CODE_BY_MAIL_CODE[code] ?? code }),
+    end,
+  );
 }
 
-function refusal(command: string, code: string, serverText: string, end: Server): Failure {
+function mapPermanentRefusal(command: string, code: string, serverText: string, end: Server): Failure {
   if (code === "ETLS") {
     const hint = "Check the port, or ask whoever runs it to offer STARTTLS; security: tls is for ports such as 465.";
     return new ConfigError(`${end.name} does not change to TLS.${serverText}`, { field: "security", hint });
@@ -77,11 +84,11 @@ function refusal(command: string, code: string, serverText: string, end: Server)
   return new ConfigError(`${end.name} does not talk to us.${serverText}`, { field: "host", hint });
 }
 
-const CONNECTION: Readonly<Record<string, string>> = { ECONNECTION: "ECONNRESET" };
+const SYSTEM_CODE_BY_MAIL_CODE: Readonly<Record<string, string>> = { ECONNECTION: "ECONNRESET" };
 
-function serverTextOf({ response }: MailError): string {
-  const words = oneLine(response ?? "");
+function formatServerText({ response }: NodemailerError): string {
+  const words = toOneLine(response ?? "");
   return words === "" ? "" : ` It said: ${words.slice(0, 300)}`;
 }
 
-const messageOf = (error: unknown): string => (error instanceof Error ? error.message : "");
+const getErrorMessage = (error: unknown): string => (error instanceof Error ? error.message : "");

@@ -6,26 +6,26 @@ import { failureOfConnection } from "../../src/core/http/connection-problem.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
-import { cut, oneLine } from "../shared/receiver/text.ts";
+import { cutText, toOneLine } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
-import { mailOf } from "./mail.ts";
-import { failureOfMail, mailServer } from "./outcome.ts";
+import { buildMail } from "./mail.ts";
+import { describeMailServer, mapMailError } from "./outcome.ts";
 
 /** Part of the timeout for the greeting, to distinguish a silent server from a slow mail. */
-const GREETED_WITHIN = 0.8;
+const GREETING_TIMEOUT_SHARE = 0.8;
 
-const FirstMail = z.object({ title: z.string() });
+const FirstMailReference = z.object({ title: z.string() });
 
 /** Accepted means: the server answered 250 to the content. Sent mails cannot be queried. */
 export function createEmailReceiver(config: EmailConfig, { clock, log }: ConnectorContext): Receiver {
   const port = config.port ?? (config.security === "tls" ? 465 : 587);
-  const end = mailServer(config.host, port);
+  const end = describeMailServer(config.host, port);
   const password = config.password === undefined ? null : cachedSecret(config.password, clock);
-  const refused = new Set<string>();
-  let beganMs = Number.NEGATIVE_INFINITY;
+  const refusedRecipients = new Set<string>();
+  let lastMailBeganMs = Number.NEGATIVE_INFINITY;
 
   /** Each mail has a connection, for which credentials and certificates are read again. */
-  function transport() {
+  function createMailTransport() {
     const auth = password === null ? {} : { auth: { user: config.user, pass: password().reveal() }, forceAuth: true };
     const ca = config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file, "ca_file") };
     return createTransport({
@@ -36,8 +36,8 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
       ignoreTLS: config.security === "none",
       ...auth,
       tls: { ...VERIFIED_TLS, ...ca },
-      connectionTimeout: config.timeout * GREETED_WITHIN,
-      greetingTimeout: config.timeout * GREETED_WITHIN,
+      connectionTimeout: config.timeout * GREETING_TIMEOUT_SHARE,
+      greetingTimeout: config.timeout * GREETING_TIMEOUT_SHARE,
       socketTimeout: config.timeout,
       dnsTimeout: config.timeout,
       disableFileAccess: true,
@@ -46,9 +46,9 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   }
 
   /** Limits the total time, because a server that sends a byte now and then never times out. */
-  async function limited<T>(signal: AbortSignal, act: (limit: AbortSignal) => Promise<T>): Promise<T> {
+  async function runWithTimeLimit<T>(signal: AbortSignal, act: (limit: AbortSignal) => Promise<T>): Promise<T> {
     signal.throwIfAborted();
-    beganMs = clock.monotonic();
+    lastMailBeganMs = clock.monotonic();
     const limit = AbortSignal.any([signal, AbortSignal.timeout(config.timeout)]);
     const { promise: aborted, reject } = Promise.withResolvers<never>();
     const abort = () => reject(limit.reason);
@@ -57,30 +57,30 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
       return await Promise.race([act(limit), aborted]);
     } catch (error) {
       if (signal.aborted) throw signal.reason;
-      throw limit.aborted ? failureOfConnection(limit.reason, end) : failureOfMail(error, end);
+      throw limit.aborted ? failureOfConnection(limit.reason, end) : mapMailError(error, end);
     } finally {
       limit.removeEventListener("abort", abort);
     }
   }
 
   async function send(incident: IncidentMessage, title: string, signal: AbortSignal): Promise<IncidentReference> {
-    const mail = mailOf(incident, title, config, clock.now());
-    const sent = await limited(signal, (limit) => transport().sendMail({ ...mail, signal: limit }));
+    const mail = buildMail(incident, title, config, clock.now());
+    const sent = await runWithTimeLimit(signal, (limit) => createMailTransport().sendMail({ ...mail, signal: limit }));
     for (const { recipient = "", response = "" } of sent.rejectedErrors ?? []) {
-      if (refused.has(recipient)) continue;
-      refused.add(recipient);
+      if (refusedRecipients.has(recipient)) continue;
+      refusedRecipients.add(recipient);
       const counts = { accepted: sent.accepted.length, rejected: sent.rejected.length };
       const message = "the mail server refused a recipient; only the others got the mail";
-      log.warn({ recipient, response: cut(oneLine(response), 300), ...counts }, message);
+      log.warn({ recipient, response: cutText(toOneLine(response), 300), ...counts }, message);
     }
     return { ref: { title }, ticket: null, link: null };
   }
 
-  function sendNext(incident: IncidentMessage, { ref }: IncidentReference, signal: AbortSignal) {
-    return send(incident, FirstMail.safeParse(ref).data?.title ?? incident.text.title, signal);
+  function sendFollowUp(incident: IncidentMessage, { ref }: IncidentReference, signal: AbortSignal) {
+    return send(incident, FirstMailReference.safeParse(ref).data?.title ?? incident.text.title, signal);
   }
 
-  function isConfigured({ change, priority }: IncidentMessage): boolean {
+  function isMailConfigured({ change, priority }: IncidentMessage): boolean {
     return config.tell.some(
       ({ changes, priorities }) =>
         changes.some((each) => each === change) && (priorities.length === 0 || priorities.includes(priority)),
@@ -90,16 +90,16 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   return {
     opensAgain: "another",
     serverId: hash("sha256", JSON.stringify([config.host, port, config.to, config.cc])),
-    progressMs: () => beganMs,
+    progressMs: () => lastMailBeganMs,
 
     open: (incident, signal) => send(incident, incident.text.title, signal),
 
     update: async (incident, reference, signal) =>
-      isConfigured(incident) ? sendNext(incident, reference, signal) : reference,
-    close: sendNext,
+      isMailConfigured(incident) ? sendFollowUp(incident, reference, signal) : reference,
+    close: sendFollowUp,
 
     async probe(signal) {
-      await limited(signal, () => transport().verify());
+      await runWithTimeLimit(signal, () => createMailTransport().verify());
     },
 
     dispose: async () => undefined,

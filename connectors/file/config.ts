@@ -3,9 +3,9 @@ import { z } from "zod";
 import type { SharedStore } from "../../src/core/connector.ts";
 import { realFolder } from "../../src/core/errors/folder-problem.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { templateError } from "./layout.ts";
+import { findTemplateError } from "./layout.ts";
 
-const MOST_COMPRESSED_MB = 256;
+const MAX_COMPRESSED_FILE_MB = 256;
 
 export const FileConfig = z
   .strictObject({
@@ -22,7 +22,7 @@ export const FileConfig = z
     path: z
       .string()
       .superRefine((text, context) => {
-        const message = templateError(text);
+        const message = findTemplateError(text);
         if (message !== null) context.addIssue({ code: "custom", message });
       })
       .optional()
@@ -57,9 +57,9 @@ export const FileConfig = z
       .default("0640")
       .meta({ description: "Permission of the files: the owner only, or readable by the group as well." }),
   })
-  .refine((config) => !config.gzip || config.max_file_mb <= MOST_COMPRESSED_MB, {
+  .refine((config) => !config.gzip || config.max_file_mb <= MAX_COMPRESSED_FILE_MB, {
     path: ["max_file_mb"],
-    message: `With gzip use at most ${MOST_COMPRESSED_MB}: events wait while a file is compressed.`,
+    message: `With gzip use at most ${MAX_COMPRESSED_FILE_MB}: events wait while a file is compressed.`,
   })
   .refine((config) => config.max_total_mb >= config.max_file_mb, {
     path: ["max_total_mb"],
@@ -71,19 +71,19 @@ export const FileConfig = z
   });
 export type FileConfig = z.infer<typeof FileConfig>;
 
-export const bytesOf = (mebibytes: number): number => Math.round(mebibytes * 1024 ** 2);
+export const mebibytesToBytes = (mebibytes: number): number => Math.round(mebibytes * 1024 ** 2);
 
 /** Two sinks conflict in one folder; with `path` also in nested ones, which are searched for unfinished files. */
-export function sharedFolder(one: FileConfig, other: FileConfig): SharedStore | null {
+export function findSharedFolder(one: FileConfig, other: FileConfig): SharedStore | null {
   const isByDay = one.path === undefined;
   if (one.name !== other.name || isByDay !== (other.path === undefined)) return null;
   const [here, there] = [realFolder(one.folder), realFolder(other.folder)];
-  const isShared = isByDay ? here === there : isWithin(here, there) || isWithin(there, here);
+  const isShared = isByDay ? here === there : isPathWithin(here, there) || isPathWithin(there, here);
   if (!isShared) return null;
   return { path: ["folder"], consequence: "write the same files: give one of them another folder or another name" };
 }
 
-function isWithin(outer: string, path: string): boolean {
+function isPathWithin(outer: string, path: string): boolean {
   const way = relative(outer, path);
   return way.split(sep)[0] !== ".." && !isAbsolute(way);
 }

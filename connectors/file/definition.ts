@@ -1,13 +1,13 @@
 import type { ConnectorDefinition } from "../../src/core/connector.ts";
-import { FileConfig, sharedFolder } from "./config.ts";
-import { searchCommand } from "./layout.ts";
+import { FileConfig, findSharedFolder } from "./config.ts";
+import { buildSearchCommand } from "./layout.ts";
 
 export const file = {
   name: "file",
   summary: "Events as JSON lines in a folder, on disk before they are acknowledged.",
   Config: FileConfig,
   carriesSequence: true,
-  locateEvent: searchCommand,
-  shared: sharedFolder,
+  locateEvent: buildSearchCommand,
+  shared: findSharedFolder,
   sink: async (config, context) => (await import("./sink.ts")).createFileSink(config, context),
 } satisfies ConnectorDefinition<FileConfig>;

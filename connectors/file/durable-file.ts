@@ -6,7 +6,7 @@ import { createGzip } from "node:zlib";
 import { ConfigError, type Failure } from "../../src/core/errors/errors.ts";
 import { danglingLink, folderFailure, linkProblem } from "../../src/core/errors/folder-problem.ts";
 
-export interface Appender {
+export interface FileAppender {
   readonly path: string;
   readonly bytes: number;
   /** Resolves when the text is on disk; truncates the file to its earlier length where it throws. */
@@ -16,16 +16,16 @@ export interface Appender {
 }
 
 /** Largest number of lines in a write; a crash leaves at most this many unverified lines. */
-export const MAX_BATCH = 1_000;
+export const MAX_BATCH_LINES = 1_000;
 
-const FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
+const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
 
 /** Opens or creates the file and removes what a crash left of the last write. Follows no symbolic link. */
-export async function openAppender(path: string, mode: number, maxLines: number): Promise<Appender> {
-  const handle = await open(path, FLAGS, mode);
+export async function openAppender(path: string, mode: number, maxLines: number): Promise<FileAppender> {
+  const handle = await open(path, OPEN_FLAGS, mode);
   try {
     const { ino, dev } = await handle.stat();
-    let bytes = await repair(handle, maxLines);
+    let bytes = await truncateTornWrite(handle, maxLines);
     return {
       path,
       get bytes() {
@@ -54,14 +54,14 @@ export async function openAppender(path: string, mode: number, maxLines: number)
   }
 }
 
-const NEWLINE = 10;
-const STEP_BYTES = 64 * 1024;
+const NEWLINE_BYTE = 10;
+const READ_CHUNK_BYTES = 64 * 1024;
 
 /** Removes what a crash left of the last write: text after the last newline, and after zeros (missing sectors). */
-async function repair(handle: FileHandle, maxLines: number): Promise<number> {
+async function truncateTornWrite(handle: FileHandle, maxLines: number): Promise<number> {
   const { size } = await handle.stat();
-  const hole = await firstHole(handle, await startOfLast(maxLines, handle, size), size);
-  const end = await startOfLast(0, handle, hole ?? size);
+  const zeroAt = await findFirstZeroByte(handle, await findStartOfLastLines(maxLines, handle, size), size);
+  const end = await findStartOfLastLines(0, handle, zeroAt ?? size);
   if (end < size) {
     await handle.truncate(end);
     await handle.datasync();
@@ -69,21 +69,21 @@ async function repair(handle: FileHandle, maxLines: number): Promise<number> {
   return end;
 }
 
-async function firstHole(handle: FileHandle, from: number, size: number): Promise<number | null> {
-  for (let start = from; start < size; start += STEP_BYTES) {
-    const zero = (await bytesAt(handle, start, Math.min(size, start + STEP_BYTES))).indexOf(0);
+async function findFirstZeroByte(handle: FileHandle, from: number, size: number): Promise<number | null> {
+  for (let start = from; start < size; start += READ_CHUNK_BYTES) {
+    const zero = (await readBytes(handle, start, Math.min(size, start + READ_CHUNK_BYTES))).indexOf(0);
     if (zero >= 0) return start + zero;
   }
   return null;
 }
 
-async function startOfLast(lines: number, handle: FileHandle, before: number): Promise<number> {
+async function findStartOfLastLines(lines: number, handle: FileHandle, before: number): Promise<number> {
   let left = lines;
   for (let end = before; end > 0; ) {
-    const start = Math.max(0, end - STEP_BYTES);
-    const bytes = await bytesAt(handle, start, end);
+    const start = Math.max(0, end - READ_CHUNK_BYTES);
+    const bytes = await readBytes(handle, start, end);
     for (let at = bytes.length - 1; at >= 0; at -= 1) {
-      if (bytes[at] !== NEWLINE) continue;
+      if (bytes[at] !== NEWLINE_BYTE) continue;
       if (left === 0) return start + at + 1;
       left -= 1;
     }
@@ -92,18 +92,18 @@ async function startOfLast(lines: number, handle: FileHandle, before: number): P
   return 0;
 }
 
-async function bytesAt(handle: FileHandle, start: number, end: number): Promise<Buffer> {
+async function readBytes(handle: FileHandle, start: number, end: number): Promise<Buffer> {
   const { buffer, bytesRead } = await handle.read(Buffer.alloc(end - start), 0, end - start, start);
   return buffer.subarray(0, bytesRead);
 }
 
 /** A file with this ending is discarded after a crash. */
-export const TEMPORARY = ".tmp";
+export const TEMPORARY_SUFFIX = ".tmp";
 
 /** Gives a complete file its final name, compressed for `.gz`. After a crash, the old or the final file is complete. */
-export async function finish(from: string, to: string, mode: number, signal: AbortSignal): Promise<void> {
+export async function finalizeFile(from: string, to: string, mode: number, signal: AbortSignal): Promise<void> {
   const isCompressed = to.endsWith(".gz");
-  const complete = isCompressed ? `${to}${TEMPORARY}` : from;
+  const complete = isCompressed ? `${to}${TEMPORARY_SUFFIX}` : from;
   if (isCompressed) {
     const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
     const handle = await open(complete, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
@@ -124,18 +124,18 @@ export async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-export async function checkWritable(folder: string): Promise<void> {
+export async function checkFolderWritable(folder: string): Promise<void> {
   const link = danglingLink(folder);
   if (link !== null) throw linkProblem(link);
   const found = await stat(folder).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT" && dirname(folder) !== folder) return null;
     throw error;
   });
-  if (found === null) return checkWritable(dirname(folder));
+  if (found === null) return checkFolderWritable(dirname(folder));
   if (!found.isDirectory()) throw new ConfigError(`${folder} is not a folder.`, { field: "folder" });
   await access(folder, constants.W_OK | constants.X_OK);
 }
 
-export function fileFailure(error: unknown, folder: string): Failure {
+export function mapFileError(error: unknown, folder: string): Failure {
   return folderFailure(error, folder, "Free some space, or lower max_total_mb");
 }

@@ -10,61 +10,62 @@ interface PathParts {
 }
 
 /** Folder name for events without a site, as in the topics of `mqtt`. */
-const NO_SITE = "_";
+const NO_SITE_FOLDER = "_";
 
-const PLACEHOLDERS = ["kind", "site", "date"] as const;
+const PATH_PLACEHOLDERS = ["kind", "site", "date"] as const;
 
-export function templateError(template: string): string | null {
+export function findTemplateError(template: string): string | null {
   const levels = template.split("/");
   if (levels.some((level) => !/^([A-Za-z0-9_=.-]|\{[a-z]+\})+$/.test(level) || /^\.+$/.test(level))) {
     return "Write folders with `/` between them, of letters, digits, `_`, `=`, `.`, `-` and {kind}, {site}, {date}.";
   }
   const names = [...template.matchAll(/\{([a-z]+)\}/g)].map(([, name]) => name);
-  const unknown = names.find((name) => !PLACEHOLDERS.some((known) => known === name));
+  const unknown = names.find((name) => !PATH_PLACEHOLDERS.some((known) => known === name));
   if (unknown !== undefined) return `There is no {${unknown}}; use {kind}, {site} and {date}.`;
   return names.includes("date") ? null : "Put {date} into it, so that a day can be read by itself.";
 }
 
-export function folderOf(template: string, { kind, site, date }: PathParts): string {
-  const parts = { kind, site: site === null ? NO_SITE : encodedId(site), date };
+export function buildFolderPath(template: string, { kind, site, date }: PathParts): string {
+  const parts = { kind, site: site === null ? NO_SITE_FOLDER : encodeSiteId(site), date };
   return template.replaceAll(/\{(kind|site|date)\}/g, (_, name: keyof typeof parts) => parts[name]);
 }
 
 /** Returns e.g. `zgrep -hF '"subject":"site/1/tag/10042"' '/srv/events'/events-*`, also for compressed files. */
-export function searchCommand(
+export function buildSearchCommand(
   { folder, name, path }: { readonly folder: string; readonly name: string; readonly path?: string | undefined },
   { subject, type, siteid }: Event,
 ): string {
-  const below = path === undefined ? "" : `${folderOf(path, { kind: type, site: siteid ?? null, date: "*" })}/`;
+  const below = path === undefined ? "" : `${buildFolderPath(path, { kind: type, site: siteid ?? null, date: "*" })}/`;
   const quoted = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
   return `zgrep -hF ${quoted(`"subject":${JSON.stringify(subject)}`)} ${quoted(resolve(folder))}/${below}${name}-*`;
 }
 
-function encodedId(id: string): string {
+function encodeSiteId(id: string): string {
   const text = id.toWellFormed().slice(0, 100);
-  const coded = encodeURIComponent(text).replaceAll(/[!'()*~]/g, (letter) => percent(letter));
+  const coded = encodeURIComponent(text).replaceAll(/[!'()*~]/g, (letter) => percentEncode(letter));
   if (coded === "") return "~";
-  return /^(\.+|_)$/.test(coded) ? [...coded].map(percent).join("") : coded;
+  return /^(\.+|_)$/.test(coded) ? [...coded].map(percentEncode).join("") : coded;
 }
 
-const percent = (letter: string): string => `%${letter.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`;
+const percentEncode = (letter: string): string =>
+  `%${letter.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`;
 
-const dayOf = (time: string): string => /^\d{4}-\d{2}-\d{2}/.exec(time)?.[0] ?? "unknown";
+const parseDay = (time: string): string => /^\d{4}-\d{2}-\d{2}/.exec(time)?.[0] ?? "unknown";
 
 /** Splits an event into lines by UTC day. History of several days becomes one line a day with `part` and `parts`. */
-export function dayLines(event: Event, sequence: Sequence | null | undefined) {
+export function splitIntoDayLines(event: Event, sequence: Sequence | null | undefined) {
   const numbered = sequenceAttributes(sequence);
   const history = event.type === "tag-history" ? historyText(event as Event<"tag-history">) : null;
-  const days = history === null ? new Map<string, string[]>() : pointsByDay(history.points);
+  const days = history === null ? new Map<string, string[]>() : groupPointsByDay(history.points);
   const [only] = days.keys();
   if (history === null || days.size <= 1) {
     const { type, data, time } = event as AnyEvent;
     // A total's own time is the end of its period, often midnight of the next day.
-    const date = only ?? dayOf(type === "tag-total" ? data.from : time);
+    const date = only ?? parseDay(type === "tag-total" ? data.from : time);
     return [{ date, texts: cloudEventTexts(event, numbered) }];
   }
   const { origin, revised, ...before } = history.fact;
-  const attributes = toCloudEvent(withoutData(event), numbered);
+  const attributes = toCloudEvent(copyWithoutData(event), numbered);
   return [...days].map(([date, points], index) => {
     const head = JSON.stringify({ ...attributes, part: index + 1, parts: days.size });
     const texts = [
@@ -76,10 +77,10 @@ export function dayLines(event: Event, sequence: Sequence | null | undefined) {
   });
 }
 
-function pointsByDay(points: string): Map<string, string[]> {
+function groupPointsByDay(points: string): Map<string, string[]> {
   const days = new Map<string, string[]>();
   for (const { time, text } of dayTexts(points)) {
-    const date = dayOf(time);
+    const date = parseDay(time);
     const texts = days.get(date) ?? [];
     texts.push(text);
     days.set(date, texts);
@@ -88,7 +89,7 @@ function pointsByDay(points: string): Map<string, string[]> {
 }
 
 /** The getter of `data` may have to parse. */
-function withoutData(event: Event): Event {
+function copyWithoutData(event: Event): Event {
   const names = Object.keys(event).filter((name) => name !== "data") as (keyof Event)[];
   return Object.fromEntries(names.map((name) => [name, event[name]])) as unknown as Event;
 }

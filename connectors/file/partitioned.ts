@@ -3,19 +3,26 @@ import { dirname, join, resolve } from "node:path";
 import type { BatchInfo, ConnectorContext } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
-import { bytesOf, type FileConfig } from "./config.ts";
-import { type Appender, finish, MAX_BATCH, openAppender, syncFolder, TEMPORARY } from "./durable-file.ts";
-import { dayLines, folderOf } from "./layout.ts";
+import { type FileConfig, mebibytesToBytes } from "./config.ts";
+import {
+  type FileAppender,
+  finalizeFile,
+  MAX_BATCH_LINES,
+  openAppender,
+  syncFolder,
+  TEMPORARY_SUFFIX,
+} from "./durable-file.ts";
+import { buildFolderPath, splitIntoDayLines } from "./layout.ts";
 
 /** More would let events wait for the hundreds of files of a backfill. */
-const FINISHED_AT_ONCE = 20;
+const MAX_FINISHED_PER_TICK = 20;
 
-const PART = ".part";
+const PART_SUFFIX = ".part";
 
 /** A backfill of a month writes more than a hundred files, which are reopened in turn. */
-const MOST_OPEN = 16;
+const MAX_OPEN_FILES = 16;
 
-interface Part {
+interface FilePart {
   /** Path without `.part` or `.gz`, e.g. `<root>/tag-value/1/2026-11-02/events-20261102T062000000Z.jsonl`. */
   readonly stem: string;
   readonly path: string;
@@ -32,9 +39,9 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
   const { gzip, name } = config;
   const root = resolve(config.folder);
   const mode = Number.parseInt(config.mode, 8);
-  const maxBytes = bytesOf(config.max_file_mb);
-  const parts = new Map<string, Part>();
-  const appenders = new Map<string, Appender>();
+  const maxBytes = mebibytesToBytes(config.max_file_mb);
+  const parts = new Map<string, FilePart>();
+  const appenders = new Map<string, FileAppender>();
   let isOpen = false;
 
   async function closeFile(path: string): Promise<void> {
@@ -43,30 +50,30 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
     await appender?.close();
   }
 
-  async function appenderOf(path: string): Promise<Appender> {
-    const known = appenders.get(path);
-    if (known !== undefined && (await known.isThere())) {
+  async function openCachedAppender(path: string): Promise<FileAppender> {
+    const cached = appenders.get(path);
+    if (cached !== undefined && (await cached.isThere())) {
       appenders.delete(path);
-      appenders.set(path, known);
-      return known;
+      appenders.set(path, cached);
+      return cached;
     }
     await closeFile(path);
     const [oldest] = appenders.keys();
-    if (oldest !== undefined && appenders.size >= MOST_OPEN) await closeFile(oldest);
+    if (oldest !== undefined && appenders.size >= MAX_OPEN_FILES) await closeFile(oldest);
     const appender = await openAppender(path, mode, 0);
     appenders.set(path, appender);
     return appender;
   }
 
-  async function beginPart(folder: string): Promise<Part> {
+  async function beginPart(folder: string): Promise<FilePart> {
     const inside = join(root, folder);
     await mkdir(inside, { recursive: true, mode: 0o750 });
     const stemAt = (ms: number) => join(inside, `${name}-${isoUtc(ms).replaceAll(/[-:.]/g, "")}.jsonl`);
     let ms = clock.now();
     // Two files may start in one millisecond, or a clock was set back: never overwrite an existing file.
-    while (await isTaken(stemAt(ms))) ms += 1;
-    const part = { stem: stemAt(ms), path: `${stemAt(ms)}${PART}`, beganMs: clock.monotonic(), bytes: 0 };
-    await appenderOf(part.path);
+    while (await isNameTaken(stemAt(ms))) ms += 1;
+    const part = { stem: stemAt(ms), path: `${stemAt(ms)}${PART_SUFFIX}`, beganMs: clock.monotonic(), bytes: 0 };
+    await openCachedAppender(part.path);
     for (let at = inside; ; at = dirname(at)) {
       await syncFolder(at);
       if (at === root) break;
@@ -75,37 +82,37 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
     return part;
   }
 
-  async function finishPart(folder: string, part: Part, signal: AbortSignal): Promise<void> {
+  async function finishPart(folder: string, part: FilePart, signal: AbortSignal): Promise<void> {
     await closeFile(part.path);
-    await finish(part.path, gzip ? `${part.stem}.gz` : part.stem, mode, signal);
+    await finalizeFile(part.path, gzip ? `${part.stem}.gz` : part.stem, mode, signal);
     parts.delete(folder);
   }
 
-  async function partFor(folder: string, bytes: number, signal: AbortSignal): Promise<Part> {
+  async function partFor(folder: string, bytes: number, signal: AbortSignal): Promise<FilePart> {
     const part = parts.get(folder);
-    if (part === undefined || (!appenders.has(part.path) && !(await exists(part.path)))) return beginPart(folder);
+    if (part === undefined || (!appenders.has(part.path) && !(await fileExists(part.path)))) return beginPart(folder);
     if (part.bytes === 0 || part.bytes + bytes <= maxBytes) return part;
     await finishPart(folder, part, signal);
     return beginPart(folder);
   }
 
-  async function append(folder: string, text: Buffer, signal: AbortSignal): Promise<Part> {
+  async function append(folder: string, text: Buffer, signal: AbortSignal): Promise<FilePart> {
     let part = await partFor(folder, text.length, signal);
-    let appender = await appenderOf(part.path);
+    let appender = await openCachedAppender(part.path);
     if (appender.bytes !== part.bytes) {
       part = await beginPart(folder);
-      appender = await appenderOf(part.path);
+      appender = await openCachedAppender(part.path);
     }
     await appender.append(text);
     part.bytes = appender.bytes;
     return part;
   }
 
-  function textsOf(batch: readonly Event[], sequences: BatchInfo["sequences"]): ReadonlyMap<string, Buffer> {
+  function groupTextsByFolder(batch: readonly Event[], sequences: BatchInfo["sequences"]): ReadonlyMap<string, Buffer> {
     const texts = new Map<string, string[]>();
     for (const [index, event] of batch.entries()) {
-      for (const { date, texts: line } of dayLines(event, sequences?.[index])) {
-        const folder = folderOf(template, { kind: event.type, site: event.siteid ?? null, date });
+      for (const { date, texts: line } of splitIntoDayLines(event, sequences?.[index])) {
+        const folder = buildFolderPath(template, { kind: event.type, site: event.siteid ?? null, date });
         const lines = texts.get(folder) ?? [];
         lines.push(...line, "\n");
         texts.set(folder, lines);
@@ -127,22 +134,24 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
       await mkdir(root, { recursive: true, mode: 0o750 });
       await close();
       const found = await readdir(root, { recursive: true, withFileTypes: true });
-      const own = new RegExp(`^(${name}-\\d{8}T\\d{9}Z\\.jsonl)(\\.gz)?(${TEMPORARY}|${PART})$`);
+      const ownFilePattern = new RegExp(
+        `^(${name}-\\d{8}T\\d{9}Z\\.jsonl)(\\.gz)?(${TEMPORARY_SUFFIX}|${PART_SUFFIX})$`,
+      );
       for (const entry of found) {
-        const [, stem, , kind] = own.exec(entry.name) ?? [];
+        const [, stem, , kind] = ownFilePattern.exec(entry.name) ?? [];
         if (stem === undefined || !entry.isFile()) continue;
         signal.throwIfAborted();
         const path = join(entry.parentPath, entry.name);
-        if (kind === TEMPORARY) await unlink(path);
+        if (kind === TEMPORARY_SUFFIX) await unlink(path);
         else await recoverPart(path, join(entry.parentPath, stem), signal);
       }
       isOpen = true;
     },
 
     async write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void> {
-      const written: { readonly part: Part; readonly bytes: number }[] = [];
+      const written: { readonly part: FilePart; readonly bytes: number }[] = [];
       try {
-        for (const [folder, text] of textsOf(batch, sequences)) {
+        for (const [folder, text] of groupTextsByFolder(batch, sequences)) {
           signal.throwIfAborted();
           const part = await append(folder, text, signal);
           written.push({ part, bytes: part.bytes - text.length });
@@ -157,13 +166,13 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
     },
 
     async finishOld(signal: AbortSignal): Promise<number> {
-      let left = FINISHED_AT_ONCE;
+      let left = MAX_FINISHED_PER_TICK;
       for (const [folder, part] of [...parts].toSorted(([, a], [, b]) => a.beganMs - b.beganMs)) {
         const inMs = part.beganMs + config.finish_after - clock.monotonic();
         if (inMs > 0) return inMs;
         if (left === 0) return 0;
         signal.throwIfAborted();
-        if (part.bytes > 0 && (await exists(part.path))) await finishPart(folder, part, signal);
+        if (part.bytes > 0 && (await fileExists(part.path))) await finishPart(folder, part, signal);
         else parts.delete(folder);
         left -= 1;
       }
@@ -175,22 +184,22 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
 
   async function recoverPart(path: string, stem: string, signal: AbortSignal): Promise<void> {
     // Each event of the last write added at most one line to a file.
-    const appender = await openAppender(path, mode, MAX_BATCH);
+    const appender = await openAppender(path, mode, MAX_BATCH_LINES);
     await appender.close();
     // The compressed file exists; only the removal of this one is missing.
-    if (appender.bytes === 0 || (await exists(`${stem}.gz`))) await unlink(path);
-    else await finish(path, gzip ? `${stem}.gz` : stem, mode, signal);
+    if (appender.bytes === 0 || (await fileExists(`${stem}.gz`))) await unlink(path);
+    else await finalizeFile(path, gzip ? `${stem}.gz` : stem, mode, signal);
   }
 }
 
-function exists(path: string): Promise<boolean> {
+function fileExists(path: string): Promise<boolean> {
   return access(path).then(
     () => true,
     () => false,
   );
 }
 
-async function isTaken(stem: string): Promise<boolean> {
-  const found = await Promise.all(["", ".gz", PART].map((end) => exists(`${stem}${end}`)));
+async function isNameTaken(stem: string): Promise<boolean> {
+  const found = await Promise.all(["", ".gz", PART_SUFFIX].map((end) => fileExists(`${stem}${end}`)));
   return found.includes(true);
 }

@@ -3,11 +3,11 @@ import { ACCEPTED, type BatchInfo, type ConnectorContext, type Sink } from "../.
 import type { Event } from "../../src/core/model/event.ts";
 import type { FileConfig } from "./config.ts";
 import { createDailyFiles } from "./daily.ts";
-import { checkWritable, fileFailure, MAX_BATCH } from "./durable-file.ts";
+import { checkFolderWritable, MAX_BATCH_LINES, mapFileError } from "./durable-file.ts";
 import { createPartitionedFiles } from "./partitioned.ts";
 
 /** After a failure `close` is called, and the next `open` repairs what the failure left. */
-export interface Files {
+export interface FileWriter {
   open(signal: AbortSignal): Promise<void>;
   write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void>;
   /** Finishes files that are old enough; returns the milliseconds until the next. */
@@ -18,7 +18,7 @@ export interface Files {
 /** Accepted means: the line is on disk (fdatasync has returned). */
 export function createFileSink(config: FileConfig, context: ConnectorContext): Sink {
   const folder = resolve(config.folder);
-  const files: Files =
+  const files: FileWriter =
     config.path === undefined
       ? createDailyFiles(config, context)
       : createPartitionedFiles(config, config.path, context);
@@ -29,12 +29,12 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
       return await work();
     } catch (error) {
       await files.close().catch((cause: unknown) => context.log.debug({ err: cause }, "close after a failed write"));
-      throw signal.aborted ? signal.reason : fileFailure(error, folder);
+      throw signal.aborted ? signal.reason : mapFileError(error, folder);
     }
   }
 
   return {
-    maxBatch: MAX_BATCH,
+    maxBatch: MAX_BATCH_LINES,
     strictOrder: true,
 
     open: (signal) => attempt(signal, async () => undefined),
@@ -53,9 +53,9 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
 
     async probe() {
       try {
-        await checkWritable(folder);
+        await checkFolderWritable(folder);
       } catch (error) {
-        throw fileFailure(error, folder);
+        throw mapFileError(error, folder);
       }
     },
   };

@@ -5,7 +5,7 @@ import { type AnyEvent, type Event, sourceName } from "../../src/core/model/even
 import { hasCredentials, SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 
-const Url = z
+const ServerUrl = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as http://influxdb:8086." })
   .refine((text) => !hasCredentials(text), {
     error: "Leave user name and password out of the address; use username and password, or token.",
@@ -21,35 +21,40 @@ const Url = z
 
 export const NAME_TAGS = ["name", "site_name", "system"] as const;
 
-const Name = z.string().min(1).max(255);
+const InfluxName = z.string().min(1).max(255);
 
-const PlainName = z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, "Use lower-case letters, digits and `_`.");
+const IdentifierName = z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, "Use lower-case letters, digits and `_`.");
 
 /** Tags that points have already, and `time`, which InfluxDB reserves. */
-const TAKEN =
+const RESERVED_TAGS =
   "source site_id tag_id unit resolution time_zone type object object_id alarm_id trigger_id priority gateway_id outcome reason sink time";
-const OwnTag = PlainName.refine((name) => !TAKEN.split(" ").includes(name), "Points have a tag of this name already.");
+const ConfiguredTag = IdentifierName.refine(
+  (name) => !RESERVED_TAGS.split(" ").includes(name),
+  "Points have a tag of this name already.",
+);
 
 export const InfluxConfig = z
   .strictObject({
-    url: Url.meta({ description: "Address of the server without the path of an endpoint." }),
+    url: ServerUrl.meta({ description: "Address of the server without the path of an endpoint." }),
     api: z.enum(["v2", "v1"]).default("v2").meta({
       description: "v2 for InfluxDB 2, 3 and VictoriaMetrics; v1 for InfluxDB 1.x.",
     }),
     org: z.string().default("").meta({ description: "Organisation (v2); VictoriaMetrics needs none." }),
-    bucket: Name.optional().meta({ description: "Bucket (v2); in InfluxDB 3 the database." }),
-    database: Name.optional().meta({ description: "Database (v1)." }),
-    retention_policy: Name.optional().meta({ description: "Retention policy (v1); the default one when left out." }),
+    bucket: InfluxName.optional().meta({ description: "Bucket (v2); in InfluxDB 3 the database." }),
+    database: InfluxName.optional().meta({ description: "Database (v1)." }),
+    retention_policy: InfluxName.optional().meta({
+      description: "Retention policy (v1); the default one when left out.",
+    }),
     create_database: z.boolean().default(false).meta({ description: "Create the database when the sink opens (v1)." }),
     token: SecretRef.optional().meta({ description: "Token that may write (InfluxDB 2 and 3)." }),
     username: z.string().min(1).optional().meta({ description: "User name (InfluxDB 1.x), with password." }),
     password: SecretRef.optional().meta({ description: "Password (InfluxDB 1.x), with username." }),
-    measurement_prefix: PlainName.optional().meta({ description: "Put before every measurement name." }),
+    measurement_prefix: IdentifierName.optional().meta({ description: "Put before every measurement name." }),
     allow_plain_http: z.boolean().default(false).meta({
       description: "Allow a token or password over http:// to another machine, readable for everybody on the way.",
     }),
     tags: z
-      .record(OwnTag, z.string().min(1).max(256))
+      .record(ConfiguredTag, z.string().min(1).max(256))
       .default({})
       .meta({ description: "Further tags of every point, such as the environment." }),
     tags_from: z.array(z.enum(NAME_TAGS)).default([]).meta({
@@ -68,36 +73,36 @@ export const InfluxConfig = z
       .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
+    const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const isV2 = config.api === "v2";
     const [wanted, other] = isV2 ? (["bucket", "database"] as const) : (["database", "bucket"] as const);
-    if (config[wanted] === undefined) complain(wanted, `With \`api: ${config.api}\` a ${wanted} is needed.`);
-    if (config[other] !== undefined) complain(other, `With \`api: ${config.api}\` it is called ${wanted}.`);
+    if (config[wanted] === undefined) reportIssue(wanted, `With \`api: ${config.api}\` a ${wanted} is needed.`);
+    if (config[other] !== undefined) reportIssue(other, `With \`api: ${config.api}\` it is called ${wanted}.`);
     for (const option of ["retention_policy", "create_database"] as const) {
-      if (isV2 && config[option]) complain(option, "This is for `api: v1` only.");
+      if (isV2 && config[option]) reportIssue(option, "This is for `api: v1` only.");
     }
     if ((config.username === undefined) !== (config.password === undefined)) {
-      complain("username", "Give username and password together.");
+      reportIssue("username", "Give username and password together.");
     }
     for (const name of config.tags_from) {
-      if (name in config.tags) complain("tags", `With \`tags_from\` points have a tag ${name} already.`);
+      if (name in config.tags) reportIssue("tags", `With \`tags_from\` points have a tag ${name} already.`);
     }
     const url = URL.parse(config.url);
     // On the way to a proxy even what is meant for loopback leaves this machine.
-    const leaves = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
-    const isPlain = url?.protocol === "http:" && leaves;
+    const leavesMachine = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
+    const isPlain = url?.protocol === "http:" && leavesMachine;
     if (isPlain && (config.token ?? config.password) !== undefined && !config.allow_plain_http) {
-      complain("url", "A token or password needs https://; set allow_plain_http: true to send it readable anyway.");
+      reportIssue("url", "A token or password needs https://; set allow_plain_http: true to send it readable anyway.");
     }
     if (config.token !== undefined && config.username !== undefined) {
-      complain("token", "Give a token, or username and password, not both.");
+      reportIssue("token", "Give a token, or username and password, not both.");
     }
   })
   .meta({ description: "Points in InfluxDB 1.x, 2, 3 or VictoriaMetrics." });
 export type InfluxConfig = z.infer<typeof InfluxConfig>;
 
 /** Returns a query for the last day of a tag; null for other events than values. */
-export function exampleQuery(
+export function buildExampleQuery(
   { api, bucket = "", measurement_prefix: prefix = "" }: InfluxConfig,
   event: Event,
 ): string | null {

@@ -10,12 +10,12 @@ import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import { timeLimit } from "../../src/core/runtime/waiting.ts";
 
 /** A compressor takes half a millisecond: too much for the 3,000 bytes of 20 values. */
-const GZIP_ABOVE = 16_384;
+const GZIP_ABOVE_BYTES = 16_384;
 /** Level 1 leaves 5 % of a backfill's bytes; the default level 6 saves a tenth more and takes three times as long. */
-const LEVEL: ZlibOptions = { level: 1 };
-const compressed = promisify<Buffer, ZlibOptions, Buffer>(gzip);
+const GZIP_OPTIONS: ZlibOptions = { level: 1 };
+const compressGzip = promisify<Buffer, ZlibOptions, Buffer>(gzip);
 
-const MAX_SPARE_BYTES = 2 ** 20;
+const MAX_SPARE_BUFFER_BYTES = 2 ** 20;
 
 /** A successful response is usually empty; a bucket's retention fits. */
 const MAX_RESPONSE_BYTES = 65_536;
@@ -25,9 +25,9 @@ export interface DatabaseResponse {
   readonly body: string;
 }
 
-export type Body = string | readonly Buffer[];
+export type RequestBody = string | readonly Buffer[];
 
-export type Exchange = ReturnType<typeof createExchange>;
+export type HttpExchange = ReturnType<typeof createHttpExchange>;
 
 interface ExchangeOptions {
   readonly url: string;
@@ -39,15 +39,15 @@ interface ExchangeOptions {
 }
 
 /** Sends requests through the library's transport. Its WriteApi returns no status and takes no abort signal. */
-export function createExchange(options: ExchangeOptions) {
+export function createHttpExchange(options: ExchangeOptions) {
   setLogger({ error: () => undefined, warn: () => undefined });
   const agent = options.url.startsWith("https:")
     ? new HttpsAgent({ ...VERIFIED_TLS, keepAlive: true, ca: options.ca })
     : new HttpAgent({ keepAlive: true });
   const closing = new AbortController();
-  let spare: Buffer | null = null;
+  let spareBuffer: Buffer | null = null;
   // The library's `proxyUrl` would send every request to the proxy in plain text, token included, also for https.
-  if (options.proxy !== null) tunnelThrough(options.proxy, agent, options, closing.signal);
+  if (options.proxy !== null) tunnelThroughProxy(options.proxy, agent, options, closing.signal);
   const { transport } = new InfluxDB({ url: options.url, timeout: options.timeoutMs, transportOptions: { agent } });
   const headers: Record<string, string> = {
     "content-type": "text/plain; charset=utf-8",
@@ -56,26 +56,32 @@ export function createExchange(options: ExchangeOptions) {
   };
 
   /** Reuses a buffer, which saves the garbage collector megabytes a second. */
-  async function packedPieces(pieces: readonly Buffer[], length: number): Promise<Buffer> {
+  async function compressPieces(pieces: readonly Buffer[], length: number): Promise<Buffer> {
     const [only] = pieces;
-    if (only !== undefined && pieces.length === 1) return compressed(only, LEVEL);
-    const joined = spare !== null && spare.length >= length ? spare : Buffer.allocUnsafeSlow(length);
-    spare = null;
+    if (only !== undefined && pieces.length === 1) return compressGzip(only, GZIP_OPTIONS);
+    const joined = spareBuffer !== null && spareBuffer.length >= length ? spareBuffer : Buffer.allocUnsafeSlow(length);
+    spareBuffer = null;
     let at = 0;
     for (const piece of pieces) at += piece.copy(joined, at);
-    const packed = await compressed(joined.subarray(0, length), LEVEL);
-    if (joined.length <= MAX_SPARE_BYTES) spare = joined;
+    const packed = await compressGzip(joined.subarray(0, length), GZIP_OPTIONS);
+    if (joined.length <= MAX_SPARE_BUFFER_BYTES) spareBuffer = joined;
     return packed;
   }
 
-  async function send(method: "GET" | "POST", path: string, content: Body, signal: AbortSignal, maxBytes: number) {
+  async function send(
+    method: "GET" | "POST",
+    path: string,
+    content: RequestBody,
+    signal: AbortSignal,
+    maxBytes: number,
+  ) {
     const limit = timeLimit(signal, options.timeoutMs);
     const limited = limit.signal;
     try {
       const pieces = typeof content === "string" ? [Buffer.from(content)] : content;
       const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
-      const isPacked = options.gzip && length > GZIP_ABOVE;
-      const packed = isPacked ? await packedPieces(pieces, length) : Buffer.concat(pieces, length);
+      const isPacked = options.gzip && length > GZIP_ABOVE_BYTES;
+      const packed = isPacked ? await compressPieces(pieces, length) : Buffer.concat(pieces, length);
       // The library declares a string but passes it to Buffer.from, which also accepts a Buffer.
       const body = packed as unknown as string;
       const sent = isPacked ? { ...headers, "content-encoding": "gzip" } : headers;
@@ -102,7 +108,8 @@ export function createExchange(options: ExchangeOptions) {
 
   return {
     /** Rejects with the library's HttpError for responses from 300 on. The pieces may be reused afterwards. */
-    post: (path: string, body: Body, signal: AbortSignal) => send("POST", path, body, signal, MAX_RESPONSE_BYTES),
+    post: (path: string, body: RequestBody, signal: AbortSignal) =>
+      send("POST", path, body, signal, MAX_RESPONSE_BYTES),
     get: (path: string, signal: AbortSignal, maxBytes = MAX_RESPONSE_BYTES) => send("GET", path, "", signal, maxBytes),
     close() {
       closing.abort();
@@ -111,7 +118,7 @@ export function createExchange(options: ExchangeOptions) {
   };
 }
 
-function tunnelThrough(proxy: HttpProxy, agent: HttpAgent, options: ExchangeOptions, closing: AbortSignal) {
+function tunnelThroughProxy(proxy: HttpProxy, agent: HttpAgent, options: ExchangeOptions, closing: AbortSignal) {
   const url = new URL(options.url);
   const isSecure = url.protocol === "https:";
   const open = agent.createConnection.bind(agent);

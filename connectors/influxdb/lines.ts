@@ -12,19 +12,21 @@ export interface PointParts {
   readonly fields: Readonly<Record<string, string | number | boolean | null | undefined>>;
   readonly timeMs: number;
   /** Event id for the nanoseconds below the millisecond; absent where a later point replaces an earlier one. */
-  readonly apartBy?: string;
+  readonly distinguishingId?: string;
 }
 
 /** Returns a line with a timestamp in nanoseconds. Numbers are always floats, so types never conflict. */
-export function lineOf({ measurement, tags, fields, timeMs, apartBy }: PointParts): string {
-  const point = new Point(measurement).timestamp(`${timeMs}${apartBy === undefined ? WHOLE_MS : nanosOf(apartBy)}`);
+export function formatLine({ measurement, tags, fields, timeMs, distinguishingId }: PointParts): string {
+  const point = new Point(measurement).timestamp(
+    `${timeMs}${distinguishingId === undefined ? ZERO_NANOSECONDS : hashToNanoseconds(distinguishingId)}`,
+  );
   for (const [name, value] of Object.entries(tags)) {
-    const text = value === null || value === undefined ? null : tagText(String(value));
+    const text = value === null || value === undefined ? null : cleanTagValue(String(value));
     if (text !== null) point.tag(name, text);
   }
   for (const [name, value] of Object.entries(fields)) {
     if (typeof value === "boolean") point.booleanField(name, value);
-    else if (typeof value === "string") point.stringField(name, oneLine(value, MAX_FIELD));
+    else if (typeof value === "string") point.stringField(name, toOneLine(value, MAX_FIELD_LENGTH));
     else if (typeof value === "number") {
       if (!Number.isFinite(value)) throw new Error(`${value} is no number for the field ${name}.`);
       point.floatField(name, value);
@@ -35,76 +37,79 @@ export function lineOf({ measurement, tags, fields, timeMs, apartBy }: PointPart
   return line;
 }
 
-const WHOLE_MS = "000000";
+const ZERO_NANOSECONDS = "000000";
 
-function nanosOf(id: string): string {
-  return String(Number.parseInt(hash("sha256", id).slice(0, 12), 16) % 1_000_000).padStart(WHOLE_MS.length, "0");
+function hashToNanoseconds(id: string): string {
+  return String(Number.parseInt(hash("sha256", id).slice(0, 12), 16) % 1_000_000).padStart(
+    ZERO_NANOSECONDS.length,
+    "0",
+  );
 }
 
 /** Control characters and Unicode line breaks, which end a line or confuse a terminal. */
-const BREAKS = /[\p{Cc}\u2028\u2029]+/gu;
-const MAX_TAG = 256;
+const LINE_BREAKS = /[\p{Cc}\u2028\u2029]+/gu;
+const MAX_TAG_LENGTH = 256;
 /** In UTF-16 units: at most 48 kB of UTF-8, below the 64 kB of InfluxDB. */
-const MAX_FIELD = 16_000;
+const MAX_FIELD_LENGTH = 16_000;
 
 /** Returns null for an empty tag, which breaks the line. A backslash becomes a slash: servers read it differently. */
-function tagText(text: string): string | null {
-  const clean = oneLine(text, MAX_TAG).replaceAll("\\", "/").trim();
+function cleanTagValue(text: string): string | null {
+  const clean = toOneLine(text, MAX_TAG_LENGTH).replaceAll("\\", "/").trim();
   return clean === "" ? null : clean;
 }
 
 /** VictoriaMetrics ends a point at a line break, even inside quotes. */
-const oneLine = (text: string, max: number): string => text.slice(0, max).toWellFormed().replace(BREAKS, " ");
+const toOneLine = (text: string, max: number): string => text.slice(0, max).toWellFormed().replace(LINE_BREAKS, " ");
 
-export function valueFields(name: string, value: TagValue): PointParts["fields"] {
+export function buildValueFields(name: string, value: TagValue): PointParts["fields"] {
   if (typeof value === "number") return { [name]: value };
   if (typeof value === "boolean") return { [`${name}_bool`]: value };
   return {};
 }
 
 /** Reads a time without an offset as UTC; throws an Error for a text that is no time. */
-export function momentOf(text: string): number {
+export function parseTimeMs(text: string): number {
   const timeMs = Date.parse(/(Z|[+-]\d{2}:?\d{2})$/i.test(text) ? text : `${text}Z`);
   if (Number.isNaN(timeMs)) throw new Error(`"${text.slice(0, 60)}" is not a time.`);
   return timeMs;
 }
 
 /** One line as text, or several as bytes with line breaks between them. */
-export interface Lines {
+export interface EncodedLines {
   readonly text: string | Buffer;
   readonly count?: number;
   readonly free?: () => void;
 }
 
-const spare: Buffer[] = [];
+const spareBuffers: Buffer[] = [];
 /** A request has 5,000 lines, 18 days of 288 lines of 130 bytes. */
-const SPARE_MAX = 20;
-const SPARE_BYTES = 65_536;
-const VARYING_BYTES = 64;
+const MAX_SPARE_BUFFERS = 20;
+const SPARE_BUFFER_BYTES = 65_536;
+const MAX_VALUE_AND_TIME_BYTES = 64;
 
 /** Encodes millions of points: the text before their value and time is encoded once for each type of value. */
-export function* historyLines(
+export function* encodeHistoryLines(
   event: Event<"tag-history">,
   lineAtZero: (parts: Omit<PointParts, "timeMs">) => string,
-): Generator<Lines> {
+): Generator<EncodedLines> {
   const { fact, points } = historyText(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
   const lineStart = (value: TagValue) => {
     const line = lineAtZero({
       measurement: "tag_history",
       tags: { tag_id: tag.id, unit: tag.unit, resolution, time_zone: timeZone },
-      fields: { ...valueFields("value", value), good: value !== null, origin, revised },
+      fields: { ...buildValueFields("value", value), good: value !== null, origin, revised },
     });
     // Fields are sorted by name, and none comes after the value.
-    const rest = `${typeof value === "number" ? "0 " : ""}0${WHOLE_MS}`;
+    const rest = `${typeof value === "number" ? "0 " : ""}0${ZERO_NANOSECONDS}`;
     return Buffer.from(line.slice(0, line.length - rest.length));
   };
   const starts = { number: lineStart(0), true: lineStart(true), false: lineStart(false), null: lineStart(null) };
-  const longest = Math.max(...Object.values(starts).map(({ length }) => length)) + VARYING_BYTES;
+  const longest = Math.max(...Object.values(starts).map(({ length }) => length)) + MAX_VALUE_AND_TIME_BYTES;
   const reader = new PointReader(points);
   let fault: unknown = null;
   for (let isMore = true; isMore && fault === null; ) {
-    const bytes = takeBuffer(longest);
+    const bytes = takeSpareBuffer(longest);
     let at = 0;
     let count = 0;
     while (at + longest <= bytes.length) {
@@ -112,22 +117,22 @@ export function* historyLines(
       if (!isMore) break;
       let { timeMs } = reader;
       try {
-        if (Number.isNaN(timeMs)) timeMs = momentOf(reader.time);
+        if (Number.isNaN(timeMs)) timeMs = parseTimeMs(reader.time);
       } catch (error) {
         fault = error;
         break;
       }
-      if (count > 0) bytes[at++] = LINE_BREAK;
+      if (count > 0) bytes[at++] = LINE_BREAK_BYTE;
       const value = reader.isOther ? reader.value : null;
       const isWord = value === "true" || value === "false" || value === "null";
       const start = isWord ? starts[value] : starts.number;
       bytes.set(start, at);
       at += start.length;
       if (!isWord) {
-        at = value === null ? reader.writeNumber(bytes, at) : written(value, bytes, at);
-        bytes[at++] = SPACE;
+        at = value === null ? reader.writeNumber(bytes, at) : writeAscii(value, bytes, at);
+        bytes[at++] = SPACE_BYTE;
       }
-      at = writtenTime(timeMs, bytes, at);
+      at = writeTimestamp(timeMs, bytes, at);
       count++;
     }
     if (count > 0) yield { text: bytes.subarray(0, at), count, free: () => releaseBuffer(bytes) };
@@ -136,25 +141,25 @@ export function* historyLines(
   if (fault !== null) throw fault;
 }
 
-function takeBuffer(bytes: number): Buffer {
-  if (bytes > SPARE_BYTES) return Buffer.allocUnsafeSlow(bytes);
-  return spare.pop() ?? Buffer.allocUnsafeSlow(SPARE_BYTES);
+function takeSpareBuffer(bytes: number): Buffer {
+  if (bytes > SPARE_BUFFER_BYTES) return Buffer.allocUnsafeSlow(bytes);
+  return spareBuffers.pop() ?? Buffer.allocUnsafeSlow(SPARE_BUFFER_BYTES);
 }
 
 function releaseBuffer(bytes: Buffer): void {
-  if (bytes.length === SPARE_BYTES && spare.length < SPARE_MAX) spare.push(bytes);
+  if (bytes.length === SPARE_BUFFER_BYTES && spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(bytes);
 }
 
-const LINE_BREAK = 10;
-const SPACE = 32;
+const LINE_BREAK_BYTE = 10;
+const SPACE_BYTE = 32;
 
 /** Writes 13 digits of milliseconds (2001 to 2286) as nanoseconds; returns the next position. */
-function writtenTime(timeMs: number, into: Buffer, at: number): number {
-  if (!(timeMs >= 1e12 && timeMs < 1e13)) return written(`${timeMs}${WHOLE_MS}`, into, at);
+function writeTimestamp(timeMs: number, into: Buffer, at: number): number {
+  if (!(timeMs >= 1e12 && timeMs < 1e13)) return writeAscii(`${timeMs}${ZERO_NANOSECONDS}`, into, at);
   const millions = Math.floor(timeMs / 1e6);
   writeDigits(millions, 7, into, at);
   writeDigits(timeMs - millions * 1e6, 6, into, at + 7);
-  return written(WHOLE_MS, into, at + 13);
+  return writeAscii(ZERO_NANOSECONDS, into, at + 13);
 }
 
 function writeDigits(number: number, digits: number, into: Buffer, at: number): void {
@@ -166,7 +171,7 @@ function writeDigits(number: number, digits: number, into: Buffer, at: number): 
   }
 }
 
-function written(text: string, into: Buffer, at: number): number {
+function writeAscii(text: string, into: Buffer, at: number): number {
   for (let n = 0; n < text.length; n++) into[at + n] = text.charCodeAt(n);
   return at + text.length;
 }

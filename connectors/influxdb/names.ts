@@ -8,14 +8,14 @@ import type { InfluxConfig } from "./config.ts";
 type NameTag = InfluxConfig["tags_from"][number];
 
 /** A look-up takes 30 µs, more than encoding a point. */
-const CACHE_MS = 60_000;
+const NAME_CACHE_MS = 60_000;
 /** 100 bytes each; beyond this number the cache is cleared. */
-const MAX_CACHED = 100_000;
+const MAX_CACHED_NAMES = 100_000;
 /** Longest wait of a source's points for the first list with their names, once in the sink's life. */
-const WAIT_MS = 60_000;
-const RECHECK_MS = 1_000;
+const FIRST_LIST_WAIT_MS = 60_000;
+const NAME_RECHECK_MS = 1_000;
 
-interface Name {
+interface CachedName {
   readonly text: string | null;
   /** Points committed earlier have no name; wall time. */
   readonly fromMs?: number;
@@ -23,7 +23,7 @@ interface Name {
   readonly mayCome?: boolean;
 }
 
-interface Origin {
+interface PointOrigin {
   readonly source: string;
   readonly site: string | null;
   readonly tag: { readonly id: string; readonly name: string | null } | null;
@@ -33,11 +33,11 @@ interface Origin {
  * Adds names to points, for query languages without joins. Points of a new worker wait up to `WAIT_MS` for the list of
  * sites and systems, because a later name would begin another series. Later names apply to points a minute afterwards.
  */
-export function createNames(
+export function createNameLookup(
   wanted: readonly NameTag[],
   { clock, sinkState, building }: Pick<ConnectorContext, "clock" | "sinkState" | "building">,
 ) {
-  const cache = new Map<string, Name>();
+  const cache = new Map<string, CachedName>();
   let sinceMs = clock.monotonic();
   /** Start of each wait by kind of name and source, on the monotonic clock. */
   const waiting = new Map<string, number>();
@@ -46,28 +46,33 @@ export function createNames(
 
   function expireCache(): void {
     const nowMs = clock.monotonic();
-    if (nowMs - sinceMs < CACHE_MS && cache.size < MAX_CACHED) return;
+    if (nowMs - sinceMs < NAME_CACHE_MS && cache.size < MAX_CACHED_NAMES) return;
     cache.clear();
     sinceMs = nowMs;
   }
 
   async function hasGivenUp(kind: NameTag, source: string): Promise<boolean> {
-    const key = unnamedKey(kind, source);
-    const known = givenUp.get(key) ?? (await sinkState.get(key)) !== undefined;
-    givenUp.set(key, known);
-    return known;
+    const key = buildUnnamedKey(kind, source);
+    const hasEnded = givenUp.get(key) ?? (await sinkState.get(key)) !== undefined;
+    givenUp.set(key, hasEnded);
+    return hasEnded;
   }
 
   /** Caches the name that `find` returns. Returns null while the source's points must wait. */
-  async function lookUp(kind: NameTag, source: string, id: string, find: () => Promise<Name>): Promise<Name | null> {
-    const key = cacheKey(kind, source, id);
+  async function lookUp(
+    kind: NameTag,
+    source: string,
+    id: string,
+    find: () => Promise<CachedName>,
+  ): Promise<CachedName | null> {
+    const key = buildCacheKey(kind, source, id);
     const name = cache.get(key) ?? (await find());
     cache.set(key, name);
     if (name.mayCome !== true || (await hasGivenUp(kind, source))) return name;
-    const stateKey = unnamedKey(kind, source);
+    const stateKey = buildUnnamedKey(kind, source);
     const began = waiting.get(stateKey) ?? clock.monotonic();
     waiting.set(stateKey, began);
-    if (clock.monotonic() - began < WAIT_MS) {
+    if (clock.monotonic() - began < FIRST_LIST_WAIT_MS) {
       cache.delete(key);
       return null;
     }
@@ -76,21 +81,21 @@ export function createNames(
     return name;
   }
 
-  async function findSiteName(source: string, id: string): Promise<Name> {
+  async function findSiteName(source: string, id: string): Promise<CachedName> {
     const text = (await building.findObject("site", source, id))?.displayName ?? null;
     if (text === null) return { text, mayCome: true };
     if (!(await hasGivenUp("site_name", source))) return { text };
     const listedMs = Date.parse((await building.firstListed("site", source, id)) ?? "");
-    return { text, fromMs: listedMs + CACHE_MS };
+    return { text, fromMs: listedMs + NAME_CACHE_MS };
   }
 
-  async function findSystemCodes(source: string, site: string | null, tag: string): Promise<Name> {
-    const text = joinedCodes(await building.systemsOf(source, tag));
+  async function findSystemCodes(source: string, site: string | null, tag: string): Promise<CachedName> {
+    const text = joinSystemCodes(await building.systemsOf(source, tag));
     const mayCome = text === null && site !== null && !(await building.hasListedSystems(source, site));
     return { text, mayCome };
   }
 
-  async function lookUpAll({ source, site, tag }: Origin, event: Event, committedMs: number): Promise<boolean> {
+  async function lookUpAll({ source, site, tag }: PointOrigin, event: Event, committedMs: number): Promise<boolean> {
     if (site !== null && wanted.includes("site_name")) {
       const name = await lookUp("site_name", source, site, () => findSiteName(source, site));
       if (name === null) return false;
@@ -113,20 +118,20 @@ export function createNames(
       expireCache();
       unnamed = new WeakSet();
       for (const [index, event] of batch.entries()) {
-        const origin = originOf(event);
+        const origin = findPointOrigin(event);
         if (origin === null || (await lookUpAll(origin, event, Date.parse(committedAt?.[index] ?? "")))) continue;
         const message = `Points of ${origin.source} wait until its sites and systems have been listed, a minute at most.`;
-        return { from: index, error: new Throttled(message, RECHECK_MS) };
+        return { from: index, error: new Throttled(message, NAME_RECHECK_MS) };
       }
       return null;
     },
 
     namesOf(event: Event): Readonly<Partial<Record<NameTag, string>>> {
-      const origin = wanted.length === 0 ? null : originOf(event);
+      const origin = wanted.length === 0 ? null : findPointOrigin(event);
       if (origin === null) return {};
       const { source, site, tag } = origin;
       const hasSite = site !== null && !unnamed.has(event);
-      const cached = (kind: NameTag, id: string) => cache.get(cacheKey(kind, source, id))?.text;
+      const cached = (kind: NameTag, id: string) => cache.get(buildCacheKey(kind, source, id))?.text;
       const texts: Record<NameTag, string | null | undefined> = {
         name: tag === null ? null : (tag.name ?? cached("name", tag.id)),
         site_name: hasSite ? cached("site_name", site) : null,
@@ -137,16 +142,16 @@ export function createNames(
   };
 }
 
-const cacheKey = (kind: NameTag, source: string, id: string) => `${kind} ${source} ${id}`;
+const buildCacheKey = (kind: NameTag, source: string, id: string) => `${kind} ${source} ${id}`;
 
-const unnamedKey = (kind: NameTag, source: string) => `unnamed ${kind} ${source}`;
+const buildUnnamedKey = (kind: NameTag, source: string) => `unnamed ${kind} ${source}`;
 
-function originOf(event: Event): Origin | null {
+function findPointOrigin(event: Event): PointOrigin | null {
   const source = sourceName(event);
-  return source === null ? null : { source, site: event.siteid ?? null, tag: tagOf(event as AnyEvent) };
+  return source === null ? null : { source, site: event.siteid ?? null, tag: findEventTag(event as AnyEvent) };
 }
 
-function tagOf(event: AnyEvent): Origin["tag"] {
+function findEventTag(event: AnyEvent): PointOrigin["tag"] {
   switch (event.type) {
     case "tag-value":
     case "tag-total":
@@ -165,7 +170,7 @@ function tagOf(event: AnyEvent): Origin["tag"] {
 }
 
 /** Returns e.g. `320.001+360.001`. */
-function joinedCodes(systems: Awaited<ReturnType<BuildingView["systemsOf"]>>): string | null {
+function joinSystemCodes(systems: Awaited<ReturnType<BuildingView["systemsOf"]>>): string | null {
   if (systems.length === 0) return null;
   const codes = systems.map(({ code, displayName }) => (code === "" ? displayName : code));
   return codes.toSorted().join("+");

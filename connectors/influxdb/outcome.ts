@@ -6,63 +6,64 @@ import { receiverAt } from "../../src/core/http/outbound/request.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { DatabaseResponse } from "./exchange.ts";
-import type { Verdict } from "./store-lines.ts";
+import type { WriteVerdict } from "./store-lines.ts";
 
-const MAX_REASON = 300;
+const MAX_REASON_LENGTH = 300;
 
 /** InfluxDB 3 responds 201 with an error text where it stored only some lines. */
-export function verdictOfResponse(response: DatabaseResponse, config: InfluxConfig, lines: number): Verdict {
-  const error = failureOfSuccess(response, config);
+export function judgeResponse(response: DatabaseResponse, config: InfluxConfig, lines: number): WriteVerdict {
+  const error = findFailureInSuccess(response, config);
   if (error !== null) return { kind: "failed", error };
-  const reason = response.status === 201 ? errorTextIn(response.body) : null;
-  return reason === null ? STORED : verdictOfRefusal(reason, lines);
+  const reason = response.status === 201 ? parseErrorText(response.body) : null;
+  return reason === null ? STORED_VERDICT : judgeRefusal(reason, lines);
 }
 
 /** Detects pages of a proxy or user interface, and errors that InfluxDB 1.x sends with 200; null for a real success. */
-export function failureOfSuccess({ status, body }: DatabaseResponse, config: InfluxConfig): Failure | null {
+export function findFailureInSuccess({ status, body }: DatabaseResponse, config: InfluxConfig): Failure | null {
   const responded = `${new URL(config.url).origin} answered ${status}`;
   if (isPage(body)) {
     const hint = "If that stays so, check whether url leads to the database itself, and not to a page for signing in.";
     return new Retryable(`${responded} with a page, and does not say that it stored anything.`, { hint });
   }
-  const text = status !== 201 && body.trimStart().startsWith("{") ? errorTextIn(body) : null;
+  const text = status !== 201 && body.trimStart().startsWith("{") ? parseErrorText(body) : null;
   return text === null ? null : new Retryable(`${responded}, and refused it all the same: ${text}`);
 }
 
-const STORED: Verdict = { kind: "stored", tooOld: null };
+const STORED_VERDICT: WriteVerdict = { kind: "stored", tooOld: null };
 
-export function verdictOfError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): Verdict {
+export function judgeError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): WriteVerdict {
   const { statusCode: status, body = "" } = error instanceof HttpError ? error : {};
   if (status === 413) return { kind: "too-large" };
-  const isAboutLines = status === 422 || (status === 400 && !indicatesTls(body) && !isAboutPath(error as HttpError));
-  if (!isAboutLines) return { kind: "failed", error: failureOf(error, config, nowMs) };
-  return verdictOfRefusal(errorTextIn(body) ?? `The server answered ${status}.`, lines);
+  const isAboutLines =
+    status === 422 || (status === 400 && !indicatesTls(body) && !isWrongPathError(error as HttpError));
+  if (!isAboutLines) return { kind: "failed", error: mapWriteError(error, config, nowMs) };
+  return judgeRefusal(parseErrorText(body) ?? `The server answered ${status}.`, lines);
 }
 
 /** VictoriaMetrics responds 400 to an unknown path, others 404. */
-export function isAboutPath({ statusCode, body }: HttpError): boolean {
+export function isWrongPathError({ statusCode, body }: HttpError): boolean {
   return statusCode === 400 && /unsupported path requested/i.test(body ?? "");
 }
 
 /** Maps an error of the complete request. Other codes than those listed here must not cost an event: ConfigError. */
-export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): Failure {
+export function mapWriteError(error: unknown, config: InfluxConfig, nowMs: number): Failure {
   const { origin } = new URL(config.url);
   if (!(error instanceof HttpError)) return failureOfConnection(error, receiverAt(origin));
   const { body = "", headers = {}, statusCode: status } = error;
   if (status === 400 && indicatesTls(body)) return wantsTls(receiverAt(origin));
   const responded = `${origin} answered ${status}`;
-  if (isAboutPath(error)) {
+  if (isWrongPathError(error)) {
     const hint = "Leave the path out of url, or set it to what stands before /api/v2/write or /write there.";
     return new ConfigError(`${responded}: it takes no points at this path.`, { field: "url", hint });
   }
-  const text = errorTextIn(body);
+  const text = parseErrorText(body);
   if (status === 401 || status === 403) {
     const message = `${responded}: it does not let us write${text === null ? "." : ` (${text}).`}`;
     const hint = "Check token, or username and password, and their right to write.";
     return new ConfigError(message, { reason: status === 401 ? "unauthenticated" : "forbidden", hint });
   }
   if (status === 404) {
-    const [field, hint, message = text] = missingObject(text ?? "", config);
+    const [field, hint, message = text] = describeMissingObject(text ?? "", config);
     return new ConfigError(`${responded}: ${message}`, { field, hint });
   }
   if (status === 429 || status === 503) {
@@ -78,7 +79,7 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
 }
 
 /** Option and hint for 404, and a message where the server's text does not tell what is missing. */
-function missingObject(
+function describeMissingObject(
   text: string,
   { api, bucket, database }: InfluxConfig,
 ): readonly [field: string, hint: string, message?: string] {
@@ -97,25 +98,25 @@ function missingObject(
 }
 
 /** InfluxDB 1.x and 2 check the retention last: everything else in the request is stored. */
-const TOO_OLD = /points (beyond|outside) retention policy/i;
+const TOO_OLD_PATTERN = /points (beyond|outside) retention policy/i;
 
 /** `dropped=3` is the number of lines that InfluxDB 1.x and 2 did not store. */
-function verdictOfRefusal(reason: string, lines: number): Verdict {
+function judgeRefusal(reason: string, lines: number): WriteVerdict {
   const dropped = /\bdropped=(\d+)/.exec(reason)?.[1];
-  if (TOO_OLD.test(reason)) {
+  if (TOO_OLD_PATTERN.test(reason)) {
     return { kind: "stored", tooOld: { points: dropped === undefined ? 1 : Number(dropped), reason } };
   }
   return { kind: "poison", reason, all: dropped !== undefined && Number(dropped) >= lines };
 }
 
-export function errorTextIn(body: string): string | null {
+export function parseErrorText(body: string): string | null {
   const text = body.trim();
   if (text === "") return null;
   try {
     const { message, error } = JSON.parse(text) as { message?: unknown; error?: unknown };
     const reason = [message, error].find((part) => typeof part === "string" && part !== "");
-    return typeof reason === "string" ? reason.slice(0, MAX_REASON) : null;
+    return typeof reason === "string" ? reason.slice(0, MAX_REASON_LENGTH) : null;
   } catch {
-    return text.slice(0, MAX_REASON);
+    return text.slice(0, MAX_REASON_LENGTH);
   }
 }

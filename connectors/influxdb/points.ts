@@ -1,6 +1,13 @@
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import type { DayAccount } from "../../src/core/model/history-facts.ts";
-import { historyLines, type Lines, lineOf, momentOf, type PointParts, valueFields } from "./lines.ts";
+import {
+  buildValueFields,
+  type EncodedLines,
+  encodeHistoryLines,
+  formatLine,
+  type PointParts,
+  parseTimeMs,
+} from "./lines.ts";
 
 export interface PointSettings {
   readonly prefix: string;
@@ -9,54 +16,54 @@ export interface PointSettings {
 }
 
 /** A point without what all points of an event share. `time` is ISO 8601; the event's time when absent. */
-type Parts = Pick<PointParts, "measurement" | "tags" | "fields"> & { readonly time?: string };
+type EventPoint = Pick<PointParts, "measurement" | "tags" | "fields"> & { readonly time?: string };
 
 /** Measurements whose points may share a series and a millisecond without replacing each other. */
-const NEVER_REPLACED = new Set(["command_accepted", "command_result", "command_not_restored", "worker_event"]);
+const UNIQUE_MEASUREMENTS = new Set(["command_accepted", "command_result", "command_not_restored", "worker_event"]);
 
 /** The same event always gives the same lines, so a repeated write overwrites. Throws for an event without a time. */
-export function* linesOf(event: Event, settings: PointSettings): Generator<Lines> {
+export function* encodeEventLines(event: Event, settings: PointSettings): Generator<EncodedLines> {
   const common = {
     ...settings.tags,
     ...settings.namesOf?.(event),
     source: event.source.slice(event.source.lastIndexOf("/") + 1),
     site_id: event.siteid,
   };
-  const encode = ({ measurement, tags, fields }: Parts, timeMs: number) =>
-    lineOf({
+  const encode = ({ measurement, tags, fields }: EventPoint, timeMs: number) =>
+    formatLine({
       measurement: settings.prefix + measurement,
       tags: { ...common, ...tags },
       fields,
       timeMs,
-      ...(NEVER_REPLACED.has(measurement) ? { apartBy: event.id } : {}),
+      ...(UNIQUE_MEASUREMENTS.has(measurement) ? { distinguishingId: event.id } : {}),
     });
-  const known = event as AnyEvent;
-  if (known.type === "tag-history") {
-    yield* historyLines(known, (parts) => encode(parts, 0));
+  const typed = event as AnyEvent;
+  if (typed.type === "tag-history") {
+    yield* encodeHistoryLines(typed, (parts) => encode(parts, 0));
     return;
   }
-  for (const parts of known.type === "silent-sensors" ? sensorPoints(known) : [pointOf(known)]) {
-    const isReading = known.type === "tag-value" || known.type === "tag-total";
+  for (const parts of typed.type === "silent-sensors" ? buildSensorPoints(typed) : [buildEventPoint(typed)]) {
+    const isReading = typed.type === "tag-value" || typed.type === "tag-total";
     const fields = isReading ? parts.fields : { ...parts.fields, event_id: event.id };
-    yield { text: encode({ ...parts, fields }, momentOf(parts.time ?? event.time)), count: 1 };
+    yield { text: encode({ ...parts, fields }, parseTimeMs(parts.time ?? event.time)), count: 1 };
   }
 }
 
-type TableKind = Exclude<AnyEvent["type"], "tag-history" | "silent-sensors" | (AlarmEvent | InventoryEvent)["type"]>;
+type SimpleKind = Exclude<AnyEvent["type"], "tag-history" | "silent-sensors" | (AlarmEvent | InventoryEvent)["type"]>;
 
-function pointOf(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensors" }>): Parts {
-  if (event.type.startsWith("alarm-")) return alarmPoint(event as AlarmEvent);
-  const table: Readonly<Record<string, ((event: never) => Parts) | undefined>> = POINT_BY_KIND;
-  return table[event.type]?.(event as never) ?? inventoryPoint(event as InventoryEvent);
+function buildEventPoint(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensors" }>): EventPoint {
+  if (event.type.startsWith("alarm-")) return buildAlarmPoint(event as AlarmEvent);
+  const table: Readonly<Record<string, ((event: never) => EventPoint) | undefined>> = POINT_BUILDER_BY_KIND;
+  return table[event.type]?.(event as never) ?? buildInventoryPoint(event as InventoryEvent);
 }
 
-const POINT_BY_KIND: { readonly [Kind in TableKind]: (event: Event<Kind>) => Parts } = {
+const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind>) => EventPoint } = {
   /** An unreadable value has a quality and no value, so it does not pull an average towards 0. */
   "tag-value": ({ data: { tag, value, quality, latencyMs, behindGateway, type } }) => ({
     measurement: "tag_value",
     tags: { tag_id: tag.id, unit: tag.unit },
     fields: {
-      ...valueFields("value", value),
+      ...buildValueFields("value", value),
       quality,
       good: quality === "good",
       latency_ms: latencyMs,
@@ -69,7 +76,7 @@ const POINT_BY_KIND: { readonly [Kind in TableKind]: (event: Event<Kind>) => Par
   "tag-total": ({ data: { tag, resolution, timeZone, total, reset, from, to } }) => ({
     measurement: "tag_total",
     tags: { tag_id: tag.id, unit: tag.unit, resolution, time_zone: timeZone },
-    fields: { ...valueFields("value", total), good: total !== null, reset, to },
+    fields: { ...buildValueFields("value", total), good: total !== null, reset, to },
     time: from,
   }),
   "history-complete": ({ data }) => {
@@ -79,24 +86,24 @@ const POINT_BY_KIND: { readonly [Kind in TableKind]: (event: Event<Kind>) => Par
       const { from, until, series, waitingCount } = data;
       return { measurement, tags, fields: { from, until, series, waiting: waitingCount } };
     }
-    const fields = { first_date: data.firstDate, last_date: data.lastDate, ...accountFields(data) };
+    const fields = { first_date: data.firstDate, last_date: data.lastDate, ...buildAccountFields(data) };
     return { measurement, tags: { ...tags, tag_id: data.tag.id }, fields };
   },
   /** At the start of the day, so that a revision overwrites the point. */
   "day-sealed": ({ time, data: { date, revision, revised, series, ...account } }) => ({
     measurement: "day_sealed",
     tags: {},
-    fields: { revision, revised, series, ...accountFields(account), sealed_at: time },
+    fields: { revision, revised, series, ...buildAccountFields(account), sealed_at: time },
     time: `${date}T00:00:00Z`,
   }),
-  "gateway-online": gatewayPoint,
-  "gateway-offline": gatewayPoint,
+  "gateway-online": buildGatewayPoint,
+  "gateway-offline": buildGatewayPoint,
   "command-accepted": ({ data }) => ({
     measurement: "command_accepted",
     tags: { tag_id: data.tagId },
     fields: {
       command_id: data.commandId,
-      ...valueFields("requested", data.requested),
+      ...buildValueFields("requested", data.requested),
       wait_ms: data.waitMs,
       expires_at: data.expiresAt,
       for_ms: data.forMs,
@@ -109,9 +116,9 @@ const POINT_BY_KIND: { readonly [Kind in TableKind]: (event: Event<Kind>) => Par
     fields: {
       command_id: data.commandId,
       message,
-      ...valueFields("requested", data.requested),
-      ...valueFields("before", data.before),
-      ...valueFields("read_back", data.readBack),
+      ...buildValueFields("requested", data.requested),
+      ...buildValueFields("before", data.before),
+      ...buildValueFields("read_back", data.readBack),
       rehearsal: data.rehearsal,
     },
   }),
@@ -121,8 +128,8 @@ const POINT_BY_KIND: { readonly [Kind in TableKind]: (event: Event<Kind>) => Par
     fields: {
       command_id: data.commandId,
       message,
-      ...valueFields("in_force", data.inForce),
-      ...valueFields("wanted", data.wanted),
+      ...buildValueFields("in_force", data.inForce),
+      ...buildValueFields("wanted", data.wanted),
       since,
       due_at: data.dueAt,
     },
@@ -152,33 +159,34 @@ const POINT_BY_KIND: { readonly [Kind in TableKind]: (event: Event<Kind>) => Par
       last_before: since.lastBefore,
     },
   }),
-  "audit-head": ({ type, data: { records, head } }) => workerPoint(type, { records, head }),
-  "silence-started": silencePoint,
-  "silence-ended": silencePoint,
-  "token-expiring": ({ type, data }) => workerPoint(type, { expires_at: data.expiresAt, days_left: data.daysLeft }),
-  "source-unavailable": ({ type, data: { reason, since } }) => workerPoint(type, { reason, since }),
-  "source-available": ({ type, data }) => workerPoint(type, { since: data.unavailableSince }),
+  "audit-head": ({ type, data: { records, head } }) => buildWorkerPoint(type, { records, head }),
+  "silence-started": buildSilencePoint,
+  "silence-ended": buildSilencePoint,
+  "token-expiring": ({ type, data }) =>
+    buildWorkerPoint(type, { expires_at: data.expiresAt, days_left: data.daysLeft }),
+  "source-unavailable": ({ type, data: { reason, since } }) => buildWorkerPoint(type, { reason, since }),
+  "source-available": ({ type, data }) => buildWorkerPoint(type, { since: data.unavailableSince }),
   "worker-alive": ({ type, data: { intervalSeconds, version, alarmsPolledAt } }) =>
-    workerPoint(type, { interval_s: intervalSeconds, version, alarms_polled_at: alarmsPolledAt }),
+    buildWorkerPoint(type, { interval_s: intervalSeconds, version, alarms_polled_at: alarmsPolledAt }),
   "configuration-changed": ({ type, data: { by, changes, pending } }) => {
     const changed = changes.map(({ path }) => path).join(",");
-    return workerPoint(type, { by, changed, count: changes.length, pending: pending.length });
+    return buildWorkerPoint(type, { by, changed, count: changes.length, pending: pending.length });
   },
   "delivery-gap": ({ type, data: { sink, reason, count, firstTime, lastTime } }) =>
-    workerPoint(type, { reason, count, first_time: firstTime, last_time: lastTime }, { sink }),
+    buildWorkerPoint(type, { reason, count, first_time: firstTime, last_time: lastTime }, { sink }),
 };
 
-function workerPoint(type: string, fields: Parts["fields"], tags?: Parts["tags"]): Parts {
+function buildWorkerPoint(type: string, fields: EventPoint["fields"], tags?: EventPoint["tags"]): EventPoint {
   return { measurement: "worker_event", tags: { type, ...tags }, fields };
 }
 
 type AlarmEvent = Extract<AnyEvent, { type: `alarm-${string}` }>;
 
 /** The alarm's id is a tag: alarms of one trigger in the same second would otherwise overwrite each other. */
-function alarmPoint({ type, data }: AlarmEvent): Parts {
+function buildAlarmPoint({ type, data }: AlarmEvent): EventPoint {
   const { alarm } = data;
   const { lastActiveEvent, trigger } = alarm;
-  const state = stateOf(type, alarm.status);
+  const state = findAlarmState(type, alarm.status);
   return {
     measurement: "alarm_event",
     tags: { type, alarm_id: alarm.id, trigger_id: trigger.id, priority: trigger.priority },
@@ -208,19 +216,19 @@ function alarmPoint({ type, data }: AlarmEvent): Parts {
       behind_gateway: data.behindGateway,
       episode: data.episode,
       tickets: data.tickets?.map(({ sink, ticket }) => (ticket === null ? sink : `${sink} ${ticket}`)).join(", "),
-      ...changesIn(data),
+      ...buildChangeFields(data),
     },
   };
 }
 
 /** An alarm that vanished or left the token's view still has the status `active`, and needs a point that ends it. */
-function stateOf(type: AlarmEvent["type"], status: string): "active" | "resolved" | "vanished" | "out-of-scope" {
+function findAlarmState(type: AlarmEvent["type"], status: string): "active" | "resolved" | "vanished" | "out-of-scope" {
   if (type === "alarm-vanished") return "vanished";
   if (type === "alarm-out-of-scope") return "out-of-scope";
   return status === "resolved" ? "resolved" : "active";
 }
 
-function gatewayPoint({ type, data }: Event<"gateway-online" | "gateway-offline">): Parts {
+function buildGatewayPoint({ type, data }: Event<"gateway-online" | "gateway-offline">): EventPoint {
   const { displayName, location, version, hardware, ipAddress } = data.gateway;
   return {
     measurement: "gateway_status",
@@ -236,9 +244,9 @@ function gatewayPoint({ type, data }: Event<"gateway-online" | "gateway-offline"
   };
 }
 
-function silencePoint({ type, data: { silence, by } }: Event<"silence-started" | "silence-ended">): Parts {
+function buildSilencePoint({ type, data: { silence, by } }: Event<"silence-started" | "silence-ended">): EventPoint {
   const { id, reason, from, to, madeBy, source, site, priorities, name, alarm } = silence;
-  return workerPoint(type, {
+  return buildWorkerPoint(type, {
     ...{ silence: id, reason, made_by: madeBy, by, since: from, until: to },
     silence_source: source,
     silence_site: site === null ? null : String(site),
@@ -248,7 +256,7 @@ function silencePoint({ type, data: { silence, by } }: Event<"silence-started" |
   });
 }
 
-function* sensorPoints({ data }: Event<"silent-sensors">): Generator<Parts> {
+function* buildSensorPoints({ data }: Event<"silent-sensors">): Generator<EventPoint> {
   const { counts, from, judged, parts, tags } = data;
   yield {
     measurement: "silent_sensors",
@@ -275,7 +283,7 @@ function* sensorPoints({ data }: Event<"silent-sensors">): Generator<Parts> {
     };
 }
 
-function accountFields(account: DayAccount): Parts["fields"] {
+function buildAccountFields(account: DayAccount): EventPoint["fields"] {
   const { expected, had, absent, refused, pending } = account;
   const counts = { expected, had, null: account.null, absent, refused, pending };
   return { ...counts, without_log: account.withoutLog, not_wanted: account.notWanted };
@@ -286,8 +294,8 @@ type InventoryEvent = Extract<
   { type: `${"site" | "gateway" | "host" | "system" | "tag"}-${"added" | "changed" | "removed"}` }
 >;
 
-function inventoryPoint({ type, data }: InventoryEvent): Parts {
-  const [object, details] = objectIn(data);
+function buildInventoryPoint({ type, data }: InventoryEvent): EventPoint {
+  const [object, details] = getInventoryObject(data);
   return {
     measurement: "inventory_event",
     tags: { type, object: type.split("-")[0], object_id: object.id },
@@ -295,19 +303,19 @@ function inventoryPoint({ type, data }: InventoryEvent): Parts {
       display_name: object.displayName,
       description: "description" in object ? object.description : undefined,
       ...details,
-      ...changesIn(data),
+      ...buildChangeFields(data),
     },
   };
 }
 
-function changesIn(data: object): Parts["fields"] {
+function buildChangeFields(data: object): EventPoint["fields"] {
   if (!("before" in data)) return {};
   const before = data.before as Readonly<Record<string, unknown>>;
   return { changed: Object.keys(before).join(","), before: JSON.stringify(before) };
 }
 
 /** Details are fields, because queries do not select by them. */
-function objectIn(data: InventoryEvent["data"]) {
+function getInventoryObject(data: InventoryEvent["data"]) {
   if ("site" in data) return [data.site, {}] as const;
   if ("tag" in data) return [data.tag, { unit: data.tag.unit }] as const;
   if ("gateway" in data) {

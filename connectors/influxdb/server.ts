@@ -2,10 +2,10 @@ import { escape as escaped, HttpError } from "@influxdata/influxdb-client";
 import type { ServerInstance } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { InfluxConfig } from "./config.ts";
-import type { Exchange } from "./exchange.ts";
-import { errorTextIn, failureOfSuccess, isAboutPath } from "./outcome.ts";
+import type { HttpExchange } from "./exchange.ts";
+import { findFailureInSuccess, isWrongPathError, parseErrorText } from "./outcome.ts";
 
-export function createBucket(config: InfluxConfig, writePath: string, exchange: Exchange) {
+export function createBucketClient(config: InfluxConfig, writePath: string, exchange: HttpExchange) {
   const database = config.database ?? "";
 
   async function query(statement: string, signal: AbortSignal): Promise<string> {
@@ -27,7 +27,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
       } catch (error) {
         const refused = error instanceof HttpError && (error.statusCode === 401 || error.statusCode === 403);
         if (!refused && !(error instanceof ConfigError)) throw error;
-        const words = error instanceof HttpError ? (errorTextIn(error.body ?? "") ?? error.message) : error.message;
+        const words = error instanceof HttpError ? (parseErrorText(error.body ?? "") ?? error.message) : error.message;
         const message = `There is no database "${database}", and we may not create it: ${words}`;
         const hint = `Let a person with all privileges do CREATE DATABASE "${database}".`;
         throw new ConfigError(message, { reason: "forbidden", field: "create_database", hint });
@@ -37,11 +37,11 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
     /** Rejects for every error except a missing bucket. */
     async isMissing(signal: AbortSignal): Promise<boolean> {
       try {
-        const failure = failureOfSuccess(await exchange.post(writePath, "", signal), config);
+        const failure = findFailureInSuccess(await exchange.post(writePath, "", signal), config);
         if (failure !== null) throw failure;
         return false;
       } catch (error) {
-        if (!(error instanceof HttpError) || isAboutPath(error)) throw error;
+        if (!(error instanceof HttpError) || isWrongPathError(error)) throw error;
         // Some servers respond 400 to an empty body; the database then exists.
         if (error.statusCode === 400 || error.statusCode === 422) return false;
         if (error.statusCode === 404) return true;
@@ -49,17 +49,18 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
       }
     },
 
-    retentionMs: (signal: AbortSignal) => (config.api === "v1" ? policyMs(signal) : bucketMs(signal)),
+    retentionMs: (signal: AbortSignal) =>
+      config.api === "v1" ? readPolicyRetentionMs(signal) : readBucketRetentionMs(signal),
   };
 
-  async function policyMs(signal: AbortSignal): Promise<number | null> {
-    const rows = firstRowsIn(await query(`SHOW RETENTION POLICIES ON ${escaped.quoted(database)}`, signal));
+  async function readPolicyRetentionMs(signal: AbortSignal): Promise<number | null> {
+    const rows = parseFirstRows(await query(`SHOW RETENTION POLICIES ON ${escaped.quoted(database)}`, signal));
     const name = config.retention_policy;
     const row = rows.find((policy) => (name === undefined ? policy.default === true : policy.name === name));
-    return typeof row?.duration === "string" ? goDurationMs(row.duration) : null;
+    return typeof row?.duration === "string" ? parseGoDurationMs(row.duration) : null;
   }
 
-  async function bucketMs(signal: AbortSignal): Promise<number | null> {
+  async function readBucketRetentionMs(signal: AbortSignal): Promise<number | null> {
     const named = new URLSearchParams({ name: config.bucket ?? "", ...(config.org ? { org: config.org } : {}) });
     const { body } = await exchange.get(`/api/v2/buckets?${named.toString()}`, signal);
     const { buckets } = JSON.parse(body) as { buckets?: { name?: unknown; retentionRules?: unknown }[] };
@@ -70,7 +71,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
   }
 }
 
-function firstRowsIn(body: string): readonly Record<string, unknown>[] {
+function parseFirstRows(body: string): readonly Record<string, unknown>[] {
   const { results = [] } = JSON.parse(body) as {
     results?: { series?: { columns: string[]; values?: unknown[][] }[] }[];
   };
@@ -80,7 +81,7 @@ function firstRowsIn(body: string): readonly Record<string, unknown>[] {
 }
 
 /** Parses a Go duration such as `720h0m0s`; 0 means forever. */
-function goDurationMs(text: string): number | null {
+function parseGoDurationMs(text: string): number | null {
   const parts = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?$/.exec(text);
   if (parts === null || text === "") return null;
   const [, hours = "0", minutes = "0", seconds = "0"] = parts;
@@ -91,8 +92,8 @@ function goDurationMs(text: string): number | null {
 const MAX_METRICS_BYTES = 4 * 1024 ** 2;
 
 /** Identifies a server by its start time; null where another product, a gateway or a missing right hides it. */
-export async function serverInstanceOf(
-  exchange: Pick<Exchange, "get">,
+export async function detectServerInstance(
+  exchange: Pick<HttpExchange, "get">,
   before: string | null,
   signal: AbortSignal,
 ): Promise<ServerInstance | null> {
@@ -103,7 +104,7 @@ export async function serverInstanceOf(
     if (error instanceof HttpError) return null;
     throw error;
   }
-  const startedAt = startTimeIn(body);
+  const startedAt = parseStartTime(body);
   if (startedAt === null) return null;
   const latest = before === null ? Number.NaN : Number(before);
   // Keep the latest start: two servers behind one address would otherwise look new at each check.
@@ -111,7 +112,7 @@ export async function serverInstanceOf(
   return { instanceId: String(startedAt), isNew: before !== null };
 }
 
-export function startTimeIn(metrics: string): number | null {
+export function parseStartTime(metrics: string): number | null {
   const [, text] = /^process_start_time_seconds(?:\{[^}]*\})? ([0-9.eE+]+)/m.exec(metrics) ?? [];
   const seconds = Number(text);
   return text === undefined || !Number.isFinite(seconds) || seconds <= 0 ? null : seconds;

@@ -6,33 +6,33 @@ import { probeThroughProxy, proxyOf, targetOf } from "../../src/core/http/proxy.
 import type { Event } from "../../src/core/model/event.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { InfluxConfig } from "./config.ts";
-import { type Body, createExchange, type Exchange } from "./exchange.ts";
-import { createNames } from "./names.ts";
-import { failureOf, verdictOfError, verdictOfResponse } from "./outcome.ts";
-import { linesOf, type PointSettings } from "./points.ts";
-import { createBucket, serverInstanceOf } from "./server.ts";
-import { countOf, type Line, storeLines, type TooOld, type Verdict } from "./store-lines.ts";
+import { createHttpExchange, type HttpExchange, type RequestBody } from "./exchange.ts";
+import { createNameLookup } from "./names.ts";
+import { judgeError, judgeResponse, mapWriteError } from "./outcome.ts";
+import { encodeEventLines, type PointSettings } from "./points.ts";
+import { createBucketClient, detectServerInstance } from "./server.ts";
+import { countLines, type EventLines, storeLines, type TooOldPoints, type WriteVerdict } from "./store-lines.ts";
 
 /** Accepted means: the server responded with success to the request with the event's points. */
 export function createInfluxSink(config: InfluxConfig, context: ConnectorContext): Sink {
   const { clock, log } = context;
   const url = new URL(config.url);
-  const writePath = writePathOf(config);
-  const names = createNames(config.tags_from, context);
+  const writePath = buildWritePath(config);
+  const names = createNameLookup(config.tags_from, context);
   const settings: PointSettings = {
     prefix: config.measurement_prefix ?? "",
     tags: config.tags,
     namesOf: names.namesOf,
   };
   const reportTooOld = createTooOldReport(context);
-  const authorization = authorizationOf(config, context);
+  const authorization = createAuthorization(config, context);
   const proxy = proxyOf(config.proxy, clock);
-  let exchange: Exchange | null = null;
+  let exchange: HttpExchange | null = null;
 
   /** Reads the secrets again at each open, so a replaced token needs no restart. */
-  function connect(): Exchange {
+  function connect(): HttpExchange {
     exchange?.close();
-    exchange = createExchange({
+    exchange = createHttpExchange({
       url: config.url,
       authorization: authorization(),
       gzip: config.gzip,
@@ -43,38 +43,42 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     return exchange;
   }
 
-  const bucketOf = (connected: Exchange) => createBucket(config, writePath, connected);
+  const createBucket = (connected: HttpExchange) => createBucketClient(config, writePath, connected);
 
-  async function send(lines: readonly Line[], connected: Exchange, signal: AbortSignal): Promise<Verdict> {
-    const count = countOf(lines);
-    let verdict: Verdict;
+  async function send(
+    lines: readonly EventLines[],
+    connected: HttpExchange,
+    signal: AbortSignal,
+  ): Promise<WriteVerdict> {
+    const count = countLines(lines);
+    let verdict: WriteVerdict;
     try {
-      verdict = verdictOfResponse(await connected.post(writePath, bodyOf(lines), signal), config, count);
+      verdict = judgeResponse(await connected.post(writePath, buildRequestBody(lines), signal), config, count);
     } catch (error) {
-      verdict = await verdictOf(error, count, signal);
+      verdict = await judgeSendError(error, count, signal);
     }
     if (verdict.kind === "stored" && verdict.tooOld !== null) reportTooOld(verdict.tooOld);
     return verdict;
   }
 
   /** A stop is a failure too, so that lines stored before stay settled. */
-  async function verdictOf(error: unknown, lines: number, signal: AbortSignal): Promise<Verdict> {
-    if (error instanceof HttpError && !signal.aborted) return verdictOfError(error, config, lines, clock.now());
+  async function judgeSendError(error: unknown, lines: number, signal: AbortSignal): Promise<WriteVerdict> {
+    if (error instanceof HttpError && !signal.aborted) return judgeError(error, config, lines, clock.now());
     const probe = (limit: AbortSignal) => probeThroughProxy(proxy, targetOf(url), limit);
     const mismatch = await plainTextAtTlsPort(error, url, receiverAt(url.origin), probe, signal);
     if (signal.aborted) return { kind: "failed", error: signal.reason };
-    return { kind: "failed", error: mismatch ?? failureOf(error, config, clock.now()) };
+    return { kind: "failed", error: mismatch ?? mapWriteError(error, config, clock.now()) };
   }
 
-  async function failureMeaning(error: unknown, signal: AbortSignal): Promise<unknown> {
-    const verdict = await verdictOf(error, 0, signal);
-    return verdict.kind === "failed" ? verdict.error : failureOf(error, config, clock.now());
+  async function mapFailure(error: unknown, signal: AbortSignal): Promise<unknown> {
+    const verdict = await judgeSendError(error, 0, signal);
+    return verdict.kind === "failed" ? verdict.error : mapWriteError(error, config, clock.now());
   }
 
-  function* allLines(batch: readonly Event[], unreadable: Map<number, string>): Generator<Line> {
+  function* encodeBatchLines(batch: readonly Event[], unreadable: Map<number, string>): Generator<EventLines> {
     for (const [owner, event] of batch.entries()) {
       try {
-        for (const lines of linesOf(event, settings)) yield { owner, ...lines };
+        for (const lines of encodeEventLines(event, settings)) yield { owner, ...lines };
       } catch (error) {
         unreadable.set(owner, error instanceof Error ? error.message : String(error));
       }
@@ -87,13 +91,13 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
     async open(signal) {
       signal.throwIfAborted();
-      const bucket = bucketOf(connect());
+      const bucket = createBucket(connect());
       if (!config.create_database) return;
       try {
         // Check first: a user that may write to a database may lack the right to create one.
         if (await bucket.isMissing(signal)) await bucket.create(signal);
       } catch (error) {
-        throw await failureMeaning(error, signal);
+        throw await mapFailure(error, signal);
       }
     },
 
@@ -104,7 +108,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       if (unnamed?.from === 0) throw unnamed.error;
       const batch = offered.slice(0, unnamed?.from);
       const unreadable = new Map<number, string>();
-      const stored = await storeLines(allLines(batch, unreadable), (lines) => send(lines, connected, signal));
+      const stored = await storeLines(encodeBatchLines(batch, unreadable), (lines) => send(lines, connected, signal));
       const retry = stored.retry ?? unnamed ?? undefined;
       if (retry?.from === 0) throw retry.error;
       for (const { index } of stored.rejected) unreadable.delete(index);
@@ -121,21 +125,21 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     /** An empty write reveals a token without the right, a missing bucket or a wrong path. */
     async probe(signal) {
       const connected = exchange ?? connect();
-      const bucket = bucketOf(connected);
+      const bucket = createBucket(connected);
       try {
         if (!(await bucket.isMissing(signal))) return;
         if (config.create_database) await bucket.checkMayCreate(signal);
         else await connected.post(writePath, "", signal);
       } catch (error) {
-        throw await failureMeaning(error, signal);
+        throw await mapFailure(error, signal);
       }
     },
 
-    detectRestart: (before, signal) => serverInstanceOf(exchange ?? connect(), before, signal),
+    detectRestart: (before, signal) => detectServerInstance(exchange ?? connect(), before, signal),
 
     async retentionMs(signal) {
       try {
-        return await bucketOf(exchange ?? connect()).retentionMs(signal);
+        return await createBucket(exchange ?? connect()).retentionMs(signal);
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         // A token that may only write gets no response; VictoriaMetrics and InfluxDB 3 lack the endpoint.
@@ -147,24 +151,24 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 }
 
 /** Bytes stay bytes, because a conversion to text would cost more than encoding them. */
-function bodyOf(lines: readonly Line[]): Body {
+function buildRequestBody(lines: readonly EventLines[]): RequestBody {
   if (lines.every(({ text }) => typeof text === "string")) return lines.map(({ text }) => text).join("\n");
   return lines.flatMap(({ text }, n) => {
     const bytes = typeof text === "string" ? Buffer.from(text) : text;
-    return n === 0 ? [bytes] : [LINE_BREAK, bytes];
+    return n === 0 ? [bytes] : [LINE_BREAK_BYTES, bytes];
   });
 }
 
-const LINE_BREAK = Buffer.from("\n");
+const LINE_BREAK_BYTES = Buffer.from("\n");
 
-function writePathOf({ api, org, bucket = "", database = "", retention_policy: rp }: InfluxConfig): string {
+function buildWritePath({ api, org, bucket = "", database = "", retention_policy: rp }: InfluxConfig): string {
   const precision = "ns";
   if (api === "v2") return `/api/v2/write?${new URLSearchParams({ org, bucket, precision }).toString()}`;
   const query = { db: database, precision, ...(rp === undefined ? {} : { rp }) };
   return `/write?${new URLSearchParams(query).toString()}`;
 }
 
-function authorizationOf({ password, token, username }: InfluxConfig, { clock }: ConnectorContext) {
+function createAuthorization({ password, token, username }: InfluxConfig, { clock }: ConnectorContext) {
   const secret = token ?? password;
   if (secret === undefined) return () => null;
   const read = cachedSecret(secret, clock);
@@ -174,10 +178,10 @@ function authorizationOf({ password, token, username }: InfluxConfig, { clock }:
   };
 }
 
-const REPORT_EVERY_MS = 3_600_000;
+const TOO_OLD_REPORT_INTERVAL_MS = 3_600_000;
 
 /** Logs the first dropped points, then a count each hour: single reports would fill the log of a backfill. */
-function createTooOldReport({ clock, log }: ConnectorContext): (dropped: TooOld) => void {
+function createTooOldReport({ clock, log }: ConnectorContext): (dropped: TooOldPoints) => void {
   let unreported = 0;
   let total = 0;
   let reportedAtMs = Number.NEGATIVE_INFINITY;
@@ -185,7 +189,7 @@ function createTooOldReport({ clock, log }: ConnectorContext): (dropped: TooOld)
     unreported += points;
     total += points;
     const nowMs = clock.monotonic();
-    if (nowMs - reportedAtMs < REPORT_EVERY_MS) return;
+    if (nowMs - reportedAtMs < TOO_OLD_REPORT_INTERVAL_MS) return;
     log.warn(
       { points: unreported, total, answer: reason },
       "the server keeps nothing as old as these points, and leaves them out; shorten backfill or keep longer there",

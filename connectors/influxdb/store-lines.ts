@@ -1,52 +1,53 @@
 import type { Receipt } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
-import type { Lines } from "./lines.ts";
+import type { EncodedLines } from "./lines.ts";
 
-export type Line = Lines & { readonly owner: number };
+export type EventLines = EncodedLines & { readonly owner: number };
 
-export const countOf = (lines: readonly Line[]): number => lines.reduce((sum, { count = 1 }) => sum + count, 0);
+export const countLines = (lines: readonly EventLines[]): number =>
+  lines.reduce((sum, { count = 1 }) => sum + count, 0);
 
 /** Lines that the server dropped because it keeps nothing that old. */
-export interface TooOld {
+export interface TooOldPoints {
   readonly points: number;
   readonly reason: string;
 }
 
-export type Verdict =
-  | { readonly kind: "stored"; readonly tooOld: TooOld | null }
+export type WriteVerdict =
+  | { readonly kind: "stored"; readonly tooOld: TooOldPoints | null }
   | { readonly kind: "too-large" }
   /** At least one line can never be stored; `all` where none of them can. */
   | { readonly kind: "poison"; readonly reason: string; readonly all: boolean }
   | { readonly kind: "failed"; readonly error: unknown };
 
 /** Above 5,000 lines a server's throughput stops growing; the characters limit long texts. */
-const MAX_LINES = 5_000;
-const MAX_CHARACTERS = 4_000_000;
+const MAX_REQUEST_LINES = 5_000;
+const MAX_REQUEST_CHARACTERS = 4_000_000;
 
 /** 14 requests find one faulty line among 5,000. */
-const MAX_REQUESTS = 200;
+const MAX_REQUESTS_PER_WRITE = 200;
 
 /** Splits a request that is too large or has a faulty line until the event is known. Repeated lines overwrite. */
 export async function storeLines(
-  lines: Iterable<Line>,
-  send: (lines: readonly Line[]) => Promise<Verdict>,
+  lines: Iterable<EventLines>,
+  send: (lines: readonly EventLines[]) => Promise<WriteVerdict>,
 ): Promise<Receipt> {
   const rejected = new Map<number, string>();
   let requests = 0;
 
-  for (const request of requestsOf(lines)) {
+  for (const request of groupIntoRequests(lines)) {
     const todo = [request];
     for (let part = todo.pop(); part !== undefined; part = todo.pop()) {
       const from = part[0]?.owner ?? 0;
-      if (requests >= MAX_REQUESTS && from > 0) {
+      if (requests >= MAX_REQUESTS_PER_WRITE && from > 0) {
         const error = new Retryable("More faulty points than one write can sort out; the rest follows.");
-        return receipt(rejected, { from, error });
+        return buildReceipt(rejected, { from, error });
       }
       requests += 1;
       const verdict = await send(part);
-      if (verdict.kind === "failed") return receipt(rejected, { from, error: verdict.error });
+      if (verdict.kind === "failed") return buildReceipt(rejected, { from, error: verdict.error });
       if (verdict.kind === "stored") continue;
-      const [left, right] = verdict.kind === "too-large" ? halves(part) : halvesByOwner(part);
+      const [left, right] = verdict.kind === "too-large" ? halveLines(part) : halveByEvent(part);
       if (right.length > 0 && !(verdict.kind === "poison" && verdict.all)) {
         todo.push(right, left);
         continue;
@@ -56,22 +57,22 @@ export async function storeLines(
     }
     for (const { free } of request) free?.();
   }
-  return receipt(rejected);
+  return buildReceipt(rejected);
 }
 
-function receipt(rejected: ReadonlyMap<number, string>, retry?: NonNullable<Receipt["retry"]>): Receipt {
+function buildReceipt(rejected: ReadonlyMap<number, string>, retry?: NonNullable<Receipt["retry"]>): Receipt {
   const settled = [...rejected].filter(([index]) => index < (retry?.from ?? Number.POSITIVE_INFINITY));
   return { rejected: settled.map(([index, reason]) => ({ index, reason })), ...(retry === undefined ? {} : { retry }) };
 }
 
-function* requestsOf(lines: Iterable<Line>): Generator<readonly Line[]> {
-  let request: Line[] = [];
+function* groupIntoRequests(lines: Iterable<EventLines>): Generator<readonly EventLines[]> {
+  let request: EventLines[] = [];
   let count = 0;
   let characters = 0;
   for (const line of lines) {
     count += line.count ?? 1;
     characters += line.text.length;
-    if (request.length > 0 && (count > MAX_LINES || characters > MAX_CHARACTERS)) {
+    if (request.length > 0 && (count > MAX_REQUEST_LINES || characters > MAX_REQUEST_CHARACTERS)) {
       yield request;
       request = [];
       count = line.count ?? 1;
@@ -82,15 +83,19 @@ function* requestsOf(lines: Iterable<Line>): Generator<readonly Line[]> {
   if (request.length > 0) yield request;
 }
 
-function halves(part: readonly Line[]): readonly [readonly Line[], readonly Line[]] {
+function halveLines(part: readonly EventLines[]): readonly [readonly EventLines[], readonly EventLines[]] {
   const [only] = part;
-  if (only !== undefined && part.length === 1 && (only.count ?? 1) > 1) return halvesOf(only);
+  if (only !== undefined && part.length === 1 && (only.count ?? 1) > 1) return halveEventLines(only);
   const middle = Math.ceil(part.length / 2);
   return [part.slice(0, middle), part.slice(middle)];
 }
 
 /** Splits the lines of one event at the middle line break. */
-function halvesOf({ owner, text, count = 1 }: Line): readonly [readonly Line[], readonly Line[]] {
+function halveEventLines({
+  owner,
+  text,
+  count = 1,
+}: EventLines): readonly [readonly EventLines[], readonly EventLines[]] {
   const left = Math.ceil(count / 2);
   let end = -1;
   for (let n = 0; n < left; n++) end = text.indexOf("\n", end + 1);
@@ -100,7 +105,7 @@ function halvesOf({ owner, text, count = 1 }: Line): readonly [readonly Line[], 
 }
 
 /** Splits between two events, close to the middle; the right half is empty for a single event. */
-function halvesByOwner(part: readonly Line[]): readonly [readonly Line[], readonly Line[]] {
+function halveByEvent(part: readonly EventLines[]): readonly [readonly EventLines[], readonly EventLines[]] {
   const middle = Math.floor(part.length / 2);
   const boundary = (at: number) => at > 0 && at < part.length && part[at]?.owner !== part[at - 1]?.owner;
   for (let distance = 0; distance <= part.length; distance += 1) {

@@ -8,60 +8,61 @@ import {
 } from "../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { printable } from "../../src/core/values/printable.ts";
-import { cut } from "../shared/receiver/text.ts";
-import { authorizationOf, failureWithText } from "../shared/receiver/ticket.ts";
-import { type JiraConfig, OWN_FIELDS } from "./config.ts";
+import { cutText } from "../shared/receiver/text.ts";
+import { createAuthorization, mapTicketError } from "../shared/receiver/ticket.ts";
+import { type JiraConfig, RESERVED_FIELDS } from "./config.ts";
 
-const WITH_ERROR_TEXT = [400, 401, 403, 404, 409, 413];
-const MAX_ERROR_TEXT = 400;
+const STATUSES_WITH_ERROR_TEXT = [400, 401, 403, 404, 409, 413];
+const MAX_ERROR_TEXT_LENGTH = 400;
 /** Jira treats unknown users as anonymous and reports it only in this header. */
-const UNKNOWN_USER = /AUTHENTICATED_FAILED|AUTHENTICATION_DENIED/;
+const UNKNOWN_USER_REASON = /AUTHENTICATED_FAILED|AUTHENTICATION_DENIED/;
 
-const Refusal = z.object({
+const ErrorResponse = z.object({
   errorMessages: z.array(z.string()).default([]),
   errors: z.record(z.string(), z.unknown()).default({}),
 });
 
-const PAGE = 20;
+const PAGE_SIZE = 20;
 const MAX_PAGES = 50;
 
-const Permissions = z.object({ permissions: z.record(z.string(), z.object({ havePermission: z.boolean() })) });
-const Type = z.object({ id: z.string(), name: z.string() });
-const Field = z.object({
+const PermissionsResponse = z.object({ permissions: z.record(z.string(), z.object({ havePermission: z.boolean() })) });
+const IssueType = z.object({ id: z.string(), name: z.string() });
+const IssueField = z.object({
   fieldId: z.string(),
   name: z.string(),
   required: z.boolean(),
   hasDefaultValue: z.boolean().default(false),
 });
 
-export function createJira(config: JiraConfig, clock: Clock) {
+export function createJiraApi(config: JiraConfig, clock: Clock) {
   const base = new URL(config.url);
   const root = `${base.pathname.replace(/\/+$/, "")}/rest/api/${config.deployment === "cloud" ? 3 : 2}`;
   const project = encodeURIComponent(config.project);
-  const end = createHttpClient({ url: base, config, clock });
-  const { origin } = end;
+  const client = createHttpClient({ url: base, config, clock });
+  const { origin } = client;
   const { user, token } = config;
-  const authorization = authorizationOf(user === undefined ? { token } : { user, password: token }, clock);
+  const authorization = createAuthorization(user === undefined ? { token } : { user, password: token }, clock);
 
   /** `path` follows `/rest/api/3`; the caller handles the statuses in `allow`. */
-  async function request(question: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
-    const path = root + question.path;
-    const sent = { ...question, path, headers: authorization(), allow: WITH_ERROR_TEXT };
-    const response = await sendRequest(end, sent, clock, signal);
-    if (UNKNOWN_USER.test(response.headers["x-seraph-loginreason"] ?? "")) throw unknownUser(origin);
-    if (response.status < 300) return checkedResponse(response, origin);
-    if (question.allow?.includes(response.status) && response.json !== undefined) return response;
-    throw failureOf(response, origin, clock.now());
+  async function request(options: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
+    const path = root + options.path;
+    const sent = { ...options, path, headers: authorization(), allow: STATUSES_WITH_ERROR_TEXT };
+    const response = await sendRequest(client, sent, clock, signal);
+    if (UNKNOWN_USER_REASON.test(response.headers["x-seraph-loginreason"] ?? "")) throw createUnknownUserError(origin);
+    if (response.status < 300) return checkSuccessResponse(response, origin);
+    if (options.allow?.includes(response.status) && response.json !== undefined) return response;
+    throw mapErrorResponse(response, origin, clock.now());
   }
 
-  async function read<T>(question: ReceiverRequest, schema: z.ZodType<T>, signal: AbortSignal): Promise<T> {
-    return readAs(await request(question, signal), schema, origin);
+  async function read<T>(options: ReceiverRequest, schema: z.ZodType<T>, signal: AbortSignal): Promise<T> {
+    return parseResponse(await request(options, signal), schema, origin);
   }
 
   async function checkProjectIsVisible(signal: AbortSignal): Promise<void> {
     const path = `/mypermissions?projectKey=${project}&permissions=BROWSE_PROJECTS`;
     const response = await request({ method: "GET", path, allow: [404] }, signal);
-    const { permissions } = response.status === 404 ? { permissions: {} } : readAs(response, Permissions, origin);
+    const { permissions } =
+      response.status === 404 ? { permissions: {} } : parseResponse(response, PermissionsResponse, origin);
     if (permissions.BROWSE_PROJECTS?.havePermission === true) return;
     const message = `${origin} does not show us the project ${config.project}.`;
     const hint = 'Check the key of the project, and give the account the permission "Browse projects" there.';
@@ -73,31 +74,31 @@ export function createJira(config: JiraConfig, clock: Clock) {
     const Page = z.object({ values: z.array(item).optional(), total: z.number().optional() }).catchall(z.unknown());
     const records: T[] = [];
     for (let page = 0; page < MAX_PAGES; page += 1) {
-      const pagePath = `${path}?startAt=${records.length}&maxResults=${PAGE}`;
+      const pagePath = `${path}?startAt=${records.length}&maxResults=${PAGE_SIZE}`;
       const response = await request({ method: "GET", path: pagePath, allow: [400, 404] }, signal);
-      if (response.status >= 400) throw mayNotCreate(errorTextOf(response));
-      const { values, total, ...rest } = readAs(response, Page, origin);
-      const items = values ?? readAs({ ...response, json: rest[name] }, z.array(item), origin);
+      if (response.status >= 400) throw createMayNotCreateError(formatErrorText(response));
+      const { values, total, ...rest } = parseResponse(response, Page, origin);
+      const items = values ?? parseResponse({ ...response, json: rest[name] }, z.array(item), origin);
       records.push(...items);
       if (items.length === 0 || (total !== undefined && records.length >= total)) break;
     }
     return records;
   }
 
-  function mayNotCreate(errorText: string): ConfigError {
+  function createMayNotCreateError(errorText: string): ConfigError {
     const message = `${origin} lets us create nothing in the project ${config.project}. ${errorText}`.trim();
     const hint = 'Check the key of the project, and give the account the permission "Create issues" there.';
     return new ConfigError(message, { reason: "forbidden", field: "project", hint });
   }
 
   async function readTypeId(signal: AbortSignal): Promise<string> {
-    const types = await readAll(`/issue/createmeta/${project}/issuetypes`, "issueTypes", Type, signal);
-    if (types.length === 0) throw mayNotCreate("");
+    const types = await readAll(`/issue/createmeta/${project}/issuetypes`, "issueTypes", IssueType, signal);
+    if (types.length === 0) throw createMayNotCreateError("");
     const type = types.find(({ name }) => name.toLowerCase() === config.issue_type.toLowerCase());
     if (type !== undefined) return type.id;
     const names = types.map(({ name }) => printable(name)).join(", ");
     const message = `The project ${config.project} has no type of issue named ${config.issue_type}.`;
-    throw new ConfigError(message, { field: "issue_type", hint: cut(`It has ${names}.`, 300) });
+    throw new ConfigError(message, { field: "issue_type", hint: cutText(`It has ${names}.`, 300) });
   }
 
   return {
@@ -105,48 +106,51 @@ export function createJira(config: JiraConfig, clock: Clock) {
     request,
     read,
     checkProjectIsVisible,
-    progressMs: end.progressMs,
-    close: () => end.close(),
+    progressMs: client.progressMs,
+    close: () => client.close(),
 
     async probe(signal: AbortSignal): Promise<void> {
       await read({ method: "GET", path: "/myself" }, z.object({ displayName: z.string() }), signal);
       await checkProjectIsVisible(signal);
       const typeId = encodeURIComponent(await readTypeId(signal));
-      checkFields(config, await readAll(`/issue/createmeta/${project}/issuetypes/${typeId}`, "fields", Field, signal));
+      checkRequiredFields(
+        config,
+        await readAll(`/issue/createmeta/${project}/issuetypes/${typeId}`, "fields", IssueField, signal),
+      );
     },
   };
 }
 
 /** Throws for an invalid response, after which the result of the request is unknown. */
-export function readAs<T>(response: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
+export function parseResponse<T>(response: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
   const read = schema.safeParse(response.json);
   if (read.success) return read.data;
-  throw notJira(response, origin);
+  throw createNotJiraError(response, origin);
 }
 
-function errorTextOf(response: ReceiverResponse): string {
-  const { errorMessages, errors } = refusalOf(response);
+function formatErrorText(response: ReceiverResponse): string {
+  const { errorMessages, errors } = parseErrorResponse(response);
   const named = Object.entries(errors).map(([field, text]) => `${field}: ${String(text)}`);
-  return cut(printable([...errorMessages, ...named].join(" ")), MAX_ERROR_TEXT);
+  return cutText(printable([...errorMessages, ...named].join(" ")), MAX_ERROR_TEXT_LENGTH);
 }
 
-function refusalOf({ json }: ReceiverResponse): z.infer<typeof Refusal> {
-  return Refusal.safeParse(json).data ?? { errorMessages: [], errors: {} };
+function parseErrorResponse({ json }: ReceiverResponse): z.infer<typeof ErrorResponse> {
+  return ErrorResponse.safeParse(json).data ?? { errorMessages: [], errors: {} };
 }
 
-function failureOf(response: ReceiverResponse, origin: string, nowMs: number): Error {
+function mapErrorResponse(response: ReceiverResponse, origin: string, nowMs: number): Error {
   const { status } = response;
-  const errorText = errorTextOf(response);
+  const errorText = formatErrorText(response);
   if (status === 409) return new Retryable(`${origin} answered 409: somebody else edits it just now. ${errorText}`);
-  if (status === 400 && errorText !== "") return refused(response, origin);
-  return failureWithText(response, errorText, origin, nowMs);
+  if (status === 400 && errorText !== "") return mapRefusedFields(response, origin);
+  return mapTicketError(response, errorText, origin, nowMs);
 }
 
 /** Only summary and description come from the alarm; an error in any other field is a configuration error. */
-function refused(response: ReceiverResponse, origin: string): ConfigError | Rejected {
-  const fields = Object.keys(refusalOf(response).errors);
+function mapRefusedFields(response: ReceiverResponse, origin: string): ConfigError | Rejected {
+  const fields = Object.keys(parseErrorResponse(response).errors);
   const others = fields.filter((field) => field !== "summary" && field !== "description");
-  const sentence = `${origin} answered 400. It said: ${errorTextOf(response)}`;
+  const sentence = `${origin} answered 400. It said: ${formatErrorText(response)}`;
   const [other] = others;
   if (other === undefined) return new Rejected(sentence);
   return new ConfigError(sentence, {
@@ -156,25 +160,25 @@ function refused(response: ReceiverResponse, origin: string): ConfigError | Reje
   });
 }
 
-function unknownUser(origin: string): ConfigError {
+function createUnknownUserError(origin: string): ConfigError {
   const hint = "Check user and token: the token may be wrong, have expired, or want a sign-in in the browser first.";
   return new ConfigError(`${origin} does not accept who we are.`, { reason: "unauthenticated", hint });
 }
 
-function checkedResponse(response: ReceiverResponse, origin: string): ReceiverResponse {
-  if (response.body.trim() !== "" && response.json === undefined) throw notJira(response, origin);
-  const errorText = errorTextOf(response);
+function checkSuccessResponse(response: ReceiverResponse, origin: string): ReceiverResponse {
+  if (response.body.trim() !== "" && response.json === undefined) throw createNotJiraError(response, origin);
+  const errorText = formatErrorText(response);
   if (errorText === "") return response;
   throw new Rejected(`${origin} answered ${response.status}, and refused it all the same. It said: ${errorText}`);
 }
 
-function notJira({ status }: ReceiverResponse, origin: string): Retryable {
+function createNotJiraError({ status }: ReceiverResponse, origin: string): Retryable {
   const hint = "Check that url leads to Jira itself, and not to a page for signing in.";
   return new Retryable(`${origin} answered ${status}, but not as Jira does.`, { hint });
 }
 
-function checkFields(config: JiraConfig, fields: readonly z.infer<typeof Field>[]): void {
-  const filled = new Set([...OWN_FIELDS, ...Object.keys(config.fields)]);
+function checkRequiredFields(config: JiraConfig, fields: readonly z.infer<typeof IssueField>[]): void {
+  const filled = new Set([...RESERVED_FIELDS, ...Object.keys(config.fields)]);
   if (Object.keys(config.priority).length > 0) filled.add("priority");
   const missing = fields.filter(
     // Jira sets the reporter to the account.
@@ -183,7 +187,7 @@ function checkFields(config: JiraConfig, fields: readonly z.infer<typeof Field>[
   );
   if (missing.length > 0) {
     const names = missing.map(({ fieldId, name }) => `${printable(name)} (${printable(fieldId)})`).join(", ");
-    const message = `The project ${config.project} asks for fields that nobody fills: ${cut(names, 300)}.`;
+    const message = `The project ${config.project} asks for fields that nobody fills: ${cutText(names, 300)}.`;
     const hint = "Give each a value under `fields`, or make it optional in Jira.";
     throw new ConfigError(message, { reason: "validation", field: "fields", hint });
   }

@@ -1,96 +1,102 @@
 import type { IncidentMessage, IncidentText } from "../shared/receiver/receiver.ts";
-import { cut, fitted } from "../shared/receiver/text.ts";
+import { cutText, shortenUntilFits } from "../shared/receiver/text.ts";
 
-const MAX_SUMMARY = 255;
-const MAX_BODY = 32_000;
-const LONGEST_TEXT = 4_000;
+const MAX_SUMMARY_LENGTH = 255;
+const MAX_BODY_LENGTH = 32_000;
+const MAX_TEXT_LENGTH = 4_000;
 
-type Body = Pick<IncidentText, "status" | "fields" | "list" | "curves" | "linkText"> & { readonly href: string | null };
+type DescriptionParts = Pick<IncidentText, "status" | "fields" | "list" | "curves" | "linkText"> & {
+  readonly href: string | null;
+};
 
-interface Format {
-  render(body: Body): unknown;
+interface TextFormat {
+  render(body: DescriptionParts): unknown;
   sentence(text: string): unknown;
 }
 
-export const summaryOf = ({ text }: IncidentMessage): string => cut(text.title, MAX_SUMMARY);
+export const formatSummary = ({ text }: IncidentMessage): string => cutText(text.title, MAX_SUMMARY_LENGTH);
 
-export function descriptionOf({ text, link }: Pick<IncidentMessage, "text" | "link">, format: Format): unknown {
+export function renderDescription({ text, link }: Pick<IncidentMessage, "text" | "link">, format: TextFormat): unknown {
   const href = link === null ? null : new URL(link).href;
   const lengthOf = (body: unknown) => (typeof body === "string" ? body : JSON.stringify(body)).length;
-  return fitted(
+  return shortenUntilFits(
     text,
-    LONGEST_TEXT,
+    MAX_TEXT_LENGTH,
     (shortened) => format.render({ ...shortened, href }),
-    (body) => lengthOf(body) <= MAX_BODY,
+    (body) => lengthOf(body) <= MAX_BODY_LENGTH,
   );
 }
 
-export function commentOf({ text }: IncidentMessage, labels: readonly string[], format: Format): unknown {
+export function renderComment({ text }: IncidentMessage, labels: readonly string[], format: TextFormat): unknown {
   const fields = text.fields.filter(({ label }) => labels.includes(label));
-  return descriptionOf({ text: { ...text, fields, list: [], curves: [] }, link: null }, format);
+  return renderDescription({ text: { ...text, fields, list: [], curves: [] }, link: null }, format);
 }
 
-interface Node {
+interface AdfNode {
   readonly type: string;
-  readonly content?: readonly Node[];
+  readonly content?: readonly AdfNode[];
   readonly text?: string;
-  readonly marks?: readonly Mark[];
+  readonly marks?: readonly AdfMark[];
 }
 
-interface Mark {
+interface AdfMark {
   readonly type: string;
   readonly attrs?: Readonly<Record<string, string>>;
 }
 
 /** Jira Cloud. A text node is literal: it cannot contain a mention, link or format. */
-export const ADF: Format = {
+export const ADF_FORMAT: TextFormat = {
   render({ status, fields, list, curves, linkText, href }) {
     const parts = [
-      paragraph([text(status, { type: "strong" })]),
-      bullets(fields.map((field) => [text(field.label, { type: "strong" }), ...linesOf(field.text)])),
-      bullets(list.map((line) => [text(line)])),
-      curves.length === 0 ? null : { type: "codeBlock", content: [text(curves.join("\n"))] },
-      href === null ? null : paragraph([text(linkText, { type: "link", attrs: { href } })]),
+      buildParagraph([buildTextNode(status, { type: "strong" })]),
+      buildBulletList(
+        fields.map((field) => [buildTextNode(field.label, { type: "strong" }), ...buildLineNodes(field.text)]),
+      ),
+      buildBulletList(list.map((line) => [buildTextNode(line)])),
+      curves.length === 0 ? null : { type: "codeBlock", content: [buildTextNode(curves.join("\n"))] },
+      href === null ? null : buildParagraph([buildTextNode(linkText, { type: "link", attrs: { href } })]),
     ];
-    return documentOf(parts.filter((part) => part !== null));
+    return buildAdfDocument(parts.filter((part) => part !== null));
   },
-  sentence: (sentence) => documentOf([paragraph([text(sentence)])]),
+  sentence: (sentence) => buildAdfDocument([buildParagraph([buildTextNode(sentence)])]),
 };
 
-const documentOf = (content: readonly Node[]) => ({ version: 1, type: "doc", content });
+const buildAdfDocument = (content: readonly AdfNode[]) => ({ version: 1, type: "doc", content });
 
-const paragraph = (content: readonly Node[]): Node => ({ type: "paragraph", content });
+const buildParagraph = (content: readonly AdfNode[]): AdfNode => ({ type: "paragraph", content });
 
-function bullets(items: readonly (readonly Node[])[]): Node | null {
+function buildBulletList(items: readonly (readonly AdfNode[])[]): AdfNode | null {
   if (items.length === 0) return null;
-  return { type: "bulletList", content: items.map((item) => ({ type: "listItem", content: [paragraph(item)] })) };
+  return { type: "bulletList", content: items.map((item) => ({ type: "listItem", content: [buildParagraph(item)] })) };
 }
 
-function text(text: string, ...marks: readonly Mark[]): Node {
+function buildTextNode(text: string, ...marks: readonly AdfMark[]): AdfNode {
   return { type: "text", text, ...(marks.length === 0 ? {} : { marks }) };
 }
 
-function linesOf(lines: string): readonly Node[] {
+function buildLineNodes(lines: string): readonly AdfNode[] {
   const [first = "", ...others] = lines.split("\n");
-  return [text(`: ${first}`), ...others.flatMap((line) => [{ type: "hardBreak" }, text(line)])];
+  return [buildTextNode(`: ${first}`), ...others.flatMap((line) => [{ type: "hardBreak" }, buildTextNode(line)])];
 }
 
 /** Jira Data Center: in wiki text each character that could be markup is written by its number. */
-export const WIKI: Format = {
+export const WIKI_FORMAT: TextFormat = {
   render({ status, fields, list, curves, linkText, href }) {
     return [
-      `*${escaped(status)}*`,
-      ...fields.map(({ label, text }) => `* *${escaped(label)}*: ${text.split("\n").map(escaped).join("\\\\")}`),
-      ...(list.length === 0 ? [] : ["", ...list.map((line) => `* ${escaped(line)}`)]),
-      ...(curves.length === 0 ? [] : ["", "{noformat}", ...curves.map(inert), "{noformat}"]),
-      ...(href === null ? [] : ["", `[${escaped(linkText)}|${address(href)}]`]),
+      `*${escapeWikiMarkup(status)}*`,
+      ...fields.map(
+        ({ label, text }) => `* *${escapeWikiMarkup(label)}*: ${text.split("\n").map(escapeWikiMarkup).join("\\\\")}`,
+      ),
+      ...(list.length === 0 ? [] : ["", ...list.map((line) => `* ${escapeWikiMarkup(line)}`)]),
+      ...(curves.length === 0 ? [] : ["", "{noformat}", ...curves.map(disableNoformatMarkup), "{noformat}"]),
+      ...(href === null ? [] : ["", `[${escapeWikiMarkup(linkText)}|${encodeLinkAddress(href)}]`]),
     ].join("\n");
   },
-  sentence: escaped,
+  sentence: escapeWikiMarkup,
 };
 
 /** `[~ola]` becomes `&#91;&#126;ola&#93;`. `-` and `_` inside a word stay, so that people can search for VS1-GT11. */
-function escaped(text: string): string {
+function escapeWikiMarkup(text: string): string {
   return text.replaceAll(
     /[!-+:-@[-^`{-~]|(?<![0-9A-Za-z])[-_]|[-_](?![0-9A-Za-z])/g,
     (sign) => `&#${sign.charCodeAt(0)};`,
@@ -98,10 +104,10 @@ function escaped(text: string): string {
 }
 
 /** Inside `{noformat}` Jira shows `&#91;` literally, so a space prevents an early end and mentions such as `[~ola]`. */
-const inert = (text: string): string => text.replaceAll(/[{[]/g, "$& ");
+const disableNoformatMarkup = (text: string): string => text.replaceAll(/[{[]/g, "$& ");
 
-function address(href: string): string {
-  return href.replaceAll(/[^\w:/?#&=%.~+-]/g, (sign) => encodeURIComponent(sign).replace(/^[^%]$/, hex));
+function encodeLinkAddress(href: string): string {
+  return href.replaceAll(/[^\w:/?#&=%.~+-]/g, (sign) => encodeURIComponent(sign).replace(/^[^%]$/, percentEncodeSign));
 }
 
-const hex = (sign: string): string => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`;
+const percentEncodeSign = (sign: string): string => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`;

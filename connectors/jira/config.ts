@@ -1,22 +1,22 @@
 import { z } from "zod";
 import { OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
+import { PriorityLetter, RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
-export const OWN_FIELDS = ["project", "issuetype", "summary", "description", "labels"];
+export const RESERVED_FIELDS = ["project", "issuetype", "summary", "description", "labels"];
 
-const Name = z.string().min(1).max(255);
+const JiraName = z.string().min(1).max(255);
 
-const Label = z.string().regex(/^\S{1,255}$/, "A label has no blanks and at most 255 characters.");
+const IssueLabel = z.string().regex(/^\S{1,255}$/, "A label has no blanks and at most 255 characters.");
 
-const Field = z
+const IssueFieldId = z
   .string()
   .regex(/^[A-Za-z][A-Za-z0-9_-]*$/, "Write the id of a field, such as customfield_10042.")
-  .refine((id) => !OWN_FIELDS.includes(id), "Plenum fills this field by itself; there are options for it.");
+  .refine((id) => !RESERVED_FIELDS.includes(id), "Plenum fills this field by itself; there are options for it.");
 
 export const JiraConfig = z
   .strictObject({
-    url: ReceiverUrl.refine((text) => !URL.canParse(text) || isBase(new URL(text)), {
+    url: ReceiverUrl.refine((text) => !URL.canParse(text) || isBaseUrl(new URL(text)), {
       error: "Write the address of Jira itself, without /rest, ? and #, such as https://example.atlassian.net.",
     }).meta({ description: "Address of Jira, such as https://example.atlassian.net." }),
     deployment: z.enum(["cloud", "data_center"]).default("cloud").meta({
@@ -34,22 +34,22 @@ export const JiraConfig = z
       .string()
       .regex(/^[A-Za-z][A-Za-z0-9_]{0,254}$/, "Write the key of the project, such as FM.")
       .meta({ description: "Key of the project in which issues are created.", examples: ["FM"] }),
-    issue_type: Name.default("Task").meta({ description: "Name of the type of issue, as Jira spells it." }),
-    priority: z.record(PriorityLetter, Name).default({}).meta({
+    issue_type: JiraName.default("Task").meta({ description: "Name of the type of issue, as Jira spells it." }),
+    priority: z.record(PriorityLetter, JiraName).default({}).meta({
       description: "Name of Jira's priority for each of ours; Jira's default for what is left out.",
     }),
-    labels: z.array(Label).max(20).default([]).meta({ description: "Further labels of every issue." }),
-    fields: z.record(Field, z.json()).default({}).meta({
+    labels: z.array(IssueLabel).max(20).default([]).meta({ description: "Further labels of every issue." }),
+    fields: z.record(IssueFieldId, z.json()).default({}).meta({
       description: "Further fields of every new issue by id, with values as Jira's interface takes them.",
     }),
-    done: z.array(Name).max(20).default([]).meta({
+    done: z.array(JiraName).max(20).default([]).meta({
       description:
         "Names of transitions, or of the statuses that they lead to, by which an issue is closed, the best first; without it any that leads to a status of the category Done.",
     }),
-    resolution: Name.optional().meta({
+    resolution: JiraName.optional().meta({
       description: "Name of the resolution, where the transition asks for one; its first without this.",
     }),
-    reopen: Name.optional().meta({
+    reopen: JiraName.optional().meta({
       description:
         "Name of a transition, or of the status that it leads to, by which a closed issue is opened when the alarm comes back.",
     }),
@@ -57,21 +57,21 @@ export const JiraConfig = z
       description: "Whether a comment says so when an alarm is acknowledged, recovers, comes back or ends.",
     }),
     ...OUTBOUND,
-    ...RECEIVER,
+    ...RECEIVER_OPTIONS,
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
+    const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const isCloud = config.deployment === "cloud";
     if (isCloud && config.user === undefined)
-      complain("user", "Jira Cloud wants the e-mail address of the account whose token it is.");
+      reportIssue("user", "Jira Cloud wants the e-mail address of the account whose token it is.");
     if (!isCloud && config.user !== undefined)
-      complain("user", "A personal access token says itself whose it is; take the user away.");
+      reportIssue("user", "A personal access token says itself whose it is; take the user away.");
     if (config.fields.priority !== undefined && Object.keys(config.priority).length > 0)
-      complain("fields", "The priority is given twice, by `priority` and in `fields`; take one away.");
+      reportIssue("fields", "The priority is given twice, by `priority` and in `fields`; take one away.");
     if (config.proxy !== undefined && URL.parse(config.url)?.protocol === "http:")
-      complain("url", "Through a proxy use https://, because the proxy would read the token.");
+      reportIssue("url", "Through a proxy use https://, because the proxy would read the token.");
   })
   .meta({ description: "An issue in Jira for every alarm, edited in place and closed when it is over." });
 export type JiraConfig = z.infer<typeof JiraConfig>;
 
-const isBase = (url: URL): boolean => url.search === "" && url.hash === "" && !/\/rest(\/|$)/.test(url.pathname);
+const isBaseUrl = (url: URL): boolean => url.search === "" && url.hash === "" && !/\/rest(\/|$)/.test(url.pathname);

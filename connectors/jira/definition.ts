@@ -1,7 +1,7 @@
-import { receiverConnector } from "../shared/receiver/sink.ts";
+import { defineReceiverConnector } from "../shared/receiver/sink.ts";
 import { JiraConfig } from "./config.ts";
 
-export const jira = receiverConnector(
+export const jira = defineReceiverConnector(
   "jira",
   "One issue in Jira for every alarm, closed when it is over.",
   JiraConfig,

@@ -4,59 +4,59 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Rejected } from "../../src/core/errors/errors.ts";
 import type { IncidentMessage, Receiver } from "../shared/receiver/receiver.ts";
 import { createTicketReceiver, createWarnOnce, type Ticket, type TicketSystem } from "../shared/receiver/ticket.ts";
-import { createJira, readAs } from "./api.ts";
-import { ADF, commentOf, descriptionOf, summaryOf, WIKI } from "./body.ts";
+import { createJiraApi, parseResponse } from "./api.ts";
+import { ADF_FORMAT, formatSummary, renderComment, renderDescription, WIKI_FORMAT } from "./body.ts";
 import type { JiraConfig } from "./config.ts";
 
 /** Cloud's search lags by seconds to minutes (Atlassian); on Data Center the request may still run. */
 const SEARCH_LAG_MS = { cloud: 300_000, data_center: 60_000 };
-const MAX_FOUND = 20;
+const MAX_SEARCH_RESULTS = 20;
 
-const Key = z.string().regex(/^[A-Za-z][A-Za-z0-9_]*-\d{1,20}$/);
+const IssueKey = z.string().regex(/^[A-Za-z][A-Za-z0-9_]*-\d{1,20}$/);
 /** The id survives a move to another project. */
-const Id = z.string().regex(/^\d{1,20}$/);
-const Created = z.object({ id: Id, key: Key });
-const Category = z.object({ key: z.string() });
-const Status = z.object({ fields: z.object({ status: z.object({ statusCategory: Category }) }) });
-const Found = z.object({ issues: z.array(Status.extend({ id: Id, key: Key })) });
+const IssueId = z.string().regex(/^\d{1,20}$/);
+const CreatedIssue = z.object({ id: IssueId, key: IssueKey });
+const StatusCategory = z.object({ key: z.string() });
+const IssueStatus = z.object({ fields: z.object({ status: z.object({ statusCategory: StatusCategory }) }) });
+const SearchResponse = z.object({ issues: z.array(IssueStatus.extend({ id: IssueId, key: IssueKey })) });
 
-const isDone = ({ fields }: z.infer<typeof Status>) => fields.status.statusCategory.key === "done";
+const isIssueDone = ({ fields }: z.infer<typeof IssueStatus>) => fields.status.statusCategory.key === "done";
 
 export function createJiraReceiver(config: JiraConfig, context: ConnectorContext): Receiver {
   const isCloud = config.deployment === "cloud";
-  const format = isCloud ? ADF : WIKI;
+  const format = isCloud ? ADF_FORMAT : WIKI_FORMAT;
   const site = config.url.replace(/\/+$/, "");
-  const jira = createJira(config, context.clock);
+  const jira = createJiraApi(config, context.clock);
   const warnOnce = createWarnOnce(context.log);
 
-  const ticketOf = ({ id, key }: z.infer<typeof Created>): Ticket => ({
+  const toTicket = ({ id, key }: z.infer<typeof CreatedIssue>): Ticket => ({
     id,
     ticket: key,
     link: `${site}/browse/${key}`,
   });
 
-  async function edit(id: string, incident: IncidentMessage, signal: AbortSignal): Promise<boolean> {
+  async function editIssue(id: string, incident: IncidentMessage, signal: AbortSignal): Promise<boolean> {
     const fields = {
-      description: descriptionOf(incident, format),
+      description: renderDescription(incident, format),
       // The summary of one alarm is stable, and a person may have edited it.
-      summary: incident.kind === "alarm" ? undefined : summaryOf(incident),
+      summary: incident.kind === "alarm" ? undefined : formatSummary(incident),
     };
     const request = { method: "PUT", path: `/issue/${id}`, json: { fields }, allow: [404] } as const;
     return (await jira.request(request, signal)).status !== 404;
   }
 
-  async function comment(id: string, body: unknown, signal: AbortSignal, allow: readonly number[] = [404]) {
+  async function addComment(id: string, body: unknown, signal: AbortSignal, allow: readonly number[] = [404]) {
     const path = `/issue/${id}/comment`;
     if (config.comments) await jira.request({ method: "POST", path, json: { body }, allow }, signal);
   }
 
   async function transitions(id: string, signal: AbortSignal): Promise<readonly Transition[]> {
     const path = `/issue/${id}/transitions?expand=transitions.fields`;
-    return (await jira.read({ method: "GET", path }, Transitions, signal)).transitions;
+    return (await jira.read({ method: "GET", path }, TransitionsResponse, signal)).transitions;
   }
 
   /** Returns false when no transition is possible, or a rule of the workflow rejects it. */
-  async function carryOut(id: string, body: TransitionBody | null, signal: AbortSignal): Promise<boolean> {
+  async function executeTransition(id: string, body: TransitionBody | null, signal: AbortSignal): Promise<boolean> {
     if (body === null) return false;
     const path = `/issue/${id}/transitions`;
     return (await jira.request({ method: "POST", path, json: body, allow: [400] }, signal)).status !== 400;
@@ -73,18 +73,19 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
         ...config.fields,
         project: { key: config.project },
         issuetype: { name: config.issue_type },
-        summary: summaryOf(incident),
-        description: descriptionOf(incident, format),
-        labels: [...new Set(["plenum", labelOf(incident), ...config.labels])],
+        summary: formatSummary(incident),
+        description: renderDescription(incident, format),
+        labels: [...new Set(["plenum", buildIncidentLabel(incident), ...config.labels])],
         ...(priority === undefined ? {} : { priority: { name: priority } }),
       };
-      return ticketOf(await jira.read({ method: "POST", path: "/issue", json: { fields } }, Created, signal));
+      return toTicket(await jira.read({ method: "POST", path: "/issue", json: { fields } }, CreatedIssue, signal));
     },
 
-    async stateOf(id, signal) {
+    async readState(id, signal) {
       const path = `/issue/${id}?fields=status`;
       const response = await jira.request({ method: "GET", path, allow: [404] }, signal);
-      if (response.status !== 404) return isDone(readAs(response, Status, jira.origin)) ? "done" : "open";
+      if (response.status !== 404)
+        return isIssueDone(parseResponse(response, IssueStatus, jira.origin)) ? "done" : "open";
       // Jira reports a hidden project like a deleted issue.
       await jira.checkProjectIsVisible(signal);
       return null;
@@ -95,25 +96,25 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       const isOpen =
         !reopens ||
         (reopen !== undefined &&
-          (await carryOut(id, bodyOfFirst(await transitions(id, signal), [reopen], undefined), signal)));
+          (await executeTransition(id, chooseTransition(await transitions(id, signal), [reopen], undefined), signal)));
       if (!isOpen)
         warnOnce("an alarm is back and its issue stays closed, because no transition opens it", {
           ticket: reference.ticket,
           project: config.project,
         });
-      if (isOpen && !(await edit(id, incident, signal))) return false;
+      if (isOpen && !(await editIssue(id, incident, signal))) return false;
       // A workflow may reject comments on a closed issue.
       const allow = isOpen ? [404] : [400, 403, 404];
-      if (noteLabels !== null) await comment(id, commentOf(incident, noteLabels, format), signal, allow);
+      if (noteLabels !== null) await addComment(id, renderComment(incident, noteLabels, format), signal, allow);
       return true;
     },
 
     async close(id, { incident, noteLabels, reference }, signal) {
-      const transition = bodyOfFirst(await transitions(id, signal), config.done, config.resolution);
-      if (!(await edit(id, incident, signal))) return false;
+      const transition = chooseTransition(await transitions(id, signal), config.done, config.resolution);
+      if (!(await editIssue(id, incident, signal))) return false;
       // Comment before the transition, because a closed issue may reject comments.
-      await comment(id, commentOf(incident, noteLabels ?? [], format), signal);
-      if (!(await carryOut(id, transition, signal)))
+      await addComment(id, renderComment(incident, noteLabels ?? [], format), signal);
+      if (!(await executeTransition(id, transition, signal)))
         warnOnce("an issue stays open although its alarm is over, because no transition closes it", {
           ticket: reference.ticket,
           project: config.project,
@@ -122,20 +123,22 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     },
 
     async search(incident, signal) {
-      const jql = `project = "${config.project}" AND labels = "${labelOf(incident)}" ORDER BY created ASC`;
-      const json = { jql, fields: ["status"], maxResults: MAX_FOUND };
+      const jql = `project = "${config.project}" AND labels = "${buildIncidentLabel(incident)}" ORDER BY created ASC`;
+      const json = { jql, fields: ["status"], maxResults: MAX_SEARCH_RESULTS };
       const path = isCloud ? "/search/jql" : "/search";
-      const found = await jira.read({ method: "POST", path, json }, Found, signal).catch(async (error: unknown) => {
-        // Jira rejects the search for a project that the account may not see.
-        if (error instanceof Rejected) await jira.checkProjectIsVisible(signal);
-        throw error;
-      });
+      const found = await jira
+        .read({ method: "POST", path, json }, SearchResponse, signal)
+        .catch(async (error: unknown) => {
+          // Jira rejects the search for a project that the account may not see.
+          if (error instanceof Rejected) await jira.checkProjectIsVisible(signal);
+          throw error;
+        });
       if (found.issues.length === 0) await jira.checkProjectIsVisible(signal);
       const oldestFirst = found.issues.toSorted((a, b) => Number(a.id) - Number(b.id));
-      return oldestFirst.map((issue) => ({ ...ticketOf(issue), isDone: isDone(issue) }));
+      return oldestFirst.map((issue) => ({ ...toTicket(issue), isDone: isIssueDone(issue) }));
     },
 
-    addNote: (id, note, signal) => comment(id, format.sentence(note), signal),
+    addNote: (id, note, signal) => addComment(id, format.sentence(note), signal),
   };
 
   return {
@@ -147,9 +150,9 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
   };
 }
 
-const labelOf = ({ key }: IncidentMessage): string => `plenum-${key}`;
+const buildIncidentLabel = ({ key }: IncidentMessage): string => `plenum-${key}`;
 
-const Field = z.object({
+const TransitionField = z.object({
   required: z.boolean().optional(),
   hasDefaultValue: z.boolean().optional(),
   allowedValues: z.array(z.object({ id: z.string().optional() })).optional(),
@@ -157,11 +160,11 @@ const Field = z.object({
 const Transition = z.object({
   id: z.string(),
   name: z.string(),
-  to: z.object({ name: z.string(), statusCategory: Category.optional() }),
-  fields: z.record(z.string(), Field).optional(),
+  to: z.object({ name: z.string(), statusCategory: StatusCategory.optional() }),
+  fields: z.record(z.string(), TransitionField).optional(),
 });
 type Transition = z.infer<typeof Transition>;
-const Transitions = z.object({ transitions: z.array(Transition) });
+const TransitionsResponse = z.object({ transitions: z.array(Transition) });
 
 interface TransitionBody {
   readonly transition: { readonly id: string };
@@ -169,7 +172,7 @@ interface TransitionBody {
 }
 
 /** Returns null when no transition is possible. Without names, a status of the category Done counts. */
-function bodyOfFirst(
+function chooseTransition(
   transitions: readonly Transition[],
   names: readonly string[],
   resolution: string | undefined,
@@ -181,12 +184,12 @@ function bodyOfFirst(
       ? names.flatMap((name) => transitions.filter((transition) => isNamed(transition, name)))
       : // Names depend on the account's language.
         transitions.filter(({ to }) => to.statusCategory?.key === "done");
-  const bodies = candidates.map((transition) => transitionBody(transition, resolution));
+  const bodies = candidates.map((transition) => buildTransitionBody(transition, resolution));
   return bodies.find((body) => body !== null) ?? null;
 }
 
 /** Returns null when the transition requires a field that Plenum cannot fill. */
-function transitionBody({ id, fields = {} }: Transition, wanted: string | undefined): TransitionBody | null {
+function buildTransitionBody({ id, fields = {} }: Transition, wanted: string | undefined): TransitionBody | null {
   const { resolution, ...others } = fields;
   if (Object.values(others).some((field) => field.required === true && field.hasDefaultValue !== true)) return null;
   const transition = { id };

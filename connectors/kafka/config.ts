@@ -3,30 +3,30 @@ import { isLoopback } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { byteSize } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { templateError } from "./topics.ts";
+import { findTemplateError } from "./topics.ts";
 
 /** Host and port; an IPv6 address is in brackets. */
-const BROKER = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]]+):(\d{1,5})$/;
+const BROKER_PATTERN = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]]+):(\d{1,5})$/;
 
-const Broker = z.string().refine((text) => {
-  const port = Number(BROKER.exec(text)?.[2] ?? 0);
+const BrokerAddress = z.string().refine((text) => {
+  const port = Number(BROKER_PATTERN.exec(text)?.[2] ?? 0);
   return port >= 1 && port <= 65_535;
 }, "Write a broker as host:port, without user name, password or path.");
 
-const PemFile = z.string().min(1).optional();
+const PemFilePath = z.string().min(1).optional();
 
-const Tls = z.strictObject({
+const TlsOptions = z.strictObject({
   enabled: z.boolean().default(true).meta({
     description: "Speak TLS; certificates are always checked. false for listeners without.",
   }),
-  ca_file: PemFile.meta({
+  ca_file: PemFilePath.meta({
     description: "PEM file of the authority that signed the brokers' certificates, if it is your own.",
   }),
-  cert_file: PemFile.meta({ description: "PEM file with our certificate, where the brokers ask clients for one." }),
-  key_file: PemFile.meta({ description: "PEM file with the key of that certificate." }),
+  cert_file: PemFilePath.meta({ description: "PEM file with our certificate, where the brokers ask clients for one." }),
+  key_file: PemFilePath.meta({ description: "PEM file with the key of that certificate." }),
 });
 
-const Sasl = z.strictObject({
+const SaslOptions = z.strictObject({
   mechanism: z
     .enum(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
     .meta({ description: "How name and password are shown; SCRAM does not send the password." }),
@@ -37,15 +37,15 @@ const Sasl = z.strictObject({
   password: SecretRef,
 });
 
-const Deadline = Duration.refine((ms) => ms >= 100 && ms <= 120_000, "Use 100ms to 2m.");
+const RequestDeadline = Duration.refine((ms) => ms >= 100 && ms <= 120_000, "Use 100ms to 2m.");
 
 export const KafkaConfig = z
   .strictObject({
-    brokers: z.array(Broker).min(1).max(50).meta({
+    brokers: z.array(BrokerAddress).min(1).max(50).meta({
       description: "Brokers that are asked for the others (bootstrap.servers), as host:port; two or three are enough.",
     }),
-    tls: Tls.prefault({}).meta({ description: "TLS to the brokers: on by default." }),
-    sasl: Sasl.optional().meta({ description: "Name and password, where the brokers want them." }),
+    tls: TlsOptions.prefault({}).meta({ description: "TLS to the brokers: on by default." }),
+    sasl: SaslOptions.optional().meta({ description: "Name and password, where the brokers want them." }),
     plain_text: z.boolean().default(false).meta({
       description: "Allow a password without TLS, readable to everybody on the way.",
     }),
@@ -57,7 +57,7 @@ export const KafkaConfig = z
     topic: z
       .string()
       .superRefine((text, context) => {
-        const message = templateError(text);
+        const message = findTemplateError(text);
         if (message !== null) context.addIssue({ code: "custom", message });
       })
       .default("plenum.{noun}")
@@ -79,34 +79,34 @@ export const KafkaConfig = z
     max_message_bytes: byteSize({ min: 1_024, max: 100_000_000 }).prefault("1MB").meta({
       description: "Larger messages become dead letters; not above max.message.bytes of the topics.",
     }),
-    connect_deadline: Deadline.prefault("10s").meta({ description: "Longest wait for a broker to let us in." }),
-    publish_deadline: Deadline.prefault("30s").meta({
+    connect_deadline: RequestDeadline.prefault("10s").meta({ description: "Longest wait for a broker to let us in." }),
+    publish_deadline: RequestDeadline.prefault("30s").meta({
       description: "Longest wait for the acknowledgement of a batch by all replicas in sync.",
     }),
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
+    const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const { enabled, ...files } = config.tls;
-    if (!enabled && Object.keys(files).length > 0) complain("tls", "Set tls.enabled: true to use these files.");
+    if (!enabled && Object.keys(files).length > 0) reportIssue("tls", "Set tls.enabled: true to use these files.");
     if ((files.cert_file === undefined) !== (files.key_file === undefined)) {
-      complain("tls", "cert_file and key_file belong together; give both or none.");
+      reportIssue("tls", "cert_file and key_file belong together; give both or none.");
     }
     if (config.sasl !== undefined && !enabled && !config.plain_text) {
-      if (config.brokers.some((broker) => !isLoopback(addressOf(broker).host))) {
-        complain("sasl", "A password needs tls.enabled: true; set plain_text: true to send it readable anyway.");
+      if (config.brokers.some((broker) => !isLoopback(parseBrokerAddress(broker).host))) {
+        reportIssue("sasl", "A password needs tls.enabled: true; set plain_text: true to send it readable anyway.");
       }
     }
   })
   .meta({ description: "Events as records in Kafka: CloudEvents in binary mode." });
 export type KafkaConfig = z.infer<typeof KafkaConfig>;
 
-export interface Address {
+export interface HostAndPort {
   /** A name or an IP address, IPv6 without brackets. */
   readonly host: string;
   readonly port: number;
 }
 
-export function addressOf(broker: string): Address {
-  const [, host = "", port] = BROKER.exec(broker) ?? [];
+export function parseBrokerAddress(broker: string): HostAndPort {
+  const [, host = "", port] = BROKER_PATTERN.exec(broker) ?? [];
   return { host: host.replace(/^\[|\]$/g, ""), port: Number(port) };
 }

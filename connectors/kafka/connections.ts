@@ -6,27 +6,27 @@ import { isLoopback } from "../../src/core/http/loopback.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
-import type { Address, KafkaConfig } from "./config.ts";
-import { brokerAt, connectionFailure, speaksTlsOnly } from "./outcome.ts";
+import type { HostAndPort, KafkaConfig } from "./config.ts";
+import { createTlsRequiredError, describeBroker, mapConnectionError } from "./outcome.ts";
 
-interface Request<Arguments extends unknown[], Response> {
+interface VersionedRequest<Arguments extends unknown[], Response> {
   readonly key: number;
   readonly version: number;
   async(connection: kafka.Connection, ...values: Arguments): Promise<Response>;
 }
 
 /** Returns the library's versions of a request, newest first, e.g. `metadata` from 12 down to 1. */
-export function requestVersions<T>(name: string, newest: number, oldest: number): readonly T[] {
+export function listRequestVersions<T>(name: string, newest: number, oldest: number): readonly T[] {
   const library = kafka as unknown as Readonly<Record<string, { readonly api: T }>>;
   const versions = Array.from({ length: newest - oldest + 1 }, (_, n) => library[`${name}V${newest - n}`]);
   return versions.flatMap((version) => (version === undefined ? [] : [version.api]));
 }
 
-export interface Broker {
-  readonly address: Address;
+export interface BrokerConnection {
+  readonly address: HostAndPort;
   /** Sends the newest supported version. Returns also a response with errors in parts. */
   request<Arguments extends unknown[], Response>(
-    versions: readonly Request<Arguments, Response>[],
+    versions: readonly VersionedRequest<Arguments, Response>[],
     ...values: Arguments
   ): Promise<Response>;
 }
@@ -34,32 +34,32 @@ export interface Broker {
 export class UnsupportedRequest extends ConfigError {}
 
 /** Extra time for the brokers' own timeout response to arrive. */
-const NETWORK_MS = 1_000;
+const RESPONSE_TRANSIT_MS = 1_000;
 
-const PROBE_MS = 3_000;
+const PROBE_TIMEOUT_MS = 3_000;
 
-export type Connections = ReturnType<typeof createConnections>;
+export type BrokerConnections = ReturnType<typeof createConnections>;
 
 interface OpenConnection {
   readonly connection: kafka.Connection;
-  readonly broker: Promise<Broker>;
+  readonly broker: Promise<BrokerConnection>;
 }
 
 /** The library's producer is not used: after its retries a late batch could land behind newer ones. */
 export function createConnections(config: KafkaConfig, clock: Clock) {
   const { client_id, sasl, tls } = config;
   const password = sasl === undefined ? null : cachedSecret(sasl.password, clock);
-  const open = new Map<string, OpenConnection>();
-  let current = AbortSignal.abort();
+  const openConnections = new Map<string, OpenConnection>();
+  let currentSignal = AbortSignal.abort();
 
   /** Reads files and secrets for each connection, so replaced ones need no restart. */
-  function optionsFor(host: string): kafka.ConnectionOptions {
+  function buildConnectionOptions(host: string): kafka.ConnectionOptions {
     return {
       connectTimeout: config.connect_deadline,
-      requestTimeout: config.publish_deadline + NETWORK_MS,
+      requestTimeout: config.publish_deadline + RESPONSE_TRANSIT_MS,
       maxInflights: 1,
       ...tlsOptions(host),
-      ...(sasl === undefined || password === null ? {} : { sasl: saslOptions(sasl, password().reveal()) }),
+      ...(sasl === undefined || password === null ? {} : { sasl: buildSaslOptions(sasl, password().reveal()) }),
     };
   }
 
@@ -73,41 +73,41 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
   }
 
   /** Refuses to send a password in plain text to brokers on other machines, which a local cluster may name. */
-  function refusePlainPassword(address: Address): void {
+  function refusePlainPassword(address: HostAndPort): void {
     if (sasl === undefined || tls.enabled || config.plain_text || isLoopback(address.host)) return;
-    const message = `${brokerAt(address).name} would get our password readable to everybody on the way.`;
+    const message = `${describeBroker(address).name} would get our password readable to everybody on the way.`;
     const hint = "Set tls.enabled: true, or plain_text: true to send it anyway.";
     throw new ConfigError(message, { hint, field: "sasl" });
   }
 
-  function connect(address: Address): Promise<Broker> {
+  function connect(address: HostAndPort): Promise<BrokerConnection> {
     const key = `${address.host} ${address.port}`;
-    const known = open.get(key);
-    if (known !== undefined && isAlive(known.connection)) return afterReauthentication(known);
-    current.throwIfAborted();
+    const existing = openConnections.get(key);
+    if (existing !== undefined && isConnectionAlive(existing.connection)) return awaitReauthentication(existing);
+    currentSignal.throwIfAborted();
     refusePlainPassword(address);
-    const connection = new kafka.Connection(client_id, optionsFor(address.host));
-    const broker = handshake(connection, address);
-    open.set(key, { connection, broker });
+    const connection = new kafka.Connection(client_id, buildConnectionOptions(address.host));
+    const broker = connectAndNegotiate(connection, address);
+    openConnections.set(key, { connection, broker });
     broker.catch(() => connection.socket?.destroy());
     return broker;
   }
 
   function end(): void {
-    for (const { connection, broker } of open.values()) {
+    for (const { connection, broker } of openConnections.values()) {
       broker.catch(() => undefined);
       connection.close().catch(() => undefined);
       // The library waits for the other side to close, which a stopped broker never does.
       connection.socket?.destroy();
     }
-    open.clear();
+    openConnections.clear();
   }
 
   return {
     connect,
     end,
 
-    async connectToAny(addresses: readonly Address[]): Promise<Broker> {
+    async connectToAny(addresses: readonly HostAndPort[]): Promise<BrokerConnection> {
       let cause: unknown = new Retryable("There is no Kafka broker to ask.");
       for (const address of addresses) {
         try {
@@ -121,9 +121,9 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
     },
 
     /** Runs `work`; when the signal aborts, every connection ends, and the work with it. */
-    async during<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    async runWithSignal<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
       signal.throwIfAborted();
-      current = signal;
+      currentSignal = signal;
       signal.addEventListener("abort", end, { once: true });
       try {
         return await work();
@@ -135,13 +135,13 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
     },
 
     /** Returns why a broker disconnected at once, by probing TLS and SASL without credentials; null for a restart. */
-    async diagnoseDisconnect(address: Address): Promise<ConfigError | null> {
-      const signal = current;
-      const server = brokerAt(address);
+    async diagnoseDisconnect(address: HostAndPort): Promise<ConfigError | null> {
+      const signal = currentSignal;
+      const server = describeBroker(address);
       const probeTls = (limit: AbortSignal) => probeServer(address, AbortSignal.any([limit, signal]));
-      if (!tls.enabled && (await speaksTls(probeTls))) return speaksTlsOnly(server);
+      if (!tls.enabled && (await speaksTls(probeTls))) return createTlsRequiredError(server);
       if (sasl !== undefined || signal.aborted) return null;
-      const mechanisms = await offeredMechanisms(address, tlsOptions(address.host), signal);
+      const mechanisms = await requestSaslMechanisms(address, tlsOptions(address.host), signal);
       if (mechanisms.length === 0) return null;
       const message = `${server.name} wants a password (${mechanisms.join(", ")}).`;
       const hint = "Set sasl, or another port in brokers.";
@@ -150,7 +150,7 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
   };
 }
 
-async function handshake(connection: kafka.Connection, address: Address): Promise<Broker> {
+async function connectAndNegotiate(connection: kafka.Connection, address: HostAndPort): Promise<BrokerConnection> {
   // Pending requests learn only that the connection closed; an error event without a listener would end the process.
   let cause: Error | null = null;
   connection.on("error", (error) => {
@@ -158,7 +158,7 @@ async function handshake(connection: kafka.Connection, address: Address): Promis
   });
   try {
     await connection.connect(address.host, address.port);
-    const { apiKeys } = await supportedVersions(connection);
+    const { apiKeys } = await requestSupportedVersions(connection);
     return {
       address,
       async request(versions, ...values) {
@@ -168,7 +168,9 @@ async function handshake(connection: kafka.Connection, address: Address): Promis
         );
         if (request === undefined) {
           const hint = "It has to be Kafka 0.11 or newer.";
-          throw new UnsupportedRequest(`${brokerAt(address).name} does not know a request that is needed.`, { hint });
+          throw new UnsupportedRequest(`${describeBroker(address).name} does not know a request that is needed.`, {
+            hint,
+          });
         }
         return request.async(connection, ...values).catch((error: unknown) => {
           if (error instanceof kafka.ResponseError) return error.response as Awaited<ReturnType<typeof request.async>>;
@@ -177,22 +179,22 @@ async function handshake(connection: kafka.Connection, address: Address): Promis
       },
     };
   } catch (error) {
-    throw connectionFailure(cause ?? error, address);
+    throw mapConnectionError(cause ?? error, address);
   }
 }
 
-async function afterReauthentication({ connection, broker }: OpenConnection): Promise<Broker> {
+async function awaitReauthentication({ connection, broker }: OpenConnection): Promise<BrokerConnection> {
   if (connection.status === kafka.ConnectionStatuses.REAUTHENTICATING) await connection.ready();
   return broker;
 }
 
-function isAlive({ status }: kafka.Connection): boolean {
+function isConnectionAlive({ status }: kafka.Connection): boolean {
   const { CLOSED, CLOSING, ERROR } = kafka.ConnectionStatuses;
   return status !== CLOSED && status !== CLOSING && status !== ERROR;
 }
 
 /** Brokers before Kafka 2.4 do not support version 3. */
-async function supportedVersions(connection: kafka.Connection) {
+async function requestSupportedVersions(connection: kafka.Connection) {
   const { clientSoftwareName, clientSoftwareVersion } = kafka;
   try {
     return await kafka.apiVersionsV3.api.async(connection, clientSoftwareName, clientSoftwareVersion);
@@ -206,7 +208,10 @@ function isResponseError(error: unknown, apiId: string): error is kafka.Response
   return error instanceof kafka.ResponseError && Boolean(kafka.findErrorBy(error, "apiId", apiId));
 }
 
-function saslOptions({ mechanism, username }: NonNullable<KafkaConfig["sasl"]>, password: string): kafka.SASLOptions {
+function buildSaslOptions(
+  { mechanism, username }: NonNullable<KafkaConfig["sasl"]>,
+  password: string,
+): kafka.SASLOptions {
   return { mechanism, username, password, ...(mechanism === "PLAIN" ? {} : { authenticate: authenticateByScram }) };
 }
 
@@ -235,12 +240,16 @@ const authenticateByScram: kafka.SASLCustomAuthenticator = (
   scram(api, connection, algorithm, username ?? "", password ?? "", defaultCrypto, done);
 };
 
-async function offeredMechanisms(
-  { host, port }: Address,
+async function requestSaslMechanisms(
+  { host, port }: HostAndPort,
   tls: kafka.ConnectionOptions,
   signal: AbortSignal,
 ): Promise<readonly string[]> {
-  const connection = new kafka.Connection("plenum", { connectTimeout: PROBE_MS, requestTimeout: PROBE_MS, ...tls });
+  const connection = new kafka.Connection("plenum", {
+    connectTimeout: PROBE_TIMEOUT_MS,
+    requestTimeout: PROBE_TIMEOUT_MS,
+    ...tls,
+  });
   connection.on("error", () => undefined);
   const destroy = () => void connection.socket?.destroy(new Error("This wait was ended early."));
   signal.addEventListener("abort", destroy, { once: true });

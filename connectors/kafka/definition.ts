@@ -7,6 +7,6 @@ export const kafka = {
   summary: "Events as CloudEvents in Kafka topics, acknowledged by all replicas in sync.",
   Config: KafkaConfig,
   carriesSequence: true,
-  locateEvent: ({ topic }, event) => createTopics(topic).topicOf(event),
+  locateEvent: ({ topic }, event) => createTopics(topic).buildTopic(event),
   sink: async (config, context) => (await import("./sink.ts")).createKafkaSink(config, context),
 } satisfies ConnectorDefinition<KafkaConfig>;

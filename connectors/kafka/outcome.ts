@@ -1,17 +1,17 @@
 import { GenericError, MultipleErrors, protocolErrorsCodesById } from "@platformatic/kafka";
 import { ConfigError, type Failure, meaningOf, Retryable } from "../../src/core/errors/errors.ts";
 import { failureOfConnection, type Server } from "../../src/core/http/connection-problem.ts";
-import type { Address } from "./config.ts";
+import type { HostAndPort } from "./config.ts";
 
 // Error codes: https://kafka.apache.org/protocol#protocol_error_codes
 
 /** The connection ended before a response; `diagnoseDisconnect` finds the cause. */
-export class Disconnected extends Retryable {}
+export class BrokerDisconnected extends Retryable {}
 
-export const nameOfCode = (code: number): string => protocolErrorsCodesById[code] ?? `error ${code}`;
+export const getErrorName = (code: number): string => protocolErrorsCodesById[code] ?? `error ${code}`;
 
 /** Refusals of a batch's content: a single record with one becomes a dead letter. */
-const REFUSALS: Readonly<Record<string, string>> = {
+const RECORD_REFUSALS: Readonly<Record<string, string>> = {
   MESSAGE_TOO_LARGE: "it is larger than the topic takes (max.message.bytes)",
   RECORD_LIST_TOO_LARGE: "it is larger than a segment of the topic (segment.bytes)",
   INVALID_TIMESTAMP: "the topic does not take its time (message.timestamp.before.max.ms, …after.max.ms)",
@@ -19,9 +19,9 @@ const REFUSALS: Readonly<Record<string, string>> = {
 };
 
 /** Returns why the topic can never take a record; null for other errors. */
-export function refusal(code: number, topic: string, message: string | null): string | null {
-  const name = nameOfCode(code);
-  const reason = REFUSALS[name];
+export function describeRefusal(code: number, topic: string, message: string | null): string | null {
+  const name = getErrorName(code);
+  const reason = RECORD_REFUSALS[name];
   return reason === undefined
     ? null
     : `Topic ${topic}: ${reason}. The broker says ${name}${message ? `: ${message}` : ""}.`;
@@ -30,7 +30,7 @@ export function refusal(code: number, topic: string, message: string | null): st
 type TopicError = readonly [message: string, hint: string, reason: "forbidden" | "settings"];
 
 /** Topic errors that a person must fix, here or at the brokers. */
-const TOPIC: Readonly<Record<string, TopicError>> = {
+const TOPIC_ERRORS: Readonly<Record<string, TopicError>> = {
   UNKNOWN_TOPIC_OR_PARTITION: [
     "does not exist",
     "Create it, or set create_topics: true where the brokers create topics by themselves.",
@@ -56,28 +56,28 @@ const TOPIC: Readonly<Record<string, TopicError>> = {
   UNSUPPORTED_COMPRESSION_TYPE: ["does not take this compression", "Choose another compression.", "settings"],
 };
 
-const TOO_FEW_REPLICAS = "Too few replicas are in sync (min.insync.replicas); a broker is probably away.";
+const TOO_FEW_REPLICAS_HINT = "Too few replicas are in sync (min.insync.replicas); a broker is probably away.";
 
-export function topicFailure(code: number, topic: string): Failure {
-  const name = nameOfCode(code);
-  const topicError = TOPIC[name];
+export function mapTopicError(code: number, topic: string): Failure {
+  const name = getErrorName(code);
+  const topicError = TOPIC_ERRORS[name];
   if (topicError !== undefined) {
     const [message, hint, reason] = topicError;
     return new ConfigError(`Topic ${topic} ${message} (${name}).`, { hint, reason });
   }
-  const options = name.startsWith("NOT_ENOUGH_REPLICAS") ? { hint: TOO_FEW_REPLICAS } : {};
+  const options = name.startsWith("NOT_ENOUGH_REPLICAS") ? { hint: TOO_FEW_REPLICAS_HINT } : {};
   return new Retryable(`Topic ${topic} took nothing at the moment (${name}).`, options);
 }
 
 /** An unknown topic is retryable here: after the next metadata request, `topicFailure` decides. */
-export function batchFailure(code: number, topic: string): Failure {
-  return nameOfCode(code) === "UNKNOWN_TOPIC_OR_PARTITION"
+export function mapBatchError(code: number, topic: string): Failure {
+  return getErrorName(code) === "UNKNOWN_TOPIC_OR_PARTITION"
     ? new Retryable(`Topic ${topic} is not at this broker (any more).`)
-    : topicFailure(code, topic);
+    : mapTopicError(code, topic);
 }
 
-export function producerIdFailure(code: number): Failure {
-  const name = nameOfCode(code);
+export function mapProducerIdError(code: number): Failure {
+  const name = getErrorName(code);
   if (name === "CLUSTER_AUTHORIZATION_FAILED") {
     return new ConfigError(`The Kafka cluster does not let us use an idempotent producer (${name}).`, {
       hint: "Allow Write on the topics for our user, before Kafka 2.8 also IdempotentWrite on the cluster; or set idempotent: false.",
@@ -105,21 +105,21 @@ const SASL_REFUSALS: Readonly<Record<string, readonly [message: string, options:
   ],
 };
 
-export function connectionFailure(error: unknown, address: Address): Failure {
-  const known = meaningOf(error);
-  if (known === error) return known;
-  const server = brokerAt(address);
-  const codes = apiIdsIn(error);
+export function mapConnectionError(error: unknown, address: HostAndPort): Failure {
+  const ownFailure = meaningOf(error);
+  if (ownFailure === error) return ownFailure;
+  const server = describeBroker(address);
+  const codes = collectApiIds(error);
   const refusal = SASL_REFUSALS[codes.find((code) => code in SASL_REFUSALS) ?? ""];
   if (refusal !== undefined) return new ConfigError(`${server.name} ${refusal[0]}.`, refusal[1]);
-  const cause = rootCauseOf(error);
-  if (cause instanceof GenericError || cause instanceof MultipleErrors) return libraryFailure(cause, server, codes);
+  const cause = findRootCause(error);
+  if (cause instanceof GenericError || cause instanceof MultipleErrors) return mapLibraryError(cause, server, codes);
   return failureOfConnection(cause, server);
 }
 
-function libraryFailure(error: GenericError | MultipleErrors, server: Server, codes: readonly string[]): Failure {
+function mapLibraryError(error: GenericError | MultipleErrors, server: Server, codes: readonly string[]): Failure {
   const { name } = server;
-  if (error.message === "Broker requires TLS.") return speaksTlsOnly(server);
+  if (error.message === "Broker requires TLS.") return createTlsRequiredError(server);
   if (error.code === "PLT_KFK_AUTHENTICATION") {
     const message = `${name} could not prove that it knows our password, or spoke no SCRAM.`;
     const hint = "Check the port in brokers and sasl.mechanism; otherwise somebody may be in between.";
@@ -128,17 +128,17 @@ function libraryFailure(error: GenericError | MultipleErrors, server: Server, co
   if (/timed out/i.test(error.message)) return new Retryable(`${name} gave no answer in time.`);
   if (/closed/i.test(error.message)) {
     const hint = "If that stays so, check its port, tls.enabled and sasl.";
-    return new Disconnected(`${name} broke the connection.`, { hint });
+    return new BrokerDisconnected(`${name} broke the connection.`, { hint });
   }
   return new Retryable(`${name} could not do it at the moment (${codes[0] ?? error.code}).`);
 }
 
-export function speaksTlsOnly({ name }: Server): ConfigError {
+export function createTlsRequiredError({ name }: Server): ConfigError {
   const hint = "Set tls.enabled: true, or another port in brokers.";
   return new ConfigError(`${name} speaks TLS, and was talked to without.`, { hint, field: "tls" });
 }
 
-export function brokerAt({ host, port }: Address): Server {
+export function describeBroker({ host, port }: HostAndPort): Server {
   return {
     name: `The Kafka broker at ${host.includes(":") ? `[${host}]` : host}:${port}`,
     failed: "could not be reached",
@@ -149,13 +149,13 @@ export function brokerAt({ host, port }: Address): Server {
   };
 }
 
-function apiIdsIn(error: unknown): readonly string[] {
+function collectApiIds(error: unknown): readonly string[] {
   if (!(error instanceof Error)) return [];
   const own = error instanceof GenericError && typeof error.apiId === "string" ? [error.apiId] : [];
   const parts: readonly unknown[] = error instanceof AggregateError ? error.errors : [];
-  return [...own, ...parts.flatMap(apiIdsIn), ...apiIdsIn(error.cause)];
+  return [...own, ...parts.flatMap(collectApiIds), ...collectApiIds(error.cause)];
 }
 
-function rootCauseOf(error: unknown): unknown {
-  return error instanceof Error && error.cause instanceof Error ? rootCauseOf(error.cause) : error;
+function findRootCause(error: unknown): unknown {
+  return error instanceof Error && error.cause instanceof Error ? findRootCause(error.cause) : error;
 }

@@ -14,21 +14,21 @@ export interface KafkaRecord {
 }
 
 /** Lengths (at most 5 each), time (10) and offset of a record. */
-const RECORD_BYTES = 36;
-const HEADER_BYTES = 10;
+const RECORD_OVERHEAD_BYTES = 36;
+const HEADER_OVERHEAD_BYTES = 10;
 
-export function recordOf(event: Event, topic: string, sequence?: Sequence | null): KafkaRecord {
-  const headers = headersOf(event, sequence);
+export function buildRecord(event: Event, topic: string, sequence?: Sequence | null): KafkaRecord {
+  const headers = buildHeaders(event, sequence);
   const key = Buffer.from(orderingKey(event));
   const value = Buffer.from(dataText(event));
-  let bytes = RECORD_BYTES + key.length + value.length;
-  for (const [name, text] of headers) bytes += HEADER_BYTES + name.length + text.length;
+  let bytes = RECORD_OVERHEAD_BYTES + key.length + value.length;
+  for (const [name, text] of headers) bytes += HEADER_OVERHEAD_BYTES + name.length + text.length;
   return { topic, key, value, headers, timestampMs: Date.parse(event.time), bytes };
 }
 
-function headersOf(event: Event, number?: Sequence | null): Map<Buffer, Buffer> {
+function buildHeaders(event: Event, number?: Sequence | null): Map<Buffer, Buffer> {
   const { id, source, type, subject, time, siteid, priority, snapshot } = event;
-  const texts: Readonly<Record<Attribute, string | undefined>> = {
+  const texts: Readonly<Record<CloudEventAttribute, string | undefined>> = {
     specversion: "1.0",
     ...{ id, source, type, subject, time, siteid, priority },
     snapshot: snapshot === true ? "true" : undefined,
@@ -37,17 +37,19 @@ function headersOf(event: Event, number?: Sequence | null): Map<Buffer, Buffer> 
     ...sequenceAttributes(number),
   };
   const headers = new Map<Buffer, Buffer>();
-  for (const [attribute, name] of HEADER_BY_ATTRIBUTE) {
+  for (const [attribute, name] of HEADER_NAME_BY_ATTRIBUTE) {
     const text = texts[attribute];
     if (text !== undefined) headers.set(name, Buffer.from(text));
   }
-  return headers.set(CONTENT_TYPE, JSON_TYPE);
+  return headers.set(CONTENT_TYPE_HEADER, JSON_CONTENT_TYPE);
 }
 
-const CONTENT_TYPE = Buffer.from("content-type");
-const JSON_TYPE = Buffer.from("application/json");
+const CONTENT_TYPE_HEADER = Buffer.from("content-type");
+const JSON_CONTENT_TYPE = Buffer.from("application/json");
 const CORE_ATTRIBUTES = ["specversion", "id", "source", "type", "subject", "time"] as const;
-const EXTENSIONS = ["siteid", "priority", "snapshot", "sequence", "sequenceepoch"] as const;
-const ATTRIBUTES = [...CORE_ATTRIBUTES, ...EXTENSIONS] as const;
-type Attribute = (typeof ATTRIBUTES)[number];
-const HEADER_BY_ATTRIBUTE = new Map(ATTRIBUTES.map((name) => [name, Buffer.from(`ce_${name}`)] as const));
+const EXTENSION_ATTRIBUTES = ["siteid", "priority", "snapshot", "sequence", "sequenceepoch"] as const;
+const CLOUDEVENT_ATTRIBUTES = [...CORE_ATTRIBUTES, ...EXTENSION_ATTRIBUTES] as const;
+type CloudEventAttribute = (typeof CLOUDEVENT_ATTRIBUTES)[number];
+const HEADER_NAME_BY_ATTRIBUTE = new Map(
+  CLOUDEVENT_ATTRIBUTES.map((name) => [name, Buffer.from(`ce_${name}`)] as const),
+);

@@ -7,36 +7,36 @@ import type { Clock } from "../../src/core/runtime/clock.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { MqttConfig } from "./config.ts";
-import { MAX_ARRIVAL_BYTES } from "./fast-path.ts";
-import type { Message } from "./messages.ts";
+import { MAX_RECEIVED_PACKET_BYTES } from "./fast-path.ts";
+import type { MqttMessage } from "./messages.ts";
 
 /** Most commands that the broker may send before we have acknowledged one. */
-const ARRIVALS_IN_FLIGHT = 20;
+const MAX_UNACKNOWLEDGED_COMMANDS = 20;
 
-const SESSION_SECONDS = 86_400;
+const SESSION_EXPIRY_SECONDS = 86_400;
 
 /** A configured broker. `readPassword` returns the current password; null without one. */
-export interface Broker {
+export interface ConfiguredBroker {
   readonly config: MqttConfig;
   readonly clock: Clock;
   readPassword(): Secret | null;
 }
 
-export function brokerOf(config: MqttConfig, clock: Clock): Broker {
+export function configureBroker(config: MqttConfig, clock: Clock): ConfiguredBroker {
   const readPassword = config.password === undefined ? () => null : cachedSecret(config.password, clock);
   return { config, clock, readPassword };
 }
 
 export interface SessionOptions {
   readonly clientId: string;
-  readonly will?: Message;
+  readonly will?: MqttMessage;
   /** Asks the broker to keep the session; when the broker has lost it, the broker was restarted. */
   readonly keepsSession?: boolean;
 }
 
 /** Reads files and secrets again for each connection, so renewed ones need no restart. */
-export function clientOptions(
-  { config, readPassword }: Broker,
+export function buildClientOptions(
+  { config, readPassword }: ConfiguredBroker,
   { clientId, will, keepsSession = false }: SessionOptions,
 ): IClientOptions {
   const url = new URL(config.url);
@@ -46,7 +46,7 @@ export function clientOptions(
     protocol: isSecure ? "mqtts" : "mqtt",
     host: url.hostname.replace(/^\[|\]$/g, ""),
     port: url.port === "" ? (isSecure ? 8883 : 1883) : Number(url.port),
-    ...(isSecure ? tlsOptions(config.tls) : {}),
+    ...(isSecure ? buildTlsOptions(config.tls) : {}),
     clientId,
     ...(config.username === undefined ? {} : { username: config.username }),
     ...(password === undefined ? {} : { password }),
@@ -58,29 +58,30 @@ export function clientOptions(
       ? {}
       : { will: { topic: will.topic, payload: Buffer.from(will.payload), qos: 1, retain: will.retain } }),
     properties: {
-      sessionExpiryInterval: keepsSession ? SESSION_SECONDS : 0,
-      maximumPacketSize: MAX_ARRIVAL_BYTES,
-      receiveMaximum: ARRIVALS_IN_FLIGHT,
+      sessionExpiryInterval: keepsSession ? SESSION_EXPIRY_SECONDS : 0,
+      maximumPacketSize: MAX_RECEIVED_PACKET_BYTES,
+      receiveMaximum: MAX_UNACKNOWLEDGED_COMMANDS,
     },
   };
 }
 
-function tlsOptions({ ca_file, cert_file, key_file, servername }: MqttConfig["tls"]): IClientOptions {
+function buildTlsOptions({ ca_file, cert_file, key_file, servername }: MqttConfig["tls"]): IClientOptions {
   const pem = (option: string, path: string | undefined) =>
     path === undefined ? {} : { [option]: readCertificates(path, "tls") };
   const files = { ...pem("ca", ca_file), ...pem("cert", cert_file), ...pem("key", key_file) };
   return { ...VERIFIED_TLS, ...files, ...(servername === undefined ? {} : { servername }) };
 }
 
-export const brokerAddress = (config: MqttConfig): string => new URL(config.url).host;
+export const getBrokerAddress = (config: MqttConfig): string => new URL(config.url).host;
 
 /** Returns a client id that stays the same over restarts and, in a fleet, for all members that run the source. */
-export function clientIdOf(
-  { client_id: given, prefix }: MqttConfig,
+export function buildClientId(
+  { client_id: configuredId, prefix }: MqttConfig,
   { name, identity, assignment }: Pick<ConnectorContext, "name" | "identity" | "assignment">,
   host = hostname(),
 ): string {
-  if (given !== undefined) return assignment === undefined ? given : `${given}-${assignment.source}`;
+  if (configuredId !== undefined)
+    return assignment === undefined ? configuredId : `${configuredId}-${assignment.source}`;
   const owner = assignment === undefined ? [host] : [assignment.fleet, assignment.source];
   const parts = [...owner, name, prefix, ...(identity === undefined ? [] : [identity])];
   const digest = createHash("sha256").update(parts.join("\n")).digest("hex").slice(0, 8);

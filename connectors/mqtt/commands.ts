@@ -1,6 +1,6 @@
 import type { IPublishPacket } from "mqtt";
 import type { AcceptCommand, CommandMessage, CommandSource, ConnectorContext } from "../../src/core/connector.ts";
-import { clientIdOf } from "./client-options.ts";
+import { buildClientId } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { createConnection } from "./connection.ts";
 import { createTopics, type Topics } from "./topics.ts";
@@ -11,11 +11,11 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
   let accept: AcceptCommand | null = null;
 
   const connection = createConnection(config, context, {
-    clientId: `${clientIdOf(config, context)}-cmd`,
+    clientId: `${buildClientId(config, context)}-cmd`,
     statusTopic: topics.commandStatus,
     prepare: (link) => link.subscribe(topics.commandFilters),
     async onMessage(packet) {
-      const arrival = arrivalOf(packet, topics, context);
+      const arrival = parseCommandMessage(packet, topics, context);
       if (arrival === null || accept === null) return;
       try {
         await accept(arrival);
@@ -42,7 +42,11 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
   };
 }
 
-function arrivalOf(packet: IPublishPacket, topics: Topics, { clock, name }: ConnectorContext): CommandMessage | null {
+function parseCommandMessage(
+  packet: IPublishPacket,
+  topics: Topics,
+  { clock, name }: ConnectorContext,
+): CommandMessage | null {
   const parsed = topics.parseCommand(packet.topic);
   if (parsed === null) return null;
   const { properties = {} } = packet;

@@ -3,11 +3,11 @@ import { isLoopback } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { byteSize } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { prefixError, templateError } from "./topics.ts";
+import { findPrefixError, findTemplateError } from "./topics.ts";
 
 const OptionalText = z.string().min(1).optional();
 
-const Tls = z.strictObject({
+const TlsOptions = z.strictObject({
   ca_file: OptionalText.meta({
     description: "PEM file of the authority that signed the broker's certificate, if it is your own.",
   }),
@@ -20,7 +20,7 @@ const Tls = z.strictObject({
   }),
 });
 
-const Retain = z.strictObject({
+const RetainOptions = z.strictObject({
   values: z.boolean().default(true).meta({ description: "The broker keeps the last value of every tag." }),
   alarms: z.boolean().default(true).meta({ description: "The broker keeps the state of every alarm." }),
   inventory: z.boolean().default(true).meta({
@@ -28,7 +28,7 @@ const Retain = z.strictObject({
   }),
 });
 
-const Commands = z.strictObject({
+const CommandOptions = z.strictObject({
   enabled: z.boolean().default(false).meta({
     description: "Listen for commands below `<prefix>/cmd/`. What may be written is decided in the section `commands`.",
   }),
@@ -36,7 +36,7 @@ const Commands = z.strictObject({
 
 const PositiveDuration = Duration.refine((ms) => ms > 0, "Use more than 0s.");
 
-function textWithout(errorIn: (text: string) => string | null) {
+function createTextSchema(errorIn: (text: string) => string | null) {
   return z.string().superRefine((text, context) => {
     const message = errorIn(text);
     if (message !== null) context.addIssue({ code: "custom", message });
@@ -45,7 +45,9 @@ function textWithout(errorIn: (text: string) => string | null) {
 
 export const MqttConfig = z
   .strictObject({
-    url: textWithout(urlError).meta({ description: "The broker: mqtts://host, mqtts://host:port or mqtt://host." }),
+    url: createTextSchema(findUrlError).meta({
+      description: "The broker: mqtts://host, mqtts://host:port or mqtt://host.",
+    }),
     protocol: z
       .enum(["5", "3.1.1"])
       .default("5")
@@ -62,12 +64,12 @@ export const MqttConfig = z
     plain_text: z.boolean().default(false).meta({
       description: "Allow a password or commands over mqtt://, readable to everybody on the way.",
     }),
-    tls: Tls.prefault({}).meta({ description: "For mqtts:// only; certificates are always checked." }),
-    prefix: textWithout(prefixError).default("plenum").meta({ description: "First part of every topic." }),
-    topic: textWithout(templateError)
+    tls: TlsOptions.prefault({}).meta({ description: "For mqtts:// only; certificates are always checked." }),
+    prefix: createTextSchema(findPrefixError).default("plenum").meta({ description: "First part of every topic." }),
+    topic: createTextSchema(findTemplateError)
       .default("{prefix}/{source}/{site}/{kind}/{id}/{aspect}")
       .meta({ description: "Layout of the topics. Leave out {source} or {site} only where there is just one." }),
-    retain: Retain.prefault({}).meta({ description: "What the broker keeps for those who come later." }),
+    retain: RetainOptions.prefault({}).meta({ description: "What the broker keeps for those who come later." }),
     keepalive: Duration.prefault("30s")
       .refine((ms) => ms >= 1_000 && ms <= 3_600_000, "Use 1s to 1h.")
       .meta({ description: "The broker takes us for gone when it has not heard of us for 1.5 times this." }),
@@ -86,27 +88,27 @@ export const MqttConfig = z
     max_message_bytes: byteSize({ min: 1_024, max: 256_000_000 }).prefault("256KiB").meta({
       description: "Larger messages become dead letters; a broker may state less.",
     }),
-    commands: Commands.prefault({}).meta({ description: "The way back into the building." }),
+    commands: CommandOptions.prefault({}).meta({ description: "The way back into the building." }),
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
+    const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const secure = config.url.startsWith("mqtts:");
-    if (!secure && Object.keys(config.tls).length > 0) complain("tls", "Write mqtts:// to use TLS.");
+    if (!secure && Object.keys(config.tls).length > 0) reportIssue("tls", "Write mqtts:// to use TLS.");
     if ((config.tls.cert_file === undefined) !== (config.tls.key_file === undefined)) {
-      complain("tls", "cert_file and key_file belong together; give both or none.");
+      reportIssue("tls", "cert_file and key_file belong together; give both or none.");
     }
     if (config.password !== undefined && config.username === undefined) {
-      complain("username", "A password needs a username.");
+      reportIssue("username", "A password needs a username.");
     }
-    const delicate = config.password !== undefined || config.commands.enabled;
-    if (!secure && delicate && !config.plain_text && !isLoopback(URL.parse(config.url)?.hostname ?? "")) {
-      complain("url", "A password or commands need mqtts://; set plain_text: true to send them readable anyway.");
+    const isSensitive = config.password !== undefined || config.commands.enabled;
+    if (!secure && isSensitive && !config.plain_text && !isLoopback(URL.parse(config.url)?.hostname ?? "")) {
+      reportIssue("url", "A password or commands need mqtts://; set plain_text: true to send them readable anyway.");
     }
   })
   .meta({ description: "Topics at an MQTT broker, and commands from there." });
 export type MqttConfig = z.infer<typeof MqttConfig>;
 
-function urlError(text: string): string | null {
+function findUrlError(text: string): string | null {
   const url = URL.parse(text);
   if (url === null || !/^mqtts?:$/.test(url.protocol) || url.hostname === "") {
     return "Write the broker as mqtts://host, mqtts://host:port or mqtt://host.";

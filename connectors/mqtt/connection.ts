@@ -2,22 +2,22 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import { abortable, loop, sleepFor } from "../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
-import { brokerOf } from "./client-options.ts";
+import { configureBroker } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
-import { type Link, type LinkOptions, openLink } from "./link.ts";
-import type { Message } from "./messages.ts";
+import { type BrokerLink, type LinkOptions, openBrokerLink } from "./link.ts";
+import type { MqttMessage } from "./messages.ts";
 
 interface ConnectionOptions extends Pick<LinkOptions, "clientId" | "onMessage"> {
   readonly statusTopic: string;
-  readonly prepare?: (link: Link) => Promise<void>;
+  readonly prepare?: (link: BrokerLink) => Promise<void>;
   /** Asks the broker to keep a session and receives whether the broker had one; null where the broker keeps none. */
   readonly onSession?: (present: boolean | null) => void;
 }
 
 /** Interval of the status message: after a late end of an old connection the broker would otherwise show `offline`. */
-const HEARTBEAT_MS = 60_000;
-const RECONNECT = { firstMs: 1_000, maxMs: 60_000 };
-const SLOW_RECONNECT_MS = 300_000;
+const STATUS_INTERVAL_MS = 60_000;
+const RECONNECT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
+const RECONNECT_AFTER_CONFIG_ERROR_MS = 300_000;
 
 /** Keeps at most one link to the broker and a retained status topic; replaces a lost link in the background. */
 export function createConnection(
@@ -25,20 +25,20 @@ export function createConnection(
   { clock, log }: ConnectorContext,
   { clientId, onMessage, onSession, prepare, statusTopic }: ConnectionOptions,
 ) {
-  const broker = brokerOf(config, clock);
+  const broker = configureBroker(config, clock);
   const closing = new AbortController();
-  let current: { readonly link: Link; readonly since: string } | null = null;
+  let current: { readonly link: BrokerLink; readonly since: string } | null = null;
   let attempt: Promise<void> | null = null;
   let reconnecting: Promise<void> | null = null;
 
   const now = () => isoUtc(clock.now());
-  const usableLink = () => (current === null || current.link.lost.aborted ? null : current.link);
-  const status = (body: Readonly<Record<string, string>>) => statusMessage(statusTopic, body);
+  const getUsableLink = () => (current === null || current.link.lost.aborted ? null : current.link);
+  const status = (body: Readonly<Record<string, string>>) => buildStatusMessage(statusTopic, body);
 
   async function connect(): Promise<void> {
     const since = now();
     const will = status({ status: "offline", reason: "connection lost", since });
-    const link = await openLink(
+    const link = await openBrokerLink(
       broker,
       { clientId, will, keepsSession: onSession !== undefined, onMessage },
       closing.signal,
@@ -46,7 +46,7 @@ export function createConnection(
     onSession?.(link.sessionPresent);
     try {
       await prepare?.(link);
-      await publishOnline(link, since);
+      await publishOnlineStatus(link, since);
     } catch (error) {
       await link.end();
       throw error;
@@ -56,7 +56,7 @@ export function createConnection(
   }
 
   function openOnce(): Promise<void> {
-    if (usableLink() !== null) return Promise.resolve();
+    if (getUsableLink() !== null) return Promise.resolve();
     attempt ??= connect().finally(() => {
       attempt = null;
     });
@@ -68,7 +68,7 @@ export function createConnection(
     reconnecting ??= loop({
       clock,
       signal: closing.signal,
-      backoff: RECONNECT,
+      backoff: RECONNECT_BACKOFF,
       fault: warn,
       async turn() {
         try {
@@ -77,7 +77,7 @@ export function createConnection(
         } catch (error) {
           if (!(error instanceof ConfigError) || closing.signal.aborted) throw error;
           warn(error);
-          return SLOW_RECONNECT_MS;
+          return RECONNECT_AFTER_CONFIG_ERROR_MS;
         }
       },
     });
@@ -87,13 +87,13 @@ export function createConnection(
   async function openOrHeartbeat(): Promise<void> {
     if (current === null || current.link.lost.aborted) return openOnce();
     const { link, since } = current;
-    const isDue = await sleepFor(clock, HEARTBEAT_MS, closing.signal, link.lost);
+    const isDue = await sleepFor(clock, STATUS_INTERVAL_MS, closing.signal, link.lost);
     if (closing.signal.aborted) return;
     if (!isDue) throw link.lost.reason;
-    await publishOnline(link, since);
+    await publishOnlineStatus(link, since);
   }
 
-  async function publishOnline(link: Link, since: string): Promise<void> {
+  async function publishOnlineStatus(link: BrokerLink, since: string): Promise<void> {
     await publishStatus(link, status({ status: "online", since, time: now() }));
   }
 
@@ -105,34 +105,40 @@ export function createConnection(
       await abortable(openOnce(), signal);
     },
     reconnectInBackground,
-    link: usableLink,
+    link: getUsableLink,
     async close(): Promise<void> {
       closing.abort(new Retryable("The connection is closed."));
       await Promise.allSettled([attempt, reconnecting]);
-      await usableLink()?.end(status({ status: "offline", reason: "stopped", time: now() }));
+      await getUsableLink()?.end(status({ status: "offline", reason: "stopped", time: now() }));
     },
   };
 }
 
 /** Publishes one message with another client id and without a will. Logs the limits of the broker. */
-export async function tryConnection(
+export async function testConnection(
   config: MqttConfig,
   { clock, log }: ConnectorContext,
   { clientId, topic }: { readonly clientId: string; readonly topic: string },
   signal: AbortSignal,
 ): Promise<void> {
-  const link = await openLink(brokerOf(config, clock), { clientId }, signal);
+  const link = await openBrokerLink(configureBroker(config, clock), { clientId }, signal);
   log.info({ limits: link.limits }, "the broker lets us in");
   try {
     const body = { check: "plenum check", time: isoUtc(clock.now()) };
-    await abandonOnAbort(link, signal, () => publishStatus(link, { ...statusMessage(topic, body), retain: false }));
+    await rejectPendingOnAbort(link, signal, () =>
+      publishStatus(link, { ...buildStatusMessage(topic, body), retain: false }),
+    );
   } finally {
     await link.end();
   }
 }
 
 /** Rejects the unacknowledged messages of `link` when the signal aborts during `work`. */
-export async function abandonOnAbort<T>(link: Link, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+export async function rejectPendingOnAbort<T>(
+  link: BrokerLink,
+  signal: AbortSignal,
+  work: () => Promise<T>,
+): Promise<T> {
   const abandon = () => link.abandon(signal.reason);
   signal.addEventListener("abort", abandon, { once: true });
   try {
@@ -142,7 +148,7 @@ export async function abandonOnAbort<T>(link: Link, signal: AbortSignal, work: (
   }
 }
 
-async function publishStatus(link: Link, message: Message): Promise<void> {
+async function publishStatus(link: BrokerLink, message: MqttMessage): Promise<void> {
   try {
     await link.publish(message);
   } catch (error) {
@@ -152,6 +158,6 @@ async function publishStatus(link: Link, message: Message): Promise<void> {
   }
 }
 
-function statusMessage(topic: string, body: Readonly<Record<string, string>>): Message {
+function buildStatusMessage(topic: string, body: Readonly<Record<string, string>>): MqttMessage {
   return { topic, payload: JSON.stringify(body), retain: true, contentType: "application/json", properties: {} };
 }

@@ -1,6 +1,6 @@
 import type { ConnectorDefinition } from "../../src/core/connector.ts";
 import { MqttConfig } from "./config.ts";
-import { messagesOf } from "./messages.ts";
+import { buildMessages } from "./messages.ts";
 import { createTopics } from "./topics.ts";
 
 export const mqtt = {
@@ -9,7 +9,7 @@ export const mqtt = {
   Config: MqttConfig,
   carriesSequence: true,
   locateEvent: ({ prefix, topic, retain }, event) =>
-    messagesOf(event, createTopics(prefix, topic), retain)[0]?.topic ?? null,
+    buildMessages(event, createTopics(prefix, topic), retain)[0]?.topic ?? null,
   sink: async (config, context) => (await import("./sink.ts")).createMqttSink(config, context),
   commands: async (config, context) => (await import("./commands.ts")).createMqttCommands(config, context),
 } satisfies ConnectorDefinition<MqttConfig>;

@@ -9,29 +9,30 @@ import {
   speaksTls,
   wantsTls,
 } from "../../src/core/http/connection-problem.ts";
-import { NO_LISTENER, openSocket } from "./fast-path.ts";
+import { NO_PACKET_LISTENER, openBrokerSocket } from "./fast-path.ts";
 
 // Reason codes: MQTT 5.0, section 2.4. Return codes 1 to 5: MQTT 3.1.1, section 3.2.2.3.
 
 /** The broker closed the connection before a readable packet; `diagnoseHangUp` finds the cause. */
-export class HungUp extends Retryable {}
+export class BrokerHungUp extends Retryable {}
 
 /** Errors of mqtt-packet for data that is not MQTT, such as a TLS alert. */
-const NOT_MQTT = /^(Invalid|Malformed|Cannot parse|Packet too short|Packet must not|Unknown property|Not supported)/;
+const NOT_MQTT_ERROR =
+  /^(Invalid|Malformed|Cannot parse|Packet too short|Packet must not|Unknown property|Not supported)/;
 
-export function connectFailure(error: unknown, address: string, inMqtt5: boolean): Failure {
-  const code = codeOf(error);
-  const isNoMqtt = code === undefined && error instanceof Error && NOT_MQTT.test(error.message);
+export function mapConnectError(error: unknown, address: string, inMqtt5: boolean): Failure {
+  const code = readErrorCode(error);
+  const isNoMqtt = code === undefined && error instanceof Error && NOT_MQTT_ERROR.test(error.message);
   if (isNoMqtt || endedUnanswered(error)) {
     const how = isNoMqtt ? "What it answered is no MQTT" : `It broke the connection (${code})`;
-    return new HungUp(`The broker at ${address} could not be reached. ${how}.`, {
+    return new BrokerHungUp(`The broker at ${address} could not be reached. ${how}.`, {
       hint: "If that stays so, check the port in url.",
       cause: error,
     });
   }
-  if (typeof code !== "number") return failureOfConnection(error, brokerAt(address));
-  if (code === 1 && inMqtt5) return supportsMqtt311Only(address);
-  const refusal = REFUSALS[code];
+  if (typeof code !== "number") return failureOfConnection(error, describeBroker(address));
+  if (code === 1 && inMqtt5) return createMqtt311OnlyError(address);
+  const refusal = CONNECT_REFUSALS[code];
   if (refusal === undefined) {
     return new Retryable(`The broker at ${address} refused the connection (reason ${code}).`, { cause: error });
   }
@@ -39,7 +40,7 @@ export function connectFailure(error: unknown, address: string, inMqtt5: boolean
   return new ConfigError(`The broker at ${address} ${message}.`, { hint, reason, cause: error });
 }
 
-function brokerAt(address: string): Server {
+function describeBroker(address: string): Server {
   return {
     name: `The broker at ${address}`,
     failed: "could not be reached",
@@ -51,35 +52,35 @@ function brokerAt(address: string): Server {
 }
 
 /** The broker supports MQTT 3.1.1 only: RabbitMQ before 4, Mosquitto before 1.6, many older ones. */
-function supportsMqtt311Only(address: string): ConfigError {
+function createMqtt311OnlyError(address: string): ConfigError {
   const message = `The broker at ${address} knows MQTT 3.1.1 only, and was spoken to in MQTT 5.`;
-  return new ConfigError(message, { hint: PROTOCOL[1], field: "protocol" });
+  return new ConfigError(message, { hint: PROTOCOL_REFUSED[1], field: "protocol" });
 }
 
-type Refusal = readonly [message: string, hint: string, reason?: "unauthenticated" | "forbidden"];
+type ConnectRefusal = readonly [message: string, hint: string, reason?: "unauthenticated" | "forbidden"];
 
-const PROTOCOL: Refusal = ["does not speak this version of MQTT", 'Set protocol: "3.1.1".'];
-const CLIENT_ID: Refusal = ["does not accept our client id", "Set client_id to one that it accepts."];
-const PASSWORD: Refusal = [
+const PROTOCOL_REFUSED: ConnectRefusal = ["does not speak this version of MQTT", 'Set protocol: "3.1.1".'];
+const CLIENT_ID_REFUSED: ConnectRefusal = ["does not accept our client id", "Set client_id to one that it accepts."];
+const PASSWORD_REFUSED: ConnectRefusal = [
   "does not accept the user name or password",
   "Check username and password.",
   "unauthenticated",
 ];
-const NOT_ALLOWED: Refusal = [
+const ACCESS_REFUSED: ConnectRefusal = [
   "does not let us in",
   "Check username, password and the broker's access list.",
   "forbidden",
 ];
 
-const REFUSALS: Readonly<Record<number, Refusal>> = {
+const CONNECT_REFUSALS: Readonly<Record<number, ConnectRefusal>> = {
   1: ["does not speak MQTT 3.1.1", 'Set protocol: "5", or use a newer broker.'],
-  2: CLIENT_ID,
-  4: PASSWORD,
-  5: NOT_ALLOWED,
-  132: PROTOCOL,
-  133: CLIENT_ID,
-  134: PASSWORD,
-  135: NOT_ALLOWED,
+  2: CLIENT_ID_REFUSED,
+  4: PASSWORD_REFUSED,
+  5: ACCESS_REFUSED,
+  132: PROTOCOL_REFUSED,
+  133: CLIENT_ID_REFUSED,
+  134: PASSWORD_REFUSED,
+  135: ACCESS_REFUSED,
   138: ["has banned us", "Ask whoever runs it.", "forbidden"],
   140: ["wants another way of authentication", "Only user name and password, or a certificate, are supported."],
   144: ["does not accept our status topic", "Choose another prefix."],
@@ -90,14 +91,14 @@ const REFUSALS: Readonly<Record<number, Refusal>> = {
 };
 
 /** Returns the failure for a rejected message. `code`: reason of the PUBACK, 128 or more. */
-export function publishFailure(code: number, topic: string): Failure {
-  const rejection = PUBLISH_REJECTIONS[code];
+export function mapPublishRejection(code: number, topic: string): Failure {
+  const rejection = PUBLISH_REJECTION_TEXTS[code];
   if (rejection !== undefined) return new Rejected(`The broker does not ${rejection.replace("{topic}", () => topic)}.`);
   if (code === 151) return new Throttled("The broker's quota for us is used up (151).", null);
   return new Retryable(`The broker did not take a message (reason ${code}).`);
 }
 
-const PUBLISH_REJECTIONS: Readonly<Record<number, string>> = {
+const PUBLISH_REJECTION_TEXTS: Readonly<Record<number, string>> = {
   135: "allow us to publish to {topic} (not authorised, 135)",
   144: "accept the topic {topic} (144)",
   // `message_size_limit` of Mosquitto, which it does not announce. A retry would fail too.
@@ -105,8 +106,8 @@ const PUBLISH_REJECTIONS: Readonly<Record<number, string>> = {
   153: "accept the payload for {topic} (153)",
 };
 
-export function subscribeFailure(error: unknown, filter: string): Failure {
-  const code = codeOf(error);
+export function mapSubscribeError(error: unknown, filter: string): Failure {
+  const code = readErrorCode(error);
   if (code === 128 || code === 135 || code === 143) {
     const message = `The broker does not let us subscribe to ${filter} (reason ${code}).`;
     const hint = "Allow it in the broker's access list; see connectors/mqtt/acl.example.";
@@ -116,7 +117,7 @@ export function subscribeFailure(error: unknown, filter: string): Failure {
 }
 
 /** Returns the failure for a DISCONNECT (MQTT 5); null without a reason. */
-export function disconnectFailure(code: number | undefined, address: string): Failure | null {
+export function mapDisconnectReason(code: number | undefined, address: string): Failure | null {
   switch (code) {
     case undefined:
     case 0:
@@ -139,23 +140,24 @@ export function disconnectFailure(code: number | undefined, address: string): Fa
 }
 
 /** Messages up to this length are never too large, in characters; also the minimum of `max_message_bytes`. */
-const SURELY_SMALL = 1_024;
+const ALWAYS_ACCEPTED_CHARACTERS = 1_024;
 
 /** Adds a hint about the size: for a message that is too large, a broker of MQTT 3.1.1 only disconnects. */
-export function withSizeHint(reason: unknown, longest: number): unknown {
-  if (!(reason instanceof Retryable) || reason.hint !== undefined || longest <= SURELY_SMALL) return reason;
+export function addSizeHint(reason: unknown, longestPayload: number): unknown {
+  if (!(reason instanceof Retryable) || reason.hint !== undefined || longestPayload <= ALWAYS_ACCEPTED_CHARACTERS)
+    return reason;
   return new Retryable(reason.message, {
     cause: reason.cause,
-    hint: `If that stays so, the broker may find a message too large: the longest on its way has ${longest} characters, and max_message_bytes can be set lower.`,
+    hint: `If that stays so, the broker may find a message too large: the longest on its way has ${longestPayload} characters, and max_message_bytes can be set lower.`,
   });
 }
 
-function codeOf(error: unknown): number | string | undefined {
+function readErrorCode(error: unknown): number | string | undefined {
   const code = error instanceof Error && "code" in error ? error.code : undefined;
   return typeof code === "number" || typeof code === "string" ? code : undefined;
 }
 
-const PROBE_MS = 3_000;
+const PROBE_TIMEOUT_MS = 3_000;
 
 /**
  * Returns why a broker closed the connection without a packet; null when a retry may help. Probes without credentials
@@ -168,28 +170,30 @@ export async function diagnoseHangUp(
   signal: AbortSignal,
 ): Promise<Failure | null> {
   const { username: _name, password: _password, will: _will, ...options } = client;
-  const greeting: IClientOptions = { ...options, clientId: `${client.clientId ?? "plenum"}-asks` };
+  const probeOptions: IClientOptions = { ...options, clientId: `${client.clientId ?? "plenum"}-asks` };
   if (client.protocol === "mqtts") {
     const inHandshake = endedUnanswered(cause);
-    if (inHandshake && (await isAnswered({ ...greeting, protocol: "mqtt" }, signal))) {
-      return noTls(brokerAt(address), "it answers without");
+    if (inHandshake && (await doesBrokerRespond({ ...probeOptions, protocol: "mqtt" }, signal))) {
+      return noTls(describeBroker(address), "it answers without");
     }
   } else {
     const target = { host: String(client.host), port: Number(client.port) };
     const probeTls = (limit: AbortSignal) => probeServer(target, AbortSignal.any([limit, signal]));
-    if (await speaksTls(probeTls)) return wantsTls(brokerAt(address));
+    if (await speaksTls(probeTls)) return wantsTls(describeBroker(address));
   }
   // Retry MQTT 5 first in case of a restart, then try 3.1.1.
-  if (client.protocolVersion !== 5 || (await isAnswered(greeting, signal))) return null;
-  return (await isAnswered({ ...greeting, protocolVersion: 4 }, signal)) ? supportsMqtt311Only(address) : null;
+  if (client.protocolVersion !== 5 || (await doesBrokerRespond(probeOptions, signal))) return null;
+  return (await doesBrokerRespond({ ...probeOptions, protocolVersion: 4 }, signal))
+    ? createMqtt311OnlyError(address)
+    : null;
 }
 
 /** True when the broker responds to CONNECT, even with a refusal, except of the version. */
-function isAnswered(greeting: IClientOptions, signal: AbortSignal): Promise<boolean> {
+function doesBrokerRespond(probeOptions: IClientOptions, signal: AbortSignal): Promise<boolean> {
   if (signal.aborted) return Promise.resolve(false);
   return new Promise((resolve) => {
-    const settings = { ...greeting, connectTimeout: PROBE_MS, reconnectPeriod: 0, resubscribe: false };
-    const probe = new MqttClient(() => openSocket(settings, NO_LISTENER), settings);
+    const settings = { ...probeOptions, connectTimeout: PROBE_TIMEOUT_MS, reconnectPeriod: 0, resubscribe: false };
+    const probe = new MqttClient(() => openBrokerSocket(settings, NO_PACKET_LISTENER), settings);
     const end = (answered: boolean) => {
       signal.removeEventListener("abort", aborted);
       probe.end(!answered);
@@ -199,7 +203,7 @@ function isAnswered(greeting: IClientOptions, signal: AbortSignal): Promise<bool
     signal.addEventListener("abort", aborted, { once: true });
     probe.once("connect", () => end(true));
     probe.on("error", (error) => {
-      const code = codeOf(error);
+      const code = readErrorCode(error);
       end(typeof code === "number" && code !== 1 && code !== 132);
     });
     probe.once("close", () => end(false));

@@ -3,65 +3,65 @@ import type { Writable } from "node:stream";
 import { connect as connectSecure } from "node:tls";
 import type { IClientOptions } from "mqtt";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
-import type { Message } from "./messages.ts";
+import type { MqttMessage } from "./messages.ts";
 
 // Own PUBLISH writer and PUBACK reader for live values; the library does the rest. Together they save 17.5 % of the
 // processor time of a value (28 µs): the library writes a packet in some forty pieces with a Buffer for nearly each.
 
 /** Largest packet that the broker may send us; commands are refused far below this size. */
-export const MAX_ARRIVAL_BYTES = 1_048_576;
+export const MAX_RECEIVED_PACKET_BYTES = 1_048_576;
 
 type ProtocolVersion = 4 | 5;
 
-const PUBLISH_QOS_1 = 0x32;
-const RETAIN = 0x01;
+const PUBLISH_QOS_1_BYTE = 0x32;
+const RETAIN_FLAG = 0x01;
 
 /** MQTT 5.0, section 2.2.2.2. */
-const PROPERTY = { payloadFormat: 0x01, expiry: 0x02, contentType: 0x03, correlation: 0x09, user: 0x26 } as const;
+const PROPERTY_IDS = { payloadFormat: 0x01, expiry: 0x02, contentType: 0x03, correlation: 0x09, user: 0x26 } as const;
 
 /** Type, length (4), topic length (2), packet id (2), properties length (4), payload format (2), expiry (5). */
-const AROUND_BYTES = 20;
+const MAX_PACKET_OVERHEAD_BYTES = 20;
 /** Bytes around a text: property id (1) and length (2). */
-const AROUND_TEXT_BYTES = 3;
+const TEXT_OVERHEAD_BYTES = 3;
 /** A UTF-16 unit takes at most so many bytes of UTF-8. */
-const BYTES_PER_UNIT = 3;
+const MAX_UTF8_BYTES_PER_UNIT = 3;
 /** A length has seven bits in each byte (section 1.5.5). */
-const LENGTH_BASE = 128;
+const LENGTH_BYTE_BASE = 128;
 
-export function maxBytesOf({ contentType, correlation, payload, properties, topic }: Message): number {
+export function computeMaxPacketBytes({ contentType, correlation, payload, properties, topic }: MqttMessage): number {
   let letters = topic.length + contentType.length + payload.length + (correlation?.length ?? 0);
   let texts = 3;
   for (const name in properties) {
     letters += name.length + (properties[name] ?? "").length;
     texts += 2;
   }
-  return AROUND_BYTES + AROUND_TEXT_BYTES * texts + BYTES_PER_UNIT * letters;
+  return MAX_PACKET_OVERHEAD_BYTES + TEXT_OVERHEAD_BYTES * texts + MAX_UTF8_BYTES_PER_UNIT * letters;
 }
 
-export function bytesIfOver(most: number, message: Message, version: ProtocolVersion = 5): number | null {
-  if (maxBytesOf(message) <= most) return null;
-  const bytes = bytesOf(message, version);
-  return bytes > most ? bytes : null;
+export function packetBytesIfOver(maxBytes: number, message: MqttMessage, version: ProtocolVersion = 5): number | null {
+  if (computeMaxPacketBytes(message) <= maxBytes) return null;
+  const bytes = computePacketBytes(message, version);
+  return bytes > maxBytes ? bytes : null;
 }
 
-export function bytesOf(message: Message, version: ProtocolVersion): number {
-  const properties = version === 5 ? propertiesBytes(message) : 0;
+export function computePacketBytes(message: MqttMessage, version: ProtocolVersion): number {
+  const properties = version === 5 ? computePropertiesBytes(message) : 0;
   const rest = 2 + Buffer.byteLength(message.topic) + 2 + properties + Buffer.byteLength(message.payload);
-  return 1 + lengthBytes(rest) + rest;
+  return 1 + countLengthBytes(rest) + rest;
 }
 
-function propertiesBytes({ contentType, correlation, expirySeconds, properties }: Message): number {
+function computePropertiesBytes({ contentType, correlation, expirySeconds, properties }: MqttMessage): number {
   const ofText = (text: string) => 2 + Buffer.byteLength(text);
   let bytes = 2 + 1 + ofText(contentType);
   for (const name in properties) bytes += 1 + ofText(name) + ofText(properties[name] ?? "");
   if (expirySeconds !== undefined) bytes += 5;
   if (correlation !== undefined) bytes += 3 + Buffer.byteLength(correlation, "base64");
-  return lengthBytes(bytes) + bytes;
+  return countLengthBytes(bytes) + bytes;
 }
 
-function lengthBytes(length: number): number {
+function countLengthBytes(length: number): number {
   let bytes = 1;
-  for (let left = length; left >= LENGTH_BASE; left >>>= 7) bytes += 1;
+  for (let left = length; left >= LENGTH_BYTE_BASE; left >>>= 7) bytes += 1;
   return bytes;
 }
 
@@ -71,8 +71,14 @@ function lengthBytes(length: number): number {
  *     32 A3 01 │ 00 12 plenum/1/tag/7/value │ 00 2A │ 44 properties │ payload
  *     type and length      topic              id       MQTT 5 only
  */
-export function writePublish(into: Buffer, at: number, message: Message, id: number, version: ProtocolVersion): number {
-  into[at] = PUBLISH_QOS_1 | (message.retain ? RETAIN : 0);
+export function writePublish(
+  into: Buffer,
+  at: number,
+  message: MqttMessage,
+  id: number,
+  version: ProtocolVersion,
+): number {
+  into[at] = PUBLISH_QOS_1_BYTE | (message.retain ? RETAIN_FLAG : 0);
   // Reserve two bytes for the length, as for 128 to 16,383 bytes. For any other length the packet is moved.
   const begin = at + 1 + 2;
   let end = writeText(into, begin, message.topic);
@@ -82,24 +88,24 @@ export function writePublish(into: Buffer, at: number, message: Message, id: num
   return writeLength(into, at + 1, begin, end);
 }
 
-function writeProperties(into: Buffer, at: number, message: Message): number {
+function writeProperties(into: Buffer, at: number, message: MqttMessage): number {
   const { contentType, correlation, expirySeconds, properties } = message;
   const begin = at + 1;
-  into[begin] = PROPERTY.payloadFormat;
+  into[begin] = PROPERTY_IDS.payloadFormat;
   into[begin + 1] = 1;
-  into[begin + 2] = PROPERTY.contentType;
+  into[begin + 2] = PROPERTY_IDS.contentType;
   let end = writeText(into, begin + 3, contentType);
   for (const name in properties) {
-    into[end] = PROPERTY.user;
+    into[end] = PROPERTY_IDS.user;
     end = writeText(into, end + 1, name);
     end = writeText(into, end, properties[name] ?? "");
   }
   if (expirySeconds !== undefined) {
-    into[end] = PROPERTY.expiry;
+    into[end] = PROPERTY_IDS.expiry;
     end = into.writeUInt32BE(expirySeconds, end + 1);
   }
   if (correlation !== undefined) {
-    into[end] = PROPERTY.correlation;
+    into[end] = PROPERTY_IDS.correlation;
     const bytes = into.write(correlation, end + 3, "base64");
     into.writeUInt16BE(bytes, end + 1);
     end += 3 + bytes;
@@ -117,22 +123,22 @@ function writeText(into: Buffer, at: number, text: string): number {
 /** Writes the length of a range before it and moves the range where needed; returns the new end. */
 function writeLength(into: Buffer, at: number, begin: number, end: number): number {
   const length = end - begin;
-  const moved = at + lengthBytes(length);
+  const moved = at + countLengthBytes(length);
   if (moved !== begin) into.copyWithin(moved, begin, end);
   let position = at;
   let left = length;
-  for (; left >= LENGTH_BASE; left >>>= 7) into[position++] = (left & 0x7f) | 0x80;
+  for (; left >= LENGTH_BYTE_BASE; left >>>= 7) into[position++] = (left & 0x7f) | 0x80;
   into[position] = left;
   return moved + length;
 }
 
-const BUFFER_BYTES = 65_536;
+const WRITE_BUFFER_BYTES = 65_536;
 
-const PINGREQ = Buffer.of(0xc0, 0);
+const PINGREQ_PACKET = Buffer.of(0xc0, 0);
 
 /** Reusable buffers. One is in use while packets are written and until the system has sent them. */
-const spare: Buffer[] = [];
-const SPARE_MAX = 2;
+const spareBuffers: Buffer[] = [];
+const MAX_SPARE_BUFFERS = 2;
 
 /** Writes messages to the stream of a connection. All messages of one tick of the event loop leave in one write. */
 export function createPublisher(stream: Pick<Writable, "write">, version: ProtocolVersion) {
@@ -143,38 +149,38 @@ export function createPublisher(stream: Pick<Writable, "write">, version: Protoc
     if (buffer === null) return;
     const used = buffer;
     stream.write(used.subarray(0, filled), () => {
-      if (spare.length < SPARE_MAX) spare.push(used);
+      if (spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(used);
     });
     buffer = null;
     filled = 0;
   }
 
   return {
-    put(message: Message, id: number): void {
-      const most = maxBytesOf(message);
-      if (filled + most > BUFFER_BYTES) flush();
-      if (most > BUFFER_BYTES) {
-        const own = Buffer.allocUnsafeSlow(most);
+    put(message: MqttMessage, id: number): void {
+      const maxBytes = computeMaxPacketBytes(message);
+      if (filled + maxBytes > WRITE_BUFFER_BYTES) flush();
+      if (maxBytes > WRITE_BUFFER_BYTES) {
+        const own = Buffer.allocUnsafeSlow(maxBytes);
         stream.write(own.subarray(0, writePublish(own, 0, message, id, version)));
         return;
       }
       if (buffer === null) {
-        buffer = spare.pop() ?? Buffer.allocUnsafeSlow(BUFFER_BYTES);
+        buffer = spareBuffers.pop() ?? Buffer.allocUnsafeSlow(WRITE_BUFFER_BYTES);
         process.nextTick(flush);
       }
       filled = writePublish(buffer, filled, message, id, version);
     },
 
-    ping: () => void stream.write(PINGREQ),
+    ping: () => void stream.write(PINGREQ_PACKET),
   };
 }
 
 type OnAcknowledged = (id: number, reason: number) => void;
 
 /** First byte of a PUBACK. The library reports other flags. */
-const PUBACK = 0x40;
-const LENGTH_BYTES_MAX = 4;
-const ID_BYTES = 2;
+const PUBACK_TYPE_BYTE = 0x40;
+const MAX_LENGTH_BYTES = 4;
+const PACKET_ID_BYTES = 2;
 
 /**
  * Returns a function that extracts the acknowledgements (PUBACK, section 3.4) from received data and returns all other
@@ -194,15 +200,18 @@ export function createAcknowledgementReader(acknowledged: OnAcknowledged): (chun
     const passed: Buffer[] = [];
     for (let at = 0; at < bytes.length; ) {
       if (bytesToPass === 0) {
-        const header = headerAt(bytes, at);
-        const isOurs = bytes[at] === PUBACK && header !== null && isValidAcknowledgement(header);
+        const header = parsePacketHeader(bytes, at);
+        const isOurs = bytes[at] === PUBACK_TYPE_BYTE && header !== null && isValidAcknowledgement(header);
         if (header === null || (isOurs && at + header.size > bytes.length)) {
           incomplete = Buffer.from(bytes.subarray(at));
           break;
         }
         if (isOurs) {
           const idAt = at + header.size - header.length;
-          acknowledged(bytes.readUInt16BE(idAt), header.length > ID_BYTES ? (bytes[idAt + ID_BYTES] ?? 0) : 0);
+          acknowledged(
+            bytes.readUInt16BE(idAt),
+            header.length > PACKET_ID_BYTES ? (bytes[idAt + PACKET_ID_BYTES] ?? 0) : 0,
+          );
           at += header.size;
           continue;
         }
@@ -218,17 +227,18 @@ export function createAcknowledgementReader(acknowledged: OnAcknowledged): (chun
 }
 
 /** A longer packet would be buffered until complete. */
-const isValidAcknowledgement = ({ length, size }: Header) => length >= ID_BYTES && size <= MAX_ARRIVAL_BYTES;
+const isValidAcknowledgement = ({ length, size }: PacketHeader) =>
+  length >= PACKET_ID_BYTES && size <= MAX_RECEIVED_PACKET_BYTES;
 
-interface Header {
+interface PacketHeader {
   readonly length: number;
   readonly size: number;
 }
 
 /** Returns null for an incomplete header and infinite sizes for an invalid one. */
-function headerAt(bytes: Buffer, at: number): Header | null {
+function parsePacketHeader(bytes: Buffer, at: number): PacketHeader | null {
   let length = 0;
-  for (let n = 0; n < LENGTH_BYTES_MAX; n += 1) {
+  for (let n = 0; n < MAX_LENGTH_BYTES; n += 1) {
     const byte = bytes[at + 1 + n];
     if (byte === undefined) return null;
     length += (byte & 0x7f) * 128 ** n;
@@ -237,17 +247,17 @@ function headerAt(bytes: Buffer, at: number): Header | null {
   return { length: Number.POSITIVE_INFINITY, size: Number.POSITIVE_INFINITY };
 }
 
-export interface Listener {
+export interface PacketListener {
   readonly acknowledged: OnAcknowledged;
   readonly arrived: () => void;
 }
 
-export const NO_LISTENER: Listener = { acknowledged: () => undefined, arrived: () => undefined };
+export const NO_PACKET_LISTENER: PacketListener = { acknowledged: () => undefined, arrived: () => undefined };
 
 /** The library reads everything except acknowledgements. Ignores proxies of the environment. */
-export function openSocket(options: IClientOptions, listener: Listener): Socket {
+export function openBrokerSocket(options: IClientOptions, listener: PacketListener): Socket {
   const address = { host: String(options.host), port: Number(options.port) };
-  const socket = options.protocol === "mqtts" ? connectTls(options, address) : connectPlain(address);
+  const socket = options.protocol === "mqtts" ? connectByTls(options, address) : connectPlain(address);
   const readAcknowledgements = createAcknowledgementReader(listener.acknowledged);
   // Otherwise the system delays a small packet, such as a ping, until the broker has confirmed the last one.
   socket.setNoDelay(true);
@@ -264,7 +274,7 @@ export function openSocket(options: IClientOptions, listener: Listener): Socket 
   return Object.assign(socket, { pipe });
 }
 
-function connectTls(options: IClientOptions, address: { readonly host: string; readonly port: number }): Socket {
+function connectByTls(options: IClientOptions, address: { readonly host: string; readonly port: number }): Socket {
   const { ca, cert, key, servername } = options;
   const name = servername ?? (isIP(address.host) === 0 ? address.host : undefined);
   return connectSecure({

@@ -1,15 +1,15 @@
 /** Packet identifiers have two bytes (MQTT 5.0, section 2.2.1). */
-const IDS = 65_536;
+const PACKET_ID_COUNT = 65_536;
 /** Compact the slots when an unacknowledged message leaves more holes than this. */
-const MAX_HOLES = 64;
+const MAX_EMPTY_SLOTS = 64;
 
 /**
  * Messages in the order of sending and of acknowledgements (MQTT 5.0, section 4.6). A `Map` would keep old tables.
  *
  *     slots:  -  -  7  8  -  10           begin = 2, end = 6, size = 3: 9 was acknowledged early
  */
-export function createInFlight<Sent extends { readonly id: number }>() {
-  const isUsed = new Uint8Array(IDS);
+export function createInFlightQueue<Sent extends { readonly id: number }>() {
+  const isUsed = new Uint8Array(PACKET_ID_COUNT);
   /** Never shortened, because growing again allocates. */
   const slots: (Sent | null)[] = [];
   let begin = 0;
@@ -31,7 +31,7 @@ export function createInFlight<Sent extends { readonly id: number }>() {
 
   return {
     add(sent: Sent): void {
-      if (end - size > MAX_HOLES) compact();
+      if (end - size > MAX_EMPTY_SLOTS) compact();
       isUsed[sent.id] = 1;
       slots[end] = sent;
       end += 1;
@@ -75,32 +75,32 @@ export function createInFlight<Sent extends { readonly id: number }>() {
  *     20 messages ►   ◄ PUBACK   PINGREQ ►   ◄ 19 × PUBACK, PINGRESP
  */
 export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () => void) {
-  let isPlanned = false;
+  let isCheckPlanned = false;
   let hasSent = false;
   /** Something happened since the last ping. Prevents endless pings to a broker that answers only pings. */
-  let isNew = false;
+  let hasNewActivity = false;
 
-  function decide(): void {
-    isPlanned = false;
-    if (hasSent || !isNew || !isWaiting()) return;
-    isNew = false;
+  function pingIfNeeded(): void {
+    isCheckPlanned = false;
+    if (hasSent || !hasNewActivity || !isWaiting()) return;
+    hasNewActivity = false;
     ping();
   }
 
   return {
     sent(): void {
       hasSent = true;
-      isNew = true;
+      hasNewActivity = true;
     },
     acknowledged(): void {
-      isNew = true;
+      hasNewActivity = true;
     },
     arrived(): void {
       hasSent = false;
-      if (isPlanned || !isWaiting()) return;
-      isPlanned = true;
+      if (isCheckPlanned || !isWaiting()) return;
+      isCheckPlanned = true;
       // Messages that an acknowledgement makes room for leave within this tick of the event loop.
-      setImmediate(decide);
+      setImmediate(pingIfNeeded);
     },
   };
 }

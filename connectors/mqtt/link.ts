@@ -1,26 +1,26 @@
 import { type IClientOptions, type IConnackPacket, type IPublishPacket, MqttClient } from "mqtt";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import { abortable, sleepFor, WOKEN, within } from "../../src/core/runtime/waiting.ts";
-import { type Broker, brokerAddress, clientOptions, type SessionOptions } from "./client-options.ts";
+import { buildClientOptions, type ConfiguredBroker, getBrokerAddress, type SessionOptions } from "./client-options.ts";
 import {
-  connectFailure,
+  addSizeHint,
+  BrokerHungUp,
   diagnoseHangUp,
-  disconnectFailure,
-  HungUp,
-  publishFailure,
-  subscribeFailure,
-  withSizeHint,
+  mapConnectError,
+  mapDisconnectReason,
+  mapPublishRejection,
+  mapSubscribeError,
 } from "./failures.ts";
-import { bytesIfOver, createPublisher, NO_LISTENER, openSocket } from "./fast-path.ts";
-import { createAcknowledgementFlush, createInFlight } from "./in-flight.ts";
-import type { Message } from "./messages.ts";
+import { createPublisher, NO_PACKET_LISTENER, openBrokerSocket, packetBytesIfOver } from "./fast-path.ts";
+import { createAcknowledgementFlush, createInFlightQueue } from "./in-flight.ts";
+import type { MqttMessage } from "./messages.ts";
 
 /** One connection. The library never reconnects, so no message of a lost connection is sent again unnoticed. */
-export type Link = ReturnType<typeof createLink>["link"];
+export type BrokerLink = ReturnType<typeof createBrokerLink>["link"];
 
-type Done = (error: unknown) => void;
+type PublishCallback = (error: unknown) => void;
 
-interface Limits {
+interface BrokerLimits {
   readonly maxPacketBytes: number | null;
   readonly receiveMaximum: number;
 }
@@ -32,12 +32,16 @@ export interface LinkOptions extends SessionOptions {
   readonly onMessage?: ((packet: IPublishPacket) => Promise<void>) | undefined;
 }
 
-const GOODBYE_MS = 1_000;
+const DISCONNECT_TIMEOUT_MS = 1_000;
 
-export async function openLink(broker: Broker, options: LinkOptions, signal: AbortSignal): Promise<Link> {
+export async function openBrokerLink(
+  broker: ConfiguredBroker,
+  options: LinkOptions,
+  signal: AbortSignal,
+): Promise<BrokerLink> {
   signal.throwIfAborted();
-  const address = brokerAddress(broker.config);
-  const session = clientOptions(broker, options);
+  const address = getBrokerAddress(broker.config);
+  const session = buildClientOptions(broker, options);
   const settings: IClientOptions = {
     ...session,
     reconnectPeriod: 0,
@@ -50,28 +54,33 @@ export async function openLink(broker: Broker, options: LinkOptions, signal: Abo
     // The cache would hold a buffer for each of the 65,536 packet ids: some 8 MB.
     writeCache: false,
   };
-  let listener = NO_LISTENER;
+  let listener = NO_PACKET_LISTENER;
   const client = new MqttClient(
     () =>
-      openSocket(settings, {
+      openBrokerSocket(settings, {
         acknowledged: (id, reason) => listener.acknowledged(id, reason),
         arrived: () => listener.arrived(),
       }),
     settings,
   );
   try {
-    const connack = await connected(client, address, options.onMessage, signal);
-    const opened = createLink(client, connack, broker, options.publishDeadlineMs ?? broker.config.publish_deadline);
+    const connack = await waitForConnack(client, address, options.onMessage, signal);
+    const opened = createBrokerLink(
+      client,
+      connack,
+      broker,
+      options.publishDeadlineMs ?? broker.config.publish_deadline,
+    );
     listener = opened.listener;
     return opened.link;
   } catch (error) {
     client.end(true);
-    if (!(error instanceof HungUp) || signal.aborted) throw error;
+    if (!(error instanceof BrokerHungUp) || signal.aborted) throw error;
     throw (await diagnoseHangUp(session, address, error.cause, signal)) ?? error;
   }
 }
 
-function connected(
+function waitForConnack(
   client: MqttClient,
   address: string,
   onMessage: LinkOptions["onMessage"],
@@ -80,18 +89,18 @@ function connected(
   const opened = new Promise<IConnackPacket>((resolve, reject) => {
     client.once("connect", resolve);
     client.once("error", (error) => {
-      reject(connectFailure(error, address, client.options.protocolVersion === 5));
+      reject(mapConnectError(error, address, client.options.protocolVersion === 5));
     });
     client.once("close", () => {
-      reject(new HungUp(`The broker at ${address} closed the connection before it let us in.`));
+      reject(new BrokerHungUp(`The broker at ${address} closed the connection before it let us in.`));
     });
-    if (onMessage !== undefined) acknowledgeAfter(client, onMessage);
+    if (onMessage !== undefined) acknowledgeAfterHandling(client, onMessage);
   });
   return abortable(opened, signal);
 }
 
 /** Acknowledges a message once `onMessage` resolves; a tick between two messages keeps timers and requests running. */
-function acknowledgeAfter(client: MqttClient, onMessage: (packet: IPublishPacket) => Promise<void>): void {
+function acknowledgeAfterHandling(client: MqttClient, onMessage: (packet: IPublishPacket) => Promise<void>): void {
   client.handleMessage = (packet, done) => {
     onMessage(packet).then(
       () => void setImmediate(done),
@@ -103,33 +112,41 @@ function acknowledgeAfter(client: MqttClient, onMessage: (packet: IPublishPacket
   };
 }
 
-function limitsOf({ properties = {} }: IConnackPacket, address: string): Limits {
+function readBrokerLimits({ properties = {} }: IConnackPacket, address: string): BrokerLimits {
   const missing = properties.retainAvailable === false ? 154 : properties.maximumQoS === 0 ? 155 : null;
   if (missing !== null)
-    throw connectFailure(Object.assign(new Error(`reason ${missing}`), { code: missing }), address, true);
+    throw mapConnectError(Object.assign(new Error(`reason ${missing}`), { code: missing }), address, true);
   const { maximumPacketSize, receiveMaximum = 65_535 } = properties;
   return { maxPacketBytes: maximumPacketSize ?? null, receiveMaximum };
 }
 
-interface Pending {
+interface PendingMessage {
   readonly id: number;
-  readonly done: Done;
+  readonly done: PublishCallback;
   readonly topic: string;
   readonly sentMs: number;
   readonly payloadCharacters: number;
 }
 
-function createLink(client: MqttClient, connack: IConnackPacket, { clock, config }: Broker, publishDeadlineMs: number) {
-  const address = brokerAddress(config);
-  const limits = limitsOf(connack, address);
+function createBrokerLink(
+  client: MqttClient,
+  connack: IConnackPacket,
+  { clock, config }: ConfiguredBroker,
+  publishDeadlineMs: number,
+) {
+  const address = getBrokerAddress(config);
+  const limits = readBrokerLimits(connack, address);
   const version = config.protocol === "5" ? 5 : 4;
   const lost = new AbortController();
   const publisher = createPublisher(client.stream, version);
-  const pending = createInFlight<Pending>();
-  const flush = createAcknowledgementFlush(() => pending.size() > 0 && !lost.signal.aborted, publisher.ping);
+  const pending = createInFlightQueue<PendingMessage>();
+  const acknowledgementFlush = createAcknowledgementFlush(
+    () => pending.size() > 0 && !lost.signal.aborted,
+    publisher.ping,
+  );
   let isWatched = false;
-  let answeredMs = Number.NEGATIVE_INFINITY;
-  let cause: unknown = null;
+  let lastAcknowledgedMs = Number.NEGATIVE_INFINITY;
+  let lossReason: unknown = null;
 
   function abandon(reason: unknown): void {
     for (const { done } of pending.takeAll()) done(reason);
@@ -138,8 +155,8 @@ function createLink(client: MqttClient, connack: IConnackPacket, { clock, config
   function loseConnection(): void {
     const abandoned = pending.takeAll();
     const longest = abandoned.reduce((most, { payloadCharacters }) => Math.max(most, payloadCharacters), 0);
-    const failure = cause ?? new Retryable(`The connection to the broker at ${address} was lost.`);
-    const reason = withSizeHint(failure, longest);
+    const failure = lossReason ?? new Retryable(`The connection to the broker at ${address} was lost.`);
+    const reason = addSizeHint(failure, longest);
     lost.abort(reason);
     for (const { done } of abandoned) done(reason);
     client.end(true);
@@ -148,45 +165,47 @@ function createLink(client: MqttClient, connack: IConnackPacket, { clock, config
   function acknowledged(id: number, reason: number): void {
     const message = pending.take(id);
     if (message === undefined) return;
-    answeredMs = clock.monotonic();
-    flush.acknowledged();
-    message.done(reason < 128 ? null : publishFailure(reason, message.topic));
+    lastAcknowledgedMs = clock.monotonic();
+    acknowledgementFlush.acknowledged();
+    message.done(reason < 128 ? null : mapPublishRejection(reason, message.topic));
   }
 
   client.on("disconnect", (packet) => {
-    cause ??= disconnectFailure(packet.reasonCode, address);
+    lossReason ??= mapDisconnectReason(packet.reasonCode, address);
   });
   client.on("error", (error) => {
-    cause ??= new Retryable(`The connection to the broker at ${address} broke: ${error.message}.`, { cause: error });
+    lossReason ??= new Retryable(`The connection to the broker at ${address} broke: ${error.message}.`, {
+      cause: error,
+    });
   });
   client.once("close", loseConnection);
   if (!client.connected) loseConnection();
 
   /** Calls `done` with null when the broker has acknowledged, else with an error; possibly before this returns. */
-  function send(message: Message, done: Done): void {
-    const refusal = refusalOf(message);
+  function send(message: MqttMessage, done: PublishCallback): void {
+    const refusal = findRefusal(message);
     if (refusal !== null) {
       done(refusal);
       return;
     }
-    const id = freeId();
+    const id = allocatePacketId();
     const payloadCharacters = message.payload.length;
     pending.add({ id, done, topic: message.topic, sentMs: clock.monotonic(), payloadCharacters });
     publisher.put(message, id);
-    flush.sent();
-    if (!isWatched) void watch();
+    acknowledgementFlush.sent();
+    if (!isWatched) void watchDeadline();
   }
 
-  function refusalOf(message: Message): unknown {
+  function findRefusal(message: MqttMessage): unknown {
     if (lost.signal.aborted) return lost.signal.reason;
     const { maxPacketBytes } = limits;
-    const bytes = maxPacketBytes === null ? null : bytesIfOver(maxPacketBytes, message, version);
+    const bytes = maxPacketBytes === null ? null : packetBytesIfOver(maxPacketBytes, message, version);
     if (bytes === null) return null;
     return new Rejected(`The message has ${bytes} bytes; the broker takes ${maxPacketBytes} (149).`);
   }
 
   /** The library allocates ids, because subscriptions use them too. */
-  function freeId(): number {
+  function allocatePacketId(): number {
     for (;;) {
       const id = client.messageIdProvider.allocate();
       if (id === null) throw new Retryable("All numbers for messages are in use.");
@@ -195,21 +214,21 @@ function createLink(client: MqttClient, connack: IConnackPacket, { clock, config
   }
 
   /** Convenient for single messages; promises for each of 100 messages would outlive them. */
-  const publish = (message: Message) =>
+  const publish = (message: MqttMessage) =>
     new Promise<void>((resolve, reject) => {
       send(message, (error) => (error === null ? resolve() : reject(error)));
     });
 
   /** Waits for the deadline of the oldest message, which each acknowledgement extends: one timer for all messages. */
-  async function watch(): Promise<void> {
+  async function watchDeadline(): Promise<void> {
     isWatched = true;
     for (;;) {
       // Keep only the time: the message would keep its batch in memory during the wait.
       const sentMs = pending.oldest()?.sentMs;
       if (sentMs === undefined || lost.signal.aborted) break;
-      const leftMs = Math.max(sentMs, answeredMs) + publishDeadlineMs - clock.monotonic();
+      const leftMs = Math.max(sentMs, lastAcknowledgedMs) + publishDeadlineMs - clock.monotonic();
       if (leftMs <= 0) {
-        overdue();
+        loseOverdueConnection();
         break;
       }
       await sleepFor(clock, leftMs, lost.signal);
@@ -217,9 +236,9 @@ function createLink(client: MqttClient, connack: IConnackPacket, { clock, config
     isWatched = false;
   }
 
-  async function inTime(response: Promise<void>): Promise<void> {
+  async function awaitBeforeDeadline(response: Promise<void>): Promise<void> {
     const settled = new AbortController();
-    void sleepFor(clock, publishDeadlineMs, settled.signal).then((isOver) => isOver && overdue());
+    void sleepFor(clock, publishDeadlineMs, settled.signal).then((isOver) => isOver && loseOverdueConnection());
     try {
       await response;
     } finally {
@@ -227,8 +246,8 @@ function createLink(client: MqttClient, connack: IConnackPacket, { clock, config
     }
   }
 
-  function overdue(): void {
-    cause ??= new Retryable(`The broker at ${address} did not answer within ${publishDeadlineMs} ms.`);
+  function loseOverdueConnection(): void {
+    lossReason ??= new Retryable(`The broker at ${address} did not answer within ${publishDeadlineMs} ms.`);
     loseConnection();
   }
 
@@ -239,38 +258,39 @@ function createLink(client: MqttClient, connack: IConnackPacket, { clock, config
     /** Aborts, with the reason, when the connection is lost or ended. */
     lost: lost.signal,
     /** Time of the last acknowledgement, monotonic; minus infinity before the first. */
-    answeredMs: () => answeredMs,
+    answeredMs: () => lastAcknowledgedMs,
     abandon,
     publish,
     send,
 
     async subscribe(filters: readonly string[], retained?: "with what is retained"): Promise<void> {
-      for (const filter of filters) await inTime(subscribe(client, filter, retained === undefined ? 2 : 0));
+      for (const filter of filters)
+        await awaitBeforeDeadline(subscribeToFilter(client, filter, retained === undefined ? 2 : 0));
     },
 
     /** Publishes a last message, if any, and disconnects without a will, within 2 s. */
-    async end(last?: Message): Promise<void> {
+    async end(last?: MqttMessage): Promise<void> {
       abandon(new Retryable("The connection is being closed."));
-      if (last !== undefined) await within(clock, GOODBYE_MS, publish(last));
+      if (last !== undefined) await within(clock, DISCONNECT_TIMEOUT_MS, publish(last));
       const closed = new Promise<void>((resolve) => {
         lost.signal.addEventListener("abort", () => resolve(), { once: true });
       });
       // An unacknowledged last message would block the library forever.
       abandon(new Retryable("The connection is being closed."));
       client.end(false);
-      if (!lost.signal.aborted) await within(clock, GOODBYE_MS, closed);
+      if (!lost.signal.aborted) await within(clock, DISCONNECT_TIMEOUT_MS, closed);
       // After `end(false)` the library ignores `end(true)` and would go on accepting messages.
       client.stream.destroy();
     },
   };
-  return { link, listener: { acknowledged, arrived: flush.arrived } };
+  return { link, listener: { acknowledged, arrived: acknowledgementFlush.arrived } };
 }
 
 /** rh 2: do not send retained messages. rap: mark a retained message as such. */
-function subscribe(client: MqttClient, filter: string, rh: 0 | 2): Promise<void> {
+function subscribeToFilter(client: MqttClient, filter: string, rh: 0 | 2): Promise<void> {
   return new Promise((resolve, reject) => {
     client.subscribe(filter, { qos: 1, nl: false, rap: true, rh }, (error, granted) => {
-      if (error !== null && error !== undefined) reject(subscribeFailure(error, filter));
+      if (error !== null && error !== undefined) reject(mapSubscribeError(error, filter));
       else if (granted?.some(({ qos }) => qos === 0) === true) {
         reject(new ConfigError(`The broker offers no acknowledgements (QoS 1) on ${filter}.`));
       } else resolve();

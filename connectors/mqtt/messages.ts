@@ -12,7 +12,7 @@ import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence
 import type { MqttConfig } from "./config.ts";
 import type { Topics } from "./topics.ts";
 
-export interface Message {
+export interface MqttMessage {
   readonly topic: string;
   /** Empty and retained: the broker deletes the retained message. */
   readonly payload: string;
@@ -25,26 +25,26 @@ export interface Message {
   readonly bestEffort?: true;
 }
 
-type Retained = MqttConfig["retain"];
+type RetainOptions = MqttConfig["retain"];
 
-const RESOLVED_RETAINED_SECONDS = 604_800;
+const RESOLVED_ALARM_RETENTION_SECONDS = 604_800;
 
 /** Returns the states that an event changes, then the event itself unless the event is telemetry. */
-export function messagesOf(
+export function buildMessages(
   event: Event,
   topics: Topics,
-  retained: Retained,
+  retained: RetainOptions,
   sequence?: Sequence | null,
-): readonly Message[] {
+): readonly MqttMessage[] {
   const numbered = sequenceAttributes(sequence);
   const properties = { "plenum-event-id": event.id, "plenum-event-type": event.type, ...numbered };
-  const states = stateMessages(event as AnyEvent, topics, retained, properties);
+  const states = buildStateMessages(event as AnyEvent, topics, retained, properties);
   if (isTelemetry(event.type)) return states;
   const parts = { source: sourceName(event), site: event.siteid ?? null, kind: "event", id: event.type };
   return [
     ...states,
     {
-      topic: topics.topicOf(parts),
+      topic: topics.buildTopic(parts),
       payload: JSON.stringify(toCloudEvent(event, numbered)),
       retain: false,
       contentType: "application/cloudevents+json",
@@ -53,11 +53,14 @@ export function messagesOf(
   ];
 }
 
-type Inventory = Extract<AnyEvent, { type: `${Noun}-${"added" | "changed" | "removed" | "online" | "offline"}` }>;
-type Noun = "site" | "gateway" | "host" | "system" | "tag";
+type InventoryEvent = Extract<
+  AnyEvent,
+  { type: `${ObjectKind}-${"added" | "changed" | "removed" | "online" | "offline"}` }
+>;
+type ObjectKind = "site" | "gateway" | "host" | "system" | "tag";
 
 /** Topics below an object that the broker retains, each with the option of `retain` that decides. */
-const RETAINED_ASPECTS: Readonly<Record<Noun, Readonly<Record<string, keyof Retained>>>> = {
+const RETAIN_OPTION_BY_ASPECT: Readonly<Record<ObjectKind, Readonly<Record<string, keyof RetainOptions>>>> = {
   site: { inventory: "inventory" },
   gateway: { state: "inventory", inventory: "inventory" },
   host: { inventory: "inventory" },
@@ -65,17 +68,17 @@ const RETAINED_ASPECTS: Readonly<Record<Noun, Readonly<Record<string, keyof Reta
   tag: { inventory: "inventory", systems: "inventory", value: "values" },
 };
 
-function stateMessages(
+function buildStateMessages(
   event: AnyEvent,
   topics: Topics,
-  retained: Retained,
-  properties: Message["properties"],
-): readonly Message[] {
+  retained: RetainOptions,
+  properties: MqttMessage["properties"],
+): readonly MqttMessage[] {
   const source = sourceName(event);
   const site = event.siteid ?? null;
-  const topicOf = (kind: string, id: string | number, aspect: string) =>
-    topics.topicOf({ source, site, kind, id: String(id), aspect });
-  const json = (topic: string, body: Body, retain: boolean): Message => ({
+  const formatTopic = (kind: string, id: string | number, aspect: string) =>
+    topics.buildTopic({ source, site, kind, id: String(id), aspect });
+  const json = (topic: string, body: MessageBody, retain: boolean): MqttMessage => ({
     topic,
     payload: JSON.stringify(body),
     retain,
@@ -83,48 +86,52 @@ function stateMessages(
     properties,
   });
   if (event.type === "tag-value") {
-    return [json(topicOf("tag", event.data.tag.id, "value"), valueBody(event, source), retained.values)];
+    return [json(formatTopic("tag", event.data.tag.id, "value"), buildValueBody(event, source), retained.values)];
   }
-  const stamped = (fields: object): Body => ({ ts: event.time, ...fields, id: event.id });
-  const clear = (kind: string, id: string | number, aspects: Readonly<Record<string, keyof Retained>>): Message[] =>
+  const withTimeAndId = (fields: object): MessageBody => ({ ts: event.time, ...fields, id: event.id });
+  const deleteRetained = (
+    kind: string,
+    id: string | number,
+    aspects: Readonly<Record<string, keyof RetainOptions>>,
+  ): MqttMessage[] =>
     Object.entries(aspects)
       .filter(([, option]) => retained[option])
-      .map(([aspect]) => ({ ...json(topicOf(kind, id, aspect), {}, true), payload: "" }));
+      .map(([aspect]) => ({ ...json(formatTopic(kind, id, aspect), {}, true), payload: "" }));
 
-  function responses(plain: Message, correlation: string | null, replyTo: string | null): readonly Message[] {
+  function responses(plain: MqttMessage, correlation: string | null, replyTo: string | null): readonly MqttMessage[] {
     const message = { ...plain, ...(correlation === null ? {} : { correlation }) };
     if (replyTo === null || !topics.mayReply(replyTo)) return [message];
     return [message, { ...message, topic: replyTo, bestEffort: true }];
   }
 
-  function inventoryMessages({ type, data }: Inventory): readonly Message[] {
-    const [kind, object] = objectIn(data);
-    if (type.endsWith("-removed")) return clear(kind, object.id, RETAINED_ASPECTS[kind]);
-    const inventory = json(topicOf(kind, object.id, "inventory"), stamped({ object }), retained.inventory);
+  function inventoryMessages({ type, data }: InventoryEvent): readonly MqttMessage[] {
+    const [kind, object] = getInventoryObject(data);
+    if (type.endsWith("-removed")) return deleteRetained(kind, object.id, RETAIN_OPTION_BY_ASPECT[kind]);
+    const inventory = json(formatTopic(kind, object.id, "inventory"), withTimeAndId({ object }), retained.inventory);
     if (!("gateway" in data && "online" in data.gateway)) return [inventory];
     const { online, displayName: name } = data.gateway;
     const reach = "hosts" in data ? { hosts: data.hosts, wholeSite: data.wholeSite } : {};
     const state = { ts: event.time, online, name, id: event.id, ...reach };
-    return [json(topicOf(kind, object.id, "state"), state, retained.inventory), inventory];
+    return [json(formatTopic(kind, object.id, "state"), state, retained.inventory), inventory];
   }
 
   switch (event.type) {
     case "tag-history": {
       const text = historyText(event);
-      const topic = topicOf("tag", text.fact.tag.id, `history/${text.fact.resolution}`);
-      return [{ ...json(topic, {}, false), payload: historyPayload(event, text, source) }];
+      const topic = formatTopic("tag", text.fact.tag.id, `history/${text.fact.resolution}`);
+      return [{ ...json(topic, {}, false), payload: formatHistoryPayload(event, text, source) }];
     }
     case "tag-total": {
       const { tag, resolution } = event.data;
-      return [json(topicOf("tag", tag.id, `total/${resolution}`), totalBody(event, source), false)];
+      return [json(formatTopic("tag", tag.id, `total/${resolution}`), buildTotalBody(event, source), false)];
     }
     case "tag-systems-changed": {
       const { tag, systems } = event.data;
-      return [json(topicOf("tag", tag.id, "systems"), stamped({ systems }), retained.inventory)];
+      return [json(formatTopic("tag", tag.id, "systems"), withTimeAndId({ systems }), retained.inventory)];
     }
 
     case "alarm-vanished":
-      return clear("alarm", event.data.alarm.id, { state: "alarms" });
+      return deleteRetained("alarm", event.data.alarm.id, { state: "alarms" });
     case "alarm-raised":
     case "alarm-resolved":
     case "alarm-acknowledged":
@@ -136,24 +143,24 @@ function stateMessages(
       // The state topic has the present episode only.
       if (event.data.superseded === true) return [];
       const { id, status } = event.data.alarm;
-      const message = json(topicOf("alarm", id, "state"), alarmBody(event), retained.alarms);
-      return status === "resolved" ? [{ ...message, expirySeconds: RESOLVED_RETAINED_SECONDS }] : [message];
+      const message = json(formatTopic("alarm", id, "state"), buildAlarmBody(event), retained.alarms);
+      return status === "resolved" ? [{ ...message, expirySeconds: RESOLVED_ALARM_RETENTION_SECONDS }] : [message];
     }
 
     case "command-accepted": {
       const { replyTo, ...fields } = event.data;
-      const message = json(topicOf("tag", fields.tagId, "accepted"), stamped(fields), false);
+      const message = json(formatTopic("tag", fields.tagId, "accepted"), withTimeAndId(fields), false);
       // A subtopic, because a requester expects a single response on the reply topic: the result.
       return responses(message, fields.correlation, replyTo === null ? null : `${replyTo}/accepted`);
     }
     case "command-result": {
       const { replyTo, ...fields } = event.data;
       const { commandId, correlation, tagId } = fields;
-      const topic = tagId === null ? topicOf("command", commandId, "result") : topicOf("tag", tagId, "result");
-      return responses(json(topic, stamped(fields), false), correlation, replyTo);
+      const topic = tagId === null ? formatTopic("command", commandId, "result") : formatTopic("tag", tagId, "result");
+      return responses(json(topic, withTimeAndId(fields), false), correlation, replyTo);
     }
     case "command-not-restored":
-      return [json(topicOf("tag", event.data.tagId, "not-restored"), stamped(event.data), false)];
+      return [json(formatTopic("tag", event.data.tagId, "not-restored"), withTimeAndId(event.data), false)];
 
     case "series-break":
     case "silent-sensors":
@@ -175,7 +182,7 @@ function stateMessages(
   }
 }
 
-function objectIn(data: Inventory["data"]) {
+function getInventoryObject(data: InventoryEvent["data"]) {
   if ("site" in data) return ["site", data.site] as const;
   if ("gateway" in data) return ["gateway", data.gateway] as const;
   if ("host" in data) return ["host", data.host] as const;
@@ -183,10 +190,10 @@ function objectIn(data: Inventory["data"]) {
   return ["tag", data.tag] as const;
 }
 
-type Body = Readonly<Record<string, unknown>>;
+type MessageBody = Readonly<Record<string, unknown>>;
 
 /** A value that could not be read is null and `bad`, never 0. */
-function valueBody(event: Event<"tag-value">, source: string | null): Body {
+function buildValueBody(event: Event<"tag-value">, source: string | null): MessageBody {
   const { tag, value, quality, time, latencyMs, lastGood, behindGateway, type } = event.data;
   return {
     ts: time,
@@ -206,29 +213,33 @@ function valueBody(event: Event<"tag-value">, source: string | null): Body {
   };
 }
 
-function seriesFields(
+function buildSeriesFields(
   event: Event,
   { tag, resolution, timeZone }: Pick<TagHistoryFact, "tag" | "resolution" | "timeZone">,
   source: string | null,
-): Body {
+): MessageBody {
   const site = event.siteid ?? null;
   return { ts: event.time, unit: tag.unit, name: tag.displayName, tag: tag.id, source, site, resolution, timeZone };
 }
 
 /** Returns text, because the list of points is written without an object for each. */
-function historyPayload(event: Event<"tag-history">, { fact, points }: HistoryText, source: string | null): string {
+function formatHistoryPayload(
+  event: Event<"tag-history">,
+  { fact, points }: HistoryText,
+  source: string | null,
+): string {
   const { origin, revised } = fact;
-  const before = JSON.stringify({ ...seriesFields(event, fact, source), origin, revised });
+  const before = JSON.stringify({ ...buildSeriesFields(event, fact, source), origin, revised });
   return `${before.slice(0, -1)},"points":${listText(points)},"id":${JSON.stringify(event.id)}}`;
 }
 
-function totalBody(event: Event<"tag-total">, source: string | null): Body {
+function buildTotalBody(event: Event<"tag-total">, source: string | null): MessageBody {
   const { from, to, total, reset } = event.data;
-  return { ...seriesFields(event, event.data, source), from, to, total, reset, id: event.id };
+  return { ...buildSeriesFields(event, event.data, source), from, to, total, reset, id: event.id };
 }
 
 /** For `alarm-out-of-scope`, the rest is the last known state and `inScope` is false. */
-function alarmBody(event: Event & { readonly data: AlarmFact }): Body {
+function buildAlarmBody(event: Event & { readonly data: AlarmFact }): MessageBody {
   const { alarm, episode, late, behindGateway } = event.data;
   return {
     ts: event.time,

@@ -1,53 +1,56 @@
 import type { ConnectorContext, ServerInstance } from "../../src/core/connector.ts";
 import type { SinceBoot } from "../../src/core/runtime/clock.ts";
 import { abortable, sleepFor, WOKEN } from "../../src/core/runtime/waiting.ts";
-import { brokerOf } from "./client-options.ts";
+import { configureBroker } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
-import { openLink } from "./link.ts";
+import { openBrokerLink } from "./link.ts";
 
 /** A restart shows in a lost session or a short uptime. After a crash Mosquitto may have an old session. */
-interface StoredBroker {
+interface StoredBrokerState {
   readonly uptime: number | null;
   readonly atMs: number;
   readonly measured?: SinceBoot;
 }
 
-interface BrokerReport extends StoredBroker {
+interface BrokerReport extends StoredBrokerState {
   readonly sessionLost: boolean;
 }
 
 /** The uptime is published every 10 s, and its response takes time. */
-const SLACK_MS = 15_000;
+const UPTIME_TOLERANCE_MS = 15_000;
 
-export function serverInstanceOf(before: string | null, { sessionLost, ...now }: BrokerReport): ServerInstance {
-  let stored: StoredBroker | null;
+export function detectServerInstance(before: string | null, { sessionLost, ...now }: BrokerReport): ServerInstance {
+  let stored: StoredBrokerState | null;
   try {
-    stored = before === null ? null : (JSON.parse(before) as StoredBroker);
+    stored = before === null ? null : (JSON.parse(before) as StoredBrokerState);
   } catch {
     stored = null;
   }
-  return { instanceId: JSON.stringify(now), isNew: stored !== null && (sessionLost || isYounger(now, stored)) };
+  return { instanceId: JSON.stringify(now), isNew: stored !== null && (sessionLost || isUptimeTooShort(now, stored)) };
 }
 
 /** Returns whether the uptime grew less than time passed. After a suspension only the wall clock counts. */
-function isYounger(now: StoredBroker, before: StoredBroker): boolean {
+function isUptimeTooShort(now: StoredBrokerState, before: StoredBrokerState): boolean {
   if (now.uptime === null || before.uptime === null) return false;
   const grownMs = (now.uptime - before.uptime) * 1_000;
-  const measuredMs = measuredBetween(before, now);
-  const isMeasured = measuredMs !== null && grownMs <= measuredMs + SLACK_MS;
-  return grownMs < Math.max(0, (isMeasured ? measuredMs : now.atMs - before.atMs) - SLACK_MS);
+  const measuredMs = measureElapsedMs(before, now);
+  const isMeasured = measuredMs !== null && grownMs <= measuredMs + UPTIME_TOLERANCE_MS;
+  return grownMs < Math.max(0, (isMeasured ? measuredMs : now.atMs - before.atMs) - UPTIME_TOLERANCE_MS);
 }
 
-function measuredBetween({ measured: before }: StoredBroker, { measured: now }: StoredBroker): number | null {
+function measureElapsedMs(
+  { measured: before }: StoredBrokerState,
+  { measured: now }: StoredBrokerState,
+): number | null {
   if (before === undefined || now === undefined || before.boot !== now.boot) return null;
   return now.ms < before.ms ? null : now.ms - before.ms;
 }
 
-const UPTIME = "$SYS/broker/uptime";
-const UPTIME_WITHIN_MS = 2_000;
+const UPTIME_TOPIC = "$SYS/broker/uptime";
+const UPTIME_TIMEOUT_MS = 2_000;
 
 /** Returns seconds. Uses a separate connection, because some brokers disconnect on a forbidden subscription. */
-export async function uptimeOf(
+export async function readBrokerUptime(
   config: MqttConfig,
   context: ConnectorContext,
   clientId: string,
@@ -55,22 +58,22 @@ export async function uptimeOf(
 ): Promise<number | null> {
   const reported = Promise.withResolvers<number | null>();
   try {
-    const link = await openLink(
-      brokerOf(config, context.clock),
+    const link = await openBrokerLink(
+      configureBroker(config, context.clock),
       {
         clientId,
-        publishDeadlineMs: UPTIME_WITHIN_MS,
+        publishDeadlineMs: UPTIME_TIMEOUT_MS,
         async onMessage({ topic, payload }) {
-          if (topic === UPTIME) reported.resolve(uptimeIn(payload.toString()));
+          if (topic === UPTIME_TOPIC) reported.resolve(parseUptime(payload.toString()));
         },
       },
       signal,
     );
     const over = new AbortController();
-    const late = sleepFor(context.clock, UPTIME_WITHIN_MS, over.signal).then(() => reported.resolve(null));
+    const late = sleepFor(context.clock, UPTIME_TIMEOUT_MS, over.signal).then(() => reported.resolve(null));
     link.lost.addEventListener("abort", () => reported.resolve(null), { once: true });
     try {
-      await link.subscribe([UPTIME], "with what is retained");
+      await link.subscribe([UPTIME_TOPIC], "with what is retained");
       return await abortable(reported.promise, signal);
     } finally {
       over.abort(WOKEN);
@@ -84,7 +87,7 @@ export async function uptimeOf(
   }
 }
 
-export function uptimeIn(text: string): number | null {
+export function parseUptime(text: string): number | null {
   const [, seconds] = /^\s*(\d{1,12})\b/.exec(text) ?? [];
   return seconds === undefined ? null : Number(seconds);
 }

@@ -10,12 +10,12 @@ export interface TopicParts {
   readonly aspect?: string;
 }
 
-const RESERVED = new Set(["cmd", "status", "reply", "worker"]);
-const PLACEHOLDERS = ["{prefix}", "{source}", "{site}", "{kind}", "{id}", "{aspect}"] as const;
-const LITERAL = /^[\w.:@-]{1,64}$/;
+const RESERVED_LEVELS = new Set(["cmd", "status", "reply", "worker"]);
+const TOPIC_PLACEHOLDERS = ["{prefix}", "{source}", "{site}", "{kind}", "{id}", "{aspect}"] as const;
+const LITERAL_LEVEL = /^[\w.:@-]{1,64}$/;
 
-const MAX_SEGMENT = 128;
-const MAX_REPLY_TOPIC = 1_024;
+const MAX_SEGMENT_LENGTH = 128;
+const MAX_REPLY_TOPIC_LENGTH = 1_024;
 
 export type Topics = ReturnType<typeof createTopics>;
 
@@ -25,9 +25,9 @@ export type Topics = ReturnType<typeof createTopics>;
  */
 export function createTopics(prefix: string, template: string, source?: string) {
   const layout = template.split("/");
-  const status = source === undefined ? `${prefix}/status` : `${prefix}/status/source/${segment(source)}`;
+  const status = source === undefined ? `${prefix}/status` : `${prefix}/status/source/${encodeSegment(source)}`;
   const commandTree = `${prefix}/cmd/`;
-  const isOwn = ownPattern(prefix, layout);
+  const isOwn = createOwnTopicMatcher(prefix, layout);
 
   return {
     status,
@@ -35,13 +35,13 @@ export function createTopics(prefix: string, template: string, source?: string) 
     check: `${prefix}/status/check`,
     /** One tag, several tags named in the payload, and second approvals. */
     commandFilters: ["+/set", "set", "second"].map(
-      (rest) => `${commandTree}${source === undefined ? "+" : segment(source)}/${rest}`,
+      (rest) => `${commandTree}${source === undefined ? "+" : encodeSegment(source)}/${rest}`,
     ),
 
-    topicOf(parts: TopicParts): string {
+    buildTopic(parts: TopicParts): string {
       let topic = "";
       for (const part of layout) {
-        const level = part.startsWith("{") ? levelOf(part, prefix, parts) : part;
+        const level = part.startsWith("{") ? resolvePlaceholder(part, prefix, parts) : part;
         if (level !== undefined) topic += topic === "" ? level : `/${level}`;
       }
       return topic;
@@ -61,40 +61,40 @@ export function createTopics(prefix: string, template: string, source?: string) 
     /** Returns whether a response may go there: not into our own trees, except below `<prefix>/reply/`. */
     mayReply(topic: string): boolean {
       if (topic === "" || topic.startsWith("$") || /[+#\p{Cc}]/u.test(topic) || !topic.isWellFormed()) return false;
-      if (topic.length > MAX_REPLY_TOPIC) return false;
+      if (topic.length > MAX_REPLY_TOPIC_LENGTH) return false;
       if (topic.startsWith(`${prefix}/reply/`)) return true;
       return topic !== prefix && !topic.startsWith(`${prefix}/`) && !isOwn(topic);
     },
   };
 }
 
-function levelOf(placeholder: string, prefix: string, parts: TopicParts): string | undefined {
+function resolvePlaceholder(placeholder: string, prefix: string, parts: TopicParts): string | undefined {
   switch (placeholder) {
     case "{prefix}":
       return prefix;
     case "{source}":
-      return parts.source === null ? "worker" : segment(parts.source);
+      return parts.source === null ? "worker" : encodeSegment(parts.source);
     case "{site}":
-      return parts.site === null ? "_" : segment(parts.site);
+      return parts.site === null ? "_" : encodeSegment(parts.site);
     case "{kind}":
-      return segment(parts.kind);
+      return encodeSegment(parts.kind);
     case "{id}":
-      return segment(parts.id);
+      return encodeSegment(parts.id);
     default:
       return parts.aspect;
   }
 }
 
-const PLAIN = /^[\w.-]{1,128}$/;
+const PLAIN_SEGMENT = /^[\w.-]{1,128}$/;
 
 /** Encodes without collisions: other characters become `%XX`, an empty text `~`, a long one `~` and its hash. */
-export function segment(value: string): string {
-  if (PLAIN.test(value) && !RESERVED.has(value) && value !== "_") return value;
-  if (!value.isWellFormed() || value.length > MAX_SEGMENT) return hashed(value);
+export function encodeSegment(value: string): string {
+  if (PLAIN_SEGMENT.test(value) && !RESERVED_LEVELS.has(value) && value !== "_") return value;
+  if (!value.isWellFormed() || value.length > MAX_SEGMENT_LENGTH) return hashSegment(value);
   if (value === "") return "~";
-  if (RESERVED.has(value) || value === "_") return percent(value.charAt(0)) + value.slice(1);
-  const encoded = value.replace(/[^\w.-]/gu, percent);
-  return encoded.length > MAX_SEGMENT ? hashed(value) : encoded;
+  if (RESERVED_LEVELS.has(value) || value === "_") return percentEncode(value.charAt(0)) + value.slice(1);
+  const encoded = value.replace(/[^\w.-]/gu, percentEncode);
+  return encoded.length > MAX_SEGMENT_LENGTH ? hashSegment(value) : encoded;
 }
 
 function decodeSegment(level: string): string {
@@ -106,15 +106,15 @@ function decodeSegment(level: string): string {
   }
 }
 
-function percent(characters: string): string {
+function percentEncode(characters: string): string {
   return [...Buffer.from(characters)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join("");
 }
 
-function hashed(value: string): string {
+function hashSegment(value: string): string {
   return `~${createHash("sha256").update(Buffer.from(value, "utf16le")).digest("base64url")}`;
 }
 
-function ownPattern(prefix: string, layout: readonly string[]): (topic: string) => boolean {
+function createOwnTopicMatcher(prefix: string, layout: readonly string[]): (topic: string) => boolean {
   const literally = (part: string) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
   const parts = layout.map((part) => {
     if (part === "{prefix}") return `${literally(prefix)}/`;
@@ -125,23 +125,23 @@ function ownPattern(prefix: string, layout: readonly string[]): (topic: string) 
   return (topic) => pattern.test(`${topic}/`);
 }
 
-export function prefixError(prefix: string): string | null {
+export function findPrefixError(prefix: string): string | null {
   const levels = prefix.split("/");
-  if (levels.length > 8 || levels.some((level) => !LITERAL.test(level))) {
+  if (levels.length > 8 || levels.some((level) => !LITERAL_LEVEL.test(level))) {
     return "Write the prefix as one to eight levels of letters, digits, `_.:@-`, such as plenum or acme/plenum.";
   }
   return null;
 }
 
-export function templateError(template: string): string | null {
+export function findTemplateError(template: string): string | null {
   const levels = template.split("/");
   for (const level of levels) {
-    const known = (PLACEHOLDERS as readonly string[]).includes(level);
-    if (!known && !LITERAL.test(level)) {
-      return `Each level is a word or one of ${PLACEHOLDERS.join(" ")}; \`${level}\` is neither.`;
+    const isPlaceholder = (TOPIC_PLACEHOLDERS as readonly string[]).includes(level);
+    if (!isPlaceholder && !LITERAL_LEVEL.test(level)) {
+      return `Each level is a word or one of ${TOPIC_PLACEHOLDERS.join(" ")}; \`${level}\` is neither.`;
     }
-    if (!known && RESERVED.has(level)) return `\`${level}\` is taken; choose another word.`;
-    if (known && levels.indexOf(level) !== levels.lastIndexOf(level)) return `${level} stands there twice.`;
+    if (!isPlaceholder && RESERVED_LEVELS.has(level)) return `\`${level}\` is taken; choose another word.`;
+    if (isPlaceholder && levels.indexOf(level) !== levels.lastIndexOf(level)) return `${level} stands there twice.`;
   }
   for (const needed of ["{kind}", "{id}", "{aspect}"]) {
     if (!levels.includes(needed)) return `The layout needs ${needed}, or different things would share a topic.`;

@@ -1,9 +1,9 @@
 import { z } from "zod";
 import { OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
+import { PriorityLetter, RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
-const OWN_FIELDS = [
+const RESERVED_FIELDS = [
   "short_description",
   "description",
   "correlation_id",
@@ -13,25 +13,27 @@ const OWN_FIELDS = [
   "assignment_group",
 ];
 
-const Name = z.string().regex(/^[a-z][a-z0-9_]{0,79}$/, "Write the name as ServiceNow has it: a-z, 0-9 and _.");
+const ServiceNowName = z
+  .string()
+  .regex(/^[a-z][a-z0-9_]{0,79}$/, "Write the name as ServiceNow has it: a-z, 0-9 and _.");
 
-const Field = Name.refine(
-  (name) => !OWN_FIELDS.includes(name),
+const ConfigurableField = ServiceNowName.refine(
+  (name) => !RESERVED_FIELDS.includes(name),
   "Plenum fills this field by itself, or there is an option for it.",
 );
 
-const Choice = z
+const ChoiceValue = z
   .union([z.string().min(1).max(40), z.int()], { error: "Write the value as ServiceNow stores it, such as 6." })
   .transform(String);
 
-const Urgency = z.strictObject({
-  impact: Choice.meta({ description: "Value of the field impact, 1 to 3." }),
-  urgency: Choice.meta({ description: "Value of the field urgency, 1 to 3." }),
+const ImpactAndUrgency = z.strictObject({
+  impact: ChoiceValue.meta({ description: "Value of the field impact, 1 to 3." }),
+  urgency: ChoiceValue.meta({ description: "Value of the field urgency, 1 to 3." }),
 });
 
 export const ServiceNowConfig = z
   .strictObject({
-    url: ReceiverUrl.refine((text) => !URL.canParse(text) || isBase(new URL(text)), {
+    url: ReceiverUrl.refine((text) => !URL.canParse(text) || isBaseUrl(new URL(text)), {
       error: "Write the address of the instance itself, such as https://example.service-now.com.",
     }).meta({ description: "Address of the instance, such as https://example.service-now.com." }),
     user: z
@@ -41,21 +43,21 @@ export const ServiceNowConfig = z
       .meta({ description: "User name (Basic), with password." }),
     password: SecretRef.optional().meta({ description: "Password (Basic), with user." }),
     token: SecretRef.optional().meta({ description: "Token (Bearer), in place of user and password." }),
-    table: Name.default("incident").meta({ description: "Table in which records are created." }),
+    table: ServiceNowName.default("incident").meta({ description: "Table in which records are created." }),
     assignment_group: z
       .string()
       .regex(/^[0-9a-f]{32}$/, "Write the group's sys_id, 32 of 0-9 and a-f.")
       .optional()
       .meta({ description: "sys_id of the group that a new record is assigned to." }),
-    priority: z.record(PriorityLetter, Urgency).prefault({}).meta({
+    priority: z.record(PriorityLetter, ImpactAndUrgency).prefault({}).meta({
       description: "Impact and urgency for each of our priorities; ServiceNow's own for the others.",
     }),
     fields: z
-      .record(Field, z.union([z.string(), z.number(), z.boolean()]))
+      .record(ConfigurableField, z.union([z.string(), z.number(), z.boolean()]))
       .default({})
       .meta({ description: "Further fields of every new record by name, such as caller_id." }),
-    resolved_state: Choice.prefault("6").meta({ description: "Value of the field state that means resolved." }),
-    reopen_state: Choice.optional().meta({
+    resolved_state: ChoiceValue.prefault("6").meta({ description: "Value of the field state that means resolved." }),
+    reopen_state: ChoiceValue.optional().meta({
       description: "Value of the field state by which a resolved record is opened when the alarm comes back.",
     }),
     close_code: z.string().min(1).max(100).optional().meta({
@@ -65,20 +67,20 @@ export const ServiceNowConfig = z
       description: "Text of the field close_notes, before when the alarm ended and how long it lasted.",
     }),
     ...OUTBOUND,
-    ...RECEIVER,
+    ...RECEIVER_OPTIONS,
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
+    const reportIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     if ((config.user === undefined) !== (config.password === undefined))
-      complain("user", "Give user and password together.");
+      reportIssue("user", "Give user and password together.");
     else if ((config.user === undefined) === (config.token === undefined))
-      complain("token", "Give either a token, or user and password.");
+      reportIssue("token", "Give either a token, or user and password.");
     if (config.proxy !== undefined && URL.parse(config.url)?.protocol === "http:")
-      complain("url", "Through a proxy use https://, because the proxy would read the password.");
+      reportIssue("url", "Through a proxy use https://, because the proxy would read the password.");
   })
   .meta({ description: "An incident in ServiceNow for every alarm, edited in place and resolved when it is over." });
 export type ServiceNowConfig = z.infer<typeof ServiceNowConfig>;
 
-function isBase(url: URL): boolean {
+function isBaseUrl(url: URL): boolean {
   return url.search === "" && url.hash === "" && !/\/(api|nav_to\.do|now)(\/|$)/.test(url.pathname);
 }

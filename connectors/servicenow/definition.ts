@@ -1,7 +1,7 @@
-import { receiverConnector } from "../shared/receiver/sink.ts";
+import { defineReceiverConnector } from "../shared/receiver/sink.ts";
 import { ServiceNowConfig } from "./config.ts";
 
-export const servicenow = receiverConnector(
+export const servicenow = defineReceiverConnector(
   "servicenow",
   "One incident in ServiceNow for every alarm, resolved when it is over.",
   ServiceNowConfig,

@@ -2,38 +2,38 @@ import { hash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { IncidentMessage, IncidentReference, IncidentText, Receiver } from "../shared/receiver/receiver.ts";
-import { cut, fitted } from "../shared/receiver/text.ts";
+import { cutText, shortenUntilFits } from "../shared/receiver/text.ts";
 import { createTicketReceiver, createWarnOnce, type Ticket, type TicketSystem } from "../shared/receiver/ticket.ts";
-import { createTable, type Row } from "./api.ts";
+import { createTableApi, type TaskRecord } from "./api.ts";
 import type { ServiceNowConfig } from "./config.ts";
 
 /** Rules run within the request that opens an incident, so a search may miss the incident for this time. */
 const SEARCH_LAG_MS = 60_000;
-const UNUSED_KEY = "plenum-probe";
+const PROBE_CORRELATION_ID = "plenum-probe";
 
 export function createServiceNowReceiver(config: ServiceNowConfig, context: ConnectorContext): Receiver {
   const site = config.url.replace(/\/+$/, "");
-  const table = createTable(config, context.clock);
+  const table = createTableApi(config, context.clock);
   const warnOnce = createWarnOnce(context.log);
   const warn = (message: string, { ticket }: Pick<IncidentReference, "ticket">) =>
     warnOnce(message, { ticket, table: config.table });
 
-  function ticketOf({ sys_id, number = "" }: Row): Ticket {
+  function toTicket({ sys_id, number = "" }: TaskRecord): Ticket {
     const record = encodeURIComponent(`${config.table}.do?sys_id=${sys_id}`);
     const ticket = /^[\w-]{1,40}$/.test(number) ? number : null;
     return { id: sys_id, ticket, link: `${site}/nav_to.do?uri=${record}` };
   }
 
   /** The title of one alarm is stable, and a person may have edited it. */
-  const textsOf = (incident: IncidentMessage) => ({
-    description: descriptionOf(incident),
-    short_description: incident.kind === "alarm" ? undefined : shortDescriptionOf(incident),
+  const buildTextFields = (incident: IncidentMessage) => ({
+    description: formatDescription(incident),
+    short_description: incident.kind === "alarm" ? undefined : formatShortDescription(incident),
   });
 
-  const isResolved = ({ state }: Row) => state === config.resolved_state;
-  const stateOf = (row: Row) => (row.active === "false" ? "closed" : isResolved(row) ? "done" : "open");
+  const isResolved = ({ state }: TaskRecord) => state === config.resolved_state;
+  const toTicketState = (row: TaskRecord) => (row.active === "false" ? "closed" : isResolved(row) ? "done" : "open");
 
-  async function recordsOf(key: string, signal: AbortSignal): Promise<readonly Row[]> {
+  async function searchRecords(key: string, signal: AbortSignal): Promise<readonly TaskRecord[]> {
     const rows = await table.search(`correlation_id=${key}^active=true`, signal);
     // An instance ignores unknown parts of a query and finds all records.
     if (rows.every(({ correlation_id }) => correlation_id === key)) return rows;
@@ -52,22 +52,22 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
           ...config.fields,
           ...config.priority[incident.priority],
           assignment_group: config.assignment_group,
-          short_description: shortDescriptionOf(incident),
-          description: descriptionOf(incident),
+          short_description: formatShortDescription(incident),
+          description: formatDescription(incident),
           correlation_id: incident.key,
           correlation_display: "plenum",
         },
         signal,
       );
-      const ticket = ticketOf(row);
+      const ticket = toTicket(row);
       if (row.correlation_id !== incident.key)
         warn("a record did not keep its correlation_id, so a crash may make a second one", ticket);
       return ticket;
     },
 
-    async stateOf(id, signal) {
+    async readState(id, signal) {
       const row = await table.read(id, signal);
-      return row === null ? null : stateOf(row);
+      return row === null ? null : toTicketState(row);
     },
 
     async update(id, { incident, noteLabels, reference, reopens }, signal) {
@@ -76,8 +76,8 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
       if (staysDone)
         warn("an alarm is back and its incident stays resolved, because there is no reopen_state", reference);
       const fields = {
-        ...(staysDone ? {} : textsOf(incident)),
-        work_notes: noteLabels === null ? undefined : noteOf(incident, noteLabels),
+        ...(staysDone ? {} : buildTextFields(incident)),
+        work_notes: noteLabels === null ? undefined : formatNote(incident, noteLabels),
         state: reopens ? reopen_state : undefined,
       };
       return (await table.change(id, fields, signal)) !== null;
@@ -85,21 +85,21 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
 
     async close(id, { incident, noteLabels, reference }, signal) {
       const fields = {
-        ...textsOf(incident),
+        ...buildTextFields(incident),
         state: config.resolved_state,
         close_code: config.close_code,
-        close_notes: noteOf(incident, noteLabels ?? [], config.close_notes),
+        close_notes: formatNote(incident, noteLabels ?? [], config.close_notes),
       };
       const changed = await table.change(id, fields, signal);
       // ServiceNow silently ignores fields that the user may not write.
-      if (changed !== null && stateOf(changed) === "open")
+      if (changed !== null && toTicketState(changed) === "open")
         warn("an incident stays open although its alarm is over, because its state did not change", reference);
       return changed !== null;
     },
 
     async search(incident, signal) {
-      const rows = await recordsOf(incident.key, signal);
-      return rows.map((row) => ({ ...ticketOf(row), isDone: isResolved(row) }));
+      const rows = await searchRecords(incident.key, signal);
+      return rows.map((row) => ({ ...toTicket(row), isDone: isResolved(row) }));
     },
 
     async addNote(id, work_notes, signal) {
@@ -112,46 +112,50 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
     serverId: hash("sha256", `${site} ${config.table}`),
     progressMs: table.progressMs,
     async probe(signal) {
-      await recordsOf(UNUSED_KEY, signal);
+      await searchRecords(PROBE_CORRELATION_ID, signal);
     },
     dispose: table.close,
   };
 }
 
-const MAX_SHORT = 160;
-const MAX_LONG = 4_000;
+const MAX_SHORT_DESCRIPTION_LENGTH = 160;
+const MAX_DESCRIPTION_LENGTH = 4_000;
 
-const shortDescriptionOf = ({ text }: IncidentMessage): string => cut(withoutMarkup(text.title), MAX_SHORT);
+const formatShortDescription = ({ text }: IncidentMessage): string =>
+  cutText(disableMarkup(text.title), MAX_SHORT_DESCRIPTION_LENGTH);
 
-export function descriptionOf({ link, text }: IncidentMessage): string {
+export function formatDescription({ link, text }: IncidentMessage): string {
   const href = link === null ? null : new URL(link).href;
-  return fitted(
+  return shortenUntilFits(
     text,
-    MAX_LONG,
+    MAX_DESCRIPTION_LENGTH,
     ({ status, fields, list, curves, linkText }) =>
       [
         status,
-        ...linesOf(fields),
-        ...(list.length === 0 ? [] : ["", ...list.map((line) => `- ${withoutMarkup(line)}`)]),
-        ...(curves.length === 0 ? [] : ["", ...curves.map(withoutMarkup)]),
+        ...formatFieldLines(fields),
+        ...(list.length === 0 ? [] : ["", ...list.map((line) => `- ${disableMarkup(line)}`)]),
+        ...(curves.length === 0 ? [] : ["", ...curves.map(disableMarkup)]),
         ...(href === null ? [] : ["", `${linkText}: ${href}`]),
       ].join("\n"),
-    (description) => description.length <= MAX_LONG,
+    (description) => description.length <= MAX_DESCRIPTION_LENGTH,
   );
 }
 
-function noteOf({ text }: IncidentMessage, labels: readonly string[], before?: string): string {
+function formatNote({ text }: IncidentMessage, labels: readonly string[], before?: string): string {
   const fields = text.fields.filter(({ label }) => labels.includes(label));
-  const shortened = fields.map(({ label, text }) => ({ label, text: cut(text, 1_000) }));
-  return cut([...(before === undefined ? [] : [before]), text.status, ...linesOf(shortened)].join("\n"), MAX_LONG);
+  const shortened = fields.map(({ label, text }) => ({ label, text: cutText(text, 1_000) }));
+  return cutText(
+    [...(before === undefined ? [] : [before]), text.status, ...formatFieldLines(shortened)].join("\n"),
+    MAX_DESCRIPTION_LENGTH,
+  );
 }
 
 /** Further lines are indented, so that no line of a text looks like a label. */
-function linesOf(fields: IncidentText["fields"]): readonly string[] {
-  return fields.map(({ label, text }) => `${label}: ${withoutMarkup(text).replaceAll("\n", "\n  ")}`);
+function formatFieldLines(fields: IncidentText["fields"]): readonly string[] {
+  return fields.map(({ label, text }) => `${label}: ${disableMarkup(text).replaceAll("\n", "\n  ")}`);
 }
 
 /** Disables `[code]` HTML and mentions `@[sys_id:name]` in notes. */
-function withoutMarkup(text: string): string {
+function disableMarkup(text: string): string {
   return text.replaceAll(/\[(?=\s*(?:\/\s*)?code)/gi, "[ ").replaceAll(/@(?=\s*\[)/g, "@ ");
 }

@@ -22,9 +22,9 @@ export interface SlackResponse {
   readonly scopes: readonly string[] | null;
 }
 
-const TOO_LONG = "(too long)";
+const RESPONSE_TOO_LONG = "(too long)";
 
-const Body = z.looseObject({
+const ResponseBody = z.looseObject({
   ok: z.boolean(),
   error: z.string().catch("no reason given"),
   needed: z.string().nullable().catch(null),
@@ -36,29 +36,29 @@ type SlackApi = ReturnType<typeof createSlackApi>;
 /** Returns the error codes in `understood` and throws others. */
 export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext, lookup?: Lookup) {
   const url = new URL(config.base_url);
-  const end = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
+  const client = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
   const token = cachedSecret(config.token, clock);
   const base = `${url.pathname.replace(/\/+$/, "")}/api/`;
 
   async function call(
-    question: ReceiverRequest,
+    request: ReceiverRequest,
     method: string,
     signal: AbortSignal,
-    understood: readonly string[],
+    handledErrors: readonly string[],
   ): Promise<SlackResponse> {
-    const headers = { authorization: `Bearer ${bearerOf(token())}` };
-    const response = await sendRequest(end, { ...question, headers }, clock, signal);
-    const { data: body } = Body.safeParse(response.json);
+    const headers = { authorization: `Bearer ${checkBotToken(token())}` };
+    const response = await sendRequest(client, { ...request, headers }, clock, signal);
+    const { data: body } = ResponseBody.safeParse(response.json);
     const scopes = response.headers["x-oauth-scopes"]?.split(",").map((scope) => scope.trim()) ?? null;
     if (body === undefined) {
-      const isTooLong = isUnfinished(response) && understood.includes(TOO_LONG);
-      if (isTooLong) return { error: TOO_LONG, json: undefined, scopes };
-      throw notUnderstood(response, `${end.origin} answered ${method}`);
+      const isTooLong = isIncompleteJson(response) && handledErrors.includes(RESPONSE_TOO_LONG);
+      if (isTooLong) return { error: RESPONSE_TOO_LONG, json: undefined, scopes };
+      throw mapUnreadableResponse(response, `${client.origin} answered ${method}`);
     }
-    if (body.ok || understood.includes(body.error))
+    if (body.ok || handledErrors.includes(body.error))
       return { error: body.ok ? null : body.error, json: response.json, scopes };
     const waitMs = retryAfterMs(response.headers["retry-after"], clock.now());
-    throw failureOf(`${end.origin} refused ${method}`, body, waitMs);
+    throw mapErrorResponse(`${client.origin} refused ${method}`, body, waitMs);
   }
 
   return {
@@ -66,63 +66,63 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
       method: string,
       query: Readonly<Record<string, string>>,
       signal: AbortSignal,
-      understood: readonly string[] = [],
+      handledErrors: readonly string[] = [],
     ): Promise<SlackResponse> {
       const path = `${base}${method}?${new URLSearchParams(query).toString()}`;
-      return call({ method: "GET", path }, method, signal, understood);
+      return call({ method: "GET", path }, method, signal, handledErrors);
     },
     post(
       method: string,
       json: object,
       signal: AbortSignal,
-      understood: readonly string[] = [],
+      handledErrors: readonly string[] = [],
     ): Promise<SlackResponse> {
-      return call({ method: "POST", path: base + method, json }, method, signal, understood);
+      return call({ method: "POST", path: base + method, json }, method, signal, handledErrors);
     },
-    progressMs: end.progressMs,
-    close: () => end.close(),
+    progressMs: client.progressMs,
+    close: () => client.close(),
   };
 }
 
 /** Rejects the two other secrets of Slack, which are often confused with the token. */
-function bearerOf(token: Secret): string {
+function checkBotToken(token: Secret): string {
   const text = token.reveal().trim();
-  const complain = (message: string) =>
+  const wrongToken = (message: string) =>
     new ConfigError(message, {
       reason: "unauthenticated",
       field: "token",
       hint: "Slack shows it under OAuth & Permissions, as Bot User OAuth Token; it begins with xoxb-.",
     });
-  if (/^https?:/i.test(text)) throw complain("The Slack token is an address, and no bot token.");
-  if (/^xapp-/i.test(text)) throw complain("The Slack token is an app-level token, and no bot token.");
-  if (!/^[\x21-\x7e]+$/.test(text)) throw complain("The Slack token has characters that no token has.");
+  if (/^https?:/i.test(text)) throw wrongToken("The Slack token is an address, and no bot token.");
+  if (/^xapp-/i.test(text)) throw wrongToken("The Slack token is an app-level token, and no bot token.");
+  if (!/^[\x21-\x7e]+$/.test(text)) throw wrongToken("The Slack token has characters that no token has.");
   return text;
 }
 
-function notUnderstood(response: ReceiverResponse, who: string): Retryable {
-  if (isUnfinished(response)) return new Retryable(`${who} with more than can be read, or not to the end.`);
+function mapUnreadableResponse(response: ReceiverResponse, who: string): Retryable {
+  if (isIncompleteJson(response)) return new Retryable(`${who} with more than can be read, or not to the end.`);
   return new Retryable(`${who} with something that is not Slack's.`, {
     hint: "If that stays so, check `base_url`, and what stands in between: a gateway, or a page that asks to log in.",
   });
 }
 
-function isUnfinished({ body, json }: ReceiverResponse): boolean {
+function isIncompleteJson({ body, json }: ReceiverResponse): boolean {
   return json === undefined && body.trimStart().startsWith("{");
 }
 
 /** Metadata of our messages; readable by apps. */
-export interface Mark {
+export interface IncidentMark {
   readonly event_type: "plenum_incident" | "plenum_reply";
   readonly event_payload: Readonly<Record<string, string>>;
 }
 
-interface Marked {
+interface MarkedMessage {
   readonly ts: string;
   readonly payload: Readonly<Record<string, unknown>>;
 }
 
-interface Listed {
-  readonly marked: readonly Marked[];
+interface MarkedMessages {
+  readonly marked: readonly MarkedMessage[];
   /** False when more messages exist than were read. */
   readonly isComplete: boolean;
   /** One of the `understood` error codes; null for success. */
@@ -132,46 +132,46 @@ interface Listed {
 /** Smaller when the response is too long (a message takes up to 40 kB). */
 const PAGE_SIZES = ["100", "20", "5", "1"] as const;
 
-const MOST_PAGES = 20;
+const MAX_PAGES = 20;
 
-const Listing = z.looseObject({
+const MessagesResponse = z.looseObject({
   messages: z.array(z.unknown()),
   has_more: z.boolean().catch(false),
   response_metadata: z.looseObject({ next_cursor: z.string().catch("") }).catch({ next_cursor: "" }),
 });
 
-const Message = z.looseObject({
+const MessageWithMetadata = z.looseObject({
   ts: z.string(),
   metadata: z.looseObject({ event_type: z.string(), event_payload: z.record(z.string(), z.unknown()) }),
 });
 
 /** Returns messages with this mark, of a channel only the first page with a match. Their payload may contain more. */
-export async function listMarked(
+export async function listMarkedMessages(
   api: SlackApi,
   method: "conversations.history" | "conversations.replies",
   query: Readonly<Record<string, string>>,
-  mark: Mark,
+  mark: IncidentMark,
   signal: AbortSignal,
-  understood: readonly string[] = [],
-): Promise<Listed> {
-  let marked: readonly Marked[] = [];
+  handledErrors: readonly string[] = [],
+): Promise<MarkedMessages> {
+  let marked: readonly MarkedMessage[] = [];
   let cursor = "";
   let sizes: readonly string[] = PAGE_SIZES;
   const listed = (isComplete: boolean, error: string | null = null) => ({ marked, isComplete, error });
-  for (let page = 0; page < MOST_PAGES; page += 1) {
+  for (let page = 0; page < MAX_PAGES; page += 1) {
     const [limit = "1", ...smaller] = sizes;
     const requested = { ...query, include_all_metadata: "true", limit, ...(cursor === "" ? {} : { cursor }) };
-    const known = smaller.length === 0 ? understood : [...understood, TOO_LONG];
+    const known = smaller.length === 0 ? handledErrors : [...handledErrors, RESPONSE_TOO_LONG];
     const answer = await api.get(method, requested, signal, known);
-    if (answer.error === TOO_LONG) {
+    if (answer.error === RESPONSE_TOO_LONG) {
       sizes = smaller;
       continue;
     }
     if (answer.error !== null) return listed(true, answer.error);
-    const listing = Listing.safeParse(answer.json);
+    const listing = MessagesResponse.safeParse(answer.json);
     if (!listing.success) throw new Retryable(`Slack answered ${method} without messages.`);
     const { messages, has_more, response_metadata } = listing.data;
-    marked = [...marked, ...messages.flatMap((message) => markedWith(message, mark))].toSorted((a, b) =>
+    marked = [...marked, ...messages.flatMap((message) => matchMark(message, mark))].toSorted((a, b) =>
       a.ts < b.ts ? -1 : 1,
     );
     cursor = response_metadata.next_cursor;
@@ -181,15 +181,15 @@ export async function listMarked(
   return listed(false);
 }
 
-function markedWith(message: unknown, { event_type, event_payload }: Mark): Marked[] {
-  const parsed = Message.safeParse(message);
+function matchMark(message: unknown, { event_type, event_payload }: IncidentMark): MarkedMessage[] {
+  const parsed = MessageWithMetadata.safeParse(message);
   if (!parsed.success || parsed.data.metadata.event_type !== event_type) return [];
   const payload = parsed.data.metadata.event_payload;
   const fits = Object.entries(event_payload).every(([name, value]) => payload[name] === value);
   return fits ? [{ ts: parsed.data.ts, payload }] : [];
 }
 
-const Info = z.looseObject({
+const ChannelInfo = z.looseObject({
   channel: z.looseObject({
     is_private: z.boolean().catch(false),
     is_archived: z.boolean().catch(false),
@@ -200,11 +200,11 @@ const Info = z.looseObject({
 /** Checks without posting that the bot may post and read, and that the bot is in the channel. */
 export async function checkChannel(api: SlackApi, channel: string, signal: AbortSignal): Promise<void> {
   const { scopes } = await api.post("auth.test", {}, signal);
-  const info = Info.safeParse((await api.get("conversations.info", { channel }, signal)).json);
+  const info = ChannelInfo.safeParse((await api.get("conversations.info", { channel }, signal)).json);
   if (!info.success) throw new Retryable("Slack answered conversations.info without a channel.");
   const { is_archived, is_member, is_private } = info.data.channel;
   const error = is_archived ? "is_archived" : is_member ? null : "not_in_channel";
-  if (error !== null) throw failureOf("Slack would refuse every message", { ...NO_DETAILS, error }, null);
+  if (error !== null) throw mapErrorResponse("Slack would refuse every message", { ...NO_ERROR_DETAILS, error }, null);
   const wanted = ["chat:write", is_private ? "groups:history" : "channels:history"];
   const missing = wanted.filter((scope) => scopes?.includes(scope) === false);
   if (missing.length > 0) {
@@ -214,80 +214,86 @@ export async function checkChannel(api: SlackApi, channel: string, signal: Abort
   }
 }
 
-type ErrorBody = Pick<z.infer<typeof Body>, "error" | "needed"> & {
+type ErrorBody = Pick<z.infer<typeof ResponseBody>, "error" | "needed"> & {
   readonly response_metadata: { readonly messages: readonly string[] };
 };
 
-const NO_DETAILS = { needed: null, response_metadata: { messages: [] } };
+const NO_ERROR_DETAILS = { needed: null, response_metadata: { messages: [] } };
 
-const NEW_TOKEN = "Put the bot token of an installed app (xoxb-…) where `token` says.";
-const ASK_ADMINISTRATOR = "Ask whoever administers the Slack workspace.";
-const POSTING = "Let the bot post there (channel settings, posting permissions), or set another `channel`.";
-const ARCHIVED = "Unarchive the channel, or set another `channel`.";
+const NEW_TOKEN_HINT = "Put the bot token of an installed app (xoxb-…) where `token` says.";
+const ASK_ADMINISTRATOR_HINT = "Ask whoever administers the Slack workspace.";
+const ALLOW_POSTING_HINT = "Let the bot post there (channel settings, posting permissions), or set another `channel`.";
+const ARCHIVED_CHANNEL_HINT = "Unarchive the channel, or set another `channel`.";
 
-const HINTS: Readonly<Record<"unauthenticated" | "forbidden" | "channel", Readonly<Record<string, string>>>> = {
+const ERROR_HINTS: Readonly<Record<"unauthenticated" | "forbidden" | "channel", Readonly<Record<string, string>>>> = {
   unauthenticated: {
-    invalid_auth: NEW_TOKEN,
-    not_authed: NEW_TOKEN,
-    account_inactive: NEW_TOKEN,
-    token_revoked: NEW_TOKEN,
+    invalid_auth: NEW_TOKEN_HINT,
+    not_authed: NEW_TOKEN_HINT,
+    account_inactive: NEW_TOKEN_HINT,
+    token_revoked: NEW_TOKEN_HINT,
     token_expired: "Put a new token where `token` says, or switch token rotation off in the app's settings.",
-    not_allowed_token_type: NEW_TOKEN,
+    not_allowed_token_type: NEW_TOKEN_HINT,
   },
   forbidden: {
     missing_scope: "Add it to the app's bot scopes (OAuth & Permissions), and install the app in the workspace again.",
     no_permission: "Invite the bot into the channel, and check the app's scopes.",
-    access_denied: ASK_ADMINISTRATOR,
-    accesslimited: ASK_ADMINISTRATOR,
-    ekm_access_denied: ASK_ADMINISTRATOR,
-    enterprise_is_restricted: ASK_ADMINISTRATOR,
-    team_access_not_granted: ASK_ADMINISTRATOR,
-    two_factor_setup_required: ASK_ADMINISTRATOR,
-    metadata_must_be_sent_from_app: NEW_TOKEN,
+    access_denied: ASK_ADMINISTRATOR_HINT,
+    accesslimited: ASK_ADMINISTRATOR_HINT,
+    ekm_access_denied: ASK_ADMINISTRATOR_HINT,
+    enterprise_is_restricted: ASK_ADMINISTRATOR_HINT,
+    team_access_not_granted: ASK_ADMINISTRATOR_HINT,
+    two_factor_setup_required: ASK_ADMINISTRATOR_HINT,
+    metadata_must_be_sent_from_app: NEW_TOKEN_HINT,
   },
   channel: {
     channel_not_found: "Check `channel`; into a private channel the bot has to be invited.",
     not_in_channel: "Invite the bot into the channel: type /invite and its name there.",
-    is_archived: ARCHIVED,
-    is_inactive: ARCHIVED,
-    restricted_action: POSTING,
-    restricted_action_read_only_channel: POSTING,
-    restricted_action_thread_only_channel: POSTING,
-    restricted_action_non_threadable_channel: POSTING,
+    is_archived: ARCHIVED_CHANNEL_HINT,
+    is_inactive: ARCHIVED_CHANNEL_HINT,
+    restricted_action: ALLOW_POSTING_HINT,
+    restricted_action_read_only_channel: ALLOW_POSTING_HINT,
+    restricted_action_thread_only_channel: ALLOW_POSTING_HINT,
+    restricted_action_non_threadable_channel: ALLOW_POSTING_HINT,
   },
 };
 
 /** Certainly not executed. `message_limit_exceeded` is the limit of a free workspace. */
-const LIMITED = ["ratelimited", "rate_limited", "message_limit_exceeded"];
+const RATE_LIMIT_CODES = ["ratelimited", "rate_limited", "message_limit_exceeded"];
 
-const UNAVAILABLE = ["service_unavailable", "team_added_to_org", "org_login_required", "external_channel_migrating"];
+const UNAVAILABLE_CODES = [
+  "service_unavailable",
+  "team_added_to_org",
+  "org_login_required",
+  "external_channel_migrating",
+];
 
 /** Errors inside Slack: "it's possible some aspect of the operation succeeded". */
-const SERVER_ERRORS = ["fatal_error", "internal_error", "request_timeout", "update_failed"];
+const SERVER_ERROR_CODES = ["fatal_error", "internal_error", "request_timeout", "update_failed"];
 
 /** Maps an error response, which has HTTP status 200. An unknown code rejects the message. */
-function failureOf(
+function mapErrorResponse(
   what: string,
   { error, needed, response_metadata: { messages } }: ErrorBody,
   waitMs: number | null,
 ): Failure {
-  const code = clean(error, 80);
+  const code = cleanText(error, 80);
   const message = `${what}: ${code}`;
-  const hintIn = (kind: keyof typeof HINTS) => (Object.hasOwn(HINTS[kind], code) ? HINTS[kind][code] : undefined);
+  const hintIn = (kind: keyof typeof ERROR_HINTS) =>
+    Object.hasOwn(ERROR_HINTS[kind], code) ? ERROR_HINTS[kind][code] : undefined;
   for (const reason of ["unauthenticated", "forbidden"] as const) {
     const hint = hintIn(reason);
-    const scope = reason === "unauthenticated" || needed === null ? "" : ` (it needs ${clean(needed, 200)})`;
+    const scope = reason === "unauthenticated" || needed === null ? "" : ` (it needs ${cleanText(needed, 200)})`;
     if (hint !== undefined) return new ConfigError(`${message}${scope}.`, { reason, field: "token", hint });
   }
   const hint = hintIn("channel");
   if (hint !== undefined) return new ConfigError(`${message}.`, { field: "channel", hint });
-  if (LIMITED.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "allowance" });
-  if (UNAVAILABLE.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "everything" });
-  if (SERVER_ERRORS.includes(code)) return new Retryable(`${message}.`);
-  const details = clean(messages.join(" "), 300);
+  if (RATE_LIMIT_CODES.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "allowance" });
+  if (UNAVAILABLE_CODES.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "everything" });
+  if (SERVER_ERROR_CODES.includes(code)) return new Retryable(`${message}.`);
+  const details = cleanText(messages.join(" "), 300);
   return new Rejected(`${message}.${details === "" ? "" : ` It said: ${details}`}`);
 }
 
-export const isAboutChannel = (error: unknown): boolean => error instanceof ConfigError && error.field === "channel";
+export const isChannelError = (error: unknown): boolean => error instanceof ConfigError && error.field === "channel";
 
-const clean = (text: string, most: number): string => printable(text).trim().slice(0, most);
+const cleanText = (text: string, most: number): string => printable(text).trim().slice(0, most);

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
+import { PriorityLetter, RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
 export const SlackConfig = z
   .strictObject({
@@ -19,7 +19,7 @@ export const SlackConfig = z
     base_url: ReceiverUrl.refine((text) => !/[?#]/.test(text), "Write the address without `?` and `#`.")
       .default("https://slack.com")
       .meta({ description: "Where Slack's Web API is, without `/api`; for a gateway in between." }),
-    ...RECEIVER,
+    ...RECEIVER_OPTIONS,
     ...OUTBOUND,
   })
   .refine((config) => config.proxy === undefined || URL.parse(config.base_url)?.protocol !== "http:", {

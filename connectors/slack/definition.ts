@@ -1,7 +1,7 @@
-import { receiverConnector } from "../shared/receiver/sink.ts";
+import { defineReceiverConnector } from "../shared/receiver/sink.ts";
 import { SlackConfig } from "./config.ts";
 
-export const slack = receiverConnector(
+export const slack = defineReceiverConnector(
   "slack",
   "One message for every alarm in a Slack channel, edited in place.",
   SlackConfig,

@@ -4,35 +4,42 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import type { Lookup } from "../../src/core/http/outbound/guard.ts";
 import type { IncidentMessage, IncidentReference, IncidentStatus, Receiver } from "../shared/receiver/receiver.ts";
-import { cut, escapeHtml, withFewerTimeSeries } from "../shared/receiver/text.ts";
-import { checkChannel, createSlackApi, isAboutChannel, listMarked, type Mark, type SlackResponse } from "./api.ts";
+import { cutText, escapeHtml, withFewerTimeSeries } from "../shared/receiver/text.ts";
+import {
+  checkChannel,
+  createSlackApi,
+  type IncidentMark,
+  isChannelError,
+  listMarkedMessages,
+  type SlackResponse,
+} from "./api.ts";
 import type { SlackConfig } from "./config.ts";
 
 /** Block Kit. Texts of the service are escaped `plain_text`, in which Slack interprets no markup, emoji or link. */
-export interface Message {
+export interface SlackMessage {
   readonly text: string;
-  readonly blocks: Block[];
+  readonly blocks: SlackBlock[];
 }
 
-type Block =
-  | { readonly type: "header"; readonly text: Plain }
-  | { readonly type: "section"; readonly text: Plain }
-  | { readonly type: "section"; readonly fields: (Plain | Marked)[] }
-  | { readonly type: "context"; readonly elements: Marked[] };
+type SlackBlock =
+  | { readonly type: "header"; readonly text: PlainTextObject }
+  | { readonly type: "section"; readonly text: PlainTextObject }
+  | { readonly type: "section"; readonly fields: (PlainTextObject | MrkdwnObject)[] }
+  | { readonly type: "context"; readonly elements: MrkdwnObject[] };
 
-interface Plain {
+interface PlainTextObject {
   readonly type: "plain_text";
   readonly text: string;
   readonly emoji: false;
 }
 
-interface Marked {
+interface MrkdwnObject {
   readonly type: "mrkdwn";
   readonly text: string;
   readonly verbatim: true;
 }
 
-export interface Sizes {
+export interface MessageSizes {
   readonly text: number;
   readonly header: number;
   readonly field: number;
@@ -41,15 +48,15 @@ export interface Sizes {
 }
 
 /** Slack's limits; 4,000 is its advice for `text`. */
-export const FULL: Sizes = { text: 4_000, header: 150, field: 2_000, list: 3_000, curves: 3_000 };
+export const FULL_SIZES: MessageSizes = { text: 4_000, header: 150, field: 2_000, list: 3_000, curves: 3_000 };
 
 /** For a message that Slack finds too large; its total limit is unknown. */
-export const SMALL: Sizes = { text: 300, header: 150, field: 150, list: 1_000, curves: 0 };
+export const SMALL_SIZES: MessageSizes = { text: 300, header: 150, field: 150, list: 1_000, curves: 0 };
 
 /** Each label and its text are two of Slack's 10 fields. */
-const PAIRS_OF_A_SECTION = 5;
+const MAX_FIELD_PAIRS = 5;
 
-const LONGEST_LINK = 3_000;
+const MAX_LINK_LENGTH = 3_000;
 
 const EMOJI_BY_STATUS: Readonly<Record<IncidentStatus, string>> = {
   active: "🔴",
@@ -59,72 +66,76 @@ const EMOJI_BY_STATUS: Readonly<Record<IncidentStatus, string>> = {
   resolved: "🟢",
 };
 
-export function messageOf(incident: IncidentMessage, sizes: Sizes): Message {
+export function buildMessage(incident: IncidentMessage, sizes: MessageSizes): SlackMessage {
   const { fields, list } = incident.text;
   return {
-    text: within(headingOf(incident), sizes.text),
+    text: cutAndEscape(formatHeading(incident), sizes.text),
     blocks: [
-      { type: "header", text: plain(headingOf(incident), sizes.header) },
-      ...sectionsOf(fields, sizes.field),
-      ...listOf(list, sizes.list),
-      ...curvesOf(incident, sizes.curves),
-      ...linkOf(incident),
+      { type: "header", text: toPlainText(formatHeading(incident), sizes.header) },
+      ...buildFieldSections(fields, sizes.field),
+      ...buildListSection(list, sizes.list),
+      ...buildTimeSeriesSection(incident, sizes.curves),
+      ...buildLinkBlock(incident),
     ],
   };
 }
 
-export function lineOf(incident: IncidentMessage, sizes: Sizes): Message {
+export function buildOneLineMessage(incident: IncidentMessage, sizes: MessageSizes): SlackMessage {
   return {
-    text: within(headingOf(incident), sizes.text),
-    blocks: [{ type: "section", text: plain(headingOf(incident), sizes.list) }],
+    text: cutAndEscape(formatHeading(incident), sizes.text),
+    blocks: [{ type: "section", text: toPlainText(formatHeading(incident), sizes.list) }],
   };
 }
 
 /** E.g. 🔴 Active: Supply temperature low, Kvarnholmen 4. */
-function headingOf({ status, text }: IncidentMessage): string {
+function formatHeading({ status, text }: IncidentMessage): string {
   return `${EMOJI_BY_STATUS[status]} ${text.status}: ${text.title}`;
 }
 
-function sectionsOf(fields: IncidentMessage["text"]["fields"], most: number): Block[] {
-  const pairs = fields.map(({ label, text }) => [marked(`*${within(label, 200)}*`), plain(text, most)]);
-  return Array.from({ length: Math.ceil(pairs.length / PAIRS_OF_A_SECTION) }, (_, n) => ({
+function buildFieldSections(fields: IncidentMessage["text"]["fields"], most: number): SlackBlock[] {
+  const pairs = fields.map(({ label, text }) => [toMrkdwn(`*${cutAndEscape(label, 200)}*`), toPlainText(text, most)]);
+  return Array.from({ length: Math.ceil(pairs.length / MAX_FIELD_PAIRS) }, (_, n) => ({
     type: "section",
-    fields: pairs.slice(n * PAIRS_OF_A_SECTION, (n + 1) * PAIRS_OF_A_SECTION).flat(),
+    fields: pairs.slice(n * MAX_FIELD_PAIRS, (n + 1) * MAX_FIELD_PAIRS).flat(),
   }));
 }
 
 /** All lines have equal length, so every member is listed: 141 characters each for 21 lines. */
-function listOf(list: readonly string[], most: number): Block[] {
+function buildListSection(list: readonly string[], most: number): SlackBlock[] {
   if (list.length === 0) return [];
   const room = Math.floor(most / list.length) - 1;
-  const text = list.map((line) => cut(line, room)).join("\n");
-  return [{ type: "section", text: plain(text, most) }];
+  const text = list.map((line) => cutText(line, room)).join("\n");
+  return [{ type: "section", text: toPlainText(text, most) }];
 }
 
-function curvesOf({ text }: IncidentMessage, most: number): Block[] {
+function buildTimeSeriesSection({ text }: IncidentMessage, most: number): SlackBlock[] {
   const texts = withFewerTimeSeries(text).map(({ curves }) => curves.join("\n"));
   const fitting = texts.find((lines) => escapeHtml(lines).length <= most);
-  return fitting === undefined || fitting === "" ? [] : [{ type: "section", text: plain(fitting, most) }];
+  return fitting === undefined || fitting === "" ? [] : [{ type: "section", text: toPlainText(fitting, most) }];
 }
 
 /** A link, because Slack shows a warning when an app does not respond to a button. */
-function linkOf({ link, text }: IncidentMessage): Block[] {
+function buildLinkBlock({ link, text }: IncidentMessage): SlackBlock[] {
   const url = link === null ? null : URL.parse(link);
   if (url === null || !/^https?:$/.test(url.protocol)) return [];
   const address = escapeHtml(url.href.replaceAll("|", "%7C"));
-  if (address.length > LONGEST_LINK) return [];
-  const words = within(text.linkText.replaceAll("|", " "), 75);
-  return [{ type: "context", elements: [marked(`<${address}|${words}>`)] }];
+  if (address.length > MAX_LINK_LENGTH) return [];
+  const words = cutAndEscape(text.linkText.replaceAll("|", " "), 75);
+  return [{ type: "context", elements: [toMrkdwn(`<${address}|${words}>`)] }];
 }
 
-const plain = (text: string, most: number): Plain => ({ type: "plain_text", text: within(text, most), emoji: false });
+const toPlainText = (text: string, most: number): PlainTextObject => ({
+  type: "plain_text",
+  text: cutAndEscape(text, most),
+  emoji: false,
+});
 
-const marked = (text: string): Marked => ({ type: "mrkdwn", text, verbatim: true });
+const toMrkdwn = (text: string): MrkdwnObject => ({ type: "mrkdwn", text, verbatim: true });
 
 /** Cuts before escaping, so that no partial `&am` remains. */
-function within(text: string, most: number): string {
+function cutAndEscape(text: string, most: number): string {
   for (let room = most; ; ) {
-    const shortened = escapeHtml(cut(text, room));
+    const shortened = escapeHtml(cutText(text, room));
     if (shortened.length <= most) return shortened;
     // Escaping adds at most 5 units for one, so this never cuts too much.
     room -= Math.ceil((shortened.length - most) / 5);
@@ -132,40 +143,40 @@ function within(text: string, most: number): string {
 }
 
 /** `closed`: the message shows that its alarm is over. */
-const Ref = z.object({ channel: z.string(), ts: z.string(), closed: z.boolean().optional() });
-type Ref = z.infer<typeof Ref>;
+const MessageReference = z.object({ channel: z.string(), ts: z.string(), closed: z.boolean().optional() });
+type MessageReference = z.infer<typeof MessageReference>;
 
-const Posted = z.looseObject({ channel: z.string().min(1), ts: z.string().min(1) });
+const PostedMessage = z.looseObject({ channel: z.string().min(1), ts: z.string().min(1) });
 
 /** Slack counts sizes differently; the message is then sent again with shorter texts. */
-const TOO_LARGE = ["msg_too_long", "msg_blocks_too_long", "invalid_blocks", "invalid_blocks_format"];
+const TOO_LARGE_ERRORS = ["msg_too_long", "msg_blocks_too_long", "invalid_blocks", "invalid_blocks_format"];
 
 /** The message with that `client_msg_id` was deleted, so post without it. */
-const NO_DUPLICATE = ["duplicate_message_not_found", "duplicate_channel_not_found"];
+const DELETED_DUPLICATE_ERRORS = ["duplicate_message_not_found", "duplicate_channel_not_found"];
 
 /** The workspace has an edit limit, or another app posted the message. */
-const NOT_EDITABLE = ["edit_window_closed", "cant_update_message"];
+const NOT_EDITABLE_ERRORS = ["edit_window_closed", "cant_update_message"];
 
-const NO_THREAD = ["thread_not_found", "message_not_found"];
+const NO_THREAD_ERRORS = ["thread_not_found", "message_not_found"];
 
 /** The thread takes no replies, while the channel takes messages. */
-const NO_REPLIES = [
+const NO_REPLY_ERRORS = [
   "restricted_action_thread_locked",
   "restricted_action_non_threadable_channel",
   "cannot_reply_to_message",
 ];
 
-const CLOCKS_MS = 3_600_000;
+const CLOCK_TOLERANCE_MS = 3_600_000;
 
-const LONGEST_PERMALINK = 2_000;
+const MAX_PERMALINK_LENGTH = 2_000;
 
 /** https://docs.slack.dev/apis/web-api/rate-limits; `chat.update` and the histories are of tier 3. */
-const RATES: NonNullable<Receiver["rates"]> = [
+const SLACK_RATE_LIMITS: NonNullable<Receiver["rates"]> = [
   { count: 1, inMs: 1_000, of: ["open", "update", "close"] },
   { count: 50, inMs: 60_000, of: ["update", "close", "find"] },
 ];
 
-const NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");
+const MESSAGE_ID_NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");
 
 /** One message for each incident, edited in place, and thread replies for important changes. */
 export function createSlackReceiver(config: SlackConfig, context: ConnectorContext, lookup?: Lookup): Receiver {
@@ -176,50 +187,56 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   async function post(
     what: object,
     seed: string,
-    message: (sizes: Sizes) => Message,
+    message: (sizes: MessageSizes) => SlackMessage,
     signal: AbortSignal,
     understood: readonly string[] = [],
   ): Promise<SlackResponse> {
-    const send = (sizes: Sizes, id: object, words: readonly string[]) =>
+    const send = (sizes: MessageSizes, id: object, words: readonly string[]) =>
       api.post(
         "chat.postMessage",
-        { ...what, ...formatted(message(sizes)), ...id, unfurl_links: false, unfurl_media: false },
+        { ...what, ...withoutNameLinks(message(sizes)), ...id, unfurl_links: false, unfurl_media: false },
         signal,
         [...understood, ...words],
       );
-    const id = { client_msg_id: uuidOf(seed) };
-    const answer = await send(FULL, id, [...TOO_LARGE, ...NO_DUPLICATE]);
-    if (isOneOf(answer, NO_DUPLICATE)) return send(FULL, {}, []);
-    return isOneOf(answer, TOO_LARGE) ? send(SMALL, id, []) : answer;
+    const id = { client_msg_id: createNamedUuid(seed) };
+    const answer = await send(FULL_SIZES, id, [...TOO_LARGE_ERRORS, ...DELETED_DUPLICATE_ERRORS]);
+    if (hasError(answer, DELETED_DUPLICATE_ERRORS)) return send(FULL_SIZES, {}, []);
+    return hasError(answer, TOO_LARGE_ERRORS) ? send(SMALL_SIZES, id, []) : answer;
   }
 
   async function edit(
     incident: IncidentMessage,
-    { channel, ts }: Ref,
+    { channel, ts }: MessageReference,
     signal: AbortSignal,
   ): Promise<"edited" | "fixed" | "gone"> {
-    const send = (sizes: Sizes, words: readonly string[]) => {
-      const message = { channel, ts, metadata: markOf(incident.key), ...formatted(messageOf(incident, sizes)) };
-      return api.post("chat.update", message, signal, [...NOT_EDITABLE, "message_not_found", ...words]);
+    const send = (sizes: MessageSizes, words: readonly string[]) => {
+      const message = {
+        channel,
+        ts,
+        metadata: createMark(incident.key),
+        ...withoutNameLinks(buildMessage(incident, sizes)),
+      };
+      return api.post("chat.update", message, signal, [...NOT_EDITABLE_ERRORS, "message_not_found", ...words]);
     };
-    const full = await send(FULL, TOO_LARGE);
-    const { error } = isOneOf(full, TOO_LARGE) ? await send(SMALL, []) : full;
+    const full = await send(FULL_SIZES, TOO_LARGE_ERRORS);
+    const { error } = hasError(full, TOO_LARGE_ERRORS) ? await send(SMALL_SIZES, []) : full;
     return error === null ? "edited" : error === "message_not_found" ? "gone" : "fixed";
   }
 
   /** Skips a repeated reply after a lost response or a crash. Returns false without a thread. */
   async function reply(
     incident: IncidentMessage,
-    ref: Ref,
+    ref: MessageReference,
     turn: "over" | "back" | null,
     isEdited: boolean,
     signal: AbortSignal,
   ): Promise<boolean> {
-    const message = (sizes: Sizes) => (isEdited ? lineOf(incident, sizes) : messageOf(incident, sizes));
-    const content = turn ?? digestOf(message(FULL));
-    const mark = { ...markOf(incident.key), event_type: "plenum_reply" } as const;
+    const message = (sizes: MessageSizes) =>
+      isEdited ? buildOneLineMessage(incident, sizes) : buildMessage(incident, sizes);
+    const content = turn ?? digestMessage(message(FULL_SIZES));
+    const mark = { ...createMark(incident.key), event_type: "plenum_reply" } as const;
     const thread = { channel: ref.channel, ts: ref.ts };
-    const before = await listMarked(api, "conversations.replies", thread, mark, signal, NO_THREAD);
+    const before = await listMarkedMessages(api, "conversations.replies", thread, mark, signal, NO_THREAD_ERRORS);
     if (before.error !== null) return false;
     if (before.isComplete && before.marked.at(-1)?.payload.said === content) return true;
     const isForAll = turn !== null && config.broadcast.includes(incident.priority);
@@ -233,9 +250,9 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       `${ref.channel} ${ref.ts} ${incident.changeId} ${content}`,
       message,
       signal,
-      [...NO_THREAD, ...(isEdited ? NO_REPLIES : [])],
+      [...NO_THREAD_ERRORS, ...(isEdited ? NO_REPLY_ERRORS : [])],
     );
-    if (isOneOf(answer, NO_THREAD)) return false;
+    if (hasError(answer, NO_THREAD_ERRORS)) return false;
     if (answer.error !== null) {
       log.warn({ sink: name, reason: answer.error }, "Slack takes no reply in a thread; its message says it all");
     }
@@ -249,7 +266,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     change: "update" | "close",
     signal: AbortSignal,
   ): Promise<IncidentReference | "gone"> {
-    const { data: ref } = Ref.safeParse(reference.ref);
+    const { data: ref } = MessageReference.safeParse(reference.ref);
     if (ref === undefined) return "gone";
     try {
       const outcome = await edit(incident, ref, signal);
@@ -262,7 +279,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       }
     } catch (error) {
       // The configured channel changed; ignore errors of the old one.
-      if (ref.channel !== config.channel && isAboutChannel(error)) return "gone";
+      if (ref.channel !== config.channel && isChannelError(error)) return "gone";
       throw error;
     }
     return { ...reference, ref: { channel: ref.channel, ts: ref.ts, closed: change === "close" } };
@@ -276,7 +293,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   async function linkTo(channel: string, ts: string, signal: AbortSignal): Promise<string | null> {
     try {
       const answer = await api.get("chat.getPermalink", { channel, message_ts: ts }, signal);
-      const { permalink } = z.looseObject({ permalink: z.string().max(LONGEST_PERMALINK) }).parse(answer.json);
+      const { permalink } = z.looseObject({ permalink: z.string().max(MAX_PERMALINK_LENGTH) }).parse(answer.json);
       return URL.parse(permalink)?.protocol === "https:" ? permalink : null;
     } catch (error) {
       log.debug({ sink: name, err: error }, "Slack gave no link to a message");
@@ -285,23 +302,26 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   }
 
   /** Two sinks may post the same alarm in one channel; each has its own message. */
-  const markOf = (key: string): Mark => ({ event_type: "plenum_incident", event_payload: { key, sink: name } });
+  const createMark = (key: string): IncidentMark => ({
+    event_type: "plenum_incident",
+    event_payload: { key, sink: name },
+  });
 
   return {
     opensAgain: "findable",
-    rates: RATES,
+    rates: SLACK_RATE_LIMITS,
     serverId: hash("sha256", JSON.stringify([config.base_url, config.channel])),
     progressMs: api.progressMs,
 
     async open(incident, signal) {
       const { channel } = config;
       const answer = await post(
-        { channel, metadata: markOf(incident.key) },
+        { channel, metadata: createMark(incident.key) },
         `${name} ${channel} ${incident.key}`,
-        (sizes) => messageOf(incident, sizes),
+        (sizes) => buildMessage(incident, sizes),
         signal,
       );
-      const reference = Posted.safeParse(answer.json);
+      const reference = PostedMessage.safeParse(answer.json);
       if (!reference.success) throw new Retryable("Slack says that it took a message, but not where it is.");
       return referenceAt(reference.data.channel, reference.data.ts, signal);
     },
@@ -312,9 +332,9 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
 
     async find(incident, sinceMs, signal) {
       const { channel } = config;
-      const mark = markOf(incident.key);
-      const query = { channel, oldest: (Math.max(0, sinceMs - CLOCKS_MS) / 1_000).toFixed(6) };
-      const { marked, isComplete } = await listMarked(api, "conversations.history", query, mark, signal);
+      const mark = createMark(incident.key);
+      const query = { channel, oldest: (Math.max(0, sinceMs - CLOCK_TOLERANCE_MS) / 1_000).toFixed(6) };
+      const { marked, isComplete } = await listMarkedMessages(api, "conversations.history", query, mark, signal);
       const [oldest] = marked;
       if (oldest !== undefined) return referenceAt(channel, oldest.ts, signal);
       if (!isComplete) {
@@ -330,17 +350,17 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
 }
 
 /** `parse` and `link_names` prevent that an edit turns names in `text` into links. */
-const formatted = (message: Message): object => ({ ...message, parse: "none", link_names: false });
+const withoutNameLinks = (message: SlackMessage): object => ({ ...message, parse: "none", link_names: false });
 
-const digestOf = (message: Message): string => hash("sha256", JSON.stringify(message)).slice(0, 32);
+const digestMessage = (message: SlackMessage): string => hash("sha256", JSON.stringify(message)).slice(0, 32);
 
-function isOneOf({ error }: SlackResponse, words: readonly string[]): boolean {
+function hasError({ error }: SlackResponse, words: readonly string[]): boolean {
   return error !== null && words.includes(error);
 }
 
 /** Returns a UUID of version 5 (RFC 9562), the same for the same text. */
-function uuidOf(text: string): string {
-  const hex = createHash("sha1").update(NAMESPACE).update(text).digest("hex");
+function createNamedUuid(text: string): string {
+  const hex = createHash("sha1").update(MESSAGE_ID_NAMESPACE).update(text).digest("hex");
   const variant = "89ab".charAt(Number.parseInt(hex.charAt(16), 16) % 4);
   const parts = [hex.slice(0, 8), hex.slice(8, 12), `5${hex.slice(13, 16)}`, variant + hex.slice(17, 20)];
   return [...parts, hex.slice(20, 32)].join("-");

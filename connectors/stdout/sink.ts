@@ -33,7 +33,7 @@ export function createStdoutSink(stream: Writable): Sink {
     async close() {},
 
     async probe() {
-      if (!stream.writable) throw readerGone();
+      if (!stream.writable) throw createReaderGoneError();
     },
   };
 }
@@ -45,19 +45,19 @@ function writeText(stream: Writable, text: string, signal: AbortSignal): Promise
     stream.write(text, (error) => {
       signal.removeEventListener("abort", abort);
       if (error === undefined || error === null) resolve();
-      else reject(writeFailure(error));
+      else reject(mapWriteError(error));
     });
   });
 }
 
-const GONE = new Set(["EPIPE", "ECONNRESET", "ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END"]);
+const READER_GONE_CODES = new Set(["EPIPE", "ECONNRESET", "ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END"]);
 
-function writeFailure(error: NodeJS.ErrnoException): Error {
-  if (GONE.has(error.code ?? "")) return readerGone(error);
+function mapWriteError(error: NodeJS.ErrnoException): Error {
+  if (READER_GONE_CODES.has(error.code ?? "")) return createReaderGoneError(error);
   return new Retryable(`Standard output could not be written: ${error.message}`, { cause: error });
 }
 
-function readerGone(cause?: Error): ConfigError {
+function createReaderGoneError(cause?: Error): ConfigError {
   const hint = "Start Plenum again with a reader behind the pipe, or use the file sink.";
   return new ConfigError("Nobody reads standard output any more.", { hint, cause });
 }

@@ -1,11 +1,11 @@
 import { z } from "zod";
 import { Headers, OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { RECEIVER } from "../shared/receiver/config.ts";
-import { FORMAT_NAMES, type FormatName, requirementsOf } from "./formats/by-name.ts";
+import { RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
+import { FORMAT_NAMES, type FormatName, getFormatRequirements } from "./formats/by-name.ts";
 import { TemplateConfig } from "./formats/template.ts";
 
-const Options = z.strictObject({
+const WebhookOptions = z.strictObject({
   url: z.union([ReceiverUrl, SecretRef]).optional().meta({
     description:
       "Where it is posted to: https, unless its network is in allow_networks. Of a format for chats it is a secret reference, because whoever has the address can post there.",
@@ -29,67 +29,68 @@ const Options = z.strictObject({
   template: TemplateConfig.optional().meta({ description: "Requests of your own, for the format template." }),
   headers: Headers,
   ...OUTBOUND,
-  ...RECEIVER,
+  ...RECEIVER_OPTIONS,
 });
-type Options = z.infer<typeof Options>;
+type WebhookOptions = z.infer<typeof WebhookOptions>;
 
-export function isForEvents(format: Options["format"]): format is "cloudevents" | "standard" {
+export function isEventFormat(format: WebhookOptions["format"]): format is "cloudevents" | "standard" {
   return format === "cloudevents" || format === "standard";
 }
 
-type Complain = (option: string, message: string) => void;
+type ReportIssue = (option: string, message: string) => void;
 
-function checkEventOptions(config: Options, complain: Complain): void {
+function checkEventOptions(config: WebhookOptions, reportIssue: ReportIssue): void {
   const { format, secrets, unsigned, url } = config;
-  if (url === undefined) complain("url", "This is needed and missing: where every event is posted to.");
+  if (url === undefined) reportIssue("url", "This is needed and missing: where every event is posted to.");
   else if (typeof url !== "string")
-    complain("url", `With the format ${format} write the address itself; a secret can stand in \`headers\`.`);
+    reportIssue("url", `With the format ${format} write the address itself; a secret can stand in \`headers\`.`);
   if (secrets.length === 0 && !unsigned)
-    complain("secrets", "Give at least one signing secret, or say `unsigned: true`.");
+    reportIssue("secrets", "Give at least one signing secret, or say `unsigned: true`.");
   if (secrets.length > 0 && unsigned)
-    complain("unsigned", "There are signing secrets, so `unsigned: true` contradicts them; take one away.");
+    reportIssue("unsigned", "There are signing secrets, so `unsigned: true` contradicts them; take one away.");
   for (const option of ["key", "template"] as const) {
-    if (config[option] !== undefined) complain(option, `The format ${format} has no use for this; take it away.`);
+    if (config[option] !== undefined) reportIssue(option, `The format ${format} has no use for this; take it away.`);
   }
-  for (const option of Object.keys(RECEIVER) as (keyof typeof RECEIVER)[]) {
-    if (JSON.stringify(config[option]) === JSON.stringify(DEFAULTS[option])) continue;
-    complain(option, `This is for alarms; the format ${format} sends every event as it comes. Take it away.`);
+  for (const option of Object.keys(RECEIVER_OPTIONS) as (keyof typeof RECEIVER_OPTIONS)[]) {
+    if (JSON.stringify(config[option]) === JSON.stringify(RECEIVER_DEFAULTS[option])) continue;
+    reportIssue(option, `This is for alarms; the format ${format} sends every event as it comes. Take it away.`);
   }
 }
 
-const DEFAULTS: Readonly<Record<string, unknown>> = z.object(RECEIVER).parse({});
+const RECEIVER_DEFAULTS: Readonly<Record<string, unknown>> = z.object(RECEIVER_OPTIONS).parse({});
 
-function checkAlarmOptions(config: Options, format: FormatName | "template", complain: Complain): void {
+function checkAlarmOptions(config: WebhookOptions, format: FormatName | "template", reportIssue: ReportIssue): void {
   const { key, secrets, template, unsigned, url } = config;
-  const required = requirementsOf(format);
+  const required = getFormatRequirements(format);
   if (url === undefined && required.url === undefined)
-    complain("url", `This is needed and missing: where ${format} takes what is posted.`);
+    reportIssue("url", `This is needed and missing: where ${format} takes what is posted.`);
   if (typeof url === "string" && required.address === "secret")
-    complain(
+    reportIssue(
       "url",
       `Whoever has this address can post to ${format}, so it must not stand here: write {file: path} or {env: NAME}.`,
     );
-  if (secrets.length > 0) complain("secrets", `Nothing is signed with the format ${format}; take it away.`);
-  if (unsigned) complain("unsigned", `Nothing is signed with the format ${format}; take it away.`);
+  if (secrets.length > 0) reportIssue("secrets", `Nothing is signed with the format ${format}; take it away.`);
+  if (unsigned) reportIssue("unsigned", `Nothing is signed with the format ${format}; take it away.`);
   if (key === undefined && required.key === "needed")
-    complain("key", `The format ${format} needs the key of the integration: {file: path} or {env: NAME}.`);
+    reportIssue("key", `The format ${format} needs the key of the integration: {file: path} or {env: NAME}.`);
   if (key !== undefined && required.key === undefined)
-    complain("key", `The format ${format} has no use for this; take it away.`);
+    reportIssue("key", `The format ${format} has no use for this; take it away.`);
   if (template === undefined && format === "template")
-    complain("template", "This is needed and missing: what is sent.");
+    reportIssue("template", "This is needed and missing: what is sent.");
   if (template !== undefined && format !== "template")
-    complain("template", `This is for \`format: template\`, not for ${format}; take one away.`);
+    reportIssue("template", `This is for \`format: template\`, not for ${format}; take one away.`);
 }
 
-export const WebhookConfig = Options.superRefine((config, context) => {
-  const complain = (option: string, message: string) => context.addIssue({ code: "custom", path: [option], message });
+export const WebhookConfig = WebhookOptions.superRefine((config, context) => {
+  const reportIssue = (option: string, message: string) =>
+    context.addIssue({ code: "custom", path: [option], message });
   const { format, headers, proxy, url } = config;
-  if (isForEvents(format)) checkEventOptions(config, complain);
-  else checkAlarmOptions(config, format, complain);
+  if (isEventFormat(format)) checkEventOptions(config, reportIssue);
+  else checkAlarmOptions(config, format, reportIssue);
   if (proxy !== undefined && typeof url === "string" && URL.parse(url)?.protocol === "http:")
-    complain("url", "Through a proxy use https://, because the proxy would read and could change every event.");
+    reportIssue("url", "Through a proxy use https://, because the proxy would read and could change every event.");
   if (Object.keys(headers).some((name) => /^webhook-/i.test(name)))
-    complain("headers", "The headers webhook-… are set by Plenum and cannot be changed.");
+    reportIssue("headers", "The headers webhook-… are set by Plenum and cannot be changed.");
 }).meta({
   description: "One POST for every event, signed as Standard Webhooks asks; or alarms, as a receiver understands them.",
 });

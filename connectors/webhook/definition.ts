@@ -1,7 +1,7 @@
 import type { ConnectorDefinition } from "../../src/core/connector.ts";
-import { INCIDENT_KINDS } from "../shared/receiver/config.ts";
+import { INCIDENT_EVENT_KINDS } from "../shared/receiver/config.ts";
 import { createReceiverSink } from "../shared/receiver/sink.ts";
-import { isForEvents, WebhookConfig } from "./config.ts";
+import { isEventFormat, WebhookConfig } from "./config.ts";
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
@@ -13,9 +13,9 @@ export const webhook = {
   // The first waits of the schedule that Standard Webhooks suggests; after 17.6 h the event is given up.
   scheduleMs: [5_000, 5 * MINUTE_MS, 30 * MINUTE_MS, 2 * HOUR_MS, 5 * HOUR_MS, 10 * HOUR_MS],
   carriesSequence: true,
-  kinds: ({ format }) => (isForEvents(format) ? undefined : INCIDENT_KINDS),
+  kinds: ({ format }) => (isEventFormat(format) ? undefined : INCIDENT_EVENT_KINDS),
   async sink(config, context) {
-    if (isForEvents(config.format)) return (await import("./sink.ts")).createWebhookSink(config, context);
+    if (isEventFormat(config.format)) return (await import("./sink.ts")).createWebhookSink(config, context);
     const { createWebhookReceiver } = await import("./receiver.ts");
     return createReceiverSink(createWebhookReceiver(config, context), config, context);
   },

@@ -12,19 +12,25 @@ import {
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
-import { isForEvents, type WebhookConfig } from "./config.ts";
-import { FORMATS, requirementsOf } from "./formats/by-name.ts";
-import { type Format, type Message, NO_REFERENCE, type Operation, type RequestContext } from "./formats/format.ts";
-import { templateFormat } from "./formats/template.ts";
+import { isEventFormat, type WebhookConfig } from "./config.ts";
+import { ALARM_FORMATS, getFormatRequirements } from "./formats/by-name.ts";
+import {
+  type FormatRequest,
+  type IncidentOperation,
+  NO_REFERENCE,
+  type ReceiverFormat,
+  type RequestContext,
+} from "./formats/format.ts";
+import { createTemplateFormat } from "./formats/template.ts";
 
-type Headers = Readonly<Record<string, string>>;
+type HttpHeaders = Readonly<Record<string, string>>;
 
 export function createWebhookReceiver(config: WebhookConfig, { clock, name }: ConnectorContext): Receiver {
-  const format = formatOf(config);
-  const readAddress = addressOf(config, clock);
+  const format = chooseFormat(config);
+  const readAddress = createAddressReader(config, clock);
   const secretKey = config.key === undefined ? undefined : cachedSecret(config.key, clock);
   const extraHeaders = givenHeaders(config.headers, clock);
-  const operationHeaders = secretHeadersOf(config, clock);
+  const operationHeaders = createSecretHeaders(config, clock);
   let client: HttpClient | null = null;
 
   /** A secret address may change to another server. */
@@ -46,7 +52,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     return { url: readAddress(), key, name, reference, nowMs: clock.now() };
   }
 
-  async function exchange(message: Message, { url }: RequestContext, headers: Headers, signal: AbortSignal) {
+  async function exchange(message: FormatRequest, { url }: RequestContext, headers: HttpHeaders, signal: AbortSignal) {
     const request = { ...message, headers: { ...extraHeaders(), ...headers, ...message.headers } };
     return sendRequest(await clientFor(url), request, clock, signal);
   }
@@ -58,7 +64,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
 
   async function send(
     incident: IncidentMessage,
-    operation: Operation,
+    operation: IncidentOperation,
     reference: IncidentReference | null,
     signal: AbortSignal,
   ): Promise<ReceiverResponse | "gone" | null> {
@@ -111,22 +117,22 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
   };
 }
 
-function formatOf({ format, template }: WebhookConfig): Format {
-  if (format === "template" && template !== undefined) return templateFormat(template);
-  if (format === "template" || isForEvents(format)) throw new Error("a format that is no receiver passed the schema");
-  return FORMATS[format].format;
+function chooseFormat({ format, template }: WebhookConfig): ReceiverFormat {
+  if (format === "template" && template !== undefined) return createTemplateFormat(template);
+  if (format === "template" || isEventFormat(format)) throw new Error("a format that is no receiver passed the schema");
+  return ALARM_FORMATS[format].format;
 }
 
-function secretHeadersOf({ template }: WebhookConfig, clock: Clock): Record<Operation, () => Headers> {
-  const secretsOf = (operation: Operation) => {
+function createSecretHeaders({ template }: WebhookConfig, clock: Clock): Record<IncidentOperation, () => HttpHeaders> {
+  const secretsOf = (operation: IncidentOperation) => {
     const headers = Object.entries(template?.[operation]?.headers ?? {});
     return givenHeaders(Object.fromEntries(headers.filter(([, value]) => typeof value !== "string")), clock);
   };
   return { open: secretsOf("open"), update: secretsOf("update"), close: secretsOf("close") };
 }
 
-function addressOf({ format, proxy, url }: WebhookConfig, clock: Clock): () => URL {
-  const given = url ?? (isForEvents(format) ? undefined : requirementsOf(format).url);
+function createAddressReader({ format, proxy, url }: WebhookConfig, clock: Clock): () => URL {
+  const given = url ?? (isEventFormat(format) ? undefined : getFormatRequirements(format).url);
   if (given === undefined) throw new Error("a receiver without an address passed the schema");
   if (typeof given === "string") {
     const address = new URL(given);

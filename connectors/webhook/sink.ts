@@ -26,19 +26,19 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
   const extraHeaders = givenHeaders(config.headers, clock);
   let secrets: ReturnType<typeof readSecrets> | null = null;
 
-  const readSecrets = () => ({ keys: signingKeys.map((secret) => keyOf(secret())), headers: extraHeaders() });
+  const readSecrets = () => ({ keys: signingKeys.map((secret) => parseSigningKey(secret())), headers: extraHeaders() });
 
   async function post(event: Event, sequence: Sequence | null, signal: AbortSignal): Promise<void> {
     secrets ??= readSecrets();
     const { keys, headers: extra } = secrets;
-    const payload = payloadOf(event, config.format, sequence);
+    const payload = buildPayload(event, config.format, sequence);
     const seconds = Math.floor(clock.now() / 1_000);
-    const own = requestHeaders(event, payload, { seconds, keys, sequence });
+    const own = buildRequestHeaders(event, payload, { seconds, keys, sequence });
     const headers = { "user-agent": USER_AGENT, ...extra, ...own };
     const request = { method: "POST", path: url.pathname + url.search, headers, body: payload.body } as const;
     const maxBytes = (status: number) => (status === 400 ? MAX_REASON_BYTES : MAX_RESPONSE_BYTES);
     const response = await client.exchange(request, signal, maxBytes);
-    const failure = failureOf(response, url.origin, clock.now());
+    const failure = mapResponseFailure(response, url.origin, clock.now());
     if (failure !== null) throw failure;
   }
 
@@ -81,13 +81,13 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
   };
 }
 
-interface Payload {
+interface WebhookPayload {
   readonly contentType: string;
   /** Exactly the bytes that are signed and sent. */
   readonly body: Buffer;
 }
 
-export function payloadOf(event: Event, format: WebhookConfig["format"], number?: Sequence | null): Payload {
+export function buildPayload(event: Event, format: WebhookConfig["format"], number?: Sequence | null): WebhookPayload {
   const sequence = sequenceAttributes(number);
   if (format === "cloudevents") {
     const body = Buffer.from(JSON.stringify(toCloudEvent(event, sequence)));
@@ -98,9 +98,9 @@ export function payloadOf(event: Event, format: WebhookConfig["format"], number?
   return { contentType: "application/json; charset=utf-8", body };
 }
 
-export function requestHeaders(
+export function buildRequestHeaders(
   { id }: Pick<Event, "id">,
-  { contentType, body }: Payload,
+  { contentType, body }: WebhookPayload,
   options: { readonly seconds: number; readonly keys: readonly Buffer[]; readonly sequence: Sequence | null },
 ): Readonly<Record<string, string>> {
   const { seconds, keys } = options;
@@ -110,17 +110,17 @@ export function requestHeaders(
     "webhook-id": id,
     "webhook-timestamp": String(seconds),
     ...(sequence === "" ? {} : { "plenum-sequence": sequence, "plenum-sequence-epoch": epoch }),
-    ...(keys.length === 0 ? {} : { "webhook-signature": signature(keys, id, seconds, body) }),
+    ...(keys.length === 0 ? {} : { "webhook-signature": signPayload(keys, id, seconds, body) }),
   };
 }
 
-const MIN_BYTES = 24;
-const MAX_BYTES = 64;
+const MIN_KEY_BYTES = 24;
+const MAX_KEY_BYTES = 64;
 
-export function keyOf(secret: Secret): Buffer {
+export function parseSigningKey(secret: Secret): Buffer {
   const [, text] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(secret.reveal().trim()) ?? [];
   const key = Buffer.from(text ?? "", "base64");
-  if (text === undefined || key.length < MIN_BYTES || key.length > MAX_BYTES) {
+  if (text === undefined || key.length < MIN_KEY_BYTES || key.length > MAX_KEY_BYTES) {
     const message = "A signing secret has to be whsec_ and 24 to 64 bytes in base64.";
     throw new ConfigError(message, { field: "secrets", hint: "Make one with: echo whsec_$(openssl rand -base64 32)" });
   }
@@ -128,13 +128,13 @@ export function keyOf(secret: Secret): Buffer {
 }
 
 /** One signature a key, so that receivers with the old or the new key verify. */
-function signature(keys: readonly Buffer[], id: string, seconds: number, body: Buffer): string {
+function signPayload(keys: readonly Buffer[], id: string, seconds: number, body: Buffer): string {
   const sign = (key: Buffer) => createHmac("sha256", key).update(`${id}.${seconds}.`).update(body).digest("base64");
   return keys.map((key) => `v1,${sign(key)}`).join(" ");
 }
 
 /** No failure of the event is final: a receiver that answers 400 may be fixed later, and the schedule gives up. */
-function failureOf(response: HttpResponse, origin: string, nowMs: number): Failure | null {
+function mapResponseFailure(response: HttpResponse, origin: string, nowMs: number): Failure | null {
   const { body, headers, status } = response;
   const responded = `${origin} answered ${status}`;
   if (status >= 200 && status < 300) return null;

@@ -5,7 +5,7 @@ import { gunzipSync } from "node:zlib";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { FileConfig } from "#connectors/file/config.ts";
-import { folderOf, templateError } from "#connectors/file/layout.ts";
+import { buildFolderPath, findTemplateError } from "#connectors/file/layout.ts";
 import { historyEvent } from "#src/core/codec/history-event.ts";
 import { Points } from "#src/core/codec/points.ts";
 import type { BatchInfo } from "#src/core/connector.ts";
@@ -59,7 +59,9 @@ describe("the `path` template of the file sink", () => {
     ["Hus 7 – å", "Hus%207%20%E2%80%93%20%C3%A5"],
     ["\ud800", "%EF%BF%BD"],
   ])("the folder path of the site %j stays inside the configured folder", (site, part) => {
-    expect(folderOf("{site}/{date}", { kind: "tag-value", site, date: "2026-11-02" })).toBe(`${part}/2026-11-02`);
+    expect(buildFolderPath("{site}/{date}", { kind: "tag-value", site, date: "2026-11-02" })).toBe(
+      `${part}/2026-11-02`,
+    );
   });
 
   test.each([
@@ -70,12 +72,12 @@ describe("the `path` template of the file sink", () => {
     ["{date}/", "Write folders"],
     ["{date", "Write folders"],
   ])("refuses the template %j with an explanation", (template, sentence) => {
-    expect(templateError(template)).toContain(sentence);
+    expect(findTemplateError(template)).toContain(sentence);
     expect(FileConfig.safeParse({ folder: "/tmp/x", path: template }).success).toBe(false);
   });
 
   test.each(["{date}", BY_DAY, "kind={kind}/site={site}/date={date}"])("accepts the template %j", (template) => {
-    expect(templateError(template)).toBeNull();
+    expect(findTemplateError(template)).toBeNull();
   });
 });
 

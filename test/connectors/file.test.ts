@@ -3,8 +3,8 @@ import { appendFile, type FileHandle, open, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { FileConfig } from "#connectors/file/config.ts";
-import { filesToRemove, nextFile, parseOwnFile } from "#connectors/file/daily.ts";
-import { fileFailure, openAppender } from "#connectors/file/durable-file.ts";
+import { chooseFilesToRemove, nameNextFile, parseDailyFileName } from "#connectors/file/daily.ts";
+import { mapFileError, openAppender } from "#connectors/file/durable-file.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
@@ -154,8 +154,8 @@ describe("the file sink", () => {
     const appender = await openAppender("/dev/full", 0o600, 1_000);
     const error: unknown = await appender.append(Buffer.from("x\n")).catch((error: unknown) => error);
     await appender.close();
-    expect(fileFailure(error, "/data")).toMatchObject({ kind: "retryable" });
-    expect(sentence(fileFailure(error, "/data"))).toBe(
+    expect(mapFileError(error, "/data")).toMatchObject({ kind: "retryable" });
+    expect(sentence(mapFileError(error, "/data"))).toBe(
       "The disk below /data is full (ENOSPC). Free some space, or lower max_total_mb; the events wait.",
     );
   });
@@ -181,12 +181,13 @@ describe("the file sink", () => {
 describe("file names and clean-up of the file sink", () => {
   test("a new file sorts after all older files, also when the clock is set back", () => {
     expect(
-      nextFile("events", "2026-11-20", parseOwnFile("events", "events-2026-11-21-007.jsonl") ?? undefined).fileName,
+      nameNextFile("events", "2026-11-20", parseDailyFileName("events", "events-2026-11-21-007.jsonl") ?? undefined)
+        .fileName,
     ).toBe("events-2026-11-21-008.jsonl");
   });
 
   test("file numbers above 999 are accepted", () => {
-    const file = parseOwnFile("events", "events-2026-11-21-1000.jsonl");
+    const file = parseDailyFileName("events", "events-2026-11-21-1000.jsonl");
     expect(file).toMatchObject({ fileName: "events-2026-11-21-1000.jsonl", day: "2026-11-21", number: 1000 });
   });
 
@@ -196,7 +197,7 @@ describe("file names and clean-up of the file sink", () => {
       isCompressed: false,
       bytes: 40,
     }));
-    const gone = filesToRemove(closed, { keepFiles: 100, maxTotalBytes: 150, reserveBytes: 60 });
+    const gone = chooseFilesToRemove(closed, { keepFiles: 100, maxTotalBytes: 150, reserveBytes: 60 });
     expect(gone.map(({ number }) => number)).toEqual([1]);
   });
 });

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { InfluxConfig, NAME_TAGS } from "#connectors/influxdb/config.ts";
-import { createNames } from "#connectors/influxdb/names.ts";
-import { linesOf, type PointSettings } from "#connectors/influxdb/points.ts";
+import { createNameLookup } from "#connectors/influxdb/names.ts";
+import { encodeEventLines, type PointSettings } from "#connectors/influxdb/points.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import type { ConnectorContext } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
@@ -45,11 +45,11 @@ const hold = (set: string, key: string, value: unknown) =>
   put(set, key, { value, siteId: 1, since: "2026-01-01T00:00:00Z", missingSince: null });
 
 async function tagsOf(events: readonly Event[], wanted: readonly (typeof NAME_TAGS)[number][] = NAME_TAGS) {
-  const names = createNames(wanted, context);
+  const names = createNameLookup(wanted, context);
   await names.prepare(events);
   const settings = { prefix: "", tags: {}, namesOf: names.namesOf };
   return events.map((event) => {
-    const texts = [...linesOf(event, settings)].flatMap(({ text }) => text.toString().split("\n"));
+    const texts = [...encodeEventLines(event, settings)].flatMap(({ text }) => text.toString().split("\n"));
     const tags = texts.map((line) => {
       const { name, site_name, system } = parseLine(line).tags;
       return { name, site_name, system };
@@ -81,9 +81,9 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
     expect(tags).toEqual({ name: undefined, site_name: SITE.displayName, system: undefined });
     reads = [];
     const textsOf = (settings: PointSettings) =>
-      sampleOfEveryKind().flatMap((event) => [...linesOf(event, settings)].map(({ text }) => String(text)));
+      sampleOfEveryKind().flatMap((event) => [...encodeEventLines(event, settings)].map(({ text }) => String(text)));
     const plain = textsOf({ prefix: "", tags: {} });
-    const names = createNames([], context);
+    const names = createNameLookup([], context);
     await names.prepare(sampleOfEveryKind());
     const settings = { prefix: "", tags: {}, namesOf: names.namesOf };
     expect(textsOf(settings)).toEqual(plain);
@@ -98,7 +98,7 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
   });
 
   test("names are looked up at most once a minute, and a changed name is then used", async () => {
-    const names = createNames(NAME_TAGS, context);
+    const names = createNameLookup(NAME_TAGS, context);
     const batch = Array.from({ length: 500 }, (_, n) => valueEvent(n));
     await names.prepare(batch);
     const first = reads.length;
@@ -113,16 +113,16 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
     expect(names.namesOf(valueEvent(1)).site_name).toBe("Renamed");
   });
 
-  const settings = (names: ReturnType<typeof createNames>) => ({ prefix: "", tags: {}, namesOf: names.namesOf });
-  const lineOf = (names: ReturnType<typeof createNames>, event: Event) =>
-    [...linesOf(event, settings(names))].map(({ text }) => text.toString()).join("\n");
+  const settings = (names: ReturnType<typeof createNameLookup>) => ({ prefix: "", tags: {}, namesOf: names.namesOf });
+  const lineOf = (names: ReturnType<typeof createNameLookup>, event: Event) =>
+    [...encodeEventLines(event, settings(names))].map(({ text }) => text.toString()).join("\n");
   const forget = (set: string, key: string) => store.commit({ documents: [{ set, remove: [key] }] });
 
   test("a point waits until its site and systems are known, and has the same name tags when it is redelivered", async () => {
     await forget("site/main", String(SITE.id));
     await forget("tag-system/main", TAG.id);
     await forget("tag-seen/main", String(SITE.id));
-    const names = createNames(NAME_TAGS, context);
+    const names = createNameLookup(NAME_TAGS, context);
     const own = sampleEvent("delivery-gap");
     expect(await names.prepare([own, valueEvent(1)])).toMatchObject({ from: 1, error: { retryAfterMs: 1_000 } });
     await hold("site/main", String(SITE.id), SITE);
@@ -131,18 +131,18 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
     expect(await names.prepare([valueEvent(1)])).toBeNull();
     const first = lineOf(names, valueEvent(1));
     expect(parseLine(first).tags).toMatchObject({ site_name: SITE.displayName, system: "320.001" });
-    const restarted = createNames(NAME_TAGS, context);
+    const restarted = createNameLookup(NAME_TAGS, context);
     await restarted.prepare([valueEvent(1)], ["2026-11-02T00:00:00.000Z"]);
     expect(lineOf(restarted, valueEvent(1))).toBe(first);
   });
 
   test("a tag without systems is not delayed once the systems of its site are known", async () => {
-    expect(await createNames(NAME_TAGS, context).prepare([valueEvent(1, "9")])).toBeNull();
+    expect(await createNameLookup(NAME_TAGS, context).prepare([valueEvent(1, "9")])).toBeNull();
   });
 
   test("points do not wait for systems when the source does not read the systems of tags", async () => {
     await forget("tag-seen/main", String(SITE.id));
-    const names = createNames(["system"], context);
+    const names = createNameLookup(["system"], context);
     expect(await names.prepare([valueEvent(1, "9")])).toMatchObject({ from: 0 });
     await put("poll/main", "tags", { lastSuccess: "2026-01-01T00:00:00.000Z" });
     expect(await names.prepare([valueEvent(1, "9")])).toBeNull();
@@ -150,16 +150,16 @@ describe("the name tags of InfluxDB points (`tags_from`)", () => {
 
   test("points wait once for a list that stays unreadable, and later points stay in the same series", async () => {
     await forget("site/main", String(SITE.id));
-    const names = createNames(["site_name"], context);
+    const names = createNameLookup(["site_name"], context);
     expect(await names.prepare([valueEvent(1)])).toMatchObject({ from: 0 });
     passedMs = 60_000;
     const at = "2026-01-01T00:00:10.000Z";
     expect(await names.prepare([valueEvent(1)], [at])).toBeNull();
     const first = lineOf(names, valueEvent(1));
     expect(parseLine(first).tags.site_name).toBeUndefined();
-    expect(await createNames(["site_name"], context).prepare([valueEvent(2)])).toBeNull();
+    expect(await createNameLookup(["site_name"], context).prepare([valueEvent(2)])).toBeNull();
     await hold("site/main", String(SITE.id), SITE);
-    const restarted = createNames(["site_name"], context);
+    const restarted = createNameLookup(["site_name"], context);
     await restarted.prepare([valueEvent(1), valueEvent(2)], [at, "2026-01-01T00:01:00.000Z"]);
     const [again, later] = [valueEvent(1), valueEvent(2)];
     await restarted.prepare([again, later], [at, "2026-01-01T00:01:00.000Z"]);

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { lineOf } from "#connectors/influxdb/lines.ts";
-import { linesOf as bytesOf, type PointSettings } from "#connectors/influxdb/points.ts";
+import { formatLine } from "#connectors/influxdb/lines.ts";
+import { encodeEventLines as bytesOf, type PointSettings } from "#connectors/influxdb/points.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
@@ -259,7 +259,9 @@ describe("the mapping of events to InfluxDB points", () => {
 
   test("rejects NaN", () => {
     const parts = { measurement: "m", tags: {}, timeMs: 0 };
-    expect(() => lineOf({ ...parts, fields: { value: Number.NaN } })).toThrow("NaN is no number for the field value.");
+    expect(() => formatLine({ ...parts, fields: { value: Number.NaN } })).toThrow(
+      "NaN is no number for the field value.",
+    );
   });
 
   test("reads a time without an offset as UTC, and rejects an unreadable time", () => {

@@ -1,6 +1,6 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { expect, test } from "vitest";
-import { serverInstanceOf, startTimeIn } from "#connectors/influxdb/server.ts";
+import { detectServerInstance, parseStartTime } from "#connectors/influxdb/server.ts";
 import { never } from "./context.ts";
 
 const metrics = (startedAt: number) =>
@@ -9,17 +9,17 @@ const metrics = (startedAt: number) =>
 const server = (answer: () => string) => ({ get: async () => ({ status: 200, body: answer() }) });
 
 test("reads the process start time from metrics in the formats of the Prometheus libraries", () => {
-  expect(startTimeIn(metrics(1_795_335_234))).toBe(1_795_335_234);
-  expect(startTimeIn("process_start_time_seconds 1.79533523446e+09\n")).toBe(1_795_335_234.46);
-  expect(startTimeIn('process_start_time_seconds{job="a"} 17\n')).toBe(17);
+  expect(parseStartTime(metrics(1_795_335_234))).toBe(1_795_335_234);
+  expect(parseStartTime("process_start_time_seconds 1.79533523446e+09\n")).toBe(1_795_335_234.46);
+  expect(parseStartTime('process_start_time_seconds{job="a"} 17\n')).toBe(17);
   for (const none of ["", "<html>", "my_process_start_time_seconds 3\n", "process_start_time_seconds NaN\n"]) {
-    expect(startTimeIn(none)).toBeNull();
+    expect(parseStartTime(none)).toBeNull();
   }
 });
 
 test("treats only a later start time as a server restart", async () => {
   const look = (before: string | null, startedAt: number) =>
-    serverInstanceOf(
+    detectServerInstance(
       server(() => metrics(startedAt)),
       before,
       never(),
@@ -32,14 +32,14 @@ test("treats only a later start time as a server restart", async () => {
 
 test("serverInstanceOf returns null when the server hides its start time, and rejects when the server is unreachable", async () => {
   const refusing = { get: () => Promise.reject(new HttpError(404, "Not Found")) };
-  expect(await serverInstanceOf(refusing, "100", never())).toBeNull();
+  expect(await detectServerInstance(refusing, "100", never())).toBeNull();
   expect(
-    await serverInstanceOf(
+    await detectServerInstance(
       server(() => "ok"),
       "100",
       never(),
     ),
   ).toBeNull();
   const away = { get: () => Promise.reject(new Error("ECONNREFUSED")) };
-  await expect(serverInstanceOf(away, "100", never())).rejects.toThrow("ECONNREFUSED");
+  await expect(detectServerInstance(away, "100", never())).rejects.toThrow("ECONNREFUSED");
 });

@@ -3,7 +3,7 @@ import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
-import { type Line, storeLines, type Verdict } from "#connectors/influxdb/store-lines.ts";
+import { type EventLines, storeLines, type WriteVerdict } from "#connectors/influxdb/store-lines.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { expectFailure, failureOf, secretFile, startStubInTest } from "../receivers/support.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
@@ -381,8 +381,8 @@ describe("long history in reused line buffers of the InfluxDB sink", () => {
 });
 
 describe("the receipt of the InfluxDB sink after a failure", () => {
-  const failed: Verdict = { kind: "failed", error: new Error("away") };
-  const poison: Verdict = { kind: "poison", reason: "bad", all: false };
+  const failed: WriteVerdict = { kind: "failed", error: new Error("away") };
+  const poison: WriteVerdict = { kind: "poison", reason: "bad", all: false };
 
   test("settles all events before a failure and keeps all events after the failure", async () => {
     let requests = 0;
@@ -462,7 +462,7 @@ describe("the receipt of the InfluxDB sink after a failure", () => {
   });
 });
 
-function oneEach(count: number): readonly Line[] {
+function oneEach(count: number): readonly EventLines[] {
   return Array.from({ length: count }, (_, owner) => ({ owner, text: `line ${owner}` }));
 }
 

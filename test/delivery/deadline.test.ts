@@ -1,6 +1,6 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
-import { RECEIVER } from "#connectors/shared/receiver/config.ts";
+import { RECEIVER_OPTIONS } from "#connectors/shared/receiver/config.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
@@ -165,7 +165,7 @@ describe("a receiver that takes 12 s for each request", () => {
         return place;
       },
     };
-    const config = z.strictObject(RECEIVER).parse({});
+    const config = z.strictObject(RECEIVER_OPTIONS).parse({});
     const sink = createReceiverSink(slow, config, contextFor("chat", clock, store));
     await started({ chat: sink });
     const at = (clock.now() - START) / 60_000;

@@ -6,7 +6,7 @@ import { parse } from "yaml";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
-import { messagesOf } from "#connectors/mqtt/messages.ts";
+import { buildMessages } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
@@ -60,7 +60,7 @@ test("every MQTT topic in the recipes is a topic of the connector", () => {
   const { topic: layout, retain } = MqttConfig.shape;
   const topics = createTopics("plenum", layout.parse(undefined));
   const known = [
-    ...EVENTS.flatMap((event) => messagesOf(event, topics, retain.parse(undefined))).map(({ topic }) => topic),
+    ...EVENTS.flatMap((event) => buildMessages(event, topics, retain.parse(undefined))).map(({ topic }) => topic),
     topics.status,
     "plenum/cmd/main/10042/set",
   ].map((topic) => topic.split("/"));
@@ -178,7 +178,7 @@ describe("the Node-RED flow in the recipes", () => {
       const topics = createTopics("plenum", MqttConfig.shape.topic.parse(undefined));
       const client = await connectAsync(broker.url);
       for (const event of [valueEvent(1, "1", null), valueEvent(2, "2", 42.5)]) {
-        for (const { topic, payload } of messagesOf(event, topics, { values: true, alarms: true, inventory: true }))
+        for (const { topic, payload } of buildMessages(event, topics, { values: true, alarms: true, inventory: true }))
           await client.publishAsync(topic, payload, { qos: 1, retain: true });
       }
       await client.endAsync();

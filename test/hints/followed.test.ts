@@ -3,7 +3,7 @@ import { chmodSync, readFileSync, rmSync, statSync, writeFileSync } from "node:f
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { isMap, isScalar, isSeq, parse, parseDocument } from "yaml";
-import { keyOf } from "#connectors/webhook/sink.ts";
+import { parseSigningKey } from "#connectors/webhook/sink.ts";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
 import { type ConfigProblem, ConfigurationError } from "#src/app/config/problems.ts";
@@ -63,8 +63,8 @@ describe("the system command in the hint of an error", () => {
   });
 
   test("generates a valid signing secret", () => {
-    const made = run(commandIn(() => keyOf(new Secret("secret"))));
-    expect(keyOf(new Secret(made))).toHaveLength(32);
+    const made = run(commandIn(() => parseSigningKey(new Secret("secret"))));
+    expect(parseSigningKey(new Secret(made))).toHaveLength(32);
   });
 
   test("generates a key that can approve", () => {

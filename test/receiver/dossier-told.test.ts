@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { digestOfMessage } from "#connectors/shared/receiver/notifier.ts";
+import { digestMessage } from "#connectors/shared/receiver/notifier.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import { Throttled } from "#src/core/errors/errors.ts";
 import { DRAWN, reading, valuesInState } from "../receivers/dossier-state.ts";
@@ -71,8 +71,7 @@ describe("the time series in an alarm message", () => {
     const [held] = (await trial.memory.all<StoredIncident>()).values();
     const [note] = trial.board.notes;
     if (held === undefined || note === undefined) throw new Error("Nothing was told.");
-    const digest = (curves: readonly string[]) =>
-      digestOfMessage({ ...note.told, text: { ...note.told.text, curves } });
+    const digest = (curves: readonly string[]) => digestMessage({ ...note.told, text: { ...note.told.text, curves } });
     expect(digest(["a"])).toBe(held.told?.digest);
     const { curves: _, ...text } = note.told.text;
     const { status, priority, link } = note.told;

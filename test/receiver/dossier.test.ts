@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { vocabulary } from "#connectors/shared/receiver/text.ts";
-import { seriesLine, sparklineOf } from "#connectors/shared/receiver/time-series-text.ts";
+import { choosePhrases } from "#connectors/shared/receiver/text.ts";
+import { drawSparkline, formatSeriesLine } from "#connectors/shared/receiver/time-series-text.ts";
 import type { TimeSeriesPoint } from "#src/core/connector.ts";
 import type { TagValue } from "#src/core/model/building.ts";
 import { TAG } from "../sample-events.ts";
@@ -9,20 +9,20 @@ import { TAG } from "../sample-events.ts";
 const MINUTE = 60_000;
 const TO = Date.parse("2026-11-02T06:15:00Z");
 const SPAN = { fromMs: TO - 180 * MINUTE, toMs: TO };
-const ENGLISH = vocabulary("en", {});
+const ENGLISH = choosePhrases("en", {});
 
 function every(minutes: number, values: readonly TagValue[]): readonly TimeSeriesPoint[] {
   return values.map((value, n) => ({ atMs: TO - (values.length - 1 - n) * minutes * MINUTE, value }));
 }
 
-const drawn = (minutes: number, ...values: readonly TagValue[]) => sparklineOf(every(minutes, values), SPAN);
+const drawn = (minutes: number, ...values: readonly TagValue[]) => drawSparkline(every(minutes, values), SPAN);
 const line = (points: readonly TimeSeriesPoint[], tag = TAG, words = ENGLISH) =>
-  seriesLine({ tag, points }, SPAN, words);
+  formatSeriesLine({ tag, points }, SPAN, words);
 
 describe("a sparkline", () => {
   test("rises from the lowest block to the highest", () => {
     const rising = Array.from({ length: 181 }, (_, n) => n);
-    expect(sparklineOf(every(1, rising), SPAN)).toBe("▁▂▂▂▂▃▃▃▄▄▄▄▅▅▅▆▆▆▇▇▇▇██");
+    expect(drawSparkline(every(1, rising), SPAN)).toBe("▁▂▂▂▂▃▃▃▄▄▄▄▅▅▅▆▆▆▇▇▇▇██");
   });
 
   test("draws equal values as a line of middle blocks", () => {
@@ -31,12 +31,12 @@ describe("a sparkline", () => {
 
   test("draws a single value as one block", () => {
     expect(drawn(10, 21.4)).toBe("▄");
-    expect(sparklineOf([{ atMs: SPAN.fromMs, value: 21.4 }], SPAN)).toBe("▄");
+    expect(drawSparkline([{ atMs: SPAN.fromMs, value: 21.4 }], SPAN)).toBe("▄");
   });
 
   test("draws two values before a long silence as one block and gaps", () => {
     const points = [20, 21].map((value, n) => ({ atMs: SPAN.fromMs + n * 10 * MINUTE, value }));
-    expect(sparklineOf(points, SPAN)).toBe(`█${"\u00a0".repeat(11)}`);
+    expect(drawSparkline(points, SPAN)).toBe(`█${"\u00a0".repeat(11)}`);
   });
 
   test("draws false as the lowest block and true as the highest, even if all values are equal", () => {
@@ -52,7 +52,7 @@ describe("a sparkline", () => {
     const broken = Array.from({ length: 19 }, (_, n) => (n > 9 ? null : n));
     expect(drawn(10, ...broken)).toMatch(/^[▁-█]{7}\u00a0{5}$/);
     const silent = every(10, Array<number>(19).fill(3)).filter((_, n) => n < 6 || n > 15);
-    expect(sparklineOf(silent, SPAN)).toMatch(/^▄{4}\u00a0{6}▄▄$/);
+    expect(drawSparkline(silent, SPAN)).toMatch(/^▄{4}\u00a0{6}▄▄$/);
   });
 
   test("leaves no gap between values that arrive up to 40 s early or late", () => {
@@ -61,7 +61,7 @@ describe("a sparkline", () => {
       atMs: atMs + (jitter[n] ?? 0) * 1_000 - MINUTE,
       value,
     }));
-    expect(sparklineOf(points, SPAN)).toBe("▄▄▄▄▄");
+    expect(drawSparkline(points, SPAN)).toBe("▄▄▄▄▄");
   });
 
   test("draws huge and tiny numbers, and omits NaN and infinity", () => {
@@ -79,7 +79,7 @@ describe("a sparkline", () => {
     fc.assert(
       fc.property(fc.array(point, { maxLength: 400 }), (points) => {
         const sorted = points.toSorted((a, b) => a.atMs - b.atMs);
-        expect(sparklineOf(sorted, SPAN)).toMatch(/^[▁▂▃▄▅▆▇█\u00a0]{1,24}$/);
+        expect(drawSparkline(sorted, SPAN)).toMatch(/^[▁▂▃▄▅▆▇█\u00a0]{1,24}$/);
         expect(line(sorted) ?? "").not.toMatch(/NaN|Infinity|undefined/);
       }),
     );
@@ -90,7 +90,7 @@ describe("the text line of a time series", () => {
   test("has the name, the range with its unit, the last value and the duration", () => {
     const values = [20.04, 21.4, 21.4, 20.1, 19.3, 18.9, 18.2, 18.2, 18.2, 18.2];
     expect(line(every(20, values))).toBe("VS1-GT11 ██▃▃▁▁ 18.2–21.4 °C, last 18.2, 3 h");
-    expect(line(every(20, values), TAG, vocabulary("no", {}))).toContain(", sist 18.2, 3 h");
+    expect(line(every(20, values), TAG, choosePhrases("no", {}))).toContain(", sist 18.2, 3 h");
   });
 
   test("counts the duration from the first value in the range", () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { incidentKey } from "#connectors/shared/receiver/receiver.ts";
+import { computeIncidentKey } from "#connectors/shared/receiver/receiver.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import { type AlarmFact, type Event, sourceUri } from "#src/core/model/event.ts";
@@ -153,7 +153,7 @@ test("createReceiverSink passes on the server identity and progress if the recei
 });
 
 test("incidentKey returns the same key as earlier versions", () => {
-  expect(incidentKey("main", "alarm", "600001 2026")).toBe("158924e7c3fa90afdc37b44bec509c3a");
+  expect(computeIncidentKey("main", "alarm", "600001 2026")).toBe("158924e7c3fa90afdc37b44bec509c3a");
 });
 
 test("opens a returning alarm again when the close request before had no response", async () => {

@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
-import { RECEIVER } from "#connectors/shared/receiver/config.ts";
-import { incidentKey } from "#connectors/shared/receiver/receiver.ts";
+import { RECEIVER_OPTIONS } from "#connectors/shared/receiver/config.ts";
+import { computeIncidentKey } from "#connectors/shared/receiver/receiver.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { Throttled } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
@@ -35,7 +35,7 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
     }
     lastMs = clock.monotonic();
   };
-  const config = z.strictObject(RECEIVER).parse({ fold: { storm: { openings: 20, within: "5m" } } });
+  const config = z.strictObject(RECEIVER_OPTIONS).parse({ fold: { storm: { openings: 20, within: "5m" } } });
   const sink = createReceiverSink(board, config, contextFor("chat", clock, store));
   await workshop.dispatcher({ chat: sink }).start(new AbortController().signal);
 
@@ -63,7 +63,7 @@ test("summarizes 2,000 simultaneous alarms in one message within a minute and en
   const [lag] = await store.outbox.lag();
   expect(lag).toMatchObject({ depth: 0, deadLetters: 0 });
   const own = new Map(board.notes.filter(({ told }) => told.kind === "alarm").map((note) => [note.key, note]));
-  const keyOf = ({ one }: (typeof lives)[number]) => incidentKey("main", "alarm", one.episode);
+  const keyOf = ({ one }: (typeof lives)[number]) => computeIncidentKey("main", "alarm", one.episode);
   for (const life of lives.filter((each) => own.has(keyOf(each))))
     expect(own.get(keyOf(life))?.isOpen, life.one.episode).toBe(!life.isOver);
   const folded = lives.filter((each) => !own.has(keyOf(each)));

@@ -1,6 +1,14 @@
 import { describe, expect, test } from "vitest";
 import type { Incident } from "#connectors/shared/receiver/receiver.ts";
-import { cut, cutBytes, durationText, oneLine, Phrases, textOf, vocabulary } from "#connectors/shared/receiver/text.ts";
+import {
+  buildIncidentText,
+  CustomPhrases,
+  choosePhrases,
+  cutText,
+  cutTextToBytes,
+  formatDuration,
+  toOneLine,
+} from "#connectors/shared/receiver/text.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM } from "../sample-events.ts";
 
@@ -14,7 +22,8 @@ function incident(alarm: Partial<Alarm> = {}, more: Partial<Incident> = {}): Inc
   };
 }
 
-const textIn = (language: "en" | "no", of: Incident, own = {}) => textOf(of, vocabulary(language, own), "Europe/Oslo");
+const textIn = (language: "en" | "no", of: Incident, own = {}) =>
+  buildIncidentText(of, choosePhrases(language, own), "Europe/Oslo");
 
 describe("textOf an incident", () => {
   test("has title, status, site, priority, local time, description and value", () => {
@@ -67,7 +76,7 @@ describe("textOf an incident", () => {
     const over = incident({}, { status: "resolved", endedAt: "2026-11-02T08:27:30.000Z" });
     expect(textIn("no", over).fields).toContainEqual({ label: "Varighet", text: "2 h 12 min" });
     expect(textIn("en", over, { resolved: "Over" }).status).toBe("Over");
-    expect(Phrases.safeParse({ storm: "{count} alarms" }).error?.issues[0]?.message).toBe(
+    expect(CustomPhrases.safeParse({ storm: "{count} alarms" }).error?.issues[0]?.message).toBe(
       "There is no {count} in this text; it has {total}, {site}, {active}.",
     );
   });
@@ -84,22 +93,22 @@ describe("text helpers", () => {
   const family = "👨‍👩‍👧‍👦";
 
   test("cut and cutBytes shorten text between visible characters and end it with …", () => {
-    expect(cut("short", 5)).toBe("short");
-    expect(cut("too long", 5)).toBe("too …");
-    expect(cut(`ab${family}cd`, 8)).toBe("ab…");
-    expect(cut(`e\u0301e\u0301e\u0301`, 5)).toBe("e\u0301e\u0301…");
-    expect(Buffer.byteLength(cutBytes("åæøåæø", 8))).toBeLessThanOrEqual(8);
-    expect(cutBytes("åæøåæø", 8)).toBe("åæ…");
-    expect(cut("abc", 0)).toBe("");
-    expect(cut("abc", 1)).toBe("…");
+    expect(cutText("short", 5)).toBe("short");
+    expect(cutText("too long", 5)).toBe("too …");
+    expect(cutText(`ab${family}cd`, 8)).toBe("ab…");
+    expect(cutText(`e\u0301e\u0301e\u0301`, 5)).toBe("e\u0301e\u0301…");
+    expect(Buffer.byteLength(cutTextToBytes("åæøåæø", 8))).toBeLessThanOrEqual(8);
+    expect(cutTextToBytes("åæøåæø", 8)).toBe("åæ…");
+    expect(cutText("abc", 0)).toBe("");
+    expect(cutText("abc", 1)).toBe("…");
   });
 
   test("cut shortens a text of 10 MB at once", () => {
-    expect(cut("x".repeat(10_000_000), 100)).toHaveLength(100);
+    expect(cutText("x".repeat(10_000_000), 100)).toHaveLength(100);
   });
 
   test("oneLine replaces line breaks and control characters", () => {
-    expect(oneLine(" a\r\n b\u0000c\u2028d ")).toBe("a  b c d");
+    expect(toOneLine(" a\r\n b\u0000c\u2028d ")).toBe("a  b c d");
   });
 
   test.each([
@@ -109,6 +118,6 @@ describe("text helpers", () => {
     ["2026-11-02T00:00:00Z", "2026-11-04T00:30:00Z", "2 d"],
     ["2026-11-02T03:00:00Z", "2026-11-02T00:00:00Z", ""],
   ])("durationText from %s to %s returns %s", (from, to, expected) => {
-    expect(durationText(from, to)).toBe(expected);
+    expect(formatDuration(from, to)).toBe(expected);
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { createTiming } from "#connectors/shared/receiver/agenda.ts";
+import { createNotificationTiming } from "#connectors/shared/receiver/agenda.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 
 const OSLO = "Europe/Oslo";
@@ -7,13 +7,17 @@ const NIGHT = { priorities: ["C"], from: "22:00", to: "06:00" };
 const at = (time: string) => Date.parse(time);
 const shown = (ms: number) => new Date(ms).toISOString();
 
-function from(quiet: Parameters<typeof createTiming>[0]["quiet"], hold: number, time: string, priority = "C") {
+function from(
+  quiet: Parameters<typeof createNotificationTiming>[0]["quiet"],
+  hold: number,
+  time: string,
+  priority = "C",
+) {
   return shown(
-    createTiming({ quiet, hold }, { clock: { now: () => 0 }, monotonicMs: () => 0, zoneOf: () => OSLO }).notifyFromMs(
-      priority,
-      at(time),
-      OSLO,
-    ),
+    createNotificationTiming(
+      { quiet, hold },
+      { clock: { now: () => 0 }, monotonicMs: () => 0, zoneOf: () => OSLO },
+    ).notifyFromMs(priority, at(time), OSLO),
   );
 }
 
@@ -65,7 +69,10 @@ test.each([
   [60_000, false],
 ])("a silence from 0 to 60 s delays an alarm that begins at %i ms: %s", (atMs, expected) => {
   const clock = { now: () => atMs };
-  const timing = createTiming({ quiet: [], hold: 0 }, { clock, monotonicMs: () => atMs, zoneOf: () => OSLO });
+  const timing = createNotificationTiming(
+    { quiet: [], hold: 0 },
+    { clock, monotonicMs: () => atMs, zoneOf: () => OSLO },
+  );
   timing.updateSilences([{ fromMs: 0, toMs: 60_000, covers: () => true }]);
   const held = { alarm: {}, status: "active", priority: "A", source: "main", holdFromMs: atMs } as StoredIncident;
   expect(timing.delayMs(held, () => []) > 0).toBe(expected);

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { RECEIVER, type ReceiverConfig } from "#connectors/shared/receiver/config.ts";
+import { RECEIVER_OPTIONS, type ReceiverConfig } from "#connectors/shared/receiver/config.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import type { FailedRequest, Receipt, Sink } from "#src/core/connector.ts";
 import type { Alarm } from "#src/core/model/building.ts";
@@ -13,7 +13,7 @@ import { createVirtualClock } from "../virtual-clock.ts";
 import { type NoticeBoard, noticeBoard } from "./notice-board.ts";
 
 export const START = Date.parse("2026-11-02T12:00:00Z");
-export const OPTIONS = z.strictObject(RECEIVER);
+export const OPTIONS = z.strictObject(RECEIVER_OPTIONS);
 
 export function receiving(board: NoticeBoard = noticeBoard("findable"), options: z.input<typeof OPTIONS> = {}) {
   const clock = createVirtualClock(START);

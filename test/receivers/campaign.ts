@@ -1,4 +1,4 @@
-import { incidentKey } from "#connectors/shared/receiver/receiver.ts";
+import { computeIncidentKey } from "#connectors/shared/receiver/receiver.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
@@ -79,7 +79,7 @@ export async function playCampaign(row: ReceiverCase, options: CampaignOptions):
     one: alarm(n, { priority: random.pick(["A", "B", "C"]) }),
     isOver: random.chance(0.2),
   }));
-  const keys = new Map(lives.map(({ one }, n) => [incidentKey("main", "alarm", one.episode), n]));
+  const keys = new Map(lives.map(({ one }, n) => [computeIncidentKey("main", "alarm", one.episode), n]));
   const { signal } = new AbortController();
   const problems: string[] = [];
 

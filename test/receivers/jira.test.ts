@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { WIKI } from "#connectors/jira/body.ts";
+import { WIKI_FORMAT } from "#connectors/jira/body.ts";
 import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
@@ -244,7 +244,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
 });
 
 test("jira: wiki text escapes markup and keeps names searchable", () => {
-  const description = WIKI.render({
+  const description = WIKI_FORMAT.render({
     status: "Active",
     fields: [{ label: "Site", text: "VS1-GT11_a -gone- _it_\nh1. [~ola]" }],
     list: ["- one | two"],

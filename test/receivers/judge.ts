@@ -1,4 +1,4 @@
-import { incidentKey } from "#connectors/shared/receiver/receiver.ts";
+import { computeIncidentKey } from "#connectors/shared/receiver/receiver.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import type { Circumstances } from "./circumstances.ts";
 import type { EventfulBuilding, Life } from "./eventful-building.ts";
@@ -17,7 +17,7 @@ export interface Evidence {
 
 const MOST_SHOWN = 20;
 
-const lifeKey = ({ one }: Life) => incidentKey("main", "alarm", one.episode);
+const lifeKey = ({ one }: Life) => computeIncidentKey("main", "alarm", one.episode);
 
 export function judge(evidence: Evidence): readonly string[] {
   const { building, things, book, everHeld } = evidence;

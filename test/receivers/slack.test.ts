@@ -2,13 +2,13 @@ import { inspect } from "node:util";
 import type { KnownBlock } from "@slack/types";
 import { describe, expect, onTestFinished, test } from "vitest";
 import {
+  computeIncidentKey,
   type Incident,
   type IncidentMessage,
   type IncidentReference,
-  incidentKey,
   type Receiver,
 } from "#connectors/shared/receiver/receiver.ts";
-import { FULL, messageOf, SMALL } from "#connectors/slack/receiver.ts";
+import { buildMessage, FULL_SIZES, SMALL_SIZES } from "#connectors/slack/receiver.ts";
 import type { ConfigError } from "#src/core/errors/errors.ts";
 import { never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
@@ -28,7 +28,7 @@ describe("slack: the message of an alarm", () => {
     const { end, receiver } = await started();
     await receiver.open(told(), never());
     await receiver.open(told(), never());
-    await receiver.open(told({ key: incidentKey("main", "alarm", "other") }), never());
+    await receiver.open(told({ key: computeIncidentKey("main", "alarm", "other") }), never());
     await receiverFor(end, {}, "second").open(told(), never());
     const ids = posts(end).map(({ args }) => String(args.client_msg_id));
     for (const id of ids) expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
@@ -178,7 +178,7 @@ describe("slack: escaping of names", () => {
     ],
     [null, null],
   ])("escapes or omits a link to %s", (link, expected) => {
-    const last = messageOf(told({ link }), FULL).blocks.at(-1);
+    const last = buildMessage(told({ link }), FULL_SIZES).blocks.at(-1);
     expect(last?.type === "context" ? last.elements[0]?.text : null).toBe(expected);
   });
 });
@@ -187,7 +187,7 @@ describe("slack: size limits", () => {
   const family = "👩‍👩‍👧‍👦";
   const texts = ["x", "&", "é", "🌡️", family, "<>&", "\n", "a\nb"].map((text) => text.repeat(12_000));
 
-  test.each([FULL, SMALL])("keeps the sizes %j for every text", (sizes) => {
+  test.each([FULL_SIZES, SMALL_SIZES])("keeps the sizes %j for every text", (sizes) => {
     for (const text of texts) {
       const long = withText({
         title: text.replaceAll("\n", " "),
@@ -196,7 +196,7 @@ describe("slack: size limits", () => {
         curves: [],
         linkText: text,
       });
-      const message = messageOf(long, sizes);
+      const message = buildMessage(long, sizes);
       const known: readonly KnownBlock[] = message.blocks;
       expect(complaintAboutBlocks(known, false)).toBeNull();
       expect(message.text.length).toBeLessThanOrEqual(sizes.text);
@@ -205,10 +205,13 @@ describe("slack: size limits", () => {
   });
 
   test("cuts texts at the limit and ends them with …", () => {
-    const [header] = messageOf(withText({ title: "&".repeat(200) }), FULL).blocks;
+    const [header] = buildMessage(withText({ title: "&".repeat(200) }), FULL_SIZES).blocks;
     if (header?.type !== "header") throw new Error("no header");
     expect(header.text.text).toBe(`🔴 Active: ${"&amp;".repeat(27)}…`);
-    const [, section] = messageOf(withText({ fields: [{ label: "L", text: "y".repeat(2_001) }] }), FULL).blocks;
+    const [, section] = buildMessage(
+      withText({ fields: [{ label: "L", text: "y".repeat(2_001) }] }),
+      FULL_SIZES,
+    ).blocks;
     expect(section?.type === "section" && "fields" in section && section.fields[1]?.text).toBe(`${"y".repeat(1_999)}…`);
   });
 
@@ -260,7 +263,7 @@ describe("slack: recovery after a crash or a lost response", () => {
     expect(await receiver.find?.(told(), Date.now(), never())).toBeNull();
     const other = receiverFor(end, {}, "second");
     await other.open(told(), never());
-    const key = incidentKey("main", "alarm", "other");
+    const key = computeIncidentKey("main", "alarm", "other");
     const place = await receiver.open(told({ key }), never());
     expect(await receiver.find?.(told(), Date.now(), never())).toBeNull();
     await receiver.close(over({ key }), place, never());

@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { mailOf } from "#connectors/email/mail.ts";
-import { ADF, descriptionOf as issueOf, WIKI } from "#connectors/jira/body.ts";
-import { descriptionOf as recordOf } from "#connectors/servicenow/receiver.ts";
-import { type IncidentMessage, incidentKey } from "#connectors/shared/receiver/receiver.ts";
+import { buildMail } from "#connectors/email/mail.ts";
+import { ADF_FORMAT, renderDescription as issueOf, WIKI_FORMAT } from "#connectors/jira/body.ts";
+import { formatDescription as recordOf } from "#connectors/servicenow/receiver.ts";
+import { computeIncidentKey, type IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
 import { withFewerTimeSeries } from "#connectors/shared/receiver/text.ts";
-import { FULL, messageOf, SMALL } from "#connectors/slack/receiver.ts";
-import { FORMAT_NAMES, FORMATS, type FormatName } from "#connectors/webhook/formats/by-name.ts";
-import { fieldsOf } from "#connectors/webhook/formats/template.ts";
+import { buildMessage, FULL_SIZES, SMALL_SIZES } from "#connectors/slack/receiver.ts";
+import { ALARM_FORMATS, FORMAT_NAMES, type FormatName } from "#connectors/webhook/formats/by-name.ts";
+import { createFieldReader } from "#connectors/webhook/formats/template.ts";
 import { gatewayOf, toldOf } from "./told-samples.ts";
 
 const HEADING = "Values until 2026-11-02 07:15:04 +01:00";
@@ -28,7 +28,7 @@ const withDescription = (length: number): IncidentMessage => {
 const formatted = (name: FormatName) => (incident: IncidentMessage) => {
   const url = new URL(name === "ntfy" ? "https://ntfy.example.com/heating" : "https://example.com/in");
   const at = { url, key: "key", name: "pager", reference: null, nowMs: 0 };
-  return JSON.stringify(FORMATS[name].format.requestFor(incident, "open", at)?.json);
+  return JSON.stringify(ALARM_FORMATS[name].format.requestFor(incident, "open", at)?.json);
 };
 const asText = (body: unknown) => (typeof body === "string" ? body : JSON.stringify(body));
 
@@ -40,12 +40,12 @@ test("withFewerTimeSeries drops time series from the end, and the heading with t
 
 const FIELDS = Array.from({ length: 7 }, () => ({ label: "Description", text: "x".repeat(3_990) }));
 const longFields = { ...toldOf(), text: { ...toldOf().text, fields: FIELDS } };
-const storm = gatewayOf(30, { key: incidentKey("main", "gateway", "8") });
+const storm = gatewayOf(30, { key: computeIncidentKey("main", "gateway", "8") });
 const longList = { ...storm, text: { ...storm.text, list: Array<string>(21).fill("x".repeat(150)) } };
 
 test.each<[string, number, IncidentMessage, (incident: IncidentMessage) => string]>([
-  ["jira cloud", 32_000, longFields, (incident) => asText(issueOf(incident, ADF))],
-  ["jira data center", 32_000, longFields, (incident) => asText(issueOf(incident, WIKI))],
+  ["jira cloud", 32_000, longFields, (incident) => asText(issueOf(incident, ADF_FORMAT))],
+  ["jira data center", 32_000, longFields, (incident) => asText(issueOf(incident, WIKI_FORMAT))],
   ["servicenow", 4_000, withDescription(2_500), recordOf],
   ["servicenow with a longer text", 4_000, withDescription(3_300), recordOf],
   ["discord", 6_000, longList, formatted("discord")],
@@ -69,15 +69,15 @@ test.each(FORMAT_NAMES)("%s: has the time series after the fields", (name) => {
 });
 
 describe("time series in a Slack message", () => {
-  const sections = (incident: IncidentMessage, sizes = FULL) =>
-    messageOf(incident, sizes).blocks.flatMap((block) =>
+  const sections = (incident: IncidentMessage, sizes = FULL_SIZES) =>
+    buildMessage(incident, sizes).blocks.flatMap((block) =>
       "text" in block && block.text.text.includes("▁") ? [block.text] : [],
     );
 
   test("are a section of plain text before the link", () => {
     const incident = withSeries(toldOf(), twenty());
     expect(sections(incident)).toEqual([{ type: "plain_text", text: twenty().join("\n"), emoji: false }]);
-    expect(messageOf(incident, FULL).blocks.map(({ type }) => type)).toEqual([
+    expect(buildMessage(incident, FULL_SIZES).blocks.map(({ type }) => type)).toEqual([
       "header",
       "section",
       "section",
@@ -92,25 +92,27 @@ describe("time series in a Slack message", () => {
     const lines = text.split("\n");
     expect(lines.length).toBeGreaterThan(8);
     expect(lines.slice(1).every((each) => each.startsWith("&lt;") && each.endsWith(", 3 h"))).toBe(true);
-    expect(sections(incident, SMALL)).toEqual([]);
+    expect(sections(incident, SMALL_SIZES)).toEqual([]);
   });
 });
 
 describe("time series in a fixed-width block", () => {
   test("have no markup in email", () => {
     const config = { from: "plenum@example.com", to: ["a@example.com"], cc: [], subject_prefix: "" };
-    const mail = mailOf(withSeries(toldOf(), [HEADING, line(1, "<b>VS1</b>")]), "title", config, 0);
+    const mail = buildMail(withSeries(toldOf(), [HEADING, line(1, "<b>VS1</b>")]), "title", config, 0);
     expect(mail.text).toContain(`\n\n${HEADING}\n${line(1, "<b>VS1</b>")}\n\n`);
     expect(mail.html).toContain(`<pre>${HEADING}\n${line(1, "&lt;b&gt;VS1&lt;/b&gt;")}</pre>`);
-    expect(mailOf(toldOf(), "title", config, 0).html).not.toContain("<pre>");
+    expect(buildMail(toldOf(), "title", config, 0).html).not.toContain("<pre>");
   });
 
   test("have no markup in jira", () => {
     const name = "{noformat}[~ola]";
-    const { content } = issueOf(withSeries(toldOf(), [HEADING, line(1, name)]), ADF) as { content: readonly unknown[] };
+    const { content } = issueOf(withSeries(toldOf(), [HEADING, line(1, name)]), ADF_FORMAT) as {
+      content: readonly unknown[];
+    };
     const code = { type: "codeBlock", content: [{ type: "text", text: `${HEADING}\n${line(1, name)}` }] };
     expect(content.at(-2)).toEqual(code);
-    const text = String(issueOf(withSeries(toldOf(), [HEADING, line(1, name)]), WIKI));
+    const text = String(issueOf(withSeries(toldOf(), [HEADING, line(1, name)]), WIKI_FORMAT));
     expect(text).toContain(`{noformat}\n${HEADING}\n${line(1, "{ noformat}[ ~ola]")}\n{noformat}\n`);
     expect(text.split("{noformat}")).toHaveLength(3);
   });
@@ -127,7 +129,7 @@ test("pagerduty sends time series as details, a template has a field for them, a
   const incident = withSeries(toldOf(), [HEADING, line(1)]);
   expect(JSON.parse(formatted("pagerduty")(incident)).payload.custom_details.values).toEqual([HEADING, line(1)]);
   expect(JSON.parse(formatted("pagerduty")(toldOf())).payload.custom_details).not.toHaveProperty("values");
-  const field = fieldsOf(incident, null);
+  const field = createFieldReader(incident, null);
   expect(field("curves")).toEqual([HEADING, line(1)]);
   expect(field("text")).toMatch(/\nValues until .*\nVS1-GT1 ▇.*, 3 h$/);
   const { message } = JSON.parse(formatted("ntfy")(withSeries(toldOf(), twenty("å".repeat(60))))) as {

@@ -1,12 +1,12 @@
-import { type Incident, type IncidentMessage, incidentKey } from "#connectors/shared/receiver/receiver.ts";
-import { textOf, vocabulary } from "#connectors/shared/receiver/text.ts";
+import { computeIncidentKey, type Incident, type IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
+import { buildIncidentText, choosePhrases } from "#connectors/shared/receiver/text.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM, SITE } from "../sample-events.ts";
 
 export function toldOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): IncidentMessage {
   const about: Alarm = { ...ALARM, ...alarm };
   const whole: Incident = {
-    key: incidentKey("main", "alarm", `${about.id}@${about.triggeredAt}`),
+    key: computeIncidentKey("main", "alarm", `${about.id}@${about.triggeredAt}`),
     kind: "alarm",
     status: "active",
     change: "raised",
@@ -22,7 +22,7 @@ export function toldOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> =
     link: "https://plenum.example.com/#alarm/main/500001",
     ...incident,
   };
-  return { ...whole, text: textOf(whole, vocabulary("en", {}), "Europe/Oslo") };
+  return { ...whole, text: buildIncidentText(whole, choosePhrases("en", {}), "Europe/Oslo") };
 }
 
 export function resolvedOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): IncidentMessage {
@@ -47,7 +47,7 @@ export function namedOf(text: string, incident: Partial<Incident> = {}): Inciden
 
 export function gatewayOf(active: number, incident: Partial<Incident> = {}): IncidentMessage {
   return toldOf({
-    key: incidentKey("main", "gateway", "7@1"),
+    key: computeIncidentKey("main", "gateway", "7@1"),
     kind: "gateway",
     alarm: null,
     gateway: { id: "7", displayName: "Basement gateway" },

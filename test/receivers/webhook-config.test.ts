@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
-import { FORMAT_NAMES, type FORMATS, requirementsOf } from "#connectors/webhook/formats/by-name.ts";
+import { type ALARM_FORMATS, FORMAT_NAMES, getFormatRequirements } from "#connectors/webhook/formats/by-name.ts";
 
 const SECRET = { env: "HOOK" };
 const PLAIN = "https://receiver.example.com/in";
@@ -10,8 +10,8 @@ function complaints(config: object): readonly string[] {
   return (error?.issues ?? []).map(({ path, message }) => `${path.join(".")}: ${message}`);
 }
 
-function least(format: keyof typeof FORMATS): object {
-  const { address, key, ...rest } = requirementsOf(format);
+function least(format: keyof typeof ALARM_FORMATS): object {
+  const { address, key, ...rest } = getFormatRequirements(format);
   return {
     format,
     ...(rest.url === undefined ? { url: address === "secret" ? SECRET : PLAIN } : {}),
@@ -20,7 +20,7 @@ function least(format: keyof typeof FORMATS): object {
 }
 
 describe.each(FORMAT_NAMES)("the webhook format %s", (format) => {
-  const { address, key, ...rest } = requirementsOf(format);
+  const { address, key, ...rest } = getFormatRequirements(format);
 
   test("accepts the smallest configuration and a secret address", () => {
     expect(complaints(least(format))).toEqual([]);

@@ -3,10 +3,10 @@ import { createRequire } from "node:module";
 import { createContext, runInContext } from "node:vm";
 import type { KnownBlock } from "@slack/types";
 import { describe, expect, test } from "vitest";
-import type { Change, IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
-import { FORMAT_NAMES, FORMATS, type FormatName } from "#connectors/webhook/formats/by-name.ts";
-import { slackMessageOf } from "#connectors/webhook/formats/chat.ts";
-import type { Operation, RequestContext } from "#connectors/webhook/formats/format.ts";
+import type { IncidentChange, IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
+import { ALARM_FORMATS, FORMAT_NAMES, type FormatName } from "#connectors/webhook/formats/by-name.ts";
+import { buildSlackMessage } from "#connectors/webhook/formats/chat.ts";
+import type { IncidentOperation, RequestContext } from "#connectors/webhook/formats/format.ts";
 import { AWKWARD_TEXTS, GATEWAY } from "../sample-events.ts";
 import { complaintAboutBlocks } from "./slack-rules.ts";
 import { namedOf, resolvedOf, stormOf, toldOf } from "./told-samples.ts";
@@ -36,8 +36,8 @@ type Any = any;
 
 const bytes = (json: unknown) => Buffer.byteLength(JSON.stringify(json));
 
-function saidBy(name: FormatName, told: IncidentMessage, deed: Operation = "open"): Any {
-  return JSON.parse(JSON.stringify(FORMATS[name].format.requestFor(told, deed, at(name))));
+function saidBy(name: FormatName, told: IncidentMessage, deed: IncidentOperation = "open"): Any {
+  return JSON.parse(JSON.stringify(ALARM_FORMATS[name].format.requestFor(told, deed, at(name))));
 }
 
 const HOSTILE = [
@@ -99,7 +99,7 @@ describe.each(FORMAT_NAMES)("the format %s with hostile and long names", (name) 
   });
 });
 
-const CHANGES: readonly Change[] = [
+const CHANGES: readonly IncidentChange[] = [
   "retriggered",
   "acknowledged",
   "unacknowledged",
@@ -215,7 +215,7 @@ describe("the format jsm", () => {
     });
     expect(json.description).toContain("Priority: A\nSince: 2026-11-02 07:15:00 +01:00");
     expect(Object.values(json.details).every((value) => typeof value === "string")).toBe(true);
-    const under = (told: IncidentMessage, deed: Operation) => {
+    const under = (told: IncidentMessage, deed: IncidentOperation) => {
       const { method, path } = saidBy("jsm", told, deed) as { method: string; path: string };
       return `${method} ${path}`;
     };
@@ -266,7 +266,7 @@ test("incidentio sends firing and resolved with one key and escapes Markdown", (
 });
 
 test("splunk-oncall sends CRITICAL, ACKNOWLEDGEMENT and RECOVERY, and INFO for an unknown state", () => {
-  const type = (told: IncidentMessage, deed: Operation) =>
+  const type = (told: IncidentMessage, deed: IncidentOperation) =>
     saidBy("splunk-oncall", told, deed).json.message_type as string;
   expect(type(toldOf(), "open")).toBe("CRITICAL");
   expect(type(toldOf({ priority: "C" }), "open")).toBe("WARNING");
@@ -292,7 +292,7 @@ test("ntfy sends to the topic of the address with the key as sequence id", () =>
   expect(saidBy("ntfy", resolvedOf(), "close").json).toMatchObject({ priority: 3, topic: "heating" });
   expect(saidBy("ntfy", toldOf({ change: "vanished" }), "update").json.priority).toBe(2);
   const root = { ...at("ntfy"), url: new URL("https://ntfy.example.com/") };
-  expect(() => FORMATS.ntfy.format.requestFor(toldOf(), "open", root)).toThrow("has to end with the topic");
+  expect(() => ALARM_FORMATS.ntfy.format.requestFor(toldOf(), "open", root)).toThrow("has to end with the topic");
 });
 
 test("alertmanager sends version 4 with one alert, whose labels are the same at its end", () => {
@@ -326,14 +326,14 @@ test("alertmanager sends version 4 with one alert, whose labels are the same at 
 describe("the format slack", () => {
   test("sends blocks that match Slack's types and length limits", () => {
     for (const told of [toldOf(), resolvedOf(), stormOf("long ".repeat(100)), ...HOSTILE.map((t) => namedOf(t))]) {
-      const { blocks } = slackMessageOf(told) satisfies { readonly blocks: KnownBlock[] };
+      const { blocks } = buildSlackMessage(told) satisfies { readonly blocks: KnownBlock[] };
       expect(complaintAboutBlocks(blocks, false)).toBeNull();
     }
   });
 
   test("begins the text with the status and escapes markup in names", () => {
     const told = namedOf("<!here> *x* <https://evil.example|y> & co");
-    const message = slackMessageOf(told);
+    const message = buildSlackMessage(told);
     expect(message.text).toBe(
       "Active: &lt;!here&gt; *x* &lt;https://evil.example|y&gt; &amp; co, &lt;!here&gt; *x* &lt;https://evil.example|y&gt; &amp; co",
     );
@@ -432,5 +432,5 @@ test("discord sends one embed without mentions and edits only the message with a
   expect(edited.json.embeds[0].title).toMatch(/^Acknowledged: /);
   const { ref: _, ...elsewhere } = at("discord").reference ?? { ref: null, ticket: null, link: null };
   const evil = { ...at("discord"), reference: { ...elsewhere, ref: { id: "../../x" } } };
-  expect(FORMATS.discord.format.requestFor(toldOf(), "update", evil)).toBeNull();
+  expect(ALARM_FORMATS.discord.format.requestFor(toldOf(), "update", evil)).toBeNull();
 });

@@ -3,9 +3,9 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
-import { FORMAT_NAMES, FORMATS } from "#connectors/webhook/formats/by-name.ts";
-import type { Format } from "#connectors/webhook/formats/format.ts";
-import { FIELDS, templateFormat } from "#connectors/webhook/formats/template.ts";
+import { ALARM_FORMATS, FORMAT_NAMES } from "#connectors/webhook/formats/by-name.ts";
+import type { ReceiverFormat } from "#connectors/webhook/formats/format.ts";
+import { createTemplateFormat, TEMPLATE_FIELDS } from "#connectors/webhook/formats/template.ts";
 import { toldOf } from "./told-samples.ts";
 
 const readme = readFileSync(join(import.meta.dirname, "../../connectors/webhook/formats/README.md"), "utf8");
@@ -47,10 +47,10 @@ describe.each([...FORMAT_NAMES, "template"] as const)("the webhook format %s", (
   test("sends the request that the README shows as sample", () => {
     const [sample] = blocksIn(section, "json");
     const { template } = WebhookConfig.parse(examples[0]);
-    const format: Format =
+    const format: ReceiverFormat =
       name === "template" && template !== undefined
-        ? templateFormat(template)
-        : FORMATS[name as keyof typeof FORMATS].format;
+        ? createTemplateFormat(template)
+        : ALARM_FORMATS[name as keyof typeof ALARM_FORMATS].format;
     const message = format.requestFor(toldOf({ link: "https://plenum.example.com/" }), "open", {
       url: new URL("https://receiver.example.com/heating"),
       key: "k",
@@ -67,7 +67,7 @@ test("the README lists all formats in its table and all fields of templates", ()
   expect(named).toEqual([...FORMAT_NAMES, "template"]);
   const section = sections.get("template") ?? "";
   const list = section.slice(section.indexOf("\nFields: "));
-  for (const field of FIELDS.filter((each) => !each.startsWith("place."))) {
+  for (const field of TEMPLATE_FIELDS.filter((each) => !each.startsWith("place."))) {
     const [group = ""] = field.split(".");
     expect(list.includes(`\`${field}\``) || list.includes(`\`${group}.…\``), field).toBe(true);
   }

@@ -1,7 +1,7 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
-import { FIELDS } from "#connectors/webhook/formats/template.ts";
+import { TEMPLATE_FIELDS } from "#connectors/webhook/formats/template.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { AWKWARD_TEXTS, SITE } from "../sample-events.ts";
@@ -131,7 +131,7 @@ describe("requests of a template", () => {
   });
 
   test("have every field for any kind of incident", async () => {
-    const names = FIELDS.filter((name) => !name.startsWith("place."));
+    const names = TEMPLATE_FIELDS.filter((name) => !name.startsWith("place."));
     const body = Object.fromEntries(names.map((name) => [name.replaceAll(".", "_"), `{{${name}}}`]));
     expect(complaints({ open: { body } })).toEqual([]);
     const { receiver, bodies } = await withTemplate({ open: { body } });
@@ -223,7 +223,7 @@ describe("the configuration of a template", () => {
     const [found, ...others] = complaints({ open: { body: { a: ["x", { b: "{{alarm.nmae}}" }] } } });
     expect(others).toEqual([]);
     expect(found).toMatch(/^template\.open\.body\.a\.1\.b: There is no field \{\{alarm\.nmae\}\}; there are title, /);
-    for (const name of FIELDS.filter((each) => !each.startsWith("place."))) expect(found).toContain(`${name}`);
+    for (const name of TEMPLATE_FIELDS.filter((each) => !each.startsWith("place."))) expect(found).toContain(`${name}`);
     expect(found).not.toContain("place.id");
   });
 

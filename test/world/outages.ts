@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { z } from "zod";
-import { RECEIVER } from "#connectors/shared/receiver/config.ts";
+import { RECEIVER_OPTIONS } from "#connectors/shared/receiver/config.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
@@ -41,7 +41,8 @@ export async function outages(seed: number, random: SeededRandom): Promise<Campa
     sinks: {
       people: {
         delivery: {},
-        sink: (context) => createReceiverSink(receiver(context.clock), z.strictObject(RECEIVER).parse({}), context),
+        sink: (context) =>
+          createReceiverSink(receiver(context.clock), z.strictObject(RECEIVER_OPTIONS).parse({}), context),
       },
     },
     way: { thereMs: () => 20 + random() * 200, deadlineMs: 30_000 },

@@ -1,12 +1,12 @@
-import { linesOf } from "../../connectors/influxdb/points.ts";
+import { encodeEventLines } from "../../connectors/influxdb/points.ts";
 import { KafkaConfig } from "../../connectors/kafka/config.ts";
-import { recordOf } from "../../connectors/kafka/records.ts";
+import { buildRecord } from "../../connectors/kafka/records.ts";
 import { createTopics as createKafkaTopics } from "../../connectors/kafka/topics.ts";
 import { MqttConfig } from "../../connectors/mqtt/config.ts";
-import { type Message, messagesOf } from "../../connectors/mqtt/messages.ts";
+import { buildMessages, type MqttMessage } from "../../connectors/mqtt/messages.ts";
 import { createTopics } from "../../connectors/mqtt/topics.ts";
 import { emitRows } from "../../connectors/shared/lake/rows.ts";
-import { keyOf, payloadOf, requestHeaders } from "../../connectors/webhook/sink.ts";
+import { buildPayload, buildRequestHeaders, parseSigningKey } from "../../connectors/webhook/sink.ts";
 import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import { Secret } from "../../src/core/runtime/log.ts";
 import type { EventTypes, Field, KindType, Shape } from "./event-types.ts";
@@ -68,17 +68,17 @@ function kindSection({ kind, about, forms }: KindType, samples: readonly Event[]
 const topics = createTopics("plenum", MqttConfig.shape.topic.parse(undefined));
 const kafkaTopics = createKafkaTopics(KafkaConfig.shape.topic.parse(undefined));
 const retained = MqttConfig.shape.retain.parse(undefined);
-const EXAMPLE_KEY = keyOf(new Secret(`whsec_${Buffer.alloc(24, "example").toString("base64")}`));
+const EXAMPLE_KEY = parseSigningKey(new Secret(`whsec_${Buffer.alloc(24, "example").toString("base64")}`));
 
 function deliveries(event: Event): readonly string[] {
-  const record = recordOf(event, kafkaTopics.topicOf(event));
-  const payload = payloadOf(event, "cloudevents");
+  const record = buildRecord(event, kafkaTopics.buildTopic(event));
+  const payload = buildPayload(event, "cloudevents");
   const seconds = Math.floor(Date.parse(event.time) / 1_000);
-  const headers = requestHeaders(event, payload, { seconds, keys: [EXAMPLE_KEY], sequence: null });
-  const lines = [...linesOf(event, { prefix: "", tags: {} })].map(({ text }) => String(text));
+  const headers = buildRequestHeaders(event, payload, { seconds, keys: [EXAMPLE_KEY], sequence: null });
+  const lines = [...encodeEventLines(event, { prefix: "", tags: {} })].map(({ text }) => String(text));
   const rows = new Set<string>();
   emitRows({ event, position: 1, committedAt: event.time }, ({ name }) => rows.add(name));
-  const messages = messagesOf(event, topics, retained);
+  const messages = buildMessages(event, topics, retained);
   const isToldAsEvent = messages.some(({ contentType }) => contentType === "application/cloudevents+json");
   const places = [
     ...messages.map((message) => ["MQTT", messageText(message)]),
@@ -106,7 +106,7 @@ function rowsText(names: ReadonlySet<string>): string {
   return `rows of ${[...names].map((name) => `[\`${name}\`](../lake/tables.md#${name})`).join(", ")}`;
 }
 
-function messageText({ topic, payload, retain, contentType }: Message): string {
+function messageText({ topic, payload, retain, contentType }: MqttMessage): string {
   if (payload === "") return `topic ${code(topic)}, empty and retained: what the broker kept is forgotten`;
   return `topic ${code(topic)}, ${contentType}${retain ? ", retained" : ""}`;
 }

@@ -3,9 +3,9 @@ import type { SilenceView } from "../../../src/core/connector.ts";
 import type { Priority } from "../../../src/core/model/building.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { QuietHours, ReceiverConfig } from "./config.ts";
-import type { Notifier, Retries } from "./notifier.ts";
+import type { IncidentRetries, Notifier } from "./notifier.ts";
 import type { Receiver } from "./receiver.ts";
-import { type IncidentLedger, isOver, membersOf, type StoredIncident } from "./stored-incident.ts";
+import { findMembers, type IncidentLedger, isOver, type StoredIncident } from "./stored-incident.ts";
 
 /**
  * Incidents to process. The cost depends on the changed and scheduled incidents only.
@@ -39,10 +39,10 @@ export function createAgenda() {
     change: (key: string) => void changed.add(key),
 
     /** Takes up to `most` incidents that changed or whose time has come. */
-    take(nowMs: number, most: number): readonly string[] {
-      const taken = [...changed.values().take(most)];
+    take(nowMs: number, max: number): readonly string[] {
+      const taken = [...changed.values().take(max)];
       for (const key of taken) changed.delete(key);
-      while (taken.length < most && nextTimeMs() <= nowMs) {
+      while (taken.length < max && nextTimeMs() <= nowMs) {
         const { key = "" } = queue.shift() ?? {};
         times.delete(key);
         taken.push(key);
@@ -85,46 +85,46 @@ export function createAgenda() {
   };
 }
 
-const LIST_EDIT_MS = 30_000;
+const LIST_EDIT_INTERVAL_MS = 30_000;
 /** Retention after the end of an incident, or after it became invisible. */
-const RETAIN_MS = 30 * 86_400_000;
-const DELAY_CHECK_MS = 3_600_000;
+const INCIDENT_RETENTION_MS = 30 * 86_400_000;
+const MAX_DELAY_CHECK_MS = 3_600_000;
 
-interface Plan {
+interface IncidentPlan {
   readonly act: "send" | "repeat" | "look" | "forget";
   readonly atMs: number;
 }
 
 /** Returns a function for the next action of an incident; null to wait for an event. */
-export function createPlanner(options: {
+export function createIncidentPlanner(options: {
   readonly receiver: Pick<Receiver, "repeatMs" | "repeatClosedMs">;
-  readonly timing: Timing;
+  readonly timing: NotificationTiming;
   readonly notifier: Notifier;
-  readonly retries: Retries;
+  readonly retries: IncidentRetries;
   readonly resendRequested: ReadonlySet<string>;
   readonly ledger: () => IncidentLedger;
   readonly monotonicMs: () => number;
-}): (key: string, stored: StoredIncident) => Plan | null {
+}): (key: string, stored: StoredIncident) => IncidentPlan | null {
   const { receiver, timing, notifier, retries, resendRequested, ledger, monotonicMs } = options;
 
-  function sendingOf(key: string, stored: StoredIncident, fromMs: number): Plan | null {
+  function planSending(key: string, stored: StoredIncident, fromMs: number): IncidentPlan | null {
     const nowMs = monotonicMs();
-    const sendAt = (atMs: number): Plan => ({ act: "send", atMs: Math.max(atMs, fromMs) });
+    const sendAt = (atMs: number): IncidentPlan => ({ act: "send", atMs: Math.max(atMs, fromMs) });
     if (stored.told !== null) {
       if (!notifier.needsSending(stored)) return null;
       const isList = stored.kind === "gateway" || stored.kind === "storm";
-      return sendAt(isList && !isOver(stored) ? stored.told.atMs + LIST_EDIT_MS : nowMs);
+      return sendAt(isList && !isOver(stored) ? stored.told.atMs + LIST_EDIT_INTERVAL_MS : nowMs);
     }
     // An incident that may exist at the receiver is closed at its end.
     if (isOver(stored) && stored.openingMs !== null) return sendAt(nowMs);
     if (stored.into !== null) return null;
-    const delayMs = timing.delayMs(stored, () => membersOf(ledger(), key));
+    const delayMs = timing.delayMs(stored, () => findMembers(ledger(), key));
     if (delayMs === 0) return sendAt(nowMs);
     if (isOver(stored)) return { act: "forget", atMs: nowMs };
-    return { act: "look", atMs: nowMs + Math.min(delayMs, DELAY_CHECK_MS) };
+    return { act: "look", atMs: nowMs + Math.min(delayMs, MAX_DELAY_CHECK_MS) };
   }
 
-  function repeatOf({ told, status, changedMs }: StoredIncident, fromMs: number): Plan | null {
+  function planRepeat({ told, status, changedMs }: StoredIncident, fromMs: number): IncidentPlan | null {
     const { repeatMs, repeatClosedMs = 0 } = receiver;
     if (repeatMs === undefined || told === null) return null;
     const atMs = told.atMs + repeatMs;
@@ -135,24 +135,24 @@ export function createPlanner(options: {
   return (key, stored) => {
     // Keep active alarms however old, so that they can be closed.
     const isKept = !isOver(stored) && stored.status !== "unknown";
-    const forgetMs = isKept ? Number.POSITIVE_INFINITY : stored.changedMs + RETAIN_MS + 1;
+    const forgetMs = isKept ? Number.POSITIVE_INFINITY : stored.changedMs + INCIDENT_RETENTION_MS + 1;
     const isRefused =
       stored.refused !== undefined && !resendRequested.has(key) && stored.refused === notifier.digestOf(stored);
     const fromMs = Math.max(retries.againMs(key) ?? 0, stored.openingMs === null ? 0 : (stored.lookAtMs ?? 0));
-    const sending = isRefused ? null : (sendingOf(key, stored, fromMs) ?? repeatOf(stored, fromMs));
+    const sending = isRefused ? null : (planSending(key, stored, fromMs) ?? planRepeat(stored, fromMs));
     if (sending !== null && sending.atMs <= forgetMs) return sending;
     return isKept ? null : { act: "forget", atMs: forgetMs };
   };
 }
 
-export type Timing = ReturnType<typeof createTiming>;
+export type NotificationTiming = ReturnType<typeof createNotificationTiming>;
 
 const MINUTE_MS = 60_000;
-const MOST_MINUTES = 1_000;
-const DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
+const MAX_CACHED_MINUTES = 1_000;
+const WEEKDAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 
 /** Decides when an incident is sent: after `hold`, outside quiet hours and silences. */
-export function createTiming(
+export function createNotificationTiming(
   { hold, quiet }: Pick<ReceiverConfig, "hold" | "quiet">,
   {
     clock,
@@ -169,19 +169,19 @@ export function createTiming(
   const quietByMinute = new Map<string, number>();
 
   function isSilent(alarms: readonly StoredIncident[], atMs: number): boolean {
-    const then = silences.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
+    const current = silences.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
     const isCovered = ({ alarm, source }: StoredIncident) =>
-      alarm !== null && then.some((silence) => silence.covers(source, alarm));
-    return then.length > 0 && alarms.length > 0 && alarms.every(isCovered);
+      alarm !== null && current.some((silence) => silence.covers(source, alarm));
+    return current.length > 0 && alarms.length > 0 && alarms.every(isCovered);
   }
 
   /** Earliest time for an active incident that began at `beganMs`. Ignores silences. */
-  function notifyFromMs(priority: Priority, beganMs: number, zone: string): number {
-    return Math.max(beganMs + hold, quietUntilMs(priority, beganMs + hold, zone));
+  function findNotifyFromMs(priority: Priority, beganMs: number, zone: string): number {
+    return Math.max(beganMs + hold, findQuietUntilMs(priority, beganMs + hold, zone));
   }
 
   return {
-    notifyFromMs,
+    notifyFromMs: findNotifyFromMs,
 
     /** Returns true when a silence was added, removed, started or ended since the last call. */
     updateSilences(next: readonly SilenceView[]): boolean {
@@ -202,31 +202,31 @@ export function createTiming(
         const endedMs = parseTimeOr(endedAt, now);
         const startedMs = parseTimeOr(startedAt, metMs);
         const beganMs = startedMs <= endedMs ? startedMs : Math.min(metMs, endedMs);
-        const fromMs = notifyFromMs(priority, beganMs, zoneOf(source));
+        const fromMs = findNotifyFromMs(priority, beganMs, zoneOf(source));
         const isNever = endedMs < fromMs || (isSilent(alarms, beganMs) && isSilent(alarms, endedMs));
         return isNever ? Number.POSITIVE_INFINITY : 0;
       }
       // Quiet hours may have begun during `hold`.
-      const quietMs = notifyFromMs(priority, now - hold, zoneOf(source)) - now;
+      const quietMs = findNotifyFromMs(priority, now - hold, zoneOf(source)) - now;
       const waitMs = Math.max(0, quietMs, holdFromMs + hold - monotonicMs());
       return waitMs === 0 && isSilent(alarms, now) ? Number.POSITIVE_INFINITY : waitMs;
     },
   };
 
   /** End of the quiet hours that contain a time; negative infinity outside them. */
-  function quietUntilMs(priority: Priority, atMs: number, zone: string): number {
+  function findQuietUntilMs(priority: Priority, atMs: number, zone: string): number {
     const hours = quiet.filter(({ priorities }) => priorities.includes(priority));
     if (hours.length === 0) return Number.NEGATIVE_INFINITY;
     // Quiet hours begin and end with a minute, so one result holds for the whole minute.
     const key = `${priority} ${zone} ${Math.floor(atMs / MINUTE_MS)}`;
     const cached = quietByMinute.get(key);
     if (cached !== undefined) return cached;
-    if (quietByMinute.size >= MOST_MINUTES) quietByMinute.clear();
+    if (quietByMinute.size >= MAX_CACHED_MINUTES) quietByMinute.clear();
     let untilMs = Number.NEGATIVE_INFINITY;
     // Quiet hours may overlap: 22:00 to 06:00, and on Sundays until 10:00.
     for (let rounds = 0; rounds <= hours.length; rounds += 1) {
       const fromMs = Math.max(atMs, untilMs);
-      const ends = hours.map((quietHours) => endOfQuiet(quietHours, fromMs, zone)).filter((end) => end !== null);
+      const ends = hours.map((quietHours) => findQuietHoursEnd(quietHours, fromMs, zone)).filter((end) => end !== null);
       if (ends.length === 0) break;
       untilMs = Math.max(...ends);
     }
@@ -240,20 +240,20 @@ export function parseTimeOr(time: string | null, otherMs: number): number {
   return Number.isNaN(ms) ? otherMs : ms;
 }
 
-function endOfQuiet({ days, from, to }: QuietHours, atMs: number, zone: string): number | null {
+function findQuietHoursEnd({ days, from, to }: QuietHours, atMs: number, zone: string): number | null {
   const at = DateTime.fromMillis(atMs, { zone });
   if (!at.isValid) return null;
   for (const day of [at, at.minus({ days: 1 })]) {
-    const start = atTime(day, from);
-    const end = atTime(to < from ? day.plus({ days: 1 }) : day, to);
-    const isDay = days === undefined || days.includes(DAYS[day.weekday - 1] ?? "mon");
+    const start = setTimeOfDay(day, from);
+    const end = setTimeOfDay(to < from ? day.plus({ days: 1 }) : day, to);
+    const isDay = days === undefined || days.includes(WEEKDAYS[day.weekday - 1] ?? "mon");
     if (isDay && start.toMillis() <= atMs && atMs < end.toMillis()) return end.toMillis();
   }
   return null;
 }
 
 /** A time that does not exist on the day of a clock change becomes the next one that does. */
-function atTime(day: DateTime, time: string): DateTime {
+function setTimeOfDay(day: DateTime, time: string): DateTime {
   const [hour = 0, minute = 0] = time.split(":").map(Number);
   return day.set({ hour, minute, second: 0, millisecond: 0 });
 }
@@ -261,11 +261,11 @@ function atTime(day: DateTime, time: string): DateTime {
 /** Milliseconds since 1970 that never go back. Forward jumps count: the machine may have been suspended. */
 export function createMonotonicClock(clock: Pick<Clock, "now" | "monotonic">): () => number {
   let latestMs = clock.now();
-  let lookedMs = clock.monotonic();
+  let lastReadMs = clock.monotonic();
   return () => {
     const nowMs = clock.monotonic();
-    latestMs = Math.max(clock.now(), latestMs + nowMs - lookedMs);
-    lookedMs = nowMs;
+    latestMs = Math.max(clock.now(), latestMs + nowMs - lastReadMs);
+    lastReadMs = nowMs;
     return latestMs;
   };
 }

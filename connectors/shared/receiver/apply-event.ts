@@ -2,8 +2,15 @@ import type { Alarm } from "../../../src/core/model/building.ts";
 import { type AlarmFact, type AnyEvent, type Event, sourceName } from "../../../src/core/model/event.ts";
 import { parseTimeOr } from "./agenda.ts";
 import type { ReceiverConfig } from "./config.ts";
-import { type Change, type IncidentStatus, incidentKey } from "./receiver.ts";
-import { type IncidentLedger, isOver, keyOf, membersOf, newIncident, type StoredIncident } from "./stored-incident.ts";
+import { computeIncidentKey, type IncidentChange, type IncidentStatus } from "./receiver.ts";
+import {
+  createIncident,
+  findMembers,
+  getIncidentKey,
+  type IncidentLedger,
+  isOver,
+  type StoredIncident,
+} from "./stored-incident.ts";
 
 export interface LedgerUpdate {
   readonly ledger: IncidentLedger;
@@ -13,7 +20,7 @@ export interface LedgerUpdate {
   /** For redelivered events: whether the alarm is still active in the same episode. */
   readonly isActive: (source: string, fact: AlarmFact) => boolean;
   /** For redelivered events: whether the gateway that explained an alarm is offline. */
-  readonly isAway: (source: string, gatewayId: string) => boolean;
+  readonly isGatewayOffline: (source: string, gatewayId: string) => boolean;
 }
 
 export interface EventContext {
@@ -29,51 +36,52 @@ export interface EventContext {
 export function applyEvent(update: LedgerUpdate, event: Event, context: EventContext): readonly string[] {
   const { ledger } = update;
   const { again, nowMs, position } = context;
-  const one = event as AnyEvent;
+  const typed = event as AnyEvent;
   const source = sourceName(event);
   if (source === null) return [];
-  if (one.type === "gateway-online") {
+  if (typed.type === "gateway-online") {
     const back = { position, time: event.time, changeId: event.id, nowMs };
-    return changedKeys(ledger, () => gatewayReturned(update, source, one.data.gateway.id, back));
+    return listChangedKeys(ledger, () => applyGatewayReturn(update, source, typed.data.gateway.id, back));
   }
-  if (one.type === "gateway-offline" && one.data.wholeSite) {
-    const { id } = one.data.gateway;
-    if (again && !update.isAway(source, id)) return [];
-    return changedKeys(ledger, () => gatewayLost(update, source, id, Number(event.siteid), position));
+  if (typed.type === "gateway-offline" && typed.data.wholeSite) {
+    const { id } = typed.data.gateway;
+    if (again && !update.isGatewayOffline(source, id)) return [];
+    return listChangedKeys(ledger, () => applyGatewayLoss(update, source, id, Number(event.siteid), position));
   }
-  if (!isAboutAlarm(one)) return [];
-  const key = incidentKey(source, "alarm", one.data.episode);
+  if (!isAlarmEvent(typed)) return [];
+  const key = computeIncidentKey(source, "alarm", typed.data.episode);
   const stored = ledger.get(key);
-  if (stored !== undefined && position <= stored.through) return withGroup(key, stored);
-  const next = nextState(stored, one, source, update, context);
+  if (stored !== undefined && position <= stored.through) return withGroupKey(key, stored);
+  const next = computeNextState(stored, typed, source, update, context);
   if (next === null) return [];
   // An alarm that comes back after the end of its group stands alone, or joins the group that explains it now.
   const group = ledger.get(next.into ?? "");
   const isBack = next.into !== null && !isOver(next) && (group === undefined || isOver(group));
   ledger.set(key, isBack ? { ...next, into: null, metMs: nowMs } : next);
   if (stored === undefined || isBack) {
-    const { behindGateway } = one.data;
-    const explains = behindGateway !== null && (!again || update.isAway(source, behindGateway));
-    fold(update, key, explains ? behindGateway : null);
+    const { behindGateway } = typed.data;
+    const explains = behindGateway !== null && (!again || update.isGatewayOffline(source, behindGateway));
+    foldIntoGroup(update, key, explains ? behindGateway : null);
   }
   const into = ledger.get(key)?.into ?? null;
   if (stored !== undefined && into !== null) refreshGroup(ledger, into, event.id, nowMs);
-  return withGroup(key, ledger.get(key) ?? next);
+  return withGroupKey(key, ledger.get(key) ?? next);
 }
 
-function changedKeys(ledger: IncidentLedger, change: () => void): readonly string[] {
+function listChangedKeys(ledger: IncidentLedger, change: () => void): readonly string[] {
   const before = new Map(ledger);
   change();
   return [...ledger].filter(([key, stored]) => before.get(key) !== stored).map(([key]) => key);
 }
 
-const withGroup = (key: string, { into }: StoredIncident): readonly string[] => (into === null ? [key] : [key, into]);
+const withGroupKey = (key: string, { into }: StoredIncident): readonly string[] =>
+  into === null ? [key] : [key, into];
 
 type AlarmEvent = Extract<AnyEvent, { readonly type: `alarm-${string}` }>;
 
-const isAboutAlarm = (event: AnyEvent): event is AlarmEvent => event.type.startsWith("alarm-");
+const isAlarmEvent = (event: AnyEvent): event is AlarmEvent => event.type.startsWith("alarm-");
 
-function nextState(
+function computeNextState(
   stored: StoredIncident | undefined,
   event: AlarmEvent,
   source: string,
@@ -82,19 +90,19 @@ function nextState(
 ): StoredIncident | null {
   const { nowMs, position } = context;
   const { alarm, episode } = event.data;
-  const change = event.type.slice("alarm-".length) as Change;
+  const change = event.type.slice("alarm-".length) as IncidentChange;
   const next = { alarm, changeId: event.id, priority: alarm.trigger.priority, changedMs: nowMs, through: position };
   if (stored === undefined) {
     if (change !== "raised" && change !== "retriggered") return null;
     if (event.type === "alarm-raised" && event.data.initial && !initial && event.snapshot !== true) return null;
     if (context.again && !isActive(source, event.data)) return null;
-    return newIncident("alarm", source, episode, {
+    return createIncident("alarm", source, episode, {
       ...next,
-      ...{ change, site: alarm.site, status: statusOf(alarm), startedAt: alarm.triggeredAt },
-      ...{ metMs: nowMs, holdFromMs: holdFrom(event, context) },
+      ...{ change, site: alarm.site, status: readStatus(alarm), startedAt: alarm.triggeredAt },
+      ...{ metMs: nowMs, holdFromMs: findHoldStart(event, context) },
     });
   }
-  const status = statusAfter(stored, change, alarm);
+  const status = computeStatus(stored, change, alarm);
   return {
     ...stored,
     ...next,
@@ -107,27 +115,27 @@ function nextState(
 }
 
 /** By the worker's clock, because the service's may be wrong; for alarms that already existed, by the service's. */
-function holdFrom(event: AlarmEvent, { committedAt, nowMs }: EventContext): number {
+function findHoldStart(event: AlarmEvent, { committedAt, nowMs }: EventContext): number {
   const metMs = Math.min(nowMs, parseTimeOr(committedAt, nowMs));
   const existed = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
   return existed ? Math.min(metMs, parseTimeOr(event.data.alarm.triggeredAt, metMs)) : metMs;
 }
 
-function statusAfter(stored: StoredIncident, change: Change, alarm: Alarm): IncidentStatus {
+function computeStatus(stored: StoredIncident, change: IncidentChange, alarm: Alarm): IncidentStatus {
   if (change === "resolved") return "resolved";
   if (isOver(stored) && change !== "retriggered" && change !== "raised") return "resolved";
   if (change === "vanished" || change === "out-of-scope") return "unknown";
-  return change === "recovering" ? "recovering" : statusOf(alarm);
+  return change === "recovering" ? "recovering" : readStatus(alarm);
 }
 
-function statusOf(alarm: Alarm): IncidentStatus {
+function readStatus(alarm: Alarm): IncidentStatus {
   return alarm.acknowledged ? "acknowledged" : alarm.recoveringUntil === null ? "active" : "recovering";
 }
 
-export function alarmsIn(events: readonly Event[]): readonly { readonly source: string; readonly id: string }[] {
+export function listAlarms(events: readonly Event[]): readonly { readonly source: string; readonly id: string }[] {
   return (events as readonly AnyEvent[]).flatMap((event) => {
     const source = sourceName(event);
-    return source !== null && isAboutAlarm(event) ? [{ source, id: event.data.alarm.id }] : [];
+    return source !== null && isAlarmEvent(event) ? [{ source, id: event.data.alarm.id }] : [];
   });
 }
 
@@ -135,7 +143,7 @@ export function concernsIncidents(type: string): boolean {
   return type.startsWith("alarm-") || /^gateway-o(n|ff)line$/.test(type);
 }
 
-export function mayJoinGateway(event: Event): boolean {
+export function mayJoinGatewayGroup(event: Event): boolean {
   return event.type === "gateway-offline" || (event.data as Partial<AlarmFact>).behindGateway != null;
 }
 
@@ -148,60 +156,66 @@ interface GatewayReturn {
 }
 
 /** Alarms may end this long after their gateway came back and still end with the group. */
-const SETTLE_MS = 180_000;
+const GATEWAY_SETTLE_MS = 180_000;
 
-function fold(update: LedgerUpdate, key: string, behindGateway: string | null): void {
+function foldIntoGroup(update: LedgerUpdate, key: string, behindGateway: string | null): void {
   const { ledger } = update;
   const alarm = ledger.get(key);
   // The receiver already has the alarm as an incident of its own.
   if (alarm === undefined || alarm.told !== null || alarm.openingMs !== null) return;
   const isBehindGateway = update.fold.gateway && behindGateway !== null;
-  const into = isBehindGateway ? gatewayGroup(update, alarm, behindGateway) : stormGroup(update, alarm);
+  const into = isBehindGateway ? joinGatewayGroup(update, alarm, behindGateway) : joinStormGroup(update, alarm);
   if (into === undefined) return;
   ledger.set(key, { ...alarm, into });
   refreshGroup(ledger, into, alarm.changeId, alarm.changedMs);
 }
 
 /** Alarms that are still active three minutes later leave the group. */
-export function gatewayReturned(
+export function applyGatewayReturn(
   update: LedgerUpdate,
   source: string,
   gatewayId: string,
   { position, time, changeId, nowMs }: GatewayReturn,
 ): void {
   const { ledger } = update;
-  const [key, group] = openGatewayGroup(ledger, source, gatewayId, position) ?? [];
+  const [key, group] = findOpenGatewayGroup(ledger, source, gatewayId, position) ?? [];
   if (key === undefined || group === undefined || group.settling !== undefined) return;
   const wasSent = group.told !== null || group.openingMs !== null;
-  if (!wasSent || membersOf(ledger, key).every(isOver)) endGroup(update, key, { time, changeId }, nowMs);
-  else ledger.set(key, { ...group, settling: { untilMs: nowMs + SETTLE_MS, time, changeId } });
+  if (!wasSent || findMembers(ledger, key).every(isOver)) endGroup(update, key, { time, changeId }, nowMs);
+  else ledger.set(key, { ...group, settling: { untilMs: nowMs + GATEWAY_SETTLE_MS, time, changeId } });
 }
 
 /** The only gateway of a site is offline: folds the unsent alarms of the site. */
-function gatewayLost(update: LedgerUpdate, source: string, gatewayId: string, siteId: number, position: number): void {
+function applyGatewayLoss(
+  update: LedgerUpdate,
+  source: string,
+  gatewayId: string,
+  siteId: number,
+  position: number,
+): void {
   const { ledger } = update;
-  const [key] = openGatewayGroup(ledger, source, gatewayId) ?? [];
+  const [key] = findOpenGatewayGroup(ledger, source, gatewayId) ?? [];
   if (key !== undefined) continueOutage(ledger, key, position);
   for (const [alarmKey, stored] of [...ledger]) {
     const isHere = stored.kind === "alarm" && stored.source === source && stored.site?.id === siteId;
-    if (isHere && stored.into === null && !isOver(stored)) fold(update, alarmKey, gatewayId);
+    if (isHere && stored.into === null && !isOver(stored)) foldIntoGroup(update, alarmKey, gatewayId);
   }
 }
 
 /** Closes groups whose gateway has been online for three minutes, or whose alarms have all ended. */
-export function settleGateways(update: LedgerUpdate, keys: readonly string[], nowMs: number): void {
+export function endSettledGatewayGroups(update: LedgerUpdate, keys: readonly string[], nowMs: number): void {
   for (const key of keys) {
     const stored = update.ledger.get(key);
     if (stored?.settling === undefined || isOver(stored)) continue;
     const { untilMs } = stored.settling;
     // A wait longer than three minutes means that the clock was set back.
-    const isDue = nowMs >= untilMs || untilMs - nowMs > SETTLE_MS;
-    if (isDue || membersOf(update.ledger, key).every(isOver)) endGroup(update, key, stored.settling, nowMs);
+    const isDue = nowMs >= untilMs || untilMs - nowMs > GATEWAY_SETTLE_MS;
+    if (isDue || findMembers(update.ledger, key).every(isOver)) endGroup(update, key, stored.settling, nowMs);
   }
 }
 
 /** Finds the open group of a gateway whose last event is before a position. */
-function openGatewayGroup(ledger: IncidentLedger, source: string, id: string, position = Number.POSITIVE_INFINITY) {
+function findOpenGatewayGroup(ledger: IncidentLedger, source: string, id: string, position = Number.POSITIVE_INFINITY) {
   return [...ledger].find(
     ([, { gateway, kind, ...stored }]) =>
       kind === "gateway" &&
@@ -212,11 +226,11 @@ function openGatewayGroup(ledger: IncidentLedger, source: string, id: string, po
   );
 }
 
-function gatewayGroup({ ledger, gatewayName }: LedgerUpdate, alarm: StoredIncident, id: string): string {
-  const [key] = openGatewayGroup(ledger, alarm.source, id) ?? [];
+function joinGatewayGroup({ ledger, gatewayName }: LedgerUpdate, alarm: StoredIncident, id: string): string {
+  const [key] = findOpenGatewayGroup(ledger, alarm.source, id) ?? [];
   if (key === undefined) {
     const gateway = { id, displayName: gatewayName(alarm.source, id) };
-    return addGroup(ledger, alarm, { kind: "gateway", episode: episodeOf(id, alarm), gateway });
+    return addGroup(ledger, alarm, { kind: "gateway", episode: buildGroupEpisode(id, alarm), gateway });
   }
   continueOutage(ledger, key, alarm.through);
   return key;
@@ -228,24 +242,24 @@ function continueOutage(ledger: IncidentLedger, key: string, position: number): 
   if (settling !== undefined) ledger.set(key, { ...stored, through: Math.max(stored.through, position) });
 }
 
-function stormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): string | undefined {
+function joinStormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): string | undefined {
   const { storm } = fold;
   if (storm === undefined) return undefined;
   const isHere = ({ site, source }: StoredIncident) =>
     storm.over === "all" || (source === alarm.source && site?.id === alarm.site?.id);
   const isRecent = ({ metMs }: StoredIncident) => metMs > alarm.metMs - storm.within;
   // A member that never ends keeps a storm open. Alarms weeks later are not part of it.
-  const known = [...ledger].find(
+  const openStorm = [...ledger].find(
     ([key, stored]) =>
-      stored.kind === "storm" && !isOver(stored) && isHere(stored) && membersOf(ledger, key).some(isRecent),
+      stored.kind === "storm" && !isOver(stored) && isHere(stored) && findMembers(ledger, key).some(isRecent),
   );
-  if (known !== undefined) return known[0];
+  if (openStorm !== undefined) return openStorm[0];
   // Alarms of an offline gateway were not opened, so they do not count.
   const isOpening = ({ into, kind }: StoredIncident) => kind === "alarm" && ledger.get(into ?? "")?.kind !== "gateway";
   const openings = [...ledger.values()].filter((stored) => isOpening(stored) && isHere(stored) && isRecent(stored));
   if (openings.length <= storm.openings) return undefined;
   const site = storm.over === "all" ? null : alarm.site;
-  return addGroup(ledger, alarm, { kind: "storm", site, episode: episodeOf(storm.over, alarm) });
+  return addGroup(ledger, alarm, { kind: "storm", site, episode: buildGroupEpisode(storm.over, alarm) });
 }
 
 function addGroup(ledger: IncidentLedger, alarm: StoredIncident, group: Partial<StoredIncident>): string {
@@ -257,13 +271,13 @@ function addGroup(ledger: IncidentLedger, alarm: StoredIncident, group: Partial<
     ...group,
   };
   // One unsent alarm can start several groups in succession, so each gets its own episode.
-  for (let n = 2; ledger.has(keyOf(added)); n += 1) added = { ...added, episode: `${group.episode} ${n}` };
-  ledger.set(keyOf(added), added);
-  return keyOf(added);
+  for (let n = 2; ledger.has(getIncidentKey(added)); n += 1) added = { ...added, episode: `${group.episode} ${n}` };
+  ledger.set(getIncidentKey(added), added);
+  return getIncidentKey(added);
 }
 
 /** One alarm can start several groups, one for each time that it came back. */
-function episodeOf(what: string, { episode, retriggers, startedAt }: StoredIncident): string {
+function buildGroupEpisode(what: string, { episode, retriggers, startedAt }: StoredIncident): string {
   return [what, startedAt, episode, ...(retriggers === 0 ? [] : [retriggers])].join(" ");
 }
 
@@ -275,27 +289,27 @@ function endGroup(
   nowMs: number,
 ): void {
   const { ledger } = update;
-  patch(ledger, key, { status: "resolved", change: "resolved", endedAt: time, changeId, changedMs: nowMs });
-  for (const member of membersOf(ledger, key)) {
+  patchIncident(ledger, key, { status: "resolved", change: "resolved", endedAt: time, changeId, changedMs: nowMs });
+  for (const member of findMembers(ledger, key)) {
     if (isOver(member)) continue;
-    patch(ledger, keyOf(member), { into: null, metMs: nowMs, changedMs: nowMs });
-    fold(update, keyOf(member), null);
+    patchIncident(ledger, getIncidentKey(member), { into: null, metMs: nowMs, changedMs: nowMs });
+    foldIntoGroup(update, getIncidentKey(member), null);
   }
 }
 
 function refreshGroup(ledger: IncidentLedger, key: string, changeId: string, nowMs: number): void {
   const group = ledger.get(key);
   if (group === undefined) return;
-  const members = membersOf(ledger, key);
+  const members = findMembers(ledger, key);
   const priority = members.map((member) => member.priority).sort()[0] ?? group.priority;
-  patch(ledger, key, { changeId, priority, change: "members", changedMs: nowMs });
+  patchIncident(ledger, key, { changeId, priority, change: "members", changedMs: nowMs });
   // A storm ends with its last alarm; a gateway group ends when the gateway is online.
   if (group.kind !== "storm" || members.some((member) => !isOver(member))) return;
   const [lastEnd] = members.map(({ endedAt }) => endedAt ?? "").sort((a, b) => (a < b ? 1 : -1));
-  patch(ledger, key, { status: "resolved", change: "resolved", endedAt: lastEnd || group.startedAt });
+  patchIncident(ledger, key, { status: "resolved", change: "resolved", endedAt: lastEnd || group.startedAt });
 }
 
-function patch(ledger: IncidentLedger, key: string, change: Partial<StoredIncident>): void {
+function patchIncident(ledger: IncidentLedger, key: string, change: Partial<StoredIncident>): void {
   const stored = ledger.get(key);
   if (stored !== undefined) ledger.set(key, { ...stored, ...change });
 }

@@ -1,16 +1,16 @@
 import { z } from "zod";
 import { Duration } from "../../../src/core/values/duration.ts";
-import { LANGUAGES, Phrases } from "./text.ts";
+import { CustomPhrases, MESSAGE_LANGUAGES } from "./text.ts";
 
 export const PriorityLetter = z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C.");
 
-const Clock = z.string().regex(/^([01]\d|2[0-3]):[0-5]\d$/, "Write a time of day as 22:00.");
+const TimeOfDay = z.string().regex(/^([01]\d|2[0-3]):[0-5]\d$/, "Write a time of day as 22:00.");
 
-const Quiet = z
+const QuietHours = z
   .strictObject({
     priorities: z.array(PriorityLetter).min(1).meta({ description: "Alarm priorities that wait in these hours." }),
-    from: Clock.meta({ description: "Beginning, time of day in the site's zone.", examples: ["22:00"] }),
-    to: Clock.meta({ description: "End; on the next day where it is earlier.", examples: ["06:00"] }),
+    from: TimeOfDay.meta({ description: "Beginning, time of day in the site's zone.", examples: ["22:00"] }),
+    to: TimeOfDay.meta({ description: "End; on the next day where it is earlier.", examples: ["06:00"] }),
     days: z
       .array(z.enum(["mon", "tue", "wed", "thu", "fri", "sat", "sun"]))
       .min(1)
@@ -19,7 +19,7 @@ const Quiet = z
   })
   .refine(({ from, to }) => from !== to, { path: ["to"], message: "`from` and `to` are the same time." });
 
-const Storm = z.strictObject({
+const StormOptions = z.strictObject({
   openings: z.int().min(2).max(1_000).meta({ description: "More openings than this are told as one thing." }),
   within: Duration.refine((ms) => ms >= 60_000 && ms <= 86_400_000, "Choose between 1m and 1d.")
     .prefault("5m")
@@ -29,16 +29,16 @@ const Storm = z.strictObject({
   }),
 });
 
-const Fold = z
+const FoldOptions = z
   .strictObject({
     gateway: z.boolean().default(true).meta({
       description: "Alarms behind a gateway that is offline are one thing with a list.",
     }),
-    storm: Storm.optional().meta({ description: "Many alarms at once are one thing with a list." }),
+    storm: StormOptions.optional().meta({ description: "Many alarms at once are one thing with a list." }),
   })
   .meta({ description: "What is told together." });
 
-const Dossier = z.strictObject({
+const TimeSeriesOptions = z.strictObject({
   priorities: z
     .array(PriorityLetter)
     .min(1)
@@ -47,15 +47,15 @@ const Dossier = z.strictObject({
   hours: z.int().min(1).max(24).default(3).meta({ description: "How far back, in hours." }),
 });
 
-export const INCIDENT_KINDS = ["alarm-*", "gateway-online"] as const;
+export const INCIDENT_EVENT_KINDS = ["alarm-*", "gateway-online"] as const;
 
-export const RECEIVER = {
-  fold: Fold.prefault({}),
+export const RECEIVER_OPTIONS = {
+  fold: FoldOptions.prefault({}),
   hold: Duration.refine((ms) => ms <= 86_400_000, "Choose at most 1d.")
     .prefault("0s")
     .meta({ description: "An alarm that ends within this time is not told at all." }),
   quiet: z
-    .array(Quiet)
+    .array(QuietHours)
     .max(20)
     .default([])
     .meta({ description: "Hours in which alarms wait; what is active at their end is told then." }),
@@ -63,18 +63,18 @@ export const RECEIVER = {
     description: "Whether alarms that were active already when Plenum saw them first are told.",
   }),
   dossier: z
-    .union([z.literal(false), Dossier])
+    .union([z.literal(false), TimeSeriesOptions])
     .prefault({})
     .meta({
       description: "How the alarm's value went, and others of its system, as far as Plenum has them; false: not.",
     }),
-  language: z.enum(LANGUAGES).default("en").meta({ description: "Language of what is told." }),
-  words: Phrases.prefault({}).meta({ description: "Words in place of those of the language." }),
+  language: z.enum(MESSAGE_LANGUAGES).default("en").meta({ description: "Language of what is told." }),
+  words: CustomPhrases.prefault({}).meta({ description: "Words in place of those of the language." }),
   status_url: z
     .url({ protocol: /^https?$/, error: "Write a whole address, such as https://plenum.example.com/." })
     .optional()
     .meta({ description: "Address of the status page as people reach it; messages then link to it." }),
 } as const;
 
-export type ReceiverConfig = z.infer<z.ZodObject<typeof RECEIVER>>;
-export type QuietHours = z.infer<typeof Quiet>;
+export type ReceiverConfig = z.infer<z.ZodObject<typeof RECEIVER_OPTIONS>>;
+export type QuietHours = z.infer<typeof QuietHours>;

@@ -4,17 +4,17 @@ import { ConfigError, type Failure, meaningOf, Rejected, Throttled } from "../..
 import { backoffMs } from "../../../src/core/runtime/backoff.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import type { Call, IncidentMessage, IncidentReference, Rate, Receiver } from "./receiver.ts";
-import { isOver, newIncident, type StoredIncident } from "./stored-incident.ts";
+import type { IncidentMessage, IncidentReference, RateLimit, Receiver, ReceiverCall } from "./receiver.ts";
+import { createIncident, isOver, type StoredIncident } from "./stored-incident.ts";
 
-const BACKOFF = { firstMs: 1_000, maxMs: 300_000 };
-const OWN_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
+const RECEIVER_BACKOFF = { firstMs: 1_000, maxMs: 300_000 };
+const INCIDENT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 /** Consecutive failed incidents that mean the receiver is down. With 40 % of calls failing, one time in 240. */
-const DOWN_AFTER = 6;
+const DOWN_AFTER_FAILURES = 6;
 /** A wrong header must not stop a sink for years. */
-const LONGEST_PAUSE_MS = 86_400_000;
+const MAX_PAUSE_MS = 86_400_000;
 
-export type Retries = ReturnType<typeof createRetries>;
+export type IncidentRetries = ReturnType<typeof createRetries>;
 
 /**
  * Decides when to call a receiver again after failures. Each failed incident has a back-off; a success resets all.
@@ -22,98 +22,98 @@ export type Retries = ReturnType<typeof createRetries>;
  *     up ──► 6 different incidents failed in a row ──► down: one call at a time, longer waits ──► one succeeds ──► up
  */
 export function createRetries(nowMs: () => number, random: () => number = Math.random) {
-  const own = new Map<string, { readonly attempts: number; readonly atMs: number }>();
-  const streak = new Set<string>();
+  const retryByKey = new Map<string, { readonly attempts: number; readonly atMs: number }>();
+  const failedKeys = new Set<string>();
   let calls = 0;
   let probes = 0;
   let pauses = 0;
   let waitUntilMs = Number.NEGATIVE_INFINITY;
-  let last: Failure | null = null;
+  let lastFailure: Failure | null = null;
 
-  const isDown = () => streak.size >= DOWN_AFTER;
+  const isDown = () => failedKeys.size >= DOWN_AFTER_FAILURES;
   const waitMs = () => Math.max(0, waitUntilMs - nowMs());
 
   function earliest(): string | undefined {
     let first: string | undefined;
     let firstMs = Number.POSITIVE_INFINITY;
-    for (const [key, { atMs }] of own) if (atMs < firstMs) [first, firstMs] = [key, atMs];
+    for (const [key, { atMs }] of retryByKey) if (atMs < firstMs) [first, firstMs] = [key, atMs];
     return first;
   }
 
   return {
     waitMs,
-    againMs: (key: string) => own.get(key)?.atMs,
+    againMs: (key: string) => retryByKey.get(key)?.atMs,
     /** Only one call at a time probes a receiver that is down. */
     isDown,
     earliest,
 
     failed(key: string, failure: Failure): void {
-      last = failure;
+      lastFailure = failure;
       calls += 1;
       // A 503 without a time may concern one request only.
       if (failure.kind === "throttled" && (failure.scope === "allowance" || failure.retryAfterMs !== null)) {
         pauses += 1;
-        const ms = failure.retryAfterMs ?? backoffMs(BACKOFF, pauses, random);
-        waitUntilMs = nowMs() + Math.min(ms, LONGEST_PAUSE_MS);
+        const ms = failure.retryAfterMs ?? backoffMs(RECEIVER_BACKOFF, pauses, random);
+        waitUntilMs = nowMs() + Math.min(ms, MAX_PAUSE_MS);
         return;
       }
-      const attempts = (own.get(key)?.attempts ?? 0) + 1;
-      own.set(key, { attempts, atMs: nowMs() + backoffMs(OWN_BACKOFF, attempts, random) });
-      streak.add(key);
+      const attempts = (retryByKey.get(key)?.attempts ?? 0) + 1;
+      retryByKey.set(key, { attempts, atMs: nowMs() + backoffMs(INCIDENT_BACKOFF, attempts, random) });
+      failedKeys.add(key);
       if (!isDown()) return;
       probes += 1;
-      waitUntilMs = nowMs() + backoffMs(BACKOFF, probes, random);
+      waitUntilMs = nowMs() + backoffMs(RECEIVER_BACKOFF, probes, random);
     },
 
     /** Resets everything. Returns the incidents that failed only because the receiver was down. */
     delivered(): readonly string[] {
-      const released = isDown() ? [...streak] : [];
-      for (const key of released) own.delete(key);
-      streak.clear();
+      const released = isDown() ? [...failedKeys] : [];
+      for (const key of released) retryByKey.delete(key);
+      failedKeys.clear();
       calls = 0;
       probes = 0;
       pauses = 0;
-      last = null;
+      lastFailure = null;
       waitUntilMs = Number.NEGATIVE_INFINITY;
       return released;
     },
 
-    forget: (key: string) => void own.delete(key),
-    size: () => own.size,
+    forget: (key: string) => void retryByKey.delete(key),
+    size: () => retryByKey.size,
 
     /** Undefined after a success and when no retry is pending. */
     failing(): FailedRequest | undefined {
-      if (last === null || (own.size === 0 && waitMs() === 0)) return undefined;
-      const ownMs = (own.get(earliest() ?? "")?.atMs ?? Number.NEGATIVE_INFINITY) - nowMs();
-      return { error: last, attempts: calls, retryInMs: Math.max(0, waitMs() || ownMs) };
+      if (lastFailure === null || (retryByKey.size === 0 && waitMs() === 0)) return undefined;
+      const ownMs = (retryByKey.get(earliest() ?? "")?.atMs ?? Number.NEGATIVE_INFINITY) - nowMs();
+      return { error: lastFailure, attempts: calls, retryInMs: Math.max(0, waitMs() || ownMs) };
     },
   };
 }
 
 /** Longest wait for the rate limit inside one incident: a search and an opening are two calls. */
-const LONGEST_WAIT_MS = 2_500;
+const MAX_RATE_LIMIT_WAIT_MS = 2_500;
 
-type Calls = ReturnType<typeof createCalls>;
+type RateLimitedCalls = ReturnType<typeof createRateLimitedCalls>;
 
 /** `onDelivered` runs after each successful call that sends something. */
-export function createCalls(rates: readonly Rate[], clock: Clock, onDelivered: () => void) {
+export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock, onDelivered: () => void) {
   const limits = rates.map((rate) => ({ rate, times: [] as number[] }));
-  const limitsOf = (kind: Call) => limits.filter(({ rate }) => rate.of?.includes(kind) ?? true);
-  const thrown = new WeakSet<object>();
+  const findLimits = (kind: ReceiverCall) => limits.filter(({ rate }) => rate.of?.includes(kind) ?? true);
+  const receiverErrors = new WeakSet<object>();
 
-  function waitMs(kind: Call): number {
-    const waits = limitsOf(kind).map(({ rate, times }) => {
+  function waitMs(kind: ReceiverCall): number {
+    const waits = findLimits(kind).map(({ rate, times }) => {
       const [oldest] = times.length < rate.count ? [] : times;
       return oldest === undefined ? 0 : oldest + rate.inMs - clock.monotonic();
     });
     return Math.max(0, ...waits);
   }
 
-  async function callWithinLimits<T>(kind: Call, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function callWithinLimits<T>(kind: ReceiverCall, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     const ms = waitMs(kind);
-    if (ms > LONGEST_WAIT_MS) throw new Throttled("The receiver's rate limit is used up for now.", ms);
+    if (ms > MAX_RATE_LIMIT_WAIT_MS) throw new Throttled("The receiver's rate limit is used up for now.", ms);
     if (ms > 0) await clock.sleep(ms, signal);
-    const counting = limitsOf(kind);
+    const counting = findLimits(kind);
     for (const { rate, times } of counting) {
       times.push(clock.monotonic());
       if (times.length > rate.count) times.shift();
@@ -132,12 +132,12 @@ export function createCalls(rates: readonly Rate[], clock: Clock, onDelivered: (
   return {
     waitMs,
     /** Returns true for an error of the receiver, as opposed to an error of the stored state. */
-    threw: (error: unknown) => typeof error === "object" && error !== null && thrown.has(error),
-    async call<T>(kind: Call, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    threw: (error: unknown) => typeof error === "object" && error !== null && receiverErrors.has(error),
+    async call<T>(kind: ReceiverCall, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
       try {
         return await callWithinLimits(kind, signal, work);
       } catch (error) {
-        if (typeof error === "object" && error !== null) thrown.add(error);
+        if (typeof error === "object" && error !== null) receiverErrors.add(error);
         throw error;
       }
     },
@@ -154,21 +154,26 @@ export type Notifier = ReturnType<typeof createNotifier>;
  */
 export function createNotifier(options: {
   readonly receiver: Receiver;
-  readonly call: Calls["call"];
-  readonly messageOf: (stored: StoredIncident) => IncidentMessage;
+  readonly call: RateLimitedCalls["call"];
+  readonly buildMessage: (stored: StoredIncident) => IncidentMessage;
   readonly wallMs: () => number;
   readonly monotonicMs: () => number;
   readonly store: (stored: StoredIncident) => Promise<void>;
 }) {
-  const { receiver, call, messageOf, wallMs, monotonicMs } = options;
-  const digestOf = (stored: StoredIncident) => digestOfMessage(messageOf(stored));
+  const { receiver, call, buildMessage, wallMs, monotonicMs } = options;
+  const digestOfIncident = (stored: StoredIncident) => digestMessage(buildMessage(stored));
 
   async function store(stored: StoredIncident): Promise<StoredIncident> {
     await options.store(stored);
     return stored;
   }
 
-  function storeSent(stored: StoredIncident, place: IncidentReference, isClosed: boolean, digest = digestOf(stored)) {
+  function storeSent(
+    stored: StoredIncident,
+    place: IncidentReference,
+    isClosed: boolean,
+    digest = digestOfIncident(stored),
+  ) {
     const { lookAtMs: _, openingAs: __, refused: ___, ...rest } = stored;
     const { retriggers, status } = stored;
     const told = { place, status, retriggers, digest, isClosed, atMs: monotonicMs() };
@@ -179,7 +184,7 @@ export function createNotifier(options: {
     const { openingMs } = before;
     let mayExist = openingMs !== null;
     if (openingMs !== null && receiver.find !== undefined) {
-      const found = await call("find", signal, async () => receiver.find?.(messageOf(before), openingMs, signal));
+      const found = await call("find", signal, async () => receiver.find?.(buildMessage(before), openingMs, signal));
       if (found && "againInMs" in found) return store({ ...before, lookAtMs: monotonicMs() + found.againInMs });
       // The content of a found incident may be outdated, so the digest stays empty.
       if (found) return storeSent(before, found, false, "");
@@ -188,18 +193,18 @@ export function createNotifier(options: {
     // Store a new start even after a search found nothing: a later search begins there.
     const stored = await store({ ...before, ...identityOf(before), openingMs: wallMs() });
     try {
-      const place = await call("open", signal, () => receiver.open(messageOf(stored), signal, stored.openingAs));
+      const place = await call("open", signal, () => receiver.open(buildMessage(stored), signal, stored.openingAs));
       return await storeSent(stored, place, false);
     } catch (error) {
       const { openingAs: _, ...rest } = stored;
-      if (!mayExist && wasNotDone(error)) await store({ ...rest, openingMs: null });
+      if (!mayExist && isCertainlyNotDone(error)) await store({ ...rest, openingMs: null });
       throw error;
     }
   }
 
   function identityOf(stored: StoredIncident): Pick<StoredIncident, "openingAs"> {
     if (receiver.identify === undefined) return {};
-    return { openingAs: stored.openingAs ?? stored.told?.place.ref ?? receiver.identify(messageOf(stored)) };
+    return { openingAs: stored.openingAs ?? stored.told?.place.ref ?? receiver.identify(buildMessage(stored)) };
   }
 
   async function sendStep(stored: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
@@ -208,7 +213,7 @@ export function createNotifier(options: {
     const over = isOver(stored);
     const mayBeClosed = told.isClosed || told.isInDoubt === true;
     if (mayBeClosed && !over && receiver.opensAgain !== "findable") return open(stored, signal);
-    const message = messageOf(stored);
+    const message = buildMessage(stored);
     if (told.isClosed !== over) await store({ ...stored, told: { ...told, isInDoubt: true } });
     const kind = over ? "close" : "update";
     const place = await call(kind, signal, () => receiver[kind](message, told.place, signal));
@@ -222,14 +227,14 @@ export function createNotifier(options: {
     if (told === null || told.isInDoubt === true) return true;
     // A reopening may have succeeded.
     if (isOver(stored)) return !told.isClosed || openingMs !== null;
-    return told.isClosed || told.digest !== digestOf(stored);
+    return told.isClosed || told.digest !== digestOfIncident(stored);
   }
 
   const waitsForSearch = ({ lookAtMs, openingMs }: StoredIncident) =>
     openingMs !== null && lookAtMs !== undefined && monotonicMs() < lookAtMs;
 
   return {
-    digestOf,
+    digestOf: digestOfIncident,
     needsSending,
 
     /** Throws the error of the receiver. `again`: send although nothing changed. */
@@ -244,14 +249,14 @@ export function createNotifier(options: {
 }
 
 /** Returns true for failures after which the receiver certainly did nothing. */
-function wasNotDone(error: unknown): boolean {
+function isCertainlyNotDone(error: unknown): boolean {
   const failure = meaningOf(error);
   if (failure instanceof Throttled) return failure.scope === "allowance";
   return failure instanceof ConfigError || failure instanceof Rejected;
 }
 
 /** Event id, change name and time series alone do not need a message. */
-export function digestOfMessage({ text, status, priority, link }: IncidentMessage): string {
+export function digestMessage({ text, status, priority, link }: IncidentMessage): string {
   const { curves: _, ...visible } = text;
   return hash("sha256", JSON.stringify([visible, status, priority, link]), "base64url");
 }
@@ -259,7 +264,7 @@ export function digestOfMessage({ text, status, priority, link }: IncidentMessag
 export async function runTestAlarm(
   options: {
     readonly receiver: Receiver;
-    readonly messageOf: (stored: StoredIncident) => IncidentMessage;
+    readonly buildMessage: (stored: StoredIncident) => IncidentMessage;
     readonly clock: Pick<Clock, "now">;
     readonly report: (line: string) => void;
   },
@@ -267,22 +272,22 @@ export async function runTestAlarm(
 ): Promise<void> {
   const { receiver, clock, report } = options;
   const nowMs = clock.now();
-  const incident = newIncident("test", "plenum", String(nowMs), {
+  const incident = createIncident("test", "plenum", String(nowMs), {
     ...{ priority: "C", change: "raised", changeId: `test.${nowMs}`, startedAt: isoUtc(nowMs) },
     ...{ metMs: nowMs, holdFromMs: nowMs, changedMs: nowMs, through: 0 },
   });
-  const messageOf = (step: string, state: Partial<StoredIncident>) =>
-    options.messageOf({ ...incident, ...state, changeId: `${incident.changeId}.${step}` });
+  const buildMessage = (step: string, state: Partial<StoredIncident>) =>
+    options.buildMessage({ ...incident, ...state, changeId: `${incident.changeId}.${step}` });
   const reportStep = (done: string, { ticket, link }: IncidentReference) =>
     report([done, ticket, link].filter((text) => text !== null).join(" "));
 
-  const opened = await receiver.open(messageOf("opened", {}), signal);
+  const opened = await receiver.open(buildMessage("opened", {}), signal);
   reportStep("opened", opened);
-  const acknowledged = messageOf("changed", { status: "acknowledged", change: "acknowledged" });
+  const acknowledged = buildMessage("changed", { status: "acknowledged", change: "acknowledged" });
   const changed = await receiver.update(acknowledged, opened, signal);
   if (changed === "gone") return report("changed: it is not there any more");
   reportStep("changed", changed);
-  const over = messageOf("closed", { status: "resolved", change: "resolved", endedAt: isoUtc(clock.now()) });
+  const over = buildMessage("closed", { status: "resolved", change: "resolved", endedAt: isoUtc(clock.now()) });
   const closed = await receiver.close(over, changed, signal);
   if (closed === "gone") return report("closed: it is not there any more");
   reportStep("closed", closed);

@@ -7,7 +7,7 @@ export interface Incident {
   readonly key: string;
   readonly kind: "alarm" | "gateway" | "storm" | "test";
   readonly status: IncidentStatus;
-  readonly change: Change;
+  readonly change: IncidentChange;
   /** Id of the event, for request keys and message ids. */
   readonly changeId: string;
   readonly source: string;
@@ -19,7 +19,7 @@ export interface Incident {
   readonly alarm: Alarm | null;
   /** The offline gateway that is the incident or explains it. */
   readonly gateway: { readonly id: string; readonly displayName: string } | null;
-  readonly members: Members;
+  readonly members: IncidentMembers;
   /** Null without a configured address of the status page. */
   readonly link: string | null;
 }
@@ -27,7 +27,7 @@ export interface Incident {
 /** `unknown`: the alarm vanished or is no longer visible to the token. That closes nothing. */
 export type IncidentStatus = "active" | "acknowledged" | "recovering" | "unknown" | "resolved";
 
-export type Change =
+export type IncidentChange =
   | "raised"
   | "retriggered"
   | "acknowledged"
@@ -39,14 +39,14 @@ export type Change =
   | "resolved"
   | "members";
 
-export interface Members {
+export interface IncidentMembers {
   readonly total: number;
   readonly active: number;
   /** Active members by priority, then the last ended ones; at most 20. */
-  readonly shown: readonly Member[];
+  readonly shown: readonly GroupMember[];
 }
 
-export interface Member {
+export interface GroupMember {
   readonly title: string;
   readonly site: string;
   readonly priority: Priority;
@@ -55,7 +55,7 @@ export interface Member {
   readonly endedAt: string | null;
 }
 
-export function incidentKey(source: string, kind: Incident["kind"], episode: string): string {
+export function computeIncidentKey(source: string, kind: Incident["kind"], episode: string): string {
   return hash("sha256", JSON.stringify([source, kind, episode])).slice(0, 32);
 }
 
@@ -86,13 +86,13 @@ interface SearchLater {
   readonly againInMs: number;
 }
 
-export type Call = "open" | "update" | "close" | "find";
+export type ReceiverCall = "open" | "update" | "close" | "find";
 
 /** At most `count` calls in any `inMs` milliseconds, e.g. 4 in 1,000. */
-export interface Rate {
+export interface RateLimit {
   readonly count: number;
   readonly inMs: number;
-  readonly of?: readonly Call[];
+  readonly of?: readonly ReceiverCall[];
 }
 
 /** An incident that no longer exists, or that a person closed, is `gone`. */
@@ -119,7 +119,7 @@ export interface Receiver {
     signal: AbortSignal,
   ): Promise<IncidentReference | SearchLater | null>;
   /** Documented limits; the sink keeps to them in addition to Retry-After. */
-  readonly rates?: readonly Rate[];
+  readonly rates?: readonly RateLimit[];
   readonly repeatMs?: number;
   readonly repeatClosedMs?: number;
   probe(signal: AbortSignal): Promise<void>;

@@ -18,34 +18,41 @@ import {
 import type { Event } from "../../../src/core/model/event.ts";
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import { createAgenda, createMonotonicClock, createPlanner, createTiming } from "./agenda.ts";
+import { createAgenda, createIncidentPlanner, createMonotonicClock, createNotificationTiming } from "./agenda.ts";
 import {
-  alarmsIn,
   applyEvent,
+  applyGatewayReturn,
   concernsIncidents,
-  gatewayReturned,
+  endSettledGatewayGroups,
   type LedgerUpdate,
-  mayJoinGateway,
-  settleGateways,
+  listAlarms,
+  mayJoinGatewayGroup,
 } from "./apply-event.ts";
-import { INCIDENT_KINDS, type ReceiverConfig } from "./config.ts";
-import { createCalls, createNotifier, createRetries, runTestAlarm } from "./notifier.ts";
-import type { Call, IncidentMessage, Receiver } from "./receiver.ts";
-import { clampTimes, type IncidentLedger, incidentOf, isOver, keyOf, type StoredIncident } from "./stored-incident.ts";
-import { cachedTextOf, vocabulary } from "./text.ts";
+import { INCIDENT_EVENT_KINDS, type ReceiverConfig } from "./config.ts";
+import { createNotifier, createRateLimitedCalls, createRetries, runTestAlarm } from "./notifier.ts";
+import type { IncidentMessage, Receiver, ReceiverCall } from "./receiver.ts";
+import {
+  clampTimes,
+  getIncidentKey,
+  type IncidentLedger,
+  isOver,
+  type StoredIncident,
+  toIncident,
+} from "./stored-incident.ts";
+import { choosePhrases, getCachedText } from "./text.ts";
 import { createTimeSeriesText } from "./time-series-text.ts";
 
 const MAX_BATCH = 500;
 /** Silences begin and end with this delay. */
-const TICK_MS = 5_000;
+const TICK_INTERVAL_MS = 5_000;
 /** Interval for checking whether gateways are online, in case the filter of the sink drops that event. */
-const GATEWAY_LOOK_MS = 60_000;
+const GATEWAY_CHECK_MS = 60_000;
 /** Incidents evaluated before yielding to the event loop: about 10 ms. */
 const EVALUATION_BATCH = 100;
 /** Longest time that one write or tick sends; new events may be more urgent. */
-const SENDING_MS = 1_000;
+const MAX_SENDING_MS = 1_000;
 /** Age of a backlog, which the sink applies completely before it sends much. */
-const BACKLOG_MS = 10_000;
+const BACKLOG_AGE_MS = 10_000;
 const BACKLOG_TICK_MS = 500;
 /** Open incidents per tick whose text is compared with the sent one after a restart. */
 const CHECKED_PER_TICK = 250;
@@ -67,11 +74,11 @@ const CLOCK_STEP_MS = 2_000;
 export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, context: ConnectorContext): Sink {
   const { clock, log, sinkState, building } = context;
   const monotonicMs = createMonotonicClock(clock);
-  const timing = createTiming(config, { clock, monotonicMs, zoneOf: building.timeZone });
-  const words = vocabulary(config.language, config.words);
+  const timing = createNotificationTiming(config, { clock, monotonicMs, zoneOf: building.timeZone });
+  const words = choosePhrases(config.language, config.words);
   const agenda = createAgenda();
   const retries = createRetries(monotonicMs, context.random);
-  const calls = createCalls(receiver.rates ?? [], clock, () => {
+  const calls = createRateLimitedCalls(receiver.rates ?? [], clock, () => {
     for (const key of retries.delivered()) agenda.change(key);
   });
   let ledger: IncidentLedger | null = null;
@@ -84,28 +91,28 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   let refusals: { readonly key: string; readonly position: number; readonly reason: string }[] = [];
   let wallAheadMs = clock.now() - clock.monotonic();
   let nextCallMs = Number.NEGATIVE_INFINITY;
-  const updateOf = (ledger: IncidentLedger, overrides: Partial<LedgerUpdate> = {}): LedgerUpdate => ({
+  const createUpdate = (ledger: IncidentLedger, overrides: Partial<LedgerUpdate> = {}): LedgerUpdate => ({
     ledger,
     fold: config.fold,
     initial: config.initial,
     gatewayName: (source, id) => gatewayNames.get(`${source} ${id}`) ?? id,
     isActive: () => true,
-    isAway: () => true,
+    isGatewayOffline: () => true,
     ...overrides,
   });
 
-  const messageOf = (stored: StoredIncident): IncidentMessage => {
-    const incident = incidentOf(keyOf(stored), stored, ledger ?? new Map(), config.status_url);
-    const text = cachedTextOf(building, incident, words, building.timeZone(stored.source));
+  const buildMessage = (stored: StoredIncident): IncidentMessage => {
+    const incident = toIncident(getIncidentKey(stored), stored, ledger ?? new Map(), config.status_url);
+    const text = getCachedText(building, incident, words, building.timeZone(stored.source));
     return { ...incident, text: { ...text, curves: stored.curves?.lines ?? [] } };
   };
   const withTimeSeries = createTimeSeriesText(config, words, context);
   const notifier = createNotifier({
-    ...{ receiver, messageOf, monotonicMs, call: calls.call, wallMs: clock.now },
-    store: (stored) => store(keyOf(stored), stored),
+    ...{ receiver, buildMessage: buildMessage, monotonicMs, call: calls.call, wallMs: clock.now },
+    store: (stored) => store(getIncidentKey(stored), stored),
   });
 
-  const planOf = createPlanner({
+  const planIncident = createIncidentPlanner({
     ...{ receiver, timing, notifier, retries, resendRequested, monotonicMs },
     ledger: () => ledger ?? new Map(),
   });
@@ -134,7 +141,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       const stands = told !== null && !told.isClosed && told.isInDoubt !== true && !isOver(stored);
       // Spread these over ticks, because each comparison needs a text.
       if (stands) {
-        agenda.later(key, nowMs + Math.floor(standing / CHECKED_PER_TICK) * TICK_MS);
+        agenda.later(key, nowMs + Math.floor(standing / CHECKED_PER_TICK) * TICK_INTERVAL_MS);
         standing += 1;
       } else agenda.change(key);
     }
@@ -159,7 +166,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       for (const key of keys) {
         const stored = ledger?.get(key);
         updateKeySets(key, stored);
-        const plan = stored === undefined ? null : planOf(key, stored);
+        const plan = stored === undefined ? null : planIncident(key, stored);
         if (stored === undefined || plan === null) drop(key);
         else if (plan.atMs > monotonicMs() || plan.act === "look") agenda.later(key, plan.atMs);
         else if (plan.act === "forget") old.push(key);
@@ -190,7 +197,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
 
   async function send(signal: AbortSignal): Promise<void> {
     const tried = new Set<string>();
-    const untilMs = clock.monotonic() + SENDING_MS;
+    const untilMs = clock.monotonic() + MAX_SENDING_MS;
     do {
       await evaluate(signal);
       if (retries.waitMs() > 0) break;
@@ -206,14 +213,14 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     } while (clock.monotonic() < untilMs && !signal.aborted);
   }
 
-  function callFor(stored: StoredIncident): Call {
+  function callFor(stored: StoredIncident): ReceiverCall {
     if (stored.told === null) return stored.openingMs === null || receiver.find === undefined ? "open" : "find";
     return isOver(stored) ? "close" : "update";
   }
 
   /** Records a failure of the receiver and throws any other. */
   async function sendOne(key: string, stored: StoredIncident, signal: AbortSignal): Promise<void> {
-    const plan = planOf(key, stored);
+    const plan = planIncident(key, stored);
     agenda.later(key, Number.POSITIVE_INFINITY);
     try {
       if (plan?.act === "send" || plan?.act === "repeat")
@@ -222,8 +229,8 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       resendRequested.delete(key);
     } catch (error) {
       if (!calls.threw(error) && error !== signal.reason) throw error;
-      if (signal.aborted && !isTooLate(signal)) throw error;
-      const failure = meaningOf(isTooLate(signal) ? signal.reason : error);
+      if (signal.aborted && !isPastDeadline(signal)) throw error;
+      const failure = meaningOf(isPastDeadline(signal) ? signal.reason : error);
       if (failure instanceof ConfigError || failure instanceof LocalFailure) throw error;
       if (failure instanceof Rejected) await refuse(key, stored, failure);
       else retries.failed(key, failure);
@@ -247,7 +254,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     const blockedMs = Math.max(retries.waitMs(), nextCallMs - clock.monotonic());
     const dueMs = hasReady ? blockedMs : agenda.nextMs() - nowMs;
     const failing = retries.failing();
-    const tickInMs = Math.max(0, Math.min(TICK_MS, dueMs));
+    const tickInMs = Math.max(0, Math.min(TICK_INTERVAL_MS, dueMs));
     return failing === undefined ? { tickInMs } : { tickInMs, failing };
   }
 
@@ -257,8 +264,8 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     // Work on a copy: a failed store must leave the ledger unchanged.
     const next = new Map(await open());
     const before = new Map(next);
-    const update = updateOf(next, again ? await presentState(batch) : {});
-    if (batch.some((event) => mayJoinGateway(event))) await nameGateways();
+    const update = createUpdate(next, again ? await presentState(batch) : {});
+    if (batch.some((event) => mayJoinGatewayGroup(event))) await nameGateways();
     await updateSilences();
     const nowMs = monotonicMs();
     const concerned = new Map<string, number>();
@@ -281,12 +288,16 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     });
     refusals = refusals.filter(({ key }) => !concerned.has(key));
     const { tickInMs, failing } = report();
-    return { rejected, ...(tickInMs < TICK_MS ? { tickInMs } : {}), ...(failing === undefined ? {} : { failing }) };
+    return {
+      rejected,
+      ...(tickInMs < TICK_INTERVAL_MS ? { tickInMs } : {}),
+      ...(failing === undefined ? {} : { failing }),
+    };
   }
 
   function isBacklog(offer: BatchInfo | undefined): boolean {
     const newestMs = Date.parse(offer?.committedAt.at(-1) ?? "");
-    return offer?.isRedelivery === false && clock.now() - newestMs > BACKLOG_MS;
+    return offer?.isRedelivery === false && clock.now() - newestMs > BACKLOG_AGE_MS;
   }
 
   /** Stores the changes, then makes them current. */
@@ -303,45 +314,45 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   }
 
   /** Only alarms and gateways in their present state count in redelivered events. */
-  async function presentState(batch: readonly Event[]): Promise<Pick<LedgerUpdate, "isActive" | "isAway">> {
+  async function presentState(batch: readonly Event[]): Promise<Pick<LedgerUpdate, "isActive" | "isGatewayOffline">> {
     const active = new Set<string>();
-    for (const { source, id } of alarmsIn(batch)) {
+    for (const { source, id } of listAlarms(batch)) {
       const now = await building.findAlarm(source, id);
       if (now?.state === "active") active.add(`${source} ${now.episode}`);
     }
-    const away = await gatewaysAway();
+    const away = await findOfflineGateways();
     return {
       isActive: (source, { episode }) => active.has(`${source} ${episode}`),
-      isAway: (source, id) => away.has(`${source} ${id}`),
+      isGatewayOffline: (source, id) => away.has(`${source} ${id}`),
     };
   }
 
-  async function gatewaysAway(): Promise<ReadonlySet<string>> {
+  async function findOfflineGateways(): Promise<ReadonlySet<string>> {
     const gateways = await building.inventory("gateway");
     const away = gateways.filter(({ value, isThere }) => isThere && value.online !== true);
     return new Set(away.map(({ source, value }) => `${source} ${value.id}`));
   }
 
   /** Closes groups of gateways that are online although no event reported it. */
-  async function lookAtGateways(all: IncidentLedger): Promise<void> {
-    if (openGateways.size === 0 || clock.monotonic() - gatewaysLookedMs < GATEWAY_LOOK_MS) return;
+  async function checkOnlineGateways(all: IncidentLedger): Promise<void> {
+    if (openGateways.size === 0 || clock.monotonic() - gatewaysLookedMs < GATEWAY_CHECK_MS) return;
     gatewaysLookedMs = clock.monotonic();
-    const offline = await gatewaysAway();
+    const offline = await findOfflineGateways();
     const isBack = ({ source, gateway }: StoredIncident) => gateway !== null && !offline.has(`${source} ${gateway.id}`);
     const back = [...openGateways].flatMap((key) => all.get(key) ?? []).filter(isBack);
     if (back.length === 0) return;
-    const update = updateOf(new Map(all));
+    const update = createUpdate(new Map(all));
     const at = { position: Number.POSITIVE_INFINITY, time: isoUtc(clock.now()), nowMs: monotonicMs() };
     for (const { source, gateway, changeId } of back)
-      gatewayReturned(update, source, gateway?.id ?? "", { ...at, changeId });
+      applyGatewayReturn(update, source, gateway?.id ?? "", { ...at, changeId });
     await storeLedger(update.ledger, all);
   }
 
   async function settleReturnedGateways(all: IncidentLedger): Promise<void> {
     const settling = [...openGateways].filter((key) => all.get(key)?.settling !== undefined);
     if (settling.length === 0) return;
-    const update = updateOf(new Map(all));
-    settleGateways(update, settling, monotonicMs());
+    const update = createUpdate(new Map(all));
+    endSettledGatewayGroups(update, settling, monotonicMs());
     await storeLedger(update.ledger, all);
   }
 
@@ -373,7 +384,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
 
     async tick(signal) {
       await updateSilences();
-      await lookAtGateways(await open());
+      await checkOnlineGateways(await open());
       await settleReturnedGateways(await open());
       await send(signal);
       // An event outside the log cannot be a dead letter.
@@ -382,13 +393,13 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       return { ...report(), ...(refused.length === 0 ? {} : { refused }) };
     },
 
-    test: (report, signal) => runTestAlarm({ receiver, messageOf, clock, report }, signal),
+    test: (report, signal) => runTestAlarm({ receiver, buildMessage: buildMessage, clock, report }, signal),
     probe: (signal) => receiver.probe(signal),
     close: () => receiver.dispose(),
   };
 }
 
-export function receiverConnector<S extends ZodType<ReceiverConfig>>(
+export function defineReceiverConnector<S extends ZodType<ReceiverConfig>>(
   name: string,
   summary: string,
   Config: S,
@@ -398,7 +409,7 @@ export function receiverConnector<S extends ZodType<ReceiverConfig>>(
     name,
     summary,
     Config,
-    kinds: () => INCIDENT_KINDS,
+    kinds: () => INCIDENT_EVENT_KINDS,
     async sink(config: output<S>, context: ConnectorContext) {
       return createReceiverSink((await load())(config, context), config, context);
     },
@@ -406,4 +417,4 @@ export function receiverConnector<S extends ZodType<ReceiverConfig>>(
 }
 
 /** Returns true when the deadline of the engine ended the call, not a stop. */
-const isTooLate = ({ aborted, reason }: AbortSignal): boolean => aborted && reason instanceof Retryable;
+const isPastDeadline = ({ aborted, reason }: AbortSignal): boolean => aborted && reason instanceof Retryable;

@@ -1,12 +1,12 @@
 import type { Alarm, Priority, Site } from "../../../src/core/model/building.ts";
 import {
-  type Change,
+  computeIncidentKey,
+  type GroupMember,
   type Incident,
+  type IncidentChange,
+  type IncidentMembers,
   type IncidentReference,
   type IncidentStatus,
-  incidentKey,
-  type Member,
-  type Members,
 } from "./receiver.ts";
 
 /** Facts, the last state sent to the receiver, and a request in progress. The difference is the work to do. */
@@ -19,7 +19,7 @@ export interface StoredIncident {
   readonly gateway: Incident["gateway"];
   readonly priority: Priority;
   readonly status: IncidentStatus;
-  readonly change: Change;
+  readonly change: IncidentChange;
   readonly changeId: string;
   readonly startedAt: string;
   readonly endedAt: string | null;
@@ -72,7 +72,7 @@ export function clampTimes(stored: StoredIncident, nowMs: number): StoredInciden
   };
 }
 
-export function newIncident(
+export function createIncident(
   kind: Incident["kind"],
   source: string,
   episode: string,
@@ -91,36 +91,36 @@ export function newIncident(
 
 export type IncidentLedger = Map<string, StoredIncident>;
 
-export const keyOf = ({ source, kind, episode }: Pick<StoredIncident, "source" | "kind" | "episode">) =>
-  incidentKey(source, kind, episode);
+export const getIncidentKey = ({ source, kind, episode }: Pick<StoredIncident, "source" | "kind" | "episode">) =>
+  computeIncidentKey(source, kind, episode);
 
 export const isOver = ({ status }: Pick<StoredIncident, "status">) => status === "resolved";
 
-const LISTED_MEMBERS = 20;
+const MAX_LISTED_MEMBERS = 20;
 
-export function membersOf(ledger: IncidentLedger, key: string): readonly StoredIncident[] {
+export function findMembers(ledger: IncidentLedger, key: string): readonly StoredIncident[] {
   return [...ledger.values()].filter(({ into }) => into === key);
 }
 
-export function incidentOf(
+export function toIncident(
   key: string,
   stored: StoredIncident,
   ledger: IncidentLedger,
   statusUrl: string | undefined,
 ): Incident {
   const { kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt } = stored;
-  const folded = stored.kind === "gateway" || stored.kind === "storm" ? membersOf(ledger, key) : [];
+  const folded = stored.kind === "gateway" || stored.kind === "storm" ? findMembers(ledger, key) : [];
   return {
     ...{ key, kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt },
     priority: [stored.priority, ...folded.map(({ priority }) => priority)].sort()[0] ?? stored.priority,
-    change: changeSince(stored),
-    members: listMembers(folded),
-    link: statusUrl === undefined ? null : linkTo(statusUrl, stored),
+    change: findChangeSinceSent(stored),
+    members: summarizeMembers(folded),
+    link: statusUrl === undefined ? null : buildStatusLink(statusUrl, stored),
   };
 }
 
 /** Returns the most important change since the last message. */
-function changeSince({ told, status, retriggers, change }: StoredIncident): Change {
+function findChangeSinceSent({ told, status, retriggers, change }: StoredIncident): IncidentChange {
   if (told === null || status === "resolved" || status === "unknown") return change;
   if (retriggers !== told.retriggers || told.isClosed || told.isInDoubt) return "retriggered";
   if (status === told.status) return change === "members" ? "members" : "changed";
@@ -128,7 +128,7 @@ function changeSince({ told, status, retriggers, change }: StoredIncident): Chan
   return told.status === "acknowledged" ? "unacknowledged" : "changed";
 }
 
-function listMembers(folded: readonly StoredIncident[]): Members {
+function summarizeMembers(folded: readonly StoredIncident[]): IncidentMembers {
   const sorted = folded.toSorted(
     (a, b) =>
       Number(isOver(a)) - Number(isOver(b)) ||
@@ -139,16 +139,16 @@ function listMembers(folded: readonly StoredIncident[]): Members {
   return {
     total: folded.length,
     active: folded.filter((member) => !isOver(member)).length,
-    shown: sorted.slice(0, LISTED_MEMBERS).map(memberOf),
+    shown: sorted.slice(0, MAX_LISTED_MEMBERS).map(toGroupMember),
   };
 }
 
-function memberOf({ alarm, site, priority, status, startedAt, endedAt }: StoredIncident): Member {
+function toGroupMember({ alarm, site, priority, status, startedAt, endedAt }: StoredIncident): GroupMember {
   const title = alarm?.trigger.displayName || alarm?.description || alarm?.id || "";
   return { title, site: site?.displayName ?? "", priority, status, startedAt, endedAt };
 }
 
-function linkTo(statusUrl: string, { alarm, source }: StoredIncident): string {
+function buildStatusLink(statusUrl: string, { alarm, source }: StoredIncident): string {
   const url = new URL(statusUrl);
   if (alarm !== null) url.hash = `alarm/${encodeURIComponent(source)}/${encodeURIComponent(alarm.id)}`;
   return url.href;

@@ -1,8 +1,8 @@
 import { DateTime } from "luxon";
 import { z } from "zod";
-import type { Incident, IncidentText, Member } from "./receiver.ts";
+import type { GroupMember, Incident, IncidentText } from "./receiver.ts";
 
-const ENGLISH = {
+const ENGLISH_PHRASES = {
   active: "Active",
   acknowledged: "Acknowledged",
   recovering: "Recovering",
@@ -31,10 +31,10 @@ const ENGLISH = {
   testTitle: "Test alarm from Plenum; no building is concerned",
 };
 
-export type PhraseName = keyof typeof ENGLISH;
-export type Vocabulary = Readonly<Record<PhraseName, string>>;
+export type PhraseName = keyof typeof ENGLISH_PHRASES;
+export type MessagePhrases = Readonly<Record<PhraseName, string>>;
 
-const NORWEGIAN: Vocabulary = {
+const NORWEGIAN_PHRASES: MessagePhrases = {
   active: "Aktiv",
   acknowledged: "Kvittert",
   recovering: "Normaliseres",
@@ -63,53 +63,61 @@ const NORWEGIAN: Vocabulary = {
   testTitle: "Testalarm fra Plenum; ingen bygg er berørt",
 };
 
-export const LANGUAGES = ["en", "no"] as const;
-type Language = (typeof LANGUAGES)[number];
+export const MESSAGE_LANGUAGES = ["en", "no"] as const;
+type MessageLanguage = (typeof MESSAGE_LANGUAGES)[number];
 
-const BY_LANGUAGE: Readonly<Record<Language, Vocabulary>> = { en: ENGLISH, no: NORWEGIAN };
+const PHRASES_BY_LANGUAGE: Readonly<Record<MessageLanguage, MessagePhrases>> = {
+  en: ENGLISH_PHRASES,
+  no: NORWEGIAN_PHRASES,
+};
 
-const NAMES = Object.keys(ENGLISH) as [PhraseName, ...PhraseName[]];
+const PHRASE_NAMES = Object.keys(ENGLISH_PHRASES) as [PhraseName, ...PhraseName[]];
 
-export const Phrases = z.partialRecord(z.enum(NAMES), z.string().min(1).max(200)).superRefine((words, context) => {
-  for (const [name, text] of Object.entries(words)) {
-    const known = placeholdersOf(ENGLISH[name as PhraseName]);
-    const wrong = placeholdersOf(text).find((placeholder) => !known.includes(placeholder));
-    if (wrong === undefined) continue;
-    const hint = known.length === 0 ? "it has none" : `it has ${known.map((name) => `{${name}}`).join(", ")}`;
-    context.addIssue({ code: "custom", path: [name], message: `There is no {${wrong}} in this text; ${hint}.` });
-  }
-});
+export const CustomPhrases = z
+  .partialRecord(z.enum(PHRASE_NAMES), z.string().min(1).max(200))
+  .superRefine((words, context) => {
+    for (const [name, text] of Object.entries(words)) {
+      const known = listPlaceholders(ENGLISH_PHRASES[name as PhraseName]);
+      const wrong = listPlaceholders(text).find((placeholder) => !known.includes(placeholder));
+      if (wrong === undefined) continue;
+      const hint = known.length === 0 ? "it has none" : `it has ${known.map((name) => `{${name}}`).join(", ")}`;
+      context.addIssue({ code: "custom", path: [name], message: `There is no {${wrong}} in this text; ${hint}.` });
+    }
+  });
 
-export function vocabulary(language: Language, own: Readonly<Partial<Record<PhraseName, string>>>): Vocabulary {
-  return { ...BY_LANGUAGE[language], ...own };
+export function choosePhrases(
+  language: MessageLanguage,
+  own: Readonly<Partial<Record<PhraseName, string>>>,
+): MessagePhrases {
+  return { ...PHRASES_BY_LANGUAGE[language], ...own };
 }
 
-export function filled(text: string, values: Readonly<Record<string, string | number>>): string {
+export function fillPlaceholders(text: string, values: Readonly<Record<string, string | number>>): string {
   return text.replaceAll(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
 }
 
-function placeholdersOf(text: string): readonly string[] {
+function listPlaceholders(text: string): readonly string[] {
   return [...text.matchAll(/\{(\w+)\}/g)].map(([, name]) => name ?? "");
 }
 
-export function textOf(incident: Incident, words: Vocabulary, timeZone: string): IncidentText {
-  const at = (time: string) => timeText(time, timeZone);
+export function buildIncidentText(incident: Incident, words: MessagePhrases, timeZone: string): IncidentText {
+  const at = (time: string) => formatTime(time, timeZone);
   const { alarm, gateway, members } = incident;
   const fields: IncidentText["fields"][number][] = [];
   const add = (label: string, text: string | null | undefined) => {
-    const lines = (text ?? "").split(LINE_BREAK).map(oneLine);
+    const lines = (text ?? "").split(LINE_BREAK_PATTERN).map(toOneLine);
     const cleaned = lines.filter((line) => line !== "").join("\n");
-    if (cleaned !== "") fields.push({ label: oneLine(label), text: cleaned });
+    if (cleaned !== "") fields.push({ label: toOneLine(label), text: cleaned });
   };
   if (incident.site !== null) add(words.site, incident.site.displayName);
   add(words.priority, incident.priority);
   add(words.since, at(incident.startedAt));
   if (incident.status === "resolved" && incident.endedAt !== null) {
     add(words.ended, at(incident.endedAt));
-    add(words.lasted, durationText(incident.startedAt, incident.endedAt));
+    add(words.lasted, formatDuration(incident.startedAt, incident.endedAt));
   }
   if (alarm !== null) {
-    if (alarm.description !== titleOfAlarm(alarm)) add(words.description, alarm.description);
+    if (alarm.description !== formatAlarmTitle(alarm)) add(words.description, alarm.description);
     const { description } = alarm.trigger;
     // The service often repeats the description after the name of the trigger.
     if (description !== null && !alarm.description.includes(description)) add(words.description, description);
@@ -127,46 +135,46 @@ export function textOf(incident: Incident, words: Vocabulary, timeZone: string):
   if (incident.change === "out-of-scope") add(words.unknown, words.outOfScope);
   const hidden = members.total - members.shown.length;
   return {
-    title: titleOf(incident, words),
-    status: oneLine(words[incident.status]),
+    title: formatTitle(incident, words),
+    status: toOneLine(words[incident.status]),
     fields,
     list: [
-      ...members.shown.map((member) => lineOf(member, words, at)),
-      ...(hidden > 0 ? [oneLine(filled(words.more, { count: hidden }))] : []),
+      ...members.shown.map((member) => formatMemberLine(member, words, at)),
+      ...(hidden > 0 ? [toOneLine(fillPlaceholders(words.more, { count: hidden }))] : []),
     ],
     curves: [],
-    linkText: oneLine(words.openPage),
+    linkText: toOneLine(words.openPage),
   };
 }
 
-function titleOf(incident: Incident, words: Vocabulary): string {
+function formatTitle(incident: Incident, words: MessagePhrases): string {
   const { alarm, gateway, members, site } = incident;
-  if (incident.kind === "test") return oneLine(words.testTitle);
+  if (incident.kind === "test") return toOneLine(words.testTitle);
   const { active, total } = members;
   if (incident.kind === "gateway")
-    return oneLine(filled(words.gatewayOffline, { gateway: gateway?.displayName ?? "?", active, total }));
+    return toOneLine(fillPlaceholders(words.gatewayOffline, { gateway: gateway?.displayName ?? "?", active, total }));
   if (alarm === null)
-    return oneLine(filled(words.storm, { site: site?.displayName ?? words.severalSites, active, total }));
-  return oneLine(`${titleOfAlarm(alarm)}, ${alarm.site.displayName}`);
+    return toOneLine(fillPlaceholders(words.storm, { site: site?.displayName ?? words.severalSites, active, total }));
+  return toOneLine(`${formatAlarmTitle(alarm)}, ${alarm.site.displayName}`);
 }
 
-function titleOfAlarm(alarm: NonNullable<Incident["alarm"]>): string {
-  return oneLine(alarm.trigger.displayName || alarm.description || alarm.id);
+function formatAlarmTitle(alarm: NonNullable<Incident["alarm"]>): string {
+  return toOneLine(alarm.trigger.displayName || alarm.description || alarm.id);
 }
 
-function lineOf(member: Member, words: Vocabulary, at: (time: string) => string): string {
+function formatMemberLine(member: GroupMember, words: MessagePhrases, at: (time: string) => string): string {
   const when = member.endedAt === null ? at(member.startedAt) : `${at(member.startedAt)} – ${at(member.endedAt)}`;
-  return oneLine(`${member.priority} ${member.title} (${words[member.status]}, ${when})`);
+  return toOneLine(`${member.priority} ${member.title} (${words[member.status]}, ${when})`);
 }
 
-export function timeText(time: string, timeZone: string): string {
+export function formatTime(time: string, timeZone: string): string {
   if (!time.endsWith("Z")) return time;
   const local = DateTime.fromISO(time, { zone: timeZone });
   return local.isValid ? local.toFormat("yyyy-MM-dd HH:mm:ss ZZ") : time;
 }
 
 /** Returns e.g. `2 d 3 h`, `3 h 12 min`, `48 s`; empty where a time has no offset. */
-export function durationText(from: string, to: string): string {
+export function formatDuration(from: string, to: string): string {
   const seconds = Math.round((Date.parse(to) - Date.parse(from)) / 1_000);
   if (!from.endsWith("Z") || !to.endsWith("Z") || !(seconds >= 0)) return "";
   const parts = [
@@ -184,14 +192,14 @@ export function durationText(from: string, to: string): string {
     .join(" ");
 }
 
-const LINE_BREAK = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/;
+const LINE_BREAK_PATTERN = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/;
 
 /** Invisible characters and those that change the reading direction, except the joiner and selector of emoji. */
-const INVISIBLE = /(?![\u200d\ufe0f])[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
+const INVISIBLE_CHARACTERS = /(?![\u200d\ufe0f])[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
 
-export function oneLine(text: string): string {
+export function toOneLine(text: string): string {
   const spaced = text.toWellFormed().replaceAll(/[\p{Cc}\p{Zl}\p{Zp}]+/gu, " ");
-  return spaced.replaceAll(INVISIBLE, "").trim();
+  return spaced.replaceAll(INVISIBLE_CHARACTERS, "").trim();
 }
 
 export function withFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text: T): readonly T[] {
@@ -203,58 +211,59 @@ export function withFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text
 }
 
 /** Shorter texts are left out, in UTF-16 units. */
-const SHORTEST = 30;
+const MIN_TEXT_LENGTH = 30;
 
 /** Drops time series line by line until the message fits, then halves all texts: 4,000, 2,000, 1,000, … 31, 0. */
-export function fitted<T>(
+export function shortenUntilFits<T>(
   text: IncidentText,
   longest: number,
   render: (text: IncidentText) => T,
   fits: (rendered: T) => boolean,
 ): T {
   for (const fewer of withFewerTimeSeries(text)) {
-    const rendered = render(shortened(fewer, longest));
+    const rendered = render(shortenTexts(fewer, longest));
     if (fits(rendered)) return rendered;
   }
   const withoutSeries = { ...text, curves: [] };
-  for (let length = longest / 2; length > SHORTEST; length /= 2) {
-    const rendered = render(shortened(withoutSeries, Math.floor(length)));
+  for (let length = longest / 2; length > MIN_TEXT_LENGTH; length /= 2) {
+    const rendered = render(shortenTexts(withoutSeries, Math.floor(length)));
     if (fits(rendered)) return rendered;
   }
-  return render(shortened(withoutSeries, 0));
+  return render(shortenTexts(withoutSeries, 0));
 }
 
-function shortened(text: IncidentText, length: number): IncidentText {
-  const name = (label: string) => cut(label, Math.max(length, 50));
+function shortenTexts(text: IncidentText, length: number): IncidentText {
+  const name = (label: string) => cutText(label, Math.max(length, 50));
   return {
     title: name(text.title),
     status: name(text.status),
-    fields: text.fields.map((field) => ({ label: name(field.label), text: cut(field.text, length) })),
-    list: text.list.map((line) => cut(line, length)),
+    fields: text.fields.map((field) => ({ label: name(field.label), text: cutText(field.text, length) })),
+    list: text.list.map((line) => cutText(line, length)),
     curves: text.curves,
     linkText: name(text.linkText),
   };
 }
 
 /** Created on first use, because it takes 10 ms that every CLI command would pay. */
-let segmenter: Intl.Segmenter | undefined;
+let graphemeSegmenter: Intl.Segmenter | undefined;
 
 /** Shortens to UTF-16 units between visible characters and adds … when something is missing. */
-export const cut = (text: string, most: number): string => cutTo(text, most, (part) => part.length);
+export const cutText = (text: string, most: number): string => cutToSize(text, most, (part) => part.length);
 
-export const cutBytes = (text: string, most: number): string => cutTo(text, most, (part) => Buffer.byteLength(part));
+export const cutTextToBytes = (text: string, most: number): string =>
+  cutToSize(text, most, (part) => Buffer.byteLength(part));
 
 export function escapeHtml(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
-function cutTo(text: string, most: number, sizeOf: (part: string) => number): string {
+function cutToSize(text: string, most: number, sizeOf: (part: string) => number): string {
   if (sizeOf(text) <= most) return text;
   const room = most - sizeOf("…");
   let kept = "";
   let size = 0;
-  segmenter ??= new Intl.Segmenter(undefined, { granularity: "grapheme" });
+  graphemeSegmenter ??= new Intl.Segmenter(undefined, { granularity: "grapheme" });
   // Segment only the part that can remain; a text may have megabytes.
-  for (const { segment } of segmenter.segment(text.slice(0, most + 64))) {
+  for (const { segment } of graphemeSegmenter.segment(text.slice(0, most + 64))) {
     size += sizeOf(segment);
     if (size > room) break;
     kept += segment;
@@ -263,14 +272,19 @@ function cutTo(text: string, most: number, sizeOf: (part: string) => number): st
 }
 
 /** About 2 kB each: receivers send the same change at different times. */
-const MOST_TEXTS = 1_000;
+const MAX_CACHED_TEXTS = 1_000;
 
 /** Sinks of one worker share the building view, and therefore the cache. */
-const textsOf = new WeakMap<object, Map<string, IncidentText>>();
+const textCacheByOwner = new WeakMap<object, Map<string, IncidentText>>();
 
-export function cachedTextOf(owner: object, incident: Incident, words: Vocabulary, timeZone: string): IncidentText {
-  const texts = textsOf.get(owner) ?? new Map<string, IncidentText>();
-  textsOf.set(owner, texts);
+export function getCachedText(
+  owner: object,
+  incident: Incident,
+  words: MessagePhrases,
+  timeZone: string,
+): IncidentText {
+  const texts = textCacheByOwner.get(owner) ?? new Map<string, IncidentText>();
+  textCacheByOwner.set(owner, texts);
   const { change, kind, status, site, priority, startedAt, endedAt, alarm, gateway, members } = incident;
   const reason = change === "vanished" || change === "out-of-scope" ? change : null;
   const key = JSON.stringify([
@@ -279,9 +293,9 @@ export function cachedTextOf(owner: object, incident: Incident, words: Vocabular
   ]);
   const cached = texts.get(key);
   if (cached !== undefined) return cached;
-  const text = textOf(incident, words, timeZone);
+  const text = buildIncidentText(incident, words, timeZone);
   texts.set(key, text);
   const [oldest] = texts.keys();
-  if (texts.size > MOST_TEXTS && oldest !== undefined) texts.delete(oldest);
+  if (texts.size > MAX_CACHED_TEXTS && oldest !== undefined) texts.delete(oldest);
   return text;
 }

@@ -6,10 +6,10 @@ import type { Clock } from "../../../src/core/runtime/clock.ts";
 import { cachedSecret, type SecretRef } from "../../../src/core/runtime/secret.ts";
 import type { ReceiverConfig } from "./config.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "./receiver.ts";
-import { oneLine, type PhraseName, vocabulary } from "./text.ts";
+import { choosePhrases, type PhraseName, toOneLine } from "./text.ts";
 
 /** Time until the next search for a ticket that may exist. */
-const SEARCH_AGAIN_MS = 60_000;
+const SEARCH_RETRY_MS = 60_000;
 
 /** A ticket is `done` when it may be reopened, and `closed` when it may not. */
 export interface TicketSystem {
@@ -18,7 +18,7 @@ export interface TicketSystem {
   /** Time after an opening during which a search may miss the ticket. */
   readonly searchLagMs: number;
   create(incident: IncidentMessage, signal: AbortSignal): Promise<Ticket>;
-  stateOf(id: string, signal: AbortSignal): Promise<TicketState | null>;
+  readState(id: string, signal: AbortSignal): Promise<TicketState | null>;
   update(id: string, update: TicketUpdate, signal: AbortSignal): Promise<boolean>;
   close(id: string, update: TicketUpdate, signal: AbortSignal): Promise<boolean>;
   search(incident: IncidentMessage, signal: AbortSignal): Promise<readonly (Ticket & { readonly isDone: boolean })[]>;
@@ -48,23 +48,23 @@ export function createTicketReceiver(
   config: Pick<ReceiverConfig, "language" | "words">,
   { clock, log }: Pick<ConnectorContext, "clock" | "log">,
 ): Pick<Receiver, "opensAgain" | "open" | "update" | "close" | "find"> {
-  const words = vocabulary(config.language, config.words);
+  const words = choosePhrases(config.language, config.words);
   /** `over`: the last message was the end, so any later one means that the alarm is back. */
   const Ref = z.object({ id: z.string().regex(system.idPattern), over: z.boolean() });
-  const referenceOf = ({ id, ticket, link }: Ticket): IncidentReference => ({ ref: { id, over: false }, ticket, link });
+  const toReference = ({ id, ticket, link }: Ticket): IncidentReference => ({ ref: { id, over: false }, ticket, link });
 
   return {
     opensAgain: "findable",
 
-    open: async (incident, signal) => referenceOf(await system.create(incident, signal)),
+    open: async (incident, signal) => toReference(await system.create(incident, signal)),
 
     async update(incident, reference, signal) {
       const { id, over } = Ref.parse(reference.ref);
-      const state = await system.stateOf(id, signal);
+      const state = await system.readState(id, signal);
       const isBack = over || incident.change === "retriggered";
       if (state !== null && state !== "open" && !isBack) return reference;
       if (state === null || state === "closed") return "gone";
-      const noteLabels = phrasesOfNote(incident, isBack)?.map((name) => oneLine(words[name])) ?? null;
+      const noteLabels = chooseNotePhrases(incident, isBack)?.map((name) => toOneLine(words[name])) ?? null;
       const update = { incident, reopens: state === "done", noteLabels, reference };
       const exists = await system.update(id, update, signal);
       return exists ? { ...reference, ref: { id, over: false } } : "gone";
@@ -72,8 +72,8 @@ export function createTicketReceiver(
 
     async close(incident, reference, signal) {
       const { id } = Ref.parse(reference.ref);
-      const state = await system.stateOf(id, signal);
-      const noteLabels = [oneLine(words.ended), oneLine(words.lasted)];
+      const state = await system.readState(id, signal);
+      const noteLabels = [toOneLine(words.ended), toOneLine(words.lasted)];
       const update = { incident, reopens: false, noteLabels, reference };
       // A person, or a request with a lost response, may have closed it already.
       const exists = state === "open" ? await system.close(id, update, signal) : state !== null;
@@ -85,7 +85,7 @@ export function createTicketReceiver(
       if (first === undefined) {
         // A clock that was set back must not extend the wait.
         const leftMs = system.searchLagMs - Math.abs(clock.now() - sinceMs);
-        return leftMs <= 0 ? null : { againInMs: Math.min(leftMs, SEARCH_AGAIN_MS) };
+        return leftMs <= 0 ? null : { againInMs: Math.min(leftMs, SEARCH_RETRY_MS) };
       }
       const duplicates = others.filter(({ isDone }) => !isDone);
       if (duplicates.length > 0)
@@ -95,12 +95,12 @@ export function createTicketReceiver(
         );
       const note = `Duplicate of ${first.ticket ?? first.id}; Plenum keeps only that one up to date.`;
       for (const { id } of duplicates) await system.addNote(id, note, signal);
-      return referenceOf(first);
+      return toReference(first);
     },
   };
 }
 
-function phrasesOfNote({ change }: IncidentMessage, isBack: boolean): readonly PhraseName[] | null {
+function chooseNotePhrases({ change }: IncidentMessage, isBack: boolean): readonly PhraseName[] | null {
   if (isBack) return ["since"];
   if (change === "acknowledged") return ["acknowledgedBy", "message"];
   if (change === "recovering") return [];
@@ -117,21 +117,21 @@ export function createWarnOnce(log: ConnectorContext["log"]): (message: string, 
 }
 
 /** Maps a response with the error text of a ticket system. */
-export function failureWithText(response: ReceiverResponse, errorText: string, origin: string, nowMs: number): Failure {
+export function mapTicketError(response: ReceiverResponse, errorText: string, origin: string, nowMs: number): Failure {
   const { status, headers } = response;
   const body = response.json === undefined ? response.body : errorText;
   const failure = failureOfResponse({ status, headers, body, isCut: false }, origin, nowMs);
   return failure ?? new Retryable(`${origin} answered ${status}.`);
 }
 
-interface Credentials {
+interface HttpCredentials {
   readonly user?: string | undefined;
   readonly password?: SecretRef | undefined;
   readonly token?: SecretRef | undefined;
 }
 
 /** Returns the header for Basic (`user` with `password`) or Bearer (`token`). Reads the secret at each call. */
-export function authorizationOf(options: Credentials, clock: Clock): () => { readonly authorization?: string } {
+export function createAuthorization(options: HttpCredentials, clock: Clock): () => { readonly authorization?: string } {
   const { user, password, token } = options;
   const secretRef = password ?? token;
   if (secretRef === undefined) return () => ({});

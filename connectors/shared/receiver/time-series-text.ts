@@ -3,26 +3,27 @@ import type { TagScalar } from "../../../src/core/model/building.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import type { ReceiverConfig } from "./config.ts";
 import { isOver, type StoredIncident } from "./stored-incident.ts";
-import { cut, durationText, filled, oneLine, timeText, type Vocabulary } from "./text.ts";
+import { cutText, fillPlaceholders, formatDuration, formatTime, type MessagePhrases, toOneLine } from "./text.ts";
 
 const HOUR_MS = 3_600_000;
 
 /** Adds time series to an opened or returned alarm; stored, so every edit shows the same. Never waits. */
 export function createTimeSeriesText(
   { dossier }: Pick<ReceiverConfig, "dossier">,
-  words: Vocabulary,
+  words: MessagePhrases,
   { clock, log, building }: Pick<ConnectorContext, "clock" | "log" | "building">,
 ): (stored: StoredIncident) => Promise<StoredIncident> {
   return async (stored) => {
     const { alarm, priority, retriggers, source } = stored;
-    if (dossier === false || alarm === null || !dossier.priorities.includes(priority) || !isNew(stored)) return stored;
+    if (dossier === false || alarm === null || !dossier.priorities.includes(priority) || !needsTimeSeries(stored))
+      return stored;
     const toMs = clock.now();
-    const span = { fromMs: toMs - dossier.hours * HOUR_MS, toMs };
+    const timeRange = { fromMs: toMs - dossier.hours * HOUR_MS, toMs };
     try {
-      const curves = await building.timeSeries(source, alarm, span);
-      const lines = curves.map((curve) => seriesLine(curve, span, words)).filter((line) => line !== null);
-      const time = timeText(isoUtc(toMs), building.timeZone(source));
-      const heading = filled(words.valuesUntil, { time });
+      const curves = await building.timeSeries(source, alarm, timeRange);
+      const lines = curves.map((curve) => formatSeriesLine(curve, timeRange, words)).filter((line) => line !== null);
+      const time = formatTime(isoUtc(toMs), building.timeZone(source));
+      const heading = fillPlaceholders(words.valuesUntil, { time });
       return { ...stored, curves: { retriggers, lines: lines.length === 0 ? [] : [heading, ...lines] } };
     } catch (error) {
       log.debug({ err: error }, "how the values of an alarm went could not be read; it is told without");
@@ -32,48 +33,52 @@ export function createTimeSeriesText(
 }
 
 /** Returns true when the alarm is opened or back, is active, and has no time series for this yet. */
-function isNew({ curves, retriggers, told, ...stored }: StoredIncident): boolean {
+function needsTimeSeries({ curves, retriggers, told, ...stored }: StoredIncident): boolean {
   if (isOver(stored) || curves?.retriggers === retriggers) return false;
   return told === null || told.retriggers !== retriggers;
 }
 
 /** For phones: blocks, and UTF-16 units of the name and of the unit. */
-const MOST_BLOCKS = 24;
-const MOST_NAME = 60;
-const MOST_UNIT = 16;
+const MAX_BLOCKS = 24;
+const MAX_NAME_LENGTH = 60;
+const MAX_UNIT_LENGTH = 16;
 
-const BLOCKS = "▁▂▃▄▅▆▇█";
-const FLAT = "▄";
+const SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█";
+const FLAT_BLOCK = "▄";
 /** HTML would merge ordinary spaces and hide the gap. */
-const GAP = "\u00a0";
+const GAP_CHARACTER = "\u00a0";
 
 /** Returns `VS1-GT11 ▅▅▄▃▂▁▁ 18.2–21.4 °C, last 18.2, 3 h`; null for fewer than two values. */
-export function seriesLine({ points, tag }: TimeSeries, span: TimeRange, words: Vocabulary): string | null {
-  const known = knownOf(points);
-  const last = known.at(-1);
-  if (last === undefined || known.length < 2) return null;
-  const drawn = spanOf(points, span);
-  const unit = cut(oneLine(tag.unit ?? ""), MOST_UNIT);
-  const lasted = durationText(...minutesOf(drawn));
-  const name = cut(oneLine(tag.displayName), MOST_NAME);
+export function formatSeriesLine(
+  { points, tag }: TimeSeries,
+  timeRange: TimeRange,
+  words: MessagePhrases,
+): string | null {
+  const knownPoints = keepKnownPoints(points);
+  const last = knownPoints.at(-1);
+  if (last === undefined || knownPoints.length < 2) return null;
+  const drawn = findDrawnRange(points, timeRange);
+  const unit = cutText(toOneLine(tag.unit ?? ""), MAX_UNIT_LENGTH);
+  const lasted = formatDuration(...roundToMinutes(drawn));
+  const name = cutText(toOneLine(tag.displayName), MAX_NAME_LENGTH);
   return [
-    [name, sparklineOf(points, span), rangeOf(known), unit].filter((part) => part !== "").join(" "),
-    filled(words.last, { value: textOfValue(last.value) }),
+    [name, drawSparkline(points, timeRange), formatRange(knownPoints), unit].filter((part) => part !== "").join(" "),
+    fillPlaceholders(words.last, { value: formatValue(last.value) }),
     ...(lasted === "0 s" ? [] : [lasted]),
   ].join(", ");
 }
 
 /** Each block shows the last value of 1.5 usual intervals, so a gap means missing values and not a late one. */
-export function sparklineOf(points: readonly TimeSeriesPoint[], span: TimeRange): string {
-  const known = knownOf(points);
-  const drawn = spanOf(points, span);
+export function drawSparkline(points: readonly TimeSeriesPoint[], timeRange: TimeRange): string {
+  const knownPoints = keepKnownPoints(points);
+  const drawn = findDrawnRange(points, timeRange);
   const whole = drawn.toMs - drawn.fromMs;
-  const length = Math.max(whole / MOST_BLOCKS, usualStep(points) * 1.5, 1);
+  const length = Math.max(whole / MAX_BLOCKS, computeUsualStepMs(points) * 1.5, 1);
   // A single value has no usual interval.
   const count = points.length < 2 ? 1 : Math.max(1, Math.floor(whole / length));
-  const blocks = Array<string>(count).fill(GAP);
-  const scale = scaleOf(known);
-  for (const { atMs, value } of known) {
+  const blocks = Array<string>(count).fill(GAP_CHARACTER);
+  const scale = createBlockScale(knownPoints);
+  for (const { atMs, value } of knownPoints) {
     const index = whole === 0 ? 0 : Math.floor(((atMs - drawn.fromMs) / whole) * count);
     blocks[Math.min(index, count - 1)] = scale(value);
   }
@@ -85,56 +90,57 @@ interface KnownPoint {
   readonly value: TagScalar;
 }
 
-function knownOf(points: readonly TimeSeriesPoint[]): readonly KnownPoint[] {
+function keepKnownPoints(points: readonly TimeSeriesPoint[]): readonly KnownPoint[] {
   return points.flatMap(({ atMs, value }) =>
     value === null || !Number.isFinite(Number(value)) ? [] : [{ atMs, value }],
   );
 }
 
 /** From the first value, or from the start when the first value came within 1.5 usual intervals. */
-function spanOf(points: readonly TimeSeriesPoint[], { fromMs, toMs }: TimeRange): TimeRange {
-  const first = knownOf(points)[0]?.atMs ?? toMs;
-  return { fromMs: first - fromMs < usualStep(points) * 1.5 ? fromMs : first, toMs: Math.max(first, toMs) };
+function findDrawnRange(points: readonly TimeSeriesPoint[], { fromMs, toMs }: TimeRange): TimeRange {
+  const first = keepKnownPoints(points)[0]?.atMs ?? toMs;
+  return { fromMs: first - fromMs < computeUsualStepMs(points) * 1.5 ? fromMs : first, toMs: Math.max(first, toMs) };
 }
 
-function usualStep(points: readonly TimeSeriesPoint[]): number {
+function computeUsualStepMs(points: readonly TimeSeriesPoint[]): number {
   const steps = points.slice(1).map(({ atMs }, index) => atMs - (points[index]?.atMs ?? atMs));
   return steps.sort((a, b) => a - b)[Math.floor(steps.length / 2)] ?? 0;
 }
 
 /** Booleans are the lowest and the highest block. */
-function scaleOf(known: readonly KnownPoint[]): (value: TagScalar) => string {
-  const block = (share: number) => BLOCKS[Math.round(share * (BLOCKS.length - 1))] ?? FLAT;
-  if (areBooleans(known)) return (value) => block(Number(value));
+function createBlockScale(knownPoints: readonly KnownPoint[]): (value: TagScalar) => string {
+  const block = (share: number) => SPARKLINE_BLOCKS[Math.round(share * (SPARKLINE_BLOCKS.length - 1))] ?? FLAT_BLOCK;
+  if (areBooleans(knownPoints)) return (value) => block(Number(value));
   // Halves, because the difference of two huge numbers can be more than a number holds.
-  const halves = known.map(({ value }) => Number(value) / 2);
+  const halves = knownPoints.map(({ value }) => Number(value) / 2);
   const least = Math.min(...halves);
   const range = Math.max(...halves) - least;
-  return (value) => (range === 0 ? FLAT : block((Number(value) / 2 - least) / range));
+  return (value) => (range === 0 ? FLAT_BLOCK : block((Number(value) / 2 - least) / range));
 }
 
 /** Returns `18.2–21.4`, `21.4` for a constant value, and nothing for booleans. */
-function rangeOf(known: readonly KnownPoint[]): string {
-  if (areBooleans(known)) return "";
-  const numbers = known.map(({ value }) => Number(value));
-  const [least, most] = [Math.min(...numbers), Math.max(...numbers)].map(textOfNumber) as [string, string];
+function formatRange(knownPoints: readonly KnownPoint[]): string {
+  if (areBooleans(knownPoints)) return "";
+  const numbers = knownPoints.map(({ value }) => Number(value));
+  const [least, most] = [Math.min(...numbers), Math.max(...numbers)].map(formatNumber) as [string, string];
   if (least === most) return least;
   // `-5.2–-3.1` would not be read right.
   return least.startsWith("-") || most.startsWith("-") ? `${least} – ${most}` : `${least}–${most}`;
 }
 
-const areBooleans = (known: readonly KnownPoint[]): boolean => known.every(({ value }) => typeof value === "boolean");
+const areBooleans = (knownPoints: readonly KnownPoint[]): boolean =>
+  knownPoints.every(({ value }) => typeof value === "boolean");
 
-const textOfValue = (value: TagScalar): string => (typeof value === "boolean" ? String(value) : textOfNumber(value));
+const formatValue = (value: TagScalar): string => (typeof value === "boolean" ? String(value) : formatNumber(value));
 
 /** Four significant digits, all digits before the point: 18.25, 0.0001235, 123457, 1.2e+12. */
-function textOfNumber(value: number): string {
+function formatNumber(value: number): string {
   const size = Math.abs(value);
   if (size >= 1e9) return value.toExponential(1);
   return String(size >= 1_000 ? Math.round(value) : Number(value.toPrecision(4)));
 }
 
-function minutesOf({ fromMs, toMs }: TimeRange): [from: string, to: string] {
+function roundToMinutes({ fromMs, toMs }: TimeRange): [from: string, to: string] {
   const minutes = Math.round((toMs - fromMs) / 60_000);
   return [new Date(0).toISOString(), new Date(minutes * 60_000).toISOString()];
 }

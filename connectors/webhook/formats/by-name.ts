@@ -1,17 +1,17 @@
 import { discord, googlechat, mattermost, ntfy, slack, teams } from "./chat.ts";
-import type { Format } from "./format.ts";
+import type { ReceiverFormat } from "./format.ts";
 import { alertmanager, incidentio, jsm, pagerduty, servicenowEvent, splunkOncall } from "./on-call.ts";
 
-interface Requirements {
+interface FormatRequirements {
   /** The address alone allows posting, so it must be a secret reference. */
   readonly address?: "secret";
   readonly url?: string;
   readonly key?: "needed" | "possible";
 }
 
-type Entry = Requirements & { readonly format: Format };
+type FormatEntry = FormatRequirements & { readonly format: ReceiverFormat };
 
-export const FORMATS = {
+export const ALARM_FORMATS = {
   alertmanager: { format: alertmanager },
   pagerduty: { format: pagerduty, url: "https://events.pagerduty.com/v2/enqueue", key: "needed" },
   jsm: { format: jsm, url: "https://api.atlassian.com/jsm/ops/integration/v2/alerts", key: "needed" },
@@ -24,13 +24,13 @@ export const FORMATS = {
   googlechat: { format: googlechat, address: "secret" },
   mattermost: { format: mattermost, address: "secret" },
   discord: { format: discord, address: "secret" },
-} as const satisfies Readonly<Record<string, Entry>>;
+} as const satisfies Readonly<Record<string, FormatEntry>>;
 
-export type FormatName = keyof typeof FORMATS;
+export type FormatName = keyof typeof ALARM_FORMATS;
 
-export const FORMAT_NAMES = Object.keys(FORMATS) as [FormatName, ...FormatName[]];
+export const FORMAT_NAMES = Object.keys(ALARM_FORMATS) as [FormatName, ...FormatName[]];
 
-export function requirementsOf(name: FormatName | "template"): Requirements {
-  const formats: Readonly<Record<FormatName, Entry>> = FORMATS;
+export function getFormatRequirements(name: FormatName | "template"): FormatRequirements {
+  const formats: Readonly<Record<FormatName, FormatEntry>> = ALARM_FORMATS;
   return name === "template" ? {} : formats[name];
 }

@@ -1,39 +1,39 @@
 import { ConfigError, type Failure, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
 import { inHeader } from "../../../src/core/http/outbound/headers.ts";
 import type { IncidentMessage, IncidentReference, IncidentText } from "../../shared/receiver/receiver.ts";
-import { cut, cutBytes, fitted, escapeHtml as html } from "../../shared/receiver/text.ts";
+import { cutText, cutTextToBytes, escapeHtml as html, shortenUntilFits } from "../../shared/receiver/text.ts";
 import {
-  bodyOf,
-  byPriority,
-  confirmedBy,
-  type Format,
-  headingOf,
-  type Message,
-  markdown,
-  markdownLink,
-  memberOf,
+  buildRequestPath,
+  chooseByPriority,
+  createUnconfirmedFailure,
+  escapeMarkdown,
+  type FormatRequest,
+  failUnlessConfirmed,
+  formatBody,
+  formatHeading,
+  formatMarkdownLink,
+  type IncidentOperation,
   NO_REFERENCE,
   needsMessage,
-  type Operation,
-  pathOf,
-  refusal,
+  type ReceiverFormat,
+  readMember,
 } from "./format.ts";
 
 /** In UTF-16 units; texts are shortened further when the message is too long. */
-const LONGEST_TEXT = 2_000;
+const MAX_TEXT_LENGTH = 2_000;
 
 /** A chat whose messages have no id: nothing can be edited, so only important changes are posted. */
-function postOnly(
-  format: Pick<Format, "failureIn" | "rates">,
-  messageOf: (incident: IncidentMessage) => unknown,
-  { query = {}, ...more }: { readonly query?: Readonly<Record<string, string>> } & Pick<Message, "allow"> = {},
-): Format {
+function createPostOnlyFormat(
+  format: Pick<ReceiverFormat, "failureIn" | "rates">,
+  buildMessage: (incident: IncidentMessage) => unknown,
+  { query = {}, ...more }: { readonly query?: Readonly<Record<string, string>> } & Pick<FormatRequest, "allow"> = {},
+): ReceiverFormat {
   return {
     ...format,
     opensAgain: "another",
     requestFor: (incident, operation, { url }) =>
       needsMessage(incident, operation)
-        ? { method: "POST", path: pathOf(url, "", query), json: messageOf(incident), ...more }
+        ? { method: "POST", path: buildRequestPath(url, "", query), json: buildMessage(incident), ...more }
         : null,
   };
 }
@@ -44,33 +44,35 @@ const SLACK_MAX_FIELD = 2_000;
 const SLACK_MAX_FIELDS = 10;
 const SLACK_MAX_FALLBACK = 300;
 
-const NEW_ADDRESS = "Make a new webhook in Slack and put its address into the secret.";
+const NEW_SLACK_ADDRESS_HINT = "Make a new webhook in Slack and put its address into the secret.";
 const SLACK_HINTS: Readonly<Record<string, string>> = {
   channel_is_archived: "Take the channel out of the archive, or make a webhook for another.",
-  channel_not_found: NEW_ADDRESS,
-  no_service: NEW_ADDRESS,
-  no_service_id: NEW_ADDRESS,
-  no_team: NEW_ADDRESS,
-  invalid_token: NEW_ADDRESS,
-  team_disabled: NEW_ADDRESS,
+  channel_not_found: NEW_SLACK_ADDRESS_HINT,
+  no_service: NEW_SLACK_ADDRESS_HINT,
+  no_service_id: NEW_SLACK_ADDRESS_HINT,
+  no_team: NEW_SLACK_ADDRESS_HINT,
+  invalid_token: NEW_SLACK_ADDRESS_HINT,
+  team_disabled: NEW_SLACK_ADDRESS_HINT,
   action_prohibited: "An administrator of the workspace forbids it; ask there.",
   posting_to_general_channel_denied: "An administrator of the workspace forbids it; choose another channel.",
 };
 
-export const slack = postOnly(
+export const slack = createPostOnlyFormat(
   {
     // "1 per second" and channel: https://docs.slack.dev/apis/web-api/rate-limits (incoming webhooks).
     rates: [{ count: 1, inMs: 1_000 }],
     failureIn(response, who) {
       const code = response.body.trim();
-      return response.status < 300 && code === "ok" ? null : (slackFailure(code, who) ?? refusal(response, who));
+      return response.status < 300 && code === "ok"
+        ? null
+        : (mapSlackError(code, who) ?? createUnconfirmedFailure(response, who));
     },
   },
-  slackMessageOf,
+  buildSlackMessage,
   { allow: [410] },
 );
 
-function slackFailure(code: string, who: string): Failure | null {
+function mapSlackError(code: string, who: string): Failure | null {
   const hint = SLACK_HINTS[code];
   const message = `${who} answered: ${code}.`;
   if (hint !== undefined) return new ConfigError(message, { field: "url", hint });
@@ -78,57 +80,61 @@ function slackFailure(code: string, who: string): Failure | null {
   return /^[a-z_]{1,60}$/.test(code) ? new Rejected(message) : null;
 }
 
-interface PlainText {
+interface SlackPlainText {
   readonly type: "plain_text";
   readonly text: string;
   readonly emoji: boolean;
 }
 
-interface Section {
+interface SlackSection {
   readonly type: "section";
-  readonly text?: PlainText | { readonly type: "mrkdwn"; readonly text: string };
-  readonly fields?: PlainText[];
+  readonly text?: SlackPlainText | { readonly type: "mrkdwn"; readonly text: string };
+  readonly fields?: SlackPlainText[];
 }
 
 /** Names are `plain_text`, which Slack does not read as markup. The first `text` is markup, so `& < >` are escaped. */
-export function slackMessageOf({ link, text }: IncidentMessage) {
-  const cells = text.fields.map(({ label, text }) => plainText(`${label}\n${text}`, SLACK_MAX_FIELD));
-  const sections: Section[] = [];
+export function buildSlackMessage({ link, text }: IncidentMessage) {
+  const cells = text.fields.map(({ label, text }) => toSlackPlainText(`${label}\n${text}`, SLACK_MAX_FIELD));
+  const sections: SlackSection[] = [];
   for (let from = 0; from < cells.length; from += SLACK_MAX_FIELDS)
     sections.push({ type: "section", fields: cells.slice(from, from + SLACK_MAX_FIELDS) });
   for (const lines of [text.list, text.curves])
-    if (lines.length > 0) sections.push({ type: "section", text: plainText(lines.join("\n"), SLACK_MAX_SECTION) });
+    if (lines.length > 0)
+      sections.push({ type: "section", text: toSlackPlainText(lines.join("\n"), SLACK_MAX_SECTION) });
   // No button: an app without interactivity shows a warning when it is pressed.
-  const linkText = html(cut(text.linkText, SLACK_MAX_FALLBACK).replaceAll("|", " "));
+  const linkText = html(cutText(text.linkText, SLACK_MAX_FALLBACK).replaceAll("|", " "));
   const marked = `<${html(link ?? "")}|${linkText}>`;
   if (link !== null && marked.length <= SLACK_MAX_SECTION)
     sections.push({ type: "section", text: { type: "mrkdwn", text: marked } });
   return {
-    text: html(cut(headingOf(text), SLACK_MAX_FALLBACK)),
+    text: html(cutText(formatHeading(text), SLACK_MAX_FALLBACK)),
     mrkdwn: false,
     unfurl_links: false,
     unfurl_media: false,
-    blocks: [{ type: "header" as const, text: plainText(headingOf(text), SLACK_MAX_HEADER) }, ...sections],
+    blocks: [{ type: "header" as const, text: toSlackPlainText(formatHeading(text), SLACK_MAX_HEADER) }, ...sections],
   };
 }
 
-function plainText(text: string, most: number): PlainText {
-  return { type: "plain_text", text: cut(text, most), emoji: false };
+function toSlackPlainText(text: string, most: number): SlackPlainText {
+  return { type: "plain_text", text: cutText(text, most), emoji: false };
 }
 
 const MATTERMOST_MAX_TEXT = 16_383;
 
-export const mattermost = postOnly({ failureIn: confirmedBy(({ body }) => body.trim() === "ok") }, (incident) => ({
-  text: fitted(
-    incident.text,
-    LONGEST_TEXT,
-    (text) => {
-      const link = incident.link === null ? "" : `\n${markdownLink(text.linkText, incident.link)}`;
-      return `**${markdown(headingOf(text))}**\n${bodyOf(text, markdown)}${link}`;
-    },
-    (post) => post.length <= MATTERMOST_MAX_TEXT,
-  ),
-}));
+export const mattermost = createPostOnlyFormat(
+  { failureIn: failUnlessConfirmed(({ body }) => body.trim() === "ok") },
+  (incident) => ({
+    text: shortenUntilFits(
+      incident.text,
+      MAX_TEXT_LENGTH,
+      (text) => {
+        const link = incident.link === null ? "" : `\n${formatMarkdownLink(text.linkText, incident.link)}`;
+        return `**${escapeMarkdown(formatHeading(text))}**\n${formatBody(text, escapeMarkdown)}${link}`;
+      },
+      (post) => post.length <= MATTERMOST_MAX_TEXT,
+    ),
+  }),
+);
 
 /** Embed, in characters; the last of all texts together. */
 const EMBED_MAX_TITLE = 256;
@@ -137,19 +143,24 @@ const EMBED_MAX_NAME = 256;
 const EMBED_MAX_VALUE = 1_024;
 const EMBED_MAX_TOGETHER = 6_000;
 
-const UNKNOWN_MESSAGE = 10_008;
+const DISCORD_UNKNOWN_MESSAGE_CODE = 10_008;
 
-export const discord: Format = {
+export const discord: ReceiverFormat = {
   opensAgain: "another",
   // Five requests in two seconds and webhook, as its X-RateLimit headers say; its documentation names no fixed number.
   rates: [{ count: 5, inMs: 2_000 }],
 
   requestFor(incident, operation, { url, reference }) {
-    const embed = fitted(incident.text, LONGEST_TEXT, (text) => embedOf(incident, text), fits);
+    const embed = shortenUntilFits(
+      incident.text,
+      MAX_TEXT_LENGTH,
+      (text) => buildDiscordEmbed(incident, text),
+      fitsDiscordLimits,
+    );
     const json = { embeds: [embed], allowed_mentions: { parse: [] } };
-    if (operation === "open") return { method: "POST", path: pathOf(url, "", { wait: "true" }), json };
-    const id = idIn(reference);
-    return id === null ? null : { method: "PATCH", path: pathOf(url, `/messages/${id}`), json, allow: [404] };
+    if (operation === "open") return { method: "POST", path: buildRequestPath(url, "", { wait: "true" }), json };
+    const id = readDiscordMessageId(reference);
+    return id === null ? null : { method: "PATCH", path: buildRequestPath(url, `/messages/${id}`), json, allow: [404] };
   },
 
   failureIn(response, who) {
@@ -157,34 +168,34 @@ export const discord: Format = {
       const hint = "Make a new webhook for the channel and put its address into the secret.";
       return new ConfigError(`${who} answered 404: there is no such webhook.`, { field: "url", hint });
     }
-    return isId(memberOf(response.json, "id")) ? null : refusal(response, who);
+    return isDiscordId(readMember(response.json, "id")) ? null : createUnconfirmedFailure(response, who);
   },
 
-  referenceIn: ({ json }) => ({ ...NO_REFERENCE, ref: { id: memberOf(json, "id") } }),
+  referenceIn: ({ json }) => ({ ...NO_REFERENCE, ref: { id: readMember(json, "id") } }),
 
-  isGone: ({ json, status }) => status === 404 && memberOf(json, "code") === UNKNOWN_MESSAGE,
+  isGone: ({ json, status }) => status === 404 && readMember(json, "code") === DISCORD_UNKNOWN_MESSAGE_CODE,
 
-  probe: ({ url }) => ({ method: "GET", path: pathOf(url), allow: [404] }),
+  probe: ({ url }) => ({ method: "GET", path: buildRequestPath(url), allow: [404] }),
 };
 
-interface Embed {
+interface DiscordEmbed {
   readonly title: string;
   readonly description?: string | undefined;
   readonly fields: readonly { readonly name: string; readonly value: string }[];
   readonly [option: string]: unknown;
 }
 
-function embedOf({ link, status }: IncidentMessage, text: IncidentText): Embed {
+function buildDiscordEmbed({ link, status }: IncidentMessage, text: IncidentText): DiscordEmbed {
   return {
-    title: markdown(headingOf(text)),
+    title: escapeMarkdown(formatHeading(text)),
     color: status === "resolved" ? 0x2e_a0_43 : status === "unknown" ? 0x80_80_80 : 0xd7_3a_49,
-    fields: text.fields.map(({ label, text }) => ({ name: markdown(label), value: markdown(text) })),
-    description: [...text.list, ...text.curves].map(markdown).join("\n") || undefined,
+    fields: text.fields.map(({ label, text }) => ({ name: escapeMarkdown(label), value: escapeMarkdown(text) })),
+    description: [...text.list, ...text.curves].map(escapeMarkdown).join("\n") || undefined,
     url: link ?? undefined,
   };
 }
 
-function fits({ title, description = "", fields }: Embed): boolean {
+function fitsDiscordLimits({ title, description = "", fields }: DiscordEmbed): boolean {
   const lengths = fields.map(({ name, value }) => name.length + value.length);
   return (
     lengths.reduce((sum, length) => sum + length, title.length + description.length) <= EMBED_MAX_TOGETHER &&
@@ -194,38 +205,38 @@ function fits({ title, description = "", fields }: Embed): boolean {
   );
 }
 
-function idIn(reference: IncidentReference | null): string | null {
-  const id = memberOf(reference?.ref, "id");
-  return isId(id) ? id : null;
+function readDiscordMessageId(reference: IncidentReference | null): string | null {
+  const id = readMember(reference?.ref, "id");
+  return isDiscordId(id) ? id : null;
 }
 
-const isId = (id: unknown): id is string => typeof id === "string" && /^\d{1,20}$/.test(id);
+const isDiscordId = (id: unknown): id is string => typeof id === "string" && /^\d{1,20}$/.test(id);
 
-function fittedBytes(incident: IncidentMessage, maxBytes: number, render: (text: IncidentText) => unknown): unknown {
+function fitTextToBytes(incident: IncidentMessage, maxBytes: number, render: (text: IncidentText) => unknown): unknown {
   const fitsBytes = (message: unknown) => Buffer.byteLength(JSON.stringify(message)) <= maxBytes;
-  return fitted(incident.text, LONGEST_TEXT, render, fitsBytes);
+  return shortenUntilFits(incident.text, MAX_TEXT_LENGTH, render, fitsBytes);
 }
 
 const GOOGLE_CHAT_MAX_BYTES = 32_000;
 
-export const googlechat = postOnly(
+export const googlechat = createPostOnlyFormat(
   {
     // "1 per second" and space: https://developers.google.com/workspace/chat/limits.
     rates: [{ count: 1, inMs: 1_000 }],
-    failureIn: confirmedBy(({ json }) => typeof memberOf(json, "name") === "string"),
+    failureIn: failUnlessConfirmed(({ json }) => typeof readMember(json, "name") === "string"),
   },
-  (incident) => fittedBytes(incident, GOOGLE_CHAT_MAX_BYTES, (text) => googleChatCard(incident, text)),
+  (incident) => fitTextToBytes(incident, GOOGLE_CHAT_MAX_BYTES, (text) => buildGoogleChatCard(incident, text)),
   { query: { messageReplyOption: "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD" } },
 );
 
 /** A card, because it cannot mention people; its texts are HTML. */
-function googleChatCard({ key, link }: IncidentMessage, text: IncidentText): unknown {
+function buildGoogleChatCard({ key, link }: IncidentMessage, text: IncidentText): unknown {
   const paragraph = (words: string) => ({ textParagraph: { text: words } });
   const button = (url: string) => ({
     buttonList: { buttons: [{ text: text.linkText, onClick: { openLink: { url } } }] },
   });
   const widgets = [
-    paragraph(`<b>${html(headingOf(text))}</b>`),
+    paragraph(`<b>${html(formatHeading(text))}</b>`),
     ...text.fields.map((field) => ({
       decoratedText: { topLabel: field.label, text: html(field.text), wrapText: true },
     })),
@@ -233,7 +244,7 @@ function googleChatCard({ key, link }: IncidentMessage, text: IncidentText): unk
     ...(link === null ? [] : [button(link)]),
   ];
   return {
-    fallbackText: headingOf(text).replaceAll("<", "<\u200b"),
+    fallbackText: formatHeading(text).replaceAll("<", "<\u200b"),
     thread: { threadKey: key },
     cardsV2: [{ cardId: key, card: { sections: [{ widgets }] } }],
   };
@@ -243,7 +254,7 @@ function googleChatCard({ key, link }: IncidentMessage, text: IncidentText): unk
 const TEAMS_MAX_BYTES = 20_000;
 
 /** A flow of Workflows, "when a Teams webhook request is received". */
-export const teams = postOnly(
+export const teams = createPostOnlyFormat(
   {
     // https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
     rates: [
@@ -260,27 +271,31 @@ export const teams = postOnly(
         const hint = "Make a flow in Workflows for the channel and put its address into the secret.";
         return new ConfigError(`${message}.`, { field: "url", hint });
       }
-      if (code !== undefined) return refusal(response, who);
+      if (code !== undefined) return createUnconfirmedFailure(response, who);
       const isAccepted = response.status === 202 || ["", "1"].includes(response.body.trim());
-      return isAccepted ? null : refusal(response, who, "A flow that was made from the template answers 202.");
+      return isAccepted
+        ? null
+        : createUnconfirmedFailure(response, who, "A flow that was made from the template answers 202.");
     },
   },
-  (incident) => fittedBytes(incident, TEAMS_MAX_BYTES, (text) => adaptiveCard(incident, text)),
+  (incident) => fitTextToBytes(incident, TEAMS_MAX_BYTES, (text) => buildAdaptiveCard(incident, text)),
 );
 
-function adaptiveCard({ link, status }: IncidentMessage, text: IncidentText): unknown {
+function buildAdaptiveCard({ link, status }: IncidentMessage, text: IncidentText): unknown {
   const color = status === "resolved" ? "Good" : status === "unknown" ? "Warning" : "Attention";
   const content = {
     $schema: "http://adaptivecards.io/schemas/adaptive-card.json",
     type: "AdaptiveCard",
     version: "1.4",
     body: [
-      textRuns([
+      buildTextRuns([
         { text: `${text.status}: `, weight: "Bolder", size: "Large", color },
         { text: text.title, weight: "Bolder", size: "Large" },
       ]),
-      ...text.fields.map((field) => textRuns([{ text: `${field.label}: `, weight: "Bolder" }, { text: field.text }])),
-      ...[...text.list, ...text.curves].map((line) => textRuns([{ text: line }])),
+      ...text.fields.map((field) =>
+        buildTextRuns([{ text: `${field.label}: `, weight: "Bolder" }, { text: field.text }]),
+      ),
+      ...[...text.list, ...text.curves].map((line) => buildTextRuns([{ text: line }])),
     ],
     actions: link === null ? undefined : [{ type: "Action.OpenUrl", title: text.linkText, url: link }],
     msteams: { width: "full" },
@@ -290,7 +305,7 @@ function adaptiveCard({ link, status }: IncidentMessage, text: IncidentText): un
 }
 
 /** A text block would be Markdown. A zero-width space prevents Teams from evaluating `{{DATE(…)}}`. */
-function textRuns(runs: readonly { readonly text: string; readonly [option: string]: string }[]): unknown {
+function buildTextRuns(runs: readonly { readonly text: string; readonly [option: string]: string }[]): unknown {
   const inlines = runs.map((run) => ({ type: "TextRun", ...run, text: run.text.replaceAll("{{", "{\u200b{") }));
   return { type: "RichTextBlock", inlines };
 }
@@ -300,13 +315,13 @@ const NTFY_MAX_MESSAGE_BYTES = 3_000;
 const NTFY_MAX_TITLE_BYTES = 400;
 
 /** One notification for each sequence id, from 2.16 on; an older server shows a new one each time. */
-export const ntfy: Format = {
+export const ntfy: ReceiverFormat = {
   opensAgain: "same",
   // 60 requests at once, then one in five seconds: https://docs.ntfy.sh/publish/#limitations.
   rates: [{ count: 60, inMs: 300_000 }],
 
   requestFor(incident, operation, { url, key }) {
-    const look = ntfyLook(incident, operation);
+    const look = chooseNtfyAppearance(incident, operation);
     if (look === null) return null;
     const { link, text } = incident;
     // JSON goes to the server and names the topic: `https://ntfy.example.com/heating`.
@@ -324,21 +339,21 @@ export const ntfy: Format = {
       },
       json: {
         topic,
-        title: cutBytes(headingOf(text), NTFY_MAX_TITLE_BYTES),
-        message: cutBytes(bodyOf(text), NTFY_MAX_MESSAGE_BYTES),
+        title: cutTextToBytes(formatHeading(text), NTFY_MAX_TITLE_BYTES),
+        message: cutTextToBytes(formatBody(text), NTFY_MAX_MESSAGE_BYTES),
         ...look,
         click: link ?? undefined,
       },
     };
   },
 
-  failureIn: confirmedBy(({ json }) => typeof memberOf(json, "id") === "string"),
+  failureIn: failUnlessConfirmed(({ json }) => typeof readMember(json, "id") === "string"),
 };
 
 /** 1 to 5; 2 and less are silent. Null for no notification. */
-function ntfyLook({ change, priority }: IncidentMessage, operation: Operation) {
+function chooseNtfyAppearance({ change, priority }: IncidentMessage, operation: IncidentOperation) {
   if (operation === "open" || change === "retriggered")
-    return { priority: Number(byPriority(priority, ["5", "4", "3"])), tags: ["rotating_light"] };
+    return { priority: Number(chooseByPriority(priority, ["5", "4", "3"])), tags: ["rotating_light"] };
   if (operation === "close") return { priority: 3, tags: ["white_check_mark"] };
   return change === "vanished" || change === "out-of-scope" ? { priority: 2, tags: ["grey_question"] } : null;
 }

@@ -3,9 +3,9 @@ import { isPage } from "../../../src/core/http/html-page.ts";
 import type { ReceiverRequest, ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
 import { printable } from "../../../src/core/values/printable.ts";
 import type { IncidentMessage, IncidentReference, IncidentText, Receiver } from "../../shared/receiver/receiver.ts";
-import { cut } from "../../shared/receiver/text.ts";
+import { cutText } from "../../shared/receiver/text.ts";
 
-export type Operation = "open" | "update" | "close";
+export type IncidentOperation = "open" | "update" | "close";
 
 export interface RequestContext {
   readonly url: URL;
@@ -16,28 +16,28 @@ export interface RequestContext {
   readonly nowMs: number;
 }
 
-export type Message = Omit<ReceiverRequest, "text">;
+export type FormatRequest = Omit<ReceiverRequest, "text">;
 
-export interface Format {
+export interface ReceiverFormat {
   readonly opensAgain: Exclude<Receiver["opensAgain"], "findable">;
   readonly rates?: Receiver["rates"];
   /** Returns null when the receiver has no update, or would reopen what a person closed. */
-  requestFor(incident: IncidentMessage, operation: Operation, context: RequestContext): Message | null;
+  requestFor(incident: IncidentMessage, operation: IncidentOperation, context: RequestContext): FormatRequest | null;
   /** Checks a response of 2xx or of an allowed status; null for success. `who` names the receiver. */
   failureIn(response: ReceiverResponse, who: string): Failure | null;
   referenceIn?(response: ReceiverResponse): IncidentReference;
   /** Returns true when the response to an update or close means that the record is gone. */
   isGone?(response: ReceiverResponse): boolean;
   /** Returns a harmless request that proves access; otherwise only the connection is tested. */
-  probe?(context: RequestContext): Message;
+  probe?(context: RequestContext): FormatRequest;
 }
 
 export const NO_REFERENCE: IncidentReference = { ref: null, ticket: null, link: null };
 
 /** For a receiver with one alert per key, where any other change would reopen what a person closed. */
-export function actionOf(
+export function chooseAlertAction(
   incident: IncidentMessage,
-  operation: Operation,
+  operation: IncidentOperation,
 ): "trigger" | "acknowledge" | "resolve" | null {
   if (operation === "open") return "trigger";
   if (operation === "close") return "resolve";
@@ -46,12 +46,12 @@ export function actionOf(
 }
 
 /** Returns true for changes that need a message where no edit is possible: opening, end, unknown state. */
-export function needsMessage(incident: IncidentMessage, operation: Operation): boolean {
+export function needsMessage(incident: IncidentMessage, operation: IncidentOperation): boolean {
   return operation !== "update" || incident.change === "vanished" || incident.change === "out-of-scope";
 }
 
 /** `/v2/alerts` and `/KEY/close` become `/v2/alerts/KEY/close`. */
-export function pathOf(url: URL, under = "", query: Readonly<Record<string, string>> = {}): string {
+export function buildRequestPath(url: URL, under = "", query: Readonly<Record<string, string>> = {}): string {
   const search = new URLSearchParams(url.search);
   for (const [name, value] of Object.entries(query)) search.set(name, value);
   const path = under === "" ? url.pathname : url.pathname.replace(/\/$/, "") + under;
@@ -61,7 +61,7 @@ export function pathOf(url: URL, under = "", query: Readonly<Record<string, stri
 }
 
 /** A response without a confirmation. A page comes from something in between or from a maintenance: retryable. */
-export function refusal(response: ReceiverResponse, who: string, hint?: string): Rejected | Retryable {
+export function createUnconfirmedFailure(response: ReceiverResponse, who: string, hint?: string): Rejected | Retryable {
   const { status } = response;
   const text = printable(response.body).trim();
   if (status < 300 && isPage(text)) {
@@ -76,65 +76,65 @@ export function refusal(response: ReceiverResponse, who: string, hint?: string):
   );
 }
 
-export function confirmedBy(confirms: (response: ReceiverResponse) => boolean): Format["failureIn"] {
-  return (response, who) => (confirms(response) ? null : refusal(response, who));
+export function failUnlessConfirmed(confirms: (response: ReceiverResponse) => boolean): ReceiverFormat["failureIn"] {
+  return (response, who) => (confirms(response) ? null : createUnconfirmedFailure(response, who));
 }
 
-export function memberOf(json: unknown, name: string): unknown {
+export function readMember(json: unknown, name: string): unknown {
   return typeof json === "object" && json !== null && Object.hasOwn(json, name)
     ? (json as Record<string, unknown>)[name]
     : undefined;
 }
 
-export function timeWithOffset(time: string | null): string | undefined {
+export function keepTimeWithOffset(time: string | null): string | undefined {
   return time?.endsWith("Z") === true && !Number.isNaN(Date.parse(time)) ? time : undefined;
 }
 
-export function byPriority(priority: string, names: readonly [a: string, b: string, c: string]): string {
+export function chooseByPriority(priority: string, names: readonly [a: string, b: string, c: string]): string {
   return names["AB".indexOf(priority)] ?? names[2];
 }
 
 /** Zero-width space: takes the meaning from the character before it. */
-const ZERO_WIDTH = "\u200b";
+const ZERO_WIDTH_SPACE = "\u200b";
 
 /** Returns one line, or `otherwise` when nothing visible remains. */
-export function nameOf(name: string | undefined, otherwise: string, most: number): string {
-  return cut(printable(name ?? "").trim() || otherwise, most);
+export function cleanName(name: string | undefined, otherwise: string, most: number): string {
+  return cutText(printable(name ?? "").trim() || otherwise, most);
 }
 
 /** The status comes first, because a phone shows only the beginning. */
-export const headingOf = ({ status, title }: IncidentText): string => `${status}: ${title}`;
+export const formatHeading = ({ status, title }: IncidentText): string => `${status}: ${title}`;
 
-/** Everything except the title, one item a line, `spelled` escaped. Time series come last, where the text is cut. */
-export function bodyOf(text: IncidentText, spelled: (text: string) => string = (text) => text): string {
+/** Everything except the title, one item a line, escaped by `escapeText`. Time series come last, where the text is cut. */
+export function formatBody(text: IncidentText, escapeText: (text: string) => string = (text) => text): string {
   return [
-    ...text.fields.map(({ label, text }) => `${spelled(label)}: ${spelled(text)}`),
-    ...text.list.map(spelled),
-    ...text.curves.map(spelled),
+    ...text.fields.map(({ label, text }) => `${escapeText(label)}: ${escapeText(text)}`),
+    ...text.list.map(escapeText),
+    ...text.curves.map(escapeText),
   ].join("\n");
 }
 
-export function detailsOf(text: IncidentText, most: number): Record<string, string> {
+export function collectDetails(text: IncidentText, most: number): Record<string, string> {
   const details = new Map<string, string>();
   for (const field of text.fields) {
     const before = details.get(field.label);
     details.set(field.label, before === undefined ? field.text : `${before}\n${field.text}`);
   }
-  return Object.fromEntries([...details].map(([label, text]) => [label, cut(text, most)]));
+  return Object.fromEntries([...details].map(([label, text]) => [label, cutText(text, most)]));
 }
 
 /** Escapes Markdown of chats. A zero-width space splits `<!channel>`, which Mattermost reads even after a backslash. */
-export function markdown(text: string): string {
+export function escapeMarkdown(text: string): string {
   return (
     text
       .replaceAll(/[\\`*_[\]|~>#]/g, "\\$&")
       // A time such as 07:15:00 is no emoji.
-      .replaceAll(/[<@&]|:(?!\d\d:)(?=[\w+-]+:|\/\/)/g, `$&${ZERO_WIDTH}`)
-      .replaceAll(/www\./gi, (word) => `${word.slice(0, 3)}${ZERO_WIDTH}.`)
-      .replaceAll(/\n\s*/g, `\n${ZERO_WIDTH}`)
+      .replaceAll(/[<@&]|:(?!\d\d:)(?=[\w+-]+:|\/\/)/g, `$&${ZERO_WIDTH_SPACE}`)
+      .replaceAll(/www\./gi, (word) => `${word.slice(0, 3)}${ZERO_WIDTH_SPACE}.`)
+      .replaceAll(/\n\s*/g, `\n${ZERO_WIDTH_SPACE}`)
   );
 }
 
-export function markdownLink(words: string, address: string): string {
-  return `[${markdown(words)}](${address.replaceAll("(", "%28").replaceAll(")", "%29")})`;
+export function formatMarkdownLink(words: string, address: string): string {
+  return `[${escapeMarkdown(words)}](${address.replaceAll("(", "%28").replaceAll(")", "%29")})`;
 }

@@ -2,40 +2,49 @@ import { z } from "zod";
 import { ConfigError, Rejected } from "../../../src/core/errors/errors.ts";
 import { Headers } from "../../../src/core/http/outbound/config.ts";
 import type { IncidentMessage, IncidentReference } from "../../shared/receiver/receiver.ts";
-import { bodyOf, type Format, headingOf, memberOf, type Operation, pathOf, refusal } from "./format.ts";
+import {
+  buildRequestPath,
+  createUnconfirmedFailure,
+  formatBody,
+  formatHeading,
+  type IncidentOperation,
+  type ReceiverFormat,
+  readMember,
+} from "./format.ts";
 
-const FIELD = /\{\{([^{}]*)\}\}/g;
+const FIELD_PATTERN = /\{\{([^{}]*)\}\}/g;
 
-const fieldsIn = (text: string): readonly string[] => [...text.matchAll(FIELD)].map(([, name = ""]) => name.trim());
+const listFieldNames = (text: string): readonly string[] =>
+  [...text.matchAll(FIELD_PATTERN)].map(([, name = ""]) => name.trim());
 
-const withoutFields = (text: string): string => text.replaceAll(FIELD, "");
+const removeFields = (text: string): string => text.replaceAll(FIELD_PATTERN, "");
 
-function filledIn(text: string, value: (name: string) => string): string {
-  return text.replaceAll(FIELD, (_, name: string) => value(name.trim()));
+function fillFields(text: string, value: (name: string) => string): string {
+  return text.replaceAll(FIELD_PATTERN, (_, name: string) => value(name.trim()));
 }
 
 /** Returns `site.id` for `{{site.id}}`; null for a text with anything else. */
-function onlyFieldOf(text: string): string | null {
+function parseSingleField(text: string): string | null {
   const [, name] = /^\{\{([^{}]*)\}\}$/.exec(text) ?? [];
   return name?.trim() ?? null;
 }
 
-function asText(value: unknown): string {
+function toText(value: unknown): string {
   if (value === null || value === undefined) return "";
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
 /** `$.data[0].id` becomes data, 0, id. */
-function stepsOf(path: string): readonly string[] {
+function parseAnswerPath(path: string): readonly string[] {
   return [...path.matchAll(/\.([A-Za-z_][\w-]*)|\[(\d+)\]/g)].map(([, name, index]) => name ?? index ?? "");
 }
 
-const ANSWER_PATH = /^\$(\.[A-Za-z_][\w-]*|\[\d{1,4}\])*$/;
+const ANSWER_PATH_PATTERN = /^\$(\.[A-Za-z_][\w-]*|\[\d{1,4}\])*$/;
 
 /** Known only after the opening. */
 const REFERENCE_FIELDS = ["place.id", "place.ticket", "place.link"] as const;
 
-export const FIELDS: readonly string[] = [
+export const TEMPLATE_FIELDS: readonly string[] = [
   ...["title", "heading", "text", "statusText", "list", "curves"],
   ...["key", "kind", "status", "change", "changeId", "source", "priority", "startedAt", "endedAt", "link"],
   ...["site", "site.id", "site.displayName"],
@@ -55,17 +64,23 @@ export const FIELDS: readonly string[] = [
 
 type FieldValues = (name: string) => unknown;
 
-export function fieldsOf(incident: IncidentMessage, reference: IncidentReference | null): FieldValues {
+export function createFieldReader(incident: IncidentMessage, reference: IncidentReference | null): FieldValues {
   const { text } = incident;
-  const place = reference && { id: memberOf(reference.ref, "id"), ticket: reference.ticket, link: reference.link };
+  const place = reference && { id: readMember(reference.ref, "id"), ticket: reference.ticket, link: reference.link };
   const root = {
-    ...{ ...incident, title: text.title, heading: headingOf(text), text: bodyOf(text), statusText: text.status },
+    ...{
+      ...incident,
+      title: text.title,
+      heading: formatHeading(text),
+      text: formatBody(text),
+      statusText: text.status,
+    },
     ...{ list: text.list, curves: text.curves, place },
   };
-  return (name) => name.split(".").reduce<unknown>(memberOf, root) ?? null;
+  return (name) => name.split(".").reduce<unknown>(readMember, root) ?? null;
 }
 
-const Request = z.strictObject({
+const TemplateRequest = z.strictObject({
   method: z
     .enum(["POST", "PUT", "PATCH", "DELETE", "GET"])
     .default("POST")
@@ -88,9 +103,9 @@ const Request = z.strictObject({
 const AnswerPath = z
   .string()
   .max(200)
-  .regex(ANSWER_PATH, "Write a path into the answer as $.data.id or $.items[0].id.");
+  .regex(ANSWER_PATH_PATTERN, "Write a path into the answer as $.data.id or $.items[0].id.");
 
-const Success = z.strictObject({
+const SuccessConditions = z.strictObject({
   status: z
     .array(z.int().min(200).max(499))
     .min(1)
@@ -107,10 +122,10 @@ const Success = z.strictObject({
 
 export const TemplateConfig = z
   .strictObject({
-    open: Request.meta({ description: "What opens it." }),
-    update: Request.optional().meta({ description: "What says that something is new; nothing without this." }),
-    close: Request.optional().meta({ description: "What says that it is over; nothing without this." }),
-    success: Success.prefault({}).meta({ description: "Which answers say yes." }),
+    open: TemplateRequest.meta({ description: "What opens it." }),
+    update: TemplateRequest.optional().meta({ description: "What says that something is new; nothing without this." }),
+    close: TemplateRequest.optional().meta({ description: "What says that it is over; nothing without this." }),
+    success: SuccessConditions.prefault({}).meta({ description: "Which answers say yes." }),
     id: AnswerPath.optional().meta({
       description: "Where the answer to `open` holds the id, which is then `{{place.id}}`.",
       examples: ["$.data.id"],
@@ -122,56 +137,64 @@ export const TemplateConfig = z
     for (const operation of ["open", "update", "close"] as const) {
       const request = template[operation];
       if (request === undefined) continue;
-      for (const { path, text } of textsOf(request)) {
-        const message = errorIn(text, operation, template);
+      for (const { path, text } of collectTexts(request)) {
+        const message = findFieldError(text, operation, template);
         if (message !== null) context.addIssue({ code: "custom", path: [operation, ...path], message });
       }
-      if (!/^[\x21\x22\x24-\x7e]*$/.test(withoutFields(request.path))) {
+      if (!/^[\x21\x22\x24-\x7e]*$/.test(removeFields(request.path))) {
         const message = "Write it as it stands in an address: no spaces, no #, others percent-encoded.";
         context.addIssue({ code: "custom", path: [operation, "path"], message });
       }
     }
   });
 export type TemplateConfig = z.infer<typeof TemplateConfig>;
-type TemplateRequest = z.infer<typeof Request>;
+type TemplateRequest = z.infer<typeof TemplateRequest>;
 
-function errorIn(text: string, operation: Operation, template: Readonly<Record<string, unknown>>): string | null {
-  const rest = withoutFields(text);
+function findFieldError(
+  text: string,
+  operation: IncidentOperation,
+  template: Readonly<Record<string, unknown>>,
+): string | null {
+  const rest = removeFields(text);
   if (rest.includes("{{") || rest.includes("}}")) return "A field is written as {{title}}, with both pairs of braces.";
   const optionOf = (field: string) => field.slice("place.".length);
   const isKnown = (field: string) =>
-    FIELDS.includes(field) &&
+    TEMPLATE_FIELDS.includes(field) &&
     (!field.startsWith("place.") || (operation !== "open" && template[optionOf(field)] !== undefined));
-  const unknown = fieldsIn(text).find((name) => !isKnown(name));
+  const unknown = listFieldNames(text).find((name) => !isKnown(name));
   if (unknown === undefined) return null;
   if (!REFERENCE_FIELDS.some((name) => name === unknown))
-    return `There is no field {{${unknown}}}; there are ${FIELDS.filter(isKnown).join(", ")}.`;
+    return `There is no field {{${unknown}}}; there are ${TEMPLATE_FIELDS.filter(isKnown).join(", ")}.`;
   return operation === "open"
     ? `{{${unknown}}} is known only after the opening, so it cannot stand in \`open\`.`
     : `{{${unknown}}} is known only where \`${optionOf(unknown)}\` says where the answer to \`open\` holds it.`;
 }
 
-interface Text {
+interface LocatedText {
   readonly path: readonly PropertyKey[];
   readonly text: string;
 }
 
-function textsOf(request: TemplateRequest): readonly Text[] {
+function collectTexts(request: TemplateRequest): readonly LocatedText[] {
   const { path, headers, body } = request;
-  return [{ path: ["path"], text: path }, ...leavesOf(headers, ["headers"]), ...leavesOf(body, ["body"])];
+  return [
+    { path: ["path"], text: path },
+    ...collectNestedTexts(headers, ["headers"]),
+    ...collectNestedTexts(body, ["body"]),
+  ];
 }
 
-function leavesOf(value: unknown, path: readonly PropertyKey[]): readonly Text[] {
+function collectNestedTexts(value: unknown, path: readonly PropertyKey[]): readonly LocatedText[] {
   if (typeof value === "string") return [{ path, text: value }];
   if (typeof value !== "object" || value === null) return [];
-  if (Array.isArray(value)) return value.flatMap((each, index) => leavesOf(each, [...path, index]));
-  return Object.entries(value).flatMap(([key, each]) => leavesOf(each, [...path, key]));
+  if (Array.isArray(value)) return value.flatMap((each, index) => collectNestedTexts(each, [...path, index]));
+  return Object.entries(value).flatMap(([key, each]) => collectNestedTexts(each, [...path, key]));
 }
 
 /** Statuses for a missing or already closed record. */
-const GONE: readonly number[] = [404, 409, 410];
+const GONE_STATUSES: readonly number[] = [404, 409, 410];
 
-export function templateFormat(template: TemplateConfig): Format {
+export function createTemplateFormat(template: TemplateConfig): ReceiverFormat {
   const { body: wanted, status: statuses } = template.success;
 
   return {
@@ -180,44 +203,45 @@ export function templateFormat(template: TemplateConfig): Format {
     requestFor(incident, operation, { url, reference }) {
       const request = template[operation];
       if (request === undefined) return null;
-      const value = fieldsOf(incident, reference);
+      const value = createFieldReader(incident, reference);
       return {
         method: request.method,
-        path: pathBehind(url, filledPath(request, value)),
-        headers: filledHeaders(request, value),
-        json: request.body === undefined ? undefined : filledTree(request.body, value),
-        allow: [...(statuses ?? []), ...(namesTheRecord(request, operation) ? GONE : [])],
+        path: appendPath(url, fillPath(request, value)),
+        headers: fillHeaders(request, value),
+        json: request.body === undefined ? undefined : fillJson(request.body, value),
+        allow: [...(statuses ?? []), ...(identifiesRecord(request, operation) ? GONE_STATUSES : [])],
       };
     },
 
     failureIn(response, who) {
       const { json, status } = response;
-      if (!(statuses?.includes(status) ?? (status >= 200 && status < 300))) return refusal(response, who);
-      if (wanted === undefined || valueAt(json, wanted.path) === wanted.equals) return null;
+      if (!(statuses?.includes(status) ?? (status >= 200 && status < 300)))
+        return createUnconfirmedFailure(response, who);
+      if (wanted === undefined || readAnswerValue(json, wanted.path) === wanted.equals) return null;
       const hint = `Its answer should have ${JSON.stringify(wanted.equals)} at ${wanted.path}.`;
-      return refusal(response, who, hint);
+      return createUnconfirmedFailure(response, who, hint);
     },
 
-    referenceIn: ({ json }) => referenceIn(template, json),
+    referenceIn: ({ json }) => parseReference(template, json),
 
-    isGone: ({ status }) => GONE.includes(status) && statuses?.includes(status) !== true,
+    isGone: ({ status }) => GONE_STATUSES.includes(status) && statuses?.includes(status) !== true,
   };
 }
 
 /** Only a request with the id or key can discover a missing record. Otherwise a 404 is about the address. */
-function namesTheRecord({ path }: TemplateRequest, operation: Operation): boolean {
-  return operation !== "open" && fieldsIn(path).some((name) => name.startsWith("place.") || name === "key");
+function identifiesRecord({ path }: TemplateRequest, operation: IncidentOperation): boolean {
+  return operation !== "open" && listFieldNames(path).some((name) => name.startsWith("place.") || name === "key");
 }
 
-function pathBehind(url: URL, requested: string): string {
+function appendPath(url: URL, requested: string): string {
   const [, under, query = ""] = /^([^?]*)\??(.*)$/s.exec(requested) ?? [];
-  const path = pathOf(url, under);
+  const path = buildRequestPath(url, under);
   return query === "" ? path : `${path}${url.search === "" ? "?" : "&"}${query}`;
 }
 
-function filledPath({ path }: TemplateRequest, value: FieldValues): string {
-  return filledIn(path, (name) => {
-    const text = asText(value(name)).toWellFormed();
+function fillPath({ path }: TemplateRequest, value: FieldValues): string {
+  return fillFields(path, (name) => {
+    const text = toText(value(name)).toWellFormed();
     // Only `.` and `..` remain special after percent-encoding.
     if (/^\.{1,2}$/.test(text)) throw new Rejected(`The value of {{${name}}} would change the path of the address.`);
     return encodeURIComponent(text);
@@ -225,11 +249,11 @@ function filledPath({ path }: TemplateRequest, value: FieldValues): string {
 }
 
 /** Node.js sends each character as a byte, so UTF-8 is encoded as latin1. */
-function filledHeaders({ headers }: TemplateRequest, value: FieldValues): Record<string, string> {
+function fillHeaders({ headers }: TemplateRequest, value: FieldValues): Record<string, string> {
   return Object.fromEntries(
     Object.entries(headers).flatMap(([header, text]) => {
       if (typeof text !== "string") return [];
-      const filled = filledIn(text, (name) => asText(value(name)));
+      const filled = fillFields(text, (name) => toText(value(name)));
       if (/\p{Cc}/u.test(filled))
         throw new Rejected(`The header ${header} would have control characters in it, which a name brought along.`);
       return [[header.toLowerCase(), Buffer.from(filled).toString("latin1")] as const];
@@ -238,26 +262,26 @@ function filledHeaders({ headers }: TemplateRequest, value: FieldValues): Record
 }
 
 /** A text that is one field becomes its value, so a name cannot break the JSON. Keys stay unchanged. */
-function filledTree(tree: unknown, value: FieldValues): unknown {
+function fillJson(tree: unknown, value: FieldValues): unknown {
   if (typeof tree === "string") {
-    const only = onlyFieldOf(tree);
-    return only === null ? filledIn(tree, (name) => asText(value(name))) : value(only);
+    const only = parseSingleField(tree);
+    return only === null ? fillFields(tree, (name) => toText(value(name))) : value(only);
   }
-  if (Array.isArray(tree)) return tree.map((each) => filledTree(each, value));
+  if (Array.isArray(tree)) return tree.map((each) => fillJson(each, value));
   if (typeof tree !== "object" || tree === null) return tree;
-  return Object.fromEntries(Object.entries(tree).map(([key, each]) => [key, filledTree(each, value)]));
+  return Object.fromEntries(Object.entries(tree).map(([key, each]) => [key, fillJson(each, value)]));
 }
 
 /** A wrong path needs a person: the opening succeeded, and would be repeated without an id. */
-function referenceIn(template: TemplateConfig, json: unknown): IncidentReference {
-  const at = (path: string | undefined) => (path === undefined ? undefined : valueAt(json, path));
+function parseReference(template: TemplateConfig, json: unknown): IncidentReference {
+  const at = (path: string | undefined) => (path === undefined ? undefined : readAnswerValue(json, path));
   const id = at(template.id);
   if (template.id !== undefined && typeof id !== "number" && (typeof id !== "string" || id === "")) {
     const hint = "It was opened there. Set the path right; until then it would be opened once more each time.";
     throw new ConfigError(`The answer to the opening holds no id at ${template.id}.`, { field: "template.id", hint });
   }
-  const ticket = asText(at(template.ticket));
-  const link = asText(at(template.link));
+  const ticket = toText(at(template.ticket));
+  const link = toText(at(template.link));
   return {
     ref: template.id === undefined ? null : { id },
     ticket: ticket === "" ? null : ticket,
@@ -265,4 +289,4 @@ function referenceIn(template: TemplateConfig, json: unknown): IncidentReference
   };
 }
 
-const valueAt = (json: unknown, path: string): unknown => stepsOf(path).reduce(memberOf, json);
+const readAnswerValue = (json: unknown, path: string): unknown => parseAnswerPath(path).reduce(readMember, json);

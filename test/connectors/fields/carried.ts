@@ -1,5 +1,5 @@
-import { linesOf } from "#connectors/influxdb/points.ts";
-import { messagesOf } from "#connectors/mqtt/messages.ts";
+import { encodeEventLines } from "#connectors/influxdb/points.ts";
+import { buildMessages } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import { emitRows } from "#connectors/shared/lake/rows.ts";
 import type { Event } from "#src/core/model/event.ts";
@@ -30,7 +30,7 @@ export function carriedBy(event: Event, field: string): Carried {
 }
 
 function influxNames(event: Event): ReadonlyMap<string, string> {
-  const lines = [...linesOf(event, { prefix: "", tags: {} })].map(({ text }) => text).join("\n");
+  const lines = [...encodeEventLines(event, { prefix: "", tags: {} })].map(({ text }) => text).join("\n");
   return collect(
     parseLines(lines).flatMap(({ tags, fields, timeMs }) => [
       ...Object.entries({ ...tags, ...fields }),
@@ -49,7 +49,7 @@ function lakeColumns(event: Event): ReadonlyMap<string, string> {
 
 function mqttKeys(event: Event): ReadonlyMap<string, string> {
   const topics = createTopics("plenum", "{prefix}/{source}/{site}/{kind}/{id}");
-  const messages = messagesOf(event, topics, { values: true, alarms: true, inventory: true } as never);
+  const messages = buildMessages(event, topics, { values: true, alarms: true, inventory: true } as never);
   return collect(
     messages.flatMap(({ topic, payload }) => {
       const body: unknown = typeof payload === "string" && payload !== "" ? JSON.parse(payload) : {};

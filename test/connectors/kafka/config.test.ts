@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { addressOf, KafkaConfig } from "#connectors/kafka/config.ts";
+import { KafkaConfig, parseBrokerAddress } from "#connectors/kafka/config.ts";
 
 const complaintOf = (config: object) =>
   KafkaConfig.safeParse({ brokers: ["kafka.example:9093"], ...config }).error?.issues[0]?.message ?? "";
@@ -57,7 +57,7 @@ describe("the configuration of the Kafka sink", () => {
   );
 
   test("parses the address of a broker into host and port", () => {
-    expect(addressOf("kafka.example:9092")).toEqual({ host: "kafka.example", port: 9092 });
-    expect(addressOf("[fd00::1]:9092")).toEqual({ host: "fd00::1", port: 9092 });
+    expect(parseBrokerAddress("kafka.example:9092")).toEqual({ host: "kafka.example", port: 9092 });
+    expect(parseBrokerAddress("[fd00::1]:9092")).toEqual({ host: "fd00::1", port: 9092 });
   });
 });

@@ -1,13 +1,13 @@
 import { GenericError } from "@platformatic/kafka";
 import { describe, expect, test } from "vitest";
-import { connectionFailure, nameOfCode, refusal } from "#connectors/kafka/outcome.ts";
-import { recordOf } from "#connectors/kafka/records.ts";
+import { describeRefusal, getErrorName, mapConnectionError } from "#connectors/kafka/outcome.ts";
+import { buildRecord } from "#connectors/kafka/records.ts";
 import { valueEvent } from "../../sample-events.ts";
 
 describe("an error code of a Kafka broker", () => {
   test("a code that the client library does not know is named by its number", () => {
-    expect(nameOfCode(10)).toBe("MESSAGE_TOO_LARGE");
-    expect(nameOfCode(9_999)).toBe("error 9999");
+    expect(getErrorName(10)).toBe("MESSAGE_TOO_LARGE");
+    expect(getErrorName(9_999)).toBe("error 9999");
   });
 
   test.each([
@@ -15,16 +15,18 @@ describe("an error code of a Kafka broker", () => {
     ["", "The broker says INVALID_RECORD."],
     [null, "The broker says INVALID_RECORD."],
   ])("the rejection of a record contains the broker's message: %s", (said, end) => {
-    expect(refusal(87, "plenum.tag", said)).toBe(`Topic plenum.tag: the topic does not take such a record. ${end}`);
+    expect(describeRefusal(87, "plenum.tag", said)).toBe(
+      `Topic plenum.tag: the topic does not take such a record. ${end}`,
+    );
   });
 
   test("an error code that does not concern the record does not reject the record", () => {
-    for (const code of [-1, 3, 6, 19, 29, 44, 76, 9_999]) expect(refusal(code, "t", null)).toBeNull();
+    for (const code of [-1, 3, 6, 19, 29, 44, 76, 9_999]) expect(describeRefusal(code, "t", null)).toBeNull();
   });
 });
 
 test("retries after an error of the client library, and names its code", () => {
-  const failure = connectionFailure(new GenericError("PLT_KFK_USER", "strange"), { host: "a", port: 1 });
+  const failure = mapConnectionError(new GenericError("PLT_KFK_USER", "strange"), { host: "a", port: 1 });
   expect(failure).toMatchObject({
     kind: "retryable",
     message: "The Kafka broker at a:1 could not do it at the moment (PLT_KFK_USER).",
@@ -32,7 +34,7 @@ test("retries after an error of the client library, and names its code", () => {
 });
 
 test("the size of a record counts 36 bytes per record, 10 per header, and the texts", () => {
-  const { bytes, headers, key, value } = recordOf(valueEvent(1), "plenum.tag");
+  const { bytes, headers, key, value } = buildRecord(valueEvent(1), "plenum.tag");
   const texts = [key, value, ...[...headers].flat()].reduce((sum, { length }) => sum + length, 0);
   expect(bytes).toBe(36 + 10 * headers.size + texts);
 });

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { createTopics, encodeForTopic, nounOf, templateError } from "#connectors/kafka/topics.ts";
+import { createTopics, encodeTopicValue, findSubjectNoun, findTemplateError } from "#connectors/kafka/topics.ts";
 import { type Event, sourceUri } from "#src/core/model/event.ts";
 import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
 
@@ -17,8 +17,8 @@ describe("the encoding of texts for Kafka topic names", () => {
   test("uses only legal characters, and encodes two different texts differently", () => {
     fc.assert(
       fc.property(anyText, anyText, (one, other) => {
-        for (const text of [one, other]) expect(encodeForTopic(text)).toMatch(/^[A-Za-z0-9_-]{0,64}$/);
-        expect(encodeForTopic(one) === encodeForTopic(other)).toBe(one === other);
+        for (const text of [one, other]) expect(encodeTopicValue(text)).toMatch(/^[A-Za-z0-9_-]{0,64}$/);
+        expect(encodeTopicValue(one) === encodeTopicValue(other)).toBe(one === other);
       }),
       { numRuns: 2_000 },
     );
@@ -33,11 +33,11 @@ describe("the encoding of texts for Kafka topic names", () => {
     ["_worker", "_5fworker"],
     ["0123456789".repeat(6).concat("0123"), "0123456789".repeat(6).concat("0123")],
     ["0123456789".repeat(7), "0123456789012345678901234567890_h57445fa40b08c60cdcba7ca39c756de"],
-  ])("encodes %s as %s", (text, written) => expect(encodeForTopic(text)).toBe(written));
+  ])("encodes %s as %s", (text, written) => expect(encodeTopicValue(text)).toBe(written));
 });
 
 describe("Kafka topics of events", () => {
-  const of = (template: string, event: Event) => createTopics(template).topicOf(event);
+  const of = (template: string, event: Event) => createTopics(template).buildTopic(event);
 
   test("a topic is built from the template", () => {
     const event = { ...valueEvent(1), source: sourceUri("north_2"), siteid: "7" };
@@ -52,7 +52,7 @@ describe("Kafka topics of events", () => {
       fc.property(anyText, anyText, anyText, anyText, (source, site, otherSource, otherSite) => {
         const topics = createTopics("p-{source}.{site}");
         const at = (name: string, siteid: string) =>
-          topics.topicOf({ ...valueEvent(1), source: sourceUri(name), siteid });
+          topics.buildTopic({ ...valueEvent(1), source: sourceUri(name), siteid });
         const isSame = source === otherSource && site === otherSite;
         expect(isLegal(at(source, site))).toBe(true);
         expect(at(source, site) === at(otherSource, otherSite)).toBe(isSame);
@@ -62,13 +62,13 @@ describe("Kafka topics of events", () => {
   });
 
   test("events with the same key have the same `{noun}`, whatever their kind", () => {
-    expect(nounOf("site/1")).toBe("site");
-    expect(nounOf("site/1/tag/10042/history/1h")).toBe("tag");
-    expect(nounOf("gateway/9")).toBe("gateway");
-    expect(nounOf("audit")).toBe("worker");
+    expect(findSubjectNoun("site/1")).toBe("site");
+    expect(findSubjectNoun("site/1/tag/10042/history/1h")).toBe("tag");
+    expect(findSubjectNoun("gateway/9")).toBe("gateway");
+    expect(findSubjectNoun("audit")).toBe("worker");
     const topics = createTopics("plenum.{noun}");
-    for (const event of sampleOfEveryKind()) expect(topics.possibleTopics).toContain(topics.topicOf(event));
-    expect(topics.topicOf(sampleEvent("alarm-raised"))).toBe(topics.topicOf(sampleEvent("alarm-resolved")));
+    for (const event of sampleOfEveryKind()) expect(topics.possibleTopics).toContain(topics.buildTopic(event));
+    expect(topics.buildTopic(sampleEvent("alarm-raised"))).toBe(topics.buildTopic(sampleEvent("alarm-resolved")));
   });
 
   test("topics match the template, and all topics are known if the template has neither source nor site", () => {
@@ -94,10 +94,10 @@ describe("topic templates for Kafka", () => {
     ["..", "needs a name"],
     ["__consumer_offsets", "Kafka itself"],
     [`${"x".repeat(120)}.{source}.{site}`, "250"],
-  ])("the template %s is refused", (template, complaint) => expect(templateError(template)).toContain(complaint));
+  ])("the template %s is refused", (template, complaint) => expect(findTemplateError(template)).toContain(complaint));
 
   test.each(["plenum.{noun}", "plenum.{kind}", "plenum.{source}.{site}.{kind}", "{noun}", "a_b-{noun}.x"])(
     "the template %s is accepted",
-    (template) => expect(templateError(template)).toBeNull(),
+    (template) => expect(findTemplateError(template)).toBeNull(),
   );
 });

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
-import { clientIdOf } from "#connectors/mqtt/client-options.ts";
+import { buildClientId } from "#connectors/mqtt/client-options.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { startBroker } from "#src/cli/demo/services.ts";
@@ -89,13 +89,13 @@ describe("the MQTT client id", () => {
   const config = MqttConfig.parse({ url: "mqtts://broker.example" });
   test("is stable, and differs between sinks, machines, prefixes and copied state folders", () => {
     const name = "scada";
-    expect(clientIdOf(config, { name }, "a")).toBe(clientIdOf(config, { name }, "a"));
+    expect(buildClientId(config, { name }, "a")).toBe(buildClientId(config, { name }, "a"));
     const ids = [
-      clientIdOf(config, { name }, "a"),
-      clientIdOf(config, { name: "lake" }, "a"),
-      clientIdOf(config, { name }, "b"),
-      clientIdOf({ ...config, prefix: "trial" }, { name }, "a"),
-      clientIdOf(config, { name, identity: "0a1b2c3d" }, "a"),
+      buildClientId(config, { name }, "a"),
+      buildClientId(config, { name: "lake" }, "a"),
+      buildClientId(config, { name }, "b"),
+      buildClientId({ ...config, prefix: "trial" }, { name }, "a"),
+      buildClientId(config, { name, identity: "0a1b2c3d" }, "a"),
     ];
     expect(new Set(ids).size).toBe(5);
     expect(ids[0]).toMatch(/^plenum-scada-[0-9a-f]{8}$/);
@@ -103,12 +103,12 @@ describe("the MQTT client id", () => {
 
   test("depends in a fleet on the source and not on the machine", () => {
     const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
-    const id = clientIdOf(config, { name: "scada", assignment: share }, "a");
+    const id = buildClientId(config, { name: "scada", assignment: share }, "a");
     expect(id).toMatch(/^plenum-scada-north-[0-9a-f]{8}$/);
-    expect(clientIdOf(config, { name: "scada", assignment: share }, "b")).toBe(id);
-    expect(clientIdOf(config, { name: "scada", assignment: { ...share, source: "south" } }, "a")).not.toBe(id);
-    expect(clientIdOf(config, { name: "scada", assignment: { ...share, fleet: "ffffffff" } }, "a")).not.toBe(id);
-    expect(clientIdOf({ ...config, client_id: "plant" }, { name: "scada", assignment: share })).toBe("plant-north");
+    expect(buildClientId(config, { name: "scada", assignment: share }, "b")).toBe(id);
+    expect(buildClientId(config, { name: "scada", assignment: { ...share, source: "south" } }, "a")).not.toBe(id);
+    expect(buildClientId(config, { name: "scada", assignment: { ...share, fleet: "ffffffff" } }, "a")).not.toBe(id);
+    expect(buildClientId({ ...config, client_id: "plant" }, { name: "scada", assignment: share })).toBe("plant-north");
   });
 });
 

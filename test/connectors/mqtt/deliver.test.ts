@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import type { Link } from "#connectors/mqtt/link.ts";
-import type { Message } from "#connectors/mqtt/messages.ts";
-import { deliver } from "#connectors/mqtt/sink.ts";
+import type { BrokerLink } from "#connectors/mqtt/link.ts";
+import type { MqttMessage } from "#connectors/mqtt/messages.ts";
+import { deliverBatch } from "#connectors/mqtt/sink.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { valueEvent } from "../../sample-events.ts";
@@ -9,7 +9,7 @@ import { never } from "../context.ts";
 
 function pendingLink() {
   const answers = new Map<string, PromiseWithResolvers<void>>();
-  const link: Pick<Link, "send"> = {
+  const link: Pick<BrokerLink, "send"> = {
     send({ topic }, done) {
       const answer = Promise.withResolvers<void>();
       answers.set(topic, answer);
@@ -20,7 +20,7 @@ function pendingLink() {
 }
 
 const batch = Array.from({ length: 5 }, (_, n) => valueEvent(n));
-const messagesOf = (event: Event): readonly Message[] => [
+const messagesOf = (event: Event): readonly MqttMessage[] => [
   {
     topic: `value/${batch.findIndex(({ id }) => id === event.id)}`,
     payload: "1",
@@ -37,7 +37,7 @@ test.each([
   ["three failures in reverse order", [4, 3, 1]],
 ])("a batch is kept from its first failed event, in whichever order the failures arrive: %s", async (_, told) => {
   const { link, answerTo } = pendingLink();
-  const receipt = deliver(link, batch, messagesOf, OPTIONS);
+  const receipt = deliverBatch(link, batch, messagesOf, OPTIONS);
   for (const n of told) answerTo(n).reject(new Retryable(`no answer to ${n}`));
   for (const n of batch.keys()) answerTo(n).resolve();
   expect(await receipt).toMatchObject({ rejected: [], retry: { from: 1, error: { message: "no answer to 1" } } });
@@ -45,7 +45,7 @@ test.each([
 
 test("a batch settles rejections before the first failure and keeps all events after it", async () => {
   const { link, answerTo } = pendingLink();
-  const receipt = deliver(link, batch, messagesOf, OPTIONS);
+  const receipt = deliverBatch(link, batch, messagesOf, OPTIONS);
   answerTo(3).reject(new Rejected("not allowed"));
   answerTo(0).reject(new Rejected("not allowed either"));
   answerTo(2).reject(new Retryable("no answer"));
@@ -55,13 +55,13 @@ test("a batch settles rejections before the first failure and keeps all events a
 
 describe("the abort of a batch to MQTT", () => {
   const parts = ["a", "b", "c"];
-  const inParts = (event: Event): readonly Message[] =>
+  const inParts = (event: Event): readonly MqttMessage[] =>
     messagesOf(event).flatMap((message) => parts.map((part) => ({ ...message, topic: `${message.topic}/${part}` })));
 
   function abortableLink(answered: (topic: string) => boolean) {
     const stop = new AbortController();
     const sent: string[] = [];
-    const link: Pick<Link, "send"> = {
+    const link: Pick<BrokerLink, "send"> = {
       send({ topic }, done) {
         sent.push(topic);
         if (answered(topic)) done(null);
@@ -73,7 +73,7 @@ describe("the abort of a batch to MQTT", () => {
 
   test("keeps the batch from its first unacknowledged event and settles the events before it", async () => {
     const { link, options, stop } = abortableLink((topic) => topic !== "value/2" && topic !== "value/4");
-    const receipt = deliver(link, batch, messagesOf, options);
+    const receipt = deliverBatch(link, batch, messagesOf, options);
     const late = new Retryable("too late");
     stop.abort(late);
     expect(await receipt).toEqual({ rejected: [], retry: { from: 2, error: late } });
@@ -81,14 +81,14 @@ describe("the abort of a batch to MQTT", () => {
 
   test.each(parts)("keeps an event with three messages when message %s is not acknowledged", async (part) => {
     const { link, options, stop } = abortableLink((topic) => topic !== `value/3/${part}`);
-    const receipt = deliver(link, batch, inParts, options);
+    const receipt = deliverBatch(link, batch, inParts, options);
     stop.abort(new Retryable("too late"));
     expect(await receipt).toMatchObject({ rejected: [], retry: { from: 3 } });
   });
 
   test("keeps an event and stops sending when only some of its messages are acknowledged", async () => {
     const { link, options, sent, stop } = abortableLink((topic) => topic !== "value/1/b");
-    const receipt = deliver(link, batch, inParts, { ...options, maxInFlight: 1 });
+    const receipt = deliverBatch(link, batch, inParts, { ...options, maxInFlight: 1 });
     stop.abort(new Retryable("too late"));
     expect(await receipt).toMatchObject({ rejected: [], retry: { from: 1 } });
     expect(sent).toEqual(["value/0/a", "value/0/b", "value/0/c", "value/1/a", "value/1/b"]);
@@ -97,9 +97,9 @@ describe("the abort of a batch to MQTT", () => {
   test("stops sending when no message is in flight", async () => {
     const stop = new AbortController();
     const acknowledged: (() => void)[] = [];
-    const link: Pick<Link, "send"> = { send: (_, done) => void acknowledged.push(() => done(null)) };
+    const link: Pick<BrokerLink, "send"> = { send: (_, done) => void acknowledged.push(() => done(null)) };
     const options = { ...OPTIONS, maxInFlight: 1, signal: stop.signal };
-    const receipt = deliver(link, batch, messagesOf, options);
+    const receipt = deliverBatch(link, batch, messagesOf, options);
     acknowledged[0]?.();
     stop.abort(new Retryable("too late"));
     expect(await receipt).toMatchObject({ rejected: [], retry: { from: 1, error: { message: "too late" } } });
@@ -108,7 +108,7 @@ describe("the abort of a batch to MQTT", () => {
 
   test("rejects the write with the abort reason when no event is acknowledged", async () => {
     const { link, options, stop } = abortableLink((topic) => topic === "value/4");
-    const receipt = deliver(link, batch, messagesOf, options);
+    const receipt = deliverBatch(link, batch, messagesOf, options);
     stop.abort(new Retryable("too late"));
     await expect(receipt).rejects.toThrow("too late");
   });
@@ -116,13 +116,13 @@ describe("the abort of a batch to MQTT", () => {
 
 test("keeps the complete batch when the connection is already lost", async () => {
   let asked = 0;
-  const link: Pick<Link, "send"> = {
+  const link: Pick<BrokerLink, "send"> = {
     send(_, done) {
       asked += 1;
       done(new Retryable("gone"));
     },
   };
-  const receipt = await deliver(link, batch, messagesOf, OPTIONS);
+  const receipt = await deliverBatch(link, batch, messagesOf, OPTIONS);
   expect(receipt).toMatchObject({ rejected: [], retry: { from: 0, error: { message: "gone" } } });
   expect(asked).toBe(1);
 });

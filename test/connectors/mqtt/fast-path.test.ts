@@ -2,11 +2,17 @@ import { PassThrough } from "node:stream";
 import fc from "fast-check";
 import { type IPublishPacket, writeToStream } from "mqtt-packet";
 import { describe, expect, test } from "vitest";
-import { bytesIfOver, bytesOf, createPublisher, maxBytesOf, writePublish } from "#connectors/mqtt/fast-path.ts";
-import type { Message } from "#connectors/mqtt/messages.ts";
+import {
+  computeMaxPacketBytes,
+  computePacketBytes,
+  createPublisher,
+  packetBytesIfOver,
+  writePublish,
+} from "#connectors/mqtt/fast-path.ts";
+import type { MqttMessage } from "#connectors/mqtt/messages.ts";
 import { seed } from "../../seed.ts";
 
-function byLibrary(message: Message, messageId: number, protocolVersion: 4 | 5): Buffer {
+function byLibrary(message: MqttMessage, messageId: number, protocolVersion: 4 | 5): Buffer {
   const { contentType, correlation, expirySeconds, payload, properties, retain, topic } = message;
   const packet: IPublishPacket = {
     cmd: "publish",
@@ -25,8 +31,8 @@ function byLibrary(message: Message, messageId: number, protocolVersion: 4 | 5):
   return (stream.read() as Buffer | null) ?? Buffer.alloc(0);
 }
 
-function byUs(message: Message, id: number, version: 4 | 5): Buffer {
-  const into = Buffer.alloc(maxBytesOf(message) + 9, 0xee);
+function byUs(message: MqttMessage, id: number, version: 4 | 5): Buffer {
+  const into = Buffer.alloc(computeMaxPacketBytes(message) + 9, 0xee);
   const end = writePublish(into, 9, message, id, version);
   return into.subarray(9, end);
 }
@@ -38,7 +44,7 @@ const payload = fc.oneof(
   fc.integer({ min: 16_200, max: 16_400 }).map((length) => "x".repeat(length)),
   fc.integer({ min: 0, max: 30_000 }).map((length) => "°".repeat(length)),
 );
-const message: fc.Arbitrary<Message> = fc.record(
+const message: fc.Arbitrary<MqttMessage> = fc.record(
   {
     topic: fc.string({ unit: "grapheme", minLength: 1, maxLength: 150 }),
     payload,
@@ -63,20 +69,20 @@ describe("a PUBLISH packet built without the MQTT library", () => {
       fc.property(message, id, version, (sent, number, spoken) => {
         const bytes = byUs(sent, number, spoken);
         expect(bytes.equals(byLibrary(sent, number, spoken))).toBe(true);
-        expect(bytesOf(sent, spoken)).toBe(bytes.length);
-        expect(maxBytesOf(sent)).toBeGreaterThanOrEqual(bytes.length);
+        expect(computePacketBytes(sent, spoken)).toBe(bytes.length);
+        expect(computeMaxPacketBytes(sent)).toBeGreaterThanOrEqual(bytes.length);
       }),
       { seed, numRuns: 2_000 },
     );
   });
 
   test("has the exact size that `bytesIfOver` returns", () => {
-    const sent: Message = {
+    const sent: MqttMessage = {
       ...{ topic: "a/b", payload: "21,5 °C", retain: true },
       ...{ contentType: "application/json", properties: {} },
     };
     const bytes = byUs(sent, 1, 5).length;
-    expect([bytesIfOver(bytes, sent), bytesIfOver(bytes - 1, sent)]).toEqual([null, bytes]);
+    expect([packetBytesIfOver(bytes, sent), packetBytesIfOver(bytes - 1, sent)]).toEqual([null, bytes]);
   });
 
   test("is sent in one socket write with all others of the same event-loop tick, in order", async () => {
@@ -100,7 +106,7 @@ describe("a PUBLISH packet built without the MQTT library", () => {
           for (const [n, each] of turn.entries()) publisher.put(each, n + 1);
           await new Promise((resolve) => setImmediate(resolve));
           const expected = Buffer.concat(turn.map((each, n) => byLibrary(each, n + 1, spoken)));
-          const small = turn.reduce((sum, each) => sum + maxBytesOf(each), 0) <= 65_536;
+          const small = turn.reduce((sum, each) => sum + computeMaxPacketBytes(each), 0) <= 65_536;
           if (small) expect(writes.length - before).toBe(turn.length === 0 ? 0 : 1);
           expect(Buffer.concat(writes.slice(before)).equals(expected)).toBe(true);
         }

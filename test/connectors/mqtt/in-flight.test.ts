@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { createInFlight } from "#connectors/mqtt/in-flight.ts";
+import { createInFlightQueue } from "#connectors/mqtt/in-flight.ts";
 
 type Step =
   | { readonly do: "add" }
@@ -19,7 +19,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 test("the table of messages in flight behaves like an ordered map for any order of acknowledgements", () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 400, size: "max" }), (steps) => {
-      const flight = createInFlight<{ readonly id: number }>();
+      const flight = createInFlightQueue<{ readonly id: number }>();
       const known = new Map<number, { readonly id: number }>();
       let last = 0;
       for (const each of steps) {
@@ -47,7 +47,7 @@ test("the table of messages in flight behaves like an ordered map for any order 
 });
 
 test("the table of messages in flight stays small while one message remains unacknowledged", () => {
-  const flight = createInFlight<{ readonly id: number }>();
+  const flight = createInFlightQueue<{ readonly id: number }>();
   const first = { id: 1 };
   flight.add(first);
   for (let n = 0; n < 20_000; n += 1) {
@@ -62,7 +62,7 @@ test("the table of messages in flight stays small while one message remains unac
 });
 
 test("packet ids are reused after 65,535", () => {
-  const flight = createInFlight<{ readonly id: number }>();
+  const flight = createInFlightQueue<{ readonly id: number }>();
   for (let n = 0; n < 140_000; n += 1) {
     const id = (n % 65_535) + 1;
     expect(flight.has(id)).toBe(false);

@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
-import { messagesOf } from "#connectors/mqtt/messages.ts";
+import { buildMessages } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import { sampleEvent } from "../../sample-events.ts";
 
 const topics = createTopics("plenum", "{prefix}/{source}/{site}/{kind}/{id}/{aspect}");
 const retained = { alarms: true, inventory: true, values: true };
 const topicsOf = (...args: Parameters<typeof sampleEvent<"alarm-resolved">>) =>
-  messagesOf(sampleEvent(...args), topics, retained).map(({ topic }) => topic);
+  buildMessages(sampleEvent(...args), topics, retained).map(({ topic }) => topic);
 
 test("publishes a superseded alarm episode as an event, and not on the state topic of the alarm", () => {
   const { data } = sampleEvent("alarm-resolved");

@@ -1,7 +1,7 @@
 import type { Packet } from "mqtt-packet";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
-import { serverInstanceOf, uptimeIn } from "#connectors/mqtt/server-instance.ts";
+import { detectServerInstance, parseUptime } from "#connectors/mqtt/server-instance.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { type SinceBoot, systemClock } from "#src/core/runtime/clock.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
@@ -16,10 +16,10 @@ function isNew(
   first: { readonly uptime: number | null },
   later: { readonly afterS: number; readonly uptime: number | null; readonly sessionLost?: boolean },
 ): boolean {
-  const before = serverInstanceOf(null, { ...first, atMs: AT, sessionLost: true });
+  const before = detectServerInstance(null, { ...first, atMs: AT, sessionLost: true });
   expect(before.isNew).toBe(false);
   const { afterS, uptime, sessionLost = false } = later;
-  return serverInstanceOf(before.instanceId, { uptime, atMs: AT + afterS * 1_000, sessionLost }).isNew;
+  return detectServerInstance(before.instanceId, { uptime, atMs: AT + afterS * 1_000, sessionLost }).isNew;
 }
 
 describe("the detection of a new broker instance by its reported uptime", () => {
@@ -48,7 +48,7 @@ describe("the detection of a new broker instance by its reported uptime", () => 
   });
 
   test("reports the same instance when the stored text is unreadable", () => {
-    expect(serverInstanceOf("{", { uptime: 1, atMs: AT, sessionLost: true }).isNew).toBe(false);
+    expect(detectServerInstance("{", { uptime: 1, atMs: AT, sessionLost: true }).isNew).toBe(false);
   });
 });
 
@@ -60,8 +60,8 @@ describe("the detection of a new broker instance with time measured since boot",
   const on = (boot: string, s: number): SinceBoot => ({ boot, ms: s * 1_000 });
 
   function isNew(uptime: number, { wallS, measuredS }: { wallS: number; measuredS: number }): boolean {
-    const before = serverInstanceOf(null, life(HOUR_S, 0, on("this", 500))).instanceId;
-    return serverInstanceOf(before, life(uptime, wallS, on("this", 500 + measuredS))).isNew;
+    const before = detectServerInstance(null, life(HOUR_S, 0, on("this", 500))).instanceId;
+    return detectServerInstance(before, life(uptime, wallS, on("this", 500 + measuredS))).isNew;
   }
 
   test.each([4_200, -4_200, 30 * 24 * HOUR_S])(
@@ -95,10 +95,10 @@ describe("the detection of a new broker instance with time measured since boot",
     ["no measured time before", undefined, on("this", 900)],
     ["no measured time now", on("this", 500), undefined],
   ])("uses the wall clock when no measured times can be compared: %s", (_, first, later) => {
-    const before = serverInstanceOf(null, life(HOUR_S, 0, first)).instanceId;
-    expect(serverInstanceOf(before, life(2 * HOUR_S, HOUR_S, later)).isNew).toBe(false);
-    expect(serverInstanceOf(before, life(2 * HOUR_S, HOUR_S + 600, later)).isNew).toBe(true);
-    expect(serverInstanceOf(before, life(HOUR_S + 60, HOUR_S, later)).isNew).toBe(true);
+    const before = detectServerInstance(null, life(HOUR_S, 0, first)).instanceId;
+    expect(detectServerInstance(before, life(2 * HOUR_S, HOUR_S, later)).isNew).toBe(false);
+    expect(detectServerInstance(before, life(2 * HOUR_S, HOUR_S + 600, later)).isNew).toBe(true);
+    expect(detectServerInstance(before, life(HOUR_S + 60, HOUR_S, later)).isNew).toBe(true);
   });
 });
 
@@ -199,4 +199,4 @@ test.each([
   ["", null],
   ["up since Tuesday", null],
   ["-3 seconds", null],
-])("the uptime in the text %j is %s", (text, seconds) => expect(uptimeIn(text)).toBe(seconds));
+])("the uptime in the text %j is %s", (text, seconds) => expect(parseUptime(text)).toBe(seconds));

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { createTopics, prefixError, segment, templateError } from "#connectors/mqtt/topics.ts";
+import { createTopics, encodeSegment, findPrefixError, findTemplateError } from "#connectors/mqtt/topics.ts";
 import { seed } from "../../seed.ts";
 import { hostileTexts } from "./hostile-texts.ts";
 
@@ -21,21 +21,21 @@ describe("the encoding of a text as one level of an MQTT topic", () => {
     ["cmd", "%63md"],
     ["_", "%5F"],
   ])("encodes %j as %j", (text, level) => {
-    expect(segment(text)).toBe(level);
+    expect(encodeSegment(text)).toBe(level);
   });
 
   test("uses only safe characters for any text", () => {
     for (const text of hostileTexts()) {
-      expect(segment(text), JSON.stringify(text.slice(0, 40))).toMatch(/^[\w.%~-]{1,128}$/);
+      expect(encodeSegment(text), JSON.stringify(text.slice(0, 40))).toMatch(/^[\w.%~-]{1,128}$/);
     }
   });
 
   test("encodes two different texts differently", () => {
     const texts = new Set(hostileTexts());
-    expect(new Set([...texts].map(segment)).size).toBe(texts.size);
+    expect(new Set([...texts].map(encodeSegment)).size).toBe(texts.size);
     fc.assert(
       fc.property(fc.string({ unit: "binary" }), fc.string({ unit: "binary" }), (a, b) => {
-        expect(segment(a) === segment(b)).toBe(a === b);
+        expect(encodeSegment(a) === encodeSegment(b)).toBe(a === b);
       }),
       {
         seed,
@@ -54,10 +54,10 @@ describe("MQTT topics", () => {
   const place = { source: "main", site: "1", kind: "tag", id: "10001", aspect: "value" };
 
   test("follow the configured layout", () => {
-    expect(topics.topicOf(place)).toBe("plenum/main/1/tag/10001/value");
-    expect(topics.topicOf({ ...place, source: null, site: null })).toBe("plenum/worker/_/tag/10001/value");
+    expect(topics.buildTopic(place)).toBe("plenum/main/1/tag/10001/value");
+    expect(topics.buildTopic({ ...place, source: null, site: null })).toBe("plenum/worker/_/tag/10001/value");
     const uns = createTopics("plenum", "acme/stockholm/{kind}/{id}/{aspect}/{source}");
-    expect(uns.topicOf(place)).toBe("acme/stockholm/tag/10001/value/main");
+    expect(uns.buildTopic(place)).toBe("acme/stockholm/tag/10001/value/main");
     expect(uns.status).toBe("plenum/status");
   });
 
@@ -66,12 +66,12 @@ describe("MQTT topics", () => {
     expect(ours.status).toBe("plenum/status/source/%63md");
     expect(ours.commandStatus).toBe("plenum/status/source/%63md/commands");
     expect(ours.commandFilters).toEqual(["plenum/cmd/%63md/+/set", "plenum/cmd/%63md/set", "plenum/cmd/%63md/second"]);
-    expect(ours.topicOf(place)).toBe(topics.topicOf(place));
+    expect(ours.buildTopic(place)).toBe(topics.buildTopic(place));
   });
 
   test("omit the aspect when there is none", () => {
     const { aspect: _, ...event } = { ...place, kind: "event", id: "alarm-raised" };
-    expect(topics.topicOf(event)).toBe("plenum/main/1/event/alarm-raised");
+    expect(topics.buildTopic(event)).toBe("plenum/main/1/event/alarm-raised");
   });
 
   test("topics of events never equal command or status topics", () => {
@@ -84,7 +84,7 @@ describe("MQTT topics", () => {
     for (const layout of layouts) {
       const made = createTopics("plenum", layout);
       for (const text of ["cmd", "status", "reply", "plenum", "plenum/cmd", ...hostileTexts()]) {
-        const topic = made.topicOf({ ...place, source: text, site: text, id: text });
+        const topic = made.buildTopic({ ...place, source: text, site: text, id: text });
         expect(topic).not.toMatch(/^plenum\/(cmd|status|reply)(\/|$)/);
       }
     }
@@ -94,7 +94,7 @@ describe("MQTT topics", () => {
     expect(topics.parseCommand("plenum/cmd/main/10001/set")).toEqual({ source: "main", tagId: "10001" });
     expect(topics.parseCommand("plenum/cmd/main/set")).toEqual({ source: "main", tagId: null });
     for (const text of ["å/ä", "cmd", "", "%", "a b"]) {
-      expect(topics.parseCommand(`plenum/cmd/main/${segment(text)}/set`)?.tagId).toBe(text);
+      expect(topics.parseCommand(`plenum/cmd/main/${encodeSegment(text)}/set`)?.tagId).toBe(text);
     }
     for (const other of ["plenum/cmd/set", "plenum/cmd/a/b/c/set", "plenum/cmd/main/10001/get", "x/cmd/main/1/set"]) {
       expect(topics.parseCommand(other), other).toBeNull();
@@ -130,12 +130,12 @@ describe("MQTT topics", () => {
 
 describe("the configured MQTT prefix and topic layout", () => {
   test.each(["plenum", "acme/plenum", "a.b/c_d/e-f"])("the prefix %s is accepted", (prefix) => {
-    expect(prefixError(prefix)).toBeNull();
+    expect(findPrefixError(prefix)).toBeNull();
   });
   test.each(["", "/a", "a/", "a//b", "a+b", "#", "$SYS", "a b", "å", "a\u0000"])(
     "the prefix %j is refused",
     (prefix) => {
-      expect(prefixError(prefix)).not.toBeNull();
+      expect(findPrefixError(prefix)).not.toBeNull();
     },
   );
   test.each([
@@ -148,6 +148,6 @@ describe("the configured MQTT prefix and topic layout", () => {
     ["/{prefix}/{kind}/{id}/{aspect}", "neither"],
     ["$x/{kind}/{id}/{aspect}", "neither"],
   ])("the layout %s is refused", (layout, because) => {
-    expect(templateError(layout)).toContain(because);
+    expect(findTemplateError(layout)).toContain(because);
   });
 });
