@@ -4,7 +4,7 @@ import type { Metrics } from "../core/runtime/metrics.ts";
 import { monotonicMark } from "../core/runtime/moment.ts";
 import { createSource, type SourceOptions } from "../engine/source/client.ts";
 import { createQuota, type Quota, type QuotaOptions } from "../engine/source/quota/quota.ts";
-import { type RequestTrace, traced } from "../engine/source/request-trace.ts";
+import { type RequestTrace, traceRequests } from "../engine/source/request-trace.ts";
 import type { Source } from "../engine/source/source.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { SourceEntry } from "./config/config.ts";
@@ -48,5 +48,5 @@ export function buildSource(
     ...(leaving && { leaving }),
     ...(transport && { transport }),
   });
-  return { name, entry, quota, ...traced(client, clock) };
+  return { name, entry, quota, ...traceRequests(client, clock) };
 }

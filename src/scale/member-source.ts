@@ -13,7 +13,7 @@ import { createMetrics, type Metrics } from "../core/runtime/metrics.ts";
 import { elapsedMs } from "../core/runtime/moment.ts";
 import type { Guards } from "../engine/commands/guards.ts";
 import type { CheckLeaving } from "../engine/source/send.ts";
-import { createHttpTransport, reporting } from "../engine/source/transport.ts";
+import { createHttpTransport, reportReached } from "../engine/source/transport.ts";
 import { fencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { Ticker } from "../engine/sync/schedule.ts";
@@ -85,7 +85,7 @@ export async function runSource(options: {
       // Measure the lateness of polls from the takeover by this member.
       startedAtMs: clock.now(),
       config: own,
-      transport: reporting(http.send, lease.reached, clock),
+      transport: reportReached(http.send, lease.reached, clock),
       store: fencedStore(store, lease.fenced),
       around: settingsAroundWriting(config),
       approved: config.commands,

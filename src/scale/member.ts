@@ -17,7 +17,7 @@ import { within } from "../core/runtime/waiting.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 import { fileOf } from "../engine/commands/approval/guard.ts";
 import type { Source } from "../engine/source/source.ts";
-import { reachesService } from "../engine/source/transport.ts";
+import { canReachService } from "../engine/source/transport.ts";
 import { withAbsolutePaths } from "../engine/store/config.ts";
 import { fileSystemType, prepareFolder } from "../engine/store/folder.ts";
 import { clockTicker } from "../engine/sync/schedule.ts";
@@ -155,7 +155,7 @@ async function buildMember(
     ...{ name, sources: names, clock, log, metrics, hold: runHeldSource },
     async check(source, signal) {
       const entry = config.sources[source];
-      return entry === undefined || reachesService(entry, clock, environment, signal);
+      return entry === undefined || canReachService(entry, clock, environment, signal);
     },
     digest: digestSharedConfig(config),
     page: () => server.url(),

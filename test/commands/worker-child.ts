@@ -10,7 +10,7 @@ import { CommandsConfig } from "#src/engine/commands/config.ts";
 import { folderGuards } from "#src/engine/commands/guards.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
-import type { Limiter } from "#src/engine/source/quota/quota.ts";
+import type { QuotaLimiter } from "#src/engine/source/quota/quota.ts";
 import { createHttpTransport, type Transport } from "#src/engine/source/transport.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
@@ -48,7 +48,7 @@ const transport: Transport = async (request, signal) => {
   step(name, "after");
   return reply;
 };
-const noLimiter: Limiter = {
+const noLimiter: QuotaLimiter = {
   run: (_lane, _endpoint, task) => task(momentOf(systemClock)),
   pause() {},
   release() {},

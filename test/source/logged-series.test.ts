@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { listIn } from "#src/engine/source/records.ts";
+import { parseList } from "#src/engine/source/records.ts";
 import { isRecord, parseJson } from "#src/engine/source/reply.ts";
 import { LoggedSeries, parseLogged } from "#src/engine/source/tag-values.ts";
 import { replay, seed } from "../seed.ts";
@@ -10,7 +10,7 @@ const bytesOf = (text: string) => new TextEncoder().encode(text);
 
 function meaning(parsed: ReturnType<typeof parseJson>): unknown {
   if (!parsed.ok || !isRecord(parsed.value)) return parsed;
-  const records = listIn(parsed.value.data) ?? [];
+  const records = parseList(parsed.value.data) ?? [];
   const lists = records.map((record) => {
     if (!isRecord(record)) return null;
     const { measurements } = record;

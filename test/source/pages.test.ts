@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { createPaging } from "#src/engine/source/pages.ts";
-import { recordParsers } from "#src/engine/source/records.ts";
+import { createRecordParsers } from "#src/engine/source/records.ts";
 import { collect } from "#src/engine/sync/listing.ts";
 import {
   alarmRecord,
@@ -134,7 +134,7 @@ describe("endless lists (trap 10)", () => {
         name: "alarms",
         filters: {},
         pageSize: 500,
-        read: recordParsers(() => {}).alarm(undefined),
+        read: createRecordParsers(() => {}).alarm(undefined),
         async ask() {
           page++;
           nowMs += queuedMs + ownMs;

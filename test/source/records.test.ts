@@ -1,18 +1,18 @@
 import { describe, expect, it } from "vitest";
 import { registerSecret } from "#src/core/values/masking.ts";
-import { recordParsers } from "#src/engine/source/records.ts";
+import { createRecordParsers } from "#src/engine/source/records.ts";
 import { alarmRecord, GOOD, never, reply, tagRecord, trialSource } from "./trial-source.ts";
 
 const SECRET = "schema-secret-0123456789";
 registerSecret(SECRET);
 
-const PARSERS = recordParsers(() => {});
+const PARSERS = createRecordParsers(() => {});
 const parseAlarm = PARSERS.alarm(undefined);
 
 function alarm(change: object) {
   const noted: string[] = [];
   const record = alarmRecord("a1");
-  const parse = recordParsers((field) => noted.push(field)).alarm(undefined);
+  const parse = createRecordParsers((field) => noted.push(field)).alarm(undefined);
   return { alarm: parse({ ...record, attributes: { ...record.attributes, ...change } }), noted };
 }
 

@@ -4,7 +4,7 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { momentOf } from "#src/core/runtime/moment.ts";
 import { createSource, type SourceOptions } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
-import type { Limiter } from "#src/engine/source/quota/quota.ts";
+import type { QuotaLimiter } from "#src/engine/source/quota/quota.ts";
 import { LANES, type Lane, type Page, type Source } from "#src/engine/source/source.ts";
 import type { Transport, TransportReply, TransportRequest } from "#src/engine/source/transport.ts";
 
@@ -57,7 +57,7 @@ export function trialConfig(baseUrl: string, more: object = {}): SourceConfig {
   });
 }
 
-export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): Limiter {
+export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): QuotaLimiter {
   return {
     run(lane, endpoint, task) {
       seen.runs.push({ lane, endpoint });

@@ -6,7 +6,7 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { decideContent } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
-import type { Choose, Lane, QuotaEndpoint, QuotaStatus, Source } from "#src/engine/source/source.ts";
+import type { Chooser, Lane, QuotaEndpoint, QuotaStatus, Source } from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { Follower, RunContext } from "#src/engine/sync/job.ts";
@@ -58,7 +58,7 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
     async run<T extends object, R>(
       lane: Lane,
       endpoint: QuotaEndpoint,
-      asked: T | Choose<T>,
+      asked: T | Chooser<T>,
       signal: AbortSignal,
       answer: (chosen: T) => Promise<R>,
     ): Promise<R> {

@@ -8,7 +8,7 @@ import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
 import { momentOf } from "#src/core/runtime/moment.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
-import type { Limiter } from "#src/engine/source/quota/quota.ts";
+import type { QuotaLimiter } from "#src/engine/source/quota/quota.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
 import type { Follower } from "#src/engine/sync/job.ts";
@@ -164,7 +164,7 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
 
 const SITES = [2, 3, 4];
 
-const noLimiter: Limiter = {
+const noLimiter: QuotaLimiter = {
   run: (_lane, _endpoint, task) => task(momentOf(systemClock)),
   pause() {},
   release() {},

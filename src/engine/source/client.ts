@@ -10,17 +10,17 @@ import type { SourceConfig } from "./config.ts";
 import { createListRateLimit, type ListLane } from "./list-rate-limit.ts";
 import { createPageCache, createPaging } from "./pages.ts";
 import { checkIds, checkWrites, decideContent, type Filters, filterQuery, historyQuery, readQuery } from "./queries.ts";
-import type { Limiter } from "./quota/quota.ts";
-import { isBeyondNumbers, type RecordParser, recordParsers } from "./records.ts";
+import type { QuotaLimiter } from "./quota/quota.ts";
+import { createRecordParsers, hasUnsafeId, type RecordParser } from "./records.ts";
 import { type CheckLeaving, createSend, createToken, type ListEndpoint } from "./send.ts";
-import type { Choose, HistoryQuery, Known, Lane, Page, Source } from "./source.ts";
-import { valueReader } from "./tag-values.ts";
+import type { Chooser, FindStored, HistoryQuery, Lane, Page, Source } from "./source.ts";
+import { createValueReader } from "./tag-values.ts";
 import { createHttpTransport, type HttpTransport, type Transport } from "./transport.ts";
 
 export interface SourceOptions {
   readonly name: string;
   readonly config: SourceConfig;
-  readonly limiter: Limiter;
+  readonly limiter: QuotaLimiter;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly log: Log;
@@ -36,8 +36,8 @@ export function createSource(options: SourceOptions): Source {
   const { name, config, limiter, clock, metrics, log, environment, leaving } = options;
   const note = (field: string, times = 1) => metrics.unknownWords.inc({ source: name, field }, times);
   const pageCache = createPageCache(note);
-  const records = recordParsers(pageCache.note);
-  const values = valueReader(records.tag, note, (tags) =>
+  const records = createRecordParsers(pageCache.note);
+  const values = createValueReader(records.tag, note, (tags) =>
     log.warn({ tags }, "the service writes numbers of these tags as text; they are read as numbers"),
   );
   const http: HttpTransport =
@@ -65,7 +65,7 @@ export function createSource(options: SourceOptions): Source {
     parse: RecordParser<T>,
     filters: Filters,
     signal: AbortSignal,
-    stored: Known<T> | undefined,
+    stored: FindStored<T> | undefined,
     lane?: ListLane,
   ): AsyncIterable<Page<T>> {
     return paging.pages({
@@ -86,9 +86,9 @@ export function createSource(options: SourceOptions): Source {
 
   const leftOutSites = new Set<string>();
   function isLeftOutSite(record: unknown): boolean {
-    if (!isBeyondNumbers(record)) return false;
+    if (!hasUnsafeId(record)) return false;
     pageCache.note("site.id");
-    const id = String((record as { readonly id: unknown }).id).slice(0, LONGEST_ID);
+    const id = String((record as { readonly id: unknown }).id).slice(0, SITE_ID_LENGTH_MAX);
     if (!leftOutSites.has(id))
       log.warn({ id }, "a site whose id is beyond 2^53 is left out; the other sites are followed");
     leftOutSites.add(id);
@@ -96,7 +96,7 @@ export function createSource(options: SourceOptions): Source {
   }
 
   async function history(
-    requested: HistoryQuery | Choose<HistoryQuery>,
+    requested: HistoryQuery | Chooser<HistoryQuery>,
     isTotal: boolean,
     lane: Lane,
     signal: AbortSignal,
@@ -144,7 +144,7 @@ export function createSource(options: SourceOptions): Source {
       let ids: string[] = [];
       const body = async () => {
         const writes = await prepare();
-        if (writes.length === 0) throw new NothingToWrite();
+        if (writes.length === 0) throw new NothingToWriteError();
         checkWrites(writes);
         ids = writes.map(({ tagId }) => tagId);
         return { tags: writes.map(({ tagId, value }) => ({ tag_id: tagId, value })) };
@@ -153,7 +153,7 @@ export function createSource(options: SourceOptions): Source {
         const { answer } = await send.tags({ endpoint: "write", body }, "write", signal);
         return { written: values.readings(answer, ids).readings, receivedAtMs: clock.now() };
       } catch (error) {
-        if (!(error instanceof NothingToWrite)) throw error;
+        if (!(error instanceof NothingToWriteError)) throw error;
         return { written: [], receivedAtMs: clock.now() };
       }
     },
@@ -186,6 +186,6 @@ export function createSource(options: SourceOptions): Source {
   };
 }
 
-const LONGEST_ID = 40;
+const SITE_ID_LENGTH_MAX = 40;
 
-class NothingToWrite extends Error {}
+class NothingToWriteError extends Error {}

@@ -5,8 +5,8 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 
 const COMPARISONS_MAX = 15;
-const LONGEST_REPLY_MS = 10_000;
-/** The header has whole seconds, rounded down (RFC 9110, 5.6.7); the middle of that second is the best guess. */
+const REPLY_DURATION_MAX_MS = 10_000;
+/** The `Date` header has whole seconds, rounded down (RFC 9110, 5.6.7); the middle of the second is the best guess. */
 const HEADER_ROUNDING_MS = 500;
 
 export type ClockSkew = ReturnType<typeof createClockSkew>;
@@ -45,7 +45,7 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
     observe(date: string | undefined, startedMs: number): void {
       const theirsMs = Date.parse(date ?? "");
       const tookMs = clock.monotonic() - startedMs;
-      if (Number.isNaN(theirsMs) || tookMs > LONGEST_REPLY_MS) return;
+      if (Number.isNaN(theirsMs) || tookMs > REPLY_DURATION_MAX_MS) return;
       dropComparisonsBeforeStep();
       const aheadMs = Math.round(clock.now() - tookMs / 2 - theirsMs - HEADER_ROUNDING_MS);
       clockCheck.compared(source, aheadMs);

@@ -12,7 +12,7 @@ const BaseUrl = z.string().superRefine((text, context) => {
   const complain = (message: string) => context.addIssue({ code: "custom", message });
   const url = URL.parse(text);
   if (url === null || !/^https?:$/.test(url.protocol)) {
-    complain(addressComplaint(text));
+    complain(explainBadAddress(text));
   } else if (url.username !== "" || url.password !== "") {
     complain("Take the user name and password out of the address; the token goes under `token`.");
   } else if (url.search !== "" || url.hash !== "") {
@@ -22,14 +22,14 @@ const BaseUrl = z.string().superRefine((text, context) => {
   }
 });
 
-function addressComplaint(text: string): string {
+function explainBadAddress(text: string): string {
   const host = /^[a-z0-9][a-z0-9.-]*\.[a-z]{2,}(:\d+)?(\/[^@?#]*)?$/i.test(text);
   return host
     ? `Write the address with its scheme: https://${text}.`
     : "Write the address of the service as https://host or https://host/path.";
 }
 
-function withoutApiPath(address: string): string {
+function removeApiPath(address: string): string {
   return address
     .replace(/\/+$/, "")
     .replace(/\/api\/v1$/, "")
@@ -44,7 +44,7 @@ export const TimeZone = z.string().superRefine((zone, context) => {
 const wholeNumber = (min: number, max: number, standard: number, description: string) =>
   z.int().min(min).max(max).default(standard).meta({ description });
 
-const Deadlines = z.strictObject({
+const DeadlinesConfig = z.strictObject({
   connect_ms: wholeNumber(100, 60_000, 5_000, "Longest wait for a connection."),
   headers_ms: wholeNumber(
     100,
@@ -55,7 +55,7 @@ const Deadlines = z.strictObject({
   total_ms: wholeNumber(100, 600_000, 60_000, "Longest time of one request, from the connection to the last byte."),
 });
 
-const PageSize = z.strictObject({
+const PageSizeConfig = z.strictObject({
   alarms: wholeNumber(1, 500, 500, "Alarms in one page; the interface allows 1 to 500."),
   others: wholeNumber(
     1,
@@ -65,7 +65,7 @@ const PageSize = z.strictObject({
   ),
 });
 
-const Quota = z.strictObject({
+const QuotaConfig = z.strictObject({
   requests_per_minute: wholeNumber(
     1,
     REQUESTS_PER_MINUTE,
@@ -96,7 +96,7 @@ const Quota = z.strictObject({
 
 export const SourceConfig = z
   .strictObject({
-    base_url: BaseUrl.transform(withoutApiPath).meta({
+    base_url: BaseUrl.transform(removeApiPath).meta({
       description: "Address of the service; /api/v1 behind it may be left out.",
       examples: ["https://monitoring.example.com"],
     }),
@@ -114,20 +114,20 @@ export const SourceConfig = z
       description: "Certificates (PEM) of a private authority, trusted besides the public ones.",
     }),
     proxy: ProxyConfig.optional(),
-    deadlines: Deadlines.prefault({}).meta({ description: "How long a request may take." }),
+    deadlines: DeadlinesConfig.prefault({}).meta({ description: "How long a request may take." }),
     max_body_bytes: byteSize({ min: 65_536, max: 256 * 1024 * 1024 })
       .prefault("16MiB")
       .meta({
         description:
           "Largest answer that is read, and how much history is asked for at once at most: 64 bytes a value.",
       }),
-    page_size: PageSize.prefault({}).meta({ description: "Records in one page of a list." }),
-    quota: Quota.prefault({}).meta({ description: "How many requests the service gets." }),
+    page_size: PageSizeConfig.prefault({}).meta({ description: "Records in one page of a list." }),
+    quota: QuotaConfig.prefault({}).meta({ description: "How many requests the service gets." }),
   })
   .superRefine((config, context) => {
     const url = URL.parse(config.base_url);
     if (url?.protocol !== "http:" || config.allow_plain_http) return;
-    // A proxy makes even a loopback address leave this machine.
+    // Through a proxy, requests leave this machine even for a loopback address.
     if (config.proxy === undefined && isLoopback(url.hostname)) return;
     context.addIssue({
       code: "custom",

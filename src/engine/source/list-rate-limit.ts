@@ -8,13 +8,13 @@ import type { ListRate } from "./source.ts";
 /** `urgent`: requests that alarms depend on. `tags`: the long lists of tags. `other`: gateways, hosts and systems. */
 export type ListLane = "alarms" | "urgent" | "other" | "tags";
 
-/** A minute as the service may count it, and a second for requests that travel at different speeds. */
-const WINDOW_MS = 61_000;
-/** A request that has waited for so long takes any slot. */
-const QUEUE_WAIT_MAX_MS = 2 * WINDOW_MS;
-const SAME_REFUSAL_MS = 60_000;
-const RECOVER_EVERY_MS = 600_000;
-/** How long a refusal is believed to show the real limit. */
+/** Window of the limit: a minute of the service, and a second for requests that travel at different speeds. */
+const COUNT_WINDOW_MS = 61_000;
+/** Wait after which a request takes any slot. */
+const QUEUE_WAIT_MAX_MS = 2 * COUNT_WINDOW_MS;
+const REFUSAL_WINDOW_MS = 60_000;
+const RATE_RECOVERY_INTERVAL_MS = 600_000;
+/** Time for which a refusal is believed to show the real limit. */
 const REFUSAL_LIFETIME_MS = 86_400_000;
 const URGENT_SHARE = 1 / 3;
 /** Requests a minute that only the active alarms use: a page every 30 s. */
@@ -23,8 +23,8 @@ const RESERVED_SLOTS = ALARM_SLOTS_PER_MINUTE + 1;
 const OTHER_SLOTS_PER_TAGS_SLOT = 2;
 /** Pause after a list of tags, so that the next short list can start first. */
 const NEXT_OTHER_WAIT_MS = 1_000;
-const RATE_MIN = ALARM_SLOTS_PER_MINUTE + 1;
-/** Consecutive minutes in which refusals must say 0 s before they prove a limit. */
+const LIST_RATE_MIN = ALARM_SLOTS_PER_MINUTE + 1;
+/** Consecutive minutes with refusals that say 0 s, before such refusals prove a limit. */
 const ZERO_WAIT_MINUTES_MIN = 3;
 const NEVER_MS = Number.NEGATIVE_INFINITY;
 const UNKNOWN_MS = Number.POSITIVE_INFINITY;
@@ -61,21 +61,21 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
     const limit = Math.min(perMinute, statedLimit);
     if (lowered === null) return limit;
     const ageMs = nowMs - lowered.atMs;
-    const recovered = lowered.rate + Math.floor(ageMs / RECOVER_EVERY_MS);
+    const recovered = lowered.rate + Math.floor(ageMs / RATE_RECOVERY_INTERVAL_MS);
     return Math.min(limit, recovered, ageMs < REFUSAL_LIFETIME_MS ? lowered.ceiling : limit);
   }
 
-  function slotFreeAtMs(among: typeof starts, most: number, windowMs = WINDOW_MS): number {
+  function slotFreeAtMs(among: typeof starts, most: number, windowMs = COUNT_WINDOW_MS): number {
     const blocking = among.at(-most);
     return blocking === undefined ? NEVER_MS : blocking.atMs + windowMs;
   }
 
-  /** At 30 a minute, start 21 comes 7.6 s after the first, start 22 after 15.3 s, 27 after 53 s. */
+  /** Time of the next borrowed slot: at 30 a minute, start 21 comes 7.6 s after the first, start 27 after 53 s. */
   function borrowedSlotAtMs(allowed: number): number {
     const reserve = Math.floor(allowed * URGENT_SHARE);
     const lendable = Math.max(0, reserve - RESERVED_SLOTS);
     const times = Array.from({ length: lendable + 1 }, (_, lent) =>
-      slotFreeAtMs(starts, Math.max(1, allowed - reserve + lent), (WINDOW_MS * (lent + 1)) / (lendable + 1)),
+      slotFreeAtMs(starts, Math.max(1, allowed - reserve + lent), (COUNT_WINDOW_MS * (lent + 1)) / (lendable + 1)),
     );
     return Math.max(...times);
   }
@@ -88,7 +88,7 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
 
   function waitMs(lane: ListLane, sinceMs: number): number {
     const nowMs = clock.monotonic();
-    starts = starts.filter(({ atMs }) => atMs > nowMs - WINDOW_MS);
+    starts = starts.filter(({ atMs }) => atMs > nowMs - COUNT_WINDOW_MS);
     const allowed = ratePerMinuteAt(nowMs);
     const mayTakeAny = lane === "alarms" || lane === "urgent" || nowMs - sinceMs >= QUEUE_WAIT_MAX_MS;
     let atMs = Math.max(mayTakeAny ? slotFreeAtMs(starts, allowed) : borrowedSlotAtMs(allowed), laneTurnAtMs(lane));
@@ -128,10 +128,10 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
     pausedUntilMs = Math.max(pausedUntilMs, clock.monotonic() + forMs);
   }
 
-  function isRepeated(nowMs: number): boolean {
+  function isZeroWaitRepeated(nowMs: number): boolean {
     const ageMs = nowMs - zeroWaitRefusals.atMs;
-    if (ageMs > ZERO_WAIT_MINUTES_MIN * SAME_REFUSAL_MS) zeroWaitRefusals = { atMs: nowMs, minutes: 1 };
-    else if (ageMs >= SAME_REFUSAL_MS) zeroWaitRefusals = { atMs: nowMs, minutes: zeroWaitRefusals.minutes + 1 };
+    if (ageMs > ZERO_WAIT_MINUTES_MIN * REFUSAL_WINDOW_MS) zeroWaitRefusals = { atMs: nowMs, minutes: 1 };
+    else if (ageMs >= REFUSAL_WINDOW_MS) zeroWaitRefusals = { atMs: nowMs, minutes: zeroWaitRefusals.minutes + 1 };
     return zeroWaitRefusals.minutes >= ZERO_WAIT_MINUTES_MIN;
   }
 
@@ -160,16 +160,16 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
       isTrialPermitted = isPermitted;
       if (isPermitted) changed.wakeUp();
     },
-    /** `startedMs`: monotonic time at which the refused request left. `saysNow`: the service said 0 s. */
+    /** `startedMs`: monotonic time at which the refused request left. `saysNow`: the service said to wait 0 s. */
     refused(startedMs: number, forMs: number, saysNow = false): void {
       const nowMs = clock.monotonic();
-      const isEvidence = !saysNow || isRepeated(nowMs);
+      const isEvidence = !saysNow || isZeroWaitRepeated(nowMs);
       // A refusal within a minute, or of a request under way, says nothing new about the limit.
-      const isNew = lowered === null || (startedMs > lowered.atMs && nowMs - lowered.atMs >= SAME_REFUSAL_MS);
+      const isNew = lowered === null || (startedMs > lowered.atMs && nowMs - lowered.atMs >= REFUSAL_WINDOW_MS);
       if (isEvidence && isNew) {
         const rate = ratePerMinuteAt(nowMs);
-        const granted = starts.filter(({ atMs }) => atMs > nowMs - WINDOW_MS && atMs < startedMs).length;
-        const half = Math.max(Math.min(RATE_MIN, rate), Math.floor(rate / 2));
+        const granted = starts.filter(({ atMs }) => atMs > nowMs - COUNT_WINDOW_MS && atMs < startedMs).length;
+        const half = Math.max(Math.min(LIST_RATE_MIN, rate), Math.floor(rate / 2));
         // A refusal after a few requests shows another client and must not slow the alarms down for a day.
         const ceiling = Math.max(1, granted >= rate / 3 ? granted : perMinute);
         lowered = { atMs: nowMs, ceiling, rate: Math.min(half, ceiling) };
@@ -180,7 +180,7 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
       if (limit === 0) return;
       if (limit !== null) statedLimit = limit;
       const oldest = starts[0];
-      if (remaining === 0 && oldest !== undefined) pause(oldest.atMs + WINDOW_MS - clock.monotonic());
+      if (remaining === 0 && oldest !== undefined) pause(oldest.atMs + COUNT_WINDOW_MS - clock.monotonic());
     },
     rate: (): ListRate => ({ perMinute: ratePerMinuteAt(clock.monotonic()), configured: perMinute }),
   };

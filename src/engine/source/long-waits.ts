@@ -2,7 +2,7 @@ import type { Health } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { ListRateLimit } from "./list-rate-limit.ts";
-import type { Limiter } from "./quota/quota.ts";
+import type { QuotaLimiter } from "./quota/quota.ts";
 import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./source.ts";
 
 export type PauseScope = "everything" | "lists" | "tags" | QuotaEndpoint;
@@ -11,13 +11,13 @@ interface LongWaitsOptions {
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
   readonly lists: Pick<ListRateLimit, "permitTrial" | "release">;
-  readonly limiter: Pick<Limiter, "permitTrial" | "release" | "status">;
+  readonly limiter: Pick<QuotaLimiter, "permitTrial" | "release" | "status">;
   readonly health: (signal: AbortSignal) => Promise<Health>;
 }
 
 const USUAL_PAUSE_MAX_MS = 62_000;
-const HEALTH_EVERY_MS = 60_000;
-const HEALTHY_IN_A_ROW = 2;
+const HEALTH_CHECK_INTERVAL_MS = 60_000;
+const HEALTHY_CHECKS_IN_A_ROW = 2;
 
 const TRIAL_INTERVAL = { firstMs: 300_000, maxMs: 3_600_000 };
 
@@ -34,7 +34,7 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
   const end = new AbortController();
   let isWatching = false;
 
-  function permit(scope: PauseScope, isPermitted: boolean): void {
+  function permitTrial(scope: PauseScope, isPermitted: boolean): void {
     if (scope === "everything" || scope === "lists") lists.permitTrial(isPermitted);
     else limiter.permitTrial(scope === "tags" ? "read" : scope, isPermitted);
   }
@@ -45,7 +45,7 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
     else limiter.release(scope === "tags" ? "read" : scope);
   }
 
-  function trialAfter(count: number) {
+  function nextTrial(count: number) {
     const everyMs = Math.min(TRIAL_INTERVAL.maxMs, TRIAL_INTERVAL.firstMs * 2 ** Math.max(0, count - 1));
     return { count, notBeforeMs: clock.monotonic() + everyMs };
   }
@@ -57,16 +57,16 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
   async function watch(): Promise<void> {
     let healthy = 0;
     for (dropEndedWaits(); waits.size > 0; dropEndedWaits()) {
-      await clock.sleep(HEALTH_EVERY_MS, end.signal);
+      await clock.sleep(HEALTH_CHECK_INTERVAL_MS, end.signal);
       healthy = (await health(end.signal)).status === "healthy" ? healthy + 1 : 0;
       dropEndedWaits();
       for (const [scope, { healthyInARow }] of waits) {
         const { count, notBeforeMs } = trials.get(scope) ?? { count: 0, notBeforeMs: 0 };
-        if (healthy === 0) permit(scope, false);
+        if (healthy === 0) permitTrial(scope, false);
         if (healthy < healthyInARow || clock.monotonic() < notBeforeMs) continue;
-        trials.set(scope, trialAfter(count + 1));
+        trials.set(scope, nextTrial(count + 1));
         log.info({ scope, trial: count + 1 }, "the service is healthy and asks to wait: one trial request may leave");
-        permit(scope, true);
+        permitTrial(scope, true);
       }
     }
   }
@@ -81,14 +81,14 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
       .finally(() => (isWatching = false));
   }
 
-  /** `isStated`: the service said how long to wait. */
+  /** `isStated`: true if the service said how long to wait. */
   function ordered(scope: PauseScope, forMs: number, isStated = true): void {
     const tried = trials.get(scope);
-    if (tried !== undefined) trials.set(scope, trialAfter(tried.count));
+    if (tried !== undefined) trials.set(scope, nextTrial(tried.count));
     if (forMs <= USUAL_PAUSE_MAX_MS) return;
     const nowMs = clock.monotonic();
     const untilMs = Math.max(waits.get(scope)?.untilMs ?? 0, nowMs + forMs);
-    waits.set(scope, { sinceMs: nowMs, untilMs, healthyInARow: isStated ? HEALTHY_IN_A_ROW : 1 });
+    waits.set(scope, { sinceMs: nowMs, untilMs, healthyInARow: isStated ? HEALTHY_CHECKS_IN_A_ROW : 1 });
     start();
   }
 
@@ -101,7 +101,7 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
         if (wait !== undefined && startedMs < wait.sinceMs) continue;
         trials.delete(each);
         if (!waits.delete(each)) continue;
-        permit(each, false);
+        permitTrial(each, false);
         release(each);
         log.info({ scope: each }, "the service answers again before the end of the pause that it ordered");
       }

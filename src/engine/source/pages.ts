@@ -3,9 +3,9 @@ import { isDeepStrictEqual } from "node:util";
 import { ConfigError, Malformed, Unwalkable } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { secretsKnown } from "../../core/values/masking.ts";
-import { type CountUnusualField, listIn, type RecordParser, wellFormed } from "./records.ts";
+import { type CountUnusualField, cleanText, parseList, type RecordParser } from "./records.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
-import type { Known, Page } from "./source.ts";
+import type { FindStored, Page } from "./source.ts";
 import type { TransportReply } from "./transport.ts";
 
 interface ListRequest<T> {
@@ -14,7 +14,7 @@ interface ListRequest<T> {
   readonly pageSize: number;
   readonly read: RecordParser<T>;
   readonly leavesOut?: (record: unknown) => boolean;
-  /** False: a record without a usable id makes its page `Malformed`. */
+  /** True leaves out records without a usable id; false makes their page `Malformed`. */
   readonly leavesOutUnreadable?: boolean;
   readonly ask: (query: string) => Promise<ListReply>;
 }
@@ -31,25 +31,25 @@ interface PagingOptions {
   readonly origin: string;
 }
 
-const MAX_PAGES = 1_000;
+const LIST_PAGES_MAX = 1_000;
 const LISTING_MS_MAX = 300_000;
 const DEFAULT_PAGE_SIZE = 100;
 
-/** A link must not set these, because they could change the list. */
+/** Query parameters that a link must not set, because the list could change. */
 const LIST_FILTERS = new Set("site_id status priority acknowledged search system_id gateway_id per_page".split(" "));
 
-/** Uses only the position in `links.next`: Laravel forgets filters there, and a link may name another machine. */
+/** Uses only the position in `links.next`: Laravel forgets filters in links, and a link may name another machine. */
 export function createPaging({ clock, note, origin }: PagingOptions) {
   const refusedSizes = new Set<string>();
 
   async function requestFirst<T>(list: ListRequest<T>) {
     const size = refusedSizes.has(list.name) ? Math.min(list.pageSize, DEFAULT_PAGE_SIZE) : list.pageSize;
     try {
-      return { reply: await list.ask(queryOf(list, size, {})), size };
+      return { reply: await list.ask(buildPageQuery(list, size, {})), size };
     } catch (error) {
       if (!isAboutPageSize(error) || size <= DEFAULT_PAGE_SIZE) throw error;
       refusedSizes.add(list.name);
-      return { reply: await list.ask(queryOf(list, DEFAULT_PAGE_SIZE, {})), size: DEFAULT_PAGE_SIZE };
+      return { reply: await list.ask(buildPageQuery(list, DEFAULT_PAGE_SIZE, {})), size: DEFAULT_PAGE_SIZE };
     }
   }
 
@@ -67,23 +67,23 @@ export function createPaging({ clock, note, origin }: PagingOptions) {
         yield page;
         if (!page.more) return;
         const number = page.number + 1;
-        const position = positionOfLink(link) ?? { page: String(number) };
+        const position = parseLinkPosition(link) ?? { page: String(number) };
         const tookMs = clock.monotonic() - startedMs - queuedMs;
         const isRepeated = requested.has(positionKey(position));
-        if (isRepeated) throw unwalkable(list, "leads back to a page that was read already");
-        if (number > MAX_PAGES) throw unwalkable(list, `has more than ${MAX_PAGES} pages`);
-        if (tookMs > LISTING_MS_MAX) throw unwalkable(list, `did not end within ${LISTING_MS_MAX / 1000} s`);
+        if (isRepeated) throw createUnwalkable(list, "leads back to a page that was read already");
+        if (number > LIST_PAGES_MAX) throw createUnwalkable(list, `has more than ${LIST_PAGES_MAX} pages`);
+        if (tookMs > LISTING_MS_MAX) throw createUnwalkable(list, `did not end within ${LISTING_MS_MAX / 1000} s`);
         requested.add(positionKey(position));
-        const reply = await list.ask(queryOf(list, size, position));
+        const reply = await list.ask(buildPageQuery(list, size, position));
         queuedMs += reply.queuedMs;
         ({ page, perPage, link } = parsePage(reply, list, number, size));
-        if (perPage !== null && perPage !== size) throw unwalkable(list, "changed its page size on the way");
+        if (perPage !== null && perPage !== size) throw createUnwalkable(list, "changed its page size on the way");
       }
     },
   };
 }
 
-function unwalkable(list: { readonly name: string }, problem: string, sample = ""): Unwalkable {
+function createUnwalkable(list: { readonly name: string }, problem: string, sample = ""): Unwalkable {
   return new Unwalkable(`The list of ${list.name} ${problem}.`, sample);
 }
 
@@ -92,20 +92,20 @@ function isAboutPageSize(error: unknown): boolean {
   return /per[^a-z]*page|page[^a-z]*size/i.test(`${error.field ?? ""} ${error.message}`);
 }
 
-type Position = Readonly<Record<string, string>>;
+type PagePosition = Readonly<Record<string, string>>;
 
-function queryOf<T>(list: ListRequest<T>, size: number, position: Position): string {
+function buildPageQuery<T>(list: ListRequest<T>, size: number, position: PagePosition): string {
   return String(new URLSearchParams({ ...position, ...list.filters, per_page: String(size) }));
 }
 
-function positionKey(position: Position): string {
+function positionKey(position: PagePosition): string {
   const named = Object.entries(position).filter(([name, value]) => name !== "page" || value !== "1");
   return JSON.stringify(named.sort(([one], [other]) => (one < other ? -1 : 1)));
 }
 
 function parsePage<T>({ answer, records }: ListReply, list: ListRequest<T>, number: number, size: number) {
   const { links, meta, data } = answer.envelope;
-  const entries = listIn(data);
+  const entries = parseList(data);
   const broken = (problem: string) => new Malformed(`The list of ${list.name} ${problem}.`, answer.sample);
   if (entries === null) throw broken("has no list of records");
   const parse = () =>
@@ -121,39 +121,39 @@ function parsePage<T>({ answer, records }: ListReply, list: ListRequest<T>, numb
   const unreadable = rows.flatMap((row) => (row instanceof UnreadableRecord ? row.text : []));
 
   const { total, current_page, last_page, per_page } = isRecord(meta) ? meta : {};
-  const current = wholeCount(current_page);
+  const current = parseCount(current_page);
   if (current !== null && current !== number)
-    throw unwalkable(list, `answered page ${current} when asked for page ${number}`, answer.sample);
-  const lastPage = wholeCount(last_page);
+    throw createUnwalkable(list, `answered page ${current} when asked for page ${number}`, answer.sample);
+  const lastPage = parseCount(last_page);
   const next = isRecord(links) ? links.next : undefined;
   const link = typeof next === "string" && next !== "" ? next : null;
   // Without links and counts, a full page may have a next one.
-  const mayContinue = next === undefined && lastPage === null && wholeCount(total) === null && rows.length >= size;
+  const mayContinue = next === undefined && lastPage === null && parseCount(total) === null && rows.length >= size;
   const page: Page<T> = {
     items,
     number,
     lastPage: Math.max(lastPage ?? number, number),
-    total: wholeCount(total),
+    total: parseCount(total),
     more: link !== null || (lastPage ?? 0) > number || mayContinue,
     ...(unreadable.length === 0 ? {} : { unreadable }),
   };
-  return { page, perPage: wholeCount(per_page), link };
+  return { page, perPage: parseCount(per_page), link };
 }
 
-const QUOTED_LENGTH_MAX = 200;
+const QUOTED_RECORD_LENGTH_MAX = 200;
 
 class UnreadableRecord {
   readonly text: string;
 
   constructor(record: unknown) {
-    this.text = wellFormed(JSON.stringify(record) ?? "nothing")
-      .slice(0, QUOTED_LENGTH_MAX)
+    this.text = cleanText(JSON.stringify(record) ?? "nothing")
+      .slice(0, QUOTED_RECORD_LENGTH_MAX)
       .toWellFormed();
   }
 }
 
-/** Null means the next page number. */
-function positionOfLink(link: string | null): Position | null {
+/** Returns the position that a link states; null means the next page number. */
+function parseLinkPosition(link: string | null): PagePosition | null {
   const url = link === null ? null : URL.parse(link, "http://relative.invalid");
   if (url === null) return null;
   const position: Record<string, string> = Object.create(null);
@@ -164,7 +164,7 @@ function positionOfLink(link: string | null): Position | null {
   return Object.keys(position).length === 0 ? null : position;
 }
 
-function wholeCount(value: unknown): number | null {
+function parseCount(value: unknown): number | null {
   const count = typeof value === "string" && /^\d{1,9}$/.test(value) ? Number(value) : value;
   return typeof count === "number" && Number.isSafeInteger(count) && count >= 0 ? count : null;
 }
@@ -197,7 +197,7 @@ export function createPageCache(report: CountUnusualField) {
     },
 
     /** Returns the stored object of an equal record, so that comparisons by reference succeed. */
-    asStored<T extends { readonly id: string | number }>(record: T | null, stored: Known<T>): T | null {
+    asStored<T extends { readonly id: string | number }>(record: T | null, stored: FindStored<T>): T | null {
       const known = record === null ? undefined : stored(String(record.id));
       return known !== undefined && isDeepStrictEqual(record, known) ? known : record;
     },
@@ -207,7 +207,7 @@ export function createPageCache(report: CountUnusualField) {
       let replyHash = "";
       return {
         recall(reply: TransportReply): DecodedReply | null {
-          // Texts are masked with the secrets known at that time.
+          // Texts were masked with the secrets known at the time of the reply.
           replyHash = `${reply.status} ${secretsKnown()} ${hash("sha256", reply.body, "base64")}`;
           const before = pages.get(key);
           cached = before?.hash === replyHash ? before : undefined;

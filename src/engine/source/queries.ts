@@ -2,9 +2,9 @@ import { ConfigError, Rejected } from "../../core/errors/errors.ts";
 import { zoneComplaint } from "../../core/values/time-zone.ts";
 import { requestTime } from "./records.ts";
 import {
-  type Choose,
+  type Chooser,
   type HistoryQuery,
-  isAskable,
+  isRequestableId,
   type SlotOffer,
   TAGS_PER_REQUEST,
   type TagWrite,
@@ -15,7 +15,7 @@ interface Content<C> {
   readonly chosen: () => C;
 }
 
-export function decideContent<T extends object, C>(requested: T | Choose<T>, check: (requested: T) => C): Content<C> {
+export function decideContent<T extends object, C>(requested: T | Chooser<T>, check: (requested: T) => C): Content<C> {
   if (!isChoose(requested)) {
     const checked = check(requested);
     return { choose: undefined, chosen: () => checked };
@@ -35,7 +35,10 @@ export function decideContent<T extends object, C>(requested: T | Choose<T>, che
   };
 }
 
-export function observed<T extends object>(requested: T | Choose<T>, observe: (requested: T) => void): T | Choose<T> {
+export function observeContent<T extends object>(
+  requested: T | Chooser<T>,
+  observe: (requested: T) => void,
+): T | Chooser<T> {
   if (!isChoose(requested)) {
     observe(requested);
     return requested;
@@ -47,7 +50,7 @@ export function observed<T extends object>(requested: T | Choose<T>, observe: (r
   };
 }
 
-function isChoose<T extends object>(requested: T | Choose<T>): requested is Choose<T> {
+function isChoose<T extends object>(requested: T | Chooser<T>): requested is Chooser<T> {
   return typeof requested === "function";
 }
 
@@ -59,7 +62,7 @@ export function checkIds(ids: readonly string[]): string[] {
   if (distinct.length === 0) throw new Misuse("A request needs at least one tag.");
   if (distinct.length > TAGS_PER_REQUEST)
     throw new Misuse(`A request takes at most ${TAGS_PER_REQUEST} tags, not ${distinct.length} (interface, Limits).`);
-  const bad = distinct.find((id) => !isAskable(id));
+  const bad = distinct.find((id) => !isRequestableId(id));
   if (bad !== undefined) throw new Misuse(`\`${bad.slice(0, 60)}\` cannot be the id of a tag.`);
   return distinct;
 }

@@ -64,27 +64,27 @@ export type CountUnusualField = (field: string, times?: number) => void;
 const TEXT_LENGTH_MAX = 10_000;
 
 /** Replaces lone surrogates, which UTF-8 cannot store, and masks secrets that the service echoes. */
-export function wellFormed(text: string): string {
+export function cleanText(text: string): string {
   return masked(text.slice(0, TEXT_LENGTH_MAX)).toWellFormed();
 }
 
-function recordId(id: unknown): string | null {
+function parseRecordId(id: unknown): string | null {
   const text = Number.isSafeInteger(id) ? String(id) : id;
-  return typeof text === "string" && text.length > 0 && text.length <= 255 ? wellFormed(text) : null;
+  return typeof text === "string" && text.length > 0 && text.length <= 255 ? cleanText(text) : null;
 }
 
-function numericId(id: unknown): number | null {
+function parseNumericId(id: unknown): number | null {
   if (typeof id === "string") return /^\d{1,15}$/.test(id) ? Number(id) : null;
   return Number.isSafeInteger(id) ? (id as number) : null;
 }
 
-export function isBeyondNumbers(record: unknown): boolean {
+export function hasUnsafeId(record: unknown): boolean {
   if (!isRecord(record)) return false;
   const { id } = record;
   return typeof id === "string" && /^\d+$/.test(id) && !Number.isSafeInteger(Number(id));
 }
 
-/** Such a time contains no part of a secret, so it needs no masking. */
+/** Usual form of a time, which contains no part of a secret and needs no masking. */
 const USUAL_TIME = /^[\d-]{10}T[\d:.]{8,12}(Z|[+-][\d:]{4,5})?$/;
 
 /** Reads fields of a record: counts a field of the wrong type and returns the empty value of the right type. */
@@ -101,7 +101,7 @@ class Fields {
 
   text(field: string): string {
     const value = this.#record[field];
-    return typeof value === "string" ? wellFormed(value) : this.#noted(field, "");
+    return typeof value === "string" ? cleanText(value) : this.#noted(field, "");
   }
 
   textOrNull(field: string): string | null {
@@ -123,16 +123,16 @@ class Fields {
   }
 
   id(field: string): number {
-    return numericId(this.#record[field]) ?? this.#noted(field, 0);
+    return parseNumericId(this.#record[field]) ?? this.#noted(field, 0);
   }
 
   flag(field: string, instead: boolean): boolean {
-    return flagIn(this.#record[field]) ?? this.#noted(field, instead);
+    return parseFlag(this.#record[field]) ?? this.#noted(field, instead);
   }
 
   flagOrNull(field: string): boolean | null {
     const value = this.#record[field];
-    return value === null ? null : (flagIn(value) ?? this.#noted(field, null));
+    return value === null ? null : (parseFlag(value) ?? this.#noted(field, null));
   }
 
   time(field: string): { readonly text: string; readonly raw: string } {
@@ -140,7 +140,7 @@ class Fields {
     return typeof value === "string" ? this.#parsedTime(field, value) : this.#noted(field, { text: "", raw: "" });
   }
 
-  /** Text that is no time becomes null: an invalid `resolved_at` must not resolve an alarm. */
+  /** Returns null for text that is no time: an invalid `resolved_at` must not resolve an alarm. */
   timeOrNull(field: string): { readonly text: string | null; readonly raw: string | null } {
     const value = this.#record[field];
     if (this.#isEmpty(field) || value === "") return { text: null, raw: null };
@@ -153,10 +153,10 @@ class Fields {
     return new Fields(this.#record[field], `${this.#name}.${field}`, this.#note);
   }
 
-  /** Null for an object without a numeric id, such as the empty array that PHP writes for `{}`. */
+  /** Returns null for an object without a numeric id, such as the empty array that PHP writes for `{}`. */
   insideOrNull(field: string): Fields | null {
     const value = this.#record[field];
-    return isRecord(value) && numericId(value.id) !== null ? this.inside(field) : null;
+    return isRecord(value) && parseNumericId(value.id) !== null ? this.inside(field) : null;
   }
 
   #isEmpty(field: string): boolean {
@@ -164,7 +164,7 @@ class Fields {
   }
 
   #parsedTime(field: string, value: string) {
-    const raw = USUAL_TIME.test(value) ? value : wellFormed(value);
+    const raw = USUAL_TIME.test(value) ? value : cleanText(value);
     const { text, known } = wireTime(raw);
     if (!known) this.#note(`${this.#name}.${field}`);
     return { text, raw, known };
@@ -176,30 +176,30 @@ class Fields {
   }
 }
 
-function flagIn(value: unknown): boolean | undefined {
+function parseFlag(value: unknown): boolean | undefined {
   if (value === 0 || value === 1) return value === 1;
   return typeof value === "boolean" ? value : undefined;
 }
 
 /** Accepts lists as PHP writes them: `{}` if empty, or an object with numbers as names. */
-export function listIn(value: unknown): readonly unknown[] | null {
+export function parseList(value: unknown): readonly unknown[] | null {
   if (Array.isArray(value)) return value;
   if (!isRecord(value)) return null;
   return Object.keys(value).every((name) => /^(0|[1-9]\d{0,8})$/.test(name)) ? Object.values(value) : null;
 }
 
-/** A number as JSON writes it, not " 21.5", "21,5", "0x10", "+1", "1." or "". */
+/** Number as JSON writes it, not " 21.5", "21,5", "0x10", "+1", "1." or "". */
 const JSON_NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
 const QUOTED_LENGTH_MAX = 60;
 const QUOTED_MEMBERS_MAX = 3;
 
-/** Accepts numbers in texts, as PHP prints decimals. Undefined for unreadable values. */
-export function tagValueIn(raw: unknown): TagValue | undefined {
+/** Accepts numbers in texts, as PHP prints decimals. Returns undefined for unreadable values. */
+export function parseTagValue(raw: unknown): TagValue | undefined {
   if (raw === null || typeof raw === "boolean") return raw;
-  return numberIn(raw);
+  return parseNumber(raw);
 }
 
-export function numberIn(raw: unknown): number | undefined {
+export function parseNumber(raw: unknown): number | undefined {
   const number = typeof raw === "string" && JSON_NUMBER.test(raw) ? Number(raw) : raw;
   return typeof number === "number" && Number.isFinite(number) ? number : undefined;
 }
@@ -210,15 +210,15 @@ export function describeValue(raw: unknown): string {
   if (raw === undefined) return "missing";
   if (typeof raw === "number") return "a number beyond every bound";
   if (raw === null) return "null";
-  const words = printable(printableText(beginningOf(raw)));
+  const words = printable(printableText(shortenValue(raw)));
   const shown = words.length > QUOTED_LENGTH_MAX ? `${words.slice(0, QUOTED_LENGTH_MAX).toWellFormed()}…` : words;
   if (typeof raw === "string") return `the text "${shown}"`;
   if (typeof raw === "boolean") return shown;
   return `${Array.isArray(raw) ? "the list" : "the object"} ${shown}`;
 }
 
-/** A list may have a quarter of a million members. */
-function beginningOf(raw: unknown): unknown {
+/** Keeps the first members only: a list may have a quarter of a million. */
+function shortenValue(raw: unknown): unknown {
   if (Array.isArray(raw)) return raw.slice(0, QUOTED_MEMBERS_MAX);
   return isRecord(raw) ? Object.fromEntries(Object.entries(raw).slice(0, QUOTED_MEMBERS_MAX)) : raw;
 }
@@ -228,20 +228,20 @@ export type RecordParser<T> = (record: unknown) => T | null;
 
 const ALARM_STATUSES = ["active", "resolved"];
 const ALARM_PRIORITIES = ["A", "B", "C"];
-const ABILITIES = ["read:alarms", "read:tags", "write:tags", "read:gateways", "read:hosts", "read:systems"];
-/** Laravel's ability for everything. */
-const EVERY_ABILITY = "*";
+const ALL_ABILITIES = ["read:alarms", "read:tags", "write:tags", "read:gateways", "read:hosts", "read:systems"];
+/** Ability of a Laravel token that may do everything. */
+const WILDCARD_ABILITY = "*";
 
-export function recordParsers(note: CountUnusualField) {
+export function createRecordParsers(note: CountUnusualField) {
   function withAttributes<T>(name: string, parse: (id: string, attributes: Fields) => T): RecordParser<T> {
     return (record) => {
-      const id = isRecord(record) ? recordId(record.id) : null;
+      const id = isRecord(record) ? parseRecordId(record.id) : null;
       return id === null ? null : parse(id, new Fields((record as { attributes?: unknown }).attributes, name, note));
     };
   }
 
   const site: RecordParser<Site> = (record) => {
-    const id = isRecord(record) ? numericId(record.id) : null;
+    const id = isRecord(record) ? parseNumericId(record.id) : null;
     return id === null ? null : { id, displayName: new Fields(record, "site", note).text("display_name") };
   };
 
@@ -351,12 +351,12 @@ function parseSystem(id: string, attributes: Fields): System {
   };
 }
 
-/** Null without readable abilities and sites: a token that seems to have lost them would stop half of the worker. */
+/** Returns null if abilities or sites are unreadable: a token without any would stop half of the worker. */
 function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: CountUnusualField): TokenInfo | null {
   const token = isRecord(data) && isRecord(data.token) ? data.token : {};
-  const abilities = listIn(token.abilities);
-  const sites = listIn(token.sites)
-    ?.filter((record) => !isBeyondNumbers(record))
+  const abilities = parseList(token.abilities);
+  const sites = parseList(token.sites)
+    ?.filter((record) => !hasUnsafeId(record))
     .map(parseSite);
   const isText = (ability: unknown) => typeof ability === "string";
   if (!abilities?.every(isText) || !sites?.every((site) => site !== null)) return null;
@@ -365,7 +365,7 @@ function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: Coun
   return {
     user: { id: user.id("id"), name: user.text("name"), email: user.text("email") },
     name: fields.inside("token").text("name"),
-    abilities: abilities.includes(EVERY_ABILITY) ? ABILITIES : abilities.map(masked),
+    abilities: abilities.includes(WILDCARD_ABILITY) ? ALL_ABILITIES : abilities.map(masked),
     expiresAt: fields.inside("token").timeOrNull("expires_at").text,
     sites,
   };

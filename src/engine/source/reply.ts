@@ -142,34 +142,34 @@ export interface DecodedReply {
  * | 404 in the body                       | history log: `NoLog`, tag: `Rejected`, else config |
  * | 5xx, `errors` without a status        | `Retryable`                                        |
  * | redirect, HTML, broken JSON, no data  | `Malformed`, never an empty list                   |
- * Of several statuses the most restrictive counts. `errors` together with `data` is a failure; empty `errors` are none.
+ * The most restrictive of several statuses counts. `errors` with `data` is a failure; empty `errors` are no failure.
  */
 export function decodeReply(
   reply: TransportReply,
   context: ReplyContext,
   parsed: ParsedJson = parseJson(reply.body),
 ): DecodedReply {
-  const sample = () => sampleOf(reply.body);
+  const sample = () => sampleBody(reply.body);
   const { status } = reply;
-  if (status >= 300 && status < 400) throw redirected(reply, context, sample());
+  if (status >= 300 && status < 400) throw createRedirectFailure(reply, context, sample());
 
   if (!parsed.ok || !isRecord(parsed.value)) {
     // Without JSON (a proxy's page), only a status that concerns the complete service counts.
     if (status === 401 || status === 403 || status === 429 || status >= 500)
-      throw failureOf(status, [], undefined, reply, context);
+      throw buildFailure(status, [], undefined, reply, context);
     const reason = parsed.ok ? "it is no JSON object" : parsed.reason;
     const message = `The answer to ${context.endpoint} (HTTP ${status}) cannot be used: ${reason}.`;
     throw new Malformed(message, sample());
   }
 
   const envelope = parsed.value;
-  const errors = errorsIn(envelope.errors);
+  const errors = parseErrors(envelope.errors);
   if (errors.length > 0 || status >= 400) throw statedFailure(reply, context, envelope, errors);
   if (!Object.hasOwn(envelope, "data"))
     throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, sample());
   return {
     envelope,
-    // A getter, because masking secrets in every reply would cost more than parsing it.
+    // A getter, because masking secrets in every reply would cost more than parsing the reply.
     get sample() {
       return sample();
     },
@@ -183,21 +183,21 @@ interface ServiceError {
   readonly meta: unknown;
 }
 
-function errorsIn(errors: unknown): ServiceError[] {
+function parseErrors(errors: unknown): ServiceError[] {
   if (errors === undefined || errors === null) return [];
   if (isRecord(errors)) {
     // Laravel's validation errors: field → messages.
-    return Object.entries(errors).map(([field, messages]) => ({ ...errorOf(messages), field: printableText(field) }));
+    return Object.entries(errors).map(([field, messages]) => ({ ...toError(messages), field: printableText(field) }));
   }
-  if (!Array.isArray(errors)) return [errorOf(errors)];
+  if (!Array.isArray(errors)) return [toError(errors)];
   return errors.map((entry: unknown) => {
-    if (!isRecord(entry)) return errorOf(entry);
+    if (!isRecord(entry)) return toError(entry);
     const field = typeof entry.source === "string" ? printableText(entry.source) : null;
-    return { status: statusIn(entry.status), message: printableText(entry.message), field, meta: entry.meta };
+    return { status: parseStatus(entry.status), message: printableText(entry.message), field, meta: entry.meta };
   });
 }
 
-function errorOf(message: unknown): ServiceError {
+function toError(message: unknown): ServiceError {
   return { status: null, message: printableText(message), field: null, meta: undefined };
 }
 
@@ -209,18 +209,18 @@ function statedFailure(
 ): Failure {
   const stated = errors.flatMap(({ status }) => status ?? []);
   const statuses = reply.status >= 400 ? [...stated, reply.status] : stated;
-  const [status = null] = statuses.toSorted((one, other) => rank(one) - rank(other));
+  const [status = null] = statuses.toSorted((one, other) => statusRank(one) - statusRank(other));
   if (status === 404 && !stated.includes(404)) {
     // A proxy's 404 does not say that a log is missing.
     const message = `The service does not know ${context.endpoint} (HTTP 404).`;
-    return new ConfigError(message, { hint: CHECK_ADDRESS });
+    return new ConfigError(message, { hint: CHECK_ADDRESS_HINT });
   }
-  return failureOf(status, errors.length > 0 ? errors : [errorOf(envelope.message)], envelope.meta, reply, context);
+  return buildFailure(status, errors.length > 0 ? errors : [toError(envelope.message)], envelope.meta, reply, context);
 }
 
-const CHECK_ADDRESS = "Check base_url, and that what was asked for still exists.";
+const CHECK_ADDRESS_HINT = "Check base_url, and that what was asked for still exists.";
 
-function failureOf(
+function buildFailure(
   status: number | null,
   errors: readonly ServiceError[],
   meta: unknown,
@@ -241,7 +241,7 @@ function failureOf(
     case 429: {
       const metas = [...errors.map((error) => error.meta), meta].map((each) => isRecord(each) && each.retry_after);
       const headerSeconds = headerMs === null ? null : headerMs / 1000;
-      const { waitMs, saysNow } = throttleWait([...metas, headers["retry-after"], headerSeconds]);
+      const { waitMs, saysNow } = parseThrottleWait([...metas, headers["retry-after"], headerSeconds]);
       return new Throttled(message, waitMs, { saysNow });
     }
     case 503: {
@@ -252,7 +252,7 @@ function failureOf(
     case 404:
       if (context.missing === "no-log" && isAboutLog(errors)) return new NoLog(message);
       if (context.missing !== "settings") return new Rejected(message);
-      return new ConfigError(message, { hint: CHECK_ADDRESS });
+      return new ConfigError(message, { hint: CHECK_ADDRESS_HINT });
   }
   if (status === null || status < 400 || status >= 500 || status === 408) return new Retryable(message);
   const field = errors.find((error) => error.field !== null)?.field ?? undefined;
@@ -269,7 +269,7 @@ function isAboutLog(errors: readonly ServiceError[]): boolean {
   return words === "" || /\blog(s|g(ed|ing|ar|er|en|ene)?)?\b|histor/i.test(words);
 }
 
-function rank(status: number): number {
+function statusRank(status: number): number {
   const index = STATUSES_BY_RANK.indexOf(status);
   if (index >= 0) return index;
   return status >= 400 && status < 500 ? STATUSES_BY_RANK.length : STATUSES_BY_RANK.length + 1;
@@ -287,7 +287,7 @@ function describeErrors(status: number, errors: readonly ServiceError[]): string
   return text === "" ? `the service answered ${status}.` : `${status}, ${text.slice(0, 1000)}`;
 }
 
-function redirected(reply: TransportReply, context: ReplyContext, sample: string): Malformed {
+function createRedirectFailure(reply: TransportReply, context: ReplyContext, sample: string): Malformed {
   const target = URL.parse(reply.headers.location ?? "");
   const where = target === null || target.origin === "null" ? "another address" : target.origin;
   return new Malformed(
@@ -297,12 +297,12 @@ function redirected(reply: TransportReply, context: ReplyContext, sample: string
   );
 }
 
-function statusIn(value: unknown): number | null {
+function parseStatus(value: unknown): number | null {
   const status = typeof value === "string" && /^\d{3}$/.test(value) ? Number(value) : value;
   return typeof status === "number" && Number.isInteger(status) && status >= 100 && status <= 599 ? status : null;
 }
 
-/** Any value as one printable line. Masks secrets before cutting the text. */
+/** Formats any value as one printable line. Masks secrets before cutting the text. */
 export function printableText(value: unknown): string {
   const text = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
   return withoutCredentials(text.slice(0, 4000))
@@ -312,7 +312,7 @@ export function printableText(value: unknown): string {
     .trim();
 }
 
-function sampleOf(body: Uint8Array): string {
+function sampleBody(body: Uint8Array): string {
   return printableText(new TextDecoder("utf-8").decode(body.subarray(0, 4000)));
 }
 
@@ -325,7 +325,7 @@ const WAIT_SECONDS_MAX = 3_600;
 /** A service that counts in whole seconds states up to one second too little, even 0. */
 const ROUNDING_SECONDS = 1;
 
-function throttleWait(candidates: readonly unknown[]) {
+function parseThrottleWait(candidates: readonly unknown[]) {
   const seconds = candidates.map(secondsIn).find((each) => each !== null);
   if (seconds === undefined) return { waitMs: DEFAULT_WAIT_SECONDS * 1000, saysNow: false };
   const waited = Math.min(Math.max(Math.ceil(seconds), 1), WAIT_SECONDS_MAX);

@@ -2,7 +2,7 @@ import { meaningOf, sentence } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { observed } from "./queries.ts";
+import { observeContent } from "./queries.ts";
 import type { Lane, QuotaEndpoint, Source } from "./source.ts";
 
 export interface TracedRequest {
@@ -13,7 +13,7 @@ export interface TracedRequest {
   readonly tagIds: readonly string[];
   readonly outcome: string;
   readonly message: string | null;
-  /** From the request, or from the late choice of its content, to the result. */
+  /** Time from the request, or from the late choice of its content, to the result. */
   readonly tookMs: number;
 }
 
@@ -21,9 +21,9 @@ export interface RequestTrace {
   latest(): readonly TracedRequest[];
 }
 
-const TRACED_MAX = 200;
+const TRACED_REQUESTS_MAX = 200;
 
-export function traced(source: Source, clock: Clock): { readonly source: Source; readonly trace: RequestTrace } {
+export function traceRequests(source: Source, clock: Clock): { readonly source: Source; readonly trace: RequestTrace } {
   const requests: TracedRequest[] = [];
   let count = 0;
 
@@ -43,7 +43,7 @@ export function traced(source: Source, clock: Clock): { readonly source: Source;
       const tookMs = Math.round(clock.monotonic() - sinceMs);
       const at = isoUtc(clock.now());
       requests.push({ number: count, at, lane, endpoint, tagIds: [...tagIds], outcome, message, tookMs });
-      if (requests.length > TRACED_MAX) requests.shift();
+      if (requests.length > TRACED_REQUESTS_MAX) requests.shift();
     };
     try {
       const result = await send((ids) => {
@@ -63,8 +63,8 @@ export function traced(source: Source, clock: Clock): { readonly source: Source;
     <T>(send: (...request: Parameters<Source["history"]>) => Promise<T>) =>
     (...[query, lane, signal]: Parameters<Source["history"]>) =>
       record(lane, "history", signal, (chosen) => {
-        const traced = observed(query, ({ tagIds }) => chosen(tagIds));
-        return send(traced, lane, signal);
+        const observedQuery = observeContent(query, ({ tagIds }) => chosen(tagIds));
+        return send(observedQuery, lane, signal);
       });
 
   return {
@@ -72,7 +72,7 @@ export function traced(source: Source, clock: Clock): { readonly source: Source;
     source: {
       ...source,
       read: (ids, lane, signal) =>
-        record(lane, "read", signal, (chosen) => source.read(observed(ids, chosen), lane, signal)),
+        record(lane, "read", signal, (chosen) => source.read(observeContent(ids, chosen), lane, signal)),
       write: (prepare, signal) =>
         record("write", "write", signal, (chosen) => {
           const prepared = async () => {

@@ -10,7 +10,7 @@ import { USER_AGENT } from "../../core/runtime/version.ts";
 import type { ClockSkew } from "./clock-skew.ts";
 import type { ListLane, ListRateLimit } from "./list-rate-limit.ts";
 import { createLongWaits, type PauseScope } from "./long-waits.ts";
-import type { Limiter } from "./quota/quota.ts";
+import type { QuotaLimiter } from "./quota/quota.ts";
 import { type CountUnusualField, parseHealth } from "./records.ts";
 import { type DecodedReply, decodeReply, parseJson, type ReplyContext } from "./reply.ts";
 import { type Lane, QUOTA_ENDPOINTS, type QuotaEndpoint, type SlotOffer } from "./source.ts";
@@ -19,26 +19,26 @@ import { StaleSocket, type Transport, type TransportReply, type TransportRequest
 
 export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems";
 
-interface Call {
+interface ServiceCall {
   readonly endpoint: QuotaEndpoint | ListEndpoint | "me";
   readonly query?: () => string;
   readonly choose?: ((offer: SlotOffer) => number | null) | undefined;
-  /** Makes the request a POST. Called in the slot, after the token was read. If it rejects, nothing is sent. */
+  /** Builds the body, which makes the request a POST. Called in the slot. If `body` rejects, nothing is sent. */
   readonly body?: () => Promise<unknown>;
   readonly isLogged?: boolean;
   readonly lane?: ListLane | undefined;
   readonly recall?: (reply: TransportReply) => DecodedReply | null;
 }
 
-type TagCall = Call & { readonly endpoint: QuotaEndpoint };
-type ListCall = Call & { readonly endpoint: ListEndpoint | "me" };
+type TagCall = ServiceCall & { readonly endpoint: QuotaEndpoint };
+type ListCall = ServiceCall & { readonly endpoint: ListEndpoint | "me" };
 
-function usualLane(endpoint: ListCall["endpoint"]): ListLane {
+function defaultListLane(endpoint: ListCall["endpoint"]): ListLane {
   if (endpoint === "tags") return "tags";
   return endpoint === "alarms" || endpoint === "sites" || endpoint === "me" ? "urgent" : "other";
 }
 
-export interface Sent {
+export interface SentReply {
   readonly answer: DecodedReply;
   readonly latencyMs: number;
   readonly queuedMs: number;
@@ -49,7 +49,7 @@ interface SendOptions {
   readonly baseUrl: string;
   readonly transport: Transport;
   readonly token: () => Secret;
-  readonly limiter: Limiter;
+  readonly limiter: QuotaLimiter;
   readonly lists: ListRateLimit;
   readonly clock: Clock;
   readonly metrics: Metrics;
@@ -63,7 +63,7 @@ interface SendOptions {
 /** Called right before a request leaves; throws `LocalFailure` to stop it. The slot stays spent. */
 export type CheckLeaving = (slotTaken: Moment) => void;
 
-function wireName(endpoint: Call["endpoint"] | "healthcheck"): string {
+function endpointPath(endpoint: ServiceCall["endpoint"] | "healthcheck"): string {
   return QUOTA_ENDPOINTS.some((each) => each === endpoint) ? `tags/${endpoint}` : endpoint;
 }
 
@@ -75,7 +75,7 @@ const HEADERS = {
   "user-agent": USER_AGENT,
 };
 
-interface Limit {
+interface RequestLimit {
   readonly scope: () => PauseScope;
   observe(headers: { readonly limit: number | null; readonly remaining: number | null }, sentMs: number): void;
   refused(startedMs: number, forMs: number, saysNow: boolean): void;
@@ -95,19 +95,19 @@ export function createSend(options: SendOptions) {
     return leaving === undefined ? {} : { mayLeave: () => leaving(slotTaken) };
   }
 
-  async function buildRequest(call: Call, secret: Secret, slotTaken: Moment): Promise<TransportRequest> {
+  async function buildRequest(call: ServiceCall, secret: Secret, slotTaken: Moment): Promise<TransportRequest> {
     const query = call.query === undefined ? "" : `?${call.query()}`;
     const body = call.body === undefined ? null : JSON.stringify(await call.body());
     return {
       method: body === null ? "GET" : "POST",
-      path: `${prefix}/api/v1/${wireName(call.endpoint)}${query}`,
+      path: `${prefix}/api/v1/${endpointPath(call.endpoint)}${query}`,
       headers: { ...HEADERS, authorization: `Bearer ${secret.reveal()}` },
       body,
       ...leaveCheck(slotTaken),
     };
   }
 
-  async function attempt(call: Call, limit: Limit, slotTaken: Moment, signal: AbortSignal) {
+  async function attemptCall(call: ServiceCall, limit: RequestLimit, slotTaken: Moment, signal: AbortSignal) {
     const { endpoint } = call;
     const secret = token();
     const request = await buildRequest(call, secret, slotTaken);
@@ -115,12 +115,12 @@ export function createSend(options: SendOptions) {
     try {
       request.mayLeave?.();
       const reply = await transport(request, signal);
-      limit.observe(rateLimitIn(reply), startedMs);
+      limit.observe(parseRateLimit(reply), startedMs);
       // A cached response of a proxy has an age and an old Date.
       if (reply.headers.age === undefined) options.skew.observe(reply.headers.date, startedMs);
       const recalled = call.recall?.(reply);
       const parsed = call.isLogged === true ? await parseLogged(reply.body) : undefined;
-      const answer = recalled ?? decodeReply(reply, contextOf(endpoint, clock), parsed);
+      const answer = recalled ?? decodeReply(reply, buildReplyContext(endpoint, clock), parsed);
       maintenance.over();
       longWaits.answered(limit.scope(), startedMs);
       return { answer, latencyMs: measure(endpoint, "ok", startedMs), startedMs };
@@ -130,7 +130,7 @@ export function createSend(options: SendOptions) {
       measure(endpoint, failure.kind, startedMs);
       const endedPause = pauseEndedBy(failure, limit);
       if (endedPause !== null) longWaits.answered(endedPause, startedMs);
-      if (failure.kind === "throttled") obey(failure, endpoint, limit, startedMs);
+      if (failure.kind === "throttled") obeyWait(failure, endpoint, limit, startedMs);
       if (call.body === undefined && wasReplaced(failure, secret)) throw new ReplacedToken(failure.message);
       throw failure;
     }
@@ -145,7 +145,7 @@ export function createSend(options: SendOptions) {
     }
   }
 
-  function obey(failure: Throttled, endpoint: string, limit: Limit, startedMs: number): void {
+  function obeyWait(failure: Throttled, endpoint: string, limit: RequestLimit, startedMs: number): void {
     let waitMs = failure.retryAfterMs ?? 0;
     if (failure.scope === "everything") {
       waitMs = maintenance.begin(failure.retryAfterMs);
@@ -166,17 +166,17 @@ export function createSend(options: SendOptions) {
     return latencyMs;
   }
 
-  /** A GET may be repeated once, in a slot of its own. */
+  /** Sends a request; a GET may be repeated once, in a slot of its own. */
   async function send(
-    call: Call,
-    limit: Limit,
+    call: ServiceCall,
+    limit: RequestLimit,
     inSlot: <T>(task: (slotTaken: Moment) => Promise<T>, isFirst: boolean) => Promise<T>,
     signal: AbortSignal,
-  ): Promise<Sent> {
+  ): Promise<SentReply> {
     longWaits.look();
     const requestedMs = clock.monotonic();
     const once = async (isFirst: boolean) => {
-      const sent = await inSlot((slotTaken) => attempt(call, limit, slotTaken, signal), isFirst);
+      const sent = await inSlot((slotTaken) => attemptCall(call, limit, slotTaken, signal), isFirst);
       return { answer: sent.answer, latencyMs: sent.latencyMs, queuedMs: sent.startedMs - requestedMs };
     };
     try {
@@ -188,9 +188,9 @@ export function createSend(options: SendOptions) {
     }
   }
 
-  const listLimit: Limit = { scope: () => "lists", observe: lists.observe, refused: lists.refused };
+  const listLimit: RequestLimit = { scope: () => "lists", observe: lists.observe, refused: lists.refused };
 
-  /** During a long pause, both callers share one request a minute. */
+  /** Checks the health of the service. During a long pause, both callers share one request a minute. */
   async function health(signal: AbortSignal): Promise<Health> {
     if (longWaits.isOn() && lastHealth !== null && clock.monotonic() - lastHealth.atMs < HEALTH_VALID_MS) {
       const known = await lastHealth.health.catch(() => null);
@@ -204,7 +204,7 @@ export function createSend(options: SendOptions) {
   async function requestHealth(signal: AbortSignal): Promise<Health> {
     const endpoint = "healthcheck";
     const startedMs = clock.monotonic();
-    const path = `${prefix}/api/v1/${wireName(endpoint)}`;
+    const path = `${prefix}/api/v1/${endpointPath(endpoint)}`;
     try {
       const request = { method: "GET", path, headers: HEADERS, body: null, ...leaveCheck(momentOf(clock)) } as const;
       const reply = await transport(request, signal);
@@ -221,9 +221,9 @@ export function createSend(options: SendOptions) {
   }
 
   return {
-    tags(call: TagCall, lane: Lane, signal: AbortSignal): Promise<Sent> {
+    tags(call: TagCall, lane: Lane, signal: AbortSignal): Promise<SentReply> {
       const { endpoint } = call;
-      const limit: Limit = {
+      const limit: RequestLimit = {
         scope: () => (limiter.status().buckets.length > 1 ? endpoint : "tags"),
         observe: (headers, sentMs) => limiter.observe(endpoint, headers, sentMs),
         refused: (_startedMs, forMs) => limiter.pause(forMs, "allowance", endpoint),
@@ -234,8 +234,8 @@ export function createSend(options: SendOptions) {
       return send(call, limit, inSlot, signal);
     },
 
-    list(call: ListCall, signal: AbortSignal): Promise<Sent> {
-      const lane = call.lane ?? usualLane(call.endpoint);
+    list(call: ListCall, signal: AbortSignal): Promise<SentReply> {
+      const lane = call.lane ?? defaultListLane(call.endpoint);
       return send(call, listLimit, (task) => lists.run(task, signal, lane), signal);
     },
 
@@ -247,30 +247,30 @@ export function createSend(options: SendOptions) {
 /** The refused token has been replaced: the request is repeated at once, without a pause of all requests. */
 class ReplacedToken extends Retryable {}
 
-function pauseEndedBy(failure: Failure, limit: Limit): PauseScope | null {
+function pauseEndedBy(failure: Failure, limit: RequestLimit): PauseScope | null {
   if (failure.kind === "throttled") return failure.scope === "everything" ? null : "everything";
   return failure.kind === "retryable" || failure.kind === "malformed" ? null : limit.scope();
 }
 
-function contextOf(endpoint: Call["endpoint"], clock: Clock): ReplyContext {
+function buildReplyContext(endpoint: ServiceCall["endpoint"], clock: Clock): ReplyContext {
   const isTagCall = endpoint === "read" || endpoint === "write";
   const missing = endpoint === "history" ? "no-log" : isTagCall ? "rejected" : "settings";
-  return { endpoint: wireName(endpoint), missing, nowMs: clock.now() };
+  return { endpoint: endpointPath(endpoint), missing, nowMs: clock.now() };
 }
 
-function rateLimitIn(reply: TransportReply) {
+function parseRateLimit(reply: TransportReply) {
   return {
-    limit: wholeNumber(reply.headers["x-ratelimit-limit"]),
-    remaining: wholeNumber(reply.headers["x-ratelimit-remaining"]),
+    limit: parseWholeNumber(reply.headers["x-ratelimit-limit"]),
+    remaining: parseWholeNumber(reply.headers["x-ratelimit-remaining"]),
   };
 }
 
-function wholeNumber(text: string | undefined): number | null {
+function parseWholeNumber(text: string | undefined): number | null {
   return text !== undefined && /^\s*\d{1,9}\s*$/.test(text) ? Number(text) : null;
 }
 
-/** After a 503 without a time: 30 s for a short restart, at most 15 min to notice the end. */
-const BACKOFF = { firstMs: 30_000, maxMs: 900_000 };
+/** Waits after a 503 without a time: 30 s for a short restart, at most 15 min to notice the end. */
+const MAINTENANCE_WAIT = { firstMs: 30_000, maxMs: 900_000 };
 
 function createMaintenance(clock: Clock, random: () => number) {
   let attempts = 0;
@@ -281,7 +281,7 @@ function createMaintenance(clock: Clock, random: () => number) {
       const nowMs = clock.monotonic();
       // Requests that were under way together report the same maintenance.
       if (nowMs >= untilMs) attempts++;
-      const waitMs = statedMs ?? Math.max(backoffMs(BACKOFF, Math.max(1, attempts), random), untilMs - nowMs);
+      const waitMs = statedMs ?? Math.max(backoffMs(MAINTENANCE_WAIT, Math.max(1, attempts), random), untilMs - nowMs);
       untilMs = Math.max(untilMs, nowMs + waitMs);
       return waitMs;
     },

@@ -18,18 +18,18 @@ import type { OtherClientUse } from "./quota/caution.ts";
 /** Failures are the classes of src/core/errors/errors.ts. Pages contain `stored` records in place of equal ones. */
 export interface Source {
   readonly name: string;
-  sites(filter: SiteFilter, signal: AbortSignal, stored?: Known<Site>): AsyncIterable<Page<Site>>;
-  alarms(filter: AlarmFilter, signal: AbortSignal, stored?: Known<Alarm>): AsyncIterable<Page<Alarm>>;
-  tags(filter: TagFilter, signal: AbortSignal, stored?: Known<Tag>): AsyncIterable<Page<Tag>>;
-  gateways(filter: GatewayFilter, signal: AbortSignal, stored?: Known<Gateway>): AsyncIterable<Page<Gateway>>;
-  hosts(filter: HostFilter, signal: AbortSignal, stored?: Known<Host>): AsyncIterable<Page<Host>>;
-  systems(filter: SystemFilter, signal: AbortSignal, stored?: Known<System>): AsyncIterable<Page<System>>;
-  read(tagIds: readonly string[] | Choose<readonly string[]>, lane: Lane, signal: AbortSignal): Promise<ReadReply>;
+  sites(filter: SiteFilter, signal: AbortSignal, stored?: FindStored<Site>): AsyncIterable<Page<Site>>;
+  alarms(filter: AlarmFilter, signal: AbortSignal, stored?: FindStored<Alarm>): AsyncIterable<Page<Alarm>>;
+  tags(filter: TagFilter, signal: AbortSignal, stored?: FindStored<Tag>): AsyncIterable<Page<Tag>>;
+  gateways(filter: GatewayFilter, signal: AbortSignal, stored?: FindStored<Gateway>): AsyncIterable<Page<Gateway>>;
+  hosts(filter: HostFilter, signal: AbortSignal, stored?: FindStored<Host>): AsyncIterable<Page<Host>>;
+  systems(filter: SystemFilter, signal: AbortSignal, stored?: FindStored<System>): AsyncIterable<Page<System>>;
+  read(tagIds: readonly string[] | Chooser<readonly string[]>, lane: Lane, signal: AbortSignal): Promise<ReadReply>;
   /** Without writes from `prepare` nothing is sent. After `Retryable` or `Malformed`, read back and never repeat. */
   write(prepare: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<WriteReply>;
-  /** Logged series of 1 to 20 tags; `NoLog` when any of them has none. */
-  history(query: HistoryQuery | Choose<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagLog[]>;
-  totals(query: HistoryQuery | Choose<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagTotal[]>;
+  /** Returns the logged series of 1 to 20 tags; throws `NoLog` if any tag has no log. */
+  history(query: HistoryQuery | Chooser<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagLog[]>;
+  totals(query: HistoryQuery | Chooser<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagTotal[]>;
   me(signal: AbortSignal): Promise<TokenInfo>;
   health(signal: AbortSignal): Promise<Health>;
   quota(): QuotaStatus;
@@ -38,7 +38,7 @@ export interface Source {
   close(): Promise<void>;
 }
 
-/** First served first; `spare` takes slots that all other lanes pass. */
+/** Lanes of requests, first served first; `spare` takes slots that all other lanes pass. */
 export const LANES = ["write", "on-demand", "live", "history", "spare"] as const;
 export type Lane = (typeof LANES)[number];
 
@@ -46,9 +46,9 @@ export type Lane = (typeof LANES)[number];
 export const QUOTA_ENDPOINTS = ["read", "write", "history"] as const;
 export type QuotaEndpoint = (typeof QUOTA_ENDPOINTS)[number];
 
-/** Chooses the content when a slot is free; must not wait. Its error rejects the request. */
-export type Choose<T> = (offer: SlotOffer) => Choice<T>;
-export type Choice<T> = { readonly ask: T } | { readonly passMs: number };
+/** Chooses the content of a request when a slot is free; must not wait. A thrown error rejects the request. */
+export type Chooser<T> = (offer: SlotOffer) => ContentChoice<T>;
+export type ContentChoice<T> = { readonly ask: T } | { readonly passMs: number };
 
 export interface SlotOffer {
   readonly isOwnSlot: boolean;
@@ -57,7 +57,7 @@ export interface SlotOffer {
 export const TAGS_PER_REQUEST = 20;
 
 /** Commas separate ids in the query (interface, GET tags/read). */
-export function isAskable(id: string): boolean {
+export function isRequestableId(id: string): boolean {
   return id !== "" && !id.includes(",");
 }
 
@@ -67,7 +67,7 @@ export interface SiteFilter {
 
 export interface AlarmFilter extends SiteFilter {
   readonly siteId?: number;
-  /** Always sent: the interface's own default hides resolved alarms. */
+  /** Status filter, always sent because the interface's default hides resolved alarms. */
   readonly status: "active" | "resolved" | "all";
   readonly priority?: "A" | "B" | "C";
   readonly acknowledged?: boolean;
@@ -81,7 +81,7 @@ export type TagFilter = SystemFilter & { readonly systemId?: string };
 export type GatewayFilter = SystemFilter & { readonly isUrgent?: boolean };
 export type HostFilter = SystemFilter & { readonly gatewayId?: string };
 
-export type Known<T> = (id: string) => T | undefined;
+export type FindStored<T> = (id: string) => T | undefined;
 
 export interface Page<T> {
   readonly items: readonly T[];
@@ -132,7 +132,7 @@ export interface ListRate {
 }
 
 export interface QuotaStatus {
-  /** One quota for all tag endpoints, or one for each. */
+  /** Limit of all tag endpoints together, or one limit per endpoint. */
   readonly buckets: readonly RateLimitStatus[];
   readonly heldUntilMs: number | null;
 }

@@ -7,10 +7,10 @@ import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import {
   type CountUnusualField,
   describeValue,
-  listIn,
-  numberIn,
+  parseList,
+  parseNumber,
+  parseTagValue,
   type RecordParser,
-  tagValueIn,
   wireTime,
 } from "./records.ts";
 import {
@@ -53,7 +53,7 @@ export class LoggedSeries {
         : `A measurement is ${describeValue(entry)}, and no object.`;
       return;
     }
-    const value = tagValueIn(entry.value);
+    const value = parseTagValue(entry.value);
     if (value !== undefined) {
       if (typeof entry.value === "string") this.textCount++;
       this.points.add({ time: time.text, value } satisfies Measurement);
@@ -122,7 +122,7 @@ export async function parseLogged(body: Uint8Array): Promise<ParsedJson> {
   }
   const parsed = parseJson(Buffer.concat([...rest, bytes.subarray(end)]));
   let found = 0;
-  for (const record of (parsed.ok && isRecord(parsed.value) && listIn(parsed.value.data)) || []) {
+  for (const record of (parsed.ok && isRecord(parsed.value) && parseList(parsed.value.data)) || []) {
     const series = isRecord(record) ? lists.get(record.measurements) : undefined;
     if (series === undefined) continue;
     Object.assign(record as object, { measurements: series });
@@ -277,17 +277,17 @@ const TIME_FORM = [
   [19, 90],
 ] as const;
 
-type WireRecord = Readonly<Record<string, unknown>>;
+type ReplyRecord = Readonly<Record<string, unknown>>;
 
 interface RecordsOfTag {
   readonly tag: Tag;
-  readonly records: [WireRecord, ...WireRecord[]];
+  readonly records: [ReplyRecord, ...ReplyRecord[]];
 }
 
 const REPORTED_TEXTS_MAX = 100_000;
 
-/** A value that is no number, boolean or null is unreadable, and so is a tag with two different values. */
-export function valueReader(
+/** Reads tag replies. A value that is no number, boolean or null is unreadable, like a tag with two values. */
+export function createValueReader(
   tagIn: RecordParser<Tag>,
   note: CountUnusualField,
   onTexts: (tagIds: readonly string[]) => void,
@@ -295,7 +295,7 @@ export function valueReader(
   const withTexts = new Set<string>();
 
   function recordsByTag(answer: DecodedReply, requestedIds: readonly string[]): readonly RecordsOfTag[] {
-    const data = listIn(answer.envelope.data);
+    const data = parseList(answer.envelope.data);
     if (data === null) throw new Malformed("The data of a tag reply are no list.", answer.sample);
     const requested = new Set(requestedIds);
     const byId = new Map<string, RecordsOfTag>();
@@ -329,13 +329,13 @@ export function valueReader(
       for (const { tag, records } of recordsByTag(answer, requestedIds)) {
         const { id, displayName, description, unit } = tag;
         const raw = records.map((record) => record.value);
-        const [value, ...others] = raw.map(tagValueIn);
-        if (others.some((other) => other !== value)) unreadable.set(id, listedTwice("values", raw));
+        const [value, ...others] = raw.map(parseTagValue);
+        if (others.some((other) => other !== value)) unreadable.set(id, describeDuplicates("values", raw));
         else if (value === undefined)
           unreadable.set(id, `Its value is ${describeValue(raw[0])}, and no number, boolean or null.`);
         else {
           readings.push({ id, displayName, description, unit, value });
-          if (raw.some(hasText)) texts.push(id);
+          if (raw.some(containsText)) texts.push(id);
         }
       }
       if (unreadable.size > 0) note("tag.value", unreadable.size);
@@ -353,10 +353,10 @@ export function valueReader(
     logs(answer: DecodedReply, requestedIds: readonly string[]): TagLog[] {
       const texts: string[] = [];
       const logs = recordsByTag(answer, requestedIds).map(({ tag, records: [first, ...others] }): TagLog => {
-        const series = seriesIn(first.measurements);
+        const series = parseSeries(first.measurements);
         if (series === null || series.isBroken || !others.every((other) => hasSameMeasurements(series, other))) {
           note("log.measurements");
-          const said = brokenBecause(series, first.measurements);
+          const said = describeBrokenLog(series, first.measurements);
           return { ...tag, measurements: new Points(), unreadable: { timesMs: null, said } };
         }
         if (series.textCount > 0) texts.push(tag.id);
@@ -372,17 +372,17 @@ export function valueReader(
     totals(answer: DecodedReply, requestedIds: readonly string[]): TagTotal[] {
       const texts: string[] = [];
       const totals = recordsByTag(answer, requestedIds).map(({ tag, records }): TagTotal => {
-        const [total, ...others] = records.map(totalIn);
+        const [total, ...others] = records.map(parseTotal);
         const raw = records.map(({ value, measurements }) => value ?? measurements);
         if (total !== undefined && others.every((other) => other === total)) {
-          if (raw.some(hasText)) texts.push(tag.id);
+          if (raw.some(containsText)) texts.push(tag.id);
           return { ...tag, total };
         }
         note("total.value");
         const isOne = others.every((other) => other === total);
         const unreadable = isOne
           ? `The total is ${describeValue(raw[0])}, and not one number.`
-          : listedTwice("totals", raw);
+          : describeDuplicates("totals", raw);
         return { ...tag, total: null, unreadable };
       });
       reportTexts(texts);
@@ -391,46 +391,46 @@ export function valueReader(
   };
 }
 
-function listedTwice(what: string, raw: readonly unknown[]): string {
+function describeDuplicates(what: string, raw: readonly unknown[]): string {
   const words = [...new Set(raw.map(describeValue))].slice(0, 3).join(" and ");
   return `The reply lists it ${raw.length} times with different ${what}: ${words}.`;
 }
 
-function hasText(raw: unknown): boolean {
-  if (Array.isArray(raw)) return raw.some(hasText);
-  return isRecord(raw) ? hasText(raw.value) : typeof raw === "string";
+function containsText(raw: unknown): boolean {
+  if (Array.isArray(raw)) return raw.some(containsText);
+  return isRecord(raw) ? containsText(raw.value) : typeof raw === "string";
 }
 
-function seriesIn(measurements: unknown): LoggedSeries | null {
+function parseSeries(measurements: unknown): LoggedSeries | null {
   if (measurements instanceof LoggedSeries) return measurements;
   return Array.isArray(measurements) ? LoggedSeries.of(measurements) : null;
 }
 
-function hasSameMeasurements(series: LoggedSeries, { measurements }: WireRecord): boolean {
-  return seriesIn(measurements)?.isSameAs(series) === true;
+function hasSameMeasurements(series: LoggedSeries, { measurements }: ReplyRecord): boolean {
+  return parseSeries(measurements)?.isSameAs(series) === true;
 }
 
-/** Only an empty list means that a log has no values. */
-function brokenBecause(series: LoggedSeries | null, measurements: unknown): string {
+/** Says why a log is unreadable. Only an empty list means that a log has no values. */
+function describeBrokenLog(series: LoggedSeries | null, measurements: unknown): string {
   if (series === null) return `The measurements of the log are ${describeValue(measurements)}, and no list.`;
   return series.isBroken && series.firstFault !== null
     ? series.firstFault
     : "The reply lists the log more than once with different measurements.";
 }
 
-/** Accepts a number, an object with `value`, or a list of one of these. Undefined for a complete series. */
-function totalIn(record: WireRecord): number | null | undefined {
-  const totals = [record.value, record.measurements].filter((raw) => raw !== undefined).map(oneNumberIn);
+/** Accepts a number, an object with `value`, or a list of one such entry. Undefined for a complete series. */
+function parseTotal(record: ReplyRecord): number | null | undefined {
+  const totals = [record.value, record.measurements].filter((raw) => raw !== undefined).map(parseSingleNumber);
   if (totals.length === 0 || totals.includes(undefined)) return undefined;
   return totals.find((total) => total !== null) ?? null;
 }
 
-function oneNumberIn(raw: unknown): number | null | undefined {
+function parseSingleNumber(raw: unknown): number | null | undefined {
   if (raw === null) return null;
   if (Array.isArray(raw)) {
     if (raw.length === 0) return null;
-    return raw.length === 1 && !Array.isArray(raw[0]) ? oneNumberIn(raw[0]) : undefined;
+    return raw.length === 1 && !Array.isArray(raw[0]) ? parseSingleNumber(raw[0]) : undefined;
   }
-  if (!isRecord(raw)) return numberIn(raw);
-  return isRecord(raw.value) || Array.isArray(raw.value) ? undefined : oneNumberIn(raw.value);
+  if (!isRecord(raw)) return parseNumber(raw);
+  return isRecord(raw.value) || Array.isArray(raw.value) ? undefined : parseSingleNumber(raw.value);
 }

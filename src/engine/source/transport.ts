@@ -10,7 +10,7 @@ import { USER_AGENT } from "../../core/runtime/version.ts";
 import { timeLimit } from "../../core/runtime/waiting.ts";
 import type { SourceConfig } from "./config.ts";
 
-/** No request can name another origin. */
+/** Request to the origin of the service; a request cannot name another origin. */
 export interface TransportRequest {
   readonly method: "GET" | "POST";
   readonly path: string;
@@ -20,7 +20,7 @@ export interface TransportRequest {
   readonly mayLeave?: () => void;
 }
 
-/** Header names are in lower case; headers of one name are joined by commas. */
+/** Reply of the service. Header names are in lower case; headers of one name are joined by commas. */
 export interface TransportReply {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | undefined>>;
@@ -35,11 +35,11 @@ export interface HttpTransport {
   close(): Promise<void>;
 }
 
-/** 8 requests under the quota and 4 lists; with fewer, a request would wait after taking its slot. */
-const CONNECTIONS = 12;
-/** Idle sockets are closed before most proxies and firewalls drop them. */
+/** Connections for 8 requests under the quota and 4 lists; with fewer, a request would wait after taking its slot. */
+const CONNECTIONS_MAX = 12;
+/** Lifetime of idle sockets, shorter than the limits of most proxies and firewalls. */
 const KEEP_ALIVE_MS = 55_000;
-/** A new socket resolves the name again, so a service that moved is found. */
+/** Lifetime of any socket: a new socket resolves the name again, so a service that moved is found. */
 const LONGEST_SOCKET_LIFE_MS = 300_000;
 
 /** HTTP/1.1 over its own connections, without the global agent and the proxies of the environment. */
@@ -58,12 +58,12 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     ...VERIFIED_TLS,
     allowH2: false,
     timeout: config.deadlines.connect_ms,
-    ...(config.ca_file === undefined ? {} : { ca: certificatesIn(config.ca_file) }),
+    ...(config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file) }),
   });
   let opened = 0;
   const connections = new Agent({
     allowH2: false,
-    connections: CONNECTIONS,
+    connections: CONNECTIONS_MAX,
     pipelining: 1,
     headersTimeout: config.deadlines.headers_ms,
     bodyTimeout: config.deadlines.total_ms,
@@ -86,7 +86,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
 
   async function exchange(request: TransportRequest, signal: AbortSignal): Promise<TransportReply> {
     const openedBefore = opened;
-    const reception = createReception(config.max_body_bytes, request.mayLeave);
+    const reception = createReplyReceiver(config.max_body_bytes, request.mayLeave);
     const cut = () => reception.cut(signal.reason);
     signal.addEventListener("abort", cut, { once: true });
     try {
@@ -123,7 +123,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
   };
 }
 
-function certificatesIn(path: string): string[] {
+function readCertificates(path: string): string[] {
   let certificates: string;
   try {
     certificates = readFileSync(path, "utf8");
@@ -140,14 +140,14 @@ function isSocketError(error: unknown): boolean {
   return code === "UND_ERR_SOCKET" || code === "ECONNRESET" || code === "EPIPE";
 }
 
-/** The head says how long to wait, so a cut, compressed or too large body does not matter. */
-const ORDERS_TO_WAIT = new Set([429, 503]);
+/** Statuses whose headers say how long to wait, so a cut, compressed or too large body does not matter. */
+const WAIT_STATUSES = new Set([429, 503]);
 const NO_BODY = new Uint8Array();
 
 const INITIAL_BODY_BYTES = 65_536;
 
 /** Receives a reply from undici's `dispatch`: streams and events of `request` cost most of the time of a 4 kB reply. */
-function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
+function createReplyReceiver(maxBytes: number, mayLeave: (() => void) | undefined) {
   const { promise, resolve, reject } = Promise.withResolvers<TransportReply>();
   let controller: Dispatcher.DispatchController | null = null;
   let ended: { readonly reason: unknown } | null = null;
@@ -189,7 +189,7 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
     onResponseStart(_controller, statusCode, rawHeaders) {
       if (statusCode < 200) return;
       status = statusCode;
-      headers = joinedHeaders(rawHeaders);
+      headers = joinHeaders(rawHeaders);
       refuseEncoding(headers);
       allocate();
     },
@@ -198,7 +198,7 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
       resolve({ status: status ?? 0, headers, body: body.subarray(0, length) });
     },
     onResponseError(_controller, error) {
-      if (ended === null && status !== null && ORDERS_TO_WAIT.has(status)) resolve({ status, headers, body: NO_BODY });
+      if (ended === null && status !== null && WAIT_STATUSES.has(status)) resolve({ status, headers, body: NO_BODY });
       else reject(error);
     },
   };
@@ -215,7 +215,7 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
   };
 }
 
-/** The limit of the body only bounds memory without compression. */
+/** Rejects compressed bodies: the limit of the body bounds memory only without compression. */
 function refuseEncoding(headers: TransportReply["headers"]): void {
   const encoding = headers["content-encoding"];
   if (encoding === undefined || /^\s*(identity)?\s*$/i.test(encoding)) return;
@@ -225,18 +225,18 @@ function refuseEncoding(headers: TransportReply["headers"]): void {
   });
 }
 
-function joinedHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): TransportReply["headers"] {
+function joinHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): TransportReply["headers"] {
   const text = (value: string | string[] | undefined) => (Array.isArray(value) ? value.join(", ") : value);
   return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), text(value)]));
 }
 
-/** The server closed a kept-alive socket. A GET may be repeated at once; a POST may have been processed. */
+/** Thrown when the server closed a kept-alive socket. A GET may be repeated; a POST may have been processed. */
 export class StaleSocket extends Retryable {}
 
-const HEALTH_CHECK_MS = 5_000;
-const SLOW_MS = 5_000;
+const HEALTH_CHECK_TIMEOUT_MS = 5_000;
+const SLOW_RESPONSE_MS = 5_000;
 
-export async function reachesService(
+export async function canReachService(
   config: SourceConfig,
   clock: Clock,
   environment: Readonly<Record<string, string | undefined>> | undefined,
@@ -247,7 +247,7 @@ export async function reachesService(
   try {
     const http = createHttpTransport(config, proxyOf(config.proxy, clock, environment));
     try {
-      const limit = AbortSignal.any([signal, AbortSignal.timeout(HEALTH_CHECK_MS)]);
+      const limit = AbortSignal.any([signal, AbortSignal.timeout(HEALTH_CHECK_TIMEOUT_MS)]);
       await http.send({ method: "GET", path, headers, body: null }, limit);
       return true;
     } finally {
@@ -259,13 +259,13 @@ export async function reachesService(
   }
 }
 
-/** Reports null after 5 s without a response. Of requests that fail together only the first counts. */
-export function reporting(send: Transport, reached: (isReached: boolean | null) => void, clock: Clock): Transport {
+/** Reports whether the service responds, null after 5 s. Only the first of requests that fail together counts. */
+export function reportReached(send: Transport, reached: (isReached: boolean | null) => void, clock: Clock): Transport {
   let failedAtMs = Number.NEGATIVE_INFINITY;
   return async (request, signal) => {
     const startedMs = clock.monotonic();
     const answered = new AbortController();
-    clock.sleep(SLOW_MS, answered.signal).then(
+    clock.sleep(SLOW_RESPONSE_MS, answered.signal).then(
       () => reached(null),
       () => undefined,
     );
@@ -285,7 +285,7 @@ export function reporting(send: Transport, reached: (isReached: boolean | null) 
   };
 }
 
-/** A request on a stale socket is repeated, and a failure of this machine proves nothing about the service. */
+/** False for stale sockets, which are retried, and for failures of this machine. */
 function isUnreachable(error: unknown): boolean {
   if (error instanceof StaleSocket || error instanceof LocalFailure) return false;
   return error instanceof Retryable || error instanceof ConfigError;

@@ -3,7 +3,7 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { decideContent } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
-import type { Choose, Lane } from "#src/engine/source/source.ts";
+import type { Chooser, Lane } from "#src/engine/source/source.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull } from "#src/engine/sync/history/pull.ts";
@@ -70,7 +70,7 @@ export async function driveWorker(
   const send = <T extends object, R>(
     lane: Lane,
     endpoint: "read" | "history",
-    asked: T | Choose<T>,
+    asked: T | Chooser<T>,
     answer: (chosen: T) => R,
     signal: AbortSignal,
   ) => {

@@ -3,9 +3,9 @@ const MARGIN_MAX_MS = 4_000;
 const MARGIN_DECAY = 0.8;
 const MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
 const REPEATED_WITHIN_MS = 30 * 60_000;
-const FIRST_LESSON_MS = 3_600_000;
-const REPEATED_LESSON_MS = 24 * 3_600_000;
-/** A late packet explains one unused slot, not two. */
+const FIRST_SLOWDOWN_MS = 3_600_000;
+const REPEATED_SLOWDOWN_MS = 24 * 3_600_000;
+/** Unused slots that prove a limit of spacing: a late packet explains one unused slot, not two. */
 const UNUSED_SLOTS_MIN = 2;
 const RATE_CUT = 2 / 3;
 const PER_WINDOW_MIN = 2;
@@ -18,23 +18,23 @@ const RATE_STEP_EVERY_MS = 10 * 60_000;
  * - A second within 30 minutes means another client: a third less, then 1 a minute more every 10 minutes.
  */
 export function createCaution(limit: number) {
-  let lastRefusal = Number.NEGATIVE_INFINITY;
-  let lesson: "none" | "one slot less" | "spacing" = "none";
-  let lessonEnds = Number.NEGATIVE_INFINITY;
-  let lessons = 0;
+  let lastRefusalMs = Number.NEGATIVE_INFINITY;
+  let slowdown: "none" | "one slot less" | "spacing" = "none";
+  let slowdownEndMs = Number.NEGATIVE_INFINITY;
+  let slowdowns = 0;
   let marginMs = 0;
   let marginSettledAt = 0;
   let perWindow = limit;
   let rateSettledAt = 0;
 
-  const maxPerWindow = () => (lesson === "none" ? limit : limit - 1);
+  const maxPerWindow = () => (slowdown === "none" ? limit : limit - 1);
 
   const applyRecovery = (now: number) => {
-    if (lesson !== "none" && now >= lessonEnds) {
-      lesson = "none";
+    if (slowdown !== "none" && now >= slowdownEndMs) {
+      slowdown = "none";
       marginMs = 0;
     }
-    while (lesson !== "spacing" && marginMs > 0 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {
+    while (slowdown !== "spacing" && marginMs > 0 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {
       marginSettledAt += MARGIN_DECAY_EVERY_MS;
       marginMs *= MARGIN_DECAY;
     }
@@ -47,17 +47,17 @@ export function createCaution(limit: number) {
   return {
     refused(now: number, used: number, isComplete: boolean): void {
       applyRecovery(now);
-      if (perWindow < limit || now - lastRefusal < REPEATED_WITHIN_MS) {
+      if (perWindow < limit || now - lastRefusalMs < REPEATED_WITHIN_MS) {
         perWindow = Math.max(PER_WINDOW_MIN, Math.min(perWindow, maxPerWindow()) * RATE_CUT);
       } else {
         const spacing = isComplete && used <= limit - UNUSED_SLOTS_MIN;
-        lesson = spacing || lesson === "spacing" ? "spacing" : "one slot less";
-        lessonEnds = now + (lessons === 0 ? FIRST_LESSON_MS : REPEATED_LESSON_MS);
-        lessons += 1;
+        slowdown = spacing || slowdown === "spacing" ? "spacing" : "one slot less";
+        slowdownEndMs = now + (slowdowns === 0 ? FIRST_SLOWDOWN_MS : REPEATED_SLOWDOWN_MS);
+        slowdowns += 1;
         marginMs = spacing ? MARGIN_MAX_MS : Math.max(MARGIN_MIN_MS, marginMs * 2);
         marginMs = Math.min(MARGIN_MAX_MS, marginMs);
       }
-      lastRefusal = now;
+      lastRefusalMs = now;
       marginSettledAt = now;
       rateSettledAt = now;
     },
@@ -66,8 +66,8 @@ export function createCaution(limit: number) {
       return {
         marginMs,
         perWindow: Math.max(1, Math.min(maxPerWindow(), perWindow)),
-        throttled: lesson !== "none" || perWindow < limit,
-        spaced: lesson === "spacing",
+        throttled: slowdown !== "none" || perWindow < limit,
+        spaced: slowdown === "spacing",
         stranger: perWindow < limit,
       };
     },
@@ -75,14 +75,14 @@ export function createCaution(limit: number) {
 }
 
 export interface OtherClientUse {
-  /** `remaining`: the service's count says so. `refusals`: nothing else explains them. */
+  /** `remaining`: the service counts more requests than ours. `refusals`: our requests do not explain the refusals. */
   readonly evidence: "remaining" | "refusals";
   /** Requests in one window that were not ours; null when the service does not say. */
   readonly perWindow: number | null;
   readonly sinceMs: number;
 }
 
-/** Counts before another client is reported: longer than two windows, because one odd count may precede a restart. */
+/** Excess counts before another client is reported, over more than two windows: one odd count may precede a restart. */
 const EXCESS_COUNTS_MIN = 3;
 const EXCESS_DURATION_MIN_MS = 120_000;
 const EVIDENCE_LIFETIME_MS = 30 * 60_000;

@@ -6,9 +6,9 @@ import type { QuotaStore } from "../../store/store.ts";
 import { type Lane, QUOTA_ENDPOINTS, type QuotaEndpoint, type QuotaStatus, type SlotOffer } from "../source.ts";
 import type { OtherClientUse } from "./caution.ts";
 import { createRateLimiter, type QuotaShare, type RateLimiter } from "./rate-limiter.ts";
-import { createQuotaRecord, type PauseScope, type Slot } from "./record.ts";
+import { createQuotaRecord, type PauseScope, type SpentSlot } from "./record.ts";
 
-export interface Limiter {
+export interface QuotaLimiter {
   /** `choose` returns null to take the slot or milliseconds to pass; its error rejects `run`. */
   run<T>(
     lane: Lane,
@@ -39,7 +39,7 @@ export interface QuotaOptions {
   readonly reserve?: number;
   /** `auto` begins with one shared count and splits it when the service's counts prove it separate. */
   readonly sharing?: "shared" | "separate" | "auto";
-  /** Needs as many connections, otherwise a request waits after its slot began. */
+  /** Requests at once; needs as many connections, otherwise a request waits after its slot began. */
   readonly concurrency?: number;
   readonly longestWayMs?: number;
   /** `pace`: four fifths of the usual rate for one window, so a new user sees values at once. `wait`: no requests. */
@@ -51,7 +51,7 @@ export interface QuotaOptions {
   readonly onForeign?: (use: OtherClientUse) => void;
 }
 
-export interface Quota extends Limiter {
+export interface Quota extends QuotaLimiter {
   /** Loads the stored slots, as `run` does by itself. Rejects when the store cannot be read. */
   start(): Promise<void>;
   foreign(): OtherClientUse | null;
@@ -59,19 +59,19 @@ export interface Quota extends Limiter {
 }
 
 const WINDOW_MS = 60_000;
-const CLOCK_DRIFT = 200e-6;
-const PER_MINUTE = 20;
+const CLOCK_DRIFT_SHARE_MAX = 200e-6;
+const REQUESTS_PER_MINUTE_MAX = 20;
 const PAUSE_MIN_MS = 1_000;
 const NEVER_MS = Number.NEGATIVE_INFINITY;
 
 type Groups = readonly (readonly QuotaEndpoint[])[];
-const SHARED: Groups = [QUOTA_ENDPOINTS];
-const SEPARATE: Groups = QUOTA_ENDPOINTS.map((endpoint) => [endpoint]);
+const SHARED_GROUPS: Groups = [QUOTA_ENDPOINTS];
+const SEPARATE_GROUPS: Groups = QUOTA_ENDPOINTS.map((endpoint) => [endpoint]);
 
 export function createQuota(options: QuotaOptions): Quota {
   const { clock, source, metrics, log, sharing = "auto", longestWayMs = 3_000 } = options;
-  let share = shareOf(options);
-  const occupiedMs = WINDOW_MS * (1 + CLOCK_DRIFT);
+  let share = limitShare(options);
+  const occupiedMs = WINDOW_MS * (1 + CLOCK_DRIFT_SHARE_MAX);
   const mark = options.mark ?? (() => momentOf(clock));
   const record = createQuotaRecord({ store: options.store, source, clock, occupiedMs, longestWayMs, mark });
   const evidence = createSharingEvidence();
@@ -88,14 +88,14 @@ export function createQuota(options: QuotaOptions): Quota {
   }
   const all = () => [...new Set(limiters.values())];
 
-  /** Writes alone may use the reserve, so other endpoints have none. */
+  /** Only writes may use the reserve, so other endpoints have no reserve. */
   function shareFor(endpoints: readonly QuotaEndpoint[]): QuotaShare {
     return { ...share, reserve: endpoints.includes("write") ? share.reserve : 0 };
   }
 
   function regroup(
     groups: Groups,
-    slots: readonly Slot[],
+    slots: readonly SpentSlot[],
     refusedUntil: (group: Groups[number]) => number,
     closedUntilMs: number,
   ): void {
@@ -130,7 +130,7 @@ export function createQuota(options: QuotaOptions): Quota {
     allPausedUntilMs = Math.max(allPausedUntilMs, pauses.get("everything") ?? NEVER_MS);
     const closedUntilMs = Math.max(allPausedUntilMs, !found && options.withoutRecord === "wait" ? unknownUntilMs : now);
     const refusedUntil = (group: Groups[number]) => Math.max(...group.map((endpoint) => pauses.get(endpoint) ?? now));
-    regroup(sharing === "separate" ? SEPARATE : SHARED, slots, refusedUntil, closedUntilMs);
+    regroup(sharing === "separate" ? SEPARATE_GROUPS : SHARED_GROUPS, slots, refusedUntil, closedUntilMs);
     reportPause();
   }
 
@@ -150,7 +150,7 @@ export function createQuota(options: QuotaOptions): Quota {
     const refusedUntilMs = Math.max(...split.map((limiter) => limiter.refusedUntilMs()));
     const closedUntilMs = Math.max(...split.map((limiter) => limiter.closedUntilMs()));
     const slots = split.flatMap((limiter) => limiter.slots());
-    regroup(SHARED, slots, () => refusedUntilMs, closedUntilMs);
+    regroup(SHARED_GROUPS, slots, () => refusedUntilMs, closedUntilMs);
   }
 
   function storePause(scope: PauseScope, untilMs: number): void {
@@ -215,15 +215,15 @@ export function createQuota(options: QuotaOptions): Quota {
     },
     permitTrial: (endpoint, isPermitted) => limiterOf(endpoint).permitTrial(isPermitted),
     observe(endpoint, { limit, remaining }, sentMs) {
-      // A limit above the interface's counts other requests, too.
-      if (limit === null || remaining === null || limit < 1 || limit > PER_MINUTE) return;
+      // A stated limit above the interface's limit counts other requests, too.
+      if (limit === null || remaining === null || limit < 1 || limit > REQUESTS_PER_MINUTE_MAX) return;
       const taken = limit - remaining;
       const limiter = limiterOf(endpoint);
       limiter.observe(endpoint, taken, limit);
       if (!maySplit || all().length > 1) return;
       if (!evidence.separate(endpoint, taken, sentMs, clock.monotonic())) return;
       maySplit = false;
-      regroup(SEPARATE, limiter.slots(), limiter.refusedUntilMs, limiter.closedUntilMs());
+      regroup(SEPARATE_GROUPS, limiter.slots(), limiter.refusedUntilMs, limiter.closedUntilMs());
     },
     status() {
       const leftMs = allPausedUntilMs - clock.monotonic();
@@ -232,15 +232,15 @@ export function createQuota(options: QuotaOptions): Quota {
     },
     foreign: () => all().flatMap((limiter) => limiter.status().foreign ?? [])[0] ?? null,
     change(next) {
-      share = shareOf(next);
+      share = limitShare(next);
       for (const limiter of all())
         limiter.change(shareFor(QUOTA_ENDPOINTS.filter((endpoint) => limiters.get(endpoint) === limiter)));
     },
   };
 }
 
-function shareOf({ perMinute = PER_MINUTE, polite = 1, reserve = 0 }: Partial<QuotaShare>): QuotaShare {
-  return { perMinute: Math.min(PER_MINUTE, perMinute), polite, reserve };
+function limitShare({ perMinute = REQUESTS_PER_MINUTE_MAX, polite = 1, reserve = 0 }: Partial<QuotaShare>): QuotaShare {
+  return { perMinute: Math.min(REQUESTS_PER_MINUTE_MAX, perMinute), polite, reserve };
 }
 
 /**

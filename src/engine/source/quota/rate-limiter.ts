@@ -4,7 +4,7 @@ import type { Moment } from "../../../core/runtime/moment.ts";
 import { WOKEN } from "../../../core/runtime/waiting.ts";
 import { LANES, type Lane, type QuotaEndpoint, type RateLimitStatus, type SlotOffer } from "../source.ts";
 import { createCaution, createOtherClientWatch, type OtherClientUse } from "./caution.ts";
-import { createSpentSlots, type QuotaRecord, type Slot } from "./record.ts";
+import { createSpentSlots, type QuotaRecord, type SpentSlot } from "./record.ts";
 
 interface QuotaRequest {
   readonly lane: Lane;
@@ -18,11 +18,11 @@ interface QuotaRequest {
   hasPassed: boolean;
 }
 
-const PASSES_MAX = 9;
+const PASSED_OVER_MAX = 9;
 const LAST_LANE = LANES.at(-1);
 const PASS_MIN_MS = 50;
 
-function createLanes() {
+function createRequestQueues() {
   const waiting = new Map(LANES.map((lane) => [lane, new Set<QuotaRequest>()]));
   const passedOver = new Map<Lane, number>();
   const inLane = (lane: Lane) => waiting.get(lane) as Set<QuotaRequest>;
@@ -56,7 +56,7 @@ function createLanes() {
 
     /** Returns the request that leaves now, or when to look again. Lanes passed over too often come first. */
     take(now: number, readyAt: (lane: Lane, isOverdue: boolean) => number) {
-      const overdue = LANES.filter((lane) => (passedOver.get(lane) ?? 0) >= PASSES_MAX);
+      const overdue = LANES.filter((lane) => (passedOver.get(lane) ?? 0) >= PASSED_OVER_MAX);
       const order = [...overdue.map((lane) => [lane, true] as const), ...LANES.map((lane) => [lane, false] as const)];
       let lookAtMs = Number.POSITIVE_INFINITY;
       for (const [lane, isOverdue] of order) {
@@ -93,7 +93,7 @@ interface RateLimiterOptions extends QuotaShare {
   readonly record: QuotaRecord;
   readonly concurrency: number;
   readonly occupiedMs: number;
-  readonly inherited: readonly Slot[];
+  readonly inherited: readonly SpentSlot[];
   readonly refusedUntilMs: number;
   readonly closedUntilMs: number;
   readonly throttled: number;
@@ -101,7 +101,7 @@ interface RateLimiterOptions extends QuotaShare {
   readonly carefulUntilMs: number;
   onSlot(request: QuotaRequest): void;
   onForeign(use: OtherClientUse): void;
-  /** The time of a reply could not be stored: a restart waits a little longer. */
+  /** Called if the time of a reply could not be stored: a restart then waits a little longer. */
   onUnsaved(error: unknown): void;
 }
 
@@ -110,14 +110,14 @@ const CAREFUL_SHARE = 0.8;
 
 export type RateLimiter = ReturnType<typeof createRateLimiter>;
 
-/** One request count of the service with the requests that wait for its slots. */
+/** Limits the requests of one request count of the service, and queues the requests that wait for slots. */
 export function createRateLimiter(options: RateLimiterOptions) {
   const { clock, record, occupiedMs } = options;
-  const lanes = createLanes();
+  const lanes = createRequestQueues();
   const spent = createSpentSlots(occupiedMs, options.inherited);
   const foreign = createOtherClientWatch(occupiedMs, options.onForeign);
   const stated = createStatedLimit();
-  const inFlight = new Set<Slot>();
+  const inFlight = new Set<SpentSlot>();
   let { perMinute: granted, polite, reserve, refusedUntilMs, closedUntilMs, throttled } = options;
   let limit = granted;
   let caution = createCaution(limit);
@@ -193,7 +193,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
     startReady();
   }
 
-  function takeSlot(request: QuotaRequest): Slot {
+  function takeSlot(request: QuotaRequest): SpentSlot {
     const { lane, endpoint } = request;
     const now = clock.monotonic();
     if (lane !== "write") isTrialPermitted = false;
@@ -207,7 +207,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
     return slot;
   }
 
-  async function send(slot: Slot, request: QuotaRequest): Promise<unknown> {
+  async function send(slot: SpentSlot, request: QuotaRequest): Promise<unknown> {
     let isSent = false;
     let isAnswered = false;
     try {
@@ -220,7 +220,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
       isAnswered = true;
       return result;
     } catch (error) {
-      isAnswered = isSent && isReply(error);
+      isAnswered = isSent && isReplyError(error);
       throw error;
     } finally {
       inFlight.delete(slot);
@@ -298,8 +298,8 @@ export function createRateLimiter(options: RateLimiterOptions) {
   };
 }
 
-/** The service has counted a request with a reply. */
-function isReply(error: unknown): boolean {
+/** True for errors that prove a reply: the service has counted the request. */
+function isReplyError(error: unknown): boolean {
   const kind = error instanceof Error && "kind" in error ? error.kind : undefined;
   return kind === "throttled" || kind === "config" || kind === "rejected" || kind === "no-log" || kind === "malformed";
 }
@@ -311,7 +311,7 @@ function createStatedLimit() {
   let repliesSince = 0;
 
   function limitAt(now: number): number {
-    const isOld = now - statedMs >= REPEATED_WITHIN_MS && repliesSince >= REPEATED_WITHIN_REPLIES;
+    const isOld = now - statedMs >= STATED_LIMIT_LIFETIME_MS && repliesSince >= STATED_LIMIT_LIFETIME_REPLIES;
     if (isOld) stated = Number.POSITIVE_INFINITY;
     return stated;
   }
@@ -330,5 +330,5 @@ function createStatedLimit() {
   };
 }
 
-const REPEATED_WITHIN_MS = 600_000;
-const REPEATED_WITHIN_REPLIES = 10;
+const STATED_LIMIT_LIFETIME_MS = 600_000;
+const STATED_LIMIT_LIFETIME_REPLIES = 10;

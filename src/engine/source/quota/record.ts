@@ -16,11 +16,11 @@ interface QuotaRecordOptions {
 }
 
 const FIRST_SAVE_LIMIT_MS = 250;
-/** Smaller changes of the wall clock are slewing by a time server. */
+/** Smaller changes of the wall clock are gradual corrections by a time server. */
 const CLOCK_STEP_MIN_MS = 100;
 const SLOT_RETENTION_MS = 3_600_000;
 const FORGET_EVERY_REPLIES = 500;
-const RECORDED_AHEAD_MS = 10_000;
+const RECORD_AHEAD_MS = 10_000;
 
 export type QuotaRecord = ReturnType<typeof createQuotaRecord>;
 
@@ -28,23 +28,23 @@ export type QuotaRecord = ReturnType<typeof createQuotaRecord>;
 export function createQuotaRecord(options: QuotaRecordOptions) {
   const { store, source, clock, occupiedMs, longestWayMs, mark } = options;
   const keyOf = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
-  let live: Slot[] = [];
+  let liveSlots: SpentSlot[] = [];
   let lastId = 0;
   let replies = 0;
   let wallOffset = clock.now() - clock.monotonic();
-  let setByMs = 0;
+  let clockSetByMs = 0;
   let jumps = 0;
   const slotIdsAhead = new Map<QuotaEndpoint, number>();
-  const leftAtMs = new Map<QuotaEndpoint, number>();
+  const lastSentAtMs = new Map<QuotaEndpoint, number>();
   const usableUntilMs = new Map<number, number>();
 
-  const stored = (slot: Slot): QuotaSlot => ({
+  const stored = (slot: SpentSlot): QuotaSlot => ({
     id: slot.id,
     sentAtMs: Math.floor(slot.sentAt + wallOffset),
     countedByMs: Math.ceil(slot.countedBy + wallOffset),
   });
 
-  const save = (slot: Slot) => store.save(keyOf(slot.endpoint), stored(slot));
+  const save = (slot: SpentSlot) => store.save(keyOf(slot.endpoint), stored(slot));
 
   const followWallClock = async () => {
     const offset = clock.now() - clock.monotonic();
@@ -59,7 +59,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
   async function rewrite(byMs: number): Promise<void> {
     // After a kill in between, the next start takes the slots for later than they were, never for earlier.
     if (byMs < 0) await markClock();
-    for (const slot of live) if (Number.isFinite(slot.countedBy)) await save(slot);
+    for (const slot of liveSlots) if (Number.isFinite(slot.countedBy)) await save(slot);
     if (byMs > 0) await markClock();
   }
 
@@ -70,23 +70,23 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
   }
 
   /** Milliseconds by which the wall clock was set since the record was written; null if unknown or after a reboot. */
-  async function setMeanwhileMs(): Promise<number | null> {
+  async function clockSetMeanwhileMs(): Promise<number | null> {
     const since = clock.sinceBoot?.() ?? null;
     const before = since === null ? undefined : await store.loadClock(source, since.boot);
     if (since === null || before === undefined || before.sinceBootMs > since.ms) return null;
     return clock.now() - since.ms - (before.wallMs - before.sinceBootMs);
   }
 
-  function isFollowed({ endpoint, sentAt }: Slot): boolean {
-    const before = leftAtMs.get(endpoint) ?? Number.NEGATIVE_INFINITY;
-    leftAtMs.set(endpoint, Math.max(before, sentAt));
-    return sentAt - before <= RECORDED_AHEAD_MS;
+  function isFollowed({ endpoint, sentAt }: SpentSlot): boolean {
+    const before = lastSentAtMs.get(endpoint) ?? Number.NEGATIVE_INFINITY;
+    lastSentAtMs.set(endpoint, Math.max(before, sentAt));
+    return sentAt - before <= RECORD_AHEAD_MS;
   }
 
   async function recordAhead(endpoint: QuotaEndpoint): Promise<void> {
     lastId += 1;
     const id = lastId;
-    const untilMs = clock.monotonic() + RECORDED_AHEAD_MS;
+    const untilMs = clock.monotonic() + RECORD_AHEAD_MS;
     slotIdsAhead.set(endpoint, id);
     const slot = { id, endpoint, sentAt: clock.monotonic(), countedBy: untilMs + longestWayMs };
     const jumpsBefore = jumps;
@@ -101,7 +101,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
         const hold = await store.loadPause(`${source}/${scope}`);
         if (hold === undefined) continue;
         // If the clock was set back by an unknown amount, the complete pause counts again.
-        const leftMs = Math.min(hold.untilMs + setByMs - clock.now(), hold.untilMs - hold.orderedAtMs);
+        const leftMs = Math.min(hold.untilMs + clockSetByMs - clock.now(), hold.untilMs - hold.orderedAtMs);
         if (leftMs > 0) holds.set(scope, clock.monotonic() + leftMs);
       }
       return holds;
@@ -114,8 +114,8 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
     async load() {
       const now = clock.monotonic();
       wallOffset = clock.now() - now;
-      const byMs = await setMeanwhileMs();
-      setByMs = byMs !== null && Math.abs(byMs) > CLOCK_STEP_MIN_MS ? byMs : 0;
+      const byMs = await clockSetMeanwhileMs();
+      clockSetByMs = byMs !== null && Math.abs(byMs) > CLOCK_STEP_MIN_MS ? byMs : 0;
       let found = false;
       for (const endpoint of QUOTA_ENDPOINTS) {
         for (const stored of await store.load(keyOf(endpoint))) {
@@ -123,16 +123,16 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
           lastId = Math.max(lastId, stored.id);
           // A stored time in the future shows that the clock was set back.
           const latest = now + longestWayMs + FIRST_SAVE_LIMIT_MS;
-          const countedByMs = stored.countedByMs + setByMs - wallOffset;
+          const countedByMs = stored.countedByMs + clockSetByMs - wallOffset;
           const slot = { id: stored.id, endpoint, sentAt: now, countedBy: Math.min(countedByMs, latest) };
           if (slot.countedBy + occupiedMs <= now) continue;
-          live.push(slot);
+          liveSlots.push(slot);
           if (countedByMs > latest) await save(slot);
         }
       }
-      if (setByMs !== 0) await rewrite(setByMs);
+      if (clockSetByMs !== 0) await rewrite(clockSetByMs);
       else if (byMs === null) await markClock();
-      return { slots: [...live], found };
+      return { slots: [...liveSlots], found };
     },
     idFor(endpoint: QuotaEndpoint): number {
       const id = slotIdsAhead.get(endpoint);
@@ -142,10 +142,10 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
       return lastId;
     },
     /** Makes a slot durable. Returns the time of the record: a later request may exceed the recorded bound. */
-    async beforeSend(slot: Slot): Promise<Moment> {
+    async beforeSend(slot: SpentSlot): Promise<Moment> {
       await followWallClock();
-      live = live.filter((each) => each.countedBy + occupiedMs > clock.monotonic());
-      live.push(slot);
+      liveSlots = liveSlots.filter((each) => each.countedBy + occupiedMs > clock.monotonic());
+      liveSlots.push(slot);
       const untilMs = usableUntilMs.get(slot.id) ?? Number.NEGATIVE_INFINITY;
       usableUntilMs.delete(slot.id);
       if (clock.monotonic() <= untilMs) {
@@ -160,7 +160,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
         try {
           await save({ ...slot, sentAt: began, countedBy: bound });
         } catch (error) {
-          live = live.filter((each) => each !== slot);
+          liveSlots = liveSlots.filter((each) => each !== slot);
           throw error;
         }
         slot.sentAt = clock.monotonic();
@@ -168,8 +168,8 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
         if (slot.countedBy <= bound) return since;
       }
     },
-    /** Busy endpoints record their next slot in the same transaction; a kill then costs one slot for a minute. */
-    async afterReply(slot: Slot): Promise<void> {
+    /** Stores the reply time; busy endpoints record their next slot in the same transaction. */
+    async afterReply(slot: SpentSlot): Promise<void> {
       await followWallClock();
       const noted = store.saveDeferred(keyOf(slot.endpoint), stored(slot));
       if (isFollowed(slot) && !slotIdsAhead.has(slot.endpoint)) await recordAhead(slot.endpoint);
@@ -181,11 +181,8 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
   };
 }
 
-/**
- * A slot is occupied until `countedBy` + window. With at most N slots, no kind of limiter of N refuses. Monotonic
- * times.
- */
-export interface Slot {
+/** Slot of a request, occupied until `countedBy` + window: with at most N slots, no limiter of N refuses. Monotonic. */
+export interface SpentSlot {
   readonly id: number;
   readonly endpoint: QuotaEndpoint;
   sentAt: number;
@@ -193,29 +190,29 @@ export interface Slot {
   countedBy: number;
 }
 
-/** Freed slots explain what the service says it has counted. */
+/** Freed slots are kept to explain the count that the service states. */
 const FREED_SLOT_RETENTION_MS = 60_000;
 
-export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] = []) {
+export function createSpentSlots(occupiedMs: number, inherited: readonly SpentSlot[] = []) {
   let slots = [...inherited];
-  /** Buffer of the sorted ends, reused because each request needs them about ten times. */
+  /** Buffer for the sorted ends of slots, reused because each request sorts about ten times. */
   let ends = new Float64Array(64);
   return {
-    add(slot: Slot): void {
+    add(slot: SpentSlot): void {
       const oldest = slot.sentAt - FREED_SLOT_RETENTION_MS - occupiedMs;
       slots = slots.filter((each) => each.countedBy > oldest);
       slots.push(slot);
     },
-    drop(slot: Slot): void {
+    drop(slot: SpentSlot): void {
       slots = slots.filter((each) => each !== slot);
     },
-    used: (now: number) => count(slots, now - occupiedMs),
-    /** Requests of a count after `since` beyond our own, by the widest usual way of counting (two windows). */
+    used: (now: number) => countSlots(slots, now - occupiedMs),
+    /** Requests in the service's count beyond our own, by the widest usual way of counting (two windows). */
     unexplained(counted: number, since: number): number {
-      if (counted <= count(slots, since - occupiedMs)) return 0;
-      return Math.max(0, counted - Math.ceil(widestCount(slots, since, occupiedMs) - ROUNDING_TOLERANCE));
+      if (counted <= countSlots(slots, since - occupiedMs)) return 0;
+      return Math.max(0, counted - Math.ceil(highestWindowCount(slots, since, occupiedMs) - ROUNDING_TOLERANCE));
     },
-    /** Returns `now`, a later time, or infinity if that is unknown. */
+    /** Returns when a slot is free: `now`, a later time, or infinity if unknown. */
     freeAt(now: number, allowed: number): number {
       if (allowed < 1) return Number.POSITIVE_INFINITY;
       if (ends.length < slots.length) ends = new Float64Array(2 * slots.length);
@@ -225,17 +222,17 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] 
         if (end > now) insertSorted(end, ends, occupied++);
       }
       if (occupied < allowed) return now;
-      // With 21 ends and 20 allowed, a slot is free at the second end.
+      // With 21 occupied slots and 20 allowed, a slot is free when the second slot ends.
       return ends[occupied - allowed] ?? now;
     },
-    slots: (): readonly Slot[] => slots,
+    slots: (): readonly SpentSlot[] => slots,
   };
 }
 
 const ROUNDING_TOLERANCE = 1e-9;
 
-/** The highest two-window count over every possible alignment of the windows. */
-function widestCount(slots: readonly Slot[], now: number, windowMs: number): number {
+/** Returns the highest two-window count over every possible alignment of the windows. */
+function highestWindowCount(slots: readonly SpentSlot[], now: number, windowMs: number): number {
   const ages = slots.map((slot) => now - slot.countedBy).filter((age) => age < 2 * windowMs);
   let highest = 0;
   for (const edge of [0, ...ages]) {
@@ -250,7 +247,7 @@ function widestCount(slots: readonly Slot[], now: number, windowMs: number): num
   return highest;
 }
 
-function count(slots: readonly Slot[], countedAfter: number): number {
+function countSlots(slots: readonly SpentSlot[], countedAfter: number): number {
   let sum = 0;
   for (const slot of slots) if (slot.countedBy > countedAfter) sum += 1;
   return sum;

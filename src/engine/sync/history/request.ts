@@ -4,7 +4,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { Choose, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
+import type { Chooser, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
 import type { StoredHistory } from "../snapshot.ts";
 import { parseTime, type Range, totalLengthMs } from "./buckets.ts";
 import { buildSeriesQuery, describeRequest, type HistoryRequest } from "./choose-request.ts";
@@ -74,7 +74,7 @@ export function createHistoryRequests(options: {
   /** `decide` returns null to pass the slot on. Throws failures that do not concern single tags. */
   async function perform(kind: "series" | "totals", decide: (offer: SlotOffer) => Task | null, signal: AbortSignal) {
     const decided: Task[] = [];
-    const choose: Choose<HistoryQuery> = (offer) => {
+    const choose: Chooser<HistoryQuery> = (offer) => {
       const task = decide(offer);
       if (task === null) return { passMs: options.lookMs() };
       decided.push(task);
@@ -88,7 +88,7 @@ export function createHistoryRequests(options: {
     else await discover(task.discovery, reply, signal);
   }
 
-  async function send(query: HistoryQuery | Choose<HistoryQuery>, isTotal: boolean, signal: AbortSignal) {
+  async function send(query: HistoryQuery | Chooser<HistoryQuery>, isTotal: boolean, signal: AbortSignal) {
     try {
       return isTotal
         ? { totals: await source.totals(query, "history", signal) }

@@ -1,5 +1,5 @@
 import type { Site, Tag } from "../../../core/model/building.ts";
-import { isAskable } from "../../source/source.ts";
+import { isRequestableId } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { type Listed, type StoredTagSystems, syncSet } from "../snapshot.ts";
 
@@ -34,7 +34,7 @@ export async function expectedTags(store: Store, source: string): Promise<readon
   const located: LocatedTag[] = [];
   for (const [id, held] of tags) {
     if (held.siteId === null || !missing.has(held.siteId)) continue;
-    if (!isAskable(id)) continue;
+    if (!isRequestableId(id)) continue;
     const place = { tag: held.value, siteId: held.siteId, systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEMS };
     const outOfSight = missing.get(held.siteId) === true ? "site" : held.missingSince !== null ? "tag" : null;
     located.push(outOfSight === null ? place : { ...place, outOfSight });

@@ -5,7 +5,7 @@ import { DIFFERENCE_BOUND_MS } from "../../../core/runtime/clock-check.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { yieldIfMany, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { Page, Known as StoredObjects } from "../../source/source.ts";
+import type { Page, FindStored as StoredObjects } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { collect, type Listing, recordsOf } from "../listing.ts";
