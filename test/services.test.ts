@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { Hono } from "hono";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
-import { createListening } from "#src/app/build-sinks.ts";
+import { createCommandListening } from "#src/app/build-sinks.ts";
 import { buildSensors } from "#src/app/build-sync.ts";
 import { Config } from "#src/app/config/config.ts";
 import { watchFile } from "#src/app/reload/file-watch.ts";
@@ -98,7 +98,7 @@ function scriptedListener(): CommandSource & { isOpen(): boolean; readonly opene
 describeService("listening", async () => {
   const listeners = [scriptedListener(), scriptedListener()];
   return {
-    service: createListening(listeners, async () => undefined),
+    service: createCommandListening(listeners, async () => undefined),
     quiet() {
       expect(listeners.map((each) => each.isOpen())).toEqual([false, false]);
       expect(Math.max(...listeners.map((each) => each.opened()))).toBeLessThan(2);
@@ -157,7 +157,7 @@ const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => Service>> = {
     const source = CONFIG.sources.main as (typeof CONFIG.sources)[string];
     return buildSensors("main", source, { store: createMemoryStore(), clock, clockDoubt: NO_DOUBT, log }) as Service;
   },
-  watchFile: (clock) => watchFile({ file: import.meta.filename, clock, log, onQuiet: async () => true }),
+  watchFile: (clock) => watchFile({ file: import.meta.filename, clock, log, onStable: async () => true }),
   createReloader: (clock) =>
     createReloader({
       ...{ file: import.meta.filename, load: () => CONFIG, config: CONFIG, parts: [], isWatched: true },

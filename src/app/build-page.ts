@@ -18,7 +18,7 @@ import type { LiveWorker } from "../ui/status/page-context.ts";
 import type { Status } from "../ui/status/report.ts";
 import type { PageSettings } from "./build-status.ts";
 import type { Config } from "./config/config.ts";
-import { connectorOf } from "./config/config-sections.ts";
+import { findConnector } from "./config/config-sections.ts";
 
 export function buildResponses(options: {
   readonly config: Pick<Config, "sources">;
@@ -40,7 +40,7 @@ export function buildResponses(options: {
       reading: (source, id) => works.get(source)?.reading(id) ?? null,
       tag: (source, id) => works.get(source)?.tag(id) ?? null,
       sinks,
-      addressesOf: (event) => addressesOf(page.entries, event),
+      addressesOf: (event) => listSinkAddresses(page.entries, event),
       writable: commands.writable,
       allowedPerMinute(source) {
         const buckets = sources.get(source)?.quota().buckets ?? [];
@@ -54,7 +54,7 @@ export function buildResponses(options: {
   });
 }
 
-/** Actions of a person on the page, through the same gate as `plenum write`. */
+/** Builds the actions of a person on the page, which pass the same checks as `plenum write`. */
 export function buildActions(options: {
   readonly clock: Clock;
   readonly accept: AcceptCommand;
@@ -68,11 +68,11 @@ export function buildActions(options: {
   };
 }
 
-/** Topics or queries of each sink whose filter passes the event. */
-function addressesOf(sinks: Config["sinks"], event: Event): ReturnType<LiveWorker["addressesOf"]> {
+/** Lists where an event goes: topics or queries of each sink whose filter passes the event. */
+function listSinkAddresses(sinks: Config["sinks"], event: Event): ReturnType<LiveWorker["addressesOf"]> {
   return Object.entries(sinks).flatMap(([sink, entry]) => {
     if (!entry.enabled || !matches(entry.filter, event)) return [];
-    const connector = connectorOf(entry);
+    const connector = findConnector(entry);
     const text = getConnector(connector).locateEvent?.(entry[connector], event) ?? null;
     return text === null ? [] : [{ sink, connector, text }];
   });
@@ -85,7 +85,7 @@ export async function buildPlots(options: {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Pick<Metrics, "deliveries" | "quotaSlots">;
-  /** Parts that are built after the plots. */
+  /** Returns parts of the worker that are built after the plots. */
   readonly running: () => {
     readonly status: Pick<Status, "sinks">;
     readonly works: ReadonlyMap<string, SourceWork>;
@@ -111,7 +111,7 @@ export async function buildPlots(options: {
     async counts() {
       const [deliveries, slots] = await Promise.all([metrics.deliveries.get(), metrics.quotaSlots.get()]);
       const counts = new Map<string, number>();
-      // A counter without a count is 0, not unknown.
+      // Set all counters to 0 first, because a metric without a sample means 0, not unknown.
       for (const source of sources) for (const lane of LANES) counts.set(minuteSeriesNames.requests(source, lane), 0);
       for (const { sink } of await running().status.sinks()) counts.set(minuteSeriesNames.accepted(sink), 0);
       for (const { labels, value } of deliveries.values as readonly MetricSample[])

@@ -28,52 +28,52 @@ import { buildPlots, buildResponses } from "./build-page.ts";
 import {
   type BuiltSinks,
   buildSinks,
-  closeNew,
-  createListening,
+  type CommandListening,
+  closeNewSinks,
+  createCommandListening,
   followsHistory,
-  type Listening,
-  listenersOf,
+  listCommandSources,
+  listConfiguredSinks,
+  listTicketSinks,
+  type ReplaceSink,
   type SinkParts,
-  type StandIn,
-  sinksOf,
-  ticketMakers,
 } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
-import { buildStatus, type PageSettings, warningsOf } from "./build-status.ts";
+import { buildStatus, type PageSettings, readStateWarnings } from "./build-status.ts";
 import { type BuiltSync, buildSync } from "./build-sync.ts";
-import { type Config, settingsAroundWriting } from "./config/config.ts";
-import type { Reconfigurable } from "./reload/reloader.ts";
+import { type Config, writingSettings } from "./config/config.ts";
+import type { ReconfigurablePart } from "./reload/reloader.ts";
 
 export interface LeaseContext extends FleetAssignment {
-  /** Called before each request to the service; throws when it may not leave. */
+  /** Called before each request to the service; throws if the request must not be sent. */
   readonly leaving: CheckLeaving;
-  /** Longest time from a slot's record to its request's arrival. */
+  /** Longest time from the stored quota slot to the arrival of its request at the service. */
   readonly longestWayMs: number;
 }
 
 export interface PipelineOptions {
-  /** With its own sources only. */
+  /** Configuration with only the sources of this pipeline. */
   readonly config: Config;
   readonly store: Store;
   readonly guards: Guards;
-  /** Other settings that decide about writing, for approval by a second person. */
+  /** Settings outside `commands` that affect tag writes, for approval by a second person. */
   readonly around: Rules;
-  /** Section `commands` of all sources, when `config` has only a part of it. */
+  /** Section `commands` of all sources, if `config` has only the part of this pipeline's sources. */
   readonly approved?: CommandsConfig;
   readonly armWriting: boolean;
   readonly startedAtMs: number;
   readonly page: PageSettings;
   readonly environment?: Readonly<Record<string, string | undefined>> | undefined;
   readonly transport?: Transport | undefined;
-  readonly standIn?: StandIn | undefined;
-  readonly tenure?: LeaseContext | undefined;
+  readonly standIn?: ReplaceSink | undefined;
+  readonly lease?: LeaseContext | undefined;
   readonly clock: Clock;
   readonly clockDoubt: ClockCheck;
   readonly ticker: Ticker;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** Additional parts of the process's status. */
-  readonly beside: { configuration(): ConfigurationState | null; notices(): readonly string[] };
+  /** Parts of the status that belong to the process, not to this pipeline. */
+  readonly processStatus: { configuration(): ConfigurationState | null; notices(): readonly string[] };
 }
 
 /**
@@ -96,7 +96,7 @@ function decorateStore(
   return { store, ticketed, groupCommit, commitTrouble };
 }
 
-/** Skips events whose id was in the log already. */
+/** Counts committed events in the metrics, except events whose id was in the log already. */
 function countCommitted(store: Store, metrics: Pick<Metrics, "eventsCommitted">): Store {
   return {
     ...store,
@@ -117,23 +117,23 @@ function countCommitted(store: Store, metrics: Pick<Metrics, "eventsCommitted">)
  *     └── sync ◄── source ◄── service ◄────┘
  */
 export async function buildPipeline(options: PipelineOptions) {
-  const { beside, config, environment, transport, clock, clockDoubt, log, metrics, page, standIn, tenure } = options;
+  const { config, environment, transport, clock, clockDoubt, log, metrics, page, standIn, lease } = options;
   const { state } = config;
   const { store, ticketed, groupCommit, commitTrouble } = decorateStore(options.store, options, () =>
-    ticketMakers(sinks.built),
+    listTicketSinks(sinks.built),
   );
   const shared = { store, clock, clockDoubt, log, metrics };
 
   const builtSources = Object.entries(config.sources).map(([name, entry]) =>
     buildSource({
       ...shared,
-      ...{ name, entry, environment, transport, leaving: tenure?.leaving, longestWayMs: tenure?.longestWayMs },
+      ...{ name, entry, environment, transport, leaving: lease?.leaving, longestWayMs: lease?.longestWayMs },
     }),
   );
   const sources = new Map(builtSources.map(({ name, source }) => [name, source]));
   const zones = new Map(builtSources.map(({ name, entry }) => [name, entry.time_zone]));
   const building = createBuildingView(store, zones);
-  const share = tenure && { fleet: tenure.fleet, source: tenure.source, now: tenure.now };
+  const share = lease && { fleet: lease.fleet, source: lease.source, now: lease.now };
   const sinkParts = { ...shared, building, followsHistory: followsHistory(config), standIn, share };
   const sinks = { built: await buildSinks(config.sinks, sinkParts) };
 
@@ -149,30 +149,30 @@ export async function buildPipeline(options: PipelineOptions) {
   }
   const works = new Map([...syncs].map(([name, { work }]) => [name, work]));
 
-  const delivered = { ...shared, sinks: sinksOf(sinks.built), outbox: store.outbox };
-  const dispatcher = createDispatcher({ ...delivered, building });
+  const deliveryParts = { ...shared, sinks: listConfiguredSinks(sinks.built), outbox: store.outbox };
+  const dispatcher = createDispatcher({ ...deliveryParts, building });
   const silences = createSilenceKeeper({ store, clock, log });
   const space = createLogSpace({ outbox: store.outbox, metrics, log });
-  const pruning = createPruning({ ...delivered, bounds: boundsOf(state), space });
+  const pruning = createPruning({ ...deliveryParts, bounds: retentionBounds(state), space });
   const commands = await createCommands({
     ...{ ...shared, config: config.commands, guards: options.guards, around: options.around },
     sources: builtSources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
     armAtStart: options.armWriting,
     ...(options.approved && { approved: options.approved }),
   });
-  const listens = createListening(listenersOf(sinks.built), commands.accept);
+  const listening = createCommandListening(listCommandSources(sinks.built), commands.accept);
   const parts = reconfigurableParts({
     ...{ config, environment, log, page, backPressure, pruning, commands, dispatcher, sinks, sinkParts, syncs },
-    listening: listens,
+    listening,
   });
 
-  const warnings = await warningsOf(store);
+  const warnings = await readStateWarnings(store);
   const status = buildStatus({
     ...{ ...shared, startedAtMs: options.startedAtMs, page, sources, works, dispatcher, commands },
-    configuration: beside.configuration,
+    configuration: options.processStatus.configuration,
     notices: () => [
       ...warnings,
-      ...beside.notices(),
+      ...options.processStatus.notices(),
       ...commitNotices(commitTrouble()),
       ...commands.notices(),
       ...space.notices(),
@@ -194,9 +194,9 @@ export async function buildPipeline(options: PipelineOptions) {
       ...(plots === null ? [] : [{ service: plots, share: 0.1 }]),
       { service: dispatcher, share: 0.6 },
       { service: commands, share: 0.2 },
-      { service: listens, share: 0.1 },
+      { service: listening, share: 0.1 },
       { service: inAllSources("sensors", ({ sensors }) => sensors), share: 0.1 },
-      // Requests to the service are aborted: repeating one after a start costs one slot.
+      // Requests to the service are aborted, because repeating a request after the next start costs only one quota slot.
       { service: inAllSources("sources", ({ service }) => service), share: 0.2 },
       { service: inAllSources("heartbeats", ({ heartbeat }) => heartbeat), share: 0.1 },
     ],
@@ -230,17 +230,17 @@ interface RunningParts {
   readonly pruning: Pruning;
   readonly commands: Commands;
   readonly dispatcher: Dispatcher;
-  readonly listening: Listening;
+  readonly listening: CommandListening;
   readonly sinks: { built: BuiltSinks };
   readonly sinkParts: SinkParts;
   readonly syncs: ReadonlyMap<string, BuiltSync>;
 }
 
-/** In the order of a reload: writing closes first; a sink is registered before its events are requested. */
-function reconfigurableParts(parts: RunningParts): readonly Reconfigurable[] {
+/** Lists parts in the order of a reload: tag writes close first; a sink is registered before its events are requested. */
+function reconfigurableParts(parts: RunningParts): readonly ReconfigurablePart[] {
   const { backPressure, commands, config, dispatcher, environment, listening, log, page, pruning } = parts;
   const { sinks, sinkParts, syncs } = parts;
-  // The log may have another level than the file, given at the start.
+  // The command line may have set another log level than the configuration file.
   let { level } = config.log;
   return [
     {
@@ -260,7 +260,7 @@ function reconfigurableParts(parts: RunningParts): readonly Reconfigurable[] {
       },
     },
     {
-      // Together, because the sinks that accept commands are a part of what is approved.
+      // Change sinks and commands together, because approval covers the sinks that accept commands.
       name: "sinks and commands",
       async prepare(next) {
         const before = sinks.built;
@@ -268,12 +268,12 @@ function reconfigurableParts(parts: RunningParts): readonly Reconfigurable[] {
         return {
           async takeOver() {
             sinks.built = built;
-            await listening.keepOnly(listenersOf(built));
-            commands.change(next.commands, settingsAroundWriting(next));
-            await dispatcher.change(sinksOf(built));
-            await listening.openAll(listenersOf(built));
+            await listening.keepOnly(listCommandSources(built));
+            commands.change(next.commands, writingSettings(next));
+            await dispatcher.change(listConfiguredSinks(built));
+            await listening.openAll(listCommandSources(built));
           },
-          discard: () => closeNew(built, before),
+          discard: () => closeNewSinks(built, before),
         };
       },
     },
@@ -282,7 +282,7 @@ function reconfigurableParts(parts: RunningParts): readonly Reconfigurable[] {
       prepare: async ({ state }) => ({
         takeOver() {
           backPressure.change(state.max_bytes);
-          pruning.change({ bounds: boundsOf(state), sinks: sinksOf(sinks.built) });
+          pruning.change({ bounds: retentionBounds(state), sinks: listConfiguredSinks(sinks.built) });
         },
       }),
     },
@@ -290,11 +290,11 @@ function reconfigurableParts(parts: RunningParts): readonly Reconfigurable[] {
   ];
 }
 
-function boundsOf(state: Config["state"]): Omit<RetentionBounds, "wanted" | "ranMs"> {
+function retentionBounds(state: Config["state"]): Omit<RetentionBounds, "wanted" | "ranMs"> {
   return { maxBytes: state.max_bytes, maxAgeMs: state.max_age, replayMs: state.replay_window };
 }
 
-function reconfigurableSource(name: string, sync: BuiltSync, config: Config): Reconfigurable {
+function reconfigurableSource(name: string, sync: BuiltSync, config: Config): ReconfigurablePart {
   let inForce = { entry: config.sources[name], state: config.state };
   return {
     name: `source ${name}`,

@@ -6,7 +6,7 @@ import { createSinkState } from "../engine/delivery/batches.ts";
 import type { ConfiguredSink } from "../engine/delivery/sink-runner.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { Config } from "./config/config.ts";
-import { connectorOf, type SinkEntry } from "./config/config-sections.ts";
+import { findConnector, type SinkEntry } from "./config/config-sections.ts";
 
 export interface BuiltSink {
   readonly entry: SinkEntry;
@@ -16,11 +16,11 @@ export interface BuiltSink {
 
 export type BuiltSinks = ReadonlyMap<string, BuiltSink>;
 
-/** Replaces a connector by the name of the sink; null keeps the connector. */
-export type StandIn = (name: string, context: ConnectorContext) => Sink | null;
+/** Returns a sink that replaces the connector of the named sink; null keeps the connector. */
+export type ReplaceSink = (name: string, context: ConnectorContext) => Sink | null;
 
 export interface SinkParts extends Pick<ConnectorContext, "clock" | "log" | "metrics" | "building"> {
-  readonly standIn?: StandIn | undefined;
+  readonly standIn?: ReplaceSink | undefined;
   readonly store: Store;
   readonly followsHistory?: boolean;
   readonly share?: FleetAssignment | undefined;
@@ -30,7 +30,7 @@ export function followsHistory({ sources }: Pick<Config, "sources">): boolean {
   return Object.values(sources).some(({ history }) => history.length > 0);
 }
 
-/** Reuses sinks that are configured as in `before`. When it rejects, it closes what it has built. */
+/** Builds the enabled sinks. Reuses unchanged sinks of `before`. On an error, closes the sinks that it has built. */
 export async function buildSinks(
   config: Config["sinks"],
   parts: SinkParts,
@@ -45,7 +45,7 @@ export async function buildSinks(
       else built.set(name, await buildSink(name, entry, parts, former));
     }
   } catch (error) {
-    await closeNew(built, before);
+    await closeNewSinks(built, before);
     throw error;
   }
   return built;
@@ -58,7 +58,7 @@ async function buildSink(
   before: BuiltSink | undefined,
 ): Promise<BuiltSink> {
   const { clock, metrics, building, share, store } = parts;
-  const connector = connectorOf(entry);
+  const connector = findConnector(entry);
   const options = entry[connector];
   const definition = getConnector(connector);
   const { copy } = await store.describe();
@@ -78,7 +78,7 @@ async function buildSink(
   return { entry, configured, listener };
 }
 
-export async function closeNew(built: BuiltSinks, before: BuiltSinks): Promise<void> {
+export async function closeNewSinks(built: BuiltSinks, before: BuiltSinks): Promise<void> {
   for (const [name, { configured, listener }] of built) {
     const former = before.get(name);
     if (former?.configured !== configured) await configured?.sink.close().catch(() => undefined);
@@ -86,24 +86,24 @@ export async function closeNew(built: BuiltSinks, before: BuiltSinks): Promise<v
   }
 }
 
-export function sinksOf(built: BuiltSinks): readonly ConfiguredSink[] {
+export function listConfiguredSinks(built: BuiltSinks): readonly ConfiguredSink[] {
   return [...built.values()].flatMap(({ configured }) => configured ?? []);
 }
 
-export function ticketMakers(built: BuiltSinks): readonly string[] {
-  return sinksOf(built).flatMap(({ name, sink }) => (sink.test === undefined ? [] : name));
+export function listTicketSinks(built: BuiltSinks): readonly string[] {
+  return listConfiguredSinks(built).flatMap(({ name, sink }) => (sink.test === undefined ? [] : name));
 }
 
-export function listenersOf(built: BuiltSinks): readonly CommandSource[] {
+export function listCommandSources(built: BuiltSinks): readonly CommandSource[] {
   return [...built.values()].flatMap(({ listener }) => listener ?? []);
 }
 
-export interface Listening extends Service {
+export interface CommandListening extends Service {
   keepOnly(listeners: readonly CommandSource[]): Promise<void>;
   openAll(listeners: readonly CommandSource[]): Promise<void>;
 }
 
-export function createListening(listeners: readonly CommandSource[], accept: AcceptCommand): Listening {
+export function createCommandListening(listeners: readonly CommandSource[], accept: AcceptCommand): CommandListening {
   const open = new Set<CommandSource>();
   let running: AbortSignal | null = null;
 
@@ -116,7 +116,7 @@ export function createListening(listeners: readonly CommandSource[], accept: Acc
     }
   }
 
-  /** Closes all listeners even if one cannot be closed. */
+  /** Closes all other listeners, even if one of them cannot be closed. */
   async function keepOnly(wanted: readonly CommandSource[]): Promise<void> {
     const leaving = [...open].filter((listener) => !wanted.includes(listener));
     for (const listener of leaving) open.delete(listener);

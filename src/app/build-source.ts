@@ -17,7 +17,7 @@ export interface BuiltSource {
   readonly trace: RequestTrace;
 }
 
-type Optional<T> = { readonly [K in keyof T]?: T[K] | undefined };
+type OptionalFields<T> = { readonly [K in keyof T]?: T[K] | undefined };
 
 export function buildSource(
   options: {
@@ -27,8 +27,8 @@ export function buildSource(
     readonly clock: Clock;
     readonly log: Log;
     readonly metrics: Metrics;
-  } & Optional<Pick<SourceOptions, "environment" | "transport" | "clockDoubt" | "leaving">> &
-    Optional<Pick<QuotaOptions, "longestWayMs">>,
+  } & OptionalFields<Pick<SourceOptions, "environment" | "transport" | "clockDoubt" | "leaving">> &
+    OptionalFields<Pick<QuotaOptions, "longestWayMs">>,
 ): BuiltSource {
   const { name, entry, store, clock, metrics, environment, transport, clockDoubt, leaving, longestWayMs } = options;
   const log = options.log.child({ source: name });

@@ -23,18 +23,18 @@ export interface ConfigView {
 export interface PageSettings extends ConfigView {
   readonly credentials: Credentials | null;
   readonly writes: boolean;
-  /** All configured sinks, also disabled ones. */
+  /** All configured sinks, including disabled sinks. */
   readonly entries: Config["sinks"];
   change(config: Config, credentials: Credentials | null): void;
 }
 
-export function pageSettings(config: Config, credentials: Credentials | null): PageSettings {
-  const settingsOf = (next: Config, given: Credentials | null) => ({
-    ...{ ...configView(next), credentials: given, writes: next.commands.enabled, entries: next.sinks },
+export function createPageSettings(config: Config, credentials: Credentials | null): PageSettings {
+  const currentSettings = (next: Config, login: Credentials | null) => ({
+    ...{ ...configView(next), credentials: login, writes: next.commands.enabled, entries: next.sinks },
   });
   const settings = {
-    ...settingsOf(config, credentials),
-    change: (next: Config, given: Credentials | null) => void Object.assign(settings, settingsOf(next, given)),
+    ...currentSettings(config, credentials),
+    change: (next: Config, login: Credentials | null) => void Object.assign(settings, currentSettings(next, login)),
   };
   return settings;
 }
@@ -45,31 +45,31 @@ export function configView({ sources, sinks }: Pick<Config, "sources" | "sinks">
     sources: Object.entries(sources).map(([name, entry]) => ({
       name,
       origin: new URL(entry.base_url).origin,
-      dueTimes: dueTimesOf(entry),
+      dueTimes: listDueTimes(entry),
     })),
     sinks: enabled.map(([name]) => name),
     filterBySink: lagFiltersBySink(enabled.map(([name, entry]) => [name, entry.filter])),
   };
 }
 
-/** Tolerance for a slow run or a busy machine before an age counts as too large. */
-const GRACE_MS = 3 * 60_000;
-/** Tolerance for rare jobs, as a share of their interval. */
-const GRACE_SHARE = 0.1;
-/** Tolerance for history, whose requests wait until a bucket has closed and a slot is free. */
-const HISTORY_GRACE_MS = 30 * 60_000;
+/** Tolerance for a slow poll or a busy machine before a poll counts as late. */
+const LATENESS_GRACE_MS = 3 * 60_000;
+/** Tolerance for rare polls before they count as late, as a share of their interval. */
+const LATENESS_GRACE_SHARE = 0.1;
+/** Tolerance for history, whose requests wait until a bucket has closed and a quota slot is free. */
+const HISTORY_LATENESS_GRACE_MS = 30 * 60_000;
 
-function dueTimesOf({ schedules, read, history, spread }: SourceEntry): DueTimes {
+function listDueTimes({ schedules, read, history, spread }: SourceEntry): DueTimes {
   const dueTimes = new Map(
     Object.entries(schedules).map(([job, schedule]): [string, DueTime | "off"] => [
       job,
-      schedule === false ? "off" : paceOf(matcher(schedule), spread),
+      schedule === false ? "off" : scheduledDueTime(matcher(schedule), spread),
     ]),
   );
   // Live reads and history always follow their target intervals.
-  dueTimes.set("live", read.length === 0 ? "off" : shortestDueTime(read, GRACE_MS));
-  // Without a class, `plenum backfill` may still run; the status then shows history after its first run.
-  if (history.length > 0) dueTimes.set("history", shortestDueTime(history, HISTORY_GRACE_MS));
+  dueTimes.set("live", read.length === 0 ? "off" : shortestDueTime(read, LATENESS_GRACE_MS));
+  // Without history classes only `plenum backfill` fetches history; the status then shows history after the first run.
+  if (history.length > 0) dueTimes.set("history", shortestDueTime(history, HISTORY_LATENESS_GRACE_MS));
   return dueTimes;
 }
 
@@ -78,11 +78,11 @@ function shortestDueTime(classes: readonly { readonly every: number }[], graceMs
   return (lastMs) => lastMs + everyMs + graceMs;
 }
 
-function paceOf(nextMatch: (afterMs: number) => number, spreadMs: number): DueTime {
+function scheduledDueTime(nextMatch: (afterMs: number) => number, spreadMs: number): DueTime {
   return (lastMs) => {
     const dueMs = nextMatch(lastMs);
     const everyMs = nextMatch(dueMs) - dueMs;
-    return dueMs + spreadMs + Math.max(GRACE_MS, everyMs * GRACE_SHARE);
+    return dueMs + spreadMs + Math.max(LATENESS_GRACE_MS, everyMs * LATENESS_GRACE_SHARE);
   };
 }
 
@@ -125,10 +125,10 @@ export function buildStatus(options: {
   });
 }
 
-export async function warningsOf(store: Store): Promise<readonly string[]> {
-  const { recoveryMessage: takenOver, lostLogMessage: lostLog } = await store.describe();
+export async function readStateWarnings(store: Store): Promise<readonly string[]> {
+  const { recoveryMessage, lostLogMessage } = await store.describe();
   return [
-    ...(takenOver === undefined ? [] : [`The state file was damaged. ${takenOver}`]),
-    ...(lostLog ? [lostLog] : []),
+    ...(recoveryMessage === undefined ? [] : [`The state file was damaged. ${recoveryMessage}`]),
+    ...(lostLogMessage ? [lostLogMessage] : []),
   ];
 }

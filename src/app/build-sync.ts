@@ -33,7 +33,7 @@ export interface BuiltSync {
   readonly service: Service;
   /** Emits `worker-alive`; started last. */
   readonly heartbeat: Service;
-  /** Watches the values of `service`; started before it and stopped after it. */
+  /** Watches the values that `service` reads; starts before `service` and stops after it. */
   readonly sensors: Service;
   readonly work: SourceWork;
   refreshGauges(): void;
@@ -52,7 +52,7 @@ export async function buildSync(options: {
   readonly groupCommit: GroupCommit;
   readonly state: StateConfig;
   readonly backPressure: Pick<BackPressure, "mayFetchPast">;
-  /** Called for each value after its commit. */
+  /** Called for each tag value after its commit. */
   readonly onRead: (source: string, id: string, value: TagValue, atMs: number) => void;
 }): Promise<BuiltSync> {
   const { backPressure, built, clock, groupCommit, metrics, ticker } = options;
@@ -93,7 +93,7 @@ export async function buildSync(options: {
     onSuddenNulls: (siteId) => sync.recheckGateways(siteId),
     onRead,
   });
-  // Both run also without classes: a reload may add one, and `plenum backfill` may request a range.
+  // Live reads and history run also without classes: a reload may add a class, `plenum backfill` may request a range.
   const service = sync.service([live, pull]);
   const plan = async () => {
     const { buckets } = source.quota();
@@ -106,7 +106,7 @@ export async function buildSync(options: {
   const leftOutCounts = () => {
     const all = live.leftOut();
     if (all === null) return null;
-    // A tag that left the inventory is no longer requested.
+    // Skip tags that left the inventory, because they are no longer requested.
     const kinds = [...all].flatMap(([id, { kind }]) => (sync.knowsTag(id) ? [kind] : []));
     const unreadable = kinds.filter((kind) => kind === "unreadable").length;
     return { unreadable, unanswered: kinds.length - unreadable };
@@ -154,7 +154,7 @@ export async function buildSync(options: {
       sync.change(entry);
       heartbeat.change(entry.heartbeat);
       await sensors.change(entry);
-      // Report a new class without tags now, not at the next list of tags.
+      // Warn of a new class without tags now, not at the next list of tags.
       warnOfSelection = selectionWarning(entry);
       await warnOfSelection(store);
     },
@@ -179,7 +179,7 @@ export function planSettings(source: string, entry: SourceEntry, state: StateCon
   };
 }
 
-const STOP_MS = 5_000;
+const SENSOR_WATCH_STOP_MS = 5_000;
 
 /** Builds the sensor watch of a source, which a changed configuration can switch on and off. */
 export function buildSensors(
@@ -191,7 +191,7 @@ export function buildSensors(
   let watch = watchFor(first);
 
   function watchFor(entry: SourceEntry): SensorWatch | null {
-    const settings = settingsOf(entry);
+    const settings = sensorWatchSettings(entry);
     return settings === null ? null : createSensorWatch({ ...parts, source, ...settings });
   }
 
@@ -212,17 +212,17 @@ export function buildSensors(
     read: (...seen) => watch?.read(...seen),
     logged: (...seen) => watch?.logged(...seen),
     async change(entry) {
-      const settings = settingsOf(entry);
+      const settings = sensorWatchSettings(entry);
       const before = watch;
       if (before !== null && settings !== null) return before.change(settings);
       watch = watchFor(entry);
-      await before?.stop(STOP_MS);
+      await before?.stop(SENSOR_WATCH_STOP_MS);
       if (running !== null) await watch?.start(running);
     },
   };
 }
 
-function settingsOf({ silent_sensors: config, read }: SourceEntry) {
+function sensorWatchSettings({ silent_sensors: config, read }: SourceEntry) {
   if (config === false) return null;
   const classOf = firstMatch(read);
   return { config, classOf: (placed: Parameters<typeof classOf>[0]) => classOf(placed)?.name };

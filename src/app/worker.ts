@@ -20,10 +20,10 @@ import { createReadiness } from "../ui/status/health.ts";
 import { createStatusServer } from "../ui/status/server.ts";
 import { buildActions } from "./build-page.ts";
 import { buildPipeline } from "./build-pipeline.ts";
-import type { StandIn } from "./build-sinks.ts";
-import { pageSettings } from "./build-status.ts";
+import type { ReplaceSink } from "./build-sinks.ts";
+import { createPageSettings } from "./build-status.ts";
 import type { Config } from "./config/config.ts";
-import { settingsAroundWriting } from "./config/config.ts";
+import { writingSettings } from "./config/config.ts";
 import { type ConfigFile, createReloader, type Reloader } from "./reload/reloader.ts";
 
 export interface WorkerOptions {
@@ -34,10 +34,10 @@ export interface WorkerOptions {
   readonly recentLog?: () => readonly string[];
   readonly armWriting?: boolean;
   readonly configFile?: ConfigFile;
-  /** Replaces the state's own: the requests count for another worker, which pauses meanwhile. */
+  /** Replaces the quota store of the state, if the requests count for another worker, which pauses meanwhile. */
   readonly quotaStore?: QuotaStore;
   readonly transport?: Transport;
-  readonly standIn?: StandIn;
+  readonly standIn?: ReplaceSink;
 }
 
 /** Builds, connects, starts and stops the parts of a worker: receivers start before senders, and stop after them. */
@@ -49,33 +49,33 @@ export async function createWorker(options: WorkerOptions) {
   const opened = await openStore({ folder: config.state.folder, clock, log });
   const { quotaStore = opened.quotaStore } = options;
   try {
-    return await build(options, { ...opened, quotaStore }, clock, log);
+    return await buildWorker(options, { ...opened, quotaStore }, clock, log);
   } catch (error) {
     await opened.close();
     throw error;
   }
 }
 
-async function build(options: WorkerOptions, opened: Store, clock: Clock, log: Log) {
+async function buildWorker(options: WorkerOptions, opened: Store, clock: Clock, log: Log) {
   const { config, configFile, environment, transport, standIn } = options;
   const metrics = createMetrics();
-  // In a simulation, metrics of the process would be those of another process, and differ in each run.
+  // Omit process metrics in a simulation, because they describe another process and differ in each run.
   if (options.clock === undefined) addProcessMetrics(metrics);
   const startedAtMs = clock.now();
   const [latest] = await opened.outbox.latest(1);
   const lastKnownMs = Date.parse(latest?.committedAt ?? "1970-01-01T00:00:00Z");
   const clockDoubt = createClockCheck({ clock, log, metrics, lastKnownMs });
   const shared = { clock, clockDoubt, log, metrics };
-  const page = pageSettings(config, readCredentials(config.status, environment));
+  const page = createPageSettings(config, readCredentials(config.status, environment));
 
   let reloader: Reloader | undefined;
   const pipeline = await buildPipeline({
     ...{ ...shared, config, environment, transport, standIn, startedAtMs, page, store: opened },
     ticker: clockTicker(clock, clockDoubt),
     guards: folderGuards(config.state.folder),
-    around: settingsAroundWriting(config),
+    around: writingSettings(config),
     armWriting: options.armWriting ?? false,
-    beside: {
+    processStatus: {
       configuration: () => reloader?.state() ?? null,
       notices: () => [...(reloader?.notices() ?? []), ...clockDoubt.notices()],
     },
@@ -114,7 +114,7 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
   const services = inOrder(
     [
       { service: watching(clockDoubt), share: 0.1 },
-      // First and last, so that callers learn that the worker starts or stops.
+      // Starts first and stops last, so that callers learn that the worker is starting or stopping.
       { service: controlSocket, share: 0.1 },
       { service: server, share: 0.1 },
       { service: { name: "pipeline", start: pipeline.start, stop: pipeline.stop }, share: 1 },

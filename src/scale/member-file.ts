@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { changesBetween } from "../app/config/changes.ts";
 import type { Config } from "../app/config/config.ts";
-import { problemLines } from "../app/config/problems.ts";
+import { formatProblems } from "../app/config/problems.ts";
 import { watchFile } from "../app/reload/file-watch.ts";
 import type { ConfigFile } from "../app/reload/reloader.ts";
 import {
@@ -31,7 +31,7 @@ export function createMemberConfigFile(options: {
       const pending = changesBetween(config, configFile.load());
       return { pending: pending.map((change) => ({ ...change, effect: "restart" as const, how })), refused: null };
     } catch (error) {
-      return { pending: state.pending, refused: problemLines(error) };
+      return { pending: state.pending, refused: formatProblems(error) };
     }
   }
 
@@ -46,7 +46,7 @@ export function createMemberConfigFile(options: {
   }
 
   return {
-    watch: watchFile({ file, clock, log, onQuiet: async () => checkFile("file", false).refused === null }),
+    watch: watchFile({ file, clock, log, onStable: async () => checkFile("file", false).refused === null }),
     state: () => state,
     reload: async (by: ReloadedBy, isDryRun: boolean) => checkFile(by, isDryRun),
     notices(): readonly string[] {

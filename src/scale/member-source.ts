@@ -1,7 +1,7 @@
 import { buildPipeline, type LeaseContext, type Pipeline } from "../app/build-pipeline.ts";
-import { pageSettings } from "../app/build-status.ts";
+import { createPageSettings } from "../app/build-status.ts";
 import type { Config, SourceEntry } from "../app/config/config.ts";
-import { settingsAroundWriting } from "../app/config/config.ts";
+import { writingSettings } from "../app/config/config.ts";
 import { LocalFailure } from "../core/errors/errors.ts";
 import { proxyOf } from "../core/http/proxy.ts";
 import { ofWorkerFor } from "../core/model/event.ts";
@@ -87,14 +87,14 @@ export async function runSource(options: {
       config: own,
       transport: reportReached(http.send, lease.reached, clock),
       store: fencedStore(store, lease.fenced),
-      around: settingsAroundWriting(config),
+      around: writingSettings(config),
       approved: config.commands,
       armWriting: false,
-      page: pageSettings(own, null),
-      tenure: leaseContext(lease, options.fleet, time, clock),
+      page: createPageSettings(own, null),
+      lease: leaseContext(lease, options.fleet, time, clock),
       metrics: sourceMetrics(source),
       // The member reports configuration and notices once for all its sources.
-      beside: { configuration: () => null, notices: () => [] },
+      processStatus: { configuration: () => null, notices: () => [] },
     });
     running.signal.throwIfAborted();
     await pipeline.start(running.signal);

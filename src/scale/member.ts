@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { buildActions } from "../app/build-page.ts";
 import type { Pipeline } from "../app/build-pipeline.ts";
-import { pageSettings } from "../app/build-status.ts";
+import { createPageSettings } from "../app/build-status.ts";
 import type { Config } from "../app/config/config.ts";
 import type { ConfigFile } from "../app/reload/reloader.ts";
 import type { AcceptCommand } from "../core/connector.ts";
@@ -118,7 +118,7 @@ async function buildMember(
     approvals: fileOf(config.commands.approval ?? null, null),
   });
   if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
-  const page = pageSettings(config, readCredentials(config.status, environment));
+  const page = createPageSettings(config, readCredentials(config.status, environment));
   const cache = createCache(clock);
   const describeDatabase = () => cache("database", DESCRIPTION_MAX_AGE_MS, () => urgent.describe());
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Config, settingsAroundWriting } from "#src/app/config/config.ts";
+import { Config, writingSettings } from "#src/app/config/config.ts";
 import { textToSign } from "#src/engine/commands/approval/approval.ts";
 
 const plain = {
@@ -10,7 +10,7 @@ const plain = {
     lake: { stdout: {} },
   },
 };
-const textFor = (config: unknown) => textToSign(settingsAroundWriting(Config.parse(config)), "");
+const textFor = (config: unknown) => textToSign(writingSettings(Config.parse(config)), "");
 
 describe("aroundWriting (the options that an approval covers)", () => {
   const { main } = plain.sources;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { changesBetween, inForceAfter } from "#src/app/config/changes.ts";
+import { changesBetween, configInForceAfter } from "#src/app/config/changes.ts";
 import type { Config } from "#src/app/config/config.ts";
 import { configured, KEY, type Parts } from "./configured.ts";
 
@@ -67,7 +67,7 @@ describe("changesBetween (two configurations)", () => {
     expect(all.find(({ path }) => path === "status.password")).toMatchObject({ before: null, after: "secret" });
   });
 
-  test("inForceAfter keeps the old value of an option that needs a restart", () => {
+  test("configInForceAfter keeps the old value of an option that needs a restart", () => {
     const cases: readonly (readonly [string, (whole: Parts) => void])[] = [
       ["state.folder", (whole) => (whole.state.folder = "elsewhere")],
       ["status.port", (whole) => (whole.status.port = 9851)],
@@ -84,7 +84,7 @@ describe("changesBetween (two configurations)", () => {
       });
       const all = changesBetween(configured(), after);
       expect(all).toContainEqual(expect.objectContaining({ path, effect: "restart" }));
-      expect(inForceAfter(configured(), after), path).toEqual(configured());
+      expect(configInForceAfter(configured(), after), path).toEqual(configured());
     }
   });
 
@@ -99,7 +99,7 @@ describe("changesBetween (two configurations)", () => {
     ] as const) {
       const change = changesBetween(before, after).find(({ path }) => path === "sources.other");
       expect(change).toMatchObject({ effect: "restart", how: "sources are connected at a start" });
-      expect(Object.keys(inForceAfter(before, after).sources)).toEqual(Object.keys(before.sources));
+      expect(Object.keys(configInForceAfter(before, after).sources)).toEqual(Object.keys(before.sources));
     }
   });
 
@@ -154,7 +154,7 @@ describe("changesBetween (two configurations)", () => {
       delete whole.sinks.lake;
       whole.commands.allow[0].max = 22;
     });
-    const now = inForceAfter(before, after);
+    const now = configInForceAfter(before, after);
     const all = changesBetween(before, after);
     expect(changesBetween(before, now)).toEqual(all.filter(({ effect }) => effect === "alone"));
     expect(changesBetween(now, after)).toEqual(all.filter(({ effect }) => effect === "restart"));

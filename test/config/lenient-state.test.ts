@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { lenientState } from "#src/app/config/load.ts";
+import { readStateSection } from "#src/app/config/load.ts";
 
 const URL = "postgresql://plenum@127.0.0.1/plenum";
 
-describe("lenientState (the section `state` of a broken configuration)", () => {
+describe("readStateSection (the section `state` of a broken configuration)", () => {
   test.each([
     ["an unclosed list after the section", "state:\n  folder: /srv/state\nsinks: [\n", "/srv/state"],
     ["a broken section before the section", "sources: { main: [ }\nstate: { folder: /srv/state }\n", "/srv/state"],
@@ -16,14 +16,14 @@ describe("lenientState (the section `state` of a broken configuration)", () => {
     ["no characters", "", null],
     ["bytes that are not YAML", "\u0000\u0001", null],
   ])("reads the state folder from a text with %s", (_, text, folder) => {
-    expect(lenientState(text, { FOLDER: "/var/state" }).folder).toBe(folder);
+    expect(readStateSection(text, { FOLDER: "/var/state" }).folder).toBe(folder);
   });
 
   test("recognizes a fleet even if the database address is invalid or an unset variable", () => {
-    const read = (postgres: string) => lenientState(`state: { folder: s, postgres: ${postgres} }\nx: [\n`, {});
+    const read = (postgres: string) => readStateSection(`state: { folder: s, postgres: ${postgres} }\nx: [\n`, {});
     expect(read(`{ url: "${URL}" }`)).toMatchObject({ isFleet: true, postgres: { url: URL } });
     expect(read("{ url: 7 }")).toMatchObject({ isFleet: true, postgres: null });
     expect(read(`{ url: '\${NONE}' }`)).toMatchObject({ isFleet: true, postgres: null });
-    expect(lenientState("state: { folder: s }\n", {}).isFleet).toBe(false);
+    expect(readStateSection("state: { folder: s }\n", {}).isFleet).toBe(false);
   });
 });

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { changesBetween, inForceAfter } from "#src/app/config/changes.ts";
+import { changesBetween, configInForceAfter } from "#src/app/config/changes.ts";
 import { Config } from "#src/app/config/config.ts";
 import { configured, type Parts } from "./configured.ts";
 
@@ -70,7 +70,7 @@ describe("a changed option of the configuration", () => {
   test("waits for a restart with its old value exactly when the option is in the list of restart options", () => {
     const waiting = everyOption().filter((path) => {
       const [change] = changesBetween(configured(), withAnother(path));
-      const isKept = isDeepStrictEqual(inForceAfter(configured(), withAnother(path)), configured());
+      const isKept = isDeepStrictEqual(configInForceAfter(configured(), withAnother(path)), configured());
       expect(isKept, path.join(".")).toBe(change?.effect === "restart");
       expect(change?.how, path.join(".")).not.toContain("the passwords belong to an address");
       return change?.effect === "restart";

@@ -1,5 +1,5 @@
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { buildSinks, sinksOf } from "#src/app/build-sinks.ts";
+import { buildSinks, listConfiguredSinks } from "#src/app/build-sinks.ts";
 import { Config } from "#src/app/config/config.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { createLog } from "#src/core/runtime/log.ts";
@@ -82,7 +82,7 @@ test("two file sinks with the same folder are reported as conflicting", async ()
   });
   const building = createBuildingView(store, new Map());
   const log = createLog({ level: "silent" });
-  const all = sinksOf(await buildSinks(sinks, { clock, log, metrics, store, building }));
+  const all = listConfiguredSinks(await buildSinks(sinks, { clock, log, metrics, store, building }));
   const met = all.map((one) => all.filter((other) => other !== one && one.meets?.(other)).map(({ name }) => name));
   expect(met).toEqual([["renamed"], ["days"], [], [], []]);
 });

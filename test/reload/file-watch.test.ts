@@ -37,11 +37,11 @@ function write(name: string, text: string): void {
 }
 
 async function begin(): Promise<void> {
-  const onQuiet = async () => {
+  const onStable = async () => {
     calls += 1;
     return isRight;
   };
-  watch = watchFile({ file, clock, log: pino({ level: "silent" }), onQuiet });
+  watch = watchFile({ file, clock, log: pino({ level: "silent" }), onStable });
   await watch.start(new AbortController().signal);
   await clock.advance(5_000);
   expect(calls).toBe(1);
@@ -61,7 +61,7 @@ test("the file watch reads an unchanged file once, and again 2 s after a change 
 test("the stop of the file watch waits for the current reading", async () => {
   const slow = Promise.withResolvers<boolean>();
   const log = pino({ level: "silent" });
-  watch = watchFile({ file: file, clock, log, onQuiet: () => slow.promise });
+  watch = watchFile({ file, clock, log, onStable: () => slow.promise });
   await watch.start(new AbortController().signal);
   await clock.advance(5_000);
   let isStopped = false;

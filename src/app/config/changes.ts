@@ -3,11 +3,11 @@ import type { ConfigChange } from "../../core/model/reload-facts.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { Config } from "./config.ts";
-import { connectorOf, type SinkEntry } from "./config-sections.ts";
+import { findConnector, type SinkEntry } from "./config-sections.ts";
 import { isTextOption } from "./schema-walk.ts";
 
-/** Options that are used only at the start, by path; `*` is a user-defined name. */
-const AT_START: Readonly<Record<string, string>> = {
+/** Reasons why a changed option needs a restart, by option path; `*` is a user-defined name. */
+const RESTART_REASONS: Readonly<Record<string, string>> = {
   "state.folder": "the state is opened at a start",
   "state.postgres": "the state is opened at a start",
   "state.plots": "what is kept for plots is settled at a start",
@@ -28,21 +28,21 @@ const AT_START: Readonly<Record<string, string>> = {
   "commands.rehearsal": "a rehearsal counts for itself from a start on",
   "sources.*.quota.list_requests_per_minute": "the pace of lists is settled at a start",
 };
-const SOURCE_AT_START = "sources are connected at a start";
-const COMMANDS_WITH_SOURCES = "what may be written names sources, and those are others only from the next start on";
-const STATUS_SECTION = "the passwords belong to an address that changes only at a start";
+const SOURCE_RESTART_REASON = "sources are connected at a start";
+const COMMANDS_RESTART_REASON = "what may be written names sources, and those are others only from the next start on";
+const STATUS_RESTART_REASON = "the passwords belong to an address that changes only at a start";
 
-const NEW_LOGIN = "at once; whoever is logged in is asked again";
+const LOGIN_EFFECT = "at once; whoever is logged in is asked again";
 
-/** How the other options take effect; the longest matching path counts. An option in neither list is a bug. */
-const WHILE_RUNNING: Readonly<Record<string, string>> = {
+/** Effects of changed options without a restart; the longest matching path counts. An option in neither list is a bug. */
+const EFFECTS_WHILE_RUNNING: Readonly<Record<string, string>> = {
   "state.max_bytes": "at once",
   "state.max_age": "at once",
   "state.replay_window": "at once",
   "log.level": "from the next line on",
-  "status.password": NEW_LOGIN,
-  "status.viewer_password": NEW_LOGIN,
-  "status.metrics_token": NEW_LOGIN,
+  "status.password": LOGIN_EFFECT,
+  "status.viewer_password": LOGIN_EFFECT,
+  "status.metrics_token": LOGIN_EFFECT,
   "sources.*.read": "with the next request",
   "sources.*.history": "with the next request",
   "sources.*.schedules": "at the next due time; nothing is asked again for it",
@@ -57,18 +57,18 @@ const WHILE_RUNNING: Readonly<Record<string, string>> = {
 };
 
 export function changesBetween(before: Config, after: Config): readonly ConfigChange[] {
-  return differences([], before, after).map(({ path, old, now }) => {
-    const why = whyRestart(path, before, after);
+  return findDifferences([], before, after).map(({ path, old, now }) => {
+    const why = restartReason(path, before, after);
     return {
       path: path.join("."),
-      ...displayPair(path, old, now),
+      ...displayOldAndNew(path, old, now),
       effect: why === null ? "alone" : "restart",
-      how: why ?? howWhileRunning(path, before, after),
+      how: why ?? describeEffect(path, before, after),
     };
   });
 }
 
-export function inForceAfter(before: Config, after: Config): Config {
+export function configInForceAfter(before: Config, after: Config): Config {
   return {
     ...after,
     state: withoutRestartOptions(["state"], before.state, after.state) as Config["state"],
@@ -89,8 +89,8 @@ export function inForceAfter(before: Config, after: Config): Config {
 }
 
 function withoutRestartOptions(path: readonly string[], old: unknown, now: unknown): unknown {
-  if (AT_START[patternOf(path)] !== undefined) return old;
-  if (!isPlain(old) || !isPlain(now)) return now;
+  if (RESTART_REASONS[toOptionPattern(path)] !== undefined) return old;
+  if (!isPlainObject(old) || !isPlainObject(now)) return now;
   const merged: Record<string, unknown> = { ...now };
   for (const key of new Set([...Object.keys(old), ...Object.keys(now)])) {
     const value = withoutRestartOptions([...path, key], old[key], now[key]);
@@ -100,25 +100,25 @@ function withoutRestartOptions(path: readonly string[], old: unknown, now: unkno
   return merged;
 }
 
-function whyRestart(path: readonly string[], before: Config, after: Config): string | null {
+function restartReason(path: readonly string[], before: Config, after: Config): string | null {
   const [section] = path;
-  if (section === "sources" && path.length === 2) return SOURCE_AT_START;
-  const reason = longestMatch(AT_START, path);
+  if (section === "sources" && path.length === 2) return SOURCE_RESTART_REASON;
+  const reason = findLongestMatch(RESTART_REASONS, path);
   if (reason !== undefined) return reason;
-  if (section === "commands" && !hasSameSources(before, after)) return COMMANDS_WITH_SOURCES;
-  if (section === "status" && needsStatusRestart(before, after)) return STATUS_SECTION;
+  if (section === "commands" && !hasSameSources(before, after)) return COMMANDS_RESTART_REASON;
+  if (section === "status" && needsStatusRestart(before, after)) return STATUS_RESTART_REASON;
   return null;
 }
 
-function howWhileRunning(path: readonly string[], before: Config, after: Config): string {
+function describeEffect(path: readonly string[], before: Config, after: Config): string {
   const [section, name = ""] = path;
-  if (section === "sinks") return howOfSink(before.sinks[name], after.sinks[name]);
-  const how = longestMatch(WHILE_RUNNING, path);
+  if (section === "sinks") return describeSinkEffect(before.sinks[name], after.sinks[name]);
+  const how = findLongestMatch(EFFECTS_WHILE_RUNNING, path);
   if (how === undefined) throw new Error(`Nobody has said how a change of ${path.join(".")} takes effect.`);
   return how;
 }
 
-function howOfSink(before: SinkEntry | undefined, after: SinkEntry | undefined): string {
+function describeSinkEffect(before: SinkEntry | undefined, after: SinkEntry | undefined): string {
   const was = before?.enabled === true;
   const is = after?.enabled === true;
   if (was && !is) return "the sink finishes its batch, keeps its place and gets nothing more";
@@ -130,7 +130,7 @@ function howOfSink(before: SinkEntry | undefined, after: SinkEntry | undefined):
   return is ? "the sink finishes its batch and goes on at the same place" : "nothing; the sink is not enabled";
 }
 
-/** Passwords belong to the address of the page: while the address waits for a restart, so do they. */
+/** True if the page's address changes; its passwords then wait for a restart too, because they belong to the address. */
 function needsStatusRestart(before: Config, after: Config): boolean {
   return (["host", "port", "trusted_proxy", "behind_tls_proxy"] as const).some(
     (key) => !isDeepStrictEqual(before.status[key], after.status[key]),
@@ -142,51 +142,51 @@ function hasSameSources(before: Config, after: Config): boolean {
   return isDeepStrictEqual(names(before), names(after));
 }
 
-function longestMatch(table: Readonly<Record<string, string>>, path: readonly string[]): string | undefined {
-  const prefixes = path.map((_, n) => patternOf(path.slice(0, path.length - n)));
+function findLongestMatch(table: Readonly<Record<string, string>>, path: readonly string[]): string | undefined {
+  const prefixes = path.map((_, n) => toOptionPattern(path.slice(0, path.length - n)));
   return prefixes.map((prefix) => table[prefix]).find((text) => text !== undefined);
 }
 
-/** `sources.main.read` → `sources.*.read`. */
-function patternOf(path: readonly string[]): string {
+/** Replaces the source's name in an option path: `sources.main.read` → `sources.*.read`. */
+function toOptionPattern(path: readonly string[]): string {
   return path.map((step, index) => (index === 1 && path[0] === "sources" ? "*" : step)).join(".");
 }
 
-interface Difference {
+interface ValueDifference {
   readonly path: readonly string[];
   readonly old: unknown;
   readonly now: unknown;
 }
 
-function differences(path: readonly string[], old: unknown, now: unknown): readonly Difference[] {
+function findDifferences(path: readonly string[], old: unknown, now: unknown): readonly ValueDifference[] {
   if (isDeepStrictEqual(old, now)) return [];
   const [was, is] = [entriesByName(old), entriesByName(now)];
   if (was !== null && is !== null) return listDifferences(path, was, is);
-  if (!isPlain(old) || !isPlain(now) || isSecret(old) || isSecret(now)) return [{ path, old, now }];
+  if (!isPlainObject(old) || !isPlainObject(now) || isSecretRef(old) || isSecretRef(now)) return [{ path, old, now }];
   const keys = [...new Set([...Object.keys(now), ...Object.keys(old)])];
-  return keys.flatMap((key) => differences([...path, key], old[key], now[key]));
+  return keys.flatMap((key) => findDifferences([...path, key], old[key], now[key]));
 }
 
-/** Compares entries by name, and the order where it counts. */
-function listDifferences(path: readonly string[], old: EntriesByName, now: EntriesByName): readonly Difference[] {
+/** Compares list entries by name, and their order where the order counts. */
+function listDifferences(path: readonly string[], old: EntriesByName, now: EntriesByName): readonly ValueDifference[] {
   const keys = [...new Set([...now.keys(), ...old.keys()])];
   const [wasOrder, isOrder] = [old, now].map((list) => [...list.keys()].filter((key) => old.has(key) && now.has(key)));
   // A tag belongs to the first class that selects it; the order of writable tags does not count.
   const moved = path[0] === "sources" && !isDeepStrictEqual(wasOrder, isOrder);
   return [
     ...(moved ? [{ path: [...path, "(order)"], old: wasOrder, now: isOrder }] : []),
-    ...keys.flatMap((key) => differences([...path, key], old.get(key), now.get(key))),
+    ...keys.flatMap((key) => findDifferences([...path, key], old.get(key), now.get(key))),
   ];
 }
 
 type EntriesByName = ReadonlyMap<string, unknown>;
 
-/** Entries of a list by their names: classes by `name`, writable tags by source and id. Null if one has no unique name. */
+/** List entries by name: classes by `name`, writable tags by source and id. Null if an entry has no unique name. */
 function entriesByName(list: unknown): EntriesByName | null {
   if (!Array.isArray(list)) return null;
   const named = new Map<string, unknown>();
   for (const entry of list) {
-    if (!isPlain(entry)) return null;
+    if (!isPlainObject(entry)) return null;
     const { name, tag_id, source } = entry;
     const key = typeof tag_id === "string" ? (source === undefined ? tag_id : `${source}/${tag_id}`) : name;
     if (typeof key !== "string" || named.has(key)) return null;
@@ -195,9 +195,9 @@ function entriesByName(list: unknown): EntriesByName | null {
   return named;
 }
 
-function displayPair(path: readonly string[], old: unknown, now: unknown) {
+function displayOldAndNew(path: readonly string[], old: unknown, now: unknown) {
   if (path.length === 2 && path[0] === "sinks") {
-    const of = (sink: unknown) => (sink === undefined ? null : connectorOf(sink as SinkEntry));
+    const of = (sink: unknown) => (sink === undefined ? null : findConnector(sink as SinkEntry));
     return { before: of(old), after: of(now) };
   }
   const before = displayValue(path, old);
@@ -207,37 +207,37 @@ function displayPair(path: readonly string[], old: unknown, now: unknown) {
 
 const MAX_VALUE_LENGTH = 160;
 
-function isPlain(value: unknown): value is Readonly<Record<string, unknown>> {
+function isPlainObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Returns a value as written in the file, on one line; null without a value. Secrets and all headers are hidden. */
+/** Formats a value on one line as in the file; null without a value. Secrets and all headers are hidden. */
 function displayValue(path: readonly string[], value: unknown): string | null {
   if (value === undefined || value === null) return null;
-  const shown = withoutSecrets(path, value);
+  const shown = hideSecrets(path, value);
   const text = withoutCredentials(typeof shown === "string" ? shown : JSON.stringify(shown));
   return text.length <= MAX_VALUE_LENGTH ? text : `${text.slice(0, MAX_VALUE_LENGTH - 1)}…`;
 }
 
-function withoutSecrets(path: readonly string[], value: unknown): unknown {
-  if (isSecret(value) || path.includes("headers")) return "secret";
+function hideSecrets(path: readonly string[], value: unknown): unknown {
+  if (isSecretRef(value) || path.includes("headers")) return "secret";
   if (typeof value === "number") return isTextOption(Config, path) ? formatDuration(value) : value;
-  if (typeof value === "string") return path[0] === "sinks" ? originOnly(value) : value;
-  if (Array.isArray(value)) return value.map((entry) => withoutSecrets([...path, "0"], entry));
-  if (!isPlain(value)) return value;
+  if (typeof value === "string") return path[0] === "sinks" ? hideUrlPath(value) : value;
+  if (Array.isArray(value)) return value.map((entry) => hideSecrets([...path, "0"], entry));
+  if (!isPlainObject(value)) return value;
   const entries = Object.entries(value).filter(([, inner]) => inner !== undefined);
-  return Object.fromEntries(entries.map(([key, inner]) => [key, withoutSecrets([...path, key], inner)]));
+  return Object.fromEntries(entries.map(([key, inner]) => [key, hideSecrets([...path, key], inner)]));
 }
 
 /** True for a reference to a secret: `{file: path}` or `{env: NAME}`. */
-function isSecret(value: unknown): boolean {
-  if (!isPlain(value)) return false;
+function isSecretRef(value: unknown): boolean {
+  if (!isPlainObject(value)) return false;
   const [only, ...others] = Object.entries(value);
   return others.length === 0 && (only?.[0] === "file" || only?.[0] === "env") && typeof only[1] === "string";
 }
 
 /** Hides the path of a URL, which is the secret of some receivers. */
-function originOnly(text: string): string {
+function hideUrlPath(text: string): string {
   const url = /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? URL.parse(text) : null;
   if (url === null) return text;
   const hasMore = url.pathname.length > 1 || url.search !== "" || url.username !== "" || url.password !== "";

@@ -13,12 +13,12 @@ import { ReadConfig } from "../../engine/sync/read/config.ts";
 import { SilentSensorsConfig } from "../../engine/sync/sensors/config.ts";
 import { StatusConfig } from "../../ui/status/config.ts";
 
-/** Names go into topics, metrics and file names. */
-const Name = z
+/** Name of a source or sink, which is used in topics, metrics and file names. */
+const EntryName = z
   .string()
   .regex(/^[a-z0-9][a-z0-9_-]{0,63}$/, "Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.");
 
-const Source = SourceConfig.safeExtend({
+const SourceSection = SourceConfig.safeExtend({
   ...SyncConfig.shape,
   read: ReadConfig.prefault([]),
   history: HistoryConfig.prefault([]),
@@ -28,13 +28,13 @@ const Source = SourceConfig.safeExtend({
   }),
 }).meta({ description: "One monitored service: a base address and a token, with a quota of its own." });
 
-type ConnectorFields = { readonly [Name in ConnectorName]: z.ZodOptional<(typeof CONNECTORS)[Name]["Config"]> };
+type ConnectorFields = { readonly [Id in ConnectorName]: z.ZodOptional<(typeof CONNECTORS)[Id]["Config"]> };
 
 const connectorFields = Object.fromEntries(
   CONNECTOR_NAMES.map((name) => [name, CONNECTORS[name].Config.optional()]),
 ) as unknown as ConnectorFields;
 
-/** Default of a sink's `schedule`, as text. */
+/** Default of a sink's option `schedule`, as text for its description. */
 const DEFAULT_SCHEDULES = [
   "false",
   ...CONNECTOR_NAMES.flatMap((name) => {
@@ -43,7 +43,7 @@ const DEFAULT_SCHEDULES = [
   }),
 ].join(", but ");
 
-const Sink = z
+const SinkSection = z
   .strictObject({
     enabled: z.boolean().default(true).meta({ description: "False keeps the sink's place but sends nothing." }),
     ...connectorFields,
@@ -56,7 +56,7 @@ const Sink = z
       }),
   })
   .superRefine((sink, context) => {
-    const chosen = connectorsOf(sink);
+    const chosen = listConnectors(sink);
     if (sink.sequence && !chosen.some(carriesSequence)) {
       const carriers = CONNECTOR_NAMES.filter(carriesSequence).join(", ");
       const message = `Nothing there carries a number; \`sequence\` is for ${carriers}.`;
@@ -70,13 +70,13 @@ const Sink = z
     context.addIssue({ code: "custom", message });
   })
   .transform(({ schedule, ...sink }) => {
-    const waits = schedule ?? defaultScheduleOf(sink);
+    const waits = schedule ?? defaultSchedule(sink);
     return { ...sink, filter: filterForConnector(sink), ...(waits === false ? {} : { schedule: waits }) };
   })
   .meta({ description: "Where events go: one connector with its options, and how events get there." });
-export type SinkEntry = z.output<typeof Sink>;
+export type SinkEntry = z.output<typeof SinkSection>;
 
-function connectorsOf(sink: Readonly<Partial<Record<ConnectorName, unknown>>>): readonly ConnectorName[] {
+function listConnectors(sink: Readonly<Partial<Record<ConnectorName, unknown>>>): readonly ConnectorName[] {
   return CONNECTOR_NAMES.filter((name) => sink[name] !== undefined);
 }
 
@@ -84,15 +84,15 @@ function carriesSequence(name: ConnectorName): boolean {
   return getConnector(name).carriesSequence === true;
 }
 
-function defaultScheduleOf(sink: Parameters<typeof connectorsOf>[0]): number[] | false {
-  const [name] = connectorsOf(sink);
+function defaultSchedule(sink: Parameters<typeof listConnectors>[0]): number[] | false {
+  const [name] = listConnectors(sink);
   const scheduleMs = name && getConnector(name).scheduleMs;
   return scheduleMs === undefined ? false : [...scheduleMs];
 }
 
-/** The filter without kinds that the connector does not use; one that leaves no other kind is left as it is. */
+/** Returns the filter without kinds that the connector does not use; unchanged if no kind would remain. */
 function filterForConnector({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"] {
-  const [name] = connectorsOf(sink as Parameters<typeof connectorsOf>[0]);
+  const [name] = listConnectors(sink as Parameters<typeof listConnectors>[0]);
   if (name === undefined) return filter;
   const used = getConnector(name).kinds?.((sink as Record<string, unknown>)[name]);
   if (used === undefined) return filter;
@@ -114,18 +114,18 @@ export const ConfigSections = z.strictObject({
   log: LogConfig.prefault({}).meta({ description: "The log." }),
   status: StatusConfig.prefault({}).meta({ description: "Status page, health and metrics." }),
   sources: z
-    .record(Name, Source)
+    .record(EntryName, SourceSection)
     .refine((sources) => Object.keys(sources).length > 0, "Name at least one source.")
     .meta({ description: "The monitored services, by a name of your own." }),
-  sinks: z.record(Name, Sink).prefault({}).meta({ description: "Where events go, by a name of your own." }),
+  sinks: z.record(EntryName, SinkSection).prefault({}).meta({ description: "Where events go, by a name of your own." }),
   commands: CommandsConfig.prefault({}).meta({
     description: "Tag writes from MQTT and the command line. Closed unless opened here.",
   }),
 });
 export type ConfigSections = z.output<typeof ConfigSections>;
 
-export function connectorOf(sink: SinkEntry): ConnectorName {
-  const [name] = connectorsOf(sink);
+export function findConnector(sink: SinkEntry): ConnectorName {
+  const [name] = listConnectors(sink);
   if (name === undefined) throw new Error("a sink without a connector passed the schema");
   return name;
 }

@@ -1,10 +1,10 @@
 import { z } from "zod";
 import { getConnector } from "../../../connectors/catalog.ts";
-import { ConfigSections, connectorOf, type SinkEntry } from "./config-sections.ts";
-import { contradictions } from "./contradictions.ts";
+import { ConfigSections, findConnector, type SinkEntry } from "./config-sections.ts";
+import { findContradictions } from "./contradictions.ts";
 
 export const Config = ConfigSections.superRefine((config, context) => {
-  for (const { path, message } of contradictions(config)) {
+  for (const { path, message } of findContradictions(config)) {
     context.addIssue({ code: "custom", path: [...path], message });
   }
 });
@@ -19,27 +19,27 @@ export function configJsonSchema(): Record<string, unknown> {
   };
 }
 
-/** Settings outside `commands` that decide about writing, for approval by a second person. Contains no secrets. */
-export function settingsAroundWriting(config: Config): Readonly<Record<string, unknown>> {
+/** Settings outside `commands` that affect tag writes, for approval by a second person. Contains no secrets. */
+export function writingSettings(config: Config): Readonly<Record<string, unknown>> {
   const sources = Object.entries(config.sources).map(
     ([name, { base_url, ca_file, proxy, time_zone }]) => [name, { base_url, ca_file, proxy, time_zone }] as const,
   );
   const senders = Object.entries(config.sinks)
-    // A sink that could listen counts, unless it is configured not to.
-    .filter(([, sink]) => sink.enabled && canListen(sink) && commandsOf(sink)?.enabled !== false)
-    .map(([name, sink]) => [name, { [connectorOf(sink)]: sink[connectorOf(sink)] }] as const);
+    // Include sinks that could accept commands, unless `commands.enabled` is false.
+    .filter(([, sink]) => sink.enabled && canListen(sink) && commandOptions(sink)?.enabled !== false)
+    .map(([name, sink]) => [name, { [findConnector(sink)]: sink[findConnector(sink)] }] as const);
   return { sources: Object.fromEntries(sources), senders: Object.fromEntries(senders) };
 }
 
 export function canListen(sink: SinkEntry): boolean {
-  return getConnector(connectorOf(sink)).commands !== undefined;
+  return getConnector(findConnector(sink)).commands !== undefined;
 }
 
 export function isListening(sink: SinkEntry): boolean {
-  return sink.enabled && canListen(sink) && commandsOf(sink)?.enabled === true;
+  return sink.enabled && canListen(sink) && commandOptions(sink)?.enabled === true;
 }
 
-function commandsOf(sink: SinkEntry): { readonly enabled: boolean } | undefined {
-  const options = sink[connectorOf(sink)] as { readonly commands?: { readonly enabled: boolean } } | undefined;
+function commandOptions(sink: SinkEntry): { readonly enabled: boolean } | undefined {
+  const options = sink[findConnector(sink)] as { readonly commands?: { readonly enabled: boolean } } | undefined;
   return options?.commands;
 }

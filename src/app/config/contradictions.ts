@@ -5,15 +5,15 @@ import { realFolder } from "../../core/errors/folder-problem.ts";
 import type { SecretRef } from "../../core/runtime/secret.ts";
 import { suggestion } from "../../core/values/suggest.ts";
 import type { ConfigSections } from "./config-sections.ts";
-import type { Contradiction } from "./problems.ts";
+import type { ConfigContradiction } from "./problems.ts";
 
-export function contradictions(config: ConfigSections): readonly Contradiction[] {
+export function findContradictions(config: ConfigSections): readonly ConfigContradiction[] {
   return [
     ...unknownClasses(config),
     ...unknownSystems(config),
     ...unknownOrigins(config),
     ...unknownSources(config),
-    ...sinksOfOneMachine(config),
+    ...localSinksInFleet(config),
     ...sharedFolders(config),
     ...sharedTokens(config),
   ];
@@ -21,7 +21,7 @@ export function contradictions(config: ConfigSections): readonly Contradiction[]
 
 const SENSOR_LISTS = ["exclude", "may_rest"] as const;
 
-function unknownClasses({ sources }: ConfigSections): readonly Contradiction[] {
+function unknownClasses({ sources }: ConfigSections): readonly ConfigContradiction[] {
   return Object.entries(sources).flatMap(([name, { read, silent_sensors: sensors }]) => {
     if (sensors === false) return [];
     const classes = read.map((each) => each.name);
@@ -33,8 +33,8 @@ function unknownClasses({ sources }: ConfigSections): readonly Contradiction[] {
   });
 }
 
-/** Without this option the systems of tags are unknown, and a selection by system silently selects nothing. */
-function unknownSystems({ sources }: ConfigSections): readonly Contradiction[] {
+/** Without `inventory.tags_of_systems`, the systems of tags are unknown, and a selection by system selects nothing. */
+function unknownSystems({ sources }: ConfigSections): readonly ConfigContradiction[] {
   const message = "To select by system, set inventory.tags_of_systems: true for this source.";
   return Object.entries(sources).flatMap(([name, { read, history, inventory, silent_sensors: sensors }]) => {
     if (inventory.tags_of_systems) return [];
@@ -52,7 +52,7 @@ function unknownSystems({ sources }: ConfigSections): readonly Contradiction[] {
   });
 }
 
-function unknownOrigins({ sources, sinks, commands }: ConfigSections): readonly Contradiction[] {
+function unknownOrigins({ sources, sinks, commands }: ConfigSections): readonly ConfigContradiction[] {
   const known = Object.keys(sources);
   const origins = [...Object.keys(sinks), "operator"];
   return commands.allow.flatMap(({ source, from }, index) => {
@@ -65,15 +65,15 @@ function unknownOrigins({ sources, sinks, commands }: ConfigSections): readonly 
   });
 }
 
-function unknownSources({ sources, sinks }: ConfigSections): readonly Contradiction[] {
+function unknownSources({ sources, sinks }: ConfigSections): readonly ConfigContradiction[] {
   const known = Object.keys(sources);
   return Object.entries(sinks).flatMap(([name, { filter }]) =>
     unknownNames(filter.sources, known, "There is no source of this name.", ["sinks", name, "filter", "sources"]),
   );
 }
 
-/** In a fleet a source and its sinks move between machines, so no sink may write to one machine. */
-function sinksOfOneMachine({ sinks, state }: ConfigSections): readonly Contradiction[] {
+/** Finds sinks that write to one machine, because in a fleet sources and their sinks move between machines. */
+function localSinksInFleet({ sinks, state }: ConfigSections): readonly ConfigContradiction[] {
   if (state.postgres === undefined) return [];
   return Object.entries(sinks).flatMap(([name, { enabled, file, parquet, stdout }]) => {
     if (!enabled) return [];
@@ -99,18 +99,18 @@ function unknownNames(
   known: readonly string[],
   complaint: string,
   path: readonly (string | number)[],
-): readonly Contradiction[] {
+): readonly ConfigContradiction[] {
   return (named ?? []).flatMap((name, n) =>
     known.includes(name) ? [] : [{ path: [...path, n], message: `${complaint}${suggestion(name, known)}` }],
   );
 }
 
-function sharedFolders({ sinks }: ConfigSections): readonly Contradiction[] {
+function sharedFolders({ sinks }: ConfigSections): readonly ConfigContradiction[] {
   return CONNECTOR_NAMES.flatMap((connector) => {
     const { shared } = getConnector(connector);
     if (shared === undefined) return [];
     const all = Object.entries(sinks).filter(([, sink]) => sink.enabled && sink[connector] !== undefined);
-    return all.flatMap(([name, sink], n): readonly Contradiction[] => {
+    return all.flatMap(([name, sink], n): readonly ConfigContradiction[] => {
       for (const [first, other] of all.slice(0, n)) {
         const found = shared(other[connector], sink[connector]);
         if (found === null) continue;
@@ -123,29 +123,29 @@ function sharedFolders({ sinks }: ConfigSections): readonly Contradiction[] {
   });
 }
 
-type Path = readonly (string | number)[];
+type ConfigPath = readonly (string | number)[];
 
 interface FoundSecret {
-  readonly path: Path;
+  readonly path: ConfigPath;
   readonly ref: SecretRef;
   /** Source of a token; null for any other secret. */
   readonly source: string | null;
 }
 
-/** Finds sections that would send a source's token to another server. Files are compared by identity (links count). */
-export function sharedTokens(config: object): readonly Contradiction[] {
+/** Finds sections that would send a source's token to another server. Token files are compared by identity (links count). */
+export function sharedTokens(config: object): readonly ConfigContradiction[] {
   const owners = new Map<string, string>();
-  const tokensFirst = secretsIn(config, []).toSorted((a, b) => Number(isToken(b)) - Number(isToken(a)));
-  return tokensFirst.flatMap(({ path, ref, source }): readonly Contradiction[] => {
-    const identities = identitiesOf(ref);
+  const tokensFirst = findSecrets(config, []).toSorted((a, b) => Number(isSourceToken(b)) - Number(isSourceToken(a)));
+  return tokensFirst.flatMap(({ path, ref, source }): readonly ConfigContradiction[] => {
+    const identities = listSecretIdentities(ref);
     const owner = identities.map((identity) => owners.get(identity)).find((name) => name !== undefined);
-    if (owner !== undefined) return [{ path, message: messageOf(ref, owner, source) }];
+    if (owner !== undefined) return [{ path, message: sharedTokenMessage(ref, owner, source) }];
     if (source !== null) for (const identity of identities) owners.set(identity, source);
     return [];
   });
 }
 
-function messageOf(ref: SecretRef, owner: string, other: string | null): string {
+function sharedTokenMessage(ref: SecretRef, owner: string, other: string | null): string {
   const place = "file" in ref ? "file" : "variable";
   const what = `This ${place} holds the token of the source ${owner}, and only that source may name it`;
   return other === null
@@ -153,38 +153,38 @@ function messageOf(ref: SecretRef, owner: string, other: string | null): string 
     : `${what}: give the source ${other} a token in a ${place} of its own.`;
 }
 
-/** Sources by the environment variable that holds their token, in an unchecked configuration. */
+/** Returns sources by the environment variable with their token, in an unchecked configuration. */
 export function tokenVariables(content: unknown): ReadonlyMap<string, string> {
-  const tokens = secretsIn(content, []).filter(isToken);
+  const tokens = findSecrets(content, []).filter(isSourceToken);
   return new Map(tokens.flatMap(({ ref, source }) => ("env" in ref ? [[ref.env, source ?? ""]] : [])));
 }
 
-function isToken({ source }: FoundSecret): boolean {
+function isSourceToken({ source }: FoundSecret): boolean {
   return source !== null;
 }
 
-function secretsIn(value: unknown, path: Path): readonly FoundSecret[] {
+function findSecrets(value: unknown, path: ConfigPath): readonly FoundSecret[] {
   if (typeof value !== "object" || value === null) return [];
-  const ref = refIn(value);
-  if (ref !== null) return [{ path, ref, source: sourceOf(path) }];
+  const ref = parseSecretRef(value);
+  if (ref !== null) return [{ path, ref, source: sourceOfToken(path) }];
   const entries = Array.isArray(value) ? value.map((each, n) => [n, each] as const) : Object.entries(value);
-  return entries.flatMap(([key, each]) => secretsIn(each, [...path, key]));
+  return entries.flatMap(([key, each]) => findSecrets(each, [...path, key]));
 }
 
-function refIn(value: object): SecretRef | null {
+function parseSecretRef(value: object): SecretRef | null {
   const [[key, text] = [], ...more] = Object.entries(value);
   if (more.length > 0 || typeof text !== "string") return null;
   if (key === "file") return { file: text };
   return key === "env" ? { env: text } : null;
 }
 
-function sourceOf([section, name, option, ...more]: Path): string | null {
+function sourceOfToken([section, name, option, ...more]: ConfigPath): string | null {
   return section === "sources" && option === "token" && more.length === 0 ? String(name) : null;
 }
 
-/** Secrets with a common identity are the same. */
-function identitiesOf(ref: SecretRef): readonly string[] {
-  // Windows does not tell upper and lower case of variables apart.
+/** Lists identities of a secret; two references with a common identity mean the same secret. */
+function listSecretIdentities(ref: SecretRef): readonly string[] {
+  // Windows ignores the case of environment variables.
   if ("env" in ref) return [`variable ${process.platform === "win32" ? ref.env.toUpperCase() : ref.env}`];
   const path = `path ${realFolder(ref.file)}`;
   try {

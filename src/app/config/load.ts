@@ -4,11 +4,11 @@ import type { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { PostgresState } from "../../engine/store/config.ts";
 import { tokenVariables } from "./contradictions.ts";
-import { type Finding, findings, type WrittenConfig } from "./problem-messages.ts";
+import { type ConfigFinding, describeIssues, type WrittenConfig } from "./problem-messages.ts";
 import { type ConfigProblem, ConfigurationError } from "./problems.ts";
 import { knownKeys } from "./schema-walk.ts";
 import { adviceForMissingName } from "./suggestions.ts";
-import { interpolate, likelyMistakes, offsetOf, offsetOfAlias, syntaxProblems } from "./yaml-text.ts";
+import { aliasOffset, findLikelyMistakes, findOffset, findSyntaxProblems, interpolateVariables } from "./yaml-text.ts";
 
 export interface LoadOptions<T extends z.ZodType> {
   readonly schema: T;
@@ -16,7 +16,7 @@ export interface LoadOptions<T extends z.ZodType> {
   readonly environment: Readonly<Record<string, string | undefined>>;
 }
 
-/** Throws `ConfigurationError` with every problem found. */
+/** Loads and checks a YAML file. Throws `ConfigurationError` with every problem found. */
 export function loadYaml<T extends z.ZodType>(options: LoadOptions<T>): z.output<T> {
   return parseYaml({ ...options, text: readText(options.file) });
 }
@@ -42,7 +42,7 @@ const READ_ERRORS: Readonly<Record<string, string>> = {
   EACCES: "may not be read by this user",
 };
 
-/** More uses of YAML aliases could fill the memory. */
+/** Limit of uses of YAML aliases, because nested aliases could fill the memory. */
 const MAX_ALIASES = 100;
 
 export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { readonly text: string }): z.output<T> {
@@ -55,13 +55,13 @@ export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { reado
   };
 
   if (document.errors.length > 0) {
-    const found = syntaxProblems(document, options.text);
+    const found = findSyntaxProblems(document, options.text);
     throw new ConfigurationError(found.map(({ offset, message }) => at(offset, [], message)));
   }
-  const { problems: unfilled, used } = interpolate(document, options.environment);
-  const placeholders = [...likelyMistakes(document, options.text), ...unfilled];
+  const { problems: unfilled, used } = interpolateVariables(document, options.environment);
+  const placeholders = [...findLikelyMistakes(document, options.text), ...unfilled];
   const problems = placeholders.map(({ node, path, message }) => at(node.range?.[0] ?? 0, path, message));
-  const content = plainContent(document, (message, offset) => new ConfigurationError([at(offset, [], message)]));
+  const content = toPlainContent(document, (message, offset) => new ConfigurationError([at(offset, [], message)]));
   if (content === null) {
     throw new ConfigurationError([at(0, [], "The file is empty. Start from config/example.yaml.")]);
   }
@@ -73,36 +73,36 @@ export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { reado
     problems.push(at(node.range?.[0] ?? 0, path, message));
   }
   const parsed = schema.safeParse(content);
-  const dropped = prototypeFindings(content);
-  if (parsed.success && problems.length === 0 && dropped.length === 0) return parsed.data;
+  const prototypeKeys = prototypeFindings(content);
+  if (parsed.success && problems.length === 0 && prototypeKeys.length === 0) return parsed.data;
 
-  // The content of a missing variable is unknown, so report nothing else about it.
+  // The content of a missing variable is unknown, so report no other problem at its path.
   const unknown = new Set(problems.map(({ path }) => path));
-  const complain = ({ path, message, atKey = false }: Finding) => {
-    const problem = at(offsetOf(document.contents, path, atKey), path, message);
+  const complain = ({ path, message, atKey = false }: ConfigFinding) => {
+    const problem = at(findOffset(document.contents, path, atKey), path, message);
     if (!unknown.has(problem.path)) problems.push(problem);
   };
   for (const finding of relevantFindings({ schema, content }, parsed.error?.issues ?? [])) complain(finding);
   const known = new Set(problems.map(({ path }) => path));
-  for (const finding of dropped) if (!known.has(finding.path.map(String).join("."))) complain(finding);
+  for (const finding of prototypeKeys) if (!known.has(finding.path.map(String).join("."))) complain(finding);
   throw new ConfigurationError(problems.toSorted((a, b) => a.line - b.line || a.column - b.column));
 }
 
-/** Reports only missing names for a section whose entries lack them, because all other findings follow from that. */
-function relevantFindings(written: WrittenConfig, issues: readonly z.core.$ZodIssue[]): readonly Finding[] {
+/** For a section whose entries lack names, reports only the missing names, because other findings follow from them. */
+function relevantFindings(written: WrittenConfig, issues: readonly z.core.$ZodIssue[]): readonly ConfigFinding[] {
   const sections = typeof written.content === "object" ? Object.entries(written.content ?? {}) : [];
-  const nameless = sections.flatMap(([section, entries]): readonly Finding[] => {
+  const nameless = sections.flatMap(([section, entries]): readonly ConfigFinding[] => {
     const message = adviceForMissingName(entries, knownKeys(written.schema, [section, "main"]), section);
     return message === null ? [] : [{ path: [section], atKey: true, message }];
   });
   const rest = issues.filter(({ path }) => !nameless.some((each) => each.path[0] === path[0]));
-  return [...nameless, ...findings(written, rest)];
+  return [...nameless, ...describeIssues(written, rest)];
 }
 
 const PROTOTYPE_KEY = "__proto__";
 
 /** Finds the keys `__proto__`: the schema silently drops them from sections with user-defined names (`sinks`, `headers`). */
-function prototypeFindings(content: unknown, path: readonly PropertyKey[] = []): readonly Finding[] {
+function prototypeFindings(content: unknown, path: readonly PropertyKey[] = []): readonly ConfigFinding[] {
   if (typeof content !== "object" || content === null) return [];
   if (Array.isArray(content)) return content.flatMap((entry, n) => prototypeFindings(entry, [...path, n]));
   return Object.entries(content).flatMap(([key, value]) => {
@@ -112,38 +112,41 @@ function prototypeFindings(content: unknown, path: readonly PropertyKey[] = []):
   });
 }
 
-function plainContent(document: Document, failure: (message: string, offset: number) => Error): unknown {
+function toPlainContent(document: Document, failure: (message: string, offset: number) => Error): unknown {
   let content: unknown;
   try {
     content = document.toJS({ maxAliasCount: MAX_ALIASES });
-    // An alias inside its own anchor gives values without an end.
+    // Throws if an alias is inside its own anchor, because such a value has no end.
     JSON.stringify(content);
   } catch (error) {
     const { name, message } = error as Error;
     const alias = /Unresolved alias.*: (.*)$/.exec(message)?.[1];
     if (name === "ReferenceError" && alias !== undefined) {
       const message = `A text that begins with * needs quotes: write "*${alias}"; an alias needs its anchor, &${alias}, above it.`;
-      throw failure(message, offsetOfAlias(document, alias));
+      throw failure(message, aliasOffset(document, alias));
     }
     throw failure("The file refers to itself by aliases so often that it cannot be used. Write it out.", 0);
   }
   return content ?? null;
 }
 
-export interface LenientState {
-  /** Null if missing, or if it depends on a variable that is not set. */
+export interface StateSection {
+  /** Option `state.folder`; null if it is missing or depends on a variable that is not set. */
   readonly folder: string | null;
   readonly isFleet: boolean;
   readonly postgres: PostgresState | null;
 }
 
-const UNKNOWN_STATE: LenientState = { folder: null, isFleet: false, postgres: null };
+const UNKNOWN_STATE: StateSection = { folder: null, isFleet: false, postgres: null };
 
 /** Reads only the section `state`. Never throws: a control command must not fail because of the rest of the file. */
-export function lenientState(text: string, environment: Readonly<Record<string, string | undefined>>): LenientState {
+export function readStateSection(
+  text: string,
+  environment: Readonly<Record<string, string | undefined>>,
+): StateSection {
   try {
     const document = parseDocument(text, { version: "1.2", prettyErrors: false });
-    const { problems } = interpolate(document, environment);
+    const { problems } = interpolateVariables(document, environment);
     const unset = problems.map(({ path }) => path.map(String).join("."));
     const node: unknown = isMap(document.contents) ? document.get("state") : null;
     if (!isMap(node)) return UNKNOWN_STATE;

@@ -1,15 +1,15 @@
 import { z } from "zod";
 import { closest } from "../../core/values/suggest.ts";
-import { descriptionOf, knownKeys } from "./schema-walk.ts";
+import { findDescription, knownKeys } from "./schema-walk.ts";
 import { adviceForKey, suggestValue } from "./suggestions.ts";
 
-export interface Finding {
+export interface ConfigFinding {
   readonly path: readonly PropertyKey[];
   readonly message: string;
   readonly atKey?: boolean;
 }
 
-type Issue = z.core.$ZodIssue;
+type ZodIssue = z.core.$ZodIssue;
 
 export interface WrittenConfig {
   readonly schema: z.core.$ZodType;
@@ -18,19 +18,23 @@ export interface WrittenConfig {
   readonly isTrial?: boolean;
 }
 
-/** Describes every issue of a schema: each unknown key separately, and only the closest alternative of a union. */
-export function findings(
+/** Describes the issues of a schema check: each unknown key separately, and only the closest alternative of a union. */
+export function describeIssues(
   written: WrittenConfig,
-  issues: readonly Issue[],
+  issues: readonly ZodIssue[],
   prefix: readonly PropertyKey[] = [],
-): Finding[] {
-  return issues.flatMap((issue) => describe(written, issue, [...prefix, ...issue.path]));
+): ConfigFinding[] {
+  return issues.flatMap((issue) => describeIssue(written, issue, [...prefix, ...issue.path]));
 }
 
-function describe(written: WrittenConfig, issue: Issue, path: readonly PropertyKey[]): readonly Finding[] {
-  const value = valueAt(written.content, path);
+function describeIssue(
+  written: WrittenConfig,
+  issue: ZodIssue,
+  path: readonly PropertyKey[],
+): readonly ConfigFinding[] {
+  const value = getValueAt(written.content, path);
   const meant =
-    canMeanOther(issue, value) && written.isTrial !== true
+    mayNeedSuggestion(issue, value) && written.isTrial !== true
       ? suggestValue({
           key: String(path.at(-1)),
           value,
@@ -61,12 +65,12 @@ function describe(written: WrittenConfig, issue: Issue, path: readonly PropertyK
   }
 }
 
-function canMeanOther({ code }: Issue, value: unknown): boolean {
+function mayNeedSuggestion({ code }: ZodIssue, value: unknown): boolean {
   if (code === "custom") return typeof value === "string";
   return ["invalid_type", "invalid_union", "invalid_value"].includes(code);
 }
 
-function acceptsText(issue: Issue): boolean {
+function acceptsText(issue: ZodIssue): boolean {
   if (issue.code === "invalid_type") return issue.expected === "string";
   if (issue.code === "invalid_value") return issue.values.some((value) => typeof value === "string");
   if (issue.code !== "invalid_union") return false;
@@ -78,26 +82,26 @@ function unionFindings(
   issue: z.core.$ZodIssueInvalidUnion,
   path: readonly PropertyKey[],
   value: unknown,
-): readonly Finding[] {
+): readonly ConfigFinding[] {
   const { options } = issue as { options?: readonly unknown[] };
   if (issue.errors.length === 0) return [{ path, message: choiceMessage((options ?? []).map(String), value) }];
   const ranked = issue.errors
-    .map((issues) => ({ issues, distance: distanceOf(issues) }))
+    .map((issues) => ({ issues, distance: issueDistance(issues) }))
     .toSorted((a, b) => a.distance - b.distance);
   const best = ranked[0];
   const own = customMessage(issue);
-  if (best === undefined || (own !== undefined && best.distance >= NOT_MEANT)) {
+  if (best === undefined || (own !== undefined && best.distance >= NOT_MEANT_DISTANCE)) {
     return [{ path, message: own ?? withPeriod(issue.message) }];
   }
-  return findings(written, best.issues, path);
+  return describeIssues(written, best.issues, path);
 }
 
-const NOT_MEANT = 5;
+const NOT_MEANT_DISTANCE = 5;
 
-function distanceOf(issues: readonly Issue[]): number {
+function issueDistance(issues: readonly ZodIssue[]): number {
   let distance = 0;
   for (const issue of issues) {
-    if (issue.code === "unrecognized_keys") distance += NOT_MEANT * issue.keys.length;
+    if (issue.code === "unrecognized_keys") distance += NOT_MEANT_DISTANCE * issue.keys.length;
     else if (issue.code === "invalid_type" && issue.path.length === 0) distance += 100;
     else distance += issue.code === "invalid_value" ? 2 : 1;
   }
@@ -106,7 +110,7 @@ function distanceOf(issues: readonly Issue[]): number {
 
 function typeMessage(written: WrittenConfig, expected: string, path: readonly PropertyKey[], value: unknown): string {
   if (value === undefined || value === null) {
-    const what = descriptionOf(written.schema, path);
+    const what = findDescription(written.schema, path);
     if (expected === "object" && value === null && written.isTrial !== true && isValidWith(written, path, {})) {
       return "Write {} here where nothing is to be chosen, or its options below it.";
     }
@@ -146,11 +150,11 @@ function isValidWith(written: WrittenConfig, path: readonly PropertyKey[], value
   return complaintWith(written, path, value) === null;
 }
 
-/** Null when the value would be valid. */
+/** Returns the complaint about another value at a path; null if that value would be valid. */
 function complaintWith(written: WrittenConfig, path: readonly PropertyKey[], value: unknown): string | null {
   const content = withValueAt(written.content, path, value);
   const issues = z.safeParse(written.schema, content).error?.issues ?? [];
-  const here = findings({ schema: written.schema, content, isTrial: true }, issues).find((finding) =>
+  const here = describeIssues({ schema: written.schema, content, isTrial: true }, issues).find((finding) =>
     path.every((step, depth) => finding.path[depth] === step),
   );
   return here?.message ?? null;
@@ -200,13 +204,13 @@ function boundMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, 
   return `Write a number of ${side} ${bound}.`;
 }
 
-/** Returns a message of our own schema; undefined for zod's. */
-function customMessage(issue: Issue): string | undefined {
+/** Returns the message of an issue if our schema wrote it; undefined for a message of zod. */
+function customMessage(issue: ZodIssue): string | undefined {
   return /^(Invalid|Too (small|big))/.test(issue.message) ? undefined : withPeriod(issue.message);
 }
 
 function choiceMessage(words: readonly string[], value: unknown): string {
-  // YAML takes a text of digits for a number.
+  // Quote texts of digits, because YAML reads them as numbers.
   const written = (word: string) => (/^[\d.]+$/.test(word) ? `"${word}"` : word);
   const shown = words.map(written);
   const list = shown.length === 1 ? shown[0] : `one of ${shown.join(", ")}`;
@@ -223,7 +227,7 @@ function lowerFirst(text: string): string {
   return text.charAt(0).toLowerCase() + text.slice(1);
 }
 
-function valueAt(content: unknown, path: readonly PropertyKey[]): unknown {
+function getValueAt(content: unknown, path: readonly PropertyKey[]): unknown {
   let current = content;
   for (const step of path) {
     if (typeof current !== "object" || current === null || !Object.hasOwn(current, step)) return undefined;

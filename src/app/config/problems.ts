@@ -1,7 +1,7 @@
 import { ConfigError, sentence } from "../../core/errors/errors.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 
-/** Lines and columns count from 1. */
+/** Problem in a configuration file. Lines and columns count from 1. */
 export interface ConfigProblem {
   readonly file: string;
   readonly line: number;
@@ -11,7 +11,7 @@ export interface ConfigProblem {
   readonly message: string;
 }
 
-export interface Contradiction {
+export interface ConfigContradiction {
   readonly path: readonly (string | number)[];
   readonly message: string;
 }
@@ -19,17 +19,17 @@ export interface Contradiction {
 export class ConfigurationError extends ConfigError {
   readonly problems: readonly ConfigProblem[];
   constructor(problems: readonly ConfigProblem[]) {
-    super(problems.map(problemLine).join("\n"));
+    super(problems.map(formatProblem).join("\n"));
     this.problems = problems;
   }
 }
 
-export function problemLine(problem: ConfigProblem): string {
+export function formatProblem(problem: ConfigProblem): string {
   const place = `${problem.file}:${problem.line}:${problem.column}`;
   return `${place} ${problem.path === "" ? "" : `${problem.path}: `}${problem.message}`;
 }
 
-export function problemLines(error: unknown): readonly string[] {
-  const lines = error instanceof ConfigurationError ? error.problems.map(problemLine) : [sentence(error)];
+export function formatProblems(error: unknown): readonly string[] {
+  const lines = error instanceof ConfigurationError ? error.problems.map(formatProblem) : [sentence(error)];
   return lines.map(withoutCredentials);
 }

@@ -6,7 +6,7 @@ import { knownKeys, optionPaths } from "./schema-walk.ts";
 
 type AnySchema = z.core.$ZodType;
 
-/** Returns a sentence with a leading space; may be empty. */
+/** Returns advice about an unknown key as a sentence with a leading space; empty without advice. */
 export function adviceForKey(schema: AnySchema, path: readonly PropertyKey[], key: string): string {
   const here = knownKeys(schema, path);
   const plain = key.replaceAll("-", "_").toLowerCase();
@@ -18,7 +18,7 @@ export function adviceForKey(schema: AnySchema, path: readonly PropertyKey[], ke
   return far === null ? suggestion(key, here) : ` It belongs under ${far}.`;
 }
 
-/** Looks one level down, then one or two up. */
+/** Finds a section with an unknown key nearby: one level down, then one or two levels up. */
 function nearbySection(
   schema: AnySchema,
   path: readonly PropertyKey[],
@@ -34,17 +34,17 @@ function nearbySection(
   return null;
 }
 
-const pathsOf = new WeakMap<AnySchema, readonly string[]>();
+const pathsBySchema = new WeakMap<AnySchema, readonly string[]>();
 
-function allPaths(schema: AnySchema): readonly string[] {
-  const paths = pathsOf.get(schema) ?? optionPaths(schema);
-  pathsOf.set(schema, paths);
+function allOptionPaths(schema: AnySchema): readonly string[] {
+  const paths = pathsBySchema.get(schema) ?? optionPaths(schema);
+  pathsBySchema.set(schema, paths);
   return paths;
 }
 
-/** Sections with this key, e.g. `sources.<name>`; null unless there are one or two. */
+/** Names the one or two sections that know a key, e.g. `sources.<name>`; otherwise null. */
 function sectionsWithKey(schema: AnySchema, key: string): string | null {
-  const found = allPaths(schema)
+  const found = allOptionPaths(schema)
     .filter((path) => path.endsWith(`.${key}`) && !path.includes("[]"))
     .map((path) => path.slice(0, -key.length - 1).replaceAll("*", "<name>"));
   const shortest = Math.min(...found.map((path) => path.split(".").length));
@@ -52,7 +52,7 @@ function sectionsWithKey(schema: AnySchema, key: string): string | null {
   return best.length === 0 || best.length > 2 ? null : best.join(" or ");
 }
 
-/** Returns advice when options appear without the user-defined name above them. `known` are an entry's options. */
+/** Returns advice if options (`known`) appear without the user-defined name above them; otherwise null. */
 export function adviceForMissingName(section: unknown, known: readonly string[], name: string): string | null {
   if (typeof section !== "object" || section === null || Array.isArray(section)) return null;
   const entry = Object.entries(section).find(([key, value]) => known.includes(key) && !hasKnownKey(value, known));
@@ -71,27 +71,27 @@ export interface InvalidValue {
   readonly complaintWith: (value: unknown) => string | null;
 }
 
-export function suggestValue(place: InvalidValue): string | null {
-  const { value } = place;
+export function suggestValue(invalid: InvalidValue): string | null {
+  const { value } = invalid;
   if (typeof value === "string") {
     return (
-      suggestFirstValid(place, meaningsOfText(value, place.key)) ??
-      suggestOmission(place, value) ??
-      asList(place, value)
+      suggestFirstValid(invalid, possibleMeanings(value, invalid.key)) ??
+      suggestOmission(invalid, value) ??
+      suggestList(invalid, value)
     );
   }
-  if (typeof value === "number" || typeof value === "boolean") return suggestForNumber(place, value);
-  if (!Array.isArray(value) || value.length !== 1 || !isValidWith(place, value[0])) return null;
-  return `Write ${yamlText(value[0])}, which is one, not a list.`;
+  if (typeof value === "number" || typeof value === "boolean") return suggestForNumber(invalid, value);
+  if (!Array.isArray(value) || value.length !== 1 || !isValidWith(invalid, value[0])) return null;
+  return `Write ${formatYaml(value[0])}, which is one, not a list.`;
 }
 
-function suggestForNumber(place: InvalidValue, value: number | boolean): string | null {
-  if (value === true && isValidWith(place, undefined)) return "Leave this key out: it is on without it.";
-  const truth = value === 1 || value === 0 ? suggestFirstValid(place, [value === 1]) : null;
-  return truth ?? asList(place, value) ?? (place.acceptsText ? asText(place, value) : null);
+function suggestForNumber(invalid: InvalidValue, value: number | boolean): string | null {
+  if (value === true && isValidWith(invalid, undefined)) return "Leave this key out: it is on without it.";
+  const truth = value === 1 || value === 0 ? suggestFirstValid(invalid, [value === 1]) : null;
+  return truth ?? suggestList(invalid, value) ?? (invalid.acceptsText ? suggestText(invalid, value) : null);
 }
 
-/** Words for true and false of YAML 1.1, which are texts in 1.2. */
+/** Words that mean true and false in YAML 1.1, and are texts in YAML 1.2. */
 const YAML_1_1_BOOLEANS: ReadonlyMap<string, boolean> = new Map([
   ["yes", true],
   ["y", true],
@@ -101,8 +101,8 @@ const YAML_1_1_BOOLEANS: ReadonlyMap<string, boolean> = new Map([
   ["off", false],
 ]);
 
-/** Returns what a text may mean: true or false, or a number in another spelling. */
-function meaningsOfText(text: string, key: string): readonly unknown[] {
+/** Lists values that a text may mean: true or false, or a number in another spelling. */
+function possibleMeanings(text: string, key: string): readonly unknown[] {
   const truth = YAML_1_1_BOOLEANS.get(text.toLowerCase());
   const [, whole = "", part = ""] = /^(\d+)(?:,(\d+))?$/.exec(text) ?? [];
   const [, percent] = /^(\d+(?:\.\d+)?) ?%$/.exec(text) ?? [];
@@ -110,46 +110,46 @@ function meaningsOfText(text: string, key: string): readonly unknown[] {
     ...(truth === undefined ? [] : [truth]),
     ...(part === "" ? [] : [Number(`${whole}.${part}`)]),
     ...(percent === undefined ? [] : [Number(percent) / 100]),
-    ...inUnitOf(key, text),
+    ...parseInUnit(key, text),
   ];
 }
 
-/** Parses a text for keys that end in their unit, e.g. `_ms`. */
-function inUnitOf(key: string, text: string): readonly number[] {
+/** Parses a text such as `5s` for a key that ends in its unit, e.g. `_ms`. */
+function parseInUnit(key: string, text: string): readonly number[] {
   if (key.endsWith("_ms")) return [parseDuration(text)].filter((ms) => ms !== null);
   const bytes = key.endsWith("_mb") ? parseByteSize(text.replace(/([kmgt])b$/i, "$1iB")) : null;
   return bytes === null ? [] : [Math.round(bytes / 1024 ** 2)];
 }
 
-function suggestFirstValid(place: InvalidValue, candidates: readonly unknown[]): string | null {
-  const found = candidates.find((candidate) => isValidWith(place, candidate));
-  return found === undefined ? null : `Write ${yamlText(found)}.`;
+function suggestFirstValid(invalid: InvalidValue, candidates: readonly unknown[]): string | null {
+  const found = candidates.find((candidate) => isValidWith(invalid, candidate));
+  return found === undefined ? null : `Write ${formatYaml(found)}.`;
 }
 
-/** For `all` where a list narrows a choice. */
-function suggestOmission(place: InvalidValue, text: string): string | null {
+/** Suggests leaving a key out, for the value `all` where a list narrows a choice. */
+function suggestOmission(invalid: InvalidValue, text: string): string | null {
   if (!/^(all|any|\*)$/i.test(text)) return null;
-  return isValidWith(place, undefined) ? "Leave this key out for all of them." : null;
+  return isValidWith(invalid, undefined) ? "Leave this key out for all of them." : null;
 }
 
 const DURATION_UNITS = ["s", "m", "h", "d"];
 
-/** For a number or a boolean where a text belongs: suggests quotes, or a duration. */
-function asText(place: InvalidValue, value: number | boolean): string | null {
+/** Suggests quotes or a duration, for a number or a boolean where a text belongs. */
+function suggestText(invalid: InvalidValue, value: number | boolean): string | null {
   const quoted = String(value);
-  const complaint = place.complaintWith(quoted);
+  const complaint = invalid.complaintWith(quoted);
   if (complaint === null) return `Put this into quotes: "${quoted}".`;
-  const units = DURATION_UNITS.filter((unit) => isValidWith(place, quoted + unit));
+  const units = DURATION_UNITS.filter((unit) => isValidWith(invalid, quoted + unit));
   const [first] = units;
-  // The complaint about the text helps more than one about the kind of value.
+  // A complaint about the text helps more than a complaint about the type.
   if (first === undefined) return complaint;
   const last = units.length > 1 ? ` or ${units.at(-1)}` : "";
   const known = `${units.slice(0, Math.max(1, units.length - 1)).join(", ")}${last}`;
   return `Write ${quoted}${first}: a duration needs its unit, here ${known}.`;
 }
 
-/** For one value, or several with commas, where a list belongs. */
-function asList(place: InvalidValue, value: string | number | boolean): string | null {
+/** Suggests a list, for one value or several with commas where a list belongs. */
+function suggestList(invalid: InvalidValue, value: string | number | boolean): string | null {
   const words: readonly unknown[] =
     typeof value === "string"
       ? value
@@ -160,8 +160,8 @@ function asList(place: InvalidValue, value: string | number | boolean): string |
   if (words.includes("")) return null;
   const numbers = words.map((word) => (/^-?\d+$/.test(String(word)) ? Number(word) : word));
   const lists: (readonly unknown[])[] = [words, numbers, words.map(String)];
-  const found = lists.find((list) => isValidWith(place, list));
-  return found === undefined ? null : `Write a list: ${yamlText(found)}.`;
+  const found = lists.find((list) => isValidWith(invalid, list));
+  return found === undefined ? null : `Write a list: ${formatYaml(found)}.`;
 }
 
 function isValidWith({ complaintWith }: InvalidValue, value: unknown): boolean {
@@ -171,8 +171,8 @@ function isValidWith({ complaintWith }: InvalidValue, value: unknown): boolean {
 /** Words that need quotes, because a YAML version reads them as another type. */
 const RESERVED_WORD = /^(true|false|null|yes|no|on|off)$/i;
 
-function yamlText(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(yamlText).join(", ")}]`;
+function formatYaml(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(formatYaml).join(", ")}]`;
   if (typeof value !== "string") return String(value);
   return /^[A-Za-z][\w-]+$/.test(value) && !RESERVED_WORD.test(value) ? value : JSON.stringify(value);
 }

@@ -3,31 +3,31 @@ import { dirname, join, parse, resolve, sep } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemCodeOf } from "../../core/errors/local-failure.ts";
 
-export const ALLOW_WRITABLE = "--allow-writable-config";
+export const ALLOW_WRITABLE_FLAG = "--allow-writable-config";
 
 type FileOwnership = Pick<Stats, "mode" | "uid" | "gid">;
 
 const LINK_LABEL = "link to the configuration file";
 const STICKY_BIT = 0o1000;
-/** As many as Linux follows. */
+/** Maximum number of links to follow, as in Linux. */
 const MAX_LINKS = 40;
 
-/** Throws `ConfigError` if another user could change the file, its folder, or a link on the way. */
-export function refuseUntrustedFile(file: string, own: number | null = process.geteuid?.() ?? null): void {
-  const marks = own === null ? undefined : statOf(file);
-  if (own === null || marks === undefined) return;
-  refuseForeignWriter("configuration file", file, marks, own);
-  // A pipe of the shell, such as `--config <(decrypt plenum.yaml.age)`, is in no folder.
-  if (!marks.isFile()) return;
-  for (const { path, isLink } of linksAndFoldersOf(file)) {
-    const found = isLink ? ownershipOfLink(path) : ownershipOfFolder(path);
+/** Throws `ConfigError` if another user could change a file, its folder, or a link on the path to the file. */
+export function refuseUntrustedFile(file: string, ownUid: number | null = process.geteuid?.() ?? null): void {
+  const stats = ownUid === null ? undefined : statIfReadable(file);
+  if (ownUid === null || stats === undefined) return;
+  refuseForeignWriter("configuration file", file, stats, ownUid);
+  // Skip folders for a pipe of the shell, such as `--config <(decrypt plenum.yaml.age)`.
+  if (!stats.isFile()) return;
+  for (const { path, isLink } of listLinksAndFolders(file)) {
+    const found = isLink ? linkOwnership(path) : folderOwnership(path);
     if (found === undefined) continue;
-    refuseForeignWriter(isLink ? LINK_LABEL : "folder of the configuration file", path, found, own);
+    refuseForeignWriter(isLink ? LINK_LABEL : "folder of the configuration file", path, found, ownUid);
   }
 }
 
-/** Undefined if the path is missing, or the permission model of Node.js hides it. */
-function statOf(path: string, look: typeof statSync = statSync): Stats | undefined {
+/** Stats of a path; undefined if the path is missing, or if the permission model of Node.js hides the path. */
+function statIfReadable(path: string, look: typeof statSync = statSync): Stats | undefined {
   try {
     return look(path, { throwIfNoEntry: false });
   } catch {
@@ -40,8 +40,8 @@ interface PathStep {
   readonly isLink: boolean;
 }
 
-/** Each link that the system follows from a path to its file, each link's folder, and the folder of the file. */
-function linksAndFoldersOf(file: string): readonly PathStep[] {
+/** Lists each link from a path to its file, each link's folder, and the folder of the file. */
+function listLinksAndFolders(file: string): readonly PathStep[] {
   const steps: PathStep[] = [];
   let rest = resolve(file);
   for (let links = 0; links < MAX_LINKS; links += 1) {
@@ -58,29 +58,29 @@ function firstLink(path: string): string | null {
   let current = root;
   for (const part of path.slice(root.length).split(sep)) {
     current = join(current, part);
-    if (statOf(current, lstatSync)?.isSymbolicLink() === true) return current;
+    if (statIfReadable(current, lstatSync)?.isSymbolicLink() === true) return current;
   }
   return null;
 }
 
-/** The system ignores the mode of a link. */
-function ownershipOfLink(link: string): FileOwnership | undefined {
-  const marks = statOf(link, lstatSync);
-  return marks && { mode: 0, uid: marks.uid, gid: marks.gid };
+/** Owner of a link with mode 0, because the system ignores the mode of a link. */
+function linkOwnership(link: string): FileOwnership | undefined {
+  const stats = statIfReadable(link, lstatSync);
+  return stats && { mode: 0, uid: stats.uid, gid: stats.gid };
 }
 
-/** In a sticky folder (`/tmp`) others cannot replace what is ours. */
-function ownershipOfFolder(folder: string): FileOwnership | undefined {
-  const marks = statOf(folder);
-  if (marks === undefined) return undefined;
-  const { mode, uid, gid } = marks;
-  const isSafe = (mode & STICKY_BIT) !== 0 || isVolumeOfKubernetes(folder, uid);
+/** Owner and mode of a folder; mode 0 if other users cannot replace our files in it (sticky, e.g. `/tmp`). */
+function folderOwnership(folder: string): FileOwnership | undefined {
+  const stats = statIfReadable(folder);
+  if (stats === undefined) return undefined;
+  const { mode, uid, gid } = stats;
+  const isSafe = (mode & STICKY_BIT) !== 0 || isKubernetesVolume(folder, uid);
   return { mode: isSafe ? 0 : mode, uid, gid };
 }
 
-/** True for a ConfigMap: Kubernetes mounts its folder read-only with mode 0777. Bind mounts are not exempt. */
-function isVolumeOfKubernetes(folder: string, uid: number): boolean {
-  const data = statOf(join(folder, "..data"), lstatSync);
+/** True for a ConfigMap, which Kubernetes mounts read-only with mode 0777. Bind mounts are not exempt. */
+function isKubernetesVolume(folder: string, uid: number): boolean {
+  const data = statIfReadable(join(folder, "..data"), lstatSync);
   if (uid !== 0 || data?.isSymbolicLink() !== true) return false;
   try {
     accessSync(folder, constants.W_OK);
@@ -90,14 +90,14 @@ function isVolumeOfKubernetes(folder: string, uid: number): boolean {
   }
 }
 
-function refuseForeignWriter(what: string, path: string, { mode, uid, gid }: FileOwnership, own: number): void {
-  const otherwise = `or, if you trust everybody who may write there, run with ${ALLOW_WRITABLE}.`;
-  if (uid !== own && uid !== 0) {
-    throw new ConfigError(`The ${what}, ${path}, belongs to another user (${uid}; this one is ${own}).`, {
-      hint: `Run: chown ${what === LINK_LABEL ? "-h " : ""}${own} ${path}, ${otherwise}`,
+function refuseForeignWriter(what: string, path: string, { mode, uid, gid }: FileOwnership, ownUid: number): void {
+  const otherwise = `or, if you trust everybody who may write there, run with ${ALLOW_WRITABLE_FLAG}.`;
+  if (uid !== ownUid && uid !== 0) {
+    throw new ConfigError(`The ${what}, ${path}, belongs to another user (${uid}; this one is ${ownUid}).`, {
+      hint: `Run: chown ${what === LINK_LABEL ? "-h " : ""}${ownUid} ${path}, ${otherwise}`,
     });
   }
-  // With a umask of 002 each user has a group of the same number, with no other member.
+  // A group with the number of the user has no other members, as usual with a umask of 002.
   const isGroupShared = (mode & 0o020) !== 0 && gid !== uid;
   if ((mode & 0o002) === 0 && !isGroupShared) return;
   const bits = (mode & 0o7777).toString(8).padStart(3, "0");

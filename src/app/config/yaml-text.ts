@@ -16,37 +16,38 @@ import {
   type YAMLParseError,
 } from "yaml";
 
-/**
- * Replaces `${NAME}`, `${NAME:-default}` and `${NAME:?what to do}` from the environment; `$${` is a literal `${`. An empty
- * variable counts as unset. A replaced plain scalar is read as YAML again: `port: ${PORT}` gives a number.
- */
+/** Problem at a node of a YAML document. */
 export interface NodeProblem {
   readonly node: Scalar;
   readonly path: readonly PropertyKey[];
   readonly message: string;
 }
 
-export interface Interpolated {
+export interface Interpolation {
   readonly problems: readonly NodeProblem[];
-  /** Variables that the file names, with their locations. */
+  /** Environment variables that the file uses, with their locations. */
   readonly used: readonly (Pick<NodeProblem, "node" | "path"> & { readonly name: string })[];
 }
 
-/** Matches `$${`, a placeholder, or the beginning of an invalid one. */
-const PLACEHOLDER = /\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([-?])([^}]*))?\}|\$\{/g;
+/** Matches `$${`, a placeholder, or the beginning of an invalid placeholder. */
+const PLACEHOLDER_PATTERN = /\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([-?])([^}]*))?\}|\$\{/g;
 
-export function interpolate(
+/**
+ * Replaces `${NAME}`, `${NAME:-default}` and `${NAME:?what to do}` from the environment; `$${` is a literal `${`. An empty
+ * variable counts as unset. A replaced plain scalar is read as YAML again: `port: ${PORT}` gives a number.
+ */
+export function interpolateVariables(
   document: Document,
   environment: Readonly<Record<string, string | undefined>>,
-): Interpolated {
+): Interpolation {
   const problems: NodeProblem[] = [];
-  const used: Interpolated["used"][number][] = [];
+  const used: Interpolation["used"][number][] = [];
   visit(document, {
     Scalar(key, node, ancestors) {
       if (key === "key" || !isScalar(node) || typeof node.value !== "string") return;
       if (!node.value.includes("${")) return;
       const complain = (message: string) => {
-        problems.push({ node, path: pathOf(ancestors, node), message });
+        problems.push({ node, path: pathToNode(ancestors, node), message });
         return "";
       };
       const replace = (found: string, name?: string, operator?: string, rest = "") => {
@@ -54,22 +55,22 @@ export function interpolate(
         if (name === undefined) {
           return complain(`Write \${NAME}, \${NAME:-default} or \${NAME:?what to do}; $\${ for a literal \${.`);
         }
-        used.push({ node, path: pathOf(ancestors, node), name });
+        used.push({ node, path: pathToNode(ancestors, node), name });
         const value = environment[name];
         if (value !== undefined && value !== "") return value;
         if (operator === "-") return rest;
         const advice = operator === "?" && rest !== "" ? rest : `Set it, or write \${${name}:-default}.`;
         return complain(`The environment variable ${name} is not set. ${advice}`);
       };
-      const text = node.value.replace(PLACEHOLDER, replace);
-      node.value = node.type === "PLAIN" ? plainValue(text) : text;
+      const text = node.value.replace(PLACEHOLDER_PATTERN, replace);
+      node.value = node.type === "PLAIN" ? parsePlainValue(text) : text;
     },
   });
   return { problems, used };
 }
 
-/** Reads a replaced text as YAML: it can become a number or true, but never a list or a section. */
-function plainValue(text: string): unknown {
+/** Reads a replaced text as YAML: the text can become a number or true, but never a list or a section. */
+function parsePlainValue(text: string): unknown {
   try {
     const value: unknown = parse(text);
     return typeof value === "object" && value !== null ? text : value;
@@ -78,7 +79,7 @@ function plainValue(text: string): unknown {
   }
 }
 
-function pathOf(ancestors: readonly unknown[], node: Node): readonly PropertyKey[] {
+function pathToNode(ancestors: readonly unknown[], node: Node): readonly PropertyKey[] {
   const path: PropertyKey[] = [];
   for (const [depth, ancestor] of ancestors.entries()) {
     const next = ancestors[depth + 1] ?? node;
@@ -91,23 +92,23 @@ function pathOf(ancestors: readonly unknown[], node: Node): readonly PropertyKey
 }
 
 /** Finds valid YAML that is probably a mistake: typographic quotes, and shell or Windows variables. */
-export function likelyMistakes(document: Document, text: string): readonly NodeProblem[] {
-  if (!LIKELY_MISTAKE.test(text)) return [];
+export function findLikelyMistakes(document: Document, text: string): readonly NodeProblem[] {
+  if (!LIKELY_MISTAKE_PATTERN.test(text)) return [];
   const problems: NodeProblem[] = [];
   visit(document, {
     Scalar(key, node, ancestors) {
       if (key === "key" || !isScalar(node) || typeof node.value !== "string") return;
-      const message = likelyMistakeIn(node.value, node.type === "PLAIN");
-      if (message !== null) problems.push({ node, path: pathOf(ancestors, node), message });
+      const message = likelyMistakeMessage(node.value, node.type === "PLAIN");
+      if (message !== null) problems.push({ node, path: pathToNode(ancestors, node), message });
     },
   });
   return problems;
 }
 
-/** Fast check that lets most files pass. */
-const LIKELY_MISTAKE = /[“”„‟‘’‚«»]|\$[A-Za-z_]|%[A-Za-z_]\w*%/u;
+/** Fast check for likely mistakes, which most files pass. */
+const LIKELY_MISTAKE_PATTERN = /[“”„‟‘’‚«»]|\$[A-Za-z_]|%[A-Za-z_]\w*%/u;
 
-function likelyMistakeIn(text: string, isPlain: boolean): string | null {
+function likelyMistakeMessage(text: string, isPlain: boolean): string | null {
   if (isPlain && /^[“”„‟‘’‚«»].*[“”„‟‘’‚«»]$/u.test(text)) {
     return `These quotes are typographic, so they belong to the text: write straight ones, "…", or none.`;
   }
@@ -115,26 +116,26 @@ function likelyMistakeIn(text: string, isPlain: boolean): string | null {
   return name === undefined ? null : `A variable of the environment is written with braces: \${${name}}.`;
 }
 
-/** Offset of a value, or of its key if the key is wrong; for a missing path, the nearest parent. */
-export function offsetOf(root: Node | null, path: readonly PropertyKey[], wantKey: boolean): number {
+/** Offset of a value, or of its key with `wantKey`; for a missing path, offset of the nearest parent. */
+export function findOffset(root: Node | null, path: readonly PropertyKey[], wantKey: boolean): number {
   let node: Node | null = root;
-  let offset = startOf(root) ?? 0;
+  let offset = nodeStart(root) ?? 0;
   for (const [depth, step] of path.entries()) {
     if (isMap(node)) {
       const pair = node.items.find(
         (item) => isPair(item) && isScalar(item.key) && String(item.key.value) === String(step),
       );
       if (pair === undefined) return offset;
-      const atKey = (depth === path.length - 1 && wantKey) || !isNode(pair.value) || isEmpty(pair.value);
-      // A section begins at its own name, not at its first entry.
+      const atKey = (depth === path.length - 1 && wantKey) || !isNode(pair.value) || isEmptyScalar(pair.value);
+      // For a section, use the offset of its key, not of its first entry.
       const target = atKey || isMap(pair.value) ? pair.key : pair.value;
-      offset = startOf(target) ?? offset;
+      offset = nodeStart(target) ?? offset;
       node = isNode(pair.value) ? pair.value : null;
     } else if (isNode(node) && !isAlias(node) && "items" in node && typeof step === "number") {
       const item: unknown = (node.items as unknown[])[step];
       if (!isNode(item)) return offset;
       node = item;
-      offset = startOf(item) ?? offset;
+      offset = nodeStart(item) ?? offset;
     } else {
       return offset;
     }
@@ -142,18 +143,18 @@ export function offsetOf(root: Node | null, path: readonly PropertyKey[], wantKe
   return offset;
 }
 
-function startOf(node: unknown): number | undefined {
+function nodeStart(node: unknown): number | undefined {
   return isNode(node) ? node.range?.[0] : undefined;
 }
 
-function isEmpty(node: Node): boolean {
+function isEmptyScalar(node: Node): boolean {
   return isScalar(node) && node.value === null && node.source === "";
 }
 
-/** Location of paths in the configuration file, as `plenum.yaml:12:9`. */
+/** Returns the location of an option in the configuration file, e.g. `plenum.yaml:12:9`. */
 export type LocateOption = (path: readonly PropertyKey[]) => string;
 
-/** When the file is gone, every location is the file. */
+/** Locates options in a file. If the file is missing, every location is the file's name. */
 export function locationsInFile(file: string): LocateOption {
   try {
     return locationsInText(file, readFileSync(file, "utf8"));
@@ -166,7 +167,7 @@ export function locationsInText(file: string, text: string): LocateOption {
   const lines = new LineCounter();
   const { contents } = parseDocument(text, { lineCounter: lines, version: "1.2" });
   return (path) => {
-    const { line, col } = lines.linePos(offsetOf(contents, path, false));
+    const { line, col } = lines.linePos(findOffset(contents, path, false));
     return `${file}:${Math.max(1, line)}:${Math.max(1, col)}`;
   };
 }
@@ -176,17 +177,17 @@ export interface SyntaxProblem {
   readonly message: string;
 }
 
-/** Returns one problem per line in plain words, because one mistake causes several parser errors. */
-export function syntaxProblems(document: Document.Parsed, text: string): readonly SyntaxProblem[] {
-  const found = document.errors.map((error) => syntaxProblemOf(document, text, error));
+/** Returns one syntax problem per line in plain words, because one mistake causes several parser errors. */
+export function findSyntaxProblems(document: Document.Parsed, text: string): readonly SyntaxProblem[] {
+  const found = document.errors.map((error) => toSyntaxProblem(document, text, error));
   const lineOf = ({ offset }: SyntaxProblem) => text.slice(0, offset).split("\n").length;
   return [...Map.groupBy(found, lineOf).values()].flatMap(([first]) => (first === undefined ? [] : [first]));
 }
 
-function syntaxProblemOf(document: Document.Parsed, text: string, error: YAMLParseError): SyntaxProblem {
+function toSyntaxProblem(document: Document.Parsed, text: string, error: YAMLParseError): SyntaxProblem {
   const offset = error.pos[0];
   const isQuote = /Missing closing/.test(error.message);
-  const opened = startOfOpenText(document, offset, isQuote);
+  const opened = findOpenTextStart(document, offset, isQuote);
   if (isQuote && opened !== null) {
     return { offset: opened, message: `This ${text[opened]} is not closed: write another one at the end of the text.` };
   }
@@ -232,8 +233,8 @@ function unexpectedTokenMessage(message: string, first: string): string {
   return first === "\t" ? "Indent with spaces; YAML does not allow tabs." : `Not valid YAML: ${message}.`;
 }
 
-/** Start of the innermost quoted text, list or section in braces around an offset; null outside. */
-function startOfOpenText(document: Document, offset: number, isQuote: boolean): number | null {
+/** Finds the start of the innermost quoted text, list or section in braces around an offset; null outside of all. */
+function findOpenTextStart(document: Document, offset: number, isQuote: boolean): number | null {
   let opened: number | null = null;
   const look = (node: Node) => {
     const [from, , end] = node.range ?? [0, 0, 0];
@@ -249,8 +250,8 @@ function startOfOpenText(document: Document, offset: number, isQuote: boolean): 
   return opened;
 }
 
-/** Returns 0 without such an alias. */
-export function offsetOfAlias(document: Document, name: string): number {
+/** Returns the offset of an alias in a document; 0 without the alias. */
+export function aliasOffset(document: Document, name: string): number {
   let offset = 0;
   visit(document, {
     Alias(_, node) {

@@ -4,39 +4,39 @@ import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycl
 import type { Log } from "../../core/runtime/log.ts";
 import { loop, within } from "../../core/runtime/waiting.ts";
 
-const LOOK_EVERY_MS = 1_000;
-/** Time without a change before the file is read: an editor may still be writing. */
-const STABLE_MS = 2_000;
-/** Interval of retries while the file is invalid: the cause may be another file, e.g. a secret's. */
+const CHECK_INTERVAL_MS = 1_000;
+/** Time without a change before a changed file is read, because an editor may still be writing. */
+const STABLE_FOR_MS = 2_000;
+/** Retry interval while the configuration is invalid, because the cause may be another file, e.g. a secret. */
 const INVALID_RETRY_MS = 30_000;
 
-/** Polls because editors replace files and ConfigMaps change links. Calls `onQuiet` again while it returns false. */
+/** Polls a file, because editors replace files and ConfigMaps change links. Repeats `onStable` while it returns false. */
 export function watchFile(options: {
   readonly file: string;
   readonly clock: Clock;
   readonly log: Pick<Log, "warn">;
-  onQuiet(): Promise<boolean>;
+  onStable(): Promise<boolean>;
 }): Service {
   const { clock, file, log } = options;
   const stopping = new AbortController();
   let running: Promise<void> = Promise.resolve();
-  let taken: string | null = null;
-  let seen: string | null = null;
-  let sinceMs = 0;
+  let handledVersion: string | null = null;
+  let seenVersion: string | null = null;
+  let seenSinceMs = 0;
   let againAtMs = Number.POSITIVE_INFINITY;
 
-  async function look(): Promise<number> {
+  async function checkFile(): Promise<number> {
     const nowMs = clock.monotonic();
-    const version = versionOf(file);
-    if (version !== seen) {
-      seen = version;
-      sinceMs = nowMs;
+    const version = readFileVersion(file);
+    if (version !== seenVersion) {
+      seenVersion = version;
+      seenSinceMs = nowMs;
     }
-    const isChanged = version !== taken && nowMs - sinceMs >= STABLE_MS;
-    if (version === null || (!isChanged && nowMs < againAtMs)) return LOOK_EVERY_MS;
-    taken = version;
-    againAtMs = (await options.onQuiet()) ? Number.POSITIVE_INFINITY : clock.monotonic() + INVALID_RETRY_MS;
-    return LOOK_EVERY_MS;
+    const isChanged = version !== handledVersion && nowMs - seenSinceMs >= STABLE_FOR_MS;
+    if (version === null || (!isChanged && nowMs < againAtMs)) return CHECK_INTERVAL_MS;
+    handledVersion = version;
+    againAtMs = (await options.onStable()) ? Number.POSITIVE_INFINITY : clock.monotonic() + INVALID_RETRY_MS;
+    return CHECK_INTERVAL_MS;
   }
 
   return startedOnce({
@@ -46,7 +46,7 @@ export function watchFile(options: {
         clock,
         signal: AbortSignal.any([signal, stopping.signal]),
         looks: true,
-        turn: look,
+        turn: checkFile,
         fault: (error) => log.warn({ file, err: error }, "the configuration file could not be looked at"),
       });
     },
@@ -57,8 +57,8 @@ export function watchFile(options: {
   });
 }
 
-/** Returns null without a file, and for a pipe (`--config <(decrypt it)`), which must not be read again. */
-function versionOf(file: string): string | null {
+/** Text that changes with the file; null without a file, and for a pipe (`--config <(decrypt it)`), readable only once. */
+function readFileVersion(file: string): string | null {
   try {
     const stats = statSync(file);
     const { ino, size, mtimeMs, ctimeMs } = stats;

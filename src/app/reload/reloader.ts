@@ -16,40 +16,40 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import { oneAtATime, persist, within } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { changesBetween, inForceAfter } from "../config/changes.ts";
+import { changesBetween, configInForceAfter } from "../config/changes.ts";
 import type { Config } from "../config/config.ts";
 import { sharedTokens } from "../config/contradictions.ts";
-import { problemLines } from "../config/problems.ts";
+import { formatProblems } from "../config/problems.ts";
 import { watchFile } from "./file-watch.ts";
 
 /** Part of the worker that can apply a changed configuration. */
-export interface Reconfigurable {
+export interface ReconfigurablePart {
   readonly name: string;
-  /** Prepares the change without applying anything: an error rejects the complete file. */
+  /** Prepares a configuration change without applying it; an error rejects the complete file. */
   prepare(next: Config): Promise<PreparedChange>;
 }
 
 export interface PreparedChange {
   takeOver(): Promise<void> | void;
-  /** Frees what was prepared, instead of `takeOver`. */
+  /** Frees the prepared resources if the change is not applied. */
   discard?(): Promise<void>;
 }
 
 export interface ConfigFile {
   readonly file: string;
-  /** Throws the problems of the file. */
+  /** Loads the file. Throws an error with the problems of the file. */
   load(): Config;
   readonly isWatched: boolean;
 }
 
-/** Time limit for recording a reload before the caller continues; recording is retried in the background. */
+/** Time for which a reload waits until its event is stored; storing is then retried in the background. */
 const RECORD_WAIT_MS = 5_000;
 
 export function createReloader(
   options: ConfigFile & {
     readonly config: Config;
-    /** In the order in which they take over. */
-    readonly parts: readonly Reconfigurable[];
+    /** Parts of the worker, in the order in which they apply a change. */
+    readonly parts: readonly ReconfigurablePart[];
     readonly store: Pick<Store, "commit">;
     readonly clock: Clock;
     readonly log: Log;
@@ -66,10 +66,10 @@ export function createReloader(
   let failures: readonly string[] = [];
   const recording = new Set<Promise<unknown>>();
 
-  async function prepareAll() {
+  async function prepareReload() {
     const wanted = options.load();
-    const next = inForceAfter(inForce, wanted);
-    // The file itself names no token twice; but a source keeps the token that it was started with.
+    const next = configInForceAfter(inForce, wanted);
+    // Check shared tokens again, because a running source keeps its token until a restart.
     const [shared] = sharedTokens(next);
     if (shared !== undefined) throw new ConfigError(`${shared.path.join(".")}: ${shared.message}`);
     const all = changesBetween(inForce, wanted);
@@ -89,11 +89,11 @@ export function createReloader(
   async function reload(by: ReloadedBy, isDryRun: boolean): Promise<ReloadReport> {
     const report = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], refused: null, failures: [] };
     if (stopping.signal.aborted) return { ...report, pending, refused: ["The worker is stopping."] };
-    let prepared: Awaited<ReturnType<typeof prepareAll>>;
+    let prepared: Awaited<ReturnType<typeof prepareReload>>;
     try {
-      prepared = await prepareAll();
+      prepared = await prepareReload();
     } catch (error) {
-      const rejected = { ...report, pending, refused: problemLines(error) };
+      const rejected = { ...report, pending, refused: formatProblems(error) };
       if (!isDryRun) noteRefusal(rejected);
       return rejected;
     }
@@ -165,20 +165,20 @@ export function createReloader(
 
   const watch = watchFile({
     ...{ file, clock, log },
-    onQuiet: async () => (await oneReload(() => reload("file", false))).refused === null,
+    onStable: async () => (await oneReload(() => reload("file", false))).refused === null,
   });
-  const begun = Promise.withResolvers<void>();
+  const started = Promise.withResolvers<void>();
   const service = startedOnce({
     name: "reload",
     async start(signal) {
-      begun.resolve();
+      started.resolve();
       if (options.isWatched) await watch.start(signal);
     },
     async stop(deadlineMs) {
       stopping.abort(new Stopping());
-      begun.resolve();
+      started.resolve();
       await watch.stop(deadlineMs);
-      // Let a reload that has begun finish, so that no part has another configuration than the others.
+      // Wait until a running reload has finished, so that all parts have the same configuration.
       const finished = oneReload(async () => undefined);
       await within(clock, deadlineMs, finished);
       await within(clock, deadlineMs, Promise.all(recording));
@@ -187,13 +187,13 @@ export function createReloader(
 
   return {
     ...service,
-    /** Never rejects: problems are in the report. */
+    /** Reloads the file. Never rejects, because the report contains the problems. */
     async reload(by: ReloadedBy, isDryRun: boolean): Promise<ReloadReport> {
-      await begun.promise;
+      await started.promise;
       return oneReload(() => reload(by, isDryRun));
     },
     state: (): ConfigurationState => ({ file, last, pending, refused }),
-    /** The last accepted configuration, with the old values of options that wait for a restart. */
+    /** Returns the last accepted configuration, with the old values of options that wait for a restart. */
     inForce: () => inForce,
     notices(): readonly string[] {
       const count = pending.length === 1 ? "A change" : `${pending.length} changes`;

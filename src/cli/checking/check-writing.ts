@@ -1,5 +1,5 @@
 import { type Config, canListen, isListening } from "../../app/config/config.ts";
-import { connectorOf } from "../../app/config/config-sections.ts";
+import { findConnector } from "../../app/config/config-sections.ts";
 import type { LocateOption } from "../../app/config/yaml-text.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { armingRefusal, armRequestIn } from "../../engine/commands/arming.ts";
@@ -194,14 +194,14 @@ function noListener({ sinks }: Config, places: LocateOption): CheckLine {
 }
 
 function listenOption(name: string, sink: Config["sinks"][string]): string {
-  return `sinks.${name}.${connectorOf(sink)}.commands: { enabled: true }`;
+  return `sinks.${name}.${findConnector(sink)}.commands: { enabled: true }`;
 }
 
 /** Returns null if the sink listens. */
 function closedSinkText(name: string, sink: Config["sinks"][string] | undefined): string | null {
   if (sink === undefined || isListening(sink)) return null;
   if (!canListen(sink))
-    return `The sink ${name} cannot send commands, because ${connectorOf(sink)} only receives events: name an mqtt sink in from, or operator.`;
+    return `The sink ${name} cannot send commands, because ${findConnector(sink)} only receives events: name an mqtt sink in from, or operator.`;
   if (!sink.enabled)
     return `The sink ${name} is switched off, so no command comes from it: set sinks.${name}.enabled: true.`;
   return `The sink ${name} does not listen for commands: set ${listenOption(name, sink)}.`;

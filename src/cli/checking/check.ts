@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import type { Config } from "../../app/config/config.ts";
-import { connectorOf } from "../../app/config/config-sections.ts";
-import { ALLOW_WRITABLE, refuseUntrustedFile } from "../../app/config/trusted-file.ts";
+import { findConnector } from "../../app/config/config-sections.ts";
+import { ALLOW_WRITABLE_FLAG, refuseUntrustedFile } from "../../app/config/trusted-file.ts";
 import { locationsInFile } from "../../app/config/yaml-text.ts";
 import type { Sink } from "../../core/connector.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
@@ -36,7 +36,7 @@ export function define(command: Command, context: CliContext): void {
     .option("--strict", "treat warnings as errors, for pipelines")
     .option("--ask", "list sites and tags at the service, even where the state knows them")
     .option("--no-lists", "leave out the comparison with the building, which lists its tags")
-    .option(ALLOW_WRITABLE, "accept a configuration file that other users may change, as plenum run does with it")
+    .option(ALLOW_WRITABLE_FLAG, "accept a configuration file that other users may change, as plenum run does with it")
     .addHelpText(
       "after",
       "\nThe configuration is compared with the building: what selects nothing, is never reached, does not exist. Lists" +
@@ -138,7 +138,7 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
   const what = `sink ${name}`;
   const entry = config.sinks[name];
   if (entry === undefined || !entry.enabled) return [warning(what, "switched off (enabled: false)")];
-  const connector = connectorOf(entry);
+  const connector = findConnector(entry);
   let sink: Sink | undefined;
   try {
     sink = await createStandaloneSink(name, entry);

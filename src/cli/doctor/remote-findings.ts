@@ -1,6 +1,6 @@
 import { createServer } from "node:net";
 import type { Config, SourceEntry } from "../../app/config/config.ts";
-import { connectorOf } from "../../app/config/config-sections.ts";
+import { findConnector } from "../../app/config/config-sections.ts";
 import type { Sink } from "../../core/connector.ts";
 import { meaningOf, sentence } from "../../core/errors/errors.ts";
 import { findWorker, requestLog, requestReady, requestReport } from "../../ui/operator/remote.ts";
@@ -83,7 +83,7 @@ export function probeServers(config: Config, signal: AbortSignal): Promise<reado
   const sinks = Object.entries(config.sinks)
     .filter(([, entry]) => entry.enabled)
     .map(([name, entry]) =>
-      probeServer("sink", name, connectorOf(entry), async () => {
+      probeServer("sink", name, findConnector(entry), async () => {
         await askSink(await createStandaloneSink(name, entry), signal);
         return { clockSkewMs: null, token: null };
       }),

@@ -2,7 +2,7 @@ import { hostname } from "node:os";
 import { join, resolve } from "node:path";
 import type { Command } from "commander";
 import type { Config } from "../../app/config/config.ts";
-import { ALLOW_WRITABLE, refuseUntrustedFile } from "../../app/config/trusted-file.ts";
+import { ALLOW_WRITABLE_FLAG, refuseUntrustedFile } from "../../app/config/trusted-file.ts";
 import { createWorker, type Worker, type WorkerOptions } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
@@ -23,7 +23,7 @@ export function define(command: Command, context: CliContext): void {
     .option("--arm-writing", "let a new state write, as the configuration allows; once is enough")
     .option("--member <name>", "in a fleet (state.postgres): this member's name; its machine's when left out")
     .option(
-      ALLOW_WRITABLE,
+      ALLOW_WRITABLE_FLAG,
       "read a configuration file that other users may change: they then decide what is written to the building",
     )
     .option("--setup", "where there is no configuration yet: make one on a page of this machine, then run")

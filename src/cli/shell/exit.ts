@@ -1,6 +1,6 @@
 import { basename, delimiter, dirname } from "node:path";
 import { CommanderError } from "commander";
-import { ConfigurationError, problemLine } from "../../app/config/problems.ts";
+import { ConfigurationError, formatProblem } from "../../app/config/problems.ts";
 import { meaningOf, sentence } from "../../core/errors/errors.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 
@@ -43,7 +43,7 @@ export function exitCodeOf(error: unknown): number {
 
 /** One sentence without a stack trace; for a wrong configuration one line per mistake. */
 export function errorLines(error: unknown): readonly string[] {
-  if (error instanceof ConfigurationError) return error.problems.map(problemLine);
+  if (error instanceof ConfigurationError) return error.problems.map(formatProblem);
   const text = withoutCredentials(sentence(error));
   return [isProgramBug(error) ? `Plenum has a fault of its own, please report it: ${text}` : text];
 }

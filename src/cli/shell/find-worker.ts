@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { Config } from "../../app/config/config.ts";
-import { type LenientState, lenientState } from "../../app/config/load.ts";
+import { readStateSection, type StateSection } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { StateConfig } from "../../engine/store/config.ts";
 import { lockFile } from "../../engine/store/folder.ts";
@@ -166,13 +166,13 @@ async function workersIn(folder: string, signal: AbortSignal): Promise<readonly 
   return single.kind === "none" ? membersOnThisMachine({ folder }, signal) : [single];
 }
 
-function fleetStateOf({ folder, postgres }: LenientState): StateConfig | null {
+function fleetStateOf({ folder, postgres }: StateSection): StateConfig | null {
   if (postgres === null) return null;
   return { ...StateConfig.parse({}), folder: folder ?? DEFAULT_FOLDER, postgres };
 }
 
-export function lenientStateOf(file: string, environment: Environment): LenientState {
-  return lenientState(textOf(file), environment);
+export function lenientStateOf(file: string, environment: Environment): StateSection {
+  return readStateSection(textOf(file), environment);
 }
 
 export const DEFAULT_FOLDER = Config.shape.state.parse(undefined).folder;

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { getConnector } from "../../../connectors/catalog.ts";
 import { buildSource } from "../../app/build-source.ts";
 import type { SourceEntry } from "../../app/config/config.ts";
-import { connectorOf, type SinkEntry } from "../../app/config/config-sections.ts";
+import { findConnector, type SinkEntry } from "../../app/config/config-sections.ts";
 import type { Sink } from "../../core/connector.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
@@ -53,7 +53,7 @@ const NO_STATE = {
 
 /** Returns undefined if the connector has no sink. */
 export async function createStandaloneSink(name: string, entry: SinkEntry): Promise<Sink | undefined> {
-  const connector = connectorOf(entry);
+  const connector = findConnector(entry);
   const definition = getConnector(connector);
   return definition.sink?.(entry[connector], {
     name,
