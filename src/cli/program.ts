@@ -1,14 +1,14 @@
 import { Command, Help } from "commander";
 import { VERSION } from "../core/runtime/version.ts";
 import type { CliContext } from "./shell/context.ts";
-import { EXIT_LINE } from "./shell/exit.ts";
+import { EXIT_CODES_TEXT } from "./shell/exit.ts";
 import { parserOutput } from "./shell/terminal.ts";
 
 interface CommandFile {
   define(command: Command, context: CliContext): void;
 }
 
-const DESCRIPTIONS = {
+const COMMAND_DESCRIPTIONS = {
   demo: "run a demo: simulator, broker, worker and page in one process, without a configuration",
   "init [address]": "create a configuration for a building from an address and a token",
   run: "run the worker until Ctrl-C or SIGTERM",
@@ -47,7 +47,7 @@ const DESCRIPTIONS = {
 } as const;
 
 /** Lazy, so that a worker does not hold the other commands in memory. */
-const MODULES: Readonly<Record<keyof typeof DESCRIPTIONS, () => Promise<CommandFile>>> = {
+const COMMAND_MODULES: Readonly<Record<keyof typeof COMMAND_DESCRIPTIONS, () => Promise<CommandFile>>> = {
   demo: () => import("./running/demo.ts"),
   "init [address]": () => import("./running/init.ts"),
   run: () => import("./running/run.ts"),
@@ -112,7 +112,7 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     .addHelpText(
       "after",
       "\nExamples:\n  plenum demo\n  plenum check --config plenum.yaml\n  plenum read 10001 10002 --json\n" +
-        `\nExit codes: ${EXIT_LINE}.`,
+        `\nExit codes: ${EXIT_CODES_TEXT}.`,
     )
     .hook("preSubcommand", (_, command) => defined(command));
   async function defined(command: Command): Promise<void> {
@@ -137,9 +137,9 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     for (const command of program.commands) await defined(command);
     return program;
   }
-  for (const [usage, load] of Object.entries(MODULES)) {
+  for (const [usage, load] of Object.entries(COMMAND_MODULES)) {
     const [name = ""] = usage.split(" ");
-    const command = program.command(name).description(DESCRIPTIONS[usage as keyof typeof DESCRIPTIONS]);
+    const command = program.command(name).description(COMMAND_DESCRIPTIONS[usage as keyof typeof COMMAND_DESCRIPTIONS]);
     usages.set(command, usage);
     loads.set(command, load);
   }

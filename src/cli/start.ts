@@ -1,19 +1,19 @@
 import "./shell/one-undici.ts";
 import { CommanderError, InvalidArgumentError } from "commander";
 import { createProgram } from "./program.ts";
-import { EXIT, errorLines, exitCodeOf, withProgramName } from "./shell/exit.ts";
+import { EXIT_CODE, errorLines, toExitCode, withProgramName } from "./shell/exit.ts";
 import { createTerminal } from "./shell/terminal.ts";
 import { exitOnUncaughtErrors } from "./shell/uncaught-errors.ts";
 
 /** A slow reader of the output may delay the exit so long. */
-const END_WITHIN_MS = 1_000;
+const EXIT_TIMEOUT_MS = 1_000;
 
 /** Runs the command line of this process, and ends the process. */
-export async function start(): Promise<never> {
+export async function runCommandLine(): Promise<never> {
   const stopping = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
     process.on(signal, () => {
-      if (stopping.signal.aborted) process.exit(EXIT.failure);
+      if (stopping.signal.aborted) process.exit(EXIT_CODE.failure);
       stopping.abort();
     });
   }
@@ -28,10 +28,10 @@ export async function start(): Promise<never> {
     if (stopping.signal.aborted) say("Stopped before the command was done.");
     else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)
       say(...errorLines(error).map((line) => withProgramName(line)));
-    process.exitCode = stopping.signal.aborted ? EXIT.failure : exitCodeOf(error);
+    process.exitCode = stopping.signal.aborted ? EXIT_CODE.failure : toExitCode(error);
   }
   // A library may have left a timer behind.
-  setTimeout(() => process.exit(), END_WITHIN_MS).unref();
+  setTimeout(() => process.exit(), EXIT_TIMEOUT_MS).unref();
   for (const stream of [process.stdout, process.stderr])
     if (stream.writableLength > 0) await new Promise((resolve) => stream.once("drain", resolve).once("close", resolve));
   process.exit();

@@ -1,7 +1,7 @@
 import { readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { describe, expect, test } from "vitest";
-import { programsFolder } from "#src/cli/demo/postgres.ts";
+import { findProgramsFolder } from "#src/cli/demo/postgres.ts";
 import type { FleetStatus } from "#src/scale/fleet/status.ts";
 import { absent } from "../real-servers.ts";
 import { onlyLine, workplace } from "./plenum.ts";
@@ -53,6 +53,6 @@ describe.skipIf(absent("postgres"))("plenum demo --fleet", { timeout: 240_000 },
     const wrong = await nothing.plenum("demo", "--fleet", "many");
     expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([78, expect.stringContaining("1 to 9 members, not many")]);
     expect(left()).toEqual([]);
-    expect(() => programsFolder([nothing.folder])).toThrow("A fleet needs PostgreSQL, and none is installed here.");
+    expect(() => findProgramsFolder([nothing.folder])).toThrow("A fleet needs PostgreSQL, and none is installed here.");
   });
 });

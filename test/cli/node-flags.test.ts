@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { betterFlags } from "#src/cli/running/run.ts";
+import { chooseNodeFlags } from "#src/cli/running/run.ts";
 import { runProgram } from "../plenum-process.ts";
 import { MAIN } from "./hosted.ts";
 import { workplace } from "./plenum.ts";
@@ -20,7 +20,7 @@ test.each([
   ["200 sources keep the same flags when PLENUM_NODE_FLAGS has them", 200, FEW, { PLENUM_NODE_FLAGS: FEW }, null],
 ] as const)("betterFlags chooses the Node.js flags: %s", (_name, sources, flags, environment, better) => {
   const given = flags === "" ? [] : flags.split(" ");
-  expect(betterFlags(sources, given, environment)?.join(" ") ?? null).toBe(better);
+  expect(chooseNodeFlags(sources, given, environment)?.join(" ") ?? null).toBe(better);
 });
 
 test.each(["plenum", "plenum.cmd", "tools/start.cjs"])("%s starts a worker with the flags for few sources", (file) => {

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { Hono } from "hono";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { findState } from "#src/cli/shell/find-worker.ts";
-import { pointersOf, writePointer } from "#src/cli/shell/pointer.ts";
+import { readPointers, writePointer } from "#src/cli/shell/pointer.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket.ts";
 
 function place() {
@@ -26,7 +26,7 @@ function place() {
   return { at, state };
 }
 
-const found = (file: string) => pointersOf(file).map(({ stateFolder }) => stateFolder);
+const found = (file: string) => readPointers(file).map(({ stateFolder }) => stateFolder);
 const lone = (stateFolder: string) => ({ stateFolder, isFleet: false });
 
 describe("the pointer file from a configuration to the state folder of its worker", () => {

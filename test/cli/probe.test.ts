@@ -3,7 +3,7 @@ import { createServer } from "node:http";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { writePointer } from "#src/cli/shell/pointer.ts";
-import { isReady } from "#src/cli/shell/probe.ts";
+import { isWorkerReady } from "#src/cli/shell/probe.ts";
 import { socketIn } from "#src/ui/operator/socket.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { workplace } from "./plenum.ts";
@@ -30,7 +30,7 @@ async function answering(body: object, { status = 200, isFleet = false } = {}) {
     asked,
     file,
     state,
-    probe: (...args: readonly string[]) => isReady(args, { PLENUM_CONFIG: file }),
+    probe: (...args: readonly string[]) => isWorkerReady(args, { PLENUM_CONFIG: file }),
   };
 }
 
@@ -41,7 +41,7 @@ describe("isReady (the fast path of `plenum status --probe`)", () => {
       const { asked, file, probe } = await answering({ result: null });
       expect(await probe(...args)).toBe(true);
       for (const named of [["--config", file], [`--config=${file}`], ["-c", file]])
-        expect(await isReady([...args, ...named], {}), named.join(" ")).toBe(true);
+        expect(await isWorkerReady([...args, ...named], {}), named.join(" ")).toBe(true);
       expect(asked).toEqual(["/ready", "/ready", "/ready", "/ready"]);
     },
   );

@@ -4,22 +4,24 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { describeCommands } from "#src/cli/manual/command-tree.ts";
 import { completionScript } from "#src/cli/manual/completion.ts";
-import { manualPage } from "#src/cli/manual/man.ts";
-import { EXIT } from "#src/cli/shell/exit.ts";
+import { buildManualPage } from "#src/cli/manual/man.ts";
+import { EXIT_CODE } from "#src/cli/shell/exit.ts";
 import { RELEASE } from "#src/core/runtime/version.ts";
 import { testFolder } from "../test-folder.ts";
 import { wholeProgram } from "./whole-program.ts";
 
 const program = await wholeProgram();
 const facts = describeCommands(program);
-const manual = `${manualPage(facts, RELEASE).join("\n")}\n`;
+const manual = `${buildManualPage(facts, RELEASE).join("\n")}\n`;
 
 function isThere(command: string): boolean {
   return spawnSync("sh", ["-c", `command -v ${command}`]).status === 0;
 }
 
 test("the manual page lists every exit code", () => {
-  expect(manualPage(facts, RELEASE)).toEqual(expect.arrayContaining(Object.values(EXIT).map((code) => `.B ${code}`)));
+  expect(buildManualPage(facts, RELEASE)).toEqual(
+    expect.arrayContaining(Object.values(EXIT_CODE).map((code) => `.B ${code}`)),
+  );
 });
 
 test.skipIf(!isThere("groff"))("groff renders the manual page without a warning", () => {

@@ -1,6 +1,6 @@
 import { Writable } from "node:stream";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { ageText, createTerminal, localTime, withLocalTimes } from "#src/cli/shell/terminal.ts";
+import { createTerminal, formatAge, formatLocalTime, localizeTimes } from "#src/cli/shell/terminal.ts";
 
 function stream(isTTY = false) {
   let text = "";
@@ -95,7 +95,7 @@ describe("times printed by a command", () => {
     ["plenum.db.damaged-2026-11-02T06-00-00-000Z", "plenum.db.damaged-2026-11-02T06-00-00-000Z"],
     ["9999-99-99T99:99:99Z stays", "9999-99-99T99:99:99Z stays"],
   ])("withLocalTimes replaces UTC times by local times with an age: %s", (utc, local) => {
-    expect(withLocalTimes(utc, NOW)).toBe(local);
+    expect(localizeTimes(utc, NOW)).toBe(local);
   });
 
   test.each([
@@ -108,12 +108,12 @@ describe("times printed by a command", () => {
     [61 * 86_400_000, null],
     [-90_000, "in 90 s"],
   ])("ageText prints %d ms as %s", (ms, text) => {
-    expect(ageText(ms)).toBe(text);
+    expect(formatAge(ms)).toBe(text);
   });
 
   test("localTime formats the zone −03:30", () => {
     vi.stubEnv("TZ", "America/St_Johns");
-    expect(localTime(NOW)).toBe("2026-11-23 04:25:30 -03:30");
+    expect(formatLocalTime(NOW)).toBe("2026-11-23 04:25:30 -03:30");
   });
 
   test("the terminal keeps UTC in JSON, with --utc, and in output for programs", () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { draft } from "#src/cli/running/setup.ts";
+import { draftConfiguration } from "#src/cli/running/setup.ts";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
 import {
   type Choices,
@@ -114,7 +114,7 @@ describe("the texts of a plan", () => {
   const planned = (choices: Partial<Choices>, tags = 200) => {
     const building = buildingWith({ "°C": tags });
     const every = { readings: 60_000, meters: null, rest: null };
-    return draft(FRAME, { every, history: null, polite: 1, ...choices }, building).plan;
+    return draftConfiguration(FRAME, { every, history: null, polite: 1, ...choices }, building).plan;
   };
   const lines = (plan: PlanReport) => planMessages(plan).map(englishText);
 

@@ -1,15 +1,15 @@
 import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
-import { draft, frameFor } from "#src/cli/running/setup.ts";
+import { buildFrame, draftConfiguration } from "#src/cli/running/setup.ts";
 import type { BuildingSummary } from "#src/ui/setup/building.ts";
 import { type Choices, proposedChoices, quotaText } from "#src/ui/setup/choices.ts";
 import { buildingWith, FRAME, HISTORY, sitesNamed } from "./buildings.ts";
 
 function made(building: BuildingSummary, change: (choices: Choices) => Choices = (choices) => choices) {
-  const proposed = proposedChoices(building, HISTORY, (tried) => draft(FRAME, tried, building).plan);
+  const proposed = proposedChoices(building, HISTORY, (tried) => draftConfiguration(FRAME, tried, building).plan);
   const choices = change(proposed);
-  const { text, plan } = draft(FRAME, choices, building);
+  const { text, plan } = draftConfiguration(FRAME, choices, building);
   const config = parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
   const source = config.sources.campus;
   if (source === undefined) throw new Error("no source");
@@ -123,8 +123,8 @@ describe("plenumYaml (the configuration that the setup writes)", () => {
   });
 
   test("uses absolute paths for a configuration outside the working directory", () => {
-    const frame = frameFor("/etc/plenum/plenum.yaml", 9851, { ...FRAME, tokenFile: "/etc/plenum/token" });
-    const { text } = draft(frame, made(buildingWith(USUAL)).choices, buildingWith(USUAL));
+    const frame = buildFrame("/etc/plenum/plenum.yaml", 9851, { ...FRAME, tokenFile: "/etc/plenum/token" });
+    const { text } = draftConfiguration(frame, made(buildingWith(USUAL)).choices, buildingWith(USUAL));
     expect(text).toContain("status: { port: 9851 } # 9850 was taken\n");
     expect(text).toContain("folder: /etc/plenum/state\n");
     expect(text).toContain("files: { file: { folder: /etc/plenum/events } }\n");

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ConfigurationError } from "#src/app/config/problems.ts";
-import { draft } from "#src/cli/running/setup.ts";
+import { draftConfiguration } from "#src/cli/running/setup.ts";
 import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
 import type { BuildingSummary } from "#src/ui/setup/building.ts";
 import { type SetupServer, type SetupSteps, startSetupServer } from "#src/ui/setup/server.ts";
@@ -29,7 +29,7 @@ describe("the server of the setup page", () => {
       if (fault !== null) throw fault;
       return building;
     },
-    plan: (summary, choices) => draft(FRAME, choices, summary).plan,
+    plan: (summary, choices) => draftConfiguration(FRAME, choices, summary).plan,
     write(_, request) {
       calls.push(request);
       return WRITTEN;

@@ -8,18 +8,18 @@ import type { Page } from "../../engine/source/source.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { Listed, StoredPoll } from "../../engine/sync/snapshot.ts";
 import type { SourceReader } from "../../ui/operator/remote.ts";
-import { type CliContext, chooseSource, collect, parseInteger } from "../shell/context.ts";
+import { type CliContext, chooseSource, collectPages, parseInteger } from "../shell/context.ts";
 import { splitIds } from "../shell/options.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
 import type { Terminal } from "../shell/terminal.ts";
 
-interface Listables {
+interface ObjectsByKind {
   readonly tag: Tag;
   readonly gateway: Gateway;
   readonly host: Host;
   readonly system: System;
 }
-export type Kind = keyof Listables;
+export type ObjectKind = keyof ObjectsByKind;
 
 export interface InventoryOptions {
   readonly source?: string;
@@ -27,7 +27,7 @@ export interface InventoryOptions {
   readonly search?: string;
 }
 
-export interface Located<T> {
+export interface LocatedObject<T> {
   readonly value: T;
   readonly siteId: number;
   readonly site: string;
@@ -35,12 +35,12 @@ export interface Located<T> {
 
 export interface Inventory<T> {
   readonly source: string;
-  readonly items: readonly Located<T>[];
-  /** UTC time of the worker's last successful listing; null for a list that the service sent just now. */
+  readonly items: readonly LocatedObject<T>[];
+  /** UTC time of the worker's last successful listing; null for a list requested from the service now. */
   readonly listedAt: string | null;
 }
 
-export function inventoryOptions(command: Command): Command {
+export function addInventoryOptions(command: Command): Command {
   return command
     .option("--source <name>", "which source, when there are several")
     .option("--site <id>", "only this site", parseInteger)
@@ -48,24 +48,24 @@ export function inventoryOptions(command: Command): Command {
 }
 
 /** Reads the worker's state; before its first listing, asks the service (no quota). With `systemId` always asks. */
-export async function inventoryOf<K extends Kind>(
+export async function readInventory<K extends ObjectKind>(
   context: CliContext,
   kind: K,
   options: InventoryOptions,
   systemId?: string,
-): Promise<Inventory<Listables[K]>> {
+): Promise<Inventory<ObjectsByKind[K]>> {
   const config = context.config();
   const [source] = chooseSource(config, options.source);
   if (systemId === undefined) {
     const stored = await readStateIfAny({ config, source }, (store) =>
-      fromState<Listables[K]>(store, source, kind, options),
+      listFromState<ObjectsByKind[K]>(store, source, kind, options),
     );
     if (stored !== null) return stored;
   }
   const items = await context.withReader(source, (reader, signal) =>
     context.terminal().progress(`Listing ${kind}s`, async (update) => {
       try {
-        return await fromService<Listables[K]>(reader, kind, { ...options, systemId }, signal, update);
+        return await listFromService<ObjectsByKind[K]>(reader, kind, { ...options, systemId }, signal, update);
       } catch (error) {
         const failure = meaningOf(error);
         if (systemId === undefined || failure.kind !== "config" || failure.field !== "system_id") throw error;
@@ -79,10 +79,10 @@ export async function inventoryOf<K extends Kind>(
   return { source, items, listedAt: null };
 }
 
-async function fromState<T>(
+async function listFromState<T>(
   store: Store,
   source: string,
-  kind: Kind,
+  kind: ObjectKind,
   { site, search }: InventoryOptions,
 ): Promise<Inventory<T> | null> {
   const [poll, storedSites, stored] = await Promise.all([
@@ -93,48 +93,48 @@ async function fromState<T>(
   const listedAt = poll?.lastSuccess ?? null;
   if (listedAt === null) return null;
   const visible = [...storedSites.values()].filter(({ missingSince }) => missingSince === null);
-  const sites = namesOf(visible.map(({ value }) => value));
+  const sites = siteNames(visible.map(({ value }) => value));
   refuseUnknownSite(site, sites);
-  const items = [...stored.values()].flatMap(({ value, siteId, missingSince }): readonly Located<T>[] => {
+  const items = [...stored.values()].flatMap(({ value, siteId, missingSince }): readonly LocatedObject<T>[] => {
     const name = siteId === null ? undefined : sites.get(siteId);
     if (siteId === null || name === undefined || missingSince !== null) return [];
-    return (site ?? siteId) === siteId && contains(value, search) ? [{ value, siteId, site: name }] : [];
+    return (site ?? siteId) === siteId && containsText(value, search) ? [{ value, siteId, site: name }] : [];
   });
   return { source, items, listedAt };
 }
 
-async function fromService<T>(
+async function listFromService<T>(
   reader: SourceReader,
-  kind: Kind,
+  kind: ObjectKind,
   { site, search, systemId }: InventoryOptions & { readonly systemId: string | undefined },
   signal: AbortSignal,
   update: (text: string) => void,
-): Promise<readonly Located<T>[]> {
-  const sites = namesOf(await collect(reader.sites({}, signal)));
+): Promise<readonly LocatedObject<T>[]> {
+  const sites = siteNames(await collectPages(reader.sites({}, signal)));
   refuseUnknownSite(site, sites);
-  const items = new Map<string, Located<T>>();
+  const items = new Map<string, LocatedObject<T>>();
   for (const [siteId, name] of sites) {
     if ((site ?? siteId) !== siteId) continue;
     const filter = { siteId, ...(search && { search }), ...(systemId && { systemId }) };
-    const pages = reader[`${kind}s`](filter, signal) as AsyncIterable<Page<Listables[Kind]>>;
-    // Several sites may list one object; it belongs to the first, as in the worker.
-    for (const value of await collect(pages))
+    const pages = reader[`${kind}s`](filter, signal) as AsyncIterable<Page<ObjectsByKind[ObjectKind]>>;
+    // Several sites may list one object; the object belongs to the first site, as in the worker.
+    for (const value of await collectPages(pages))
       if (!items.has(value.id)) items.set(value.id, { value: value as T, siteId, site: name });
     update(`Listing ${kind}s: ${items.size}`);
   }
   return [...items.values()];
 }
 
-export function namesOf(sites: readonly Site[]): ReadonlyMap<number, string> {
+export function siteNames(sites: readonly Site[]): ReadonlyMap<number, string> {
   return new Map(sites.map(({ id, displayName }) => [id, displayName]));
 }
 
-const SITES_NAMED = 10;
+const MAX_NAMED_SITES = 10;
 
 /** Throws ConfigError that names the known sites. */
 export function refuseUnknownSite(site: number | undefined, sites: ReadonlyMap<number, string>): void {
   if (site === undefined || sites.has(site)) return;
-  const named = [...sites].slice(0, SITES_NAMED).map(([id, name]) => `${id} (${name})`);
+  const named = [...sites].slice(0, MAX_NAMED_SITES).map(([id, name]) => `${id} (${name})`);
   const rest = sites.size - named.length;
   throw new ConfigError(
     sites.size === 0
@@ -145,7 +145,7 @@ export function refuseUnknownSite(site: number | undefined, sites: ReadonlyMap<n
 }
 
 /** Searches every text field, as the service does. */
-function contains(value: unknown, search: string | undefined): boolean {
+function containsText(value: unknown, search: string | undefined): boolean {
   if (search === undefined) return true;
   const wanted = search.toLowerCase();
   return Object.values(value as object).some(
@@ -154,11 +154,11 @@ function contains(value: unknown, search: string | undefined): boolean {
 }
 
 /** Shows the objects with these ids, or all without ids. Throws ConfigError for unknown ids. */
-export function showChosen<T extends { readonly id: string }>(
+export function showSelected<T extends { readonly id: string }>(
   { items, source }: Inventory<T>,
-  kind: Kind,
+  kind: ObjectKind,
   idTexts: readonly string[],
-  show: (items: readonly Located<T>[]) => void,
+  show: (items: readonly LocatedObject<T>[]) => void,
 ): void {
   if (idTexts.length === 0) {
     show(items);
@@ -175,7 +175,12 @@ export function showChosen<T extends { readonly id: string }>(
   });
 }
 
-export function printOrigin(terminal: Terminal, kind: Kind, count: number, { listedAt, source }: Inventory<unknown>) {
+export function printOrigin(
+  terminal: Terminal,
+  kind: ObjectKind,
+  count: number,
+  { listedAt, source }: Inventory<unknown>,
+) {
   const origin = listedAt === null ? "as the service lists them" : `as the worker listed them ${ageText(listedAt)} ago`;
   terminal.say(`${counted(count, kind)} of ${source}, ${origin}.`);
 }

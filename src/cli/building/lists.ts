@@ -2,21 +2,21 @@ import { type Command, Option } from "commander";
 import { meaningOf } from "../../core/errors/errors.ts";
 import type { Gateway, Host, System } from "../../core/model/building.ts";
 import type { AlarmFilter } from "../../engine/source/source.ts";
-import { type CliContext, collect, parseInteger } from "../shell/context.ts";
-import type { Columns } from "../shell/terminal.ts";
+import { type CliContext, collectPages, parseInteger } from "../shell/context.ts";
+import type { TableFields } from "../shell/terminal.ts";
 import {
+  addInventoryOptions,
   type InventoryOptions,
-  inventoryOf,
-  inventoryOptions,
-  type Kind,
-  type Located,
-  namesOf,
+  type LocatedObject,
+  type ObjectKind,
   printOrigin,
+  readInventory,
   refuseUnknownSite,
-  showChosen,
+  showSelected,
+  siteNames,
 } from "./inventory.ts";
 
-export const gateways = listing<Gateway>("gateway", "a gateway", {
+export const gateways = createListCommand<Gateway>("gateway", "a gateway", {
   online: "online",
   version: "version",
   hardware: "hardware",
@@ -24,14 +24,14 @@ export const gateways = listing<Gateway>("gateway", "a gateway", {
   location: "location",
 });
 
-export const hosts = listing<Host>("host", "a host", {
+export const hosts = createListCommand<Host>("host", "a host", {
   type: "type",
   model: "modelName",
   address: "ip",
   gateway: (host) => host.gateway?.displayName ?? null,
 });
 
-export const systems = listing<System>("system", "a system", {
+export const systems = createListCommand<System>("system", "a system", {
   code: "code",
   discipline: "discipline",
   "data points": "datapointsCount",
@@ -39,19 +39,19 @@ export const systems = listing<System>("system", "a system", {
 });
 
 /** Creates a command with these columns between an object's name and its site. */
-function listing<T extends { readonly id: string; readonly displayName: string }>(
-  kind: Exclude<Kind, "tag">,
+function createListCommand<T extends { readonly id: string; readonly displayName: string }>(
+  kind: Exclude<ObjectKind, "tag">,
   what: string,
-  columns: Columns<T>,
+  columns: TableFields<T>,
 ) {
   const define = (command: Command, context: CliContext) =>
-    inventoryOptions(command)
+    addInventoryOptions(command)
       .argument("[id...]", `only ${what} with one of these ids`)
       .addHelpText("after", `\nExample:\n  plenum ${kind}s --search north --json`)
       .action(async (ids: readonly string[], options: InventoryOptions) => {
-        const found = await inventoryOf(context, kind, options);
-        const items = found.items as unknown as readonly Located<T>[];
-        showChosen({ ...found, items }, kind, ids, (chosen) => {
+        const found = await readInventory(context, kind, options);
+        const items = found.items as unknown as readonly LocatedObject<T>[];
+        showSelected({ ...found, items }, kind, ids, (chosen) => {
           const rows = chosen.map(({ value, siteId, site }) => ({ ...value, siteId, site }));
           const site = (row: (typeof rows)[number]) => `${row.siteId} ${row.site}`;
           context.terminal().rows(rows, { id: "id", name: "displayName", ...columns, site });
@@ -71,7 +71,7 @@ export const sites = {
         const terminal = context.terminal();
         const filter = search === undefined ? {} : { search };
         const found = await context.withReader(source, (reader, signal) =>
-          terminal.progress("Listing sites", () => collect(reader.sites(filter, signal))),
+          terminal.progress("Listing sites", () => collectPages(reader.sites(filter, signal))),
         );
         terminal.rows(found, { id: "id", name: "displayName" });
       });
@@ -114,12 +114,12 @@ function listAlarms(context: CliContext, { source, site, status, priority }: Ala
   return context.withReader(source, async (reader, signal) => {
     const filter = { status, ...(site !== undefined && { siteId: site }), ...(priority && { priority }) };
     try {
-      return await collect(reader.alarms(filter, signal));
+      return await collectPages(reader.alarms(filter, signal));
     } catch (error) {
       // The service rejects an unknown site with a validation error that does not name the site.
       const failure = meaningOf(error);
       if (failure.kind === "config" && failure.reason === "validation")
-        refuseUnknownSite(site, namesOf(await collect(reader.sites({}, signal))));
+        refuseUnknownSite(site, siteNames(await collectPages(reader.sites({}, signal))));
       throw error;
     }
   });

@@ -78,7 +78,7 @@ export const history = {
       .addOption(timeOption("--from <time>", "start: ISO 8601, or an age such as 24h", "24h"))
       .addOption(timeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
       .addOption(new Option("--resolution <size>", "bucket").choices(RESOLUTIONS).default("1h"))
-      .option("--zone <name>", "IANA time zone of the buckets; the source's own by default", zone)
+      .option("--zone <name>", "IANA time zone of the buckets; the source's own by default", parseZone)
       .option("--total", "last minus first, one number for each tag")
       .option("--ask", "ask the service also for tags that the state does not know")
       .addHelpText("after", "\nExample:\n  plenum history 10001 --from 7d --resolution 1d --json")
@@ -89,7 +89,7 @@ export const history = {
         if (ask !== true) await refuseUnlisted(context, source, ids);
         const { rows, unreadable } = await context.withReader(source, (reader, signal, sourceZone) => {
           const query = { tagIds: ids, ...range, timeZone: zone ?? sourceZone };
-          const fetch = total === true ? fetchTotals : fetchLogs;
+          const fetch = total === true ? fetchTotals : fetchLoggedValues;
           return terminal.progress("Fetching history", () => fetch(reader, query, signal));
         });
         if (!terminal.json) terminal.say(...unreadable.map((problem) => `Unreadable: ${problem}`));
@@ -110,7 +110,7 @@ async function fetchTotals(reader: SourceReader, query: HistoryQuery, signal: Ab
   };
 }
 
-async function fetchLogs(reader: SourceReader, query: HistoryQuery, signal: AbortSignal) {
+async function fetchLoggedValues(reader: SourceReader, query: HistoryQuery, signal: AbortSignal) {
   const logs = await reader.history(query, "on-demand", signal);
   return {
     rows: logs.flatMap(({ id, measurements }) => Array.from(measurements, ({ time, value }) => ({ id, time, value }))),
@@ -118,7 +118,7 @@ async function fetchLogs(reader: SourceReader, query: HistoryQuery, signal: Abor
   };
 }
 
-function zone(text: string): string {
+function parseZone(text: string): string {
   if (!IANAZone.isValidZone(text)) throw new InvalidArgumentError("Write an IANA time zone such as Europe/Oslo.");
   return text;
 }

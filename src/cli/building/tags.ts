@@ -8,14 +8,14 @@ import { type StoredHistory, type StoredTagSystems, type StoredValue, syncSet } 
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
 import {
+  addInventoryOptions,
   ageText,
   type Inventory,
   type InventoryOptions,
-  inventoryOf,
-  inventoryOptions,
-  type Located,
+  type LocatedObject,
   printOrigin,
-  showChosen,
+  readInventory,
+  showSelected,
 } from "./inventory.ts";
 
 interface TagOptions extends InventoryOptions {
@@ -24,7 +24,7 @@ interface TagOptions extends InventoryOptions {
   readonly class?: string;
 }
 
-/** Null: never read, or never requested. */
+/** Row of a tag; null means never read, or never requested. */
 interface TagRow extends Tag {
   readonly siteId: number;
   readonly site: string;
@@ -40,12 +40,12 @@ interface TagRow extends Tag {
 interface StoredTagState {
   readonly values: ReadonlyMap<string, StoredValue>;
   readonly systems: ReadonlyMap<string, StoredTagSystems>;
-  /** Absent while unknown. */
+  /** True for a tag with a log; unknown tags are absent. */
   readonly logs: ReadonlyMap<string, boolean>;
 }
 
 export function define(command: Command, context: CliContext): void {
-  inventoryOptions(command)
+  addInventoryOptions(command)
     .argument("[id...]", "only tags with these ids")
     .option("--unit <unit>", 'only tags of this unit, as the service writes it; "" for those without')
     .option("--system <id>", "only tags of this system; `plenum systems` lists them")
@@ -62,11 +62,11 @@ export function define(command: Command, context: CliContext): void {
       const state = await readStateIfAny({ config, source }, (store) => readTagState(store, source));
       const stored = state ?? { values: new Map(), systems: new Map(), logs: new Map() };
       // Ask the service for the tags of a system unless the worker learns them (inventory.tags_of_systems).
-      const asked = entry.inventory.tags_of_systems ? undefined : options.system;
-      const found = await inventoryOf(context, "tag", options, asked);
+      const systemToAsk = entry.inventory.tags_of_systems ? undefined : options.system;
+      const found = await readInventory(context, "tag", options, systemToAsk);
       refuseUnknownSystem(options, entry, found.items, stored);
       refuseUnknownUnit(options.unit, found.items);
-      showChosen({ ...found, items: rowsOf(found, stored, entry, options) }, "tag", ids, (chosen) => {
+      showSelected({ ...found, items: buildRows(found, stored, entry, options) }, "tag", ids, (chosen) => {
         const rows = chosen.map(({ value }) => value);
         const hasSystems = rows.some(({ systemIds }) => systemIds.length > 0);
         terminal.rows(rows, {
@@ -102,12 +102,12 @@ async function readTagState(store: Store, source: string): Promise<StoredTagStat
   return { values, systems, logs };
 }
 
-function rowsOf(
+function buildRows(
   found: Inventory<Tag>,
   { values, systems, logs }: StoredTagState,
   { read, inventory }: SourceEntry,
   { unit, system, class: className }: TagOptions,
-): readonly Located<TagRow>[] {
+): readonly LocatedObject<TagRow>[] {
   const classOf = firstMatch(read);
   return found.items.flatMap(({ value: tag, siteId, site }) => {
     const systemIds = systems.get(tag.id)?.systemIds ?? [];
@@ -139,30 +139,30 @@ function refuseUnknownClass(name: string | undefined, { read }: SourceEntry): vo
   );
 }
 
-/** A list that the service narrowed holds only tags of the system; otherwise the state knows the members. */
+/** Throws ConfigError for a system without tags in the list of the service or in the state. */
 function refuseUnknownSystem(
   { system }: TagOptions,
   { inventory }: SourceEntry,
-  listed: readonly Located<Tag>[],
+  listed: readonly LocatedObject<Tag>[],
   { systems }: StoredTagState,
 ): void {
   if (system === undefined) return;
-  const belongs = (id: string) => !inventory.tags_of_systems || systems.get(id)?.systemIds.includes(system);
-  if (listed.some(({ value }) => belongs(value.id))) return;
+  const isMember = (id: string) => !inventory.tags_of_systems || systems.get(id)?.systemIds.includes(system);
+  if (listed.some(({ value }) => isMember(value.id))) return;
   throw new ConfigError(`No tag that fits belongs to the system ${system}.`, {
     hint: "`plenum systems` lists the systems.",
   });
 }
 
-const UNITS_NAMED = 12;
+const MAX_NAMED_UNITS = 12;
 
 /** Throws ConfigError with the known units. */
-function refuseUnknownUnit(unit: string | undefined, tags: readonly Located<Tag>[]): void {
+function refuseUnknownUnit(unit: string | undefined, tags: readonly LocatedObject<Tag>[]): void {
   const counts = Map.groupBy(tags, ({ value }) => value.unit ?? "");
   if (unit === undefined || tags.length === 0 || counts.has(unit)) return;
   const named = [...counts]
     .toSorted(([, a], [, b]) => b.length - a.length)
-    .slice(0, UNITS_NAMED)
+    .slice(0, MAX_NAMED_UNITS)
     .map(([each, { length }]) => `${each === "" ? "none" : each} (${length})`);
   throw new ConfigError(`No tag has the unit "${unit}"; there are ${named.join(", ")}.`);
 }

@@ -15,8 +15,8 @@ import {
   writableMismatches,
 } from "../../engine/sync/compare.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
-import { PRIORITIES } from "../shell/known-ids.ts";
-import { type CheckLine, ok, warning, wrong } from "./check-line.ts";
+import { DEFINED_PRIORITIES } from "../shell/known-ids.ts";
+import { type CheckLine, passedCheck, warningLine, wrongLine } from "./check-line.ts";
 
 export interface ComparedSource {
   readonly name: string;
@@ -40,32 +40,32 @@ export function compareSource(compared: ComparedSource): Lines {
     ...historyLines(compared),
     ...sensorLines(compared),
     ...writableLines(compared),
-    ...(isReading ? [] : [ok(what, "none are read: `read` and `history` are empty")]),
+    ...(isReading ? [] : [passedCheck(what, "none are read: `read` and `history` are empty")]),
     ...(isReading && schedules.tags === false
-      ? [warning(what, noTags, compared.places(["sources", compared.name, "schedules", "tags"]))]
+      ? [warningLine(what, noTags, compared.places(["sources", compared.name, "schedules", "tags"]))]
       : []),
   ];
 }
 
 export function planLines(name: string, { alarms, fits, load, changes, classes, history }: PlanReport): Lines {
   const faster = "If the service allows more, raise quota.list_requests_per_minute.";
-  const slow = alarms === undefined ? [] : [warning(`${name}: alarms`, `${alarms} ${faster}`)];
+  const slow = alarms === undefined ? [] : [warningLine(`${name}: alarms`, `${alarms} ${faster}`)];
   if (classes.length + history.length === 0) return slow;
   const what = `${name}: quota`;
   const needs = `the wishes need ${(load * 100).toFixed(0)} % of what can be planned with`;
-  if (fits) return [...slow, ok(what, needs)];
+  if (fits) return [...slow, passedCheck(what, needs)];
   const [cheapest] = changes;
   const help = cheapest === undefined ? "" : ` The cheapest change: ${cheapest.text} ${cheapest.yaml}`;
-  return [...slow, warning(what, `${needs}, so values become older than wished.${help}`)];
+  return [...slow, warningLine(what, `${needs}, so values become older than wished.${help}`)];
 }
 
-/** An alarm may have a priority that the interface does not define, so it is no error. */
+/** Warns of priorities without alarms. Alarms may have undefined priorities, so this is no error. */
 export function priorityLines({ sinks }: Config, places: LocateOption): Lines {
   return filterWarnings(sinks, places, "priorities", ({ priorities }) =>
     priorities.map((priority) =>
-      PRIORITIES.includes(priority)
+      DEFINED_PRIORITIES.includes(priority)
         ? null
-        : `The service knows no priority ${priority}; its alarms have ${PRIORITIES.join(", ")}.`,
+        : `The service knows no priority ${priority}; its alarms have ${DEFINED_PRIORITIES.join(", ")}.`,
     ),
   );
 }
@@ -96,14 +96,14 @@ function filterWarnings(
 ): Lines {
   return Object.entries(sinks).flatMap(([sink, { filter }]) =>
     problems(filter).flatMap((problem, index) =>
-      problem === null ? [] : [warning(`sink ${sink}`, problem, places(["sinks", sink, "filter", option, index]))],
+      problem === null ? [] : [warningLine(`sink ${sink}`, problem, places(["sinks", sink, "filter", option, index]))],
     ),
   );
 }
 
 function mismatchLines({ name, places }: ComparedSource, what: string, base: Path, mismatches: readonly Mismatch[]) {
   return mismatches.map(({ path, message }) =>
-    warning(`${name}: ${what}`, message, places(["sources", name, ...base, ...path])),
+    warningLine(`${name}: ${what}`, message, places(["sources", name, ...base, ...path])),
   );
 }
 
@@ -144,7 +144,7 @@ function classComparison(
   details: string,
 ): Lines {
   const lines = mismatchLines(compared, what, base, mismatches);
-  if (tags > 0) return [ok(`${compared.name}: ${what}`, `${counted(tags, "tag")}${details}`), ...lines];
+  if (tags > 0) return [passedCheck(`${compared.name}: ${what}`, `${counted(tags, "tag")}${details}`), ...lines];
   return lines.map((line, n) =>
     n === 0 ? { ...line, detail: `${line.detail} Nothing is read of this class.` } : line,
   );
@@ -174,13 +174,13 @@ function writableLines(compared: ComparedSource): Lines {
     (entry.source ?? name) !== name
       ? []
       : writableMismatches(entry, building).map(({ path, message }) =>
-          (enabled ? wrong : warning)(what, message, places(["commands", "allow", index, ...path])),
+          (enabled ? wrongLine : warningLine)(what, message, places(["commands", "allow", index, ...path])),
         ),
   );
   const good = writableTags(compared);
   const ids = joinFirst(good.map((entry) => entry.tag_id));
   const found = `${counted(good.length, "tag")} of commands.allow found in the building: ${ids}`;
-  return [...(good.length === 0 ? [] : [ok(what, found)]), ...bad];
+  return [...(good.length === 0 ? [] : [passedCheck(what, found)]), ...bad];
 }
 
 export function writableTags({ name, config, building }: Pick<ComparedSource, "name" | "config" | "building">) {

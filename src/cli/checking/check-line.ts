@@ -10,19 +10,19 @@ export interface CheckLine {
   readonly place?: string | undefined;
 }
 
-export function ok(what: string, detail: string): CheckLine {
+export function passedCheck(what: string, detail: string): CheckLine {
   return { what, result: "ok", detail };
 }
 
-export function warning(what: string, detail: string, place?: string): CheckLine {
+export function warningLine(what: string, detail: string, place?: string): CheckLine {
   return { what, result: "warning", detail, place };
 }
 
-export function wrong(what: string, detail: string, place?: string): CheckLine {
+export function wrongLine(what: string, detail: string, place?: string): CheckLine {
   return { what, result: "wrong", detail, place };
 }
 
-/** Throws Retryable after the limit. */
+/** Sends a request; throws Retryable after the limit. */
 export async function withTimeLimit<T>(
   signal: AbortSignal,
   request: (signal: AbortSignal) => Promise<T>,

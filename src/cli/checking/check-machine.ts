@@ -7,7 +7,7 @@ import { requestReport } from "../../ui/operator/remote.ts";
 import { tryAddress } from "../../ui/status/server.ts";
 import { findWorkerFor, isSameFile } from "../shell/find-worker.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
-import { type CheckLine, failedCheck, ok, warning } from "./check-line.ts";
+import { type CheckLine, failedCheck, passedCheck, warningLine } from "./check-line.ts";
 
 export async function checkMachine(
   config: Config,
@@ -16,18 +16,18 @@ export async function checkMachine(
   signal: AbortSignal,
 ): Promise<readonly CheckLine[]> {
   const { state, status } = config;
-  const running = await runningFor(config, file, signal);
+  const running = await findRunningWorker(config, file, signal);
   const folder = state.postgres === undefined ? [checkFolder(state, places)] : await checkDatabase(config, places);
   const address = await checkAddress(status, running === "own", places);
   if (typeof running === "string") return [...folder, address];
   const busy = `A worker that was started with ${running.startedWith} uses ${state.folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
   // The running worker may use the address.
   const doubtful = address.result === "ok" ? address : { ...address, result: "warning" as const };
-  return [...folder, warning("state folder", busy, places(["state", "folder"])), doubtful];
+  return [...folder, warningLine("state folder", busy, places(["state", "folder"])), doubtful];
 }
 
 /** Members of a fleet share one state, so any member counts as `own`. */
-async function runningFor(
+async function findRunningWorker(
   config: Config,
   file: string,
   signal: AbortSignal,
@@ -50,9 +50,9 @@ function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: L
   try {
     checkStateFolder(folder);
     const free = freeBytes(folder);
-    if (free >= maxBytes) return ok(what, `${folder}, with ${sizeText(free)} free`);
-    const detail = `Its disk has ${sizeText(free)} free, and the log may take ${sizeText(maxBytes)}: lower state.max_bytes, or make room.`;
-    return warning(what, detail, places(["state", "max_bytes"]));
+    if (free >= maxBytes) return passedCheck(what, `${folder}, with ${formatSize(free)} free`);
+    const detail = `Its disk has ${formatSize(free)} free, and the log may take ${formatSize(maxBytes)}: lower state.max_bytes, or make room.`;
+    return warningLine(what, detail, places(["state", "max_bytes"]));
   } catch (error) {
     return failedCheck(what, error, places(["state", "folder"]));
   }
@@ -65,8 +65,8 @@ async function checkDatabase(config: Config, places: LocateOption): Promise<read
     return await withStateDatabase(config, async (database) => {
       const description = await database.describe();
       return [
-        ok(what, `${database.name} (${description.server}), ${sizeText(description.bytes)}`),
-        ...durabilityWarnings(description).map((detail) => warning(what, detail, place)),
+        passedCheck(what, `${database.name} (${description.server}), ${formatSize(description.bytes)}`),
+        ...durabilityWarnings(description).map((detail) => warningLine(what, detail, place)),
       ];
     });
   } catch (error) {
@@ -83,17 +83,17 @@ async function checkAddress(
   places: LocateOption,
 ): Promise<CheckLine> {
   const what = "status page";
-  if (port === 0) return ok(what, `on ${host}, on any free port`);
-  if (isRunning) return ok(what, `on ${host}:${port}; a worker is running on this state`);
+  if (port === 0) return passedCheck(what, `on ${host}, on any free port`);
+  if (isRunning) return passedCheck(what, `on ${host}:${port}; a worker is running on this state`);
   try {
     await tryAddress(host, port);
-    return ok(what, `${host}:${port} is free`);
+    return passedCheck(what, `${host}:${port} is free`);
   } catch (error) {
     return failedCheck(what, error, places(["status", "port"]));
   }
 }
 
-function sizeText(bytes: number): string {
+function formatSize(bytes: number): string {
   const mebibytes = bytes / 1024 ** 2;
   return mebibytes < 1024 ? `${Math.round(mebibytes)} MiB` : `${(mebibytes / 1024).toFixed(1)} GiB`;
 }

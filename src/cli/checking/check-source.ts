@@ -18,7 +18,7 @@ import {
 import { withStandaloneSource } from "../shell/standalone.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
 import { compareSource, planLines, writableTags } from "./check-building.ts";
-import { type CheckLine, failedCheck, ok, warning, withTimeLimit, wrong } from "./check-line.ts";
+import { type CheckLine, failedCheck, passedCheck, warningLine, withTimeLimit, wrongLine } from "./check-line.ts";
 
 export interface SourceToCheck {
   readonly name: string;
@@ -31,7 +31,7 @@ export interface SourceToCheck {
   readonly update: (text: string) => void;
 }
 
-/** Sends no tag request. */
+/** Checks token, clock and building of a source. Sends no tag request. */
 export async function checkSource(check: SourceToCheck) {
   const { name, entry, config, signal } = check;
   const what = `source ${name}`;
@@ -47,7 +47,7 @@ export async function checkSource(check: SourceToCheck) {
       lines.push(...checkToken(what, name, entry, config, me, systemClock.now()));
       // The worker refuses every command while the clocks differ too much.
       const refusal = config.commands.enabled ? checkClock(source.clockSkewMs(), null) : null;
-      if (refusal !== null) lines.push(wrong(what, refusal.message));
+      if (refusal !== null) lines.push(wrongLine(what, refusal.message));
       if (!check.lists || me.sites.length === 0) return;
       const found = await compareBuilding(check, source, me);
       lines.push(...found.lines);
@@ -63,7 +63,7 @@ export async function checkSource(check: SourceToCheck) {
 async function compareBuilding(check: SourceToCheck, source: Source, me: TokenInfo) {
   const { name, entry, config } = check;
   const what = `${name}: building`;
-  const selection = selectionFor(name, entry, config);
+  const selection = buildSelection(name, entry, config);
   const needs = [
     "read:tags",
     ...(selection.systems.length > 0 ? ["read:systems"] : []),
@@ -71,10 +71,10 @@ async function compareBuilding(check: SourceToCheck, source: Source, me: TokenIn
   ].filter((ability) => !me.abilities.includes(ability));
   if (needs.length > 0) {
     const detail = `not compared with the configuration: that needs ${needs.join(" and ")}`;
-    return { lines: [warning(what, detail)], writable: null };
+    return { lines: [warningLine(what, detail)], writable: null };
   }
   const settings = planSettings(name, entry, config.state);
-  const known = check.ask
+  const fromWorker = check.ask
     ? null
     : await readStateIfAny({ config, source: name }, async (store) => {
         const building = await buildingFromState(store, name, me.sites, selection);
@@ -82,25 +82,25 @@ async function compareBuilding(check: SourceToCheck, source: Source, me: TokenIn
         return { building, plan: reportPlan(await factsFromState(store, settings, systemClock, null)) };
       });
   const building =
-    known?.building ??
+    fromWorker?.building ??
     (await buildingFromLists(source, me.sites, selection, check.signal, (progress) =>
       check.update(`${listingText(progress, entry.quota)} (--no-lists does without)`),
     ));
-  const active = known === null ? await activeFromList(source, settings, check.signal) : 0;
+  const active = fromWorker === null ? await activeFromList(source, settings, check.signal) : 0;
   const facts = { sites: building.sites.length, tags: building.tags, active };
-  const plan = known?.plan ?? reportPlan(factsFromTags(settings, facts, systemClock.now()));
-  const origin = known === null ? "as the service lists them" : "from the worker's state";
+  const plan = fromWorker?.plan ?? reportPlan(factsFromTags(settings, facts, systemClock.now()));
+  const origin = fromWorker === null ? "as the service lists them" : "from the worker's state";
   const found =
     building.tags.length === 0
-      ? warning(what, "no tags: the token's user sees none at these sites, so no value can be read")
-      : ok(what, `${building.tags.length} tags, ${origin}`);
+      ? warningLine(what, "no tags: the token's user sees none at these sites, so no value can be read")
+      : passedCheck(what, `${building.tags.length} tags, ${origin}`);
   return {
     lines: [found, ...compareSource({ ...check, building }), ...planLines(name, plan)],
     writable: writableTags({ ...check, building }),
   };
 }
 
-function selectionFor(name: string, entry: SourceEntry, { commands }: Config): BuildingSelection {
+function buildSelection(name: string, entry: SourceEntry, { commands }: Config): BuildingSelection {
   const { silent_sensors: sensors } = entry;
   const selections = [
     ...[...entry.read, ...entry.history].flatMap(({ select }) => [select, select.exclude ?? {}]),
@@ -114,8 +114,8 @@ function selectionFor(name: string, entry: SourceEntry, { commands }: Config): B
 }
 
 const DAY_MS = 86_400_000;
-/** Warn early, because a new token takes days. */
-const SOON_DAYS = 14;
+/** Days before a token's expiry from which the check warns, because a new token takes days. */
+const EXPIRY_WARNING_DAYS = 14;
 
 function checkToken(
   what: string,
@@ -131,26 +131,26 @@ function checkToken(
   return [
     checkExpiry(what, me, nowMs),
     me.sites.length === 0
-      ? wrong(what, "the token sees 0 sites; have it scoped to at least one")
-      : ok(what, `the token sees ${me.sites.length} sites: ${sites}`),
-    ok(what, `the token may ${joinFirst(me.abilities) || "nothing"}`),
+      ? wrongLine(what, "the token sees 0 sites; have it scoped to at least one")
+      : passedCheck(what, `the token sees ${me.sites.length} sites: ${sites}`),
+    passedCheck(what, `the token may ${joinFirst(me.abilities) || "nothing"}`),
     ...lacking.map(({ ability, purpose, without }) =>
-      wrong(what, `the token lacks ${ability}, which ${purpose} need; have it added, or do without: ${without}`),
+      wrongLine(what, `the token lacks ${ability}, which ${purpose} need; have it added, or do without: ${without}`),
     ),
-    ...(isTooStrong ? [warning(what, "the token may write tags, and writing is off: a smaller one is safer")] : []),
+    ...(isTooStrong ? [warningLine(what, "the token may write tags, and writing is off: a smaller one is safer")] : []),
   ];
 }
 
 function checkExpiry(what: string, { name, user, expiresAt }: TokenInfo, nowMs: number): CheckLine {
   const token = `token "${name}" of ${user.name}`;
   const days = expiresAt === null ? Number.NaN : Math.floor((Date.parse(expiresAt) - nowMs) / DAY_MS);
-  if (Number.isNaN(days)) return ok(what, `${token}, expires ${expiresAt ?? "never"}`);
+  if (Number.isNaN(days)) return passedCheck(what, `${token}, expires ${expiresAt ?? "never"}`);
   const detail = `${token}, expires ${expiresAt}, in ${days} days`;
-  if (days >= SOON_DAYS) return ok(what, detail);
-  return warning(what, `${detail}: have a new one made, and put it where \`token\` says`);
+  if (days >= EXPIRY_WARNING_DAYS) return passedCheck(what, detail);
+  return warningLine(what, `${detail}: have a new one made, and put it where \`token\` says`);
 }
 
-/** Abilities with the parts that need each, and the configuration that works without it. */
+/** Lists the abilities that the token needs, with the part of the configuration that needs each ability. */
 function neededAbilities({ schedules, read, history }: SourceEntry, { commands }: Config, source: string) {
   const lists = ["gateways", "hosts", "systems"] as const;
   const needs: readonly (readonly [isNeeded: boolean, ability: string, purpose: string, without: string])[] = [

@@ -15,7 +15,7 @@ import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { ARM_REQUEST_KEY, DATABASE_ID_KEY, isMachineArmed } from "../../scale/member-guards.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { readParts, readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
-import { type CheckLine, failedCheck, ok, warning } from "./check-line.ts";
+import { type CheckLine, failedCheck, passedCheck, warningLine } from "./check-line.ts";
 
 /** Returns every reason why no command can be written, with its remedy. Limits of single tags are checked elsewhere. */
 export async function checkWriting(
@@ -24,8 +24,8 @@ export async function checkWriting(
   signal: AbortSignal,
 ): Promise<readonly CheckLine[]> {
   const { commands, sinks } = config;
-  const isMeant = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(isListening);
-  if (!isMeant) return [ok(CHECK_NAME, `${WRITING_OFF}, and no command is executed`)];
+  const isConfigured = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(isListening);
+  if (!isConfigured) return [passedCheck(CHECK_NAME, `${WRITING_OFF}, and no command is executed`)];
   return [
     ...configurationBlockers(config, places),
     ...senderBlockers(config, places),
@@ -66,17 +66,17 @@ function configurationBlockers({ commands, sources }: Config, places: LocateOpti
   return blockers.flatMap(([isBlocking, detail, path]) => (isBlocking ? [blockerLine(detail, places(path))] : []));
 }
 
-/** Allowed hours open again by themselves. */
+/** Lists tags outside their allowed hours, which need no change by a person. */
 function hoursBlockers({ commands, sources }: Config): readonly CheckLine[] {
   return commands.allow.flatMap((entry) => {
-    const { time_zone: timeZone } = sources[sourceOf(entry, sources)] ?? {};
+    const { time_zone: timeZone } = sources[sourceNameOf(entry, sources)] ?? {};
     if (timeZone === undefined) return [];
     const refusal = checkHours({ entry, forMs: null, nowMs: systemClock.now(), timeZone });
-    return refusal === null ? [] : [ok(CHECK_NAME, `Tag ${entry.tag_id} is closed now: ${refusal.message}`)];
+    return refusal === null ? [] : [passedCheck(CHECK_NAME, `Tag ${entry.tag_id} is closed now: ${refusal.message}`)];
   });
 }
 
-function sourceOf({ source }: AllowedTag, sources: Config["sources"]): string {
+function sourceNameOf({ source }: AllowedTag, sources: Config["sources"]): string {
   return source ?? Object.keys(sources)[0] ?? "";
 }
 
@@ -87,7 +87,7 @@ async function stateBlockers(config: Config, signal: AbortSignal): Promise<reado
     const noWorker = "No worker is running here, and only a running worker writes: start it with plenum run.";
     return [
       ...(state.postgres === undefined ? await folderBlockers(config) : await fleetBlockers(config)),
-      ...(running.kind === "none" ? [ok(CHECK_NAME, noWorker)] : []),
+      ...(running.kind === "none" ? [passedCheck(CHECK_NAME, noWorker)] : []),
     ];
   } catch (error) {
     signal.throwIfAborted();
@@ -108,7 +108,7 @@ async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
   if (found !== null || !needsArming) return [...stopped, ...(found ?? [])];
   const isNew =
     "This machine has no state yet, and a new state writes nothing until it is armed: run plenum writes arm once, where the worker runs.";
-  return [...stopped, ok(CHECK_NAME, isNew)];
+  return [...stopped, passedCheck(CHECK_NAME, isNew)];
 }
 
 async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
@@ -143,7 +143,7 @@ async function storeBlockers(config: Config, store: Store, place: string | null)
   const view = viewOf(store);
   const offline = await Promise.all(
     allow.map(async (entry) => {
-      const gateways = await view.gateways(sourceOf(entry, config.sources), entry.site_id);
+      const gateways = await view.gateways(sourceNameOf(entry, config.sources), entry.site_id);
       const refusing = checkGateway({ entry, gateways });
       return refusing === null
         ? []
@@ -158,7 +158,7 @@ async function storeBlockers(config: Config, store: Store, place: string | null)
 }
 
 /** The command line and the status page, in `commands.allow[].from`. */
-const OPERATOR = "operator";
+const OPERATOR_SENDER = "operator";
 
 function senderBlockers(config: Config, places: LocateOption): readonly CheckLine[] {
   const { sinks, commands } = config;
@@ -168,9 +168,9 @@ function senderBlockers(config: Config, places: LocateOption): readonly CheckLin
   );
   const open = commands.allow.filter(({ from }) => from === undefined);
   return [
-    ...(open.length > 0 && listeners.length === 0 ? [noListener(config, places)] : []),
+    ...(open.length > 0 && listeners.length === 0 ? [noListenerLine(config, places)] : []),
     ...[...Map.groupBy(named, ({ sink }) => sink).values()].flatMap(([first]): readonly CheckLine[] => {
-      if (first === undefined || first.sink === OPERATOR) return [];
+      if (first === undefined || first.sink === OPERATOR_SENDER) return [];
       const detail = closedSinkText(first.sink, sinks[first.sink]);
       return detail === null ? [] : [blockerLine(detail, places(first.path))];
     }),
@@ -181,7 +181,7 @@ function senderBlockers(config: Config, places: LocateOption): readonly CheckLin
   ];
 }
 
-function noListener({ sinks }: Config, places: LocateOption): CheckLine {
+function noListenerLine({ sinks }: Config, places: LocateOption): CheckLine {
   const [name, sink] = Object.entries(sinks).find(([, each]) => canListen(each)) ?? [];
   const how =
     name === undefined || sink === undefined
@@ -197,7 +197,7 @@ function listenOption(name: string, sink: Config["sinks"][string]): string {
   return `sinks.${name}.${findConnector(sink)}.commands: { enabled: true }`;
 }
 
-/** Returns null if the sink listens. */
+/** Explains why a sink receives no commands; null if the sink listens. */
 function closedSinkText(name: string, sink: Config["sinks"][string] | undefined): string | null {
   if (sink === undefined || isListening(sink)) return null;
   if (!canListen(sink))
@@ -207,12 +207,12 @@ function closedSinkText(name: string, sink: Config["sinks"][string] | undefined)
   return `The sink ${name} does not listen for commands: set ${listenOption(name, sink)}.`;
 }
 
-/** Returns null if a sender can write the tag, or if closedSink reports its sinks. */
+/** Explains why no sender can write a tag; null if a sender can, or if `closedSinkText` reports its sinks. */
 function unreachableText(entry: AllowedTag, listeners: readonly string[]): string | null {
   const { from, second_person: isSeconded, tag_id: id } = entry;
   if (from?.length === 0)
     return `Tag ${id} may be written by no sender, because its from is empty: name a sink or operator in it.`;
-  if (isSeconded && from?.every((name) => name === OPERATOR) === true && listeners.length === 0)
+  if (isSeconded && from?.every((name) => name === OPERATOR_SENDER) === true && listeners.length === 0)
     return `Tag ${id} needs a second person, who agrees to commands of an operator over MQTT, and no sink listens for commands: set commands: { enabled: true } at an mqtt sink.`;
   return null;
 }
@@ -222,5 +222,5 @@ export function writableText(entries: readonly AllowedTag[]): string {
 }
 
 function blockerLine(detail: string, place?: string): CheckLine {
-  return warning(CHECK_NAME, detail, place);
+  return warningLine(CHECK_NAME, detail, place);
 }

@@ -18,7 +18,7 @@ import type { CliContext } from "../shell/context.ts";
 import { createStandaloneSink } from "../shell/standalone.ts";
 import { approvalQuestion } from "../writing/writes.ts";
 import { filterLines, priorityLines } from "./check-building.ts";
-import { type CheckLine, failedCheck, ok, warning, withTimeLimit, wrong } from "./check-line.ts";
+import { type CheckLine, failedCheck, passedCheck, warningLine, withTimeLimit, wrongLine } from "./check-line.ts";
 import { checkMachine } from "./check-machine.ts";
 import { checkSource } from "./check-source.ts";
 import { checkWriting, writableText } from "./check-writing.ts";
@@ -47,14 +47,14 @@ export function define(command: Command, context: CliContext): void {
       refuseUnverifiedTls();
       const terminal = context.terminal();
       const config = context.config();
-      const lines = await terminal.progress("Checking", (update) => check(config, context, options, update));
+      const lines = await terminal.progress("Checking", (update) => runChecks(config, context, options, update));
       const detail = ({ place, detail: text }: CheckLine) => (place === undefined ? text : `${place} ${text}`);
       terminal.rows(lines, { what: "what", result: "result", detail });
       throwIfFailed(lines, options.strict === true);
     });
 }
 
-async function check(
+async function runChecks(
   config: Config,
   context: CliContext,
   { lists = true, ask = false, allowWritableConfig = false }: CheckOptions,
@@ -68,8 +68,8 @@ async function check(
     ...checkPasswords(config),
     ...(await checkApproved(config)),
   ];
-  const locks = await checkWriting(config, places, signal);
-  lines.push(...locks);
+  const blockers = await checkWriting(config, places, signal);
+  lines.push(...blockers);
   const writable: AllowedTag[] = [];
   const buildings = new Map<string, Pick<SeenBuilding, "sites">>();
   for (const [name, entry] of Object.entries(config.sources)) {
@@ -86,22 +86,25 @@ async function check(
   }
   const isKnown = buildings.size === Object.keys(config.sources).length;
   if (isKnown) lines.push(...filterLines(config, buildings, places));
-  const isOpen = locks.length === 0 && !lines.some(({ result }) => result === "wrong" || result === "unavailable");
+  const isOpen = blockers.length === 0 && !lines.some(({ result }) => result === "wrong" || result === "unavailable");
   if (!isOpen || writable.length === 0) return lines;
-  return [...lines, ok("writing", `${counted(writable.length, "tag")} may be written: ${writableText(writable)}`)];
+  return [
+    ...lines,
+    passedCheck("writing", `${counted(writable.length, "tag")} may be written: ${writableText(writable)}`),
+  ];
 }
 
 function checkFile(file: string, isWritableAllowed: boolean): CheckLine {
   const what = "configuration";
   try {
     if (!isWritableAllowed) refuseUntrustedFile(file);
-    return ok(what, file);
+    return passedCheck(what, file);
   } catch (error) {
     return failedCheck(what, error);
   }
 }
 
-/** Throws ConfigError if somebody has to change something, otherwise Retryable. */
+/** Throws ConfigError if a check found something wrong, Retryable if something is only unavailable. */
 function throwIfFailed(lines: readonly CheckLine[], isStrict: boolean): void {
   const wrong = lines.filter(({ result }) => result === "wrong" || (isStrict && result === "warning"));
   const unavailable = lines.filter(({ result }) => result === "unavailable");
@@ -114,13 +117,13 @@ function throwIfFailed(lines: readonly CheckLine[], isStrict: boolean): void {
 function checkPasswords({ status }: Config): readonly CheckLine[] {
   try {
     if (readCredentials(status) === null) return [];
-    return [ok("status", "the passwords are there")];
+    return [passedCheck("status", "the passwords are there")];
   } catch (error) {
     return [failedCheck("status", error)];
   }
 }
 
-/** Nothing is written before a second person has approved. */
+/** Checks that a second person has approved what may be written. */
 async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
   if (!config.commands.enabled) return [];
   const what = "approval of writing";
@@ -128,7 +131,7 @@ async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
     const question = await approvalQuestion(config);
     if (question.config === null && question.pinned === null) return [];
     const { approvedBy, refusing } = approvalState(question);
-    return [refusing === null ? ok(what, `approved by ${approvedBy.join(", ")}`) : wrong(what, refusing)];
+    return [refusing === null ? passedCheck(what, `approved by ${approvedBy.join(", ")}`) : wrongLine(what, refusing)];
   } catch (error) {
     return [failedCheck(what, error)];
   }
@@ -137,16 +140,16 @@ async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
 async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
   const what = `sink ${name}`;
   const entry = config.sinks[name];
-  if (entry === undefined || !entry.enabled) return [warning(what, "switched off (enabled: false)")];
+  if (entry === undefined || !entry.enabled) return [warningLine(what, "switched off (enabled: false)")];
   const connector = findConnector(entry);
   let sink: Sink | undefined;
   try {
     sink = await createStandaloneSink(name, entry);
-    if (sink?.probe === undefined) return [ok(what, `${connector}: nothing to ask`)];
+    if (sink?.probe === undefined) return [passedCheck(what, `${connector}: nothing to ask`)];
     await withTimeLimit(signal, async (limited) => sink?.probe?.(limited));
     const retentionMs = await withTimeLimit(signal, async (limited) => (await sink?.retentionMs?.(limited)) ?? null);
     return [
-      ok(what, `${connector} answers`),
+      passedCheck(what, `${connector} answers`),
       ...(retentionMs === null ? [] : shortRetentionLines(what, entry, config, retentionMs)),
     ];
   } catch (error) {
@@ -161,7 +164,7 @@ function checkAnySink({ sinks, state }: Config): readonly CheckLine[] {
   if (Object.values(sinks).some(({ enabled }) => enabled)) return [];
   const none = Object.keys(sinks).length === 0 ? "No sink is configured" : "Every sink is switched off";
   const detail = `${none}: what happens is kept for ${formatDuration(state.replay_window)} and goes nowhere. Name one under sinks, such as files: { file: { folder: events } }.`;
-  return [warning("sinks", detail)];
+  return [warningLine("sinks", detail)];
 }
 
 /** A backfill may reach further back than the retention of the sink's server. */
@@ -178,7 +181,7 @@ function shortRetentionLines(
       if (backfill <= retentionMs || !matches({ ...filter, priorities: [] }, event)) return [];
       const asked = `the history ${name} of ${source} asks for the past ${formatDuration(backfill)}`;
       const detail = `It keeps ${formatDuration(retentionMs)}, and ${asked}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
-      return [warning(what, detail)];
+      return [warningLine(what, detail)];
     }),
   );
 }

@@ -13,12 +13,12 @@ import { DEMO_CONFIG, registerDemo } from "./running-demos.ts";
 import { epochNow, startBroker, startService } from "./services.ts";
 
 /** Sites with short intervals, many alarms, and the only set-point of the recordings. */
-const SITES = [1, 6, 9, 10, 14, 15];
+const DEMO_SITES = [1, 6, 9, 10, 14, 15];
 
-/** The demo replaces ports that are taken. */
-const PORTS = { broker: 1883, status: 9850, inbox: 9860, service: 8085 } as const;
+/** Ports of the demo's servers; a taken port is replaced by a free port. */
+const PREFERRED_PORTS = { broker: 1883, status: 9850, inbox: 9860, service: 8085 } as const;
 
-const STOP_WITHIN_MS = 8_000;
+const STOP_TIMEOUT_MS = 8_000;
 
 interface SavedWorld {
   readonly epoch: string;
@@ -34,19 +34,19 @@ export async function startDemo({ folder }: { readonly folder: string }) {
   const worldFile = join(folder, "simulator.json");
   const saved = readWorld(worldFile);
   const epoch = saved?.epoch ?? epochNow();
-  const service = await startService({ epoch, sites: SITES, port: PORTS.service, state: saved?.state });
+  const service = await startService({ epoch, sites: DEMO_SITES, port: PREFERRED_PORTS.service, state: saved?.state });
   const save = () => writeWorld(worldFile, { epoch, state: service.simulator.exportState() });
   save();
 
-  const broker = await startBroker({ port: await freePort(PORTS.broker) });
-  const inbox = await startInbox({ port: await freePort(PORTS.inbox) });
+  const broker = await startBroker({ port: await freePort(PREFERRED_PORTS.broker) });
+  const inbox = await startInbox({ port: await freePort(PREFERRED_PORTS.inbox) });
   const { PLENUM_DEMO_LOG } = process.env;
   const environment = {
     PLENUM_DEMO_FOLDER: folder,
     PLENUM_DEMO_SERVICE: service.url,
     PLENUM_DEMO_BROKER: broker.url,
     PLENUM_DEMO_INBOX: inbox.url,
-    PLENUM_DEMO_STATUS_PORT: String(await freePort(PORTS.status)),
+    PLENUM_DEMO_STATUS_PORT: String(await freePort(PREFERRED_PORTS.status)),
     PLENUM_DEMO_TOKEN: DEFAULT_TOKEN,
     ...(PLENUM_DEMO_LOG === undefined ? {} : { PLENUM_DEMO_LOG }),
   };
@@ -65,7 +65,7 @@ export async function startDemo({ folder }: { readonly folder: string }) {
     worker,
     async stop(): Promise<void> {
       unregister();
-      await worker.stop(STOP_WITHIN_MS);
+      await worker.stop(STOP_TIMEOUT_MS);
       save();
       await inbox.close();
       await broker.close();
@@ -95,7 +95,7 @@ function readWorld(file: string): SavedWorld | null {
   }
 }
 
-/** Renames a new file, so that a crash leaves a complete file. */
+/** Writes a new file and renames it, so that a crash leaves a complete file. */
 function writeWorld(file: string, world: SavedWorld): void {
   writeFileSync(`${file}.new`, JSON.stringify(world), { mode: 0o600 });
   renameSync(`${file}.new`, file);

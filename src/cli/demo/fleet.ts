@@ -5,14 +5,14 @@ import { fileURLToPath } from "node:url";
 import { DEFAULT_TOKEN } from "../../simulator/options.ts";
 import { freePort } from "../shell/free-port.ts";
 import { startInbox } from "./inbox.ts";
-import { type Child, startChild, startPostgres } from "./postgres.ts";
+import { type ChildProcess, startChild, startPostgres } from "./postgres.ts";
 import { registerDemo } from "./running-demos.ts";
 import { epochNow, startBroker, startService } from "./services.ts";
 
-/** Members share six sources, each in its own process so that you can kill one. Nothing remains after the stop. */
+/** Demo in which members share six sources, each in its own process so that you can kill a member. */
 export type FleetDemo = Awaited<ReturnType<typeof startFleetDemo>>;
 
-export interface DemoMember extends Child {
+export interface DemoMember extends ChildProcess {
   readonly name: string;
   readonly statusUrl: string;
 }
@@ -27,13 +27,13 @@ interface FleetDemoOptions {
 const FLEET_CONFIG = fileURLToPath(new URL("../../../config/demo-fleet.yaml", import.meta.url));
 
 /** Sites by source name of the configuration. */
-const SOURCES = { harbour: 1, hill: 6, park: 9, square: 10, station: 14, tower: 15 } as const;
-/** The demo replaces ports that are taken. */
-const PORTS = { broker: 1883, status: 9850, inbox: 9860, database: 15_432 } as const;
-const STOP_WITHIN_MS = 10_000;
+const SITE_BY_SOURCE = { harbour: 1, hill: 6, park: 9, square: 10, station: 14, tower: 15 } as const;
+/** Ports of the demo's servers; a taken port is replaced by a free port. */
+const PREFERRED_PORTS = { broker: 1883, status: 9850, inbox: 9860, database: 15_432 } as const;
+const STOP_TIMEOUT_MS = 10_000;
 
 export async function startFleetDemo(options: FleetDemoOptions) {
-  /** The part that started last stops first. */
+  /** Stop functions of the started parts; the last part stops first. */
   const stops: (() => Promise<void> | void)[] = [];
   const stop = async () => {
     for (let next = stops.pop(); next !== undefined; next = stops.pop()) await next();
@@ -47,13 +47,13 @@ export async function startFleetDemo(options: FleetDemoOptions) {
 }
 
 async function startParts({ members, program, signal }: FleetDemoOptions, stops: (() => Promise<void> | void)[]) {
-  const postgres = await startPostgres(await freePort(PORTS.database), signal);
+  const postgres = await startPostgres(await freePort(PREFERRED_PORTS.database), signal);
   stops.push(postgres.close);
   const folder = mkdtempSync(join(tmpdir(), "plenum-fleet-"));
   stops.push(() => rmSync(folder, { recursive: true, force: true }));
-  const broker = await startBroker({ port: await freePort(PORTS.broker) });
+  const broker = await startBroker({ port: await freePort(PREFERRED_PORTS.broker) });
   stops.push(broker.close);
-  const inbox = await startInbox({ port: await freePort(PORTS.inbox) });
+  const inbox = await startInbox({ port: await freePort(PREFERRED_PORTS.inbox) });
   stops.push(inbox.close);
   const { PLENUM_DEMO_LOG } = process.env;
   const environment: Record<string, string> = {
@@ -65,7 +65,7 @@ async function startParts({ members, program, signal }: FleetDemoOptions, stops:
     ...(PLENUM_DEMO_LOG === undefined ? {} : { PLENUM_DEMO_LOG }),
   };
   const epoch = epochNow();
-  for (const [name, site] of Object.entries(SOURCES)) {
+  for (const [name, site] of Object.entries(SITE_BY_SOURCE)) {
     const service = await startService({ epoch, sites: [site], port: 0 });
     stops.push(service.close);
     environment[`PLENUM_DEMO_SERVICE_${name.toUpperCase()}`] = service.url;
@@ -74,12 +74,12 @@ async function startParts({ members, program, signal }: FleetDemoOptions, stops:
 
   const running: DemoMember[] = [];
   stops.push(async () => {
-    await Promise.all(running.map((member) => member.stop("SIGTERM", STOP_WITHIN_MS)));
+    await Promise.all(running.map((member) => member.stop("SIGTERM", STOP_TIMEOUT_MS)));
   });
   const [command = process.execPath, ...programArgs] = program;
   for (let n = 1; n <= members; n += 1) {
     const name = `member-${n}`;
-    const port = await freePort(PORTS.status + n - 1);
+    const port = await freePort(PREFERRED_PORTS.status + n - 1);
     const args = [...programArgs, "run", "--config", FLEET_CONFIG, "--member", name, "--arm-writing"];
     args.push("--allow-writable-config");
     const env = { ...process.env, ...environment, PLENUM_DEMO_STATUS_PORT: String(port) };

@@ -18,28 +18,28 @@ import { PAGE_HEADERS } from "../../core/http/page-headers.ts";
  */
 export type Inbox = Awaited<ReturnType<typeof startInbox>>;
 
-const Post = z.strictObject({
+const PostedMessage = z.strictObject({
   key: z.string().min(1).max(100),
   title: z.string().max(5_000),
   status: z.string().max(20),
   statusText: z.string().max(200),
   priority: z.string().max(100),
-  /** One fact about the alarm per line: `Site: Kvarnholmen 4`. */
+  /** Lines with a fact about the alarm each: `Site: Kvarnholmen 4`. */
   text: z.string().max(50_000),
 });
-type Post = z.output<typeof Post>;
+type PostedMessage = z.output<typeof PostedMessage>;
 
-export interface Message extends Post {
+export interface Message extends PostedMessage {
   readonly id: string;
   readonly edits: number;
   readonly isClosed: boolean;
 }
 
 const MAX_MESSAGES = 200;
-/** 50,000 characters of text with most escapes. */
+/** Limit of a request body: 50,000 characters of text with escapes. */
 const MAX_BODY_BYTES = 256 * 1024;
 
-const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
+const PAGE_FILES: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
   "/": { file: "inbox.html", type: "text/html; charset=utf-8" },
   "/inbox.mjs": { file: "inbox.mjs", type: "text/javascript; charset=utf-8" },
   "/favicon.svg": { file: "../../../ui/status/page/favicon.svg", type: "image/svg+xml" },
@@ -47,7 +47,7 @@ const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: st
   "/inbox.css": { file: "inbox.css", type: "text/css; charset=utf-8" },
 };
 
-interface Reply {
+interface HttpReply {
   readonly status: number;
   readonly type: string;
   readonly body: string;
@@ -56,9 +56,9 @@ interface Reply {
 export async function startInbox(options: { readonly port?: number } = {}) {
   const channel = createChannel();
   const server = createServer((request, response) => {
-    respond(channel, request).then(
-      (reply) => send(response, reply),
-      () => send(response, jsonReply(500, { message: "The inbox failed." })),
+    handleRequest(channel, request).then(
+      (reply) => sendReply(response, reply),
+      () => sendReply(response, jsonReply(500, { message: "The inbox failed." })),
     );
   });
   server.listen(options.port ?? 0, "127.0.0.1");
@@ -77,13 +77,13 @@ export async function startInbox(options: { readonly port?: number } = {}) {
   };
 }
 
-type Channel = ReturnType<typeof createChannel>;
+type MessageChannel = ReturnType<typeof createChannel>;
 
 function createChannel() {
-  /** Oldest first. */
+  /** Messages by id, oldest first. */
   const messages = new Map<string, Message>();
 
-  function edit(id: string, post: Post, isClosed: boolean): Message | undefined {
+  function edit(id: string, post: PostedMessage, isClosed: boolean): Message | undefined {
     const known = messages.get(id);
     if (known === undefined) return undefined;
     const message = { ...post, id, edits: known.edits + 1, isClosed };
@@ -94,8 +94,8 @@ function createChannel() {
   return {
     messages: (): readonly Message[] => [...messages.values()].reverse(),
     edit,
-    /** A message with the same key is edited. */
-    post(post: Post): { readonly message: Message; readonly isNew: boolean } {
+    /** Adds a message, or edits the message with the same key. */
+    post(post: PostedMessage): { readonly message: Message; readonly isNew: boolean } {
       const known = messages.values().find(({ key }) => key === post.key);
       const edited = known === undefined ? undefined : edit(known.id, post, false);
       if (edited !== undefined) return { message: edited, isNew: false };
@@ -108,7 +108,7 @@ function createChannel() {
   };
 }
 
-async function respond(channel: Channel, request: IncomingMessage): Promise<Reply> {
+async function handleRequest(channel: MessageChannel, request: IncomingMessage): Promise<HttpReply> {
   const { method = "GET", headers } = request;
   const { pathname } = new URL(request.url ?? "/", "http://inbox.invalid");
   // DNS rebinding must not let a web page read the messages.
@@ -116,22 +116,22 @@ async function respond(channel: Channel, request: IncomingMessage): Promise<Repl
   if (method === "GET") return readReply(channel, pathname);
   // A browser sends the JSON type cross-origin only with permission, and the inbox grants none.
   if (!/^application\/json\b/.test(headers["content-type"] ?? "")) return messageReply(415, "Only JSON is taken.");
-  const body = await bodyOf(request);
+  const body = await readBody(request);
   if (body === null) return messageReply(413, "That is too long for a message.");
-  const post = Post.safeParse(parseJson(body));
+  const post = PostedMessage.safeParse(parseJson(body));
   if (!post.success) return messageReply(400, "That is no message.");
   return changeReply(channel, method, pathname, post.data);
 }
 
-function readReply(channel: Channel, path: string): Reply {
+function readReply(channel: MessageChannel, path: string): HttpReply {
   if (path === "/messages") return jsonReply(200, channel.messages());
-  const asset = ASSETS[path];
+  const asset = PAGE_FILES[path];
   if (asset === undefined) return messageReply(404, "There is nothing here.");
   const body = readFileSync(new URL(`./page/${asset.file}`, import.meta.url), "utf8");
   return { status: 200, type: asset.type, body };
 }
 
-function changeReply(channel: Channel, method: string, path: string, post: Post): Reply {
+function changeReply(channel: MessageChannel, method: string, path: string, post: PostedMessage): HttpReply {
   if (method === "POST" && path === "/messages") {
     const { message, isNew } = channel.post(post);
     return jsonReply(isNew ? 201 : 200, { id: message.id });
@@ -144,20 +144,20 @@ function changeReply(channel: Channel, method: string, path: string, post: Post)
   return jsonReply(200, { id: message.id });
 }
 
-function messageReply(status: number, message: string): Reply {
+function messageReply(status: number, message: string): HttpReply {
   return jsonReply(status, { message });
 }
 
-function jsonReply(status: number, value: unknown): Reply {
+function jsonReply(status: number, value: unknown): HttpReply {
   return { status, type: "application/json; charset=utf-8", body: JSON.stringify(value) };
 }
 
-function send(response: ServerResponse, { status, type, body }: Reply): void {
+function sendReply(response: ServerResponse, { status, type, body }: HttpReply): void {
   if (response.destroyed) return;
   response.writeHead(status, { ...PAGE_HEADERS, "cache-control": "no-store", "content-type": type }).end(body);
 }
 
-async function bodyOf(request: IncomingMessage): Promise<string | null> {
+async function readBody(request: IncomingMessage): Promise<string | null> {
   const pieces: Buffer[] = [];
   let size = 0;
   for await (const piece of request as AsyncIterable<Buffer>) {

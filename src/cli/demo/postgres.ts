@@ -19,8 +19,8 @@ import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor, within } from "../../core/runtime/waiting.ts";
 
-/** Ctrl-C in the terminal does not reach the child, so the demo stops its processes in the right order. */
-export type Child = ReturnType<typeof startChild>;
+/** Child process that Ctrl-C in the terminal does not reach; the demo stops its processes in the right order. */
+export type ChildProcess = ReturnType<typeof startChild>;
 
 const MAX_ERROR_CHARACTERS = 4_000;
 
@@ -49,7 +49,7 @@ export function startChild(
     errorOutput: () => errorOutput,
     /** Signal or exit code that ended the process. */
     ended,
-    /** Kills a process that ignores the signal. */
+    /** Stops the process; kills a process that ignores the signal. */
     async stop(signal: NodeJS.Signals, withinMs: number): Promise<void> {
       if (!isRunning) return;
       child.kill(signal);
@@ -59,25 +59,31 @@ export function startChild(
   };
 }
 
-const START_WITHIN_MS = 60_000;
-const STOP_WITHIN_MS = 10_000;
-const CHECK_EVERY_MS = 100;
+const START_TIMEOUT_MS = 60_000;
+const STOP_TIMEOUT_MS = 10_000;
+const CHECK_INTERVAL_MS = 100;
 
-/** Server on loopback in a temporary folder. Throws `ConfigError` if PostgreSQL is missing or this user cannot run it. */
+/** Starts a server on loopback in a temporary folder. Throws `ConfigError` if this user cannot run PostgreSQL. */
 export async function startPostgres(port: number, signal: AbortSignal) {
-  const programs = programsFolder();
+  const programs = findProgramsFolder();
   const user = serverUser();
-  const folder = mkdtempSync(join(openFolder(), "plenum-postgres-"));
+  const folder = mkdtempSync(join(accessibleFolder(), "plenum-postgres-"));
   try {
     if (user !== null) chownSync(folder, user.uid, user.gid);
-    return await startIn(folder, programs, user, port, signal);
+    return await startServer(folder, programs, user, port, signal);
   } catch (error) {
     rmSync(folder, { recursive: true, force: true });
     throw error;
   }
 }
 
-async function startIn(folder: string, programs: string, user: User | null, port: number, signal: AbortSignal) {
+async function startServer(
+  folder: string,
+  programs: string,
+  user: ServerUser | null,
+  port: number,
+  signal: AbortSignal,
+) {
   const data = join(folder, "data");
   const password = randomBytes(16).toString("hex");
   const passwordFile = join(folder, "password");
@@ -96,13 +102,13 @@ async function startIn(folder: string, programs: string, user: User | null, port
   const server = startChild(join(programs, "postgres"), ["-D", data], as);
   const close = async (): Promise<void> => {
     // At SIGINT PostgreSQL closes all connections and stops cleanly.
-    await server.stop("SIGINT", STOP_WITHIN_MS);
+    await server.stop("SIGINT", STOP_TIMEOUT_MS);
     rmSync(folder, { recursive: true, force: true });
   };
-  const until = systemClock.monotonic() + START_WITHIN_MS;
-  while (!(await isReady(programs, port))) {
+  const until = systemClock.monotonic() + START_TIMEOUT_MS;
+  while (!(await acceptsConnections(programs, port))) {
     const mayContinue = server.isRunning() && systemClock.monotonic() < until;
-    if (mayContinue && (await sleepFor(systemClock, CHECK_EVERY_MS, signal))) continue;
+    if (mayContinue && (await sleepFor(systemClock, CHECK_INTERVAL_MS, signal))) continue;
     await close();
     signal.throwIfAborted();
     throw new Retryable(`PostgreSQL did not start: ${server.errorOutput().trim().split("\n").at(-1) ?? ""}`);
@@ -110,10 +116,10 @@ async function startIn(folder: string, programs: string, user: User | null, port
   return { url: `postgresql://plenum@127.0.0.1:${port}/postgres?sslmode=disable`, password, close };
 }
 
-/** Folders of PATH, Debian's folders of each version, and the usual folders of other systems. */
-function usualFolders(): readonly string[] {
+/** Lists where PostgreSQL may be: folders of PATH, Debian's folders of each version, folders of other systems. */
+function listProgramFolders(): readonly string[] {
   const debian = "/usr/lib/postgresql";
-  const versions = foldersIn(debian).toSorted((a, b) => Number(b) - Number(a));
+  const versions = listFolders(debian).toSorted((a, b) => Number(b) - Number(a));
   return [
     ...(process.env.PATH ?? "").split(delimiter).filter((folder) => folder !== ""),
     ...versions.map((version) => join(debian, version, "bin")),
@@ -121,8 +127,8 @@ function usualFolders(): readonly string[] {
   ];
 }
 
-/** Folder of initdb and postgres. */
-export function programsFolder(folders = usualFolders()): string {
+/** Returns the folder with initdb and postgres. */
+export function findProgramsFolder(folders = listProgramFolders()): string {
   const found = folders.find((folder) => isProgram(join(folder, "initdb")) && isProgram(join(folder, "postgres")));
   // A link leads into the folder that contains all programs.
   if (found !== undefined) return dirname(realpathSync(join(found, "postgres")));
@@ -131,7 +137,7 @@ export function programsFolder(folders = usualFolders()): string {
   });
 }
 
-function foldersIn(folder: string): readonly string[] {
+function listFolders(folder: string): readonly string[] {
   try {
     return readdirSync(folder);
   } catch {
@@ -148,13 +154,13 @@ function isProgram(path: string): boolean {
   }
 }
 
-interface User {
+interface ServerUser {
   readonly uid: number;
   readonly gid: number;
 }
 
-/** PostgreSQL does not run as root, but as the user postgres. Null for every other user. */
-function serverUser(): User | null {
+/** Returns the user postgres if this process runs as root, because PostgreSQL refuses root; otherwise null. */
+function serverUser(): ServerUser | null {
   if (process.getuid?.() !== 0) return null;
   const idOf = (flag: string) => Number(execFileSync("id", [flag, "postgres"], { stdio: "pipe" }).toString());
   try {
@@ -165,15 +171,15 @@ function serverUser(): User | null {
   }
 }
 
-/** Folder for temporary folders that the user of the server can access. */
-function openFolder(): string {
+/** Returns a parent for temporary folders that the user of the server can access. */
+function accessibleFolder(): string {
   const folder = tmpdir();
   const isOpen = process.getuid?.() !== 0 || (statSync(folder).mode & 0o001) !== 0;
   return isOpen ? folder : "/tmp";
 }
 
-/** The server opens its port before it accepts connections. */
-async function isReady(programs: string, port: number): Promise<boolean> {
+/** Returns true when the server accepts connections, which is later than the opening of its port. */
+async function acceptsConnections(programs: string, port: number): Promise<boolean> {
   try {
     const args = ["-q", "-h", "127.0.0.1", "-p", String(port)];
     await promisify(execFile)(join(programs, "pg_isready"), args);

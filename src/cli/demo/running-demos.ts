@@ -10,14 +10,14 @@ const RunningDemo = z.strictObject({
   pid: z.int().positive(),
   statusUrl: z.string(),
   config: z.string(),
-  /** Variables in the configuration. */
+  /** Values of the variables in the demo's configuration. */
   environment: z.record(z.string().regex(/^PLENUM_DEMO_[A-Z_]+$/), z.string()),
 });
 export type RunningDemo = z.infer<typeof RunningDemo>;
 
 export const DEMO_CONFIG = fileURLToPath(new URL("../../../config/demo.yaml", import.meta.url));
 
-const FILE_NAME = /^demo-\d+\.json$/;
+const DEMO_FILE_NAME = /^demo-\d+\.json$/;
 
 /** Returns a function that deletes the file of this process. The demo also runs without the file. */
 export function registerDemo(demo: Omit<RunningDemo, "pid">): () => void {
@@ -26,7 +26,7 @@ export function registerDemo(demo: Omit<RunningDemo, "pid">): () => void {
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     if (!isPrivateFolder(folder)) return () => undefined;
-    for (const other of demosIn(folder)) if (other.demo === null) rmSync(other.file, { force: true });
+    for (const other of listDemos(folder)) if (other.demo === null) rmSync(other.file, { force: true });
     writeFileSync(`${file}.new`, JSON.stringify({ ...demo, pid: process.pid }), { mode: 0o600 });
     renameSync(`${file}.new`, file);
   } catch {
@@ -46,14 +46,14 @@ export function registerDemo(demo: Omit<RunningDemo, "pid">): () => void {
 export function findDemo(): RunningDemo | null {
   const folder = runtimeFolder();
   if (!isPrivateFolder(folder)) return null;
-  return demosIn(folder).find(({ demo }) => demo !== null)?.demo ?? null;
+  return listDemos(folder).find(({ demo }) => demo !== null)?.demo ?? null;
 }
 
-/** Newest first; `demo` is null if the demo ended or the file is invalid. */
-function demosIn(folder: string): readonly { readonly file: string; readonly demo: RunningDemo | null }[] {
+/** Lists the files of demos, newest first; `demo` is null if the demo ended or the file is invalid. */
+function listDemos(folder: string): readonly { readonly file: string; readonly demo: RunningDemo | null }[] {
   const modifiedAt = (file: string) => lstatSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0;
   return readdirSync(folder)
-    .filter((name) => FILE_NAME.test(name))
+    .filter((name) => DEMO_FILE_NAME.test(name))
     .map((name) => join(folder, name))
     .map((file) => ({ file, demo: readRunning(file), at: modifiedAt(file) }))
     .toSorted((a, b) => b.at - a.at);

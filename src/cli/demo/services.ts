@@ -35,8 +35,8 @@ export async function startBroker(options: { readonly port?: number } = {}) {
   };
 }
 
-/** Recorded seconds per second: an hourly series changes every 30 s. */
-const SPEED = 120;
+/** Recorded seconds that are replayed per second: an hourly series changes every 30 s. */
+const REPLAY_SPEED = 120;
 
 export async function startService(options: {
   readonly epoch: string;
@@ -46,7 +46,7 @@ export async function startService(options: {
 }) {
   const { epoch, port, sites, state } = options;
   const simulator = createSimulator(
-    { epoch, speed: SPEED, sites, anchor: "next-alarm", loops_before: 1 },
+    { epoch, speed: REPLAY_SPEED, sites, anchor: "next-alarm", loops_before: 1 },
     { now: () => systemClock.now() },
   );
   if (state) simulator.importState(state);
@@ -68,11 +68,11 @@ export function epochNow(): string {
   return isoUtc(Math.floor(systemClock.now() / 1000) * 1000);
 }
 
-/** Alarms of the demo last about 33 s. */
+/** Age at which the demo acknowledges an alarm; alarms of the demo last about 33 s. */
 const ACKNOWLEDGE_AFTER_MS = 12_000;
-const CHECK_EVERY_MS = 2_000;
+const CHECK_INTERVAL_MS = 2_000;
 
-/** Acknowledges in the service every new alarm until the signal aborts. */
+/** Acknowledges every new alarm in the simulated service until the signal aborts. */
 export function acknowledgeAlarms(
   { control, now, truth }: Pick<Simulator, "control" | "now" | "truth">,
   clock: Clock,
@@ -88,7 +88,7 @@ export function acknowledgeAlarms(
         const isDue = triggeredAtMs >= startMs && nowMs - triggeredAtMs >= ACKNOWLEDGE_AFTER_MS;
         if (isDue && acknowledged === null) control.acknowledgeAlarm(id, "Caretaker of the demo", "I am on my way.");
       }
-      return CHECK_EVERY_MS;
+      return CHECK_INTERVAL_MS;
     },
     // Ignore errors: the alarm may have ended since it was listed.
     fault: () => undefined,

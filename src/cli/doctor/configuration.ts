@@ -6,30 +6,30 @@ import { ConfigurationError } from "../../app/config/problems.ts";
 import { sentence } from "../../core/errors/errors.ts";
 import { readSecret } from "../../core/runtime/secret.ts";
 import { registerSecret } from "../../core/values/masking.ts";
-import { MASKED, maskConfig, secretReferences } from "./mask-config.ts";
+import { MASKED_TEXT, maskConfig, secretReferences } from "./mask-config.ts";
 
 export interface ConfigurationFindings {
   readonly file: string;
   readonly found: "good" | "wrong" | "missing" | "unreadable";
   readonly problems: readonly string[];
   readonly secrets: readonly string[];
-  /** Before variables are substituted; null if the file is no YAML. */
+  /** Content of the file before variables are substituted; null if the file is no YAML. */
   readonly content: unknown;
 }
 
 export interface InspectedConfiguration {
   readonly findings: ConfigurationFindings;
-  /** Null if a worker would not start with the file. */
+  /** Parsed configuration; null if a worker would not start with the file. */
   readonly config: Config | null;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Start of an unusable secret file, so that the doctor can mask it. */
-const SECRET_BYTES = 4_096;
+/** Bytes read from an unusable secret file, so that the doctor can mask them. */
+const MAX_SECRET_BYTES = 4_096;
 
 export function inspectConfiguration(file: string, environment: Environment): InspectedConfiguration {
-  const content = contentOf(file);
+  const content = readContent(file);
   const secrets = secretReferences(content).flatMap((ref) => secretProblem(ref, environment));
   const shown = maskConfig(content, environment);
   for (const text of shown.hidden) registerSecret(text);
@@ -38,12 +38,12 @@ export function inspectConfiguration(file: string, environment: Environment): In
     const config = loadYaml({ schema: Config, file, environment });
     return { findings: { ...common, found: "good", problems: [] }, config };
   } catch (error) {
-    const found = findingOf(error);
-    return { findings: { ...common, found, problems: problemsOf(error) }, config: null };
+    const found = classifyError(error);
+    return { findings: { ...common, found, problems: listProblems(error) }, config: null };
   }
 }
 
-function contentOf(file: string): unknown {
+function readContent(file: string): unknown {
   try {
     const document = parseDocument(readFileSync(file, "utf8"), { version: "1.2", prettyErrors: false });
     return document.errors.length > 0 ? null : document.toJS({ maxAliasCount: 100 });
@@ -52,22 +52,22 @@ function contentOf(file: string): unknown {
   }
 }
 
-function findingOf(error: unknown): ConfigurationFindings["found"] {
+function classifyError(error: unknown): ConfigurationFindings["found"] {
   if (error instanceof ConfigurationError) return "wrong";
   const { code } = (error as { readonly cause?: NodeJS.ErrnoException }).cause ?? {};
   return code === "ENOENT" ? "missing" : "unreadable";
 }
 
-function problemsOf(error: unknown): readonly string[] {
+function listProblems(error: unknown): readonly string[] {
   if (!(error instanceof ConfigurationError)) return [sentence(error)];
   return error.problems.map(({ line, column, path, message }) => {
     // A YAML syntax error quotes the text, which may be a password.
-    const text = path === "" ? message.replace(/["'`*&].*$/s, MASKED) : message;
+    const text = path === "" ? message.replace(/["'`*&].*$/s, MASKED_TEXT) : message;
     return `line ${line}, column ${column}${path === "" ? "" : `, ${path}`}: ${text}`;
   });
 }
 
-/** Reading a secret masks it from here on. */
+/** Returns a problem with a secret. Reading a secret masks the secret in the report. */
 function secretProblem(
   reference: { readonly file?: string; readonly env?: string },
   environment: Environment,
@@ -84,7 +84,7 @@ function secretProblem(
 
 function maskSecretFile(file: string): void {
   try {
-    registerSecret(readFileSync(file, "utf8").slice(0, SECRET_BYTES).trim());
+    registerSecret(readFileSync(file, "utf8").slice(0, MAX_SECRET_BYTES).trim());
   } catch {
     // A file that cannot be read cannot leak.
   }

@@ -1,5 +1,5 @@
 import { DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
-import { presentLines } from "../shell/terminal.ts";
+import { keepPresentLines } from "../shell/terminal.ts";
 import type { ConfigurationFindings } from "./configuration.ts";
 import { type DiskSpace, isClockBehind, type StateFindings } from "./local-findings.ts";
 import type { Reachability, WorkerFindings } from "./remote-findings.ts";
@@ -15,25 +15,36 @@ export interface DoctorReport {
   readonly configuration: ConfigurationFindings;
   readonly state: StateFindings;
   readonly worker: WorkerFindings;
-  /** Null without a usable configuration. */
+  /** Results of probing the servers; null without a usable configuration. */
   readonly reach: readonly Reachability[] | null;
-  /** Null without --log. */
+  /** End of a log file; null without --log. */
   readonly log: { readonly file: string; readonly lines: readonly string[] } | null;
 }
 
-export type Findings = Omit<DoctorReport, "format" | "madeAt" | "troubles" | "program" | "machine">;
+export type DoctorFindings = Omit<DoctorReport, "format" | "madeAt" | "troubles" | "program" | "machine">;
 
-/** Likely causes first: reasons that keep a worker from starting, then this machine, then servers. */
-export function diagnose(findings: Findings): readonly string[] {
-  const checks = [configuration, state, disks, clock, worker, reach, lostAccess, workerNotices];
+/** Lists problems, likely causes first: failed start, then this machine, then servers. */
+export function findProblems(findings: DoctorFindings): readonly string[] {
+  const checks = [
+    diagnoseConfiguration,
+    diagnoseState,
+    diagnoseDisks,
+    diagnoseClock,
+    diagnoseWorker,
+    diagnoseReach,
+    diagnoseAccess,
+    workerNotices,
+  ];
   return [...new Set(checks.flatMap((check) => check(findings)))];
 }
 
-/** A disk with less is full: the write-ahead log alone can take a quarter of it. */
-const LITTLE_BYTES = 64 * 1024 ** 2;
-const MEBIBYTE = 1024 ** 2;
+/** Free bytes below which a disk counts as full: the write-ahead log alone can take 16 MiB. */
+const MIN_FREE_BYTES = 64 * 1024 ** 2;
+const MEBIBYTE_BYTES = 1024 ** 2;
 
-function configuration({ configuration: { file, found, problems, secrets } }: Findings): readonly string[] {
+function diagnoseConfiguration({
+  configuration: { file, found, problems, secrets },
+}: DoctorFindings): readonly string[] {
   const [first = "", ...others] = problems;
   const more = others.length === 0 ? "" : ` (${others.length} more; \`plenum check\` shows them all)`;
   switch (found) {
@@ -50,7 +61,7 @@ function configuration({ configuration: { file, found, problems, secrets } }: Fi
   }
 }
 
-function state({ state: { folder, found, problems } }: Findings): readonly string[] {
+function diagnoseState({ state: { folder, found, problems } }: DoctorFindings): readonly string[] {
   const [first = ""] = problems;
   if (found === "damaged")
     return [
@@ -59,11 +70,11 @@ function state({ state: { folder, found, problems } }: Findings): readonly strin
   return found === "unusable" ? [`The state in ${folder} cannot be used: ${first}`] : problems;
 }
 
-function disks(findings: Findings): readonly string[] {
+function diagnoseDisks(findings: DoctorFindings): readonly string[] {
   return findings.disks.flatMap(({ where, freeBytes, freeFiles }) => {
-    if (freeBytes !== null && freeBytes < LITTLE_BYTES)
+    if (freeBytes !== null && freeBytes < MIN_FREE_BYTES)
       return [
-        `The disk of the ${where} has only ${Math.floor(freeBytes / MEBIBYTE)} MiB left, so nothing new is remembered or told: free some space.`,
+        `The disk of the ${where} has only ${Math.floor(freeBytes / MEBIBYTE_BYTES)} MiB left, so nothing new is remembered or told: free some space.`,
       ];
     // Some file systems have no limit and report 0.
     if (freeFiles !== null && freeFiles > 0 && freeFiles < 100)
@@ -72,7 +83,7 @@ function disks(findings: Findings): readonly string[] {
   });
 }
 
-function clock({ state: { content }, reach: asked }: Findings): readonly string[] {
+function diagnoseClock({ state: { content }, reach: asked }: DoctorFindings): readonly string[] {
   const off = (asked ?? []).filter(
     ({ clockSkewMs }) => clockSkewMs !== null && Math.abs(clockSkewMs) > DIFFERENCE_BOUND_MS,
   );
@@ -86,11 +97,11 @@ function clock({ state: { content }, reach: asked }: Findings): readonly string[
   ];
 }
 
-function worker({ worker: findings, state: { folder }, log }: Findings): readonly string[] {
+function diagnoseWorker({ worker: findings, state: { folder }, log }: DoctorFindings): readonly string[] {
   const { found, trouble, notReady, portTaken } = findings;
   if (found === "running") return notReady === null ? [] : [`The worker runs and is not ready: ${notReady}`];
   if (found !== "none") return trouble === null ? [] : [trouble];
-  return presentLines(
+  return keepPresentLines(
     portTaken !== null &&
       `Another program has the port of the status page (${portTaken}), so no worker can start: end it, or set status.port to another.`,
     `No worker is running on the state folder ${folder}: start it with \`plenum run\`, or name the configuration that it uses with --config.${lastError(log)}`,
@@ -100,18 +111,18 @@ function worker({ worker: findings, state: { folder }, log }: Findings): readonl
 /** pino level of errors. */
 const ERROR_LEVEL = 50;
 
-function lastError(log: Findings["log"]): string {
-  const complaint = log?.lines.findLast((line) => {
-    const { level } = parsed(line);
+function lastError(log: DoctorFindings["log"]): string {
+  const errorLine = log?.lines.findLast((line) => {
+    const { level } = parseLogLine(line);
     return typeof level === "number" && level >= ERROR_LEVEL;
   });
-  if (complaint === undefined) return "";
-  const { msg, err } = parsed(complaint);
+  if (errorLine === undefined) return "";
+  const { msg, err } = parseLogLine(errorLine);
   const words = [msg, (err as { message?: unknown } | undefined)?.message].filter((each) => typeof each === "string");
   return ` The last complaint in its log: ${words.join(": ")}`;
 }
 
-function parsed(line: string): Readonly<Record<string, unknown>> {
+function parseLogLine(line: string): Readonly<Record<string, unknown>> {
   try {
     return JSON.parse(line) as Record<string, unknown>;
   } catch {
@@ -119,26 +130,26 @@ function parsed(line: string): Readonly<Record<string, unknown>> {
   }
 }
 
-function reach({ reach: asked }: Findings): readonly string[] {
-  const far = (asked ?? []).filter(({ by }) => by !== "file" && by !== "stdout");
-  const away = far.filter(({ answers }) => !answers);
+function diagnoseReach({ reach: asked }: DoctorFindings): readonly string[] {
+  const remote = (asked ?? []).filter(({ by }) => by !== "file" && by !== "stdout");
+  const unreachable = remote.filter(({ answers }) => !answers);
   // If no server at all can be reached, the cause is this machine's network.
-  if (away.length > 1 && away.length === far.length && away.every(isOutOfReach)) {
+  if (unreachable.length > 1 && unreachable.length === remote.length && unreachable.every(isOutOfReach)) {
     return [
-      `None of ${away.map(({ name }) => name).join(", ")} can be reached, so look at this machine's network first: cable, name lookup (DNS), proxy, firewall. ${away[0]?.reason ?? ""}`,
+      `None of ${unreachable.map(({ name }) => name).join(", ")} can be reached, so look at this machine's network first: cable, name lookup (DNS), proxy, firewall. ${unreachable[0]?.reason ?? ""}`,
     ];
   }
   const silent = (asked ?? []).filter(({ answers }) => !answers);
-  return silent.toSorted((a, b) => severityOf(a) - severityOf(b)).map(reachabilityText);
+  return silent.toSorted((a, b) => rankSeverity(a) - rankSeverity(b)).map(reachabilityText);
 }
 
-/** False for a refusal. */
+/** Returns true for a server without any response; a refusal is a response. */
 function isOutOfReach({ kind, reason }: Reachability): boolean {
   return kind === "retryable" && /ENOTFOUND|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|within/.test(reason ?? "");
 }
 
-/** Database before sources before sinks, configuration errors before temporary failures. */
-function severityOf({ what, kind }: Reachability): number {
+/** Ranks failures: database, sources, sinks; configuration errors before temporary failures. */
+function rankSeverity({ what, kind }: Reachability): number {
   return { database: -2, source: 0, sink: 2 }[what] + (kind === "config" ? 0 : 1);
 }
 
@@ -148,7 +159,7 @@ function reachabilityText({ what, name, kind, reason }: Reachability): string {
   return `${SERVER_KINDS[what]} ${name} ${kind === "config" ? "refuses us" : "does not respond"}: ${reason}`;
 }
 
-function lostAccess({ state: { content }, reach: asked }: Findings): readonly string[] {
+function diagnoseAccess({ state: { content }, reach: asked }: DoctorFindings): readonly string[] {
   return (content?.lost ?? [])
     .filter(({ source, what }) => {
       const token = (asked ?? []).find((each) => each.what === "source" && each.name === source)?.token;
@@ -161,10 +172,10 @@ function lostAccess({ state: { content }, reach: asked }: Findings): readonly st
     );
 }
 
-/** Warnings of the running worker, except those about sinks that `reach` reports already. */
-function workerNotices({ worker: { report }, reach: asked }: Findings): readonly string[] {
-  const away = (asked ?? []).filter(({ what, answers }) => what === "sink" && !answers);
+/** Lists warnings of the running worker, except warnings about sinks that `reach` reports already. */
+function workerNotices({ worker: { report }, reach: asked }: DoctorFindings): readonly string[] {
+  const unreachable = (asked ?? []).filter(({ what, answers }) => what === "sink" && !answers);
   return (report?.notices ?? []).filter(
-    (notice) => !away.some(({ name }) => notice.startsWith(`${SERVER_KINDS.sink} ${name}: `)),
+    (notice) => !unreachable.some(({ name }) => notice.startsWith(`${SERVER_KINDS.sink} ${name}: `)),
   );
 }

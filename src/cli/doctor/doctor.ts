@@ -8,14 +8,14 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { printableJson } from "../../core/values/printable.ts";
 import type { CliContext } from "../shell/context.ts";
 import { DEFAULT_FOLDER, findState, lenientStateOf } from "../shell/find-worker.ts";
-import { presentLines } from "../shell/terminal.ts";
+import { keepPresentLines } from "../shell/terminal.ts";
 import { inspectConfiguration } from "./configuration.ts";
-import { type DoctorReport, diagnose, type Findings } from "./diagnosis.ts";
+import { type DoctorFindings, type DoctorReport, findProblems } from "./diagnosis.ts";
 import { describeMachine, inspectStateFolder, readDiskSpace } from "./local-findings.ts";
 import { maskText } from "./mask-config.ts";
 import { inspectWorker, probeServers } from "./remote-findings.ts";
 
-/** Works with a broken configuration, state or worker. */
+/** Defines `plenum doctor`, which works with a broken configuration, state or worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--to <folder>", "where the file is written", ".")
@@ -34,7 +34,7 @@ export function define(command: Command, context: CliContext): void {
         createReport({ configFile: configFile(), environment: process.env, logFile, signal, update }),
       );
       const file = writeReport(options.to, report);
-      terminal.object({ file, troubles: report.troubles }, reportLines(file, report));
+      terminal.object({ file, troubles: report.troubles }, formatReport(file, report));
     });
 }
 
@@ -53,13 +53,13 @@ function writeReport(folder: string, report: DoctorReport): string {
   }
 }
 
-/** The file contains all problems. */
+/** Problems printed to the terminal; the report file contains all problems. */
 const MAX_PRINTED_PROBLEMS = 10;
 
-function reportLines(file: string, { troubles }: DoctorReport): readonly string[] {
+function formatReport(file: string, { troubles }: DoctorReport): readonly string[] {
   const [first, ...others] = troubles;
   const more = others.length - MAX_PRINTED_PROBLEMS;
-  return presentLines(
+  return keepPresentLines(
     first === undefined ? "Nothing is wrong, as far as can be seen from here." : `Most likely: ${first}`,
     others.length > 0 && "Also:",
     ...others.slice(0, MAX_PRINTED_PROBLEMS).map((trouble) => `- ${trouble}`),
@@ -76,16 +76,16 @@ interface GatherOptions {
   readonly update: (what: string) => void;
 }
 
-const LOG_LINES = 300;
-const LINE_LENGTH = 2_000;
-const LOG_BYTES = 1024 ** 2;
+const MAX_LOG_LINES = 300;
+const MAX_LINE_LENGTH = 2_000;
+const MAX_LOG_BYTES = 1024 ** 2;
 
-/** Changes nothing and masks every text. */
+/** Creates the report; changes nothing and masks every text. */
 async function createReport(options: GatherOptions): Promise<DoctorReport> {
   const { configFile, environment, signal, update } = options;
   const { findings: configuration, config: own } = inspectConfiguration(configFile, environment);
   const { config, stateFolder } =
-    own === null ? await withoutFile(options) : { config: own, stateFolder: own.state.folder };
+    own === null ? await findConfigElsewhere(options) : { config: own, stateFolder: own.state.folder };
   update("Looking at the state");
   const disks = readDiskSpace(stateFolder);
   const state = await inspectStateFolder(stateFolder, Object.keys(config?.sources ?? {}));
@@ -94,19 +94,19 @@ async function createReport(options: GatherOptions): Promise<DoctorReport> {
   update("Asking sources and sinks");
   const reach = config === null ? null : await probeServers(config, signal);
   const log = options.logFile === null ? null : readLogEnd(options.logFile);
-  const findings: Findings = { configuration, disks, state, worker, reach, log };
+  const findings: DoctorFindings = { configuration, disks, state, worker, reach, log };
   return {
     format: "plenum-doctor/1",
     madeAt: isoUtc(systemClock.now()),
-    troubles: diagnose(findings).map(maskText),
+    troubles: findProblems(findings).map(maskText),
     program: { version: VERSION },
     machine: describeMachine(),
-    ...withoutSecrets(findings),
+    ...maskSecrets(findings),
   };
 }
 
 /** Replaces a wrong file by the last configuration that the running worker accepted, or at least finds the state. */
-async function withoutFile({ configFile, environment, signal }: GatherOptions) {
+async function findConfigElsewhere({ configFile, environment, signal }: GatherOptions) {
   const { running, folders } = await findState(configFile, environment, signal);
   const [worker] = running;
   if (worker !== undefined) return { config: worker.config, stateFolder: worker.config.state.folder };
@@ -116,14 +116,14 @@ async function withoutFile({ configFile, environment, signal }: GatherOptions) {
 
 function readLogEnd(file: string): NonNullable<DoctorReport["log"]> {
   try {
-    const reportLines = readFileSync(file).subarray(-LOG_BYTES).toString("utf8").trimEnd().split("\n");
-    return { file, lines: reportLines.slice(-LOG_LINES).map((line) => line.slice(0, LINE_LENGTH)) };
+    const formatReport = readFileSync(file).subarray(-MAX_LOG_BYTES).toString("utf8").trimEnd().split("\n");
+    return { file, lines: formatReport.slice(-MAX_LOG_LINES).map((line) => line.slice(0, MAX_LINE_LENGTH)) };
   } catch (error) {
     throw new ConfigError(`The log file ${file} cannot be read.`, { cause: error });
   }
 }
 
-function withoutSecrets<T>(value: T): T {
+function maskSecrets<T>(value: T): T {
   const shown = (each: unknown): unknown => {
     if (typeof each === "string") return maskText(each);
     if (Array.isArray(each)) return each.map(shown);

@@ -13,7 +13,7 @@ import type { StoredToken } from "../../engine/sync/snapshot.ts";
 import { readStateFolder } from "../shell/state-access.ts";
 
 /** Variables that change a worker; only their names are reported. */
-const TELLING_VARIABLES =
+const REPORTED_VARIABLES =
   /^(PLENUM_.*|NODE_OPTIONS|NODE_EXTRA_CA_CERTS|SSL_CERT_(FILE|DIR)|(HTTPS?|NO|ALL)_PROXY|TZ|LANG)$/i;
 
 export function describeMachine() {
@@ -30,18 +30,18 @@ export function describeMachine() {
     timeZone: Intl.DateTimeFormat().resolvedOptions().timeZone,
     user: process.geteuid?.() ?? null,
     variables: Object.keys(process.env)
-      .filter((name) => TELLING_VARIABLES.test(name))
+      .filter((name) => REPORTED_VARIABLES.test(name))
       .sort(),
   };
 }
 
-export type DiskSpace = ReturnType<typeof diskOf>;
+export type DiskSpace = ReturnType<typeof readDisk>;
 
 export function readDiskSpace(stateFolder: string): readonly DiskSpace[] {
-  return [diskOf("state", stateFolder), diskOf("temporary files", tmpdir())];
+  return [readDisk("state", stateFolder), readDisk("temporary files", tmpdir())];
 }
 
-function diskOf(where: "state" | "temporary files", folder: string) {
+function readDisk(where: "state" | "temporary files", folder: string) {
   try {
     const { bavail, bsize, blocks, ffree } = statfsSync(existsSync(folder) ? folder : join(folder, ".."));
     return { where, bytes: blocks * bsize, freeBytes: bavail * bsize, freeFiles: ffree };
@@ -50,10 +50,10 @@ function diskOf(where: "state" | "temporary files", folder: string) {
   }
 }
 
-const FILES_LISTED = 50;
+const MAX_LISTED_FILES = 50;
 
-function filesIn(folder: string) {
-  const names = readdirSync(folder).sort().slice(0, FILES_LISTED);
+function listFiles(folder: string) {
+  const names = readdirSync(folder).sort().slice(0, MAX_LISTED_FILES);
   return names.map((name) => {
     const { size, mode, uid, mtimeMs } = statSync(join(folder, name));
     return { name, bytes: size, mode: (mode & 0o7777).toString(8), owner: uid, changedAt: isoUtc(mtimeMs) };
@@ -65,31 +65,31 @@ export interface StateFindings {
   readonly found: "good" | "none" | "damaged" | "unusable";
   readonly problems: readonly string[];
   readonly files: readonly object[];
-  /** Null without a state, or for one that is too large. */
+  /** Result of the damage check; null without a state, or for a state that is too large. */
   readonly check: StateReport | null;
   readonly content: StateContent | null;
 }
 
-export type StateContent = Awaited<ReturnType<typeof contentOf>>;
+export type StateContent = Awaited<ReturnType<typeof readStateContent>>;
 
-/** A comparison of checksums takes 1 s for every 100 MiB. */
-const CHECKED_BYTES = 512 * 1024 ** 2;
+/** Size up to which the state is checked: comparing checksums takes 1 s for every 100 MiB. */
+const MAX_CHECKED_BYTES = 512 * 1024 ** 2;
 const MAX_EVENTS = 50;
 const MAX_DEAD_LETTERS = 20;
 
 export async function inspectStateFolder(folder: string, sources: readonly string[]): Promise<StateFindings> {
-  const files = orDefault(() => filesIn(folder), []);
+  const files = tryOrDefault(() => listFiles(folder), []);
   const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
   if (!files.some(({ name }) => name.startsWith("plenum.db"))) {
     return { folder, found: "none", problems: folderProblems(folder), files, check: null, content: null };
   }
   try {
     refuseWritableByOthers(folder);
-    const check = bytes > CHECKED_BYTES ? null : checkState(folder);
+    const check = bytes > MAX_CHECKED_BYTES ? null : checkState(folder);
     if (check !== null && check.trouble.length > 0) {
       return { folder, found: "damaged", problems: check.trouble, files, check, content: null };
     }
-    const content = await readStateFolder(folder, (store) => contentOf(store, sources));
+    const content = await readStateFolder(folder, (store) => readStateContent(store, sources));
     const found = check === null || isIntact(check) ? "good" : "damaged";
     return { folder, found, problems: damagedRows(check), files, check, content };
   } catch (error) {
@@ -113,7 +113,7 @@ function damagedRows(check: StateReport | null): readonly string[] {
     .map(({ table, rows, damaged }) => `${damaged} of ${rows} rows of ${table} are damaged.`);
 }
 
-async function contentOf(store: Store, sources: readonly string[]) {
+async function readStateContent(store: Store, sources: readonly string[]) {
   const reported = KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
   const [{ schemaVersion, bytes }, { bytes: logBytes, pendingBytes }, events, [last], deadLetters, gaps] =
     await Promise.all([
@@ -142,7 +142,7 @@ async function contentOf(store: Store, sources: readonly string[]) {
   };
 }
 
-function orDefault<T>(look: () => T, otherwise: T): T {
+function tryOrDefault<T>(look: () => T, otherwise: T): T {
   try {
     return look();
   } catch {
@@ -150,10 +150,10 @@ function orDefault<T>(look: () => T, otherwise: T): T {
   }
 }
 
-/** A last commit ahead of the clock by more proves a wrong clock. */
-const AHEAD_MS = 60_000;
+/** Tolerance of the clock check: a last commit further in the future proves a wrong clock. */
+const MAX_CLOCK_LAG_MS = 60_000;
 
 export function isClockBehind(content: StateContent | null, nowMs = systemClock.now()): boolean {
   const last = content?.lastCommittedAt ?? null;
-  return last !== null && Date.parse(last) > nowMs + AHEAD_MS;
+  return last !== null && Date.parse(last) > nowMs + MAX_CLOCK_LAG_MS;
 }

@@ -5,28 +5,28 @@ import { MASK } from "../../core/values/masking.ts";
 // Masks a configuration for strangers: shows only values that the schema expects at their path. Texts in place of secret
 // references, everything below unknown keys, and parts of addresses that may be keys are masked.
 
-export const MASKED = MASK;
+export const MASKED_TEXT = MASK;
 
-interface Schema {
+interface JsonSchema {
   readonly $ref?: string;
   readonly type?: string | readonly string[];
   readonly enum?: readonly unknown[];
   readonly const?: unknown;
-  readonly properties?: Readonly<Record<string, Schema>>;
-  readonly additionalProperties?: Schema | boolean;
-  readonly items?: Schema | readonly Schema[];
-  readonly anyOf?: readonly Schema[];
-  readonly oneOf?: readonly Schema[];
-  readonly allOf?: readonly Schema[];
+  readonly properties?: Readonly<Record<string, JsonSchema>>;
+  readonly additionalProperties?: JsonSchema | boolean;
+  readonly items?: JsonSchema | readonly JsonSchema[];
+  readonly anyOf?: readonly JsonSchema[];
+  readonly oneOf?: readonly JsonSchema[];
+  readonly allOf?: readonly JsonSchema[];
 }
 
 const SECRET_KEY = /pass|secret|token|credential|authori[sz]ation|signature|cookie|api_?key|^key$|^headers$/i;
-/** Name of an environment variable, not a secret in its place. */
-const VARIABLE = /^[A-Z][A-Z_]{0,63}$/;
+/** Name of an environment variable; other texts may be a secret in place of the name. */
+const VARIABLE_NAME = /^[A-Z][A-Z_]{0,63}$/;
 /** A bare `${NAME}`; a placeholder with a default may contain a secret. */
-const PLACEHOLDER = /^\$\{[A-Za-z_][A-Za-z0-9_]*\}$/;
+const BARE_PLACEHOLDER = /^\$\{[A-Za-z_][A-Za-z0-9_]*\}$/;
 /** A secret written as a key is longer than any option name. */
-const LONGEST_KEY = 40;
+const MAX_KEY_LENGTH = 40;
 
 export interface MaskedConfig {
   readonly content: unknown;
@@ -34,34 +34,34 @@ export interface MaskedConfig {
   readonly hidden: readonly string[];
 }
 
-/** `environment` says which variables are set. */
+/** Masks a configuration; `environment` says which variables are set. */
 export function maskConfig(
   content: unknown,
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): MaskedConfig {
   const hidden: string[] = [];
-  const root = configJsonSchema() as Schema & { readonly definitions?: Readonly<Record<string, Schema>> };
+  const root = configJsonSchema() as JsonSchema & { readonly definitions?: Readonly<Record<string, JsonSchema>> };
 
-  function alternatives(schema: Schema | undefined): readonly Schema[] {
+  function alternatives(schema: JsonSchema | undefined): readonly JsonSchema[] {
     if (schema === undefined) return [];
     const { $ref, anyOf = [], oneOf = [], allOf = [] } = schema;
     const referred = $ref?.startsWith("#/definitions/") ? root.definitions?.[$ref.slice(14)] : undefined;
     return [schema, ...[...anyOf, ...oneOf, ...allOf].flatMap(alternatives), ...alternatives(referred)];
   }
 
-  const below = (known: readonly Schema[], key: string) =>
+  const below = (known: readonly JsonSchema[], key: string) =>
     known.flatMap(({ properties, additionalProperties }) => {
       const own = properties !== undefined && Object.hasOwn(properties, key) ? properties[key] : undefined;
       const any = typeof additionalProperties === "object" ? additionalProperties : undefined;
       return alternatives(own ?? any);
     });
 
-  function shown(value: unknown, known: readonly Schema[], isSecret: boolean): unknown {
+  function shown(value: unknown, known: readonly JsonSchema[], isSecret: boolean): unknown {
     if (value === null) return null;
     if (known.length === 0) return hide(value);
     if (Array.isArray(value)) {
       const items = known.flatMap(({ items: each }) => (Array.isArray(each) ? each : [each ?? {}]));
-      const own = items.flatMap((each: Schema) => alternatives(each));
+      const own = items.flatMap((each: JsonSchema) => alternatives(each));
       return value.map((each) => shown(each, own, isSecret));
     }
     if (typeof value === "object") {
@@ -69,50 +69,50 @@ export function maskConfig(
       if (reference !== null) return shownReference(reference);
       return Object.fromEntries(
         Object.entries(value).map(([key, each]) => [
-          key.length > LONGEST_KEY ? hide(key) : key,
+          key.length > MAX_KEY_LENGTH ? hide(key) : key,
           shown(each, below(known, key), isSecret || SECRET_KEY.test(key)),
         ]),
       );
     }
-    if (typeof value === "string" && PLACEHOLDER.test(value)) return value;
-    if (isSecret || !known.some((schema) => accepts(schema, value))) return hide(value);
+    if (typeof value === "string" && BARE_PLACEHOLDER.test(value)) return value;
+    if (isSecret || !known.some((schema) => acceptsValue(schema, value))) return hide(value);
     return typeof value === "string" ? maskText(value) : value;
   }
 
-  function shownReference({ file, env }: Reference): Reference {
+  function shownReference({ file, env }: SecretReference): SecretReference {
     if (file !== undefined) return { file: maskText(file) };
     const name = env ?? "";
-    return { env: VARIABLE.test(name) || environment[name] !== undefined ? name : hide(name) };
+    return { env: VARIABLE_NAME.test(name) || environment[name] !== undefined ? name : hide(name) };
   }
 
-  function hide(value: unknown): typeof MASKED {
+  function hide(value: unknown): typeof MASKED_TEXT {
     if (typeof value === "string") hidden.push(value);
     else if (typeof value === "object" && value !== null) Object.values(value).forEach(hide);
-    return MASKED;
+    return MASKED_TEXT;
   }
 
   return { content: shown(content, alternatives(root), false), hidden };
 }
 
-interface Reference {
+interface SecretReference {
   readonly file?: string;
   readonly env?: string;
 }
 
-export function secretReferences(content: unknown): readonly Reference[] {
+export function secretReferences(content: unknown): readonly SecretReference[] {
   if (typeof content !== "object" || content === null) return [];
   const reference = secretReference(content);
   return reference === null ? Object.values(content).flatMap(secretReferences) : [reference];
 }
 
-function secretReference(value: object): Reference | null {
+function secretReference(value: object): SecretReference | null {
   const entries = Object.entries(value);
   const [[key, text] = []] = entries;
   if (entries.length !== 1 || typeof text !== "string") return null;
   return key === "file" ? { file: text } : key === "env" ? { env: text } : null;
 }
 
-function accepts(schema: Schema, value: unknown): boolean {
+function acceptsValue(schema: JsonSchema, value: unknown): boolean {
   if (schema.const !== undefined) return schema.const === value;
   if (schema.enum !== undefined) return schema.enum.includes(value);
   const types = [schema.type ?? []].flat();
@@ -121,27 +121,28 @@ function accepts(schema: Schema, value: unknown): boolean {
 }
 
 const URL_IN_TEXT = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]*[^\s"'<>.,;:)]/gi;
-/** `api`, `v1`, `hooks`. */
-const PLAIN_STEP = /^([a-z][a-z_-]{0,15}|v\d{1,2})?$/;
-/** Known key prefixes, JWTs, PEM blocks, long hexadecimal numbers. */
-const KEYS_OF_MACHINES = [
+/** Path step that is no secret: `api`, `v1`, `hooks`. */
+const PLAIN_PATH_STEP = /^([a-z][a-z_-]{0,15}|v\d{1,2})?$/;
+/** Patterns of keys: known prefixes, JWTs, PEM blocks, long hexadecimal numbers. */
+const MACHINE_KEYS = [
   /\b\d{1,10}\|[A-Za-z0-9+/=_-]{16,}/g,
   /\b(whsec|xox[a-z]|ghp|gho|glpat|sk|pk|rk|AKIA|ASIA)[_-]?[A-Za-z0-9+/=_-]{12,}/g,
   /\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)?/g,
   /-----BEGIN [^-]+-----[\s\S]*?(-----END [^-]+-----|$)/g,
   /\b[0-9a-fA-F]{32,}\b/g,
 ] as const;
-const LONG_ROW = /[A-Za-z0-9+/_-]{20,}={0,2}/g;
+const LONG_TEXT_RUN = /[A-Za-z0-9+/_-]{20,}={0,2}/g;
 const TIME_IN_NAME = /\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z/g;
-const MIXED = [/\d/, /[a-z]/, /[A-Z]/];
+const MIXED_CHARACTERS = [/\d/, /[a-z]/, /[A-Z]/];
 const NAMED_SECRET =
   /\b((?:[a-z_-]*(?:passw(?:or)?d|secret|token|api[_-]?key|credential)s?)["']?\s*[=:]\s*["']?)(?!\[|\{|null\b|true\b|false\b)[^\s"',;}&]+/gi;
 
-/** URLs lose user, query and path segments that may be keys. */
+/** Masks secrets in a text. Masks user, query and path segments of URLs that may be keys. */
 export function maskText(text: string): string {
-  const plain = withoutCredentials(text).replace(URL_IN_TEXT, maskUrl).replace(NAMED_SECRET, `$1${MASKED}`);
-  return KEYS_OF_MACHINES.reduce((left, pattern) => left.replace(pattern, MASKED), plain).replace(LONG_ROW, (row) =>
-    looksRandom(row) ? MASKED : row,
+  const plain = withoutCredentials(text).replace(URL_IN_TEXT, maskUrl).replace(NAMED_SECRET, `$1${MASKED_TEXT}`);
+  return MACHINE_KEYS.reduce((left, pattern) => left.replace(pattern, MASKED_TEXT), plain).replace(
+    LONG_TEXT_RUN,
+    (row) => (looksRandom(row) ? MASKED_TEXT : row),
   );
 }
 
@@ -152,13 +153,13 @@ function looksRandom(row: string): boolean {
       .split("/")
       .some((step) => step.length >= 20 && looksRandom(step));
   const rest = row.replace(TIME_IN_NAME, "");
-  return MIXED.every((kind) => kind.test(rest));
+  return MIXED_CHARACTERS.every((kind) => kind.test(rest));
 }
 
 function maskUrl(text: string): string {
-  if (!URL.canParse(text)) return MASKED;
+  if (!URL.canParse(text)) return MASKED_TEXT;
   const { protocol, host, pathname, search } = new URL(text);
   if (pathname === "/" && search === "") return `${protocol}//${host}${text.endsWith("/") ? "/" : ""}`;
-  const steps = pathname.split("/").map((step) => (PLAIN_STEP.test(step) ? step : MASKED));
-  return `${protocol}//${host}${steps.join("/")}${search === "" ? "" : `?${MASKED}`}`;
+  const steps = pathname.split("/").map((step) => (PLAIN_PATH_STEP.test(step) ? step : MASKED_TEXT));
+  return `${protocol}//${host}${steps.join("/")}${search === "" ? "" : `?${MASKED_TEXT}`}`;
 }

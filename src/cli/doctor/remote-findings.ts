@@ -13,11 +13,11 @@ import { statusFromState } from "../watching/status.ts";
 
 export interface WorkerFindings {
   readonly found: "running" | "silent" | "none" | "unknown";
-  /** Why the worker does not respond, or cannot be asked. */
+  /** Reason why the worker does not respond, or cannot be asked. */
   readonly trouble: string | null;
-  /** Why the running worker is not ready. */
+  /** Reason why the running worker is not ready. */
   readonly notReady: string | null;
-  /** From the worker, else from the state. */
+  /** Status report of the worker, or of the state without a responding worker. */
   readonly report: StatusReport | null;
   /** Address of the status page if another program uses it. */
   readonly portTaken: string | null;
@@ -42,15 +42,15 @@ export async function inspectWorker(
       return { ...nothing, found: "running", trouble: null, notReady, report, log };
     }
     const trouble = found.kind === "silent" ? sentence(found.failure) : null;
-    const report = await storedStatus(config);
-    return { ...nothing, found: found.kind, trouble, portTaken: await takenPort(config), report };
+    const report = await readStoredStatus(config);
+    return { ...nothing, found: found.kind, trouble, portTaken: await findTakenPort(config), report };
   } catch (error) {
     signal.throwIfAborted();
     return { ...nothing, found: "unknown", trouble: sentence(error), report: null };
   }
 }
 
-async function takenPort(config: Config | null): Promise<string | null> {
+async function findTakenPort(config: Config | null): Promise<string | null> {
   if (config === null || config.status.port === 0) return null;
   const { host, port } = config.status;
   const taken = await new Promise<boolean>((resolve) => {
@@ -61,8 +61,8 @@ async function takenPort(config: Config | null): Promise<string | null> {
   return taken ? `${host}:${port}` : null;
 }
 
-/** StateFacts reports a state that cannot be read. */
-async function storedStatus(config: Config | null): Promise<StatusReport | null> {
+/** Reads the status from the state; null if the state cannot be read, which the state findings report. */
+async function readStoredStatus(config: Config | null): Promise<StatusReport | null> {
   if (config === null) return null;
   try {
     return await readStateIfAny({ config }, (store) => statusFromState(store, config));
@@ -88,10 +88,10 @@ export function probeServers(config: Config, signal: AbortSignal): Promise<reado
         return { clockSkewMs: null, token: null };
       }),
     );
-  return Promise.all([...databaseOf(config), ...sources, ...sinks]);
+  return Promise.all([...probeDatabase(config), ...sources, ...sinks]);
 }
 
-function databaseOf(config: Config): readonly Promise<Reachability>[] {
+function probeDatabase(config: Config): readonly Promise<Reachability>[] {
   const { postgres } = config.state;
   if (postgres === undefined) return [];
   const ask = () => withStateDatabase(config, async () => ({ clockSkewMs: null, token: null }));
@@ -99,7 +99,7 @@ function databaseOf(config: Config): readonly Promise<Reachability>[] {
 }
 
 interface SourceProbe {
-  /** Clock of this machine minus that of the service. */
+  /** Clock of this machine minus the clock of the service. */
   readonly clockSkewMs: number | null;
   readonly token: {
     readonly expiresAt: string | null;

@@ -9,22 +9,22 @@ export type OptionDescription = ReturnType<typeof describeOption>;
 export function describeCommands(program: Command): readonly CommandDescription[] {
   const walk = (command: Command, path: string): readonly CommandDescription[] => [
     describeCommand(command, path),
-    ...subcommandsOf(command).flatMap((each) => walk(each, `${path} ${each.name()}`.trimStart())),
+    ...listSubcommands(command).flatMap((each) => walk(each, `${path} ${each.name()}`.trimStart())),
   ];
   return walk(program, "");
 }
 
-const subcommandsOf = ({ commands }: Command) => commands.filter((each) => each.name() !== "help");
+const listSubcommands = ({ commands }: Command) => commands.filter((each) => each.name() !== "help");
 
-/** `path` is such as `outbox dead`; empty for the program itself. */
+/** Describes a command. `path` is such as `outbox dead`, and empty for the program itself. */
 function describeCommand(command: Command, path: string) {
   return {
     path,
     description: command.description(),
-    commands: subcommandsOf(command).map((each) => ({ name: each.name(), description: each.description() })),
+    commands: listSubcommands(command).map((each) => ({ name: each.name(), description: each.description() })),
     options: command.options.map(describeOption),
     arguments: command.registeredArguments.map(describeArgument),
-    more: addedHelp(command),
+    more: collectAddedHelp(command),
   };
 }
 
@@ -34,7 +34,7 @@ function describeOption(option: Option) {
     name: long ?? flags,
     usage: flags,
     description,
-    /** Name of its value, such as `file`; null for a flag. */
+    /** Name of the option's value, such as `file`; null for a flag. */
     takes: /[<[]([^>\]]+)[>\]]$/.exec(flags)?.[1] ?? null,
     choices: argChoices,
     preset: defaultValueDescription ?? (defaultValue === undefined ? null : String(defaultValue)),
@@ -48,7 +48,7 @@ function describeArgument(argument: Argument) {
 }
 
 /** Collects the added help texts (examples, exit codes), which commander stores as listeners. */
-function addedHelp(command: Command): string {
+function collectAddedHelp(command: Command): string {
   let text = "";
   const write = (piece: string) => {
     text += piece;

@@ -31,37 +31,40 @@ export function define(command: Command, context: CliContext): void {
 
 export type Shell = "bash" | "zsh" | "fish";
 
-/** The script asks the program only for the names of sinks and sources. */
+/** Builds the completion script, which asks the program only for the names of sinks and sources. */
 export function completionScript(shell: Shell, facts: readonly CommandDescription[]): readonly string[] {
-  return shell === "fish" ? fish(facts) : caseScript(facts, shell === "bash" ? BASH : ZSH);
+  return shell === "fish"
+    ? buildFishScript(facts)
+    : buildCaseScript(facts, shell === "bash" ? BASH_DIALECT : ZSH_DIALECT);
 }
 
-const FILES = new Set(["file", "folder", "path"]);
+const FILE_ARGUMENTS = new Set(["file", "folder", "path"]);
 
-const pathsOf = (facts: readonly CommandDescription[]) => facts.map(({ path }) => path).filter((path) => path !== "");
+const commandPaths = (facts: readonly CommandDescription[]) =>
+  facts.map(({ path }) => path).filter((path) => path !== "");
 
 const pathsWithSink = (facts: readonly CommandDescription[]) =>
   facts.filter((each) => each.arguments[0]?.name === "sink").map(({ path }) => path);
 
-interface Described {
+interface DescribedWord {
   readonly name: string;
   readonly description: string;
 }
 
-interface Dialect {
+interface ShellDialect {
   readonly head: readonly string[];
   /** Array of typed words, index after the program, index of the current word. */
   readonly line: readonly [words: string, first: number, current: string];
   readonly completeFile: string;
   readonly complete: (words: string) => string;
   readonly names: (what: "sinks" | "sources") => string;
-  readonly setWords: (words: readonly Described[]) => string;
+  readonly setWords: (words: readonly DescribedWord[]) => string;
   readonly beforeSinks: readonly string[];
   readonly addSinks: (names: string) => string;
   readonly tail: readonly string[];
 }
 
-const BASH: Dialect = {
+const BASH_DIALECT: ShellDialect = {
   head: [
     "# Completion of plenum for bash: source <(plenum completion bash)",
     "_plenum() {",
@@ -73,13 +76,13 @@ const BASH: Dialect = {
   completeFile: 'mapfile -t COMPREPLY < <(compgen -f -- "$cur")',
   complete: (words) => `mapfile -t COMPREPLY < <(compgen -W "${words}" -- "$cur")`,
   names: (what) => `$(plenum "\${config[@]}" completion --names ${what} 2>/dev/null)`,
-  setWords: (words) => `words=${quoted(words.map(({ name }) => name).join(" "))}`,
+  setWords: (words) => `words=${quoteWord(words.map(({ name }) => name).join(" "))}`,
   beforeSinks: [],
   addSinks: (names) => `[[ $cur != -* ]] && words="$words ${names}"`,
   tail: ['  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")', "}", "complete -o default -F _plenum plenum"],
 };
 
-const ZSH: Dialect = {
+const ZSH_DIALECT: ShellDialect = {
   head: [
     "#compdef plenum",
     "# Completion of plenum for zsh: plenum completion zsh > a folder of $fpath, as _plenum",
@@ -92,7 +95,7 @@ const ZSH: Dialect = {
   complete: (words) => `compadd -- ${words}`,
   names: (what) => `\${(f)"$(plenum $config completion --names ${what} 2>/dev/null)"}`,
   setWords(words) {
-    const all = words.map(({ name, description }) => quoted(`${name.replaceAll(":", "\\:")}:${description}`));
+    const all = words.map(({ name, description }) => quoteWord(`${name.replaceAll(":", "\\:")}:${description}`));
     return `all=(${all.join(" ")})`;
   },
   beforeSinks: ["  _describe plenum all"],
@@ -100,8 +103,8 @@ const ZSH: Dialect = {
   tail: ["}", '_plenum "$@"'],
 };
 
-/** The script follows the typed words through the subcommands, then completes a value, a word or a sink. */
-function caseScript(facts: readonly CommandDescription[], dialect: Dialect): readonly string[] {
+/** Builds a script that follows the typed words through the subcommands, then completes a value, a word or a sink. */
+function buildCaseScript(facts: readonly CommandDescription[], dialect: ShellDialect): readonly string[] {
   const { head, line, setWords, names, beforeSinks, addSinks, tail } = dialect;
   const [words, first, current] = line;
   const general = facts.find(({ path }) => path === "")?.options ?? [];
@@ -112,7 +115,7 @@ function caseScript(facts: readonly CommandDescription[], dialect: Dialect): rea
     `    word="\${${words}[i]}"`,
     `    [[ $word == -c || $word == --config ]] && config=(--config "\${${words}[i+1]}")`,
     '    case "${way:+$way }$word" in',
-    `      ${pathsOf(facts).map(quoted).join("|")}) way="\${way:+$way }$word" ;;`,
+    `      ${commandPaths(facts).map(quoteWord).join("|")}) way="\${way:+$way }$word" ;;`,
     "    esac",
     "  done",
     '  case "$prev" in',
@@ -121,12 +124,12 @@ function caseScript(facts: readonly CommandDescription[], dialect: Dialect): rea
     '  case "$way" in',
     ...facts.map(({ path, commands, options }) => {
       const all = [...commands, ...options, ...(path === "" ? [] : general), help];
-      return `    ${quoted(path)}) ${setWords(all)} ;;`;
+      return `    ${quoteWord(path)}) ${setWords(all)} ;;`;
     }),
     "  esac",
     ...beforeSinks,
     '  case "$way" in',
-    `    ${pathsWithSink(facts).map(quoted).join("|")}) ${addSinks(names("sinks"))} ;;`,
+    `    ${pathsWithSink(facts).map(quoteWord).join("|")}) ${addSinks(names("sinks"))} ;;`,
     "  esac",
     ...tail,
   ];
@@ -134,11 +137,11 @@ function caseScript(facts: readonly CommandDescription[], dialect: Dialect): rea
 
 function valueCases(
   facts: readonly CommandDescription[],
-  { completeFile, complete, names }: Dialect,
+  { completeFile, complete, names }: ShellDialect,
 ): readonly string[] {
   const all = facts.flatMap(({ options }) => options).filter(({ takes }) => takes !== null);
   const flagsOf = ({ usage }: OptionDescription) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
-  const files = new Set(all.filter(({ takes }) => FILES.has(takes ?? "")).flatMap(flagsOf));
+  const files = new Set(all.filter(({ takes }) => FILE_ARGUMENTS.has(takes ?? "")).flatMap(flagsOf));
   const sources = new Set(all.filter(({ name }) => name === "--source").flatMap(flagsOf));
   const choices = new Map(all.filter((each) => each.choices.length > 0).map((each) => [each.name, each.choices]));
   const others = all.flatMap(flagsOf).filter((flag) => !files.has(flag) && !sources.has(flag) && !choices.has(flag));
@@ -150,8 +153,8 @@ function valueCases(
   ];
 }
 
-function fish(facts: readonly CommandDescription[]): readonly string[] {
-  const names = (what: string) => quoted(`(plenum (__plenum_config) completion --names ${what} 2>/dev/null)`);
+function buildFishScript(facts: readonly CommandDescription[]): readonly string[] {
+  const names = (what: string) => quoteWord(`(plenum (__plenum_config) completion --names ${what} 2>/dev/null)`);
   return [
     "# Completion of plenum for fish: plenum completion fish > ~/.config/fish/completions/plenum.fish",
     "function __plenum_config",
@@ -164,7 +167,7 @@ function fish(facts: readonly CommandDescription[]): readonly string[] {
     "  end",
     "end",
     "function __plenum_at",
-    `  set -l known ${pathsOf(facts).map(quoted).join(" ")}`,
+    `  set -l known ${commandPaths(facts).map(quoteWord).join(" ")}`,
     "  set -l way ''",
     "  for word in (commandline -opc)[2..-1]",
     '    set -l next (string trim -- "$way $word")',
@@ -178,17 +181,17 @@ function fish(facts: readonly CommandDescription[]): readonly string[] {
     ...facts.flatMap(({ path, commands, options }) => [
       ...commands.map(
         ({ name, description }) =>
-          `complete -c plenum -n ${quoted(`__plenum_at ${quotedInside(path)}`)} -a ${name} -d ${quoted(description)}`,
+          `complete -c plenum -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)} -a ${name} -d ${quoteWord(description)}`,
       ),
       ...options.map(({ name, usage, description, takes, choices }) => {
         const short = /^-([a-z]),/.exec(usage)?.[1];
-        const where = path === "" ? "" : ` -n ${quoted(`__plenum_at ${quotedInside(path)}`)}`;
+        const where = path === "" ? "" : ` -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)}`;
         const what = fishValue({ name, takes, choices }, names("sources"));
-        return `complete -c plenum${where} -l ${name.slice(2)}${short === undefined ? "" : ` -s ${short}`}${what} -d ${quoted(description)}`;
+        return `complete -c plenum${where} -l ${name.slice(2)}${short === undefined ? "" : ` -s ${short}`}${what} -d ${quoteWord(description)}`;
       }),
     ]),
     ...pathsWithSink(facts).map(
-      (path) => `complete -c plenum -n ${quoted(`__plenum_at ${quotedInside(path)}`)} -a ${names("sinks")}`,
+      (path) => `complete -c plenum -n ${quoteWord(`__plenum_at ${escapeQuotes(path)}`)} -a ${names("sinks")}`,
     ),
   ];
 }
@@ -197,17 +200,17 @@ function fishValue(
   { name, takes, choices }: Pick<OptionDescription, "name" | "takes" | "choices">,
   sources: string,
 ): string {
-  if (FILES.has(takes ?? "")) return " -r -F";
+  if (FILE_ARGUMENTS.has(takes ?? "")) return " -r -F";
   if (name === "--source") return ` -x -a ${sources}`;
-  if (choices.length > 0) return ` -x -a ${quoted(choices.join(" "))}`;
+  if (choices.length > 0) return ` -x -a ${quoteWord(choices.join(" "))}`;
   return takes === null ? "" : " -x";
 }
 
-/** Replaces quotes inside by a similar character. */
-function quoted(text: string): string {
+/** Quotes a word; replaces quotes inside by a similar character. */
+function quoteWord(text: string): string {
   return `'${text.replaceAll("'", "’")}'`;
 }
 
-function quotedInside(text: string): string {
+function escapeQuotes(text: string): string {
   return `"${text}"`;
 }

@@ -2,20 +2,20 @@ import type { Command } from "commander";
 import { configJsonSchema } from "../../app/config/config.ts";
 import { RELEASE } from "../../core/runtime/version.ts";
 import type { CliContext } from "../shell/context.ts";
-import { EXIT, EXIT_CODES, EXIT_MEANINGS } from "../shell/exit.ts";
+import { EXIT_CODE, EXIT_MEANINGS, EXIT_NAMES } from "../shell/exit.ts";
 import { type CommandDescription, describeCommands, type OptionDescription } from "./command-tree.ts";
 
 function defineMan(command: Command, context: CliContext): void {
   command
     .addHelpText("after", "\nExamples:\n  plenum man > /usr/local/share/man/man1/plenum.1\n  plenum man | man -l -")
     .action(async () => {
-      context.terminal().text(manualPage(describeCommands(await context.allCommands()), RELEASE));
+      context.terminal().text(buildManualPage(describeCommands(await context.allCommands()), RELEASE));
     });
 }
 
 export const man = { define: defineMan };
 
-export function manualPage(facts: readonly CommandDescription[], version: string): readonly string[] {
+export function buildManualPage(facts: readonly CommandDescription[], version: string): readonly string[] {
   const [root, ...commands] = facts;
   if (root === undefined) throw new Error("there is no program");
   return [
@@ -27,13 +27,13 @@ export function manualPage(facts: readonly CommandDescription[], version: string
     ".B plenum",
     "[\\fIoptions\\fR] \\fIcommand\\fR [\\fIarguments\\fR]",
     ".SH DESCRIPTION",
-    text(root.description),
+    escapeRoff(root.description),
     ".SH OPTIONS",
     ...root.options.flatMap(optionLines),
     ".SH COMMANDS",
     ...commands.flatMap(commandLines),
     ".SH EXIT STATUS",
-    ...EXIT_CODES.flatMap((key) => [".TP", `.B ${EXIT[key]}`, text(sentence(EXIT_MEANINGS[key]))]),
+    ...EXIT_NAMES.flatMap((key) => [".TP", `.B ${EXIT_CODE[key]}`, escapeRoff(capitalize(EXIT_MEANINGS[key]))]),
     ".SH ENVIRONMENT",
     ".TP",
     ".B PLENUM_CONFIG",
@@ -51,11 +51,11 @@ export function manualPage(facts: readonly CommandDescription[], version: string
 function commandLines({ path, description, options, arguments: all, more }: CommandDescription): readonly string[] {
   const usages = all.map(({ usage }) => ` ${usage}`).join("");
   return [
-    `.SS ${text(`plenum ${path}${usages}`)}`,
-    text(sentence(description)),
-    ...all.flatMap(({ usage, description: what }) => [".TP", `.I ${text(usage)}`, text(sentence(what))]),
+    `.SS ${escapeRoff(`plenum ${path}${usages}`)}`,
+    escapeRoff(capitalize(description)),
+    ...all.flatMap(({ usage, description: what }) => [".TP", `.I ${escapeRoff(usage)}`, escapeRoff(capitalize(what))]),
     ...options.flatMap(optionLines),
-    ...(more === "" ? [] : [".PP", ".nf", ...more.split("\n").map(text), ".fi"]),
+    ...(more === "" ? [] : [".PP", ".nf", ...more.split("\n").map(escapeRoff), ".fi"]),
   ];
 }
 
@@ -65,15 +65,15 @@ function optionLines({ usage, description, choices, preset }: OptionDescription)
     ...(preset === null || preset === "false" ? [] : [`default: ${preset}`]),
   ];
   const what = more.length === 0 ? description : `${description} (${more.join("; ")})`;
-  return [".TP", `.B ${text(usage)}`, text(sentence(what))];
+  return [".TP", `.B ${escapeRoff(usage)}`, escapeRoff(capitalize(what))];
 }
 
-function sentence(words: string): string {
+function capitalize(words: string): string {
   const first = words.charAt(0).toUpperCase() + words.slice(1);
   return /[.!?]$/.test(first) ? first : `${first}.`;
 }
 
-function text(line: string): string {
+function escapeRoff(line: string): string {
   return line
     .replaceAll("\\", "\\e")
     .replaceAll("-", "\\-")

@@ -16,7 +16,7 @@ import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/syn
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
-import { parseTime, type SelectionOptions, selectionOf, selectionOptions, timeOption } from "../shell/options.ts";
+import { addSelectionOptions, buildSelection, parseTime, type SelectionOptions, timeOption } from "../shell/options.ts";
 import { withState } from "../shell/state-access.ts";
 
 interface BackfillOptions extends SelectionOptions {
@@ -30,7 +30,7 @@ interface BackfillOptions extends SelectionOptions {
   readonly cancel?: string;
 }
 
-/** The running worker fetches stored requests in idle slots. */
+/** Defines `plenum backfill`, which stores requests that the running worker fetches in idle slots. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
@@ -38,7 +38,7 @@ export function define(command: Command, context: CliContext): void {
     .option("--from <time>", "start: ISO 8601, or an age such as 365d; without it, shows how far it is", parseTime)
     .addOption(timeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
     .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"));
-  selectionOptions(command)
+  addSelectionOptions(command)
     .option("--detach", "do not wait for the end")
     .option("--pause", "pause fetching the past; live reads continue")
     .option("--resume", "resume it")
@@ -64,23 +64,27 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-interface Target {
+interface BackfillTarget {
   readonly context: CliContext;
   readonly store: Store;
   readonly source: string;
   readonly isRunning: boolean;
-  readonly list: () => Promise<readonly Backfill[]>;
+  readonly list: () => Promise<readonly BackfillStatus[]>;
 }
 
-const NO_WORKER = "No worker is running on this state folder; it is done once one runs (`plenum run`).";
-const POLL_MS = 2_000;
+const NO_WORKER_TEXT = "No worker is running on this state folder; it is done once one runs (`plenum run`).";
+const POLL_INTERVAL_MS = 2_000;
 
-async function requestBackfill(target: Target, tagIds: readonly string[], options: BackfillOptions & { from: string }) {
+async function requestBackfill(
+  target: BackfillTarget,
+  tagIds: readonly string[],
+  options: BackfillOptions & { from: string },
+) {
   const { context, store, source, isRunning } = target;
   const { from, to, resolution } = options;
   const terminal = context.terminal();
   if (from >= to) throw new InvalidArgumentError("--from has to be before --to.");
-  const select = selectionOf(tagIds, options);
+  const select = buildSelection(tagIds, options);
   await refuseUnknown(store, [source], "tag", select.ids ?? []);
   await refuseUnknown(store, [source], "site", (select.sites ?? []).map(String));
   const request: StoredBackfill = { from, to, resolution, select, askedAt: isoUtc(systemClock.now()), doneAt: null };
@@ -96,7 +100,7 @@ async function requestBackfill(target: Target, tagIds: readonly string[], option
   }
   if (terminal.json || options.detach === true || !isRunning) {
     terminal.object({ ...request, ...first }, [backfillLine(first)]);
-    if (!isRunning) terminal.say(NO_WORKER);
+    if (!isRunning) terminal.say(NO_WORKER_TEXT);
     return;
   }
   terminal.say(`Order ${id}. Ctrl-C ends the waiting, not the backfill.`);
@@ -104,26 +108,26 @@ async function requestBackfill(target: Target, tagIds: readonly string[], option
     do {
       const now = await findBackfill(target, id);
       if (now.doneAt !== null) return;
-      update(progressBar(now));
-    } while (await sleepFor(systemClock, POLL_MS, context.signal));
+      update(formatProgressBar(now));
+    } while (await sleepFor(systemClock, POLL_INTERVAL_MS, context.signal));
     context.signal.throwIfAborted();
   });
   const { withoutLog } = await findBackfill(target, id);
   terminal.say(`Order ${id} is done${withoutLogText(withoutLog)}.`);
 }
 
-async function showBackfills({ context, list, isRunning }: Target): Promise<void> {
+async function showBackfills({ context, list, isRunning }: BackfillTarget): Promise<void> {
   const all = await list();
   context.terminal().object(all, all.length === 0 ? ["No history is left to fetch."] : all.map(backfillLine));
-  if (!isRunning) context.terminal().say(NO_WORKER);
+  if (!isRunning) context.terminal().say(NO_WORKER_TEXT);
 }
 
-async function pauseOrResume({ context, store, source, isRunning }: Target, isPaused: boolean): Promise<void> {
+async function pauseOrResume({ context, store, source, isRunning }: BackfillTarget, isPaused: boolean): Promise<void> {
   const text = isPaused
     ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker follows within seconds."
     : "The past is fetched again; the worker follows within seconds.";
   context.terminal().object(await pauseBackfills(store, source, isPaused), [text]);
-  if (!isRunning) context.terminal().say(NO_WORKER);
+  if (!isRunning) context.terminal().say(NO_WORKER_TEXT);
 }
 
 export async function pauseBackfills(store: Store, source: string, isPaused: boolean): Promise<StoredPause> {
@@ -132,7 +136,7 @@ export async function pauseBackfills(store: Store, source: string, isPaused: boo
   return pause;
 }
 
-async function cancelBackfill({ context, store, source }: Target, id: string): Promise<void> {
+async function cancelBackfill({ context, store, source }: BackfillTarget, id: string): Promise<void> {
   const set = syncSet("backfill", source);
   if ((await store.document(set, id)) === undefined) {
     throw new ConfigError(`There is no order ${id}.`, { hint: "`plenum backfill` lists them." });
@@ -141,38 +145,38 @@ async function cancelBackfill({ context, store, source }: Target, id: string): P
   context.terminal().object({ cancelled: id }, [`Order ${id} is cancelled; events that were emitted stay.`]);
 }
 
-async function findBackfill({ list }: Target, id: string): Promise<Backfill> {
+async function findBackfill({ list }: BackfillTarget, id: string): Promise<BackfillStatus> {
   const found = (await list()).find((each) => each.id === id);
   if (found === undefined) throw new ConfigError(`Order ${id} was given up.`);
   return found;
 }
 
-interface Backfill {
-  /** Null for the configured backfill, which has no range either. */
+interface BackfillStatus {
+  /** Id of the request; null for the configured backfill, which also has no range. */
   readonly id: string | null;
   readonly from: string | null;
   readonly to: string | null;
   readonly resolution: Resolution;
   readonly tags: number;
   readonly requestsLeft: number;
-  /** 0 to 1. */
+  /** Fetched share, 0 to 1. */
   readonly done: number;
   readonly paused: boolean;
   /** True while the sinks have to take events first. */
   readonly sinksBehind: boolean;
   readonly doneAt: string | null;
-  /** Intervals without a log, once the request is done. */
+  /** Number of intervals without a log; null until the request is done. */
   readonly withoutLog: StoredBackfill["withoutLog"] | null;
-  /** Null while paused and when done. */
+  /** Expected end; null while paused and when done. */
   readonly expectedAt: string | null;
 }
 
-/** Requests, then the configured backfill, in the order in which the worker fetches them. */
+/** Lists requests, then the configured backfill, in the order of fetching. */
 export async function listBackfills(
   store: Store,
   settings: PlanSettings,
   { max_bytes: maxBytes }: StateConfig,
-): Promise<readonly Backfill[]> {
+): Promise<readonly BackfillStatus[]> {
   const nowMs = systemClock.now();
   const [{ orders, progress }, facts, stored, pressure] = await Promise.all([
     pastFromState(store, settings, nowMs),
@@ -188,11 +192,11 @@ export async function listBackfills(
     requestsBefore += requests;
     return paused ? null : isoUtc(nowMs + (requestsBefore / perMinute) * 60_000);
   };
-  const open = progress.orders.map((each): Backfill => {
+  const open = progress.orders.map((each): BackfillStatus => {
     const requestsLeft = each.requestsLeft + Math.ceil(each.unproven / 20);
     return { ...each, ...pending, requestsLeft, expectedAt: endAfter(requestsLeft) };
   });
-  const done = [...stored].flatMap(([id, order]): readonly Backfill[] => {
+  const done = [...stored].flatMap(([id, order]): readonly BackfillStatus[] => {
     const { from, to, resolution, doneAt, withoutLog = null } = order;
     if (!hasEnded(order)) return [];
     const end = { tags: 1, requestsLeft: 0, done: 1, paused: false, sinksBehind: false, expectedAt: null };
@@ -200,7 +204,7 @@ export async function listBackfills(
   });
   const configured = progress.resolutions
     .filter(({ total, pendingRanges }) => !total && pendingRanges > 0)
-    .map(({ resolution, tags, requestsLeft, done: share }): Backfill => {
+    .map(({ resolution, tags, requestsLeft, done: share }): BackfillStatus => {
       const amount = { resolution, tags, requestsLeft, done: share, expectedAt: endAfter(requestsLeft) };
       return { id: null, from: null, to: null, ...pending, ...amount };
     });
@@ -215,25 +219,25 @@ function plannedRate({ backfill, lanes, quota }: PlanReport): number {
 const BAR_CELLS = 24;
 
 /** `████████░░░░░░░░░░░░░░░░ 33 %, 120 requests left, done about 2026-11-23T08:52Z`; never 100 % before the end. */
-export function progressBar({ done, requestsLeft, paused, sinksBehind, expectedAt }: Backfill): string {
+export function formatProgressBar({ done, requestsLeft, paused, sinksBehind, expectedAt }: BackfillStatus): string {
   const full = Math.floor(done * BAR_CELLS);
   const bar = `${"█".repeat(full)}${"░".repeat(BAR_CELLS - full)}`;
-  const end = expectedAt === null ? "" : `done about ${minuteText(expectedAt)}`;
+  const end = expectedAt === null ? "" : `done about ${formatMinute(expectedAt)}`;
   const state = paused ? "paused" : sinksBehind ? "waiting for the sinks (plenum outbox)" : end;
   return `${bar} ${Math.min(99, Math.floor(done * 100))} %, ${requestsLeft} requests left, ${state}`;
 }
 
-function backfillLine(backfill: Backfill): string {
+function backfillLine(backfill: BackfillStatus): string {
   const { id, from, to, resolution, tags, doneAt, withoutLog } = backfill;
   const what =
-    id === null ? "configured backfill" : `order ${id}, ${minuteText(from ?? "")} to ${minuteText(to ?? "")}`;
-  if (doneAt === null) return `${what}, ${resolution}, ${tags} tags: ${progressBar(backfill)}`;
-  return `${what}, ${resolution}: done at ${minuteText(doneAt)}${withoutLogText(withoutLog)}`;
+    id === null ? "configured backfill" : `order ${id}, ${formatMinute(from ?? "")} to ${formatMinute(to ?? "")}`;
+  if (doneAt === null) return `${what}, ${resolution}, ${tags} tags: ${formatProgressBar(backfill)}`;
+  return `${what}, ${resolution}: done at ${formatMinute(doneAt)}${withoutLogText(withoutLog)}`;
 }
 
-function withoutLogText(withoutLog: Backfill["withoutLog"]): string {
+function withoutLogText(withoutLog: BackfillStatus["withoutLog"]): string {
   if (!withoutLog || withoutLog.buckets === 0) return "";
   return `; the service has no log of ${withoutLog.buckets} intervals of ${withoutLog.tags} tags`;
 }
 
-const minuteText = (time: string): string => `${time.slice(0, 16)}Z`;
+const formatMinute = (time: string): string => `${time.slice(0, 16)}Z`;

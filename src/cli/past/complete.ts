@@ -9,7 +9,7 @@ import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
 import { historyKey, type SeriesLedger } from "../../engine/sync/history/series.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, parseInteger, readSource, type SourceState } from "../shell/context.ts";
-import { EXIT } from "../shell/exit.ts";
+import { EXIT_CODE } from "../shell/exit.ts";
 
 interface CompleteOptions {
   readonly source?: string;
@@ -19,7 +19,7 @@ interface CompleteOptions {
   readonly to?: number;
 }
 
-type Row = Awaited<ReturnType<typeof rowsOf>>[number];
+type SiteDayRow = Awaited<ReturnType<typeof buildRows>>[number];
 
 const DEFAULT_DAYS = 7;
 const MAX_DAYS = 400;
@@ -34,7 +34,6 @@ const WAITING_TEXTS: Readonly<Record<WaitingSeries["why"], string>> = {
   open: "not closed yet",
 };
 
-/** Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--date <date>", "one UTC day, such as 2026-11-02", parseDay)
@@ -44,13 +43,13 @@ export function define(command: Command, context: CliContext): void {
     .option("--source <name>", "which source, when there are several")
     .addHelpText(
       "after",
-      `\nExit code 0: nothing of these days is pending or refused; ${EXIT.incomplete}: something is, or nothing of them is wanted.` +
+      `\nExit code 0: nothing of these days is pending or refused; ${EXIT_CODE.incomplete}: something is, or nothing of them is wanted.` +
         "\n\nExample:\n  plenum complete --date 2026-11-02 --site 1 --json",
     )
     .action(async (options: CompleteOptions) => {
       const terminal = context.terminal();
       const nowMs = systemClock.now();
-      const days = daysOf(options, nowMs);
+      const days = chooseDays(options, nowMs);
       await readSource(context.config(), options.source, async (state) => {
         const { config, source, entry, store } = state;
         const { ledgers } = await pastFromState(store, planSettings(source, entry, config.state), nowMs);
@@ -61,13 +60,13 @@ export function define(command: Command, context: CliContext): void {
             hint: "`plenum sites` lists the sites, and the classes of `history` say what is followed.",
           });
         const sites = site === undefined ? [...bySite.keys()].sort((a, b) => a - b) : [site];
-        const rows: Row[] = [];
-        for (const id of sites) rows.push(...(await rowsOf(state, id, bySite.get(id) ?? [], days, nowMs)));
+        const rows: SiteDayRow[] = [];
+        for (const id of sites) rows.push(...(await buildRows(state, id, bySite.get(id) ?? [], days, nowMs)));
         if (rows.length === 0) terminal.say("No history is followed here: no class of `history` selects it.");
         terminal.rows(rows, {
           site: "site",
           "day (UTC)": "date",
-          state: stateOf,
+          state: describeState,
           expected: "expected",
           had: "had",
           null: "null",
@@ -75,14 +74,14 @@ export function define(command: Command, context: CliContext): void {
           "no log": "withoutLog",
           refused: "refused",
           pending: "pending",
-          worst: worstOf,
+          worst: describeWorstSeries,
         });
-        if (rows.length === 0 || !rows.every(({ complete }) => complete)) process.exitCode = EXIT.incomplete;
+        if (rows.length === 0 || !rows.every(({ complete }) => complete)) process.exitCode = EXIT_CODE.incomplete;
       });
     });
 }
 
-async function rowsOf(
+async function buildRows(
   { store, source }: SourceState,
   site: number,
   series: readonly SeriesLedger[],
@@ -133,14 +132,14 @@ function worstSeries({ located: { tag }, rules, total }: SeriesLedger, { pending
   };
 }
 
-function stateOf({ complete, sealed, expected, notCounted }: Row): string {
+function describeState({ complete, sealed, expected, notCounted }: SiteDayRow): string {
   if (sealed !== null) return sealed.revision === 1 ? "sealed" : `sealed, revision ${sealed.revision}`;
   if (complete) return "complete, may still change";
   if (notCounted > 0) return `not counted: ${notCounted} series`;
   return expected === 0 ? "nothing wanted" : "incomplete";
 }
 
-function worstOf({ worst }: Row): string | null {
+function describeWorstSeries({ worst }: SiteDayRow): string | null {
   const [first] = worst;
   if (first === undefined) return null;
   const { tagId, displayName, resolution, total, pending, refused, why, said } = first;
@@ -148,7 +147,7 @@ function worstOf({ worst }: Row): string | null {
   return `${tagId} ${displayName}, ${resolution}${total ? " total" : ""}: ${pending + refused} ${WAITING_TEXTS[why]}${words}`;
 }
 
-function daysOf({ date: only, from, to }: CompleteOptions, nowMs: number): readonly number[] {
+function chooseDays({ date: only, from, to }: CompleteOptions, nowMs: number): readonly number[] {
   if (only !== undefined && (from ?? to) !== undefined)
     throw new InvalidArgumentError("Say either --date, or --from and --to.");
   const last = only ?? to ?? dayOf(nowMs) - 1;
@@ -158,7 +157,7 @@ function daysOf({ date: only, from, to }: CompleteOptions, nowMs: number): reado
   return Array.from({ length: last - first + 1 }, (_, i) => first + i);
 }
 
-/** Rejects 2026-02-30. */
+/** Parses a date such as 2026-02-28; rejects 2026-02-30. */
 function parseDay(text: string): number {
   const day = /^\d{4}-\d\d-\d\d$/.test(text) ? dayOfDate(text) : Number.NaN;
   if (Number.isNaN(day) || dateOf(day) !== text) throw new InvalidArgumentError("Write a UTC day as 2026-11-02.");

@@ -26,7 +26,7 @@ import { Selection } from "../../engine/sync/select.ts";
 import { type Listed, type StoredBackfill, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
-import { listBackfills, pauseBackfills, progressBar } from "./backfill.ts";
+import { formatProgressBar, listBackfills, pauseBackfills } from "./backfill.ts";
 
 export interface ExportRequest {
   readonly order: StoredBackfill;
@@ -47,8 +47,8 @@ export interface ExportRun {
 
 export type ExportOutcome = Awaited<ReturnType<typeof writeDays>>;
 
-const POLL_MS = 1_000;
-const STOP_WITHIN_MS = 8_000;
+const POLL_INTERVAL_MS = 1_000;
+const STOP_TIMEOUT_MS = 8_000;
 const REQUEST_SET = "export";
 const BACKFILL_ID = "export";
 const LIST_JOBS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
@@ -80,24 +80,24 @@ async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillReq
   await refuseTokenWithoutTags(run, worker);
   await worker.start();
   await waitUntil(run, async () => {
-    run.update(`Listing tags${await problemOf(run)}`);
+    run.update(`Listing tags${await readWorkerProblem(run)}`);
     return (await storedPolls(run, store)).get("tags")?.lastSuccess != null;
   });
-  const unknown = await unknownIn(run, store);
+  const unknown = await findUnknownSelection(run, store);
   if (unknown !== null) return unknown;
   const set = syncSet("backfill", run.source);
   if ((await store.document(set, BACKFILL_ID)) === undefined)
     await store.commit({ documents: [{ set, put: [[BACKFILL_ID, stored]] }] });
   const request = parseBackfill(BACKFILL_ID, stored);
   if (request === null) throw new Error("an order that was just made cannot be read");
-  if ((await ledgersOf(run, store, request)).length === 0)
+  if ((await readLedgers(run, store, request)).length === 0)
     return new ConfigError("No tag fits this selection.", {
       hint: "`plenum sites` lists the sites; names are patterns, * is any text.",
     });
   await waitUntil(run, async () => {
     run.update(await fetchProgress(run, store));
     const nowMs = systemClock.now();
-    const gaps = listHistoryGaps(await ledgersOf(run, store, request), { open: [request], paused: false }, nowMs);
+    const gaps = listHistoryGaps(await readLedgers(run, store, request), { open: [request], paused: false }, nowMs);
     const listed = await storedPolls(run, store);
     return !gaps.some((gap) => isStillRequested(gap, nowMs)) && LIST_JOBS.every((name) => listed.has(name));
   });
@@ -108,35 +108,35 @@ async function writeDays(run: ExportRun, { store, start }: Worker, request: Back
   await pauseBackfills(store, run.source, true);
   run.update("Counting days");
   const nowMs = systemClock.now();
-  const ledgers = await ledgersOf(run, store, request);
+  const ledgers = await readLedgers(run, store, request);
   const days = await finalizeDays(store, run.source, request, ledgers, nowMs);
   await store.commit({ events: days.seals });
   await start();
   const unsealed = new Set(days.seals);
   await waitUntil(run, async () => {
     const left = (await store.outbox.lag()).reduce((sum, { depth }) => sum + depth, 0);
-    for (const seal of unsealed) if (existsSync(join(run.folder, manifestOf(seal)))) unsealed.delete(seal);
-    run.update(`Writing: ${left} events, ${unsealed.size} days to be sealed${await problemOf(run)}`);
+    for (const seal of unsealed) if (existsSync(join(run.folder, manifestPath(seal)))) unsealed.delete(seal);
+    run.update(`Writing: ${left} events, ${unsealed.size} days to be sealed${await readWorkerProblem(run)}`);
     return left === 0 && unsealed.size === 0;
   });
-  const holes = listHistoryGaps(ledgers, { open: [request], paused: true }, nowMs);
-  const troubles = await problemsOf(run, store);
+  const gaps = listHistoryGaps(ledgers, { open: [request], paused: true }, nowMs);
+  const troubles = await listProblems(run, store);
   return {
     /** Intervals without a log do not count as missing. */
-    complete: holes.every(({ why }) => why === "no-log") && troubles.length === 0,
+    complete: gaps.every(({ why }) => why === "no-log") && troubles.length === 0,
     from: request.stored.from,
     to: request.stored.to,
     tags: ledgers.length,
     had: days.had,
     null: days.null,
     sealedDays: days.seals.length,
-    holes,
+    holes: gaps,
     troubles,
   };
 }
 
 /** Returns an error for tags and sites of the selection that the lists do not have. */
-async function unknownIn({ request, source }: ExportRun, store: Store): Promise<ConfigError | null> {
+async function findUnknownSelection({ request, source }: ExportRun, store: Store): Promise<ConfigError | null> {
   const { ids = [], sites = [] } = Selection.parse(request.order.select);
   try {
     await refuseUnknown(store, [source], "tag", ids);
@@ -153,11 +153,11 @@ async function withWorker<T>(run: ExportRun, step: ExportStep, use: (worker: Wor
   try {
     return await use(worker);
   } finally {
-    await worker.stop(STOP_WITHIN_MS);
+    await worker.stop(STOP_TIMEOUT_MS);
   }
 }
 
-/** Returns the request of the first run. */
+/** Stores the request; a later run returns the request of the first run. */
 async function storeRequest(run: ExportRun, store: Store): Promise<StoredBackfill> {
   const known = await store.document<ExportRequest>(REQUEST_SET, "request");
   if (known !== undefined && known.asked !== run.request.asked) {
@@ -180,15 +180,15 @@ async function refuseTokenWithoutTags({ signal, source }: ExportRun, worker: Wor
 
 async function waitUntil({ signal }: ExportRun, isDone: () => Promise<boolean>): Promise<void> {
   do if (await isDone()) return;
-  while (await sleepFor(systemClock, POLL_MS, signal));
+  while (await sleepFor(systemClock, POLL_INTERVAL_MS, signal));
   signal.throwIfAborted();
 }
 
-const settingsOf = ({ source, entry, config }: ExportRun) =>
+const buildPlanSettings = ({ source, entry, config }: ExportRun) =>
   planSettings(source, { ...entry, read: [], history: [] }, config.state);
 
-const ledgersOf = (run: ExportRun, store: Store, request: BackfillRequest): Promise<readonly SeriesLedger[]> =>
-  ledgersOfRequest(store, settingsOf(run), request, systemClock.now());
+const readLedgers = (run: ExportRun, store: Store, request: BackfillRequest): Promise<readonly SeriesLedger[]> =>
+  ledgersOfRequest(store, buildPlanSettings(run), request, systemClock.now());
 
 function isStillRequested({ why, againAt }: HistoryGap, nowMs: number): boolean {
   return !FINAL_REASONS.has(why) || (REFUSED_REASONS.has(why) && Date.parse(againAt ?? "") <= nowMs);
@@ -197,21 +197,21 @@ function isStillRequested({ why, againAt }: HistoryGap, nowMs: number): boolean 
 const storedPolls = ({ source }: ExportRun, store: Store) => store.documents<StoredPoll>(documentSet("poll", source));
 
 async function fetchProgress(run: ExportRun, store: Store): Promise<string> {
-  const all = await listBackfills(store, settingsOf(run), run.config.state);
+  const all = await listBackfills(store, buildPlanSettings(run), run.config.state);
   const open = all.find(({ id, doneAt }) => id !== null && doneAt === null);
   if (open === undefined) return "Listing what is left";
-  return `${progressBar({ ...open, sinksBehind: false })}${await problemOf(run)}`;
+  return `${formatProgressBar({ ...open, sinksBehind: false })}${await readWorkerProblem(run)}`;
 }
 
 /** First problem of the worker, after a semicolon. */
-async function problemOf({ stateFolder, signal }: ExportRun): Promise<string> {
+async function readWorkerProblem({ stateFolder, signal }: ExportRun): Promise<string> {
   const { notices, sinks } = await requestReport({ stateFolder }, signal);
   const sink = sinks.find(({ sink: name }) => name === EXPORT_SINK);
   const problem = sink?.problem ?? notices[0] ?? null;
   return problem === null ? "" : `; ${problem}`;
 }
 
-async function problemsOf(run: ExportRun, store: Store): Promise<readonly string[]> {
+async function listProblems(run: ExportRun, store: Store): Promise<readonly string[]> {
   const listed = await storedPolls(run, store);
   const lists = LIST_JOBS.flatMap((name) => {
     const problem = listed.get(name)?.problem;
@@ -221,20 +221,20 @@ async function problemsOf(run: ExportRun, store: Store): Promise<readonly string
   return [...lists, ...dead.map(({ reason }) => `Something could not be written: ${reason}`)];
 }
 
-/** See connectors/parquet/README.md. */
-function manifestOf({ siteid = "none", data: { date } }: Event<"day-sealed">): string {
+/** Path of a day's manifest in the lake; see connectors/parquet/README.md. */
+function manifestPath({ siteid = "none", data: { date } }: Event<"day-sealed">): string {
   return join("_manifests", `site=${siteid}`, `date=${date}.json`);
 }
 
 const EXPORT_SINK = "export";
 
-/** Effectively only at the start of the worker. */
-const AT_THE_START = "0 0 1 1 *";
+/** Schedule of lists that are effectively read only at the start of the worker. */
+const START_ONLY_CRON = "0 0 1 1 *";
 
-/** `landing` sends no requests and writes at once. */
+/** Step of an export: `fetching` requests history; `landing` sends no requests and writes at once. */
 type ExportStep = "fetching" | "landing";
 
-/** One source that only lists and fetches the past, one sink (the lake), no commands, a random status port. */
+/** Builds the worker's configuration: a source that only lists and fetches the past, and the lake as only sink. */
 function exportConfig({ config, entry, folder, source, stateFolder }: ExportRun, step: ExportStep): Config {
   const isFetching = step === "fetching";
   const parts = Config.parse({
@@ -244,25 +244,25 @@ function exportConfig({ config, entry, folder, source, stateFolder }: ExportRun,
       [EXPORT_SINK]: { from: "beginning", batch: 5_000, parquet: { folder, max_age: isFetching ? "15m" : "1s" } },
     },
   });
-  const lists = isFetching ? AT_THE_START : false;
+  const lists = isFetching ? START_ONLY_CRON : false;
   const schedules: SourceEntry["schedules"] = {
     ...{ token: isFetching ? entry.schedules.token : false, alarms: false, resolved_sweep: false },
     ...{ sites: lists, gateways: lists, hosts: lists, systems: lists, tags: lists },
   };
   const inventory = { ...entry.inventory, tags_of_systems: true };
-  const off = { read: [], history: [], silent_sensors: false as const, heartbeat: false as const };
+  const disabled = { read: [], history: [], silent_sensors: false as const, heartbeat: false as const };
   return {
     ...parts,
     state: { ...config.state, folder: stateFolder, replay_window: 15 * 60_000 },
     // The command reports failures.
     log: { level: "silent" },
     status: { ...parts.status, port: 0 },
-    sources: { [source]: { ...entry, ...off, inventory, schedules } },
+    sources: { [source]: { ...entry, ...disabled, inventory, schedules } },
   };
 }
 
-/** Late data may arrive: default look-back of a `history` class. */
-const LATE_MS = DAY_MS;
+/** Time in which late data may still arrive: default look-back of a `history` class. */
+const LATE_DATA_MS = DAY_MS;
 
 /** Returns `day-sealed` for each complete UTC day of a site that ended at least a day ago. */
 async function finalizeDays(
@@ -272,7 +272,7 @@ async function finalizeDays(
   ledgers: readonly SeriesLedger[],
   nowMs: number,
 ) {
-  const seals: Event<"day-sealed">[] = [];
+  const finalizedDays: Event<"day-sealed">[] = [];
   let [had, nulls] = [0, 0];
   for (const [siteId, series] of Map.groupBy(ledgers, ({ located }) => located.siteId)) {
     const requested = series.map((each) => limitToRequest(each, request, nowMs));
@@ -293,15 +293,15 @@ async function finalizeDays(
       nulls += account.null;
       const isComplete = account.expected > 0 && account.pending + account.refused === 0;
       const isInRange = day * DAY_MS >= fromMs && (day + 1) * DAY_MS <= toMs;
-      const mayChange = (day + 1) * DAY_MS + LATE_MS > nowMs;
+      const mayChange = (day + 1) * DAY_MS + LATE_DATA_MS > nowMs;
       if (!isComplete || !isInRange || mayChange) continue;
       if (!series.every(({ ledger }) => isCountedOn(ledger, day, nowMs))) continue;
       const data = dayFinalized(site, day, siteDay, 1, 0);
       const about = { source: sourceUri(source), subject: subjectOf("site", null, String(siteId)), siteId };
-      seals.push(makeEvent({ type: "day-sealed", ...about, time: isoUtc(nowMs), data, facts: [data.date, 1] }));
+      finalizedDays.push(makeEvent({ type: "day-sealed", ...about, time: isoUtc(nowMs), data, facts: [data.date, 1] }));
     }
   }
-  return { had, null: nulls, seals };
+  return { had, null: nulls, seals: finalizedDays };
 }
 
 /** Limits a ledger to the range of the request, so that buckets outside it do not count as missing. */

@@ -12,29 +12,28 @@ import { closedUntilMs } from "../../engine/sync/history/ledger.ts";
 import { backfillRules } from "../../engine/sync/history/series.ts";
 import { findWorker } from "../../ui/operator/remote.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
-import { EXIT } from "../shell/exit.ts";
-import { parseTime, type SelectionOptions, selectionOf, selectionOptions } from "../shell/options.ts";
+import { EXIT_CODE } from "../shell/exit.ts";
+import { addSelectionOptions, buildSelection, parseTime, type SelectionOptions } from "../shell/options.ts";
 import { type ExportOutcome, type ExportRequest, runExport } from "./export-run.ts";
 import { gapReasonText, groupGaps } from "./gaps.ts";
 
-/** The text identifies a repetition: `30d` is another time tomorrow. */
-interface Moment {
+/** Time as typed and as UTC. The text identifies a repeated export: `30d` is another time tomorrow. */
+interface RequestedTime {
   readonly text: string;
   readonly at: string;
 }
 
 interface ExportOptions extends SelectionOptions {
   readonly source?: string;
-  readonly from: Moment;
-  readonly to: Moment;
+  readonly from: RequestedTime;
+  readonly to: RequestedTime;
   readonly toFolder: string;
   readonly resolution: Resolution;
   readonly format: "parquet";
 }
 
-const STATE_FOLDER = ".export";
+const STATE_FOLDER_NAME = ".export";
 
-/** Runs the worker that also fetches history for sinks. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
@@ -46,25 +45,25 @@ export function define(command: Command, context: CliContext): void {
     .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"))
     .addOption(new Option("--format <format>", "how tables are written").choices(["parquet"]).default("parquet"))
     .option("--source <name>", "which source, when there are several");
-  selectionOptions(command)
+  addSelectionOptions(command)
     .addHelpText(
       "after",
       "\nCtrl-C stops it; the same command goes on where it was. No worker may run with this configuration meanwhile." +
-        `\n\nExit code 0: everything that was asked for is there, or has no log; ${EXIT.incomplete}: something was refused.` +
+        `\n\nExit code 0: everything that was asked for is there, or has no log; ${EXIT_CODE.incomplete}: something was refused.` +
         "\n\nExample:\n  plenum export --from 30d --site 1 --resolution 1h --to-folder /srv/export",
     )
     .action(async (tagIds: string[], options: ExportOptions) => {
       const terminal = context.terminal();
       const config = context.config();
       const [source, entry] = chooseSource(config, options.source);
-      const request = requestOf(tagIds, options, source, entry.time_zone);
+      const request = buildRequest(tagIds, options, source, entry.time_zone);
       await refuseSharedQuota(config.state, context.signal);
       const folder = resolve(options.toFolder);
       const isNew = prepareFolder(folder);
       // The lock of the state keeps workers from starting, and the state counts the requests sent here.
       const own = await openStore({ folder: config.state.folder, clock: systemClock });
       try {
-        const stateFolder = join(folder, STATE_FOLDER);
+        const stateFolder = join(folder, STATE_FOLDER_NAME);
         const { quotaStore } = own;
         const run = { config, source, entry, folder, stateFolder, request, quotaStore, signal: context.signal };
         const outcome = await terminal.progress("Exporting", (update) => runExport({ ...run, update }));
@@ -73,7 +72,7 @@ export function define(command: Command, context: CliContext): void {
           throw outcome;
         }
         if (outcome.complete) rmSync(stateFolder, { recursive: true });
-        else process.exitCode = EXIT.incomplete;
+        else process.exitCode = EXIT_CODE.incomplete;
         terminal.object({ folder, ...outcome }, exportLines(folder, outcome));
       } finally {
         await own.close();
@@ -81,12 +80,17 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-function parseMoment(text: string): Moment {
+function parseMoment(text: string): RequestedTime {
   return { text, at: parseTime(text) };
 }
 
-/** Limits the request to closed intervals. */
-function requestOf(tagIds: readonly string[], options: ExportOptions, source: string, timeZone: string): ExportRequest {
+/** Builds the request, limited to closed intervals. */
+function buildRequest(
+  tagIds: readonly string[],
+  options: ExportOptions,
+  source: string,
+  timeZone: string,
+): ExportRequest {
   const { from, resolution, to } = options;
   if (from.at >= to.at) throw new InvalidArgumentError("--from has to be before --to.");
   const nowMs = systemClock.now();
@@ -95,12 +99,12 @@ function requestOf(tagIds: readonly string[], options: ExportOptions, source: st
   const end = closed < to.at ? closed : to.at;
   if (first >= end)
     throw new InvalidArgumentError(`No interval of ${resolution} has closed since --from; the first will by itself.`);
-  const select = selectionOf(tagIds, options);
+  const select = buildSelection(tagIds, options);
   const order = { from: first, to: end, resolution, select, askedAt: isoUtc(nowMs), doneAt: null };
   return { order, asked: JSON.stringify([source, from.text, to.text, resolution, select]) };
 }
 
-/** Two processes must not use one quota. */
+/** Throws ConfigError if another process uses the quota of the state. */
 async function refuseSharedQuota({ folder, postgres }: Config["state"], signal: AbortSignal): Promise<void> {
   if (postgres !== undefined)
     throw new ConfigError("In a fleet an export would spend the quota of whichever member holds the source.", {
@@ -112,7 +116,7 @@ async function refuseSharedQuota({ folder, postgres }: Config["state"], signal: 
     });
 }
 
-/** Returns false for a folder with an unfinished export. */
+/** Prepares the target folder; returns false for a folder with an unfinished export. */
 function prepareFolder(folder: string): boolean {
   let names: readonly string[];
   try {
@@ -126,7 +130,7 @@ function prepareFolder(folder: string): boolean {
       hint: "Name one that you may write, with --to-folder.",
     });
   }
-  if (names.includes(STATE_FOLDER)) return false;
+  if (names.includes(STATE_FOLDER_NAME)) return false;
   if (names.length === 0) return true;
   throw new ConfigError(`The folder ${folder} is not empty, and no export was begun there.`, {
     hint: "Name one that is empty or does not exist yet: two exports in one folder would double what both have.",

@@ -31,7 +31,6 @@ export function gapReasonText({ why, said, at, againAt }: HistoryGap): string {
   ].join("; ");
 }
 
-/** Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; then one line for each tag, and what was answered without a value too")
@@ -71,7 +70,7 @@ function noGaps(series: number): string {
     : `No holes: all ${series} series are had up to now.`;
 }
 
-/** Tags with the same gap share a group, except with `isDetailed`. `example` is the first tag. */
+/** Groups tags with the same gap, except with `isDetailed`. `example` is the first tag of a group. */
 export function groupGaps(gaps: readonly HistoryGap[], isDetailed: boolean) {
   const keyOf = (gap: HistoryGap) =>
     `${gapReasonText(gap)} ${gap.resolution} ${gap.total} ${gap.from} ${gap.to} ${isDetailed ? gap.tagId : ""}`;

@@ -5,7 +5,6 @@ import { type StoredSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts"
 import { type CliContext, parseInteger, readSource } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
 
-/** Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "which source, when there are several")
@@ -18,10 +17,10 @@ export function define(command: Command, context: CliContext): void {
       const terminal = context.terminal();
       await readSource(context.config(), options.source, async ({ source, entry, store }) => {
         if (options.site !== undefined) await refuseUnknown(store, [source], "site", [`${options.site}`]);
-        const reports = await reportsIn(store, source, options.site);
+        const reports = await readReports(store, source, options.site);
         if (terminal.json) return terminal.object(reports, []);
-        if (reports.length === 0) terminal.say(await whyNone(store, source, entry.silent_sensors));
-        for (const report of reports.filter(({ part }) => part === 1)) terminal.say(summary(report));
+        if (reports.length === 0) terminal.say(await explainNoReport(store, source, entry.silent_sensors));
+        for (const report of reports.filter(({ part }) => part === 1)) terminal.say(summarizeReport(report));
         const rows = reports.flatMap(({ site, findings }) => findings.map((each) => ({ ...each, siteId: site.id })));
         if (rows.length === 0) return;
         const tag = ({ tag: { id, displayName } }: SensorFinding) => `${id} ${displayName}`;
@@ -30,20 +29,20 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-async function reportsIn(store: Store, source: string, site: number | undefined): Promise<readonly SilentSensors[]> {
+async function readReports(store: Store, source: string, site: number | undefined): Promise<readonly SilentSensors[]> {
   const held = await store.documents<SilentSensors>(syncSet("silent-sensors", source));
   return [...held.values()]
     .filter((report) => site === undefined || report.site.id === site)
     .sort((a, b) => a.site.id - b.site.id || a.part - b.part);
 }
 
-function summary({ site, from, to, watchedHours, tags, judged, counts }: SilentSensors): string {
+function summarizeReport({ site, from, to, watchedHours, tags, judged, counts }: SilentSensors): string {
   const found = SENSOR_FINDINGS.filter((kind) => counts[kind] > 0).map((kind) => `${counts[kind]} ${kind}`);
   const what = found.length === 0 ? "nothing to report" : found.join(", ");
   return `Site ${site.id} ${site.displayName}: ${what}. ${judged} of ${tags} tags judged, ${watchedHours} h watched from ${from} to ${to}.`;
 }
 
-async function whyNone(store: Store, source: string, option: object | false): Promise<string> {
+async function explainNoReport(store: Store, source: string, option: object | false): Promise<string> {
   if (option === false) return "Nobody watches: silent_sensors is false in the configuration.";
   const period = await store.document<StoredSensorPeriod>(syncSet("sensors", source), "period");
   if (period === undefined) return "There is no report yet: the worker has not watched for an hour.";

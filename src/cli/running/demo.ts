@@ -10,10 +10,10 @@ import type { TakeoverReason } from "../../scale/fleet/tables.ts";
 import type { DemoMember, FleetDemo } from "../demo/fleet.ts";
 import type { CliContext } from "../shell/context.ts";
 import { programName } from "../shell/exit.ts";
-import { clockTime } from "../shell/terminal.ts";
+import { formatClockTime } from "../shell/terminal.ts";
 import { createTerminalFeed, newEvents } from "./terminal-feed.ts";
 
-const COUNT_EVERY_MS = 5_000;
+const COUNT_INTERVAL_MS = 5_000;
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -56,7 +56,7 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-async function printEvents(store: Store, say: Say, signal: AbortSignal): Promise<void> {
+async function printEvents(store: Store, say: PrintLines, signal: AbortSignal): Promise<void> {
   const feed = createTerminalFeed(say, systemClock.now);
   const [latest] = await store.outbox.latest(1);
   let values = 0;
@@ -64,18 +64,18 @@ async function printEvents(store: Store, say: Say, signal: AbortSignal): Promise
   for await (const page of newEvents(store, latest?.position ?? 0, signal)) {
     page.forEach(feed.event);
     values += page.filter(({ event }) => event.type === "tag-value").length;
-    if (values === 0 || performance.now() - countedAt < COUNT_EVERY_MS) continue;
-    say(`${clockTime(systemClock.now())}   ${values} values read`);
+    if (values === 0 || performance.now() - countedAt < COUNT_INTERVAL_MS) continue;
+    say(`${formatClockTime(systemClock.now())}   ${values} values read`);
     values = 0;
     countedAt = performance.now();
   }
 }
 
-type Say = (...lines: readonly string[]) => void;
+type PrintLines = (...lines: readonly string[]) => void;
 
-const POLL_MS = 1_000;
-const RESPOND_WITHIN_MS = 2_000;
-const START_WITHIN_MS = 120_000;
+const POLL_INTERVAL_MS = 1_000;
+const RESPONSE_TIMEOUT_MS = 2_000;
+const START_TIMEOUT_MS = 120_000;
 const MAX_MEMBERS = 9;
 
 function parseMembers(text: string): number {
@@ -92,7 +92,7 @@ async function runFleetDemo(members: number, context: CliContext): Promise<void>
   const program = [process.execPath, ...process.execArgv, process.argv[1] ?? ""];
   const demo = await startFleetDemo({ members, program, signal: context.signal });
   try {
-    for (const member of demo.members) watchEnd(member, say, context.signal);
+    for (const member of demo.members) reportMemberEnd(member, say, context.signal);
     if (!(await waitForSources(demo, context.signal))) return;
     printAddresses(demo, say);
     await printTakeovers(demo, say, context.signal);
@@ -103,7 +103,7 @@ async function runFleetDemo(members: number, context: CliContext): Promise<void>
   }
 }
 
-function printAddresses({ members, inboxUrl, brokerUrl }: FleetDemo, say: Say): void {
+function printAddresses({ members, inboxUrl, brokerUrl }: FleetDemo, say: PrintLines): void {
   const broker = new URL(brokerUrl);
   const plenum = programName();
   say(
@@ -122,27 +122,27 @@ function printAddresses({ members, inboxUrl, brokerUrl }: FleetDemo, say: Say): 
   );
 }
 
-function watchEnd(member: DemoMember, say: Say, signal: AbortSignal): void {
+function reportMemberEnd(member: DemoMember, say: PrintLines, signal: AbortSignal): void {
   void member.ended.then((how) => {
     if (signal.aborted) return;
     const last = how.startsWith("SIG") ? "" : ` ${member.errorOutput().trim().split("\n").at(-1) ?? ""}`;
     say(
-      `${clockTime(systemClock.now())}  ${member.name} ended (${how}).${last} What it held, the others take within 15 s.`,
+      `${formatClockTime(systemClock.now())}  ${member.name} ended (${how}).${last} What it held, the others take within 15 s.`,
     );
   });
 }
 
 /** Returns false after Ctrl-C. */
 async function waitForSources(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
-  const until = systemClock.monotonic() + START_WITHIN_MS;
+  const until = systemClock.monotonic() + START_TIMEOUT_MS;
   while (systemClock.monotonic() < until) {
     const status = await fetchStatus(demo, signal);
-    const isWhole =
+    const isComplete =
       status !== null &&
       status.members.length === demo.members.length &&
       status.sources.every(({ holder }) => holder !== null);
-    if (isWhole) return true;
-    if (!(await sleepFor(systemClock, POLL_MS, signal))) return false;
+    if (isComplete) return true;
+    if (!(await sleepFor(systemClock, POLL_INTERVAL_MS, signal))) return false;
   }
   return true;
 }
@@ -150,26 +150,26 @@ async function waitForSources(demo: FleetDemo, signal: AbortSignal): Promise<boo
 async function fetchStatus({ members }: FleetDemo, signal: AbortSignal): Promise<FleetStatus | null> {
   for (const { isRunning, statusUrl } of members) {
     if (!isRunning()) continue;
-    const limit = AbortSignal.any([signal, AbortSignal.timeout(RESPOND_WITHIN_MS)]);
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(RESPONSE_TIMEOUT_MS)]);
     const answer = await fetch(new URL("/api/fleet", statusUrl), { signal: limit }).catch(() => null);
     if (answer?.ok === true) return (await answer.json().catch(() => null)) as FleetStatus | null;
   }
   return null;
 }
 
-async function printTakeovers(demo: FleetDemo, say: Say, signal: AbortSignal): Promise<void> {
+async function printTakeovers(demo: FleetDemo, say: PrintLines, signal: AbortSignal): Promise<void> {
   let known: ReadonlySet<string> | null = null;
   do {
     const status = await fetchStatus(demo, signal);
     if (status === null) continue;
-    const fresh = status.takeovers.filter((each) => known !== null && !known.has(keyOf(each)));
-    known = new Set(status.takeovers.map(keyOf));
+    const fresh = status.takeovers.filter((each) => known !== null && !known.has(takeoverKey(each)));
+    known = new Set(status.takeovers.map(takeoverKey));
     for (const { at, from, reason, source, to } of fresh.toReversed())
       say(`${at.slice(11, 19)}  ${source.padEnd(8)} ${from ?? "nobody"} → ${to}  (${TAKEOVER_REASONS[reason]})`);
-  } while (await sleepFor(systemClock, POLL_MS, signal));
+  } while (await sleepFor(systemClock, POLL_INTERVAL_MS, signal));
 }
 
-const keyOf = ({ epoch, source }: SourceTakeover) => `${source} ${epoch}`;
+const takeoverKey = ({ epoch, source }: SourceTakeover) => `${source} ${epoch}`;
 
 const TAKEOVER_REASONS: Readonly<Record<TakeoverReason, string>> = {
   first: "it had no member before",

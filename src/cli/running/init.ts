@@ -14,11 +14,11 @@ import { type Choices, planMessages, proposedChoices, quotaText } from "../../ui
 import { buildingLines, englishText, guessZone, tagsText } from "../../ui/setup/messages.ts";
 import { pathInConfig, pathNextToConfig, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
 import type { CliContext } from "../shell/context.ts";
-import { presentLines, type Terminal } from "../shell/terminal.ts";
+import { keepPresentLines, type Terminal } from "../shell/terminal.ts";
 import {
-  type Drafted,
-  draft,
-  frameFor,
+  buildFrame,
+  type DraftedConfiguration,
+  draftConfiguration,
   freeStatusPort,
   nextCommands,
   type ServiceAccess,
@@ -36,7 +36,7 @@ interface InitOptions {
 }
 
 const DAY_MS = 86_400_000;
-const TRIES = 3;
+const MAX_ATTEMPTS = 3;
 
 /** Asks for missing values and overwrites nothing. */
 export function define(command: Command, context: CliContext): void {
@@ -46,10 +46,10 @@ export function define(command: Command, context: CliContext): void {
     .option("--time-zone <zone>", "IANA zone of the buildings, such as Europe/Oslo; asked for at a terminal")
     .option("--mqtt <url>", "MQTT broker that gets the events; otherwise they go to files")
     .addOption(
-      new Option("--history <how far back>", "logged history that is fetched").argParser(days).default(7, "7d"),
+      new Option("--history <how far back>", "logged history that is fetched").argParser(parseDays).default(7, "7d"),
     )
     .option("--no-history", "fetch no logged history")
-    .option("--name <name>", "name of the service in topics and metrics; made from the site's by default", name)
+    .option("--name <name>", "name of the service in topics and metrics; made from the site's by default", parseName)
     .option("--ca-file <path>", "certificates (PEM) of a private authority")
     .option("--allow-plain-http", "let the token travel readable, over http:// to another machine")
     .addHelpText(
@@ -65,7 +65,7 @@ export function define(command: Command, context: CliContext): void {
       const asker = createAsker(context.signal);
       try {
         if (asker === null) refuseMissing(address, options);
-        await init({ context, terminal, asker, file, options }, address);
+        await writeConfiguration({ context, terminal, asker, file, options }, address);
       } finally {
         asker?.close();
       }
@@ -76,20 +76,20 @@ interface InitContext {
   readonly context: CliContext;
   readonly terminal: Terminal;
   /** Null without a terminal; then options give all values. */
-  readonly asker: Asker | null;
+  readonly asker: TerminalAsker | null;
   readonly file: string;
   readonly options: InitOptions;
 }
 
-async function init(setting: InitContext, written: string | undefined): Promise<void> {
+async function writeConfiguration(setting: InitContext, written: string | undefined): Promise<void> {
   const { terminal, file, options } = setting;
   const { address, seen, token } = await reachService(setting, written);
   terminal.say(...buildingLines(seen, systemClock.now()));
-  const timeZone = await zoneFrom(setting, seen);
-  const mqttUrl = options.mqtt ?? (await brokerFrom(setting));
+  const timeZone = await chooseZone(setting, seen);
+  const mqttUrl = options.mqtt ?? (await chooseBroker(setting));
   const source = options.name ?? sourceName(seen);
   const tokenFile = "file" in token ? token.file : await newTokenFile(setting, source);
-  const frame = frameFor(file, await freeStatusPort(), {
+  const frame = buildFrame(file, await freeStatusPort(), {
     ...{ name: source, timeZone, mqttUrl, baseUrl: address.baseUrl },
     allowPlainHttp: options.allowPlainHttp ?? false,
     caFile: options.caFile === undefined ? null : pathInConfig(file, options.caFile),
@@ -97,15 +97,15 @@ async function init(setting: InitContext, written: string | undefined): Promise<
   });
   const history: Choices["history"] =
     options.history === false ? null : { resolution: "1h", backfillDays: options.history };
-  const choices = proposedChoices(seen, history, (tried) => draft(frame, tried, seen).plan);
-  const drafted = draft(frame, choices, seen);
+  const choices = proposedChoices(seen, history, (tried) => draftConfiguration(frame, tried, seen).plan);
+  const drafted = draftConfiguration(frame, choices, seen);
   const newToken = "text" in token ? { file: tokenFile, text: `${token.text}\n`, option: "--token-file" } : null;
   writeSetup({ file, text: drafted.text, option: "--config" }, newToken);
   printResult(setting, seen, drafted, newToken?.file ?? null);
 }
 
 function refuseMissing(address: string | undefined, { tokenFile, timeZone }: InitOptions): void {
-  const missing = presentLines(
+  const missing = keepPresentLines(
     address === undefined && "the address of the service",
     tokenFile === undefined && "--token-file",
     timeZone === undefined && "--time-zone",
@@ -126,7 +126,7 @@ async function repeatUntilAccepted<T>(
     try {
       return await take(attempt);
     } catch (error) {
-      if (!isRefusal(error) || asker === null || attempt >= TRIES) throw error;
+      if (!isRefusal(error) || asker === null || attempt >= MAX_ATTEMPTS) throw error;
       terminal.say(sentence(error));
     }
   }
@@ -151,7 +151,7 @@ function reachService(setting: InitContext, written: string | undefined): Promis
     const address = readAddress(text, options.allowPlainHttp ?? false);
     terminal.say(...address.notes.map(englishText));
     const withToken = async (again: number) => {
-      token = again === 1 && token !== null ? token : await tokenFrom(setting, again);
+      token = again === 1 && token !== null ? token : await chooseToken(setting, again);
       return { address, token, seen: await lookAtService(setting, address, token) };
     };
     return repeatUntilAccepted(setting, withToken, isRefused);
@@ -159,7 +159,7 @@ function reachService(setting: InitContext, written: string | undefined): Promis
   return repeatUntilAccepted(setting, withAddress, mayAskAgain);
 }
 
-async function tokenFrom({ asker, options }: InitContext, attempt: number): Promise<ServiceAccess["token"]> {
+async function chooseToken({ asker, options }: InitContext, attempt: number): Promise<ServiceAccess["token"]> {
   const { tokenFile } = options;
   if (tokenFile !== undefined && lstatSync(tokenFile, { throwIfNoEntry: false }) !== undefined) {
     if (attempt > 1) await asker?.ask(`Put a valid token into ${tokenFile}, then press Enter`);
@@ -182,7 +182,7 @@ function lookAtService(
   );
 }
 
-async function zoneFrom(setting: InitContext, seen: BuildingSummary): Promise<string> {
+async function chooseZone(setting: InitContext, seen: BuildingSummary): Promise<string> {
   const { asker, options, terminal } = setting;
   const { proposed, note } = guessZone(seen, Intl.DateTimeFormat().resolvedOptions().timeZone);
   return repeatUntilAccepted(setting, async (attempt) => {
@@ -195,7 +195,7 @@ async function zoneFrom(setting: InitContext, seen: BuildingSummary): Promise<st
   });
 }
 
-async function brokerFrom({ asker }: InitContext): Promise<string | null> {
+async function chooseBroker({ asker }: InitContext): Promise<string | null> {
   const answer = (await asker?.ask("MQTT broker for the events, such as mqtt://localhost", "none: files")) ?? "";
   return answer === "" || answer === "none: files" || answer === "none" ? null : answer;
 }
@@ -214,7 +214,7 @@ function newTokenFile(setting: InitContext, source: string): Promise<string> {
 function printResult(
   { terminal, file }: InitContext,
   seen: BuildingSummary,
-  { plan, text }: Drafted,
+  { plan, text }: DraftedConfiguration,
   token: string | null,
 ) {
   const next = nextCommands(file);
@@ -232,18 +232,18 @@ function printResult(
   ]);
 }
 
-function days(text: string): number {
+function parseDays(text: string): number {
   const ms = parseDuration(text);
   if (ms === null || ms < DAY_MS) throw new InvalidArgumentError("Write it in days, such as 7d or 365d.");
   return Math.round(ms / DAY_MS);
 }
 
-function name(text: string): string {
+function parseName(text: string): string {
   if (/^[a-z0-9][a-z0-9_-]{0,63}$/.test(text)) return text;
   throw new InvalidArgumentError("Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.");
 }
 
-type Asker = NonNullable<ReturnType<typeof createAsker>>;
+type TerminalAsker = NonNullable<ReturnType<typeof createAsker>>;
 
 function createAsker(signal: AbortSignal) {
   if (!process.stdin.isTTY || !process.stderr.isTTY) return null;

@@ -4,7 +4,7 @@ import { changeLine, type ReloadReport } from "../../core/model/reload-facts.ts"
 import { requestReload } from "../../ui/operator/remote.ts";
 import type { CliContext } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
-import { presentLines } from "../shell/terminal.ts";
+import { keepPresentLines } from "../shell/terminal.ts";
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -32,7 +32,7 @@ export function define(command: Command, context: CliContext): void {
 function reloadLines({ changes, pending, failures, isDryRun, file }: ReloadReport): readonly string[] {
   if (changes.length === 0 && pending.length === 0 && failures.length === 0)
     return [`${file} says what is in force; nothing changes.`];
-  return presentLines(
+  return keepPresentLines(
     changes.length > 0 && (isDryRun ? "Would change:" : "Changed:"),
     ...changes.map((change) => `  ${changeLine(change)}`),
     pending.length > 0 && (isDryRun ? "Would wait for a restart:" : "Waits for a restart:"),

@@ -9,14 +9,14 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog, createRecentLines, type Log } from "../../core/runtime/log.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { MemberOptions } from "../../scale/member.ts";
-import { aborted, type CliContext } from "../shell/context.ts";
+import { type CliContext, untilAborted } from "../shell/context.ts";
 import { writePointer } from "../shell/pointer.ts";
 import { redirectStandardError } from "../shell/uncaught-errors.ts";
 import { createTerminalFeed, newEvents, type TerminalFeed } from "./terminal-feed.ts";
 
-/** Containers and service managers kill after about 10 s. */
-const STOP_WITHIN_MS = 8_000;
-const READY_EVERY_MS = 2_000;
+/** Time limit of a stop: containers and service managers kill after about 10 s. */
+const STOP_TIMEOUT_MS = 8_000;
+const READY_CHECK_MS = 2_000;
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -39,14 +39,14 @@ export function define(command: Command, context: CliContext): void {
         return context.config();
       };
       const config = load();
-      takeBetterFlags(Object.keys(config.sources).length);
+      restartWithFlags(Object.keys(config.sources).length);
       const recent = createRecentLines();
       const terminal = context.terminal();
-      const people = process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.say, systemClock.now) : null;
+      const feed = process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.say, systemClock.now) : null;
       const log = createLog({
         level: config.log.level,
         recent,
-        ...(people === null ? {} : { destination: people.destination }),
+        ...(feed === null ? {} : { destination: feed.destination }),
       });
       redirectStandardError(log);
       const running = {
@@ -57,39 +57,39 @@ export function define(command: Command, context: CliContext): void {
         configFile: { file: resolve(context.configFile()), load, isWatched: true },
       };
       if (config.state.postgres !== undefined)
-        return runMember({ ...running, ...memberOf(config, options.member) }, people, context.signal);
+        return runMember({ ...running, ...memberIdentity(config, options.member) }, feed, context.signal);
       if (options.member !== undefined)
         throw new ConfigError("Only a fleet has members.", {
           hint: "Leave --member out, or name the fleet's database under state.postgres.",
         });
       // A restart replaces a state that was damaged while it was open.
       let isArming = running.armWriting;
-      while (await runWorker({ ...running, armWriting: isArming }, people, context.signal)) isArming = false;
+      while (await runWorker({ ...running, armWriting: isArming }, feed, context.signal)) isArming = false;
     });
 }
 
 /** Returns true if the state was damaged, and the worker has to restart. */
 async function runWorker(
   options: WorkerOptions & Pick<MemberOptions, "config" | "configFile"> & { readonly log: Log },
-  people: TerminalFeed | null,
+  feed: TerminalFeed | null,
   signal: AbortSignal,
 ): Promise<boolean> {
   const { log } = options;
   const worker = await createWorker(options);
-  if (process.stdin.isTTY !== true) onHangup(() => void worker.reload?.("signal", false));
+  if (process.stdin.isTTY !== true) reloadOnHangup(() => void worker.reload?.("signal", false));
   const [latest] = await worker.store.outbox.latest(1);
-  leavePointerFor(options, false);
+  writeWorkerPointer(options, false);
   await worker.start();
   const status = worker.statusUrl();
   log.info({ status }, "Plenum is running");
-  const over = new AbortController();
-  const printing = people === null ? null : printActivity(worker, people, latest?.position ?? 0, log, over.signal);
+  const stopped = new AbortController();
+  const printing = feed === null ? null : printActivity(worker, feed, latest?.position ?? 0, log, stopped.signal);
   const { damaged } = worker.store;
-  await aborted(damaged === undefined ? signal : AbortSignal.any([signal, damaged]));
-  people?.say(signal.aborted ? "Stopping." : "The state is damaged; the worker starts again.");
-  over.abort();
+  await untilAborted(damaged === undefined ? signal : AbortSignal.any([signal, damaged]));
+  feed?.say(signal.aborted ? "Stopping." : "The state is damaged; the worker starts again.");
+  stopped.abort();
   await printing;
-  await worker.stop(STOP_WITHIN_MS);
+  await worker.stop(STOP_TIMEOUT_MS);
   return !signal.aborted;
 }
 
@@ -100,11 +100,11 @@ interface RunOptions {
   readonly setup?: boolean;
 }
 
-/** Topics, paths and tables contain member names. */
+/** Characters of a member name, which is part of topics, paths and tables. */
 const MEMBER_NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
 
 /** A named member has its own folder, so one machine can run several. */
-function memberOf({ state }: Config, given: string | undefined) {
+function memberIdentity({ state }: Config, given: string | undefined) {
   const name = given ?? hostname();
   if (!MEMBER_NAME.test(name))
     throw new ConfigError(`A member cannot be called ${name}.`, {
@@ -113,27 +113,27 @@ function memberOf({ state }: Config, given: string | undefined) {
   return { name, folder: given === undefined ? state.folder : join(state.folder, name) };
 }
 
-async function runMember(options: MemberOptions, people: TerminalFeed | null, signal: AbortSignal): Promise<void> {
+async function runMember(options: MemberOptions, feed: TerminalFeed | null, signal: AbortSignal): Promise<void> {
   const { createMember } = await import("../../scale/member.ts");
   const member = await createMember(options);
   const { reload } = member;
-  if (process.stdin.isTTY !== true) onHangup(() => void reload?.("signal", false));
-  leavePointerFor(options, true);
+  if (process.stdin.isTTY !== true) reloadOnHangup(() => void reload?.("signal", false));
+  writeWorkerPointer(options, true);
   await member.start();
   const status = member.statusUrl();
   options.log?.info({ member: member.name, status }, "Plenum is running");
-  people?.say(`Plenum is running as member ${member.name}; status page ${status}. Ctrl-C stops it.`);
-  const over = new AbortController();
-  const printing = people === null ? null : printReadiness(status, people, over.signal).catch(() => undefined);
-  await aborted(signal);
-  people?.say("Stopping.");
-  over.abort();
+  feed?.say(`Plenum is running as member ${member.name}; status page ${status}. Ctrl-C stops it.`);
+  const stopped = new AbortController();
+  const printing = feed === null ? null : printReadiness(status, feed, stopped.signal).catch(() => undefined);
+  await untilAborted(signal);
+  feed?.say("Stopping.");
+  stopped.abort();
   await printing;
-  await member.stop(STOP_WITHIN_MS);
+  await member.stop(STOP_TIMEOUT_MS);
 }
 
-/** Commands find the state by this pointer while the file is wrong. */
-function leavePointerFor(
+/** Writes the pointer by which commands find the state while the configuration file is wrong. */
+function writeWorkerPointer(
   { config, configFile, log }: Pick<MemberOptions, "config" | "configFile" | "log">,
   isFleet: boolean,
 ): void {
@@ -143,45 +143,45 @@ function leavePointerFor(
   log?.info("no pointer to the state could be left; while the file is wrong, commands find it only by state.folder");
 }
 
-/** At a terminal SIGHUP still ends the worker. */
-function onHangup(reload: () => void): void {
+/** Reloads the configuration on SIGHUP, except at a terminal, where SIGHUP ends the worker. */
+function reloadOnHangup(reload: () => void): void {
   process.removeAllListeners("SIGHUP");
   process.on("SIGHUP", reload);
 }
 
-/** A failure here does not affect the worker. */
+/** Prints events and readiness to the terminal. A failure does not affect the worker. */
 async function printActivity(
   worker: Worker,
-  people: TerminalFeed,
+  feed: TerminalFeed,
   position: number,
   log: Log,
   signal: AbortSignal,
 ): Promise<void> {
   const status = worker.statusUrl();
   const printEvents = async () => {
-    for await (const page of newEvents(worker.store, position, signal)) page.forEach(people.event);
+    for await (const page of newEvents(worker.store, position, signal)) page.forEach(feed.event);
   };
-  people.say(`Plenum is running; status page ${status}. Ctrl-C stops it.`);
+  feed.say(`Plenum is running; status page ${status}. Ctrl-C stops it.`);
   try {
-    await Promise.all([printEvents(), printReadiness(status, people, signal)]);
+    await Promise.all([printEvents(), printReadiness(status, feed, signal)]);
   } catch (error) {
     if (!signal.aborted) log.warn({ err: error }, "what happens cannot be told here any more");
   }
 }
 
-async function printReadiness(status: string, people: TerminalFeed, signal: AbortSignal): Promise<void> {
-  while (await sleepFor(systemClock, READY_EVERY_MS, signal)) {
+async function printReadiness(status: string, feed: TerminalFeed, signal: AbortSignal): Promise<void> {
+  while (await sleepFor(systemClock, READY_CHECK_MS, signal)) {
     const answer = await fetch(new URL("/readyz", status), { signal }).catch(() => null);
     if (answer === null) continue;
     const { reasons } = (await answer.json()) as {
       readonly reasons: readonly { readonly message: string }[];
     };
-    people.readiness(reasons.map(({ message }) => message));
+    feed.readiness(reasons.map(({ message }) => message));
   }
 }
 
 /** Flags of the start scripts and the image; docs/sizing.md has the measurements. */
-const OF_FEW_SOURCES = [
+const FEW_SOURCES_FLAGS = [
   "--min-semi-space-size=4",
   "--max-semi-space-size=4",
   "--heap-growing-percent=20",
@@ -189,8 +189,8 @@ const OF_FEW_SOURCES = [
   "--no-allocation-site-pretenuring",
 ];
 
-/** With 20 to 200 sources: 17 to 25 % less processor time for each value, 20 to 55 MB more memory. */
-const OF_MANY_SOURCES = [
+/** Node.js flags for many sources: 17 to 25 % less processor time for each value, 20 to 55 MB more memory. */
+const MANY_SOURCES_FLAGS = [
   "--min-semi-space-size=8",
   "--max-semi-space-size=8",
   "--heap-growing-percent=60",
@@ -198,21 +198,21 @@ const OF_MANY_SOURCES = [
   "--no-allocation-site-pretenuring",
 ];
 
-/** From here on the larger young generation pays. */
+/** Number of sources from which a larger young generation saves time. */
 const MANY_SOURCES = 10;
 
-export function betterFlags(
+export function chooseNodeFlags(
   sources: number,
   flags: readonly string[],
   environment: Readonly<Record<string, string | undefined>>,
 ): readonly string[] | null {
-  const isByHand = environment.PLENUM_NODE_FLAGS !== undefined || flags.join(" ") !== OF_FEW_SOURCES.join(" ");
-  return isByHand || sources < MANY_SOURCES ? null : OF_MANY_SOURCES;
+  const isByUser = environment.PLENUM_NODE_FLAGS !== undefined || flags.join(" ") !== FEW_SOURCES_FLAGS.join(" ");
+  return isByUser || sources < MANY_SOURCES ? null : MANY_SOURCES_FLAGS;
 }
 
-/** The size of the young generation is fixed at the start of a process, so this executes the process again. */
-function takeBetterFlags(sources: number): void {
-  const flags = betterFlags(sources, process.execArgv, process.env);
+/** Executes the process again: the size of the young generation is fixed at the start of a process. */
+function restartWithFlags(sources: number): void {
+  const flags = chooseNodeFlags(sources, process.execArgv, process.env);
   // Windows cannot replace a process.
   if (flags === null || process.platform === "win32") return;
   process.execve?.(process.execPath, [process.execPath, ...flags, ...process.argv.slice(1)], process.env);

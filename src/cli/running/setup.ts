@@ -22,7 +22,7 @@ export interface ServiceAccess {
   readonly token: { readonly file: string } | { readonly text: string };
 }
 
-/** Never in the environment of this process. */
+/** Variable that passes the token to the parser; never in the environment of this process. */
 const TOKEN_VARIABLE = "PLENUM_SETUP_TOKEN";
 
 export async function summarizeBuilding(
@@ -51,13 +51,13 @@ export async function summarizeBuilding(
   } catch (error) {
     signal.throwIfAborted();
     throw error instanceof ConfigError && error.reason === "settings"
-      ? withoutVariable(error, baseUrl)
+      ? hideTokenVariable(error, baseUrl)
       : explainInspectionError(error, baseUrl);
   }
 }
 
-/** The error must not name the internal variable. */
-function withoutVariable(error: ConfigError, baseUrl: string): Error {
+/** Removes the internal variable from an error. */
+function hideTokenVariable(error: ConfigError, baseUrl: string): Error {
   if (!error.message.includes(TOKEN_VARIABLE)) return explainInspectionError(error, baseUrl);
   return new ConfigError("What was given is not an access token.", {
     reason: "unauthenticated",
@@ -66,16 +66,16 @@ function withoutVariable(error: ConfigError, baseUrl: string): Error {
   });
 }
 
-const STATUS_PORTS = 10;
+const MAX_STATUS_PORTS = 10;
 
-/** A demo or another worker may use the default port. */
+/** Returns a free port, because a demo or another worker may use the default port. */
 export async function freeStatusPort(): Promise<number> {
-  for (let port = STATUS_PORT; port < STATUS_PORT + STATUS_PORTS; port += 1)
+  for (let port = STATUS_PORT; port < STATUS_PORT + MAX_STATUS_PORTS; port += 1)
     if ((await freePort(port)) === port) return port;
   return freePort(0);
 }
 
-export function frameFor(
+export function buildFrame(
   configFile: string,
   statusPort: number,
   given: Pick<
@@ -92,10 +92,10 @@ export function frameFor(
   };
 }
 
-export type Drafted = ReturnType<typeof draft>;
+export type DraftedConfiguration = ReturnType<typeof draftConfiguration>;
 
-/** Throws ConfigurationError for a wrong frame. */
-export function draft(frame: ConfigurationFrame, choices: Choices, building: BuildingSummary) {
+/** Drafts the configuration with its plan. Throws ConfigurationError for a wrong frame. */
+export function draftConfiguration(frame: ConfigurationFrame, choices: Choices, building: BuildingSummary) {
   const parse = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
   const bare = parse(plenumYaml(frame, choices, building, null));
   const plan = planOf(bare, building, systemClock.now(), planSettings);
@@ -129,7 +129,7 @@ export async function runSetup(context: CliContext): Promise<boolean> {
   const stop = () => started.resolve(false);
   context.signal.addEventListener("abort", stop, { once: true });
   const onStart = () => started.resolve(true);
-  const options = { steps: stepsFor(file, port), clock: systemClock, machineZone, onStart };
+  const options = { steps: createSetupSteps(file, port), clock: systemClock, machineZone, onStart };
   const server = await startSetupServer(options, port);
   terminal.say(
     "",
@@ -148,27 +148,27 @@ export async function runSetup(context: CliContext): Promise<boolean> {
   }
 }
 
-function stepsFor(file: string, port: number): SetupSteps {
-  /** A plan does not depend on paths. */
+function createSetupSteps(file: string, port: number): SetupSteps {
+  /** Returns a frame for planning, without real paths, because a plan does not depend on paths. */
   const planFrame = (baseUrl: string): ConfigurationFrame =>
-    frameFor(file, port, {
+    buildFrame(file, port, {
       ...{ name: "setup", baseUrl, allowPlainHttp: true, caFile: null },
       ...{ tokenFile: "token", timeZone: "UTC", mqttUrl: null },
     });
   return {
     look: ({ baseUrl, allowPlainHttp, token }, signal) =>
       summarizeBuilding({ baseUrl, allowPlainHttp, caFile: null, token: { text: token } }, signal),
-    plan: (building, choices) => draft(planFrame("https://plan.invalid"), choices, building).plan,
+    plan: (building, choices) => draftConfiguration(planFrame("https://plan.invalid"), choices, building).plan,
     write(building, { wishes: choices, timeZone, mqttUrl, baseUrl, allowPlainHttp, token }) {
       const complaint = zoneComplaint(timeZone);
       if (complaint !== null) throw new ConfigError(complaint);
       const name = sourceName(building);
       const tokenFile = pathNextToConfig(file, `secrets/${name}_token`);
       const broker = mqttUrl.trim() === "" ? null : mqttUrl.trim();
-      const frame = frameFor(file, port, {
+      const frame = buildFrame(file, port, {
         ...{ name, baseUrl, allowPlainHttp, caFile: null, tokenFile, timeZone, mqttUrl: broker },
       });
-      const { text } = draft(frame, choices, building);
+      const { text } = draftConfiguration(frame, choices, building);
       writeSetup({ file, text, option: "--config" }, { file: tokenFile, text: `${token}\n`, option: null });
       return { file, tokenFile, next: nextCommands(file) };
     },

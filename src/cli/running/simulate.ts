@@ -3,7 +3,7 @@ import { type Command, InvalidArgumentError } from "commander";
 import { loadYaml } from "../../app/config/load.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { DEFAULT_TOKEN, SimulatorOptions } from "../../simulator/options.ts";
-import { aborted, type CliContext, parseInteger } from "../shell/context.ts";
+import { type CliContext, parseInteger, untilAborted } from "../shell/context.ts";
 
 interface SimulateOptions {
   readonly options?: string;
@@ -18,7 +18,7 @@ export function define(command: Command, context: CliContext): void {
     .option("--options <file>", "YAML file with options; src/simulator/README.md lists them")
     .option("--host <address>", "address to listen on", "127.0.0.1")
     .option("--port <number>", "port; 0 takes a free one", parseInteger, 8080)
-    .option("--speed <factor>", "recorded seconds per second", factor)
+    .option("--speed <factor>", "recorded seconds per second", parseSpeed)
     .option("--state <file>", "start from a state that GET /_simulator/state gave")
     .addHelpText("after", `\nThe token is ${DEFAULT_TOKEN}.\n\nExample:\n  plenum simulate --port 8080 --speed 60`)
     .action(async (given: SimulateOptions) => {
@@ -41,12 +41,12 @@ export function define(command: Command, context: CliContext): void {
         },
       );
       terminal.object({ url: server.url }, [`The simulator answers at ${server.url}; Ctrl-C ends it.`]);
-      await aborted(context.signal);
+      await untilAborted(context.signal);
       await server.close();
     });
 }
 
-function factor(text: string): number {
+function parseSpeed(text: string): number {
   const number = Number(text);
   if (!Number.isFinite(number) || number <= 0) throw new InvalidArgumentError("Write a number above 0.");
   return number;

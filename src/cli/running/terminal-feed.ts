@@ -3,14 +3,14 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 import { eventSummary } from "../../ui/status/events.ts";
-import { clockTime } from "../shell/terminal.ts";
+import { formatClockTime } from "../shell/terminal.ts";
 
 export type TerminalFeed = ReturnType<typeof createTerminalFeed>;
 
-/** A text is not repeated within this time. */
-const REPEAT_AFTER_MS = 5 * 60_000;
-const WARN = 40;
-/** The start text replaces these log messages. */
+/** Time within which a text is not repeated. */
+const REPEAT_PAUSE_MS = 5 * 60_000;
+const WARN_LEVEL = 40;
+/** Log messages that the start text replaces. */
 const REPLACED_MESSAGES = ["started", "Plenum is running"];
 
 /** Prints log lines and important events, but no values, as short lines for a person. */
@@ -23,13 +23,13 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
 
   function say(mark: " " | "!", text: string): void {
     const atMs = now();
-    if (atMs - (printedAt.get(text) ?? Number.NEGATIVE_INFINITY) < REPEAT_AFTER_MS) return;
-    for (const [old, oldMs] of printedAt) if (atMs - oldMs >= REPEAT_AFTER_MS) printedAt.delete(old);
+    if (atMs - (printedAt.get(text) ?? Number.NEGATIVE_INFINITY) < REPEAT_PAUSE_MS) return;
+    for (const [old, oldMs] of printedAt) if (atMs - oldMs >= REPEAT_PAUSE_MS) printedAt.delete(old);
     printedAt.set(text, atMs);
-    print(`${clockTime(atMs)} ${mark} ${text}`);
+    print(`${formatClockTime(atMs)} ${mark} ${text}`);
   }
 
-  /** There can be hundreds of alarms at the first listing. */
+  /** Counts alarms of the first listing instead of printing each, because there can be hundreds. */
   function sayInitialAlarms(): void {
     if (initialAlarms > 0)
       say(" ", `${initialAlarms} ${initialAlarms === 1 ? "alarm is" : "alarms are"} active already.`);
@@ -40,9 +40,9 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
     destination: {
       write(line: string) {
         const { level, msg, ...fields } = JSON.parse(line) as LogFields;
-        if (fields.sink !== undefined && level < WARN) failingSinks.delete(fields.sink);
+        if (fields.sink !== undefined && level < WARN_LEVEL) failingSinks.delete(fields.sink);
         if (fields.sink !== undefined && fields.problem !== undefined) failingSinks.add(fields.sink);
-        if (!REPLACED_MESSAGES.includes(msg)) say(level >= WARN ? "!" : " ", logText(msg, fields));
+        if (!REPLACED_MESSAGES.includes(msg)) say(level >= WARN_LEVEL ? "!" : " ", formatLog(msg, fields));
       },
     },
     event(logged: LoggedEvent) {
@@ -52,14 +52,14 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
         return;
       }
       sayInitialAlarms();
-      const words = labelOf(event);
-      if (words !== null) print(`${clockTime(now())} ${words.mark} ${words.text}: ${eventSummary(logged).gist}`);
+      const words = describeEvent(event);
+      if (words !== null) print(`${formatClockTime(now())} ${words.mark} ${words.text}: ${eventSummary(logged).gist}`);
     },
     /** No reasons mean ready. */
     readiness(reasons: readonly string[]) {
       sayInitialAlarms();
       const isReady = reasons.length === 0;
-      if (isReady && wasReady !== true) say(" ", readyText(wasReady === null, [...failingSinks]));
+      if (isReady && wasReady !== true) say(" ", formatReadiness(wasReady === null, [...failingSinks]));
       for (const reason of reasons) say("!", reason);
       if (isReady !== wasReady)
         for (const text of printedAt.keys()) if (/^All is well/.test(text)) printedAt.delete(text);
@@ -69,7 +69,7 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
   };
 }
 
-function readyText(isFirst: boolean, failingSinks: readonly string[]): string {
+function formatReadiness(isFirst: boolean, failingSinks: readonly string[]): string {
   if (failingSinks.length > 0) return `All is well but for what was said of ${failingSinks.join(", ")}.`;
   return isFirst ? "All is well: polls, state, sinks." : "All is well again.";
 }
@@ -89,26 +89,26 @@ interface LogFields {
   readonly pending?: readonly string[];
 }
 
-function logText(msg: string, fields: Omit<LogFields, "level" | "msg">): string {
+function formatLog(msg: string, fields: Omit<LogFields, "level" | "msg">): string {
   const { sink, source, job, problem, reason, err } = fields;
   const who = [source, job, sink].filter((each) => each !== undefined).join(", ");
   const first = who === "" ? msg : `${who}: ${msg}`;
   const { problems = [], changes = [], pending = [] } = fields;
-  const why = [problem, reason, err?.message, err?.hint, ...[...problems, ...changes, ...pending].map(ended)];
-  return sentence([ended(first), ...why.filter((each) => typeof each === "string")].join(" "));
+  const why = [problem, reason, err?.message, err?.hint, ...[...problems, ...changes, ...pending].map(endSentence)];
+  return capitalize([endSentence(first), ...why.filter((each) => typeof each === "string")].join(" "));
 }
 
-function ended(text: string): string {
+function endSentence(text: string): string {
   return /[.!?:]$/.test(text) ? text : `${text}.`;
 }
 
-/** A name at the beginning stays as it is. */
-function sentence(text: string): string {
+/** Starts a text with a capital letter, unless the text starts with a name. */
+function capitalize(text: string): string {
   return /^[a-z]+([.!?]$|[.!?]? )/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
 }
 
 /** Returns null for events that are not printed. */
-function labelOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
+function describeEvent(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
   const alarm = event.priority === undefined ? "Alarm" : `Alarm ${event.priority}`;
   switch (event.type) {
     case "alarm-raised":
@@ -137,16 +137,16 @@ function labelOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: st
   }
 }
 
-const PAGE = 250;
-const LOOK_EVERY_MS = 1_000;
+const PAGE_EVENTS = 250;
+const POLL_INTERVAL_MS = 1_000;
 
 /** Yields pages of events after a position until the signal aborts. */
 export async function* newEvents({ outbox }: Pick<Store, "outbox">, position: number, signal: AbortSignal) {
   let last = position;
   while (!signal.aborted) {
-    const page = await outbox.after(last, PAGE);
+    const page = await outbox.after(last, PAGE_EVENTS);
     last = page.at(-1)?.position ?? last;
     if (page.length > 0) yield page;
-    else await sleepFor(systemClock, LOOK_EVERY_MS, signal);
+    else await sleepFor(systemClock, POLL_INTERVAL_MS, signal);
   }
 }

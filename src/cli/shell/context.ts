@@ -12,7 +12,7 @@ import type { Store } from "../../engine/store/store.ts";
 import { remoteReader, type SourceReader } from "../../ui/operator/remote.ts";
 import { findDemo, type RunningDemo } from "../demo/running-demos.ts";
 import { type AcceptedConfig, acceptedConfig, controlSocketFor, keptConfigText } from "./find-worker.ts";
-import { pointersOf } from "./pointer.ts";
+import { readPointers } from "./pointer.ts";
 import { readState } from "./state-access.ts";
 import { createTerminal, type Terminal } from "./terminal.ts";
 
@@ -23,7 +23,7 @@ export interface CliContext {
   config(): Config;
   /** The last configuration that the running worker accepted replaces a wrong file, with a warning. */
   acceptedConfig(): Promise<Config>;
-  /** The same without the warning. */
+  /** Returns the accepted configuration without a warning, and the problems of a rejected file. */
   accepted(): Promise<AcceptedConfig>;
   allCommands(): Promise<Command>;
   readonly signal: AbortSignal;
@@ -34,7 +34,7 @@ export interface CliContext {
   ): Promise<T>;
 }
 
-const WITHOUT_DEMO = new Set(["demo", "init", "run", "schema", "simulate"]);
+const NO_DEMO_COMMANDS = new Set(["demo", "init", "run", "schema", "simulate"]);
 
 export function createCliContext(
   program: Command,
@@ -45,7 +45,7 @@ export function createCliContext(
   const terminal = () => createTerminal({ json: program.opts().json === true, utc: program.opts().utc === true });
   let found: string | null = null;
   const configFile = () => {
-    found ??= chosenConfig(program, name, terminal());
+    found ??= chooseConfigFile(program, name, terminal());
     return found;
   };
   const config = () => loadYaml({ schema: Config, file: configFile(), environment: process.env });
@@ -108,23 +108,23 @@ export function readSource<T>(
 }
 
 /** The named file, else plenum.yaml, else that of a running demo, whose variables this process takes. */
-function chosenConfig(program: Command, name: string, terminal: Terminal): string {
+function chooseConfigFile(program: Command, name: string, terminal: Terminal): string {
   const { config, demo } = program.opts<{ config: string; demo?: boolean }>();
   const isNamed = program.getOptionValueSource("config") !== "default" || process.env.PLENUM_CONFIG;
   if (demo === true) {
-    if (WITHOUT_DEMO.has(name)) throw new InvalidArgumentError(`plenum ${name} takes no --demo.`);
+    if (NO_DEMO_COMMANDS.has(name)) throw new InvalidArgumentError(`plenum ${name} takes no --demo.`);
     const running = findDemo();
-    if (running !== null) return useDemo(running);
+    if (running !== null) return useDemoConfig(running);
     throw new Retryable("No demo is running.", { hint: "Start one in another terminal with `plenum demo`." });
   }
-  if (isNamed || WITHOUT_DEMO.has(name) || existsSync(config) || pointersOf(config).length > 0) return config;
+  if (isNamed || NO_DEMO_COMMANDS.has(name) || existsSync(config) || readPointers(config).length > 0) return config;
   const running = findDemo();
   if (running === null) return config;
   terminal.say(`There is no ${config} here; this is about the demo that runs (${running.statusUrl}).`);
-  return useDemo(running);
+  return useDemoConfig(running);
 }
 
-function useDemo({ config, environment }: RunningDemo): string {
+function useDemoConfig({ config, environment }: RunningDemo): string {
   Object.assign(process.env, environment);
   return config;
 }
@@ -141,13 +141,13 @@ export function chooseSource(config: Config, wanted: string | undefined): readon
   );
 }
 
-export async function collect<T>(pages: AsyncIterable<Page<T>>): Promise<T[]> {
+export async function collectPages<T>(pages: AsyncIterable<Page<T>>): Promise<T[]> {
   const all: T[] = [];
   for await (const page of pages) all.push(...page.items);
   return all;
 }
 
-export async function aborted(signal: AbortSignal): Promise<void> {
+export async function untilAborted(signal: AbortSignal): Promise<void> {
   if (!signal.aborted) await once(signal, "abort");
 }
 

@@ -4,7 +4,7 @@ import { ConfigurationError, formatProblem } from "../../app/config/problems.ts"
 import { meaningOf, sentence } from "../../core/errors/errors.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 
-export const EXIT = {
+export const EXIT_CODE = {
   ok: 0,
   failure: 1,
   usage: 2,
@@ -21,27 +21,27 @@ export const EXIT_MEANINGS = {
   incomplete: "data are missing (plenum complete, plenum export)",
   unavailable: "the service or the worker does not respond, try again",
   configuration: "the configuration, the token or a permission has to change",
-} as const satisfies Record<keyof typeof EXIT, string>;
+} as const satisfies Record<keyof typeof EXIT_CODE, string>;
 
-export const EXIT_CODES = Object.keys(EXIT) as readonly (keyof typeof EXIT)[];
+export const EXIT_NAMES = Object.keys(EXIT_CODE) as readonly (keyof typeof EXIT_CODE)[];
 
-export const EXIT_LINE = EXIT_CODES.map((key) => `${EXIT[key]} ${EXIT_MEANINGS[key]}`).join("; ");
+export const EXIT_CODES_TEXT = EXIT_NAMES.map((key) => `${EXIT_CODE[key]} ${EXIT_MEANINGS[key]}`).join("; ");
 
-export function exitCodeOf(error: unknown): number {
-  if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
-  if (isProgramBug(error)) return EXIT.failure;
+export function toExitCode(error: unknown): number {
+  if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT_CODE.ok : EXIT_CODE.usage;
+  if (isProgramBug(error)) return EXIT_CODE.failure;
   switch (meaningOf(error).kind) {
     case "config":
-      return EXIT.configuration;
+      return EXIT_CODE.configuration;
     case "retryable":
     case "throttled":
-      return EXIT.unavailable;
+      return EXIT_CODE.unavailable;
     default:
-      return EXIT.failure;
+      return EXIT_CODE.failure;
   }
 }
 
-/** One sentence without a stack trace; for a wrong configuration one line per mistake. */
+/** Formats an error as a sentence without stack trace; a wrong configuration gets one line per mistake. */
 export function errorLines(error: unknown): readonly string[] {
   if (error instanceof ConfigurationError) return error.problems.map(formatProblem);
   const text = withoutCredentials(sentence(error));
@@ -52,7 +52,7 @@ function isProgramBug(error: unknown): boolean {
   return error instanceof TypeError || error instanceof ReferenceError || error instanceof RangeError;
 }
 
-/** As the user typed it: `./plenum` in a clone, `plenum` where it is installed. */
+/** Returns the program name as the user typed it: `./plenum` in a clone, `plenum` if installed. */
 export function programName({ PLENUM_CALLED: by = "plenum", PATH = "" }: NodeJS.ProcessEnv = process.env): string {
   const isFound = PATH.split(delimiter).includes(dirname(by));
   return shellWord(isFound ? basename(by) : by);

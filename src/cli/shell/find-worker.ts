@@ -14,7 +14,7 @@ import {
   requestReport,
 } from "../../ui/operator/remote.ts";
 import { errorLines } from "./exit.ts";
-import { pointersOf } from "./pointer.ts";
+import { readPointers } from "./pointer.ts";
 import { type StateSelector, withStateDatabase } from "./state-access.ts";
 
 /** Members of a fleet have a control socket each, below the state folder; `source` selects the member that holds it. */
@@ -22,18 +22,18 @@ export async function findWorkerFor(which: StateSelector, signal: AbortSignal): 
   const { state } = which.config;
   if (state.postgres === undefined) return findWorker(state.folder, signal);
   let silent: FoundWorker | null = null;
-  for (const found of await membersOnThisMachine(state, signal)) {
+  for (const found of await findLocalMembers(state, signal)) {
     if (found.kind === "silent") silent = found;
     if (found.kind === "open" && (await holdsSource(found.socket, which.source, signal))) return found;
   }
   return silent ?? { kind: "none" };
 }
 
-export async function membersOnThisMachine(
+export async function findLocalMembers(
   { folder }: Pick<Config["state"], "folder">,
   signal: AbortSignal,
 ): Promise<readonly FoundWorker[]> {
-  const found = await Promise.all([folder, ...foldersIn(folder)].map((each) => findWorker(each, signal)));
+  const found = await Promise.all([folder, ...listFolders(folder)].map((each) => findWorker(each, signal)));
   return found.filter(({ kind }) => kind !== "none");
 }
 
@@ -64,7 +64,7 @@ async function holdsSource(door: ControlSocket, source: string | undefined, sign
   return sources.some(({ name }) => name === source);
 }
 
-function foldersIn(folder: string): readonly string[] {
+function listFolders(folder: string): readonly string[] {
   try {
     const entries = readdirSync(folder, { withFileTypes: true });
     return entries.filter((entry) => entry.isDirectory()).map(({ name }) => join(folder, name));
@@ -89,7 +89,7 @@ export interface FoundState {
   readonly running: readonly RunningWorker[];
   readonly folders: readonly string[];
   readonly fleetState: StateConfig | null;
-  /** Reason why a possible worker cannot be asked. */
+  /** Reason why a worker that may exist cannot be asked. */
   readonly trouble: ConfigError | Retryable | null;
 }
 
@@ -119,13 +119,13 @@ export function keptConfigText(file: string, rejected: readonly string[]): strin
 /** Finds workers of a wrong file: by the pointers that workers left, by the section `state`, in the default folder. */
 export async function findState(file: string, environment: Environment, signal: AbortSignal): Promise<FoundState> {
   const configured = lenientStateOf(file, environment);
-  const pointers = pointersOf(file);
+  const pointers = readPointers(file);
   const isOfFleet = (folder: string) =>
     configured.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
   // Another file's worker may use the folder of a pointer, and the default folder.
   const candidates = [
     ...pointers.map((each) => ({ ...each, isConfigured: false })),
-    ...foldersOf(configured.folder ?? DEFAULT_FOLDER, file).map((stateFolder) => {
+    ...candidateFolders(configured.folder ?? DEFAULT_FOLDER, file).map((stateFolder) => {
       return { stateFolder, isFleet: isOfFleet(stateFolder), isConfigured: configured.folder !== null };
     }),
   ];
@@ -134,7 +134,7 @@ export async function findState(file: string, environment: Environment, signal: 
   let trouble: FoundState["trouble"] = null;
   for (const { stateFolder, isFleet, isConfigured } of candidates) {
     let isOther = false;
-    for (const found of (await orTrouble(() => workersIn(stateFolder, signal))) ?? []) {
+    for (const found of (await orTrouble(() => findWorkersIn(stateFolder, signal))) ?? []) {
       if (found.kind === "silent") trouble = found.failure;
       if (found.kind !== "open") continue;
       const { socket: door } = found;
@@ -161,9 +161,9 @@ export async function findState(file: string, environment: Environment, signal: 
   }
 }
 
-async function workersIn(folder: string, signal: AbortSignal): Promise<readonly FoundWorker[]> {
+async function findWorkersIn(folder: string, signal: AbortSignal): Promise<readonly FoundWorker[]> {
   const single = await findWorker(folder, signal);
-  return single.kind === "none" ? membersOnThisMachine({ folder }, signal) : [single];
+  return single.kind === "none" ? findLocalMembers({ folder }, signal) : [single];
 }
 
 function fleetStateOf({ folder, postgres }: StateSection): StateConfig | null {
@@ -172,7 +172,7 @@ function fleetStateOf({ folder, postgres }: StateSection): StateConfig | null {
 }
 
 export function lenientStateOf(file: string, environment: Environment): StateSection {
-  return readStateSection(textOf(file), environment);
+  return readStateSection(readFileOrEmpty(file), environment);
 }
 
 export const DEFAULT_FOLDER = Config.shape.state.parse(undefined).folder;
@@ -185,12 +185,12 @@ export function isSameFile(one: string, other: string): boolean {
   }
 }
 
-/** A worker was started next to the file or in this folder. */
-function foldersOf(folder: string, file: string): readonly string[] {
+/** Lists folders of a state: relative to the configuration file and to the working directory. */
+function candidateFolders(folder: string, file: string): readonly string[] {
   return [...new Set([resolve(folder), resolve(dirname(file), folder)])];
 }
 
-function textOf(file: string): string {
+function readFileOrEmpty(file: string): string {
   try {
     // A pipe read a second time could block forever.
     return statSync(file).isFile() ? readFileSync(file, "utf8") : "";

@@ -8,18 +8,18 @@ import { readStateIfAny } from "./state-access.ts";
 
 // An unknown id in an option is an error, because an empty result would read as "none".
 
-const LISTED_BY = {
+const LIST_COMMAND_TEXTS = {
   site: "`plenum sites` lists the sites.",
   tag: "`plenum tags` lists the tags.",
   alarm: "`plenum alarms` lists the alarms.",
 } as const;
 
-export const PRIORITIES: readonly string[] = ["A", "B", "C"];
+export const DEFINED_PRIORITIES: readonly string[] = ["A", "B", "C"];
 
 export async function refuseUnknown(
   store: Store,
   sources: readonly string[],
-  what: keyof typeof LISTED_BY,
+  what: keyof typeof LIST_COMMAND_TEXTS,
   ids: Iterable<string>,
 ): Promise<void> {
   const unknown: string[] = [];
@@ -32,7 +32,7 @@ export async function refuseUnknown(
   const [only] = sources;
   const where = sources.length === 1 && only !== undefined ? ` of ${only}` : "";
   throw new ConfigError(`The state knows no ${named} ${unknown.join(", ")}${where}.`, {
-    hint: LISTED_BY[what],
+    hint: LIST_COMMAND_TEXTS[what],
   });
 }
 
@@ -49,7 +49,7 @@ export async function refuseUnknownPriorities(
   sources: readonly string[],
   wanted: readonly string[],
 ): Promise<void> {
-  const known = new Set<string>(PRIORITIES);
+  const known = new Set<string>(DEFINED_PRIORITIES);
   if (wanted.every((each) => known.has(each))) return;
   for (const source of sources)
     for (const { alarm } of (await store.documents<StoredAlarm>(documentSet("alarm", source))).values())

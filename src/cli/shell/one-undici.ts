@@ -5,11 +5,11 @@ import { createRequire } from "node:module";
  * `node:http` do. That copy costs 30 ms and 14 MB. Import this module before `node:http`.
  */
 
-type Undici = typeof import("undici");
+type UndiciModule = typeof import("undici");
 
 const require = createRequire(import.meta.url);
 
-const OF_UNDICI = [
+const UNDICI_GLOBALS = [
   "CloseEvent",
   "FormData",
   "Headers",
@@ -18,19 +18,19 @@ const OF_UNDICI = [
   "Response",
   "WebSocket",
   "fetch",
-] as const satisfies readonly (keyof Undici)[];
+] as const satisfies readonly (keyof UndiciModule)[];
 
-for (const name of OF_UNDICI) {
+for (const name of UNDICI_GLOBALS) {
   // Redefining without deleting would read the old value, and so load it.
   Reflect.deleteProperty(globalThis, name);
   Object.defineProperty(globalThis, name, {
     configurable: true,
-    get: () => (require("undici") as Undici)[name],
+    get: () => (require("undici") as UndiciModule)[name],
     set(value: unknown) {
       Object.defineProperty(globalThis, name, { configurable: true, writable: true, value });
     },
   });
 }
 
-const http: Record<string, unknown> = process.getBuiltinModule("node:http");
-for (const name of ["CloseEvent", "MessageEvent", "WebSocket"]) delete http[name];
+const httpModule: Record<string, unknown> = process.getBuiltinModule("node:http");
+for (const name of ["CloseEvent", "MessageEvent", "WebSocket"]) delete httpModule[name];

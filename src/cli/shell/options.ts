@@ -10,8 +10,8 @@ export interface SelectionOptions {
   readonly unit?: readonly string[];
 }
 
-/** Each option may be given several times. */
-export function selectionOptions(command: Command): Command {
+/** Adds --site, --name and --unit, which may be given several times. */
+export function addSelectionOptions(command: Command): Command {
   const another = <T>(value: T, before: readonly T[] = []) => [...before, value];
   return command
     .option("--site <id>", "only tags of this site; may be given several times", (text, before?: number[]) =>
@@ -21,8 +21,8 @@ export function selectionOptions(command: Command): Command {
     .option("--unit <unit>", "only tags with this unit", another<string>);
 }
 
-/** Without any criterion, selects every tag. */
-export function selectionOf(tagIds: readonly string[], { site, name, unit }: SelectionOptions): Selection {
+/** Builds the selection of tags; selects every tag without any criterion. */
+export function buildSelection(tagIds: readonly string[], { site, name, unit }: SelectionOptions): Selection {
   const ids = splitIds(tagIds);
   return Selection.parse({
     ...(ids.length > 0 ? { ids } : {}),
@@ -36,7 +36,7 @@ export function splitIds(texts: readonly string[]): readonly string[] {
   return [...new Set(texts.flatMap((text) => text.split(",")))];
 }
 
-/** The help prints the default as an age. */
+/** Creates an option for a time, whose default the help prints as an age. */
 export function timeOption(flags: string, description: string, ageByDefault: string): Option {
   const shown = ageByDefault === "0s" ? "now" : `${ageByDefault} ago`;
   return new Option(flags, description).argParser(parseTime).default(parseTime(ageByDefault), shown);
@@ -55,7 +55,7 @@ export function collectWords(text: string, before: readonly string[] = []): read
   return [...before, ...text.split(",")];
 }
 
-export function logOptions(command: Command): Command {
+export function addLogOptions(command: Command): Command {
   return command
     .option("--since <time>", "from then on: an age such as 2h, or a time such as 2026-03-01T00:00:00Z", parseTime)
     .option("--last <count>", "without --since, so many of the latest", parseCount, 20);

@@ -8,14 +8,14 @@ import { realFolder } from "../../core/errors/folder-problem.ts";
  * is wrong or gone. It stays after the worker ends. It is next to the file (`.plenum.yaml.worker`), or, where that folder
  * is read-only, in a runtime folder of the user.
  */
-export interface Pointer {
+export interface WorkerPointer {
   /** Absolute; in a fleet, the members have folders below. */
   readonly stateFolder: string;
   readonly isFleet: boolean;
 }
 
 /** A health check loads this, so it needs no library. */
-function isPointer(read: unknown): read is Pointer {
+function isPointer(read: unknown): read is WorkerPointer {
   if (typeof read !== "object" || read === null) return false;
   const { stateFolder, isFleet, ...rest } = read as Partial<Record<string, unknown>>;
   const isFolder = typeof stateFolder === "string" && stateFolder !== "";
@@ -23,14 +23,14 @@ function isPointer(read: unknown): read is Pointer {
 }
 
 /** Without access next to the file, writes into every runtime folder: a later command's shell may know another one. */
-export function writePointer(configFile: string, pointer: Pointer): boolean {
+export function writePointer(configFile: string, pointer: WorkerPointer): boolean {
   const [nextToFile, ...others] = pointerLocations(configFile);
   const text = JSON.stringify(pointer);
-  if (nextToFile !== undefined && write(nextToFile, text)) return true;
-  return others.map((place) => write(place, text)).includes(true);
+  if (nextToFile !== undefined && writeFile(nextToFile, text)) return true;
+  return others.map((place) => writeFile(place, text)).includes(true);
 }
 
-function write({ file, isRuntime }: PointerLocation, text: string): boolean {
+function writeFile({ file, isRuntime }: PointerLocation, text: string): boolean {
   const written = `${file}.${process.pid}.new`;
   const folder = dirname(file);
   try {
@@ -40,15 +40,15 @@ function write({ file, isRuntime }: PointerLocation, text: string): boolean {
     renameSync(written, file);
     return true;
   } catch {
-    removeIfThere(written);
+    removeIfPresent(written);
     return false;
   }
 }
 
-export const pointersOf = (configFile: string): readonly Pointer[] => [...trustedPointers(configFile)];
+export const readPointers = (configFile: string): readonly WorkerPointer[] => [...trustedPointers(configFile)];
 
 /** Lazy, for a caller that needs only the first pointer. */
-export function* trustedPointers(configFile: string): Generator<Pointer> {
+export function* trustedPointers(configFile: string): Generator<WorkerPointer> {
   for (const { file, isRuntime } of pointerLocations(configFile)) {
     try {
       if (!isRuntime || isPrivateFolder(dirname(file))) yield* readTrusted(file, configFile);
@@ -75,7 +75,7 @@ function* pointerLocations(configFile: string): Generator<PointerLocation> {
 }
 
 /** The pointer's owner has to own the state folder, and be this user, root, or the owner of the file or its folder. */
-function readTrusted(file: string, configFile: string): readonly Pointer[] {
+function readTrusted(file: string, configFile: string): readonly WorkerPointer[] {
   const found = lstatSync(file);
   if (!found.isFile()) return [];
   const pointer: unknown = JSON.parse(readFileSync(file, "utf8"));
@@ -87,7 +87,7 @@ function readTrusted(file: string, configFile: string): readonly Pointer[] {
   return isTrusted && found.uid === uid ? [pointer] : [];
 }
 
-function removeIfThere(file: string): void {
+function removeIfPresent(file: string): void {
   try {
     rmSync(file, { force: true });
   } catch {

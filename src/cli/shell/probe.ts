@@ -4,10 +4,10 @@ import { connectTo, lookAtSocket } from "../../ui/operator/socket.ts";
 import { trustedPointers } from "./pointer.ts";
 
 /** After this time the full command asks again and reports the problem. */
-const ANSWER_WITHIN_MS = 4_000;
+const RESPONSE_TIMEOUT_MS = 4_000;
 
 /** Answers `status --probe` for a ready worker in a tenth of the time of the full command, which handles all else. */
-export async function isReady(
+export async function isWorkerReady(
   args: readonly string[],
   environment: Readonly<Record<string, string | undefined>>,
 ): Promise<boolean> {
@@ -15,8 +15,8 @@ export async function isReady(
   if (configFile === null) return false;
   for (const { isFleet, stateFolder } of trustedPointers(configFile)) {
     try {
-      for (const folder of isFleet ? [stateFolder, ...foldersIn(stateFolder)] : [stateFolder])
-        if (!isOpenToOthers(folder) && lookAtSocket(folder) === "socket" && (await answersReady(folder))) return true;
+      for (const folder of isFleet ? [stateFolder, ...listFolders(stateFolder)] : [stateFolder])
+        if (!isOpenToOthers(folder) && lookAtSocket(folder) === "socket" && (await reportsReady(folder))) return true;
     } catch {
       // The full command reports the problem.
     }
@@ -40,7 +40,7 @@ function probedConfig(
   return file !== "" && words.toSorted().join(" ") === "--probe status" ? file : null;
 }
 
-function foldersIn(folder: string): readonly string[] {
+function listFolders(folder: string): readonly string[] {
   const entries = readdirSync(folder, { withFileTypes: true });
   return entries.filter((entry) => entry.isDirectory()).map(({ name }) => join(folder, name));
 }
@@ -50,11 +50,11 @@ function isOpenToOthers(folder: string): boolean {
   return process.platform !== "win32" && (statSync(folder).mode & 0o022) !== 0;
 }
 
-async function answersReady(stateFolder: string): Promise<boolean> {
+async function reportsReady(stateFolder: string): Promise<boolean> {
   const socket = await connectTo(stateFolder);
   // Loading `node:http` takes longer than the request.
   socket.setEncoding("utf8").end("GET /ready HTTP/1.0\r\nhost: plenum\r\n\r\n");
-  const limit = setTimeout(() => socket.destroy(new Error("No answer in time.")), ANSWER_WITHIN_MS);
+  const limit = setTimeout(() => socket.destroy(new Error("No answer in time.")), RESPONSE_TIMEOUT_MS);
   const answer = await new Promise<string>((resolve, reject) => {
     let received = "";
     socket.on("data", (text) => {

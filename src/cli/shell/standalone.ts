@@ -41,7 +41,7 @@ export async function withStandaloneSource<T>(
   }
 }
 
-/** The worker may use the real state. */
+/** Empty state for a sink that is tried, because a worker may use the real state. */
 const NO_STATE = {
   document: async () => undefined,
   documents: async () => new Map<string, never>(),

@@ -30,7 +30,7 @@ export async function readStateIfAny<T>(which: StateSelector, look: (store: Stor
   return store === null ? null : closeAfter(store, () => look(store));
 }
 
-/** A worker may be running. */
+/** Opens the state for `work`, also while a worker is running. */
 export async function withState<T>(
   which: StateSelector,
   readOnly: boolean,
@@ -40,7 +40,7 @@ export async function withState<T>(
   return closeAfter(store, () => work(store));
 }
 
-/** A worker may be running. The caller closes the store. */
+/** Opens the state, also while a worker is running. The caller closes the store. */
 export async function openState({ config, source }: StateSelector, readOnly: boolean): Promise<Store> {
   const sources = source === undefined ? Object.keys(config.sources) : [source];
   const { parts, close } = await openParts(config.state, sources, readOnly);

@@ -7,26 +7,28 @@ import { printable, printableJson } from "../../core/values/printable.ts";
  */
 export interface Terminal {
   readonly json: boolean;
-  /** One JSON array with `--json`. */
-  rows<T>(rows: readonly T[], columns: Columns<T>): void;
-  /** The value is for `--json`. */
+  /** Prints a table, or a JSON array with `--json`. */
+  rows<T>(rows: readonly T[], columns: TableFields<T>): void;
+  /** Prints lines, or the value with `--json`. */
   object(value: unknown, lines: readonly string[]): void;
-  /** Lines for another program: a schema, a script. */
+  /** Prints lines for another program, such as a schema or a script. */
   text(lines: readonly string[]): void;
   say(...lines: readonly string[]): void;
-  /** Visible after 2 s. */
+  /** Runs work; shows its progress after 2 s. */
   progress<T>(what: string, work: (update: (text: string) => void) => Promise<T>): Promise<T>;
 }
 
-/** Field of the row, or function of the row, by title. */
-export type Columns<T> = Readonly<Record<string, (keyof T & string) | ((row: T) => string | number | boolean | null)>>;
+/** Columns of a table by title: a field of the row, or a function of the row. */
+export type TableFields<T> = Readonly<
+  Record<string, (keyof T & string) | ((row: T) => string | number | boolean | null)>
+>;
 
 export interface TerminalStreams {
   readonly out: NodeJS.WritableStream & { readonly isTTY?: boolean };
   readonly err: NodeJS.WritableStream & { readonly isTTY?: boolean };
 }
 
-const PROGRESS_AFTER_MS = 2_000;
+const PROGRESS_DELAY_MS = 2_000;
 
 export function createTerminal(options: {
   readonly json: boolean;
@@ -36,19 +38,19 @@ export function createTerminal(options: {
   const { out, err } = options.streams ?? { out: process.stdout, err: process.stderr };
   const json = (value: unknown) => out.write(`${printableJson(JSON.stringify(value))}\n`);
   const isForMachines = options.json || options.utc === true;
-  const words = (text: string) => printable(isForMachines ? text : withLocalTimes(text, Date.now()));
+  const words = (text: string) => printable(isForMachines ? text : localizeTimes(text, Date.now()));
   const print = (stream: NodeJS.WritableStream, lines: readonly string[]) =>
     stream.write(`${lines.map(words).join("\n")}\n`);
   const cell = (value: unknown) => (value === null || value === undefined ? "–" : words(String(value)));
   return {
     json: options.json,
-    rows<T>(rows: readonly T[], columns: Columns<T>) {
+    rows<T>(rows: readonly T[], columns: TableFields<T>) {
       if (options.json) json(rows);
       else if (rows.length === 0) err.write("nothing\n");
       else {
         const values = Object.values(columns);
         const cells = rows.map((row) => values.map((each) => cell(typeof each === "function" ? each(row) : row[each])));
-        const [head = "", ...lines] = tableLines(Object.keys(columns), cells);
+        const [head = "", ...lines] = formatTable(Object.keys(columns), cells);
         out.write(`${[out.isTTY === true ? styleText("bold", head) : head, ...lines].join("\n")}\n`);
       }
     },
@@ -73,7 +75,7 @@ export function createTerminal(options: {
       const first = setTimeout(() => {
         show();
         every = setInterval(show, 1000);
-      }, PROGRESS_AFTER_MS);
+      }, PROGRESS_DELAY_MS);
       try {
         return await work((next) => {
           text = next;
@@ -94,13 +96,13 @@ export function parserOutput({ out, err }: TerminalStreams = { out: process.stdo
   return { writeOut: write(out), writeErr: write(err) };
 }
 
-/** For lists with `condition && line`. */
-export function presentLines(...lines: readonly (string | false | null)[]): readonly string[] {
+/** Removes false and null from a list of lines with conditions. */
+export function keepPresentLines(...lines: readonly (string | false | null)[]): readonly string[] {
   return lines.filter((line) => typeof line === "string");
 }
 
-/** With "right", cells after the first column end at the right. */
-export function tableLines(
+/** Formats a table; with "right", all columns but the first are aligned right. */
+export function formatTable(
   titles: readonly string[],
   rows: readonly (readonly string[])[],
   alignment: "left" | "right" = "left",
@@ -115,59 +117,59 @@ export function tableLines(
   return lines.map((cells) => cells.map(padded).join("  ").trimEnd());
 }
 
-const UTC = /\b\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?Z\b/g;
+const UTC_TIME = /\b\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?Z\b/g;
 
-export function withLocalTimes(text: string, nowMs: number): string {
-  return text.replace(UTC, (time) => {
+export function localizeTimes(text: string, nowMs: number): string {
+  return text.replace(UTC_TIME, (time) => {
     const atMs = Date.parse(time);
     if (Number.isNaN(atMs)) return time;
-    const age = ageText(nowMs - atMs);
-    return age === null ? localTime(atMs) : `${localTime(atMs)} (${age})`;
+    const age = formatAge(nowMs - atMs);
+    return age === null ? formatLocalTime(atMs) : `${formatLocalTime(atMs)} (${age})`;
   });
 }
 
-/** `2026-11-23 08:52:10 +01:00`. */
-export function localTime(atMs: number): string {
+/** Formats a local time, such as `2026-11-23 08:52:10 +01:00`. */
+export function formatLocalTime(atMs: number): string {
   const at = new Date(atMs);
-  const date = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join("-");
-  return `${date} ${clockTime(atMs)} ${zoneAt(at)}`;
+  const date = [at.getFullYear(), padTwoDigits(at.getMonth() + 1), padTwoDigits(at.getDate())].join("-");
+  return `${date} ${formatClockTime(atMs)} ${formatUtcOffset(at)}`;
 }
 
-/** `08:52:10`. */
-export function clockTime(atMs: number): string {
+/** Formats the local time of day, such as `08:52:10`. */
+export function formatClockTime(atMs: number): string {
   const at = new Date(atMs);
-  return [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":");
+  return [at.getHours(), at.getMinutes(), at.getSeconds()].map(padTwoDigits).join(":");
 }
 
-function zoneAt(at: Date): string {
+function formatUtcOffset(at: Date): string {
   const minutes = -at.getTimezoneOffset();
   const far = Math.abs(minutes);
-  return `${minutes < 0 ? "-" : "+"}${two(Math.floor(far / 60))}:${two(far % 60)}`;
+  return `${minutes < 0 ? "-" : "+"}${padTwoDigits(Math.floor(far / 60))}:${padTwoDigits(far % 60)}`;
 }
 
 const SECOND_MS = 1_000;
 const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
-const LONGEST_MS = 60 * DAY_MS;
+const MAX_AGE_MS = 60 * DAY_MS;
 
-/** `3 min ago`, `in 5 days`; null beyond 60 days. */
-export function ageText(agoMs: number): string | null {
+/** Formats an age, such as `3 min ago` or `in 5 days`; null beyond 60 days. */
+export function formatAge(agoMs: number): string | null {
   const far = Math.abs(agoMs);
-  if (far > LONGEST_MS) return null;
+  if (far > MAX_AGE_MS) return null;
   if (far < SECOND_MS) return "now";
-  const text = spanWords(far);
+  const text = formatSpan(far);
   return agoMs > 0 ? `${text} ago` : `in ${text}`;
 }
 
-/** One unit, up to twice the next unit: 119 s, then 2 min. */
-function spanWords(ms: number): string {
+/** Formats a duration in one unit: up to 119 s in seconds, then 2 min. */
+function formatSpan(ms: number): string {
   if (ms < 2 * MINUTE_MS) return `${Math.floor(ms / SECOND_MS)} s`;
   if (ms < 2 * HOUR_MS) return `${Math.floor(ms / MINUTE_MS)} min`;
   if (ms < 2 * DAY_MS) return `${Math.floor(ms / HOUR_MS)} h`;
   return `${Math.floor(ms / DAY_MS)} days`;
 }
 
-function two(number: number): string {
+function padTwoDigits(number: number): string {
   return String(number).padStart(2, "0");
 }

@@ -1,9 +1,9 @@
 import { format } from "node:util";
 import { createLog, type Log, withoutCredentials } from "../../core/runtime/log.ts";
-import { EXIT } from "./exit.ts";
+import { EXIT_CODE } from "./exit.ts";
 import { createTerminal } from "./terminal.ts";
 
-/** Null before the worker starts. */
+/** Log of the worker; null before the worker starts. */
 let workerLog: Log | null = null;
 
 /** Standard error becomes JSON lines: warnings of Node.js and prints of libraries become log lines. */
@@ -23,17 +23,17 @@ export function redirectStandardError(log: Log): void {
 export function exitOnUncaughtErrors(): void {
   const fail = (error: unknown) => {
     // The reader closed the pipe, as in `plenum alarms | head`.
-    if ((error as NodeJS.ErrnoException | null)?.code === "EPIPE") process.exit(EXIT.ok);
+    if ((error as NodeJS.ErrnoException | null)?.code === "EPIPE") process.exit(EXIT_CODE.ok);
     const { message, stack } = error instanceof Error ? error : new Error(String(error));
     createLog({ level: "fatal" }).fatal(
       { err: error, stack: withoutCredentials(stack ?? "") },
       "an uncaught error ends the process",
     );
-    if (workerLog !== null) process.exit(EXIT.failure);
+    if (workerLog !== null) process.exit(EXIT_CODE.failure);
     createTerminal({ json: false }).say(
       `Plenum has a fault of its own and ends: ${withoutCredentials(message)}. Please report it with the line above; what was committed is safe.`,
     );
-    process.exit(EXIT.failure);
+    process.exit(EXIT_CODE.failure);
   };
   process.on("uncaughtException", fail);
   process.on("unhandledRejection", fail);

@@ -9,9 +9,9 @@ import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 import { eventSummary } from "../../ui/status/events.ts";
 import type { CliContext } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
-import { collectWords, logOptions } from "../shell/options.ts";
+import { addLogOptions, collectWords } from "../shell/options.ts";
 import { readParts } from "../shell/state-access.ts";
-import { localTime } from "../shell/terminal.ts";
+import { formatLocalTime } from "../shell/terminal.ts";
 
 interface EventsOptions {
   readonly follow?: boolean;
@@ -26,10 +26,9 @@ interface EventsOptions {
 
 type EventTest = (event: Event) => boolean;
 
-const POLL_MS = 500;
-const PAGE_SIZE = 500;
+const POLL_INTERVAL_MS = 500;
+const PAGE_EVENTS = 500;
 
-/** Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("-f, --follow", "continue with new events until Ctrl-C")
@@ -38,17 +37,17 @@ export function define(command: Command, context: CliContext): void {
     .option("--source <name>", "only events of this source", collectWords)
     .option("--tag <id>", "only events about this tag", collectWords)
     .option("--priority <letter>", "only events of alarms of this priority", collectWords);
-  logOptions(command)
+  addLogOptions(command)
     .addHelpText(
       "after",
       "\nWith --json each event is one line, a CloudEvent as sinks get it, with its position in the log.\n\n" +
         "Examples:\n  plenum events --follow --kind 'alarm-*' --priority A,B\n  plenum events --since 2h --tag 10001\n" +
         "  plenum events --follow --json | jq .subject",
     )
-    .action((options: EventsOptions) => show(context, options));
+    .action((options: EventsOptions) => showEvents(context, options));
 }
 
-async function show(context: CliContext, options: EventsOptions): Promise<void> {
+async function showEvents(context: CliContext, options: EventsOptions): Promise<void> {
   const config = await context.acceptedConfig();
   const terminal = context.terminal();
   refuseUnknownSources(config, options.source ?? []);
@@ -58,16 +57,16 @@ async function show(context: CliContext, options: EventsOptions): Promise<void> 
     const say = (logged: LoggedEvent) => {
       isEmpty = false;
       if (terminal.json) terminal.object({ position: logged.position, ...logged.event }, []);
-      else terminal.text([lineOf(logged, context.utc())]);
+      else terminal.text([formatEvent(logged, context.utc())]);
     };
     const logs = await Promise.all(stores.map((store) => readLog(store, options, wanted)));
-    for (const each of inOrder(logs, options)) say(each);
+    for (const each of mergeByTime(logs, options)) say(each);
     if (options.follow !== true) {
       if (isEmpty && !terminal.json) terminal.say("No event matches.");
       return;
     }
     do for (const log of logs) for (const each of await log.readNew(context.signal)) say(each);
-    while (await sleepFor(systemClock, POLL_MS, context.signal));
+    while (await sleepFor(systemClock, POLL_INTERVAL_MS, context.signal));
   });
 }
 
@@ -81,7 +80,7 @@ async function readLog(store: Store, options: EventsOptions, isWanted: EventTest
   async function after(position: number, signal?: AbortSignal): Promise<readonly LoggedEvent[]> {
     const found: LoggedEvent[] = [];
     for (let from = position; signal?.aborted !== true; ) {
-      const page = await store.outbox.after(from, PAGE_SIZE);
+      const page = await store.outbox.after(from, PAGE_EVENTS);
       const last = page.at(-1);
       if (last === undefined) break;
       found.push(...page.filter(({ event }) => isWanted(event)));
@@ -93,8 +92,8 @@ async function readLog(store: Store, options: EventsOptions, isWanted: EventTest
 
   const present =
     options.since === undefined
-      ? await lastMatching(store, end, options.last, isWanted)
-      : await after(await positionAt(store, end, Date.parse(options.since)));
+      ? await findLastMatching(store, end, options.last, isWanted)
+      : await after(await findPosition(store, end, Date.parse(options.since)));
   return {
     present,
     async readNew(signal: AbortSignal): Promise<readonly LoggedEvent[]> {
@@ -106,22 +105,22 @@ async function readLog(store: Store, options: EventsOptions, isWanted: EventTest
   };
 }
 
-/** Positions are counted in each log, so several logs are merged by commit time. */
-function inOrder(parts: readonly LogReader[], { last, since }: EventsOptions): readonly LoggedEvent[] {
+/** Merges events of several logs by commit time, because positions are counted in each log. */
+function mergeByTime(parts: readonly LogReader[], { last, since }: EventsOptions): readonly LoggedEvent[] {
   const [only] = parts;
   if (parts.length === 1 && only !== undefined) return only.present;
   const all = parts.flatMap(({ present }) => present).toSorted((a, b) => a.committedAt.localeCompare(b.committedAt));
   return since === undefined ? all.slice(-last) : all;
 }
 
-function lineOf(logged: LoggedEvent, utc: boolean): string {
+function formatEvent(logged: LoggedEvent, utc: boolean): string {
   const { type, gist } = eventSummary(logged);
   const { time, siteid, priority } = logged.event;
   const marks = [
     ...(siteid === undefined ? [] : [`site ${siteid}`]),
     ...(priority === undefined ? [] : [`priority ${priority}`]),
   ];
-  const at = utc ? time : localTime(Date.parse(time));
+  const at = utc ? time : formatLocalTime(Date.parse(time));
   return [at, type.padEnd(18), ...marks, gist].join("  ");
 }
 
@@ -137,8 +136,8 @@ async function createEventTest(options: EventsOptions, config: Config, store: St
     matches(filter.data, event) && (tag.length === 0 || tag.some((id) => event.subject.endsWith(`tag/${id}`)));
 }
 
-/** Oldest first: searches the newest 1,000, then ten times as many, and so on. */
-async function lastMatching(
+/** Returns the last matching events, oldest first: searches the newest 1,000, then ten times as many, and so on. */
+async function findLastMatching(
   store: Store,
   end: number,
   most: number,
@@ -148,7 +147,7 @@ async function lastMatching(
     const found: LoggedEvent[] = [];
     let after = Math.max(0, end - reach);
     while (after < end) {
-      const page = await store.outbox.after(after, PAGE_SIZE);
+      const page = await store.outbox.after(after, PAGE_EVENTS);
       found.push(...page.filter(({ event, position }) => position <= end && wanted(event)));
       found.splice(0, found.length - most);
       after = page.at(-1)?.position ?? end;
@@ -157,8 +156,8 @@ async function lastMatching(
   }
 }
 
-/** Position before the first event committed at or after a time. */
-async function positionAt(store: Store, end: number, sinceMs: number): Promise<number> {
+/** Finds the position before the first event committed at or after a time. */
+async function findPosition(store: Store, end: number, sinceMs: number): Promise<number> {
   let low = 0;
   let high = end;
   while (low < high) {

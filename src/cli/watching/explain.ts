@@ -27,7 +27,7 @@ import { type FoundWorker, requestPolls, requestTag } from "../../ui/operator/re
 import { gapReasonText } from "../past/gaps.ts";
 import { type CliContext, readSource, type SourceState } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
-import { presentLines } from "../shell/terminal.ts";
+import { keepPresentLines } from "../shell/terminal.ts";
 
 const MAX_COMMANDS = 5;
 const MAX_ALARM_EVENTS = 50;
@@ -84,7 +84,7 @@ async function explainTag(state: SourceState, stored: Listed<Tag>, worker: Found
     missingSince: stored.missingSince,
     value: value ?? null,
     quarantine: quarantine ?? null,
-    /** Why the responses have no usable value. */
+    /** Reason why the responses have no usable value. */
     leftOut: leftOut ?? null,
     /** Next and last requests, which only the worker knows. */
     work: worker.kind === "open" ? await requestTag(worker.socket, source, id, signal) : null,
@@ -92,7 +92,7 @@ async function explainTag(state: SourceState, stored: Listed<Tag>, worker: Found
     history: own.map(({ rules, total, ledger }) => ({
       key: historyKey(id, { resolution: rules.resolution, total }),
       held: ledger,
-      /** The range from then to the watermark is fetched. */
+      /** Start of the fetched range, which ends at the watermark. */
       hadSince: isoUtc(fetchedSinceMs(ledger)),
     })),
     holes: listHistoryGaps(own, past.orders, nowMs, { silences: true }),
@@ -117,7 +117,7 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
   const jobs = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
     const schedule = entry.schedules[job];
     // The worker stores successful polls once a minute; its own response is newer.
-    const poll = withLastGood(polls.get(job), latest?.[job]);
+    const poll = withLatestSuccess(polls.get(job), latest?.[job]);
     if (poll === undefined) return [];
     return [{ job, ...poll, nextAt: schedule === false ? null : isoUtc(matcher(schedule)(systemClock.now())) }];
   });
@@ -132,29 +132,29 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
   };
 }
 
-function withLastGood(poll: StoredPoll | undefined, lastGood: string | undefined): StoredPoll | undefined {
+function withLatestSuccess(poll: StoredPoll | undefined, lastGood: string | undefined): StoredPoll | undefined {
   if (lastGood === undefined) return poll;
   if (poll === undefined) return { lastSuccess: lastGood, lastAttempt: lastGood, problem: null };
   const later = (time: string | null) => (time === null || Date.parse(lastGood) > Date.parse(time) ? lastGood : time);
   return { ...poll, lastSuccess: later(poll.lastSuccess), lastAttempt: later(poll.lastAttempt) };
 }
 
-/** How far a sink is with the last event of a tag or alarm. */
+/** Progress of a sink with the last event of a tag or alarm. */
 export interface SinkProgress {
   readonly sink: string;
   /** `settled`: delivered, or excluded by the filter. Null without an event in the log. */
   readonly last: "settled" | "waiting" | "refused" | null;
-  /** An upper bound if `exact` is false. */
+  /** Number of undelivered events; an upper bound if `exact` is false. */
   readonly behind: number;
   readonly exact: boolean;
 }
 
 async function sinkProgress({ store, config }: SourceState, last: LoggedEvent | undefined) {
   const { filterBySink } = configView(config);
-  const [lags, letters] = await Promise.all([store.outbox.lag(filterBySink), store.outbox.deadLetters()]);
+  const [lags, deadLetters] = await Promise.all([store.outbox.lag(filterBySink), store.outbox.deadLetters()]);
   const stateAt = (sink: string, reached: number): SinkProgress["last"] => {
     if (last === undefined) return null;
-    if (letters.some((letter) => letter.sink === sink && letter.event?.id === last.event.id)) return "refused";
+    if (deadLetters.some((letter) => letter.sink === sink && letter.event?.id === last.event.id)) return "refused";
     return reached >= last.position ? "settled" : "waiting";
   };
   return lags.map(({ sink, position, urgent, depth, again, exact }): SinkProgress => {
@@ -163,11 +163,11 @@ async function sinkProgress({ store, config }: SourceState, last: LoggedEvent | 
   });
 }
 
-const MAX_PRINTED = 8;
+const MAX_ITEMS = 8;
 
 export function tagLines(explained: TagExplanation): readonly string[] {
   const { tag, value, history, holes, commands, siteId, source, missingSince, quarantine, leftOut } = explained;
-  return presentLines(
+  return keepPresentLines(
     `tag ${tag.id} ${tag.displayName}${tag.unit === null ? "" : ` [${tag.unit}]`}, site ${siteId ?? "unknown"} of ${source}`,
     tag.description !== null && `  ${tag.description}`,
     missingSince !== null && `  Complete listings do not show it since ${missingSince}, so it is not asked for.`,
@@ -213,15 +213,15 @@ function historyLine({ key, held, hadSince }: TagExplanation["history"][number])
   return `${fetched}${state === "unproven" ? "; it is not known yet whether it has a log" : ""}`;
 }
 
-const SILENT_WORKER = "  Unknown: a worker is there and does not answer.";
+const SILENT_WORKER_TEXT = "  Unknown: a worker is there and does not answer.";
 
 function nextLines({ work, worker, missingSince }: TagExplanation): readonly string[] {
-  if (worker === "silent") return [SILENT_WORKER];
+  if (worker === "silent") return [SILENT_WORKER_TEXT];
   if (work === null) return ["  No worker is running; nothing is due."];
   if (work.live === null && missingSince !== null) return ["  It is missing in the listings."];
   if (work.live === null) return ["  No class of live reads selects it, or the worker has only just started."];
   const { dueAt, everySeconds, reasons } = work.live;
-  return presentLines(
+  return keepPresentLines(
     dueAt !== null && `  Due by ${dueAt}, every ${everySeconds} s at the latest.`,
     ...reasons.map((reason) => `  ${reason}`),
     dueAt !== null && "  It may go earlier, when a request has a place left.",
@@ -229,12 +229,12 @@ function nextLines({ work, worker, missingSince }: TagExplanation): readonly str
 }
 
 function requestLines({ work, worker }: TagExplanation): readonly string[] {
-  if (worker === "silent") return [SILENT_WORKER];
+  if (worker === "silent") return [SILENT_WORKER_TEXT];
   if (work === null) return ["  Only a running worker remembers them."];
   const { requests, remembered } = work;
   const slots = requests.reduce((sum, { tagIds }) => sum + 1 / tagIds.length, 0);
   return [
-    ...requests.slice(-MAX_PRINTED).toReversed().map(requestLine),
+    ...requests.slice(-MAX_ITEMS).toReversed().map(requestLine),
     `  It was in ${requests.length} of the last ${remembered.requests} tag requests (since ${remembered.since ?? "now"}): ${slots.toFixed(2)} of them are its share.`,
   ];
 }
@@ -247,7 +247,7 @@ function requestLine({ number, at, endpoint, lane, tagIds, outcome, message, too
 
 function alarmLines({ source, held, told, polls, sinks, tickets, worker }: AlarmExplanation): readonly string[] {
   const { alarm, state, since, misses, returns } = held;
-  return presentLines(
+  return keepPresentLines(
     `alarm ${alarm.id} ${alarm.trigger.displayName}, priority ${alarm.trigger.priority}, site ${alarm.site.displayName} of ${source}`,
     `  ${state} since ${since}; triggered at ${alarm.triggeredAt}${alarm.resolvedAt === null ? "" : `, resolved at ${alarm.resolvedAt}`}`,
     misses > 0 && `  ${misses} complete listings in a row did not show it; evidence is looked for.`,
@@ -255,7 +255,7 @@ function alarmLines({ source, held, told, polls, sinks, tickets, worker }: Alarm
     "",
     "Told, newest first",
     told.length === 0 && "  Nothing that the log still has.",
-    ...told.slice(0, MAX_PRINTED).map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
+    ...told.slice(0, MAX_ITEMS).map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
     "",
     worker === "open" ? "Asked" : "Asked, as it was written down up to a minute later",
     ...polls.map((poll) => pollLine(poll, worker)),
@@ -281,7 +281,7 @@ function ticketLine({ sink, ticket, link, isOpen, isFolded }: Ticket): string {
   return `  ${sink}: ${where}, ${isOpen ? "open" : "closed"}${isFolded ? ", together with others" : ""}`;
 }
 
-const LAST_EVENT = {
+const LAST_EVENT_TEXTS = {
   settled: "has the last event, or its filter leaves it out",
   refused: "refused the last event (`plenum outbox dead`)",
   waiting: "still waits for the last event",
@@ -292,6 +292,6 @@ function sinkLines(sinks: readonly SinkProgress[]): readonly string[] {
   if (sinks.length === 0) return ["  There are none."];
   return sinks.map(
     ({ sink, last, behind, exact }) =>
-      `  ${sink}: ${LAST_EVENT[last ?? "none"]}; ${exact ? "" : "at most "}${behind} events behind`,
+      `  ${sink}: ${LAST_EVENT_TEXTS[last ?? "none"]}; ${exact ? "" : "at most "}${behind} events behind`,
   );
 }

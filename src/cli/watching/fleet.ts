@@ -3,14 +3,13 @@ import type { FleetStatus } from "../../scale/fleet/status.ts";
 import { readFleet, setDraining } from "../../scale/fleet/status.ts";
 import type { CliContext } from "../shell/context.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
-import { presentLines } from "../shell/terminal.ts";
+import { keepPresentLines } from "../shell/terminal.ts";
 
-const TAKEOVERS = 10;
+const DEFAULT_TAKEOVERS = 10;
 
-/** Needs no running member. */
 export function define(fleet: Command, context: CliContext): void {
   fleet
-    .option("--takeovers <count>", "how many of the latest changes of holder", String(TAKEOVERS))
+    .option("--takeovers <count>", "how many of the latest changes of holder", String(DEFAULT_TAKEOVERS))
     .addHelpText(
       "after",
       "\nExamples:\n  plenum fleet\n  plenum fleet drain plant-room-2      before its machine is patched\n  plenum fleet undrain plant-room-2",
@@ -18,7 +17,7 @@ export function define(fleet: Command, context: CliContext): void {
     .action((options: { readonly takeovers: string }) =>
       withStateDatabase(context.config(), async (database) => {
         const status = await readFleet(database, null, Object.keys(context.config().sources));
-        show(context, status, Number(options.takeovers) || 0);
+        showFleet(context, status, Number(options.takeovers) || 0);
       }),
     );
   const addDraining = (name: string, description: string, isDraining: boolean) =>
@@ -27,12 +26,12 @@ export function define(fleet: Command, context: CliContext): void {
       .description(description)
       .argument("<member>", "name of a member, as `plenum fleet` shows it")
       .addHelpText("after", `\nExample:\n  plenum fleet ${name} plant-room-2`)
-      .action((member: string) => drain(context, member, isDraining));
+      .action((member: string) => changeDraining(context, member, isDraining));
   addDraining("drain", "make a member hand over all its sources, and take none until it is undrained", true);
   addDraining("undrain", "let a drained member take its share of the sources again", false);
 }
 
-async function drain(context: CliContext, member: string, isDraining: boolean): Promise<void> {
+async function changeDraining(context: CliContext, member: string, isDraining: boolean): Promise<void> {
   const sources = Object.keys(context.config().sources);
   const { members } = await withStateDatabase(context.config(), async (database) => {
     await setDraining(database, member, isDraining);
@@ -44,7 +43,7 @@ async function drain(context: CliContext, member: string, isDraining: boolean): 
     .terminal()
     .object(
       { member, draining: isDraining, lastOne: isAlone },
-      presentLines(
+      keepPresentLines(
         isAlone && alone,
         isDraining
           ? `${member} hands its sources over, one after another, and takes none until \`plenum fleet undrain ${member}\`; \`plenum fleet\` shows how far it is.`
@@ -53,7 +52,7 @@ async function drain(context: CliContext, member: string, isDraining: boolean): 
     );
 }
 
-function show(context: CliContext, status: FleetStatus, takeovers: number): void {
+function showFleet(context: CliContext, status: FleetStatus, takeovers: number): void {
   const terminal = context.terminal();
   const latest = status.takeovers.slice(0, takeovers);
   if (terminal.json) {

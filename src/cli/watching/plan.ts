@@ -13,14 +13,13 @@ import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { withStandaloneSource } from "../shell/standalone.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
-import { presentLines, tableLines } from "../shell/terminal.ts";
+import { formatTable, keepPresentLines } from "../shell/terminal.ts";
 
 interface PlanOptions {
   readonly source?: string;
   readonly ask?: boolean;
 }
 
-/** Needs no running worker, sends no tag request. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "only this source")
@@ -38,8 +37,8 @@ export function define(command: Command, context: CliContext): void {
       const reports = await terminal.progress("Planning", async (update) => {
         const made: PlanReport[] = [];
         for (const [name, entry] of chosen) {
-          const known = options.ask === true ? null : await fromState(context, config, name, entry);
-          made.push(known ?? (await fromLists(context, state, name, entry, update)));
+          const known = options.ask === true ? null : await planFromState(context, config, name, entry);
+          made.push(known ?? (await planFromLists(context, state, name, entry, update)));
         }
         return made;
       });
@@ -48,7 +47,7 @@ export function define(command: Command, context: CliContext): void {
 }
 
 /** Plans the configuration file with the worker's measurements. Null without an inventory. */
-async function fromState(
+async function planFromState(
   context: CliContext,
   config: Config,
   name: string,
@@ -75,7 +74,7 @@ async function fromState(
   });
 }
 
-async function fromLists(
+async function planFromLists(
   context: CliContext,
   state: StateConfig,
   name: string,
@@ -96,11 +95,11 @@ export function planLines(plan: PlanReport): readonly string[] {
     plan.tagsNotRead === 0 || classes.length === 0 ? "" : ` (${plan.tagsNotRead} in no class of live reads)`;
   const origin = plan.basis === "state" ? "from the worker's state" : "as the service lists them";
   const polls = quota.polls >= quota.perMinute ? "100.0 %" : `polls get ${quota.polls.toFixed(1)}`;
-  const lanes = plan.lanes.map((each) => [each.lane, each.requestsPerMinute.toFixed(2), percent(each.share)]);
-  return presentLines(
+  const lanes = plan.lanes.map((each) => [each.lane, each.requestsPerMinute.toFixed(2), formatPercent(each.share)]);
+  return keepPresentLines(
     `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${unread}, ${origin}`,
     "",
-    ...table(["requests", "a minute", "of the quota"], [...lanes, ["all", quota.perMinute.toFixed(2), polls]]),
+    ...indentTable(["requests", "a minute", "of the quota"], [...lanes, ["all", quota.perMinute.toFixed(2), polls]]),
     "",
     ...(classes.length === 0 ? ["No live reads: `read` is empty."] : classTable(classes)),
     classes.length > 0 && `Reading every one of them once takes ${durationText(plan.fullSweepSeconds)}.`,
@@ -109,14 +108,14 @@ export function planLines(plan: PlanReport): readonly string[] {
       `Until it is known which of ${learning.tags} tags have a log, learning it takes what live values leave over, at least ${learning.requestsPerMinute.toFixed(1)} a minute.`,
     ...(backfill === null ? [] : backfillLines(backfill)),
     "",
-    ...verdict(plan),
+    ...formatVerdict(plan),
     plan.alarms ?? null,
     "",
   );
 }
 
 function classTable(classes: PlanReport["classes"]): readonly string[] {
-  return table(
+  return indentTable(
     ["class", "tags", "wished", "promised", "at best", "measured", "requests a minute"],
     classes.map((each) => [
       each.name,
@@ -131,7 +130,7 @@ function classTable(classes: PlanReport["classes"]): readonly string[] {
 }
 
 function historyTable(history: PlanReport["history"]): readonly string[] {
-  return table(
+  return indentTable(
     ["history", "tags", "resolution", "requests a minute", "without a log"],
     history.map(({ name, tags, resolution, total, requestsPerMinute, withoutLog }) => [
       ...[name, String(tags), `${resolution}${total ? " total" : ""}`],
@@ -143,31 +142,31 @@ function historyTable(history: PlanReport["history"]): readonly string[] {
 /** Shows a second end if the service may accept larger responses than before. */
 function backfillLines(backfill: NonNullable<PlanReport["backfill"]>): readonly string[] {
   const { doneAt, requestsLeft, requestsPerMinute, requestsAtBest, atBestDoneAt } = backfill;
-  return presentLines(
+  return keepPresentLines(
     doneAt === null
       ? `The backfill is paused with ${requestsLeft} requests left; \`plenum backfill --resume\` goes on.`
-      : `The backfill takes ${requestsLeft} requests, ${requestsPerMinute.toFixed(1)} a minute, and is done at ${minuteOf(doneAt)}.`,
+      : `The backfill takes ${requestsLeft} requests, ${requestsPerMinute.toFixed(1)} a minute, and is done at ${formatMinute(doneAt)}.`,
     atBestDoneAt !== null && requestsAtBest <= requestsLeft * 0.9
-      ? `If the service bears larger replies than it has shown, it takes ${requestsAtBest} and is done at ${minuteOf(atBestDoneAt)}.`
+      ? `If the service bears larger replies than it has shown, it takes ${requestsAtBest} and is done at ${formatMinute(atBestDoneAt)}.`
       : null,
   );
 }
 
-function verdict({ fits, load, changes, classes }: PlanReport): readonly string[] {
+function formatVerdict({ fits, load, changes, classes }: PlanReport): readonly string[] {
   const needs = `${(load * 100).toFixed(0)} % of what can be planned with`;
   if (fits)
     return [
-      `It fits: the wishes need ${needs}.${measured(classes) || " By this plan no value becomes older than wished."}`,
+      `It fits: the wishes need ${needs}.${formatMeasuredAges(classes) || " By this plan no value becomes older than wished."}`,
     ];
   const [cheapest, ...others] = changes;
   return [
-    `It does not fit: the wishes need ${needs}.${measured(classes)}`,
+    `It does not fit: the wishes need ${needs}.${formatMeasuredAges(classes)}`,
     ...(cheapest === undefined ? [] : [`The cheapest change: ${cheapest.text}`, `    ${cheapest.yaml}`]),
     ...others.slice(0, 2).flatMap(({ text, yaml }) => [`Or: ${text}`, `    ${yaml}`]),
   ];
 }
 
-function measured(classes: PlanReport["classes"]): string {
+function formatMeasuredAges(classes: PlanReport["classes"]): string {
   const known = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
   const older = known.filter(({ olderThanWished }) => olderThanWished);
   if (known.length === 0) return "";
@@ -179,10 +178,10 @@ function measured(classes: PlanReport["classes"]): string {
   return ` Measured, values became older than wished: ${each.join(", ")}.`;
 }
 
-const minuteOf = (time: string): string => `${time.slice(0, 16)}Z`;
+const formatMinute = (time: string): string => `${time.slice(0, 16)}Z`;
 
-const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
+const formatPercent = (share: number): string => `${(share * 100).toFixed(1)} %`;
 
-function table(head: readonly string[], rows: readonly (readonly string[])[]): readonly string[] {
-  return tableLines(head, rows, "right").map((line) => `  ${line}`);
+function indentTable(head: readonly string[], rows: readonly (readonly string[])[]): readonly string[] {
+  return formatTable(head, rows, "right").map((line) => `  ${line}`);
 }

@@ -23,30 +23,29 @@ interface AddOptions {
   readonly reason: string;
 }
 
-/** Needs no running worker. */
 export function define(silence: Command, context: CliContext): void {
   silence
     .addHelpText(
       "after",
       '\nExamples:\n  plenum silence\n  plenum silence add --site 3 --for 4h --reason "The boiler is exchanged"\n  plenum silence end 3f9a1c07',
     )
-    .action(() => withStore(context, true, (store) => list(context, store)));
+    .action(() => withStore(context, true, (store) => listSilences(context, store)));
 
   silence
     .command("add")
     .description("add one, now or in the future; an alarm has to match every given option")
     .option("--source <name>", "only alarms of this source")
     .option("--site <id>", "only alarms of this site", parseInteger)
-    .option("--priority <letters>", "only alarms of these priorities, such as B,C", priorities)
+    .option("--priority <letters>", "only alarms of these priorities, such as B,C", parsePriorities)
     .option("--name <pattern>", "only alarms of this name; * is any text, ? is one character")
     .option("--alarm <id>", "only this alarm")
     .option("--all", "every alarm")
-    .option("--from <time>", "beginning, ISO 8601; now when left out", time)
-    .option("--for <duration>", "how long, such as 90m or 2d", duration)
-    .option("--to <time>", "end, ISO 8601, in place of --for", time)
+    .option("--from <time>", "beginning, ISO 8601; now when left out", parseSilenceTime)
+    .option("--for <duration>", "how long, such as 90m or 2d", parseSilenceDuration)
+    .option("--to <time>", "end, ISO 8601, in place of --for", parseSilenceTime)
     .requiredOption("--reason <text>", "why, shown to people who look for the alarm")
     .action((options: AddOptions) =>
-      withStore(context, false, (store, config) => add(context, config, store, options)),
+      withStore(context, false, (store, config) => addFromOptions(context, config, store, options)),
     );
 
   silence
@@ -54,14 +53,14 @@ export function define(silence: Command, context: CliContext): void {
     .description("end one early; people are then notified of alarms that are still active")
     .argument("<id>", "id that `plenum silence` shows")
     .action(async (id: string) => {
-      if (!(await end(await context.acceptedConfig(), id, isoUtc(systemClock.now()))))
+      if (!(await endSilenceEverywhere(await context.acceptedConfig(), id, isoUtc(systemClock.now()))))
         throw new ConfigError(`There is no silence ${id}; \`plenum silence\` shows those that there are.`);
       context.terminal().object({ ended: id }, [`The silence ${id} is over.`]);
     });
 }
 
-/** In a fleet each source has its own copy, and its holder emits the end. */
-function end(config: Config, id: string, at: string): Promise<boolean> {
+/** Ends a silence. In a fleet, ends the copy of each source, and the holders of the sources emit the end. */
+function endSilenceEverywhere(config: Config, id: string, at: string): Promise<boolean> {
   const endIn = config.state.postgres === undefined ? endSilence : cutSilence;
   return changeParts(config, async (parts) => {
     const ended = await Promise.all(parts.map((store) => endIn(store, id, at, "cli")));
@@ -69,7 +68,7 @@ function end(config: Config, id: string, at: string): Promise<boolean> {
   });
 }
 
-async function add(context: CliContext, config: Config, store: Store, options: AddOptions): Promise<void> {
+async function addFromOptions(context: CliContext, config: Config, store: Store, options: AddOptions): Promise<void> {
   const { alarm, all, name, priority, site, source } = options;
   if (all !== true && [alarm, name, priority, site, source].every((part) => part === undefined)) {
     throw new ConfigError("That would silence every alarm of every building.", {
@@ -97,7 +96,7 @@ async function add(context: CliContext, config: Config, store: Store, options: A
   context.terminal().object(silence, [line]);
 }
 
-async function list(context: CliContext, store: Store): Promise<void> {
+async function listSilences(context: CliContext, store: Store): Promise<void> {
   const silences = (await silencesIn(store)).filter(({ endedBy }) => endedBy === undefined);
   const columns = { id: "id", from: "from", to: "to", alarms: whom, reason: "reason", by: "madeBy" } as const;
   context.terminal().rows(silences, columns);
@@ -112,20 +111,20 @@ async function withStore(
   await withState({ config }, readOnly, (store) => use(store, config));
 }
 
-function priorities(text: string): readonly string[] {
+function parsePriorities(text: string): readonly string[] {
   const letters = text.split(",").map((letter) => letter.trim());
   if (letters.some((letter) => !/^[A-Z]$/.test(letter)))
     throw new InvalidArgumentError("Write priorities as capital letters with commas between, such as B,C.");
   return letters;
 }
 
-function duration(text: string): number {
+function parseSilenceDuration(text: string): number {
   const ms = parseDuration(text);
   if (ms === null || ms < 60_000) throw new InvalidArgumentError("Write a duration of a minute or more, such as 90m.");
   return ms;
 }
 
-function time(text: string): string {
+function parseSilenceTime(text: string): string {
   if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d/.test(text) || Number.isNaN(Date.parse(text)))
     throw new InvalidArgumentError("Write a time such as 2026-12-01T08:00:00+01:00.");
   return text;

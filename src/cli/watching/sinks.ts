@@ -13,7 +13,6 @@ import type { CliContext } from "../shell/context.ts";
 import { createStandaloneSink } from "../shell/standalone.ts";
 import { withState } from "../shell/state-access.ts";
 
-/** Needs no running worker. */
 function defineOutbox(outbox: Command, context: CliContext): void {
   outbox
     .addHelpText(
@@ -44,22 +43,22 @@ function defineOutbox(outbox: Command, context: CliContext): void {
         withStore(context, false, (store, config) => run(sink, rest, store, config), sink),
       );
   };
-  const IDS = ["[id...]", "numbers from `outbox dead`; all when left out"] as const;
+  const IDS_ARGUMENT = ["[id...]", "numbers from `outbox dead`; all when left out"] as const;
   changing<[string[]]>("resend", "offer dead letters to their sink once more", async (store, sink, [ids]) => {
     const count = await store.outbox.resendDeadLetters(sink, await parseLetterIds(store, sink, ids));
     return [{ resent: count }, `${count} dead letters will be offered to ${sink} again.`];
-  }).argument(...IDS);
+  }).argument(...IDS_ARGUMENT);
   changing<[string[]]>("discard", "throw dead letters away", async (store, sink, [ids]) => {
     const count = await store.outbox.discardDeadLetters(sink, await parseLetterIds(store, sink, ids));
     return [{ discarded: count }, `${count} dead letters of ${sink} are gone.`];
-  }).argument(...IDS);
-  const REPLAY = "send delivered events once more, with the same ids, for a sink that lost them";
-  changing<[{ readonly since: string }]>("replay", REPLAY, async (store, sink, [{ since }]) => {
+  }).argument(...IDS_ARGUMENT);
+  const REPLAY_TEXT = "send delivered events once more, with the same ids, for a sink that lost them";
+  changing<[{ readonly since: string }]>("replay", REPLAY_TEXT, async (store, sink, [{ since }]) => {
     const count = await store.outbox.replay(sink, since);
     return [{ replayed: count }, `${count} events will be sent to ${sink} again.`];
-  }).requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", age);
-  const SNAPSHOT = "send what is believed now (inventory, active alarms, last values) to a sink, by its filter";
-  changing("snapshot", SNAPSHOT, async (store, sink) => {
+  }).requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", parseAge);
+  const SNAPSHOT_TEXT = "send what is believed now (inventory, active alarms, last values) to a sink, by its filter";
+  changing("snapshot", SNAPSHOT_TEXT, async (store, sink) => {
     await store.commit({ documents: [snapshotRequest(sink, isoUtc(systemClock.now()))] });
     return [{ sink }, `${sink} gets what is believed now, marked as a snapshot.`];
   });
@@ -151,7 +150,7 @@ async function parseLetterIds(
   );
 }
 
-function age(text: string): string {
+function parseAge(text: string): string {
   const ms = parseDuration(text);
   if (ms === null) throw new InvalidArgumentError("Write an age such as 90s, 30m or 2h.");
   return new Date(systemClock.now() - ms).toISOString();

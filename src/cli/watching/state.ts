@@ -18,7 +18,7 @@ import type { LastRecord } from "../../scale/move/folder-reader.ts";
 import { type MovedTable, type MoveResult, moveState } from "../../scale/move/move.ts";
 import { openStateDatabase } from "../../scale/postgres/open.ts";
 import type { CliContext } from "../shell/context.ts";
-import { presentLines } from "../shell/terminal.ts";
+import { keepPresentLines } from "../shell/terminal.ts";
 
 export function define(state: Command, context: CliContext): void {
   state.addHelpText(
@@ -70,7 +70,7 @@ export function define(state: Command, context: CliContext): void {
 function checkLines({ file, bytes, schemaVersion, trouble, tables, setAside, filesSetAside }: StateReport) {
   const damaged = tables.filter((table) => table.damaged > 0);
   const rows = tables.reduce((sum, table) => sum + table.rows, 0);
-  return presentLines(
+  return keepPresentLines(
     `${file}: ${(bytes / 1024 ** 2).toFixed(1)} MiB, schema ${schemaVersion}`,
     ...trouble.map((complaint) => `Damaged: ${complaint}`),
     trouble.length === 0 && `The file is whole. ${rows} rows were compared with their checksums.`,
@@ -95,7 +95,7 @@ function salvageLines({ pages, found, taken, known, delivered, damaged, deadLett
   ];
 }
 
-interface Options {
+interface MoveOptions {
   readonly to?: string;
   readonly passwordFile?: string;
   readonly caFile?: string;
@@ -103,8 +103,8 @@ interface Options {
   readonly allowPlain?: true;
 }
 
-/** With more sources only --json lists the rows of each source. */
-const SHOWN_SOURCES = 5;
+/** Sources up to which the rows of each source are printed; with more sources, only --json lists the rows. */
+const MAX_SHOWN_SOURCES = 5;
 
 function defineMove(state: Command, context: CliContext): void {
   state
@@ -122,7 +122,7 @@ function defineMove(state: Command, context: CliContext): void {
         "  plenum state move --config plenum.yaml\n" +
         "  plenum state move --to postgresql://plenum@db.example.com/plenum --password-file db-password",
     )
-    .action(async (options: Options) => {
+    .action(async (options: MoveOptions) => {
       const terminal = context.terminal();
       const config = context.config();
       const { folder } = config.state;
@@ -133,7 +133,7 @@ function defineMove(state: Command, context: CliContext): void {
       try {
         const move = {
           ...{ folder, database, sources: Object.keys(config.sources), clock: systemClock, log },
-          ...{ fleetDocuments: fleetDocuments(folder), closingRecord: closingOf(folder, database.name) },
+          ...{ fleetDocuments: fleetDocuments(folder), closingRecord: createChainClosing(folder, database.name) },
         };
         const moved = await terminal.progress("Moving the state", () => moveState(move));
         terminal.object(moved, movedLines(moved, config.state.postgres === undefined));
@@ -143,9 +143,9 @@ function defineMove(state: Command, context: CliContext): void {
     });
 }
 
-/** Options and configuration do not mix. */
+/** Returns the target database from the options, or from the configuration without options. */
 function targetDatabase(
-  { to, schema, passwordFile, caFile, allowPlain }: Options,
+  { to, schema, passwordFile, caFile, allowPlain }: MoveOptions,
   configured: PostgresState | undefined,
 ) {
   if (to === undefined) {
@@ -171,7 +171,7 @@ function targetDatabase(
   throw new ConfigError(`${option}: ${(issue?.message ?? "").replace("set allow_plain: true", "add --allow-plain")}`);
 }
 
-/** The kill switch and the approval are files of the folder, and documents in a fleet. */
+/** Converts kill switch and approval from files of the folder to documents of a fleet. */
 function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   const documents = new Map<string, string>();
   const at = isoUtc(systemClock.now());
@@ -182,8 +182,8 @@ function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   return documents;
 }
 
-/** Every source gets the complete audit chain and continues from its head. */
-export function closingOf(folder: string, to: string) {
+/** Returns a function for the last record of a moved audit chain; each source continues from the chain's head. */
+export function createChainClosing(folder: string, to: string) {
   const at = isoUtc(systemClock.now());
   const from = { folder: resolve(folder), host: hostname() };
   return (log: string, source: string, { sequence, body }: LastRecord): unknown => {
@@ -196,7 +196,7 @@ export function closingOf(folder: string, to: string) {
 
 function movedLines({ folder, to, movedAt, wasThere, sources, tables, leftBehind }: MoveResult, isUnsaid: boolean) {
   if (wasThere) return [`The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is there.`];
-  const names = sources.length <= SHOWN_SOURCES ? `: ${sources.join(", ")}` : "";
+  const names = sources.length <= MAX_SHOWN_SOURCES ? `: ${sources.join(", ")}` : "";
   return [
     `The state in the folder ${folder} is in ${to} now, for ${counted(sources.length, "source")}${names}.`,
     "What was read, what was written and what the database gave back are the same:",
@@ -209,6 +209,6 @@ function movedLines({ folder, to, movedAt, wasThere, sources, tables, leftBehind
 
 function tableLines({ table, rows, bySource }: MovedTable, sources: number): readonly string[] {
   const head = `  ${table.padEnd(12)} ${String(rows).padStart(8)} rows`;
-  if (sources > SHOWN_SOURCES) return [head];
+  if (sources > MAX_SHOWN_SOURCES) return [head];
   return [head, ...bySource.map((each) => `    ${each.source}: ${each.rows} rows, digest ${each.digest}`)];
 }

@@ -15,9 +15,9 @@ import { createStatus, type StatusReport } from "../../ui/status/report.ts";
 import { backlogText, type SinkReport } from "../../ui/status/sinks.ts";
 import type { SourceReport } from "../../ui/status/sources.ts";
 import type { CliContext } from "../shell/context.ts";
-import { findWorkerFor, keptConfigText, membersOnThisMachine } from "../shell/find-worker.ts";
+import { findLocalMembers, findWorkerFor, keptConfigText } from "../shell/find-worker.ts";
 import { readState, withStateDatabase } from "../shell/state-access.ts";
-import { presentLines } from "../shell/terminal.ts";
+import { keepPresentLines } from "../shell/terminal.ts";
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -26,13 +26,13 @@ export function define(command: Command, context: CliContext): void {
       "after",
       "\nExits 75 when a worker is there and does not answer; `--probe` exits 1 when none is running.\n\nExample:\n  plenum status --json",
     )
-    .action(async (options: { readonly probe?: boolean }) => {
+    .action(async (options: { readonly probeReadiness?: boolean }) => {
       const { config, rejected } = await context.accepted();
       const found = await findWorkerFor({ config }, context.signal);
-      if (options.probe === true) return probe(found, context.signal);
+      if (options.probeReadiness === true) return probeReadiness(found, context.signal);
       const fileWarnings = rejected === null ? [] : [keptConfigText(context.configFile(), rejected)];
       if (config.state.postgres !== undefined) return showFleet(context, config, fileWarnings);
-      const { report: own, failure } = await reportOf(found, config, context.signal);
+      const { report: own, failure } = await readReport(found, config, context.signal);
       const report = withFileWarning(fileWarnings, own);
       context.terminal().object(report, statusLines(report, failure !== null));
       // The report from the state may be outdated, as the exit code says.
@@ -40,15 +40,15 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-async function probe(found: FoundWorker, signal: AbortSignal): Promise<void> {
+async function probeReadiness(found: FoundWorker, signal: AbortSignal): Promise<void> {
   if (found.kind === "none") throw new Rejected("No worker is running on this state folder.");
   if (found.kind === "silent") throw found.failure;
   const reason = await requestReady(found.socket, signal);
   if (reason !== null) throw new Retryable(`The worker is not ready. ${reason}`);
 }
 
-/** Returns the report in the state if no worker responds. */
-async function reportOf(
+/** Requests the worker's report; returns the report in the state if no worker responds. */
+async function readReport(
   found: FoundWorker,
   config: Config,
   signal: AbortSignal,
@@ -63,7 +63,7 @@ async function reportOf(
   return { report: await readState({ config }, (store) => statusFromState(store, config)), failure };
 }
 
-/** The worker's own warning about the file would be a repetition. */
+/** Adds warnings about the file, in place of the worker's own warning about the same file. */
 function withFileWarning(fileWarnings: readonly string[], report: StatusReport): StatusReport {
   const { configuration, notices } = report;
   if (fileWarnings.length === 0) return report;
@@ -75,7 +75,7 @@ function withFileWarning(fileWarnings: readonly string[], report: StatusReport):
 async function showFleet(context: CliContext, config: Config, fileWarnings: readonly string[]): Promise<void> {
   const terminal = context.terminal();
   const fleet = await withStateDatabase(config, (database) => readFleet(database, null, Object.keys(config.sources)));
-  const found = await membersOnThisMachine(config.state, context.signal);
+  const found = await findLocalMembers(config.state, context.signal);
   const here = await Promise.all(
     found.map((each) => (each.kind === "open" ? requestReport(each.socket, context.signal) : null)),
   );
@@ -95,7 +95,7 @@ async function showFleet(context: CliContext, config: Config, fileWarnings: read
 
 function fleetLines({ members, sources }: FleetStatus): readonly string[] {
   const unassigned = sources.filter(({ holder }) => holder === null).map(({ source }) => source);
-  return presentLines(
+  return keepPresentLines(
     ...members.map(({ name, state, host, sources: count, page, seenAt }) => {
       const contact = state === "alive" && page !== "" ? `, ${page}` : `, last heard of at ${seenAt}`;
       return `Member ${name} on ${host}: ${state}, ${counted(count, "source")}${contact}`;
@@ -118,14 +118,14 @@ export function statusLines(report: StatusReport, workerIsSilent: boolean): read
 function sourceLines(source: SourceReport): readonly string[] {
   const { name, counts, readings, token, health, history, quota, jobs, firstInventory } = source;
   const numbers = [
-    numberOf(readings.sites, counts.sites, "sites"),
-    numberOf(readings.tags, counts.tags, "tags"),
+    formatCount(readings.sites, counts.sites, "sites"),
+    formatCount(readings.tags, counts.tags, "tags"),
     counts.values === 0 ? "no value read yet" : `${counts.values} values`,
-    gatewaysOf(source),
-    numberOf(readings.alarms, counts.alarms, "active alarms"),
+    formatGateways(source),
+    formatCount(readings.alarms, counts.alarms, "active alarms"),
   ];
   const expiry = token?.expiresAt ? ` expires ${token.expiresAt}` : "";
-  return presentLines(
+  return keepPresentLines(
     `source ${name}: ${numbers.join(", ")}`,
     firstInventory?.message == null ? null : `  ${firstInventory.message}`,
     token === null ? "  token: not known yet" : `  token "${token.name}"${expiry}`,
@@ -139,7 +139,7 @@ function sourceLines(source: SourceReport): readonly string[] {
   );
 }
 
-function numberOf({ state, at, held }: CountReliability, count: number | null, noun: string): string {
+function formatCount({ state, at, held }: CountReliability, count: number | null, noun: string): string {
   if (count !== null) return `${count} ${noun}`;
   switch (state) {
     case "off":
@@ -153,9 +153,9 @@ function numberOf({ state, at, held }: CountReliability, count: number | null, n
   }
 }
 
-function gatewaysOf({ sites, readings }: SourceReport): string {
+function formatGateways({ sites, readings }: SourceReport): string {
   const { state, held } = readings.gateways;
-  if (state !== "whole") return numberOf(readings.gateways, null, "gateways");
+  if (state !== "whole") return formatCount(readings.gateways, null, "gateways");
   const online = sites.reduce((sum, site) => sum + (site.gateways.online ?? 0), 0);
   const unclear = sites.reduce((sum, site) => sum + site.gateways.unclear, 0);
   return `${online} of ${held} gateways online${unclear === 0 ? "" : ` (${unclear} do not say)`}`;

@@ -6,7 +6,7 @@ import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "../
 import type { LogRecord, Store } from "../../engine/store/store.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { refuseUnknownSources } from "../shell/known-ids.ts";
-import { collectWords, logOptions } from "../shell/options.ts";
+import { addLogOptions, collectWords } from "../shell/options.ts";
 import { readState, type StateSelector } from "../shell/state-access.ts";
 
 export function define(audit: Command, context: CliContext): void {
@@ -21,21 +21,21 @@ export function define(audit: Command, context: CliContext): void {
     )
     .option("--source <name>", "in a fleet, whose sources have a log each: only this one's")
     .action(async (options: { readonly expect?: string; readonly source?: string }) => {
-      const expected = options.expect === undefined ? null : headIn(options.expect);
+      const expected = options.expect === undefined ? null : parseHead(options.expect);
       const config = context.config();
       refuseUnknownSources(config, options.source === undefined ? [] : [options.source]);
-      if (config.state.postgres === undefined) return verify(context, { config }, expected);
+      if (config.state.postgres === undefined) return verifyLog(context, { config }, expected);
       if (expected !== null)
-        return verify(context, { config, source: chooseSource(config, options.source)[0] }, expected);
+        return verifyLog(context, { config, source: chooseSource(config, options.source)[0] }, expected);
       const broken: unknown[] = [];
       for (const source of options.source === undefined ? Object.keys(config.sources) : [options.source])
-        await verify(context, { config, source }, null).catch((error: unknown) => broken.push(error));
+        await verifyLog(context, { config, source }, null).catch((error: unknown) => broken.push(error));
       if (broken.length > 0) throw broken[0];
     });
-  showCommand(audit.command("show"), context);
+  defineShow(audit.command("show"), context);
 }
 
-async function verify(context: CliContext, which: StateSelector, expected: AuditHead | null): Promise<void> {
+async function verifyLog(context: CliContext, which: StateSelector, expected: AuditHead | null): Promise<void> {
   const terminal = context.terminal();
   const whose = which.source === undefined ? "" : `${which.source}: `;
   await readState(which, async (store) => {
@@ -45,18 +45,18 @@ async function verify(context: CliContext, which: StateSelector, expected: Audit
         ? `${whose}The chain of ${verdict.records} records is whole. Its head: ${verdict.records}:${verdict.head}`
         : `${whose}The chain breaks at record ${verdict.brokenAt}.`,
     ]);
-    refuseChanged(verdict, expected);
+    refuseChangedLog(verdict, expected);
   });
 }
 
-function headIn(text: string): AuditHead {
+function parseHead(text: string): AuditHead {
   const [, records, head] = /^(\d{1,12}):([0-9a-f]{64})$/.exec(text) ?? [];
   if (records === undefined || head === undefined)
     throw new ConfigError("--expect wants a number of records and the hash of the last, as audit verify prints them.");
   return { records: Number(records), head };
 }
 
-function refuseChanged({ brokenAt, records, hasExpected }: AuditVerdict, expected: AuditHead | null): void {
+function refuseChangedLog({ brokenAt, records, hasExpected }: AuditVerdict, expected: AuditHead | null): void {
   if (brokenAt !== null) throw new Rejected("The audit log was changed from outside.");
   if (expected === null || hasExpected === true) return;
   throw new Rejected(
@@ -75,7 +75,7 @@ interface ShowOptions {
   readonly kind?: readonly string[];
 }
 
-function showCommand(show: Command, context: CliContext): void {
+function defineShow(show: Command, context: CliContext): void {
   show
     .description("the records, the latest last, with filters")
     .option(
@@ -86,7 +86,7 @@ function showCommand(show: Command, context: CliContext): void {
     .option("--command <id>", "only those of this command", collectWords)
     .option("--source <name>", "only those about a tag of this source", collectWords)
     .option("--tag <id>", "only those about this tag", collectWords);
-  logOptions(show)
+  addLogOptions(show)
     .addHelpText(
       "after",
       "\nExamples:\n  plenum audit show --command set-7\n  plenum audit show --since 7d --tag 10001 --kind '*rejected*'",
@@ -105,9 +105,9 @@ function showCommand(show: Command, context: CliContext): void {
     });
 }
 
-const PAGE = 1_000;
+const PAGE_RECORDS = 1_000;
 
-/** Latest record last. Throws ConfigError for a command, tag or step without any record. */
+/** Finds records, oldest first. Throws ConfigError for a command, tag or step without any record. */
 async function findRecords(store: Store, options: ShowOptions): Promise<readonly LogRecord<AuditRecord>[]> {
   const { since, command, tag, source, kind } = options;
   const isFiltered = [since, command, tag, source, kind].some((part) => part !== undefined);
@@ -116,7 +116,7 @@ async function findRecords(store: Store, options: ShowOptions): Promise<readonly
   // Sequences are consecutive, so the last records are found without reading the others.
   const end = (await store.lastRecord(AUDIT_LOG))?.sequence ?? 0;
   for (let after = isFiltered ? 0 : Math.max(0, end - options.last); ; ) {
-    const page = await store.records<AuditRecord>(AUDIT_LOG, after, PAGE);
+    const page = await store.records<AuditRecord>(AUDIT_LOG, after, PAGE_RECORDS);
     const last = page.at(-1);
     if (last === undefined) break;
     after = last.sequence;
@@ -127,21 +127,21 @@ async function findRecords(store: Store, options: ShowOptions): Promise<readonly
   return found;
 }
 
-/** Only the first record of a command names its tag, so filters read the log from its beginning. */
+/** Creates a filter that must see the log from its beginning: only the first record of a command names the tag. */
 function createFilter({ since, command = [], tag = [], source = [], kind = [] }: ShowOptions) {
-  const subjects = new Map<string, Subject>();
+  const subjects = new Map<string, AuditSubject>();
   const tags = new Set<string>();
   const steps = new Set<string>();
   const commands = new Set<string>();
   const sinceMs = since === undefined ? Number.NEGATIVE_INFINITY : Date.parse(since);
   const includes = (wanted: readonly string[], value: string | undefined) =>
     wanted.length === 0 || (value !== undefined && wanted.includes(value));
-  const none = (what: string, hint?: string) =>
+  const notFoundError = (what: string, hint?: string) =>
     new ConfigError(`The audit log has no record ${what}.`, hint === undefined ? {} : { hint });
 
   return {
     matches({ at, commandId, step, detail }: AuditRecord): boolean {
-      const own = subjectOf(detail);
+      const own = toSubject(detail);
       if (step === "accepted") subjects.set(commandId, own);
       const { tagId, source: sourceName } = { ...subjects.get(commandId), ...own };
       commands.add(commandId);
@@ -157,22 +157,22 @@ function createFilter({ since, command = [], tag = [], source = [], kind = [] }:
     },
     refuseUnknown(): void {
       const unknown = command.find((id) => !commands.has(id));
-      if (unknown !== undefined) throw none(`of a command ${unknown}`);
+      if (unknown !== undefined) throw notFoundError(`of a command ${unknown}`);
       const tagId = tag.find((id) => !tags.has(id));
-      if (tagId !== undefined) throw none(`about a tag ${tagId}`);
+      if (tagId !== undefined) throw notFoundError(`about a tag ${tagId}`);
       const pattern = kind.find((each) => ![...steps].some((step) => globMatches(each, step)));
       if (pattern === undefined) return;
       const all = [...steps].toSorted().join(", ");
-      throw none(`of a step ${pattern}`, steps.size === 0 ? "It is empty." : `Its steps are ${all}.`);
+      throw notFoundError(`of a step ${pattern}`, steps.size === 0 ? "It is empty." : `Its steps are ${all}.`);
     },
   };
 }
 
-interface Subject {
+interface AuditSubject {
   readonly tagId?: string;
   readonly source?: string;
 }
 
-function subjectOf({ tagId, source }: AuditRecord["detail"]): Subject {
+function toSubject({ tagId, source }: AuditRecord["detail"]): AuditSubject {
   return { ...(typeof tagId === "string" && { tagId }), ...(typeof source === "string" && { source }) };
 }

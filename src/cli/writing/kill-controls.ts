@@ -14,14 +14,14 @@ import { withStateDatabase } from "../shell/state-access.ts";
 
 /** If the file is wrong, the running worker, its pointer or the readable part of the file says where the switch is. */
 interface KillControls {
-  /** Returns a line for each location. */
+  /** Stops writing; returns a line for each location of the kill switch. */
   stop(by: string): Promise<readonly string[]>;
   resume(): Promise<void>;
 }
 
 const STOPPED_IN_FLEET = "Writing is stopped in the whole fleet, until `plenum writes resume`.";
 
-export async function killControls(context: CliContext): Promise<KillControls> {
+export async function findKillControls(context: CliContext): Promise<KillControls> {
   const file = context.configFile();
   try {
     const { state } = context.config();
@@ -62,14 +62,14 @@ async function controlsWithoutFile(context: CliContext, file: string, error: Con
     ...(member === undefined && fleetState !== null ? [controlsOfDatabase({ state: fleetState })] : []),
   ];
   if (all.length === 0) {
-    context.terminal().say(NOT_FOUND, ...(trouble === null ? [] : [sentence(trouble)]));
+    context.terminal().say(NOT_FOUND_TEXT, ...(trouble === null ? [] : [sentence(trouble)]));
     throw error;
   }
   context.terminal().say(rejectedFileText(file, errorLines(error)));
   return combineControls(all);
 }
 
-const NOT_FOUND =
+const NOT_FOUND_TEXT =
   "Nothing was changed: no worker of this configuration file was found. Correct the file; or, to stop writing, create the file WRITES-STOPPED in the worker's state folder.";
 
 /** Tries every location, then throws the first failure. */
@@ -107,7 +107,7 @@ function controlsOfDatabase(state: Pick<Config, "state">): KillControls {
       return [STOPPED_IN_FLEET];
     },
     async resume() {
-      if (!(await withStateDatabase(state, releaseFleetKillSwitch))) throw stoppedAgain();
+      if (!(await withStateDatabase(state, releaseFleetKillSwitch))) throw stoppedAgainError();
       // In a fleet the file stops the members of this machine.
       createKillSwitch(state.state.folder).release();
     },
@@ -125,13 +125,13 @@ function controlsOfMember({ door, config }: RunningWorker, signal: AbortSignal):
       });
     },
     async resume() {
-      if (!(await requestFleetWrites(door, { stopped: false, by: "" }, signal))) throw stoppedAgain();
+      if (!(await requestFleetWrites(door, { stopped: false, by: "" }, signal))) throw stoppedAgainError();
       createKillSwitch(config.state.folder).release();
     },
   };
 }
 
-function stoppedAgain(): Retryable {
+function stoppedAgainError(): Retryable {
   return new Retryable("Writing was stopped again just now, so it stays stopped.", {
     hint: "Find out who did, and run plenum writes resume again.",
   });

@@ -13,7 +13,7 @@ import { controlSocketFor } from "../shell/find-worker.ts";
 import { refuseUnknownSources } from "../shell/known-ids.ts";
 import { openState, type StateSelector } from "../shell/state-access.ts";
 
-/** The worker handles the command like one from MQTT. */
+/** Defines `plenum write`; the worker handles the command like a command from MQTT. */
 export function define(command: Command, context: CliContext): void {
   command
     .argument("<tag>", "tag id; it must be listed under commands.allow")
@@ -57,9 +57,9 @@ export function addSecond(writes: Command, context: CliContext): void {
         const found = new AbortController();
         const signal = AbortSignal.any([context.signal, found.signal]);
         try {
-          const ends = [results.of(id, signal), results.of(`${id}/second`, signal)];
+          const replies = [results.of(id, signal), results.of(`${id}/second`, signal)];
           const confirmed = sendSecond(door, { id, source: options.source ?? null, value, user }, signal);
-          const [, first] = await Promise.all([confirmed, Promise.any(ends)]);
+          const [, first] = await Promise.all([confirmed, Promise.any(replies)]);
           return first;
         } finally {
           found.abort();
@@ -68,10 +68,10 @@ export function addSecond(writes: Command, context: CliContext): void {
     });
 }
 
-interface Sending {
+interface SendContext {
   readonly door: ControlSocket;
   readonly user: string;
-  readonly results: Results;
+  readonly results: ResultWatch;
   readonly update: (text: string) => void;
 }
 
@@ -79,7 +79,7 @@ async function sendAndWait(
   context: CliContext,
   progress: string,
   source: string | undefined,
-  send: (sending: Sending) => Promise<Event<"command-result">>,
+  send: (sending: SendContext) => Promise<Event<"command-result">>,
 ): Promise<void> {
   const terminal = context.terminal();
   const config = context.config();
@@ -117,14 +117,14 @@ function parseScalar(text: string): TagScalar {
   return number;
 }
 
-const POLL_MS = 250;
+const POLL_INTERVAL_MS = 250;
 const RESULTS_PER_POLL = 200;
 /** Longest lifetime of a command (300 s) plus the time to read back. */
 const RESULT_TIMEOUT_MS = 6 * 60_000;
 
-type Results = Awaited<ReturnType<typeof watchResults>>;
+type ResultWatch = Awaited<ReturnType<typeof watchResults>>;
 
-/** Ignores results from before the watch. */
+/** Watches for results of commands; ignores earlier results. */
 async function watchResults(which: StateSelector) {
   const store = await openState(which, true);
   const before = (await store.outbox.latest(1))[0]?.position ?? 0;
@@ -137,7 +137,7 @@ async function watchResults(which: StateSelector) {
           .map(({ event }) => event as Event<"command-result">)
           .find(({ data }) => data.commandId === commandId);
         if (found !== undefined) return found;
-      } while (systemClock.monotonic() < until && (await sleepFor(systemClock, POLL_MS, signal)));
+      } while (systemClock.monotonic() < until && (await sleepFor(systemClock, POLL_INTERVAL_MS, signal)));
       signal.throwIfAborted();
       throw new Retryable(`Command ${commandId} has no result yet.`, {
         hint: "Look for it on the status page.",

@@ -26,10 +26,10 @@ import { readBody } from "../../scale/fleet/fleet-document.ts";
 import { APPROVERS_KEY, armFleetHere } from "../../scale/member-guards.ts";
 import type { CliContext } from "../shell/context.ts";
 import { readState, withStateDatabase } from "../shell/state-access.ts";
-import { killControls } from "./kill-controls.ts";
+import { findKillControls } from "./kill-controls.ts";
 import { addSecond } from "./write.ts";
 
-const CLI_AUTHOR = "the command line";
+const COMMAND_LINE_AUTHOR = "the command line";
 
 /** Needs no running worker: the kill switch is a file, or a document of the fleet's database. */
 export function define(writes: Command, context: CliContext): void {
@@ -38,14 +38,14 @@ export function define(writes: Command, context: CliContext): void {
     .command("stop")
     .description("stop all writing at once, and keep it stopped over restarts")
     .action(async () => {
-      const controls = await killControls(context);
-      context.terminal().object({ stopped: true }, await controls.stop(CLI_AUTHOR));
+      const controls = await findKillControls(context);
+      context.terminal().object({ stopped: true }, await controls.stop(COMMAND_LINE_AUTHOR));
     });
   writes
     .command("resume")
     .description("allow writing again, as the configuration permits")
     .action(async () => {
-      await (await killControls(context)).resume();
+      await (await findKillControls(context)).resume();
       context.terminal().object({ stopped: false }, ["Writing is allowed again, as the configuration permits."]);
     });
   writes
@@ -62,7 +62,7 @@ export function define(writes: Command, context: CliContext): void {
         return terminal.object({ asked: true }, [line]);
       }
       const at = isoUtc(systemClock.now());
-      await withStateDatabase(config, (database) => armFleetHere(database, folder, { by: CLI_AUTHOR, at }));
+      await withStateDatabase(config, (database) => armFleetHere(database, folder, { by: COMMAND_LINE_AUTHOR, at }));
       terminal.object({ asked: true }, [
         "The members of the fleet arm writing within a second, or when they start.",
         "This machine may write now. Run plenum writes arm on each other machine of the fleet as well.",
@@ -87,7 +87,7 @@ function addApproval(writes: Command, context: CliContext): void {
     .action(async (name: string, options: { readonly key: string }) => {
       const question = await approvalQuestion(context.config());
       const { changes } = approvalState(question);
-      approve(question, name, readKey(options.key), options.key);
+      approve(question, name, readConfirmationKey(options.key), options.key);
       showApproval(context, { ...approvalState(question), changes });
     });
 }
@@ -109,7 +109,7 @@ function showApproval(context: CliContext, state: ApprovalState): void {
   context.terminal().object(state, [...state.changes, `Approved by ${by} in ${state.file}.`, verdict]);
 }
 
-function readKey(file: string): string {
+function readConfirmationKey(file: string): string {
   try {
     return readFileSync(file, "utf8");
   } catch (error) {
@@ -117,7 +117,6 @@ function readKey(file: string): string {
   }
 }
 
-/** Needs no running worker. */
 function addRestores(writes: Command, context: CliContext): void {
   writes
     .command("restores")
