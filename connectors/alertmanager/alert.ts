@@ -11,17 +11,17 @@ export interface AlertmanagerAlert {
   readonly generatorURL?: string;
 }
 
-/** Labels and start of the first message. A renamed site would otherwise create a second alert that never ends. */
+/** Labels and start of the first message, reused for later messages: changed labels would create a second alert. */
 export const AlertIdentity = z.object({ labels: z.record(z.string(), z.string()), startsAt: z.string() });
 export type AlertIdentity = z.infer<typeof AlertIdentity>;
 
-/** Alertmanager resolves an alert without an end after 5 minutes (`resolve_timeout`), so an end is always sent. */
+/** End of a firing alert, from now. Without an end, Alertmanager resolves an alert after 5 minutes. */
 const FIRING_END_AHEAD_MS = 7 * 86_400_000;
 
 const MAX_LABEL_LENGTH = 200;
 const MAX_ANNOTATION_LENGTH = 4_000;
 
-/** Fixed, because users write routes with these names. */
+/** Fixed alert names: users write Alertmanager routes with these names. */
 const ALERT_NAME_BY_KIND = { gateway: "GatewayOffline", storm: "AlarmStorm", test: "PlenumTest" } as const;
 
 export function buildAlertIdentity(
@@ -50,7 +50,7 @@ export function buildFiringAlert(incident: IncidentMessage, first: AlertIdentity
   return buildAlert(incident, first, isoUtc(nowMs + FIRING_END_AHEAD_MS));
 }
 
-/** An end is never in the future, which counts as firing, and never before the start, which is rejected. */
+/** Builds an ended alert. Limits the end to the time between the start of the alert and now. */
 export function buildEndedAlert(incident: IncidentMessage, first: AlertIdentity, nowMs: number): AlertmanagerAlert {
   const endMs = Math.min(parseTimeMs(incident.endedAt ?? "") ?? nowMs, nowMs);
   return buildAlert(incident, first, isoUtc(Math.max(endMs, Date.parse(first.startsAt))));
@@ -83,7 +83,7 @@ function buildAlert(incident: IncidentMessage, { labels, startsAt }: AlertIdenti
   };
 }
 
-/** Reads a time without an offset as UTC; returns null where it is no time. */
+/** Parses a time, without an offset as UTC; null for a text that is no time. */
 function parseTimeMs(time: string): number | null {
   const ms = Date.parse(hasOffset(time) ? time : `${time}Z`);
   return Number.isNaN(ms) ? null : ms;
@@ -93,7 +93,7 @@ const hasOffset = (time: string): boolean => /(Z|[+-]\d\d:?\d\d)$/i.test(time);
 
 const cleanLabel = (text: string): string => cutText(breakMentions(toOneLine(text)), MAX_LABEL_LENGTH);
 
-/** Alertmanager forwards texts unchanged. Breaks mentions (`<!channel>`, `@everyone`) with a zero-width space. */
+/** Breaks mentions (`<!channel>`, `@everyone`) with a zero-width space; Alertmanager forwards texts unchanged. */
 function breakMentions(text: string): string {
   return text.replaceAll(/<(?=[!@#])|@(?=(?:channel|everyone|here|all)\b)/gi, "$&\u200b").trim();
 }

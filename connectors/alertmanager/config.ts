@@ -6,7 +6,7 @@ import { RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 
 const RESERVED_LABELS = ["alertname", "source", "site", "site_id", "priority", "kind", "key"] as const;
 
-/** Alertmanager before 0.27 takes no other names, and `__…` is kept for Prometheus itself. */
+/** Label name that Alertmanager before 0.27 accepts. Names with `__` are reserved for Prometheus. */
 const LabelName = z
   .string()
   .regex(/^[a-zA-Z_][a-zA-Z0-9_]*$/, "A label name consists of letters, digits and `_`, no digit first.")

@@ -15,7 +15,7 @@ import {
 } from "./alert.ts";
 import type { AlertmanagerConfig } from "./config.ts";
 
-/** Alertmanager may have been restarted; its interface asks for 5 minutes. */
+/** Time for which an ended alert is repeated, because Alertmanager may have been restarted. */
 const REPEAT_CLOSED_MS = 5 * 60_000;
 
 export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: ConnectorContext): Receiver {

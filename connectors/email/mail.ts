@@ -7,7 +7,7 @@ import type { EmailConfig } from "./config.ts";
 const MAX_SUBJECT_LENGTH = 150;
 const MAX_TEXT_LENGTH = 4_000;
 
-/** `title` is that of the first mail, so that all mails stay in one thread. */
+/** Builds a mail. `title` is the title of the first mail, so all mails of an incident stay in one thread. */
 export function buildMail(
   incident: IncidentMessage,
   title: string,
@@ -42,7 +42,7 @@ export function buildMail(
   };
 }
 
-/** A repeated mail has the same id, so a mailbox can merge them. One event may concern several incidents. */
+/** Builds the message id. A repeated mail has the same id, so mailboxes can merge the copies. */
 function buildMessageId({ changeId, key, status }: IncidentMessage): string {
   return hash("sha256", JSON.stringify([key, changeId, status])).slice(0, 32);
 }

@@ -2,11 +2,11 @@ import { ConfigError, type Failure, meaningOf, Rejected, Retryable, Throttled } 
 import { failureOfConnection, type Server } from "../../src/core/http/connection-problem.ts";
 import { toOneLine } from "../shared/receiver/text.ts";
 
-/** Greylisting accepts a mail that is sent again some minutes later, usually five. */
+/** Retry delay for greylisting, which accepts a mail when it is sent again, usually after five minutes. */
 const GREYLISTING_RETRY_MS = 5 * 60_000;
 const CLOSED_CONNECTION_RETRY_MS = 60_000;
 
-/** Error of nodemailer. Its message may quote the mail, so it is never shown. */
+/** Error of nodemailer. Never show its message, which may quote the mail. */
 interface NodemailerError {
   readonly code?: string;
   readonly originalCode?: string;

@@ -11,12 +11,12 @@ import type { EmailConfig } from "./config.ts";
 import { buildMail } from "./mail.ts";
 import { describeMailServer, mapMailError } from "./outcome.ts";
 
-/** Part of the timeout for the greeting, to distinguish a silent server from a slow mail. */
+/** Share of the timeout for connecting and greeting, to distinguish a silent server from a slow mail. */
 const GREETING_TIMEOUT_SHARE = 0.8;
 
 const FirstMailReference = z.object({ title: z.string() });
 
-/** Accepted means: the server answered 250 to the content. Sent mails cannot be queried. */
+/** Creates the e-mail receiver. A mail counts as sent when the server responds 250 to its content. */
 export function createEmailReceiver(config: EmailConfig, { clock, log }: ConnectorContext): Receiver {
   const port = config.port ?? (config.security === "tls" ? 465 : 587);
   const end = describeMailServer(config.host, port);
@@ -24,7 +24,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   const refusedRecipients = new Set<string>();
   let lastMailBeganMs = Number.NEGATIVE_INFINITY;
 
-  /** Each mail has a connection, for which credentials and certificates are read again. */
+  /** Creates a connection for one mail and reads credentials and certificates again. */
   function createMailTransport() {
     const auth = password === null ? {} : { auth: { user: config.user, pass: password().reveal() }, forceAuth: true };
     const ca = config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file, "ca_file") };
@@ -45,7 +45,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
     });
   }
 
-  /** Limits the total time, because a server that sends a byte now and then never times out. */
+  /** Limits the total time of an action: a server that sends single bytes would never time out. */
   async function runWithTimeLimit<T>(signal: AbortSignal, act: (limit: AbortSignal) => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     lastMailBeganMs = clock.monotonic();

@@ -73,7 +73,7 @@ export type FileConfig = z.infer<typeof FileConfig>;
 
 export const mebibytesToBytes = (mebibytes: number): number => Math.round(mebibytes * 1024 ** 2);
 
-/** Two sinks conflict in one folder; with `path` also in nested ones, which are searched for unfinished files. */
+/** Detects two sinks that write the same files: in one folder or, with `path`, in nested folders. */
 export function findSharedFolder(one: FileConfig, other: FileConfig): SharedStore | null {
   const isByDay = one.path === undefined;
   if (one.name !== other.name || isByDay !== (other.path === undefined)) return null;

@@ -34,7 +34,7 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
     return appender;
   }
 
-  /** Opens the newest file, the only one that a crash can leave with an unfinished line. */
+  /** Opens the newest file. Only the newest file can have an unfinished line after a crash. */
   async function open(signal: AbortSignal): Promise<void> {
     if (current !== null && (await current.appender.isThere())) return;
     await mkdir(folder, { recursive: true, mode: 0o750 });
@@ -87,7 +87,7 @@ export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorCo
     await closing?.appender.close();
   }
 
-  /** Reuses the buffer: its earlier lines are on disk. */
+  /** Encodes a batch into a reused buffer, whose earlier lines are on disk. */
   function encodeBatch(batch: readonly Event[], sequences: BatchInfo["sequences"]): Buffer {
     const texts = batch.flatMap((event, index) => [
       ...cloudEventTexts(event, sequenceAttributes(sequences?.[index])),

@@ -9,7 +9,7 @@ import { danglingLink, folderFailure, linkProblem } from "../../src/core/errors/
 export interface FileAppender {
   readonly path: string;
   readonly bytes: number;
-  /** Resolves when the text is on disk; truncates the file to its earlier length where it throws. */
+  /** Appends text. Resolves when the text is on disk; on an error, truncates the file to its earlier length. */
   append(text: Buffer): Promise<void>;
   isThere(): Promise<boolean>;
   close(): Promise<void>;
@@ -20,7 +20,7 @@ export const MAX_BATCH_LINES = 1_000;
 
 const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
 
-/** Opens or creates the file and removes what a crash left of the last write. Follows no symbolic link. */
+/** Opens or creates a file and removes an incomplete last write. Follows no symbolic links. */
 export async function openAppender(path: string, mode: number, maxLines: number): Promise<FileAppender> {
   const handle = await open(path, OPEN_FLAGS, mode);
   try {
@@ -57,7 +57,7 @@ export async function openAppender(path: string, mode: number, maxLines: number)
 const NEWLINE_BYTE = 10;
 const READ_CHUNK_BYTES = 64 * 1024;
 
-/** Removes what a crash left of the last write: text after the last newline, and after zeros (missing sectors). */
+/** Removes an incomplete last write: text after the last newline or after zeros (missing sectors). */
 async function truncateTornWrite(handle: FileHandle, maxLines: number): Promise<number> {
   const { size } = await handle.stat();
   const zeroAt = await findFirstZeroByte(handle, await findStartOfLastLines(maxLines, handle, size), size);
@@ -97,7 +97,7 @@ async function readBytes(handle: FileHandle, start: number, end: number): Promis
   return buffer.subarray(0, bytesRead);
 }
 
-/** A file with this ending is discarded after a crash. */
+/** File name suffix of temporary files, which are deleted after a crash. */
 export const TEMPORARY_SUFFIX = ".tmp";
 
 /** Gives a complete file its final name, compressed for `.gz`. After a crash, the old or the final file is complete. */

@@ -60,7 +60,7 @@ export function splitIntoDayLines(event: Event, sequence: Sequence | null | unde
   const [only] = days.keys();
   if (history === null || days.size <= 1) {
     const { type, data, time } = event as AnyEvent;
-    // A total's own time is the end of its period, often midnight of the next day.
+    // The time of a total is the end of its period, often midnight of the next day.
     const date = only ?? parseDay(type === "tag-total" ? data.from : time);
     return [{ date, texts: cloudEventTexts(event, numbered) }];
   }
@@ -88,7 +88,7 @@ function groupPointsByDay(points: string): Map<string, string[]> {
   return days;
 }
 
-/** The getter of `data` may have to parse. */
+/** Copies an event without `data`, whose getter may have to parse. */
 function copyWithoutData(event: Event): Event {
   const names = Object.keys(event).filter((name) => name !== "data") as (keyof Event)[];
   return Object.fromEntries(names.map((name) => [name, event[name]])) as unknown as Event;

@@ -14,12 +14,12 @@ import {
 } from "./durable-file.ts";
 import { buildFolderPath, splitIntoDayLines } from "./layout.ts";
 
-/** More would let events wait for the hundreds of files of a backfill. */
+/** Maximum files finished in one tick. After a backfill, hundreds of files would delay new events. */
 const MAX_FINISHED_PER_TICK = 20;
 
 const PART_SUFFIX = ".part";
 
-/** A backfill of a month writes more than a hundred files, which are reopened in turn. */
+/** Maximum open files. A backfill of a month writes more than 100 files, which are reopened in turn. */
 const MAX_OPEN_FILES = 16;
 
 interface FilePart {
@@ -128,7 +128,7 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
   }
 
   return {
-    /** Finishes files that a stop or a crash left, without unacknowledged lines. */
+    /** Finishes files left by a stop or crash, after removing unacknowledged lines. */
     async open(signal: AbortSignal): Promise<void> {
       if (isOpen) return;
       await mkdir(root, { recursive: true, mode: 0o750 });

@@ -6,16 +6,16 @@ import { createDailyFiles } from "./daily.ts";
 import { checkFolderWritable, MAX_BATCH_LINES, mapFileError } from "./durable-file.ts";
 import { createPartitionedFiles } from "./partitioned.ts";
 
-/** After a failure `close` is called, and the next `open` repairs what the failure left. */
+/** Writes the files of a sink. After a failure, `close` is called and the next `open` repairs the files. */
 export interface FileWriter {
   open(signal: AbortSignal): Promise<void>;
   write(batch: readonly Event[], sequences: BatchInfo["sequences"], signal: AbortSignal): Promise<void>;
-  /** Finishes files that are old enough; returns the milliseconds until the next. */
+  /** Finishes files that are old enough. Returns the milliseconds until the next file is old enough. */
   finishOld?(signal: AbortSignal): Promise<number>;
   close(): Promise<void>;
 }
 
-/** Accepted means: the line is on disk (fdatasync has returned). */
+/** Creates the file sink. Accepts an event when its line is on disk (fdatasync has returned). */
 export function createFileSink(config: FileConfig, context: ConnectorContext): Sink {
   const folder = resolve(config.folder);
   const files: FileWriter =

@@ -25,7 +25,7 @@ const InfluxName = z.string().min(1).max(255);
 
 const IdentifierName = z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, "Use lower-case letters, digits and `_`.");
 
-/** Tags that points have already, and `time`, which InfluxDB reserves. */
+/** Names of tags that Plenum writes, and `time`, which InfluxDB reserves. */
 const RESERVED_TAGS =
   "source site_id tag_id unit resolution time_zone type object object_id alarm_id trigger_id priority gateway_id outcome reason sink time";
 const ConfiguredTag = IdentifierName.refine(
@@ -88,7 +88,7 @@ export const InfluxConfig = z
       if (name in config.tags) reportIssue("tags", `With \`tags_from\` points have a tag ${name} already.`);
     }
     const url = URL.parse(config.url);
-    // On the way to a proxy even what is meant for loopback leaves this machine.
+    // Through a proxy, even requests to a loopback address leave this machine.
     const leavesMachine = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
     const isPlain = url?.protocol === "http:" && leavesMachine;
     if (isPlain && (config.token ?? config.password) !== undefined && !config.allow_plain_http) {
@@ -101,7 +101,7 @@ export const InfluxConfig = z
   .meta({ description: "Points in InfluxDB 1.x, 2, 3 or VictoriaMetrics." });
 export type InfluxConfig = z.infer<typeof InfluxConfig>;
 
-/** Returns a query for the last day of a tag; null for other events than values. */
+/** Returns a query for the last day of a tag; null for events other than `tag-value`. */
 export function buildExampleQuery(
   { api, bucket = "", measurement_prefix: prefix = "" }: InfluxConfig,
   event: Event,

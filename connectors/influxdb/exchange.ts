@@ -9,15 +9,15 @@ import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import { timeLimit } from "../../src/core/runtime/waiting.ts";
 
-/** A compressor takes half a millisecond: too much for the 3,000 bytes of 20 values. */
+/** Minimum size of a compressed request. Compression takes 0.5 ms: too much for the 3,000 bytes of 20 values. */
 const GZIP_ABOVE_BYTES = 16_384;
-/** Level 1 leaves 5 % of a backfill's bytes; the default level 6 saves a tenth more and takes three times as long. */
+/** Compression level 1 shrinks a backfill to 5 %. Level 6 saves a tenth more but takes three times as long. */
 const GZIP_OPTIONS: ZlibOptions = { level: 1 };
 const compressGzip = promisify<Buffer, ZlibOptions, Buffer>(gzip);
 
 const MAX_SPARE_BUFFER_BYTES = 2 ** 20;
 
-/** A successful response is usually empty; a bucket's retention fits. */
+/** Maximum size of a response. Successful responses are usually empty. */
 const MAX_RESPONSE_BYTES = 65_536;
 
 export interface DatabaseResponse {
@@ -55,7 +55,7 @@ export function createHttpExchange(options: ExchangeOptions) {
     ...(options.authorization === null ? {} : { authorization: options.authorization }),
   };
 
-  /** Reuses a buffer, which saves the garbage collector megabytes a second. */
+  /** Compresses the pieces of a body. Reuses a buffer to reduce garbage collection. */
   async function compressPieces(pieces: readonly Buffer[], length: number): Promise<Buffer> {
     const [only] = pieces;
     if (only !== undefined && pieces.length === 1) return compressGzip(only, GZIP_OPTIONS);
@@ -107,7 +107,7 @@ export function createHttpExchange(options: ExchangeOptions) {
   }
 
   return {
-    /** Rejects with the library's HttpError for responses from 300 on. The pieces may be reused afterwards. */
+    /** Sends a POST. Rejects with the library's HttpError for status 300 and above. The body may be reused. */
     post: (path: string, body: RequestBody, signal: AbortSignal) =>
       send("POST", path, body, signal, MAX_RESPONSE_BYTES),
     get: (path: string, signal: AbortSignal, maxBytes = MAX_RESPONSE_BYTES) => send("GET", path, "", signal, maxBytes),

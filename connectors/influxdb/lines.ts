@@ -5,17 +5,17 @@ import { PointReader } from "../../src/core/codec/point-reader.ts";
 import type { TagValue } from "../../src/core/model/building.ts";
 import type { Event } from "../../src/core/model/event.ts";
 
-/** Null and undefined are left out: line protocol has no null. */
+/** One point. Tags and fields that are null or undefined are omitted: line protocol has no null. */
 export interface PointParts {
   readonly measurement: string;
   readonly tags: Readonly<Record<string, string | number | null | undefined>>;
   readonly fields: Readonly<Record<string, string | number | boolean | null | undefined>>;
   readonly timeMs: number;
-  /** Event id for the nanoseconds below the millisecond; absent where a later point replaces an earlier one. */
+  /** Event id that determines the nanoseconds of the time; absent if a later point may replace this one. */
   readonly distinguishingId?: string;
 }
 
-/** Returns a line with a timestamp in nanoseconds. Numbers are always floats, so types never conflict. */
+/** Formats a line with a timestamp in nanoseconds. Numbers are always floats, so field types never conflict. */
 export function formatLine({ measurement, tags, fields, timeMs, distinguishingId }: PointParts): string {
   const point = new Point(measurement).timestamp(
     `${timeMs}${distinguishingId === undefined ? ZERO_NANOSECONDS : hashToNanoseconds(distinguishingId)}`,
@@ -49,16 +49,16 @@ function hashToNanoseconds(id: string): string {
 /** Control characters and Unicode line breaks, which end a line or confuse a terminal. */
 const LINE_BREAKS = /[\p{Cc}\u2028\u2029]+/gu;
 const MAX_TAG_LENGTH = 256;
-/** In UTF-16 units: at most 48 kB of UTF-8, below the 64 kB of InfluxDB. */
+/** Maximum length of a text field in UTF-16 units: at most 48 kB of UTF-8; InfluxDB allows 64 kB. */
 const MAX_FIELD_LENGTH = 16_000;
 
-/** Returns null for an empty tag, which breaks the line. A backslash becomes a slash: servers read it differently. */
+/** Returns null for an empty tag, which is invalid. Replaces backslashes, which servers interpret differently. */
 function cleanTagValue(text: string): string | null {
   const clean = toOneLine(text, MAX_TAG_LENGTH).replaceAll("\\", "/").trim();
   return clean === "" ? null : clean;
 }
 
-/** VictoriaMetrics ends a point at a line break, even inside quotes. */
+/** Removes line breaks: VictoriaMetrics ends a point at a line break, even inside quotes. */
 const toOneLine = (text: string, max: number): string => text.slice(0, max).toWellFormed().replace(LINE_BREAKS, " ");
 
 export function buildValueFields(name: string, value: TagValue): PointParts["fields"] {
@@ -67,14 +67,14 @@ export function buildValueFields(name: string, value: TagValue): PointParts["fie
   return {};
 }
 
-/** Reads a time without an offset as UTC; throws an Error for a text that is no time. */
+/** Parses a time, without an offset as UTC. Throws for a text that is no time. */
 export function parseTimeMs(text: string): number {
   const timeMs = Date.parse(/(Z|[+-]\d{2}:?\d{2})$/i.test(text) ? text : `${text}Z`);
   if (Number.isNaN(timeMs)) throw new Error(`"${text.slice(0, 60)}" is not a time.`);
   return timeMs;
 }
 
-/** One line as text, or several as bytes with line breaks between them. */
+/** One encoded line as text, or several lines as bytes, separated by line breaks. */
 export interface EncodedLines {
   readonly text: string | Buffer;
   readonly count?: number;
@@ -82,12 +82,12 @@ export interface EncodedLines {
 }
 
 const spareBuffers: Buffer[] = [];
-/** A request has 5,000 lines, 18 days of 288 lines of 130 bytes. */
+/** Enough for one request of 5,000 history lines, 130 bytes each. */
 const MAX_SPARE_BUFFERS = 20;
 const SPARE_BUFFER_BYTES = 65_536;
 const MAX_VALUE_AND_TIME_BYTES = 64;
 
-/** Encodes millions of points: the text before their value and time is encoded once for each type of value. */
+/** Encodes history fast: the part of the line before value and time is encoded once per type of value. */
 export function* encodeHistoryLines(
   event: Event<"tag-history">,
   lineAtZero: (parts: Omit<PointParts, "timeMs">) => string,
@@ -100,7 +100,7 @@ export function* encodeHistoryLines(
       tags: { tag_id: tag.id, unit: tag.unit, resolution, time_zone: timeZone },
       fields: { ...buildValueFields("value", value), good: value !== null, origin, revised },
     });
-    // Fields are sorted by name, and none comes after the value.
+    // Fields are sorted by name, and no field name comes after `value`.
     const rest = `${typeof value === "number" ? "0 " : ""}0${ZERO_NANOSECONDS}`;
     return Buffer.from(line.slice(0, line.length - rest.length));
   };

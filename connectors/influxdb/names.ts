@@ -7,19 +7,19 @@ import type { InfluxConfig } from "./config.ts";
 
 type NameTag = InfluxConfig["tags_from"][number];
 
-/** A look-up takes 30 µs, more than encoding a point. */
+/** Maximum age of cached names. Looking up a name takes 30 µs, more than encoding a point. */
 const NAME_CACHE_MS = 60_000;
-/** 100 bytes each; beyond this number the cache is cleared. */
+/** Number of cached names (100 bytes each) above which the cache is cleared. */
 const MAX_CACHED_NAMES = 100_000;
-/** Longest wait of a source's points for the first list with their names, once in the sink's life. */
+/** Maximum time that points of a source wait for the first list with their names, once per sink. */
 const FIRST_LIST_WAIT_MS = 60_000;
 const NAME_RECHECK_MS = 1_000;
 
 interface CachedName {
   readonly text: string | null;
-  /** Points committed earlier have no name; wall time. */
+  /** Points committed before this wall time get no name. */
   readonly fromMs?: number;
-  /** True where a later list may contain the name. */
+  /** True if a later list may contain the name. */
   readonly mayCome?: boolean;
 }
 
@@ -30,7 +30,7 @@ interface PointOrigin {
 }
 
 /**
- * Adds names to points, for query languages without joins. Points of a new worker wait up to `WAIT_MS` for the list of
+ * Adds names to points, for query languages without joins. Points of a new worker wait up to `FIRST_LIST_WAIT_MS` for the list of
  * sites and systems, because a later name would begin another series. Later names apply to points a minute afterwards.
  */
 export function createNameLookup(
@@ -58,7 +58,7 @@ export function createNameLookup(
     return hasEnded;
   }
 
-  /** Caches the name that `find` returns. Returns null while the source's points must wait. */
+  /** Looks up a name by `find` and caches it. Returns null while the points of the source must wait. */
   async function lookUp(
     kind: NameTag,
     source: string,
@@ -112,7 +112,7 @@ export function createNameLookup(
   }
 
   return {
-    /** Looks up names for `namesOf`. Returns the first event that must wait, with the error; null where all can go. */
+    /** Looks up the names for `namesOf`. Returns the first event that must wait, with the error; null for none. */
     async prepare(batch: readonly Event[], committedAt?: readonly string[]) {
       if (wanted.length === 0) return null;
       expireCache();

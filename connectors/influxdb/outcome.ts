@@ -10,7 +10,7 @@ import type { WriteVerdict } from "./store-lines.ts";
 
 const MAX_REASON_LENGTH = 300;
 
-/** InfluxDB 3 responds 201 with an error text where it stored only some lines. */
+/** Judges a response. InfluxDB 3 responds 201 with an error text when it stored only some lines. */
 export function judgeResponse(response: DatabaseResponse, config: InfluxConfig, lines: number): WriteVerdict {
   const error = findFailureInSuccess(response, config);
   if (error !== null) return { kind: "failed", error };
@@ -18,7 +18,7 @@ export function judgeResponse(response: DatabaseResponse, config: InfluxConfig, 
   return reason === null ? STORED_VERDICT : judgeRefusal(reason, lines);
 }
 
-/** Detects pages of a proxy or user interface, and errors that InfluxDB 1.x sends with 200; null for a real success. */
+/** Detects HTML pages and errors (InfluxDB 1.x) in responses with status 200; null for a real success. */
 export function findFailureInSuccess({ status, body }: DatabaseResponse, config: InfluxConfig): Failure | null {
   const responded = `${new URL(config.url).origin} answered ${status}`;
   if (isPage(body)) {
@@ -40,12 +40,12 @@ export function judgeError(error: unknown, config: InfluxConfig, lines: number, 
   return judgeRefusal(parseErrorText(body) ?? `The server answered ${status}.`, lines);
 }
 
-/** VictoriaMetrics responds 400 to an unknown path, others 404. */
+/** Detects a wrong path at VictoriaMetrics, which responds 400; other servers respond 404. */
 export function isWrongPathError({ statusCode, body }: HttpError): boolean {
   return statusCode === 400 && /unsupported path requested/i.test(body ?? "");
 }
 
-/** Maps an error of the complete request. Other codes than those listed here must not cost an event: ConfigError. */
+/** Maps the error of a complete request. Unknown status codes become a ConfigError, so no event is lost. */
 export function mapWriteError(error: unknown, config: InfluxConfig, nowMs: number): Failure {
   const { origin } = new URL(config.url);
   if (!(error instanceof HttpError)) return failureOfConnection(error, receiverAt(origin));
@@ -78,7 +78,7 @@ export function mapWriteError(error: unknown, config: InfluxConfig, nowMs: numbe
   return new ConfigError(`${responded} to a write${text === null ? "." : `: ${text}`}`, { field: "url", hint });
 }
 
-/** Option and hint for 404, and a message where the server's text does not tell what is missing. */
+/** Returns the option and hint for status 404, and a message if the server's text does not name what is missing. */
 function describeMissingObject(
   text: string,
   { api, bucket, database }: InfluxConfig,
@@ -97,10 +97,10 @@ function describeMissingObject(
   return ["bucket", `${create}; an InfluxDB 1.x needs api: v1.`, message];
 }
 
-/** InfluxDB 1.x and 2 check the retention last: everything else in the request is stored. */
+/** Error text for points beyond the retention. InfluxDB 1.x and 2 store all other points of the request. */
 const TOO_OLD_PATTERN = /points (beyond|outside) retention policy/i;
 
-/** `dropped=3` is the number of lines that InfluxDB 1.x and 2 did not store. */
+/** Judges a refused request. `dropped=3`: InfluxDB 1.x and 2 did not store three lines. */
 function judgeRefusal(reason: string, lines: number): WriteVerdict {
   const dropped = /\bdropped=(\d+)/.exec(reason)?.[1];
   if (TOO_OLD_PATTERN.test(reason)) {

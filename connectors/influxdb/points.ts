@@ -15,13 +15,13 @@ export interface PointSettings {
   readonly namesOf?: (event: Event) => Readonly<Record<string, string>>;
 }
 
-/** A point without what all points of an event share. `time` is ISO 8601; the event's time when absent. */
+/** A point without the tags that all points share. `time` is ISO 8601; without `time`, the event's time is used. */
 type EventPoint = Pick<PointParts, "measurement" | "tags" | "fields"> & { readonly time?: string };
 
 /** Measurements whose points may share a series and a millisecond without replacing each other. */
 const UNIQUE_MEASUREMENTS = new Set(["command_accepted", "command_result", "command_not_restored", "worker_event"]);
 
-/** The same event always gives the same lines, so a repeated write overwrites. Throws for an event without a time. */
+/** Encodes an event. The same event always gives the same lines, so a repeated write overwrites its points. */
 export function* encodeEventLines(event: Event, settings: PointSettings): Generator<EncodedLines> {
   const common = {
     ...settings.tags,
@@ -72,7 +72,7 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind
       type_now: type?.now,
     },
   }),
-  /** At the start of its period, so that a later total overwrites the point. */
+  /** The point of a total has the start of its period as time, so a later total overwrites it. */
   "tag-total": ({ data: { tag, resolution, timeZone, total, reset, from, to } }) => ({
     measurement: "tag_total",
     tags: { tag_id: tag.id, unit: tag.unit, resolution, time_zone: timeZone },
@@ -89,7 +89,7 @@ const POINT_BUILDER_BY_KIND: { readonly [Kind in SimpleKind]: (event: Event<Kind
     const fields = { first_date: data.firstDate, last_date: data.lastDate, ...buildAccountFields(data) };
     return { measurement, tags: { ...tags, tag_id: data.tag.id }, fields };
   },
-  /** At the start of the day, so that a revision overwrites the point. */
+  /** The point of a day has the start of the day as time, so a revision overwrites it. */
   "day-sealed": ({ time, data: { date, revision, revised, series, ...account } }) => ({
     measurement: "day_sealed",
     tags: {},
@@ -314,7 +314,7 @@ function buildChangeFields(data: object): EventPoint["fields"] {
   return { changed: Object.keys(before).join(","), before: JSON.stringify(before) };
 }
 
-/** Details are fields, because queries do not select by them. */
+/** Returns the object of an inventory event and details to write as fields. */
 function getInventoryObject(data: InventoryEvent["data"]) {
   if ("site" in data) return [data.site, {}] as const;
   if ("tag" in data) return [data.tag, { unit: data.tag.unit }] as const;

@@ -34,7 +34,7 @@ export function createBucketClient(config: InfluxConfig, writePath: string, exch
       }
     },
 
-    /** Rejects for every error except a missing bucket. */
+    /** Returns true if the bucket is missing. Rejects for every other error. */
     async isMissing(signal: AbortSignal): Promise<boolean> {
       try {
         const failure = findFailureInSuccess(await exchange.post(writePath, "", signal), config);

@@ -13,7 +13,7 @@ import { encodeEventLines, type PointSettings } from "./points.ts";
 import { createBucketClient, detectServerInstance } from "./server.ts";
 import { countLines, type EventLines, storeLines, type TooOldPoints, type WriteVerdict } from "./store-lines.ts";
 
-/** Accepted means: the server responded with success to the request with the event's points. */
+/** Creates the InfluxDB sink. Accepts an event when the server has stored the request with its points. */
 export function createInfluxSink(config: InfluxConfig, context: ConnectorContext): Sink {
   const { clock, log } = context;
   const url = new URL(config.url);
@@ -61,7 +61,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     return verdict;
   }
 
-  /** A stop is a failure too, so that lines stored before stay settled. */
+  /** Judges an error of sending. A stop also becomes a failure, so lines stored before stay settled. */
   async function judgeSendError(error: unknown, lines: number, signal: AbortSignal): Promise<WriteVerdict> {
     if (error instanceof HttpError && !signal.aborted) return judgeError(error, config, lines, clock.now());
     const probe = (limit: AbortSignal) => probeThroughProxy(proxy, targetOf(url), limit);
@@ -122,7 +122,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       exchange = null;
     },
 
-    /** An empty write reveals a token without the right, a missing bucket or a wrong path. */
+    /** Tests the sink with an empty write, which reveals missing permissions, a missing bucket or a wrong path. */
     async probe(signal) {
       const connected = exchange ?? connect();
       const bucket = createBucket(connected);
@@ -150,7 +150,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   };
 }
 
-/** Bytes stay bytes, because a conversion to text would cost more than encoding them. */
+/** Joins lines into a request body. Keeps bytes as bytes, because converting them to text is expensive. */
 function buildRequestBody(lines: readonly EventLines[]): RequestBody {
   if (lines.every(({ text }) => typeof text === "string")) return lines.map(({ text }) => text).join("\n");
   return lines.flatMap(({ text }, n) => {
@@ -180,7 +180,7 @@ function createAuthorization({ password, token, username }: InfluxConfig, { cloc
 
 const TOO_OLD_REPORT_INTERVAL_MS = 3_600_000;
 
-/** Logs the first dropped points, then a count each hour: single reports would fill the log of a backfill. */
+/** Logs dropped points at once, then their count once an hour, so that a backfill does not fill the log. */
 function createTooOldReport({ clock, log }: ConnectorContext): (dropped: TooOldPoints) => void {
   let unreported = 0;
   let total = 0;

@@ -7,7 +7,7 @@ export type EventLines = EncodedLines & { readonly owner: number };
 export const countLines = (lines: readonly EventLines[]): number =>
   lines.reduce((sum, { count = 1 }) => sum + count, 0);
 
-/** Lines that the server dropped because it keeps nothing that old. */
+/** Points that the server dropped because they are older than its retention. */
 export interface TooOldPoints {
   readonly points: number;
   readonly reason: string;
@@ -16,18 +16,18 @@ export interface TooOldPoints {
 export type WriteVerdict =
   | { readonly kind: "stored"; readonly tooOld: TooOldPoints | null }
   | { readonly kind: "too-large" }
-  /** At least one line can never be stored; `all` where none of them can. */
+  /** At least one line can never be stored; `all`: no line of the request can be stored. */
   | { readonly kind: "poison"; readonly reason: string; readonly all: boolean }
   | { readonly kind: "failed"; readonly error: unknown };
 
-/** Above 5,000 lines a server's throughput stops growing; the characters limit long texts. */
+/** Maximum lines of a request. Above 5,000 lines the throughput of servers stops growing. */
 const MAX_REQUEST_LINES = 5_000;
 const MAX_REQUEST_CHARACTERS = 4_000_000;
 
-/** 14 requests find one faulty line among 5,000. */
+/** Maximum requests per write. Finding one faulty line among 5,000 takes 14 requests. */
 const MAX_REQUESTS_PER_WRITE = 200;
 
-/** Splits a request that is too large or has a faulty line until the event is known. Repeated lines overwrite. */
+/** Stores lines. Splits a request that is too large or has a faulty line until the faulty event is found. */
 export async function storeLines(
   lines: Iterable<EventLines>,
   send: (lines: readonly EventLines[]) => Promise<WriteVerdict>,

@@ -14,7 +14,7 @@ import { type JiraConfig, RESERVED_FIELDS } from "./config.ts";
 
 const STATUSES_WITH_ERROR_TEXT = [400, 401, 403, 404, 409, 413];
 const MAX_ERROR_TEXT_LENGTH = 400;
-/** Jira treats unknown users as anonymous and reports it only in this header. */
+/** Header value for an unknown user, whom Jira treats as anonymous. */
 const UNKNOWN_USER_REASON = /AUTHENTICATED_FAILED|AUTHENTICATION_DENIED/;
 
 const ErrorResponse = z.object({
@@ -146,7 +146,7 @@ function mapErrorResponse(response: ReceiverResponse, origin: string, nowMs: num
   return mapTicketError(response, errorText, origin, nowMs);
 }
 
-/** Only summary and description come from the alarm; an error in any other field is a configuration error. */
+/** Maps refused fields. Only summary and description come from the alarm; other fields are a configuration error. */
 function mapRefusedFields(response: ReceiverResponse, origin: string): ConfigError | Rejected {
   const fields = Object.keys(parseErrorResponse(response).errors);
   const others = fields.filter((field) => field !== "summary" && field !== "description");

@@ -44,7 +44,7 @@ interface AdfMark {
   readonly attrs?: Readonly<Record<string, string>>;
 }
 
-/** Jira Cloud. A text node is literal: it cannot contain a mention, link or format. */
+/** Atlassian Document Format of Jira Cloud, whose text nodes cannot contain mentions, links or markup. */
 export const ADF_FORMAT: TextFormat = {
   render({ status, fields, list, curves, linkText, href }) {
     const parts = [
@@ -79,7 +79,7 @@ function buildLineNodes(lines: string): readonly AdfNode[] {
   return [buildTextNode(`: ${first}`), ...others.flatMap((line) => [{ type: "hardBreak" }, buildTextNode(line)])];
 }
 
-/** Jira Data Center: in wiki text each character that could be markup is written by its number. */
+/** Wiki text of Jira Data Center. Characters that could be markup are written as numeric entities. */
 export const WIKI_FORMAT: TextFormat = {
   render({ status, fields, list, curves, linkText, href }) {
     return [
@@ -95,7 +95,7 @@ export const WIKI_FORMAT: TextFormat = {
   sentence: escapeWikiMarkup,
 };
 
-/** `[~ola]` becomes `&#91;&#126;ola&#93;`. `-` and `_` inside a word stay, so that people can search for VS1-GT11. */
+/** Escapes wiki markup: `[~ola]` becomes `&#91;&#126;ola&#93;`. Keeps `-` and `_` in words such as VS1-GT11. */
 function escapeWikiMarkup(text: string): string {
   return text.replaceAll(
     /[!-+:-@[-^`{-~]|(?<![0-9A-Za-z])[-_]|[-_](?![0-9A-Za-z])/g,
@@ -103,7 +103,7 @@ function escapeWikiMarkup(text: string): string {
   );
 }
 
-/** Inside `{noformat}` Jira shows `&#91;` literally, so a space prevents an early end and mentions such as `[~ola]`. */
+/** Inserts spaces in text inside `{noformat}`, to prevent an early end and mentions such as `[~ola]`. */
 const disableNoformatMarkup = (text: string): string => text.replaceAll(/[{[]/g, "$& ");
 
 function encodeLinkAddress(href: string): string {

@@ -8,12 +8,12 @@ import { createJiraApi, parseResponse } from "./api.ts";
 import { ADF_FORMAT, formatSummary, renderComment, renderDescription, WIKI_FORMAT } from "./body.ts";
 import type { JiraConfig } from "./config.ts";
 
-/** Cloud's search lags by seconds to minutes (Atlassian); on Data Center the request may still run. */
+/** Time for which Jira's search may miss a new issue. */
 const SEARCH_LAG_MS = { cloud: 300_000, data_center: 60_000 };
 const MAX_SEARCH_RESULTS = 20;
 
 const IssueKey = z.string().regex(/^[A-Za-z][A-Za-z0-9_]*-\d{1,20}$/);
-/** The id survives a move to another project. */
+/** Id of an issue. Unlike the key, the id stays the same when the issue moves to another project. */
 const IssueId = z.string().regex(/^\d{1,20}$/);
 const CreatedIssue = z.object({ id: IssueId, key: IssueKey });
 const StatusCategory = z.object({ key: z.string() });
@@ -55,7 +55,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     return (await jira.read({ method: "GET", path }, TransitionsResponse, signal)).transitions;
   }
 
-  /** Returns false when no transition is possible, or a rule of the workflow rejects it. */
+  /** Executes a transition. Returns false without a transition, or if a workflow rule rejects it. */
   async function executeTransition(id: string, body: TransitionBody | null, signal: AbortSignal): Promise<boolean> {
     if (body === null) return false;
     const path = `/issue/${id}/transitions`;
@@ -171,7 +171,7 @@ interface TransitionBody {
   readonly fields?: { readonly resolution: { readonly id: string } | { readonly name: string } };
 }
 
-/** Returns null when no transition is possible. Without names, a status of the category Done counts. */
+/** Chooses the first possible transition by name, or to a status of category Done; null for none. */
 function chooseTransition(
   transitions: readonly Transition[],
   names: readonly string[],

@@ -24,13 +24,13 @@ export interface ProducerId {
   readonly epoch: number;
 }
 
-/** Version 4 is Kafka 0.11; before, the broker's own setting decides whether a request creates a topic. */
+/** Versions of the metadata request. Before version 4 (Kafka 0.11), the broker decides whether to create topics. */
 const METADATA_VERSIONS = listRequestVersions<typeof metadataV12.api>("metadata", 12, 1);
 const PRODUCER_ID_VERSIONS = listRequestVersions<typeof initProducerIdV5.api>("initProducerId", 5, 0);
 
 const METADATA_MAX_AGE_MS = 300_000;
 const TOPIC_CREATION_TIMEOUT_MS = 20_000;
-/** Bit of the write right in a topic's operations, and the value for unknown rights. */
+/** Bit for the permission to write in a topic's `topicAuthorizedOperations`. */
 const WRITE_PERMISSION_BIT = 1 << 4;
 const UNKNOWN_PERMISSIONS = -2_147_483_648;
 const UNKNOWN_TOPIC_CODE = 3;
@@ -98,10 +98,10 @@ export function createCluster(config: KafkaConfig, connections: BrokerConnection
       return new Map(names.map((name) => [name, cache.get(name)?.topic ?? { name, ...missing }]));
     },
 
-    /** Requests the metadata of these topics, or of all visible ones, with our rights. */
+    /** Requests the metadata and our permissions of the given topics, or of all visible topics for null. */
     describeTopics: (names: readonly string[] | null) => requestMetadata(names, false, true),
 
-    /** Requests a new producer id, under which the brokers count our batches. */
+    /** Requests a new producer id, which brokers use to detect duplicate batches. */
     async requestProducerId(): Promise<ProducerId> {
       try {
         const response = await request((broker) => broker.request(PRODUCER_ID_VERSIONS, null, 0));

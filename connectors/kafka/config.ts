@@ -5,7 +5,7 @@ import { byteSize } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { findTemplateError } from "./topics.ts";
 
-/** Host and port; an IPv6 address is in brackets. */
+/** Matches host:port; an IPv6 address is in brackets. */
 const BROKER_PATTERN = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]]+):(\d{1,5})$/;
 
 const BrokerAddress = z.string().refine((text) => {
@@ -101,7 +101,7 @@ export const KafkaConfig = z
 export type KafkaConfig = z.infer<typeof KafkaConfig>;
 
 export interface HostAndPort {
-  /** A name or an IP address, IPv6 without brackets. */
+  /** Host name or IP address, IPv6 without brackets. */
   readonly host: string;
   readonly port: number;
 }

@@ -24,7 +24,7 @@ export function listRequestVersions<T>(name: string, newest: number, oldest: num
 
 export interface BrokerConnection {
   readonly address: HostAndPort;
-  /** Sends the newest supported version. Returns also a response with errors in parts. */
+  /** Sends the newest supported version of a request. Also returns responses that contain errors. */
   request<Arguments extends unknown[], Response>(
     versions: readonly VersionedRequest<Arguments, Response>[],
     ...values: Arguments
@@ -45,14 +45,14 @@ interface OpenConnection {
   readonly broker: Promise<BrokerConnection>;
 }
 
-/** The library's producer is not used: after its retries a late batch could land behind newer ones. */
+/** Manages connections to brokers. The library's producer is not used: its retries could reorder batches. */
 export function createConnections(config: KafkaConfig, clock: Clock) {
   const { client_id, sasl, tls } = config;
   const password = sasl === undefined ? null : cachedSecret(sasl.password, clock);
   const openConnections = new Map<string, OpenConnection>();
   let currentSignal = AbortSignal.abort();
 
-  /** Reads files and secrets for each connection, so replaced ones need no restart. */
+  /** Reads certificates and secrets for each connection, so replaced files need no restart. */
   function buildConnectionOptions(host: string): kafka.ConnectionOptions {
     return {
       connectTimeout: config.connect_deadline,
@@ -72,7 +72,7 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
     return { tls: { ...VERIFIED_TLS, ca, cert, key }, ...(isIP(host) === 0 ? { tlsServerName: host } : {}) };
   }
 
-  /** Refuses to send a password in plain text to brokers on other machines, which a local cluster may name. */
+  /** Throws instead of sending a password in plain text to another machine, even if a local broker names it. */
   function refusePlainPassword(address: HostAndPort): void {
     if (sasl === undefined || tls.enabled || config.plain_text || isLoopback(address.host)) return;
     const message = `${describeBroker(address).name} would get our password readable to everybody on the way.`;
@@ -120,7 +120,7 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
       throw cause;
     },
 
-    /** Runs `work`; when the signal aborts, every connection ends, and the work with it. */
+    /** Runs `work`. Ends every connection, and so the work, when the signal aborts. */
     async runWithSignal<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
       signal.throwIfAborted();
       currentSignal = signal;
@@ -134,7 +134,7 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
       }
     },
 
-    /** Returns why a broker disconnected at once, by probing TLS and SASL without credentials; null for a restart. */
+    /** Finds out why a broker disconnected, by probing TLS and SASL without credentials; null for a restart. */
     async diagnoseDisconnect(address: HostAndPort): Promise<ConfigError | null> {
       const signal = currentSignal;
       const server = describeBroker(address);
@@ -151,7 +151,7 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
 }
 
 async function connectAndNegotiate(connection: kafka.Connection, address: HostAndPort): Promise<BrokerConnection> {
-  // Pending requests learn only that the connection closed; an error event without a listener would end the process.
+  // Keep the cause: pending requests learn only that the connection closed. Without a listener the process would end.
   let cause: Error | null = null;
   connection.on("error", (error) => {
     cause ??= error;
@@ -193,7 +193,7 @@ function isConnectionAlive({ status }: kafka.Connection): boolean {
   return status !== CLOSED && status !== CLOSING && status !== ERROR;
 }
 
-/** Brokers before Kafka 2.4 do not support version 3. */
+/** Requests the API versions of a broker. Brokers before Kafka 2.4 do not support version 3 of the request. */
 async function requestSupportedVersions(connection: kafka.Connection) {
   const { clientSoftwareName, clientSoftwareVersion } = kafka;
   try {
@@ -215,7 +215,7 @@ function buildSaslOptions(
   return { mechanism, username, password, ...(mechanism === "PLAIN" ? {} : { authenticate: authenticateByScram }) };
 }
 
-/** The library's SCRAM parser throws outside of any handler; here an invalid response fails the authentication. */
+/** Fails the authentication for an invalid SCRAM response. The library alone would throw outside of any handler. */
 const authenticateByScram: kafka.SASLCustomAuthenticator = (
   mechanism,
   connection,

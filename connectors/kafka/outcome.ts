@@ -5,12 +5,12 @@ import type { HostAndPort } from "./config.ts";
 
 // Error codes: https://kafka.apache.org/protocol#protocol_error_codes
 
-/** The connection ended before a response; `diagnoseDisconnect` finds the cause. */
+/** Error: the connection ended before a response. `diagnoseDisconnect` finds the cause. */
 export class BrokerDisconnected extends Retryable {}
 
 export const getErrorName = (code: number): string => protocolErrorsCodesById[code] ?? `error ${code}`;
 
-/** Refusals of a batch's content: a single record with one becomes a dead letter. */
+/** Error codes for a refused record. A single record with such a code becomes a dead letter. */
 const RECORD_REFUSALS: Readonly<Record<string, string>> = {
   MESSAGE_TOO_LARGE: "it is larger than the topic takes (max.message.bytes)",
   RECORD_LIST_TOO_LARGE: "it is larger than a segment of the topic (segment.bytes)",
@@ -69,7 +69,7 @@ export function mapTopicError(code: number, topic: string): Failure {
   return new Retryable(`Topic ${topic} took nothing at the moment (${name}).`, options);
 }
 
-/** An unknown topic is retryable here: after the next metadata request, `topicFailure` decides. */
+/** Maps an error of a batch. An unknown topic is retryable until the next metadata request. */
 export function mapBatchError(code: number, topic: string): Failure {
   return getErrorName(code) === "UNKNOWN_TOPIC_OR_PARTITION"
     ? new Retryable(`Topic ${topic} is not at this broker (any more).`)

@@ -6,7 +6,7 @@ import { type BrokerConnections, listRequestVersions } from "./connections.ts";
 import { describeRefusal, getErrorName, mapBatchError, mapConnectionError, mapTopicError } from "./outcome.ts";
 import type { KafkaRecord } from "./records.ts";
 
-/** All in-sync replicas have the record, the topic can never take it, or it was not sent or not acknowledged. */
+/** Result of sending a record: acknowledged by all in-sync replicas, refused for good, or open (to retry). */
 export type RecordOutcome =
   | { readonly is: "acknowledged" }
   | { readonly is: "refused"; readonly reason: string }
@@ -32,12 +32,12 @@ interface BatchResponse {
 const PRODUCE_VERSIONS = listRequestVersions<typeof produceV11.api>("produce", 11, 3);
 
 const ACKNOWLEDGED_OUTCOME: RecordOutcome = { is: "acknowledged" };
-/** Code for a partition that the response omits: UNKNOWN_SERVER_ERROR. */
+/** Error code for a partition that the response omits: UNKNOWN_SERVER_ERROR. */
 const NO_RESPONSE_CODE = -1;
 const MAX_PRODUCER_EPOCH = 32_767;
 const MAX_SEQUENCE_NUMBER = 0x7fff_ffff;
 
-/** The broker lost or rejected our producer id or sequence: request a new id, then resend. */
+/** Error codes for a lost or rejected producer id or sequence: request a new id, then resend. */
 const NEEDS_NEW_PRODUCER_ID = new Set([
   "OUT_OF_ORDER_SEQUENCE_NUMBER",
   "DUPLICATE_SEQUENCE_NUMBER",
@@ -55,7 +55,7 @@ export function createProducer(config: KafkaConfig, connections: BrokerConnectio
     if (config.idempotent) producer ??= await cluster.requestProducerId();
   }
 
-  /** After a failure, brokers refuse a late batch of the old epoch, which could overwrite newer values. */
+  /** Begins a new epoch after a failure, so brokers refuse late batches of the old epoch. */
   function closeEpoch(needsNewId: boolean): void {
     cluster.clearCache();
     sequences.clear();
@@ -64,7 +64,7 @@ export function createProducer(config: KafkaConfig, connections: BrokerConnectio
       needsNewId || producer.epoch >= MAX_PRODUCER_EPOCH ? null : { id: producer.id, epoch: producer.epoch + 1 };
   }
 
-  /** Returns the outcomes. Each partition has one request at a time, and none after a failure, so order is kept. */
+  /** Sends records in order and returns outcomes: one request at a time per partition, none after a failure. */
   async function send(records: readonly KafkaRecord[]): Promise<readonly RecordOutcome[]> {
     const outcomes: RecordOutcome[] = records.map(() => ({ is: "open" }));
     await prepare();
@@ -138,7 +138,7 @@ export function createProducer(config: KafkaConfig, connections: BrokerConnectio
   return { prepare, send };
 }
 
-/** Partitions by key as the Java clients (murmur2). Stops at the first record without a leader, to send none twice. */
+/** Assigns records to partitions by key (murmur2, as Java clients). Stops at the first record without a leader. */
 function partitionRecords(
   records: readonly KafkaRecord[],
   topics: ReadonlyMap<string, TopicMetadata>,

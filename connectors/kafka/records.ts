@@ -5,7 +5,7 @@ import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence
 /** CloudEvent in binary mode (Kafka protocol binding of CloudEvents 1.0.2): attributes are headers, data is JSON. */
 export interface KafkaRecord {
   readonly topic: string;
-  /** Source and subject: equal keys share a partition, which keeps their order. */
+  /** Source and subject of the event. Records with equal keys share a partition, which keeps their order. */
   readonly key: Buffer;
   readonly value: Buffer;
   readonly headers: Map<Buffer, Buffer>;
@@ -13,7 +13,7 @@ export interface KafkaRecord {
   readonly bytes: number;
 }
 
-/** Lengths (at most 5 each), time (10) and offset of a record. */
+/** Maximum bytes of the lengths (5 each), time (10) and offset of a record. */
 const RECORD_OVERHEAD_BYTES = 36;
 const HEADER_OVERHEAD_BYTES = 10;
 

@@ -10,11 +10,11 @@ import { createProducer, type RecordOutcome } from "./producer.ts";
 import { buildRecord, type KafkaRecord } from "./records.ts";
 import { createTopics } from "./topics.ts";
 
-/** Accepted means: all in-sync replicas have the record (acks=all). */
+/** Creates the Kafka sink. Accepts an event when all in-sync replicas have its record (acks=all). */
 export function createKafkaSink(config: KafkaConfig, context: ConnectorContext): Sink {
   const topics = createTopics(config.topic);
   const { connections, cluster, producer } = createKafkaClient(config, context);
-  /** Acknowledged records that are offered again after an earlier one failed. Lost at a restart. */
+  /** Acknowledged records that will be offered again because an earlier record failed. Lost at a restart. */
   let acknowledgedAhead = new Set<string>();
 
   async function deliverBatch(batch: readonly Event[], offered: BatchInfo | undefined): Promise<Receipt> {
@@ -77,7 +77,7 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
     },
   };
 
-  /** Throws where we may write none of the topics and none can be created. */
+  /** Throws if Plenum may write to none of the topics and cannot create any. */
   function checkTopics(described: readonly TopicMetadata[]): void {
     const ours = described.filter(({ name }) => topics.matches(name));
     const existing = ours.filter(({ code }) => code === 0);
@@ -100,7 +100,6 @@ function createKafkaClient(config: KafkaConfig, { clock }: ConnectorContext) {
   return { connections, cluster, producer: createProducer(config, connections, cluster) };
 }
 
-/** TOPIC_AUTHORIZATION_FAILED */
 const TOPIC_AUTHORIZATION_FAILED = 29;
 
 function buildReceipt(outcomes: readonly RecordOutcome[]): Receipt {

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import { type Event, KINDS, sourceName } from "../../src/core/model/event.ts";
 
-/** Kinds of subjects; a command's is its tag. Each key has one noun, so topics by noun keep its order. */
+/** Kinds of event subjects (a command's is its tag). Each key has one noun, so topics by noun keep order. */
 const TOPIC_NOUNS = ["alarm", "tag", "gateway", "host", "system", "site", "worker"] as const;
 type TopicNoun = (typeof TOPIC_NOUNS)[number];
 
@@ -77,7 +77,7 @@ const VALUE_BY_PLACEHOLDER: Readonly<Record<TopicPlaceholder, (event: Event) => 
   site: ({ siteid }) => (siteid === undefined ? "_none" : encodeTopicValue(siteid)),
 };
 
-/** The noun of `site/1/alarm/500001` is alarm, of `site/1` site, of `audit` worker. */
+/** Returns alarm for `site/1/alarm/500001`, site for `site/1`, worker for `audit`. */
 export function findSubjectNoun(subject: string): TopicNoun {
   const [first = "", , third] = subject.split("/");
   const noun = first === "site" && third !== undefined ? third : first;

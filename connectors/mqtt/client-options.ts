@@ -10,7 +10,7 @@ import type { MqttConfig } from "./config.ts";
 import { MAX_RECEIVED_PACKET_BYTES } from "./fast-path.ts";
 import type { MqttMessage } from "./messages.ts";
 
-/** Most commands that the broker may send before we have acknowledged one. */
+/** Maximum number of commands that the broker may send before Plenum acknowledges one. */
 const MAX_UNACKNOWLEDGED_COMMANDS = 20;
 
 const SESSION_EXPIRY_SECONDS = 86_400;
@@ -30,11 +30,11 @@ export function configureBroker(config: MqttConfig, clock: Clock): ConfiguredBro
 export interface SessionOptions {
   readonly clientId: string;
   readonly will?: MqttMessage;
-  /** Asks the broker to keep the session; when the broker has lost it, the broker was restarted. */
+  /** Asks the broker to keep the session. A lost session means that the broker was restarted. */
   readonly keepsSession?: boolean;
 }
 
-/** Reads files and secrets again for each connection, so renewed ones need no restart. */
+/** Builds connection options. Reads certificates and secrets each time, so renewed ones need no restart. */
 export function buildClientOptions(
   { config, readPassword }: ConfiguredBroker,
   { clientId, will, keepsSession = false }: SessionOptions,

@@ -5,7 +5,7 @@ import type { MqttConfig } from "./config.ts";
 import { createConnection } from "./connection.ts";
 import { createTopics, type Topics } from "./topics.ts";
 
-/** Receives commands without a session: commands sent while we are offline are lost on purpose. */
+/** Receives commands without an MQTT session, so commands sent while Plenum is offline are lost on purpose. */
 export function createMqttCommands(config: MqttConfig, context: ConnectorContext): CommandSource {
   const topics = createTopics(config.prefix, config.topic, context.assignment?.source);
   let accept: AcceptCommand | null = null;
@@ -60,7 +60,7 @@ function parseCommandMessage(
     expirySeconds: properties.messageExpiryInterval ?? null,
     replyTo: properties.responseTopic ?? null,
     correlation: properties.correlationData?.toString("base64") ?? null,
-    // A property that comes several times has several values; the first one counts.
+    // A user property may occur several times; the first value counts.
     properties: Object.fromEntries(
       Object.entries(properties.userProperties ?? {}).map(([key, value]) => [key, [value].flat()[0] ?? ""]),
     ),

@@ -10,16 +10,16 @@ import type { MqttMessage } from "./messages.ts";
 interface ConnectionOptions extends Pick<LinkOptions, "clientId" | "onMessage"> {
   readonly statusTopic: string;
   readonly prepare?: (link: BrokerLink) => Promise<void>;
-  /** Asks the broker to keep a session and receives whether the broker had one; null where the broker keeps none. */
+  /** Asks the broker to keep a session; called with whether the broker had a session, or null if it keeps none. */
   readonly onSession?: (present: boolean | null) => void;
 }
 
-/** Interval of the status message: after a late end of an old connection the broker would otherwise show `offline`. */
+/** Interval of the status message `online`. Corrects a late `offline` of an old connection. */
 const STATUS_INTERVAL_MS = 60_000;
 const RECONNECT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 const RECONNECT_AFTER_CONFIG_ERROR_MS = 300_000;
 
-/** Keeps at most one link to the broker and a retained status topic; replaces a lost link in the background. */
+/** Keeps one link to the broker and a retained status topic; reopens a lost link in the background. */
 export function createConnection(
   config: MqttConfig,
   { clock, log }: ConnectorContext,
@@ -83,7 +83,7 @@ export function createConnection(
     });
   }
 
-  /** Opens a link, or waits for the next status message or the loss of the link. */
+  /** Opens a link to the broker, or waits until the next status message is due or the link is lost. */
   async function openOrHeartbeat(): Promise<void> {
     if (current === null || current.link.lost.aborted) return openOnce();
     const { link, since } = current;
@@ -98,7 +98,7 @@ export function createConnection(
   }
 
   return {
-    /** Returns at once when there is a link; otherwise makes one attempt, which concurrent callers share. */
+    /** Returns at once if a link is open; otherwise makes one attempt to connect, shared by concurrent callers. */
     async open(signal: AbortSignal): Promise<void> {
       signal.throwIfAborted();
       closing.signal.throwIfAborted();
@@ -114,7 +114,7 @@ export function createConnection(
   };
 }
 
-/** Publishes one message with another client id and without a will. Logs the limits of the broker. */
+/** Tests the connection with one message, another client id and no will. Logs the broker's limits. */
 export async function testConnection(
   config: MqttConfig,
   { clock, log }: ConnectorContext,

@@ -13,7 +13,7 @@ import { NO_PACKET_LISTENER, openBrokerSocket } from "./fast-path.ts";
 
 // Reason codes: MQTT 5.0, section 2.4. Return codes 1 to 5: MQTT 3.1.1, section 3.2.2.3.
 
-/** The broker closed the connection before a readable packet; `diagnoseHangUp` finds the cause. */
+/** Error: the broker closed the connection before a readable packet. `diagnoseHangUp` finds the cause. */
 export class BrokerHungUp extends Retryable {}
 
 /** Errors of mqtt-packet for data that is not MQTT, such as a TLS alert. */
@@ -101,7 +101,7 @@ export function mapPublishRejection(code: number, topic: string): Failure {
 const PUBLISH_REJECTION_TEXTS: Readonly<Record<number, string>> = {
   135: "allow us to publish to {topic} (not authorised, 135)",
   144: "accept the topic {topic} (144)",
-  // `message_size_limit` of Mosquitto, which it does not announce. A retry would fail too.
+  // Mosquitto does not announce its `message_size_limit`. A retry would fail too.
   149: "take a message for {topic} of this size (149)",
   153: "accept the payload for {topic} (153)",
 };
@@ -126,7 +126,7 @@ export function mapDisconnectReason(code: number | undefined, address: string): 
       return new ConfigError(`Another client with our client id has connected to the broker at ${address}.`, {
         hint: "Run one worker only, or give each its own client_id.",
       });
-    // The broker did not announce its limit, so the message is unknown.
+    // The broker did not announce its size limit, so which message was too large is unknown.
     case 149:
       return new ConfigError(`The broker at ${address} ended the connection: a message is too large for it (149).`, {
         field: "max_message_bytes",
@@ -139,10 +139,10 @@ export function mapDisconnectReason(code: number | undefined, address: string): 
   }
 }
 
-/** Messages up to this length are never too large, in characters; also the minimum of `max_message_bytes`. */
+/** Length in characters up to which no message is too large; also the minimum of `max_message_bytes`. */
 const ALWAYS_ACCEPTED_CHARACTERS = 1_024;
 
-/** Adds a hint about the size: for a message that is too large, a broker of MQTT 3.1.1 only disconnects. */
+/** Adds a hint about the message size, because a broker of MQTT 3.1.1 only disconnects when a message is too large. */
 export function addSizeHint(reason: unknown, longestPayload: number): unknown {
   if (!(reason instanceof Retryable) || reason.hint !== undefined || longestPayload <= ALWAYS_ACCEPTED_CHARACTERS)
     return reason;
@@ -188,7 +188,7 @@ export async function diagnoseHangUp(
     : null;
 }
 
-/** True when the broker responds to CONNECT, even with a refusal, except of the version. */
+/** Returns true if the broker responds to CONNECT, even with a refusal, except a refusal of the MQTT version. */
 function doesBrokerRespond(probeOptions: IClientOptions, signal: AbortSignal): Promise<boolean> {
   if (signal.aborted) return Promise.resolve(false);
   return new Promise((resolve) => {

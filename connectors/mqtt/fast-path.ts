@@ -8,7 +8,7 @@ import type { MqttMessage } from "./messages.ts";
 // Own PUBLISH writer and PUBACK reader for live values; the library does the rest. Together they save 17.5 % of the
 // processor time of a value (28 µs): the library writes a packet in some forty pieces with a Buffer for nearly each.
 
-/** Largest packet that the broker may send us; commands are refused far below this size. */
+/** Largest packet that the broker may send to Plenum. Commands are refused far below this size. */
 export const MAX_RECEIVED_PACKET_BYTES = 1_048_576;
 
 type ProtocolVersion = 4 | 5;
@@ -16,16 +16,15 @@ type ProtocolVersion = 4 | 5;
 const PUBLISH_QOS_1_BYTE = 0x32;
 const RETAIN_FLAG = 0x01;
 
-/** MQTT 5.0, section 2.2.2.2. */
+/** Property identifiers of MQTT 5.0, section 2.2.2.2. */
 const PROPERTY_IDS = { payloadFormat: 0x01, expiry: 0x02, contentType: 0x03, correlation: 0x09, user: 0x26 } as const;
 
-/** Type, length (4), topic length (2), packet id (2), properties length (4), payload format (2), expiry (5). */
+/** Sum of: type, length (4), topic length (2), packet id (2), properties length (4), payload format (2), expiry (5). */
 const MAX_PACKET_OVERHEAD_BYTES = 20;
-/** Bytes around a text: property id (1) and length (2). */
+/** Bytes before a text property: property id (1) and length (2). */
 const TEXT_OVERHEAD_BYTES = 3;
-/** A UTF-16 unit takes at most so many bytes of UTF-8. */
 const MAX_UTF8_BYTES_PER_UNIT = 3;
-/** A length has seven bits in each byte (section 1.5.5). */
+/** Packet lengths are encoded with seven bits in each byte (section 1.5.5). */
 const LENGTH_BYTE_BASE = 128;
 
 export function computeMaxPacketBytes({ contentType, correlation, payload, properties, topic }: MqttMessage): number {
@@ -66,7 +65,7 @@ function countLengthBytes(length: number): number {
 }
 
 /**
- * Writes a PUBLISH with QoS 1 (MQTT 5.0 and 3.1.1, section 3.3) into a buffer of `maxBytesOf`; returns its end.
+ * Writes a PUBLISH with QoS 1 (MQTT 5.0 and 3.1.1, section 3.3) into a buffer; returns the end position.
  *
  *     32 A3 01 │ 00 12 plenum/1/tag/7/value │ 00 2A │ 44 properties │ payload
  *     type and length      topic              id       MQTT 5 only
@@ -136,7 +135,7 @@ const WRITE_BUFFER_BYTES = 65_536;
 
 const PINGREQ_PACKET = Buffer.of(0xc0, 0);
 
-/** Reusable buffers. One is in use while packets are written and until the system has sent them. */
+/** Reusable write buffers. A buffer is in use from writing packets until the system has sent them. */
 const spareBuffers: Buffer[] = [];
 const MAX_SPARE_BUFFERS = 2;
 
@@ -177,14 +176,14 @@ export function createPublisher(stream: Pick<Writable, "write">, version: Protoc
 
 type OnAcknowledged = (id: number, reason: number) => void;
 
-/** First byte of a PUBACK. The library reports other flags. */
+/** First byte of a PUBACK packet. The library reports packets with other flags. */
 const PUBACK_TYPE_BYTE = 0x40;
 const MAX_LENGTH_BYTES = 4;
 const PACKET_ID_BYTES = 2;
 
 /**
  * Returns a function that extracts the acknowledgements (PUBACK, section 3.4) from received data and returns all other
- * bytes for the library, or null. The library needs 3 kB of memory to read the six bytes of one.
+ * bytes for the library, or null. The library needs 3 kB of memory for one PUBACK of six bytes.
  *
  *     40 02 00 2A        message 42 is accepted          40 03 00 2A 87        message 42 is rejected, reason 135
  */
@@ -226,7 +225,7 @@ export function createAcknowledgementReader(acknowledged: OnAcknowledged): (chun
   };
 }
 
-/** A longer packet would be buffered until complete. */
+/** Rejects longer packets, which would be buffered until complete. */
 const isValidAcknowledgement = ({ length, size }: PacketHeader) =>
   length >= PACKET_ID_BYTES && size <= MAX_RECEIVED_PACKET_BYTES;
 
@@ -235,7 +234,7 @@ interface PacketHeader {
   readonly size: number;
 }
 
-/** Returns null for an incomplete header and infinite sizes for an invalid one. */
+/** Parses a packet header. Returns null for an incomplete header and infinite sizes for an invalid header. */
 function parsePacketHeader(bytes: Buffer, at: number): PacketHeader | null {
   let length = 0;
   for (let n = 0; n < MAX_LENGTH_BYTES; n += 1) {
@@ -254,12 +253,12 @@ export interface PacketListener {
 
 export const NO_PACKET_LISTENER: PacketListener = { acknowledged: () => undefined, arrived: () => undefined };
 
-/** The library reads everything except acknowledgements. Ignores proxies of the environment. */
+/** Opens a socket. The library reads all packets except acknowledgements. Ignores HTTP proxy variables. */
 export function openBrokerSocket(options: IClientOptions, listener: PacketListener): Socket {
   const address = { host: String(options.host), port: Number(options.port) };
   const socket = options.protocol === "mqtts" ? connectByTls(options, address) : connectPlain(address);
   const readAcknowledgements = createAcknowledgementReader(listener.acknowledged);
-  // Otherwise the system delays a small packet, such as a ping, until the broker has confirmed the last one.
+  // Without this, TCP delays a small packet, such as a ping, until the broker confirms the previous packet.
   socket.setNoDelay(true);
   const pipe = <T extends Writable>(library: T): T => {
     socket.on("data", (chunk: Buffer) => {

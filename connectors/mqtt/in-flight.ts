@@ -1,16 +1,16 @@
-/** Packet identifiers have two bytes (MQTT 5.0, section 2.2.1). */
+/** Number of packet identifiers, which have two bytes (MQTT 5.0, section 2.2.1). */
 const PACKET_ID_COUNT = 65_536;
-/** Compact the slots when an unacknowledged message leaves more holes than this. */
+/** Number of empty slots above which the queue is compacted. */
 const MAX_EMPTY_SLOTS = 64;
 
 /**
- * Messages in the order of sending and of acknowledgements (MQTT 5.0, section 4.6). A `Map` would keep old tables.
+ * Unacknowledged messages in order of sending (MQTT 5.0, section 4.6). Uses less memory than a `Map`.
  *
  *     slots:  -  -  7  8  -  10           begin = 2, end = 6, size = 3: 9 was acknowledged early
  */
 export function createInFlightQueue<Sent extends { readonly id: number }>() {
   const isUsed = new Uint8Array(PACKET_ID_COUNT);
-  /** Never shortened, because growing again allocates. */
+  /** Slots of the queue. Never shortened, because growing the array again allocates memory. */
   const slots: (Sent | null)[] = [];
   let begin = 0;
   let end = 0;
@@ -70,14 +70,14 @@ export function createInFlightQueue<Sent extends { readonly id: number }>() {
 }
 
 /**
- * Mosquitto (`set_tcp_nodelay false`) holds acknowledgements up to 40 ms until TCP confirms the last. A ping confirms:
+ * Mosquitto (`set_tcp_nodelay false`) holds acknowledgements up to 40 ms until TCP confirms the last packet. A ping confirms it:
  *
  *     20 messages ►   ◄ PUBACK   PINGREQ ►   ◄ 19 × PUBACK, PINGRESP
  */
 export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () => void) {
   let isCheckPlanned = false;
   let hasSent = false;
-  /** Something happened since the last ping. Prevents endless pings to a broker that answers only pings. */
+  /** True if a packet was sent or acknowledged since the last ping. Prevents endless pings. */
   let hasNewActivity = false;
 
   function pingIfNeeded(): void {
@@ -99,7 +99,7 @@ export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () =>
       hasSent = false;
       if (isCheckPlanned || !isWaiting()) return;
       isCheckPlanned = true;
-      // Messages that an acknowledgement makes room for leave within this tick of the event loop.
+      // Wait one tick of the event loop, in which the next messages are sent.
       setImmediate(pingIfNeeded);
     },
   };

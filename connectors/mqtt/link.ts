@@ -15,7 +15,7 @@ import { createPublisher, NO_PACKET_LISTENER, openBrokerSocket, packetBytesIfOve
 import { createAcknowledgementFlush, createInFlightQueue } from "./in-flight.ts";
 import type { MqttMessage } from "./messages.ts";
 
-/** One connection. The library never reconnects, so no message of a lost connection is sent again unnoticed. */
+/** One connection to the broker. The library never reconnects, so it cannot resend messages of a lost connection. */
 export type BrokerLink = ReturnType<typeof createBrokerLink>["link"];
 
 type PublishCallback = (error: unknown) => void;
@@ -28,7 +28,7 @@ interface BrokerLimits {
 export interface LinkOptions extends SessionOptions {
   /** Longest time without any acknowledgement while messages wait. */
   readonly publishDeadlineMs?: number;
-  /** Resolves when the message may be acknowledged; a rejection closes the link. */
+  /** Handles a received message. Resolves when the message may be acknowledged; a rejection closes the link. */
   readonly onMessage?: ((packet: IPublishPacket) => Promise<void>) | undefined;
 }
 
@@ -47,11 +47,11 @@ export async function openBrokerLink(
     reconnectPeriod: 0,
     queueQoSZero: false,
     resubscribe: false,
-    // Ping in each `keepalive`: postponing it with every packet needs a timer each.
+    // Send a ping every `keepalive`. Postponing pings after each packet would need a timer per packet.
     reschedulePings: false,
     // The default logger allocates for each packet even when disabled.
     log: () => undefined,
-    // The cache would hold a buffer for each of the 65,536 packet ids: some 8 MB.
+    // The library's cache holds a buffer for each of the 65,536 packet ids, about 8 MB.
     writeCache: false,
   };
   let listener = NO_PACKET_LISTENER;
@@ -181,7 +181,7 @@ function createBrokerLink(
   client.once("close", loseConnection);
   if (!client.connected) loseConnection();
 
-  /** Calls `done` with null when the broker has acknowledged, else with an error; possibly before this returns. */
+  /** Sends a message. Calls `done` with null after the acknowledgement, or with an error, possibly before returning. */
   function send(message: MqttMessage, done: PublishCallback): void {
     const refusal = findRefusal(message);
     if (refusal !== null) {
@@ -204,7 +204,7 @@ function createBrokerLink(
     return new Rejected(`The message has ${bytes} bytes; the broker takes ${maxPacketBytes} (149).`);
   }
 
-  /** The library allocates ids, because subscriptions use them too. */
+  /** Returns an unused packet id from the library, whose subscriptions use packet ids too. */
   function allocatePacketId(): number {
     for (;;) {
       const id = client.messageIdProvider.allocate();
@@ -213,17 +213,17 @@ function createBrokerLink(
     }
   }
 
-  /** Convenient for single messages; promises for each of 100 messages would outlive them. */
+  /** Sends a single message and waits for its acknowledgement. Batches use `send`, which needs no promises. */
   const publish = (message: MqttMessage) =>
     new Promise<void>((resolve, reject) => {
       send(message, (error) => (error === null ? resolve() : reject(error)));
     });
 
-  /** Waits for the deadline of the oldest message, which each acknowledgement extends: one timer for all messages. */
+  /** Closes the link when no acknowledgement arrives within the deadline. Uses one timer for all messages. */
   async function watchDeadline(): Promise<void> {
     isWatched = true;
     for (;;) {
-      // Keep only the time: the message would keep its batch in memory during the wait.
+      // Keep only the time of the oldest message. The message would keep its batch in memory.
       const sentMs = pending.oldest()?.sentMs;
       if (sentMs === undefined || lost.signal.aborted) break;
       const leftMs = Math.max(sentMs, lastAcknowledgedMs) + publishDeadlineMs - clock.monotonic();
@@ -253,7 +253,7 @@ function createBrokerLink(
 
   const link = {
     limits,
-    /** True when the broker still had the session of the last link. A broker of MQTT 5 may keep none: null. */
+    /** True if the broker still had the session of the last link; null if it keeps no sessions (MQTT 5). */
     sessionPresent: connack.properties?.sessionExpiryInterval === 0 ? null : connack.sessionPresent,
     /** Aborts, with the reason, when the connection is lost or ended. */
     lost: lost.signal,
@@ -286,7 +286,7 @@ function createBrokerLink(
   return { link, listener: { acknowledged, arrived: acknowledgementFlush.arrived } };
 }
 
-/** rh 2: do not send retained messages. rap: mark a retained message as such. */
+/** `rh: 2`: the broker sends no retained messages. `rap`: retained messages keep their flag. */
 function subscribeToFilter(client: MqttClient, filter: string, rh: 0 | 2): Promise<void> {
   return new Promise((resolve, reject) => {
     client.subscribe(filter, { qos: 1, nl: false, rap: true, rh }, (error, granted) => {

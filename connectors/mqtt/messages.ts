@@ -14,14 +14,14 @@ import type { Topics } from "./topics.ts";
 
 export interface MqttMessage {
   readonly topic: string;
-  /** Empty and retained: the broker deletes the retained message. */
+  /** Message body. An empty retained message makes the broker delete the retained message of the topic. */
   readonly payload: string;
   readonly retain: boolean;
   readonly contentType: "application/json" | "application/cloudevents+json";
   readonly properties: Readonly<Record<string, string>>;
   readonly expirySeconds?: number;
   readonly correlation?: string;
-  /** When the broker rejects the message, the event still counts as delivered. */
+  /** The event counts as delivered even if the broker rejects this message. */
   readonly bestEffort?: true;
 }
 
@@ -29,7 +29,7 @@ type RetainOptions = MqttConfig["retain"];
 
 const RESOLVED_ALARM_RETENTION_SECONDS = 604_800;
 
-/** Returns the states that an event changes, then the event itself unless the event is telemetry. */
+/** Returns messages for the states that an event changes, then the event itself unless it is telemetry. */
 export function buildMessages(
   event: Event,
   topics: Topics,
@@ -59,7 +59,7 @@ type InventoryEvent = Extract<
 >;
 type ObjectKind = "site" | "gateway" | "host" | "system" | "tag";
 
-/** Topics below an object that the broker retains, each with the option of `retain` that decides. */
+/** Retained topics of each kind of object, with the `retain` option that enables each topic. */
 const RETAIN_OPTION_BY_ASPECT: Readonly<Record<ObjectKind, Readonly<Record<string, keyof RetainOptions>>>> = {
   site: { inventory: "inventory" },
   gateway: { state: "inventory", inventory: "inventory" },
@@ -140,7 +140,7 @@ function buildStateMessages(
     case "alarm-retriggered":
     case "alarm-changed":
     case "alarm-out-of-scope": {
-      // The state topic has the present episode only.
+      // The state topic shows only the current episode of an alarm.
       if (event.data.superseded === true) return [];
       const { id, status } = event.data.alarm;
       const message = json(formatTopic("alarm", id, "state"), buildAlarmBody(event), retained.alarms);
@@ -192,7 +192,7 @@ function getInventoryObject(data: InventoryEvent["data"]) {
 
 type MessageBody = Readonly<Record<string, unknown>>;
 
-/** A value that could not be read is null and `bad`, never 0. */
+/** Builds the message of a live value. An unreadable value is null with quality `bad`, never 0. */
 function buildValueBody(event: Event<"tag-value">, source: string | null): MessageBody {
   const { tag, value, quality, time, latencyMs, lastGood, behindGateway, type } = event.data;
   return {
@@ -222,7 +222,7 @@ function buildSeriesFields(
   return { ts: event.time, unit: tag.unit, name: tag.displayName, tag: tag.id, source, site, resolution, timeZone };
 }
 
-/** Returns text, because the list of points is written without an object for each. */
+/** Formats history as JSON text without creating an object for each point. */
 function formatHistoryPayload(
   event: Event<"tag-history">,
   { fact, points }: HistoryText,
@@ -238,7 +238,7 @@ function buildTotalBody(event: Event<"tag-total">, source: string | null): Messa
   return { ...buildSeriesFields(event, event.data, source), from, to, total, reset, id: event.id };
 }
 
-/** For `alarm-out-of-scope`, the rest is the last known state and `inScope` is false. */
+/** Builds the state of an alarm. For `alarm-out-of-scope`: the last known state with `inScope` false. */
 function buildAlarmBody(event: Event & { readonly data: AlarmFact }): MessageBody {
   const { alarm, episode, late, behindGateway } = event.data;
   return {

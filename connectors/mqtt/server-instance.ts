@@ -5,7 +5,7 @@ import { configureBroker } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { openBrokerLink } from "./link.ts";
 
-/** A restart shows in a lost session or a short uptime. After a crash Mosquitto may have an old session. */
+/** State of the broker at the last check. A lost session or a short uptime reveals a restart of the broker. */
 interface StoredBrokerState {
   readonly uptime: number | null;
   readonly atMs: number;
@@ -16,7 +16,7 @@ interface BrokerReport extends StoredBrokerState {
   readonly sessionLost: boolean;
 }
 
-/** The uptime is published every 10 s, and its response takes time. */
+/** Tolerance in uptime comparisons: brokers publish the uptime every 10 s, and the response takes time. */
 const UPTIME_TOLERANCE_MS = 15_000;
 
 export function detectServerInstance(before: string | null, { sessionLost, ...now }: BrokerReport): ServerInstance {
@@ -29,7 +29,7 @@ export function detectServerInstance(before: string | null, { sessionLost, ...no
   return { instanceId: JSON.stringify(now), isNew: stored !== null && (sessionLost || isUptimeTooShort(now, stored)) };
 }
 
-/** Returns whether the uptime grew less than time passed. After a suspension only the wall clock counts. */
+/** Returns true if the uptime grew less than time passed. After a suspension only the wall clock counts. */
 function isUptimeTooShort(now: StoredBrokerState, before: StoredBrokerState): boolean {
   if (now.uptime === null || before.uptime === null) return false;
   const grownMs = (now.uptime - before.uptime) * 1_000;
@@ -49,7 +49,7 @@ function measureElapsedMs(
 const UPTIME_TOPIC = "$SYS/broker/uptime";
 const UPTIME_TIMEOUT_MS = 2_000;
 
-/** Returns seconds. Uses a separate connection, because some brokers disconnect on a forbidden subscription. */
+/** Returns the uptime in seconds. Uses a separate connection: some brokers disconnect on a forbidden subscription. */
 export async function readBrokerUptime(
   config: MqttConfig,
   context: ConnectorContext,

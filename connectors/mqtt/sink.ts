@@ -11,7 +11,7 @@ import { buildMessages, type MqttMessage } from "./messages.ts";
 import { detectServerInstance, readBrokerUptime } from "./server-instance.ts";
 import { createTopics } from "./topics.ts";
 
-/** Accepted means: the broker has acknowledged every message of the event (PUBACK, reason below 128). */
+/** Creates the MQTT sink. Accepts an event when the broker has acknowledged all its messages (PUBACK, reason < 128). */
 export function createMqttSink(config: MqttConfig, context: ConnectorContext): Sink {
   const topics = createTopics(config.prefix, config.topic, context.assignment?.source);
   const clientId = buildClientId(config, context);
@@ -34,7 +34,7 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
     close: () => connection.close(),
     probe: (signal) => testConnection(config, context, { clientId: `${clientId}-probe`, topic: topics.check }, signal),
 
-    /** A restart ends every connection, so check once for each link. */
+    /** Detects a broker restart. Checks once per link, because a restart ends every connection. */
     async detectRestart(before, signal) {
       const link = connection.link();
       if (link === null) return null;
@@ -74,7 +74,7 @@ interface DeliveryOptions {
   readonly onBestEffortRejected: (error: unknown) => void;
 }
 
-/** After the first retryable failure or an abort, sending stops and the receipt keeps the events from that one on. */
+/** Sends a batch. Stops at an abort or retryable failure; the receipt keeps the failed event and all later events. */
 export async function deliverBatch(
   link: Pick<BrokerLink, "send">,
   batch: readonly Event[],

@@ -6,7 +6,7 @@ export interface TopicParts {
   readonly site: string | null;
   readonly kind: string;
   readonly id: string;
-  /** Path of fixed words, e.g. `value` or `history/5m`. */
+  /** Path of fixed words below the object, e.g. `value` or `history/5m`. */
   readonly aspect?: string;
 }
 
@@ -33,7 +33,7 @@ export function createTopics(prefix: string, template: string, source?: string) 
     status,
     commandStatus: `${status}/commands`,
     check: `${prefix}/status/check`,
-    /** One tag, several tags named in the payload, and second approvals. */
+    /** Subscriptions for commands: one tag, several tags named in the payload, and second approvals. */
     commandFilters: ["+/set", "set", "second"].map(
       (rest) => `${commandTree}${source === undefined ? "+" : encodeSegment(source)}/${rest}`,
     ),
@@ -58,7 +58,7 @@ export function createTopics(prefix: string, template: string, source?: string) 
       return rest.length === 1 ? named : { ...named, tagId: decodeSegment(tag) };
     },
 
-    /** Returns whether a response may go there: not into our own trees, except below `<prefix>/reply/`. */
+    /** Returns true if a response may be published to a topic: none of Plenum's own, except `<prefix>/reply/…`. */
     mayReply(topic: string): boolean {
       if (topic === "" || topic.startsWith("$") || /[+#\p{Cc}]/u.test(topic) || !topic.isWellFormed()) return false;
       if (topic.length > MAX_REPLY_TOPIC_LENGTH) return false;
@@ -87,7 +87,7 @@ function resolvePlaceholder(placeholder: string, prefix: string, parts: TopicPar
 
 const PLAIN_SEGMENT = /^[\w.-]{1,128}$/;
 
-/** Encodes without collisions: other characters become `%XX`, an empty text `~`, a long one `~` and its hash. */
+/** Encodes a value as a topic level without collisions: `%XX` for special characters, `~` and a hash for long texts. */
 export function encodeSegment(value: string): string {
   if (PLAIN_SEGMENT.test(value) && !RESERVED_LEVELS.has(value) && value !== "_") return value;
   if (!value.isWellFormed() || value.length > MAX_SEGMENT_LENGTH) return hashSegment(value);

@@ -65,7 +65,7 @@ export function createTableApi(config: ServiceNowConfig, clock: Clock) {
     return null;
   }
 
-  /** Returns the oldest first. Throws `ConfigError` when the user may not see some records of the encoded query. */
+  /** Returns matching records, oldest first. Throws `ConfigError` if the user may not see all of them. */
   async function search(query: string, signal: AbortSignal): Promise<readonly TaskRecord[]> {
     const parameters = new URLSearchParams({
       sysparm_query: `${query}^ORDERBYsys_created_on`,

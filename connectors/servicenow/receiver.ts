@@ -7,7 +7,7 @@ import { createTicketReceiver, createWarnOnce, type Ticket, type TicketSystem } 
 import { createTableApi, type TaskRecord } from "./api.ts";
 import type { ServiceNowConfig } from "./config.ts";
 
-/** Rules run within the request that opens an incident, so a search may miss the incident for this time. */
+/** Time for which a search may miss a new incident, because rules run within the opening request. */
 const SEARCH_LAG_MS = 60_000;
 const PROBE_CORRELATION_ID = "plenum-probe";
 
@@ -24,7 +24,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
     return { id: sys_id, ticket, link: `${site}/nav_to.do?uri=${record}` };
   }
 
-  /** The title of one alarm is stable, and a person may have edited it. */
+  /** Builds the text fields of an update. Keeps the title of an alarm, which a person may have edited. */
   const buildTextFields = (incident: IncidentMessage) => ({
     description: formatDescription(incident),
     short_description: incident.kind === "alarm" ? undefined : formatShortDescription(incident),
@@ -35,7 +35,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
 
   async function searchRecords(key: string, signal: AbortSignal): Promise<readonly TaskRecord[]> {
     const rows = await table.search(`correlation_id=${key}^active=true`, signal);
-    // An instance ignores unknown parts of a query and finds all records.
+    // ServiceNow ignores unknown parts of a query and returns all records.
     if (rows.every(({ correlation_id }) => correlation_id === key)) return rows;
     const hint = "Use a table that extends task, such as incident, and let the user read that field.";
     throw new ConfigError(`The table ${config.table} cannot be searched by correlation_id.`, { field: "table", hint });
@@ -150,7 +150,7 @@ function formatNote({ text }: IncidentMessage, labels: readonly string[], before
   );
 }
 
-/** Further lines are indented, so that no line of a text looks like a label. */
+/** Formats fields. Indents further lines of a text, so that no line looks like a label. */
 function formatFieldLines(fields: IncidentText["fields"]): readonly string[] {
   return fields.map(({ label, text }) => `${label}: ${disableMarkup(text).replaceAll("\n", "\n  ")}`);
 }

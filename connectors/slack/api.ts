@@ -15,7 +15,7 @@ import { printable } from "../../src/core/values/printable.ts";
 import type { SlackConfig } from "./config.ts";
 
 export interface SlackResponse {
-  /** One of the `understood` error codes; null for success. */
+  /** Slack's error code, one of `handledErrors`; null for success. */
   readonly error: string | null;
   readonly json: unknown;
   /** Scopes of the token; null when missing from the response. */
@@ -33,7 +33,7 @@ const ResponseBody = z.looseObject({
 
 type SlackApi = ReturnType<typeof createSlackApi>;
 
-/** Returns the error codes in `understood` and throws others. */
+/** Creates a client of Slack's Web API. Returns the error codes in `handledErrors` and throws others. */
 export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext, lookup?: Lookup) {
   const url = new URL(config.base_url);
   const client = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
@@ -110,7 +110,7 @@ function isIncompleteJson({ body, json }: ReceiverResponse): boolean {
   return json === undefined && body.trimStart().startsWith("{");
 }
 
-/** Metadata of our messages; readable by apps. */
+/** Metadata that identifies Plenum's messages; readable by other apps. */
 export interface IncidentMark {
   readonly event_type: "plenum_incident" | "plenum_reply";
   readonly event_payload: Readonly<Record<string, string>>;
@@ -125,11 +125,11 @@ interface MarkedMessages {
   readonly marked: readonly MarkedMessage[];
   /** False when more messages exist than were read. */
   readonly isComplete: boolean;
-  /** One of the `understood` error codes; null for success. */
+  /** Slack's error code, one of `handledErrors`; null for success. */
   readonly error: string | null;
 }
 
-/** Smaller when the response is too long (a message takes up to 40 kB). */
+/** Page sizes to try: the next smaller size if the response is too long. */
 const PAGE_SIZES = ["100", "20", "5", "1"] as const;
 
 const MAX_PAGES = 20;
@@ -145,7 +145,7 @@ const MessageWithMetadata = z.looseObject({
   metadata: z.looseObject({ event_type: z.string(), event_payload: z.record(z.string(), z.unknown()) }),
 });
 
-/** Returns messages with this mark, of a channel only the first page with a match. Their payload may contain more. */
+/** Returns messages with a mark: all of a thread, but of a channel only the first page with a match. */
 export async function listMarkedMessages(
   api: SlackApi,
   method: "conversations.history" | "conversations.replies",
@@ -257,7 +257,7 @@ const ERROR_HINTS: Readonly<Record<"unauthenticated" | "forbidden" | "channel", 
   },
 };
 
-/** Certainly not executed. `message_limit_exceeded` is the limit of a free workspace. */
+/** Error codes for rate limits. `message_limit_exceeded`: limit of a free workspace. */
 const RATE_LIMIT_CODES = ["ratelimited", "rate_limited", "message_limit_exceeded"];
 
 const UNAVAILABLE_CODES = [
@@ -267,7 +267,7 @@ const UNAVAILABLE_CODES = [
   "external_channel_migrating",
 ];
 
-/** Errors inside Slack: "it's possible some aspect of the operation succeeded". */
+/** Error codes for failures inside Slack, after which the operation may have succeeded in part. */
 const SERVER_ERROR_CODES = ["fatal_error", "internal_error", "request_timeout", "update_failed"];
 
 /** Maps an error response, which has HTTP status 200. An unknown code rejects the message. */

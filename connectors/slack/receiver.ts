@@ -15,7 +15,7 @@ import {
 } from "./api.ts";
 import type { SlackConfig } from "./config.ts";
 
-/** Block Kit. Texts of the service are escaped `plain_text`, in which Slack interprets no markup, emoji or link. */
+/** Slack message in Block Kit. Alarm texts are escaped `plain_text`, in which Slack interprets no markup. */
 export interface SlackMessage {
   readonly text: string;
   readonly blocks: SlackBlock[];
@@ -47,13 +47,13 @@ export interface MessageSizes {
   readonly curves: number;
 }
 
-/** Slack's limits; 4,000 is its advice for `text`. */
+/** Maximum text lengths that Slack allows, or advises for `text`. */
 export const FULL_SIZES: MessageSizes = { text: 4_000, header: 150, field: 2_000, list: 3_000, curves: 3_000 };
 
-/** For a message that Slack finds too large; its total limit is unknown. */
+/** Shorter text lengths, used after Slack rejected a message as too large. */
 export const SMALL_SIZES: MessageSizes = { text: 300, header: 150, field: 150, list: 1_000, curves: 0 };
 
-/** Each label and its text are two of Slack's 10 fields. */
+/** Maximum label and text pairs in a section: Slack allows 10 fields, two per pair. */
 const MAX_FIELD_PAIRS = 5;
 
 const MAX_LINK_LENGTH = 3_000;
@@ -100,7 +100,7 @@ function buildFieldSections(fields: IncidentMessage["text"]["fields"], most: num
   }));
 }
 
-/** All lines have equal length, so every member is listed: 141 characters each for 21 lines. */
+/** Lists every member in lines of at most equal length: 141 characters each for 21 lines. */
 function buildListSection(list: readonly string[], most: number): SlackBlock[] {
   if (list.length === 0) return [];
   const room = Math.floor(most / list.length) - 1;
@@ -114,7 +114,7 @@ function buildTimeSeriesSection({ text }: IncidentMessage, most: number): SlackB
   return fitting === undefined || fitting === "" ? [] : [{ type: "section", text: toPlainText(fitting, most) }];
 }
 
-/** A link, because Slack shows a warning when an app does not respond to a button. */
+/** Builds a link instead of a button: Slack warns when an app does not respond to a button. */
 function buildLinkBlock({ link, text }: IncidentMessage): SlackBlock[] {
   const url = link === null ? null : URL.parse(link);
   if (url === null || !/^https?:$/.test(url.protocol)) return [];
@@ -132,7 +132,7 @@ const toPlainText = (text: string, most: number): PlainTextObject => ({
 
 const toMrkdwn = (text: string): MrkdwnObject => ({ type: "mrkdwn", text, verbatim: true });
 
-/** Cuts before escaping, so that no partial `&am` remains. */
+/** Cuts and escapes a text. Cuts first, so that no partial entity such as `&am` remains. */
 function cutAndEscape(text: string, most: number): string {
   for (let room = most; ; ) {
     const shortened = escapeHtml(cutText(text, room));
@@ -142,24 +142,24 @@ function cutAndEscape(text: string, most: number): string {
   }
 }
 
-/** `closed`: the message shows that its alarm is over. */
+/** Reference to a message. `closed`: the message shows that its alarm is over. */
 const MessageReference = z.object({ channel: z.string(), ts: z.string(), closed: z.boolean().optional() });
 type MessageReference = z.infer<typeof MessageReference>;
 
 const PostedMessage = z.looseObject({ channel: z.string().min(1), ts: z.string().min(1) });
 
-/** Slack counts sizes differently; the message is then sent again with shorter texts. */
+/** Error codes for a message that is too large. The message is sent again with shorter texts. */
 const TOO_LARGE_ERRORS = ["msg_too_long", "msg_blocks_too_long", "invalid_blocks", "invalid_blocks_format"];
 
-/** The message with that `client_msg_id` was deleted, so post without it. */
+/** Error codes for a deleted message with the same `client_msg_id`. Post again without the id. */
 const DELETED_DUPLICATE_ERRORS = ["duplicate_message_not_found", "duplicate_channel_not_found"];
 
-/** The workspace has an edit limit, or another app posted the message. */
+/** Error codes for messages that cannot be edited, e.g. because of a time limit for edits. */
 const NOT_EDITABLE_ERRORS = ["edit_window_closed", "cant_update_message"];
 
 const NO_THREAD_ERRORS = ["thread_not_found", "message_not_found"];
 
-/** The thread takes no replies, while the channel takes messages. */
+/** Error codes for a thread that takes no replies, although the channel takes messages. */
 const NO_REPLY_ERRORS = [
   "restricted_action_thread_locked",
   "restricted_action_non_threadable_channel",
@@ -178,12 +178,12 @@ const SLACK_RATE_LIMITS: NonNullable<Receiver["rates"]> = [
 
 const MESSAGE_ID_NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");
 
-/** One message for each incident, edited in place, and thread replies for important changes. */
+/** Creates the Slack receiver: one message per incident, edited in place, and replies for important changes. */
 export function createSlackReceiver(config: SlackConfig, context: ConnectorContext, lookup?: Lookup): Receiver {
   const api = createSlackApi(config, context, lookup);
   const { log, name } = context;
 
-  /** Slack may ignore the request key `client_msg_id`. */
+  /** Posts a message with the request key `client_msg_id`, which Slack may ignore. */
   async function post(
     what: object,
     seed: string,
@@ -223,7 +223,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     return error === null ? "edited" : error === "message_not_found" ? "gone" : "fixed";
   }
 
-  /** Skips a repeated reply after a lost response or a crash. Returns false without a thread. */
+  /** Replies in the thread, but not twice after a crash. Returns false if the thread is missing. */
   async function reply(
     incident: IncidentMessage,
     ref: MessageReference,
@@ -259,7 +259,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     return true;
   }
 
-  /** A reply announces the end or return, or replaces an impossible edit. */
+  /** Edits the message. A reply announces the end or return of the alarm, or replaces an impossible edit. */
   async function applyChange(
     incident: IncidentMessage,
     reference: IncidentReference,
@@ -289,7 +289,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     return { ref: { channel, ts, closed: false }, ticket: null, link: await linkTo(channel, ts, signal) };
   }
 
-  /** The message exists, so a missing link must not hide its reference. */
+  /** Requests a link to a message. Returns null on any error, because the message itself exists. */
   async function linkTo(channel: string, ts: string, signal: AbortSignal): Promise<string | null> {
     try {
       const answer = await api.get("chat.getPermalink", { channel, message_ts: ts }, signal);
@@ -301,7 +301,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     }
   }
 
-  /** Two sinks may post the same alarm in one channel; each has its own message. */
+  /** Marks a message with incident and sink: two sinks may post the same alarm in one channel. */
   const createMark = (key: string): IncidentMark => ({
     event_type: "plenum_incident",
     event_payload: { key, sink: name },
@@ -349,7 +349,7 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   };
 }
 
-/** `parse` and `link_names` prevent that an edit turns names in `text` into links. */
+/** Sets `parse` and `link_names` so that edits do not turn names in `text` into links. */
 const withoutNameLinks = (message: SlackMessage): object => ({ ...message, parse: "none", link_names: false });
 
 const digestMessage = (message: SlackMessage): string => hash("sha256", JSON.stringify(message)).slice(0, 32);

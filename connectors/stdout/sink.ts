@@ -7,7 +7,7 @@ import { sequenceAttributes } from "../../src/core/model/sequence.ts";
 
 export const StdoutConfig = z.strictObject({}).meta({ description: "Events as JSON lines on standard output." });
 
-/** Accepted means: the operating system has taken the lines, so a slow reader slows the sink. */
+/** Creates the stdout sink. Accepts events when the operating system has taken the lines. */
 export function createStdoutSink(stream: Writable): Sink {
   let listening = false;
 

@@ -33,7 +33,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
   const operationHeaders = createSecretHeaders(config, clock);
   let client: HttpClient | null = null;
 
-  /** A secret address may change to another server. */
+  /** Returns the HTTP client. Replaces the client when the secret address names another server. */
   async function clientFor(url: URL): Promise<HttpClient> {
     if (client !== null && client.origin !== url.origin) await dispose();
     client ??= createHttpClient({ url, config, clock });
@@ -47,7 +47,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
   }
 
   function contextFor(reference: IncidentReference | null): RequestContext {
-    // A line break at the end of a key file is no part of the key.
+    // A line break at the end of a key file is not part of the key.
     const key = secretKey?.().reveal().trim() ?? "";
     return { url: readAddress(), key, name, reference, nowMs: clock.now() };
   }
@@ -87,7 +87,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
     opensAgain: format.opensAgain,
     ...(format.rates === undefined ? {} : { rates: format.rates }),
 
-    /** A hash, because the address may be a secret; of the configuration where the address cannot be read. */
+    /** Hash of the address, which may be secret; hash of the configuration if the address cannot be read. */
     get serverId() {
       let address = JSON.stringify(config.url);
       try {

@@ -13,11 +13,11 @@ import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import type { WebhookConfig } from "./config.ts";
 
-/** Bytes read of a response with status 400, and of others, so that the connection can be reused. */
+/** Maximum bytes read of a response with status 400. */
 const MAX_REASON_BYTES = 1_024;
 const MAX_RESPONSE_BYTES = 64 * 1024;
 
-/** Accepted means: the receiver answered 2xx within the time limit. */
+/** Creates the webhook sink. Accepts an event when the receiver responds 2xx within the time limit. */
 export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorContext, lookup?: Lookup): Sink {
   if (typeof config.url !== "string") throw new Error("an address that is no text passed the schema");
   const url = new URL(config.url);
@@ -83,7 +83,7 @@ export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorCon
 
 interface WebhookPayload {
   readonly contentType: string;
-  /** Exactly the bytes that are signed and sent. */
+  /** Request body: the bytes that are signed and sent. */
   readonly body: Buffer;
 }
 
@@ -127,13 +127,13 @@ export function parseSigningKey(secret: Secret): Buffer {
   return key;
 }
 
-/** One signature a key, so that receivers with the old or the new key verify. */
+/** Returns one signature per key, so receivers with the old or the new key can verify the request. */
 function signPayload(keys: readonly Buffer[], id: string, seconds: number, body: Buffer): string {
   const sign = (key: Buffer) => createHmac("sha256", key).update(`${id}.${seconds}.`).update(body).digest("base64");
   return keys.map((key) => `v1,${sign(key)}`).join(" ");
 }
 
-/** No failure of the event is final: a receiver that answers 400 may be fixed later, and the schedule gives up. */
+/** Maps a response to a failure; null for success. A rejected event is retried on the webhook schedule. */
 function mapResponseFailure(response: HttpResponse, origin: string, nowMs: number): Failure | null {
   const { body, headers, status } = response;
   const responded = `${origin} answered ${status}`;

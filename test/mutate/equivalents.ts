@@ -10,11 +10,11 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "connectors/kafka/cluster.ts": [
     ['name: name« ?? "" → »,', TYPES_ONLY],
     ["create_topics, «false → true»)) {", "The response then also holds permissions, which `topics` does not read."],
-    ["PRODUCER_ID, null, «0 → 1»)", "The transaction time-out: the producer has no transactions."],
+    ["PRODUCER_ID_VERSIONS, null, «0 → 1»)", "The transaction time-out: the producer has no transactions."],
   ],
   "connectors/kafka/config.ts": [["exec(text)?.[2]« ?? 0 → »);", "NaN is no port, as 0 is none."]],
   "connectors/kafka/connections.ts": [
-    ["«open.clear(); → ;»", "A connection that has ended is not used again."],
+    ["«openConnections.clear(); → ;»", "A connection that has ended is not used again."],
     ["maxInflights: «1 → (1 * 2)»,", "A broker gets the next request after the response to the last."],
     ["end, { once: «true → false» });", "A signal aborts once, and the listener is removed."],
     ['«signal.removeEventListener("abort", destroy); → ;»', "The connection is closed already."],
@@ -24,12 +24,12 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["GenericError «&& → ||» typeof error", "An undefined code is compared with names only."],
   ],
   "connectors/kafka/producer.ts": [
-    ['host: "", port: «0 → 1» } }] = lanes', TYPES_ONLY],
-    ["lane.runs.shift()« ?? [] → » }));", TYPES_ONLY],
+    ['host: "", port: «0 → 1» } }] = queues', TYPES_ONLY],
+    ["queue.batches.shift()« ?? [] → » }));", TYPES_ONLY],
   ],
   "connectors/kafka/sink.ts": [
-    ["=== undefined «&& → ||» !names.some", "A settled batch covers all names."],
-    ['acknowledgedAhead.has(names[n]« ?? "" → »);', TYPES_ONLY],
+    ["=== undefined «&& → ||» !recordKeys.some", "A settled batch covers all keys."],
+    ['acknowledgedAhead.has(recordKeys[n]« ?? "" → »);', TYPES_ONLY],
     ["receipt.kept?.from« ?? batch.length → »;", "`n >= undefined` is false, as is `n >= batch.length`."],
     ['error: error« ?? new Retryable("The Kafka cluster did not acknowledge it.") → » } };', TYPES_ONLY],
   ],
@@ -89,8 +89,8 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["priority)].sort()[«0 → 1»] ?? stored", "Both are the priority of the most urgent alarm."],
   ],
   "connectors/shared/receiver/agenda.ts": [
-    ["end = atTime(to «< → <=» from ? day", "The configuration rejects equal times."],
-    ["return then.length «> → >=» 0 && alarms", "Without a silence no alarm is covered."],
+    ["end = setTimeOfDay(to «< → <=» from ? day", "The configuration rejects equal times."],
+    ["return current.length «> → >=» 0 && alarms", "Without a silence no alarm is covered."],
   ],
   "src/app/reload/file-watch.ts": [["looks: «true → false»,", FIRST_CHECK]],
   "src/core/codec/history-event.ts": [

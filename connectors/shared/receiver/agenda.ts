@@ -8,7 +8,7 @@ import type { Receiver } from "./receiver.ts";
 import { findMembers, type IncidentLedger, isOver, type StoredIncident } from "./stored-incident.ts";
 
 /**
- * Incidents to process. The cost depends on the changed and scheduled incidents only.
+ * Queue of incidents to process, changed or scheduled. The cost does not depend on other incidents.
  *
  *     changed ──► (evaluated by the sink) ──► ready: A before B before C, first come first
  *        ▲                                └─► later: at a time ──┐
@@ -19,7 +19,7 @@ export function createAgenda() {
   const ready = new Map<string, Set<string>>();
   const priorities = new Map<string, string>();
   const times = new Map<string, number>();
-  /** Sorted by time. An entry is outdated when `times` has another time for its key. */
+  /** Scheduled incidents by time. An entry is outdated if `times` has another time for its key. */
   const queue: { readonly atMs: number; readonly key: string }[] = [];
 
   function leaveReady(key: string): void {
@@ -38,7 +38,7 @@ export function createAgenda() {
   return {
     change: (key: string) => void changed.add(key),
 
-    /** Takes up to `most` incidents that changed or whose time has come. */
+    /** Takes up to `max` incidents that changed or are due. */
     take(nowMs: number, max: number): readonly string[] {
       const taken = [...changed.values().take(max)];
       for (const key of taken) changed.delete(key);
@@ -58,7 +58,7 @@ export function createAgenda() {
       ready.set(priority, (ready.get(priority) ?? new Set()).add(key));
     },
 
-    /** Postpones an evaluated incident; infinite: until it changes. */
+    /** Postpones an incident to a time; infinite: until the incident changes. */
     later(key: string, atMs: number): void {
       leaveReady(key);
       times.delete(key);
@@ -86,7 +86,7 @@ export function createAgenda() {
 }
 
 const LIST_EDIT_INTERVAL_MS = 30_000;
-/** Retention after the end of an incident, or after it became invisible. */
+/** Time for which an incident is stored after it ended or became invisible. */
 const INCIDENT_RETENTION_MS = 30 * 86_400_000;
 const MAX_DELAY_CHECK_MS = 3_600_000;
 
@@ -95,7 +95,7 @@ interface IncidentPlan {
   readonly atMs: number;
 }
 
-/** Returns a function for the next action of an incident; null to wait for an event. */
+/** Creates a function that returns the next action of an incident, or null to wait for an event. */
 export function createIncidentPlanner(options: {
   readonly receiver: Pick<Receiver, "repeatMs" | "repeatClosedMs">;
   readonly timing: NotificationTiming;
@@ -252,7 +252,7 @@ function findQuietHoursEnd({ days, from, to }: QuietHours, atMs: number, zone: s
   return null;
 }
 
-/** A time that does not exist on the day of a clock change becomes the next one that does. */
+/** Sets the time of day. A time that a clock change skips becomes the next existing time. */
 function setTimeOfDay(day: DateTime, time: string): DateTime {
   const [hour = 0, minute = 0] = time.split(":").map(Number);
   return day.set({ hour, minute, second: 0, millisecond: 0 });

@@ -24,15 +24,15 @@ export interface LedgerUpdate {
 }
 
 export interface EventContext {
-  /** 0 for an event outside the log. */
+  /** Position in the event log; 0 for an event outside the log. */
   readonly position: number;
-  /** UTC; empty for an event outside the log. */
+  /** Time of the commit, UTC; empty for an event outside the log. */
   readonly committedAt: string;
   readonly nowMs: number;
   readonly again: boolean;
 }
 
-/** Returns the keys of the incidents that changed. Idempotent. */
+/** Applies an event to the ledger and returns the keys of the changed incidents. Idempotent. */
 export function applyEvent(update: LedgerUpdate, event: Event, context: EventContext): readonly string[] {
   const { ledger } = update;
   const { again, nowMs, position } = context;
@@ -114,7 +114,7 @@ function computeNextState(
   };
 }
 
-/** By the worker's clock, because the service's may be wrong; for alarms that already existed, by the service's. */
+/** Returns the start of `hold` by the worker's clock; for alarms that already existed, by the service's clock. */
 function findHoldStart(event: AlarmEvent, { committedAt, nowMs }: EventContext): number {
   const metMs = Math.min(nowMs, parseTimeOr(committedAt, nowMs));
   const existed = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
@@ -148,14 +148,14 @@ export function mayJoinGatewayGroup(event: Event): boolean {
 }
 
 interface GatewayReturn {
-  /** An outage that began after this position of the log continues. */
+  /** Log position of the return. An outage that began after this position continues. */
   readonly position: number;
   readonly time: string;
   readonly changeId: string;
   readonly nowMs: number;
 }
 
-/** Alarms may end this long after their gateway came back and still end with the group. */
+/** Time after a gateway's return in which its alarms may still end with the group. */
 const GATEWAY_SETTLE_MS = 180_000;
 
 function foldIntoGroup(update: LedgerUpdate, key: string, behindGateway: string | null): void {
@@ -170,7 +170,7 @@ function foldIntoGroup(update: LedgerUpdate, key: string, behindGateway: string 
   refreshGroup(ledger, into, alarm.changeId, alarm.changedMs);
 }
 
-/** Alarms that are still active three minutes later leave the group. */
+/** Applies the return of a gateway. Alarms that are still active three minutes later leave the group. */
 export function applyGatewayReturn(
   update: LedgerUpdate,
   source: string,
@@ -185,7 +185,7 @@ export function applyGatewayReturn(
   else ledger.set(key, { ...group, settling: { untilMs: nowMs + GATEWAY_SETTLE_MS, time, changeId } });
 }
 
-/** The only gateway of a site is offline: folds the unsent alarms of the site. */
+/** Adds the unsent alarms of a site to the group of its only gateway, which is offline. */
 function applyGatewayLoss(
   update: LedgerUpdate,
   source: string,
@@ -236,7 +236,7 @@ function joinGatewayGroup({ ledger, gatewayName }: LedgerUpdate, alarm: StoredIn
   return key;
 }
 
-/** The gateway is offline again before its alarms ended. Its earlier return no longer counts. */
+/** Continues an outage: the gateway is offline again before its alarms ended, so its return no longer counts. */
 function continueOutage(ledger: IncidentLedger, key: string, position: number): void {
   const { settling, ...stored } = ledger.get(key) as StoredIncident;
   if (settling !== undefined) ledger.set(key, { ...stored, through: Math.max(stored.through, position) });
@@ -276,12 +276,12 @@ function addGroup(ledger: IncidentLedger, alarm: StoredIncident, group: Partial<
   return getIncidentKey(added);
 }
 
-/** One alarm can start several groups, one for each time that it came back. */
+/** Builds the episode of a group. An alarm starts a new group each time that it comes back. */
 function buildGroupEpisode(what: string, { episode, retriggers, startedAt }: StoredIncident): string {
   return [what, startedAt, episode, ...(retriggers === 0 ? [] : [retriggers])].join(" ");
 }
 
-/** Closes a group of a gateway. Its active alarms become incidents of their own, or a storm. */
+/** Closes the group of a gateway. Active alarms become incidents of their own, or join a storm. */
 function endGroup(
   update: LedgerUpdate,
   key: string,

@@ -9,9 +9,9 @@ import { createIncident, isOver, type StoredIncident } from "./stored-incident.t
 
 const RECEIVER_BACKOFF = { firstMs: 1_000, maxMs: 300_000 };
 const INCIDENT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
-/** Consecutive failed incidents that mean the receiver is down. With 40 % of calls failing, one time in 240. */
+/** Number of different incidents that must fail in a row before the receiver counts as down. */
 const DOWN_AFTER_FAILURES = 6;
-/** A wrong header must not stop a sink for years. */
+/** Longest pause that a Retry-After header can cause; a wrong header must not stop a sink for years. */
 const MAX_PAUSE_MS = 86_400_000;
 
 export type IncidentRetries = ReturnType<typeof createRetries>;
@@ -43,7 +43,7 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
   return {
     waitMs,
     againMs: (key: string) => retryByKey.get(key)?.atMs,
-    /** Only one call at a time probes a receiver that is down. */
+    /** Returns true while the receiver is down. Then only one call at a time is made. */
     isDown,
     earliest,
 
@@ -65,7 +65,7 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
       waitUntilMs = nowMs() + backoffMs(RECEIVER_BACKOFF, probes, random);
     },
 
-    /** Resets everything. Returns the incidents that failed only because the receiver was down. */
+    /** Resets all back-offs after a success. Returns the incidents that failed only because the receiver was down. */
     delivered(): readonly string[] {
       const released = isDown() ? [...failedKeys] : [];
       for (const key of released) retryByKey.delete(key);
@@ -81,7 +81,7 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
     forget: (key: string) => void retryByKey.delete(key),
     size: () => retryByKey.size,
 
-    /** Undefined after a success and when no retry is pending. */
+    /** Returns the last failure and the next retry; undefined after a success or without a pending retry. */
     failing(): FailedRequest | undefined {
       if (lastFailure === null || (retryByKey.size === 0 && waitMs() === 0)) return undefined;
       const ownMs = (retryByKey.get(earliest() ?? "")?.atMs ?? Number.NEGATIVE_INFINITY) - nowMs();
@@ -255,7 +255,7 @@ function isCertainlyNotDone(error: unknown): boolean {
   return failure instanceof ConfigError || failure instanceof Rejected;
 }
 
-/** Event id, change name and time series alone do not need a message. */
+/** Digest of the visible text. Changes of event id, change name or time series alone need no message. */
 export function digestMessage({ text, status, priority, link }: IncidentMessage): string {
   const { curves: _, ...visible } = text;
   return hash("sha256", JSON.stringify([visible, status, priority, link]), "base64url");

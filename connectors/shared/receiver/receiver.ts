@@ -1,9 +1,9 @@
 import { hash } from "node:crypto";
 import type { Alarm, Priority, Site } from "../../../src/core/model/building.ts";
 
-/** One ticket, thread or page for one alarm, a gateway with the alarms behind it, or a storm. */
+/** Incident at a receiver (ticket, thread or page): one alarm, an offline gateway with its alarms, or a storm. */
 export interface Incident {
-  /** Stable for the episode: 32 hexadecimal digits. */
+  /** Key of the incident, stable for the episode: 32 hexadecimal digits. */
   readonly key: string;
   readonly kind: "alarm" | "gateway" | "storm" | "test";
   readonly status: IncidentStatus;
@@ -20,11 +20,11 @@ export interface Incident {
   /** The offline gateway that is the incident or explains it. */
   readonly gateway: { readonly id: string; readonly displayName: string } | null;
   readonly members: IncidentMembers;
-  /** Null without a configured address of the status page. */
+  /** Link to the status page; null if its address is not configured. */
   readonly link: string | null;
 }
 
-/** `unknown`: the alarm vanished or is no longer visible to the token. That closes nothing. */
+/** Status of an incident. `unknown`: the alarm vanished or is no longer visible; the incident stays open. */
 export type IncidentStatus = "active" | "acknowledged" | "recovering" | "unknown" | "resolved";
 
 export type IncidentChange =
@@ -60,13 +60,13 @@ export function computeIncidentKey(source: string, kind: Incident["kind"], episo
 }
 
 export interface IncidentText {
-  /** One line without the status; stable for the life of the incident. */
+  /** Title in one line, without the status; does not change while the incident exists. */
   readonly title: string;
   readonly status: string;
-  /** In reading order; a text may have several lines. */
+  /** Labelled texts in reading order; a text may have several lines. */
   readonly fields: readonly { readonly label: string; readonly text: string }[];
   readonly list: readonly string[];
-  /** A heading and one line for each tag, for a fixed-width font. Receivers drop these first when space is short. */
+  /** Time series: a heading and one line per tag, for a fixed-width font. Dropped first when space is short. */
   readonly curves: readonly string[];
   readonly linkText: string;
 }
@@ -76,7 +76,7 @@ export interface IncidentMessage extends Incident {
 }
 
 export interface IncidentReference {
-  /** Data for later calls, such as an id; any JSON value. */
+  /** Receiver's data for later calls, such as an id; any JSON value. */
   readonly ref: unknown;
   readonly ticket: string | null;
   readonly link: string | null;
@@ -88,14 +88,14 @@ interface SearchLater {
 
 export type ReceiverCall = "open" | "update" | "close" | "find";
 
-/** At most `count` calls in any `inMs` milliseconds, e.g. 4 in 1,000. */
+/** Rate limit: at most `count` calls in any `inMs` milliseconds, e.g. 4 in 1,000. */
 export interface RateLimit {
   readonly count: number;
   readonly inMs: number;
   readonly of?: readonly ReceiverCall[];
 }
 
-/** An incident that no longer exists, or that a person closed, is `gone`. */
+/** Updates or closes an incident. Returns `gone` if the incident no longer exists or a person closed it. */
 type ChangeIncident = (
   incident: IncidentMessage,
   reference: IncidentReference,
@@ -109,7 +109,7 @@ export interface Receiver {
   /** Returns the identity where the key is not enough, such as labels. The sink stores it before the opening. */
   identify?(incident: IncidentMessage): unknown;
   open(incident: IncidentMessage, signal: AbortSignal, identity?: unknown): Promise<IncidentReference>;
-  /** Does not page again, and does nothing where it would reopen what a person closed. */
+  /** Updates an incident without paging again. Never reopens an incident that a person closed. */
   update: ChangeIncident;
   close: ChangeIncident;
   /** Searches for an opening at `sinceMs` (1970) that may have succeeded; null when it certainly did not. */
@@ -118,7 +118,7 @@ export interface Receiver {
     sinceMs: number,
     signal: AbortSignal,
   ): Promise<IncidentReference | SearchLater | null>;
-  /** Documented limits; the sink keeps to them in addition to Retry-After. */
+  /** Documented rate limits, which the sink obeys in addition to Retry-After. */
   readonly rates?: readonly RateLimit[];
   readonly repeatMs?: number;
   readonly repeatClosedMs?: number;

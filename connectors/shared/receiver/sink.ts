@@ -43,20 +43,20 @@ import { choosePhrases, getCachedText } from "./text.ts";
 import { createTimeSeriesText } from "./time-series-text.ts";
 
 const MAX_BATCH = 500;
-/** Silences begin and end with this delay. */
+/** Interval of checks; silences begin and end with at most this delay. */
 const TICK_INTERVAL_MS = 5_000;
-/** Interval for checking whether gateways are online, in case the filter of the sink drops that event. */
+/** Interval for checking whether gateways are online, in case the sink's filter drops `gateway-online`. */
 const GATEWAY_CHECK_MS = 60_000;
 /** Incidents evaluated before yielding to the event loop: about 10 ms. */
 const EVALUATION_BATCH = 100;
-/** Longest time that one write or tick sends; new events may be more urgent. */
+/** Longest time for which one write or tick sends messages; new events may be more urgent. */
 const MAX_SENDING_MS = 1_000;
-/** Age of a backlog, which the sink applies completely before it sends much. */
+/** Minimum age of events in a backlog, which the sink applies before it sends messages. */
 const BACKLOG_AGE_MS = 10_000;
 const BACKLOG_TICK_MS = 500;
 /** Open incidents per tick whose text is compared with the sent one after a restart. */
 const CHECKED_PER_TICK = 250;
-/** Sorts after all letters, so new messages go first. */
+/** Priority of repeated messages; sorts after all letters, so new messages go first. */
 const REPEAT_PRIORITY = "~";
 /** Difference between wall clock and measured time that counts as setting the clock. */
 const CLOCK_STEP_MS = 2_000;
@@ -218,7 +218,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     return isOver(stored) ? "close" : "update";
   }
 
-  /** Records a failure of the receiver and throws any other. */
+  /** Sends one incident. Records failures of the receiver and throws other errors. */
   async function sendOne(key: string, stored: StoredIncident, signal: AbortSignal): Promise<void> {
     const plan = planIncident(key, stored);
     agenda.later(key, Number.POSITIVE_INFINITY);
@@ -300,7 +300,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     return offer?.isRedelivery === false && clock.now() - newestMs > BACKLOG_AGE_MS;
   }
 
-  /** Stores the changes, then makes them current. */
+  /** Stores the changed incidents, then replaces the current ledger. */
   async function storeLedger(next: IncidentLedger, before: IncidentLedger): Promise<void> {
     const changed = [...next].filter(([key, stored]) => before.get(key) !== stored);
     await sinkState.put(new Map(changed));
@@ -313,7 +313,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     }
   }
 
-  /** Only alarms and gateways in their present state count in redelivered events. */
+  /** Reads which alarms are active and which gateways are offline, to apply redelivered events. */
   async function presentState(batch: readonly Event[]): Promise<Pick<LedgerUpdate, "isActive" | "isGatewayOffline">> {
     const active = new Set<string>();
     for (const { source, id } of listAlarms(batch)) {

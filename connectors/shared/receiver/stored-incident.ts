@@ -9,7 +9,7 @@ import {
   type IncidentStatus,
 } from "./receiver.ts";
 
-/** Facts, the last state sent to the receiver, and a request in progress. The difference is the work to do. */
+/** Stored incident: facts from events, the last state sent to the receiver, and a request in progress. */
 export interface StoredIncident {
   readonly kind: Incident["kind"];
   readonly source: string;
@@ -25,18 +25,18 @@ export interface StoredIncident {
   readonly endedAt: string | null;
   readonly retriggers: number;
   readonly into: string | null;
-  /** Start of independence. All times here are monotonic milliseconds since 1970, except `openingMs`. */
+  /** Time since which the incident is separate from any group. Monotonic milliseconds since 1970. */
   readonly metMs: number;
   readonly changedMs: number;
   readonly holdFromMs: number;
-  /** A gateway came back while its alarms are active: deadline for their end, and time and event of the return. */
+  /** Set when a gateway came back while its alarms are active: deadline for their end, time and event of the return. */
   readonly settling?: { readonly untilMs: number; readonly time: string; readonly changeId: string };
   readonly through: number;
   /** Start of an opening whose result is unknown, by the wall clock. */
   readonly openingMs: number | null;
-  /** Identity of that opening at the receiver; absent where the key is enough. */
+  /** Identity of the opening at the receiver; absent if the incident key is enough. */
   readonly openingAs?: unknown;
-  /** Next search for an opening whose result is unknown. */
+  /** Time of the next search for an opening whose result is unknown. */
   readonly lookAtMs?: number;
   readonly told: SentState | null;
   /** Time series sent at the opening or at the given retrigger. */
@@ -56,7 +56,7 @@ export interface SentState {
   readonly atMs: number;
 }
 
-/** The wall clock may have been set back while the worker was stopped. */
+/** Limits stored times to now: the wall clock may have been set back while the worker was stopped. */
 export function clampTimes(stored: StoredIncident, nowMs: number): StoredIncident {
   const { told, openingMs, lookAtMs, ...rest } = stored;
   const latestMs = Math.max(stored.metMs, stored.changedMs, stored.holdFromMs, told?.atMs ?? 0, openingMs ?? 0);

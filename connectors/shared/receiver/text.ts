@@ -173,7 +173,7 @@ export function formatTime(time: string, timeZone: string): string {
   return local.isValid ? local.toFormat("yyyy-MM-dd HH:mm:ss ZZ") : time;
 }
 
-/** Returns e.g. `2 d 3 h`, `3 h 12 min`, `48 s`; empty where a time has no offset. */
+/** Formats a duration, e.g. `2 d 3 h`, `3 h 12 min`, `48 s`; empty if a time has no offset. */
 export function formatDuration(from: string, to: string): string {
   const seconds = Math.round((Date.parse(to) - Date.parse(from)) / 1_000);
   if (!from.endsWith("Z") || !to.endsWith("Z") || !(seconds >= 0)) return "";
@@ -210,7 +210,7 @@ export function withFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text
     .map((curves) => ({ ...text, curves }));
 }
 
-/** Shorter texts are left out, in UTF-16 units. */
+/** Minimum length of a shortened text in UTF-16 units. Shorter texts are omitted. */
 const MIN_TEXT_LENGTH = 30;
 
 /** Drops time series line by line until the message fits, then halves all texts: 4,000, 2,000, 1,000, … 31, 0. */
@@ -244,10 +244,10 @@ function shortenTexts(text: IncidentText, length: number): IncidentText {
   };
 }
 
-/** Created on first use, because it takes 10 ms that every CLI command would pay. */
+/** Text segmenter, created on first use: creating it takes 10 ms, which would delay every CLI command. */
 let graphemeSegmenter: Intl.Segmenter | undefined;
 
-/** Shortens to UTF-16 units between visible characters and adds … when something is missing. */
+/** Shortens a text to a number of UTF-16 units, between visible characters, and adds … if shortened. */
 export const cutText = (text: string, most: number): string => cutToSize(text, most, (part) => part.length);
 
 export const cutTextToBytes = (text: string, most: number): string =>
@@ -271,10 +271,10 @@ function cutToSize(text: string, most: number, sizeOf: (part: string) => number)
   return room < 0 ? "" : `${kept}…`;
 }
 
-/** About 2 kB each: receivers send the same change at different times. */
+/** Maximum cached texts, about 2 kB each. */
 const MAX_CACHED_TEXTS = 1_000;
 
-/** Sinks of one worker share the building view, and therefore the cache. */
+/** Caches of texts by building view, which all sinks of a worker share. */
 const textCacheByOwner = new WeakMap<object, Map<string, IncidentText>>();
 
 export function getCachedText(

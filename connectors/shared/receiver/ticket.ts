@@ -11,7 +11,7 @@ import { choosePhrases, type PhraseName, toOneLine } from "./text.ts";
 /** Time until the next search for a ticket that may exist. */
 const SEARCH_RETRY_MS = 60_000;
 
-/** A ticket is `done` when it may be reopened, and `closed` when it may not. */
+/** Ticket system such as Jira. A `done` ticket can be reopened; a `closed` ticket cannot. */
 export interface TicketSystem {
   readonly tickets: "issues" | "incidents";
   readonly idPattern: RegExp;
@@ -35,7 +35,7 @@ export interface Ticket {
 
 export interface TicketUpdate {
   readonly incident: IncidentMessage;
-  /** The alarm of a done ticket is back. */
+  /** True if the alarm of a done ticket is back. */
   readonly reopens: boolean;
   /** Labels of the fields in the comment; null for no comment. */
   readonly noteLabels: readonly string[] | null;
@@ -49,7 +49,7 @@ export function createTicketReceiver(
   { clock, log }: Pick<ConnectorContext, "clock" | "log">,
 ): Pick<Receiver, "opensAgain" | "open" | "update" | "close" | "find"> {
   const words = choosePhrases(config.language, config.words);
-  /** `over`: the last message was the end, so any later one means that the alarm is back. */
+  /** Ticket reference. `over`: the last message was the end, so a later message means that the alarm is back. */
   const Ref = z.object({ id: z.string().regex(system.idPattern), over: z.boolean() });
   const toReference = ({ id, ticket, link }: Ticket): IncidentReference => ({ ref: { id, over: false }, ticket, link });
 
@@ -107,7 +107,7 @@ function chooseNotePhrases({ change }: IncidentMessage, isBack: boolean): readon
   return change === "vanished" || change === "out-of-scope" ? ["unknown"] : null;
 }
 
-/** The message would repeat for every alarm. */
+/** Creates a function that logs each warning only once, instead of for every alarm. */
 export function createWarnOnce(log: ConnectorContext["log"]): (message: string, fields: object) => void {
   const logged = new Set<string>();
   return (message, fields) => {

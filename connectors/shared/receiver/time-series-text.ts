@@ -7,7 +7,7 @@ import { cutText, fillPlaceholders, formatDuration, formatTime, type MessagePhra
 
 const HOUR_MS = 3_600_000;
 
-/** Adds time series to an opened or returned alarm; stored, so every edit shows the same. Never waits. */
+/** Adds time series to an alarm that is opened or back. The result is stored, so every edit shows the same. */
 export function createTimeSeriesText(
   { dossier }: Pick<ReceiverConfig, "dossier">,
   words: MessagePhrases,
@@ -38,14 +38,14 @@ function needsTimeSeries({ curves, retriggers, told, ...stored }: StoredIncident
   return told === null || told.retriggers !== retriggers;
 }
 
-/** For phones: blocks, and UTF-16 units of the name and of the unit. */
+/** Maximum number of sparkline blocks, chosen for phones. */
 const MAX_BLOCKS = 24;
 const MAX_NAME_LENGTH = 60;
 const MAX_UNIT_LENGTH = 16;
 
 const SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█";
 const FLAT_BLOCK = "▄";
-/** HTML would merge ordinary spaces and hide the gap. */
+/** Character for a gap: a non-breaking space, because HTML merges ordinary spaces. */
 const GAP_CHARACTER = "\u00a0";
 
 /** Returns `VS1-GT11 ▅▅▄▃▂▁▁ 18.2–21.4 °C, last 18.2, 3 h`; null for fewer than two values. */
@@ -68,7 +68,7 @@ export function formatSeriesLine(
   ].join(", ");
 }
 
-/** Each block shows the last value of 1.5 usual intervals, so a gap means missing values and not a late one. */
+/** Draws a sparkline. Each block covers at least 1.5 usual intervals, so a gap means missing values. */
 export function drawSparkline(points: readonly TimeSeriesPoint[], timeRange: TimeRange): string {
   const knownPoints = keepKnownPoints(points);
   const drawn = findDrawnRange(points, timeRange);
@@ -96,7 +96,7 @@ function keepKnownPoints(points: readonly TimeSeriesPoint[]): readonly KnownPoin
   );
 }
 
-/** From the first value, or from the start when the first value came within 1.5 usual intervals. */
+/** Range from the first value, or from the start if the first value came within 1.5 usual intervals. */
 function findDrawnRange(points: readonly TimeSeriesPoint[], { fromMs, toMs }: TimeRange): TimeRange {
   const first = keepKnownPoints(points)[0]?.atMs ?? toMs;
   return { fromMs: first - fromMs < computeUsualStepMs(points) * 1.5 ? fromMs : first, toMs: Math.max(first, toMs) };
@@ -107,7 +107,7 @@ function computeUsualStepMs(points: readonly TimeSeriesPoint[]): number {
   return steps.sort((a, b) => a - b)[Math.floor(steps.length / 2)] ?? 0;
 }
 
-/** Booleans are the lowest and the highest block. */
+/** Creates a function from value to block. Booleans are the lowest and the highest block. */
 function createBlockScale(knownPoints: readonly KnownPoint[]): (value: TagScalar) => string {
   const block = (share: number) => SPARKLINE_BLOCKS[Math.round(share * (SPARKLINE_BLOCKS.length - 1))] ?? FLAT_BLOCK;
   if (areBooleans(knownPoints)) return (value) => block(Number(value));
@@ -124,7 +124,7 @@ function formatRange(knownPoints: readonly KnownPoint[]): string {
   const numbers = knownPoints.map(({ value }) => Number(value));
   const [least, most] = [Math.min(...numbers), Math.max(...numbers)].map(formatNumber) as [string, string];
   if (least === most) return least;
-  // `-5.2–-3.1` would not be read right.
+  // Separate negative numbers by spaces: `-5.2–-3.1` is hard to read.
   return least.startsWith("-") || most.startsWith("-") ? `${least} – ${most}` : `${least}–${most}`;
 }
 
@@ -133,7 +133,7 @@ const areBooleans = (knownPoints: readonly KnownPoint[]): boolean =>
 
 const formatValue = (value: TagScalar): string => (typeof value === "boolean" ? String(value) : formatNumber(value));
 
-/** Four significant digits, all digits before the point: 18.25, 0.0001235, 123457, 1.2e+12. */
+/** Formats a number with four significant digits: 18.25, 0.0001235, 123457, 1.2e+12. */
 function formatNumber(value: number): string {
   const size = Math.abs(value);
   if (size >= 1e9) return value.toExponential(1);

@@ -3,7 +3,7 @@ import type { ReceiverFormat } from "./format.ts";
 import { alertmanager, incidentio, jsm, pagerduty, servicenowEvent, splunkOncall } from "./on-call.ts";
 
 interface FormatRequirements {
-  /** The address alone allows posting, so it must be a secret reference. */
+  /** `secret`: anyone who knows the address can post, so the address must be a secret reference. */
   readonly address?: "secret";
   readonly url?: string;
   readonly key?: "needed" | "possible";

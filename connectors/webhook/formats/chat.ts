@@ -19,10 +19,10 @@ import {
   readMember,
 } from "./format.ts";
 
-/** In UTF-16 units; texts are shortened further when the message is too long. */
+/** Maximum length of a text in UTF-16 units. Texts are shortened further if the message is too long. */
 const MAX_TEXT_LENGTH = 2_000;
 
-/** A chat whose messages have no id: nothing can be edited, so only important changes are posted. */
+/** Creates a format for a chat without message ids. Messages cannot be edited, so only important changes are posted. */
 function createPostOnlyFormat(
   format: Pick<ReceiverFormat, "failureIn" | "rates">,
   buildMessage: (incident: IncidentMessage) => unknown,
@@ -92,7 +92,7 @@ interface SlackSection {
   readonly fields?: SlackPlainText[];
 }
 
-/** Names are `plain_text`, which Slack does not read as markup. The first `text` is markup, so `& < >` are escaped. */
+/** Builds a Slack message. Texts are `plain_text` without markup; the top-level `text` is markup and is escaped. */
 export function buildSlackMessage({ link, text }: IncidentMessage) {
   const cells = text.fields.map(({ label, text }) => toSlackPlainText(`${label}\n${text}`, SLACK_MAX_FIELD));
   const sections: SlackSection[] = [];
@@ -136,7 +136,7 @@ export const mattermost = createPostOnlyFormat(
   }),
 );
 
-/** Embed, in characters; the last of all texts together. */
+/** Discord's limits of an embed, in characters. */
 const EMBED_MAX_TITLE = 256;
 const EMBED_MAX_DESCRIPTION = 4_096;
 const EMBED_MAX_NAME = 256;
@@ -229,7 +229,7 @@ export const googlechat = createPostOnlyFormat(
   { query: { messageReplyOption: "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD" } },
 );
 
-/** A card, because it cannot mention people; its texts are HTML. */
+/** Builds a Google Chat card, which cannot mention people. The texts of a card are HTML. */
 function buildGoogleChatCard({ key, link }: IncidentMessage, text: IncidentText): unknown {
   const paragraph = (words: string) => ({ textParagraph: { text: words } });
   const button = (url: string) => ({
@@ -250,10 +250,10 @@ function buildGoogleChatCard({ key, link }: IncidentMessage, text: IncidentText)
   };
 }
 
-/** The flow silently drops a card above 28 kB; 20 kB leave space for the wrapper. */
+/** Maximum size of a Teams card. Teams silently drops messages above 28 kB. */
 const TEAMS_MAX_BYTES = 20_000;
 
-/** A flow of Workflows, "when a Teams webhook request is received". */
+/** Format for Microsoft Teams: a Workflows flow "when a Teams webhook request is received". */
 export const teams = createPostOnlyFormat(
   {
     // https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
@@ -304,17 +304,17 @@ function buildAdaptiveCard({ link, status }: IncidentMessage, text: IncidentText
   return { type: "message", attachments: [{ contentType, contentUrl: null, content }] };
 }
 
-/** A text block would be Markdown. A zero-width space prevents Teams from evaluating `{{DATE(…)}}`. */
+/** Builds text without Markdown. A zero-width space prevents Teams from evaluating `{{DATE(…)}}`. */
 function buildTextRuns(runs: readonly { readonly text: string; readonly [option: string]: string }[]): unknown {
   const inlines = runs.map((run) => ({ type: "TextRun", ...run, text: run.text.replaceAll("{{", "{\u200b{") }));
   return { type: "RichTextBlock", inlines };
 }
 
-/** A message above 4,096 bytes becomes a file; a request may have 8,192, and a quote takes two bytes. */
+/** Maximum size of an ntfy message. Above 4,096 bytes in JSON, ntfy turns the message into a file. */
 const NTFY_MAX_MESSAGE_BYTES = 3_000;
 const NTFY_MAX_TITLE_BYTES = 400;
 
-/** One notification for each sequence id, from 2.16 on; an older server shows a new one each time. */
+/** Format for ntfy. From ntfy 2.16, one notification per incident is updated; older servers show each message. */
 export const ntfy: ReceiverFormat = {
   opensAgain: "same",
   // 60 requests at once, then one in five seconds: https://docs.ntfy.sh/publish/#limitations.
@@ -350,7 +350,7 @@ export const ntfy: ReceiverFormat = {
   failureIn: failUnlessConfirmed(({ json }) => typeof readMember(json, "id") === "string"),
 };
 
-/** 1 to 5; 2 and less are silent. Null for no notification. */
+/** Returns ntfy's priority (1 to 5; up to 2 is silent) and tags; null for no notification. */
 function chooseNtfyAppearance({ change, priority }: IncidentMessage, operation: IncidentOperation) {
   if (operation === "open" || change === "retriggered")
     return { priority: Number(chooseByPriority(priority, ["5", "4", "3"])), tags: ["rotating_light"] };

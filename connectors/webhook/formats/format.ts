@@ -9,7 +9,7 @@ export type IncidentOperation = "open" | "update" | "close";
 
 export interface RequestContext {
   readonly url: URL;
-  /** Option `key`, only for the request; empty without one. */
+  /** Value of the option `key`; empty if not configured. */
   readonly key: string;
   readonly name: string;
   readonly reference: IncidentReference | null;
@@ -34,7 +34,7 @@ export interface ReceiverFormat {
 
 export const NO_REFERENCE: IncidentReference = { ref: null, ticket: null, link: null };
 
-/** For a receiver with one alert per key, where any other change would reopen what a person closed. */
+/** Chooses the alert action for an incident change; null for changes that would reopen a closed alert. */
 export function chooseAlertAction(
   incident: IncidentMessage,
   operation: IncidentOperation,
@@ -50,7 +50,7 @@ export function needsMessage(incident: IncidentMessage, operation: IncidentOpera
   return operation !== "update" || incident.change === "vanished" || incident.change === "out-of-scope";
 }
 
-/** `/v2/alerts` and `/KEY/close` become `/v2/alerts/KEY/close`. */
+/** Joins paths: `/v2/alerts` and `/KEY/close` become `/v2/alerts/KEY/close`. */
 export function buildRequestPath(url: URL, under = "", query: Readonly<Record<string, string>> = {}): string {
   const search = new URLSearchParams(url.search);
   for (const [name, value] of Object.entries(query)) search.set(name, value);
@@ -60,7 +60,7 @@ export function buildRequestPath(url: URL, under = "", query: Readonly<Record<st
   return path + requested;
 }
 
-/** A response without a confirmation. A page comes from something in between or from a maintenance: retryable. */
+/** Creates the failure for a response without a confirmation. An HTML page (proxy, maintenance) is retryable. */
 export function createUnconfirmedFailure(response: ReceiverResponse, who: string, hint?: string): Rejected | Retryable {
   const { status } = response;
   const text = printable(response.body).trim();
@@ -94,7 +94,7 @@ export function chooseByPriority(priority: string, names: readonly [a: string, b
   return names["AB".indexOf(priority)] ?? names[2];
 }
 
-/** Zero-width space: takes the meaning from the character before it. */
+/** Zero-width space. Inserted after a character, it removes the character's special meaning. */
 const ZERO_WIDTH_SPACE = "\u200b";
 
 /** Returns one line, or `otherwise` when nothing visible remains. */
@@ -105,7 +105,7 @@ export function cleanName(name: string | undefined, otherwise: string, most: num
 /** The status comes first, because a phone shows only the beginning. */
 export const formatHeading = ({ status, title }: IncidentText): string => `${status}: ${title}`;
 
-/** Everything except the title, one item a line, escaped by `escapeText`. Time series come last, where the text is cut. */
+/** Formats everything except the title, one item per line. Time series come last, where texts are cut. */
 export function formatBody(text: IncidentText, escapeText: (text: string) => string = (text) => text): string {
   return [
     ...text.fields.map(({ label, text }) => `${escapeText(label)}: ${escapeText(text)}`),

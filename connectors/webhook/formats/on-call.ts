@@ -22,7 +22,7 @@ import {
 
 type AlertAction = ReturnType<typeof chooseAlertAction>;
 
-/** For a receiver with one alert per key: every request is a POST to the same address, null for none. */
+/** Creates a format for a receiver with one alert per key. Every request is a POST to the same address. */
 function createAlertPerKeyFormat(
   failureIn: ReceiverFormat["failureIn"],
   messageFor: (
@@ -50,7 +50,7 @@ function collectIds({ alarm, site }: IncidentMessage): { readonly [name: string]
   return { site_id: site?.id.toString(), alarm_id: alarm?.id };
 }
 
-/** Events API v2. Together below 512,000 bytes, with 12 fields and 21 lines. */
+/** Limits of PagerDuty's Events API v2. Together they keep a request below 512,000 bytes. */
 const PAGERDUTY_MAX_SUMMARY = 1_024;
 const PAGERDUTY_MAX_DETAIL = 4_000;
 const PAGERDUTY_MAX_LINE = 500;
@@ -103,7 +103,7 @@ function buildPagerDutyTrigger(incident: IncidentMessage): Record<string, unknow
   };
 }
 
-/** Alert API of Opsgenie, which Jira Service Management took over, in characters. */
+/** Limits of the alert API of Opsgenie and Jira Service Management, in characters. */
 const JSM_MAX_MESSAGE = 130;
 const JSM_MAX_DESCRIPTION = 15_000;
 const JSM_MAX_TAG = 50;
@@ -234,7 +234,7 @@ function buildServiceNowRecord(incident: IncidentMessage, isOver: boolean): Reco
   };
 }
 
-/** incident.io rejects bodies above 512 kB with 429 each time. In characters. */
+/** Limits of incident.io in characters. incident.io rejects bodies above 512 kB with status 429. */
 const INCIDENTIO_MAX_TITLE = 500;
 const INCIDENTIO_MAX_TEXT = 1_000;
 

@@ -34,14 +34,14 @@ function toText(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** `$.data[0].id` becomes data, 0, id. */
+/** Splits a path into steps: `$.data[0].id` becomes data, 0, id. */
 function parseAnswerPath(path: string): readonly string[] {
   return [...path.matchAll(/\.([A-Za-z_][\w-]*)|\[(\d+)\]/g)].map(([, name, index]) => name ?? index ?? "");
 }
 
 const ANSWER_PATH_PATTERN = /^\$(\.[A-Za-z_][\w-]*|\[\d{1,4}\])*$/;
 
-/** Known only after the opening. */
+/** Template fields that are known only after the incident was opened. */
 const REFERENCE_FIELDS = ["place.id", "place.ticket", "place.link"] as const;
 
 export const TEMPLATE_FIELDS: readonly string[] = [
@@ -191,7 +191,7 @@ function collectNestedTexts(value: unknown, path: readonly PropertyKey[]): reado
   return Object.entries(value).flatMap(([key, each]) => collectNestedTexts(each, [...path, key]));
 }
 
-/** Statuses for a missing or already closed record. */
+/** HTTP statuses that mean that the record is missing or already closed. */
 const GONE_STATUSES: readonly number[] = [404, 409, 410];
 
 export function createTemplateFormat(template: TemplateConfig): ReceiverFormat {
@@ -228,7 +228,7 @@ export function createTemplateFormat(template: TemplateConfig): ReceiverFormat {
   };
 }
 
-/** Only a request with the id or key can discover a missing record. Otherwise a 404 is about the address. */
+/** Returns true if the request path contains the id or key. Otherwise a 404 means that the address is wrong. */
 function identifiesRecord({ path }: TemplateRequest, operation: IncidentOperation): boolean {
   return operation !== "open" && listFieldNames(path).some((name) => name.startsWith("place.") || name === "key");
 }
@@ -248,7 +248,7 @@ function fillPath({ path }: TemplateRequest, value: FieldValues): string {
   });
 }
 
-/** Node.js sends each character as a byte, so UTF-8 is encoded as latin1. */
+/** Fills fields in headers. Node.js sends each character as one byte, so UTF-8 bytes are passed as latin1. */
 function fillHeaders({ headers }: TemplateRequest, value: FieldValues): Record<string, string> {
   return Object.fromEntries(
     Object.entries(headers).flatMap(([header, text]) => {
@@ -261,7 +261,7 @@ function fillHeaders({ headers }: TemplateRequest, value: FieldValues): Record<s
   );
 }
 
-/** A text that is one field becomes its value, so a name cannot break the JSON. Keys stay unchanged. */
+/** Fills fields in JSON values. A text that is one field becomes the field's value, such as a number. */
 function fillJson(tree: unknown, value: FieldValues): unknown {
   if (typeof tree === "string") {
     const only = parseSingleField(tree);
@@ -272,7 +272,7 @@ function fillJson(tree: unknown, value: FieldValues): unknown {
   return Object.fromEntries(Object.entries(tree).map(([key, each]) => [key, fillJson(each, value)]));
 }
 
-/** A wrong path needs a person: the opening succeeded, and would be repeated without an id. */
+/** Reads the reference from the response to the opening. A missing id is a ConfigError. */
 function parseReference(template: TemplateConfig, json: unknown): IncidentReference {
   const at = (path: string | undefined) => (path === undefined ? undefined : readAnswerValue(json, path));
   const id = at(template.id);
