@@ -80,7 +80,7 @@ export function buildMessage(incident: IncidentMessage, sizes: MessageSizes): Sl
   };
 }
 
-export function buildOneLineMessage(incident: IncidentMessage, sizes: MessageSizes): SlackMessage {
+function buildOneLineMessage(incident: IncidentMessage, sizes: MessageSizes): SlackMessage {
   return {
     text: cutAndEscape(formatHeading(incident), sizes.text),
     blocks: [{ type: "section", text: toPlainText(formatHeading(incident), sizes.list) }],

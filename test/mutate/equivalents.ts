@@ -30,7 +30,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "connectors/kafka/sink.ts": [
     ["=== undefined «&& → ||» !recordKeys.some", "A settled batch covers all keys."],
     ['acknowledgedAhead.has(recordKeys[n]« ?? "" → »);', TYPES_ONLY],
-    ["receipt.kept?.from« ?? batch.length → »;", "`n >= undefined` is false, as is `n >= batch.length`."],
+    ["receipt.retry?.from« ?? batch.length → »;", "`n >= undefined` is false, as is `n >= batch.length`."],
     ['error: error« ?? new Retryable("The Kafka cluster did not acknowledge it.") → » } };', TYPES_ONLY],
   ],
   "connectors/parquet/commits.ts": [
