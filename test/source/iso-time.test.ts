@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { requestTime, wireTime } from "#src/engine/source/records.ts";
+import { formatRequestTime, normalizeTime } from "#src/engine/source/records.ts";
 
-describe("wireTime: times of the service (trap 41)", () => {
+describe("normalizeTime: times of the service (trap 41)", () => {
   const NOON = [
     "T12:00:00Z",
     "T12:00:00z",
@@ -42,13 +42,13 @@ describe("wireTime: times of the service (trap 41)", () => {
     ["2016-12-31T23:59:60.5Z", "2017-01-01T00:00:00.000Z"],
     ["2017-01-01T00:59:60+01:00", "2017-01-01T00:00:00.000Z"],
   ])("converts %s to %s", (raw, text) => {
-    expect(wireTime(raw)).toEqual({ text, known: true });
+    expect(normalizeTime(raw)).toEqual({ text, known: true });
   });
 
   it.each(["2026-06-01T12:00:00", "2026-06-01T12:00:00.5", "2026-06-01 12:00:00", "2026-06-01", "20260601T120000"])(
     "%s has no offset and stays unchanged",
     (raw) => {
-      expect(wireTime(raw)).toEqual({ text: raw, known: true });
+      expect(normalizeTime(raw)).toEqual({ text: raw, known: true });
     },
   );
 
@@ -62,11 +62,11 @@ describe("wireTime: times of the service (trap 41)", () => {
     "0000-00-00 00:00:00",
     "12:00:00 on Monday",
   ])("keeps %s unchanged and reports that it is no time", (raw) => {
-    expect(wireTime(raw)).toEqual({ text: raw, known: false });
+    expect(normalizeTime(raw)).toEqual({ text: raw, known: false });
   });
 });
 
-describe("requestTime: times of a history request end with Z and have whole seconds (trap 54)", () => {
+describe("formatRequestTime: times of a history request end with Z and have whole seconds (trap 54)", () => {
   it.each([
     ["2026-06-01T12:00:00Z", "2026-06-01T12:00:00Z"],
     ["2026-06-01T12:00:00.000Z", "2026-06-01T12:00:00Z"],
@@ -76,6 +76,6 @@ describe("requestTime: times of a history request end with Z and have whole seco
     ["2026-02-30T12:00:00Z", null],
     ["2026-06-01", null],
   ])("converts %s to %s", (iso, text) => {
-    expect(requestTime(iso)).toBe(text);
+    expect(formatRequestTime(iso)).toBe(text);
   });
 });

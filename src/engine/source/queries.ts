@@ -1,6 +1,6 @@
 import { ConfigError, Rejected } from "../../core/errors/errors.ts";
 import { zoneComplaint } from "../../core/values/time-zone.ts";
-import { requestTime } from "./records.ts";
+import { formatRequestTime } from "./records.ts";
 import {
   type Chooser,
   type HistoryQuery,
@@ -106,8 +106,8 @@ export function readQuery(ids: readonly string[]): string {
 
 /** Throws `Rejected` for an invalid range and `ConfigError` for an invalid zone. */
 export function historyQuery(query: HistoryQuery, ids: readonly string[], isTotal: boolean): string {
-  const from = requestTime(query.from);
-  const to = requestTime(query.to);
+  const from = formatRequestTime(query.from);
+  const to = formatRequestTime(query.to);
   if (from === null || to === null || from >= to) {
     throw new Rejected(
       `History from ${query.from} to ${query.to} cannot be asked for: two times in UTC with a trailing Z are needed, the earlier first.`,

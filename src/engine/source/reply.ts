@@ -16,7 +16,7 @@ export type ParsedJson =
   | { readonly ok: true; readonly value: unknown }
   | { readonly ok: false; readonly reason: string };
 
-const MAX_DEPTH = 32;
+const JSON_DEPTH_MAX = 32;
 export const MAX_NUMBER_LENGTH = 400;
 
 export function parseJson(bytes: Uint8Array, depth = 0): ParsedJson {
@@ -26,17 +26,17 @@ export function parseJson(bytes: Uint8Array, depth = 0): ParsedJson {
   } catch {
     return { ok: false, reason: "it is not valid UTF-8" };
   }
-  const longIds: Digits[] = [];
-  const complaint = findProblem(text, longIds, depth);
+  const longIds: DigitRange[] = [];
+  const complaint = findJsonProblem(text, longIds, depth);
   if (complaint !== null) return { ok: false, reason: complaint };
   try {
-    return { ok: true, value: JSON.parse(withTextIds(text, longIds)) };
+    return { ok: true, value: JSON.parse(quoteLongIds(text, longIds)) };
   } catch {
     return { ok: false, reason: "it is not JSON" };
   }
 }
 
-interface Digits {
+interface DigitRange {
   readonly from: number;
   readonly to: number;
 }
@@ -47,7 +47,7 @@ const ID_BEFORE = /"id"\s*:\s*$/;
 const ID_KEY_LENGTH_MAX = 40;
 
 /** Quotes ids above 2^53, because as numbers two of them could become equal. */
-function withTextIds(text: string, ids: readonly Digits[]): string {
+function quoteLongIds(text: string, ids: readonly DigitRange[]): string {
   if (ids.length === 0) return text;
   const parts: string[] = [];
   let at = 0;
@@ -59,14 +59,14 @@ function withTextIds(text: string, ids: readonly Digits[]): string {
   return parts.join("");
 }
 
-function isLongId(text: string, { from, to }: Digits): boolean {
+function isLongId(text: string, { from, to }: DigitRange): boolean {
   const digits = text.slice(from, to);
   if (!/^[1-9]\d*$/.test(digits) || Number.isSafeInteger(Number(digits))) return false;
   return ID_BEFORE.test(text.slice(Math.max(0, from - ID_KEY_LENGTH_MAX), from));
 }
 
 /** Returns why a text must not be parsed, or null; adds its ids beyond 2^53 to `longIds`. */
-function findProblem(text: string, longIds: Digits[], outerDepth: number): string | null {
+function findJsonProblem(text: string, longIds: DigitRange[], outerDepth: number): string | null {
   const outerKeys = new Set<string>();
   let depth = outerDepth;
   for (let at = 0; at < text.length; at++) {
@@ -82,7 +82,7 @@ function findProblem(text: string, longIds: Digits[], outerDepth: number): strin
       at = end;
     } else if (isOpening(code)) {
       depth++;
-      if (depth > MAX_DEPTH) return `it is nested deeper than ${MAX_DEPTH} levels`;
+      if (depth > JSON_DEPTH_MAX) return `it is nested deeper than ${JSON_DEPTH_MAX} levels`;
     } else if (isClosing(code)) {
       depth--;
     } else if (isDigit(code)) {

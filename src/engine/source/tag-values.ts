@@ -7,11 +7,11 @@ import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import {
   type CountUnusualField,
   describeValue,
+  normalizeTime,
   parseList,
   parseNumber,
   parseTagValue,
   type RecordParser,
-  wireTime,
 } from "./records.ts";
 import {
   COLON,
@@ -45,7 +45,7 @@ export class LoggedSeries {
   add(entry: unknown): void {
     if (this.isBroken) return;
     const stamp = isRecord(entry) ? entry.timestamp : undefined;
-    const time = typeof stamp === "string" ? wireTime(stamp) : null;
+    const time = typeof stamp === "string" ? normalizeTime(stamp) : null;
     if (!isRecord(entry) || time === null || !time.known) {
       this.isBroken = true;
       this.firstFault = isRecord(entry)
@@ -76,8 +76,8 @@ export class LoggedSeries {
   }
 }
 
-/** About 3,500 measurements: less than a millisecond. */
-const BYTES_PER_TICK = 200_000;
+/** Bytes to parse before a yield to other work: about 3,500 measurements, less than a millisecond. */
+const BYTES_PER_YIELD = 200_000;
 const MEASUREMENT_DEPTH = 4;
 
 /**
@@ -93,24 +93,24 @@ export async function parseLogged(body: Uint8Array): Promise<ParsedJson> {
   let yieldedAt = 0;
 
   async function readList(from: number, series: LoggedSeries): Promise<number | null> {
-    let at = afterSpace(bytes, from);
-    if (bytes[at] === CLOSING) return at + 1;
+    let at = skipSpace(bytes, from);
+    if (bytes[at] === CLOSING_BRACKET) return at + 1;
     for (;;) {
       const after = readPlainEntry(bytes, at, series) ?? readOtherEntry(bytes, at, series);
       if (after === null) return null;
-      at = afterSpace(bytes, after);
-      if (bytes[at] === CLOSING) return at + 1;
+      at = skipSpace(bytes, after);
+      if (bytes[at] === CLOSING_BRACKET) return at + 1;
       if (bytes[at] !== COMMA) return null;
-      at = afterSpace(bytes, at + 1);
-      if (at - yieldedAt < BYTES_PER_TICK) continue;
+      at = skipSpace(bytes, at + 1);
+      if (at - yieldedAt < BYTES_PER_YIELD) continue;
       yieldedAt = at;
       await yieldToEventLoop();
     }
   }
 
-  for (let at = isUtf8(bytes) ? bytes.indexOf(MEASUREMENTS) : -1; at >= 0; at = bytes.indexOf(MEASUREMENTS, at + 1)) {
-    const opening = afterColon(bytes, at + MEASUREMENTS.length);
-    if (opening === null || bytes[opening] !== OPENING) continue;
+  for (let at = isUtf8(bytes) ? bytes.indexOf(LIST_KEY) : -1; at >= 0; at = bytes.indexOf(LIST_KEY, at + 1)) {
+    const opening = skipColon(bytes, at + LIST_KEY.length);
+    if (opening === null || bytes[opening] !== OPENING_BRACKET) continue;
     const series = new LoggedSeries([...lists.values()].at(-1)?.points.length);
     const after = await readList(opening + 1, series);
     if (after === null) return parseJson(body);
@@ -128,27 +128,27 @@ export async function parseLogged(body: Uint8Array): Promise<ParsedJson> {
     Object.assign(record as object, { measurements: series });
     found += 1;
   }
-  // Only the complete parse can interpret a list elsewhere, or two lists in one record.
+  // A list elsewhere, or two lists in one record, need the complete parse.
   return found === lists.size ? parsed : parseJson(body);
 }
 
 /** Reads `{"timestamp":"2026-01-01T00:00:00Z","value":21.5}`; returns the index after the entry, or null. */
 function readPlainEntry(bytes: Buffer, from: number, series: LoggedSeries): number | null {
   if (series.isBroken || bytes[from] !== OPENING_BRACE) return null;
-  const stamp = afterName(bytes, from + 1, TIMESTAMP);
+  const stamp = skipName(bytes, from + 1, TIMESTAMP_KEY);
   if (stamp === null || bytes[stamp] !== QUOTE || bytes[stamp + 21] !== QUOTE) return null;
-  const timeMs = timeMsAt(bytes, stamp + 1);
-  const comma = afterSpace(bytes, stamp + 22);
-  const value = bytes[comma] === COMMA ? afterName(bytes, comma + 1, VALUE) : null;
+  const timeMs = parseTimeMsAt(bytes, stamp + 1);
+  const comma = skipSpace(bytes, stamp + 22);
+  const value = bytes[comma] === COMMA ? skipName(bytes, comma + 1, VALUE_KEY) : null;
   if (value === null || Number.isNaN(timeMs)) return null;
   const isText = bytes[value] === QUOTE;
   const start = isText ? value + 1 : value;
   const word = isText ? undefined : JSON_WORDS.find(([bytesOfWord]) => isWordAt(bytes, start, bytesOfWord));
   let end = word === undefined ? endOfNumber(bytes, start) : start + word[0].length;
   if (end === null) return null;
-  const code = word === undefined ? numberAt(bytes, start, end) : word[1];
+  const code = word === undefined ? parseNumberAt(bytes, start, end) : word[1];
   if (isText && bytes[end++] !== QUOTE) return null;
-  const brace = afterSpace(bytes, end);
+  const brace = skipSpace(bytes, end);
   if (bytes[brace] !== CLOSING_BRACE || Math.abs(code) === Number.POSITIVE_INFINITY) return null;
   series.points.push(timeMs, code);
   if (isText) series.textCount++;
@@ -167,8 +167,8 @@ function readOtherEntry(bytes: Buffer, from: number, series: LoggedSeries): numb
 let lastDate = { date: Number.NaN, ms: Number.NaN };
 
 /** Milliseconds of `2026-01-01T00:00:00Z`; NaN for any other form and for dates that do not exist. */
-function timeMsAt(bytes: Buffer, from: number): number {
-  for (const [offset, code] of TIME_FORM) if (bytes[from + offset] !== code) return Number.NaN;
+function parseTimeMsAt(bytes: Buffer, from: number): number {
+  for (const [offset, code] of TIME_SEPARATORS) if (bytes[from + offset] !== code) return Number.NaN;
   const date =
     twoDigitsAt(bytes, from) * 1e6 +
     twoDigitsAt(bytes, from + 2) * 1e4 +
@@ -197,26 +197,26 @@ function twoDigitsAt(bytes: Buffer, at: number): number {
 
 function endOfNumber(bytes: Buffer, from: number): number | null {
   let at: number | null = bytes[from] === MINUS ? from + 1 : from;
-  at = bytes[at] === ZERO ? at + 1 : afterDigits(bytes, at);
-  if (at !== null && bytes[at] === POINT) at = afterDigits(bytes, at + 1);
+  at = bytes[at] === ZERO ? at + 1 : skipDigits(bytes, at);
+  if (at !== null && bytes[at] === DECIMAL_POINT) at = skipDigits(bytes, at + 1);
   if (at !== null && (bytes[at] === 69 || bytes[at] === 101)) {
     const sign = bytes[at + 1];
-    at = afterDigits(bytes, sign === 43 || sign === MINUS ? at + 2 : at + 1);
+    at = skipDigits(bytes, sign === 43 || sign === MINUS ? at + 2 : at + 1);
   }
   return at !== null && at - from < MAX_NUMBER_LENGTH ? at : null;
 }
 
-function afterDigits(bytes: Buffer, from: number): number | null {
+function skipDigits(bytes: Buffer, from: number): number | null {
   let at = from;
   while (isDigit(bytes[at] as number)) at++;
   return at === from ? null : at;
 }
 
-/** The quotient of a 15-digit number and one of these powers is the nearest double. */
-const EXACT_DIGITS = 15;
-const POWERS_OF_TEN = Float64Array.from({ length: EXACT_DIGITS + 1 }, (_, n) => 10 ** n);
+/** Digits of a number whose quotient with a power of ten is still the nearest double. */
+const EXACT_DIGITS_MAX = 15;
+const POWERS_OF_TEN = Float64Array.from({ length: EXACT_DIGITS_MAX + 1 }, (_, n) => 10 ** n);
 
-function numberAt(bytes: Buffer, from: number, end: number): number {
+function parseNumberAt(bytes: Buffer, from: number, end: number): number {
   const isNegative = bytes[from] === MINUS;
   let digits = 0;
   let decimals = -1;
@@ -224,16 +224,16 @@ function numberAt(bytes: Buffer, from: number, end: number): number {
     const code = bytes[at] as number;
     if (isDigit(code)) digits = digits * 10 + code - ZERO;
     if (decimals >= 0) decimals++;
-    if (code === POINT) decimals = 0;
-    else if (!isDigit(code) || end - from > EXACT_DIGITS) return Number(bytes.toString("latin1", from, end));
+    if (code === DECIMAL_POINT) decimals = 0;
+    else if (!isDigit(code) || end - from > EXACT_DIGITS_MAX) return Number(bytes.toString("latin1", from, end));
   }
   const number = decimals > 0 ? digits / (POWERS_OF_TEN[decimals] as number) : digits;
   return isNegative ? -number : number;
 }
 
-function afterName(bytes: Buffer, from: number, name: Buffer): number | null {
-  const at = afterSpace(bytes, from);
-  return isWordAt(bytes, at, name) ? afterColon(bytes, at + name.length) : null;
+function skipName(bytes: Buffer, from: number, name: Buffer): number | null {
+  const at = skipSpace(bytes, from);
+  return isWordAt(bytes, at, name) ? skipColon(bytes, at + name.length) : null;
 }
 
 function isWordAt(bytes: Buffer, from: number, word: Buffer): boolean {
@@ -241,12 +241,12 @@ function isWordAt(bytes: Buffer, from: number, word: Buffer): boolean {
   return true;
 }
 
-function afterColon(bytes: Buffer, from: number): number | null {
-  const at = afterSpace(bytes, from);
-  return bytes[at] === COLON ? afterSpace(bytes, at + 1) : null;
+function skipColon(bytes: Buffer, from: number): number | null {
+  const at = skipSpace(bytes, from);
+  return bytes[at] === COLON ? skipSpace(bytes, at + 1) : null;
 }
 
-function afterSpace(bytes: Buffer, from: number): number {
+function skipSpace(bytes: Buffer, from: number): number {
   let at = from;
   for (let code = bytes[at]; code === 32 || code === 10 || code === 13 || code === 9; code = bytes[at]) at++;
   return at;
@@ -254,21 +254,21 @@ function afterSpace(bytes: Buffer, from: number): number {
 
 const COMMA = 44;
 const MINUS = 45;
-const POINT = 46;
+const DECIMAL_POINT = 46;
 const ZERO = 48;
-const OPENING = 91;
-const CLOSING = 93;
+const OPENING_BRACKET = 91;
+const CLOSING_BRACKET = 93;
 const OPENING_BRACE = 123;
 const CLOSING_BRACE = 125;
-const MEASUREMENTS = Buffer.from(`"measurements"`);
-const TIMESTAMP = Buffer.from(`"timestamp"`);
-const VALUE = Buffer.from(`"value"`);
+const LIST_KEY = Buffer.from(`"measurements"`);
+const TIMESTAMP_KEY = Buffer.from(`"timestamp"`);
+const VALUE_KEY = Buffer.from(`"value"`);
 const JSON_WORDS = [
   [Buffer.from("null"), NULL],
   [Buffer.from("true"), TRUE],
   [Buffer.from("false"), FALSE],
 ] as const;
-const TIME_FORM = [
+const TIME_SEPARATORS = [
   [4, MINUS],
   [7, MINUS],
   [10, 84],

@@ -114,12 +114,12 @@ export function createHistorySettle(options: {
     for (const points of [fresh, revised]) {
       for (let at = points.firstIndexFrom(retainedMs); at < points.length; at++) {
         emitted.set(points.timeMs(at), points.value(at));
-        changedChunks.add(chunkOf(points.timeMs(at), resolution));
+        changedChunks.add(chunkNumber(points.timeMs(at), resolution));
       }
     }
     for (const chunk of changedChunks)
       batch.putEmitted.push([`${key} ${chunk}`, packEmittedPoints(chunk, resolution, emitted)]);
-    for (let chunk = chunkOf(oldestMs, resolution); chunk < chunkOf(retainedMs, resolution); chunk++)
+    for (let chunk = chunkNumber(oldestMs, resolution); chunk < chunkNumber(retainedMs, resolution); chunk++)
       batch.removeEmitted.push(`${key} ${chunk}`);
     batch.events.push(...toEvents(series, fresh, false, nowMs), ...toEvents(series, revised, true, nowMs));
     batch.points += fresh.length + revised.length;
@@ -135,7 +135,7 @@ export function createHistorySettle(options: {
     const events: Event<"tag-history">[] = [];
     for (let from = 0; from < points.length; ) {
       const live = isLive(points.timeMs(from));
-      const nextChunk = chunkStartMs(chunkOf(points.timeMs(from), resolution) + 1, resolution);
+      const nextChunk = chunkStartMs(chunkNumber(points.timeMs(from), resolution) + 1, resolution);
       let to = Math.min(from + POINTS_PER_EVENT, points.firstIndexFrom(nextChunk));
       // Points are ascending, so live ones follow late ones, never the reverse.
       while (isLive(points.timeMs(to - 1)) !== live) to--;
@@ -248,7 +248,7 @@ function splitRangeByPoints(points: Points, { fromMs, toMs }: Range, resolution:
   let at = points.firstIndexFrom(fromMs);
   const end = points.firstIndexFrom(toMs);
   while (end - at > POINTS_PER_COMMIT) {
-    const cutMs = chunkStartMs(chunkOf(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
+    const cutMs = chunkStartMs(chunkNumber(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
     const next = points.firstIndexFrom(cutMs);
     if (next <= at) break;
     parts.push({ fromMs: beginMs, toMs: cutMs });
@@ -271,7 +271,7 @@ const CHUNK_MS: Readonly<Record<Resolution, number>> = {
   "1mo": 400 * DAY_MS,
 };
 
-function chunkOf(atMs: number, resolution: Resolution): number {
+function chunkNumber(atMs: number, resolution: Resolution): number {
   return Math.floor(atMs / CHUNK_MS[resolution]);
 }
 
@@ -280,12 +280,12 @@ function chunkStartMs(chunk: number, resolution: Resolution): number {
 }
 
 function listChunks(fromMs: number, toMs: number, resolution: Resolution): readonly number[] {
-  const [first, last] = [chunkOf(fromMs, resolution), chunkOf(toMs - 1, resolution)];
+  const [first, last] = [chunkNumber(fromMs, resolution), chunkNumber(toMs - 1, resolution)];
   return Array.from({ length: Math.max(0, last - first + 1) }, (_, at) => first + at);
 }
 
 function packEmittedPoints(chunk: number, resolution: Resolution, emitted: EmittedValues): EmittedPoints {
   const start = chunkStartMs(chunk, resolution);
-  const inside = [...emitted].filter(([atMs]) => chunkOf(atMs, resolution) === chunk).sort(([a], [b]) => a - b);
+  const inside = [...emitted].filter(([atMs]) => chunkNumber(atMs, resolution) === chunk).sort(([a], [b]) => a - b);
   return { at: inside.map(([atMs]) => (atMs - start) / 1_000), values: inside.map(([, value]) => value) };
 }

@@ -7,7 +7,7 @@ import { type StoredLeftOut, syncSet } from "../snapshot.ts";
 import { quarantineMs } from "./bisection.ts";
 
 const LOGGED_TAGS_MAX = 20;
-/** So many unreadable tags, with a third of the reply, mean that the format of all values has changed. */
+/** Unreadable tags that, with a third of the reply, mean that the format of all values has changed. */
 const UNREADABLE_TAGS_MAX = 5;
 
 interface SinglyReadTag {
