@@ -50,7 +50,7 @@ const ofAll = { include: ["src/**/*.ts", "connectors/**/*.ts"], exclude: ELSEWHE
  */
 export default defineConfig(({ mode }) => ({
   test: {
-    globalSetup: "test/before-all.ts",
+    globalSetup: "test/global-setup.ts",
     setupFiles: [...(mode === "fast" ? ["test/no-processes.ts"] : []), "test/each-file.ts"],
     env: mode === "fast" ? { PLENUM_FAST: "1" } : {},
     include: mode === "long" ? LONG : ["test/**/*.test.ts"],

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { sized } from "../sizes.ts";
-import { playAll, type Report } from "./players.ts";
+import { playAll, type Report } from "./seed-processes.ts";
 
 export interface CampaignSuite {
   readonly campaign: URL;

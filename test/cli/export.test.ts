@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
-import { query, rowsIn, tableIn } from "../connectors/parquet/duck.ts";
+import { query, rowsIn, tableIn } from "../connectors/parquet/duckdb-query.ts";
 import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 async function place(options: SimulatorOptionsInput = {}): Promise<{ service: Service; here: Workplace }> {

@@ -3,7 +3,7 @@ import { TAGS_PER_REQUEST } from "#src/engine/source/source.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import type { CampaignResult } from "../campaign/campaign.ts";
-import { withChanceFrom } from "../campaign/chance.ts";
+import { withSeededMathRandom } from "../campaign/seeded-chance.ts";
 import { arrivalOf, SITE, tagsOf } from "../commands/rig.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
@@ -12,7 +12,7 @@ import { type ClockJudge, createClockJudge, type Sent } from "./judge.ts";
 
 /** Runs the whole worker while its wall clock is set, slewed, frozen and corrected at random; `judge.ts` checks it. */
 export function campaign(seed: number): Promise<CampaignResult> {
-  return withChanceFrom(seed, () => play(seed));
+  return withSeededMathRandom(seed, () => play(seed));
 }
 
 const SECOND_MS = 1_000;

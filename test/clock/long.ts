@@ -1,7 +1,7 @@
-import { conduct } from "../campaign/conduct.ts";
+import { runCampaign } from "../campaign/run-campaign.ts";
 
 /** A thousand random wall clocks on every core (`npm run clock:long`). */
-await conduct({
+await runCampaign({
   campaign: new URL("campaign.ts", import.meta.url),
   script: "clock:long",
   kept: new URL("kept-seeds.json", import.meta.url),

@@ -22,9 +22,9 @@ import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { DEFAULT_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
-import { runFolder } from "../leftovers.ts";
+import { createRunFolder } from "../run-folders.ts";
 import { simulatedTransport } from "../simulated-transport.ts";
-import { swiftPlace } from "../swift-place.ts";
+import { chooseTemporaryRoot } from "../temporary-root.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 export interface Written {
@@ -78,7 +78,7 @@ export async function createRig(options: RigOptions = {}) {
     { sites: [SITE, BOOLEAN_SITE], epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
     { now: () => service.now() },
   );
-  const folder = runFolder(options.place ?? swiftPlace());
+  const folder = createRunFolder(options.place ?? chooseTemporaryRoot());
   const log = options.log ?? pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
   const posts: (readonly Written[])[] = [];
   const tags = tagsOf(simulator, 25);

@@ -10,7 +10,7 @@ import { acknowledgeAlarms } from "#src/cli/demo/services.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { absent } from "../real-servers.ts";
-import { namedOf, resolvedOf, toldOf } from "../receivers/told-samples.ts";
+import { namedOf, resolvedOf, toldOf } from "../receivers/sent-samples.ts";
 import { ALARM, AWKWARD_TEXTS } from "../sample-events.ts";
 import { browserOfTests } from "../status/page-in-browser.ts";
 import { testFolder } from "../test-folder.ts";

@@ -13,7 +13,7 @@ import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { contextFor } from "../connectors/context.ts";
-import { query, rowsIn, tableIn } from "../connectors/parquet/duck.ts";
+import { query, rowsIn, tableIn } from "../connectors/parquet/duckdb-query.ts";
 import { values } from "../connectors/parquet/engine.ts";
 import { inS3, KEYS, type S3Server, startS3 } from "../connectors/parquet/s3-server.ts";
 import { createDatabase, type Database } from "../connectors/postgres/test-database.ts";

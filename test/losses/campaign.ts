@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { CampaignResult, Problem } from "../campaign/campaign.ts";
-import { withChanceFrom } from "../campaign/chance.ts";
+import { withSeededMathRandom } from "../campaign/seeded-chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { START_MS } from "../virtual-worker.ts";
 import { anyFault, isolatedFault, type SourceFault } from "./faults.ts";
@@ -43,7 +43,7 @@ const MORE_TURNS = 8;
 
 /** Plays one random schedule of faults, backfills and restarts, then a time without faults, and judges the events. */
 export function campaign(seed: number): Promise<CampaignResult> {
-  return withChanceFrom(seed, () => play(seed, seededRandom(seed)));
+  return withSeededMathRandom(seed, () => play(seed, seededRandom(seed)));
 }
 
 async function play(seed: number, random: ReturnType<typeof seededRandom>): Promise<CampaignResult> {

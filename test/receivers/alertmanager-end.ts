@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { ServerResponse } from "node:http";
 import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
-import { json, startReceiverStub, type Thing } from "./far-end.ts";
+import { json, startReceiverStub, type Thing } from "./receiver-server.ts";
 
 export interface KeptAlert {
   readonly labels: Readonly<Record<string, string>>;

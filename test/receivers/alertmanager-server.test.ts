@@ -6,7 +6,7 @@ import { type StubServer, startStub } from "../connectors/stub-server.ts";
 import { absent, type RealServer, startAlertmanager } from "../real-servers.ts";
 import { AWKWARD_TEXTS } from "../sample-events.ts";
 import type { KeptAlert } from "./alertmanager-end.ts";
-import { resolvedOf, toldOf } from "./told-samples.ts";
+import { resolvedOf, toldOf } from "./sent-samples.ts";
 
 describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alertmanager", () => {
   let server: RealServer;

@@ -8,8 +8,8 @@ import { reply, type StubAnswer } from "../connectors/stub-server.ts";
 import { ALARM } from "../sample-events.ts";
 import { startAlertmanagerEnd } from "./alertmanager-end.ts";
 import { receiverOf } from "./receivers.ts";
+import { resolvedOf, toldOf } from "./sent-samples.ts";
 import { failureOf, secretFile } from "./support.ts";
-import { resolvedOf, toldOf } from "./told-samples.ts";
 
 const NOW = "2026-11-02T07:00:00.000Z";
 const BEGAN = "2026-11-02T06:15:00.000Z";

@@ -11,7 +11,7 @@ import {
   retryFrom,
 } from "#src/engine/delivery/batches.ts";
 import type { Store } from "#src/engine/store/store.ts";
-import { withChanceFrom } from "../campaign/chance.ts";
+import { withSeededMathRandom } from "../campaign/seeded-chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { START } from "../receiver/trial.ts";
@@ -29,7 +29,7 @@ const OLDER_STEPS = 8;
 const DEADLINE_MS = 30_000;
 const MOST_TRIES = 2_000;
 
-export const playReceiver = (row: ReceiverCase, seed: number) => withChanceFrom(seed, () => play(row, seed));
+export const playReceiver = (row: ReceiverCase, seed: number) => withSeededMathRandom(seed, () => play(row, seed));
 
 async function play(row: ReceiverCase, seed: number) {
   const random = seededRandom(seed);
@@ -183,7 +183,7 @@ async function play(row: ReceiverCase, seed: number) {
     if (random.chance(0.6)) mortal.killAfter(random.below(4));
     if (random.chance(0.25)) {
       const count = circumstances.storms ? 1 + random.below(3) : 1;
-      end.loseAnswers(count);
+      end.loseResponses(count);
       lost += count;
     }
     if (random.chance(circumstances.storms ? 0.3 : 0.1)) end.tellToWait(circumstances.storms ? 1 + random.below(6) : 1);
@@ -204,7 +204,7 @@ async function play(row: ReceiverCase, seed: number) {
     mortal.killAfter(Number.POSITIVE_INFINITY);
     slowMs = 0;
     isCalm = true;
-    end.loseAnswers(0);
+    end.loseResponses(0);
     end.tellToWait(0);
     await deliver();
     for (let turn = 0; turn < 10; turn += 1) {

@@ -4,7 +4,7 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { alarm, START } from "../receiver/trial.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
-import type { Trouble } from "./far-end.ts";
+import type { ServerFailure } from "./receiver-server.ts";
 import { type ReceiverCase, sinkOf } from "./receivers.ts";
 
 export interface CampaignOptions {
@@ -54,7 +54,7 @@ export async function playCampaign(row: ReceiverCase, options: CampaignOptions):
   let refused = 0;
   let lastRequestMs = START;
 
-  function trouble(isLimited: boolean): Trouble | null {
+  function trouble(isLimited: boolean): ServerFailure | null {
     const atMs = nowMs;
     nowMs += REQUEST_MS;
     while (lately[0] !== undefined && lately[0] <= atMs - limit.inMs) lately.shift();

@@ -1,7 +1,7 @@
 import type { AddressInfo, Socket } from "node:net";
 import PostalMime, { type Email } from "postal-mime";
 import { SMTPServer, type SMTPServerOptions, type SMTPServerSession } from "smtp-server";
-import type { Draw, ReceiverFarEnd, Thing } from "./far-end.ts";
+import type { DrawFailure, ReceiverServer, Thing } from "./receiver-server.ts";
 
 export interface TakenMail {
   readonly mail: Email;
@@ -11,7 +11,7 @@ export interface TakenMail {
   readonly user: string | null;
 }
 
-export interface EmailEnd extends ReceiverFarEnd {
+export interface EmailEnd extends ReceiverServer {
   readonly port: number;
   readonly mails: readonly TakenMail[];
   readonly sessions: number;
@@ -22,7 +22,7 @@ export async function startEmailEnd(options: SMTPServerOptions = {}): Promise<Em
   const mails: TakenMail[] = [];
   let losing = 0;
   let waiting = 0;
-  let draw: Draw | null = null;
+  let draw: DrawFailure | null = null;
   let isLosing = false;
   let requests = 0;
   let sessions = 0;
@@ -99,7 +99,7 @@ export async function startEmailEnd(options: SMTPServerOptions = {}): Promise<Em
     stub: null,
     config: { host: "127.0.0.1", port, security: "none", from: "plenum@example.com", to: ["operations@example.com"] },
     things: (): readonly Thing[] => threadsOf(mails.map(({ mail }) => mail)),
-    loseAnswers(count) {
+    loseResponses(count) {
       losing = count;
     },
     tellToWait(count) {
@@ -123,7 +123,7 @@ interface Connection {
   readonly _socket: Socket;
 }
 
-function threadsOf(mails: readonly Email[]): ReturnType<ReceiverFarEnd["things"]> {
+function threadsOf(mails: readonly Email[]): ReturnType<ReceiverServer["things"]> {
   const threads = new Map<string, Email[]>();
   for (const mail of mails) {
     const root = /<([^@>]+)@/.exec(mail.references ?? "")?.[1] ?? mail.messageId ?? "";

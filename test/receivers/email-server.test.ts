@@ -8,7 +8,7 @@ import { createEmailReceiver } from "#connectors/email/receiver.ts";
 import { certificateFor } from "../connectors/certificate.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { absent, programPath, type RealServer, startExim, temporaryFolder } from "../real-servers.ts";
-import { resolvedOf, toldOf } from "./told-samples.ts";
+import { resolvedOf, toldOf } from "./sent-samples.ts";
 
 /** Against a real mail server: what it has taken is read from its queue. */
 describe.skipIf(absent("exim4"))("email: Debian's Exim", () => {

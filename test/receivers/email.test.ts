@@ -11,8 +11,8 @@ import { freePort } from "../real-servers.ts";
 import { ALARM } from "../sample-events.ts";
 import { startEmailEnd } from "./email-end.ts";
 import { receiverOf } from "./receivers.ts";
+import { resolvedOf, toldOf } from "./sent-samples.ts";
 import { expectFailure, failureOf, loggedContext, secretFile } from "./support.ts";
-import { resolvedOf, toldOf } from "./told-samples.ts";
 
 const NOW = "2026-11-02T07:00:00.000Z";
 

@@ -10,8 +10,8 @@ import { AWKWARD_TEXTS } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { DRAWN, valuesInState } from "./dossier-state.ts";
 import { RECEIVERS, type ReceiverCase, receiverOf, sinkOf } from "./receivers.ts";
+import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
 import { expectFailure, failureOf, loggedContext } from "./support.ts";
-import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
 const KEY = toldOf().key;
 const UNSAFE = /[\u202a-\u202e\u2066-\u2069]|[^\P{Cc}\n]/u;
@@ -66,7 +66,7 @@ describe.each(RECEIVERS)("the receiver $name", (row) => {
 
   test("has one incident after the response to its opening was lost", async () => {
     const { clock, create, end, open } = await connected(row);
-    end.loseAnswers(1);
+    end.loseResponses(1);
     expect(await failureOf(open())).toMatchObject({ kind: "retryable" });
     expect(end.things()).toMatchObject([{ key: KEY, isOpen: true }]);
     const sinceMs = clock.now();

@@ -1,7 +1,7 @@
 import { Ajv } from "ajv";
 import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
 import { ADF_SCHEMA } from "./adf-schema.ts";
-import { json, startReceiverStub, type Thing } from "./far-end.ts";
+import { json, startReceiverStub, type Thing } from "./receiver-server.ts";
 
 export const JIRA_TOKEN = "ATATT3xFfGF0-canary-of-jira-9c41d7";
 export const JIRA_USER = "plenum@example.com";

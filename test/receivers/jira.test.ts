@@ -5,8 +5,8 @@ import { clockAt, never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
 import { FERDIG, type JiraEnd, startJiraEnd } from "./jira-end.ts";
 import { receiverOf } from "./receivers.ts";
+import { HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
 import { expectFailure, failureOf, loggedContext } from "./support.ts";
-import { HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
 describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   const clock = clockAt("2026-11-02T06:16:00.000Z");

@@ -2,7 +2,7 @@ import { computeIncidentKey } from "#connectors/shared/receiver/receiver.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import type { Circumstances } from "./circumstances.ts";
 import type { EventfulBuilding, Life } from "./eventful-building.ts";
-import type { Thing } from "./far-end.ts";
+import type { Thing } from "./receiver-server.ts";
 import type { ReceiverCase } from "./receivers.ts";
 
 export interface Evidence {

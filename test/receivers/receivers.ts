@@ -15,8 +15,8 @@ import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
 import type { ConnectorContext, ConnectorDefinition, Sink } from "#src/core/connector.ts";
 import { startAlertmanagerEnd } from "./alertmanager-end.ts";
 import { startEmailEnd } from "./email-end.ts";
-import type { ReceiverFarEnd } from "./far-end.ts";
 import { startJiraEnd } from "./jira-end.ts";
+import type { ReceiverServer } from "./receiver-server.ts";
 import { startServiceNowEnd } from "./servicenow-end.ts";
 import { startSlackEnd } from "./slack-end.ts";
 import { startPagerdutyEnd } from "./webhook-end.ts";
@@ -24,7 +24,7 @@ import { startPagerdutyEnd } from "./webhook-end.ts";
 export interface ReceiverCase {
   readonly name: string;
   readonly connector: keyof typeof CREATE;
-  start(now: () => number): Promise<ReceiverFarEnd>;
+  start(now: () => number): Promise<ReceiverServer>;
   readonly options?: object;
   readonly most?: (returns: number) => number;
   readonly editsLists: boolean;
@@ -76,7 +76,7 @@ export const RECEIVERS: readonly ReceiverCase[] = [
 
 export function receiverOf(
   connector: keyof typeof CREATE,
-  { config }: Pick<ReceiverFarEnd, "config">,
+  { config }: Pick<ReceiverServer, "config">,
   context: ConnectorContext,
   options: object = {},
 ): Receiver {
@@ -85,7 +85,7 @@ export function receiverOf(
 
 export async function sinkOf(
   { connector, options }: ReceiverCase,
-  { config }: ReceiverFarEnd,
+  { config }: ReceiverServer,
   context: ConnectorContext,
   more: object = {},
 ): Promise<Sink> {

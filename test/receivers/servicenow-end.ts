@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
-import { json, startReceiverStub, type Thing } from "./far-end.ts";
+import { json, startReceiverStub, type Thing } from "./receiver-server.ts";
 
 export const SERVICENOW_USER = "plenum.integration";
 export const SERVICENOW_PASSWORD = "canary-of-servicenow-!2b7e91";

@@ -3,9 +3,9 @@ import type { IncidentReference, Receiver } from "#connectors/shared/receiver/re
 import { clockAt, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
 import { receiverOf } from "./receivers.ts";
+import { gatewayOf, namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
 import { type ServiceNowEnd, startServiceNowEnd } from "./servicenow-end.ts";
 import { expectFailure, failureOf, loggedContext } from "./support.ts";
-import { gatewayOf, namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
 const KEY = toldOf().key;
 const ID = "69a6f3ff4ac66bbe9d9ee5c9b5a6e19a";

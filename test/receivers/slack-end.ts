@@ -1,6 +1,6 @@
 import type { ServerResponse } from "node:http";
 import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
-import { json as answer, startReceiverStub, type Thing } from "./far-end.ts";
+import { json as answer, startReceiverStub, type Thing } from "./receiver-server.ts";
 import { complaintAboutBlocks, obeyedIn, textsIn } from "./slack-rules.ts";
 
 export const TOKEN = "xoxb-1234567890-canary-of-the-slack-bot";

@@ -14,10 +14,10 @@ import { never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
 import { ALARM, AWKWARD_TEXTS, SITE } from "../sample-events.ts";
 import { receiverOf } from "./receivers.ts";
+import { resolvedOf, toldOf } from "./sent-samples.ts";
 import { CHANNEL, json, type SlackEnd, startSlackEnd, TOKEN } from "./slack-end.ts";
 import { complaintAboutBlocks, textsIn } from "./slack-rules.ts";
 import { expectFailure, failureOf, loggedContext, secretFile } from "./support.ts";
-import { resolvedOf, toldOf } from "./told-samples.ts";
 
 const ENDED = "2026-11-02T09:27:00.000Z";
 const LINK = "https://plenum.example.com/?alarm=500001&view=all";
@@ -300,7 +300,7 @@ describe("slack: recovery after a crash or a lost response", () => {
   test("replies once to an end when the response to the reply was lost", async () => {
     const { end, receiver, place } = await opened();
     const loseReply = () => {
-      end.loseAnswers(1);
+      end.loseResponses(1);
       return null;
     };
     end.answer("conversations.replies", loseReply);

@@ -3,9 +3,9 @@ import type { IncidentReference, Receiver } from "#connectors/shared/receiver/re
 import { clockAt, never } from "../connectors/context.ts";
 import { FERDIG, type JiraEnd, startJiraEnd } from "./jira-end.ts";
 import { receiverOf } from "./receivers.ts";
+import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
 import { type ServiceNowEnd, startServiceNowEnd } from "./servicenow-end.ts";
 import { failureOf, loggedContext } from "./support.ts";
-import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
 const BEGAN = "2026-11-02T06:16:00.000Z";
 

@@ -7,7 +7,7 @@ import { withFewerTimeSeries } from "#connectors/shared/receiver/text.ts";
 import { buildMessage, FULL_SIZES, SMALL_SIZES } from "#connectors/slack/receiver.ts";
 import { ALARM_FORMATS, FORMAT_NAMES, type FormatName } from "#connectors/webhook/formats/by-name.ts";
 import { createFieldReader } from "#connectors/webhook/formats/template.ts";
-import { gatewayOf, toldOf } from "./told-samples.ts";
+import { gatewayOf, toldOf } from "./sent-samples.ts";
 
 const HEADING = "Values until 2026-11-02 07:15:04 +01:00";
 const line = (n: number, name = `VS1-GT${n}`) => `${name} ▇▆▅▄\u00a0\u00a0▁▁ 18.2–21.4 °C, last 18.2, 3 h`;

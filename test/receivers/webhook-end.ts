@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { Ajv } from "ajv";
 import addFormats from "ajv-formats";
 import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
-import { type ReceiverFarEnd, startReceiverStub, type Thing } from "./far-end.ts";
+import { type ReceiverServer, startReceiverStub, type Thing } from "./receiver-server.ts";
 import { complaintAboutBlocks } from "./slack-rules.ts";
 
 interface Rules {
@@ -13,7 +13,7 @@ interface Rules {
   readonly things: () => readonly Thing[];
 }
 
-async function startEnd({ carryOut, config, things }: Rules): Promise<ReceiverFarEnd> {
+async function startEnd({ carryOut, config, things }: Rules): Promise<ReceiverServer> {
   const busy = { status: 429, headers: { "retry-after": "1" }, body: "slow down" };
   const { common, interrupt, secret } = await startReceiverStub(busy);
   const { stub } = common;
@@ -39,7 +39,7 @@ interface Event {
   readonly payload?: { readonly summary: string; readonly custom_details?: Readonly<Record<string, string>> };
 }
 
-export function startPagerdutyEnd(): Promise<ReceiverFarEnd> {
+export function startPagerdutyEnd(): Promise<ReceiverServer> {
   const routingKey = randomBytes(16).toString("hex");
   const alerts: { key: string; isOpen: boolean; texts: string[] }[] = [];
 
@@ -79,7 +79,7 @@ interface Block {
   readonly fields?: readonly { readonly text: string }[];
 }
 
-export function startSlackEnd(): Promise<ReceiverFarEnd> {
+export function startSlackEnd(): Promise<ReceiverServer> {
   const path = `/services/T000/B000/${randomBytes(12).toString("hex")}`;
   const messages: Thing[] = [];
   return startEnd({

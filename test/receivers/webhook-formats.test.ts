@@ -8,8 +8,8 @@ import { ALARM_FORMATS, FORMAT_NAMES, type FormatName } from "#connectors/webhoo
 import { buildSlackMessage } from "#connectors/webhook/formats/chat.ts";
 import type { IncidentOperation, RequestContext } from "#connectors/webhook/formats/format.ts";
 import { AWKWARD_TEXTS, GATEWAY } from "../sample-events.ts";
+import { namedOf, resolvedOf, stormOf, toldOf } from "./sent-samples.ts";
 import { complaintAboutBlocks } from "./slack-rules.ts";
-import { namedOf, resolvedOf, stormOf, toldOf } from "./told-samples.ts";
 import { pagerdutyErrors } from "./webhook-end.ts";
 
 const KEY = "0123456789abcdef0123456789abcdef";

@@ -6,7 +6,7 @@ import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { ALARM_FORMATS, FORMAT_NAMES } from "#connectors/webhook/formats/by-name.ts";
 import type { ReceiverFormat } from "#connectors/webhook/formats/format.ts";
 import { createTemplateFormat, TEMPLATE_FIELDS } from "#connectors/webhook/formats/template.ts";
-import { toldOf } from "./told-samples.ts";
+import { toldOf } from "./sent-samples.ts";
 
 const readme = readFileSync(join(import.meta.dirname, "../../connectors/webhook/formats/README.md"), "utf8");
 const sections = new Map(readme.split("\n## ").map((text) => [text.slice(0, text.indexOf("\n")), text]));

@@ -6,10 +6,10 @@ import type { IncidentReference, Receiver } from "#connectors/shared/receiver/re
 import { sentence } from "#src/core/errors/errors.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
-import type { ReceiverFarEnd } from "./far-end.ts";
+import type { ReceiverServer } from "./receiver-server.ts";
 import { receiverOf } from "./receivers.ts";
+import { resolvedOf, toldOf } from "./sent-samples.ts";
 import { expectFailure, failureOf, secretFile, startStubInTest } from "./support.ts";
-import { resolvedOf, toldOf } from "./told-samples.ts";
 import { startPagerdutyEnd, startSlackEnd } from "./webhook-end.ts";
 
 const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
@@ -21,7 +21,7 @@ function receiverFor(config: object): Receiver {
   return receiver;
 }
 
-async function farEnd(start: () => Promise<ReceiverFarEnd>) {
+async function farEnd(start: () => Promise<ReceiverServer>) {
   const end = await start();
   onTestFinished(() => end.stop());
   return { end, receiver: receiverFor(end.config) };
@@ -55,7 +55,7 @@ describe("the webhook format slack", () => {
   test("uses a changed address without a restart", async () => {
     const first = await farEnd(startSlackEnd);
     const second = await farEnd(startSlackEnd);
-    const addressOf = ({ config }: ReceiverFarEnd) =>
+    const addressOf = ({ config }: ReceiverServer) =>
       readFileSync((config as { readonly url: { readonly file: string } }).url.file, "utf8");
     const url = secretFile(addressOf(first.end));
     const receiver = receiverFor({ format: "slack", url, ...LOOPBACK });

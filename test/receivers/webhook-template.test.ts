@@ -6,8 +6,8 @@ import { contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { AWKWARD_TEXTS, SITE } from "../sample-events.ts";
 import { receiverOf } from "./receivers.ts";
+import { namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
 import { failureOf } from "./support.ts";
-import { namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
 const EVIL = [
   ...AWKWARD_TEXTS.map((text) => text.slice(0, 1_000)),

@@ -1,7 +1,7 @@
-import { conduct } from "../campaign/conduct.ts";
+import { runCampaign } from "../campaign/run-campaign.ts";
 
 /** Ten thousand random schedules of the alarm feed on every core (`npm run simulate:long`). */
-await conduct({
+await runCampaign({
   campaign: new URL("alarm-simulation.ts", import.meta.url),
   script: "simulate:long",
   kept: new URL("kept-seeds.json", import.meta.url),

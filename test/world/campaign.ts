@@ -1,5 +1,5 @@
 import type { CampaignResult } from "../campaign/campaign.ts";
-import { withChanceFrom } from "../campaign/chance.ts";
+import { withSeededMathRandom } from "../campaign/seeded-chance.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { estate } from "./estate.ts";
 import { everything } from "./everything.ts";
@@ -13,5 +13,5 @@ const SCENES: readonly Scene[] = [...Array.from({ length: 6 }, () => everything)
 
 export function campaign(seed: number): Promise<CampaignResult> {
   const scene = SCENES[seed % SCENES.length] ?? everything;
-  return withChanceFrom(seed, () => scene(seed, seededRandom(seed)));
+  return withSeededMathRandom(seed, () => scene(seed, seededRandom(seed)));
 }

@@ -17,7 +17,6 @@ import { lossWorld } from "../losses/world.ts";
 import { START_MS } from "../virtual-worker.ts";
 import { createCommanders, RANGE } from "./commands.ts";
 import { CONTRADICTIONS, type Contradiction, createContradictions } from "./contradictions.ts";
-import { createFarEndOfSink, type FarEndOfSink, isUnwelcome, MOODS } from "./far-ends.ts";
 import {
   absenceIsTrue,
   alarmsAreTrue,
@@ -32,6 +31,7 @@ import {
   pictureIsRight,
   unreadableIsFetchedOrNamed,
 } from "./judge.ts";
+import { createSimulatedSink, isRejectedId, SINK_MOODS, type SimulatedSink } from "./simulated-sinks.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -51,9 +51,9 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   const ends = Object.fromEntries(
     Object.keys(FILTERS).map((name) => [
       name,
-      createFarEndOfSink(name, () => stage.virtual.clock, seededRandom(random.below(2 ** 31))),
+      createSimulatedSink(name, () => stage.virtual.clock, seededRandom(random.below(2 ** 31))),
     ]),
-  ) as Record<keyof typeof FILTERS, FarEndOfSink>;
+  ) as Record<keyof typeof FILTERS, SimulatedSink>;
   const tags = writable(seed);
   const replied = new Map<string, Set<string>>();
   const commanders = createCommanders(
@@ -224,7 +224,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
 
   function mood(): void {
     const end = random.pick([ends.moody, ends.moody, ends.alarms]);
-    end.mood = random.pick(MOODS);
+    end.mood = random.pick(SINK_MOODS);
     tell(`${end.name} is ${end.mood}`);
   }
 
@@ -281,7 +281,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
     note("nothing is altered", nothingIsAltered(deliveries));
     note("order is kept", orderIsKept(deliveries));
     note("little is repeated", littleIsRepeated(deliveries));
-    const unwelcome = [...deadLetters].filter((id) => !isUnwelcome(id));
+    const unwelcome = [...deadLetters].filter((id) => !isRejectedId(id));
     if (unwelcome.length > 0) note("no dead letter without a refusal", [`${name}: ${unwelcome.join(", ")}`]);
   }
   const gaps = await store.outbox.gaps();
@@ -344,7 +344,7 @@ function writable(seed: number): readonly { readonly id: string; readonly siteId
 }
 
 /** Maximum events repeated by replays, after a restarted server or a damaged position. */
-function replayedMost(end: FarEndOfSink, damagedSets: ReadonlySet<string>, events: number): number {
+function replayedMost(end: SimulatedSink, damagedSets: ReadonlySet<string>, events: number): number {
   return end.name === "steady" && !damagedSets.has("sink") ? 0 : 20 * events;
 }
 
@@ -407,7 +407,7 @@ function flip(
   }
 }
 
-function digestOf({ virtual }: Stage, ends: Readonly<Record<string, FarEndOfSink>>): string {
+function digestOf({ virtual }: Stage, ends: Readonly<Record<string, SimulatedSink>>): string {
   const asked = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
 
   const told = Object.values(ends).flatMap(({ name, taken }) => [

@@ -3,7 +3,7 @@ import { availableBuckets, hasLog, promisedRanges } from "../losses/judge/expect
 import type { ReportedGaps } from "../losses/judge/reported-gaps.ts";
 import { type ReceivedEvents, seriesKey } from "../losses/received-events.ts";
 import type { Stage } from "../losses/stage.ts";
-import { type FarEndOfSink, isUnwelcome } from "./far-ends.ts";
+import { isRejectedId, type SimulatedSink } from "./simulated-sinks.ts";
 
 const DAY_MS = 86_400_000;
 
@@ -17,7 +17,7 @@ export interface Deliveries {
   readonly committed: ReadonlyMap<string, Committed>;
   /** Ids of events committed long enough ago to be delivered. */
   readonly due: ReadonlySet<string>;
-  readonly end: FarEndOfSink;
+  readonly end: SimulatedSink;
   readonly passes: (event: Event) => boolean;
   readonly deadLetters: ReadonlySet<string>;
   readonly damaged: ReadonlySet<string>;
@@ -63,7 +63,7 @@ export function orderIsKept({ committed, end }: Deliveries): string[] {
     // The result of a command may overtake values of its tag.
     const key = `${subject} ${event !== undefined && isUrgent(event.type)}`;
     // Rejected events only arrive later, by a replay.
-    if (position === undefined || seen.has(id) || isUnwelcome(id)) continue;
+    if (position === undefined || seen.has(id) || isRejectedId(id)) continue;
     seen.add(id);
     if (position < (last.get(key) ?? 0)) wrong.push(id);
     last.set(key, Math.max(position, last.get(key) ?? 0));

@@ -1,6 +1,6 @@
-import { conduct } from "../campaign/conduct.ts";
+import { runCampaign } from "../campaign/run-campaign.ts";
 
-await conduct({
+await runCampaign({
   campaign: new URL("campaign.ts", import.meta.url),
   script: "world",
   kept: new URL("kept-seeds.json", import.meta.url),

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { Kind } from "#src/core/model/event.ts";
 import { sampleOfEveryForm } from "../../sample-events.ts";
-import { carriedBy } from "./carried.ts";
 import { EVENT_FIELDS, type NotCarried, type Place } from "./event-fields.ts";
+import { findFieldDestinations } from "./field-destinations.ts";
 
 const EMPTY = new Set(["day-sealed.seriesWithoutLog", "day-sealed.seriesRefused", "configuration-changed.pending"]);
 
@@ -16,7 +16,7 @@ describe("the table of event fields names the destination field of each event fi
   test.each(cases)("$title", ({ event, field }) => {
     const places: Readonly<Record<string, Place>> = EVENT_FIELDS[event.type as Kind];
     const place = places[field];
-    const carried = carriedBy(event, field);
+    const carried = findFieldDestinations(event, field);
     expect(problems(place?.influxdb, carried.influxdb)).toEqual([]);
     expect(problems(place?.lake, carried.lake)).toEqual([]);
     expect(problems(place?.mqtt ?? `data.${field}`, carried.mqtt)).toEqual([]);

@@ -8,7 +8,7 @@ import { VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
-import { filesIn, rowsIn } from "./duck.ts";
+import { filesIn, rowsIn } from "./duckdb-query.ts";
 import { copyOf, createEngine, openS3 } from "./engine.ts";
 import { inS3 } from "./s3-server.ts";
 

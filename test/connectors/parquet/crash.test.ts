@@ -7,7 +7,7 @@ import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { replay, seed } from "../../seed.ts";
 import { sized } from "../../sizes.ts";
 import { never } from "../context.ts";
-import { rowsIn } from "./duck.ts";
+import { rowsIn } from "./duckdb-query.ts";
 import { createEngine, DAY_MS, daySealed, type Engine, offered, openS3 } from "./engine.ts";
 import { inS3, type S3Server } from "./s3-server.ts";
 

@@ -11,7 +11,7 @@ import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { testFolder } from "../../test-folder.ts";
 import { contextFor, never } from "../context.ts";
 import { judged } from "./delta/strict-checker.ts";
-import { filesIn, rowsIn } from "./duck.ts";
+import { filesIn, rowsIn } from "./duckdb-query.ts";
 import {
   committedAt,
   copyOf,
@@ -22,7 +22,7 @@ import {
   renamedTag,
   values,
 } from "./engine.ts";
-import { objectsIn } from "./objects-in.ts";
+import { readObjects } from "./read-objects.ts";
 import { inS3 } from "./s3-server.ts";
 
 const HOUR_MS = 3_600_000;
@@ -35,7 +35,7 @@ describe("the Parquet sink with Delta tables", () => {
     engine.kill();
     await engine.sink.open(never());
     for (const { columns, rowPolicy, name } of TABLES) {
-      const verdict = judged(objectsIn(join(folder, name)));
+      const verdict = judged(readObjects(join(folder, name)));
       const partitions = rowPolicy === "versions" ? [] : ["date", "site"];
       expect(verdict, name).toMatchObject({ faults: [], version: 0, files: new Map() });
       expect(verdict.columns).toEqual([...columns.map((column) => column.name), ...partitions]);
@@ -227,7 +227,7 @@ describe("the vacuum of Delta tables", () => {
       await format.commit({ ...rows, name: `n-${n}`, positions: null, uploaded: new Map() }, never());
     }
     await format.compact(partition, never());
-    const lying = () => objectsIn(folder).size;
+    const lying = () => readObjects(folder).size;
     const before = lying();
     await look(HOUR_MS);
     await look(6 * 24 * HOUR_MS);
@@ -261,7 +261,7 @@ const createDeltaEngine = (config: Record<string, unknown> = {}) =>
   createFolderEngine({ table_format: "delta", ...config });
 
 function judgedIn(folder: string, table: string) {
-  const verdict = judged(objectsIn(join(folder, table)));
+  const verdict = judged(readObjects(join(folder, table)));
   expect(verdict.faults).toEqual([]);
   return verdict;
 }

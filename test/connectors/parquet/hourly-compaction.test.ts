@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { testFolder } from "../../test-folder.ts";
-import { filesIn, query, rowsIn, tableIn } from "./duck.ts";
+import { filesIn, query, rowsIn, tableIn } from "./duckdb-query.ts";
 import { copyOf, createEngine, DAY_MS, type Engine, openS3 } from "./engine.ts";
 import { inS3 } from "./s3-server.ts";
 

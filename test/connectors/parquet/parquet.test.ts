@@ -9,7 +9,7 @@ import { temporaryFolder } from "../../real-servers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
 import { contextFor, never } from "../context.ts";
-import { filesIn, query, rowsIn, tableIn } from "./duck.ts";
+import { filesIn, query, rowsIn, tableIn } from "./duckdb-query.ts";
 import { committedAt, createFolderEngine, DAY_MS, daySealed, offered, renamedTag, values } from "./engine.ts";
 import { inS3, startS3 } from "./s3-server.ts";
 

@@ -8,9 +8,9 @@ import { openStore } from "#src/engine/store/open.ts";
 import { FileConfig } from "../../../connectors/file/config.ts";
 import { createFileSink } from "../../../connectors/file/sink.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
-import { runFolder } from "../../leftovers.ts";
+import { createRunFolder } from "../../run-folders.ts";
 import { valueEvent } from "../../sample-events.ts";
-import { swiftPlace } from "../../swift-place.ts";
+import { chooseTemporaryRoot } from "../../temporary-root.ts";
 import { createDisk } from "./disk.ts";
 import { record } from "./record.ts";
 
@@ -37,7 +37,7 @@ const SUBJECTS: Readonly<Record<"store" | "file sink", Subject>> = {
 /** Cuts the power at every step of a recorded run, several times each, until so many states were looked at. */
 export async function cutPower(of: keyof typeof SUBJECTS, states: number, seed: number): Promise<PowerCuts> {
   const { child, problemOf } = SUBJECTS[of];
-  const base = realpathSync(runFolder(swiftPlace()));
+  const base = realpathSync(createRunFolder(chooseTemporaryRoot()));
   try {
     const steps = record(child, join(base, "state"), join(base, "trace"));
     const random = seededRandom(seed);

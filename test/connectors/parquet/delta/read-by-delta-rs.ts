@@ -12,7 +12,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { temporaryFolder } from "../../../real-servers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../../../sample-events.ts";
 import { committedAt, createEngine } from "../engine.ts";
-import { objectsIn } from "../objects-in.ts";
+import { readObjects } from "../read-objects.ts";
 import { fillTable, withUnit } from "./filled-table.ts";
 import { ADDED, landed, METER_WITH_UNIT, openMeter, reading } from "./meter-table.ts";
 import { judged } from "./strict-checker.ts";
@@ -171,7 +171,7 @@ try {
   same("rows after both wrote at once", raced.rows.length, mixed.rows.length + 2 * races);
   const ours = openMeter(store, { table: METER_WITH_UNIT });
   same("files as we see them", (await ours.files(signal)).version, raced.version);
-  const own = judged(objectsIn(folder), 12);
+  const own = judged(readObjects(folder), 12);
   same("faults by the strict checker, before they came", own.faults, []);
 
   await sinkAndTheirs();

@@ -4,7 +4,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import { openLake } from "../../../lake/duckdb.ts";
 import { temporaryFolder } from "../../../real-servers.ts";
-import { objectsIn } from "../objects-in.ts";
+import { readObjects } from "../read-objects.ts";
 import { fillTable } from "./filled-table.ts";
 import { openMeter, reading } from "./meter-table.ts";
 import { judged } from "./strict-checker.ts";
@@ -23,13 +23,13 @@ async function filled() {
 
 test("DuckDB finds every row exactly once in the active files of a Delta table", async () => {
   const { folder, store, lake, numbers } = await filled();
-  const { faults, files, removed, columns, version } = judged(objectsIn(folder));
+  const { faults, files, removed, columns, version } = judged(readObjects(folder));
   expect(faults).toEqual([]);
   expect(version).toBe(12);
   expect(columns).toContain("unit");
   const { files: ours } = await openMeter(store).files(new AbortController().signal);
   expect(ours).toHaveLength(files.size);
-  for (const path of removed) expect(objectsIn(folder).has(decodeURIComponent(path))).toBe(false);
+  for (const path of removed) expect(readObjects(folder).has(decodeURIComponent(path))).toBe(false);
 
   const paths = [...files.keys()].map((path) => `'${join(folder, decodeURIComponent(path))}'`);
   const rows = await lake.ask(
@@ -46,7 +46,7 @@ test("DuckDB finds every row exactly once in the active files of a Delta table",
 
 test("each Delta checkpoint has the same content as the commits up to its version", async () => {
   const { folder, lake } = await filled();
-  const objects = objectsIn(folder);
+  const objects = readObjects(folder);
   const checkpoints = [...objects.keys()].filter((name) => name.endsWith(".checkpoint.parquet"));
   expect(checkpoints.map((name) => Number(name.slice(11, 31)))).toEqual([4, 8, 12]);
   const hint = JSON.parse(Buffer.from(objects.get("_delta_log/_last_checkpoint") ?? "").toString());

@@ -3,7 +3,7 @@ import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { seededRandom } from "../../../commands/seeded-random.ts";
 import { temporaryFolder } from "../../../real-servers.ts";
-import { filesIn, rowsIn } from "../duck.ts";
+import { filesIn, rowsIn } from "../duckdb-query.ts";
 import { inS3, startS3 } from "../s3-server.ts";
 
 export interface Killed {

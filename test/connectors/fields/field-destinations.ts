@@ -6,13 +6,13 @@ import type { Event } from "#src/core/model/event.ts";
 import { parseLines } from "../line-protocol.ts";
 
 /** Where one field of an event's data arrives: names of InfluxDB tags and fields, lake columns and MQTT keys. */
-export interface Carried {
+export interface FieldDestinations {
   readonly influxdb: readonly string[];
   readonly lake: readonly string[];
   readonly mqtt: readonly string[];
 }
 
-export function carriedBy(event: Event, field: string): Carried {
+export function findFieldDestinations(event: Event, field: string): FieldDestinations {
   const data = event.data as unknown as Readonly<Record<string, unknown>>;
   const variants = changed(data[field], field).map(
     (value) => ({ ...event, data: { ...data, [field]: value } }) as unknown as Event,

@@ -5,24 +5,24 @@ import { type StubAnswer, type StubServer, startStub } from "../connectors/stub-
 import { temporaryFolder } from "../real-servers.ts";
 
 /** The server of a receiver, simulated in this process with the rules of the real one. */
-export interface ReceiverFarEnd {
+export interface ReceiverServer {
   readonly config: Readonly<Record<string, unknown>>;
   readonly stub: StubServer | null;
   things(): readonly Thing[];
   /** Carries out the next `count` changing requests and then breaks the connection instead of answering. */
-  loseAnswers(count: number): void;
+  loseResponses(count: number): void;
   /** Answers the next `count` requests with 429, or what the server has instead, and does not carry them out. */
   tellToWait(count: number): void;
-  troubleBy?(draw: Draw | null): void;
+  troubleBy?(draw: DrawFailure | null): void;
   clear?(): void;
   requests(): number;
   stop(): Promise<void>;
 }
 
-export type Trouble = "lost" | "failed" | { readonly waitSeconds: number };
+export type ServerFailure = "lost" | "failed" | { readonly waitSeconds: number };
 
 /** `isLimited`: whether the request counts for the rate limit. */
-export type Draw = (isLimited: boolean) => Trouble | null;
+export type DrawFailure = (isLimited: boolean) => ServerFailure | null;
 
 export interface Thing {
   readonly key: string | null;
@@ -37,7 +37,7 @@ export async function startReceiverStub(busy: StubAnswer) {
   let secrets = 0;
   let toLose = 0;
   let toWait = 0;
-  let draw: Draw | null = null;
+  let draw: DrawFailure | null = null;
   return {
     secret(text: string): { readonly file: string } {
       secrets += 1;
@@ -64,13 +64,13 @@ export async function startReceiverStub(busy: StubAnswer) {
 
     common: {
       stub,
-      loseAnswers(count: number) {
+      loseResponses(count: number) {
         toLose = count;
       },
       tellToWait(count: number) {
         toWait = count;
       },
-      troubleBy(by: Draw | null) {
+      troubleBy(by: DrawFailure | null) {
         draw = by;
       },
       requests: () => stub.seen.length,

@@ -2,8 +2,8 @@ import { fork } from "node:child_process";
 import { rmSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
-import { runFolder } from "../leftovers.ts";
-import { swiftPlace } from "../swift-place.ts";
+import { createRunFolder } from "../run-folders.ts";
+import { chooseTemporaryRoot } from "../temporary-root.ts";
 import type { CampaignResult } from "./campaign.ts";
 
 export interface Report extends CampaignResult {
@@ -19,12 +19,12 @@ export interface Wanted {
 }
 
 export async function playAll(campaign: URL, wanted: readonly Wanted[], take: (report: Report) => void): Promise<void> {
-  const folder = runFolder(swiftPlace());
+  const folder = createRunFolder(chooseTemporaryRoot());
   const left = [...wanted];
   try {
     await Promise.all(
       Array.from({ length: Math.min(availableParallelism(), wanted.length) }, async () => {
-        const child = fork(fileURLToPath(new URL("player.ts", import.meta.url)), [campaign.href], {
+        const child = fork(fileURLToPath(new URL("seed-process.ts", import.meta.url)), [campaign.href], {
           env: { ...process.env, TMPDIR: folder },
           execArgv: [],
         });

@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
-import { playAll, type Report } from "./players.ts";
+import { playAll, type Report } from "./seed-processes.ts";
 
-export interface Conduct {
+export interface CampaignOptions {
   readonly campaign: URL;
   readonly script: string;
   readonly kept: URL;
@@ -16,7 +16,7 @@ export interface Conduct {
  * Plays every hundredth seed twice and compares the digests. Prints a replay command for each failed seed and stores the
  * seed. The second form plays one seed, prints its story and stores nothing. Exits with 1 when a seed fails.
  */
-export async function conduct(options: Conduct): Promise<void> {
+export async function runCampaign(options: CampaignOptions): Promise<void> {
   const one = process.env.PLENUM_SEED;
   if (one === undefined) await playMany(options, Number(process.argv[2] ?? 1_000), Number(process.argv[3] ?? 1));
   else await replay(options, Number(one));
@@ -27,7 +27,7 @@ const ENOUGH_SEEDS = 100;
 /** Stored seeds run in every test run, so store only the first. */
 const KEPT_MAX = 20;
 
-async function replay({ campaign }: Conduct, seed: number): Promise<void> {
+async function replay({ campaign }: CampaignOptions, seed: number): Promise<void> {
   await playAll(campaign, [{ seed, twice: false }], (report) => {
     for (const line of report.story) console.log(line);
     for (const { rule, text } of report.problems) console.log(`! ${rule}: ${text}`);
@@ -36,7 +36,7 @@ async function replay({ campaign }: Conduct, seed: number): Promise<void> {
   });
 }
 
-async function playMany(options: Conduct, seeds: number, first: number): Promise<void> {
+async function playMany(options: CampaignOptions, seeds: number, first: number): Promise<void> {
   const { campaign, script, kept, ratio } = options;
   const startedMs = performance.now();
   const failedBy = new Map<string, number[]>();

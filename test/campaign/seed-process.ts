@@ -1,6 +1,6 @@
 import { DatabaseSync } from "node:sqlite";
 import type { Campaign } from "./campaign.ts";
-import type { Report, Wanted } from "./players.ts";
+import type { Report, Wanted } from "./seed-processes.ts";
 
 /**
  * Opens each state with an exclusive lock, because SQLite otherwise locks the file for every statement, which is half of

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
-export function objectsIn(folder: string): ReadonlyMap<string, Uint8Array> {
+export function readObjects(folder: string): ReadonlyMap<string, Uint8Array> {
   return new Map(
     readdirSync(folder, { recursive: true, withFileTypes: true })
       .filter((entry) => entry.isFile())

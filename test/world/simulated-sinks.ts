@@ -5,7 +5,7 @@ import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
-export type Mood =
+export type SinkMood =
   /** Accepts everything. */
   | "well"
   /** Cannot be reached. */
@@ -29,7 +29,7 @@ export type Mood =
   /** Returns a receipt that does not fit the batch. */
   | "muddled";
 
-export const MOODS: readonly Mood[] = [
+export const SINK_MOODS: readonly SinkMood[] = [
   ...(["well", "down", "busy", "deaf", "halting", "partly"] as const),
   ...(["picky", "stuck", "closed", "unwilling", "muddled"] as const),
 ];
@@ -41,9 +41,9 @@ export interface Delivered {
   readonly atMs: number;
 }
 
-export interface FarEndOfSink {
+export interface SimulatedSink {
   readonly name: string;
-  mood: Mood;
+  mood: SinkMood;
   /** All accepted events in order, with repetitions. */
   readonly taken: readonly Delivered[];
   /** Accepted events without those lost in restarts. */
@@ -54,15 +54,15 @@ export interface FarEndOfSink {
   sink(): Sink;
 }
 
-export function isUnwelcome(id: string): boolean {
+export function isRejectedId(id: string): boolean {
   return hash("sha256", id, "buffer").readUInt8(0) < 8;
 }
 
-export function createFarEndOfSink(
+export function createSimulatedSink(
   name: string,
   clock: () => Pick<Clock, "sleep" | "monotonic">,
   random: SeededRandom,
-): FarEndOfSink {
+): SimulatedSink {
   const taken: Delivered[] = [];
   let kept: Delivered[] = [];
   let incidents = 0;
@@ -110,9 +110,9 @@ export function createFarEndOfSink(
           ? ACCEPTED
           : { rejected: [], retry: { from: part, error: new Retryable("Later.") } };
       case "picky": {
-        take(batch.filter(({ id }) => !isUnwelcome(id)));
+        take(batch.filter(({ id }) => !isRejectedId(id)));
         const rejected = batch.flatMap(({ id }, index) =>
-          isUnwelcome(id) ? [{ index, reason: "It is not wanted here." }] : [],
+          isRejectedId(id) ? [{ index, reason: "It is not wanted here." }] : [],
         );
         return { rejected };
       }
@@ -129,7 +129,7 @@ export function createFarEndOfSink(
     }
   }
 
-  const end: FarEndOfSink = {
+  const end: SimulatedSink = {
     name,
     mood: "well",
     taken,

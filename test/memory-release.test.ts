@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 const ROOT = join(import.meta.dirname, "..");
 
 /** MiB that become old in 200 rounds of work with 50 objects of 8 kB each: 78 if nothing is released. */
-function becameOld(name: string, file: string, work: string): number {
+function oldSpaceGrowthMib(name: string, file: string, work: string): number {
   const program = `
     import { getHeapSpaceStatistics } from "node:v8";
     import { ${name} } from ${JSON.stringify(pathToFileURL(join(ROOT, file)).href)};
@@ -68,7 +68,7 @@ test.each([
 ])(
   "%s become garbage in a minor collection, unlike with the built-in equivalent of Node.js",
   (_, name, file, ours, theirs) => {
-    expect(becameOld(name, file, theirs)).toBeGreaterThan(20);
-    expect(becameOld(name, file, ours)).toBeLessThan(5);
+    expect(oldSpaceGrowthMib(name, file, theirs)).toBeGreaterThan(20);
+    expect(oldSpaceGrowthMib(name, file, ours)).toBeLessThan(5);
   },
 );

@@ -2,17 +2,17 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 
-export const RUN_FOLDER = "plenum-tests-";
+export const RUN_FOLDER_PREFIX = "plenum-tests-";
 
-export function runFolder(place: string): string {
-  forgetKilled(place);
-  return mkdtempSync(join(place, `${RUN_FOLDER}${process.pid}-`));
+export function createRunFolder(place: string): string {
+  removeKilledRunFolders(place);
+  return mkdtempSync(join(place, `${RUN_FOLDER_PREFIX}${process.pid}-`));
 }
 
 /** Removes folders of killed runs, which would stay in memory until a reboot. */
-export function forgetKilled(place: string, remove: (folder: string) => void = removeWhole): void {
+export function removeKilledRunFolders(place: string, remove: (folder: string) => void = removeFolder): void {
   for (const name of readdirSync(place)) {
-    const pid = new RegExp(`^${RUN_FOLDER}(\\d+)-`).exec(name)?.[1];
+    const pid = new RegExp(`^${RUN_FOLDER_PREFIX}(\\d+)-`).exec(name)?.[1];
     if (pid === undefined || isAlive(Number(pid))) continue;
     try {
       remove(join(place, name));
@@ -25,7 +25,7 @@ export function forgetKilled(place: string, remove: (folder: string) => void = r
 }
 
 /** Removes a folder and unmounts small disks that a killed test left in it. */
-export function removeWhole(folder: string): void {
+export function removeFolder(folder: string): void {
   for (const mounted of mountsBelow(folder)) {
     try {
       execFileSync("umount", ["-l", mounted], { stdio: "ignore" });
