@@ -22,7 +22,7 @@ export async function openMemberDatabases(options: {
     ...{ ...options, migrate: true, connections: URGENT_POOL_SIZE, limitMs: URGENT_STATEMENT_TIMEOUT_MS },
   });
   try {
-    // Of these, one connection is reserved for listening to notifications.
+    // Add the connection that is reserved for listening to notifications.
     const connections = options.config.connections + 1;
     const database = await openStateDatabase({ ...options, migrate: false, connections });
     return {
