@@ -10,7 +10,7 @@ import {
 } from "#src/core/codec/history-event.ts";
 import { PointReader } from "#src/core/codec/point-reader.ts";
 import { Points } from "#src/core/codec/points.ts";
-import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
+import { encodeEvent, parseEvent } from "#src/core/codec/stored-event.ts";
 import type { Measurement, TagValue } from "#src/core/model/building.ts";
 import { type Event, makeEvent, toCloudEvent } from "#src/core/model/event.ts";
 import { AWKWARD_TEXTS } from "./sample-events.ts";
@@ -84,8 +84,8 @@ describe("the stored text of a history event", () => {
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);
         const event = historyEvent(fields);
-        expect({ ...eventIn(eventText(event)) }).toEqual({ ...eventIn(JSON.stringify(plain)) });
-        expect(JSON.stringify(eventIn(eventText(event)))).toBe(JSON.stringify(plain));
+        expect({ ...parseEvent(encodeEvent(event)) }).toEqual({ ...parseEvent(JSON.stringify(plain)) });
+        expect(JSON.stringify(parseEvent(encodeEvent(event)))).toBe(JSON.stringify(plain));
         expect(JSON.stringify(event)).toBe(JSON.stringify(plain));
         expect(event.id).toBe(plain.id);
         expect({ ...event }).toEqual({ ...(JSON.parse(JSON.stringify(plain)) as Event) });
@@ -111,9 +111,9 @@ describe("the stored text of a history event", () => {
   ])("packs only points whose years have four digits (%s)", (end, isPacked) => {
     const fields = fieldsWith([{ time: end, value: 1 }]);
     const event = historyEvent(fields);
-    expect(JSON.stringify(eventIn(eventText(event)))).toBe(JSON.stringify(plainEvent(fields)));
+    expect(JSON.stringify(parseEvent(encodeEvent(event)))).toBe(JSON.stringify(plainEvent(fields)));
     expect(event.id).toBe(plainEvent(fields).id);
-    expect(eventText(event).includes(`,"points":"`)).toBe(isPacked);
+    expect(encodeEvent(event).includes(`,"points":"`)).toBe(isPacked);
   });
 
   test("stores 20,000 points of maximum length unchanged", () => {
@@ -124,8 +124,8 @@ describe("the stored text of a history event", () => {
     const fields = fieldsWith(list);
     const event = historyEvent(fields);
     expect(event.id).toBe(plainEvent(fields).id);
-    expect(eventText(event).length).toBeGreaterThan(500_000);
-    expect(eventIn(eventText(event)).data).toMatchObject({ points: list });
+    expect(encodeEvent(event).length).toBeGreaterThan(500_000);
+    expect(parseEvent(encodeEvent(event)).data).toMatchObject({ points: list });
   });
 
   test("can be split into points and other data, from text or objects", () => {
@@ -133,7 +133,7 @@ describe("the stored text of a history event", () => {
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);
         const { points, ...fact } = JSON.parse(JSON.stringify(plain.data)) as Event<"tag-history">["data"];
-        for (const event of [plain, historyEvent(fields), eventIn(JSON.stringify(plain)) as Event<"tag-history">]) {
+        for (const event of [plain, historyEvent(fields), parseEvent(JSON.stringify(plain)) as Event<"tag-history">]) {
           const told = historyText(event);
           expect(JSON.parse(JSON.stringify(told.fact))).toEqual(fact);
           expect(listText(told.points)).toBe(JSON.stringify(points));
@@ -160,7 +160,7 @@ describe("the stored text of a history event", () => {
     const event = historyEvent(fieldsWith(points));
     const packed = "1767225600000+300000:21.5,21.6,t,n;7200000:-20";
     expect(historyText(event).points).toBe(packed);
-    expect(eventText(event)).toContain(`,"points":"${packed}",`);
+    expect(encodeEvent(event)).toContain(`,"points":"${packed}",`);
     expect(event.data.points).toEqual(points);
   });
 });

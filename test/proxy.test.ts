@@ -8,7 +8,7 @@ import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
-import { meaningOf, sentence } from "#src/core/errors/errors.ts";
+import { asFailure, errorText } from "#src/core/errors/errors.ts";
 import { ProxyConfig, proxyOf } from "#src/core/http/proxy.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
@@ -107,7 +107,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     const proxy = await startConnectProxy();
     const error = await attempt(far.url, { url: proxy.url });
     expect(error).toMatchObject({ kind: "config", field: "ca_file" });
-    expect(sentence(error)).toContain(`The certificate of ${far.url} comes from an unknown authority`);
+    expect(errorText(error)).toContain(`The certificate of ${far.url} comes from an unknown authority`);
     expect(far.seen).toEqual([]);
   });
 
@@ -122,7 +122,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     expect(wrongName).toMatchObject({ kind: "config", field: "proxy.url" });
     const unknown = await attempt(far.url, { url, ...login() });
     expect(unknown).toMatchObject({ kind: "config", field: "proxy.ca_file" });
-    expect(sentence(unknown)).toContain(`The certificate of the proxy ${url}`);
+    expect(errorText(unknown)).toContain(`The certificate of the proxy ${url}`);
     expect(proxy.asked).toHaveLength(1);
   });
 
@@ -146,7 +146,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     async (...[, options, known, kind, words]) => {
       const { far, proxy } = await proxied(options);
       const error = await attempt(far.url, { url: proxy.url, ...(known ? login() : {}) });
-      const text = sentence(error);
+      const text = errorText(error);
       expect(text).not.toContain("\n");
       expect(text).toContain(proxy.url);
       expect(text.replaceAll(proxy.url, "PROXY").replaceAll(`127.0.0.1:${far.port}`, "SERVER")).toContain(words);
@@ -162,8 +162,8 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     const far = await secure();
     const url = `http://127.0.0.1:${await freePort()}`;
     const error = await attempt(far.url, { url });
-    expect(meaningOf(error).kind).toBe("retryable");
-    expect(sentence(error)).toBe(
+    expect(asFailure(error).kind).toBe("retryable");
+    expect(errorText(error)).toBe(
       `The proxy ${url} could not be reached: it refuses the connection (ECONNREFUSED). If that stays so, check whether it is running, and the port in proxy.url.`,
     );
     expect(far.connections).toBe(0);
@@ -176,7 +176,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     onTestFinished(() => void silent.close());
     const patience = attempt === actors[0]?.attempt ? { deadlines: { connect_ms: 300 } } : { timeout: "300ms" };
     const error = await attempt(far.url, { url: `http://127.0.0.1:${port}` }, patience);
-    expect(meaningOf(error).kind).toBe("retryable");
+    expect(asFailure(error).kind).toBe("retryable");
     expect(far.connections).toBe(0);
   });
 
@@ -209,7 +209,7 @@ describe.each(actors.filter(({ name }) => name !== "webhook"))("$name over http:
     const far = await secure();
     const proxy = await startConnectProxy();
     const error = await attempt(far.url.replace("https:", "http:"), { url: proxy.url }, plainly);
-    expect(sentence(error)).toMatch(/speaks TLS, and was talked to without/);
+    expect(errorText(error)).toMatch(/speaks TLS, and was talked to without/);
     expect(far.connections).toBe(2);
     expect(proxy.asked).toHaveLength(2);
   });

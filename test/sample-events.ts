@@ -4,7 +4,7 @@ import {
   type AlarmFact,
   type Event,
   type EventData,
-  type Kind,
+  type EventKind,
   makeEvent,
   SERVICE_SUBJECT,
   sourceUri,
@@ -87,7 +87,7 @@ const SITE_COMPLETE: SiteCompleteFact = {
 const ALARM_SUBJECT = "site/1/alarm/500001";
 const TAG_SUBJECT = "site/1/tag/10042";
 
-const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: EventData[K] } } = {
+const DATA: { readonly [K in EventKind]: { readonly subject: string; readonly data: EventData[K] } } = {
   "site-added": { subject: "site/1", data: { site: SITE } },
   "site-changed": { subject: "site/1", data: { site: SITE, before: { displayName: "Kvarnholmen" } } },
   "site-removed": { subject: "site/1", data: { site: SITE } },
@@ -242,7 +242,7 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   },
 };
 
-const OF_THE_WORKER: ReadonlySet<Kind> = new Set([
+const OF_THE_WORKER: ReadonlySet<EventKind> = new Set([
   "configuration-changed",
   "delivery-gap",
   "audit-head",
@@ -251,7 +251,7 @@ const OF_THE_WORKER: ReadonlySet<Kind> = new Set([
 ]);
 
 /** The sample of one kind; `overrides` replaces envelope fields, and `facts` keeps the ids of samples apart. */
-export function sampleEvent<K extends Kind>(
+export function sampleEvent<K extends EventKind>(
   type: K,
   overrides: Partial<Omit<Event<K>, "type">> = {},
   fact: string | number = 0,
@@ -273,7 +273,7 @@ export function sampleEvent<K extends Kind>(
 }
 
 export function sampleOfEveryKind(): readonly Event[] {
-  return (Object.keys(DATA) as Kind[]).map((kind) => sampleEvent(kind));
+  return (Object.keys(DATA) as EventKind[]).map((kind) => sampleEvent(kind));
 }
 
 export function sampleOfEveryForm(): readonly Event[] {
@@ -285,7 +285,7 @@ export function sampleOfEveryForm(): readonly Event[] {
     "site",
   );
   const back = sampleEvent("source-available", ofSite, "site");
-  const others: Partial<Record<Kind, Event>> = {
+  const others: Partial<Record<EventKind, Event>> = {
     "history-complete": siteComplete,
     "source-unavailable": lost,
     "source-available": back,

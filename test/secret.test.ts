@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { inspect } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseYaml } from "#src/app/config/load.ts";
-import { ConfigError, sentence } from "#src/core/errors/errors.ts";
+import { ConfigError, errorText } from "#src/core/errors/errors.ts";
 import { readSecret, SecretRef, secretStamp } from "#src/core/runtime/secret.ts";
 import { temporaryFolder } from "./real-servers.ts";
 
@@ -162,7 +162,7 @@ describe("a secret", () => {
 
 function toldOf(action: () => unknown): string {
   const error = thrown(action);
-  return `${sentence(error)} ${error.stack} ${inspect(error, { depth: 5 })}`;
+  return `${errorText(error)} ${error.stack} ${inspect(error, { depth: 5 })}`;
 }
 
 function thrown(action: () => unknown): ConfigError {

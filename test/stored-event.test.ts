@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { historyIn } from "#src/core/codec/history-event.ts";
-import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
+import { parseHistory } from "#src/core/codec/history-event.ts";
+import { encodeEvent, parseEvent } from "#src/core/codec/stored-event.ts";
 import { type Event, makeEvent } from "#src/core/model/event.ts";
 import { AWKWARD_TEXTS, sampleOfEveryKind, TAG, valueEvent } from "./sample-events.ts";
 import { replay, seed } from "./seed.ts";
@@ -62,11 +62,11 @@ const others: Readonly<Record<string, (event: Value) => object>> = {
 };
 
 function expectSame(event: Event): void {
-  const stored = eventText(event);
+  const stored = encodeEvent(event);
   const json = JSON.stringify(event);
-  expect(JSON.stringify(eventIn(stored)), replay).toBe(json);
-  expect(JSON.stringify(eventIn(json)), replay).toBe(json);
-  expect(eventText(eventIn(stored)), replay).toBe(stored);
+  expect(JSON.stringify(parseEvent(stored)), replay).toBe(json);
+  expect(JSON.stringify(parseEvent(json)), replay).toBe(json);
+  expect(encodeEvent(parseEvent(stored)), replay).toBe(stored);
   for (const field of ["id", "source", "type", "subject"] as const)
     expect(stored, replay).toContain(JSON.stringify({ [field]: event[field] }).slice(1, -1));
 }
@@ -76,16 +76,16 @@ describe("the stored text of an event", () => {
     const event = valueEvent(3, "7", 21.5);
     const head = `{"id":"${event.id}","source":"${event.source}","type":"tag-value","subject":"site/1/tag/7"`;
     const { displayName, description, unit } = TAG;
-    expect(eventText(event)).toBe(
+    expect(encodeEvent(event)).toBe(
       `${head},"time":"${event.time}","good":["7","${displayName}","${description}","${unit}",21.5,80]}`,
     );
-    expect(eventIn(eventText(event))).toEqual(event);
+    expect(parseEvent(encodeEvent(event))).toEqual(event);
   });
 
   test("restores any good value exactly", () => {
     fc.assert(
       fc.property(almostGood, (event) => {
-        expect(eventText(event), replay).toContain(`,"good":[`);
+        expect(encodeEvent(event), replay).toContain(`,"good":[`);
         expectSame(event);
       }),
       { seed, numRuns: 500 },
@@ -97,7 +97,7 @@ describe("the stored text of an event", () => {
       fc.property(almostGood, (event) => {
         const changed = other(event) as Event;
         expectSame(changed);
-        expect(eventText(changed), replay).toBe(JSON.stringify(changed));
+        expect(encodeEvent(changed), replay).toBe(JSON.stringify(changed));
       }),
       { seed, numRuns: 50 },
     );
@@ -106,9 +106,9 @@ describe("the stored text of an event", () => {
   test("is the JSON of the event for any other kind", () => {
     for (const event of sampleOfEveryKind()) {
       const json = JSON.stringify(event);
-      expect({ ...eventIn(json) }).toEqual(JSON.parse(json));
-      if (event.type !== "tag-value") expect(eventText(eventIn(json))).toBe(json);
-      expect(historyIn(json) !== null).toBe(event.type === "tag-history");
+      expect({ ...parseEvent(json) }).toEqual(JSON.parse(json));
+      if (event.type !== "tag-value") expect(encodeEvent(parseEvent(json))).toBe(json);
+      expect(parseHistory(json) !== null).toBe(event.type === "tag-history");
     }
   });
 });

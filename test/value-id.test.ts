@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
-import { makeEvent, sourceUri, subjectOf } from "#src/core/model/event.ts";
+import { eventSubject, makeEvent, sourceUri } from "#src/core/model/event.ts";
 
 const idOf = (time: string, tagId = "7", source = "main", facts: readonly string[] = []) =>
   makeEvent({
     type: "tag-value",
     source: sourceUri(source),
-    subject: subjectOf("tag", 1, tagId),
+    subject: eventSubject("tag", 1, tagId),
     time,
     siteId: 1,
     data: {} as never,

@@ -1,4 +1,4 @@
-import { ConfigError, type Failure, meaningOf, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
+import { asFailure, ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import { failureOfConnection, type Server } from "../../src/core/http/connection-problem.ts";
 import { toOneLine } from "../shared/receiver/text.ts";
 
@@ -29,7 +29,7 @@ export function describeMailServer(host: string, port: number): Server {
 
 /** Maps a rejected mail to a failure. A 5xx to the sender is a `ConfigError`, because every mail would fail. */
 export function mapMailError(error: unknown, end: Server): Failure {
-  const ownFailure = meaningOf(error);
+  const ownFailure = asFailure(error);
   if (ownFailure === error) return ownFailure;
   const { code = "", originalCode, command = "", responseCode = 0, timeoutType } = error as NodemailerError;
   const serverText = formatServerText(error as NodemailerError);

@@ -1,5 +1,5 @@
 import { GenericError, MultipleErrors, protocolErrorsCodesById } from "@platformatic/kafka";
-import { ConfigError, type Failure, meaningOf, Retryable } from "../../src/core/errors/errors.ts";
+import { asFailure, ConfigError, type Failure, Retryable } from "../../src/core/errors/errors.ts";
 import { failureOfConnection, type Server } from "../../src/core/http/connection-problem.ts";
 import type { HostAndPort } from "./config.ts";
 
@@ -106,7 +106,7 @@ const SASL_REFUSALS: Readonly<Record<string, readonly [message: string, options:
 };
 
 export function mapConnectionError(error: unknown, address: HostAndPort): Failure {
-  const ownFailure = meaningOf(error);
+  const ownFailure = asFailure(error);
   if (ownFailure === error) return ownFailure;
   const server = describeBroker(address);
   const codes = collectApiIds(error);

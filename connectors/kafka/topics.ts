@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import { type Event, KINDS, sourceName } from "../../src/core/model/event.ts";
+import { EVENT_KINDS, type Event, sourceName } from "../../src/core/model/event.ts";
 
 /** Kinds of event subjects (a command's is its tag). Each key has one noun, so topics by noun keep order. */
 const TOPIC_NOUNS = ["alarm", "tag", "gateway", "host", "system", "site", "worker"] as const;
@@ -16,7 +16,7 @@ const PLACEHOLDER_PATTERN = /\{([^{}]*)\}/g;
 const maxTextLength = (texts: readonly string[]) => Math.max(...texts.map(({ length }) => length));
 const MAX_LENGTH_BY_PLACEHOLDER: Readonly<Record<TopicPlaceholder, number>> = {
   noun: maxTextLength(TOPIC_NOUNS),
-  kind: maxTextLength(KINDS),
+  kind: maxTextLength(EVENT_KINDS),
   source: MAX_VALUE_LENGTH,
   site: MAX_VALUE_LENGTH,
 };
@@ -55,7 +55,7 @@ export function createTopics(template: string) {
     parts.map((part, n) => (n % 2 === 0 ? part : value(part as TopicPlaceholder))).join("");
   const uses = (name: TopicPlaceholder) => template.includes(`{${name}}`);
   const nouns: readonly string[] = uses("noun") ? TOPIC_NOUNS : [""];
-  const kinds: readonly string[] = uses("kind") ? KINDS : [""];
+  const kinds: readonly string[] = uses("kind") ? EVENT_KINDS : [""];
   const dependsOnObject = uses("source") || uses("site");
   const pattern = new RegExp(`^${parts.map((part, n) => (n % 2 === 0 ? RegExp.escape(part) : "[\\w-]+")).join("")}$`);
   return {

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { ConnectorContext, Receipt, Sink } from "../../src/core/connector.ts";
-import { meaningOf, Rejected, Retryable } from "../../src/core/errors/errors.ts";
+import { asFailure, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { buildClientId } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
@@ -105,7 +105,7 @@ export async function deliverBatch(
   }
 
   function failed(index: number, message: MqttMessage, error: unknown): void {
-    const meaning = meaningOf(error);
+    const meaning = asFailure(error);
     if (!(meaning instanceof Rejected)) keepFrom(index, error);
     else if (message.bestEffort === true) options.onBestEffortRejected(error);
     else rejected.set(index, meaning.message);

@@ -6,10 +6,10 @@ import type { ClockCheck } from "../core/runtime/clock-check.ts";
 import { inOrder, inParallel } from "../core/runtime/lifecycle.ts";
 import { type Log, setLevel } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
-import type { Rules } from "../engine/commands/approval/approval.ts";
+import type { RuleSet } from "../engine/commands/approval/approval.ts";
 import { type Commands, createCommands } from "../engine/commands/commands.ts";
 import type { CommandsConfig } from "../engine/commands/config.ts";
-import type { Guards } from "../engine/commands/guards.ts";
+import type { WritingGuards } from "../engine/commands/guards.ts";
 import { type BackPressure, createBackPressure, createLogSpace } from "../engine/delivery/back-pressure.ts";
 import { createDispatcher, type Dispatcher } from "../engine/delivery/dispatcher.ts";
 import { createPruning, type Pruning } from "../engine/delivery/pruning.ts";
@@ -55,9 +55,9 @@ export interface PipelineOptions {
   /** Configuration with only the sources of this pipeline. */
   readonly config: Config;
   readonly store: Store;
-  readonly guards: Guards;
+  readonly guards: WritingGuards;
   /** Settings outside `commands` that affect tag writes, for approval by a second person. */
-  readonly around: Rules;
+  readonly around: RuleSet;
   /** Section `commands` of all sources, if `config` has only the part of this pipeline's sources. */
   readonly approved?: CommandsConfig;
   readonly armWriting: boolean;

@@ -1,4 +1,4 @@
-import { sentence } from "../core/errors/errors.ts";
+import { errorText } from "../core/errors/errors.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { elapsedMs, type Moment, momentOf } from "../core/runtime/moment.ts";
@@ -114,7 +114,7 @@ export async function openDatabaseTime(options: {
           await updateClock();
           return CLOCK_READ_INTERVAL_MS;
         },
-        fault: (error) => log.debug({ reason: sentence(error) }, "the database's time could not be asked for"),
+        fault: (error) => log.debug({ reason: errorText(error) }, "the database's time could not be asked for"),
       }),
   };
 }

@@ -1,18 +1,18 @@
 import { createHash, randomBytes } from "node:crypto";
 import { lstatSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { sentence } from "../core/errors/errors.ts";
+import { errorText } from "../core/errors/errors.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
-import type { Pinned } from "../engine/commands/approval/approval.ts";
-import type { Guards } from "../engine/commands/guards.ts";
+import type { PinnedApprovers } from "../engine/commands/approval/approval.ts";
+import type { WritingGuards } from "../engine/commands/guards.ts";
 import { createKillSwitch } from "../engine/commands/kill-switch.ts";
 import { openFleetDocument, readOrWriteBody, writeBody } from "./fleet/fleet-document.ts";
 import type { FleetKillSwitch } from "./fleet/kill-switch.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
-export interface FleetGuards extends Guards {
+export interface FleetGuards extends WritingGuards {
   /** Allows tag writes in every present and future source of the fleet, and on this machine. */
   arm(by: string): Promise<void>;
   close(): void;
@@ -45,7 +45,7 @@ export async function openFleetGuards(options: {
   const localSwitch = createKillSwitch(stateFolder);
   const armRequest = await openFleetDocument<ArmRequest>({ database, key: ARM_REQUEST_KEY, log });
   const databaseId = await openFleetDocument<string>({ database, key: DATABASE_ID_KEY, log });
-  const approvers = await openFleetDocument<Pinned>({ database, key: APPROVERS_KEY, log });
+  const approvers = await openFleetDocument<PinnedApprovers>({ database, key: APPROVERS_KEY, log });
 
   return {
     place: `the fleet ${database.name}`,
@@ -79,7 +79,7 @@ export async function openFleetGuards(options: {
         try {
           await (next === null ? approvers.remove() : approvers.write(next));
         } catch (error) {
-          log.warn({ reason: sentence(error) }, "who approved what may be written could not be remembered yet");
+          log.warn({ reason: errorText(error) }, "who approved what may be written could not be remembered yet");
         }
       },
     },

@@ -11,7 +11,7 @@ import { isStopping, Stopping } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { createMetrics, type Metrics } from "../core/runtime/metrics.ts";
 import { elapsedMs } from "../core/runtime/moment.ts";
-import type { Guards } from "../engine/commands/guards.ts";
+import type { WritingGuards } from "../engine/commands/guards.ts";
 import type { CheckLeaving } from "../engine/source/send.ts";
 import { createHttpTransport, reportReached } from "../engine/source/transport.ts";
 import { fencedStore } from "../engine/store/fenced-store.ts";
@@ -37,7 +37,7 @@ export async function runSource(options: {
   readonly database: StateDatabase;
   readonly time: DatabaseTime;
   readonly describeDatabase: () => Promise<StateDatabaseDescription>;
-  readonly guards: Guards;
+  readonly guards: WritingGuards;
   readonly clock: Clock;
   readonly clockDoubt: ClockCheck;
   readonly ticker: Ticker;

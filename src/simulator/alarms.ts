@@ -1,6 +1,6 @@
 import type { Devices } from "./devices.ts";
 import type { SimulatorOptions } from "./options.ts";
-import { ALARM_COPY_STEP, type Episode, type Site, type World } from "./world.ts";
+import { ALARM_COPY_STEP, type AlarmEpisode, type Site, type World } from "./world.ts";
 
 // Alarms of the simulated service: recorded ones and those that the control interface raised or changed.
 
@@ -65,7 +65,7 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
   const retentionMs = options.alarms.resolved_retention_h * 3_600_000;
   const recoveringMs = options.alarms.recovering_s * 1000;
 
-  function timesOf({ timeline }: Site, { raised, resolved }: Episode, pass: number) {
+  function timesOf({ timeline }: Site, { raised, resolved }: AlarmEpisode, pass: number) {
     const start = pass * timeline.lengthMs;
     return {
       raisedMs: wholeSecond(timeline.wallAt(start + raised)),
@@ -77,7 +77,7 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
     site: Site,
     fromMs: number,
     toMs: number,
-    visit: (episode: Episode, id: string, raisedMs: number, resolvedMs: number) => void,
+    visit: (episode: AlarmEpisode, id: string, raisedMs: number, resolvedMs: number) => void,
   ): void {
     if (!options.alarms.recorded) return;
     const { lengthMs, positionAt } = site.timeline;
@@ -92,7 +92,7 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
     }
   }
 
-  function recordedAlarm(site: Site, episode: Episode, id: string, triggeredAtMs: number, resolvesAtMs: number) {
+  function recordedAlarm(site: Site, episode: AlarmEpisode, id: string, triggeredAtMs: number, resolvesAtMs: number) {
     const { triggerId, tagId } = episode;
     const value = episode.value ?? valueAt(tagId, triggeredAtMs);
     return { id, siteId: site.id, triggerId, tagId, triggeredAtMs, resolvesAtMs, value, description: null };

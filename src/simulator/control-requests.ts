@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { RESOLUTIONS } from "./history.ts";
+import { LOG_RESOLUTIONS } from "./history.ts";
 import { INVENTORY_KINDS } from "./records.ts";
 import type { Simulator } from "./simulator.ts";
 
@@ -10,17 +10,17 @@ export interface ControlReply {
   readonly body: unknown;
 }
 
-const Id = z.strictObject({ id: z.string() });
-const Raise = z.strictObject({
+const AlarmId = z.strictObject({ id: z.string() });
+const RaiseAlarm = z.strictObject({
   site_id: z.int().optional(),
   trigger_id: z.int().optional(),
   tag_id: z.string().optional(),
   value: z.number().optional(),
   description: z.string().optional(),
 });
-const Acknowledge = Id.extend({ by: z.string().default("operator"), message: z.string().nullable().default(null) });
-const Recover = Id.extend({ until_ms: z.int().nullable() });
-const SetTag = Id.extend({ value: z.union([z.number(), z.boolean(), z.null()]) });
+const AckAlarm = AlarmId.extend({ by: z.string().default("operator"), message: z.string().nullable().default(null) });
+const RecoverAlarm = AlarmId.extend({ until_ms: z.int().nullable() });
+const SetTag = AlarmId.extend({ value: z.union([z.number(), z.boolean(), z.null()]) });
 const SetGateway = z.strictObject({ id: z.int(), online: z.boolean() });
 const ChangeToken = z.strictObject({
   token: z.string(),
@@ -37,48 +37,48 @@ const ChangeInventory = z.strictObject({
   removed: z.boolean().optional(),
   attributes: z.record(z.string(), z.unknown()).optional(),
 });
-const Faults = z.strictObject({ rules: z.array(z.unknown()) });
-const Health = z.strictObject({ health: z.enum(["healthy", "failing_500", "failing_503", "unhealthy_200"]) });
+const SetFaults = z.strictObject({ rules: z.array(z.unknown()) });
+const SetHealth = z.strictObject({ health: z.enum(["healthy", "failing_500", "failing_503", "unhealthy_200"]) });
 const HistoryParameters = z.strictObject({
   tag: z.string(),
   from: z.coerce.date(),
   to: z.coerce.date(),
-  resolution: z.enum(RESOLUTIONS),
+  resolution: z.enum(LOG_RESOLUTIONS),
   tz: z.string(),
 });
 
-type Action = (simulator: Simulator, body: unknown) => unknown;
+type ControlAction = (simulator: Simulator, body: unknown) => unknown;
 
-function action<T>(schema: z.ZodType<T>, run: (simulator: Simulator, input: T) => unknown): Action {
+function createAction<T>(schema: z.ZodType<T>, run: (simulator: Simulator, input: T) => unknown): ControlAction {
   return (simulator, body) => run(simulator, schema.parse(body));
 }
 
-const ACTIONS: Readonly<Record<string, Action>> = {
-  "alarms/raise": action(Raise, ({ control }, { site_id, trigger_id, tag_id, value, description }) => ({
+const CONTROL_ACTIONS: Readonly<Record<string, ControlAction>> = {
+  "alarms/raise": createAction(RaiseAlarm, ({ control }, { site_id, trigger_id, tag_id, value, description }) => ({
     id: control.raiseAlarm({ siteId: site_id, triggerId: trigger_id, tagId: tag_id, value, description }),
   })),
-  "alarms/acknowledge": action(Acknowledge, ({ control }, { id, by, message }) =>
+  "alarms/acknowledge": createAction(AckAlarm, ({ control }, { id, by, message }) =>
     control.acknowledgeAlarm(id, by, message),
   ),
-  "alarms/unacknowledge": action(Id, ({ control }, { id }) => control.unacknowledgeAlarm(id)),
-  "alarms/recover": action(Recover, ({ control }, { id, until_ms }) => control.recoverAlarm(id, until_ms)),
-  "alarms/resolve": action(Id, ({ control }, { id }) => control.resolveAlarm(id)),
-  "alarms/retrigger": action(Id, ({ control }, { id }) => control.retriggerAlarm(id)),
-  "alarms/delete": action(Id, ({ control }, { id }) => control.deleteAlarm(id)),
-  "gateways/set": action(SetGateway, ({ control }, { id, online }) => control.setGateway(id, online)),
-  "tags/set": action(SetTag, ({ control }, { id, value }) => control.setTag(id, value)),
-  "tags/release": action(Id, ({ control }, { id }) => control.releaseTag(id)),
-  "tokens/change": action(ChangeToken, ({ control }, { token, ...change }) =>
-    control.changeToken(token, defined(change)),
+  "alarms/unacknowledge": createAction(AlarmId, ({ control }, { id }) => control.unacknowledgeAlarm(id)),
+  "alarms/recover": createAction(RecoverAlarm, ({ control }, { id, until_ms }) => control.recoverAlarm(id, until_ms)),
+  "alarms/resolve": createAction(AlarmId, ({ control }, { id }) => control.resolveAlarm(id)),
+  "alarms/retrigger": createAction(AlarmId, ({ control }, { id }) => control.retriggerAlarm(id)),
+  "alarms/delete": createAction(AlarmId, ({ control }, { id }) => control.deleteAlarm(id)),
+  "gateways/set": createAction(SetGateway, ({ control }, { id, online }) => control.setGateway(id, online)),
+  "tags/set": createAction(SetTag, ({ control }, { id, value }) => control.setTag(id, value)),
+  "tags/release": createAction(AlarmId, ({ control }, { id }) => control.releaseTag(id)),
+  "tokens/change": createAction(ChangeToken, ({ control }, { token, ...change }) =>
+    control.changeToken(token, withoutUndefined(change)),
   ),
-  "inventory/change": action(ChangeInventory, ({ control }, { kind, id, ...change }) =>
+  "inventory/change": createAction(ChangeInventory, ({ control }, { kind, id, ...change }) =>
     control.changeInventory(kind, id, change),
   ),
-  "faults/set": action(Faults, ({ control }, { rules }) => control.setFaults(rules)),
-  "health/set": action(Health, ({ control }, { health }) => control.setHealth(health)),
+  "faults/set": createAction(SetFaults, ({ control }, { rules }) => control.setFaults(rules)),
+  "health/set": createAction(SetHealth, ({ control }, { health }) => control.setHealth(health)),
 };
 
-const QUERIES: Readonly<Record<string, (simulator: Simulator, query: URLSearchParams) => unknown>> = {
+const CONTROL_QUERIES: Readonly<Record<string, (simulator: Simulator, query: URLSearchParams) => unknown>> = {
   now: (simulator) => ({ now_ms: simulator.now(), epoch_ms: simulator.world.epochMs }),
   "truth/requests": ({ truth }, query) =>
     truth.requests().filter(({ number }) => number > Number(query.get("after") ?? 0)),
@@ -102,8 +102,8 @@ export function handleControl(
   query: URLSearchParams,
   body: string,
 ): ControlReply {
-  const read = method === "GET" ? QUERIES[path] : undefined;
-  const change = method === "GET" ? undefined : ACTIONS[path];
+  const read = method === "GET" ? CONTROL_QUERIES[path] : undefined;
+  const change = method === "GET" ? undefined : CONTROL_ACTIONS[path];
   if (read === undefined && change === undefined) {
     const error = `The simulator has no control named ${path}; see src/simulator/README.md.`;
     return { status: 404, body: { error } };
@@ -118,6 +118,6 @@ export function handleControl(
 }
 
 /** Removes undefined properties, which would overwrite known values. */
-function defined<T extends object>(change: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+function withoutUndefined<T extends object>(change: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined)) as never;
 }

@@ -25,7 +25,7 @@ const ERROR_MESSAGES: Readonly<Record<number, string>> = {
 export function replyOfProxy(fault: Fault): SimReply | undefined {
   switch (fault.kind) {
     case "maintenance":
-      return maintenance(fault);
+      return maintenanceReply(fault);
     case "html":
       return fault.effect === "none" ? htmlReply(fault.status, fault.title) : undefined;
     case "redirect":
@@ -44,7 +44,7 @@ export function replyOfProxy(fault: Fault): SimReply | undefined {
 /** Returns the reply of a service that fails after it counted the request and before it executes it. */
 export function replyOfFailingService(fault: Fault, retryAfter: RetryAfter): SimReply | undefined {
   if (fault.kind === "throttled") return tooManyReply(fault.retry_after_s, retryAfter);
-  if (fault.kind === "error" && fault.effect === "none") return failure(fault);
+  if (fault.kind === "error" && fault.effect === "none") return plannedError(fault);
   return undefined;
 }
 
@@ -52,7 +52,7 @@ export function replyOfFailingService(fault: Fault, retryAfter: RetryAfter): Sim
 export function applyFault(reply: SimReply, fault: Fault, world: World): SimReply {
   switch (fault.kind) {
     case "error":
-      return fault.effect === "applied" ? failure(fault) : reply;
+      return fault.effect === "applied" ? plannedError(fault) : reply;
     case "html":
       return fault.effect === "applied" ? htmlReply(fault.status, fault.title) : reply;
     case "null_values":
@@ -62,14 +62,14 @@ export function applyFault(reply: SimReply, fault: Fault, world: World): SimRepl
     case "errors_and_data":
       return withBody(reply, (body) => ({
         ...body,
-        errors: [{ status: fault.status, message: messageOf(fault.status), meta: [] }],
+        errors: [{ status: fault.status, message: errorMessage(fault.status), meta: [] }],
       }));
     case "hostile_links":
       return withBody(reply, (body) =>
         "links" in body ? { ...body, links: { ...asObject(body.links), next: fault.next } } : body,
       );
     case "shrunken_list":
-      return withBody(reply, (body) => shrunken(body, fault.keep));
+      return withBody(reply, (body) => shrinkList(body, fault.keep));
     case "malformed":
       return { ...reply, body: fault.body };
     case "slow":
@@ -85,7 +85,7 @@ export function applyFault(reply: SimReply, fault: Fault, world: World): SimRepl
   }
 }
 
-function maintenance(fault: Extract<Fault, { kind: "maintenance" }>): SimReply {
+function maintenanceReply(fault: Extract<Fault, { kind: "maintenance" }>): SimReply {
   const headers: Record<string, string> =
     fault.retry_after === undefined ? {} : { "retry-after": String(fault.retry_after) };
   const message = "Service Unavailable";
@@ -100,11 +100,11 @@ function missingRoute(body: "json" | "html" | "inside"): SimReply {
   return jsonReply(404, { message: "The route could not be found." });
 }
 
-function failure({ status, message, real_status }: Extract<Fault, { kind: "error" }>): SimReply {
-  return errorReply(status, message ?? messageOf(status), real_status ? status : 200);
+function plannedError({ status, message, real_status }: Extract<Fault, { kind: "error" }>): SimReply {
+  return errorReply(status, message ?? errorMessage(status), real_status ? status : 200);
 }
 
-function messageOf(status: number): string {
+function errorMessage(status: number): string {
   return ERROR_MESSAGES[status] ?? UNEXPECTED_ERROR;
 }
 
@@ -112,18 +112,18 @@ function withTransport(reply: SimReply, transport: Transport): SimReply {
   return { ...reply, transport: { ...reply.transport, ...transport } };
 }
 
-type Body = Record<string, unknown>;
+type ReplyBody = Record<string, unknown>;
 
-function asObject(value: unknown): Body {
+function asObject(value: unknown): ReplyBody {
   return typeof value === "object" && value !== null ? { ...value } : {};
 }
 
-function withBody(reply: SimReply, edit: (body: Body) => Body): SimReply {
+function withBody(reply: SimReply, edit: (body: ReplyBody) => ReplyBody): SimReply {
   if (reply.headers["content-type"]?.startsWith("application/json") !== true || reply.body === "") return reply;
   return { ...reply, body: JSON.stringify(edit(asObject(JSON.parse(reply.body)))) };
 }
 
-function withRows(reply: SimReply, edit: (row: Body) => Body): SimReply {
+function withRows(reply: SimReply, edit: (row: ReplyBody) => ReplyBody): SimReply {
   return withBody(reply, (body) =>
     Array.isArray(body.data) ? { ...body, data: body.data.map((row) => edit(asObject(row))) } : body,
   );
@@ -144,7 +144,7 @@ function withGatewaysOffline(reply: SimReply, offline: ReadonlySet<string>, worl
 }
 
 /** A smaller list whose records, links and counts agree with each other. */
-function shrunken(body: Body, keep: number): Body {
+function shrinkList(body: ReplyBody, keep: number): ReplyBody {
   const meta = asObject(body.meta);
   if (!Array.isArray(body.data) || typeof meta.total !== "number" || typeof meta.per_page !== "number") return body;
   const total = Math.floor(meta.total * keep);

@@ -18,7 +18,7 @@ const EndpointName = z.enum([
 ]);
 export type EndpointName = z.infer<typeof EndpointName>;
 
-const Match = z
+const RequestMatch = z
   .strictObject({
     endpoints: z.array(EndpointName).optional().describe("Only these endpoints. Default: all."),
     method: z.enum(["GET", "POST"]).optional().describe("Only this method."),
@@ -28,7 +28,7 @@ const Match = z
   })
   .describe("Requests that the rule applies to.");
 
-const When = z
+const FaultPeriod = z
   .strictObject({
     after_s: z.number().min(0).optional().describe("Begins this many seconds after the plan was set."),
     for_s: z.number().positive().optional().describe("Lasts this many seconds."),
@@ -145,8 +145,8 @@ export type Fault = z.infer<typeof Fault>;
 
 export const FaultRule = z.strictObject({
   name: z.string().optional().describe("A note for the reader of the plan."),
-  match: Match.prefault({}),
-  when: When.prefault({}),
+  match: RequestMatch.prefault({}),
+  when: FaultPeriod.prefault({}),
   fault: Fault.describe("The fault; the README describes the kinds."),
 });
 export type FaultRule = z.infer<typeof FaultRule>;
@@ -179,12 +179,12 @@ export function createFaultPlan(initial: readonly FaultRule[], nowMs: number, ra
     faultsFor(describeRequest: () => MatchedRequest, atMs: number): Fault[] {
       if (active.length === 0) return [];
       const request = describeRequest();
-      return active.filter((one) => applies(one, request, atMs, random)).map(({ rule }) => rule.fault);
+      return active.filter((one) => ruleApplies(one, request, atMs, random)).map(({ rule }) => rule.fault);
     },
   };
 }
 
-function applies(active: ActiveRule, request: MatchedRequest, nowMs: number, random: Random): boolean {
+function ruleApplies(active: ActiveRule, request: MatchedRequest, nowMs: number, random: Random): boolean {
   const { match, when } = active.rule;
   const { endpoint } = request;
   if (match.endpoints !== undefined && (endpoint === null || !match.endpoints.includes(endpoint))) return false;

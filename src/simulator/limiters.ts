@@ -1,6 +1,6 @@
 import type { RateLimit } from "./options.ts";
 
-export interface Verdict {
+export interface LimitVerdict {
   readonly allowed: boolean;
   readonly remaining: number;
   /** Waiting time of a refused request in whole seconds, as the service would state it. */
@@ -8,10 +8,10 @@ export interface Verdict {
 }
 
 /** Counts one request of a user, or token. */
-type Counter = (nowMs: number) => Verdict;
-type Model = (limit: number, windowMs: number, burst: number) => Counter;
+type RequestCounter = (nowMs: number) => LimitVerdict;
+type CounterModel = (limit: number, windowMs: number, burst: number) => RequestCounter;
 
-const MODELS: Record<RateLimit["model"], Model> = {
+const COUNTER_MODELS: Record<RateLimit["model"], CounterModel> = {
   first_hit_window: (limit, windowMs) => fixedWindow(limit, windowMs, "first-hit"),
   calendar_window: (limit, windowMs) => fixedWindow(limit, windowMs, "calendar"),
   sliding_log: (limit, windowMs) => slidingLog(limit, windowMs, false),
@@ -22,19 +22,19 @@ const MODELS: Record<RateLimit["model"], Model> = {
 };
 
 export function createLimiter({ model, limit, window_s, burst }: RateLimit) {
-  const counters = new Map<string, Counter>();
-  return (key: string, nowMs: number): Verdict => {
-    const counter = counters.get(key) ?? MODELS[model](limit, window_s * 1000, burst);
+  const counters = new Map<string, RequestCounter>();
+  return (key: string, nowMs: number): LimitVerdict => {
+    const counter = counters.get(key) ?? COUNTER_MODELS[model](limit, window_s * 1000, burst);
     counters.set(key, counter);
     return counter(nowMs);
   };
 }
 
-function allowed(remaining: number): Verdict {
+function allowRequest(remaining: number): LimitVerdict {
   return { allowed: true, remaining: Math.max(0, Math.floor(remaining)), retryAfterS: 0 };
 }
 
-function refused(retryAfterS: number): Verdict {
+function refuseRequest(retryAfterS: number): LimitVerdict {
   return { allowed: false, remaining: 0, retryAfterS };
 }
 
@@ -43,7 +43,7 @@ function wholeSeconds(ms: number): number {
 }
 
 /** With `first-hit`, the first request opens the window, and the stated waiting time may be 1 s short, even 0. */
-function fixedWindow(limit: number, windowMs: number, opens: "first-hit" | "calendar"): Counter {
+function fixedWindow(limit: number, windowMs: number, opens: "first-hit" | "calendar"): RequestCounter {
   let openedMs = Number.NEGATIVE_INFINITY;
   let hits = 0;
   return (nowMs) => {
@@ -52,53 +52,53 @@ function fixedWindow(limit: number, windowMs: number, opens: "first-hit" | "cale
       hits = 0;
     }
     hits += 1;
-    if (hits <= limit) return allowed(limit - hits);
-    if (opens === "calendar") return refused(wholeSeconds(openedMs + windowMs - nowMs));
-    return refused(Math.floor(openedMs / 1000) + windowMs / 1000 - Math.floor(nowMs / 1000));
+    if (hits <= limit) return allowRequest(limit - hits);
+    if (opens === "calendar") return refuseRequest(wholeSeconds(openedMs + windowMs - nowMs));
+    return refuseRequest(Math.floor(openedMs / 1000) + windowMs / 1000 - Math.floor(nowMs / 1000));
   };
 }
 
-function slidingLog(limit: number, windowMs: number, countRefusals: boolean): Counter {
+function slidingLog(limit: number, windowMs: number, countRefusals: boolean): RequestCounter {
   let log: number[] = [];
   return (nowMs) => {
     log = log.filter((atMs) => atMs > nowMs - windowMs);
     if (log.length < limit) {
       log.push(nowMs);
-      return allowed(limit - log.length);
+      return allowRequest(limit - log.length);
     }
     if (countRefusals) log.push(nowMs);
     const oldestMs = log[log.length - limit] ?? nowMs;
-    return refused(wholeSeconds(oldestMs + windowMs - nowMs));
+    return refuseRequest(wholeSeconds(oldestMs + windowMs - nowMs));
   };
 }
 
-function tokenBucket(limit: number, windowMs: number): Counter {
+function tokenBucket(limit: number, windowMs: number): RequestCounter {
   let tokens = limit;
   let filledMs = Number.NaN;
   return (nowMs) => {
     if (!Number.isNaN(filledMs)) tokens = Math.min(limit, tokens + ((nowMs - filledMs) * limit) / windowMs);
     filledMs = nowMs;
-    if (tokens < 1) return refused(wholeSeconds(((1 - tokens) * windowMs) / limit));
+    if (tokens < 1) return refuseRequest(wholeSeconds(((1 - tokens) * windowMs) / limit));
     tokens -= 1;
-    return allowed(tokens);
+    return allowRequest(tokens);
   };
 }
 
 /** As nginx `limit_req` with `nodelay`: one request per windowMs / limit, and `burst` requests ahead of that rate. */
-function leakyBucket(limit: number, windowMs: number, burst: number): Counter {
+function leakyBucket(limit: number, windowMs: number, burst: number): RequestCounter {
   let excess = Number.NaN;
   let seenMs = 0;
   return (nowMs) => {
     const after = Number.isNaN(excess) ? 0 : Math.max(0, excess - ((nowMs - seenMs) * limit) / windowMs + 1);
-    if (after > burst) return refused(wholeSeconds(((after - burst) * windowMs) / limit));
+    if (after > burst) return refuseRequest(wholeSeconds(((after - burst) * windowMs) / limit));
     excess = after;
     seenMs = nowMs;
-    return allowed(burst - after);
+    return allowRequest(burst - after);
   };
 }
 
 /** Two calendar windows. The previous one counts by the fraction of it that is inside the sliding window. */
-function weightedCounter(limit: number, windowMs: number): Counter {
+function weightedCounter(limit: number, windowMs: number): RequestCounter {
   let window = Number.NaN;
   let current = 0;
   let previous = 0;
@@ -116,9 +116,9 @@ function weightedCounter(limit: number, windowMs: number): Counter {
       const fadesMs = previous === 0 ? Number.POSITIVE_INFINITY : ((weight + 1 - limit) * windowMs) / previous;
       // Otherwise this window must end, and then its own weight must fall.
       const afterwardsMs = Math.max(0, 1 - (limit - 1) / current) * windowMs;
-      return refused(wholeSeconds(fadesMs <= leftMs ? fadesMs : leftMs + afterwardsMs));
+      return refuseRequest(wholeSeconds(fadesMs <= leftMs ? fadesMs : leftMs + afterwardsMs));
     }
     current += 1;
-    return allowed(limit - weight - 1);
+    return allowRequest(limit - weight - 1);
   };
 }

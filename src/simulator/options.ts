@@ -2,7 +2,7 @@ import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { FaultRule } from "./faults.ts";
 
-export const ABILITIES = [
+export const TOKEN_ABILITIES = [
   "read:alarms",
   "read:tags",
   "write:tags",
@@ -15,7 +15,7 @@ export const ABILITIES = [
 export const DEFAULT_TOKEN = "simulator-token";
 
 /** An option with the first value as its default. */
-function choice<const Values extends readonly [string, ...string[]]>(values: Values, description: string) {
+function choiceOption<const Values extends readonly [string, ...string[]]>(values: Values, description: string) {
   return z
     .enum(values)
     .default(() => values[0] as Values[number])
@@ -23,7 +23,7 @@ function choice<const Values extends readonly [string, ...string[]]>(values: Val
 }
 
 /** A list of texts. */
-const texts = (initial: readonly string[], description: string) =>
+const textsOption = (initial: readonly string[], description: string) =>
   z
     .array(z.string())
     .default([...initial])
@@ -31,7 +31,7 @@ const texts = (initial: readonly string[], description: string) =>
 
 const nonNegative = z.number().min(0).default(0);
 
-const PERMISSIONS = ["gateways", "hosts", "documents"] as const;
+const TOKEN_PERMISSIONS = ["gateways", "hosts", "documents"] as const;
 
 export const TokenOptions = z.strictObject({
   token: z.string().min(1).describe("The text after `Bearer`."),
@@ -39,10 +39,10 @@ export const TokenOptions = z.strictObject({
   user_id: z.int().default(1).describe("Tokens of one user share a rate limit."),
   user_name: z.string().default("Test user").describe("The name of the user."),
   user_email: z.string().default("test.user@example.com").describe("The e-mail address of the user."),
-  abilities: texts(ABILITIES, "Abilities of the token; `*` grants all."),
+  abilities: textsOption(TOKEN_ABILITIES, "Abilities of the token; `*` grants all."),
   permissions: z
-    .array(z.enum(PERMISSIONS))
-    .default([...PERMISSIONS])
+    .array(z.enum(TOKEN_PERMISSIONS))
+    .default([...TOKEN_PERMISSIONS])
     .describe("The user's own permissions."),
   sites: z
     .union([z.literal("all"), z.array(z.int())])
@@ -58,7 +58,7 @@ export const TokenOptions = z.strictObject({
 export type TokenOptions = z.infer<typeof TokenOptions>;
 
 const RateLimit = z.strictObject({
-  model: choice(
+  model: choiceOption(
     [
       "first_hit_window",
       "calendar_window",
@@ -81,14 +81,14 @@ const RetryAfter = z.strictObject({
     .array(z.enum(["errors_meta", "top_meta", "header"]))
     .default(["errors_meta"])
     .describe("Where a 429 states the waiting time: errors[0].meta, meta of the body, header."),
-  form: choice(["number", "string", "float", "negative", "zero", "absent"], "Format of the waiting time."),
+  form: choiceOption(["number", "string", "float", "negative", "zero", "absent"], "Format of the waiting time."),
 });
 export type RetryAfter = z.infer<typeof RetryAfter>;
 
-const Limits = z.strictObject({
+const LimitOptions = z.strictObject({
   tag_endpoints: RateLimit.prefault({}).describe("Limit of the endpoints read, write and history."),
-  scope: choice(["shared", "per_endpoint"], "Whether the tag endpoints share one counter; not stated."),
-  key: choice(["user", "token"], "Requests are counted per user or per token."),
+  scope: choiceOption(["shared", "per_endpoint"], "Whether the tag endpoints share one counter; not stated."),
+  key: choiceOption(["user", "token"], "Requests are counted per user or per token."),
   list_endpoints: RateLimit.optional().describe(
     "Limit of all other authenticated endpoints together. Default: none; the interface states none.",
   ),
@@ -97,30 +97,30 @@ const Limits = z.strictObject({
 });
 
 // "not stated": the interface specification does not define it.
-const Lists = z.strictObject({
+const ListOptions = z.strictObject({
   max_per_page: z.int().min(1).default(500).describe("Largest page of all lists except alarms; not stated."),
   over_max: z
     .enum(["refuse", "clamp"])
     .default("clamp")
     .describe("Whether a larger per_page is rejected with 422 or silently clamped."),
-  links: choice(["drop", "keep"], "Page links drop or keep the filters; drop: as frameworks do."),
-  empty_meta: choice(["null", "zero"], "meta.from and meta.to of an empty page."),
+  links: choiceOption(["drop", "keep"], "Page links drop or keep the filters; drop: as frameworks do."),
+  empty_meta: choiceOption(["null", "zero"], "meta.from and meta.to of an empty page."),
 });
 
-const Alarms = z.strictObject({
+const AlarmOptions = z.strictObject({
   recorded: z.boolean().default(true).describe("Replay the recorded alarms. false: only alarms by control."),
-  order: choice(["id", "triggered_desc", "shuffled"], "Sort order of the list; not stated."),
+  order: choiceOption(["id", "triggered_desc", "shuffled"], "Sort order of the list; not stated."),
   resolved_retention_h: z.number().min(0).default(720).describe("Hours that a resolved alarm stays listed."),
   recovering_s: nonNegative.describe("Seconds of recovering_until before the resolution."),
-  out_of_scope_site: choice(["empty", "403"], "Response to a site_id outside the token's scope."),
+  out_of_scope_site: choiceOption(["empty", "403"], "Response to a site_id outside the token's scope."),
 });
 
 const TagRefusal = z.enum(["404", "422", "403", "omit"]);
 
-const Reads = z.strictObject({
+const ReadOptions = z.strictObject({
   unknown_tag: TagRefusal.default("404").describe("Response to an unknown tag id on read, write and history."),
   out_of_scope_tag: TagRefusal.default("403").describe("Response to a tag outside the sites or views."),
-  order: choice(["id", "asked"], "Order of the records: by id or as requested."),
+  order: choiceOption(["id", "asked"], "Order of the records: by id or as requested."),
   latency_ms: nonNegative.describe("Minimum duration of a read."),
   jitter_ms: nonNegative.describe("Random additional duration, at most this."),
   offline_delay_ms: nonNegative.describe("Duration of a read through an offline gateway."),
@@ -130,29 +130,29 @@ const Reads = z.strictObject({
     .describe("Slow gateways: gateway id to the duration of a read through it."),
 });
 
-const Writes = z.strictObject({
-  when_offline: choice(
+const WriteOptions = z.strictObject({
+  when_offline: choiceOption(
     ["refuse", "drop", "apply_later"],
     "A write to an offline gateway fails, is lost, or applied later.",
   ),
-  partial: choice(["none", "apply_good"], "If a device rejects one tag: write no tag, or the others."),
-  rejected_tags: texts([], "Tags whose device rejects writes with a 500."),
-  ignored_tags: texts([], "Tags whose device accepts but ignores writes."),
+  partial: choiceOption(["none", "apply_good"], "If a device rejects one tag: write no tag, or the others."),
+  rejected_tags: textsOption([], "Tags whose device rejects writes with a 500."),
+  ignored_tags: textsOption([], "Tags whose device accepts but ignores writes."),
   clamp: z
     .record(z.string(), z.tuple([z.number(), z.number()]))
     .default({})
     .describe("Tags whose device clamps values to [minimum, maximum]."),
   settle_ms: nonNegative.describe("Time until a written value can be read."),
-  answer: choice(
+  answer: choiceOption(
     ["echo", "held", "accepted_only"],
     "Values in the response: as sent, as stored by the device, or of accepted tags only.",
   ),
 });
 
-const NoLog = z.strictObject({
+const NoLogOptions = z.strictObject({
   share: z.number().min(0).max(1).default(0).describe("Fraction of tags without a log."),
   cluster_by_host: z.boolean().default(false).describe("Select complete hosts instead of single tags."),
-  tags: texts([], "Tags without a log, in addition to the fraction."),
+  tags: textsOption([], "Tags without a log, in addition to the fraction."),
 });
 
 const LateData = z.strictObject({
@@ -160,21 +160,21 @@ const LateData = z.strictObject({
   share: z.number().min(0).max(1).default(1).describe("Fraction of samples that are late."),
 });
 
-const History = z.strictObject({
-  scalar_form: choice(
+const HistoryOptions = z.strictObject({
+  scalar_form: choiceOption(
     ["measurements", "value", "number", "object", "point", "both"],
     "Format of a scalar: measurements: [n], value: n, measurements: n, measurements: {value}, measurements: [{timestamp, value}], or both of the stated forms.",
   ),
-  range_end: choice(["exclusive", "inclusive"], "Whether the range contains `to`."),
-  unaligned_range: choice(
+  range_end: choiceOption(["exclusive", "inclusive"], "Whether the range contains `to`."),
+  unaligned_range: choiceOption(
     ["partial", "whole"],
     "A bucket that the range cuts uses the samples inside the range, or all.",
   ),
-  no_log: NoLog.prefault({}).describe("Tags that make every history request that names them fail with 404."),
+  no_log: NoLogOptions.prefault({}).describe("Tags that make every history request that names them fail with 404."),
   log_every_s: z.number().min(1).optional().describe("Seconds between log values. Default: as recorded."),
   log_start_spread_days: nonNegative.describe("Logs begin at seeded times within this many days."),
   late_data: LateData.prefault({}).describe("Samples that appear after their bucket has closed."),
-  meters_on_loop: choice(["continue", "restart"], "Cumulative meters continue or restart with each pass."),
+  meters_on_loop: choiceOption(["continue", "restart"], "Cumulative meters continue or restart with each pass."),
   max_values: z.int().min(1).optional().describe("A response with more values fails."),
   over_max_values: z
     .union([z.literal(500), z.literal(504), z.literal(422)])
@@ -193,7 +193,7 @@ export const SimulatorOptions = z.strictObject({
     .optional()
     .describe("Start of the world (ISO 8601 or ms). The same epoch continues the same world. Default: now."),
   speed: z.number().positive().default(1).describe("Recorded seconds per second."),
-  anchor: choice(
+  anchor: choiceOption(
     ["weeks", "start", "next-alarm"],
     "Position of the epoch in the recording: weeks: after the middle, shifted by complete weeks; start: at its beginning; next-alarm: 12 s before an alarm that lasts about half a minute.",
   ),
@@ -210,20 +210,20 @@ export const SimulatorOptions = z.strictObject({
     .min(1)
     .default([TokenOptions.parse({ token: DEFAULT_TOKEN })])
     .describe("Accepted tokens."),
-  forbidden: choice(["inside", "real"], "A 403 is inside HTTP 200, or the HTTP status; not stated."),
-  without_accept: choice(
+  forbidden: choiceOption(["inside", "real"], "A 403 is inside HTTP 200, or the HTTP status; not stated."),
+  without_accept: choiceOption(
     ["json", "redirect"],
     "Response if the request does not accept JSON: as usual, or a redirect to the log-in page.",
   ),
-  health: choice(["healthy", "failing_500", "failing_503", "unhealthy_200"], "Response of the health check."),
+  health: choiceOption(["healthy", "failing_500", "failing_503", "unhealthy_200"], "Response of the health check."),
   clock_skew_s: z.number().default(0).describe("Seconds that the Date header is ahead of the world's clock."),
   request_log: z.int().min(0).default(20_000).describe("Number of requests that the request log retains."),
-  lists: Lists.prefault({}).describe("Pages of lists."),
-  alarms: Alarms.prefault({}).describe("Alarms."),
-  reads: Reads.prefault({}).describe("Reading tags."),
-  writes: Writes.prefault({}).describe("Writing tags."),
-  history: History.prefault({}).describe("Logged history."),
-  limits: Limits.prefault({}).describe("Rate limits."),
+  lists: ListOptions.prefault({}).describe("Pages of lists."),
+  alarms: AlarmOptions.prefault({}).describe("Alarms."),
+  reads: ReadOptions.prefault({}).describe("Reading tags."),
+  writes: WriteOptions.prefault({}).describe("Writing tags."),
+  history: HistoryOptions.prefault({}).describe("Logged history."),
+  limits: LimitOptions.prefault({}).describe("Rate limits."),
   offline_gateways: z.array(z.string()).default([]).describe("Gateways that are offline at the start."),
   faults: z.array(FaultRule).default([]).describe("The fault plan."),
 });

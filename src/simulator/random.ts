@@ -22,7 +22,7 @@ export function createRandom(seed: number) {
 }
 
 /** Returns a number in [0, 1) that depends only on the seed and the text: FNV-1a with a final mix. */
-export function chanceOf(seed: number, text: string): number {
+export function seededChance(seed: number, text: string): number {
   let hash = (2_166_136_261 ^ seed) >>> 0;
   for (let index = 0; index < text.length; index += 1)
     hash = Math.imul(hash ^ text.charCodeAt(index), 16_777_619) >>> 0;

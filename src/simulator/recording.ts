@@ -68,7 +68,7 @@ export interface RecordedAlarm {
   readonly value: number | null;
 }
 
-interface Metadata {
+interface RecordingMetadata {
   readonly sites: readonly RecordedSite[];
   readonly gateways: readonly RecordedGateway[];
   readonly hosts: readonly RecordedHost[];
@@ -77,13 +77,13 @@ interface Metadata {
   readonly tags: readonly RecordedTag[];
 }
 
-export interface Recording extends Metadata {
+export interface Recording extends RecordingMetadata {
   readonly folder: string;
   readonly alarms: readonly RecordedAlarm[];
 }
 
 export function loadRecording(folder: string): Recording {
-  const metadata: Metadata = JSON.parse(readFileSync(join(folder, "metadata.json"), "utf8"));
+  const metadata: RecordingMetadata = JSON.parse(readFileSync(join(folder, "metadata.json"), "utf8"));
   return { ...metadata, folder, alarms: loadAlarms(join(folder, "alarm_events.csv")) };
 }
 

@@ -1,7 +1,7 @@
 import type { Alarm } from "./alarms.ts";
 import type { Devices } from "./devices.ts";
 import type { Buckets } from "./history.ts";
-import { chanceOf } from "./random.ts";
+import { seededChance } from "./random.ts";
 import type { Gateway, Host, Site, System, Tag, World } from "./world.ts";
 
 // Records of the interface: the recording with the changes of the control interface.
@@ -59,9 +59,9 @@ export function gatewayRecord({ inventory, devices }: RecordContext, gateway: Ga
   const attributes = inventory.withChanges("gateways", gateway.id, {
     display_name: gateway.display_name,
     online: devices.online(gateway.id, nowMs),
-    version: pick(GATEWAY_VERSIONS, `version ${gateway.id}`),
-    hardware: pick(GATEWAY_HARDWARE, `hardware ${gateway.id}`),
-    ip_address: addressOf(gateway.id, "10.20"),
+    version: randomChoice(GATEWAY_VERSIONS, `version ${gateway.id}`),
+    hardware: randomChoice(GATEWAY_HARDWARE, `hardware ${gateway.id}`),
+    ip_address: ipAddress(gateway.id, "10.20"),
     location: gateway.location ?? "",
   });
   return { type: "gateways", id: String(gateway.id), attributes };
@@ -77,8 +77,8 @@ export function hostRecord({ inventory, world }: RecordContext, host: Host) {
     description: host.description,
     type: host.type,
     model_name: host.model_name ?? "unknown",
-    ip: addressOf(host.id, "10.30"),
-    mac_address: chanceOf(0, `mac ${host.id}`) < 0.5 ? null : macOf(host.id),
+    ip: ipAddress(host.id, "10.30"),
+    mac_address: seededChance(0, `mac ${host.id}`) < 0.5 ? null : macAddress(host.id),
     gateway: { id: gateway.id, display_name: gateway.display_name },
   });
   return { type: "hosts", id: String(host.id), attributes };
@@ -92,7 +92,7 @@ export function systemRecord({ inventory }: RecordContext, system: System) {
     description: system.description ?? "",
     location: system.location ?? "",
     manufacturer: system.manufacturer ?? "unknown",
-    installed_year: system.installed_year ?? 1990 + Math.floor(chanceOf(0, `year ${system.id}`) * 25),
+    installed_year: system.installed_year ?? 1990 + Math.floor(seededChance(0, `year ${system.id}`) * 25),
     maintenance_notes: null,
     datapoints_count: system.datapoints_count,
   });
@@ -161,16 +161,16 @@ function withOffset(atMs: number, offsetMs: number): string {
   return `${local}${offsetMs < 0 ? "-" : "+"}${twoDigits(Math.floor(minutes / 60))}:${twoDigits(minutes % 60)}`;
 }
 
-function pick(choices: readonly string[], text: string): string {
-  return choices[Math.floor(chanceOf(0, text) * choices.length)] ?? "";
+function randomChoice(choices: readonly string[], text: string): string {
+  return choices[Math.floor(seededChance(0, text) * choices.length)] ?? "";
 }
 
-function addressOf(id: number, network: string): string {
+function ipAddress(id: number, network: string): string {
   return `${network}.${Math.floor(id / 250) % 250}.${(id % 250) + 2}`;
 }
 
 /** Returns a locally administered address (prefix 02), which no manufacturer assigns. */
-function macOf(id: number): string {
+function macAddress(id: number): string {
   const hex = (id % 0xffffff).toString(16).padStart(6, "0");
   return `02:00:5e:${hex.slice(0, 2)}:${hex.slice(2, 4)}:${hex.slice(4, 6)}`;
 }

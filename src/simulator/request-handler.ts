@@ -1,10 +1,10 @@
-import type { Call, Endpoint, ServiceContext } from "./endpoints/endpoint.ts";
+import type { ApiCall, Endpoint, ServiceContext } from "./endpoints/endpoint.ts";
 import { readQuery } from "./endpoints/endpoint.ts";
 import { alarms, gateways, hosts, sites, systems, tags, visibleSites } from "./endpoints/lists.ts";
 import { history, read, write } from "./endpoints/tags.ts";
 import { applyFault, replyOfFailingService, replyOfProxy } from "./fault-replies.ts";
 import type { EndpointName, Fault, FaultPlan, MatchedRequest } from "./faults.ts";
-import { createLimiter, type Verdict } from "./limiters.ts";
+import { createLimiter, type LimitVerdict } from "./limiters.ts";
 import type { SimulatorOptions } from "./options.ts";
 import { utc } from "./records.ts";
 import {
@@ -27,7 +27,7 @@ const me: Endpoint = {
   method: "GET",
   path: "/api/v1/me",
   unscoped: true,
-  respond(call: Call) {
+  respond(call: ApiCall) {
     const { name, abilities, expiresAtMs, user } = call.token;
     const token = { name, abilities, expires_at: utc(expiresAtMs), sites: visibleSites(call) };
     return jsonReply(200, { data: { user, token } });
@@ -45,7 +45,7 @@ const HEALTH_HEADERS = {
 };
 const HEALTH_STATUS = { healthy: 200, failing_500: 500, failing_503: 503, unhealthy_200: 200 } as const;
 
-interface Progress {
+interface RequestProgress {
   endpoint: EndpointName | null;
   tokenName: string | null;
   limit: LoggedRequest["limit"];
@@ -64,7 +64,7 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
     const path = request.path.replace(/(.)\/$/, "$1");
     const endpoint = byPath.get(path);
     const name = path === HEALTH_PATH ? "healthcheck" : (endpoint?.name ?? null);
-    const progress: Progress = { endpoint: name, tokenName: null, limit: "none" };
+    const progress: RequestProgress = { endpoint: name, tokenName: null, limit: "none" };
     const faults = faultPlan.faultsFor(() => matchedRequest(context, request, name), request.receivedAtMs);
 
     let reply = firstReply(faults, replyOfProxy) ?? respond({ ...request, path }, number, endpoint, faults, progress);
@@ -79,7 +79,7 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
     number: number,
     endpoint: Endpoint | undefined,
     faults: readonly Fault[],
-    progress: Progress,
+    progress: RequestProgress,
   ): SimReply {
     const nowMs = request.receivedAtMs;
     const failure = () => firstReply(faults, (fault) => replyOfFailingService(fault, retry_after));
@@ -105,13 +105,13 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
     return withLimitHeaders(reply, endpoint, verdict);
   }
 
-  function count(endpoint: Endpoint, token: Token, nowMs: number): Verdict | undefined {
+  function count(endpoint: Endpoint, token: Token, nowMs: number): LimitVerdict | undefined {
     const caller = key === "user" ? `user ${token.user.id}` : `token ${token.text}`;
     if (!endpoint.limited) return countListRequest?.(caller, nowMs);
     return countTagRequest(scope === "shared" ? caller : `${caller} ${endpoint.name}`, nowMs);
   }
 
-  function withLimitHeaders(reply: SimReply, endpoint: Endpoint, verdict: Verdict | undefined): SimReply {
+  function withLimitHeaders(reply: SimReply, endpoint: Endpoint, verdict: LimitVerdict | undefined): SimReply {
     if (verdict === undefined || !options.limits.headers) return reply;
     const { limit } = (endpoint.limited ? tag_endpoints : list_endpoints) ?? { limit: 0 };
     const headers = { "x-ratelimit-limit": String(limit), "x-ratelimit-remaining": String(verdict.remaining) };
@@ -164,7 +164,7 @@ const FIRST_ERROR = /^\{"errors":\[\{"status":(\d+)/;
 function logEntry(
   request: SimRequest,
   number: number,
-  progress: Progress,
+  progress: RequestProgress,
   reply: SimReply,
   faults: readonly Fault[],
 ): LoggedRequest {

@@ -53,7 +53,7 @@ async function handleRequest(
   const receivedAtMs = simulator.now();
   const url = new URL(request.url ?? "/", "http://simulator.invalid");
   const method = request.method ?? "GET";
-  const body = await bodyOf(request);
+  const body = await readBody(request);
   if (body === undefined) return void response.writeHead(413, { connection: "close" }).end();
 
   if (url.pathname.startsWith(CONTROL_PREFIX)) {
@@ -95,7 +95,7 @@ function writePiece(response: ServerResponse, piece: Buffer): Promise<void> {
   });
 }
 
-async function bodyOf(request: IncomingMessage): Promise<string | undefined> {
+async function readBody(request: IncomingMessage): Promise<string | undefined> {
   const pieces: Buffer[] = [];
   let size = 0;
   for await (const piece of request) {

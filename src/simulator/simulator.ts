@@ -2,7 +2,7 @@ import { createAlarmStore } from "./alarms.ts";
 import { createControl } from "./control.ts";
 import { createDevices, fromRaw, type Value } from "./devices.ts";
 import { createFaultPlan } from "./faults.ts";
-import { createBuckets, createHistory, type Point, type Resolution } from "./history.ts";
+import { createBuckets, createHistory, type LogPoint, type Resolution } from "./history.ts";
 import { SimulatorOptions, type SimulatorOptionsInput } from "./options.ts";
 import { createRandom } from "./random.ts";
 import { loadRecording } from "./recording.ts";
@@ -28,7 +28,7 @@ export type Simulator = ReturnType<typeof createSimulator>;
 /** `now`: milliseconds since 1970, the only clock of the simulated world. Throws a zod error for an invalid option. */
 export function createSimulator(input: SimulatorOptionsInput, { now }: { readonly now: () => number }) {
   const options = SimulatorOptions.parse(input);
-  const epochMs = epochOf(options, now);
+  const epochMs = chooseEpoch(options, now);
   const world = buildWorld(loadRecording(options.data_folder), options, epochMs);
   const random = createRandom(options.seed);
   const devices = createDevices(world, options);
@@ -88,7 +88,7 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
       totals: () => log.totals,
       busiestMinute: log.busiestMinute,
       value: (tagId: string, atMs: number): Value => fromRaw(tagOf(tagId), devices.valueAt(tagOf(tagId), atMs)),
-      history: ({ tagId, fromMs, toMs, resolution, tz }: HistoryQuery): Point[] =>
+      history: ({ tagId, fromMs, toMs, resolution, tz }: HistoryQuery): LogPoint[] =>
         history.points(tagOf(tagId), { fromMs, toMs, nowMs: now() }, resolution, tz),
       hasLog: (tagId: string) => history.hasLog(tagOf(tagId)),
     },
@@ -112,7 +112,7 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
 }
 
 /** Whole seconds, so that alarm and sample times are the same after a restart with the same epoch. */
-function epochOf({ epoch }: SimulatorOptions, now: () => number): number {
+function chooseEpoch({ epoch }: SimulatorOptions, now: () => number): number {
   const epochMs = typeof epoch === "string" ? Date.parse(epoch) : (epoch ?? now());
   return Math.floor(epochMs / 1000) * 1000;
 }

@@ -24,7 +24,7 @@ const TOKEN_LIFETIME_MS = 365 * 86_400_000;
 export type Tokens = ReturnType<typeof createTokens>;
 
 export function createTokens(settings: readonly TokenOptions[], epochMs: number) {
-  const tokens = new Map(settings.map((setting) => [setting.token, tokenOf(setting, epochMs)]));
+  const tokens = new Map(settings.map((setting) => [setting.token, createToken(setting, epochMs)]));
   const changes = new Map<string, TokenChange>();
   return {
     changes,
@@ -49,7 +49,7 @@ export function createTokens(settings: readonly TokenOptions[], epochMs: number)
   };
 }
 
-function tokenOf(setting: TokenOptions, epochMs: number): Token {
+function createToken(setting: TokenOptions, epochMs: number): Token {
   const { token: text, name, abilities, permissions, sites, revoked, visible_tags, expires_at } = setting;
   return {
     text,

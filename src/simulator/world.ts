@@ -21,7 +21,7 @@ export interface Site {
   /** Recorded time of position 0, milliseconds since 1970. */
   readonly firstMs: number;
   readonly timeline: Timeline;
-  readonly alarms: readonly Episode[];
+  readonly alarms: readonly AlarmEpisode[];
 }
 
 /** Positions on the timeline of the site. */
@@ -30,7 +30,7 @@ interface AlarmTimes {
   readonly resolved: number;
 }
 
-export interface Episode extends AlarmTimes {
+export interface AlarmEpisode extends AlarmTimes {
   readonly id: number;
   readonly triggerId: number;
   readonly tagId: string;
@@ -80,7 +80,7 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
     options.sites === undefined || options.sites.includes(id) || options.sites.includes(key);
   const chosen = recording.sites
     .filter(isChosen)
-    .map((site) => ({ ...site, shape: shapeOf(recording, site.id, speed) }));
+    .map((site) => ({ ...site, shape: measureSite(recording, site.id, speed) }));
   if (chosen.length === 0) throw new Error("The option sites names no site of the data folder.");
   const shapes = chosen.map(({ shape }) => shape);
   const anchors = chooseAnchors(shapes, { epochMs, speed, anchor });
@@ -102,7 +102,7 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
         copy,
         firstMs: shape.firstMs,
         timeline: createTimeline(epochMs, speed, position, shape.lengthMs),
-        alarms: episodesOf(recording, shape, copy),
+        alarms: siteEpisodes(recording, shape, copy),
       });
     }
     for (const tag of recording.tags) {
@@ -152,7 +152,7 @@ function copiedTagId(id: string, copy: number): string {
   return copy === 0 ? id : String(Number(id) + copy * COPY_STEP);
 }
 
-function shapeOf(recording: Recording, siteId: number, speed: number): AnchoredSite {
+function measureSite(recording: Recording, siteId: number, speed: number): AnchoredSite {
   const tags = recording.tags.filter((tag) => tag.site_id === siteId);
   const firstMs = Math.min(...tags.map((tag) => Date.parse(tag.first)));
   const endMs = Math.max(...tags.map((tag) => Date.parse(tag.last) + tag.resolution_seconds * 1000));
@@ -165,7 +165,7 @@ function shapeOf(recording: Recording, siteId: number, speed: number): AnchoredS
 }
 
 /** An alarm that is still active when the recording ends is resolved at the end of the pass. */
-function episodesOf(recording: Recording, shape: AnchoredSite, copy: number): Episode[] {
+function siteEpisodes(recording: Recording, shape: AnchoredSite, copy: number): AlarmEpisode[] {
   return recording.alarms
     .filter((alarm) => alarm.siteId === shape.id)
     .map((alarm) => ({
@@ -245,7 +245,7 @@ function chooseAnchors(
       const episode = bestEpisode(site, speed);
       return episode === undefined ? [] : [{ site, episode }];
     })
-    .sort((a, b) => misfit(a.episode, speed) - misfit(b.episode, speed) || a.site.id - b.site.id);
+    .sort((a, b) => durationMisfit(a.episode, speed) - durationMisfit(b.episode, speed) || a.site.id - b.site.id);
   choices.forEach(({ site, episode }, index) => {
     const leadMs = (FIRST_ALARM_S + NEXT_SITE_S * index) * 1000 * speed;
     anchors.set(site.id, Math.max(0, episode.raised - leadMs));
@@ -263,9 +263,9 @@ function weekAnchor({ firstMs, lengthMs }: AnchoredSite, epochMs: number, speed:
 function bestEpisode({ episodes, lengthMs }: AnchoredSite, speed: number): AlarmTimes | undefined {
   const late = episodes.filter(({ raised }) => raised >= lengthMs * MIN_FRACTION_BEFORE);
   const candidates = late.length > 0 ? late : episodes;
-  return candidates.toSorted((a, b) => misfit(a, speed) - misfit(b, speed) || a.raised - b.raised)[0];
+  return candidates.toSorted((a, b) => durationMisfit(a, speed) - durationMisfit(b, speed) || a.raised - b.raised)[0];
 }
 
-function misfit({ raised, resolved }: AlarmTimes, speed: number): number {
+function durationMisfit({ raised, resolved }: AlarmTimes, speed: number): number {
   return Math.abs((resolved - raised) / speed / 1000 - EPISODE_S);
 }

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import { AUDIT_LOG, type AuditRecord, CHAIN_START, chain } from "#src/engine/commands/audit/audit.ts";
+import { AUDIT_LOG, type AuditRecord, CHAIN_START, hashEntry } from "#src/engine/commands/audit/audit.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { workplace } from "./plenum.ts";
 
@@ -18,7 +18,7 @@ async function filled() {
   const store = await openStore({ folder: place.path("state"), clock: systemClock });
   let tip = CHAIN_START;
   const record = (days: number, commandId: string, step: string, detail: AuditRecord["detail"]) => {
-    const entry = chain(tip, { at: isoUtc(systemClock.now() - days * DAY_MS), commandId, step, detail });
+    const entry = hashEntry(tip, { at: isoUtc(systemClock.now() - days * DAY_MS), commandId, step, detail });
     tip = entry.hash;
     return { log: AUDIT_LOG, body: entry };
   };

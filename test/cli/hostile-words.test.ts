@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { printable, printableJson } from "#src/core/values/printable.ts";
-import { RESTORES, UNRESTORED } from "#src/engine/commands/timed.ts";
+import { RESTORE_SET, UNRESTORED_SET } from "#src/engine/commands/timed.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { syncSet } from "#src/engine/sync/snapshot.ts";
@@ -93,8 +93,8 @@ async function saidBefore(store: Store): Promise<void> {
               put: [[ledger[0], { ...ledger[1], refusal: { said: HOSTILE, times: 2, ...times } }] as const],
             },
           ]),
-      { set: RESTORES, put: [["main/10169", restore]] },
-      { set: UNRESTORED, put: [["main/10169", poisoned(lost)]] },
+      { set: RESTORE_SET, put: [["main/10169", restore]] },
+      { set: UNRESTORED_SET, put: [["main/10169", poisoned(lost)]] },
     ],
   });
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { RESTORES, type Restore, UNRESTORED, type Unrestored } from "#src/engine/commands/timed.ts";
+import { RESTORE_SET, type Restore, UNRESTORED_SET, type UnrestoredValue } from "#src/engine/commands/timed.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { workplace } from "./plenum.ts";
 
@@ -8,7 +8,7 @@ const AT = "2026-11-20T12:00:00.000Z";
 
 test("`plenum writes restores` lists failed restores first, then the pending ones", async () => {
   const place = workplace("http://127.0.0.1:9");
-  const lost: Unrestored = {
+  const lost: UnrestoredValue = {
     commandId: "a",
     source: "main",
     siteId: 1,
@@ -26,8 +26,8 @@ test("`plenum writes restores` lists failed restores first, then the pending one
   const store = await openStore({ folder: place.path("state"), clock: systemClock });
   await store.commit({
     documents: [
-      { set: UNRESTORED, put: [["main/10001", lost]] },
-      { set: RESTORES, put: [["main/10002", waiting]] },
+      { set: UNRESTORED_SET, put: [["main/10001", lost]] },
+      { set: RESTORE_SET, put: [["main/10002", waiting]] },
     ],
   });
   await store.close();

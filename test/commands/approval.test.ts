@@ -3,7 +3,7 @@ import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { approvedRules } from "#src/engine/commands/approval/approval.ts";
-import { approvalState, approve } from "#src/engine/commands/approval/approving.ts";
+import { approvalState, signRules } from "#src/engine/commands/approval/approving.ts";
 import { readPin } from "#src/engine/commands/approval/files.ts";
 import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { ApprovalConfig, CommandsConfig } from "#src/engine/commands/config.ts";
@@ -40,7 +40,7 @@ async function start(options: { readonly needed?: number } = {}) {
     rig,
     ...{ file, entry, approval, config, question },
     sign: (input: ConfigInput, name: string, { pem }: { readonly pem: string }) =>
-      approve(question(input), name, pem, "key.pem"),
+      signRules(question(input), name, pem, "key.pem"),
     attempt: async () => {
       count += 1;
       return rig.outcomeOf({ id: `attempt-${count}`, tag: TAG, value: 20 + (count % 4) + 0.5 });
@@ -226,7 +226,7 @@ describe("a person who can edit the configuration but has no approver's key", ()
 
   test("cannot approve for a future time before that time", async () => {
     const { rig, config, attempt, question } = await start();
-    approve({ ...question(config), nowMs: rig.clock.now() + 600_000 }, "anna", anna.pem, "key.pem");
+    signRules({ ...question(config), nowMs: rig.clock.now() + 600_000 }, "anna", anna.pem, "key.pem");
     await rig.restart(config);
     expect(await attempt()).toBe(UNAPPROVED);
     await rig.clock.advance(300_000);

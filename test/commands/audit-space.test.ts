@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { AUDIT_LOG, CHAIN_START, chain } from "#src/engine/commands/audit/audit.ts";
+import { AUDIT_LOG, CHAIN_START, hashEntry } from "#src/engine/commands/audit/audit.ts";
 import { createAuditSpace } from "#src/engine/commands/audit/space.ts";
 import { smallDisk } from "../small-disk.ts";
 import { createRig, type Rig } from "./rig.ts";
@@ -61,7 +61,7 @@ async function fill(rig: Rig, bytes: number): Promise<void> {
   const records = [];
   while (left > 1_000) {
     const text = "x".repeat(Math.min(50_000, left - 500));
-    const body = chain(previous, { at: "2026-11-20T11:00:00.000Z", commandId: "-", step: "old", detail: { text } });
+    const body = hashEntry(previous, { at: "2026-11-20T11:00:00.000Z", commandId: "-", step: "old", detail: { text } });
     left -= JSON.stringify(body).length;
     previous = body.hash;
     records.push({ log: AUDIT_LOG, body });

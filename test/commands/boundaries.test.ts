@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { AllowedTag } from "#src/engine/commands/config.ts";
-import { checkDispatch, differsByMoreThan, isLawful } from "#src/engine/commands/gate.ts";
+import { checkDispatch, differsByMoreThan, isWithinLimits } from "#src/engine/commands/gate.ts";
 
 const NOW = Date.parse("2026-11-20T12:00:00Z");
 
@@ -44,9 +44,9 @@ describe("the allowed range of a value", () => {
     [-1e-300, 1e300],
   ])("accepts the bounds %d and %d and rejects the next number outside", (min, max) => {
     const limits = entry({ min, max });
-    for (const inside of [min, max, next(min, 1), next(max, -1)]) expect(isLawful(inside, limits)).toBe(true);
+    for (const inside of [min, max, next(min, 1), next(max, -1)]) expect(isWithinLimits(inside, limits)).toBe(true);
     for (const outside of [next(min, -1), next(max, 1), -Infinity, Infinity, Number.NaN])
-      expect(isLawful(outside, limits), `${outside}`).toBe(false);
+      expect(isWithinLimits(outside, limits), `${outside}`).toBe(false);
   });
 
   test("accepts exactly the values between min and max, for random numbers", () => {
@@ -54,7 +54,7 @@ describe("the allowed range of a value", () => {
     fc.assert(
       fc.property(finite, finite, finite, (a, b, value) => {
         const [min, max] = a <= b ? [a, b] : [b, a];
-        expect(isLawful(value, entry({ min, max }))).toBe(value >= min && value <= max);
+        expect(isWithinLimits(value, entry({ min, max }))).toBe(value >= min && value <= max);
       }),
     );
   });

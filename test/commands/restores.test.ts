@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
-import { REFUSALS } from "#src/engine/commands/command.ts";
+import { COMMAND_REFUSALS } from "#src/engine/commands/command.ts";
 import { isLost, mayRetry } from "#src/engine/commands/timed.ts";
 import { type Rig, SITE } from "./rig.ts";
 import { allowed, TAG as tag, testRig } from "./test-rig.ts";
@@ -167,8 +167,9 @@ describe("the restore of a timed write", () => {
   });
 
   test("is retried only after temporary rejections", () => {
-    const finish = (reason: (typeof REFUSALS)[number]) => ({ outcome: "rejected", reason, message: "" }) as const;
-    expect(REFUSALS.filter((reason) => mayRetry(finish(reason)))).toEqual([
+    const finish = (reason: (typeof COMMAND_REFUSALS)[number]) =>
+      ({ outcome: "rejected", reason, message: "" }) as const;
+    expect(COMMAND_REFUSALS.filter((reason) => mayRetry(finish(reason)))).toEqual([
       "disabled",
       "killed",
       "not-armed",
@@ -183,6 +184,6 @@ describe("the restore of a timed write", () => {
       "outside-hours",
       "gateway-offline",
     ]);
-    expect(REFUSALS.filter((reason) => !isLost(finish(reason)))).toEqual(["unexpected-value"]);
+    expect(COMMAND_REFUSALS.filter((reason) => !isLost(finish(reason)))).toEqual(["unexpected-value"]);
   });
 });

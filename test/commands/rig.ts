@@ -8,7 +8,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import type { Log } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { armedAs } from "#src/engine/commands/arming.ts";
+import { armedDocument } from "#src/engine/commands/arming.ts";
 import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/engine/commands/audit/audit.ts";
 import { createCommands } from "#src/engine/commands/commands.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
@@ -99,7 +99,7 @@ export async function createRig(options: RigOptions = {}) {
   };
   await holdBuilding(store, simulator);
   if (options.isArmed !== false)
-    await store.commit({ documents: [armedAs({ at: "2026-11-01T00:00:00.000Z", by: "a test", damaged: 0 })] });
+    await store.commit({ documents: [armedDocument({ at: "2026-11-01T00:00:00.000Z", by: "a test", damaged: 0 })] });
   // Without an older request the quota begins with a careful minute.
   const longAgo = START_MS - 600_000;
   await opened.quotaStore.save("main/read", { id: 1, sentAtMs: longAgo, countedByMs: longAgo });

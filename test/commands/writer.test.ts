@@ -4,7 +4,7 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { Command } from "#src/engine/commands/command.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
 import type { FreshValues } from "#src/engine/commands/fresh-values.ts";
-import { type Leaving, openJournal } from "#src/engine/commands/journal.ts";
+import { openJournal, type SentCommand } from "#src/engine/commands/journal.ts";
 import { createWriter } from "#src/engine/commands/writer.ts";
 import { createRig, SITE, START_MS, tagsOf } from "./rig.ts";
 
@@ -47,7 +47,7 @@ test("a timed write is not sent without a fresh value that can be restored", asy
     isMissing: async () => false,
     learn: () => undefined,
   };
-  const sent: Leaving[] = [];
+  const sent: SentCommand[] = [];
   const writer = createWriter({
     source,
     timeZone: "Europe/Oslo",

@@ -10,7 +10,7 @@ import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
-import { LocalFailure, meaningOf, Retryable, sentence } from "#src/core/errors/errors.ts";
+import { asFailure, errorText, LocalFailure, Retryable } from "#src/core/errors/errors.ts";
 import { failureOfConnection } from "#src/core/http/connection-problem.ts";
 import { createHttpTransport } from "#src/engine/source/transport.ts";
 import { absent, freePort, startMosquitto, temporaryFolder } from "../real-servers.ts";
@@ -145,7 +145,7 @@ describe.skipIf(absent("mosquitto"))("connection failures of the source and of s
     test.each(faults)("reports $name as a failure of kind $kind", async ({ kind, says, secure, place }) => {
       const error = await attempt(secure, await place(language));
       expect(error).toBeInstanceOf(Error);
-      expect([meaningOf(error).kind, sentence(error)]).toEqual([kind, expect.stringMatching(says)]);
+      expect([asFailure(error).kind, errorText(error)]).toEqual([kind, expect.stringMatching(says)]);
     });
   });
 });
@@ -197,8 +197,8 @@ describe("the classification of error codes of OpenSSL, Node.js and undici", () 
     const cause = Object.assign(new Error("GET /secret"), { code });
     const failure = failureOfConnection(new Error("fetch failed", { cause }), THERE);
     expect(failure.kind).toBe(kind);
-    expect(sentence(failure)).toContain(code);
-    expect(sentence(failure)).not.toContain("secret");
+    expect(errorText(failure)).toContain(code);
+    expect(errorText(failure)).not.toContain("secret");
   });
 });
 

@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { FileConfig } from "#connectors/file/config.ts";
 import { chooseFilesToRemove, nameNextFile, parseDailyFileName } from "#connectors/file/daily.ts";
 import { mapFileError, openAppender } from "#connectors/file/durable-file.ts";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { clockAt, never } from "./context.ts";
@@ -155,7 +155,7 @@ describe("the file sink", () => {
     const error: unknown = await appender.append(Buffer.from("x\n")).catch((error: unknown) => error);
     await appender.close();
     expect(mapFileError(error, "/data")).toMatchObject({ kind: "retryable" });
-    expect(sentence(mapFileError(error, "/data"))).toBe(
+    expect(errorText(mapFileError(error, "/data"))).toBe(
       "The disk below /data is full (ENOSPC). Free some space, or lower max_total_mb; the events wait.",
     );
   });

@@ -6,7 +6,7 @@ import { Config, configJsonSchema } from "#src/app/config/config.ts";
 import { optionPaths } from "#src/app/config/schema-walk.ts";
 import { describeCommands } from "#src/cli/manual/command-tree.ts";
 import { buildManualPage } from "#src/cli/manual/man.ts";
-import { KINDS } from "#src/core/model/event.ts";
+import { EVENT_KINDS } from "#src/core/model/event.ts";
 import { RELEASE } from "#src/core/runtime/version.ts";
 import { COMMANDS_FILE, commandsIn } from "../../tools/reference/commands.ts";
 import { optionAnchor, optionsOf } from "../../tools/reference/configuration.ts";
@@ -31,7 +31,7 @@ describe("descriptions of events in the code", () => {
   const types = eventTypes(ROOT);
 
   test("have a sentence for every event kind", () => {
-    expect(types.kinds.map(({ kind }) => kind)).toEqual(KINDS);
+    expect(types.kinds.map(({ kind }) => kind)).toEqual(EVENT_KINDS);
     expect(types.kinds.filter(({ about }) => !about.endsWith("."))).toEqual([]);
   });
 

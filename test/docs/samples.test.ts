@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test } from "vitest";
-import type { AnyEvent, Event, Kind } from "#src/core/model/event.ts";
+import type { AnyEvent, Event, EventKind } from "#src/core/model/event.ts";
 import { sampleOfEveryForm } from "../sample-events.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
 
@@ -49,7 +49,7 @@ test("a worker emits events with the same fields as the documented examples", as
   await worker.clock.advance(4 * MINUTE_MS);
   const told = await worker.events();
   const samples = sampleOfEveryForm();
-  const kinds = new Set<Kind>();
+  const kinds = new Set<EventKind>();
   const unlike = new Set<string>();
   for (const event of told as readonly AnyEvent[]) {
     kinds.add(event.type);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { openFleetDocument } from "#src/scale/fleet/fleet-document.ts";
@@ -61,7 +61,7 @@ describe.skipIf(absent("postgres"))("a fleet in PostgreSQL", () => {
   test("rejects a name in use and another configuration, but accepts a restart and a new configuration for all", async () => {
     const rig = begin();
     const refusal = (...options: Parameters<typeof rig.member>) =>
-      rig.member(...options).catch((error: unknown) => sentence(error));
+      rig.member(...options).catch((error: unknown) => errorText(error));
     const a = await rig.member("a");
     await rig.settled(a);
     const other = { digest: "fedcba9876543210" };

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import { readFleet, setDraining } from "#src/scale/fleet/status.ts";
 import { begin, counts, end, fleet, SOURCES, started, takeoversByReason } from "./virtual-fleet.ts";
 
@@ -100,7 +100,7 @@ describe("members of a fleet", () => {
     await setDraining(b.link.database, "a", false);
     await clock.advance(100);
     expect([again.holding().length, again.fleet.notices()]).toEqual([9, []]);
-    const refused = await setDraining(b.link.database, "c", true).catch((error: unknown) => sentence(error));
+    const refused = await setDraining(b.link.database, "c", true).catch((error: unknown) => errorText(error));
     expect(refused).toBe("The fleet has no member with the name c. Use one of: a, b.");
   });
 });
@@ -112,7 +112,7 @@ describe("a registration", () => {
     const second = fleet.member("a");
     const fromMs = clock.monotonic();
     const refused = second.refused();
-    expect(sentence(await refused)).toMatch(/^Another member with the name a runs in this fleet already, on /);
+    expect(errorText(await refused)).toMatch(/^Another member with the name a runs in this fleet already, on /);
     expect(clock.monotonic() - fromMs).toBeLessThan(4_200);
     expect(second.link.asked).toBeLessThanOrEqual(20);
     expect(a.holding()).toHaveLength(9);

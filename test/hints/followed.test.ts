@@ -10,7 +10,7 @@ import { type ConfigProblem, ConfigurationError } from "#src/app/config/problems
 import { ConfigError } from "#src/core/errors/errors.ts";
 import { Secret } from "#src/core/runtime/log.ts";
 import { readSecret } from "#src/core/runtime/secret.ts";
-import { privateKeyOf } from "#src/engine/commands/approval/signature.ts";
+import { parsePrivateKey } from "#src/engine/commands/approval/signature.ts";
 import { refuseWritableByOthers } from "#src/engine/store/folder.ts";
 import { readCredentials } from "#src/ui/status/access.ts";
 import { StatusConfig } from "#src/ui/status/config.ts";
@@ -68,8 +68,8 @@ describe("the system command in the hint of an error", () => {
   });
 
   test("generates a key that can approve", () => {
-    const made = run(commandIn(() => privateKeyOf("nothing", "key.pem")));
-    expect(privateKeyOf(made, "key.pem").asymmetricKeyType).toBe("ed25519");
+    const made = run(commandIn(() => parsePrivateKey("nothing", "key.pem")));
+    expect(parsePrivateKey(made, "key.pem").asymmetricKeyType).toBe("ed25519");
   });
 });
 

@@ -3,8 +3,8 @@ import { toUcum } from "#connectors/shared/lake/cells.ts";
 import { emitRows, formatUtcDay } from "#connectors/shared/lake/rows.ts";
 import { type Cell, type ColumnType, findColumnIndex, type Row, type Table } from "#connectors/shared/lake/table.ts";
 import { HISTORY_TABLE, TABLES } from "#connectors/shared/lake/tables.ts";
-import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
-import type { Event, Kind } from "#src/core/model/event.ts";
+import { encodeEvent, parseEvent } from "#src/core/codec/stored-event.ts";
+import type { Event, EventKind } from "#src/core/model/event.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 
 const COMMITTED = "2026-11-21T10:00:00.250Z";
@@ -31,12 +31,12 @@ const cellsIn = (table: string, event: Event, committedAt?: string) =>
     .filter((each) => each.table.name === table)
     .map(cellsOf);
 
-function sampleWith<K extends Kind>(type: K, data: Partial<Event<K>["data"]>): Event {
+function sampleWith<K extends EventKind>(type: K, data: Partial<Event<K>["data"]>): Event {
   const sample = sampleEvent(type);
   return { ...sample, data: { ...sample.data, ...data } } as Event;
 }
 
-const alarmWith = (type: Extract<Kind, `alarm-${string}`>, change: Partial<typeof ALARM> = {}) =>
+const alarmWith = (type: Extract<EventKind, `alarm-${string}`>, change: Partial<typeof ALARM> = {}) =>
   sampleWith(type, { alarm: { ...ALARM, ...change } } as never);
 
 const FITS: Readonly<Record<ColumnType, (cell: Cell) => boolean>> = {
@@ -132,7 +132,7 @@ describe("a tag-history event in the lake", () => {
 
   test.each([
     ["an event", event],
-    ["a stored event", eventIn(eventText(event))],
+    ["a stored event", parseEvent(encodeEvent(event))],
   ])("has one row for each point of %s", (_, each) => {
     const rows = cellsIn("history", each);
     expect(rows.map((row) => [row.time, row.value_number, row.value_boolean, row.quality, row.revision])).toEqual([
@@ -218,7 +218,7 @@ describe("an alarm event in the lake", () => {
     expect(cellsIn("alarm_episode", event)[0]).toMatchObject({ raised_at: 0, triggered_at: null });
   });
 
-  test.each<[Kind, object, object]>([
+  test.each<[EventKind, object, object]>([
     ["alarm-raised", {}, { event: "alarm-raised", alarm_id: ALARM.id }],
     ["alarm-raised", { initial: true }, { initial: true, late: false }],
     ["alarm-raised", { initial: false }, { initial: false }],
@@ -233,7 +233,7 @@ describe("an alarm event in the lake", () => {
   });
 });
 
-test.each<[Kind, object, object]>([
+test.each<[EventKind, object, object]>([
   [
     "command-accepted",
     { requested: 21.5 },

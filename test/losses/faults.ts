@@ -1,4 +1,4 @@
-import { ABILITIES } from "#src/simulator/options.ts";
+import { TOKEN_ABILITIES } from "#src/simulator/options.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { LossWorld } from "./world.ts";
 
@@ -37,7 +37,7 @@ export interface SourceFault {
 
 export const ALL_RIGHTS = (world: LossWorld): Rights => ({
   sites: world.siteIds,
-  abilities: [...ABILITIES],
+  abilities: [...TOKEN_ABILITIES],
   permissions: ["gateways", "hosts", "documents"],
   visibleTags: null,
   revoked: false,

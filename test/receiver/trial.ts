@@ -3,7 +3,7 @@ import { RECEIVER_OPTIONS, type ReceiverConfig } from "#connectors/shared/receiv
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import type { FailedRequest, Receipt, Sink } from "#src/core/connector.ts";
 import type { Alarm } from "#src/core/model/building.ts";
-import { type AlarmFact, type Event, type Kind, makeEvent, sourceUri } from "#src/core/model/event.ts";
+import { type AlarmFact, type Event, type EventKind, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import { createSinkState } from "#src/engine/delivery/batches.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { contextFor, never } from "../connectors/context.ts";
@@ -107,7 +107,7 @@ export function alarm(
     triggeredAtRaw: time(at),
   };
   const episode = `${id} ${time(at)}`;
-  const event = (type: Kind, minutes: number, changes: Partial<Alarm> = {}, data: object = {}): Event => {
+  const event = (type: EventKind, minutes: number, changes: Partial<Alarm> = {}, data: object = {}): Event => {
     const fact: AlarmFact = { alarm: { ...record, ...changes }, episode, late: false, behindGateway: behind };
     return makeEvent({
       type,

@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentReference } from "#connectors/shared/receiver/receiver.ts";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
 import { ALARM } from "../sample-events.ts";
@@ -203,7 +203,7 @@ describe("alertmanager: responses", () => {
     end.stub.answer = () => answer;
     const error = await failureOf(receiver.open(toldOf(), never()));
     expect(error).toMatchObject(expected);
-    expect(sentence(error)).toContain(words);
+    expect(errorText(error)).toContain(words);
   });
 
   test("probes the status endpoint and posts nothing", async () => {
@@ -211,7 +211,7 @@ describe("alertmanager: responses", () => {
     await receiver.probe(never());
     expect(end.seen.map(({ method, url }) => `${method} ${url}`)).toEqual(["GET /api/v2/status"]);
     end.stub.answer = () => ({ status: 200, body: "<html>Prometheus</html>" });
-    expect(sentence(await failureOf(receiver.probe(never())))).toMatch(/is no Alertmanager\. Check the address/);
+    expect(errorText(await failureOf(receiver.probe(never())))).toMatch(/is no Alertmanager\. Check the address/);
   });
 });
 

@@ -1,6 +1,6 @@
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import type { Receipt } from "#src/core/connector.ts";
-import { meaningOf, Retryable } from "#src/core/errors/errors.ts";
+import { asFailure, Retryable } from "#src/core/errors/errors.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import {
   type Batch,
@@ -117,7 +117,7 @@ async function play(row: ReceiverCase, seed: number) {
   }
 
   async function wait(error: unknown): Promise<void> {
-    const failure = meaningOf(error);
+    const failure = asFailure(error);
     if (failure.kind === "config" || failure.kind === "malformed") throw error;
     nowMs += failure.kind === "throttled" ? (failure.retryAfterMs ?? 30_000) : 5_000;
   }

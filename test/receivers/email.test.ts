@@ -4,7 +4,7 @@ import { inspect } from "node:util";
 import type { SMTPServerOptions } from "smtp-server";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentReference } from "#connectors/shared/receiver/receiver.ts";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import { certificateFor } from "../connectors/certificate.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import { freePort } from "../real-servers.ts";
@@ -184,8 +184,8 @@ describe("email: replies of the mail server", () => {
     end.refuse = (at) => (at === step ? words : undefined);
     const error = await failureOf(receiver.open(toldOf(), never()));
     expect(error).toMatchObject(expected);
-    expect(sentence(error)).toContain(said);
-    expect(sentence(error)).toMatch(/^The mail server at 127\.0\.0\.1:\d+ /);
+    expect(errorText(error)).toContain(said);
+    expect(errorText(error)).toMatch(/^The mail server at 127\.0\.0\.1:\d+ /);
     expect(end.mails).toEqual([]);
   });
 
@@ -243,14 +243,14 @@ describe("email: an endpoint that is no mail server", () => {
     const { receiver } = receiverFor(await rawServer(speak));
     const error = await failureOf(receiver.open(toldOf(), never()));
     expect(error).toMatchObject(expected);
-    expect(sentence(error)).toContain(words);
-    expect(sentence(error).length).toBeLessThan(700);
+    expect(errorText(error)).toContain(words);
+    expect(errorText(error).length).toBeLessThan(700);
   });
 
   test("is retried when it refuses the connection or its name is unknown", async () => {
     const options = { from: "plenum@example.com", to: ["operations@example.com"], security: "none" };
     const refused = receiverFor({ ...options, host: "127.0.0.1", port: await freePort() }).receiver;
-    expect(sentence(await failureOf(refused.open(toldOf(), never())))).toContain("it refuses the connection");
+    expect(errorText(await failureOf(refused.open(toldOf(), never())))).toContain("it refuses the connection");
     const unknown = receiverFor({ ...options, host: "mail.invalid", allow_plain: true }).receiver;
     await expectFailure(unknown.open(toldOf(), never()), { kind: "retryable" });
   });
@@ -266,7 +266,7 @@ describe("email: an endpoint that is no mail server", () => {
     for (const call of [receiver.open(toldOf(), never()), receiver.probe(never())]) {
       const error = await failureOf(call);
       expect(error).toMatchObject({ kind: "retryable" });
-      expect(sentence(error)).toContain("no answer in time");
+      expect(errorText(error)).toContain("no answer in time");
     }
   });
 
@@ -301,7 +301,7 @@ describe("email: TLS and authentication", () => {
       step === "auth" ? `535 5.7.8 No: AHBsZW51bQBjb3JyZWN0IGhvcnNlIGJhdHRlcnk= correct horse battery` : undefined;
     const error = await failureOf(receiver.open(toldOf(), never()));
     expect(error).toMatchObject({ kind: "config", reason: "unauthenticated" });
-    expect(sentence(error)).toContain("535 5.7.8 No");
+    expect(errorText(error)).toContain("535 5.7.8 No");
     const all = inspect(error, { depth: 9 }) + lines.join("");
     expect(all).not.toContain("correct horse battery");
     expect(all).not.toContain("Y29ycmVjdCBob3JzZSBiYXR0ZXJ5");
@@ -369,7 +369,7 @@ describe("email: TLS and authentication", () => {
     for (const call of [receiver.open(toldOf(), never()), receiver.probe(never())]) {
       const error = await failureOf(call);
       expect(error).toMatchObject(expected);
-      expect(sentence(error)).toContain(words);
+      expect(errorText(error)).toContain(words);
     }
     expect(end.mails).toEqual([]);
   });

@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
 import type { ReceiverServer } from "./receiver-server.ts";
@@ -161,7 +161,7 @@ describe.each(Object.entries(ANSWERS))("the webhook format %s", (format, [confir
     const config = configOf(format, `${stub.url}${path}`);
     const error = await failureOf(receiverFor(config).open(toldOf(), never()));
     expect(error).toMatchObject({ kind });
-    const shown = `${sentence(error)} ${inspect(error, { depth: 9, showHidden: true })}`;
+    const shown = `${errorText(error)} ${inspect(error, { depth: 9, showHidden: true })}`;
     expect(shown).toContain(`${stub.url} answered ${status}`);
     expect(shown).not.toContain(path.slice(4));
     expect(shown).not.toMatch(/key-[0-9a-f]{24}/);
@@ -220,7 +220,7 @@ describe("a webhook receiver of any format", () => {
     async (text) => {
       const error = await failureOf(receiverFor(configOf("slack", text)).open(toldOf(), never()));
       expect(error).toMatchObject({ kind: "config", field: "url" });
-      expect(sentence(error)).not.toContain(text);
+      expect(errorText(error)).not.toContain(text);
     },
   );
 

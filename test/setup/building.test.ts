@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ConfigError, Malformed, Retryable, sentence } from "#src/core/errors/errors.ts";
+import { ConfigError, errorText, Malformed, Retryable } from "#src/core/errors/errors.ts";
 import type { System, Tag, TokenInfo } from "#src/core/model/building.ts";
 import type { Page, Source } from "#src/engine/source/source.ts";
 import {
@@ -74,7 +74,7 @@ test("inspectBuilding requests no tags when the token may not read tags", async 
 
 test("inspectBuilding rejects a token without a site, or without permission for both alarms and tags", async () => {
   const refusal = async (sites: number, abilities: readonly string[]) =>
-    sentence(
+    errorText(
       await inspectBuilding(serviceWith(sites, () => [], { abilities }).source, never()).catch((error) => error),
     );
   expect(await refusal(0, ["read:tags"])).toMatch(/^The token "Plenum" sees no site, so there is nothing to follow\./);
@@ -136,7 +136,7 @@ test.each([
   ],
   [new ConfigError("It has no TLS.", { hint: "Check `base_url`." }), /^It has no TLS\. Check the address\.$/],
 ])("explainInspectionError explains %s without naming configuration options", (error, words) => {
-  expect(sentence(explainInspectionError(error, "https://bms.example.com"))).toMatch(words);
+  expect(errorText(explainInspectionError(error, "https://bms.example.com"))).toMatch(words);
 });
 
 test("summarizeBuilding extrapolates the units of unlisted tags and of uninspected sites", () => {

@@ -1,5 +1,5 @@
 import { buildFrame } from "#src/cli/running/setup.ts";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import type { Alarm, Tag, TokenInfo } from "#src/core/model/building.ts";
 import { type BuildingSummary, summarizeBuilding } from "#src/ui/setup/building.ts";
 
@@ -51,7 +51,7 @@ export function thrownText(work: () => void): string {
   try {
     work();
   } catch (error) {
-    return sentence(error);
+    return errorText(error);
   }
   return "";
 }

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { meaningOf } from "#src/core/errors/errors.ts";
+import { asFailure } from "#src/core/errors/errors.ts";
 import { parseJson } from "#src/engine/source/reply.ts";
 import { seed } from "../seed.ts";
 import { CALLS, GOOD, trialSource } from "./trial-source.ts";
@@ -109,7 +109,7 @@ it("damaged replies of every endpoint give a result or a Plenum error, and chang
         () => null,
         (thrown: unknown) => thrown,
       );
-      if (error !== null) expect(meaningOf(error)).toBe(error);
+      if (error !== null) expect(asFailure(error)).toBe(error);
       expect(Object.keys(Object.prototype)).toEqual([]);
     }),
     { seed, numRuns: runs },

@@ -4,7 +4,7 @@ import { createServer, type Server } from "node:https";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import { createHttpTransport } from "#src/engine/source/transport.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { failureOf, never, trialConfig } from "./trial-source.ts";
@@ -93,7 +93,7 @@ describe.skipIf(!hasOpenssl())("certificates (trap 16)", () => {
     const { url, seen } = await serving(name);
     const failure = await failureOf(ask(url, ca === undefined ? undefined : at(ca)));
     expect(failure).toMatchObject({ kind: "config" });
-    expect(sentence(failure)).toContain(`The certificate of ${url} ${fault}`);
+    expect(errorText(failure)).toContain(`The certificate of ${url} ${fault}`);
     expect(failure).toHaveProperty("hint", expect.stringMatching(/\w/));
     expect(seen).toEqual([]);
   });

@@ -2,7 +2,7 @@ import { chmodSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { inspect } from "node:util";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { createToken } from "#src/engine/source/send.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -57,7 +57,7 @@ describe("a token in a file", () => {
         expect.unreachable();
       } catch (error) {
         expect(error).toMatchObject({ kind: "config", hint: expect.stringMatching(/\w/) });
-        if (text.trim() !== "") expect(sentence(error)).not.toContain(text);
+        if (text.trim() !== "") expect(errorText(error)).not.toContain(text);
       }
     },
   );

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
-import type { Event, Kind } from "#src/core/model/event.ts";
+import type { Event, EventKind } from "#src/core/model/event.ts";
 import type { LoggedEvent } from "#src/engine/store/store.ts";
 import { timelineOf } from "#src/ui/status/alarms.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
@@ -10,7 +10,7 @@ type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };
 const AT = (minute: number) => `2026-11-02T07:${String(minute).padStart(2, "0")}:00.000Z`;
 
 /** What the log has of an alarm, newest first, as it is looked up. */
-function told(...kinds: readonly (readonly [kind: Kind, minute: number, data?: object])[]): readonly AlarmEvent[] {
+function told(...kinds: readonly (readonly [kind: EventKind, minute: number, data?: object])[]): readonly AlarmEvent[] {
   return kinds
     .map(([kind, minute, more = {}], n) => {
       const event = sampleEvent(kind, { time: AT(minute) });

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
-import type { AnyEvent, EventData, Kind } from "#src/core/model/event.ts";
+import type { AnyEvent, EventData, EventKind } from "#src/core/model/event.ts";
 import { summaryOf } from "#src/ui/status/events.ts";
 import { sampleEvent, sampleOfEveryForm } from "../sample-events.ts";
 
 /** Where more is said than the name of the thing. */
-const SAID: Partial<Record<Kind, readonly string[]>> = {
+const SAID: Partial<Record<EventKind, readonly string[]>> = {
   "tag-systems-changed": ["VS1-GT11: Heating 1"],
   "series-break": ["VS1-GT11: other unit than before"],
   "tag-value": ["VS1-GT11: 21.5 °C"],
@@ -42,7 +42,7 @@ describe("the summary of an event", () => {
     expect(SAID[kind] ?? [name]).toContain(summaryOf(event as AnyEvent));
   });
 
-  const changed = <K extends Kind>(kind: K, data: Partial<EventData[K]>) => {
+  const changed = <K extends EventKind>(kind: K, data: Partial<EventData[K]>) => {
     const event = sampleEvent(kind);
     return summaryOf({ ...event, data: { ...event.data, ...data } } as unknown as AnyEvent);
   };

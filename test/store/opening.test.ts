@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
-import { ConfigError, sentence } from "#src/core/errors/errors.ts";
+import { ConfigError, errorText } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore, type StoreOptions } from "#src/engine/store/open.ts";
 import { PAGE_BYTES } from "#src/engine/store/pages.ts";
@@ -31,7 +31,7 @@ const open = (options: Partial<StoreOptions> = {}) => openStore({ folder, clock:
 async function refusal(options: Partial<StoreOptions> = {}): Promise<string> {
   const error = await withStore(async () => null, options).catch((reason: unknown) => reason);
   expect(error).toBeInstanceOf(ConfigError);
-  return sentence(error);
+  return errorText(error);
 }
 
 async function withStore<T>(use: (store: Store) => Promise<T>, options: Partial<StoreOptions> = {}): Promise<T> {

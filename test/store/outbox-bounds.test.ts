@@ -1,6 +1,6 @@
 import { rmSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { eventText } from "#src/core/codec/stored-event.ts";
+import { encodeEvent } from "#src/core/codec/stored-event.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { LagFilter, Store } from "#src/engine/store/store.ts";
@@ -29,7 +29,7 @@ afterEach(async () => {
 
 function eventOf(bytes: number, n: number): Event {
   const small = { ...valueEvent(n), source: "" };
-  return { ...small, source: "s".repeat(bytes - Buffer.byteLength(eventText(small))) };
+  return { ...small, source: "s".repeat(bytes - Buffer.byteLength(encodeEvent(small))) };
 }
 
 async function offered(limit = 10) {

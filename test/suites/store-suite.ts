@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { Event, Kind } from "#src/core/model/event.ts";
+import type { Event, EventKind } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { Conflict, type RetentionBounds, type Store } from "#src/engine/store/store.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
@@ -236,7 +236,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       ]);
       await commit(Array.from({ length: 3_000 }, (_, n) => valueEvent(10 + n, "another")));
       const { source } = valueEvent(1);
-      const found = async (subjects: readonly string[], ...kinds: Kind[]) =>
+      const found = async (subjects: readonly string[], ...kinds: EventKind[]) =>
         (await store.outbox.latest(9, kinds[0] && kinds, { source, subjects })).map(({ event }) => event.subject);
       expect(await found([mine])).toEqual([`${mine}/history/5m`, mine]);
       expect(await found(["site/1/tag/77", mine], "tag-value")).toEqual(["site/1/tag/77", `${mine}/history/5m`, mine]);

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Receipt } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
-import { type Event, type Kind, orderingKey } from "#src/core/model/event.ts";
+import { type Event, type EventKind, orderingKey } from "#src/core/model/event.ts";
 import { yieldToEventLoop } from "#src/core/runtime/waiting.ts";
 import type { Offer, Outbox } from "#src/engine/store/store.ts";
 import { openWorkshop, type Place, type ScriptedSink, scriptedSink, type Workshop } from "../delivery/workshop.ts";
@@ -15,7 +15,8 @@ const WRITE_MS = 200;
 
 const values = (from: number, count: number): readonly Event[] =>
   Array.from({ length: count }, (_, n) => valueEvent(from + n, `tag-${(from + n) % 50}`));
-const alarm = (n: number, kind: Kind = "alarm-raised"): Event => sampleEvent(kind, { subject: `site/1/alarm/${n}` }, n);
+const alarm = (n: number, kind: EventKind = "alarm-raised"): Event =>
+  sampleEvent(kind, { subject: `site/1/alarm/${n}` }, n);
 
 const anyStep = fc.oneof(
   { weight: 5, arbitrary: fc.record({ do: fc.constant("commit" as const), count: fc.nat(40) }) },

@@ -1,6 +1,6 @@
 import { pino } from "pino";
 import type { z } from "zod";
-import type { Event, Kind } from "#src/core/model/event.ts";
+import type { Event, EventKind } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import type { Service } from "#src/core/runtime/lifecycle.ts";
@@ -41,7 +41,7 @@ export interface TrialSync {
   restart(): Promise<void>;
   /** Starts again without the stored state; the list of emitted events stays. */
   loseState(): Promise<void>;
-  events(...kinds: readonly Kind[]): readonly Event[];
+  events(...kinds: readonly EventKind[]): readonly Event[];
 }
 
 /** Changes a list of the service in place, or returns another list. */

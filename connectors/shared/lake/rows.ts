@@ -1,7 +1,7 @@
 import { historyText } from "../../../src/core/codec/history-event.ts";
 import { PointReader } from "../../../src/core/codec/point-reader.ts";
 import type { Alarm, TagValue } from "../../../src/core/model/building.ts";
-import type { AnyEvent, Event, EventData, Kind } from "../../../src/core/model/event.ts";
+import type { AnyEvent, Event, EventData, EventKind } from "../../../src/core/model/event.ts";
 import { sourceName } from "../../../src/core/model/event.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import { gatewayCells, hostCells, siteCells, systemCells, tagCells, tagSystemCells, toUcum } from "./cells.ts";
@@ -229,7 +229,7 @@ function totalCells(fact: EventData["tag-total"], seenMs: number): RowCells {
   };
 }
 
-type AlarmKind = Extract<Kind, `alarm-${string}`>;
+type AlarmKind = Extract<EventKind, `alarm-${string}`>;
 type AlarmEvent = { [K in AlarmKind]: Event<K> }[AlarmKind];
 
 function triggerCells(alarm: Alarm): RowCells {

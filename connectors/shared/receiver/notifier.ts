@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import type { FailedRequest } from "../../../src/core/connector.ts";
-import { ConfigError, type Failure, meaningOf, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
+import { asFailure, ConfigError, type Failure, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
 import { backoffMs } from "../../../src/core/runtime/backoff.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
@@ -250,7 +250,7 @@ export function createNotifier(options: {
 
 /** Returns true for failures after which the receiver certainly did nothing. */
 function isCertainlyNotDone(error: unknown): boolean {
-  const failure = meaningOf(error);
+  const failure = asFailure(error);
   if (failure instanceof Throttled) return failure.scope === "allowance";
   return failure instanceof ConfigError || failure instanceof Rejected;
 }

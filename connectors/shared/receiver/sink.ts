@@ -8,12 +8,12 @@ import {
   type Sink,
 } from "../../../src/core/connector.ts";
 import {
+  asFailure,
   ConfigError,
+  errorText,
   LocalFailure,
-  meaningOf,
   Rejected,
   Retryable,
-  sentence,
 } from "../../../src/core/errors/errors.ts";
 import type { Event } from "../../../src/core/model/event.ts";
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
@@ -230,7 +230,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     } catch (error) {
       if (!calls.threw(error) && error !== signal.reason) throw error;
       if (signal.aborted && !isPastDeadline(signal)) throw error;
-      const failure = meaningOf(isPastDeadline(signal) ? signal.reason : error);
+      const failure = asFailure(isPastDeadline(signal) ? signal.reason : error);
       if (failure instanceof ConfigError || failure instanceof LocalFailure) throw error;
       if (failure instanceof Rejected) await refuse(key, stored, failure);
       else retries.failed(key, failure);
@@ -245,7 +245,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     retries.forget(key);
     const now = ledger?.get(key) ?? stored;
     await store(key, { ...now, refused: notifier.digestOf(now) });
-    refusals.push({ key, position: now.through, reason: sentence(failure) });
+    refusals.push({ key, position: now.through, reason: errorText(failure) });
   }
 
   function report(): { readonly tickInMs: number; readonly failing?: FailedRequest } {

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { CONNECTOR_NAMES, CONNECTORS, type ConnectorName, getConnector } from "../../../connectors/catalog.ts";
-import { KINDS, type Kind } from "../../core/model/event.ts";
+import { EVENT_KINDS, type EventKind } from "../../core/model/event.ts";
 import { Duration, formatDuration } from "../../core/values/duration.ts";
 import { globMatches } from "../../core/values/glob.ts";
 import { CommandsConfig } from "../../engine/commands/config.ts";
@@ -97,8 +97,8 @@ function filterForConnector({ filter, ...sink }: DeliveryConfig): DeliveryConfig
   const used = getConnector(name).kinds?.((sink as Record<string, unknown>)[name]);
   if (used === undefined) return filter;
   if (filter.kinds.length === 0) return { ...filter, kinds: [...used] };
-  const isIn = (patterns: readonly string[], kind: Kind) => patterns.some((pattern) => globMatches(pattern, kind));
-  const kinds = KINDS.filter((kind) => isIn(filter.kinds, kind) && isIn(used, kind));
+  const isIn = (patterns: readonly string[], kind: EventKind) => patterns.some((pattern) => globMatches(pattern, kind));
+  const kinds = EVENT_KINDS.filter((kind) => isIn(filter.kinds, kind) && isIn(used, kind));
   return kinds.length === 0 ? filter : { ...filter, kinds };
 }
 

@@ -1,4 +1,4 @@
-import { ConfigError, sentence } from "../../core/errors/errors.ts";
+import { ConfigError, errorText } from "../../core/errors/errors.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 
 /** Problem in a configuration file. Lines and columns count from 1. */
@@ -30,6 +30,6 @@ export function formatProblem(problem: ConfigProblem): string {
 }
 
 export function formatProblems(error: unknown): readonly string[] {
-  const lines = error instanceof ConfigurationError ? error.problems.map(formatProblem) : [sentence(error)];
+  const lines = error instanceof ConfigurationError ? error.problems.map(formatProblem) : [errorText(error)];
   return lines.map(withoutCredentials);
 }

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import { ConfigError, sentence } from "../../core/errors/errors.ts";
+import { ConfigError, errorText } from "../../core/errors/errors.ts";
 import { makeEvent } from "../../core/model/event.ts";
 import {
   type ConfigChange,
@@ -109,7 +109,7 @@ export function createReloader(
         await part.takeOver();
       } catch (error) {
         log.error({ part: part.name, err: error }, "a part could not take the new configuration over");
-        failed.push(`${part.name}: ${withoutCredentials(sentence(error))}`);
+        failed.push(`${part.name}: ${withoutCredentials(errorText(error))}`);
       }
     }
     const isNew = changes.length > 0 || !isDeepStrictEqual(waiting, pending);

@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { ConfigError, meaningOf } from "../../core/errors/errors.ts";
+import { asFailure, ConfigError } from "../../core/errors/errors.ts";
 import type { Gateway, Host, Site, System, Tag } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { durationText } from "../../core/values/duration.ts";
@@ -67,7 +67,7 @@ export async function readInventory<K extends ObjectKind>(
       try {
         return await listFromService<ObjectsByKind[K]>(reader, kind, { ...options, systemId }, signal, update);
       } catch (error) {
-        const failure = meaningOf(error);
+        const failure = asFailure(error);
         if (systemId === undefined || failure.kind !== "config" || failure.field !== "system_id") throw error;
         throw new ConfigError(`The service knows no system ${systemId}.`, {
           hint: "`plenum systems` lists the systems.",

@@ -1,5 +1,5 @@
 import { type Command, Option } from "commander";
-import { meaningOf } from "../../core/errors/errors.ts";
+import { asFailure } from "../../core/errors/errors.ts";
 import type { Gateway, Host, System } from "../../core/model/building.ts";
 import type { AlarmFilter } from "../../engine/source/source.ts";
 import { type CliContext, collectPages, parseInteger } from "../shell/context.ts";
@@ -117,7 +117,7 @@ function listAlarms(context: CliContext, { source, site, status, priority }: Ala
       return await collectPages(reader.alarms(filter, signal));
     } catch (error) {
       // The service rejects an unknown site with a validation error that does not name the site.
-      const failure = meaningOf(error);
+      const failure = asFailure(error);
       if (failure.kind === "config" && failure.reason === "validation")
         refuseUnknownSite(site, siteNames(await collectPages(reader.sites({}, signal))));
       throw error;

@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { IANAZone } from "luxon";
-import { ConfigError, meaningOf, Rejected, sentence } from "../../core/errors/errors.ts";
+import { asFailure, ConfigError, errorText, Rejected } from "../../core/errors/errors.ts";
 import { RESOLUTIONS, type Resolution, type TagReading } from "../../core/model/building.ts";
 import { type HistoryQuery, TAGS_PER_REQUEST } from "../../engine/source/source.ts";
 import type { SourceReader } from "../../ui/operator/remote.ts";
@@ -51,11 +51,11 @@ async function readTags(
 
 /** In a rejection of several tags, the service does not name the cause. */
 function withGroupHint(error: unknown, group: readonly string[]): unknown {
-  const failure = meaningOf(error);
+  const failure = asFailure(error);
   const [only] = group;
   if (group.length === 1)
-    return failure.kind === "rejected" ? new Rejected(`Tag ${only}: ${sentence(failure)}`, { cause: error }) : error;
-  const text = `${sentence(failure)} The service refuses the ${group.length} tags together: a single one may be the cause, and the service does not say which.`;
+    return failure.kind === "rejected" ? new Rejected(`Tag ${only}: ${errorText(failure)}`, { cause: error }) : error;
+  const text = `${errorText(failure)} The service refuses the ${group.length} tags together: a single one may be the cause, and the service does not say which.`;
   const options = { hint: "Read fewer at a time, or let a worker list the tags first.", cause: error };
   if (failure.kind === "rejected" || failure.kind === "no-log") return new Rejected(text, options);
   if (failure.kind !== "config" || failure.reason === "unauthenticated") return error;

@@ -1,4 +1,4 @@
-import { meaningOf, Retryable, sentence } from "../../core/errors/errors.ts";
+import { asFailure, errorText, Retryable } from "../../core/errors/errors.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 
 /** `warning`: a part has no effect. `unavailable`: a temporary failure. `wrong`: somebody has to change something. */
@@ -39,6 +39,6 @@ export async function withTimeLimit<T>(
 }
 
 export function failedCheck(what: string, error: unknown, place?: string): CheckLine {
-  const result = meaningOf(error).kind === "config" ? "wrong" : "unavailable";
-  return { what, result, detail: withoutCredentials(sentence(error)), place };
+  const result = asFailure(error).kind === "config" ? "wrong" : "unavailable";
+  return { what, result, detail: withoutCredentials(errorText(error)), place };
 }

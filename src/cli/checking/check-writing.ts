@@ -2,9 +2,9 @@ import { type Config, canListen, isListening } from "../../app/config/config.ts"
 import { findConnector } from "../../app/config/config-sections.ts";
 import type { LocateOption } from "../../app/config/yaml-text.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { armingRefusal, armRequestIn } from "../../engine/commands/arming.ts";
+import { armingRefusal, readArmRequest } from "../../engine/commands/arming.ts";
 import { openAuditSize } from "../../engine/commands/audit/size.ts";
-import { viewOf } from "../../engine/commands/building-view.ts";
+import { createBuildingReader } from "../../engine/commands/building-view.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkGateway, checkHours } from "../../engine/commands/gate.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
@@ -101,7 +101,7 @@ async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
   const { folder } = config.state;
   const stopped = createKillSwitch(folder).isThrown() ? [blockerLine(WRITING_STOPPED)] : [];
   // A rehearsal needs no arming, and a pending arming request takes effect within a second.
-  const needsArming = !config.commands.rehearsal && !armRequestIn(folder).isThere();
+  const needsArming = !config.commands.rehearsal && !readArmRequest(folder).isThere();
   const found = await readStateIfAny({ config }, (store) =>
     storeBlockers(config, store, needsArming ? `the state ${folder}` : null),
   );
@@ -140,7 +140,7 @@ async function storeBlockers(config: Config, store: Store, place: string | null)
   const { allow, audit_max_bytes: auditBytes } = config.commands;
   const unarmed = place === null ? null : await armingRefusal(store, place);
   const isFull = (await openAuditSize(store)).bytes() >= auditBytes;
-  const view = viewOf(store);
+  const view = createBuildingReader(store);
   const offline = await Promise.all(
     allow.map(async (entry) => {
       const gateways = await view.gateways(sourceNameOf(entry, config.sources), entry.site_id);

@@ -3,7 +3,7 @@ import { parseDocument } from "yaml";
 import { Config } from "../../app/config/config.ts";
 import { loadYaml } from "../../app/config/load.ts";
 import { ConfigurationError } from "../../app/config/problems.ts";
-import { sentence } from "../../core/errors/errors.ts";
+import { errorText } from "../../core/errors/errors.ts";
 import { readSecret } from "../../core/runtime/secret.ts";
 import { registerSecret } from "../../core/values/masking.ts";
 import { MASKED_TEXT, maskConfig, secretReferences } from "./mask-config.ts";
@@ -59,7 +59,7 @@ function classifyError(error: unknown): ConfigurationFindings["found"] {
 }
 
 function listProblems(error: unknown): readonly string[] {
-  if (!(error instanceof ConfigurationError)) return [sentence(error)];
+  if (!(error instanceof ConfigurationError)) return [errorText(error)];
   return error.problems.map(({ line, column, path, message }) => {
     // A YAML syntax error quotes the text, which may be a password.
     const text = path === "" ? message.replace(/["'`*&].*$/s, MASKED_TEXT) : message;
@@ -78,7 +78,7 @@ function secretProblem(
     return [];
   } catch (error) {
     if (reference.file !== undefined) maskSecretFile(reference.file);
-    return [sentence(error)];
+    return [errorText(error)];
   }
 }
 

@@ -1,8 +1,8 @@
 import { existsSync, readdirSync, statfsSync, statSync } from "node:fs";
 import { arch, cpus, freemem, loadavg, platform, release, tmpdir, totalmem, uptime, version } from "node:os";
 import { join } from "node:path";
-import { sentence } from "../../core/errors/errors.ts";
-import { isTelemetry, KINDS } from "../../core/model/event.ts";
+import { errorText } from "../../core/errors/errors.ts";
+import { EVENT_KINDS, isTelemetry } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { checkState, isIntact, type StateReport } from "../../engine/store/check.ts";
@@ -94,7 +94,7 @@ export async function inspectStateFolder(folder: string, sources: readonly strin
     return { folder, found, problems: damagedRows(check), files, check, content };
   } catch (error) {
     const found = error instanceof Damaged ? "damaged" : "unusable";
-    return { folder, found, problems: [sentence(error)], files, check: null, content: null };
+    return { folder, found, problems: [errorText(error)], files, check: null, content: null };
   }
 }
 
@@ -103,7 +103,7 @@ function folderProblems(folder: string): readonly string[] {
     refuseWritableByOthers(folder);
     return [];
   } catch (error) {
-    return [sentence(error)];
+    return [errorText(error)];
   }
 }
 
@@ -114,7 +114,7 @@ function damagedRows(check: StateReport | null): readonly string[] {
 }
 
 async function readStateContent(store: Store, sources: readonly string[]) {
-  const reported = KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
+  const reported = EVENT_KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
   const [{ schemaVersion, bytes }, { bytes: logBytes, pendingBytes }, events, [last], deadLetters, gaps] =
     await Promise.all([
       store.describe(),

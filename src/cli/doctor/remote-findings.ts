@@ -2,7 +2,7 @@ import { createServer } from "node:net";
 import type { Config, SourceEntry } from "../../app/config/config.ts";
 import { findConnector } from "../../app/config/config-sections.ts";
 import type { Sink } from "../../core/connector.ts";
-import { meaningOf, sentence } from "../../core/errors/errors.ts";
+import { asFailure, errorText } from "../../core/errors/errors.ts";
 import { findWorker, requestLog, requestReady, requestReport } from "../../ui/operator/remote.ts";
 import type { StatusReport } from "../../ui/status/report.ts";
 import { withTimeLimit } from "../checking/check-line.ts";
@@ -41,12 +41,12 @@ export async function inspectWorker(
       ]);
       return { ...nothing, found: "running", trouble: null, notReady, report, log };
     }
-    const trouble = found.kind === "silent" ? sentence(found.failure) : null;
+    const trouble = found.kind === "silent" ? errorText(found.failure) : null;
     const report = await readStoredStatus(config);
     return { ...nothing, found: found.kind, trouble, portTaken: await findTakenPort(config), report };
   } catch (error) {
     signal.throwIfAborted();
-    return { ...nothing, found: "unknown", trouble: sentence(error), report: null };
+    return { ...nothing, found: "unknown", trouble: errorText(error), report: null };
   }
 }
 
@@ -119,8 +119,8 @@ async function probeServer(
   const result = await ask().then(
     (learned) => ({ answers: true, kind: null, reason: null, ...learned }),
     (error: unknown) => {
-      const { kind } = meaningOf(error);
-      return { answers: false, kind, reason: sentence(error), clockSkewMs: null, token: null };
+      const { kind } = asFailure(error);
+      return { answers: false, kind, reason: errorText(error), clockSkewMs: null, token: null };
     },
   );
   return { what, name, by, milliseconds: Math.round(performance.now() - begin), ...result };

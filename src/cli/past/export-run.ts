@@ -5,7 +5,7 @@ import { Config, type SourceEntry } from "../../app/config/config.ts";
 import { createWorker, type Worker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Site } from "../../core/model/building.ts";
-import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { type Event, eventSubject, makeEvent, sourceUri } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor, yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -297,7 +297,7 @@ async function finalizeDays(
       if (!isComplete || !isInRange || mayChange) continue;
       if (!series.every(({ ledger }) => isCountedOn(ledger, day, nowMs))) continue;
       const data = dayFinalized(site, day, siteDay, 1, 0);
-      const about = { source: sourceUri(source), subject: subjectOf("site", null, String(siteId)), siteId };
+      const about = { source: sourceUri(source), subject: eventSubject("site", null, String(siteId)), siteId };
       finalizedDays.push(makeEvent({ type: "day-sealed", ...about, time: isoUtc(nowMs), data, facts: [data.date, 1] }));
     }
   }

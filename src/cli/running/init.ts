@@ -2,7 +2,7 @@ import { lstatSync } from "node:fs";
 import { createInterface } from "node:readline/promises";
 import { Writable } from "node:stream";
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { ConfigError, Rejected, Retryable, sentence } from "../../core/errors/errors.ts";
+import { ConfigError, errorText, Rejected, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
@@ -127,7 +127,7 @@ async function repeatUntilAccepted<T>(
       return await take(attempt);
     } catch (error) {
       if (!isRefusal(error) || asker === null || attempt >= MAX_ATTEMPTS) throw error;
-      terminal.say(sentence(error));
+      terminal.say(errorText(error));
     }
   }
 }

@@ -1,7 +1,7 @@
 import { basename, delimiter, dirname } from "node:path";
 import { CommanderError } from "commander";
 import { ConfigurationError, formatProblem } from "../../app/config/problems.ts";
-import { meaningOf, sentence } from "../../core/errors/errors.ts";
+import { asFailure, errorText } from "../../core/errors/errors.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 
 export const EXIT_CODE = {
@@ -30,7 +30,7 @@ export const EXIT_CODES_TEXT = EXIT_NAMES.map((key) => `${EXIT_CODE[key]} ${EXIT
 export function toExitCode(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT_CODE.ok : EXIT_CODE.usage;
   if (isProgramBug(error)) return EXIT_CODE.failure;
-  switch (meaningOf(error).kind) {
+  switch (asFailure(error).kind) {
     case "config":
       return EXIT_CODE.configuration;
     case "retryable":
@@ -44,7 +44,7 @@ export function toExitCode(error: unknown): number {
 /** Formats an error as a sentence without stack trace; a wrong configuration gets one line per mistake. */
 export function errorLines(error: unknown): readonly string[] {
   if (error instanceof ConfigurationError) return error.problems.map(formatProblem);
-  const text = withoutCredentials(sentence(error));
+  const text = withoutCredentials(errorText(error));
   return [isProgramBug(error) ? `Plenum has a fault of its own, please report it: ${text}` : text];
 }
 

@@ -3,7 +3,7 @@ import { configView } from "../../app/build-status.ts";
 import { planSettings } from "../../app/build-sync.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
-import { type Event, isTelemetry, isUrgent, KINDS, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { EVENT_KINDS, type Event, eventSubject, isTelemetry, isUrgent, sourceUri } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { TracedRequest } from "../../engine/source/request-trace.ts";
@@ -66,14 +66,14 @@ async function explainTag(state: SourceState, stored: Listed<Tag>, worker: Found
   const { store, source, entry, config } = state;
   const { id } = stored.value;
   const nowMs = systemClock.now();
-  const subjects = [subjectOf("tag", stored.siteId, id), `site/-/tag/${id}`];
+  const subjects = [eventSubject("tag", stored.siteId, id), `site/-/tag/${id}`];
   const about = { source: sourceUri(source), subjects };
   const [value, quarantine, leftOut, past, events, results] = await Promise.all([
     store.document<StoredValue>(documentSet("value", source), id),
     store.document<StoredQuarantine>(syncSet("quarantine", source), id),
     store.document<StoredLeftOut>(syncSet("left-out", source), id),
     pastFromState(store, planSettings(source, entry, config.state), nowMs),
-    store.outbox.latest(1, KINDS.filter(isTelemetry), about),
+    store.outbox.latest(1, EVENT_KINDS.filter(isTelemetry), about),
     store.outbox.latest(MAX_COMMANDS, ["command-result"], about),
   ]);
   const own = past.ledgers.filter(({ located }) => located.tag.id === id);
@@ -106,8 +106,8 @@ export type AlarmExplanation = Awaited<ReturnType<typeof explainAlarm>>;
 async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: FoundWorker, signal: AbortSignal) {
   const { store, source, entry, config } = state;
   const { id, site } = stored.alarm;
-  const about = { source: sourceUri(source), subjects: [subjectOf("alarm", site.id, id)] };
-  const kinds = KINDS.filter((kind) => kind.startsWith("alarm-"));
+  const about = { source: sourceUri(source), subjects: [eventSubject("alarm", site.id, id)] };
+  const kinds = EVENT_KINDS.filter((kind) => kind.startsWith("alarm-"));
   const [events, polls, latest, tickets] = await Promise.all([
     store.outbox.latest(MAX_ALARM_EVENTS, kinds, about),
     store.documents<StoredPoll>(documentSet("poll", source)),

@@ -7,7 +7,7 @@ import { createLog } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { counted } from "../../core/values/plural.ts";
 import { readPin } from "../../engine/commands/approval/files.ts";
-import { AUDIT_LOG, type AuditRecord, CHAIN_START, chain } from "../../engine/commands/audit/audit.ts";
+import { AUDIT_LOG, type AuditRecord, CHAIN_START, hashEntry } from "../../engine/commands/audit/audit.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
 import { checkState, isIntact, type StateReport } from "../../engine/store/check.ts";
 import { PostgresState } from "../../engine/store/config.ts";
@@ -190,7 +190,7 @@ export function createChainClosing(folder: string, to: string) {
     if (log !== AUDIT_LOG) return null;
     const head = (body as Partial<AuditRecord>).hash ?? CHAIN_START;
     const detail = { from, to, source, records: sequence, head };
-    return chain(head, { at, commandId: "-", step: "state-moved", detail });
+    return hashEntry(head, { at, commandId: "-", step: "state-moved", detail });
   };
 }
 

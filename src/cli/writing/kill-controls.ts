@@ -1,7 +1,7 @@
 import { mkdirSync } from "node:fs";
 import { resolve } from "node:path";
 import type { Config } from "../../app/config/config.ts";
-import { ConfigError, Retryable, sentence } from "../../core/errors/errors.ts";
+import { ConfigError, errorText, Retryable } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
@@ -62,7 +62,7 @@ async function controlsWithoutFile(context: CliContext, file: string, error: Con
     ...(member === undefined && fleetState !== null ? [controlsOfDatabase({ state: fleetState })] : []),
   ];
   if (all.length === 0) {
-    context.terminal().say(NOT_FOUND_TEXT, ...(trouble === null ? [] : [sentence(trouble)]));
+    context.terminal().say(NOT_FOUND_TEXT, ...(trouble === null ? [] : [errorText(trouble)]));
     throw error;
   }
   context.terminal().say(rejectedFileText(file, errorLines(error)));

@@ -5,21 +5,21 @@ import { writingSettings } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { approvedRules, type Pinned } from "../../engine/commands/approval/approval.ts";
+import { approvedRules, type PinnedApprovers } from "../../engine/commands/approval/approval.ts";
 import {
   type ApprovalQuestion,
   type ApprovalState,
   approvalState,
-  approve,
+  signRules,
 } from "../../engine/commands/approval/approving.ts";
 import { readPin } from "../../engine/commands/approval/files.ts";
 import { requestArming } from "../../engine/commands/arming.ts";
 import {
-  RESTORES,
+  RESTORE_SET,
   type Restore,
   restoreId,
-  UNRESTORED,
-  type Unrestored,
+  UNRESTORED_SET,
+  type UnrestoredValue,
   unrestoredLine,
 } from "../../engine/commands/timed.ts";
 import { readBody } from "../../scale/fleet/fleet-document.ts";
@@ -87,7 +87,7 @@ function addApproval(writes: Command, context: CliContext): void {
     .action(async (name: string, options: { readonly key: string }) => {
       const question = await approvalQuestion(context.config());
       const { changes } = approvalState(question);
-      approve(question, name, readConfirmationKey(options.key), options.key);
+      signRules(question, name, readConfirmationKey(options.key), options.key);
       showApproval(context, { ...approvalState(question), changes });
     });
 }
@@ -98,7 +98,7 @@ export async function approvalQuestion(config: Config): Promise<ApprovalQuestion
   return {
     config: config.commands.approval ?? null,
     rules: approvedRules(config.commands, writingSettings(config)),
-    pinned: postgres === undefined ? readPin(folder) : stored ? (JSON.parse(stored) as Pinned) : null,
+    pinned: postgres === undefined ? readPin(folder) : stored ? (JSON.parse(stored) as PinnedApprovers) : null,
     nowMs: systemClock.now(),
   };
 }
@@ -123,11 +123,13 @@ function addRestores(writes: Command, context: CliContext): void {
     .description("list timed writes: values to restore, and values that could not be restored")
     .action(async () => {
       await readState({ config: context.config() }, async (store) => {
-        const waiting = [...(await store.documents<Restore>(RESTORES)).values()].map(({ command, before, dueAt }) => {
-          const { id, siteId, source, tagId, value } = command;
-          return { id: restoreId(id), source, siteId, tagId, inForce: value, wanted: before, dueAt };
-        });
-        const lost = [...(await store.documents<Unrestored>(UNRESTORED)).values()];
+        const waiting = [...(await store.documents<Restore>(RESTORE_SET)).values()].map(
+          ({ command, before, dueAt }) => {
+            const { id, siteId, source, tagId, value } = command;
+            return { id: restoreId(id), source, siteId, tagId, inForce: value, wanted: before, dueAt };
+          },
+        );
+        const lost = [...(await store.documents<UnrestoredValue>(UNRESTORED_SET)).values()];
         const lines = [
           ...lost.map((each) => `! ${unrestoredLine(each)}`),
           ...waiting.map(

@@ -4,7 +4,7 @@ import { type Event, toCloudEvent } from "../model/event.ts";
 import type { TagHistoryFact } from "../model/history-facts.ts";
 import { isoUtc } from "../values/iso-utc.ts";
 import { PointReader } from "./point-reader.ts";
-import { COMMA, letterOf, PACKED_BYTES, PackedTimes, type Points, WORDS } from "./points.ts";
+import { COMMA_CODE, PACKED_BYTES, PackedTimes, type Points, valueLetter, WORDS_BY_LETTER } from "./points.ts";
 
 /** Stored text of history events: JSON with packed points, written from columns because a backfill has millions. */
 interface HistoryFields {
@@ -30,30 +30,30 @@ export function historyEvent(fields: HistoryFields): Event<"tag-history"> {
     points.isPlain &&
     (points.length === 0 || (points.timeMs(0) >= FIRST_MS && points.timeMs(points.length - 1) < END_MS));
   const list = canPack ? null : JSON.stringify(points);
-  const packing = list === null ? pack(points) : null;
-  const id = idOf([
+  const packing = list === null ? packPoints(points) : null;
+  const id = historyId([
     `${withoutEnd(JSON.stringify(facts))},`,
     packing === null ? JSON.stringify(list) : packing.quoted,
     `,${JSON.stringify(revisedAt)}]`,
   ]);
   const site = siteId === null ? {} : { siteid: String(siteId) };
-  const head = `${withoutEnd(JSON.stringify({ id, source, type, subject, time, ...site }))}${DATA}${before}${POINTS}`;
+  const head = `${withoutEnd(JSON.stringify({ id, source, type, subject, time, ...site }))}${DATA_MARK}${before}${POINTS_MARK}`;
   const text = packing === null ? `${head}${list},${after}}` : packing.between(`${head}"`, `",${after}}`);
-  return historyIn(text) as Event<"tag-history">;
+  return parseHistory(text) as Event<"tag-history">;
 }
 
 /** Returns the id that `eventId` makes, from parts of the facts' JSON. */
-function idOf(parts: readonly (string | Uint8Array)[]): string {
+function historyId(parts: readonly (string | Uint8Array)[]): string {
   const hash = createHash("sha256");
   for (const part of parts) hash.update(part);
   return `tag-history.${hash.digest().subarray(0, 16).toString("base64url")}`;
 }
 
 /** Unambiguous markers in the event's JSON: inside a string their quotes would be escaped. */
-const DATA = `,"data":`;
-const POINTS = `,"points":`;
-const PACKED = `${POINTS}"`;
-const KIND = `"type":"tag-history"`;
+const DATA_MARK = `,"data":`;
+const POINTS_MARK = `,"points":`;
+const PACKED_MARK = `${POINTS_MARK}"`;
+const KIND_MARK = `"type":"tag-history"`;
 
 function withoutEnd(json: string): string {
   return json.slice(0, -1);
@@ -62,9 +62,9 @@ function withoutEnd(json: string): string {
 const texts = new WeakMap<Event, string>();
 
 /** Parses the text of a history event; its data only at the first access. Returns null for an event of another kind. */
-export function historyIn(text: string): Event<"tag-history"> | null {
-  const at = text.indexOf(DATA);
-  const kind = text.indexOf(KIND);
+export function parseHistory(text: string): Event<"tag-history"> | null {
+  const at = text.indexOf(DATA_MARK);
+  const kind = text.indexOf(KIND_MARK);
   if (kind < 0 || kind > at || !text.endsWith("}}")) return null;
   const event = JSON.parse(`${text.slice(0, at)}}`) as Event<"tag-history">;
   let data: Event<"tag-history">["data"] | undefined;
@@ -88,9 +88,9 @@ export function storedHistory(event: Event): string | undefined {
 export function cloudEventTexts(event: Event, further: object = {}): readonly string[] {
   const text = texts.get(event);
   if (text === undefined) return [JSON.stringify(toCloudEvent(event, further))];
-  const at = text.indexOf(DATA);
+  const at = text.indexOf(DATA_MARK);
   const attributes = JSON.stringify({ ...further, datacontenttype: "application/json" });
-  const before = `{"specversion":"1.0",${text.slice(1, at)},${attributes.slice(1, -1)}${DATA}`;
+  const before = `{"specversion":"1.0",${text.slice(1, at)},${attributes.slice(1, -1)}${DATA_MARK}`;
   return [before, ...dataTexts(text), "}"];
 }
 
@@ -100,17 +100,17 @@ export function dataText(event: Event): string {
 }
 
 function dataTexts(text: string): readonly string[] {
-  const start = text.indexOf(DATA) + DATA.length;
-  const packed = packedIn(text, start);
+  const start = text.indexOf(DATA_MARK) + DATA_MARK.length;
+  const packed = findPackedPoints(text, start);
   if (packed === null) return [text.slice(start, -1)];
   const { from, end } = packed;
   return [text.slice(start, from - 1), listText(text.slice(from, end)), text.slice(end + 1, -1)];
 }
 
 /** Range of the packed points without quotes in the event's text; null if the points are a JSON list. */
-function packedIn(text: string, dataAt: number): { readonly from: number; readonly end: number } | null {
-  const from = text.indexOf(PACKED, dataAt) + PACKED.length;
-  if (from < PACKED.length) return null;
+function findPackedPoints(text: string, dataAt: number): { readonly from: number; readonly end: number } | null {
+  const from = text.indexOf(PACKED_MARK, dataAt) + PACKED_MARK.length;
+  if (from < PACKED_MARK.length) return null;
   return { from, end: text.indexOf('"', from) };
 }
 
@@ -122,23 +122,23 @@ export interface HistoryText {
 
 export function historyText(event: Event<"tag-history">): HistoryText {
   const text = texts.get(event);
-  const start = text === undefined ? -1 : text.indexOf(DATA) + DATA.length;
-  const packed = text === undefined ? null : packedIn(text, start);
+  const start = text === undefined ? -1 : text.indexOf(DATA_MARK) + DATA_MARK.length;
+  const packed = text === undefined ? null : findPackedPoints(text, start);
   if (text === undefined || packed === null) {
     const { points, ...fact } = event.data;
     return { fact, points: JSON.stringify(points) };
   }
   const { from, end } = packed;
   const fact = JSON.parse(
-    `${text.slice(start, from - PACKED.length)}${text.slice(end + 1, -1)}`,
+    `${text.slice(start, from - PACKED_MARK.length)}${text.slice(end + 1, -1)}`,
   ) as HistoryText["fact"];
   return { fact, points: text.slice(from, end) };
 }
 
-const QUOTE = 34;
-const OPENING_BRACKET = 91;
-const CLOSING_BRACKET = 93;
-const CLOSING_BRACE = 125;
+const QUOTE_CODE = 34;
+const OPENING_BRACKET_CODE = 91;
+const CLOSING_BRACKET_CODE = 93;
+const CLOSING_BRACE_CODE = 125;
 
 /** Most bytes of a point in quoted JSON: 17 and 16 characters around a time of 24 and a number of 25, and `},`. */
 const QUOTED_BYTES = 84;
@@ -146,19 +146,19 @@ const DAY_MS = 86_400_000;
 const FIRST_MS = Date.UTC(-1, 11, 31) + DAY_MS;
 const END_MS = Date.UTC(10_000, 0, 1);
 
-const BUFFERS = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(0) };
+const REUSED_BUFFERS = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(0) };
 
 /** Most bytes before and after the points: names and descriptions of up to 10,000 characters each. */
 const ROUND_BYTES = 200_000;
 
 /** Packs the points. `quoted` is the JSON list as a JSON string, for the id. Use the result before the next call. */
-function pack(points: Points): { between(head: string, tail: string): string; readonly quoted: Buffer } {
+function packPoints(points: Points): { between(head: string, tail: string): string; readonly quoted: Buffer } {
   const most = points.length * QUOTED_BYTES + 4 + 2 * ROUND_BYTES;
-  if (BUFFERS.quoted.length < most) {
-    BUFFERS.packed = Buffer.allocUnsafeSlow(points.length * PACKED_BYTES + 2 * ROUND_BYTES);
-    BUFFERS.quoted = Buffer.allocUnsafeSlow(most);
+  if (REUSED_BUFFERS.quoted.length < most) {
+    REUSED_BUFFERS.packed = Buffer.allocUnsafeSlow(points.length * PACKED_BYTES + 2 * ROUND_BYTES);
+    REUSED_BUFFERS.quoted = Buffer.allocUnsafeSlow(most);
   }
-  const { packed, quoted } = BUFFERS;
+  const { packed, quoted } = REUSED_BUFFERS;
   const [end, quotedEnd] = write(points, packed, quoted);
   return {
     quoted: quoted.subarray(0, quotedEnd),
@@ -178,12 +178,12 @@ function pack(points: Points): { between(head: string, tail: string): string; re
 function write(points: Points, packed: Buffer, quoted: Buffer): readonly [end: number, quotedEnd: number] {
   let at = ROUND_BYTES;
   let to = 0;
-  quoted[to++] = QUOTE;
-  quoted[to++] = OPENING_BRACKET;
+  quoted[to++] = QUOTE_CODE;
+  quoted[to++] = OPENING_BRACKET_CODE;
   const times = new PackedTimes(points);
-  const pointStart = new PointTime(QUOTED_POINT);
+  const pointStart = new PointTime(QUOTED_POINT_JSON);
   for (let i = 0; i < points.length; i++) {
-    if (i > 0) quoted[to++] = COMMA;
+    if (i > 0) quoted[to++] = COMMA_CODE;
     at = times.write(i, packed, at);
     to = pointStart.write(points.timeMs(i), quoted, to);
     const code = points.code(i);
@@ -192,29 +192,29 @@ function write(points: Points, packed: Buffer, quoted: Buffer): readonly [end: n
       at = writeNumber(packed, at, code);
       for (let n = from; n < at; n++) quoted[to++] = packed[n] as number;
     } else {
-      const letter = letterOf(code);
+      const letter = valueLetter(code);
       packed[at++] = letter.charCodeAt(0);
-      to += quoted.write(WORDS[letter] as string, to, "latin1");
+      to += quoted.write(WORDS_BY_LETTER[letter] as string, to, "latin1");
     }
-    quoted[to++] = CLOSING_BRACE;
+    quoted[to++] = CLOSING_BRACE_CODE;
   }
-  quoted[to++] = CLOSING_BRACKET;
-  quoted[to++] = QUOTE;
+  quoted[to++] = CLOSING_BRACKET_CODE;
+  quoted[to++] = QUOTE_CODE;
   return [at, to];
 }
 
 /** Returns packed points as a JSON list `[{"time":"2026-01-01T00:00:00.000Z","value":21.5}]`; a list unchanged. */
 export function listText(points: string): string {
   if (points.startsWith("[")) return points;
-  const bytes = bufferFor(points);
-  const times = new PointTime(POINT);
+  const bytes = reserveBuffer(points);
+  const times = new PointTime(POINT_JSON);
   let at = 0;
-  bytes[at++] = OPENING_BRACKET;
+  bytes[at++] = OPENING_BRACKET_CODE;
   for (const reader = new PointReader(points); reader.next(); ) {
-    if (at > 1) bytes[at++] = COMMA;
+    if (at > 1) bytes[at++] = COMMA_CODE;
     at = writePoint(reader, times, bytes, at);
   }
-  bytes[at++] = CLOSING_BRACKET;
+  bytes[at++] = CLOSING_BRACKET_CODE;
   return bytes.toString("latin1", 0, at);
 }
 
@@ -233,18 +233,18 @@ export function* dayTexts(points: string): Generator<DayText> {
     }
     return;
   }
-  const times = new PointTime(POINT);
-  let bytes = bufferFor(points);
+  const times = new PointTime(POINT_JSON);
+  let bytes = reserveBuffer(points);
   let at = 0;
   let firstMs = Number.NaN;
   const dayText = (): DayText => ({ time: isoUtc(firstMs), text: bytes.toString("latin1", 0, at) });
   for (; reader.next(); ) {
     if (at > 0 && Math.floor(reader.timeMs / DAY_MS) !== Math.floor(firstMs / DAY_MS)) {
       yield dayText();
-      bytes = bufferFor(points);
+      bytes = reserveBuffer(points);
       at = 0;
     }
-    if (at > 0) bytes[at++] = COMMA;
+    if (at > 0) bytes[at++] = COMMA_CODE;
     else firstMs = reader.timeMs;
     at = writePoint(reader, times, bytes, at);
   }
@@ -255,12 +255,12 @@ function writePoint(reader: PointReader, times: PointTime, bytes: Buffer, from: 
   let at = times.write(reader.timeMs, bytes, from);
   if (reader.isOther) at += bytes.write(reader.value, at, "latin1");
   else at = reader.writeNumber(bytes, at);
-  bytes[at++] = CLOSING_BRACE;
+  bytes[at++] = CLOSING_BRACE_CODE;
   return at;
 }
 
 /** A packed point has at least two characters. */
-function bufferFor(points: string): Buffer {
+function reserveBuffer(points: string): Buffer {
   const most = points.length + (points.length / 2 + 1) * POINT_BYTES;
   if (reused.length < most) reused = Buffer.allocUnsafeSlow(2 * most);
   return reused;
@@ -270,12 +270,12 @@ function bufferFor(points: string): Buffer {
 let reused = Buffer.allocUnsafeSlow(0);
 
 /** JSON before the value of a point, also as part of another text with escaped quotes. */
-const POINT = `{"time":"2026-01-01T00:00:00.000Z","value":`;
-const QUOTED_POINT = POINT.replaceAll(`"`, `\\"`);
+const POINT_JSON = `{"time":"2026-01-01T00:00:00.000Z","value":`;
+const QUOTED_POINT_JSON = POINT_JSON.replaceAll(`"`, `\\"`);
 
 /** Most bytes of a point in addition to its number: the JSON before it, a word of five characters, `},`. */
-const POINT_BYTES = POINT.length + 7;
-const DATE_LENGTH = 11;
+const POINT_BYTES = POINT_JSON.length + 7;
+const DATE_BYTES = 11;
 
 /** Writes the JSON before the values of consecutive points. It formats the date only when the day changes. */
 class PointTime {
@@ -292,10 +292,10 @@ class PointTime {
     const day = Math.floor(timeMs / DAY_MS);
     if (day !== this.#day) {
       this.#day = day;
-      const date = new Date(day * DAY_MS).toISOString().slice(0, DATE_LENGTH);
+      const date = new Date(day * DAY_MS).toISOString().slice(0, DATE_BYTES);
       this.#bytes.write(date, this.#at, "latin1");
     }
-    writeClock(this.#bytes, this.#at + DATE_LENGTH, timeMs - day * DAY_MS);
+    writeClock(this.#bytes, this.#at + DATE_BYTES, timeMs - day * DAY_MS);
     into.set(this.#bytes, from);
     return from + this.#bytes.length;
   }

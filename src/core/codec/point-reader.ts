@@ -1,6 +1,6 @@
 import type { Measurement } from "../model/building.ts";
 import { isoUtc } from "../values/iso-utc.ts";
-import { COLON, COMMA, MINUS, PLUS, SEMICOLON, WORDS } from "./points.ts";
+import { COLON_CODE, COMMA_CODE, MINUS_CODE, PLUS_CODE, SEMICOLON_CODE, WORDS_BY_LETTER } from "./points.ts";
 
 /**
  * Iterates over the points of a history event (`historyText`), packed or a JSON list. Packed points need no object per point.
@@ -26,7 +26,7 @@ export class PointReader {
     if (this.#listed !== null) return this.#count++ < this.#listed.length;
     const text = this.#text;
     if (this.#at >= text.length) return false;
-    if (this.#at > 0 && text.charCodeAt(this.#at) === COMMA) {
+    if (this.#at > 0 && text.charCodeAt(this.#at) === COMMA_CODE) {
       this.#at++;
       this.timeMs += this.#stepMs;
     } else {
@@ -35,7 +35,7 @@ export class PointReader {
     this.#valueAt = this.#at;
     let at = this.#at;
     // Values contain neither a comma nor a semicolon.
-    for (let code = text.charCodeAt(at); code !== COMMA && code !== SEMICOLON && at < text.length; )
+    for (let code = text.charCodeAt(at); code !== COMMA_CODE && code !== SEMICOLON_CODE && at < text.length; )
       code = text.charCodeAt(++at);
     this.#at = at;
     return true;
@@ -45,12 +45,12 @@ export class PointReader {
   get value(): string {
     if (this.#listed !== null) return JSON.stringify(this.#listed[this.#count - 1]?.value ?? null);
     const packed = this.#text.slice(this.#valueAt, this.#at);
-    return WORDS[packed] ?? packed;
+    return WORDS_BY_LETTER[packed] ?? packed;
   }
 
   /** True if the value is no number, so that `writeNumber` cannot write it. */
   get isOther(): boolean {
-    return this.#listed !== null || this.#text.charCodeAt(this.#valueAt) > NINE;
+    return this.#listed !== null || this.#text.charCodeAt(this.#valueAt) > DIGIT_9;
   }
 
   writeNumber(into: Buffer, from: number): number {
@@ -68,19 +68,19 @@ export class PointReader {
     const previousMs = this.#at === 0 ? 0 : this.timeMs;
     if (this.#at > 0) this.#at++;
     this.timeMs = previousMs + this.#integer();
-    if (this.#text.charCodeAt(this.#at) === PLUS) {
+    if (this.#text.charCodeAt(this.#at) === PLUS_CODE) {
       this.#at++;
       this.#stepMs = this.#integer();
     }
-    if (this.#text.charCodeAt(this.#at) === COLON) this.#at++;
+    if (this.#text.charCodeAt(this.#at) === COLON_CODE) this.#at++;
   }
 
   #integer(): number {
     const text = this.#text;
-    const isNegative = text.charCodeAt(this.#at) === MINUS;
+    const isNegative = text.charCodeAt(this.#at) === MINUS_CODE;
     let at = isNegative ? this.#at + 1 : this.#at;
     let number = 0;
-    for (let digit = text.charCodeAt(at) - ZERO; digit >= 0 && digit <= 9; digit = text.charCodeAt(at) - ZERO) {
+    for (let digit = text.charCodeAt(at) - DIGIT_0; digit >= 0 && digit <= 9; digit = text.charCodeAt(at) - DIGIT_0) {
       number = number * 10 + digit;
       at++;
     }
@@ -89,5 +89,5 @@ export class PointReader {
   }
 }
 
-const ZERO = 48;
-const NINE = 57;
+const DIGIT_0 = 48;
+const DIGIT_9 = 57;

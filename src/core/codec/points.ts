@@ -14,7 +14,7 @@ export class Points implements Iterable<Measurement> {
   /** Original texts by index; null, nearly always, when every text follows from its milliseconds. */
   #texts: Map<number, string> | null;
 
-  constructor(times = new Float64Array(LEAST_ROOM), codes = new Float64Array(times.length), length = 0) {
+  constructor(times = new Float64Array(MIN_CAPACITY), codes = new Float64Array(times.length), length = 0) {
     this.#times = times;
     this.#codes = codes;
     this.#length = length;
@@ -22,7 +22,7 @@ export class Points implements Iterable<Measurement> {
   }
 
   static withRoom(count: number): Points {
-    return new Points(new Float64Array(Math.max(LEAST_ROOM, count)));
+    return new Points(new Float64Array(Math.max(MIN_CAPACITY, count)));
   }
 
   static of(measurements: Iterable<Measurement>): Points {
@@ -59,7 +59,7 @@ export class Points implements Iterable<Measurement> {
   }
 
   value(at: number): TagValue {
-    return valueIn(this.#codes[at] as number);
+    return decodeValue(this.#codes[at] as number);
   }
 
   text(at: number): string {
@@ -80,7 +80,7 @@ export class Points implements Iterable<Measurement> {
       this.#texts ??= new Map();
       this.#texts.set(this.#length, time);
     }
-    this.push(timeMs, codeOf(value));
+    this.push(timeMs, encodeValue(value));
   }
 
   copy(other: Points, at: number): void {
@@ -150,7 +150,7 @@ export class Points implements Iterable<Measurement> {
   }
 
   #grow(): void {
-    const size = Math.max(LEAST_ROOM, 2 * this.#length);
+    const size = Math.max(MIN_CAPACITY, 2 * this.#length);
     const [times, codes] = [new Float64Array(size), new Float64Array(size)];
     times.set(this.#times.subarray(0, this.#length));
     codes.set(this.#codes.subarray(0, this.#length));
@@ -159,19 +159,19 @@ export class Points implements Iterable<Measurement> {
   }
 }
 
-const LEAST_ROOM = 16;
+const MIN_CAPACITY = 16;
 
 /** Encodes a value as one number. Values are finite, so null, true and false use the three non-finite numbers. */
-export function codeOf(value: TagValue): number {
+export function encodeValue(value: TagValue): number {
   if (typeof value === "number") return value;
-  return value === null ? NULL : value ? TRUE : FALSE;
+  return value === null ? NULL_CODE : value ? TRUE_CODE : FALSE_CODE;
 }
 
-export const NULL = Number.NaN;
-export const TRUE = Number.POSITIVE_INFINITY;
-export const FALSE = Number.NEGATIVE_INFINITY;
+export const NULL_CODE = Number.NaN;
+export const TRUE_CODE = Number.POSITIVE_INFINITY;
+export const FALSE_CODE = Number.NEGATIVE_INFINITY;
 
-function valueIn(code: number): TagValue {
+function decodeValue(code: number): TagValue {
   if (Number.isFinite(code)) return code;
   return Number.isNaN(code) ? null : code > 0;
 }
@@ -186,19 +186,19 @@ function valueIn(code: number): TagValue {
  * 2026-01-01T00:00:00.000Z, 21.6 five minutes later, true, null, and 20 two hours after the last.
  */
 
-export const COMMA = 44;
-export const COLON = 58;
-export const SEMICOLON = 59;
-export const PLUS = 43;
-export const MINUS = 45;
+export const COMMA_CODE = 44;
+export const COLON_CODE = 58;
+export const SEMICOLON_CODE = 59;
+export const PLUS_CODE = 43;
+export const MINUS_CODE = 45;
 
-export const WORDS: Readonly<Record<string, string>> = { t: "true", f: "false", n: "null" };
+export const WORDS_BY_LETTER: Readonly<Record<string, string>> = { t: "true", f: "false", n: "null" };
 
 /** Most bytes of a point: two times of up to 16 characters, a number of 25, and separators. */
 export const PACKED_BYTES = 60;
 
-export function letterOf(code: number): string {
-  return code === TRUE ? "t" : code === FALSE ? "f" : "n";
+export function valueLetter(code: number): string {
+  return code === TRUE_CODE ? "t" : code === FALSE_CODE ? "f" : "n";
 }
 
 /** Writes separators and times before the values of a series, in order. */
@@ -217,18 +217,18 @@ export class PackedTimes {
     this.#lastMs = timeMs;
     let at = from;
     if (index > 0 && sinceMs === this.#stepMs) {
-      bytes[at++] = COMMA;
+      bytes[at++] = COMMA_CODE;
       return at;
     }
-    if (index > 0) bytes[at++] = SEMICOLON;
+    if (index > 0) bytes[at++] = SEMICOLON_CODE;
     at += bytes.write(String(sinceMs), at, "latin1");
     const isLast = index + 1 === this.#points.length;
     this.#stepMs = isLast ? Number.NaN : this.#points.timeMs(index + 1) - timeMs;
     if (!isLast) {
-      bytes[at++] = PLUS;
+      bytes[at++] = PLUS_CODE;
       at += bytes.write(String(this.#stepMs), at, "latin1");
     }
-    bytes[at++] = COLON;
+    bytes[at++] = COLON_CODE;
     return at;
   }
 }

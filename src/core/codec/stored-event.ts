@@ -1,5 +1,5 @@
-import { type Event, subjectOf } from "../model/event.ts";
-import { historyIn, storedHistory } from "./history-event.ts";
+import { type Event, eventSubject } from "../model/event.ts";
+import { parseHistory, storedHistory } from "./history-event.ts";
 
 /**
  * Packed event of a good live value. Its JSON repeats the time, value, site, tag and kind: 170 of 430 bytes. Live values are
@@ -22,7 +22,7 @@ interface PackedValue extends Pick<Event<"tag-value">, "id" | "source" | "type" 
   ];
 }
 
-const FIELDS = { event: 7, data: 7, tag: 4, lastGood: 2 };
+const FIELD_COUNTS = { event: 7, data: 7, tag: 4, lastGood: 2 };
 
 function packedText(event: Event): string | null {
   if (event.type !== "tag-value" || !isGood(event as Event<"tag-value">)) return null;
@@ -37,8 +37,8 @@ function isGood(event: Event<"tag-value">): boolean {
   const { time, data } = event;
   const { tag, value, lastGood } = data;
   return (
-    fieldsOf(event) === FIELDS.event &&
-    fieldsOf(data) === FIELDS.data &&
+    countFields(event) === FIELD_COUNTS.event &&
+    countFields(data) === FIELD_COUNTS.data &&
     data.quality === "good" &&
     value !== null &&
     lastGood !== null &&
@@ -47,19 +47,19 @@ function isGood(event: Event<"tag-value">): boolean {
     data.time === time &&
     data.behindGateway === null &&
     event.siteid !== undefined &&
-    event.subject === subjectOf("tag", event.siteid, tag.id) &&
-    fieldsOf(tag) === FIELDS.tag &&
-    fieldsOf(lastGood) === FIELDS.lastGood
+    event.subject === eventSubject("tag", event.siteid, tag.id) &&
+    countFields(tag) === FIELD_COUNTS.tag &&
+    countFields(lastGood) === FIELD_COUNTS.lastGood
   );
 }
 
-function fieldsOf(object: object): number {
+function countFields(object: object): number {
   let count = 0;
   for (const _ in object) count += 1;
   return count;
 }
 
-function unpacked(parsed: Event | PackedValue): Event {
+function unpackEvent(parsed: Event | PackedValue): Event {
   if (!("good" in parsed)) return parsed;
   const { id, source, type, subject, time, good } = parsed;
   const [tagId, displayName, description, unit, value, latencyMs] = good;
@@ -82,10 +82,10 @@ function unpacked(parsed: Event | PackedValue): Event {
   } satisfies Event<"tag-value">;
 }
 
-export function eventText(event: Event): string {
+export function encodeEvent(event: Event): string {
   return storedHistory(event) ?? packedText(event) ?? JSON.stringify(event);
 }
 
-export function eventIn(text: string): Event {
-  return historyIn(text) ?? unpacked(JSON.parse(text));
+export function parseEvent(text: string): Event {
+  return parseHistory(text) ?? unpackEvent(JSON.parse(text));
 }

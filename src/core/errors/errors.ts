@@ -101,10 +101,10 @@ export class Malformed extends Meaningful {
 }
 
 /** A list whose pages never lead to its end. */
-export class Unwalkable extends Malformed {}
+export class EndlessList extends Malformed {}
 
 /** Any thrown value as a failure; an unknown error is `Retryable`. */
-export function meaningOf(error: unknown): Failure {
+export function asFailure(error: unknown): Failure {
   if (
     error instanceof Retryable ||
     error instanceof Throttled ||
@@ -117,7 +117,7 @@ export function meaningOf(error: unknown): Failure {
   return new Retryable(error instanceof Error ? error.message : String(error), { cause: error });
 }
 
-export function sentence(error: unknown): string {
-  const failure = meaningOf(error);
+export function errorText(error: unknown): string {
+  const failure = asFailure(error);
   return failure.hint === undefined ? failure.message : `${failure.message} ${failure.hint}`;
 }

@@ -1,9 +1,9 @@
 import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
-import { ConfigError, type Failure, meaningOf, Retryable } from "./errors.ts";
+import { asFailure, ConfigError, type Failure, Retryable } from "./errors.ts";
 import { systemCodeOf } from "./local-failure.ts";
 
-const SETTINGS: Readonly<Record<string, string>> = {
+const FOLDER_SETTINGS: Readonly<Record<string, string>> = {
   EACCES: "Give the user that runs Plenum the right to write there.",
   EPERM: "Give the user that runs Plenum the right to write there.",
   EROFS: "The file system is read-only; choose a folder on a writable one.",
@@ -17,7 +17,7 @@ const SETTINGS: Readonly<Record<string, string>> = {
 /** Failure of an operation on a sink's files. `room` is the advice for a full disk, e.g. `Free some space`. */
 export function folderFailure(error: unknown, folder: string, room: string): Failure {
   const code = systemCodeOf(error);
-  if (code === "") return meaningOf(error);
+  if (code === "") return asFailure(error);
   if (code === "ENOSPC" || code === "EDQUOT") {
     return new Retryable(`The disk below ${folder} is full (${code}).`, {
       hint: `${room}; the events wait.`,
@@ -26,7 +26,7 @@ export function folderFailure(error: unknown, folder: string, room: string): Fai
   }
   const link = danglingLink(folder);
   if (link !== null) return linkProblem(link, error);
-  const hint = SETTINGS[code];
+  const hint = FOLDER_SETTINGS[code];
   if (hint !== undefined) {
     return new ConfigError(`The files in ${folder} cannot be written (${code}).`, {
       field: "folder",

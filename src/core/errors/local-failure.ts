@@ -1,7 +1,7 @@
 import { LocalFailure } from "./errors.ts";
 
 /** Failures of this machine by system code: the fault and what to do. They may pass when other programs end. */
-const OURS: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
+const LOCAL_ERROR_CODES: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
   EMFILE: ["no file may be opened any more", "Raise the limit of open files (ulimit -n, LimitNOFILE)."],
   ENFILE: ["no file may be opened any more", "Raise the system's limit of open files (fs.file-max)."],
   ENOMEM: ["there is no memory left", "Give it more memory, or end what takes it."],
@@ -18,7 +18,7 @@ export const LOCAL_RETRY_MS = 5_000;
 
 /** The failure of this machine that a system code means; null for other codes. `what` begins the message. */
 export function localFailureOf(code: string, what: string, cause?: unknown): LocalFailure | null {
-  const known = OURS[code];
+  const known = LOCAL_ERROR_CODES[code];
   if (known === undefined) return null;
   const [fault, hint] = known;
   return new LocalFailure(`${what}, because of this machine: ${fault} (${code}).`, { hint, cause });

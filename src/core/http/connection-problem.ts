@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
-import { ConfigError, type Failure, Malformed, meaningOf, Retryable } from "../errors/errors.ts";
+import { asFailure, ConfigError, type Failure, Malformed, Retryable } from "../errors/errors.ts";
 import { localFailureOf } from "../errors/local-failure.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
@@ -85,7 +85,7 @@ const LASTING: Readonly<Record<string, string>> = {
 
 /** Meaning of an error of a socket, TLS or HTTP library. Omits the library's text, which may quote the request. */
 export function failureOfConnection(error: unknown, server: Server): Failure {
-  const known = meaningOf(error);
+  const known = asFailure(error);
   if (known === error) return known;
   const { name, failed, addressOption } = server;
   const code = codeOf(error);

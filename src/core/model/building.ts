@@ -10,7 +10,7 @@
 export interface Site {
   /** The service's number of the site. */
   readonly id: number;
-  /** Its name, as the service shows it. */
+  /** Name of the site, as the service shows it. */
   readonly displayName: string;
 }
 
@@ -21,13 +21,13 @@ export type Priority = string;
 export interface AlarmTrigger {
   /** The service's number of the trigger. */
   readonly id: number;
-  /** Its name; mostly what people call the alarm. */
+  /** Name of the trigger; mostly what people call the alarm. */
   readonly displayName: string;
   /** Description of the watched condition; null when the record has none. */
   readonly description: string | null;
   /** A (highest), B or C; any other letter is kept as it came. */
   readonly priority: Priority;
-  /** Whether the trigger is switched on at the service. */
+  /** True when the trigger is switched on at the service. */
   readonly enabled: boolean;
 }
 
@@ -63,7 +63,7 @@ export interface Alarm {
   readonly source: string;
   /** The service's description of the problem. */
   readonly description: string;
-  /** When this episode began, UTC where the service stated an offset. */
+  /** Start of this episode; UTC when the service stated an offset. */
   readonly triggeredAt: string;
   /** `triggeredAt` as the service wrote it, offset and all. */
   readonly triggeredAtRaw: string;
@@ -89,7 +89,7 @@ export interface Alarm {
 export interface Tag {
   /** The service's number of the tag, as text: the key in every system. */
   readonly id: string;
-  /** Its name, as the engineers wrote it; not always unique in a site. */
+  /** Name of the tag, as the engineers wrote it; not always unique in a site. */
   readonly displayName: string;
   /** Description; null when it is empty. */
   readonly description: string | null;
@@ -120,7 +120,7 @@ export const BUCKET_MS: Readonly<Record<Resolution, number>> = {
   "1mo": 30 * 24 * HOUR_MS,
 };
 
-/** One bucket of a logged series; `time` is the service's own stamp, UTC, and is the key of the bucket. */
+/** Bucket of a logged series. `time` is the service's own stamp in UTC and the key of the bucket. */
 export interface Measurement {
   /** Begin of the bucket, as the service stamps it, UTC. */
   readonly time: string;
@@ -139,14 +139,14 @@ export interface TagLog extends Tag {
 export interface UnreadableLog {
   /** Times of the unreadable measurements, milliseconds since 1970; null when the complete log is unreadable. */
   readonly timesMs: readonly number[] | null;
-  /** One sentence with the service's own words. */
+  /** Message with the service's own words. */
   readonly said: string;
 }
 
 /** Last minus first over a period (interface, `scalar=1`); negative after a meter was reset, null when unknown. */
 export interface TagTotal extends Tag {
   readonly total: number | null;
-  /** One sentence with the service's own words where the total was answered and could not be read; it is null then. */
+  /** Message with the service's own words when the returned total could not be read; `total` is null then. */
   readonly unreadable?: string;
 }
 
@@ -154,15 +154,15 @@ export interface TagTotal extends Tag {
 export interface Gateway {
   /** The service's number of the gateway, as text. */
   readonly id: string;
-  /** Its name. */
+  /** Name of the gateway. */
   readonly displayName: string;
-  /** Null where the record does not say: then it is neither online nor offline. */
+  /** Connection state; null when the record does not state one. */
   readonly online: boolean | null;
-  /** Version of its software. */
+  /** Version of the gateway's software. */
   readonly version: string | null;
-  /** Its model. */
+  /** Model of the gateway. */
   readonly hardware: string | null;
-  /** Its address in the building's network. */
+  /** IP address in the building's network. */
   readonly ipAddress: string | null;
   /** Location, as the engineers entered it. */
   readonly location: string | null;
@@ -172,23 +172,23 @@ export interface Gateway {
 export interface Host {
   /** The service's number of the host, as text. */
   readonly id: string;
-  /** Its name. */
+  /** Name of the host. */
   readonly displayName: string;
   /** Description; null when it is empty. */
   readonly description: string | null;
   /** Protocol, such as `modbus`. */
   readonly type: string | null;
-  /** Its model. */
+  /** Model of the host. */
   readonly modelName: string | null;
-  /** Its address in the building's network. */
+  /** IP address in the building's network. */
   readonly ip: string | null;
-  /** Its hardware address. */
+  /** Hardware (MAC) address of the host. */
   readonly macAddress: string | null;
   /** Gateway that connects it; null when unknown. */
   readonly gateway: {
-    /** The service's number of it. */
+    /** The service's number of the gateway. */
     readonly id: number;
-    /** Its name. */
+    /** Name of the gateway. */
     readonly displayName: string;
   } | null;
 }
@@ -197,9 +197,9 @@ export interface Host {
 export interface System {
   /** The service's number of the system, as text. */
   readonly id: string;
-  /** Its code in the building's scheme, such as `360.001`. */
+  /** Code of the system in the building's scheme, such as `360.001`. */
   readonly code: string;
-  /** Its name. */
+  /** Name of the system. */
   readonly displayName: string;
   /** The trade, such as ventilation. */
   readonly discipline: string | null;
@@ -213,14 +213,14 @@ export interface System {
   readonly installedYear: number | null;
   /** Maintenance notes, as the engineers entered them. */
   readonly maintenanceNotes: string | null;
-  /** Number of its tags, as the service counts them. */
+  /** Number of the system's tags, as the service counts them. */
   readonly datapointsCount: number | null;
 }
 
 export interface TokenInfo {
   readonly user: { readonly id: number; readonly name: string; readonly email: string };
   readonly name: string;
-  /** Such as `read:tags`; where the service says `*`, all that the interface names. */
+  /** Abilities of the token, such as `read:tags`; for `*`, all that the interface names. */
   readonly abilities: readonly string[];
   /** UTC; null where the service states no expiry. */
   readonly expiresAt: string | null;

@@ -10,13 +10,13 @@ export interface CommandAccepted {
   readonly tagId: string;
   /** The value to be written. */
   readonly requested: TagValue;
-  /** How long the quota will make it wait at most, in milliseconds, as it looked then. */
+  /** Longest expected wait for the quota, in milliseconds, when the command was accepted. */
   readonly waitMs: number;
   /** The command is not sent after this time, UTC. */
   readonly expiresAt: string;
   /** After this time the old value is put back, in milliseconds; null for a write that stays. */
   readonly forMs: number | null;
-  /** True when it leaves only after a second person has agreed to it, before `expiresAt`. */
+  /** True when a second person must approve the command before `expiresAt`. */
   readonly needsSecond: boolean;
   /** Opaque text of the requester (MQTT 5 correlation data, base64), echoed; null where there is none. */
   readonly correlation: string | null;
@@ -41,7 +41,7 @@ export interface CommandResult {
   readonly commandId: string;
   /** The tag; null where the message named none. */
   readonly tagId: string | null;
-  /** How it ended; docs/commands.md explains each. */
+  /** Outcome of the command; docs/commands.md explains each. */
   readonly outcome: CommandOutcome;
   /** Machine-readable reason, e.g. `out-of-range`; null when confirmed. */
   readonly reason: string | null;
@@ -66,9 +66,9 @@ export interface CommandResult {
  * rewritten: `plenum audit verify --expect <records>:<head>`.
  */
 export interface AuditHead {
-  /** How many records the log has. */
+  /** Number of records in the audit log. */
   readonly records: number;
-  /** Hash of the last record, in which those of all before it have their part: SHA-256, hexadecimal. */
+  /** Hash of the last record, which depends on all records before: SHA-256, hexadecimal. */
   readonly head: string;
 }
 
@@ -76,15 +76,15 @@ export interface AuditHead {
 export interface CommandNotRestored {
   /** The command that wrote the value for a time. */
   readonly commandId: string;
-  /** The tag that still holds it. */
+  /** The tag that still has the timed value. */
   readonly tagId: string;
   /** Last known value of the tag; null when unknown. */
   readonly inForce: TagValue;
-  /** When it was written, UTC. */
+  /** Time of the timed write, UTC. */
   readonly since: string;
   /** The old value, which should hold again since `dueAt`. */
   readonly wanted: TagValue;
-  /** When the old value should have been put back, UTC. */
+  /** Time at which the old value should have been put back, UTC. */
   readonly dueAt: string;
   /** Machine-readable reason of the last try, as in a `command-result`. */
   readonly reason: string;

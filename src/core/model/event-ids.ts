@@ -5,15 +5,15 @@ export type EventFacts = readonly (string | number | null)[];
 
 /** The kind, then 128 bits of SHA-256 over the kind and the facts, as base64url. */
 export function eventId(kind: string, source: string, ...facts: EventFacts): string {
-  return `${kind}.${hashOf(16, kind, source, ...facts)}`;
+  return `${kind}.${hashFacts(16, kind, source, ...facts)}`;
 }
 
-function hashOf(bytes: number, ...facts: EventFacts): string {
+function hashFacts(bytes: number, ...facts: EventFacts): string {
   return hash("sha256", JSON.stringify(facts), "buffer").subarray(0, bytes).toString("base64url");
 }
 
 /** Values have rising ids (time in base 36, then a hash): neighbours in the log's index, and 2 bytes each in a lake. */
 export function valueId(source: string, time: string, subject: string, facts: EventFacts): string {
   const rising = Date.parse(time).toString(36).padStart(9, "0");
-  return `tag-value.${rising}${hashOf(12, "tag-value", source, subject, ...facts)}`;
+  return `tag-value.${rising}${hashFacts(12, "tag-value", source, subject, ...facts)}`;
 }

@@ -17,7 +17,7 @@ export interface EventData {
   /** A site became visible to the token; at the first start, every site. */
   "site-added": { readonly site: Site };
   /** A site has another name. */
-  "site-changed": Changed<{ readonly site: Site }>;
+  "site-changed": ChangedObject<{ readonly site: Site }>;
   /**
    * A site was missing from complete lists for `inventory.remove_after` (7 days) while the token saw it before and
    * after.
@@ -26,7 +26,7 @@ export interface EventData {
   /** A site's list shows a gateway that was not known; at the first start, every gateway. */
   "gateway-added": { readonly gateway: Gateway };
   /** A field of a gateway differs; `online` has events of its own. */
-  "gateway-changed": Changed<{ readonly gateway: Gateway }>;
+  "gateway-changed": ChangedObject<{ readonly gateway: Gateway }>;
   /** As for sites: complete lists of its site did not show it for `inventory.remove_after`. */
   "gateway-removed": { readonly gateway: Gateway };
   /** A gateway that was offline or of unknown state is online. */
@@ -36,19 +36,19 @@ export interface EventData {
   /** A host (a device behind a gateway) is listed that was not known. */
   "host-added": { readonly host: Host };
   /** A field of a host differs. */
-  "host-changed": Changed<{ readonly host: Host }>;
+  "host-changed": ChangedObject<{ readonly host: Host }>;
   /** Complete lists of its site did not show the host for `inventory.remove_after`. */
   "host-removed": { readonly host: Host };
   /** A technical system of a building is listed that was not known. */
   "system-added": { readonly system: System };
   /** A field of a system differs. */
-  "system-changed": Changed<{ readonly system: System }>;
+  "system-changed": ChangedObject<{ readonly system: System }>;
   /** Complete lists of its site did not show the system for `inventory.remove_after`. */
   "system-removed": { readonly system: System };
   /** A tag is listed that was not known; at the first start, every tag. */
   "tag-added": { readonly tag: Tag };
   /** A field of a tag differs. When that breaks its series, `series-break` is emitted as well. */
-  "tag-changed": Changed<{ readonly tag: Tag }>;
+  "tag-changed": ChangedObject<{ readonly tag: Tag }>;
   /** Complete lists of its site did not show the tag for `inventory.remove_after`. */
   "tag-removed": { readonly tag: Tag };
   /** The systems of the tag differ from the last event; only with `inventory.tags_of_systems`. */
@@ -72,7 +72,7 @@ export interface EventData {
   /** An active alarm was triggered again, or one that was over is active again as the same episode. */
   "alarm-retriggered": AlarmFact;
   /** Site, trigger, status, source, description or trigger time of an open alarm differ, or it stopped recovering. */
-  "alarm-changed": Changed<AlarmFact>;
+  "alarm-changed": ChangedObject<AlarmFact>;
   /** Complete lists lack the alarm and the service does not return it on request: its end is unknown. */
   "alarm-vanished": AlarmFact;
   /** The alarm's site is no longer visible to the token; the state of the alarm is unknown. */
@@ -145,9 +145,9 @@ export interface EventData {
   "delivery-gap": DeliveryGap;
 }
 
-export type Kind = keyof EventData;
+export type EventKind = keyof EventData;
 
-type Changed<T> = T & {
+type ChangedObject<T> = T & {
   /** Names of the fields that differ, with the value before. */
   readonly before: Readonly<Record<string, unknown>>;
 };
@@ -200,7 +200,7 @@ export interface DeliveryGap {
   readonly count: number;
 }
 
-export interface Event<K extends Kind = Kind> {
+export interface Event<K extends EventKind = EventKind> {
   /** The same fact has the same id after every retry, restart and lost state: use it to remove duplicates. */
   readonly id: string;
   /** `/sources/<name>` for a service, `/plenum` for the worker; in a fleet `/plenum/<name>` for a source's member. */
@@ -222,10 +222,10 @@ export interface Event<K extends Kind = Kind> {
 }
 
 /** An event of any one kind, so that a check of `type` narrows `data`. */
-export type AnyEvent = { [K in Kind]: Event<K> }[Kind];
+export type AnyEvent = { [K in EventKind]: Event<K> }[EventKind];
 
 /** Every kind, for filters, topics and documentation; the compiler checks that none is missing. */
-export const KINDS = Object.keys({
+export const EVENT_KINDS = Object.keys({
   "site-added": 1,
   "site-changed": 1,
   "site-removed": 1,
@@ -272,15 +272,15 @@ export const KINDS = Object.keys({
   "worker-alive": 1,
   "configuration-changed": 1,
   "delivery-gap": 1,
-} satisfies Record<Kind, 1>) as readonly Kind[];
+} satisfies Record<EventKind, 1>) as readonly EventKind[];
 
 /** Telemetry is dropped before facts when the outbox must shrink: a value comes again, an alarm does not. */
-export function isTelemetry(kind: Kind): boolean {
+export function isTelemetry(kind: EventKind): boolean {
   return kind === "tag-value" || kind === "tag-history" || kind === "tag-total";
 }
 
 /** Events that overtake values. A kind that joins the list needs a schema step that sets `sink.urgent` to 0. */
-export function isUrgent(kind: Kind): boolean {
+export function isUrgent(kind: EventKind): boolean {
   return /^(alarm|command|gateway|silence|site|source|worker)-/.test(kind);
 }
 
@@ -289,7 +289,7 @@ export function orderingKey(event: Pick<Event, "source" | "subject">): string {
 }
 
 /** Builds an event; `facts` are what makes it this event and no other, besides kind, source, subject and, of a live value, its time. */
-export function makeEvent<K extends Kind>(fields: {
+export function makeEvent<K extends EventKind>(fields: {
   readonly type: K;
   readonly source: string;
   readonly subject: string;
@@ -317,29 +317,29 @@ export function toCloudEvent(event: Event, further: object = {}): Record<string,
   return { specversion: "1.0", ...attributes, ...further, datacontenttype: "application/json", data };
 }
 
-const SOURCES = "/sources/";
+const SOURCE_PREFIX = "/sources/";
 
 export function sourceUri(name: string): string {
-  return `${SOURCES}${name}`;
+  return `${SOURCE_PREFIX}${name}`;
 }
 
-const WORKER = "/plenum";
+const WORKER_SOURCE = "/plenum";
 
 /** The same event; where it is a worker's own, of the one that works for this source. */
 export function ofWorkerFor<E extends Pick<Event, "source">>(source: string, event: E): E {
-  return event.source === WORKER ? { ...event, source: `${WORKER}/${source}` } : event;
+  return event.source === WORKER_SOURCE ? { ...event, source: `${WORKER_SOURCE}/${source}` } : event;
 }
 
 /** The configured source that an event comes from; null for the worker itself. */
 export function sourceName({ source }: Pick<Event, "source">): string | null {
-  return source.startsWith(SOURCES) ? source.slice(SOURCES.length) : null;
+  return source.startsWith(SOURCE_PREFIX) ? source.slice(SOURCE_PREFIX.length) : null;
 }
 
 /** With the source, the subject is the key that keeps the order of events. */
-export type Noun = "site" | "gateway" | "host" | "system" | "tag" | "alarm";
+export type SubjectNoun = "site" | "gateway" | "host" | "system" | "tag" | "alarm";
 
 /** `site/1` for a site, `site/1/tag/4711` for everything inside one. */
-export function subjectOf(noun: Noun, siteId: number | string | null, id: string): string {
+export function eventSubject(noun: SubjectNoun, siteId: number | string | null, id: string): string {
   if (noun === "site") return `site/${id}`;
   return siteId === null ? `${noun}/${id}` : `site/${siteId}/${noun}/${id}`;
 }

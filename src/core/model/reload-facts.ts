@@ -60,10 +60,10 @@ export function changeLine({ path, before, after, effect, how }: ConfigChange): 
 }
 
 /** Mistakes that the warning names; `plenum check` lists all of them. */
-const NAMED = 3;
+const NAMED_VALUES = 3;
 
 export function refusedNotice(file: string, refused: readonly string[]): string {
-  const more = refused.length - NAMED;
-  const named = refused.slice(0, NAMED).join(" ");
+  const more = refused.length - NAMED_VALUES;
+  const named = refused.slice(0, NAMED_VALUES).join(" ");
   return `The configuration file ${file} is wrong and changes nothing; the worker goes on as before. ${named}${more > 0 ? ` And ${more} more: plenum check says them.` : ""}`;
 }

@@ -1,4 +1,4 @@
-import { ConfigError, type Failure, meaningOf, Retryable } from "../errors/errors.ts";
+import { asFailure, ConfigError, type Failure, Retryable } from "../errors/errors.ts";
 import { failureOfConnection, noTls, type Server } from "../http/connection-problem.ts";
 import { type Address, serverAt } from "./address.ts";
 import { isServerError } from "./session.ts";
@@ -46,7 +46,7 @@ export function failureOf(error: unknown, address: Address, wording: Wording = F
     const cause = failureOf(error.cause, address, wording);
     return new Unanswered(cause.message, cause.hint === undefined ? {} : { hint: cause.hint });
   }
-  const known = meaningOf(error);
+  const known = asFailure(error);
   if (known === error) return known;
   const end = { ...serverAt(address), addressOption: wording.addressOption };
   if (!isServerError(error)) return failureOfLibrary(error, end, address);

@@ -2,8 +2,8 @@ import { isDeepStrictEqual } from "node:util";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { tagKey } from "./command.ts";
 import type { AllowedTag, CommandsConfig } from "./config.ts";
-import type { Refusing } from "./gate.ts";
-import type { Accepted } from "./journal.ts";
+import type { WriteRefusal } from "./gate.ts";
+import type { AcceptedCommand } from "./journal.ts";
 
 /** Entries of the configuration by source and tag. Other tags are never written. */
 export type AllowList = ReturnType<typeof createAllowList>;
@@ -36,7 +36,7 @@ export function createAllowList(config: CommandsConfig, sourceNames: readonly st
     sourceOf: (named: string | null): string | null =>
       named === null ? only : sourceNames.includes(named) ? named : null,
     entry: (source: string, tagId: string) => entries.get(tagKey({ source, tagId })),
-    holds: ({ command, entry }: Accepted): boolean => entries.get(tagKey(command)) === entry,
+    holds: ({ command, entry }: AcceptedCommand): boolean => entries.get(tagKey(command)) === entry,
     /** Replaces the entries. Equal entries stay the same object, so that commands they accepted stay valid. */
     change(next: CommandsConfig): void {
       const listed = entriesOf(next);
@@ -55,7 +55,7 @@ export interface WritableTag {
   readonly closed: string | null;
 }
 
-export function writableTag(entry: AllowedTag, rehearsal: boolean, refusing: Refusing | null): WritableTag {
+export function writableTag(entry: AllowedTag, rehearsal: boolean, refusing: WriteRefusal | null): WritableTag {
   const { from, type } = entry;
   const isOpen = from === undefined || from.includes("operator");
   const sender = isOpen ? null : `Only commands from ${from.join(", ")} may write this tag.`;

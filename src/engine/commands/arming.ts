@@ -4,10 +4,10 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
-import type { Refusing } from "./gate.ts";
+import type { WriteRefusal } from "./gate.ts";
 import type { Journal } from "./journal.ts";
-import { RESTORES, UNRESTORED } from "./timed.ts";
-import { WRITE_COUNT } from "./write-count-limit.ts";
+import { RESTORE_SET, UNRESTORED_SET } from "./timed.ts";
+import { WRITE_COUNT_SET } from "./write-count-limit.ts";
 
 /** Only an armed state folder may write, so that a new or copied folder bypasses no kill switch, limit or approval. */
 export type Arming = Awaited<ReturnType<typeof openArming>>;
@@ -20,12 +20,12 @@ export interface ArmRequest {
 
 export const ARM_FILE = "ARM-WRITES";
 
-const ARMED = "command-armed";
-const KEY = "writing";
+const ARMED_SET = "command-armed";
+const ARMED_KEY = "writing";
 
-const GUARDS = [ARMED, WRITE_COUNT, RESTORES, UNRESTORED];
+const GUARD_SETS = [ARMED_SET, WRITE_COUNT_SET, RESTORE_SET, UNRESTORED_SET];
 
-interface Armed {
+interface ArmedState {
   readonly at: string;
   readonly by: string;
   /** Number of damaged documents when it was armed; with more, a person must arm it again. */
@@ -52,7 +52,7 @@ export async function openArming(options: {
   async function arm(by: string): Promise<void> {
     const own = copy === undefined ? {} : { copy: copy.identity };
     const next = { at: isoUtc(clock.now()), by, damaged, ...own };
-    await journal.note("writing-armed", { seenAt: next.at, by }, [armedAs(next)]);
+    await journal.note("writing-armed", { seenAt: next.at, by }, [armedDocument(next)]);
     armed = next;
     log.info({ by }, "writing is armed in this state");
   }
@@ -60,7 +60,7 @@ export async function openArming(options: {
   if (atStart && armed === null) await arm("whoever started the worker");
 
   return {
-    refusing(): Refusing | null {
+    refusing(): WriteRefusal | null {
       if (armed === null) return notArmed(guards.place, found);
       const message = guards.unarmedHere();
       return message === null ? null : { reason: "not-armed", message };
@@ -75,22 +75,22 @@ export async function openArming(options: {
   };
 }
 
-export async function armingRefusal(store: ArmingStore, place: string): Promise<Refusing | null> {
+export async function armingRefusal(store: ArmingStore, place: string): Promise<WriteRefusal | null> {
   const found = await readArming(store);
   return found.armed === null ? notArmed(place, found) : null;
 }
 
 async function readArming(store: ArmingStore) {
-  const keys = await Promise.all(GUARDS.map((set) => store.damagedKeys(set)));
+  const keys = await Promise.all(GUARD_SETS.map((set) => store.damagedKeys(set)));
   const damaged = keys.flat().length;
-  const stored = (await store.document<Armed>(ARMED, KEY)) ?? null;
+  const stored = (await store.document<ArmedState>(ARMED_SET, ARMED_KEY)) ?? null;
   const { copy } = await store.describe();
   const isAnothers = stored !== null && stored.copy !== copy?.identity;
   const isArmed = stored !== null && !isAnothers && stored.damaged >= damaged;
   return { armed: isArmed ? stored : null, damaged, isAnothers, copy };
 }
 
-function notArmed(place: string, found: Awaited<ReturnType<typeof readArming>>): Refusing {
+function notArmed(place: string, found: Awaited<ReturnType<typeof readArming>>): WriteRefusal {
   const { copy, damaged, isAnothers } = found;
   return {
     reason: "not-armed",
@@ -102,8 +102,8 @@ function notArmed(place: string, found: Awaited<ReturnType<typeof readArming>>):
   };
 }
 
-export function armedAs(armed: Armed): DocumentChange {
-  return { set: ARMED, put: [[KEY, armed]] };
+export function armedDocument(armed: ArmedState): DocumentChange {
+  return { set: ARMED_SET, put: [[ARMED_KEY, armed]] };
 }
 
 export function requestArming(stateFolder: string): void {
@@ -113,7 +113,7 @@ export function requestArming(stateFolder: string): void {
   writeFileSync(file, "", { mode: 0o600, flag: "wx" });
 }
 
-export function armRequestIn(stateFolder: string): ArmRequest {
+export function readArmRequest(stateFolder: string): ArmRequest {
   return {
     by: "a file in the state folder",
     /** Accepts only a file of the worker's user or of root, and no link. */

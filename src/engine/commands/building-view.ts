@@ -2,9 +2,9 @@ import type { Gateway, Tag, TokenInfo } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { Listed, StoredToken, StoredValue } from "../sync/snapshot.ts";
 
-export type BuildingView = ReturnType<typeof viewOf>;
+export type BuildingReader = ReturnType<typeof createBuildingReader>;
 
-export function viewOf(store: Store) {
+export function createBuildingReader(store: Store) {
   return {
     tag: (source: string, tagId: string) => store.document<Listed<Tag>>(documentSet("tag", source), tagId),
     value: (source: string, tagId: string) => store.document<StoredValue>(documentSet("value", source), tagId),

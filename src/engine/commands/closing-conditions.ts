@@ -6,16 +6,16 @@ import type { ApprovalGuard } from "./approval/guard.ts";
 import type { Arming } from "./arming.ts";
 import type { AuditSpace } from "./audit/space.ts";
 import type { CommandsConfig } from "./config.ts";
-import type { Refusing } from "./gate.ts";
+import type { WriteRefusal } from "./gate.ts";
 import type { Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
 
-interface Recorded {
+interface RecordedRefusals {
   readonly isThrown: boolean;
   readonly approval: string | null;
 }
 
-const CHECK_EVERY_MS = 1_000;
+const CHECK_INTERVAL_MS = 1_000;
 
 /** Conditions that close all writing. Checked when a command arrives and again before it is sent. */
 export function createClosingConditions(options: {
@@ -29,7 +29,7 @@ export function createClosingConditions(options: {
   readonly log: Log;
 }) {
   const { approval, arming, auditSpace, clock, config, journal, killSwitch, log } = options;
-  let recorded: Recorded = { isThrown: false, approval: null };
+  let recorded: RecordedRefusals = { isThrown: false, approval: null };
   // A rehearsal writes nothing, so it needs no arming.
   const unarmed = () => (config().rehearsal ? null : arming.refusing());
 
@@ -56,7 +56,7 @@ export function createClosingConditions(options: {
   }
 
   return {
-    closed(): Refusing | null {
+    closed(): WriteRefusal | null {
       if (!config().enabled) return { reason: "disabled", message: "Writing is switched off (commands.enabled)." };
       if (killSwitch.isThrown())
         return { reason: "killed", message: `Writing is stopped; ${killSwitch.remedy} to go on.` };
@@ -74,12 +74,12 @@ export function createClosingConditions(options: {
       await Promise.all([
         every(async () => {
           await recordChanges();
-          return CHECK_EVERY_MS;
+          return CHECK_INTERVAL_MS;
         }, "what closes writing could not be audited"),
         every(async () => {
           await arming.look();
           // An armed state stays armed while the worker runs.
-          return arming.refusing() === null ? null : CHECK_EVERY_MS;
+          return arming.refusing() === null ? null : CHECK_INTERVAL_MS;
         }, "what was asked for about arming could not be recorded"),
       ]);
     },

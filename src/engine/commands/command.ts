@@ -25,7 +25,7 @@ export interface Command {
 export type CommandState = "accepted" | "sending" | CommandOutcome;
 
 /** Reasons of rejections in the order of the checks. From `value-unknown` on they are checked again before sending. */
-export const REFUSALS = [
+export const COMMAND_REFUSALS = [
   "too-large",
   "unreadable",
   "loop",
@@ -55,9 +55,9 @@ export const REFUSALS = [
   "outside-hours",
   "gateway-offline",
 ] as const;
-export type CommandRefusal = (typeof REFUSALS)[number];
+export type CommandRefusal = (typeof COMMAND_REFUSALS)[number];
 
-export const ENDINGS = [
+export const COMMAND_ENDINGS = [
   "not-seconded",
   "wrong-second",
   "already-set",
@@ -72,11 +72,11 @@ export const ENDINGS = [
   "stopped",
   "stop",
 ] as const;
-export type Reason = CommandRefusal | (typeof ENDINGS)[number];
+export type CommandReason = CommandRefusal | (typeof COMMAND_ENDINGS)[number];
 
-export interface Finish {
+export interface CommandEnd {
   readonly outcome: CommandOutcome;
-  readonly reason: Reason | null;
+  readonly reason: CommandReason | null;
   readonly message: string;
   readonly before?: TagValue;
   readonly readBack?: TagValue;

@@ -8,24 +8,24 @@ import { loop, within } from "../../core/runtime/waiting.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import type { Store } from "../store/store.ts";
 import { createAllowList, type WritableTag, writableTag } from "./allow-list.ts";
-import { approvedRules, type Rules } from "./approval/approval.ts";
+import { approvedRules, type RuleSet } from "./approval/approval.ts";
 import { createApprovalGuard } from "./approval/guard.ts";
 import { openArming } from "./arming.ts";
 import { createAuditSpace } from "./audit/space.ts";
-import { viewOf } from "./building-view.ts";
+import { createBuildingReader } from "./building-view.ts";
 import { createClosingConditions } from "./closing-conditions.ts";
 import type { CommandsConfig } from "./config.ts";
 import { createEndings } from "./endings.ts";
 import { createFreshValues } from "./fresh-values.ts";
 import { checkClock } from "./gate.ts";
-import type { Guards } from "./guards.ts";
+import type { WritingGuards } from "./guards.ts";
 import { createIntake } from "./intake.ts";
-import { type Accepted, openJournal } from "./journal.ts";
+import { type AcceptedCommand, openJournal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
 import { createReadBack, type ReadBack } from "./read-back.ts";
 import { createRefusals } from "./refusals.ts";
 import { createRestores } from "./restores.ts";
-import { createWriter, STOPPED, type Writer } from "./writer.ts";
+import { type CommandWriter, createWriter, STOPPED_END } from "./writer.ts";
 
 /** Writes to the building: intake (gate and journal) → writer → read-back → result. A restart sends nothing again. */
 export interface Commands extends Service {
@@ -36,7 +36,7 @@ export interface Commands extends Service {
   /** Milliseconds that the quota would delay a command now; null means the only source. */
   expectedWaitMs(source: string | null): number;
   /** Applies other rules, or throws and changes nothing. A queued command ends when its own entry changed. */
-  change(config: CommandsConfig, around: Rules): void;
+  change(config: CommandsConfig, around: RuleSet): void;
   writable(source: string, tagId: string): WritableTag | null;
 }
 
@@ -52,9 +52,9 @@ export interface CommandsOptions {
   readonly config: CommandsConfig;
   readonly sources: readonly CommandsSource[];
   readonly store: Store;
-  readonly guards: Guards;
+  readonly guards: WritingGuards;
   readonly armAtStart?: boolean;
-  readonly around?: Rules;
+  readonly around?: RuleSet;
   /** The complete section that is approved, when `config` is a part of it. */
   readonly approved?: CommandsConfig;
   readonly clock: Clock;
@@ -68,9 +68,9 @@ export interface CommandsSource {
   readonly timeZone: string;
 }
 
-interface Line {
+interface SourceWriter {
   readonly source: Source;
-  readonly writer: Writer;
+  readonly writer: CommandWriter;
   readonly readBack: ReadBack;
 }
 
@@ -89,7 +89,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     current,
     options.sources.map(({ source }) => source.name),
   );
-  const lines = new Map<string, Line>();
+  const lines = new Map<string, SourceWriter>();
   function expectedWaitMs(name: string): number {
     const line = lines.get(name);
     return line === undefined ? 0 : current.group_window + quotaWaitMs(line.source, line.writer.waiting(), clock);
@@ -110,9 +110,9 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     log,
   });
   const closing = createClosingConditions({ config, killSwitch, arming, approval, auditSpace, journal, clock, log });
-  const view = viewOf(store);
+  const view = createBuildingReader(store);
   const count = (outcome: string, reason: string | null) => metrics.commands.inc({ outcome, reason: reason ?? "none" });
-  const dispatch = (accepted: Accepted) => lines.get(accepted.command.source)?.writer.add(accepted);
+  const dispatch = (accepted: AcceptedCommand) => lines.get(accepted.command.source)?.writer.add(accepted);
   const clockRefusal = (source: Source) => checkClock(source.clockSkewMs(), clockDoubt.stepped());
   const isTrusted = (source: Source) => source.clockSkewMs() !== null && clockRefusal(source) === null;
   function isClockTrusted(name: string): boolean {
@@ -159,7 +159,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
       const line = lines.get(command.source);
       if (state === "accepted") {
         // A restore stays open: the old value is put back as soon as possible.
-        if (journal.restoreBy(command.id) === undefined) await endings.end(command, STOPPED, signal);
+        if (journal.restoreBy(command.id) === undefined) await endings.end(command, STOPPED_END, signal);
       } else if (line === undefined) {
         const message = `Source ${command.source} is no longer configured, so the tag cannot be read back.`;
         await endings.end(command, { outcome: "unknown", reason: "in-doubt", message }, signal);

@@ -1,12 +1,12 @@
 import { z } from "zod";
 import { byteSize } from "../../core/values/byte-size.ts";
 import { Duration } from "../../core/values/duration.ts";
-import { publicKeyOf } from "./approval/signature.ts";
+import { parsePublicKey } from "./approval/signature.ts";
 
 /** Hours of the day in the source's time zone, e.g. `06:00-18:00`; may run over midnight. */
-const Hours = z.string().regex(/^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$/, "Write hours as 06:00-18:00.");
+const WriteHours = z.string().regex(/^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$/, "Write hours as 06:00-18:00.");
 
-const Common = {
+const CommonOptions = {
   source: z.string().optional().meta({ description: "Name of the source; may be left out when there is only one." }),
   site_id: z.int().meta({ description: "Id of the site that the tag has to belong to." }),
   tag_id: z
@@ -25,7 +25,7 @@ const Common = {
     description: "Least time between two writes of this tag. A controller's memory wears out by writing.",
   }),
   max_per_day: z.int().min(1).default(48).meta({ description: "Most writes of this tag in any 24 hours." }),
-  hours: Hours.optional().meta({ description: "Only within these hours of the day, e.g. 06:00-18:00." }),
+  hours: WriteHours.optional().meta({ description: "Only within these hours of the day, e.g. 06:00-18:00." }),
   restore: z.boolean().default(false).meta({
     description: "Allow writes that end by themselves (`for_s`): the old value is put back after that time.",
   }),
@@ -47,12 +47,12 @@ const NumberEntry = z.strictObject({
     .positive()
     .optional()
     .meta({ description: "Largest change against a value read within the last 60 seconds." }),
-  ...Common,
+  ...CommonOptions,
 });
 
 const BooleanEntry = z.strictObject({
   type: z.literal("boolean").meta({ description: "The tag takes true or false." }),
-  ...Common,
+  ...CommonOptions,
 });
 
 export const AllowedTag = z
@@ -76,7 +76,7 @@ const AllowList = z.array(AllowedTag).superRefine((entries, context) => {
 });
 
 const ApproverKey = z.string().superRefine((text, context) => {
-  if (publicKeyOf(text) !== null) return;
+  if (parsePublicKey(text) !== null) return;
   const message = "Write an Ed25519 public key: the middle line of `openssl pkey -in key.pem -pubout`.";
   context.addIssue({ code: "custom", message });
 });

@@ -1,33 +1,33 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { persist } from "../../core/runtime/waiting.ts";
-import type { Command, Finish } from "./command.ts";
+import type { Command, CommandEnd } from "./command.ts";
 import type { Journal } from "./journal.ts";
 
 /** Records the ends of commands. Failures (a full disk) are retried; the next start reads open commands back. */
-export type Endings = ReturnType<typeof createEndings>;
+export type CommandEndings = ReturnType<typeof createEndings>;
 
 /** Short, because a person waits for the result. */
-const BACKOFF = { firstMs: 1_000, maxMs: 4_000 };
+const RECORD_BACKOFF = { firstMs: 1_000, maxMs: 4_000 };
 
 export function createEndings(options: {
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
   /** True when the command is retried instead of ending; see `createRestores`. */
-  readonly putsOff: (command: Command, finish: Finish) => boolean;
+  readonly putsOff: (command: Command, finish: CommandEnd) => boolean;
   readonly count: (outcome: string, reason: string | null) => void;
 }) {
   const { journal, clock, log } = options;
   const listeners: (() => void)[] = [];
   return {
-    async end(command: Command, finish: Finish, signal: AbortSignal): Promise<void> {
+    async end(command: Command, finish: CommandEnd, signal: AbortSignal): Promise<void> {
       if (options.putsOff(command, finish)) return;
       const isRecorded = await persist({
         clock,
         signal,
         work: () => journal.finish(command, finish),
-        backoff: BACKOFF,
+        backoff: RECORD_BACKOFF,
         fault(error, inMs) {
           log.error({ err: error, command: command.id, inMs }, "a command result could not be recorded");
         },

@@ -3,20 +3,20 @@ import type { Log } from "../../core/runtime/log.ts";
 import { within } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type ReadReply, type Source, TAGS_PER_REQUEST } from "../source/source.ts";
-import type { BuildingView } from "./building-view.ts";
+import type { BuildingReader } from "./building-view.ts";
 import type { Command } from "./command.ts";
-import { FRESH_MS, type FreshValue, freshValue, isFromBefore, needsFreshValue } from "./gate.ts";
-import type { Accepted, Journal } from "./journal.ts";
+import { type FreshValue, freshValue, isFromBefore, MAX_VALUE_AGE_MS, needsFreshValue } from "./gate.ts";
+import type { AcceptedCommand, Journal } from "./journal.ts";
 
 /** Current values of tags: from live reads when they are recent, otherwise from a request. */
 export type FreshValues = ReturnType<typeof createFreshValues>;
 
 /** Stop waiting for a slow reading, because other commands may be ready. */
-const PATIENCE_MS = 3_000;
+const READING_LIMIT_MS = 3_000;
 
 export function createFreshValues(options: {
   readonly source: Source;
-  readonly view: BuildingView;
+  readonly view: BuildingReader;
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
@@ -24,7 +24,7 @@ export function createFreshValues(options: {
   const { clock, journal, log, source } = options;
   const read = new Map<string, FreshValue>();
   const reading = new Set<string>();
-  const triedAtMs = new WeakMap<Accepted, number>();
+  const triedAtMs = new WeakMap<AcceptedCommand, number>();
 
   /** Last live value; undefined when it cannot be loaded, which must not delay other commands. */
   async function live(tagId: string): Promise<FreshValue | undefined> {
@@ -46,10 +46,10 @@ export function createFreshValues(options: {
   }
 
   /** True when a command needs a reading that was not attempted within the last minute. */
-  async function isMissing(accepted: Accepted): Promise<boolean> {
+  async function isMissing(accepted: AcceptedCommand): Promise<boolean> {
     const { command, entry } = accepted;
     if (!needsFreshValue(entry, command) || freshValue(await latest(command), clock.now()) !== null) return false;
-    return clock.monotonic() - (triedAtMs.get(accepted) ?? Number.NEGATIVE_INFINITY) > FRESH_MS;
+    return clock.monotonic() - (triedAtMs.get(accepted) ?? Number.NEGATIVE_INFINITY) > MAX_VALUE_AGE_MS;
   }
 
   function learn(reply: ReadReply): void {
@@ -57,7 +57,7 @@ export function createFreshValues(options: {
     for (const { id, value } of reply.readings) read.set(id, { value, quality: value === null ? "bad" : "good", time });
   }
 
-  async function request(missing: readonly Accepted[], signal: AbortSignal): Promise<void> {
+  async function request(missing: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
     const ids = missing.map(({ command }) => command.tagId);
     for (const id of ids) reading.add(id);
     try {
@@ -75,12 +75,12 @@ export function createFreshValues(options: {
     latest,
     learn,
     isMissing,
-    async refresh(group: readonly Accepted[], signal: AbortSignal): Promise<void> {
-      const missing: Accepted[] = [];
+    async refresh(group: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
+      const missing: AcceptedCommand[] = [];
       for (const accepted of group.slice(0, TAGS_PER_REQUEST)) {
         if (!reading.has(accepted.command.tagId) && (await isMissing(accepted))) missing.push(accepted);
       }
-      if (missing.length > 0) await within(clock, PATIENCE_MS, request(missing, signal));
+      if (missing.length > 0) await within(clock, READING_LIMIT_MS, request(missing, signal));
     },
   };
 }

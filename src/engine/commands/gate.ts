@@ -8,7 +8,7 @@ import type { AllowedTag } from "./config.ts";
 import type { Request } from "./payload.ts";
 
 /** Pure checks in the order of `REFUSALS`; the first failure determines the reason. `checkArrival` sends no request. */
-export interface Refusing {
+export interface WriteRefusal {
   readonly reason: CommandRefusal;
   readonly message: string;
 }
@@ -16,9 +16,9 @@ export interface Refusing {
 export type FreshValue = Pick<StoredValue, "value" | "quality" | "time">;
 
 /** An older value is too old to measure a step against. */
-export const FRESH_MS = 60_000;
+export const MAX_VALUE_AGE_MS = 60_000;
 /** A reading further in the future was made before a clock step, so its age is unknown. */
-const AHEAD_MS = 1_000;
+const MAX_VALUE_AHEAD_MS = 1_000;
 const DAY_MS = 86_400_000;
 
 export interface PastWrites {
@@ -49,28 +49,28 @@ export interface ArrivalFacts extends Pick<CommandMessage, "retained" | "expiryS
   readonly past: PastWrites;
 }
 
-export type ArrivalVerdict = { readonly expiresAtMs: number } | { readonly refused: Refusing };
+export type ArrivalVerdict = { readonly expiresAtMs: number } | { readonly refused: WriteRefusal };
 
 export function checkArrival(facts: ArrivalFacts): ArrivalVerdict {
-  const expiresAtMs = expiryOf(facts);
+  const expiresAtMs = expiryTime(facts);
   const refused = checkTime(facts, expiresAtMs) ?? checkRequest(facts);
   return refused === null ? { expiresAtMs } : { refused };
 }
 
-function issuedAt({ request, receivedAtMs }: ArrivalFacts): number {
+function issueTime({ request, receivedAtMs }: ArrivalFacts): number {
   return request.issuedAtMs ?? receivedAtMs;
 }
 
-function expiryOf(facts: ArrivalFacts): number {
+function expiryTime(facts: ArrivalFacts): number {
   const { expirySeconds, receivedAtMs, request } = facts;
   const ttlMs = Math.min(request.ttlMs ?? facts.defaultTtlMs, facts.maxTtlMs);
   const byBroker = expirySeconds === null ? Infinity : receivedAtMs + expirySeconds * 1000;
-  return Math.min(Math.min(issuedAt(facts), receivedAtMs) + ttlMs, byBroker);
+  return Math.min(Math.min(issueTime(facts), receivedAtMs) + ttlMs, byBroker);
 }
 
-function checkTime(facts: ArrivalFacts, expiresAtMs: number): Refusing | null {
+function checkTime(facts: ArrivalFacts, expiresAtMs: number): WriteRefusal | null {
   const { receivedAtMs } = facts;
-  if (issuedAt(facts) > receivedAtMs + DIFFERENCE_BOUND_MS)
+  if (issueTime(facts) > receivedAtMs + DIFFERENCE_BOUND_MS)
     return refuse("clock-skew", "issued_at lies in the future; set the sender's clock.");
   const wrongClock = checkClock(facts.clockSkewMs, facts.clockStep);
   if (wrongClock !== null || expiresAtMs > receivedAtMs) return wrongClock;
@@ -78,7 +78,7 @@ function checkTime(facts: ArrivalFacts, expiresAtMs: number): Refusing | null {
 }
 
 /** Refuses while the wall clock is unverified: after a step back, a command from an hour ago looks fresh. */
-export function checkClock(skewMs: number | null, step: ClockDifference | null): Refusing | null {
+export function checkClock(skewMs: number | null, step: ClockDifference | null): WriteRefusal | null {
   if (step !== null) return refuse("clock-skew", step.message);
   if (skewMs === null || Math.abs(skewMs) <= DIFFERENCE_BOUND_MS) return null;
   const seconds = Math.round(Math.abs(skewMs) / 1000);
@@ -88,7 +88,7 @@ export function checkClock(skewMs: number | null, step: ClockDifference | null):
   );
 }
 
-function checkRequest(facts: ArrivalFacts): Refusing | null {
+function checkRequest(facts: ArrivalFacts): WriteRefusal | null {
   const { entry, listed, request, token } = facts;
   const { forMs, tagId, value } = request;
   if (facts.retained)
@@ -106,7 +106,7 @@ function checkRequest(facts: ArrivalFacts): Refusing | null {
   if (token?.sites.some((site) => site.id === entry.site_id) === false)
     return refuse("no-ability", `The token does not reach site ${entry.site_id}.`);
   if (!isOfType(value, entry)) return refuse("wrong-type", `Tag ${entry.tag_id} takes a ${entry.type}.`);
-  if (entry.type === "number" && !isLawful(value, entry))
+  if (entry.type === "number" && !isWithinLimits(value, entry))
     return refuse("out-of-range", `${value} is outside ${entry.min} to ${entry.max}.`);
   return (
     checkTimed(forMs, entry, facts.maxRestoreAfterMs) ??
@@ -118,12 +118,12 @@ function isOfType(value: TagScalar, entry: AllowedTag): boolean {
   return typeof value === entry.type && (typeof value === "boolean" || Number.isFinite(value));
 }
 
-export function isLawful(value: TagScalar, entry: AllowedTag): boolean {
+export function isWithinLimits(value: TagScalar, entry: AllowedTag): boolean {
   if (!isOfType(value, entry)) return false;
   return entry.type === "boolean" || (Number(value) >= entry.min && Number(value) <= entry.max);
 }
 
-function checkTimed(forMs: number | null, entry: AllowedTag, longestMs: number): Refusing | null {
+function checkTimed(forMs: number | null, entry: AllowedTag, longestMs: number): WriteRefusal | null {
   if (forMs === null) return null;
   if (!entry.restore)
     return refuse("not-restorable", `Tag ${entry.tag_id} is not open for writes that end by themselves.`);
@@ -140,7 +140,7 @@ export interface DispatchFacts extends RateFacts {
   readonly timeZone: string;
 }
 
-export function checkDispatch(facts: DispatchFacts): Refusing | null {
+export function checkDispatch(facts: DispatchFacts): WriteRefusal | null {
   return checkStep(facts) ?? checkRate(facts) ?? checkHours(facts) ?? checkGateway(facts);
 }
 
@@ -153,11 +153,11 @@ export function needsFreshValue(
 
 export function freshValue(current: FreshValue | undefined, nowMs: number): TagValue {
   if (current === undefined || current.quality !== "good" || isFromBefore(current, nowMs)) return null;
-  return nowMs - Date.parse(current.time) <= FRESH_MS ? current.value : null;
+  return nowMs - Date.parse(current.time) <= MAX_VALUE_AGE_MS ? current.value : null;
 }
 
 export function isFromBefore({ time }: FreshValue, nowMs: number): boolean {
-  return Date.parse(time) > nowMs + AHEAD_MS;
+  return Date.parse(time) > nowMs + MAX_VALUE_AHEAD_MS;
 }
 
 /** Two steps of a number in single precision, relative to it: 22.1 is stored as 22.100000381. */
@@ -180,7 +180,7 @@ export function isSetAlready(present: TagValue, value: TagScalar): boolean {
   return present === value || present === Math.fround(value);
 }
 
-function checkStep(facts: DispatchFacts): Refusing | null {
+function checkStep(facts: DispatchFacts): WriteRefusal | null {
   const { entry, expect, value } = facts;
   if (!needsFreshValue(entry, facts)) return null;
   const present = freshValue(facts.current, facts.nowMs);
@@ -188,7 +188,7 @@ function checkStep(facts: DispatchFacts): Refusing | null {
     return refuse("value-unknown", "The present value could not be read, so the change cannot be judged.");
   if (expect !== null && !sameValue(present, expect))
     return refuse("unexpected-value", `The tag holds ${present}, not the expected ${expect}.`);
-  if (facts.forMs !== null && !isLawful(present, entry))
+  if (facts.forMs !== null && !isWithinLimits(present, entry))
     return refuse("not-restorable", `The tag holds ${present}, which may not be written back.`);
   if (entry.type !== "number" || entry.max_step === undefined) return null;
   const isSmall =
@@ -196,7 +196,7 @@ function checkStep(facts: DispatchFacts): Refusing | null {
   return isSmall ? null : refuse("step-too-large", `From ${present} to ${value} is more than ${entry.max_step}.`);
 }
 
-function checkRate({ entry, forMs, past, maxPerHour, nowMs }: RateFacts): Refusing | null {
+function checkRate({ entry, forMs, past, maxPerHour, nowMs }: RateFacts): WriteRefusal | null {
   const last = past.ofTag.at(-1);
   if (last !== undefined && nowMs - last < entry.min_interval) {
     const seconds = Math.ceil((entry.min_interval - (nowMs - last)) / 1000);
@@ -209,7 +209,7 @@ function checkRate({ entry, forMs, past, maxPerHour, nowMs }: RateFacts): Refusi
   return refuse("too-many", `No more than ${maxPerHour} writes of all tags in one hour.`);
 }
 
-export function checkHours(facts: Pick<DispatchFacts, "entry" | "forMs" | "nowMs" | "timeZone">): Refusing | null {
+export function checkHours(facts: Pick<DispatchFacts, "entry" | "forMs" | "nowMs" | "timeZone">): WriteRefusal | null {
   const { hours } = facts.entry;
   if (hours === undefined) return null;
   const [from = "", to = ""] = hours.split("-");
@@ -224,7 +224,7 @@ export function checkHours(facts: Pick<DispatchFacts, "entry" | "forMs" | "nowMs
 }
 
 /** Without a gateway in the entry, refuses only when all gateways of the site are offline. */
-export function checkGateway({ entry, gateways }: Pick<DispatchFacts, "entry" | "gateways">): Refusing | null {
+export function checkGateway({ entry, gateways }: Pick<DispatchFacts, "entry" | "gateways">): WriteRefusal | null {
   const id = entry.gateway_id;
   const present = gateways.filter((each) => (id === undefined || each.value.id === id) && each.missingSince === null);
   if (present.length === 0 || present.some((each) => each.value.online !== false)) return null;
@@ -234,20 +234,20 @@ export function checkGateway({ entry, gateways }: Pick<DispatchFacts, "entry" | 
   );
 }
 
-function refuse(reason: CommandRefusal, message: string): Refusing {
+function refuse(reason: CommandRefusal, message: string): WriteRefusal {
   return { reason, message };
 }
 
 /** Compares decimals exactly: from 0.6 to 1.1 is 0.5, although the binary difference is 0.5000000000000001. */
 export function differsByMoreThan(from: number, to: number, most: number): boolean {
-  const decimals = [from, to, most].map(decimalOf);
+  const decimals = [from, to, most].map(parseDecimal);
   const least = Math.min(...decimals.map(({ exponent }) => exponent));
   const [a = 0n, b = 0n, limit = 0n] = decimals.map(({ digits, exponent }) => digits * 10n ** BigInt(exponent - least));
   return (a > b ? a - b : b - a) > limit;
 }
 
 /** The number as `digits × 10^exponent`, from its shortest decimal form. */
-function decimalOf(value: number) {
+function parseDecimal(value: number) {
   const [mantissa = "", power = "0"] = value.toString().split("e");
   const [whole = "", fraction = ""] = mantissa.split(".");
   return { digits: BigInt(whole + fraction), exponent: Number(power) - fraction.length };

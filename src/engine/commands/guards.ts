@@ -1,11 +1,11 @@
 import type { Pin } from "./approval/approval.ts";
 import { readPin, writePin } from "./approval/files.ts";
-import { type ArmRequest, armRequestIn } from "./arming.ts";
+import { type ArmRequest, readArmRequest } from "./arming.ts";
 import { freeBytesOf } from "./audit/space.ts";
 import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
 
 /** State outside the store that may close writing: files in the state folder, or rows that a fleet shares. */
-export interface Guards {
+export interface WritingGuards {
   readonly place: string;
   readonly killSwitch: KillSwitch;
   readonly armRequest: ArmRequest;
@@ -14,11 +14,11 @@ export interface Guards {
   freeBytes(): number | null;
 }
 
-export function folderGuards(folder: string): Guards {
+export function folderGuards(folder: string): WritingGuards {
   return {
     place: `the state ${folder}`,
     killSwitch: createKillSwitch(folder),
-    armRequest: armRequestIn(folder),
+    armRequest: readArmRequest(folder),
     unarmedHere: () => null,
     pin: {
       read: () => readPin(folder),

@@ -3,59 +3,59 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { AllowList } from "./allow-list.ts";
-import type { BuildingView } from "./building-view.ts";
-import { type Command, type Reason, tagKey } from "./command.ts";
+import type { BuildingReader } from "./building-view.ts";
+import { type Command, type CommandReason, tagKey } from "./command.ts";
 import type { CommandsConfig } from "./config.ts";
-import { checkArrival, type Refusing } from "./gate.ts";
-import type { Accepted, Journal } from "./journal.ts";
+import { checkArrival, type WriteRefusal } from "./gate.ts";
+import type { AcceptedCommand, Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
-import { parsePayload, type Request, type Second } from "./payload.ts";
-import type { Refusals } from "./refusals.ts";
+import { parsePayload, type Request, type SecondApproval } from "./payload.ts";
+import type { RefusalReporter } from "./refusals.ts";
 import type { MessageResult } from "./result-event.ts";
 import { isRestoreId } from "./timed.ts";
 
-type Subject = Pick<Request, "source" | "tagId" | "value">;
+type CommandSubject = Pick<Request, "source" | "tagId" | "value">;
 
-interface Why {
-  readonly reason: Reason;
+interface Refusal {
+  readonly reason: CommandReason;
   readonly message: string;
   readonly outcome?: MessageResult["outcome"];
 }
 
-const KNOWN: Why = { reason: "duplicate", message: "This id was used before." };
-const RESERVED: Why = {
+const KNOWN_ID: Refusal = { reason: "duplicate", message: "This id was used before." };
+const RESERVED_ID: Refusal = {
   reason: "invalid",
   message: "An id that ends in /restore stands for putting an old value back; choose another.",
 };
 
 /** More accepted commands for one tag are a flood; a person or a sound program corrects itself less often. */
-const FLOODS = [
+const FLOOD_RATES = [
   { count: 20, withinMs: 60_000, period: "a minute" },
   { count: 120, withinMs: 3_600_000, period: "an hour" },
 ] as const;
 const LONGEST_MS = 3_600_000;
-const OPERATOR = "operator";
+const OPERATOR_TOPIC = "operator";
 
 /** Ends each message with a rejection or a journaled command. The broker waits for this, so send no request here. */
 export function createIntake(options: {
   readonly config: () => CommandsConfig;
   readonly allowList: AllowList;
-  readonly view: BuildingView;
+  readonly view: BuildingReader;
   readonly journal: Journal;
-  readonly refusals: Refusals;
+  readonly refusals: RefusalReporter;
   readonly killSwitch: KillSwitch;
-  readonly closed: () => Refusing | null;
+  readonly closed: () => WriteRefusal | null;
   readonly clock: Clock;
   readonly clockSkewMs: (source: string) => number | null;
   readonly clockDoubt: Pick<ClockCheck, "stepped">;
-  readonly dispatch: (accepted: Accepted) => void;
+  readonly dispatch: (accepted: AcceptedCommand) => void;
   readonly onSecond: (source: string) => void;
   readonly count: (outcome: string, reason: string | null) => void;
 }): AcceptCommand {
   const { allowList, clock, config, journal, killSwitch } = options;
   const acceptedAtMs = new Map<string, readonly number[]>();
 
-  function resultOf(arrival: CommandMessage, id: string, subject: Subject | null, why: Why): MessageResult {
+  function resultOf(arrival: CommandMessage, id: string, subject: CommandSubject | null, why: Refusal): MessageResult {
     const source = allowList.sourceOf(subject?.source ?? arrival.source);
     const tagId = subject?.tagId ?? arrival.tagId;
     const { reason, message } = why;
@@ -68,7 +68,7 @@ export function createIntake(options: {
       outcome: why.outcome ?? (reason === "duplicate" || reason === "expired" ? reason : "rejected"),
       reason,
       message,
-      by: senderOf(arrival),
+      by: describeSender(arrival),
       replyTo: arrival.replyTo,
       correlation: arrival.correlation,
       receivedAtMs: arrival.receivedAtMs,
@@ -80,19 +80,22 @@ export function createIntake(options: {
     await options.refusals.report(results);
   }
 
-  function checkFlood(source: string, tagId: string): Refusing | null {
+  function checkFlood(source: string, tagId: string): WriteRefusal | null {
     const now = clock.monotonic();
     const key = tagKey({ source, tagId });
     const lately = (acceptedAtMs.get(key) ?? []).filter((at) => at > now - LONGEST_MS);
-    const flood = FLOODS.find(({ count, withinMs }) => lately.filter((at) => at > now - withinMs).length >= count);
+    const flood = FLOOD_RATES.find(({ count, withinMs }) => lately.filter((at) => at > now - withinMs).length >= count);
     acceptedAtMs.set(key, flood === undefined ? [...lately, now] : lately);
     if (flood === undefined) return null;
     return { reason: "flood", message: `More than ${flood.count} commands for tag ${tagId} within ${flood.period}.` };
   }
 
-  async function judge(arrival: CommandMessage, request: Request): Promise<Accepted | { readonly refused: Why }> {
-    if (journal.knows(request.id)) return { refused: KNOWN };
-    if (isRestoreId(request.id)) return { refused: RESERVED };
+  async function judge(
+    arrival: CommandMessage,
+    request: Request,
+  ): Promise<AcceptedCommand | { readonly refused: Refusal }> {
+    if (journal.knows(request.id)) return { refused: KNOWN_ID };
+    if (isRestoreId(request.id)) return { refused: RESERVED_ID };
     const source = allowList.sourceOf(request.source);
     const entry = source === null ? undefined : allowList.entry(source, request.tagId);
     const isListed = source !== null && entry !== undefined;
@@ -123,7 +126,7 @@ export function createIntake(options: {
       ...{ id, source, siteId: entry.site_id, tagId, value, expect, forMs },
       needsSecond: entry.second_person,
       via,
-      by: senderOf(arrival),
+      by: describeSender(arrival),
       receivedAt: isoUtc(receivedAtMs),
       expiresAt: isoUtc(verdict.expiresAtMs),
       replyTo,
@@ -132,33 +135,33 @@ export function createIntake(options: {
     return { command, entry };
   }
 
-  function wrongSecond(arrival: CommandMessage, { id, value }: Second): Why | null {
+  function wrongSecond(arrival: CommandMessage, { id, value }: SecondApproval): Refusal | null {
     const command = journal.unseconded(id);
     let message: string | null = null;
     if (command === undefined || (arrival.source !== null && arrival.source !== command.source)) {
       message = `No command ${id} waits for a second person.`;
     } else if (command.value !== value) {
       message = `Command ${id} asks for ${command.value}, not for ${value}.`;
-    } else if (arrival.via === OPERATOR && command.via === OPERATOR)
+    } else if (arrival.via === OPERATOR_TOPIC && command.via === OPERATOR_TOPIC)
       message = "The command came from the command line too; the second person has to agree over MQTT.";
     if (message !== null) return { reason: "wrong-second", message };
     if (!arrival.retained) return null;
     return { reason: "retained", message: "A second person's word must not be retained." };
   }
 
-  async function acceptSecond(arrival: CommandMessage, second: Second): Promise<void> {
+  async function acceptSecond(arrival: CommandMessage, second: SecondApproval): Promise<void> {
     const command = journal.unseconded(second.id) ?? null;
     const wrong = options.closed() ?? wrongSecond(arrival, second);
-    if (wrong === null && (await journal.second(second.id, senderOf(arrival)))) {
+    if (wrong === null && (await journal.second(second.id, describeSender(arrival)))) {
       if (command !== null) options.onSecond(command.source);
       return;
     }
-    const late: Why = { reason: "wrong-second", message: `Command ${second.id} has ended meanwhile.` };
+    const late: Refusal = { reason: "wrong-second", message: `Command ${second.id} has ended meanwhile.` };
     await report(resultOf(arrival, `${second.id}/second`, command, wrong ?? late));
   }
 
   async function stopWriting(arrival: CommandMessage, id: string): Promise<void> {
-    await killSwitch.throwIt(senderOf(arrival), isoUtc(clock.now()));
+    await killSwitch.throwIt(describeSender(arrival), isoUtc(clock.now()));
     const message = `Writing is stopped; ${killSwitch.remedy} to go on.`;
     await report(resultOf(arrival, id, null, { outcome: "confirmed", reason: "stop", message }));
   }
@@ -177,10 +180,10 @@ export function createIntake(options: {
     const closed = options.closed();
     if (closed !== null) {
       // A known id is a duplicate: its sender gets the known result.
-      const why = ({ id }: Request) => (journal.knows(id) ? KNOWN : closed);
+      const why = ({ id }: Request) => (journal.knows(id) ? KNOWN_ID : closed);
       return report(...requests.map((request) => resultOf(arrival, request.id, request, why(request))));
     }
-    const good: Accepted[] = [];
+    const good: AcceptedCommand[] = [];
     const bad: MessageResult[] = [];
     for (const request of requests) {
       const verdict = await judge(arrival, request);
@@ -191,14 +194,14 @@ export function createIntake(options: {
     for (const accepted of fresh) options.dispatch(accepted);
     for (const request of requests) {
       const accepted = good.find(({ command }) => command.id === request.id);
-      if (accepted !== undefined && !fresh.has(accepted)) bad.push(resultOf(arrival, request.id, request, KNOWN));
+      if (accepted !== undefined && !fresh.has(accepted)) bad.push(resultOf(arrival, request.id, request, KNOWN_ID));
     }
     await report(...bad);
   };
 }
 
 /** Connector, topic and the name that the sender states: the broker does not say who it was. */
-function senderOf({ properties, topic, via }: CommandMessage): string {
+function describeSender({ properties, topic, via }: CommandMessage): string {
   const way = `${via} ${topic}`.slice(0, 300);
   const user = properties.user?.replace(/\p{Cc}/gu, " ").slice(0, 64);
   return user === undefined || user === "" ? way : `${way}, says ${user.toWellFormed()}`;

@@ -4,28 +4,28 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { oneAtATime } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
-import { AUDIT_LOG, type AuditEntry, type AuditRecord, auditHeadEvent, CHAIN_START, chain } from "./audit/audit.ts";
+import { AUDIT_LOG, type AuditEntry, type AuditRecord, auditHeadEvent, CHAIN_START, hashEntry } from "./audit/audit.ts";
 import { openAuditSize } from "./audit/size.ts";
-import { type Command, type CommandState, type Finish, tagKey } from "./command.ts";
+import { type Command, type CommandEnd, type CommandState, tagKey } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import { sameValue } from "./gate.ts";
 import { acceptedEvent, type MessageResult, messageEvent, resultEvent } from "./result-event.ts";
 import {
+  createPromise,
   isLost,
   isWritten,
   notRestoredEvent,
-  promiseOf,
   promisesAfter,
-  RESTORES,
+  RESTORE_SET,
   type Restore,
   restoreId,
   takenOver,
-  UNRESTORED,
-  type Unrestored,
-  unrestored,
+  toUnrestored,
+  UNRESTORED_SET,
+  type UnrestoredValue,
   withOlder,
 } from "./timed.ts";
-import { createWriteCountLimit, WRITE_COUNT, type WriteCount } from "./write-count-limit.ts";
+import { createWriteCountLimit, WRITE_COUNT_SET, type WriteCount } from "./write-count-limit.ts";
 
 /**
  * Stores each step of a command before it happens:
@@ -36,12 +36,12 @@ import { createWriteCountLimit, WRITE_COUNT, type WriteCount } from "./write-cou
  */
 export type Journal = Awaited<ReturnType<typeof openJournal>>;
 
-export interface Accepted {
+export interface AcceptedCommand {
   readonly command: Command;
   readonly entry: AllowedTag;
 }
 
-export interface Leaving extends Accepted {
+export interface SentCommand extends AcceptedCommand {
   readonly before: TagValue;
 }
 
@@ -59,9 +59,9 @@ interface StoredEntry {
   readonly sent?: { readonly tag: string; readonly value: TagScalar };
 }
 
-const COMMANDS = "command";
+const COMMAND_SET = "command";
 /** Far beyond any time to live. */
-const RETENTION_MS = 7 * 86_400_000;
+const ENTRY_RETENTION_MS = 7 * 86_400_000;
 
 export async function openJournal(options: {
   readonly store: Store;
@@ -71,23 +71,23 @@ export async function openJournal(options: {
   readonly expectedWaitMs: (source: string) => number;
 }) {
   const { store, clock, rehearsal, expectedWaitMs } = options;
-  const writeCountSet = rehearsal ? `${WRITE_COUNT}-rehearsal` : WRITE_COUNT;
+  const writeCountSet = rehearsal ? `${WRITE_COUNT_SET}-rehearsal` : WRITE_COUNT_SET;
   const open = new Map<string, OpenEntry>();
   const finished = new Map<string, string>();
   /** Last finished write of each tag, for `isUnproved`. */
   const lastSent = new Map<string, StoredEntry>();
-  for (const [id, stored] of await store.documents<StoredEntry>(COMMANDS)) {
+  for (const [id, stored] of await store.documents<StoredEntry>(COMMAND_SET)) {
     const { state, changedAt, command, sent } = stored;
     const isOpen = command !== undefined && (state === "accepted" || state === "sending");
     if (isOpen) open.set(id, { command, state, changedAt });
     else finished.set(id, changedAt);
     if (sent !== undefined && changedAt > (lastSent.get(sent.tag)?.changedAt ?? "")) lastSent.set(sent.tag, stored);
   }
-  for (const id of await store.damagedKeys(COMMANDS)) if (!open.has(id)) finished.set(id, isoUtc(clock.now()));
+  for (const id of await store.damagedKeys(COMMAND_SET)) if (!open.has(id)) finished.set(id, isoUtc(clock.now()));
   const seconded = new Set<string>();
   const writeCounts = createWriteCountLimit(await store.documents<WriteCount>(writeCountSet), clock);
-  const restores = await store.documents<Restore>(RESTORES);
-  const lost = await store.documents<Unrestored>(UNRESTORED);
+  const restores = await store.documents<Restore>(RESTORE_SET);
+  const lost = await store.documents<UnrestoredValue>(UNRESTORED_SET);
   const auditSize = await openAuditSize(store);
   let tip = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? CHAIN_START;
   /** The audit chain has one tip, so steps run one at a time. */
@@ -99,7 +99,7 @@ export async function openJournal(options: {
     events: (hashes: readonly string[]) => readonly Event[] = () => [],
   ): Promise<void> {
     const records: AuditRecord[] = [];
-    for (const audit of audits) records.push(chain(records.at(-1)?.hash ?? tip, audit));
+    for (const audit of audits) records.push(hashEntry(records.at(-1)?.hash ?? tip, audit));
     const hashes = records.map(({ hash }) => hash);
     await store.commit({
       documents,
@@ -125,7 +125,7 @@ export async function openJournal(options: {
   }
 
   return {
-    accept: (all: readonly Accepted[]): Promise<readonly Accepted[]> =>
+    accept: (all: readonly AcceptedCommand[]): Promise<readonly AcceptedCommand[]> =>
       inTurn(async () => {
         const changedAt = isoUtc(clock.now());
         const fresh = all.filter(({ command }) => !open.has(command.id) && !finished.has(command.id));
@@ -135,16 +135,16 @@ export async function openJournal(options: {
         await commit(
           fresh.map(({ command, entry }) => {
             const { replyTo: _replyTo, correlation: _correlation, id: _id, ...request } = command;
-            return audited(command, "accepted", changedAt, { ...request, limits: entry });
+            return buildAuditEntry(command, "accepted", changedAt, { ...request, limits: entry });
           }),
-          [{ set: COMMANDS, insert: entries }],
+          [{ set: COMMAND_SET, insert: entries }],
           () => commands.map((command) => acceptedEvent(command, expectedWaitMs(command.source), changedAt)),
         );
         for (const [id, entry] of entries) open.set(id, entry);
         return fresh;
       }),
 
-    sending: (leaving: readonly Leaving[]): Promise<void> =>
+    sending: (leaving: readonly SentCommand[]): Promise<void> =>
       inTurn(async () => {
         const changedAt = isoUtc(clock.now());
         const commands = leaving.map(({ command }) => command);
@@ -155,14 +155,14 @@ export async function openJournal(options: {
           // A command that restores a value keeps its promise until it has ended.
           if (command.forMs === null || before === null || restoreBy(command.id) !== undefined) return [];
           const key = tagKey(command);
-          return [[key, promiseOf(command, before, restores.get(key), clock.now())] as const];
+          return [[key, createPromise(command, before, restores.get(key), clock.now())] as const];
         });
         await commit(
-          leaving.map(({ command, before }) => audited(command, "sending", changedAt, { before, group })),
+          leaving.map(({ command, before }) => buildAuditEntry(command, "sending", changedAt, { before, group })),
           [
-            { set: COMMANDS, put: entries },
+            { set: COMMAND_SET, put: entries },
             { set: writeCountSet, put: counts },
-            { set: RESTORES, put: promises },
+            { set: RESTORE_SET, put: promises },
           ],
           (hashes) => [
             auditHeadEvent({ records: auditSize.records() + hashes.length, head: hashes.at(-1) ?? tip }, changedAt),
@@ -177,14 +177,14 @@ export async function openJournal(options: {
       inTurn(async () => {
         const command = unseconded(id);
         if (command === undefined) return false;
-        await commit([audited(command, "seconded", isoUtc(clock.now()), { by })], []);
+        await commit([buildAuditEntry(command, "seconded", isoUtc(clock.now()), { by })], []);
         seconded.add(id);
         return true;
       }),
     unseconded,
 
     /** Records the outcome; returns false when the command had ended before. Also ends the restores that it settles. */
-    finish: (command: Command, finish: Finish): Promise<boolean> =>
+    finish: (command: Command, finish: CommandEnd): Promise<boolean> =>
       inTurn(async () => {
         const promise = restoreBy(command.id);
         if (!open.has(command.id) && promise === undefined) return false;
@@ -199,21 +199,21 @@ export async function openJournal(options: {
         const ended = over.map(takenOver);
         const endedIds = ended.map((each) => each.command.id).filter((id) => open.has(id));
         const superseded: StoredEntry = { state: "superseded", changedAt };
-        const failed = promise !== undefined && isLost(finish) ? unrestored(promise, finish, changedAt) : null;
+        const failed = promise !== undefined && isLost(finish) ? toUnrestored(promise, finish, changedAt) : null;
         const isSettled = failed === null && lost.has(key) && isWritten(finish);
         await commit(
           [
-            ...ended.map((each) => audited(each.command, "superseded", changedAt, { ...each.finish })),
-            audited(command, finish.outcome, changedAt, { ...finish }),
-            ...(failed === null ? [] : [audited(command, "not-restored", changedAt, { ...failed })]),
+            ...ended.map((each) => buildAuditEntry(each.command, "superseded", changedAt, { ...each.finish })),
+            buildAuditEntry(command, finish.outcome, changedAt, { ...finish }),
+            ...(failed === null ? [] : [buildAuditEntry(command, "not-restored", changedAt, { ...failed })]),
           ],
           [
-            { set: COMMANDS, put: [[command.id, done], ...endedIds.map((id) => [id, superseded] as const)] },
+            { set: COMMAND_SET, put: [[command.id, done], ...endedIds.map((id) => [id, superseded] as const)] },
             { set: writeCountSet, put: counts },
             current === null
-              ? { set: RESTORES, remove: stored === undefined ? [] : [key] }
-              : { set: RESTORES, put: [[key, current]] },
-            { set: UNRESTORED, put: failed === null ? [] : [[key, failed]], remove: isSettled ? [key] : [] },
+              ? { set: RESTORE_SET, remove: stored === undefined ? [] : [key] }
+              : { set: RESTORE_SET, put: [[key, current]] },
+            { set: UNRESTORED_SET, put: failed === null ? [] : [[key, failed]], remove: isSettled ? [key] : [] },
           ],
           () => [
             ...ended.map((each) => resultEvent(each.command, each.finish, changedAt)),
@@ -275,12 +275,12 @@ export async function openJournal(options: {
     auditSize,
     restores: (): readonly Restore[] => [...restores.values()],
     restoreBy,
-    unrestored: (): readonly Unrestored[] => [...lost.values()],
-    forgetUnrestored: (past: Unrestored): Promise<void> =>
+    unrestored: (): readonly UnrestoredValue[] => [...lost.values()],
+    forgetUnrestored: (past: UnrestoredValue): Promise<void> =>
       inTurn(async () => {
         const key = tagKey(past);
         if (lost.get(key)?.commandId !== past.commandId) return;
-        await store.commit({ documents: [{ set: UNRESTORED, remove: [key] }] });
+        await store.commit({ documents: [{ set: UNRESTORED_SET, remove: [key] }] });
         lost.delete(key);
       }),
     publishHead: (): Promise<void> =>
@@ -292,17 +292,17 @@ export async function openJournal(options: {
     tidy: (): Promise<void> =>
       inTurn(async () => {
         await auditSize.remember();
-        const limit = isoUtc(clock.now() - RETENTION_MS);
+        const limit = isoUtc(clock.now() - ENTRY_RETENTION_MS);
         const old = [...finished].filter(([, endedAt]) => endedAt < limit).map(([id]) => id);
         if (old.length === 0) return;
-        await store.commit({ documents: [{ set: COMMANDS, remove: old }] });
+        await store.commit({ documents: [{ set: COMMAND_SET, remove: old }] });
         for (const id of old) finished.delete(id);
         for (const [key, { changedAt }] of lastSent) if (changedAt < limit) lastSent.delete(key);
       }),
   };
 }
 
-function audited(
+function buildAuditEntry(
   command: Command,
   step: CommandState | "seconded" | "not-restored",
   at: string,

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { z } from "zod";
 import type { CommandMessage } from "../../core/connector.ts";
 import type { TagScalar } from "../../core/model/building.ts";
-import { KINDS } from "../../core/model/event.ts";
+import { EVENT_KINDS } from "../../core/model/event.ts";
 import type { CommandRefusal } from "./command.ts";
 
 /**
@@ -25,40 +25,40 @@ export interface Request {
   readonly expect: TagScalar | null;
 }
 
-export interface Second {
+export interface SecondApproval {
   readonly id: string;
   readonly value: TagScalar;
 }
 
-export type Parsed =
+export type ParsedPayload =
   | { readonly requests: readonly Request[] }
-  | { readonly second: Second }
+  | { readonly second: SecondApproval }
   | { readonly stop: { readonly id: string } }
   /** `id` is the one that the message states; null when it is unreadable. */
   | { readonly refused: { readonly reason: CommandRefusal; readonly message: string; readonly id: string | null } };
 
 /** Ids become keys of the store, which holds only Unicode text. */
-const Name = z
+const IdText = z
   .string()
   .regex(/^\P{Cc}{1,128}$/u, "must have 1 to 128 characters and no control characters")
   .refine((text) => text.isWellFormed(), "is no valid text");
-const Scalar = z.union([z.number(), z.boolean()], { error: "value must be a number, true or false" });
-const Shared = {
-  id: Name.optional(),
-  source: Name.optional(),
+const WriteValue = z.union([z.number(), z.boolean()], { error: "value must be a number, true or false" });
+const SharedFields = {
+  id: IdText.optional(),
+  source: IdText.optional(),
   issued_at: z.iso.datetime({ offset: true, error: "issued_at must be ISO 8601 with an offset or Z" }).optional(),
   ttl_s: z.number().positive().optional(),
   for_s: z.number().positive().optional(),
 };
-const Write = z.strictObject({ tag: Name, value: Scalar, expect: Scalar.optional() });
-const Single = z.strictObject({ ...Shared, ...Write.shape, tag: Name.optional() });
-const Group = z.strictObject({ ...Shared, writes: z.array(Write).min(1).max(20) });
-const SecondMessage = z.strictObject({ second: z.string().min(1).max(300), value: Scalar });
-const Stop = z.strictObject({ id: Name.optional(), stop: z.literal(true) });
+const Write = z.strictObject({ tag: IdText, value: WriteValue, expect: WriteValue.optional() });
+const SingleWrite = z.strictObject({ ...SharedFields, ...Write.shape, tag: IdText.optional() });
+const WriteGroup = z.strictObject({ ...SharedFields, writes: z.array(Write).min(1).max(20) });
+const SecondMessage = z.strictObject({ second: z.string().min(1).max(300), value: WriteValue });
+const Stop = z.strictObject({ id: IdText.optional(), stop: z.literal(true) });
 
-const LOOP = "This is a message that Plenum itself published; it is not a command.";
+const LOOP_MESSAGE = "This is a message that Plenum itself published; it is not a command.";
 
-export function parsePayload(arrival: CommandMessage, bareValues: boolean): Parsed {
+export function parsePayload(arrival: CommandMessage, bareValues: boolean): ParsedPayload {
   let text: string;
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(arrival.payload).trim();
@@ -71,13 +71,13 @@ export function parsePayload(arrival: CommandMessage, bareValues: boolean): Pars
   } catch {
     return refuse("unreadable", "The message is neither a bare value nor JSON.");
   }
-  if (typeof value !== "object" || value === null) return bare(value, arrival, bareValues);
+  if (typeof value !== "object" || value === null) return parseBareValue(value, arrival, bareValues);
   return fromJson(value, arrival);
 }
 
-function bare(value: unknown, arrival: CommandMessage, allowed: boolean): Parsed {
-  if (isMarked(arrival)) return refuse("loop", LOOP);
-  const scalar = Scalar.safeParse(value);
+function parseBareValue(value: unknown, arrival: CommandMessage, allowed: boolean): ParsedPayload {
+  if (isMarked(arrival)) return refuse("loop", LOOP_MESSAGE);
+  const scalar = WriteValue.safeParse(value);
   if (!scalar.success) return refuse("invalid", "A bare value must be a number, true or false.");
   if (!allowed) return refuse("invalid", "Bare values are switched off (commands.bare_values); send JSON with an id.");
   if (arrival.tagId === null) return refuse("invalid", "A bare value needs the topic of its tag.");
@@ -89,10 +89,10 @@ function bare(value: unknown, arrival: CommandMessage, allowed: boolean): Parsed
   return { requests: [{ id: id ?? arrivalId(arrival), source, tagId, value: scalar.data, ...plain }] };
 }
 
-function fromJson(value: object, arrival: CommandMessage): Parsed {
+function fromJson(value: object, arrival: CommandMessage): ParsedPayload {
   const id = claimedId(value) ?? givenId(arrival);
   const refuseIt = (message: string) => refuse("invalid", message, id);
-  if (isMarked(arrival) || looksLikeOurs(value, id)) return refuse("loop", LOOP, id);
+  if (isMarked(arrival) || looksLikeOurs(value, id)) return refuse("loop", LOOP_MESSAGE, id);
   if ("stop" in value) {
     if (!Stop.safeParse(value).success) return refuseIt('To stop all writing, send {"stop": true}.');
     return { stop: { id: id ?? arrivalId(arrival) } };
@@ -102,7 +102,7 @@ function fromJson(value: object, arrival: CommandMessage): Parsed {
     if (second.success) return { second: { id: second.data.second, value: second.data.value } };
     return refuseIt('Here goes {"second": "<id of a command>", "value": …} only.');
   }
-  const parsed = "writes" in value ? Group.safeParse(value) : Single.safeParse(value);
+  const parsed = "writes" in value ? WriteGroup.safeParse(value) : SingleWrite.safeParse(value);
   if (!parsed.success) return refuseIt(firstIssue(parsed.error));
   const body = parsed.data;
   if (id === null) return refuse("invalid", "A command needs an id.");
@@ -137,12 +137,12 @@ function firstIssue(error: z.ZodError): string {
 }
 
 function claimedId(value: object): string | null {
-  const id = "id" in value ? Name.safeParse(value.id) : null;
+  const id = "id" in value ? IdText.safeParse(value.id) : null;
   return id?.success === true ? id.data : null;
 }
 
 function givenId(arrival: CommandMessage): string | null {
-  const id = Name.safeParse(arrival.properties.id ?? arrival.correlation);
+  const id = IdText.safeParse(arrival.properties.id ?? arrival.correlation);
   return id.success ? id.data : null;
 }
 
@@ -154,7 +154,7 @@ function isMarked(arrival: CommandMessage): boolean {
 /** True for Plenum's own events and states, which a bridge may send back. */
 function looksLikeOurs(value: object, id: string | null): boolean {
   if ("specversion" in value || "ts" in value || "quality" in value) return true;
-  return id !== null && /\.[\w-]{22}$/.test(id) && (KINDS as readonly string[]).includes(id.slice(0, -23));
+  return id !== null && /\.[\w-]{22}$/.test(id) && (EVENT_KINDS as readonly string[]).includes(id.slice(0, -23));
 }
 
 function arrivalId(arrival: CommandMessage): string {
@@ -165,6 +165,6 @@ function arrivalId(arrival: CommandMessage): string {
   return `bare-${digest.slice(0, 22)}`;
 }
 
-function refuse(reason: CommandRefusal, message: string, id: string | null = null): Parsed {
+function refuse(reason: CommandRefusal, message: string, id: string | null = null): ParsedPayload {
   return { refused: { reason, message, id } };
 }

@@ -1,11 +1,11 @@
-import { meaningOf } from "../../core/errors/errors.ts";
+import { asFailure } from "../../core/errors/errors.ts";
 import type { TagValue } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, loop } from "../../core/runtime/waiting.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
-import type { Command, Finish } from "./command.ts";
-import type { Endings } from "./endings.ts";
+import type { Command, CommandEnd } from "./command.ts";
+import type { CommandEndings } from "./endings.ts";
 import type { FreshValues } from "./fresh-values.ts";
 import { sameValue } from "./gate.ts";
 
@@ -24,7 +24,7 @@ import { sameValue } from "./gate.ts";
 export type ReadBack = ReturnType<typeof createReadBack>;
 export type SendResult = "answered" | "in-doubt" | "group-refused";
 
-export interface Unverified {
+export interface UnverifiedWrite {
   readonly command: Command;
   readonly sent: SendResult;
   readonly complaint: string | null;
@@ -34,13 +34,13 @@ export interface Unverified {
 }
 
 /** Attempts before the value counts as unreadable: with 2 s to begin with, within about a minute. */
-const ATTEMPTS = 5;
+const MAX_READ_ATTEMPTS = 5;
 /** How long a busy quota may postpone a reading, because a live read may arrive. */
-const POSTPONED_MS = 10_000;
+const MAX_POSTPONEMENT_MS = 10_000;
 const RETRY_MS = 1_000;
 
-interface Verification {
-  readonly write: Unverified;
+interface PendingVerification {
+  readonly write: UnverifiedWrite;
   readonly postponedUntilMs: number;
   dueMs: number;
   attempts: number;
@@ -51,22 +51,22 @@ interface Verification {
 export function createReadBack(options: {
   readonly source: Source;
   readonly values: FreshValues;
-  readonly endings: Endings;
+  readonly endings: CommandEndings;
   readonly clock: Clock;
   readonly log: Log;
   readonly settleMs: () => number;
 }) {
   const { clock, endings, log, settleMs, source, values } = options;
-  const pending = new Set<Verification>();
+  const pending = new Set<PendingVerification>();
   const added = createWakeup();
 
-  async function end(each: Verification, present: TagValue, signal: AbortSignal): Promise<void> {
-    await endings.end(each.write.command, judge(each.write, present), signal);
+  async function end(each: PendingVerification, present: TagValue, signal: AbortSignal): Promise<void> {
+    await endings.end(each.write.command, judgeReading(each.write, present), signal);
     pending.delete(each);
   }
 
-  async function confirmByLiveReads(due: readonly Verification[], signal: AbortSignal) {
-    const others: Verification[] = [];
+  async function confirmByLiveReads(due: readonly PendingVerification[], signal: AbortSignal) {
+    const others: PendingVerification[] = [];
     for (const each of due) {
       const { command, sentAtMs } = each.write;
       const live = await values.live(command.tagId);
@@ -78,7 +78,7 @@ export function createReadBack(options: {
     return others;
   }
 
-  async function read(due: readonly Verification[], signal: AbortSignal): Promise<void> {
+  async function read(due: readonly PendingVerification[], signal: AbortSignal): Promise<void> {
     const [first] = due;
     const group = first?.readsSingly ? [first] : due.filter((each) => !each.readsSingly).slice(0, TAGS_PER_REQUEST);
     let present: ReadonlyMap<string, TagValue> = new Map();
@@ -91,7 +91,7 @@ export function createReadBack(options: {
       if (signal.aborted) throw error;
       log.warn({ err: error }, "reading back failed");
       // One tag that the token cannot see makes the service refuse the whole group.
-      if (group.length > 1 && ["rejected", "config"].includes(meaningOf(error).kind)) {
+      if (group.length > 1 && ["rejected", "config"].includes(asFailure(error).kind)) {
         for (const each of group) each.readsSingly = true;
         return;
       }
@@ -103,7 +103,7 @@ export function createReadBack(options: {
       const isOther = value !== null && !isOurs;
       const isCertain = isOurs || (isOther && each.sawOther);
       each.sawOther ||= isOther;
-      if (isCertain || each.attempts >= ATTEMPTS) await end(each, value, signal);
+      if (isCertain || each.attempts >= MAX_READ_ATTEMPTS) await end(each, value, signal);
       else each.dueMs = clock.monotonic() + Math.max(RETRY_MS, settleMs()) * 2 ** each.attempts;
     }
   }
@@ -121,9 +121,9 @@ export function createReadBack(options: {
   }
 
   return {
-    add(writes: readonly Unverified[]): void {
+    add(writes: readonly UnverifiedWrite[]): void {
       const dueMs = clock.monotonic() + settleMs();
-      const fresh = { postponedUntilMs: dueMs + POSTPONED_MS, attempts: 0, sawOther: false, readsSingly: false };
+      const fresh = { postponedUntilMs: dueMs + MAX_POSTPONEMENT_MS, attempts: 0, sawOther: false, readsSingly: false };
       for (const write of writes) pending.add({ write, dueMs, ...fresh });
       added.wakeUp();
     },
@@ -139,7 +139,7 @@ export function createReadBack(options: {
   };
 }
 
-function judge({ command, sent, before, complaint }: Unverified, readBack: TagValue): Finish {
+function judgeReading({ command, sent, before, complaint }: UnverifiedWrite, readBack: TagValue): CommandEnd {
   const common = { before, readBack, answer: complaint ?? sent };
   if (readBack !== null && sameValue(readBack, command.value))
     return { ...common, outcome: "confirmed", reason: null, message: `The tag holds ${readBack}.` };

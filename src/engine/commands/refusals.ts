@@ -6,14 +6,14 @@ import type { Journal } from "./journal.ts";
 import type { MessageResult } from "./result-event.ts";
 
 /** Reports rejections. In a flood, one record per reason and minute counts them, so the audit log cannot fill up. */
-export type Refusals = ReturnType<typeof createRefusals>;
+export type RefusalReporter = ReturnType<typeof createRefusals>;
 
 /** Token bucket of each reason: 30 reports at once, 10 a minute for ever, which is 14,400 a day. */
-const BURST = 30;
+const MAX_BURST = 30;
 const PER_MINUTE = 10;
 const MINUTE_MS = 60_000;
 
-interface Counted {
+interface CountedRefusals {
   count: number;
   readonly sinceMs: number;
   readonly dueMs: number;
@@ -23,13 +23,13 @@ interface Counted {
 export function createRefusals(options: { readonly journal: Journal; readonly clock: Clock; readonly log: Log }) {
   const { journal, clock, log } = options;
   const buckets = new Map<string, { tokens: number; atMs: number }>();
-  const counted = new Map<string, Counted>();
+  const counted = new Map<string, CountedRefusals>();
   const countingBegan = createWakeup();
 
   function takeToken(reason: string): boolean {
     const now = clock.monotonic();
-    const bucket = buckets.get(reason) ?? { tokens: BURST, atMs: now };
-    const tokens = Math.min(BURST, bucket.tokens + ((now - bucket.atMs) / MINUTE_MS) * PER_MINUTE);
+    const bucket = buckets.get(reason) ?? { tokens: MAX_BURST, atMs: now };
+    const tokens = Math.min(MAX_BURST, bucket.tokens + ((now - bucket.atMs) / MINUTE_MS) * PER_MINUTE);
     buckets.set(reason, { tokens: tokens < 1 ? tokens : tokens - 1, atMs: now });
     return tokens >= 1;
   }
@@ -51,7 +51,7 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
     counted.clear();
     if (all.length === 0) return;
     try {
-      await journal.report(all.map(([, each]) => resultOf(each)));
+      await journal.report(all.map(([, each]) => summarizeRefusals(each)));
     } catch (error) {
       for (const [reason, each] of all)
         counted.set(reason, { ...each, count: each.count + (counted.get(reason)?.count ?? 0) });
@@ -85,7 +85,7 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
   };
 }
 
-function resultOf({ count, sinceMs, latest }: Counted): MessageResult {
+function summarizeRefusals({ count, sinceMs, latest }: CountedRefusals): MessageResult {
   const since = isoUtc(sinceMs);
   return {
     ...latest,

@@ -4,28 +4,28 @@ import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, loop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { AllowList } from "./allow-list.ts";
-import type { BuildingView } from "./building-view.ts";
-import { type Command, type Finish, tagKey } from "./command.ts";
-import type { Endings } from "./endings.ts";
-import { isLawful, sameValue } from "./gate.ts";
-import type { Accepted, Journal } from "./journal.ts";
+import type { BuildingReader } from "./building-view.ts";
+import { type Command, type CommandEnd, tagKey } from "./command.ts";
+import type { CommandEndings } from "./endings.ts";
+import { isWithinLimits, sameValue } from "./gate.ts";
+import type { AcceptedCommand, Journal } from "./journal.ts";
 import {
+  MAX_RESTORE_DELAY_MS,
   mayRetry,
-  PATIENCE_MS,
   type Restore,
   restoreId,
   restoringCommand,
-  type Unrestored,
+  type UnrestoredValue,
   unrestoredLine,
   withOlder,
 } from "./timed.ts";
 
 /** Minimum and maximum wait between two attempts. Each may cost a request to read the present value. */
-const BACKOFF = { firstMs: 30_000, maxMs: 300_000 };
+const RESTORE_BACKOFF = { firstMs: 30_000, maxMs: 300_000 };
 /** A wall clock that is set forward, and a value that is over by itself, are noticed within this time. */
 const CHECK_EVERY_MS = 30_000;
 
-interface Attempt {
+interface RestoreAttempt {
   /** When the time of the value is over, on the monotonic clock: a wall clock that is set back prolongs nothing. */
   dueMs?: number;
   tries: number;
@@ -40,20 +40,20 @@ interface Attempt {
 export function createRestores(options: {
   readonly journal: Journal;
   readonly allowList: AllowList;
-  readonly view: BuildingView;
+  readonly view: BuildingReader;
   readonly clock: Clock;
   /** True when our clock agrees with the source's and was not stepped since. */
   readonly isClockTrusted: (source: string) => boolean;
   readonly log: Log;
-  readonly dispatch: (accepted: Accepted) => void;
+  readonly dispatch: (accepted: AcceptedCommand) => void;
 }) {
   const { allowList, clock, dispatch, isClockTrusted, journal, log, view } = options;
-  const attempts = new Map<string, Attempt>();
+  const attempts = new Map<string, RestoreAttempt>();
   const attemptOf = (id: string) => attempts.get(id) ?? { tries: 0, againAtMs: 0, why: null, isEnding: false };
   const retry = createWakeup();
 
   /** Starts a due restore. Returns the milliseconds until its next check; null when a wake-up follows. */
-  async function check(restore: Restore, endings: Endings, signal: AbortSignal): Promise<number | null> {
+  async function check(restore: Restore, endings: CommandEndings, signal: AbortSignal): Promise<number | null> {
     const id = restoreId(restore.command.id);
     const attempt = attemptOf(id);
     attempts.set(id, attempt);
@@ -62,7 +62,7 @@ export function createRestores(options: {
     if (dueInMs > 0) return dueInMs;
     const entry = journal.entry(id);
     if (entry?.state === "sending" || isTagTaken(restore) || attempt.againAtMs === null) return null;
-    const isLate = clock.now() >= Date.parse(restore.dueAt) + PATIENCE_MS;
+    const isLate = clock.now() >= Date.parse(restore.dueAt) + MAX_RESTORE_DELAY_MS;
     // A clock that is ten days ahead must not end a promise for good.
     if (isLate && !isClockTrusted(source)) return CHECK_EVERY_MS;
     if (!isLate && attempt.againAtMs > clock.monotonic()) return attempt.againAtMs - clock.monotonic();
@@ -92,7 +92,7 @@ export function createRestores(options: {
   }
 
   /** Uses the earlier of wall clock and monotonic clock, and only the monotonic clock while the wall clock is in doubt. */
-  function msUntilDue(attempt: Attempt, { command, dueAt }: Restore): number {
+  function msUntilDue(attempt: RestoreAttempt, { command, dueAt }: Restore): number {
     const byWall = Date.parse(dueAt) - clock.now();
     const isTrusted = isClockTrusted(command.source);
     const dueMs = attempt.dueMs ?? clock.monotonic() + byWall;
@@ -107,7 +107,7 @@ export function createRestores(options: {
     return journal.open().some(({ command }) => tagKey(command) === key && !own.has(command.id));
   }
 
-  function refusal(restore: Restore): Finish | null {
+  function refusal(restore: Restore): CommandEnd | null {
     const { command, before } = restore;
     const id = restoreId(command.id);
     if (journal.knows(id) && journal.entry(id) === undefined) {
@@ -115,16 +115,16 @@ export function createRestores(options: {
       return { outcome: "rejected", reason: "duplicate", message };
     }
     const allowed = allowList.entry(command.source, command.tagId);
-    return allowed?.restore === true && isLawful(before, allowed) ? null : notAllowed(restore);
+    return allowed?.restore === true && isWithinLimits(before, allowed) ? null : notAllowed(restore);
   }
 
-  async function isOver({ source, tagId, inForce, toldAt }: Unrestored): Promise<boolean> {
+  async function isOver({ source, tagId, inForce, toldAt }: UnrestoredValue): Promise<boolean> {
     const live = await view.value(source, tagId);
     if (live === undefined || live.quality !== "good" || live.time <= toldAt) return false;
     return inForce !== null && !sameValue(live.value, inForce);
   }
 
-  async function turn(endings: Endings, signal: AbortSignal): Promise<number> {
+  async function turn(endings: CommandEndings, signal: AbortSignal): Promise<number> {
     let nextMs = CHECK_EVERY_MS;
     for (const restore of journal.restores())
       nextMs = Math.min(nextMs, (await check(restore, endings, signal)) ?? nextMs);
@@ -137,14 +137,14 @@ export function createRestores(options: {
 
   return {
     /** True when this end of a restore may pass by itself: the command stays accepted and is tried again. */
-    putsOff(command: Command, finish: Finish): boolean {
+    putsOff(command: Command, finish: CommandEnd): boolean {
       const { id, tagId, value } = command;
       if (journal.restoreBy(id) === undefined || journal.entry(id)?.state !== "accepted") return false;
       const attempt = attemptOf(id);
       if (attempt.isEnding || !mayRetry(finish)) return false;
       attempts.set(id, attempt);
       attempt.tries += 1;
-      attempt.againAtMs = clock.monotonic() + backoffMs(BACKOFF, attempt.tries);
+      attempt.againAtMs = clock.monotonic() + backoffMs(RESTORE_BACKOFF, attempt.tries);
       // These two reasons must not hide an earlier, more useful one.
       const isVague = finish.reason === "expired" || finish.reason === "clock-skew";
       attempt.why = (isVague ? attempt.why : null) ?? finish.message;
@@ -157,7 +157,7 @@ export function createRestores(options: {
       const waiting = journal.restores().flatMap(({ command, before, dueAt }) => {
         const why = attempts.get(restoreId(command.id))?.why ?? null;
         if (why === null) return [];
-        const until = isoUtc(Date.parse(dueAt) + PATIENCE_MS);
+        const until = isoUtc(Date.parse(dueAt) + MAX_RESTORE_DELAY_MS);
         return [
           `Tag ${command.tagId} still holds ${command.value}, written by ${command.id}: ${before} should hold again ` +
             `since ${dueAt}. ${why} It is tried until ${until}.`,
@@ -165,7 +165,7 @@ export function createRestores(options: {
       });
       return [...journal.unrestored().map(unrestoredLine), ...waiting];
     },
-    run(endings: Endings, signal: AbortSignal): Promise<void> {
+    run(endings: CommandEndings, signal: AbortSignal): Promise<void> {
       endings.onEnd(retry.wakeUp);
       return loop({
         clock,
@@ -178,12 +178,12 @@ export function createRestores(options: {
   };
 }
 
-function tooLate({ before }: Restore, why: string | null): Finish {
+function tooLate({ before }: Restore, why: string | null): CommandEnd {
   const message = `It was too late to put ${before} back; nothing was written.`;
   return { outcome: "expired", reason: "expired", message: why === null ? message : `${message} ${why}` };
 }
 
-function notAllowed({ before, command }: Restore): Finish {
+function notAllowed({ before, command }: Restore): CommandEnd {
   const message = `${before} is not put back: tag ${command.tagId} is not open for it any more.`;
   return { outcome: "rejected", reason: "not-restorable", message };
 }

@@ -1,21 +1,21 @@
 import type { TagValue } from "../../core/model/building.ts";
 import type { CommandOutcome } from "../../core/model/command-facts.ts";
 import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
-import type { Command, Finish, Reason } from "./command.ts";
+import type { Command, CommandEnd, CommandReason } from "./command.ts";
 
 export function acceptedEvent(command: Command, waitMs: number, time: string): Event<"command-accepted"> {
   const { correlation, expiresAt, forMs, id: commandId, needsSecond, replyTo, tagId, value } = command;
   const known = { commandId, tagId, requested: value, waitMs: Math.round(waitMs) };
   const data = { ...known, expiresAt, forMs, needsSecond, correlation, replyTo };
-  return makeEvent({ type: "command-accepted", ...subjectOf(command), time, facts: [commandId], data });
+  return makeEvent({ type: "command-accepted", ...resultSubject(command), time, facts: [commandId], data });
 }
 
-export function resultEvent(command: Command, finish: Finish, time: string): Event<"command-result"> {
+export function resultEvent(command: Command, finish: CommandEnd, time: string): Event<"command-result"> {
   const { correlation, id: commandId, replyTo, tagId, value: requested } = command;
   const { before = null, message, outcome, readBack = null, reason, rehearsal = false } = finish;
   const result = { commandId, tagId, outcome, reason, message, requested, before, readBack, rehearsal };
   const data = { ...result, correlation, replyTo };
-  return makeEvent({ type: "command-result", ...subjectOf(command), time, facts: [commandId], data });
+  return makeEvent({ type: "command-result", ...resultSubject(command), time, facts: [commandId], data });
 }
 
 export interface MessageResult {
@@ -25,7 +25,7 @@ export interface MessageResult {
   readonly tagId: string | null;
   readonly requested: TagValue;
   readonly outcome: CommandOutcome;
-  readonly reason: Reason;
+  readonly reason: CommandReason;
   readonly message: string;
   readonly by: string;
   readonly replyTo: string | null;
@@ -38,10 +38,10 @@ export function messageEvent(result: MessageResult, time: string, auditHash: str
   const { commandId, correlation, message, outcome, reason, replyTo, requested, tagId } = result;
   const values = { requested, before: null, readBack: null, rehearsal: false };
   const data = { commandId, tagId, outcome, reason, message, ...values, correlation, replyTo };
-  return makeEvent({ type: "command-result", ...subjectOf(result), time, facts: [commandId, auditHash], data });
+  return makeEvent({ type: "command-result", ...resultSubject(result), time, facts: [commandId, auditHash], data });
 }
 
-function subjectOf({ source, siteId, tagId }: Pick<MessageResult, "source" | "siteId" | "tagId">) {
+function resultSubject({ source, siteId, tagId }: Pick<MessageResult, "source" | "siteId" | "tagId">) {
   return {
     source: source === null ? "/plenum" : sourceUri(source),
     subject: tagId === null ? "commands" : `site/${siteId ?? "-"}/tag/${tagId}`,

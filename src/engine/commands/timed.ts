@@ -1,11 +1,11 @@
 import type { TagScalar, TagValue } from "../../core/model/building.ts";
 import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { Command, Finish, Reason } from "./command.ts";
+import type { Command, CommandEnd, CommandReason } from "./command.ts";
 import { sameValue } from "./gate.ts";
 
-export const RESTORES = "command-restore";
-export const UNRESTORED = "command-not-restored";
+export const RESTORE_SET = "command-restore";
+export const UNRESTORED_SET = "command-not-restored";
 
 /**
  * The promise of a timed write, e.g. 22 °C for two hours: at `dueAt` the old value is put back if the tag still holds ours.
@@ -22,7 +22,7 @@ export interface Restore {
 }
 
 /** Returns the promise of a timed write. If the tag holds another timed value, the value before that is put back. */
-export function promiseOf(command: Command, before: TagScalar, older: Restore | undefined, nowMs: number): Restore {
+export function createPromise(command: Command, before: TagScalar, older: Restore | undefined, nowMs: number): Restore {
   const dueAt = isoUtc(nowMs + (command.forMs ?? 0));
   if (older === undefined) return { command, before, dueAt };
   return { command, before: sameValue(older.command.value, before) ? older.before : before, dueAt, older };
@@ -31,7 +31,7 @@ export function promiseOf(command: Command, before: TagScalar, older: Restore | 
 /** Returns the tag's promise after a command ended, and the promises that are over. */
 export function promisesAfter(
   command: Command,
-  finish: Finish,
+  finish: CommandEnd,
   stored: Restore | undefined,
   nowMs: number,
 ): { readonly current: Restore | null; readonly over: readonly Restore[] } {
@@ -45,7 +45,7 @@ export function promisesAfter(
   if (isWritten(finish)) {
     const { older: _older, ...own } = stored;
     if (isOwn) return { current: own, over: older };
-    const current = prolonged(command, finish, stored, nowMs);
+    const current = extendTime(command, finish, stored, nowMs);
     if (current === null && command.forMs !== null && finish.reason === "already-set")
       return { current: stored, over: [] };
     return { current, over: withOlder(stored) };
@@ -56,13 +56,13 @@ export function promisesAfter(
 }
 
 /** For a repeated timed write of the value that the tag holds, nothing is written and the time starts again. */
-function prolonged(command: Command, { before, reason }: Finish, stored: Restore, nowMs: number): Restore | null {
+function extendTime(command: Command, { before, reason }: CommandEnd, stored: Restore, nowMs: number): Restore | null {
   const isSame = before !== undefined && before !== null && sameValue(before, stored.command.value);
   if (command.forMs === null || reason !== "already-set" || !isSame) return null;
   return { command, before: stored.before, dueAt: isoUtc(nowMs + command.forMs) };
 }
 
-export function isWritten({ outcome, rehearsal }: Finish): boolean {
+export function isWritten({ outcome, rehearsal }: CommandEnd): boolean {
   return (outcome === "confirmed" || outcome === "accepted-unverified") && rehearsal !== true;
 }
 
@@ -72,17 +72,17 @@ export function withOlder(restore: Restore): readonly Restore[] {
 }
 
 /** Later, a sudden change of the value does more harm than the report that the value was not restored. */
-export const PATIENCE_MS = 86_400_000;
+export const MAX_RESTORE_DELAY_MS = 86_400_000;
 
-const ENDING = "/restore";
+const RESTORE_ID_SUFFIX = "/restore";
 
 /** Id of the command that puts back the value before another command. No other id may end like this. */
 export function restoreId(id: string): string {
-  return `${id}${ENDING}`;
+  return `${id}${RESTORE_ID_SUFFIX}`;
 }
 
 export function isRestoreId(id: string): boolean {
-  return id.endsWith(ENDING);
+  return id.endsWith(RESTORE_ID_SUFFIX);
 }
 
 export function restoringCommand({ command, before, dueAt }: Restore, nowMs: number): Command {
@@ -96,12 +96,12 @@ export function restoringCommand({ command, before, dueAt }: Restore, nowMs: num
     needsSecond: false,
     by: `the end of ${command.id}`,
     receivedAt: isoUtc(nowMs),
-    expiresAt: isoUtc(Date.parse(dueAt) + PATIENCE_MS),
+    expiresAt: isoUtc(Date.parse(dueAt) + MAX_RESTORE_DELAY_MS),
   };
 }
 
 /** Reasons that may pass by themselves or by a person, e.g. `expired` after a clock was set forward by mistake. */
-const TEMPORARY: ReadonlySet<Reason | null> = new Set<Reason>([
+const TEMPORARY_REASONS: ReadonlySet<CommandReason | null> = new Set<CommandReason>([
   "disabled",
   "killed",
   "not-armed",
@@ -121,18 +121,18 @@ const TEMPORARY: ReadonlySet<Reason | null> = new Set<Reason>([
   "expired",
 ]);
 
-export function mayRetry({ reason }: Finish): boolean {
-  return TEMPORARY.has(reason);
+export function mayRetry({ reason }: CommandEnd): boolean {
+  return TEMPORARY_REASONS.has(reason);
 }
 
 /** True when a restore ended although the timed value may still be in force. */
-export function isLost({ outcome, reason }: Finish): boolean {
+export function isLost({ outcome, reason }: CommandEnd): boolean {
   // Somebody has written another value, so ours is over.
   if (reason === "unexpected-value") return false;
   return outcome === "rejected" || outcome === "expired" || outcome === "mismatch" || outcome === "unknown";
 }
 
-export interface Unrestored {
+export interface UnrestoredValue {
   readonly commandId: string;
   readonly source: string;
   readonly siteId: number;
@@ -141,12 +141,12 @@ export interface Unrestored {
   readonly since: string;
   readonly wanted: TagScalar;
   readonly dueAt: string;
-  readonly reason: Reason;
+  readonly reason: CommandReason;
   readonly message: string;
   readonly toldAt: string;
 }
 
-export function unrestored({ command, before, dueAt }: Restore, finish: Finish, toldAt: string): Unrestored {
+export function toUnrestored({ command, before, dueAt }: Restore, finish: CommandEnd, toldAt: string): UnrestoredValue {
   const { id: commandId, siteId, source, tagId, value, forMs } = command;
   return {
     ...{ commandId, source, siteId, tagId },
@@ -160,7 +160,7 @@ export function unrestored({ command, before, dueAt }: Restore, finish: Finish, 
   };
 }
 
-export function notRestoredEvent(lost: Unrestored): Event<"command-not-restored"> {
+export function notRestoredEvent(lost: UnrestoredValue): Event<"command-not-restored"> {
   const { commandId, source, siteId, tagId, toldAt, ...data } = lost;
   return makeEvent({
     type: "command-not-restored",
@@ -173,7 +173,7 @@ export function notRestoredEvent(lost: Unrestored): Event<"command-not-restored"
   });
 }
 
-export function takenOver({ command, before }: Restore): { readonly command: Command; readonly finish: Finish } {
+export function takenOver({ command, before }: Restore): { readonly command: Command; readonly finish: CommandEnd } {
   const message = `A newer command for the tag took its place, so ${before} is not put back by this one.`;
   return {
     command: { ...command, id: restoreId(command.id), value: before },
@@ -181,7 +181,7 @@ export function takenOver({ command, before }: Restore): { readonly command: Com
   };
 }
 
-export function unrestoredLine(lost: Unrestored): string {
+export function unrestoredLine(lost: UnrestoredValue): string {
   const { commandId, dueAt, inForce, message, since, tagId, wanted } = lost;
   const holds = inForce === null ? "holds nobody knows what" : `still holds ${inForce}`;
   return (

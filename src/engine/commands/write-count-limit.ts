@@ -6,7 +6,7 @@ export interface WriteCount {
   readonly sentAtMs: readonly number[];
 }
 
-export const WRITE_COUNT = "command-wear";
+export const WRITE_COUNT_SET = "command-wear";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;

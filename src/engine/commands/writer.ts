@@ -1,16 +1,16 @@
-import { meaningOf, sentence } from "../../core/errors/errors.ts";
+import { asFailure, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isStopping } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, firstOf, loop, sleepFor, type WorkSignal } from "../../core/runtime/waiting.ts";
 import { type Source, TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
-import type { BuildingView } from "./building-view.ts";
-import { type Finish, tagKey } from "./command.ts";
+import type { BuildingReader } from "./building-view.ts";
+import { type CommandEnd, tagKey } from "./command.ts";
 import type { CommandsConfig } from "./config.ts";
-import type { Endings } from "./endings.ts";
+import type { CommandEndings } from "./endings.ts";
 import type { FreshValues } from "./fresh-values.ts";
-import { checkDispatch, freshValue, isSetAlready, type Refusing, sameValue } from "./gate.ts";
-import type { Accepted, Journal, Leaving } from "./journal.ts";
+import { checkDispatch, freshValue, isSetAlready, sameValue, type WriteRefusal } from "./gate.ts";
+import type { AcceptedCommand, Journal, SentCommand } from "./journal.ts";
 import type { ReadBack, SendResult } from "./read-back.ts";
 
 /**
@@ -23,41 +23,41 @@ import type { ReadBack, SendResult } from "./read-back.ts";
  *
  * From the journal's `sending` on, a command is never sent again. Reading back determines its outcome.
  */
-export type Writer = ReturnType<typeof createWriter>;
+export type CommandWriter = ReturnType<typeof createWriter>;
 
 interface WriterState {
   /** By tag, oldest first. */
-  readonly queue: Map<string, Accepted>;
+  readonly queue: Map<string, AcceptedCommand>;
   /** End of the time to live on the monotonic clock, so that setting the wall clock back prolongs none. */
-  readonly deadlines: WeakMap<Accepted, number>;
+  readonly deadlines: WeakMap<AcceptedCommand, number>;
   slot: WorkSignal | null;
   /** Tags of a group that was refused as a whole: sent singly until one of them is answered. */
   readonly bisection: Set<string>;
   readonly background: Set<Promise<void>>;
 }
 
-const EXPIRED: Finish = {
+const EXPIRED_END: CommandEnd = {
   outcome: "expired",
   reason: "expired",
   message: "The time to live passed before the quota let it through; nothing was written.",
 };
-const NOT_SECONDED: Finish = {
+const NOT_SECONDED_END: CommandEnd = {
   outcome: "expired",
   reason: "not-seconded",
   message: "No second person agreed within the time to live; nothing was written.",
 };
-const RULES_CHANGED: Finish = {
+const RULES_CHANGED_END: CommandEnd = {
   outcome: "rejected",
   reason: "rules-changed",
   message: "What may be written to this tag was changed before the command left; nothing was written.",
 };
-export const STOPPED: Finish = {
+export const STOPPED_END: CommandEnd = {
   outcome: "expired",
   reason: "stopped",
   message: "The worker stopped before the command left; nothing was written.",
 };
 /** Short, because commands live for seconds to minutes. */
-const BACKOFF = { firstMs: 3_000, maxMs: 4_000 };
+const SEND_BACKOFF = { firstMs: 3_000, maxMs: 4_000 };
 const AFTER_MISSING_MS = 100;
 const CLOSED_CHECK_MS = 500;
 const QUEUE_EMPTY = new Error("No command waits for the slot any more.");
@@ -66,13 +66,13 @@ export function createWriter(options: {
   readonly source: Source;
   readonly timeZone: string;
   readonly config: () => CommandsConfig;
-  readonly view: BuildingView;
+  readonly view: BuildingReader;
   readonly values: FreshValues;
   readonly journal: Journal;
-  readonly closed: () => Refusing | null;
-  readonly holds: (accepted: Accepted) => boolean;
+  readonly closed: () => WriteRefusal | null;
+  readonly holds: (accepted: AcceptedCommand) => boolean;
   readonly readBack: Pick<ReadBack, "add">;
-  readonly endings: Endings;
+  readonly endings: CommandEndings;
   readonly clock: Clock;
   readonly log: Log;
 }) {
@@ -87,12 +87,12 @@ export function createWriter(options: {
   const mayLeave = createWakeup();
   const queueGrew = createWakeup();
 
-  const isUnseconded = ({ command }: Accepted) => journal.unseconded(command.id) !== undefined;
-  const untilExpiry = ({ command }: Accepted) => Date.parse(command.expiresAt) - clock.now();
-  const msLeft = (accepted: Accepted) =>
+  const isUnseconded = ({ command }: AcceptedCommand) => journal.unseconded(command.id) !== undefined;
+  const untilExpiry = ({ command }: AcceptedCommand) => Date.parse(command.expiresAt) - clock.now();
+  const msLeft = (accepted: AcceptedCommand) =>
     Math.min(untilExpiry(accepted), (state.deadlines.get(accepted) ?? 0) - clock.monotonic());
 
-  function add(accepted: Accepted): void {
+  function add(accepted: AcceptedCommand): void {
     state.deadlines.set(accepted, clock.monotonic() + untilExpiry(accepted));
     const key = tagKey(accepted.command);
     const older = state.queue.get(key);
@@ -103,35 +103,35 @@ export function createWriter(options: {
     mayLeave.wakeUp();
   }
 
-  function take(accepted: Accepted): boolean {
+  function take(accepted: AcceptedCommand): boolean {
     const key = tagKey(accepted.command);
     return state.queue.get(key) === accepted && state.queue.delete(key);
   }
 
-  function putBack(accepted: Accepted): void {
+  function putBack(accepted: AcceptedCommand): void {
     const newer = state.queue.get(tagKey(accepted.command));
     if (newer === undefined) state.queue.set(tagKey(accepted.command), accepted);
     else supersede(accepted, newer);
     queueGrew.wakeUp();
   }
 
-  function supersede(older: Accepted, newer: Accepted): void {
+  function supersede(older: AcceptedCommand, newer: AcceptedCommand): void {
     const message = `Command ${newer.command.id} for the same tag came before this one was sent.`;
-    const finish: Finish = { outcome: "superseded", reason: "superseded", message };
+    const finish: CommandEnd = { outcome: "superseded", reason: "superseded", message };
     void endings.end(older.command, finish, new AbortController().signal).catch((error: unknown) => {
       log.error({ err: error }, "the result of a superseded command could not be recorded");
     });
   }
 
-  function endInQueue(accepted: Accepted): Finish | null {
+  function endInQueue(accepted: AcceptedCommand): CommandEnd | null {
     const closed = options.closed();
     if (closed !== null) return { outcome: "rejected", ...closed };
-    if (!options.holds(accepted)) return RULES_CHANGED;
+    if (!options.holds(accepted)) return RULES_CHANGED_END;
     if (msLeft(accepted) > 0) return null;
-    return isUnseconded(accepted) ? NOT_SECONDED : EXPIRED;
+    return isUnseconded(accepted) ? NOT_SECONDED_END : EXPIRED_END;
   }
 
-  async function endBeforeSending(accepted: Accepted, others: number): Promise<Finish | null> {
+  async function endBeforeSending(accepted: AcceptedCommand, others: number): Promise<CommandEnd | null> {
     const ended = endInQueue(accepted);
     if (ended !== null) return ended;
     const { command, entry } = accepted;
@@ -163,7 +163,7 @@ export function createWriter(options: {
   }
 
   /** Commands that may share a request: approved, no unverified write of the tag, a bisection tag only singly. */
-  function candidates(): readonly Accepted[] {
+  function candidates(): readonly AcceptedCommand[] {
     const free = [...state.queue.values()].filter((each) => !isUnseconded(each) && !journal.isUnderWay(each.command));
     const [first] = free;
     const size = config().group_window === 0 ? 1 : TAGS_PER_REQUEST;
@@ -172,11 +172,11 @@ export function createWriter(options: {
   }
 
   /** Selects and journals the commands that leave. Journaling may be slow, so expiry is checked again afterwards. */
-  async function prepare(cutting: AbortSignal): Promise<readonly Leaving[]> {
+  async function prepare(cutting: AbortSignal): Promise<readonly SentCommand[]> {
     const taken = candidates();
     for (const accepted of taken) take(accepted);
-    const ready = new Map<Accepted, Leaving>();
-    const ends = new Map<Accepted, Finish>();
+    const ready = new Map<AcceptedCommand, SentCommand>();
+    const ends = new Map<AcceptedCommand, CommandEnd>();
     try {
       for (const accepted of taken) {
         if (await values.isMissing(accepted)) continue;
@@ -241,7 +241,7 @@ export function createWriter(options: {
   }
 
   async function request(slot: WorkSignal, left: PromiseWithResolvers<void>, cutting: AbortSignal): Promise<void> {
-    let leaving: readonly Leaving[] = [];
+    let leaving: readonly SentCommand[] = [];
     function releaseSlot(): void {
       slot.end();
       if (state.slot === slot) state.slot = null;
@@ -258,7 +258,7 @@ export function createWriter(options: {
       const written = new Map(reply.written.map(({ id, value }) => [id, value]));
       for (const { command } of leaving) state.bisection.delete(command.tagId);
       // The reply states the written value (interface, POST tags/write): null or 19 for 21 does not confirm 21.
-      const isTaken = ({ tagId, value }: Leaving["command"]) => sameValue(written.get(tagId) ?? null, value);
+      const isTaken = ({ tagId, value }: SentCommand["command"]) => sameValue(written.get(tagId) ?? null, value);
       verify(leaving, ({ command }) => (isTaken(command) ? "answered" : "in-doubt"), null);
     } catch (error) {
       if (leaving.length === 0) left.reject(error);
@@ -269,9 +269,9 @@ export function createWriter(options: {
   }
 
   /** A refusal before execution ends a single command; after any other failure the read-back decides. */
-  async function judgeFailure(leaving: readonly Leaving[], error: unknown, cutting: AbortSignal): Promise<void> {
+  async function judgeFailure(leaving: readonly SentCommand[], error: unknown, cutting: AbortSignal): Promise<void> {
     if (cutting.aborted) return;
-    const failure = meaningOf(error);
+    const failure = asFailure(error);
     log.warn({ err: error, commands: leaving.length }, "a write was not answered as hoped");
     const isRefused = failure.kind === "config" || failure.kind === "rejected" || failure.kind === "no-log";
     const isThrottled = failure.kind === "throttled" && failure.isOwnWord;
@@ -279,16 +279,20 @@ export function createWriter(options: {
       // The service counted a throttled request without executing it. One id is one request, so it is not sent again.
       const reason = isThrottled ? "throttled" : "refused-by-service";
       const hint = isThrottled ? " Send a new command." : "";
-      const message = `The service refused the write: ${sentence(failure)}${hint}`;
+      const message = `The service refused the write: ${errorText(failure)}${hint}`;
       for (const { command, before } of leaving)
         await endings.end(command, { outcome: "rejected", reason, message, before }, cutting);
       return;
     }
     if (isRefused) for (const { command } of leaving) state.bisection.add(command.tagId);
-    verify(leaving, () => (isRefused ? "group-refused" : "in-doubt"), sentence(failure));
+    verify(leaving, () => (isRefused ? "group-refused" : "in-doubt"), errorText(failure));
   }
 
-  function verify(leaving: readonly Leaving[], sent: (each: Leaving) => SendResult, complaint: string | null): void {
+  function verify(
+    leaving: readonly SentCommand[],
+    sent: (each: SentCommand) => SendResult,
+    complaint: string | null,
+  ): void {
     const sentAtMs = clock.now();
     options.readBack.add(
       leaving.map((each) => ({ command: each.command, sent: sent(each), complaint, before: each.before, sentAtMs })),
@@ -301,9 +305,9 @@ export function createWriter(options: {
     try {
       return await sendGroup(stopping, cutting);
     } catch (error) {
-      const failure = meaningOf(error);
+      const failure = asFailure(error);
       // Without a token no command can leave until a person acts, and each attempt would cost a slot.
-      const end: Finish = { outcome: "rejected", reason: "no-ability", message: sentence(failure) };
+      const end: CommandEnd = { outcome: "rejected", reason: "no-ability", message: errorText(failure) };
       for (const accepted of failure.kind === "config" ? candidates() : []) {
         if (take(accepted)) await endings.end(accepted.command, end, cutting);
       }
@@ -343,13 +347,13 @@ export function createWriter(options: {
         bell: mayLeave,
         turn: () => turn(stopping, cutting),
         fault: (error) => log.error({ err: error }, "commands could not be sent"),
-        backoff: BACKOFF,
+        backoff: SEND_BACKOFF,
       });
       await overdue;
       await Promise.all(state.background);
       const queued = [...state.queue.values()];
       state.queue.clear();
-      for (const { command } of queued) await endings.end(command, STOPPED, cutting);
+      for (const { command } of queued) await endings.end(command, STOPPED_END, cutting);
     },
   };
 }

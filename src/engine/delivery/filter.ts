@@ -1,20 +1,20 @@
 import { z } from "zod";
-import { type AnyEvent, type Event, KINDS, type Kind } from "../../core/model/event.ts";
+import { type AnyEvent, EVENT_KINDS, type Event, type EventKind } from "../../core/model/event.ts";
 import { globMatches } from "../../core/values/glob.ts";
 import { closest } from "../../core/values/suggest.ts";
 import type { LagFilter } from "../store/store.ts";
 
-const KindPattern = z.string().refine((pattern) => KINDS.some((kind) => selects(pattern, kind)), {
+const KindPattern = z.string().refine((pattern) => EVENT_KINDS.some((kind) => selects(pattern, kind)), {
   error: ({ input }) => `No event kind is called ${String(input)}. ${kindMeant(String(input))}`,
 });
 
 function kindMeant(text: string): string {
   const plain = text.toLowerCase().replaceAll(/[_. ]/g, "-");
   const family = plain.replace(/s?-?\*?$/, "");
-  if (KINDS.some((kind) => kind.startsWith(`${family}-`))) return `Write ${family}-* for all of them.`;
-  const kind = closest(plain, KINDS);
+  if (EVENT_KINDS.some((kind) => kind.startsWith(`${family}-`))) return `Write ${family}-* for all of them.`;
+  const kind = closest(plain, EVENT_KINDS);
   if (kind !== undefined) return `Did you mean ${kind}? A pattern such as alarm-* is fine too.`;
-  return `Write a kind or a pattern such as alarm-*; the kinds are ${KINDS.join(", ")}.`;
+  return `Write a kind or a pattern such as alarm-*; the kinds are ${EVENT_KINDS.join(", ")}.`;
 }
 
 /** Selects the events of a sink. An empty or missing part passes everything. */
@@ -72,9 +72,11 @@ export function lagFiltersBySink(
 }
 
 function lagFilterOf(filter: Filter): LagFilter {
-  const hasPriority = (kind: Kind) => kind.startsWith("alarm-");
+  const hasPriority = (kind: EventKind) => kind.startsWith("alarm-");
   return {
-    kinds: KINDS.filter((kind) => selectsKind(filter, kind) && (filter.priorities.length === 0 || hasPriority(kind))),
+    kinds: EVENT_KINDS.filter(
+      (kind) => selectsKind(filter, kind) && (filter.priorities.length === 0 || hasPriority(kind)),
+    ),
     byKind: passesEverything({ ...filter, kinds: [] }),
     matches: (event) => matches(filter, event),
   };
@@ -84,10 +86,10 @@ function passes<T>(list: readonly T[], holds: (entry: T) => boolean): boolean {
   return list.length === 0 || list.some(holds);
 }
 
-const kindResults = new WeakMap<Filter["kinds"], Map<Kind, boolean>>();
+const kindResults = new WeakMap<Filter["kinds"], Map<EventKind, boolean>>();
 
-function selectsKind({ kinds }: Filter, kind: Kind): boolean {
-  const results = kindResults.get(kinds) ?? new Map<Kind, boolean>();
+function selectsKind({ kinds }: Filter, kind: EventKind): boolean {
+  const results = kindResults.get(kinds) ?? new Map<EventKind, boolean>();
   kindResults.set(kinds, results);
   const isSelected = results.get(kind) ?? passes(kinds, (pattern) => selects(pattern, kind));
   results.set(kind, isSelected);
@@ -95,6 +97,6 @@ function selectsKind({ kinds }: Filter, kind: Kind): boolean {
 }
 
 /** Only `*` is special in a pattern; a kind has small letters and hyphens only. */
-function selects(pattern: string, kind: Kind): boolean {
+function selects(pattern: string, kind: EventKind): boolean {
   return /^[a-z*-]+$/.test(pattern) && globMatches(pattern, kind);
 }

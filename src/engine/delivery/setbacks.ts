@@ -1,4 +1,4 @@
-import { type Failure, LocalFailure, meaningOf, sentence } from "../../core/errors/errors.ts";
+import { asFailure, errorText, type Failure, LocalFailure } from "../../core/errors/errors.ts";
 import { LOCAL_RETRY_MS } from "../../core/errors/local-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
@@ -44,12 +44,12 @@ export function createFailurePolicy(
     attempts: () => attempts,
     /** `what` identifies the failed event or step; with `mayGiveUp`, its rejections use up the configured schedule. */
     decide(error: unknown, what: string, mayGiveUp: boolean): Consequence {
-      const failure = meaningOf(error);
+      const failure = asFailure(error);
       const wait = (as: "retrying" | "throttled" | "stopped", waitMs: number, reopen = true) =>
         ({ go: "wait", as, failure, attempts, waitMs, reopen }) as const;
 
       if (failure.kind === "config") {
-        if (failure.reason === "gone") return { go: "end", reason: withoutCredentials(sentence(failure)) };
+        if (failure.reason === "gone") return { go: "end", reason: withoutCredentials(errorText(failure)) };
         return wait("stopped", STOPPED_RETRY_MS);
       }
       if (failure.kind === "throttled") {

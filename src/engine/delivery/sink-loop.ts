@@ -1,5 +1,5 @@
 import type { BuildingView, FailedRequest, Receipt, Sink, SinkStateChange, TickResult } from "../../core/connector.ts";
-import { meaningOf, Retryable, sentence } from "../../core/errors/errors.ts";
+import { asFailure, errorText, Retryable } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
@@ -215,7 +215,7 @@ export function createDelivery(options: DeliveryOptions) {
   function reportFailing(failing: FailedRequest | undefined): void {
     now.failing = failing ?? null;
     if (failing === undefined) return;
-    const as = meaningOf(failing.error).kind === "throttled" ? "throttled" : "retrying";
+    const as = asFailure(failing.error).kind === "throttled" ? "throttled" : "retrying";
     state.showTrouble(as, failing.error, failing.attempts, failing.retryInMs);
   }
 
@@ -307,7 +307,7 @@ export function createDelivery(options: DeliveryOptions) {
   async function giveUp(batch: Batch, { kept }: Outcome): Promise<void> {
     if (kept === null) return;
     const { position } = kept.head;
-    const reason = `attempts-exhausted: ${withoutCredentials(sentence(kept.error))}`;
+    const reason = `attempts-exhausted: ${withoutCredentials(errorText(kept.error))}`;
     const index = batch.events.indexOf(kept.head);
     await settleThrough({
       again: batch.again,

@@ -1,4 +1,4 @@
-import { sentence } from "../../core/errors/errors.ts";
+import { errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
@@ -75,7 +75,7 @@ export function createSinkStatus(options: {
     },
     /** Logs a warning only when the kind of problem changes, not at each attempt. */
     showTrouble(next: Trouble, error: unknown, failed: number, waitMs: number): void {
-      lastError = withoutCredentials(sentence(error));
+      lastError = withoutCredentials(errorText(error));
       attempts = failed;
       nextAttemptMs = clock.now() + waitMs;
       const isNew = stateGroup(next) !== stateGroup(state);

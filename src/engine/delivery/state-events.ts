@@ -1,5 +1,5 @@
 import type { AlarmView, BuildingView } from "../../core/connector.ts";
-import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { type Event, eventSubject, makeEvent, sourceUri } from "../../core/model/event.ts";
 
 /** Parts of the stored state in the order of sending: a site before its gateways. */
 export const STATE_PARTS = ["site", "gateway", "host", "system", "tag", "tag-systems", "alarm", "value"] as const;
@@ -27,21 +27,21 @@ async function eventsOf(building: BuildingView, part: StatePart, askedAt: string
   if (part === "tag-systems") {
     return (await building.tagSystems()).map(({ source, siteId, tag, systems }) => {
       const data = { tag, systems, before: [] };
-      const subject = subjectOf("tag", siteId, tag.id);
+      const subject = eventSubject("tag", siteId, tag.id);
       return snapshotEvent({ type: "tag-systems-changed", source, subject, siteId, time: askedAt, data }, askedAt);
     });
   }
   if (part === "value") {
     return (await building.values()).map(({ source, siteId, lastGood, quality, tag, time, value }) => {
       const data = { tag, value, quality, time, latencyMs: 0, lastGood, behindGateway: null };
-      const subject = subjectOf("tag", siteId, tag.id);
+      const subject = eventSubject("tag", siteId, tag.id);
       return snapshotEvent({ type: "tag-value", source, subject, siteId, time, data }, askedAt);
     });
   }
   const listed = (await building.inventory(part)).filter(({ isThere }) => isThere);
   return listed.map(({ source, siteId: ofSite, value }) => {
     const siteId = part === "site" ? value.id : ofSite;
-    const subject = subjectOf(part, ofSite, String(value.id));
+    const subject = eventSubject(part, ofSite, String(value.id));
     const data = { [part]: value };
     return snapshotEvent({ type: `${part}-added`, source, subject, siteId, time: askedAt, data }, askedAt);
   });
@@ -49,7 +49,7 @@ async function eventsOf(building: BuildingView, part: StatePart, askedAt: string
 
 function alarmEvent({ source, alarm, episode }: AlarmView, askedAt: string): Event {
   const siteId = alarm.site.id;
-  const subject = subjectOf("alarm", siteId, alarm.id);
+  const subject = eventSubject("alarm", siteId, alarm.id);
   const { priority } = alarm.trigger;
   const data = { alarm, episode, late: false, behindGateway: null, initial: true };
   const time = alarm.triggeredAt;

@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
-import { ConfigError, Malformed, Unwalkable } from "../../core/errors/errors.ts";
+import { ConfigError, EndlessList, Malformed } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { secretsKnown } from "../../core/values/masking.ts";
 import { type CountUnusualField, cleanText, parseList, type RecordParser } from "./records.ts";
@@ -83,8 +83,8 @@ export function createPaging({ clock, note, origin }: PagingOptions) {
   };
 }
 
-function createUnwalkable(list: { readonly name: string }, problem: string, sample = ""): Unwalkable {
-  return new Unwalkable(`The list of ${list.name} ${problem}.`, sample);
+function createUnwalkable(list: { readonly name: string }, problem: string, sample = ""): EndlessList {
+  return new EndlessList(`The list of ${list.name} ${problem}.`, sample);
 }
 
 function isAboutPageSize(error: unknown): boolean {

@@ -1,4 +1,4 @@
-import { meaningOf, sentence } from "../../core/errors/errors.ts";
+import { asFailure, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -54,7 +54,7 @@ export function traceRequests(source: Source, clock: Clock): { readonly source: 
       return result;
     } catch (error) {
       if (signal.aborted) add("stopped", null);
-      else add(meaningOf(error).kind, withoutCredentials(sentence(error)));
+      else add(asFailure(error).kind, withoutCredentials(errorText(error)));
       throw error;
     }
   }

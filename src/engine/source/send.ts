@@ -1,4 +1,4 @@
-import { ConfigError, type Failure, meaningOf, Retryable, type Throttled } from "../../core/errors/errors.ts";
+import { asFailure, ConfigError, type Failure, Retryable, type Throttled } from "../../core/errors/errors.ts";
 import type { Health } from "../../core/model/building.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
@@ -126,7 +126,7 @@ export function createSend(options: SendOptions) {
       return { answer, latencyMs: measure(endpoint, "ok", startedMs), startedMs };
     } catch (error) {
       if (signal.aborted) throw signal.reason;
-      const failure = meaningOf(error);
+      const failure = asFailure(error);
       measure(endpoint, failure.kind, startedMs);
       const endedPause = pauseEndedBy(failure, limit);
       if (endedPause !== null) longWaits.answered(endedPause, startedMs);
@@ -215,7 +215,7 @@ export function createSend(options: SendOptions) {
       return reply.status >= 300 ? { ...health, status: "unhealthy" } : health;
     } catch (error) {
       if (signal.aborted) throw signal.reason;
-      measure(endpoint, meaningOf(error).kind, startedMs);
+      measure(endpoint, asFailure(error).kind, startedMs);
       return { status: "unhealthy", time: null };
     }
   }

@@ -1,6 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import { randomUUID } from "node:crypto";
-import { FALSE, NULL, Points, TRUE } from "../../core/codec/points.ts";
+import { FALSE_CODE, NULL_CODE, Points, TRUE_CODE } from "../../core/codec/points.ts";
 import { Malformed } from "../../core/errors/errors.ts";
 import type { Measurement, Tag, TagLog, TagReading, TagTotal } from "../../core/model/building.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
@@ -264,9 +264,9 @@ const LIST_KEY = Buffer.from(`"measurements"`);
 const TIMESTAMP_KEY = Buffer.from(`"timestamp"`);
 const VALUE_KEY = Buffer.from(`"value"`);
 const JSON_WORDS = [
-  [Buffer.from("null"), NULL],
-  [Buffer.from("true"), TRUE],
-  [Buffer.from("false"), FALSE],
+  [Buffer.from("null"), NULL_CODE],
+  [Buffer.from("true"), TRUE_CODE],
+  [Buffer.from("false"), FALSE_CODE],
 ] as const;
 const TIME_SEPARATORS = [
   [4, MINUS],

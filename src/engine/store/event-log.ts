@@ -1,5 +1,5 @@
-import { eventText } from "../../core/codec/stored-event.ts";
-import { type Event, isTelemetry, isUrgent, type Kind } from "../../core/model/event.ts";
+import { encodeEvent } from "../../core/codec/stored-event.ts";
+import { type Event, type EventKind, isTelemetry, isUrgent } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { beginEpoch, type Damage } from "./damage.ts";
@@ -184,7 +184,7 @@ export function createEventLog(
       let written = before;
       const repeated: string[] = [];
       for (const event of events) {
-        const body = eventText(event);
+        const body = encodeEvent(event);
         const bytes = bytesOf(event, body);
         const { id, type } = event;
         const telemetry = isTelemetry(type) ? 1 : 0;
@@ -216,7 +216,11 @@ export function createEventLog(
       if (events.length === 0) lastUrgent = position;
       return events;
     },
-    latest(limit: number, kinds: readonly Kind[] | undefined, about: EventsAbout | undefined): readonly LoggedEvent[] {
+    latest(
+      limit: number,
+      kinds: readonly EventKind[] | undefined,
+      about: EventsAbout | undefined,
+    ): readonly LoggedEvent[] {
       // Facts are rare among telemetry: the index on the class finds them without reading the values between.
       const isWithoutTelemetry = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
       const textsToFind =
@@ -236,7 +240,7 @@ export function createEventLog(
     },
     recent(
       { source, subjects }: EventsAbout,
-      kinds: readonly Kind[],
+      kinds: readonly EventKind[],
       { sinceMs, maxSearched: within, limit }: RecentBounds,
     ): readonly LoggedEvent[] {
       const oneOf = (values: readonly unknown[]) => `in (${values.map(() => "?").join(", ")})`;

@@ -1,5 +1,5 @@
-import { eventIn } from "../../core/codec/stored-event.ts";
-import { isTelemetry, KINDS, type Kind } from "../../core/model/event.ts";
+import { parseEvent } from "../../core/codec/stored-event.ts";
+import { EVENT_KINDS, type EventKind, isTelemetry } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type EventText, URGENT_KIND } from "./outbox-rules.ts";
 import type { SqlDriver } from "./sql.ts";
@@ -22,7 +22,7 @@ const MAX_FILTERED_BYTES = 1024 ** 2;
 interface PendingRow {
   readonly position: number;
   /** Null for a dead letter whose event has left the log: the sink was offered it, so its filter matches. */
-  readonly kind: Kind | null;
+  readonly kind: EventKind | null;
   readonly bytes: number;
   readonly committed_ms: number;
 }
@@ -50,7 +50,7 @@ interface EventCount {
 
 const NO_EVENTS: EventCount = { events: 0, oldestMs: null, exact: true };
 
-const NO_FILTER: LagFilter = { kinds: KINDS, byKind: true, matches: () => true };
+const NO_FILTER: LagFilter = { kinds: EVENT_KINDS, byKind: true, matches: () => true };
 
 /** `ahead` has cursors that have moved in memory only. */
 export async function sinkLags(
@@ -100,13 +100,13 @@ async function countAfter(sql: SqlDriver, { position, urgent }: SinkCursors, wan
   );
   if (counts === undefined) return NO_EVENTS;
   const classes = [
-    { events: counts.facts, first: counts.firstFact, isIn: (kind: Kind) => !isTelemetry(kind), condition: isFact },
+    { events: counts.facts, first: counts.firstFact, isIn: (kind: EventKind) => !isTelemetry(kind), condition: isFact },
     { events: counts.values, first: counts.firstValue, isIn: isTelemetry, condition: isValue },
   ].filter(({ events, isIn }) => events > 0 && wanted.kinds.some(isIn));
   const events = classes.reduce((sum, each) => sum + each.events, 0);
   if (events === 0) return NO_EVENTS;
   const isExact =
-    wanted.byKind && classes.every(({ isIn }) => KINDS.filter(isIn).every((kind) => wanted.kinds.includes(kind)));
+    wanted.byKind && classes.every(({ isIn }) => EVENT_KINDS.filter(isIn).every((kind) => wanted.kinds.includes(kind)));
   if (isExact || events > MAX_FILTERED_EVENTS) {
     const first = Math.min(...classes.map((each) => each.first ?? Number.POSITIVE_INFINITY));
     const [oldest] = await sql.query<Pick<PendingRow, "committed_ms">>(
@@ -148,7 +148,7 @@ async function countRows(sql: SqlDriver, rows: readonly PendingRow[], wanted: La
   const matching = ofKind.filter(({ position }) => {
     // A damaged event will be a dead letter of the sink.
     const body = bodies.get(position);
-    return body === undefined || wanted.matches(eventIn(body));
+    return body === undefined || wanted.matches(parseEvent(body));
   });
   return countOf(matching, true);
 }

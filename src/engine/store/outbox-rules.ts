@@ -1,5 +1,5 @@
-import { eventIn } from "../../core/codec/stored-event.ts";
-import { type Event, isUrgent, KINDS, type Kind } from "../../core/model/event.ts";
+import { parseEvent } from "../../core/codec/stored-event.ts";
+import { EVENT_KINDS, type Event, type EventKind, isUrgent } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { LoggedEvent } from "./store.ts";
 
@@ -17,7 +17,7 @@ export const OFFER_BYTES = 1024 ** 2;
 const UNPACKED = 6;
 
 /** Size of an event when a sink gets it, from its size in the log. */
-export function offeredSize(kind: Kind | string, stored: number): number {
+export function offeredSize(kind: EventKind | string, stored: number): number {
   return kind === "tag-history" ? stored * UNPACKED : stored;
 }
 
@@ -40,7 +40,7 @@ export function lastWithinBytes(
   return last;
 }
 
-export const URGENT_KIND = `kind in (${KINDS.filter(isUrgent)
+export const URGENT_KIND = `kind in (${EVENT_KINDS.filter(isUrgent)
   .map((kind) => `'${kind}'`)
   .join(", ")})`;
 
@@ -72,5 +72,5 @@ export interface EventText {
 }
 
 export function toLoggedEvent({ position, committed_ms, body }: EventText): LoggedEvent {
-  return { position, committedAt: isoUtc(committed_ms), event: eventIn(body) };
+  return { position, committedAt: isoUtc(committed_ms), event: parseEvent(body) };
 }

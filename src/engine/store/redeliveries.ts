@@ -1,5 +1,5 @@
-import { eventIn } from "../../core/codec/stored-event.ts";
-import type { Kind } from "../../core/model/event.ts";
+import { parseEvent } from "../../core/codec/stored-event.ts";
+import type { EventKind } from "../../core/model/event.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type EventText, OFFER_BYTES, offeredSql, toLoggedEvent, URGENT, URGENT_KIND } from "./outbox-rules.ts";
@@ -190,7 +190,7 @@ export function createRedeliveries(
     },
 
     /** Marks settled events that were committed since a time; the sink gets the later ones anyway. */
-    mark: (sink: string, sinceMs: number, kinds: readonly Kind[] | undefined, end: number): Promise<number> =>
+    mark: (sink: string, sinceMs: number, kinds: readonly EventKind[] | undefined, end: number): Promise<number> =>
       kinds === undefined
         ? markSlices(sink, 0, end, "committed_ms >= $5", sinceMs)
         : markSlices(sink, 0, end, `committed_ms >= $5 and ${dialect.isIn("kind", "$6::text[]")}`, sinceMs, kinds),
@@ -270,7 +270,7 @@ export function createDeadLetters(sql: SqlDriver) {
       );
       return rows.map(({ id, sink: name, reason, at_ms, body, sound, ...numbered }) => ({
         ...{ id, sink: name, reason, at: isoUtc(at_ms) },
-        ...(sound ? { ...sequenceOf(numbered), event: eventIn(body) } : { event: null, bytes: body }),
+        ...(sound ? { ...sequenceOf(numbered), event: parseEvent(body) } : { event: null, bytes: body }),
       }));
     },
 

@@ -1,4 +1,4 @@
-import { eventIn } from "../../core/codec/stored-event.ts";
+import { parseEvent } from "../../core/codec/stored-event.ts";
 import { type Event, isUrgent, makeEvent } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
@@ -122,7 +122,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
       if (sinksWithout.length === 0) continue;
       const body = bodies.get(position);
       // A damaged event is a loss for each sink that has not got it.
-      const event = body === undefined ? null : eventIn(body);
+      const event = body === undefined ? null : parseEvent(body);
       const time = event?.time ?? isoUtc(committed_ms);
       for (const { sink, position: cursor, urgent } of sinksWithout) {
         const isDelivered = event !== null && isUrgent(event.type) && position <= urgent;
@@ -317,7 +317,7 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
         const positions = letters.map(({ position }) => position);
         yield [removeOrphanedMarks(sql, positions)];
         const lost = letters.map(({ sink, body, at_ms, sound }) => {
-          const time = sound ? eventIn(body).time : isoUtc(at_ms);
+          const time = sound ? parseEvent(body).time : isoUtc(at_ms);
           return { sink, reason: "size", firstTime: time, lastTime: time, count: 1, at: isoUtc(nowMs) } as const;
         });
         const found = joinGaps(lost);

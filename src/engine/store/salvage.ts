@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { eventIn } from "../../core/codec/stored-event.ts";
+import { parseEvent } from "../../core/codec/stored-event.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
@@ -259,7 +259,7 @@ function isSoundRow(values: readonly StoredValue[], columns: number): boolean {
 
 function eventAt(pages: Pages, page: number, position: number): Event | null {
   const values = pages.cells(page).find((cell) => cell.rowid === position && isSoundEvent(cell.values))?.values;
-  return values === undefined ? null : eventIn(String(values[BODY]));
+  return values === undefined ? null : parseEvent(String(values[BODY]));
 }
 
 /** Order of columns: position (as the rowid), id, kind, telemetry, committed_ms, bytes, body, … */

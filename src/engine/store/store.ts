@@ -1,4 +1,4 @@
-import type { Event, Kind } from "../../core/model/event.ts";
+import type { Event, EventKind } from "../../core/model/event.ts";
 import type { Sequence } from "../../core/model/sequence.ts";
 
 /** Durable state of a worker. A commit that has returned survives a kill and a power cut. */
@@ -144,7 +144,7 @@ export interface Outbox {
   resendDeadLetters(sink: string, ids: readonly number[] | "all"): Promise<number>;
   discardDeadLetters(sink: string, ids: readonly number[] | "all"): Promise<number>;
   /** Marks events that were committed since a time (UTC) to be sent again; returns how many. */
-  replay(sink: string, since: string, kinds?: readonly Kind[]): Promise<number>;
+  replay(sink: string, since: string, kinds?: readonly EventKind[]): Promise<number>;
   /** Marks stored events of a range of positions; urgent ones only after `urgentAfter`, if given. */
   replayBetween(sink: string, after: number, through: number, urgentAfter?: number): Promise<number>;
   lag(wanted?: ReadonlyMap<string, LagFilter>): Promise<readonly SinkLag[]>;
@@ -153,11 +153,11 @@ export interface Outbox {
   /** Enforces the bounds in short transactions. Records lost events as gaps: one event per sink, then one an hour. */
   prune(bounds: RetentionBounds): Promise<PruneReport>;
   /** With `about`, searches the whole log: in a full log without a match, this takes a second. */
-  latest(limit: number, kinds?: readonly Kind[], about?: EventsAbout): Promise<readonly LoggedEvent[]>;
+  latest(limit: number, kinds?: readonly EventKind[], about?: EventsAbout): Promise<readonly LoggedEvent[]>;
   /** Returns the events after a position, ascending, settled or not; fewer than `limit` when they are large. */
   after(position: number, limit: number): Promise<readonly LoggedEvent[]>;
   /** Recent events about exactly these subjects, newest first: a tenth of a second for 75,000 events. */
-  recent(about: EventsAbout, kinds: readonly Kind[], bounds: RecentBounds): Promise<readonly LoggedEvent[]>;
+  recent(about: EventsAbout, kinds: readonly EventKind[], bounds: RecentBounds): Promise<readonly LoggedEvent[]>;
   /** Resolves when this process commits an event or marks a redelivery, or when the signal aborts. */
   changed(signal: AbortSignal): Promise<void>;
 }
@@ -215,7 +215,7 @@ export interface SinkPosition {
 }
 
 export interface LagFilter {
-  readonly kinds: readonly Kind[];
+  readonly kinds: readonly EventKind[];
   readonly byKind: boolean;
   readonly matches: (event: Event) => boolean;
 }

@@ -1,4 +1,4 @@
-import { eventIn } from "../../core/codec/stored-event.ts";
+import { parseEvent } from "../../core/codec/stored-event.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { LoggedEvent } from "./store.ts";
 
@@ -74,7 +74,7 @@ export function createTail() {
         const row = rows[at] as Row;
         sum += row.characters;
         if (found.length > 0 && sum > maxCharacters) break;
-        row.event ??= eventIn(row.body);
+        row.event ??= parseEvent(row.body);
         found.push({ position: row.position, committedAt: row.committedAt, event: row.event });
       }
       return found;

@@ -1,5 +1,5 @@
 import { Retryable } from "../../core/errors/errors.ts";
-import { featureSubject, makeEvent, SERVICE_SUBJECT, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { eventSubject, featureSubject, makeEvent, SERVICE_SUBJECT, sourceUri } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Change, DocumentChange } from "../store/store.ts";
@@ -76,5 +76,5 @@ export function createAvailability(options: {
 }
 
 function siteSubject(siteId: number): string {
-  return subjectOf("site", null, String(siteId));
+  return eventSubject("site", null, String(siteId));
 }

@@ -1,4 +1,4 @@
-import { type Failure, LocalFailure, Malformed, Retryable, sentence, Unwalkable } from "../../core/errors/errors.ts";
+import { EndlessList, errorText, type Failure, LocalFailure, Malformed, Retryable } from "../../core/errors/errors.ts";
 import type { Page } from "../source/source.ts";
 
 /**
@@ -75,8 +75,8 @@ export async function collect<T>(answers: AsyncIterable<Page<T>>, options: Colle
   } catch (error) {
     const isTemporary = error instanceof Malformed || (error instanceof Retryable && !(error instanceof LocalFailure));
     if (!keepsShown || pages === 0 || !isTemporary) throw error;
-    const brokenBy = error instanceof Unwalkable ? "pages" : "trouble";
-    return { ...incomplete(sentence(error), true, brokenBy), failure: error };
+    const brokenBy = error instanceof EndlessList ? "pages" : "trouble";
+    return { ...incomplete(errorText(error), true, brokenBy), failure: error };
   }
   if (!seen.lastPage) return incomplete("The list ended before its last page.", false);
   if (seen.totalChanged) return { ...incomplete("The list changed while it was read.", true), unsteady: "total" };

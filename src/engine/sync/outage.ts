@@ -1,4 +1,4 @@
-import { ConfigError, type Failure, LocalFailure, meaningOf, sentence, Throttled } from "../../core/errors/errors.ts";
+import { asFailure, ConfigError, errorText, type Failure, LocalFailure, Throttled } from "../../core/errors/errors.ts";
 import { LOCAL_RETRY_MS } from "../../core/errors/local-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
@@ -147,7 +147,7 @@ export function createOutage(options: OutageOptions) {
         if ((await reconcile(signal)).kind === "ok") break;
     } catch (error) {
       signal.throwIfAborted();
-      const failure = meaningOf(error);
+      const failure = asFailure(error);
       // Pages were emitted after `source-available`: a temporary failure does not revoke that.
       const isAway = availability.isDown() || failure instanceof ConfigError || failure instanceof Throttled;
       if (!isAnswer(failure) && isAway) {
@@ -218,7 +218,7 @@ export function createOutage(options: OutageOptions) {
             cause = await probeNotingHealth(signal);
           } catch (error) {
             signal.throwIfAborted();
-            cause = meaningOf(error);
+            cause = asFailure(error);
             log.error({ err: error }, "the end of an outage could not be recorded");
           }
           // Waits for an unavailable service do not count for a token that is rejected now.
@@ -242,7 +242,7 @@ async function failureOf(work: Promise<unknown>, signal: AbortSignal): Promise<F
     return null;
   } catch (error) {
     signal.throwIfAborted();
-    return meaningOf(error);
+    return asFailure(error);
   }
 }
 
@@ -261,7 +261,7 @@ function isRefusedToken(cause: Failure | null): boolean {
 }
 
 function reasonOf(failure: Failure): string {
-  if (failure instanceof ConfigError) return `${failure.reason}: ${sentence(failure)}`;
+  if (failure instanceof ConfigError) return `${failure.reason}: ${errorText(failure)}`;
   const other = failure.kind === "malformed" ? "unusable-answers" : "unreachable";
-  return `${failure instanceof Throttled ? "maintenance" : other}: ${sentence(failure)}`;
+  return `${failure instanceof Throttled ? "maintenance" : other}: ${errorText(failure)}`;
 }

@@ -1,4 +1,4 @@
-import { ConfigError, type Failure, LocalFailure, meaningOf, sentence, Throttled } from "../../core/errors/errors.ts";
+import { asFailure, ConfigError, errorText, type Failure, LocalFailure, Throttled } from "../../core/errors/errors.ts";
 import { incomplete, type JobOutcome, OK } from "./job.ts";
 
 /** Visits the sites in turn. Throws a failure that concerns all sites, and the first failure if every site failed. */
@@ -14,7 +14,7 @@ export async function perSite<T>(
       seen.set(siteId, await visit(siteId));
     } catch (error) {
       signal.throwIfAborted();
-      const failure = meaningOf(error);
+      const failure = asFailure(error);
       if (concernsAll(failure)) throw failure;
       failures.set(siteId, failure);
     }
@@ -36,11 +36,11 @@ export function outcomeOf(
   remarks: readonly string[] = [],
 ): JobOutcome {
   const temporary = [...failures].find(([, failure]) => !isRefusal(failure));
-  const reason = temporary === undefined ? reasons[0] : `Site ${temporary[0]}: ${sentence(temporary[1])}`;
+  const reason = temporary === undefined ? reasons[0] : `Site ${temporary[0]}: ${errorText(temporary[1])}`;
   if (reason !== undefined) return incomplete([reason, ...remarks].join(" "));
   const [refusal] = failures.values();
   const leftOut =
-    refusal === undefined ? [] : [`Left out: site ${[...failures.keys()].join(", ")}. ${sentence(refusal)}`];
+    refusal === undefined ? [] : [`Left out: site ${[...failures.keys()].join(", ")}. ${errorText(refusal)}`];
   const remark = [...leftOut, ...remarks].join(" ");
   return remark === "" ? OK : { kind: "ok", remark };
 }

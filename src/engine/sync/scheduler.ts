@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { ConfigError, type Failure, meaningOf, sentence, Throttled } from "../../core/errors/errors.ts";
+import { asFailure, ConfigError, errorText, type Failure, Throttled } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isStopping, type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
@@ -144,7 +144,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       return await job.run(end.signal);
     } catch (error) {
       end.signal.throwIfAborted();
-      return { kind: "failed" as const, failure: meaningOf(error) };
+      return { kind: "failed" as const, failure: asFailure(error) };
     }
   }
 
@@ -184,8 +184,8 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   function problemOf(work: Named, failure: Failure): string {
     const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
     return isForbidden && lacksAbility(work)
-      ? `${sentence(failure)} The token lacks ${work.ability}.`
-      : sentence(failure);
+      ? `${errorText(failure)} The token lacks ${work.ability}.`
+      : errorText(failure);
   }
 
   function storeState({ name }: Named, problem: string | null, success = true): void {
@@ -235,7 +235,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
           return 0;
         } catch (error) {
           end.signal.throwIfAborted();
-          const failure = meaningOf(error);
+          const failure = asFailure(error);
           const isRefused = failure instanceof ConfigError;
           failures += 1;
           refusals = isRefused ? refusals + 1 : 0;

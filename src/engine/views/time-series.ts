@@ -1,6 +1,6 @@
 import type { BuildingView, TimeRange, TimeSeries, TimeSeriesPoint } from "../../core/connector.ts";
 import { type Alarm, BUCKET_MS, type Resolution, type Tag, type TagValue } from "../../core/model/building.ts";
-import { type AnyEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { type AnyEvent, eventSubject, sourceUri } from "../../core/model/event.ts";
 import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
 import { type Listed, type StoredTagSystems, type StoredValue, syncSet } from "../sync/snapshot.ts";
 
@@ -98,7 +98,7 @@ function companionsOf(own: NamedTag, tags: readonly NamedTag[]): readonly NamedT
 }
 
 function subjectsOf({ id, siteId }: NamedTag): readonly string[] {
-  const subject = subjectOf("tag", siteId, id);
+  const subject = eventSubject("tag", siteId, id);
   return [subject, ...RESOLUTIONS.map((resolution) => `${subject}/history/${resolution}`)];
 }
 

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import { sentence } from "../../core/errors/errors.ts";
+import { errorText } from "../../core/errors/errors.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
@@ -112,7 +112,7 @@ export function createAssignment(options: {
     handovers.note("info", "sources were handed over", { to: shares.get(source) ?? null, reason }, source);
     holdings
       .handOver(source, reason, isUnreached ? UNREACHED_STOP_MS : timing.handOverMs)
-      .catch((error: unknown) => log.warn({ source, reason: sentence(error) }, "a source was not handed over cleanly"))
+      .catch((error: unknown) => log.warn({ source, reason: errorText(error) }, "a source was not handed over cleanly"))
       .finally(() => {
         isHandingOver = false;
       });

@@ -1,4 +1,4 @@
-import { sentence } from "../../core/errors/errors.ts";
+import { errorText } from "../../core/errors/errors.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 
@@ -56,7 +56,7 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
 
   const close = database.onNotified(documentTopic(key), () => {
     refresh().catch((error: unknown) =>
-      log.warn({ key, reason: sentence(error) }, "what holds for the whole fleet could not be read"),
+      log.warn({ key, reason: errorText(error) }, "what holds for the whole fleet could not be read"),
     );
   });
 

@@ -1,4 +1,4 @@
-import { ConfigError, sentence } from "../../core/errors/errors.ts";
+import { ConfigError, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
@@ -176,7 +176,7 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   function noteFailure(error: unknown): void {
-    const message = sentence(error);
+    const message = errorText(error);
     if (failure === null) log.warn({ database: database.name, reason: message }, "this member cannot take part");
     failure = { message, isRejection: error instanceof ConfigError };
   }
@@ -185,7 +185,7 @@ export function createFleet(options: FleetOptions): Fleet {
   const loopOnTables = (signal: AbortSignal, bell: Wakeup, turn: () => Promise<number>, failure: string) =>
     loop({
       ...{ clock, signal, bell, turn, backoff: DATABASE_BACKOFF },
-      fault: (error) => log.debug({ reason: sentence(error) }, failure),
+      fault: (error) => log.debug({ reason: errorText(error) }, failure),
     });
 
   async function observeOtherMembers(): Promise<number> {
@@ -240,7 +240,7 @@ export function createFleet(options: FleetOptions): Fleet {
         me = null;
       },
       (error: unknown) =>
-        log.warn({ reason: sentence(error) }, "no goodbye could be said; the lease of this member will run out"),
+        log.warn({ reason: errorText(error) }, "no goodbye could be said; the lease of this member will run out"),
     );
     await within(clock, SIGN_OFF_LIMIT_MS, left);
   }
@@ -274,7 +274,7 @@ export function createFleet(options: FleetOptions): Fleet {
         return await withTimeLimit(clock, STATUS_LIMIT_MS, readFleet(database, name, sources));
       } catch (error) {
         const view = assignment.latest() ?? { members: [], sources: [] };
-        return { self: name, ...buildFleetStatus(view), takeovers: [], database: null, trouble: sentence(error) };
+        return { self: name, ...buildFleetStatus(view), takeovers: [], database: null, trouble: errorText(error) };
       }
     },
     notices() {

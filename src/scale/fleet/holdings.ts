@@ -1,4 +1,4 @@
-import { sentence } from "../../core/errors/errors.ts";
+import { errorText } from "../../core/errors/errors.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
@@ -85,7 +85,7 @@ export function createHoldings(options: {
       options.changed();
     } catch (error) {
       if (over.signal.aborted || holding.ended !== null) return;
-      log.warn({ source, reason: sentence(error) }, "a source could not be started here");
+      log.warn({ source, reason: errorText(error) }, "a source could not be started here");
       failedStarts.failed(source, error);
       void end(holding, "could-not-start", 0);
     }
@@ -94,7 +94,7 @@ export function createHoldings(options: {
   async function stopSourceWork({ held, lease: { source } }: MutableHolding, deadlineMs: number): Promise<void> {
     if (held === null) return;
     const stopped = held.stop(deadlineMs).catch((error: unknown) => {
-      log.warn({ source, reason: sentence(error) }, "a source did not stop cleanly");
+      log.warn({ source, reason: errorText(error) }, "a source did not stop cleanly");
     });
     if (await within(clock, deadlineMs + STOP_GRACE_MS, stopped)) return;
     log.warn({ source, deadlineMs }, "a source did not stop in time");
@@ -117,7 +117,7 @@ export function createHoldings(options: {
     endLease(holding, "it is handed over");
     if (reason !== null) {
       await options.release(holding, reason).catch((error: unknown) => {
-        log.warn({ source, reason: sentence(error) }, "a lease could not be given back; it will run out");
+        log.warn({ source, reason: errorText(error) }, "a lease could not be given back; it will run out");
       });
     }
     holdings.delete(source);
@@ -205,7 +205,7 @@ export function createFailedStarts(clock: Clock, random: () => number = Math.ran
     failed(source: string, error: unknown): void {
       const count = (attempts.get(source)?.count ?? 0) + 1;
       const untilMs = clock.monotonic() + backoffMs(FAILED_START_BACKOFF, count, random);
-      attempts.set(source, { count, untilMs, reason: sentence(error) });
+      attempts.set(source, { count, untilMs, reason: errorText(error) });
     },
     succeeded: (source: string) => void attempts.delete(source),
     sources: () => [...new Map(current()).keys()].toSorted(),

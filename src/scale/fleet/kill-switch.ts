@@ -1,4 +1,4 @@
-import { sentence } from "../../core/errors/errors.ts";
+import { errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
@@ -53,12 +53,15 @@ export function createFleetKillSwitch(options: {
         ...{ clock, signal: stopping.signal, backoff: RETRY_BACKOFF },
         work: () => withTimeLimit(clock, STATEMENT_TIMEOUT_MS, document.write(thrown)),
         fault: (error, inMs) =>
-          log.warn({ inMs, reason: sentence(error) }, "the kill switch is thrown here, and not yet in the whole fleet"),
+          log.warn(
+            { inMs, reason: errorText(error) },
+            "the kill switch is thrown here, and not yet in the whole fleet",
+          ),
       });
       throwing = null;
     } catch (error) {
       // The switch stays thrown in this process until the process ends.
-      log.error({ reason: sentence(error) }, "the kill switch was thrown here, and could not be told to the fleet");
+      log.error({ reason: errorText(error) }, "the kill switch was thrown here, and could not be told to the fleet");
     }
   }
 
@@ -86,7 +89,10 @@ export function createFleetKillSwitch(options: {
         fault(error) {
           if (isUnreadReported || !isUnread()) return;
           isUnreadReported = true;
-          log.warn({ reason: sentence(error) }, "the kill switch of the fleet cannot be looked at: writing is stopped");
+          log.warn(
+            { reason: errorText(error) },
+            "the kill switch of the fleet cannot be looked at: writing is stopped",
+          );
         },
         backoff: RETRY_BACKOFF,
       });

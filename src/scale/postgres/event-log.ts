@@ -1,5 +1,5 @@
-import { eventText } from "../../core/codec/stored-event.ts";
-import { type Event, isTelemetry, isUrgent, type Kind, ofWorkerFor } from "../../core/model/event.ts";
+import { encodeEvent } from "../../core/codec/stored-event.ts";
+import { type Event, type EventKind, isTelemetry, isUrgent, ofWorkerFor } from "../../core/model/event.ts";
 import type { Values } from "../../core/postgres/session.ts";
 import { plainList, textList } from "../../core/postgres/sql-text.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -96,7 +96,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     const firstById = new Map(events.toReversed().map((event) => [event.id, event]));
     const rows = events
       .filter((event) => firstById.get(event.id) === event)
-      .map((event) => ({ event, body: eventText(event) }));
+      .map((event) => ({ event, body: encodeEvent(event) }));
     const values = [
       nowMs,
       rows.map(({ event }) => encodeKey(event.id)),
@@ -150,7 +150,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     },
     async latest(
       limit: number,
-      kinds: readonly Kind[] | undefined,
+      kinds: readonly EventKind[] | undefined,
       about: EventsAbout | undefined,
     ): Promise<readonly LoggedEvent[]> {
       const values: (string | Buffer)[] = [String(limit)];
@@ -176,7 +176,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     },
     async recent(
       { source: sourceUri, subjects }: EventsAbout,
-      kinds: readonly Kind[],
+      kinds: readonly EventKind[],
       { sinceMs, maxSearched: within, limit }: RecentBounds,
     ): Promise<readonly LoggedEvent[]> {
       const wanted = new Set(subjects);

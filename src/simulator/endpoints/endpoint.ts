@@ -23,7 +23,7 @@ export interface ServiceContext {
   readonly log: RequestLog;
 }
 
-export interface Call {
+export interface ApiCall {
   readonly context: ServiceContext;
   readonly request: SimRequest;
   readonly query: Query;
@@ -42,7 +42,7 @@ export interface Endpoint {
   readonly unscoped?: true;
   /** The rate limit of the tag endpoints applies. */
   readonly limited?: true;
-  respond(call: Call): SimReply;
+  respond(call: ApiCall): SimReply;
 }
 
 export const MAX_TAGS = 20;
@@ -50,7 +50,7 @@ export const MAX_TAGS = 20;
 const UTC_TIMESTAMP = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z$/;
 
 export function requiredMessage(name: string): string {
-  return `The ${words(name)} field is required.`;
+  return `The ${spacedName(name)} field is required.`;
 }
 
 export type Query = ReturnType<typeof readQuery>;
@@ -87,17 +87,17 @@ export function readQuery(parameters: URLSearchParams) {
     integer(name: string): number | undefined {
       const value = text(name);
       const number = value !== undefined && /^-?\d{1,15}$/.test(value) ? Number(value) : undefined;
-      return parsed(name, number, `The ${words(name)} field must be an integer.`);
+      return parsed(name, number, `The ${spacedName(name)} field must be an integer.`);
     },
     boolean(name: string): boolean | undefined {
       const value = text(name)?.toLowerCase();
       const isTrue = value === "true" || value === "1";
       const known = isTrue ? true : value === "false" || value === "0" ? false : undefined;
-      return parsed(name, known, `The ${words(name)} field must be true or false.`);
+      return parsed(name, known, `The ${spacedName(name)} field must be true or false.`);
     },
     oneOf<T extends string>(name: string, choices: readonly T[]): T | undefined {
       const known = choices.find((choice) => choice === text(name));
-      return parsed(name, known, `The selected ${words(name)} is invalid.`);
+      return parsed(name, known, `The selected ${spacedName(name)} is invalid.`);
     },
     tagIds(): string[] {
       const value = required("tags");
@@ -121,7 +121,7 @@ export function readQuery(parameters: URLSearchParams) {
   };
 }
 
-function words(name: string): string {
+function spacedName(name: string): string {
   return name.replaceAll("_", " ");
 }
 

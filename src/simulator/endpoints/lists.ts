@@ -11,7 +11,7 @@ import {
 import { forbiddenReply, invalidReply, listReply, type SimReply } from "../replies.ts";
 import { maySeeSite } from "../tokens.ts";
 import type { Tag } from "../world.ts";
-import type { Call, Endpoint } from "./endpoint.ts";
+import type { ApiCall, Endpoint } from "./endpoint.ts";
 
 // The paginated lists: sites, alarms, and the four lists of one site.
 
@@ -25,7 +25,7 @@ interface Page {
 }
 
 /** Reads page and per_page. An invalid page number counts as 1, as in the paginators of frameworks. */
-function readPage({ query, request }: Call, max: number, overMax: "refuse" | "clamp"): Page {
+function readPage({ query, request }: ApiCall, max: number, overMax: "refuse" | "clamp"): Page {
   const requested = query.integer("per_page") ?? PER_PAGE;
   if (requested < 1) query.reject("per_page", "The per page field must be at least 1.");
   if (requested > max && overMax === "refuse")
@@ -34,13 +34,13 @@ function readPage({ query, request }: Call, max: number, overMax: "refuse" | "cl
   return { page: Number.isSafeInteger(page) && page > 0 ? page : 1, perPage: Math.min(requested, max) };
 }
 
-function readListPage(call: Call): Page {
+function readListPage(call: ApiCall): Page {
   const { max_per_page, over_max } = call.context.options.lists;
   return readPage(call, max_per_page, over_max);
 }
 
 function pageReply<Row>(
-  { context, query, request }: Call,
+  { context, query, request }: ApiCall,
   page: Page,
   rows: () => readonly Row[],
   record: (row: Row) => unknown,
@@ -53,7 +53,7 @@ function pageReply<Row>(
   return listReply(rows(), record, { address, query: request.query, ...page, links, emptyMeta });
 }
 
-function contains(search: string | undefined, ...texts: readonly (string | null)[]): boolean {
+function containsText(search: string | undefined, ...texts: readonly (string | null)[]): boolean {
   if (search === undefined) return true;
   return texts.some((text) => text?.toLowerCase().includes(search.toLowerCase()) ?? false);
 }
@@ -64,22 +64,22 @@ export const sites: Endpoint = {
   path: "/api/v1/sites",
   respond(call) {
     const search = call.query.text("search");
-    const rows = () => visibleSites(call).filter(({ display_name }) => contains(search, display_name));
+    const rows = () => visibleSites(call).filter(({ display_name }) => containsText(search, display_name));
     return pageReply(call, readListPage(call), rows, (site) => site);
   },
 };
 
-export function visibleSites({ context, token }: Call) {
+export function visibleSites({ context, token }: ApiCall) {
   return [...context.world.sites.values()]
     .filter((site) => context.inventory.exists("sites", site.id) && maySeeSite(token, site.id))
     .map((site) => siteRecord(context, site));
 }
 
 /** Makes an endpoint that lists objects of one site: site_id is required, exists, and is in the token's scope. */
-function siteList<Row>(
+function createSiteList<Row>(
   name: "tags" | "gateways" | "hosts" | "systems",
   permission: string | undefined,
-  filter: (call: Call, siteId: number) => { rows: () => readonly Row[]; record: (row: Row) => unknown },
+  filter: (call: ApiCall, siteId: number) => { rows: () => readonly Row[]; record: (row: Row) => unknown },
 ): Endpoint {
   return {
     name,
@@ -102,7 +102,7 @@ function siteList<Row>(
   };
 }
 
-export const tags = siteList<Tag>("tags", undefined, ({ context, query, token }, siteId) => {
+export const tags = createSiteList<Tag>("tags", undefined, ({ context, query, token }, siteId) => {
   const { world, inventory } = context;
   const systemId = query.integer("system_id");
   const search = query.text("search");
@@ -116,12 +116,12 @@ export const tags = siteList<Tag>("tags", undefined, ({ context, query, token },
         if (search === undefined) return true;
         const { display_name, description, unit } = tagRecord(context, tag).attributes;
         const host = world.hosts.get(tag.hostId);
-        return contains(search, display_name, description, unit, host?.display_name ?? "", host?.type ?? "");
+        return containsText(search, display_name, description, unit, host?.display_name ?? "", host?.type ?? "");
       }),
   };
 });
 
-export const gateways = siteList("gateways", "gateways", ({ context, query, nowMs }, siteId) => {
+export const gateways = createSiteList("gateways", "gateways", ({ context, query, nowMs }, siteId) => {
   const search = query.text("search");
   return {
     record: (gateway) => gateway,
@@ -129,11 +129,11 @@ export const gateways = siteList("gateways", "gateways", ({ context, query, nowM
       [...context.world.gateways.values()]
         .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("gateways", id))
         .map((gateway) => gatewayRecord(context, gateway, nowMs))
-        .filter(({ attributes }) => contains(search, attributes.display_name)),
+        .filter(({ attributes }) => containsText(search, attributes.display_name)),
   };
 });
 
-export const hosts = siteList("hosts", "hosts", ({ context, query }, siteId) => {
+export const hosts = createSiteList("hosts", "hosts", ({ context, query }, siteId) => {
   const gatewayId = query.integer("gateway_id");
   const search = query.text("search");
   return {
@@ -143,11 +143,11 @@ export const hosts = siteList("hosts", "hosts", ({ context, query }, siteId) => 
         .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("hosts", id))
         .filter((host) => gatewayId === undefined || host.gateway_id === gatewayId)
         .map((host) => hostRecord(context, host))
-        .filter(({ attributes }) => contains(search, attributes.display_name)),
+        .filter(({ attributes }) => containsText(search, attributes.display_name)),
   };
 });
 
-export const systems = siteList("systems", "documents", ({ context, query }, siteId) => {
+export const systems = createSiteList("systems", "documents", ({ context, query }, siteId) => {
   const search = query.text("search");
   return {
     record: (system) => system,
@@ -155,7 +155,7 @@ export const systems = siteList("systems", "documents", ({ context, query }, sit
       [...context.world.systems.values()]
         .filter(({ id, site_id }) => site_id === siteId && context.inventory.exists("systems", id))
         .map((system) => systemRecord(context, system))
-        .filter(({ attributes }) => contains(search, attributes.code, attributes.display_name)),
+        .filter(({ attributes }) => containsText(search, attributes.code, attributes.display_name)),
   };
 });
 
@@ -189,18 +189,18 @@ export const alarms: Endpoint = {
         if (priority !== undefined && triggerRecord(context, alarm.triggerId).priority !== priority) return false;
         return search === undefined || matches(call, alarm, search);
       });
-      return inOrder(call, found);
+      return orderAlarms(call, found);
     };
     return pageReply(call, page, rows, (alarm) => alarmRecord(context, alarm));
   },
 };
 
-function matches({ context }: Call, alarm: Alarm, search: string): boolean {
+function matches({ context }: ApiCall, alarm: Alarm, search: string): boolean {
   const { source, description, trigger, site } = alarmRecord(context, alarm).attributes;
-  return contains(search, source, description, trigger.display_name, site.display_name);
+  return containsText(search, source, description, trigger.display_name, site.display_name);
 }
 
-function inOrder({ context }: Call, found: Alarm[]): readonly Alarm[] {
+function orderAlarms({ context }: ApiCall, found: Alarm[]): readonly Alarm[] {
   const { order } = context.options.alarms;
   if (order === "shuffled") return context.random.shuffled(found);
   if (order === "id") return found;

@@ -1,5 +1,5 @@
 import { fromRaw, toRaw, type Value } from "../devices.ts";
-import { type Range, RESOLUTIONS } from "../history.ts";
+import { LOG_RESOLUTIONS, type Period } from "../history.ts";
 import { tagRecord, utc } from "../records.ts";
 import {
   errorReply,
@@ -14,11 +14,11 @@ import {
 import type { WrittenValue } from "../request-log.ts";
 import { maySeeSite } from "../tokens.ts";
 import type { Tag } from "../world.ts";
-import { type Call, type Endpoint, MAX_TAGS, requiredMessage } from "./endpoint.ts";
+import { type ApiCall, type Endpoint, MAX_TAGS, requiredMessage } from "./endpoint.ts";
 
 // The rate-limited endpoints: read, write and history of up to 20 tags.
 
-function findTags(call: Call, ids: readonly string[]): readonly Tag[] | { readonly refusal: SimReply } {
+function findTags(call: ApiCall, ids: readonly string[]): readonly Tag[] | { readonly refusal: SimReply } {
   const { world, inventory, options } = call.context;
   const { unknown_tag, out_of_scope_tag, order } = options.reads;
   const tags: Tag[] = [];
@@ -31,13 +31,13 @@ function findTags(call: Call, ids: readonly string[]): readonly Tag[] | { readon
       continue;
     }
     const status = exists ? out_of_scope_tag : unknown_tag;
-    if (status !== "omit") return { refusal: refusalOf(call, status, id) };
+    if (status !== "omit") return { refusal: refuseTag(call, status, id) };
   }
   if (order === "id") tags.sort((a, b) => a.id.length - b.id.length || (a.id < b.id ? -1 : 1));
   return tags;
 }
 
-function refusalOf({ context }: Call, status: "404" | "422" | "403", id: string): SimReply {
+function refuseTag({ context }: ApiCall, status: "404" | "422" | "403", id: string): SimReply {
   if (status === "404") return notFoundReply();
   if (status === "403") return forbiddenReply(context.options.forbidden);
   return invalidReply([{ source: "tags", message: `The selected tags is invalid: ${id}.` }]);
@@ -66,7 +66,7 @@ export const read: Endpoint = {
 };
 
 /** The slowest gateway decides: one slow device delays the other nineteen. */
-function readDurationMs({ context, nowMs }: Call, tags: readonly Tag[]): number {
+function readDurationMs({ context, nowMs }: ApiCall, tags: readonly Tag[]): number {
   const { latency_ms, jitter_ms, offline_delay_ms, gateway_delay_ms } = context.options.reads;
   const delays = [...new Set(tags.map((tag) => tag.gatewayId))].flatMap((gatewayId) => [
     gateway_delay_ms[String(gatewayId)] ?? 0,
@@ -81,7 +81,7 @@ interface WriteRequest {
   readonly value: number | boolean;
 }
 
-type Outcome = WrittenValue["outcome"] | "refused";
+type WriteOutcome = WrittenValue["outcome"] | "refused";
 
 export const write: Endpoint = {
   name: "write",
@@ -99,7 +99,7 @@ export const write: Endpoint = {
 
     const plans = tags.map((tag) => {
       const value = requests.findLast(({ tagId }) => tagId === tag.id)?.value ?? 0;
-      return { tag, value, outcome: outcomeOf(call, tag) };
+      return { tag, value, outcome: decideOutcome(call, tag) };
     });
     const isRefused = plans.some(({ outcome }) => outcome === "refused");
     if (isRefused && partial === "none") return errorReply(500, UNEXPECTED_ERROR);
@@ -115,7 +115,7 @@ export const write: Endpoint = {
   },
 };
 
-function outcomeOf({ context, nowMs }: Call, tag: Tag): Outcome {
+function decideOutcome({ context, nowMs }: ApiCall, tag: Tag): WriteOutcome {
   const { rejected_tags, ignored_tags, when_offline } = context.options.writes;
   if (rejected_tags.includes(tag.id)) return "refused";
   if (!context.devices.online(tag.gatewayId, nowMs))
@@ -124,7 +124,7 @@ function outcomeOf({ context, nowMs }: Call, tag: Tag): Outcome {
 }
 
 function applyWrite(
-  { context, nowMs, number }: Call,
+  { context, nowMs, number }: ApiCall,
   tag: Tag,
   value: number | boolean,
   outcome: WrittenValue["outcome"],
@@ -140,7 +140,7 @@ function applyWrite(
   context.log.addWrite({ atMs: nowMs, requestNumber: number, tagId: tag.id, value, outcome });
 }
 
-function valueAfterWrite({ context, nowMs }: Call, tag: Tag, value: number | boolean, outcome: Outcome): Value {
+function valueAfterWrite({ context, nowMs }: ApiCall, tag: Tag, value: number | boolean, outcome: WriteOutcome): Value {
   const { devices, options } = context;
   const actual = fromRaw(tag, devices.valueAt(tag, nowMs + options.writes.settle_ms));
   return outcome === "held" ? actual : (actual ?? value);
@@ -149,7 +149,7 @@ function valueAfterWrite({ context, nowMs }: Call, tag: Tag, value: number | boo
 function readWrites(body: string | undefined): { requests: WriteRequest[]; invalid: InvalidField[] } {
   const requests: WriteRequest[] = [];
   const invalid: InvalidField[] = [];
-  const entries = entriesOf(body);
+  const entries = parseEntries(body);
   if (entries.length === 0) invalid.push({ source: "tags", message: requiredMessage("tags") });
   if (entries.length > MAX_TAGS) {
     const message = `The tags field must not have more than ${MAX_TAGS} items.`;
@@ -171,7 +171,7 @@ function readWrites(body: string | undefined): { requests: WriteRequest[]; inval
   return { requests, invalid };
 }
 
-function entriesOf(body: string | undefined): readonly unknown[] {
+function parseEntries(body: string | undefined): readonly unknown[] {
   try {
     const parsed: unknown = JSON.parse(body ?? "");
     return isObject(parsed) && Array.isArray(parsed.tags) ? parsed.tags : [];
@@ -197,7 +197,7 @@ export const history: Endpoint = {
     const fromMs = query.utc("from");
     const toMs = query.utc("to");
     const hasResolution = query.required("resolution") !== undefined;
-    const resolution = hasResolution ? query.oneOf("resolution", RESOLUTIONS) : undefined;
+    const resolution = hasResolution ? query.oneOf("resolution", LOG_RESOLUTIONS) : undefined;
     const zone = query.zone("tz");
     const isScalar = query.boolean("scalar") ?? false;
     if (fromMs !== undefined && toMs !== undefined && toMs < fromMs)
@@ -216,11 +216,11 @@ export const history: Endpoint = {
       const points = context.history.points(tag, range, resolution, zone);
       return { ...record, measurements: points.map(({ startMs, value }) => ({ timestamp: utc(startMs), value })) };
     });
-    return refusalOfSize(call, series) ?? jsonReply(200, { data: series });
+    return refuseLargeReply(call, series) ?? jsonReply(200, { data: series });
   },
 };
 
-function scalarPart({ context }: Call, tag: Tag, range: Range): object {
+function scalarPart({ context }: ApiCall, tag: Tag, range: Period): object {
   const value = context.history.scalar(tag, range);
   const list = value === null ? [] : [value];
   const forms = {
@@ -234,7 +234,7 @@ function scalarPart({ context }: Call, tag: Tag, range: Range): object {
   return forms[context.options.history.scalar_form];
 }
 
-function refusalOfSize({ context }: Call, series: readonly object[]): SimReply | undefined {
+function refuseLargeReply({ context }: ApiCall, series: readonly object[]): SimReply | undefined {
   const { max_values, over_max_values: status } = context.options.history;
   const sizes = series.map((log) =>
     "measurements" in log && Array.isArray(log.measurements) ? log.measurements.length : 1,

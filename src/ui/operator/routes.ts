@@ -2,7 +2,7 @@ import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import { z } from "zod";
 import type { AcceptCommand } from "../../core/connector.ts";
-import { type ConfigReason, type Failure, meaningOf, sentence } from "../../core/errors/errors.ts";
+import { asFailure, type ConfigReason, errorText, type Failure } from "../../core/errors/errors.ts";
 import type { ReloadReport } from "../../core/model/reload-facts.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
@@ -53,9 +53,9 @@ export interface EncodedFailure {
 }
 
 export function encodeFailure(error: unknown): EncodedFailure {
-  const failure = meaningOf(error);
+  const failure = asFailure(error);
   const { reason, field } = failure.kind === "config" ? failure : {};
-  return { failure: failure.kind, message: withoutCredentials(sentence(error)), reason, field };
+  return { failure: failure.kind, message: withoutCredentials(errorText(error)), reason, field };
 }
 
 /** Largest request in bytes: 20 tags, a time range, a command. */

@@ -1,4 +1,4 @@
-import { ConfigError, meaningOf, Retryable } from "../../core/errors/errors.ts";
+import { asFailure, ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { Alarm, System, Tag, TokenInfo } from "../../core/model/building.ts";
 import type { Page, Source } from "../../engine/source/source.ts";
 import type { LocatedTag } from "../../engine/sync/inventory/located-tags.ts";
@@ -97,7 +97,7 @@ async function listTags(
 }
 
 function isForbidden(error: unknown): boolean {
-  const failure = meaningOf(error);
+  const failure = asFailure(error);
   return failure.kind === "config" && failure.reason === "forbidden";
 }
 
@@ -108,7 +108,7 @@ async function firstPage<T>(pages: AsyncIterable<Page<T>>): Promise<Listed<T>> {
 
 /** Replaces an error of `inspectBuilding` by one for a person who has no configuration yet. */
 export function explainInspectionError(error: unknown, baseUrl: string): Error {
-  const failure = meaningOf(error);
+  const failure = asFailure(error);
   if (failure.kind === "config" && failure.reason === "unauthenticated")
     return new ConfigError(`The service at ${baseUrl} does not accept this token.`, {
       reason: "unauthenticated",

@@ -9,7 +9,7 @@ import { bodyLimit } from "hono/body-limit";
 import { getCookie, setCookie } from "hono/cookie";
 import { z } from "zod";
 import { ConfigurationError } from "../../app/config/problems.ts";
-import { ConfigError, meaningOf, sentence } from "../../core/errors/errors.ts";
+import { asFailure, ConfigError, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
@@ -104,8 +104,8 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
   app.use(knownHosts(HOST));
   app.onError((error, context) => {
     const [problem] = error instanceof ConfigurationError ? error.problems : [];
-    const message = withoutCredentials(problem?.message ?? sentence(error));
-    const isUserError = error instanceof InvalidRequest || meaningOf(error).kind === "config";
+    const message = withoutCredentials(problem?.message ?? errorText(error));
+    const isUserError = error instanceof InvalidRequest || asFailure(error).kind === "config";
     return context.json({ message }, isUserError ? 400 : 502);
   });
   app.use(

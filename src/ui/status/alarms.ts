@@ -1,5 +1,12 @@
 import type { Alarm } from "../../core/model/building.ts";
-import { type AlarmFact, type Event, KINDS, type Kind, sourceUri, subjectOf } from "../../core/model/event.ts";
+import {
+  type AlarmFact,
+  EVENT_KINDS,
+  type Event,
+  type EventKind,
+  eventSubject,
+  sourceUri,
+} from "../../core/model/event.ts";
 import type { Silence } from "../../engine/silence/silence.ts";
 import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
 import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
@@ -31,7 +38,7 @@ export type AlarmResponse = NonNullable<Awaited<ReturnType<typeof alarmResponse>
 
 type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };
 
-const ALARM_KINDS = KINDS.filter((kind) => kind.startsWith("alarm-"));
+const ALARM_KINDS = EVENT_KINDS.filter((kind) => kind.startsWith("alarm-"));
 const MOST_EVENTS = 200;
 const EVENTS_MS = 5_000;
 const MOST_LETTERS = 500;
@@ -141,13 +148,13 @@ async function eventsOf(
   const events = await cache.computed(`alarm ${source} ${id} ${site}`, EVENTS_MS, () =>
     store.outbox.latest(MOST_EVENTS, ALARM_KINDS, {
       source: sourceUri(source),
-      subjects: [...sites].map((each) => subjectOf("alarm", Number(each), id)),
+      subjects: [...sites].map((each) => eventSubject("alarm", Number(each), id)),
     }),
   );
   return events.filter((each): each is AlarmEvent => (each.event.data as AlarmFact).alarm.id === id);
 }
 
-const END_STATES: ReadonlyMap<Kind, string> = new Map([
+const END_STATES: ReadonlyMap<EventKind, string> = new Map([
   ["alarm-resolved", "resolved"],
   ["alarm-vanished", "vanished"],
   ["alarm-out-of-scope", "out-of-scope"],
@@ -157,7 +164,7 @@ function loggedBrief(source: string, newestFirst: readonly AlarmEvent[]): AlarmB
   const [last] = newestFirst;
   if (last === undefined) return null;
   const { alarm, episode } = last.event.data;
-  const endState = END_STATES.get(last.event.type as Kind);
+  const endState = END_STATES.get(last.event.type as EventKind);
   const brief = briefOf(source, alarm, episode, endState ?? "active");
   return endState === undefined ? brief : { ...brief, endedAt: brief.endedAt ?? last.event.time };
 }

@@ -1,7 +1,7 @@
 import { Points } from "../../core/codec/points.ts";
-import { Malformed, sentence } from "../../core/errors/errors.ts";
+import { errorText, Malformed } from "../../core/errors/errors.ts";
 import { BUCKET_MS, type Resolution, type TagLog, type TagValue } from "../../core/model/building.ts";
-import { type Event, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { type Event, eventSubject, sourceUri } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { lineOf, lineOfHours, loggedInGaps } from "../plots/lines.ts";
@@ -124,7 +124,7 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
 function reasonOf(error: unknown): string {
   if (error instanceof Impatient)
     return "The quota had no free slot within five minutes: live reads and history used all slots.";
-  return sentence(error);
+  return errorText(error);
 }
 
 function samplesOf(points: Iterable<{ readonly time: string; readonly value: TagValue }>): Samples {
@@ -222,7 +222,7 @@ function emittedSamples(
   sinceMs: number,
 ): Promise<Samples> {
   return cache.computed(`logged ${source} ${tag.id} ${resolution}`, LOGGED_MS, async () => {
-    const subjects = [`${subjectOf("tag", siteId, tag.id)}/history/${resolution}`];
+    const subjects = [`${eventSubject("tag", siteId, tag.id)}/history/${resolution}`];
     const limits = { sinceMs, maxSearched: SEARCHED_EVENTS, limit: MOST_EVENTS };
     const events = await store.outbox.recent({ source: sourceUri(source), subjects }, ["tag-history"], limits);
     const points = events.toReversed().flatMap(({ event }) => (event as Event<"tag-history">).data.points);

@@ -10,7 +10,7 @@ import type { Registry } from "@prometheus-io/client";
 import { Hono } from "hono";
 import { compress } from "hono/compress";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { isTelemetry, KINDS } from "../../core/model/event.ts";
+import { EVENT_KINDS, isTelemetry } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Service } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
@@ -116,7 +116,7 @@ export interface StatusServer extends Service {
 }
 
 /** Kinds on the page: without values and history, which come by the hundred a minute and have views of their own. */
-const EVENT_KINDS = KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
+const LISTED_KINDS = EVENT_KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
 const EVENTS = 50;
 
 export function statusRoutes(options: StatusServerOptions): Hono {
@@ -161,7 +161,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   app.route("/api", responseRoutes(answers, status));
   app.route("/api", actionRoutes(options));
   app.get("/api/events", async (context) =>
-    context.json((await outbox.latest(EVENTS, EVENT_KINDS)).map((event) => eventSummary(event))),
+    context.json((await outbox.latest(EVENTS, LISTED_KINDS)).map((event) => eventSummary(event))),
   );
   assetRoutes(app);
   return app;

@@ -1,5 +1,5 @@
 import { statfsSync } from "node:fs";
-import { sentence } from "../../core/errors/errors.ts";
+import { errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { Conflict, type DamagedRows, type SeenCopy, type Store } from "../../engine/store/store.ts";
@@ -58,7 +58,7 @@ export function watchCommits(store: Store, clock: Clock) {
       // A conflict is about a key, not about the disk.
       if (!(error instanceof Conflict)) {
         const since = troubles.get(kind)?.since ?? isoUtc(clock.now());
-        troubles.set(kind, { since, problem: sentence(error) });
+        troubles.set(kind, { since, problem: errorText(error) });
       }
       throw error;
     }

@@ -1,5 +1,5 @@
 import { type Gateway, RESOLUTIONS, type System, type Tag } from "../../core/model/building.ts";
-import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { type Event, eventSubject, makeEvent, sourceUri } from "../../core/model/event.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import { offlineGateways } from "../../engine/sync/inventory/gateways.ts";
 import {
@@ -102,7 +102,7 @@ function sampleEvent({ source, siteId, tag, value, quality, time }: TagRow): Eve
   return makeEvent({
     type: "tag-value",
     source: sourceUri(source),
-    subject: subjectOf("tag", siteId, tag.id),
+    subject: eventSubject("tag", siteId, tag.id),
     time: at,
     siteId,
     data: { tag, value, quality: quality ?? "bad", time: at, latencyMs: 0, lastGood: null, behindGateway: null },

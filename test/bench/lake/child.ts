@@ -2,7 +2,7 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
-import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
+import { encodeEvent, parseEvent } from "#src/core/codec/stored-event.ts";
 import { ACCEPTED, type Sink } from "#src/core/connector.ts";
 import { type Event, makeEvent } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
@@ -48,13 +48,13 @@ function* offersOf(events: Workload, mostValues = Number.POSITIVE_INFINITY): Gen
   let values = 0;
   let bytes = 0;
   for (const each of events) {
-    const text = eventText(each.event);
+    const text = encodeEvent(each.event);
     const isFull = batch.length === BATCH || bytes + text.length > OFFER_BYTES || values >= mostValues;
     if (isFull && batch.length > 0) {
       yield { batch, values };
       [batch, values, bytes] = [[], 0, 0];
     }
-    batch.push(eventIn(text));
+    batch.push(parseEvent(text));
     values += each.values;
     bytes += text.length;
   }

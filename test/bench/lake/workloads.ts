@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { historyEvent } from "#src/core/codec/history-event.ts";
-import { FALSE, NULL, Points, TRUE } from "#src/core/codec/points.ts";
+import { FALSE_CODE, NULL_CODE, Points, TRUE_CODE } from "#src/core/codec/points.ts";
 import type { Resolution, Tag } from "#src/core/model/building.ts";
-import { type Event, makeEvent, sourceUri, subjectOf } from "#src/core/model/event.ts";
+import { type Event, eventSubject, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import metadata from "#src/simulator/data/metadata.json" with { type: "json" };
 
@@ -64,7 +64,7 @@ export function* live(values: number, onlySite?: number): Workload {
     const time = isoUtc(START_MS + request * 3_000 + latencyMs);
     for (const { tag, siteId, points } of groups[request % groups.length] ?? []) {
       const value = points.value(round % points.length);
-      const subject = subjectOf("tag", siteId, tag.id);
+      const subject = eventSubject("tag", siteId, tag.id);
       const quality = value === null ? "bad" : "good";
       const lastGood = value === null ? null : { value, time };
       const data = { tag, value, quality, time, latencyMs, lastGood, behindGateway: null } as const;
@@ -76,7 +76,7 @@ export function* live(values: number, onlySite?: number): Workload {
 }
 
 function history({ siteId, resolution, timeZone }: Omit<Readings, "tag" | "points">, tag: Tag, points: Points) {
-  const subject = `${subjectOf("tag", siteId, tag.id)}/history/${resolution}`;
+  const subject = `${eventSubject("tag", siteId, tag.id)}/history/${resolution}`;
   const time = isoUtc(points.timeMs(points.length - 1) + DAY_MS);
   const event = historyEvent({
     ...{ source: SOURCE, subject, time, siteId, tag, resolution, timeZone, points },
@@ -139,8 +139,8 @@ function readColumns(file: string): ReadonlyMap<string, Points> {
     const timeMs = Date.parse(time);
     for (const [n, { points, isBoolean }] of columns.entries()) {
       const cell = cells[n] ?? "";
-      const code = isBoolean ? (cell === "1" ? TRUE : FALSE) : Number(cell);
-      points.push(timeMs, cell === "" ? NULL : code);
+      const code = isBoolean ? (cell === "1" ? TRUE_CODE : FALSE_CODE) : Number(cell);
+      points.push(timeMs, cell === "" ? NULL_CODE : code);
     }
   }
   return new Map(columns.map(({ name, points }) => [name, points]));

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Kind } from "#src/core/model/event.ts";
+import type { EventKind } from "#src/core/model/event.ts";
 import { sampleOfEveryForm } from "../../sample-events.ts";
 import { EVENT_FIELDS, type NotCarried, type Place } from "./event-fields.ts";
 import { findFieldDestinations } from "./field-destinations.ts";
@@ -14,7 +14,7 @@ describe("the table of event fields names the destination field of each event fi
   );
 
   test.each(cases)("$title", ({ event, field }) => {
-    const places: Readonly<Record<string, Place>> = EVENT_FIELDS[event.type as Kind];
+    const places: Readonly<Record<string, Place>> = EVENT_FIELDS[event.type as EventKind];
     const place = places[field];
     const carried = findFieldDestinations(event, field);
     expect(problems(place?.influxdb, carried.influxdb)).toEqual([]);

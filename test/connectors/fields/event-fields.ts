@@ -1,4 +1,4 @@
-import type { EventData, Kind } from "#src/core/model/event.ts";
+import type { EventData, EventKind } from "#src/core/model/event.ts";
 
 /** Where one field of an event's data arrives. Names are separated by spaces; `no` says why a writer leaves it out. */
 export interface Place {
@@ -79,7 +79,7 @@ const ALARM_FACT = {
  * changes the field and looks where the change arrives. Kafka, webhook, file and stdout carry the complete event.
  */
 export const EVENT_FIELDS: {
-  readonly [K in Kind]: { readonly [F in FieldOf<EventData[K]>]-?: Place };
+  readonly [K in EventKind]: { readonly [F in FieldOf<EventData[K]>]-?: Place };
 } = {
   "site-added": { site: SITE },
   "site-changed": { site: SITE, before: at("before", no("the row before it says so")) },

@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import type { z } from "zod";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
-import { ConfigError, Retryable, sentence, Throttled } from "#src/core/errors/errors.ts";
+import { ConfigError, errorText, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
 import { type Answers, connack, type ScriptedBroker, startScriptedBroker } from "./scripted-broker.ts";
@@ -257,7 +257,7 @@ describe("limits that the MQTT broker announces", () => {
     const { sink } = await setUp(limited(properties));
     const error = await sink.open(never()).catch((cause: unknown) => cause);
     expect(error).toBeInstanceOf(ConfigError);
-    expect(sentence(error)).toContain(complaint);
+    expect(errorText(error)).toContain(complaint);
   });
 });
 
@@ -323,8 +323,8 @@ describe("connecting to an MQTT broker", () => {
       onTestFinished(() => sink.close());
       const error = await sink[attempt]?.(never()).catch((cause: unknown) => cause);
       expect(error).toBeInstanceOf(ConfigError);
-      expect(sentence(error)).toContain("knows MQTT 3.1.1 only, and was spoken to in MQTT 5");
-      expect(sentence(error)).toContain('Set protocol: "3.1.1".');
+      expect(errorText(error)).toContain("knows MQTT 3.1.1 only, and was spoken to in MQTT 5");
+      expect(errorText(error)).toContain('Set protocol: "3.1.1".');
     }
     const inOld = broker.came.filter((packet) => packet.cmd === "connect" && packet.protocolVersion === 4);
     expect(inOld.filter((packet) => "username" in packet && packet.username !== undefined)).toEqual([]);

@@ -6,7 +6,7 @@ import type { z } from "zod";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
-import { ConfigError, sentence } from "#src/core/errors/errors.ts";
+import { ConfigError, errorText } from "#src/core/errors/errors.ts";
 import { absent, freePort, startMosquitto, temporaryFolder } from "../../real-servers.ts";
 import { failureOf, secretFile } from "../../receivers/support.ts";
 import { valueEvent } from "../../sample-events.ts";
@@ -127,7 +127,7 @@ describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
     const sink = sinkFor(url, { tls: { ca_file: authority.caFile }, username: "plenum", password });
     const error = await failureOf(sink.open(never()));
     expect(error).toBeInstanceOf(ConfigError);
-    expect(JSON.stringify([sentence(error), error])).not.toContain("wrong-secret");
+    expect(JSON.stringify([errorText(error), error])).not.toContain("wrong-secret");
     writeFileSync(password.file, "right-secret\n");
     await delivers(sink);
   });

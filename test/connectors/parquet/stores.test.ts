@@ -18,7 +18,7 @@ import { createFolderStore, probeFolder } from "#connectors/parquet/folder-store
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import { createS3Store, type S3Store } from "#connectors/parquet/s3-store.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import { folderFailure } from "#src/core/errors/folder-problem.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { startConnectProxy } from "../../connect-proxy.ts";
@@ -179,7 +179,7 @@ describe("the folder store", () => {
     ["EIO", "retryable", "The files in /lake could not be written (EIO)."],
   ])("maps the file system error %s to a failure with advice", (code, kind, words) => {
     const failure = folderFailure(Object.assign(new Error(code), { code }), "/lake", "Free some space");
-    expect([failure.kind, sentence(failure)]).toEqual([kind, words]);
+    expect([failure.kind, errorText(failure)]).toEqual([kind, words]);
   });
 });
 
@@ -224,8 +224,8 @@ describe("the S3 store", () => {
     const put = s3Store(s3).put("a", bytes("a"), never());
     const failure = await put.catch((error: unknown) => error);
     expect(failure).toMatchObject({ kind, ...(kind === "throttled" ? { retryAfterMs: 7_000 } : {}) });
-    expect(sentence(failure)).toMatch(message);
-    expect(sentence(failure)).not.toContain(KEYS.secret);
+    expect(errorText(failure)).toMatch(message);
+    expect(errorText(failure)).not.toContain(KEYS.secret);
   });
 
   test("the probe detects a wrong key, clock, region or bucket, and writes no object", async () => {
@@ -262,7 +262,7 @@ describe("the S3 store", () => {
   ] as const)("stops reading an endless response to %s", async (_what, ask, status, words) => {
     const endless = await startEndless(status);
     const failure = await ask(s3Store(endless)).catch((error: unknown) => error);
-    expect(sentence(failure)).toMatch(words);
+    expect(errorText(failure)).toMatch(words);
     expect(endless.sent()).toBeLessThan(32 * 1024 ** 2);
   });
 
@@ -272,7 +272,7 @@ describe("the S3 store", () => {
       .get("tag/tag.parquet", never())
       .catch((error: unknown) => error);
     expect(failure).toMatchObject({ kind: "config" });
-    expect(sentence(failure)).toMatch(/^lake\/tag\/tag\.parquet in the bucket lake has more than 256 MiB/);
+    expect(errorText(failure)).toMatch(/^lake\/tag\/tag\.parquet in the bucket lake has more than 256 MiB/);
     expect(endless.sent()).toBeLessThan(32 * 1024 ** 2);
   });
 

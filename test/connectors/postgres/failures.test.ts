@@ -5,7 +5,7 @@ import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import { addressOf } from "#src/core/postgres/address.ts";
 import { failureOf } from "#src/core/postgres/outcome.ts";
 import { absent, freePort, type RealServer, startPostgres } from "../../real-servers.ts";
@@ -263,8 +263,8 @@ describe("the classification of PostgreSQL errors (failureOf)", () => {
   const said = (code: string, message = "words") => {
     const error = Object.assign(new Error(message), { code, severity: "ERROR", detail: "Failing row contains (…)" });
     const failure = failureOf(error, address);
-    expect(sentence(failure)).not.toContain("Failing row");
-    return `${failure.kind}: ${sentence(failure)}`;
+    expect(errorText(failure)).not.toContain("Failing row");
+    return `${failure.kind}: ${errorText(failure)}`;
   };
 
   test.each([

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, onTestFinished } from "vitest";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import type { BatchInfo, ConnectorContext, Receipt, Sink } from "#src/core/connector.ts";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { askAt } from "../../ask-postgres.ts";
 import { type RealServer, startPostgres } from "../../real-servers.ts";
@@ -41,7 +41,7 @@ export function sinkIn(database: Database, options: Readonly<Record<string, unkn
 export function failureText(work: Promise<unknown>): Promise<string> {
   return work.then(
     () => "",
-    (error: unknown) => `${(error as { kind?: string }).kind}: ${sentence(error)}`,
+    (error: unknown) => `${(error as { kind?: string }).kind}: ${errorText(error)}`,
   );
 }
 

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { isDeepStrictEqual } from "node:util";
 import { pino } from "pino";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Log } from "#src/core/runtime/log.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -178,7 +178,7 @@ export async function flipBytes(flips: number, seed: number): Promise<Flips> {
       try {
         for (const sentence of await judge(folder, state, n, log)) broken.push(`${n} ${what}: ${sentence}`);
       } catch (error) {
-        broken.push(`${what}: ${sentence(error)}`);
+        broken.push(`${what}: ${errorText(error)}`);
       }
       rmSync(folder, { recursive: true });
     }

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test
 import { createChainClosing } from "#src/cli/watching/state.ts";
 import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { CHAIN_START, chain, verifyAudit } from "#src/engine/commands/audit/audit.ts";
+import { CHAIN_START, hashEntry, verifyAudit } from "#src/engine/commands/audit/audit.ts";
 import { PostgresState } from "#src/engine/store/config.ts";
 import { MOVE_MARK_FILE } from "#src/engine/store/folder.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -236,7 +236,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     let head = CHAIN_START;
     const store = await openStore({ folder, clock: CLOCK });
     const records = ["accepted", "sending", "confirmed"].map((step) => {
-      const record = chain(head, { at: "2026-11-02T07:00:00.000Z", commandId: "set-1", step, detail: { step } });
+      const record = hashEntry(head, { at: "2026-11-02T07:00:00.000Z", commandId: "set-1", step, detail: { step } });
       head = record.hash;
       return { log: "audit", body: record };
     });

@@ -1,7 +1,7 @@
 import { chownSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { Retryable, sentence } from "#src/core/errors/errors.ts";
+import { errorText, Retryable } from "#src/core/errors/errors.ts";
 import { absent, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { smallDisk } from "../../small-disk.ts";
@@ -43,7 +43,7 @@ describe.skipIf(absent("postgres"))("a database whose disk is full", () => {
       );
     }
     expect(refusal).toBeInstanceOf(Retryable);
-    expect(sentence(refusal)).toMatch(
+    expect(errorText(refusal)).toMatch(
       /^The database server at 127\.0\.0\.1:\d+ has no room on its disk: .*No space left on device.*\(53100\)\. Make room on it/,
     );
     const known = async () => Number((await rig.ask(`select count(*) from ${rig.schema}.event`))[0]?.[0]);

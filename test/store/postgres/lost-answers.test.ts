@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { Retryable, sentence } from "#src/core/errors/errors.ts";
+import { errorText, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { Unanswered } from "#src/core/postgres/transact.ts";
 import { Conflict, type Store } from "#src/engine/store/store.ts";
@@ -123,7 +123,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     };
     const error = await (await rig.shard(away)).commit(change(1)).catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(Retryable);
-    expect(sentence(error)).toBe("It is away. Look at its disk.");
+    expect(errorText(error)).toBe("It is away. Look at its disk.");
     store = await rig.shard(database);
     expect(await recorded()).toEqual([]);
   });

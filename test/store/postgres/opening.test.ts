@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
-import { ConfigError, Retryable, sentence } from "#src/core/errors/errors.ts";
+import { ConfigError, errorText, Retryable } from "#src/core/errors/errors.ts";
 import { PostgresState } from "#src/engine/store/config.ts";
 import { SCHEMA_VERSION } from "#src/scale/postgres/schema.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
@@ -43,7 +43,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
       (reason: unknown) => reason,
     );
     if (!(error instanceof Error)) throw new Error("It was opened.");
-    return { passes: error instanceof Retryable, isConfig: error instanceof ConfigError, says: sentence(error) };
+    return { passes: error instanceof Retryable, isConfig: error instanceof ConfigError, says: errorText(error) };
   }
 
   test("creates one schema when two processes start at once", async () => {
@@ -184,7 +184,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
       await expect
         .poll(
           () =>
-            database.query("insert into fleet_document values ('k', '1')").catch((error: unknown) => sentence(error)),
+            database.query("insert into fleet_document values ('k', '1')").catch((error: unknown) => errorText(error)),
           { timeout: 5_000 },
         )
         .toMatch(/^The server of \S+, schema \S+ has become a replica; the next one is looked for/);
@@ -192,7 +192,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
         .poll(() =>
           database.query("select 1").then(
             () => "answered",
-            (error: unknown) => sentence(error),
+            (error: unknown) => errorText(error),
           ),
         )
         .toMatch(/^None of the database servers/);

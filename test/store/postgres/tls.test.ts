@@ -1,6 +1,6 @@
 import { readFileSync, rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { sentence } from "#src/core/errors/errors.ts";
+import { errorText } from "#src/core/errors/errors.ts";
 import { createAuthority } from "../../connectors/mqtt/certificates.ts";
 import { absent, type RealServer, startPostgres, temporaryFolder } from "../../real-servers.ts";
 import { createRig, type Rig } from "./rig.ts";
@@ -35,7 +35,7 @@ describe.skipIf(absent("postgres"))("TLS to the state database", () => {
       .open({ config })
       .then(
         () => "",
-        (error: unknown) => sentence(error),
+        (error: unknown) => errorText(error),
       );
   }
 

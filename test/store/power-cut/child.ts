@@ -1,6 +1,6 @@
 import { writeSync } from "node:fs";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { AUDIT_LOG, CHAIN_START, chain } from "#src/engine/commands/audit/audit.ts";
+import { AUDIT_LOG, CHAIN_START, hashEntry } from "#src/engine/commands/audit/audit.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../../sample-events.ts";
 
@@ -18,7 +18,7 @@ for (let round = 0; round < 3; round += 1) {
   await store.outbox.register("sink", "beginning");
   for (let commit = 0; commit < 14; commit += 1, n += 1) {
     const put = [["n", n] as const, ...(round === 1 ? [["filler", `${FILLER}${n}`] as const] : [])];
-    const body = chain(tip, { at: "2026-11-01T00:00:00.000Z", commandId: `c${n}`, step: "note", detail: {} });
+    const body = hashEntry(tip, { at: "2026-11-01T00:00:00.000Z", commandId: `c${n}`, step: "note", detail: {} });
     tip = body.hash;
     await store.commit({
       documents: [{ set: "last", put }],

@@ -1,37 +1,37 @@
-import { canonical } from "../audit/audit.ts";
+import { sortKeys } from "../audit/audit.ts";
 import type { ApprovalConfig, CommandsConfig } from "../config.ts";
-import type { Refusing } from "../gate.ts";
+import type { WriteRefusal } from "../gate.ts";
 import { isSignedBy } from "./signature.ts";
 
 /** Two-person rule: signed rules only. New or fewer approvers need the agreement of the last approval's approvers. */
-export type Rules = Readonly<Record<string, unknown>>;
+export type RuleSet = Readonly<Record<string, unknown>>;
 
 export type Approvers = Pick<ApprovalConfig, "approvers" | "needed">;
 
 export interface Approvals {
   /** UTC; the same for all signatures, and part of what is signed. */
   readonly at: string;
-  readonly rules: Rules;
+  readonly rules: RuleSet;
   /** Base64, by approver name. */
   readonly signatures: Readonly<Record<string, string>>;
 }
 
-export interface Pinned extends Approvers {
+export interface PinnedApprovers extends Approvers {
   readonly at: string;
   /** Path of the approvals file, so that removing `approval` from the configuration needs an approval there. */
   readonly file: string;
 }
 
 export interface Pin {
-  read(): Pinned | null;
-  write(pinned: Pinned | null): Promise<void> | void;
+  read(): PinnedApprovers | null;
+  write(pinned: PinnedApprovers | null): Promise<void> | void;
   /** Returns another text after another process has written. */
   version(): string;
 }
 
 const AHEAD_MS = 300_000;
 
-export function approvedRules(config: CommandsConfig, around: Rules): Rules {
+export function approvedRules(config: CommandsConfig, around: RuleSet): RuleSet {
   const { approval, allow, ...rest } = config;
   const entries = allow.map((entry) => [`${entry.source ?? ""}/${entry.tag_id}`, entry] as const);
   return {
@@ -41,11 +41,11 @@ export function approvedRules(config: CommandsConfig, around: Rules): Rules {
   };
 }
 
-export function textToSign(rules: Rules, at: string): string {
-  return JSON.stringify(["plenum approval 1", at, canonical(rules)]);
+export function textToSign(rules: RuleSet, at: string): string {
+  return JSON.stringify(["plenum approval 1", at, sortKeys(rules)]);
 }
 
-export function signersOf(text: string, { signatures }: Approvals, { approvers }: Approvers): readonly string[] {
+export function findSigners(text: string, { signatures }: Approvals, { approvers }: Approvers): readonly string[] {
   return Object.entries(approvers)
     .filter(([name, key]) => isSignedBy(text, signatures[name], key))
     .map(([name]) => name);
@@ -53,30 +53,30 @@ export function signersOf(text: string, { signatures }: Approvals, { approvers }
 
 /** Why the rules are not approved; null when they are. */
 export function checkApproval(facts: {
-  readonly rules: Rules;
+  readonly rules: RuleSet;
   readonly approvals: Approvals | null;
   readonly configured: Approvers | null;
-  readonly pinned: Pinned | null;
+  readonly pinned: PinnedApprovers | null;
   readonly nowMs: number;
-}): Refusing | null {
+}): WriteRefusal | null {
   const { rules, approvals, configured, pinned, nowMs } = facts;
   if (configured === null && pinned === null) return null;
-  if (approvals === null) return unapproved("nobody has approved it yet");
-  if (Date.parse(approvals.at) > nowMs + AHEAD_MS) return unapproved("the approval lies in the future");
+  if (approvals === null) return buildRefusal("nobody has approved it yet");
+  if (Date.parse(approvals.at) > nowMs + AHEAD_MS) return buildRefusal("the approval lies in the future");
   if (pinned !== null && Date.parse(approvals.at) < Date.parse(pinned.at))
-    return unapproved("it is older than the last approval");
+    return buildRefusal("it is older than the last approval");
   const text = textToSign(rules, approvals.at);
   for (const group of [configured, pinned]) {
     if (group === null) continue;
-    const missing = group.needed - signersOf(text, approvals, group).length;
+    const missing = group.needed - findSigners(text, approvals, group).length;
     if (missing <= 0) continue;
     const who = group === configured ? "" : " of those who approved until now";
-    return unapproved(`${missing} more${who} must approve it: ${Object.keys(group.approvers).join(", ")}`);
+    return buildRefusal(`${missing} more${who} must approve it: ${Object.keys(group.approvers).join(", ")}`);
   }
   return null;
 }
 
-function unapproved(because: string): Refusing {
+function buildRefusal(because: string): WriteRefusal {
   const message = `What may be written is not approved as it stands: ${because} (plenum writes approval).`;
   return { reason: "unapproved", message };
 }

@@ -5,20 +5,20 @@ import {
   type Approvals,
   type Approvers,
   checkApproval,
-  type Pinned,
-  type Rules,
+  findSigners,
+  type PinnedApprovers,
+  type RuleSet,
   settingLines,
-  signersOf,
   textToSign,
 } from "./approval.ts";
 import { readApprovals, writeApprovals } from "./files.ts";
-import { fileOf } from "./guard.ts";
-import { privateKeyOf, publicKeyText, signatureOf } from "./signature.ts";
+import { approvalsPath } from "./guard.ts";
+import { parsePrivateKey, publicKeyText, signText } from "./signature.ts";
 
 export interface ApprovalQuestion {
   readonly config: ApprovalConfig | null;
-  readonly rules: Rules;
-  readonly pinned: Pinned | null;
+  readonly rules: RuleSet;
+  readonly pinned: PinnedApprovers | null;
   readonly nowMs: number;
 }
 
@@ -36,7 +36,7 @@ export function approvalState(question: ApprovalQuestion): ApprovalState {
   const refusing = checkApproval({ rules, approvals, configured: config, pinned, nowMs });
   const groups = [config, pinned].filter((group) => group !== null);
   const approvedBy =
-    approvals === null ? [] : groups.flatMap((group) => signersOf(textToSign(rules, approvals.at), approvals, group));
+    approvals === null ? [] : groups.flatMap((group) => findSigners(textToSign(rules, approvals.at), approvals, group));
   return {
     file,
     refusing: refusing?.message ?? null,
@@ -46,9 +46,9 @@ export function approvalState(question: ApprovalQuestion): ApprovalState {
 }
 
 /** Signs the current rules, in addition to existing signatures of the same rules. */
-export function approve(question: ApprovalQuestion, name: string, pem: string, keyFile: string): void {
+export function signRules(question: ApprovalQuestion, name: string, pem: string, keyFile: string): void {
   const { config, pinned, rules } = question;
-  const key = privateKeyOf(pem, keyFile);
+  const key = parsePrivateKey(pem, keyFile);
   const keys = [config?.approvers[name], pinned?.approvers[name]].filter((text) => text !== undefined);
   if (keys.length === 0) throw new ConfigError(`${name} is not one of the approvers.`);
   if (!keys.includes(publicKeyText(key))) throw new Rejected(`${keyFile} is not the key of ${name}.`);
@@ -57,21 +57,21 @@ export function approve(question: ApprovalQuestion, name: string, pem: string, k
   const isSame = before !== null && textToSign(before.rules, before.at) === textToSign(rules, before.at);
   const isNew = before !== null && (pinned === null || Date.parse(before.at) >= Date.parse(pinned.at));
   const base = isSame && isNew ? before : { at: isoUtc(question.nowMs), rules, signatures: {} };
-  const signature = signatureOf(textToSign(rules, base.at), key);
+  const signature = signText(textToSign(rules, base.at), key);
   writeApprovals(file, { ...base, signatures: { ...base.signatures, [name]: signature } });
 }
 
 function approvalsFile({ config, pinned }: ApprovalQuestion): string {
-  const file = fileOf(config, pinned);
+  const file = approvalsPath(config, pinned);
   if (file !== null) return file;
   throw new ConfigError("There is no two-person rule.", { hint: "Name approvers under commands.approval." });
 }
 
 /** Lists every rule as new when the file has too few valid signatures. */
-function changesSince(approvals: Approvals | null, groups: readonly Approvers[], rules: Rules): readonly string[] {
+function changesSince(approvals: Approvals | null, groups: readonly Approvers[], rules: RuleSet): readonly string[] {
   const text = approvals === null ? "" : textToSign(approvals.rules, approvals.at);
   const isValid =
-    approvals !== null && groups.some((group) => signersOf(text, approvals, group).length >= group.needed);
+    approvals !== null && groups.some((group) => findSigners(text, approvals, group).length >= group.needed);
   const before = isValid ? settingLines(approvals.rules) : [];
   const now = settingLines(rules);
   return [

@@ -2,20 +2,20 @@ import { closeSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, write
 import { join } from "node:path";
 import { z } from "zod";
 import { ConfigError } from "../../../core/errors/errors.ts";
-import type { Approvals, Pinned } from "./approval.ts";
+import type { Approvals, PinnedApprovers } from "./approval.ts";
 
 const PIN_FILE = "approvers.json";
 
-const Time = z.iso.datetime();
+const ApprovalTime = z.iso.datetime();
 const ApprovalsFile = z.strictObject({
-  at: Time,
+  at: ApprovalTime,
   rules: z.record(z.string(), z.unknown()),
   signatures: z.record(z.string(), z.string()),
 });
 const PinFile = z.strictObject({
   approvers: z.record(z.string(), z.string()),
   needed: z.int().min(1),
-  at: Time,
+  at: ApprovalTime,
   file: z.string(),
 });
 
@@ -27,11 +27,11 @@ export function writeApprovals(file: string, approvals: Approvals): void {
   write(file, approvals, 0o644);
 }
 
-export function readPin(stateFolder: string): Pinned | null {
+export function readPin(stateFolder: string): PinnedApprovers | null {
   return read(join(stateFolder, PIN_FILE), PinFile);
 }
 
-export function writePin(stateFolder: string, pinned: Pinned | null): void {
+export function writePin(stateFolder: string, pinned: PinnedApprovers | null): void {
   const file = join(stateFolder, PIN_FILE);
   if (pinned === null) rmSync(file, { force: true });
   else write(file, pinned, 0o600);

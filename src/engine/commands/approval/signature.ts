@@ -1,15 +1,15 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { ConfigError } from "../../../core/errors/errors.ts";
 
-const KIND = "ed25519";
+const KEY_TYPE = "ed25519";
 
 /** Parses the base64 of a SubjectPublicKeyInfo, the middle line of a PEM; null for anything else. */
-export function publicKeyOf(text: string): KeyObject | null {
+export function parsePublicKey(text: string): KeyObject | null {
   try {
     const key = createPublicKey({ key: Buffer.from(text, "base64"), format: "der", type: "spki" });
     // With another spelling of the key (spaces, no padding) one person would count as two.
     const plain = key.export({ format: "der", type: "spki" }).toString("base64");
-    return key.asymmetricKeyType === KIND && plain === text ? key : null;
+    return key.asymmetricKeyType === KEY_TYPE && plain === text ? key : null;
   } catch {
     return null;
   }
@@ -19,22 +19,22 @@ export function publicKeyText(privateKey: KeyObject): string {
   return createPublicKey(privateKey).export({ format: "der", type: "spki" }).toString("base64");
 }
 
-export function privateKeyOf(pem: string, place: string): KeyObject {
+export function parsePrivateKey(pem: string, place: string): KeyObject {
   try {
     const key = createPrivateKey(pem);
-    if (key.asymmetricKeyType === KIND) return key;
+    if (key.asymmetricKeyType === KEY_TYPE) return key;
   } catch {}
   throw new ConfigError(`${place} holds no Ed25519 private key in PEM without a passphrase.`, {
     hint: "Make one with `openssl genpkey -algorithm ed25519`.",
   });
 }
 
-export function signatureOf(text: string, key: KeyObject): string {
+export function signText(text: string, key: KeyObject): string {
   return sign(null, Buffer.from(text), key).toString("base64");
 }
 
 export function isSignedBy(text: string, signature: string | undefined, publicKey: string): boolean {
-  const key = publicKeyOf(publicKey);
+  const key = parsePublicKey(publicKey);
   return (
     key !== null && signature !== undefined && verify(null, Buffer.from(text), key, Buffer.from(signature, "base64"))
   );

@@ -21,22 +21,22 @@ export interface AuditRecord extends AuditEntry {
 
 export const CHAIN_START = "0".repeat(64);
 
-export function chain(previous: string, entry: AuditEntry): AuditRecord {
+export function hashEntry(previous: string, entry: AuditEntry): AuditRecord {
   const { at, commandId, step, detail } = entry;
   const hash = createHash("sha256")
-    .update(JSON.stringify([previous, at, commandId, step, canonical(detail)]))
+    .update(JSON.stringify([previous, at, commandId, step, sortKeys(detail)]))
     .digest("hex");
   return { at, commandId, step, detail, previous, hash };
 }
 
 /** Sorts keys at every depth, so that the hash does not depend on how a record was stored. */
-export function canonical(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(canonical);
+export function sortKeys(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sortKeys);
   if (typeof value !== "object" || value === null) return value;
   return Object.entries(value)
     .filter(([, inner]) => inner !== undefined)
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
-    .map(([key, inner]) => [key, canonical(inner)]);
+    .map(([key, inner]) => [key, sortKeys(inner)]);
 }
 
 export function auditHeadEvent({ records, head }: AuditHead, time: string): Event<"audit-head"> {
@@ -68,7 +68,7 @@ export async function verifyAudit(store: Store, expected: AuditHead | null = nul
     const page = await store.records<AuditRecord>(AUDIT_LOG, after, 1000);
     if (page.length === 0) return { records, head: previous, hasExpected, brokenAt: null };
     for (const { sequence, body } of page) {
-      const made = chain(previous, body);
+      const made = hashEntry(previous, body);
       if (body.previous !== previous || body.hash !== made.hash || sequence !== after + 1)
         return { records, head: previous, hasExpected, brokenAt: sequence };
       previous = body.hash;

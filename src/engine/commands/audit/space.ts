@@ -1,14 +1,14 @@
 import { statfsSync } from "node:fs";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
-import type { Refusing } from "../gate.ts";
+import type { WriteRefusal } from "../gate.ts";
 import type { AuditSize } from "./size.ts";
 
 /** Limits the audit log to the configured bytes or the free disk. When the log is full, writing closes. */
 export type AuditSpace = ReturnType<typeof createAuditSpace>;
 
-const SCARCE = 0.8;
-const MEBIBYTE = 1024 ** 2;
+const WARNING_RATIO = 0.8;
+const MEBIBYTE_BYTES = 1024 ** 2;
 
 export function createAuditSpace(options: {
   readonly size: AuditSize;
@@ -28,7 +28,7 @@ export function createAuditSpace(options: {
 
   function notice(most = limit()): string | null {
     const bytes = size.bytes();
-    if (bytes < SCARCE * most) return null;
+    if (bytes < WARNING_RATIO * most) return null;
     const used = `The audit log of commands has ${inMebibytes(bytes)} of the ${inMebibytes(most)} MiB that are there for it`;
     const remedy = most < maxBytes ? "free some space on its disk" : "raise commands.audit_max_bytes";
     return bytes >= most
@@ -37,7 +37,7 @@ export function createAuditSpace(options: {
   }
 
   return {
-    full: (): Refusing | null =>
+    full: (): WriteRefusal | null =>
       size.bytes() < maxBytes
         ? null
         : { reason: "audit-full", message: "The audit log is full; raise commands.audit_max_bytes." },
@@ -58,7 +58,7 @@ export function createAuditSpace(options: {
 }
 
 function inMebibytes(bytes: number): string {
-  return (bytes / MEBIBYTE).toFixed(bytes < 100 * MEBIBYTE ? 1 : 0);
+  return (bytes / MEBIBYTE_BYTES).toFixed(bytes < 100 * MEBIBYTE_BYTES ? 1 : 0);
 }
 
 export function freeBytesOf(folder: string): number | null {

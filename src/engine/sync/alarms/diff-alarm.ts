@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../../core/model/building.ts";
-import { type AlarmFact, type Event, type EventData, makeEvent, subjectOf } from "../../../core/model/event.ts";
+import { type AlarmFact, type Event, type EventData, eventSubject, makeEvent } from "../../../core/model/event.ts";
 import type { EventFacts } from "../../../core/model/event-ids.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { addFormerEpisode, compareActivity, episodeKey, findLastEnd } from "./episode.ts";
@@ -175,7 +175,7 @@ function buildEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
   };
   const { site, trigger } = alarm;
   return makeEvent({
-    ...{ type, source, time, subject: subjectOf("alarm", site.id, alarm.id) },
+    ...{ type, source, time, subject: eventSubject("alarm", site.id, alarm.id) },
     ...{ siteId: site.id, priority: trigger.priority },
     data: { ...fact, ...more } as unknown as EventData[K],
     facts: [episode, ...facts],

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../../core/model/building.ts";
-import type { AlarmFact, Event, Kind } from "../../../core/model/event.ts";
+import type { AlarmFact, Event, EventKind } from "../../../core/model/event.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import {
   announceAtStart,
@@ -228,7 +228,7 @@ export function groupById(records: readonly Alarm[]): EndRecords {
   return Map.groupBy(records, ({ id }) => id);
 }
 
-const EVENT_KINDS_IN_ORDER: readonly Kind[] = [
+const EVENT_KINDS_IN_ORDER: readonly EventKind[] = [
   "alarm-raised",
   "alarm-acknowledged",
   "alarm-retriggered",

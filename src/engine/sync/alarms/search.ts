@@ -1,4 +1,4 @@
-import { type Failure, LocalFailure, Malformed, meaningOf } from "../../../core/errors/errors.ts";
+import { asFailure, type Failure, LocalFailure, Malformed } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFilter, Source } from "../../source/source.ts";
 import { collect, collectTwice, recordsOf } from "../listing.ts";
@@ -157,7 +157,7 @@ async function visitEachSite(
       await visit(siteId, ofSite);
     } catch (error) {
       signal.throwIfAborted();
-      const failure = meaningOf(error);
+      const failure = asFailure(error);
       if (failure instanceof LocalFailure) throw failure;
       failures.set(siteId, failure);
     }

@@ -1,4 +1,4 @@
-import { meaningOf } from "../../../core/errors/errors.ts";
+import { asFailure } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
@@ -124,7 +124,7 @@ async function joinParts(
       if (!listing.complete) reasons.push(listing.reason);
     } catch (error) {
       signal.throwIfAborted();
-      const failure = meaningOf(error);
+      const failure = asFailure(error);
       if (concernsAll(failure)) throw failure;
       reasons.push(failure.message);
     }

@@ -1,5 +1,5 @@
 import type { Site, Tag } from "../../../core/model/building.ts";
-import { type Event, makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
+import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
 import type {
   DayAccount,
   DaySealedFact,
@@ -192,7 +192,7 @@ export function seriesCompleteEvent(
   if (sum.expected === 0) return null;
   const days = { firstDate: dateOf(from), lastDate: dateOf(until - 1) };
   // The subject of the history itself, so that sinks which order by subject deliver it after the history.
-  const subject = `${subjectOf("tag", located.siteId, located.tag.id)}/${total ? "total" : "history"}/${resolution}`;
+  const subject = `${eventSubject("tag", located.siteId, located.tag.id)}/${total ? "total" : "history"}/${resolution}`;
   const data = { tag: located.tag, resolution, timeZone, total, ...days, ...sum };
   const facts = [resolution, timeZone, days.firstDate, days.lastDate, sum.had, sum.null, sum.withoutLog];
   const about = { source: sourceUri(source), subject, siteId: located.siteId, time: isoUtc(nowMs) };

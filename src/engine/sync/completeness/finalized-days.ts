@@ -1,5 +1,5 @@
 import type { Site } from "../../../core/model/building.ts";
-import { type Event, makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
+import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
 import type { SiteCompleteFact, WaitingSeries } from "../../../core/model/history-facts.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
@@ -118,7 +118,7 @@ export function createFinalizedDays(options: {
   }
 
   function aboutSite(siteId: number, nowMs: number) {
-    const subject = subjectOf("site", null, String(siteId));
+    const subject = eventSubject("site", null, String(siteId));
     return { source: sourceUri(source), subject, siteId, time: isoUtc(nowMs) };
   }
 

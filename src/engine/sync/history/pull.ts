@@ -1,4 +1,4 @@
-import { ConfigError, LocalFailure, meaningOf, Throttled } from "../../../core/errors/errors.ts";
+import { asFailure, ConfigError, LocalFailure, Throttled } from "../../../core/errors/errors.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
@@ -218,7 +218,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       for (const each of series) each.isUnsure = true;
       failures += 1;
       refreshedAtMs = NEVER_MS;
-      const failure = meaningOf(error);
+      const failure = asFailure(error);
       const concernsAll =
         failure instanceof ConfigError || failure instanceof Throttled || failure instanceof LocalFailure;
       if (concernsAll || failures >= FAILURES_IN_A_ROW_MAX) throw failure;

@@ -1,4 +1,4 @@
-import { ConfigError, LocalFailure, meaningOf, NoLog, Rejected, Retryable } from "../../../core/errors/errors.ts";
+import { asFailure, ConfigError, LocalFailure, NoLog, Rejected, Retryable } from "../../../core/errors/errors.ts";
 import type { TagLog, TagTotal } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
@@ -152,7 +152,7 @@ export function createHistoryRequests(options: {
   }
 
   async function learnSize(error: unknown, values: number): Promise<void> {
-    const failure = meaningOf(error);
+    const failure = asFailure(error);
     if (failure instanceof LocalFailure) return;
     const isWrong = failure.kind === "config" && failure.reason === "validation";
     if (failure.kind === "retryable" || failure.kind === "malformed" || isWrong) await window.failed(values);
@@ -182,7 +182,7 @@ export function createHistoryRequests(options: {
   ): Promise<Refusal> {
     signal.throwIfAborted();
     const atMs = first?.atMs ?? clock.monotonic();
-    const failure = meaningOf(error);
+    const failure = asFailure(error);
     const message = failure.message.slice(0, MESSAGE_LENGTH_MAX);
     const refusal = (reason: Refusal["reason"]): Refusal => {
       metrics?.historyRefusals.inc({ source: source.name, reason });

@@ -1,7 +1,7 @@
 import { historyEvent } from "../../../core/codec/history-event.ts";
-import { codeOf, Points } from "../../../core/codec/points.ts";
+import { encodeValue, Points } from "../../../core/codec/points.ts";
 import type { Resolution, TagLog, TagTotal } from "../../../core/model/building.ts";
-import { type Event, makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
+import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
@@ -142,7 +142,7 @@ export function createHistorySettle(options: {
       events.push(
         historyEvent({
           ...{ source: sourceUri(source), siteId, tag, resolution, timeZone },
-          subject: `${subjectOf("tag", siteId, tag.id)}/history/${resolution}`,
+          subject: `${eventSubject("tag", siteId, tag.id)}/history/${resolution}`,
           time: isoUtc(points.timeMs(to - 1)),
           points: points.part(from, to),
           origin: live ? "live" : "backfill",
@@ -162,7 +162,7 @@ export function createHistorySettle(options: {
     return makeEvent({
       type: "tag-total",
       ...{ source: sourceUri(source), siteId, time: isoUtc(toMs) },
-      subject: `${subjectOf("tag", siteId, tag.id)}/total/${resolution}`,
+      subject: `${eventSubject("tag", siteId, tag.id)}/total/${resolution}`,
       data: { tag, resolution, timeZone, ...range, total, reset: total !== null && total < 0 },
       facts: [resolution, timeZone, range.from, range.to],
     });
@@ -215,7 +215,7 @@ export function createHistorySettle(options: {
         }
         const next = addRanges(ledger, [{ ...range, why: total === null ? "null" : "points" }]);
         const fresh = new Points();
-        fresh.push(range.fromMs, codeOf(total));
+        fresh.push(range.fromMs, encodeValue(total));
         const settled: StoredHistory = { ...next, state: "following", refusal: null };
         await changeLedger(batch, series, settled, { ...NOTHING_EMITTED, fresh });
         batch.events.push(buildTotalEvent(series, total, range));

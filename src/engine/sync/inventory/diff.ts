@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Gateway, Host, Site, System, Tag } from "../../../core/model/building.ts";
-import { type Event, type EventData, type Kind, makeEvent, subjectOf } from "../../../core/model/event.ts";
+import { type Event, type EventData, type EventKind, eventSubject, makeEvent } from "../../../core/model/event.ts";
 import type { EventFacts } from "../../../core/model/event-ids.ts";
 import type { Listed } from "../snapshot.ts";
 
@@ -56,12 +56,12 @@ export function* inventorySteps<N extends InventoryNoun>(
     more: object = {},
   ): Event =>
     makeEvent({
-      type: `${noun}-${change}` as Kind,
+      type: `${noun}-${change}` as EventKind,
       source: options.source,
-      subject: subjectOf(noun, siteId, String(value.id)),
+      subject: eventSubject(noun, siteId, String(value.id)),
       time: at,
       siteId: noun === "site" ? value.id : siteId,
-      data: { [noun]: value, ...more } as unknown as EventData[Kind],
+      data: { [noun]: value, ...more } as unknown as EventData[EventKind],
       facts,
     });
   const complete = new Set(observations.filter((list) => list.complete).map((list) => list.siteId));

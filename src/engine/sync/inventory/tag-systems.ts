@@ -1,5 +1,5 @@
 import type { System, Tag } from "../../../core/model/building.ts";
-import { type Event, makeEvent, subjectOf } from "../../../core/model/event.ts";
+import { type Event, eventSubject, makeEvent } from "../../../core/model/event.ts";
 import type { SeriesBreak, TagSystemsFact } from "../../../core/model/tag-facts.ts";
 import type { DocumentChange } from "../../store/store.ts";
 import type { Listed, StoredTagSeen, StoredTagSystems } from "../snapshot.ts";
@@ -115,7 +115,7 @@ function recordBreak(before: Tag, tag: Tag, since: SeriesBreak["since"]): Series
 
 function breakEvent(data: SeriesBreak, source: string, siteId: number | null): Event<"series-break"> {
   const time = data.since.firstAfter;
-  const subject = subjectOf("tag", siteId, data.tag.id);
+  const subject = eventSubject("tag", siteId, data.tag.id);
   return makeEvent({ type: "series-break", source, subject, time, siteId, data, facts: [time, ...data.what] });
 }
 
@@ -126,7 +126,7 @@ function systemsEvent(
   { source, at }: StepOptions,
 ): Event<"tag-systems-changed"> {
   const named: TagSystemsFact["systems"] = systems.map(({ id, code, displayName }) => ({ id, code, displayName }));
-  const subject = subjectOf("tag", siteId, tag.id);
+  const subject = eventSubject("tag", siteId, tag.id);
   const data = { tag, systems: named, before };
   return makeEvent({ type: "tag-systems-changed", source, subject, time: at, siteId, data, facts: [at] });
 }

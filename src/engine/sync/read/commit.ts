@@ -1,4 +1,4 @@
-import { sentence } from "../../../core/errors/errors.ts";
+import { errorText } from "../../../core/errors/errors.ts";
 import type { TagValue } from "../../../core/model/building.ts";
 import type { Quality } from "../../../core/model/tag-facts.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
@@ -136,7 +136,7 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
       const times = (before?.times ?? 0) + 1;
       const waitMs = quarantineMs(times);
       const until = isoUtc(clock.now() + waitMs);
-      const stored: StoredQuarantine = { until, reason: sentence(reason), at: isoUtc(clock.now()), times };
+      const stored: StoredQuarantine = { until, reason: errorText(reason), at: isoUtc(clock.now()), times };
       await store.commit({ documents: [{ set: quarantineSet, put: [[id, stored]] }] });
       schedule.quarantine(id, clock.monotonic() + waitMs);
     },

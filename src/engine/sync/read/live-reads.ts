@@ -1,4 +1,4 @@
-import { type Failure, LocalFailure, meaningOf } from "../../../core/errors/errors.ts";
+import { asFailure, type Failure, LocalFailure } from "../../../core/errors/errors.ts";
 import { Stopping } from "../../../core/runtime/lifecycle.ts";
 import { createWakeup, loop, WOKEN } from "../../../core/runtime/waiting.ts";
 import { type Lane, TAGS_PER_REQUEST } from "../../source/source.ts";
@@ -152,7 +152,7 @@ export function createLiveReads(options: LiveReadOptions) {
       well();
     } catch (error) {
       signal.throwIfAborted();
-      await settleFailure(group, startedAtMs, meaningOf(error), signal);
+      await settleFailure(group, startedAtMs, asFailure(error), signal);
     } finally {
       giveBack();
     }

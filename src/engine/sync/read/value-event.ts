@@ -1,6 +1,6 @@
 import { Malformed } from "../../../core/errors/errors.ts";
 import type { TagReading, TagScalar, TagValue } from "../../../core/model/building.ts";
-import { type Event, makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
+import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
 import type { Quality, TagValueFact, ValueType } from "../../../core/model/tag-facts.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ReadReply } from "../../source/source.ts";
@@ -39,7 +39,7 @@ export function buildValueEvent(
     ...{ tag, value, quality, time, latencyMs, lastGood, behindGateway },
     ...(type.fact === null ? {} : { type: type.fact }),
   };
-  const about = { source: sourceUri(source), subject: subjectOf("tag", siteId, tag.id), time, siteId };
+  const about = { source: sourceUri(source), subject: eventSubject("tag", siteId, tag.id), time, siteId };
   const event = makeEvent({ type: "tag-value", ...about, data, facts: [] });
   return { stored: { ...reading, told: "this" }, event };
 }

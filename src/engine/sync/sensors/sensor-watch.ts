@@ -1,6 +1,6 @@
 import type { Points } from "../../../core/codec/points.ts";
 import type { Resolution, Site, TagValue } from "../../../core/model/building.ts";
-import { type Event, makeEvent, sourceUri, subjectOf } from "../../../core/model/event.ts";
+import { type Event, eventSubject, makeEvent, sourceUri } from "../../../core/model/event.ts";
 import {
   SENSOR_FINDINGS,
   type SensorFinding,
@@ -238,6 +238,6 @@ function portionsOf(findings: readonly SensorFinding[]): readonly (readonly Sens
 
 function reportEvent(source: string, data: SilentSensors): Event<"silent-sensors"> {
   const { from, part, site, to } = data;
-  const about = { source: sourceUri(source), subject: subjectOf("site", null, String(site.id)), siteId: site.id };
+  const about = { source: sourceUri(source), subject: eventSubject("site", null, String(site.id)), siteId: site.id };
   return makeEvent({ ...about, type: "silent-sensors", time: to, data, facts: [from, part] });
 }

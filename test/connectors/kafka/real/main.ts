@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { KafkaConfig } from "#connectors/kafka/config.ts";
 import { createKafkaSink } from "#connectors/kafka/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
-import { meaningOf, sentence } from "#src/core/errors/errors.ts";
+import { asFailure, errorText } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { seededRandom } from "../../../commands/seeded-random.ts";
@@ -87,7 +87,7 @@ function check(isSo: boolean, what: string): void {
 }
 
 async function refusal(work: Promise<unknown> | undefined, pattern: RegExp): Promise<string> {
-  const said = await Promise.resolve(work).then(() => "accepted", sentence);
+  const said = await Promise.resolve(work).then(() => "accepted", errorText);
   check(pattern.test(said), `expected ${pattern}, got: ${said}`);
   return said;
 }
@@ -104,7 +104,7 @@ async function deliver(sink: Sink, events: readonly Event[], settled: () => void
       if (receipt.retry !== undefined) throw receipt.retry.error;
       settled();
     } catch (error) {
-      const { kind, message } = meaningOf(error);
+      const { kind, message } = asFailure(error);
       check(kind === "retryable", message);
       const why = message.replace(/ at [\d.:]+/, "");
       setbacks.set(why, (setbacks.get(why) ?? 0) + 1);
@@ -120,7 +120,7 @@ async function opened(sink: Sink): Promise<Sink> {
       await sink.open(never());
       return sink;
     } catch (error) {
-      if (tries >= 100 || meaningOf(error).kind !== "retryable") throw error;
+      if (tries >= 100 || asFailure(error).kind !== "retryable") throw error;
       await systemClock.sleep(100);
     }
   }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { commitFileName } from "#connectors/parquet/delta/log-format.ts";
-import { ConfigError, sentence } from "#src/core/errors/errors.ts";
+import { ConfigError, errorText } from "#src/core/errors/errors.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { ADDED, landed, METER_WITH_UNIT, openMeter, reading } from "./meter-table.ts";
 
@@ -44,7 +44,7 @@ async function refusalOf(store: MemoryStore, change = ADDED): Promise<string> {
     .catch((thrown: unknown) => thrown);
   expect(error).toBeInstanceOf(ConfigError);
   expect([...store.objects.keys()]).toEqual(before);
-  return sentence(error);
+  return errorText(error);
 }
 
 describe("a Delta table whose schema another writer changed", () => {
