@@ -57,7 +57,7 @@ function parameterType({ type }: Pick<Column, "type">): string {
   return type === "json" ? "text" : SQL_TYPES[type].name;
 }
 
-/** Table of the columns that Plenum created, by which a new column is told from a dropped column. */
+/** Table of the columns that Plenum created; distinguishes a new column from a dropped column. */
 export const VERSION_TABLE = { name: "schema_version" } as const;
 
 export function buildCreateSchema({ schema }: TableTarget): string {

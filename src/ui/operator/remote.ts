@@ -57,7 +57,7 @@ export interface CallOptions {
   readonly withinMs?: number | null;
 }
 
-/** Rejects with the worker's own failure, `NobodyThere`, `Silent`, or ConfigError if this user may not connect. */
+/** Calls the worker. Rejects with its failure, `WorkerGone`, `WorkerSilent`, or ConfigError if this user may not connect. */
 export async function call<T>({ stateFolder }: ControlSocket, path: string, options: CallOptions): Promise<T> {
   const { body, signal, withinMs = DEFAULT_LIMIT_MS } = options;
   const over = new AbortController();

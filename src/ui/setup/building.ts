@@ -158,7 +158,7 @@ export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Inspec
   };
 }
 
-/** One tag for each counted tag, in the first site: a plan needs only the unit and the id. */
+/** Returns a tag for each counted tag, in the first site: a plan needs only the unit and the id. */
 export function tagsForPlan({ units, sites }: BuildingSummary): readonly LocatedTag[] {
   const siteId = sites[0]?.id ?? 0;
   return units

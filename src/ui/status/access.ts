@@ -42,7 +42,7 @@ export function readCredentials(
   return operator && { operator, viewer: read("viewer_password"), scraper: read("metrics_token") };
 }
 
-/** Role of an Authorization header; null for wrong credentials. Takes constant time. */
+/** Returns the role of an Authorization header; null for wrong credentials. Takes constant time. */
 function roleOf(authorization: string, { operator, viewer, scraper }: Credentials): Role | null {
   const [, scheme = "", given = ""] = /^(Basic|Bearer) +([\x21-\x7e]+)$/i.exec(authorization) ?? [];
   const basic = (user: string, password: Secret) =>

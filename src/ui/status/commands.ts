@@ -57,7 +57,7 @@ interface Detail {
   readonly message?: string;
 }
 
-/** One row per command, newest first, without commands that began before the first record. */
+/** Lists a row per command, newest first, without commands that began before the first record. */
 export function commandsIn(records: readonly LogRecord<AuditRecord>[]): readonly CommandRow[] {
   const rows = new Map<string, CommandRow>();
   for (const { body, damaged } of records) {

@@ -67,7 +67,7 @@ export const PlotQuery = query({
   source,
   tag: text("tag"),
   span: oneOf("span", ["6h", "24h", "7d", "30d"]),
-  /** Whether gaps may be filled with requests to the service. */
+  /** True if gaps may be filled with requests to the service. */
   fetch: z
     .literal("1", { error: "fetch is 1, or left out." })
     .optional()

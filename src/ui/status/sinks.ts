@@ -119,7 +119,7 @@ export async function sinkResponse(
   };
 }
 
-/** One number for each of the last 1,440 complete minutes. */
+/** Returns a number for each of the last 1,440 complete minutes. */
 export function lastDay(plots: Pick<Plots, "minutes"> | null, nowMs: number, name: string): Columns {
   const last = Math.floor(nowMs / MINUTE_MS) - 1;
   const t = Array.from({ length: 1_440 }, (_, n) => (last - 1_439 + n) * 60);
