@@ -8,8 +8,8 @@ import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts
 import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
 import { cutText, toOneLine } from "../shared/receiver/text.ts";
 import type { EmailConfig } from "./config.ts";
+import { describeMailServer, mapMailError } from "./failures.ts";
 import { buildMail } from "./mail.ts";
-import { describeMailServer, mapMailError } from "./outcome.ts";
 
 /** Share of the timeout for connecting and greeting, to distinguish a silent server from a slow mail. */
 const GREETING_TIMEOUT_SHARE = 0.8;

@@ -2,9 +2,9 @@ import { resolve } from "node:path";
 import { ACCEPTED, type BatchInfo, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { FileConfig } from "./config.ts";
-import { createDailyFiles } from "./daily.ts";
+import { createDailyFiles } from "./daily-files.ts";
 import { checkFolderWritable, MAX_BATCH_LINES, mapFileError } from "./durable-file.ts";
-import { createPartitionedFiles } from "./partitioned.ts";
+import { createPartitionedFiles } from "./partitioned-files.ts";
 
 /** Writes the files of a sink. After a failure, `close` is called and the next `open` repairs the files. */
 export interface FileWriter {

@@ -6,10 +6,10 @@ import { probeThroughProxy, proxyOf, targetOf } from "../../src/core/http/proxy.
 import type { Event } from "../../src/core/model/event.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { InfluxConfig } from "./config.ts";
-import { createHttpExchange, type HttpExchange, type RequestBody } from "./exchange.ts";
-import { createNameLookup } from "./names.ts";
-import { judgeError, judgeResponse, mapWriteError } from "./outcome.ts";
-import { encodeEventLines, type PointSettings } from "./points.ts";
+import { encodeEventLines, type PointSettings } from "./event-points.ts";
+import { createHttpExchange, type HttpExchange, type RequestBody } from "./http-exchange.ts";
+import { createNameLookup } from "./name-tags.ts";
+import { judgeError, judgeResponse, mapWriteError } from "./response-verdicts.ts";
 import { createBucketClient, detectServerInstance } from "./server.ts";
 import { countLines, type EventLines, storeLines, type TooOldPoints, type WriteVerdict } from "./store-lines.ts";
 

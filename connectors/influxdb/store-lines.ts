@@ -1,6 +1,6 @@
 import type { Receipt } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
-import type { EncodedLines } from "./lines.ts";
+import type { EncodedLines } from "./line-protocol.ts";
 
 export type EventLines = EncodedLines & { readonly owner: number };
 

@@ -9,7 +9,7 @@ import {
   listRequestVersions,
   UnsupportedRequest,
 } from "./connections.ts";
-import { BrokerDisconnected, getErrorName, mapConnectionError, mapProducerIdError } from "./outcome.ts";
+import { BrokerDisconnected, getErrorName, mapConnectionError, mapProducerIdError } from "./failures.ts";
 
 export interface TopicMetadata {
   readonly name: string;

@@ -7,7 +7,7 @@ import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { HostAndPort, KafkaConfig } from "./config.ts";
-import { createTlsRequiredError, describeBroker, mapConnectionError } from "./outcome.ts";
+import { createTlsRequiredError, describeBroker, mapConnectionError } from "./failures.ts";
 
 interface VersionedRequest<Arguments extends unknown[], Response> {
   readonly key: number;

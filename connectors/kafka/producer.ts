@@ -3,7 +3,7 @@ import type { Failure } from "../../src/core/errors/errors.ts";
 import { type KafkaCluster, LEADER_NOT_AVAILABLE_CODE, type ProducerId, type TopicMetadata } from "./cluster.ts";
 import type { HostAndPort, KafkaConfig } from "./config.ts";
 import { type BrokerConnections, listRequestVersions } from "./connections.ts";
-import { describeRefusal, getErrorName, mapBatchError, mapConnectionError, mapTopicError } from "./outcome.ts";
+import { describeRefusal, getErrorName, mapBatchError, mapConnectionError, mapTopicError } from "./failures.ts";
 import type { KafkaRecord } from "./records.ts";
 
 /** Result of sending a record: acknowledged by all in-sync replicas, refused for good, or open (to retry). */

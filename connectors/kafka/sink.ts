@@ -5,7 +5,7 @@ import type { Event } from "../../src/core/model/event.ts";
 import { createCluster, type TopicMetadata } from "./cluster.ts";
 import type { KafkaConfig } from "./config.ts";
 import { createConnections } from "./connections.ts";
-import { mapTopicError } from "./outcome.ts";
+import { mapTopicError } from "./failures.ts";
 import { createProducer, type RecordOutcome } from "./producer.ts";
 import { buildRecord, type KafkaRecord } from "./records.ts";
 import { createTopics } from "./topics.ts";

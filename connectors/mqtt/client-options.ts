@@ -7,8 +7,8 @@ import type { Clock } from "../../src/core/runtime/clock.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { MqttConfig } from "./config.ts";
-import { MAX_RECEIVED_PACKET_BYTES } from "./fast-path.ts";
 import type { MqttMessage } from "./messages.ts";
+import { MAX_RECEIVED_PACKET_BYTES } from "./publish-packets.ts";
 
 /** Maximum number of commands that the broker may send before Plenum acknowledges one. */
 const MAX_UNACKNOWLEDGED_COMMANDS = 20;

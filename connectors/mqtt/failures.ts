@@ -9,7 +9,7 @@ import {
   speaksTls,
   wantsTls,
 } from "../../src/core/http/connection-problem.ts";
-import { NO_PACKET_LISTENER, openBrokerSocket } from "./fast-path.ts";
+import { NO_PACKET_LISTENER, openBrokerSocket } from "./publish-packets.ts";
 
 // Reason codes: MQTT 5.0, section 2.4. Return codes 1 to 5: MQTT 3.1.1, section 3.2.2.3.
 

@@ -11,9 +11,9 @@ import {
   mapPublishRejection,
   mapSubscribeError,
 } from "./failures.ts";
-import { createPublisher, NO_PACKET_LISTENER, openBrokerSocket, packetBytesIfOver } from "./fast-path.ts";
 import { createAcknowledgementFlush, createInFlightQueue } from "./in-flight.ts";
 import type { MqttMessage } from "./messages.ts";
+import { createPublisher, NO_PACKET_LISTENER, openBrokerSocket, packetBytesIfOver } from "./publish-packets.ts";
 
 /** One connection to the broker. The library never reconnects, so it cannot resend messages of a lost connection. */
 export type BrokerLink = ReturnType<typeof createBrokerLink>["link"];

@@ -5,9 +5,9 @@ import type { Event } from "../../src/core/model/event.ts";
 import { buildClientId } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { createConnection, rejectPendingOnAbort, testConnection } from "./connection.ts";
-import { packetBytesIfOver } from "./fast-path.ts";
 import type { BrokerLink } from "./link.ts";
 import { buildMessages, type MqttMessage } from "./messages.ts";
+import { packetBytesIfOver } from "./publish-packets.ts";
 import { detectServerInstance, readBrokerUptime } from "./server-instance.ts";
 import { createTopics } from "./topics.ts";
 

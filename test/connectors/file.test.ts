@@ -3,7 +3,7 @@ import { appendFile, type FileHandle, open, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { FileConfig } from "#connectors/file/config.ts";
-import { chooseFilesToRemove, nameNextFile, parseDailyFileName } from "#connectors/file/daily.ts";
+import { chooseFilesToRemove, nameNextFile, parseDailyFileName } from "#connectors/file/daily-files.ts";
 import { mapFileError, openAppender } from "#connectors/file/durable-file.ts";
 import { errorText } from "#src/core/errors/errors.ts";
 import { temporaryFolder } from "../real-servers.ts";

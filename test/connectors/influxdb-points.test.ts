@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { formatLine } from "#connectors/influxdb/lines.ts";
-import { encodeEventLines as bytesOf, type PointSettings } from "#connectors/influxdb/points.ts";
+import { encodeEventLines as bytesOf, type PointSettings } from "#connectors/influxdb/event-points.ts";
+import { formatLine } from "#connectors/influxdb/line-protocol.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";

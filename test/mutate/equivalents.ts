@@ -20,7 +20,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ['«signal.removeEventListener("abort", destroy); → ;»', "The connection is closed already."],
     ["destroy, { once: «true → false» });", "A signal aborts once."],
   ],
-  "connectors/kafka/outcome.ts": [
+  "connectors/kafka/failures.ts": [
     ["GenericError «&& → ||» typeof error", "An undefined code is compared with names only."],
   ],
   "connectors/kafka/producer.ts": [

@@ -1,4 +1,4 @@
-import { encodeEventLines } from "../../connectors/influxdb/points.ts";
+import { encodeEventLines } from "../../connectors/influxdb/event-points.ts";
 import { KafkaConfig } from "../../connectors/kafka/config.ts";
 import { buildRecord } from "../../connectors/kafka/records.ts";
 import { createTopics as createKafkaTopics } from "../../connectors/kafka/topics.ts";

@@ -1,4 +1,4 @@
-import { encodeEventLines } from "#connectors/influxdb/points.ts";
+import { encodeEventLines } from "#connectors/influxdb/event-points.ts";
 import { buildMessages } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import { emitRows } from "#connectors/shared/lake/rows.ts";

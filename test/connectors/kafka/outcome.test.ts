@@ -1,6 +1,6 @@
 import { GenericError } from "@platformatic/kafka";
 import { describe, expect, test } from "vitest";
-import { describeRefusal, getErrorName, mapConnectionError } from "#connectors/kafka/outcome.ts";
+import { describeRefusal, getErrorName, mapConnectionError } from "#connectors/kafka/failures.ts";
 import { buildRecord } from "#connectors/kafka/records.ts";
 import { valueEvent } from "../../sample-events.ts";
 

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { generate, type Packet } from "mqtt-packet";
 import { describe, expect, test } from "vitest";
-import { createAcknowledgementReader } from "#connectors/mqtt/fast-path.ts";
+import { createAcknowledgementReader } from "#connectors/mqtt/publish-packets.ts";
 import { seed } from "../../seed.ts";
 
 interface Sent {

@@ -2,14 +2,14 @@ import { PassThrough } from "node:stream";
 import fc from "fast-check";
 import { type IPublishPacket, writeToStream } from "mqtt-packet";
 import { describe, expect, test } from "vitest";
+import type { MqttMessage } from "#connectors/mqtt/messages.ts";
 import {
   computeMaxPacketBytes,
   computePacketBytes,
   createPublisher,
   packetBytesIfOver,
   writePublish,
-} from "#connectors/mqtt/fast-path.ts";
-import type { MqttMessage } from "#connectors/mqtt/messages.ts";
+} from "#connectors/mqtt/publish-packets.ts";
 import { seed } from "../../seed.ts";
 
 function byLibrary(message: MqttMessage, messageId: number, protocolVersion: 4 | 5): Buffer {

@@ -7,7 +7,7 @@ import {
   formatLine,
   type PointParts,
   parseTimeMs,
-} from "./lines.ts";
+} from "./line-protocol.ts";
 
 export interface PointSettings {
   readonly prefix: string;

@@ -5,7 +5,7 @@ import { isPage } from "../../src/core/http/html-page.ts";
 import { receiverAt } from "../../src/core/http/outbound/request.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";
-import type { DatabaseResponse } from "./exchange.ts";
+import type { DatabaseResponse } from "./http-exchange.ts";
 import type { WriteVerdict } from "./store-lines.ts";
 
 const MAX_REASON_LENGTH = 300;
