@@ -57,7 +57,7 @@ export interface CallOptions {
   readonly withinMs?: number | null;
 }
 
-/** Calls the worker. Rejects with its failure, `WorkerGone`, `WorkerSilent`, or ConfigError if this user may not connect. */
+/** Calls the worker. Rejects with the worker's failure, `WorkerGone`, `WorkerSilent` or, without access, ConfigError. */
 export async function call<T>({ stateFolder }: ControlSocket, path: string, options: CallOptions): Promise<T> {
   const { body, signal, withinMs = DEFAULT_LIMIT_MS } = options;
   const over = new AbortController();
