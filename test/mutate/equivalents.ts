@@ -102,7 +102,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["allocUnsafeSlow(«0 → 1») };", "Either size is too small for the first event, so the buffer grows."],
     ["if (kind < «0 → 1» || kind >", "The stored text begins with a brace, so the kind is never at 0."],
     ["if (kind «< → <=» 0 || kind", "The stored text begins with a brace, so the kind is never at 0."],
-    ["if (from «< → <=» PACKED.length", "The packed text never starts exactly at the end of its marker."],
+    ["if (from «< → <=» PACKED_MARK.length", "The packed text never starts exactly at the end of its marker."],
     ["length && after «=== → !==» tail.length", "ASCII text reads the same as UTF-8."],
   ],
   "src/core/codec/points.ts": [

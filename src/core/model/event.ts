@@ -91,11 +91,11 @@ export interface EventData {
 
   /** A command passed the gate and waits for a slot of the quota; its `command-result` follows. */
   "command-accepted": CommandAccepted;
-  /** How a command ended, or why it was rejected: one per command. */
+  /** Outcome of a command, or the reason of its rejection: one per command. */
   "command-result": CommandResult;
   /** A value that was written for a time is still in force, because the old one could not be put back. */
   "command-not-restored": CommandNotRestored;
-  /** How far the audit log reaches: with each write, and once an hour. */
+  /** Length and last hash of the audit log: with each write, and once an hour. */
   "audit-head": AuditHead;
 
   /** Report on sensors that seem dead, for each site and period (`silent_sensors.every`, 7 days), also when empty. */
@@ -107,7 +107,7 @@ export interface EventData {
 
   /** The access token expires in 30, 14, 7 or 1 days or less; once for each of them. */
   "token-expiring": {
-    /** When it expires, UTC. */
+    /** Time of expiry, UTC. */
     readonly expiresAt: string;
     /** Whole days until then. */
     readonly daysLeft: number;
@@ -119,7 +119,7 @@ export interface EventData {
   "source-unavailable": {
     /** Why, for a person, in the service's words where there are any. */
     readonly reason: string;
-    /** When that was noticed, UTC. */
+    /** Time of the detection, UTC. */
     readonly since: string;
   };
   /** The subject of a `source-unavailable` event is available again. */
@@ -136,7 +136,7 @@ export interface EventData {
     readonly intervalSeconds: number;
     /** Version of the worker. */
     readonly version: string;
-    /** When the list of active alarms was last read successfully, UTC; null when it never was. */
+    /** Time of the last successful read of the active alarms, UTC; null before the first. */
     readonly alarmsPolledAt: string | null;
   };
   /** The configuration file changed while the worker ran: changes in force, and changes that wait for a restart. */
@@ -192,11 +192,11 @@ export interface DeliveryGap {
   readonly sink: string;
   /** `age`: older than `state.max_age`. `size`: the log was full (`state.max_bytes`). */
   readonly reason: "age" | "size";
-  /** When the oldest of them happened, UTC. */
+  /** Time of the oldest of the events, UTC. */
   readonly firstTime: string;
-  /** When the newest of them happened, UTC. */
+  /** Time of the newest of the events, UTC. */
   readonly lastTime: string;
-  /** How many events were dropped. */
+  /** Number of dropped events. */
   readonly count: number;
 }
 
@@ -335,7 +335,7 @@ export function sourceName({ source }: Pick<Event, "source">): string | null {
   return source.startsWith(SOURCE_PREFIX) ? source.slice(SOURCE_PREFIX.length) : null;
 }
 
-/** With the source, the subject is the key that keeps the order of events. */
+/** Kind of object in an event's subject. Source and subject are the key that keeps the order of events. */
 export type SubjectNoun = "site" | "gateway" | "host" | "system" | "tag" | "alarm";
 
 /** `site/1` for a site, `site/1/tag/4711` for everything inside one. */
@@ -348,7 +348,7 @@ export const SERVICE_SUBJECT = "service";
 
 export const WORKER_SUBJECT = "worker";
 
-/** One feature of the service (the work of one job), where only that one is refused. */
+/** Subject of a single feature of the service (the work of one job) that the service refuses. */
 export function featureSubject(job: string): string {
   return `feature/${job}`;
 }

@@ -24,7 +24,7 @@ export interface TagTotalFact {
   readonly timeZone: string;
   /** Begin of the period, UTC. */
   readonly from: string;
-  /** Its end, which is not part of it, UTC. */
+  /** End of the period (exclusive), UTC. */
   readonly to: string;
   /** Last minus first over the period. */
   readonly total: number | null;
@@ -136,11 +136,11 @@ export interface DaySealedFact extends DayAccount {
   readonly byResolution: readonly SeriesAccount[];
   /** Series with buckets without a log, 200 at most. */
   readonly seriesWithoutLog: readonly SeriesStatement[];
-  /** How many there are without a log. */
+  /** Number of series with buckets without a log. */
   readonly seriesWithoutLogCount: number;
   /** Series with buckets that were refused, 200 at most. */
   readonly seriesRefused: readonly SeriesStatement[];
-  /** How many were refused. */
+  /** Number of series with refused buckets. */
   readonly seriesRefusedCount: number;
 }
 
@@ -152,10 +152,10 @@ export interface SeriesStatement {
   readonly resolution: Resolution;
   /** True where totals are fetched. */
   readonly total: boolean;
-  /** How many buckets of the day this is about. */
+  /** Number of buckets of the day that the message concerns. */
   readonly buckets: number;
   /** The service's message; null when there is none. */
   readonly said: string | null;
-  /** When it said so, UTC; null where it did not. */
+  /** Time of the service's message, UTC; null when there is none. */
   readonly at: string | null;
 }

@@ -1,13 +1,13 @@
 export interface SilenceFact {
   /** Agreed silence. */
   readonly silence: AgreedSilence;
-  /** Who began or ended it; null when its time was over. */
+  /** Person who began or ended the silence; null when its time was over. */
   readonly by: string | null;
 }
 
 /** An agreed time in which alarms that fit in every part that is not null are not told to people. */
 export interface AgreedSilence {
-  /** Its name, for `plenum silence end`. */
+  /** Name of the silence, for `plenum silence end`. */
   readonly id: string;
   /** Name of a source; null for any. */
   readonly source: string | null;
@@ -19,9 +19,9 @@ export interface AgreedSilence {
   readonly name: string | null;
   /** An alarm's id; null for any. */
   readonly alarm: string | null;
-  /** When it begins, UTC. */
+  /** Start of the silence, UTC. */
   readonly from: string;
-  /** When it ends, UTC. */
+  /** End of the silence, UTC. */
   readonly to: string;
   /** Why, in the words of who made it. */
   readonly reason: string;

@@ -23,7 +23,7 @@ export interface TagValueFact {
   readonly lastGood: {
     /** Number or boolean. */
     readonly value: TagValue;
-    /** When it was read, UTC. */
+    /** Time of the reading, UTC. */
     readonly time: string;
   } | null;
   /** Id of the gateway that was offline and explains a bad value; null where none does. */
@@ -73,9 +73,9 @@ export interface SeriesBreak {
   readonly systems?: readonly string[];
   /** When it happened lies between: the last listing that showed it as it was, and the first as it is, UTC. */
   readonly since: {
-    /** When a listing showed it last as it was, UTC. */
+    /** Time of the last listing with the previous state, UTC. */
     readonly lastBefore: string;
-    /** When a listing showed it first as it is, UTC. */
+    /** Time of the first listing with the new state, UTC. */
     readonly firstAfter: string;
   };
 }
@@ -102,11 +102,11 @@ export interface SilentSensors {
   readonly tags: number;
   /** Tags that were read often enough to be judged. */
   readonly judged: number;
-  /** How many findings of each kind all parts have together. */
+  /** Number of findings of each kind in all parts together. */
   readonly counts: Readonly<Record<SensorFindingKind, number>>;
-  /** Which part of the report this is, from 1 on. */
+  /** Number of this part of the report, from 1 on. */
   readonly part: number;
-  /** How many parts the report has. */
+  /** Number of parts of the report. */
   readonly parts: number;
   /** Findings, one per tag. */
   readonly findings: readonly SensorFinding[];
