@@ -21,7 +21,7 @@ import type { Job } from "#src/engine/sync/job.ts";
 import { createOutage } from "#src/engine/sync/outage.ts";
 import { clockTicker } from "#src/engine/sync/schedule.ts";
 import { createScheduler } from "#src/engine/sync/scheduler.ts";
-import { createScope } from "#src/engine/sync/scope.ts";
+import { createTokenScope } from "#src/engine/sync/scope.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
 import { createSensorWatch } from "#src/engine/sync/sensors/sensor-watch.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
@@ -177,7 +177,7 @@ describeService("createScheduler", async () => {
   const holding = await createSyncState(createMemoryStore(), ["availability/main", "poll/main"]);
   const availability = createAvailability({ source: "main", syncState: holding, clock });
   const source = { name: "main", me: async () => ({ sites: [], abilities: [] }) } as unknown as Source;
-  const scope = createScope(source, clock);
+  const scope = createTokenScope(source, clock);
   const random = () => 0.5;
   const outage = createOutage({
     ...{ source, clock, log, random, availability, scope },

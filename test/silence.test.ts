@@ -3,16 +3,16 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import {
   addSilence,
-  covers,
+  alarmText,
   createSilenceKeeper,
   cutSilence,
   endSilence,
-  SILENCES,
+  getSilences,
+  isSilenced,
+  SILENCE_SET,
   type Silence,
   type SilenceRequest,
-  silenceOf,
-  silencesIn,
-  whom,
+  toSilence,
 } from "#src/engine/silence/silence.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { ALARM } from "./sample-events.ts";
@@ -48,7 +48,7 @@ describe("covers", () => {
     ["its id", { alarm: alarm.id }, true],
     ["two conditions of which one differs", { site: alarm.site.id, alarm: "1" }, false],
   ])("compares a silence with an alarm by %s", (_, parts, is) => {
-    expect(covers(silence(parts), "main", alarm)).toBe(is);
+    expect(isSilenced(silence(parts), "main", alarm)).toBe(is);
   });
 });
 
@@ -59,20 +59,20 @@ describe("silenceOf", () => {
   });
 
   test("creates a silence with a new id", () => {
-    const made = silenceOf(wish(), START);
+    const made = toSilence(wish(), START);
     expect(made).toEqual({ ...silence({ site: 3, to: at(1) }), id: expect.stringMatching(/^[0-9a-f]{8}$/) });
-    expect(silenceOf(wish(), START).id).not.toBe(made.id);
+    expect(toSilence(wish(), START).id).not.toBe(made.id);
   });
 
   test("accepts any start, a year and a reason of 500 characters", () => {
     const year = 366 * 86_400_000;
     const reason = "x".repeat(500);
-    const later = silenceOf(wish({ fromMs: START + 9, toMs: START + 9 + year, reason }), START);
+    const later = toSilence(wish({ fromMs: START + 9, toMs: START + 9 + year, reason }), START);
     expect(later).toMatchObject({ from: "2026-11-02T12:00:00.009Z", reason });
-    expect(silenceOf(wish({ fromMs: START - 9, toMs: START + 1 }), START)).toMatchObject({
+    expect(toSilence(wish({ fromMs: START - 9, toMs: START + 1 }), START)).toMatchObject({
       ...{ from: "2026-11-02T11:59:59.991Z", to: "2026-11-02T12:00:00.001Z" },
     });
-    expect(() => silenceOf(wish({ fromMs: START + 9, toMs: START + 9 }), START)).toThrow("The end has to be");
+    expect(() => toSilence(wish({ fromMs: START + 9, toMs: START + 9 }), START)).toThrow("The end has to be");
   });
 
   test.each<[string, Partial<SilenceRequest>, string]>([
@@ -82,17 +82,19 @@ describe("silenceOf", () => {
     ["has no reason", { reason: " " }, "Say why, in 500 characters at most."],
     ["has a reason of 501 characters", { reason: "x".repeat(501) }, "Say why, in 500 characters at most."],
   ])("throws when the silence %s", (_, more, message) => {
-    expect(() => silenceOf(wish(more), START)).toThrow(expect.objectContaining({ kind: "config", message }));
+    expect(() => toSilence(wish(more), START)).toThrow(expect.objectContaining({ kind: "config", message }));
   });
 });
 
 test("whom describes a silence by ids or names", () => {
-  expect(whom(silence())).toBe("all alarms");
-  expect(whom(silence({ alarm: "7" }))).toBe("alarm 7");
+  expect(alarmText(silence())).toBe("all alarms");
+  expect(alarmText(silence({ alarm: "7" }))).toBe("alarm 7");
   const parts = { alarm: "7", name: "VS1*", priorities: ["B", "C"], site: 3, source: "main" };
-  expect(whom(silence(parts))).toBe("alarm 7 named VS1* of priority B, C of site 3 of source main");
-  expect(whom(silence({ site: 3 }))).toBe("alarms of site 3");
-  expect(whom(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "School" })).toBe("alarm Low of site School");
+  expect(alarmText(silence(parts))).toBe("alarm 7 named VS1* of priority B, C of site 3 of source main");
+  expect(alarmText(silence({ site: 3 }))).toBe("alarms of site 3");
+  expect(alarmText(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "School" })).toBe(
+    "alarm Low of site School",
+  );
 });
 
 describe("createSilenceKeeper", () => {
@@ -119,7 +121,7 @@ describe("createSilenceKeeper", () => {
       ["silence-started", "silence/s1", at(10)],
       ["silence-ended", "silence/s1", at(20)],
     ]);
-    expect(await silencesIn(store)).toEqual([]);
+    expect(await getSilences(store)).toEqual([]);
   });
 
   test("names the person who ended a silence, and emits nothing for a silence that never began", async () => {
@@ -138,7 +140,7 @@ describe("createSilenceKeeper", () => {
     const { clock, store } = await keeping(silence({ to: at(1) }));
     expect(told(store)).toEqual([["silence-started", "silence/s1", at(0)]]);
     await clock.advance(55_000);
-    expect(await silencesIn(store)).toHaveLength(1);
+    expect(await getSilences(store)).toHaveLength(1);
     await clock.advance(5_000);
     expect(told(store).slice(1)).toEqual([["silence-ended", "silence/s1", at(1)]]);
   });
@@ -162,7 +164,7 @@ describe("createSilenceKeeper", () => {
     expect(await cutSilence(store, "s1", at(1), "ann")).toBe(true);
     expect(await cutSilence(store, "s1", at(1), "ann")).toBe(false);
     expect(await cutSilence(store, "s2", at(1), "ann")).toBe(true);
-    expect((await silencesIn(store)).map(({ id }) => id)).toEqual(["s1"]);
+    expect((await getSilences(store)).map(({ id }) => id)).toEqual(["s1"]);
     expect(await cutSilence(store, "s3", at(1), "ann")).toBe(false);
     expect(told(store)).toHaveLength(1);
     await clock.advance(5_000);
@@ -171,22 +173,22 @@ describe("createSilenceKeeper", () => {
       ...{ type: "silence-ended", time: at(1), subject: "silence/s1", source: "/plenum" },
     });
     expect(store.events[1]?.data).toEqual({ by: "ann", silence: kept });
-    expect(await silencesIn(store)).toEqual([]);
+    expect(await getSilences(store)).toEqual([]);
   });
 
   test("lists silences by their beginnings", async () => {
     const all = [silence({ id: "b" }), silence({ id: "a" }), silence({ id: "c", from: at(-1) })];
     const { store } = await keeping(...all);
-    expect((await silencesIn(store)).map(({ id }) => id)).toEqual(["c", "a", "b"]);
+    expect((await getSilences(store)).map(({ id }) => id)).toEqual(["c", "a", "b"]);
   });
 
   test("accepts 1,000 silences and rejects the next", async () => {
     const store = createMemoryStore();
     const put = Array.from({ length: 999 }, (_, n) => [`n${n}`, silence({ id: `n${n}` })] as const);
-    await store.commit({ documents: [{ set: SILENCES, put }] });
+    await store.commit({ documents: [{ set: SILENCE_SET, put }] });
     await addSilence(store, silence());
     await expect(addSilence(store, silence({ id: "s2" }))).rejects.toThrow("There are 1,000 silences");
-    expect(await silencesIn(store)).toHaveLength(1_000);
+    expect(await getSilences(store)).toHaveLength(1_000);
   });
 
   test("commits a running change before it stops", async () => {

@@ -18,7 +18,7 @@ import type { CheckLeaving } from "../engine/source/send.ts";
 import type { Transport } from "../engine/source/transport.ts";
 import type { RetentionBounds, Store } from "../engine/store/store.ts";
 import { createGroupCommit } from "../engine/sync/read/commit.ts";
-import type { Ticker } from "../engine/sync/schedule.ts";
+import type { ScheduleTicker } from "../engine/sync/schedule.ts";
 import { createBuildingView } from "../engine/views/building-view.ts";
 import { withTickets } from "../engine/views/tickets.ts";
 import { readCredentials } from "../ui/status/access.ts";
@@ -69,7 +69,7 @@ export interface PipelineOptions {
   readonly lease?: LeaseContext | undefined;
   readonly clock: Clock;
   readonly clockDoubt: ClockCheck;
-  readonly ticker: Ticker;
+  readonly ticker: ScheduleTicker;
   readonly log: Log;
   readonly metrics: Metrics;
   /** Parts of the status that belong to the process, not to this pipeline. */

@@ -6,7 +6,7 @@ import type { Dispatcher } from "../engine/delivery/dispatcher.ts";
 import { lagFiltersBySink } from "../engine/delivery/filter.ts";
 import type { Source } from "../engine/source/source.ts";
 import type { LagFilter, Store } from "../engine/store/store.ts";
-import { matcher } from "../engine/sync/schedule.ts";
+import { cronMatcher } from "../engine/sync/schedule.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
 import type { Credentials } from "../ui/status/access.ts";
 import type { DueTime, DueTimes } from "../ui/status/jobs.ts";
@@ -63,7 +63,7 @@ function listDueTimes({ schedules, read, history, spread }: SourceEntry): DueTim
   const dueTimes = new Map(
     Object.entries(schedules).map(([job, schedule]): [string, DueTime | "off"] => [
       job,
-      schedule === false ? "off" : scheduledDueTime(matcher(schedule), spread),
+      schedule === false ? "off" : scheduledDueTime(cronMatcher(schedule), spread),
     ]),
   );
   // Live reads and history always follow their target intervals.

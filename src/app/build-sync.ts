@@ -19,12 +19,12 @@ import { createDemand } from "../engine/sync/plan/overload.ts";
 import { reportPlan } from "../engine/sync/plan/report.ts";
 import type { GroupCommit } from "../engine/sync/read/commit.ts";
 import { createLiveReads } from "../engine/sync/read/live-reads.ts";
-import type { Ticker } from "../engine/sync/schedule.ts";
+import type { ScheduleTicker } from "../engine/sync/schedule.ts";
 import { type ClassLists, createSelectionWarning } from "../engine/sync/seen-building.ts";
-import { firstMatch } from "../engine/sync/select.ts";
+import { createClassFinder } from "../engine/sync/select.ts";
 import { createSensorWatch, type SensorWatch } from "../engine/sync/sensors/sensor-watch.ts";
 import { openSync } from "../engine/sync/sync.ts";
-import { liveTag, readingOf } from "../engine/sync/work.ts";
+import { describeLiveTag, tagReading } from "../engine/sync/work.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
 import type { BuiltSource } from "./build-source.ts";
 import type { SourceEntry } from "./config/config.ts";
@@ -48,7 +48,7 @@ export async function buildSync(options: {
   readonly clockDoubt: Pick<ClockCheck, "stepped" | "anywhere">;
   readonly log: Log;
   readonly metrics: Metrics;
-  readonly ticker: Ticker;
+  readonly ticker: ScheduleTicker;
   readonly groupCommit: GroupCommit;
   readonly state: StateConfig;
   readonly backPressure: Pick<BackPressure, "mayFetchPast">;
@@ -113,8 +113,8 @@ export async function buildSync(options: {
   };
   const work: SourceWork = {
     plan,
-    tag: (id) => liveTag(live, id, clock),
-    reading: (id) => readingOf(live, id),
+    tag: (id) => describeLiveTag(live, id, clock),
+    reading: (id) => tagReading(live, id),
     requests: () => built.trace.latest(),
     counts() {
       const lastRead = live.lastRead();
@@ -224,6 +224,6 @@ export function buildSensors(
 
 function sensorWatchSettings({ silent_sensors: config, read }: SourceEntry) {
   if (config === false) return null;
-  const classOf = firstMatch(read);
+  const classOf = createClassFinder(read);
   return { config, classOf: (placed: Parameters<typeof classOf>[0]) => classOf(placed)?.name };
 }

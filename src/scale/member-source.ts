@@ -16,7 +16,7 @@ import type { CheckLeaving } from "../engine/source/send.ts";
 import { createHttpTransport, reportReached } from "../engine/source/transport.ts";
 import { fencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
-import type { Ticker } from "../engine/sync/schedule.ts";
+import type { ScheduleTicker } from "../engine/sync/schedule.ts";
 import { type DatabaseTime, withSteadyTime } from "./database-time.ts";
 import type { Lease } from "./fleet/holdings.ts";
 import type { StateDatabase, StateDatabaseDescription } from "./postgres/state-database.ts";
@@ -40,7 +40,7 @@ export async function runSource(options: {
   readonly guards: WritingGuards;
   readonly clock: Clock;
   readonly clockDoubt: ClockCheck;
-  readonly ticker: Ticker;
+  readonly ticker: ScheduleTicker;
   readonly log: Log;
 }) {
   const { clock, clockDoubt, config, database, environment, lease, ticker, time } = options;

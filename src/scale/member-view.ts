@@ -4,7 +4,7 @@ import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { VERSION } from "../core/runtime/version.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
-import { cutSilence, endSilence, SILENCES } from "../engine/silence/silence.ts";
+import { cutSilence, endSilence, SILENCE_SET } from "../engine/silence/silence.ts";
 import { joinStores } from "../engine/store/joined-stores.ts";
 import type { Outbox } from "../engine/store/store.ts";
 import type { Responses, SourceHolder } from "../ui/status/api.ts";
@@ -182,7 +182,7 @@ export async function endSilenceOfFleet(
 ): Promise<boolean> {
   const { rows } = await database.query(
     `select source from ${database.table("document")} where set_name = $1 and key = $2`,
-    [SILENCES, id],
+    [SILENCE_SET, id],
   );
   let hasEnded = false;
   for (const [name] of rows) {

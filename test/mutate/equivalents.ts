@@ -143,7 +143,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["else if (pending «> → >=» 0 && ledger", "With no bucket, none is refused."],
   ],
   "src/engine/sync/completeness/finalized-days.ts": [
-    ["% SERIES_PER_SLICE === «0 → 1») await yieldToEventLoop", "The yield to other work moves by one series."],
+    ["% SERIES_PER_YIELD === «0 → 1») await yieldToEventLoop", "The yield to other work moves by one series."],
   ],
   "src/engine/sync/history/buckets.ts": [
     ["if (each.toMs «<= → <» fromMs) continue", "A range that ends where the next begins removes nothing from it."],

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { createPaging } from "#src/engine/source/pages.ts";
 import { createRecordParsers } from "#src/engine/source/records.ts";
-import { collect } from "#src/engine/sync/listing.ts";
+import { readPages } from "#src/engine/sync/listing.ts";
 import {
   alarmRecord,
   allItems,
@@ -237,7 +237,7 @@ describe("empty objects and lists in the form that PHP sends", () => {
     ["attributes as a list", envelope([{ ...tagRecord("1"), attributes: [] }]), ["1"]],
   ])("%s: the list is complete", async (_name, body, ids) => {
     const trial = trialSource(() => reply(200, body));
-    const listing = await collect(trial.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
+    const listing = await readPages(trial.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
     expect(listing).toMatchObject({ complete: true });
     expect(listing.complete && listing.items.map((tag) => tag.id)).toEqual(ids);
   });
@@ -248,7 +248,7 @@ describe("empty objects and lists in the form that PHP sends", () => {
     ["no meta", { data: [tagRecord("1")] }],
   ])("%s: the list is incomplete but has its records", async (_name, body) => {
     const trial = trialSource(() => reply(200, body));
-    const listing = await collect(trial.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
+    const listing = await readPages(trial.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
     expect(listing).toMatchObject({ complete: false, count: 1, total: null });
     expect(listing.complete ? [] : listing.shown).toHaveLength(1);
   });

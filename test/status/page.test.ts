@@ -2,7 +2,7 @@ import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 import type { ConfigurationState, ReloadReport } from "#src/core/model/reload-facts.ts";
 import { Secret } from "#src/core/runtime/log.ts";
-import { addSilence, type Silence, silencesIn } from "#src/engine/silence/silence.ts";
+import { addSilence, getSilences, type Silence } from "#src/engine/silence/silence.ts";
 import { reportPlan } from "#src/engine/sync/plan/report.ts";
 import { absent } from "../real-servers.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
@@ -177,7 +177,7 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     expect(await row.innerText()).toContain(`by the status page: ${HOSTILE}`);
     expect(await row.getByRole("button").count()).toBe(0);
     expect(await page.locator(".alarms li", { hasText: "Fan stopped" }).innerText()).not.toContain("silenced");
-    expect(await silencesIn(store)).toEqual([
+    expect(await getSilences(store)).toEqual([
       expect.objectContaining({ source: "north", alarm: "500001", to: "2026-11-21T14:00:00.000Z" }),
     ]);
     const listed = page.locator(".silences li");
@@ -188,11 +188,11 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     expect(await page.evaluate("window.broken")).toBeUndefined();
     expect(await page.locator("main :is(script, img)").count()).toBe(0);
     await listed.getByRole("button").click();
-    expect(await silencesIn(store)).toHaveLength(1);
+    expect(await getSilences(store)).toHaveLength(1);
     await listed.getByRole("button", { name: "click again to end" }).click();
     await expect.poll(() => page.locator(".silences").innerText()).toContain("None.");
     await expect.poll(() => row.innerText()).not.toContain("silenced until");
-    expect(await silencesIn(store)).toEqual([]);
+    expect(await getSilences(store)).toEqual([]);
     expect([complaints, elsewhere]).toEqual([[], []]);
   });
 
@@ -265,6 +265,6 @@ describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
     await page.getByLabel("reason").fill("Repair");
     await page.getByRole("button", { name: "for 1 h" }).click();
     await expect.poll(() => page.locator(".begin").innerText()).toContain("A viewer may look, and change nothing.");
-    expect(await silencesIn(store)).toEqual([]);
+    expect(await getSilences(store)).toEqual([]);
   });
 });

@@ -3,7 +3,7 @@ import { brotliDecompressSync, gunzipSync } from "node:zlib";
 import { describe, expect, test, vi } from "vitest";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { Secret } from "#src/core/runtime/log.ts";
-import { addSilence, beginSilence, type Silence, silencesIn } from "#src/engine/silence/silence.ts";
+import { addSilence, beginSilence, getSilences, type Silence } from "#src/engine/silence/silence.ts";
 import { createGuesses, readCredentials } from "#src/ui/status/access.ts";
 import type { AlarmList } from "#src/ui/status/alarms.ts";
 import { StatusConfig } from "#src/ui/status/config.ts";
@@ -96,7 +96,7 @@ describe("the silences of the status page", () => {
     ]);
     expect((await alarms()).map((row) => row.silenced)).toEqual([silenced, silenced]);
     const stored = { source: "north", site: 1, alarm: null, priorities: null, name: null, isTold: false };
-    expect(await silencesIn(store)).toMatchObject([stored]);
+    expect(await getSilences(store)).toMatchObject([stored]);
     expect([await end(id), await end(id)]).toEqual([200, 404]);
     expect(await rows()).toEqual([]);
     expect((await alarms()).map((row) => row.silenced)).toEqual([null, null]);
@@ -105,7 +105,7 @@ describe("the silences of the status page", () => {
   test("can last 60, 240 or 1440 minutes", async () => {
     const { begin, store } = await silencing();
     for (const minutes of [60, 240, 1_440]) expect(await begin({ ...ASKED, minutes })).toMatchObject({ status: 201 });
-    const lasting = (await silencesIn(store)).map(({ from, to }) => (Date.parse(to) - Date.parse(from)) / 60_000);
+    const lasting = (await getSilences(store)).map(({ from, to }) => (Date.parse(to) - Date.parse(from)) / 60_000);
     expect(lasting.toSorted((a, b) => a - b)).toEqual([60, 240, 1_440]);
   });
 
@@ -178,7 +178,7 @@ describe("the silences of the status page", () => {
   ])("are rejected with a message for %s", async (_, status, body, message) => {
     const { begin, store } = await silencing();
     expect(await begin(body)).toEqual({ status, message });
-    expect(await silencesIn(store)).toEqual([]);
+    expect(await getSilences(store)).toEqual([]);
   });
 
   test.each<[string, Readonly<Record<string, string>>]>([
@@ -227,7 +227,7 @@ describe("a status page without a password", () => {
     const response = await app.request(path, { method: "POST", headers, body });
     const message = `This needs a password. Set status.password, or run \`${command}\` as the user of the worker.`;
     expect([response.status, await response.json()]).toEqual([403, { message }]);
-    expect(await silencesIn(store)).toEqual([SILENCE]);
+    expect(await getSilences(store)).toEqual([SILENCE]);
   });
 
   test("rejects every change except the emergency stop", async () => {
@@ -292,15 +292,15 @@ describe("the roles of visitors", () => {
     const { ask, store } = await visited();
     await fillSource(store, "north", { tagNames: [], alarms: [{}] });
     for (const role of [VIEWER, SCRAPER]) expect(await ask("POST", SILENCES, role)).toBe(403);
-    expect(await silencesIn(store)).toEqual([]);
+    expect(await getSilences(store)).toEqual([]);
     expect(await ask("POST", SILENCES, OPERATOR, { "x-forwarded-user": "ola" })).toBe(201);
-    const [made] = await silencesIn(store);
+    const [made] = await getSilences(store);
     expect(made?.madeBy).toBe("ola via proxy");
     const end = `${SILENCES}/${made?.id}/end`;
     for (const role of [VIEWER, SCRAPER]) expect(await ask("POST", end, role)).toBe(403);
     await beginSilence(store, made as Silence, NOW);
     expect(await ask("POST", end, OPERATOR)).toBe(200);
-    expect(await silencesIn(store)).toEqual([]);
+    expect(await getSilences(store)).toEqual([]);
     const told = (await store.outbox.latest(10)).map(({ event }) => event as AnyEvent);
     expect(told[0]).toMatchObject({ type: "silence-ended", data: { by: "the status page" } });
   });

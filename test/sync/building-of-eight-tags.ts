@@ -29,7 +29,7 @@ export const BUILDING: SeenBuilding = {
     { id: "13", name: "320.002 Heating" },
   ],
   gateways: [{ id: "3", name: "GW-1", siteId: 1 }],
-  types: new Map([
+  valueTypes: new Map([
     ["101", "number"],
     ["108", "boolean"],
   ]),

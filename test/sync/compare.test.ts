@@ -1,17 +1,17 @@
 import { describe, expect, test } from "vitest";
 import {
   compareClasses,
+  findSelectionMismatches,
+  findSiteMismatches,
+  findWritableMismatches,
   joinFirst,
-  selectionMismatches,
-  siteMismatches,
   type WritableTag,
-  writableMismatches,
 } from "#src/engine/sync/compare.ts";
 import type { Selection } from "#src/engine/sync/select.ts";
 import { BUILDING } from "./building-of-eight-tags.ts";
 
 const told = (select: Selection, building = BUILDING) =>
-  selectionMismatches(select, building).map(({ path, message }) => `${path.join(".")}: ${message}`);
+  findSelectionMismatches(select, building).map(({ path, message }) => `${path.join(".")}: ${message}`);
 
 describe("selectionMismatches", () => {
   test.each<[what: string, select: Selection]>([
@@ -126,7 +126,9 @@ describe("compareClasses", () => {
 describe("writableMismatches", () => {
   const entry: WritableTag = { type: "number", site_id: 1, tag_id: "101", unit: "°C", gateway_id: "3" };
   const said = (changed: Partial<WritableTag>) =>
-    writableMismatches({ ...entry, ...changed }, BUILDING).map(({ path, message }) => `${path.join(".")}: ${message}`);
+    findWritableMismatches({ ...entry, ...changed }, BUILDING).map(
+      ({ path, message }) => `${path.join(".")}: ${message}`,
+    );
 
   test.each<[changed: Partial<WritableTag>, said: readonly string[]]>([
     [{}, []],
@@ -148,7 +150,7 @@ describe("writableMismatches", () => {
 });
 
 test("siteMismatches describes a token without sites, and `some` shortens a long list", () => {
-  expect(siteMismatches([4], { sites: [], followed: null })).toEqual([
+  expect(findSiteMismatches([4], { sites: [], followed: null })).toEqual([
     { path: [0], message: "The token sees no site 4; it sees none." },
   ]);
   expect(joinFirst(["a", "b", "c"], 2)).toBe("a, b and 1 more");

@@ -4,8 +4,8 @@ import type { Resolution } from "#src/core/model/building.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type { DayAccount, DaySealedFact, SeriesCompleteFact, SiteCompleteFact } from "#src/core/model/history-facts.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import { accountOf } from "#src/engine/sync/completeness/account.ts";
-import { countFor, dayOf, dayOfDate } from "#src/engine/sync/completeness/days.ts";
+import { countSeriesDay } from "#src/engine/sync/completeness/account.ts";
+import { dateToDay, loadCount, utcDay } from "#src/engine/sync/completeness/days.ts";
 import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createSeriesSelector } from "#src/engine/sync/history/series.ts";
@@ -93,7 +93,7 @@ function faultsOf(events: readonly AnyEvent[]): readonly string[] {
     let [had, nulls] = [0, 0];
     for (const key of keys)
       for (const [at, value] of told.get(key) ?? []) {
-        if (dayOf(at) < dayOfDate(first) || dayOf(at) > dayOfDate(last)) continue;
+        if (utcDay(at) < dateToDay(first) || utcDay(at) > dateToDay(last)) continue;
         if (value === null) nulls++;
         else had++;
       }
@@ -117,7 +117,7 @@ function faultsOf(events: readonly AnyEvent[]): readonly string[] {
       known = pointsIn([...told.keys()], date, date);
     } else {
       const { tag, resolution, firstDate, lastDate } = event.data as SeriesCompleteFact;
-      for (let day = dayOfDate(firstDate); day <= dayOfDate(lastDate); day++) {
+      for (let day = dateToDay(firstDate); day <= dateToDay(lastDate); day++) {
         const key = `${tag.id} ${resolution} ${day}`;
         if (expected <= (dates.get(key) ?? 0)) faults.push(`${key} is complete twice`);
         dates.set(key, expected);
@@ -341,14 +341,14 @@ async function expectBalance(here: ReturnType<typeof stage>, classes: readonly o
     const placed = { tag: tagNamed(key.split(" ")[0] ?? ""), siteId: 1, systemIds: [] };
     const series = seriesOf(placed, []).find((each) => each.key === key);
     if (series === undefined) throw new Error(`${key} is not followed.`);
-    for (let day = dayOf(nowMs) - 12; day <= dayOf(nowMs); day++) {
-      const account = accountOf(
+    for (let day = utcDay(nowMs) - 12; day <= utcDay(nowMs); day++) {
+      const account = countSeriesDay(
         { ledger: held, located: {}, rules: series.rules },
         day,
-        await countFor(here.store, "trial", key, held, day),
+        await loadCount(here.store, "trial", key, held, day),
         nowMs,
       );
-      const points = [...(told.get(key) ?? [])].filter(([at]) => dayOf(at) === day);
+      const points = [...(told.get(key) ?? [])].filter(([at]) => utcDay(at) === day);
       const shape = JSON.stringify([key, day, account, held.spans]);
       expect(account.expected, `${shape} ${replay}`).toBe(sum(account));
       expect(

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { accountOf, type Statement } from "#src/engine/sync/completeness/account.ts";
-import { dayOfDate, wantedFrom } from "#src/engine/sync/completeness/days.ts";
+import { countSeriesDay, type ServiceStatement } from "#src/engine/sync/completeness/account.ts";
+import { dateToDay, wantedFrom } from "#src/engine/sync/completeness/days.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
 
@@ -9,7 +9,7 @@ const RULES = {
   ...{ resolution: "5m" as const, timeZone: "UTC", everyMs: 3_600_000 },
   ...{ backfillMs: 0, graceMs: 60_000, lookBackMs: 86_400_000 },
 };
-const SAID: Statement = { said: "The tag is locked.", at: "2026-11-05T11:00:00.000Z" };
+const SAID: ServiceStatement = { said: "The tag is locked.", at: "2026-11-05T11:00:00.000Z" };
 const REFUSAL = { said: "The tag is locked.", at: SAID.at ?? "", times: 3, againAt: "2026-11-05T13:00:00.000Z" };
 
 function ledger(more: Partial<StoredHistory> = {}): StoredHistory {
@@ -33,8 +33,8 @@ function account(
   count?: { readonly had: number; readonly null: number },
   placed: { readonly outOfSight?: "site" | "tag" } = {},
 ) {
-  const day = dayOfDate(`2026-11-0${date}`);
-  return accountOf({ ledger: held, rules: RULES, located: placed }, day, count, NOW);
+  const day = dateToDay(`2026-11-0${date}`);
+  return countSeriesDay({ ledger: held, rules: RULES, located: placed }, day, count, NOW);
 }
 
 describe("the account of a series for a UTC day", () => {

@@ -3,17 +3,17 @@ import { Points } from "#src/core/codec/points.ts";
 import type { Resolution } from "#src/core/model/building.ts";
 import {
   addCounts,
+  completedDays,
   countEmitted,
-  countFor,
   countOn,
-  countsIn,
-  dateOf,
-  dayOf,
-  dayOfDate,
-  isCountedOn,
-  newlyComplete,
-  reachOf,
+  countsBetween,
+  dateToDay,
+  dayDate,
+  getReach,
+  isCountedDay,
+  loadCount,
   splitCounts,
+  utcDay,
 } from "#src/engine/sync/completeness/days.ts";
 import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-days.ts";
 import { bucketEnd, bucketStart, bucketStartFinder, countBuckets, DAY_MS } from "#src/engine/sync/history/buckets.ts";
@@ -48,13 +48,13 @@ describe("packed counts of points by day", () => {
       }
       text = addCounts(text, more);
       expect(
-        new Map([...countsIn(text, 0, 200)].map(([day, { had, null: nulls }]) => [day, { had, null: nulls }])),
+        new Map([...countsBetween(text, 0, 200)].map(([day, { had, null: nulls }]) => [day, { had, null: nulls }])),
         replay,
       ).toEqual(new Map([...plain].sort(([a], [b]) => a - b)));
       const at = 95 + Math.floor(random() * 45);
       expect(countOn(text, at)?.had, replay).toBe(plain.get(at)?.had);
       const [before, rest] = splitCounts(text, at);
-      expect(addCounts(before, countsIn(rest, 0, 200)), replay).toBe(text);
+      expect(addCounts(before, countsBetween(rest, 0, 200)), replay).toBe(text);
     }
     const year = new Map(Array.from({ length: 365 }, (_, i) => [20_000 + i, { had: 288, null: 0 }] as const));
     expect(addCounts("", year)).toBe("20000+364:288");
@@ -74,7 +74,7 @@ describe("packed counts of points by day", () => {
       [NOW + 1_200_000, null],
       [NOW + 1_500_000, null],
     ]);
-    expect(countEmitted({ fresh, revised, before }, RULES).get(dayOf(NOW))).toEqual({ had: 4, null: -1, points: 6 });
+    expect(countEmitted({ fresh, revised, before }, RULES).get(utcDay(NOW))).toEqual({ had: 4, null: -1, points: 6 });
   });
 });
 
@@ -92,18 +92,18 @@ describe("buckets of a UTC day", () => {
     for (const resolution of ["5m", "1h", "1d", "1w", "1mo"] as const satisfies readonly Resolution[]) {
       const [from, until] =
         resolution === "5m"
-          ? [dayOfDate("2026-03-20"), dayOfDate("2026-04-10")]
-          : [dayOfDate("2026-01-01"), dayOfDate("2027-01-01")];
+          ? [dateToDay("2026-03-20"), dateToDay("2026-04-10")]
+          : [dateToDay("2026-01-01"), dateToDay("2027-01-01")];
       const starts = new Map<number, number>();
       const rules = { resolution, timeZone: zone };
       const finder = bucketStartFinder(rules);
       for (let at = bucketStart(from * DAY_MS, rules); at < until * DAY_MS; at = bucketEnd(at, rules)) {
-        starts.set(dayOf(at), (starts.get(dayOf(at)) ?? 0) + 1);
+        starts.set(utcDay(at), (starts.get(utcDay(at)) ?? 0) + 1);
         const lastMs = bucketEnd(at, rules) - 1;
         expect([finder(at), finder(at + 1), finder(lastMs)]).toEqual([at, at, at]);
       }
       for (let day = from; day < until; day++)
-        expect(countBuckets(day, rules), `${zone} ${resolution} ${dateOf(day)}`).toBe(starts.get(day) ?? 0);
+        expect(countBuckets(day, rules), `${zone} ${resolution} ${dayDate(day)}`).toBe(starts.get(day) ?? 0);
     }
   });
 });
@@ -149,11 +149,11 @@ describe("day counts of a ledger", () => {
     expect(notes.events.map(({ data }) => "firstDate" in data && [data.firstDate, data.lastDate])).toEqual([
       ["2026-11-03", "2026-11-03"],
     ]);
-    expect([dayOfDate("2026-11-02"), dayOfDate("2026-11-03")].map((day) => isCountedOn(held, day, NOW))).toEqual([
+    expect([dateToDay("2026-11-02"), dateToDay("2026-11-03")].map((day) => isCountedDay(held, day, NOW))).toEqual([
       false,
       true,
     ]);
-    expect(reachOf(seriesWith(held, RULES)).sealFrom).toBe(dayOfDate("2026-11-03"));
+    expect(getReach(seriesWith(held, RULES)).sealFrom).toBe(dateToDay("2026-11-03"));
   });
 
   test("marks changed finalized days with the number of changed points, and keeps the time of a mark for five minutes", async () => {
@@ -213,17 +213,17 @@ describe("day counts of a ledger", () => {
       expect(held.days?.length).toBeLessThanOrEqual(600);
     }
     for (let day = 0; day < 300; day++)
-      expect((await countFor(store, "trial", "101 5m", held, dayOf(from) + day))?.had).toBe(1 + (day % 7) * 3);
+      expect((await loadCount(store, "trial", "101 5m", held, utcDay(from) + day))?.had).toBe(1 + (day % 7) * 3);
   });
 
   test("a ledger filled backwards reports a day when its first bucket arrives, and each day once", () => {
     const ledger = { ...createLedger(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
     const of = (from: string, to: string): StoredHistory => ({ ...ledger, spans: had(from, to) });
     const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");
-    expect(newlyComplete(ledger, before)).toEqual([{ from: dayOfDate("2026-10-31"), until: dayOfDate("2026-11-02") }]);
-    expect(newlyComplete(before, of("2026-10-30T00:05Z", "2026-11-02T00:00Z"))).toEqual([]);
-    expect(newlyComplete(before, of("2026-10-29T00:00Z", "2026-11-02T23:55Z"))).toEqual([
-      { from: dayOfDate("2026-10-29"), until: dayOfDate("2026-10-31") },
+    expect(completedDays(ledger, before)).toEqual([{ from: dateToDay("2026-10-31"), until: dateToDay("2026-11-02") }]);
+    expect(completedDays(before, of("2026-10-30T00:05Z", "2026-11-02T00:00Z"))).toEqual([]);
+    expect(completedDays(before, of("2026-10-29T00:00Z", "2026-11-02T23:55Z"))).toEqual([
+      { from: dateToDay("2026-10-29"), until: dateToDay("2026-10-31") },
     ]);
   });
 });

@@ -3,11 +3,11 @@ import { describe, expect, test } from "vitest";
 import type { Gateway, Tag } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import {
+  compareInventory,
   type InventoryDiffOptions,
-  type InventoryNoun,
-  type InventoryNouns,
+  type InventoryKind,
+  type InventoryKinds,
   type InventoryObservation,
-  inventorySteps,
 } from "#src/engine/sync/inventory/diff.ts";
 import type { Listed } from "#src/engine/sync/snapshot.ts";
 
@@ -24,16 +24,16 @@ const gateway = (online: boolean | null, version = "1"): Gateway => ({
   location: null,
 });
 
-function diffInventory<N extends InventoryNoun>(
+function diffInventory<N extends InventoryKind>(
   noun: N,
-  held: ReadonlyMap<string, Listed<InventoryNouns[N]>>,
-  observations: readonly InventoryObservation<InventoryNouns[N]>[],
+  held: ReadonlyMap<string, Listed<InventoryKinds[N]>>,
+  observations: readonly InventoryObservation<InventoryKinds[N]>[],
   options: InventoryDiffOptions,
 ) {
-  const put = new Map<string, Listed<InventoryNouns[N]>>();
+  const put = new Map<string, Listed<InventoryKinds[N]>>();
   const remove: string[] = [];
   const events: Event[] = [];
-  for (const step of inventorySteps(noun, held, observations, options)) {
+  for (const step of compareInventory(noun, held, observations, options)) {
     if (step === null) continue;
     if (step.next === null) remove.push(step.id);
     else put.set(step.id, step.next);
@@ -229,6 +229,6 @@ test("yields null twice for 12,000 unchanged objects, so that the caller can yie
   const items = Array.from({ length: 12_000 }, (_, n) => tag(String(n)));
   const held = new Map(items.map((value) => [value.id, { ...known, value }]));
   const options = { source: "/sources/main", at: new Date(START).toISOString(), removeAfterMs: 7 * DAY };
-  const steps = [...inventorySteps("tag", held, [{ siteId: 1, items, complete: true }], options)];
+  const steps = [...compareInventory("tag", held, [{ siteId: 1, items, complete: true }], options)];
   expect(steps).toEqual([null, null]);
 });

@@ -10,7 +10,7 @@ import { documentSet } from "#src/engine/store/store.ts";
 import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import { divideGroupUntilSingle } from "#src/engine/sync/history/request.ts";
 import { createDemand } from "#src/engine/sync/plan/overload.ts";
-import type { Explanation, TokenScope } from "#src/engine/sync/scope.ts";
+import type { RefusalCause, TokenScope } from "#src/engine/sync/scope.ts";
 import { isComplete, type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import type { MemoryStore } from "./memory-store.ts";
@@ -40,7 +40,7 @@ const wrong = () =>
 interface TrialScope extends Pick<TokenScope, "sees" | "explain" | "changes" | "respondedWallMs"> {
   readonly changes: Wakeup;
   /** Sets the response of `GET me`, and its time. */
-  say(unseen: readonly number[], why?: Explanation | null): void;
+  say(unseen: readonly number[], why?: RefusalCause | null): void;
 }
 
 let clock: VirtualClock;
@@ -57,7 +57,7 @@ beforeEach(() => {
 
 function trialScope(): TrialScope {
   let unseen: readonly number[] = [];
-  let always: Explanation | null = null;
+  let always: RefusalCause | null = null;
   let respondedAtMs = clock.now();
   const changes = createWakeup();
   return {

@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { GatewayFact } from "#src/core/model/event.ts";
-import { offlineGateways } from "#src/engine/sync/inventory/gateways.ts";
+import { findOfflineGateways } from "#src/engine/sync/inventory/gateways.ts";
 import { expectedTags } from "#src/engine/sync/inventory/located-tags.ts";
-import { dueWarning } from "#src/engine/sync/token-poll.ts";
+import { findDueWarning } from "#src/engine/sync/token-poll.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { createTrial, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 
@@ -157,7 +157,7 @@ describe("offline gateways", () => {
       held("6", 4, true, "2026-01-01T00:00:00.000Z"),
       held("7", 5, true),
     ]);
-    expect(offlineGateways(gateways)).toEqual(
+    expect(findOfflineGateways(gateways)).toEqual(
       new Map([
         [1, "1"],
         [4, "5"],
@@ -184,8 +184,8 @@ describe("the expiry of the token", () => {
 
   test("warns once when the first poll is five days before the expiry", () => {
     const now = Date.UTC(2026, 0, 1);
-    expect(dueWarning("2026-01-06T00:00:00Z", now)).toEqual({ threshold: 7, daysLeft: 5 });
-    expect(dueWarning("2026-03-06T00:00:00Z", now)).toBeNull();
-    expect(dueWarning(null, now)).toBeNull();
+    expect(findDueWarning("2026-01-06T00:00:00Z", now)).toEqual({ threshold: 7, daysLeft: 5 });
+    expect(findDueWarning("2026-03-06T00:00:00Z", now)).toBeNull();
+    expect(findDueWarning(null, now)).toBeNull();
   });
 });

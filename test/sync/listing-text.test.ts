@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { Page, Source } from "#src/engine/source/source.ts";
-import { type ListProgress, listingText, tagsFromLists } from "#src/engine/sync/seen-building.ts";
+import { describeListProgress, type ListProgress, tagsFromLists } from "#src/engine/sync/seen-building.ts";
 import { tagNamed } from "./trial-building.ts";
 
 test("listingText states the remaining time for 24 pages at once and 24 pages in each following minute", () => {
   const at = (pages: number, pagesLeft: number) =>
-    listingText({ tags: pages * 500, site: 1, sites: 1, pages, pagesLeft }, { list_requests_per_minute: 30 });
+    describeListProgress({ tags: pages * 500, site: 1, sites: 1, pages, pagesLeft }, { list_requests_per_minute: 30 });
   expect(at(1, 59)).toBe("Listing tags: 500, site 1 of 1, about 2 min more at the pace of lists");
   expect(at(20, 40)).toBe("Listing tags: 10000, site 1 of 1, about 2 min more at the pace of lists");
   expect(at(25, 35)).toBe("Listing tags: 12500, site 1 of 1, about 1 min more at the pace of lists");

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { Page } from "#src/engine/source/source.ts";
-import { collect, collectTwice } from "#src/engine/sync/listing.ts";
+import { readPages, readTwice } from "#src/engine/sync/listing.ts";
 
 interface Item {
   readonly id: string;
@@ -33,7 +33,7 @@ const idOf = (item: Item) => item.id;
 
 describe("collect", () => {
   test("returns a complete list when every page arrived and the total equals the number of ids", async () => {
-    const listing = await collect(list([["1", "2"], ["3"]], [3]), { idOf });
+    const listing = await readPages(list([["1", "2"], ["3"]], [3]), { idOf });
     expect(listing).toMatchObject({ complete: true, pages: 2 });
   });
 
@@ -43,7 +43,7 @@ describe("collect", () => {
     ["fewer records came than there are", [["1"], ["2"]], [3]],
     ["more records came than there are", [["1", "2"], ["3"]], [2]],
   ])("returns an incomplete list with its records when %s", async (_what, pages, totals) => {
-    const listing = await collect(list(pages, totals), { idOf });
+    const listing = await readPages(list(pages, totals), { idOf });
     expect(listing).toMatchObject({ complete: false });
     expect(listing.complete ? [] : listing.shown?.map(idOf)).toEqual([...new Set(pages.flat())]);
   });
@@ -55,13 +55,13 @@ describe("collect", () => {
         yield page;
       }
     };
-    expect(await collect(cut(), { idOf })).toMatchObject({ complete: false, shown: null });
+    expect(await readPages(cut(), { idOf })).toMatchObject({ complete: false, shown: null });
     const long = list([["1"], ["2"], ["3"]], [3]);
-    expect(await collect(long, { idOf, maxPages: 2 })).toMatchObject({ complete: false, shown: null, count: 2 });
+    expect(await readPages(long, { idOf, maxPages: 2 })).toMatchObject({ complete: false, shown: null, count: 2 });
   });
 
   test.each([1, 2, 3])("throws the error of a failing page %i", async (at) => {
-    await expect(collect(broken([["1"], ["2"], ["3"]], at), { idOf })).rejects.toThrow("The connection broke.");
+    await expect(readPages(broken([["1"], ["2"], ["3"]], at), { idOf })).rejects.toThrow("The connection broke.");
   });
 });
 
@@ -70,7 +70,7 @@ describe("collectSteady", () => {
 
   test("reads a list of a single page once", async () => {
     let readings = 0;
-    const listing = await collectTwice(() => {
+    const listing = await readTwice(() => {
       readings += 1;
       return list([["1", "2"]], [2]);
     }, steady);
@@ -81,7 +81,7 @@ describe("collectSteady", () => {
   test("finds in the second reading a record that moved between two pages during the first", async () => {
     // 1 is resolved and 4 raised while the first reading is between its pages: 3 slips to page 1 and is not seen.
     const readings = [list([["1", "2"], ["4"]], [3]), list([["2", "3"], ["4"]], [3])];
-    const listing = await collectTwice(() => readings.shift() ?? list([], [0]), steady);
+    const listing = await readTwice(() => readings.shift() ?? list([], [0]), steady);
     expect(listing.complete).toBe(false);
     expect(listing.complete ? [] : listing.shown?.map(idOf).sort()).toEqual(["1", "2", "3", "4"]);
   });

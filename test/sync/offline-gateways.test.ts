@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { Gateway } from "#src/core/model/building.ts";
 import type { Page } from "#src/engine/source/source.ts";
 import { createOfflineGateways } from "#src/engine/sync/inventory/gateways.ts";
-import { matcher } from "#src/engine/sync/schedule.ts";
+import { cronMatcher } from "#src/engine/sync/schedule.ts";
 import type { Listed } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
@@ -16,7 +16,7 @@ function stage(schedule: string | null = "*/5 * * * *") {
   const held = new Map([["g1", { value: gateway, siteId: SITE, missingSince: null }]]);
   const gateways = createOfflineGateways(
     () => held as unknown as ReadonlyMap<string, Listed<Gateway>>,
-    () => (schedule === null ? null : matcher(schedule)),
+    () => (schedule === null ? null : cronMatcher(schedule)),
     clock,
   );
   async function list(pages: AsyncIterable<Page<Gateway>>): Promise<void> {
@@ -36,22 +36,22 @@ test("an offline gateway explains values until two lists of gateways are overdue
   await list(pages());
   // Due at 12:05 and 12:10; a minute of grace.
   await clock.advance(9 * MINUTE);
-  expect(gateways.of(SITE)).toBe("g1");
+  expect(gateways.gatewayOf(SITE)).toBe("g1");
   await clock.advance(1_000);
-  expect(gateways.of(SITE)).toBeNull();
+  expect(gateways.gatewayOf(SITE)).toBeNull();
   await list(pages());
-  expect(gateways.of(SITE)).toBe("g1");
+  expect(gateways.gatewayOf(SITE)).toBe("g1");
 });
 
 test("a failed list does not confirm an offline gateway, and gateways stored at the start count as listed at the start", async () => {
   const { clock, gateways, list } = stage();
-  expect(gateways.of(SITE)).toBe("g1");
+  expect(gateways.gatewayOf(SITE)).toBe("g1");
   await clock.advance(10 * MINUTE);
   await expect(list(pages(true))).rejects.toThrow("403");
   await clock.advance(MINUTE + 1_000);
-  expect(gateways.of(SITE)).toBeNull();
+  expect(gateways.gatewayOf(SITE)).toBeNull();
 });
 
 test("returns no offline gateway when gateways are not polled", () => {
-  expect(stage(null).gateways.of(SITE)).toBeNull();
+  expect(stage(null).gateways.gatewayOf(SITE)).toBeNull();
 });

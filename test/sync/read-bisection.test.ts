@@ -4,7 +4,7 @@ import type { Event } from "#src/core/model/event.ts";
 import type { LeftOut } from "#src/engine/source/source.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { type StoredLeftOut, type StoredQuarantine, type StoredValue, syncSet } from "#src/engine/sync/snapshot.ts";
-import { liveTag } from "#src/engine/sync/work.ts";
+import { describeLiveTag } from "#src/engine/sync/work.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import {
   createTrialQuota,
@@ -81,7 +81,7 @@ describe("an unreadable value", () => {
     const held = await store.document<StoredValue>(documentSet("value", "trial"), "101");
     expect(held).toMatchObject({ value: 20, quality: "good" });
     expect(held?.nulls).toBeUndefined();
-    expect(liveTag(reads, "101", clock)?.reasons).toContainEqual(
+    expect(describeLiveTag(reads, "101", clock)?.reasons).toContainEqual(
       expect.stringMatching(/^The replies have had no usable value of it since .*Z\. Its value is the text "--"\.$/),
     );
     isReadable = true;

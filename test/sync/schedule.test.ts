@@ -4,7 +4,7 @@ import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
-import { clockTicker, matcher, scheduleComplaint } from "#src/engine/sync/schedule.ts";
+import { clockTicker, cronMatcher, scheduleComplaint } from "#src/engine/sync/schedule.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 const START = Date.UTC(2026, 0, 31, 23, 59, 30);
@@ -60,7 +60,7 @@ describe("cron expressions", () => {
       .map((fields) => `${fields.join(" ")} * * *`);
     fc.assert(
       fc.property(expressions, fc.integer({ min: START, max: START + 86_400_000 }), (expression, afterMs) => {
-        const next = matcher(expression)(afterMs);
+        const next = cronMatcher(expression)(afterMs);
         const task = createTask(expression, () => undefined, { timezone: "UTC" });
         expect(next).toBeGreaterThan(afterMs);
         expect(task.match(new Date(next))).toBe(true);
@@ -73,9 +73,9 @@ describe("cron expressions", () => {
   });
 
   test("matches the last of the month, the 29th of February and weekdays", () => {
-    expect(new Date(matcher("0 0 12 L * *")(START)).toISOString()).toBe("2026-02-28T12:00:00.000Z");
-    expect(new Date(matcher("0 12 29 2 *")(START)).toISOString()).toBe("2028-02-29T12:00:00.000Z");
-    expect(new Date(matcher("0 12 * * 1")(START)).toISOString()).toBe("2026-02-02T12:00:00.000Z");
+    expect(new Date(cronMatcher("0 0 12 L * *")(START)).toISOString()).toBe("2026-02-28T12:00:00.000Z");
+    expect(new Date(cronMatcher("0 12 29 2 *")(START)).toISOString()).toBe("2028-02-29T12:00:00.000Z");
+    expect(new Date(cronMatcher("0 12 * * 1")(START)).toISOString()).toBe("2026-02-02T12:00:00.000Z");
   });
 
   test("fires at each match of the expression, and not after it was stopped", async () => {

@@ -9,7 +9,7 @@ import type { Follower, Job } from "#src/engine/sync/job.ts";
 import { createOutage } from "#src/engine/sync/outage.ts";
 import { clockTicker } from "#src/engine/sync/schedule.ts";
 import { createScheduler } from "#src/engine/sync/scheduler.ts";
-import { createScope } from "#src/engine/sync/scope.ts";
+import { createTokenScope } from "#src/engine/sync/scope.ts";
 import type { StoredPoll } from "#src/engine/sync/snapshot.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -32,7 +32,7 @@ async function schedule(
   const service = { me: async () => ({ sites: [], abilities: ["read:tags"] }) as unknown };
   const health = async () => ({ status: "unhealthy", time: null });
   const source = { name: "main", me: () => service.me(), health } as unknown as Source;
-  const scope = createScope(source, clock);
+  const scope = createTokenScope(source, clock);
   scope.learn({ sites: [], abilities: ["read:tags"] });
   const random = () => 0.5;
   const noteHealth = async () => undefined;

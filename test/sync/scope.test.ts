@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Source } from "#src/engine/source/source.ts";
-import { createScope } from "#src/engine/sync/scope.ts";
+import { createTokenScope } from "#src/engine/sync/scope.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const START = Date.parse("2026-11-22T12:00:00Z");
@@ -14,7 +14,7 @@ function service(sites: readonly number[]) {
     askedAt.push((clock.now() - START) / MINUTE);
     return { sites: seen.sites.map((id) => ({ id })), abilities: ["read:tags"] };
   };
-  const scope = createScope({ name: "main", me } as unknown as Source, clock);
+  const scope = createTokenScope({ name: "main", me } as unknown as Source, clock);
   const said = (ids: readonly number[]) => ({
     sites: ids.map((id) => ({ id, displayName: `${id}` })),
     abilities: ["read:tags"],

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { globMatches } from "#src/core/values/glob.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
-import { firstMatch, type SelectableTag, Selection, selects } from "#src/engine/sync/select.ts";
+import { createClassFinder, type SelectableTag, Selection, selects } from "#src/engine/sync/select.ts";
 import { effortOf } from "../effort.ts";
 
 function tag(fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemIds?: string[] }): SelectableTag {
@@ -62,7 +62,7 @@ describe("classes of tags", () => {
       { name: "comfort", select: { units: ["°C"] }, every: "1m", firm: true },
       { name: "rest", every: "1h" },
     ]);
-    const classOf = firstMatch(classes);
+    const classOf = createClassFinder(classes);
     expect(classOf(tag({}))?.name).toBe("comfort");
     expect(classOf(tag({ unit: "kWh" }))).toMatchObject({ name: "rest", every: 3_600_000, on_change: false });
   });

@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { createSiteDay, dayFinalized, type SiteSeries } from "#src/engine/sync/completeness/account.ts";
+import { buildDayFact, createSiteDay, type SiteSeries } from "#src/engine/sync/completeness/account.ts";
 import {
-  commonReach,
-  dayOfDate,
-  isCountedOn,
-  RETAINED_DAYS,
-  type Reach,
-  reachOf,
+  DAY_RETENTION_DAYS,
+  type DayReach,
+  dateToDay,
+  getReach,
+  intersectReach,
+  isCountedDay,
 } from "#src/engine/sync/completeness/days.ts";
 import { createLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
@@ -14,7 +14,7 @@ import { tagNamed } from "./trial-building.ts";
 
 const NOW = Date.parse("2026-11-05T12:01:00Z");
 const DAY_MS = 86_400_000;
-const day = (date: string) => dayOfDate(`2026-11-${date}`);
+const day = (date: string) => dateToDay(`2026-11-${date}`);
 const at = (text: string) => `2026-11-${text}:00.000Z`;
 
 function series(
@@ -65,7 +65,7 @@ describe("a day of a site", () => {
       ["1h", "Europe/Oslo", false, 1, 24],
     ]);
     expect([done.withoutLog, done.refused]).toEqual([[], []]);
-    const fact = dayFinalized({ id: 1, displayName: "Site" }, day("04"), done, 2, 7);
+    const fact = buildDayFact({ id: 1, displayName: "Site" }, day("04"), done, 2, 7);
     expect(fact).toMatchObject({
       ...{ site: { id: 1 }, date: "2026-11-04", revision: 2, revised: 7, series: 4, expected: 888 },
       ...{ timeZones: ["UTC", "Europe/Oslo"], seriesWithoutLogCount: 0, seriesRefusedCount: 0 },
@@ -80,7 +80,7 @@ describe("a day of a site", () => {
     });
     for (let n = 0; n < 201; n += 1) siteDay.add(series(`n${n}`, part("no-log")), undefined, NOW);
     for (let n = 0; n < 202; n += 1) siteDay.add(series(`r${n}`, part("refused"), { total: true }), undefined, NOW);
-    const fact = dayFinalized({ id: 1, displayName: "Site" }, day("04"), siteDay.done(), 1, 0);
+    const fact = buildDayFact({ id: 1, displayName: "Site" }, day("04"), siteDay.done(), 1, 0);
     expect([fact.seriesWithoutLog.length, fact.seriesWithoutLogCount]).toEqual([200, 201]);
     expect([fact.seriesRefused.length, fact.seriesRefusedCount]).toEqual([200, 202]);
     expect(fact.seriesWithoutLog[0]).toEqual({
@@ -96,16 +96,16 @@ describe("the reach of a series", () => {
   const reads = { dailyAt: at("05T12:00"), weeklyAt: at("05T12:00") };
 
   test("extends from the first required day to the last complete day, and days are finalizable after the look-back", () => {
-    expect(reachOf(series("1", reads))).toEqual({
+    expect(getReach(series("1", reads))).toEqual({
       ...{ begin: day("01"), from: NEVER, until: day("05"), sealFrom: NEVER, sealUntil: day("04") },
     });
     const old = { dailyAt: at("05T12:00"), weeklyAt: at("02T12:00") };
-    expect(reachOf(series("1", old)).sealUntil).toBe(day("04"));
-    expect(reachOf(series("1", old, { lookBackMs: 3 * DAY_MS })).sealUntil).toBe(day("01") - 2);
+    expect(getReach(series("1", old)).sealUntil).toBe(day("04"));
+    expect(getReach(series("1", old, { lookBackMs: 3 * DAY_MS })).sealUntil).toBe(day("01") - 2);
     const weekly = { dailyAt: at("02T12:00"), weeklyAt: at("05T12:00") };
-    expect(reachOf(series("1", weekly)).sealUntil).toBe(day("04"));
-    expect(reachOf(series("1", { ...reads, rereadFrom: at("02T06:00") })).sealUntil).toBe(day("02"));
-    expect(reachOf(series("1", { ...reads, weeklyAt: at("01T00:00") }, { total: true })).sealUntil).toBe(day("05"));
+    expect(getReach(series("1", weekly)).sealUntil).toBe(day("04"));
+    expect(getReach(series("1", { ...reads, rereadFrom: at("02T06:00") })).sealUntil).toBe(day("02"));
+    expect(getReach(series("1", { ...reads, weeklyAt: at("01T00:00") }, { total: true })).sealUntil).toBe(day("05"));
   });
 
   test("counts the look-back of daily values in calendar days, also over a day of 23 hours", () => {
@@ -113,19 +113,19 @@ describe("the reach of a series", () => {
     const spans: StoredRange[] = [{ from: "2027-03-20T23:00:00.000Z", to: watermark, why: "points" }];
     const daily = { resolution: "1d", timeZone: "Europe/Oslo", watermark, spans } as const;
     const readAt = (time: string) =>
-      reachOf(series("1", { ...daily, since: spans[0]?.from ?? "", dailyAt: time, weeklyAt: time })).sealUntil;
+      getReach(series("1", { ...daily, since: spans[0]?.from ?? "", dailyAt: time, weeklyAt: time })).sealUntil;
     // A day before Monday 00:30 is Sunday 00:30; Sunday began at 23:00 UTC on the 27th.
-    expect(readAt("2027-03-28T22:30:00.000Z")).toBe(dayOfDate("2027-03-27"));
-    expect(readAt("2027-03-28T21:30:00.000Z")).toBe(dayOfDate("2027-03-26"));
+    expect(readAt("2027-03-28T22:30:00.000Z")).toBe(dateToDay("2027-03-27"));
+    expect(readAt("2027-03-28T21:30:00.000Z")).toBe(dateToDay("2027-03-26"));
   });
 
   test("the reach begins after the last gap in the fetched ranges", () => {
     const hole = { ...reads, spans: [span("01T00:00", "02T00:00"), span("02T12:00", "05T12:00")] };
-    expect(reachOf(series("1", hole))).toMatchObject({ from: day("03"), until: day("05"), sealFrom: day("03") });
+    expect(getReach(series("1", hole))).toMatchObject({ from: day("03"), until: day("05"), sealFrom: day("03") });
     const exact = { ...reads, spans: [span("02T00:00", "05T12:00")] };
-    expect(reachOf(series("1", exact))).toMatchObject({ from: day("02"), begin: day("01") });
+    expect(getReach(series("1", exact))).toMatchObject({ from: day("02"), begin: day("01") });
     const none = { ...reads, spans: [span("01T00:00", "04T00:00")] };
-    expect(reachOf(series("1", none))).toMatchObject({ from: day("05") + 1, until: day("05") });
+    expect(getReach(series("1", none))).toMatchObject({ from: day("05") + 1, until: day("05") });
   });
 
   test("includes ranges refused three times, but not ranges refused twice", () => {
@@ -137,40 +137,40 @@ describe("the reach of a series", () => {
         span("03T00:00", "05T12:00"),
       ],
     });
-    expect(reachOf(series("1", refused(2)))).toMatchObject({ from: day("03"), sealFrom: day("03") });
-    expect(reachOf(series("1", refused(3)))).toMatchObject({ from: day("03"), sealFrom: NEVER, sealUntil: day("04") });
+    expect(getReach(series("1", refused(2)))).toMatchObject({ from: day("03"), sealFrom: day("03") });
+    expect(getReach(series("1", refused(3)))).toMatchObject({ from: day("03"), sealFrom: NEVER, sealUntil: day("04") });
   });
 
   test("the reach is unlimited after three refusals of following", () => {
     const refusal = { said: "no", at: at("05T00:00"), againAt: at("05T13:00") };
     const ledger = { ...reads, weeklyAt: at("01T00:00"), dailyAt: at("01T00:00") };
-    const sealUntil = (times: number) => reachOf(series("1", { ...ledger, refusal: { ...refusal, times } })).sealUntil;
+    const sealUntil = (times: number) => getReach(series("1", { ...ledger, refusal: { ...refusal, times } })).sealUntil;
     expect([sealUntil(2), sealUntil(3)]).toEqual([day("01") - 1, EVER]);
     const unproven = { ...ledger, state: "unproven" as const, spans: [], refusal: { ...refusal, times: 3 } };
-    expect(reachOf(series("1", unproven))).toMatchObject({ begin: day("01"), sealFrom: day("01"), sealUntil: EVER });
+    expect(getReach(series("1", unproven))).toMatchObject({ begin: day("01"), sealFrom: day("01"), sealUntil: EVER });
   });
 
   test("the reach is unlimited for a series without a log, and for a series without required days", () => {
     const everything = { from: NEVER, until: EVER, sealFrom: NEVER, sealUntil: EVER };
-    expect(reachOf(series("1", { state: "no-log" }))).toEqual({ begin: day("01"), ...everything });
+    expect(getReach(series("1", { state: "no-log" }))).toEqual({ begin: day("01"), ...everything });
     const counted = { state: "no-log" as const, countedFrom: at("02T06:00") };
-    expect(reachOf(series("1", counted))).toMatchObject({ sealFrom: day("03"), sealUntil: EVER });
+    expect(getReach(series("1", counted))).toMatchObject({ sealFrom: day("03"), sealUntil: EVER });
     const ordered = series("1", {}, { everyMs: EVER });
-    expect(reachOf(ordered)).toEqual({ begin: EVER, ...everything });
+    expect(getReach(ordered)).toEqual({ begin: EVER, ...everything });
   });
 
   test("commonReach returns the common part of the reaches of two series", () => {
-    const one: Reach = { begin: 5, from: 1, until: 9, sealFrom: 2, sealUntil: 8 };
-    const other: Reach = { begin: 4, from: 2, until: 8, sealFrom: 3, sealUntil: 7 };
-    expect([commonReach(one, other), commonReach(other, one)]).toEqual([other, other]);
+    const one: DayReach = { begin: 5, from: 1, until: 9, sealFrom: 2, sealUntil: 8 };
+    const other: DayReach = { begin: 4, from: 2, until: 8, sealFrom: 3, sealUntil: 7 };
+    expect([intersectReach(one, other), intersectReach(other, one)]).toEqual([other, other]);
   });
 });
 
 test("isCountedOn is true from the first completely counted day, for days of the last three years", () => {
   const { ledger } = series("1", { countedFrom: at("02T00:00") });
-  const last = dayOfDate("2026-11-05");
-  expect([day("01"), day("02"), last].map((each) => isCountedOn(ledger, each, NOW))).toEqual([false, true, true]);
+  const last = dateToDay("2026-11-05");
+  expect([day("01"), day("02"), last].map((each) => isCountedDay(ledger, each, NOW))).toEqual([false, true, true]);
   const always = series("1").ledger;
-  const oldest = last - RETAINED_DAYS;
-  expect([oldest - 1, oldest].map((each) => isCountedOn(always, each, NOW))).toEqual([false, true]);
+  const oldest = last - DAY_RETENTION_DAYS;
+  expect([oldest - 1, oldest].map((each) => isCountedDay(always, each, NOW))).toEqual([false, true]);
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { ReadClass } from "#src/engine/sync/read/config.ts";
-import { liveTag, readingOf } from "#src/engine/sync/work.ts";
+import { describeLiveTag, tagReading } from "#src/engine/sync/work.ts";
 import { TAG } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
@@ -14,7 +14,7 @@ async function shown(known: Partial<typeof KNOWN> | { readonly quarantinedUntilM
   const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"));
   await clock.advance(60_000);
   const live = { known: (id: string) => (id === TAG.id ? { ...KNOWN, ...known } : undefined) };
-  return { tag: liveTag(live as Parameters<typeof liveTag>[0], TAG.id, clock), live, clock };
+  return { tag: describeLiveTag(live as Parameters<typeof describeLiveTag>[0], TAG.id, clock), live, clock };
 }
 
 const WISH = "Class rooms wants its values to be at most 1m old.";
@@ -22,9 +22,9 @@ const WISH = "Class rooms wants its values to be at most 1m old.";
 describe("liveTag", () => {
   test("returns null for a tag outside the read classes", async () => {
     const { live, clock } = await shown();
-    expect(liveTag(live as Parameters<typeof liveTag>[0], "1", clock)).toBeNull();
-    expect(readingOf(live as Parameters<typeof readingOf>[0], "1")).toBeNull();
-    expect(readingOf(live as Parameters<typeof readingOf>[0], TAG.id)).toEqual({
+    expect(describeLiveTag(live as Parameters<typeof describeLiveTag>[0], "1", clock)).toBeNull();
+    expect(tagReading(live as Parameters<typeof tagReading>[0], "1")).toBeNull();
+    expect(tagReading(live as Parameters<typeof tagReading>[0], TAG.id)).toEqual({
       className: "rooms",
       promisedMs: 60_000,
     });

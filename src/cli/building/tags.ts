@@ -3,7 +3,7 @@ import type { SourceEntry } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import { firstMatch } from "../../engine/sync/select.ts";
+import { createClassFinder } from "../../engine/sync/select.ts";
 import { type StoredHistory, type StoredTagSystems, type StoredValue, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
@@ -108,7 +108,7 @@ function buildRows(
   { read, inventory }: SourceEntry,
   { unit, system, class: className }: TagOptions,
 ): readonly LocatedObject<TagRow>[] {
-  const classOf = firstMatch(read);
+  const classOf = createClassFinder(read);
   return found.items.flatMap(({ value: tag, siteId, site }) => {
     const systemIds = systems.get(tag.id)?.systemIds ?? [];
     const { value, quality = null, time: readAt = null } = values.get(tag.id) ?? {};

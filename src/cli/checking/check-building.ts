@@ -7,12 +7,12 @@ import {
   type ClassComparison,
   compareClasses,
   describeSites,
+  findSelectionMismatches,
+  findSiteMismatches,
+  findWritableMismatches,
   joinFirst,
   type Mismatch,
   type SeenBuilding,
-  selectionMismatches,
-  siteMismatches,
-  writableMismatches,
 } from "../../engine/sync/compare.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import { DEFINED_PRIORITIES } from "../shell/known-ids.ts";
@@ -110,7 +110,7 @@ function mismatchLines({ name, places }: ComparedSource, what: string, base: Pat
 function siteLists(compared: ComparedSource): Lines {
   const { entry, building } = compared;
   return (["alarms", "inventory"] as const).flatMap((section) => {
-    const mismatches = siteMismatches(entry[section].sites ?? [], { ...building, followed: null });
+    const mismatches = findSiteMismatches(entry[section].sites ?? [], { ...building, followed: null });
     return mismatchLines(compared, `${section} of sites`, [section, "sites"], mismatches);
   });
 }
@@ -159,7 +159,7 @@ function sensorLines(compared: ComparedSource): Lines {
   const written = { exclude: { ...sensors.exclude, classes: undefined }, may_rest: { sites, systems, ids } };
   return Object.entries(written).flatMap(([list, fields]) =>
     Object.entries(fields).flatMap(([field, value]) => {
-      const mismatches = value === undefined ? [] : selectionMismatches({ [field]: value }, compared.building);
+      const mismatches = value === undefined ? [] : findSelectionMismatches({ [field]: value }, compared.building);
       return mismatchLines(compared, "silent_sensors", ["silent_sensors", list], mismatches);
     }),
   );
@@ -173,7 +173,7 @@ function writableLines(compared: ComparedSource): Lines {
   const bad = allow.flatMap((entry, index) =>
     (entry.source ?? name) !== name
       ? []
-      : writableMismatches(entry, building).map(({ path, message }) =>
+      : findWritableMismatches(entry, building).map(({ path, message }) =>
           (enabled ? wrongLine : warningLine)(what, message, places(["commands", "allow", index, ...path])),
         ),
   );
@@ -185,6 +185,6 @@ function writableLines(compared: ComparedSource): Lines {
 
 export function writableTags({ name, config, building }: Pick<ComparedSource, "name" | "config" | "building">) {
   return config.commands.allow.filter(
-    (entry: AllowedTag) => (entry.source ?? name) === name && writableMismatches(entry, building).length === 0,
+    (entry: AllowedTag) => (entry.source ?? name) === name && findWritableMismatches(entry, building).length === 0,
   );
 }

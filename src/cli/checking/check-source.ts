@@ -7,13 +7,13 @@ import type { AllowedTag } from "../../engine/commands/config.ts";
 import { checkClock } from "../../engine/commands/gate.ts";
 import type { Source } from "../../engine/source/source.ts";
 import { joinFirst } from "../../engine/sync/compare.ts";
-import { activeFromList, factsFromState, factsFromTags } from "../../engine/sync/facts-for-plan.ts";
+import { countActiveAlarms, factsFromState, factsFromTags } from "../../engine/sync/facts-for-plan.ts";
 import { reportPlan } from "../../engine/sync/plan/report.ts";
 import {
   type BuildingSelection,
   buildingFromLists,
   buildingFromState,
-  listingText,
+  describeListProgress,
 } from "../../engine/sync/seen-building.ts";
 import { withStandaloneSource } from "../shell/standalone.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
@@ -84,9 +84,9 @@ async function compareBuilding(check: SourceToCheck, source: Source, me: TokenIn
   const building =
     fromWorker?.building ??
     (await buildingFromLists(source, me.sites, selection, check.signal, (progress) =>
-      check.update(`${listingText(progress, entry.quota)} (--no-lists does without)`),
+      check.update(`${describeListProgress(progress, entry.quota)} (--no-lists does without)`),
     ));
-  const active = fromWorker === null ? await activeFromList(source, settings, check.signal) : 0;
+  const active = fromWorker === null ? await countActiveAlarms(source, settings, check.signal) : 0;
   const facts = { sites: building.sites.length, tags: building.tags, active };
   const plan = fromWorker?.plan ?? reportPlan(factsFromTags(settings, facts, systemClock.now()));
   const origin = fromWorker === null ? "as the service lists them" : "from the worker's state";

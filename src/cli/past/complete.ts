@@ -4,8 +4,8 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { WaitingSeries } from "../../core/model/history-facts.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createSiteDay, type SeriesDay } from "../../engine/sync/completeness/account.ts";
-import { countFor, dateOf, dayOf, dayOfDate, isCountedOn } from "../../engine/sync/completeness/days.ts";
-import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
+import { dateToDay, dayDate, isCountedDay, loadCount, utcDay } from "../../engine/sync/completeness/days.ts";
+import { historyFromState } from "../../engine/sync/facts-for-plan.ts";
 import { historyKey, type SeriesLedger } from "../../engine/sync/history/series.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, parseInteger, readSource, type SourceState } from "../shell/context.ts";
@@ -52,7 +52,7 @@ export function define(command: Command, context: CliContext): void {
       const days = chooseDays(options, nowMs);
       await readSource(context.config(), options.source, async (state) => {
         const { config, source, entry, store } = state;
-        const { ledgers } = await pastFromState(store, planSettings(source, entry, config.state), nowMs);
+        const { ledgers } = await historyFromState(store, planSettings(source, entry, config.state), nowMs);
         const bySite = Map.groupBy(ledgers, ({ located }) => located.siteId);
         const { site } = options;
         if (site !== undefined && !bySite.has(site))
@@ -96,19 +96,19 @@ async function buildRows(
     let notCounted = 0;
     for (const each of series) {
       const { ledger, rules, located, total } = each;
-      if (!isCountedOn(ledger, day, nowMs)) {
+      if (!isCountedDay(ledger, day, nowMs)) {
         notCounted++;
         continue;
       }
       const key = historyKey(located.tag.id, { resolution: rules.resolution, total });
-      const own = siteDay.add(each, await countFor(store, source, key, ledger, day), nowMs);
+      const own = siteDay.add(each, await loadCount(store, source, key, ledger, day), nowMs);
       if (own.pending + own.refused > 0) worst.push(worstSeries(each, own));
     }
     const { account, series: counted, byResolution } = siteDay.done();
-    const seal = finalized.get(`${site} ${dateOf(day)}`);
+    const seal = finalized.get(`${site} ${dayDate(day)}`);
     rows.push({
       site,
-      date: dateOf(day),
+      date: dayDate(day),
       complete: account.pending + account.refused + notCounted === 0 && account.expected > 0,
       sealed: seal === undefined ? null : { revision: seal.revision, at: seal.sealedAt },
       series: counted,
@@ -150,7 +150,7 @@ function describeWorstSeries({ worst }: SiteDayRow): string | null {
 function chooseDays({ date: only, from, to }: CompleteOptions, nowMs: number): readonly number[] {
   if (only !== undefined && (from ?? to) !== undefined)
     throw new InvalidArgumentError("Say either --date, or --from and --to.");
-  const last = only ?? to ?? dayOf(nowMs) - 1;
+  const last = only ?? to ?? utcDay(nowMs) - 1;
   const first = only ?? from ?? last - DEFAULT_DAYS + 1;
   if (last < first) throw new InvalidArgumentError("The first day is after the last one.");
   if (last - first >= MAX_DAYS) throw new InvalidArgumentError(`At most ${MAX_DAYS} days at once.`);
@@ -159,7 +159,7 @@ function chooseDays({ date: only, from, to }: CompleteOptions, nowMs: number): r
 
 /** Parses a date such as 2026-02-28; rejects 2026-02-30. */
 function parseDay(text: string): number {
-  const day = /^\d{4}-\d\d-\d\d$/.test(text) ? dayOfDate(text) : Number.NaN;
-  if (Number.isNaN(day) || dateOf(day) !== text) throw new InvalidArgumentError("Write a UTC day as 2026-11-02.");
+  const day = /^\d{4}-\d\d-\d\d$/.test(text) ? dateToDay(text) : Number.NaN;
+  if (Number.isNaN(day) || dayDate(day) !== text) throw new InvalidArgumentError("Write a UTC day as 2026-11-02.");
   return day;
 }

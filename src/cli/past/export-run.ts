@@ -10,9 +10,9 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor, yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
-import { createSiteDay, dayFinalized } from "../../engine/sync/completeness/account.ts";
-import { countFor, dayOf, isCountedOn } from "../../engine/sync/completeness/days.ts";
-import { ledgersOfRequest } from "../../engine/sync/facts-for-plan.ts";
+import { buildDayFact, createSiteDay } from "../../engine/sync/completeness/account.ts";
+import { isCountedDay, loadCount, utcDay } from "../../engine/sync/completeness/days.ts";
+import { loadRequestLedgers } from "../../engine/sync/facts-for-plan.ts";
 import { DAY_MS } from "../../engine/sync/history/buckets.ts";
 import { type HistoryGap, type HistoryGapReason, listHistoryGaps } from "../../engine/sync/history/progress.ts";
 import {
@@ -188,7 +188,7 @@ const buildPlanSettings = ({ source, entry, config }: ExportRun) =>
   planSettings(source, { ...entry, read: [], history: [] }, config.state);
 
 const readLedgers = (run: ExportRun, store: Store, request: BackfillRequest): Promise<readonly SeriesLedger[]> =>
-  ledgersOfRequest(store, buildPlanSettings(run), request, systemClock.now());
+  loadRequestLedgers(store, buildPlanSettings(run), request, systemClock.now());
 
 function isStillRequested({ why, againAt }: HistoryGap, nowMs: number): boolean {
   return !FINAL_REASONS.has(why) || (REFUSED_REASONS.has(why) && Date.parse(againAt ?? "") <= nowMs);
@@ -280,11 +280,11 @@ async function finalizeDays(
     const toMs = Math.max(...requested.map(({ range }) => range.toMs));
     const stored = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
     const site = stored?.value ?? { id: siteId, displayName: String(siteId) };
-    for (let day = dayOf(fromMs); day * DAY_MS < toMs; day++) {
+    for (let day = utcDay(fromMs); day * DAY_MS < toMs; day++) {
       const accounts = createSiteDay(day);
       for (const { series: each } of requested) {
         const key = historyKey(each.located.tag.id, { resolution: request.resolution, total: false });
-        accounts.add(each, await countFor(store, source, key, each.ledger, day), nowMs);
+        accounts.add(each, await loadCount(store, source, key, each.ledger, day), nowMs);
       }
       await yieldToEventLoop();
       const siteDay = accounts.done();
@@ -295,8 +295,8 @@ async function finalizeDays(
       const isInRange = day * DAY_MS >= fromMs && (day + 1) * DAY_MS <= toMs;
       const mayChange = (day + 1) * DAY_MS + LATE_DATA_MS > nowMs;
       if (!isComplete || !isInRange || mayChange) continue;
-      if (!series.every(({ ledger }) => isCountedOn(ledger, day, nowMs))) continue;
-      const data = dayFinalized(site, day, siteDay, 1, 0);
+      if (!series.every(({ ledger }) => isCountedDay(ledger, day, nowMs))) continue;
+      const data = buildDayFact(site, day, siteDay, 1, 0);
       const about = { source: sourceUri(source), subject: eventSubject("site", null, String(siteId)), siteId };
       finalizedDays.push(makeEvent({ type: "day-sealed", ...about, time: isoUtc(nowMs), data, facts: [data.date, 1] }));
     }

@@ -8,11 +8,11 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { TracedRequest } from "../../engine/source/request-trace.ts";
 import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
-import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
+import { historyFromState } from "../../engine/sync/facts-for-plan.ts";
 import { fetchedSinceMs } from "../../engine/sync/history/ledger.ts";
 import { listHistoryGaps } from "../../engine/sync/history/progress.ts";
 import { historyKey } from "../../engine/sync/history/series.ts";
-import { matcher } from "../../engine/sync/schedule.ts";
+import { cronMatcher } from "../../engine/sync/schedule.ts";
 import {
   type Listed,
   type StoredAlarm,
@@ -72,7 +72,7 @@ async function explainTag(state: SourceState, stored: Listed<Tag>, worker: Found
     store.document<StoredValue>(documentSet("value", source), id),
     store.document<StoredQuarantine>(syncSet("quarantine", source), id),
     store.document<StoredLeftOut>(syncSet("left-out", source), id),
-    pastFromState(store, planSettings(source, entry, config.state), nowMs),
+    historyFromState(store, planSettings(source, entry, config.state), nowMs),
     store.outbox.latest(1, EVENT_KINDS.filter(isTelemetry), about),
     store.outbox.latest(MAX_COMMANDS, ["command-result"], about),
   ]);
@@ -119,7 +119,7 @@ async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: Fou
     // The worker stores successful polls once a minute; its own response is newer.
     const poll = withLatestSuccess(polls.get(job), latest?.[job]);
     if (poll === undefined) return [];
-    return [{ job, ...poll, nextAt: schedule === false ? null : isoUtc(matcher(schedule)(systemClock.now())) }];
+    return [{ job, ...poll, nextAt: schedule === false ? null : isoUtc(cronMatcher(schedule)(systemClock.now())) }];
   });
   return {
     source,

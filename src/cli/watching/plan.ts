@@ -7,7 +7,7 @@ import { durationText } from "../../core/values/duration.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
 import { factsFromLists, factsFromState } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, reportPlan } from "../../engine/sync/plan/report.ts";
-import { type ListProgress, listingText } from "../../engine/sync/seen-building.ts";
+import { describeListProgress, type ListProgress } from "../../engine/sync/seen-building.ts";
 import { requestPlan } from "../../ui/operator/remote.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
@@ -83,7 +83,7 @@ async function planFromLists(
 ): Promise<PlanReport> {
   refuseUnverifiedTls();
   const settings = planSettings(name, entry, state);
-  const told = (progress: ListProgress) => update(listingText(progress, entry.quota));
+  const told = (progress: ListProgress) => update(describeListProgress(progress, entry.quota));
   return withStandaloneSource(name, entry, process.env, async (source) =>
     reportPlan(await factsFromLists(source, settings, systemClock, context.signal, told)),
   );

@@ -4,7 +4,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { addSilence, cutSilence, endSilence, silenceOf, silencesIn, whom } from "../../engine/silence/silence.ts";
+import { addSilence, alarmText, cutSilence, endSilence, getSilences, toSilence } from "../../engine/silence/silence.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type CliContext, parseInteger } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
@@ -90,15 +90,15 @@ async function addFromOptions(context: CliContext, config: Config, store: Store,
     ...{ source: source ?? null, site: site ?? null, name: name ?? null, alarm: alarm ?? null },
     ...{ priorities: priority ?? null, fromMs, toMs, reason: options.reason, madeBy: "cli" },
   };
-  const silence = silenceOf(wish, nowMs);
+  const silence = toSilence(wish, nowMs);
   await addSilence(store, silence);
-  const line = `Silence ${silence.id} until ${silence.to}: ${whom(silence)}. ${silence.reason}`;
+  const line = `Silence ${silence.id} until ${silence.to}: ${alarmText(silence)}. ${silence.reason}`;
   context.terminal().object(silence, [line]);
 }
 
 async function listSilences(context: CliContext, store: Store): Promise<void> {
-  const silences = (await silencesIn(store)).filter(({ endedBy }) => endedBy === undefined);
-  const columns = { id: "id", from: "from", to: "to", alarms: whom, reason: "reason", by: "madeBy" } as const;
+  const silences = (await getSilences(store)).filter(({ endedBy }) => endedBy === undefined);
+  const columns = { id: "id", from: "from", to: "to", alarms: alarmText, reason: "reason", by: "madeBy" } as const;
   context.terminal().rows(silences, columns);
 }
 

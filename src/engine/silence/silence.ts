@@ -13,45 +13,44 @@ import type { Store } from "../store/store.ts";
 
 /**
  * Time in which people get no notifications of the selected alarms, e.g. while a lift is repaired. An alarm must match every
- * given part of the selection. An alarm that is active at the end is notified then. The end of an alarm is always notified
- * when its beginning was.
+ * given part of the selection. Alarms that are active at the silence's end are notified then. The end of an alarm is
+ * notified if its beginning was.
  */
 export interface Silence extends AgreedSilence {
-  /** True when its beginning was emitted as an event. */
+  /** True when the silence's beginning was emitted as an event. */
   readonly isTold: boolean;
-  /** Person who ended it early (at `to`); the worker still has to emit the end. */
+  /** Person who ended the silence early (at `to`); the worker still has to emit the end. */
   readonly endedBy?: string | null;
 }
 
-export const SILENCES = "silence";
+export const SILENCE_SET = "silence";
 
-/** Limit, because every alarm is compared with every silence. */
-const MOST_SILENCES = 1_000;
+const MAX_SILENCES = 1_000;
 
-export async function silencesIn(store: Pick<Store, "documents">): Promise<readonly Silence[]> {
-  const all = [...(await store.documents<Silence>(SILENCES)).values()];
+export async function getSilences(store: Pick<Store, "documents">): Promise<readonly Silence[]> {
+  const all = [...(await store.documents<Silence>(SILENCE_SET)).values()];
   return all.sort((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
 }
 
 /** Stores a silence; throws `ConfigError` at the limit. */
 export async function addSilence(store: Pick<Store, "commit" | "documents">, silence: Silence): Promise<void> {
-  if ((await store.documents(SILENCES)).size >= MOST_SILENCES)
+  if ((await store.documents(SILENCE_SET)).size >= MAX_SILENCES)
     throw new ConfigError("There are 1,000 silences, as many as there can be; end some first.");
-  await store.commit({ documents: [{ set: SILENCES, insert: [[silence.id, silence]] }] });
+  await store.commit({ documents: [{ set: SILENCE_SET, insert: [[silence.id, silence]] }] });
 }
 
-/** Ends a silence, at its time or before. Emits the end when the beginning was emitted. False without a silence. */
+/** Ends a silence and emits its end if its beginning was emitted. Returns false without such a silence. */
 export async function endSilence(
   store: Pick<Store, "commit" | "document">,
   id: string,
   at: string,
   by: string | null,
 ): Promise<boolean> {
-  const silence = await store.document<Silence>(SILENCES, id);
+  const silence = await store.document<Silence>(SILENCE_SET, id);
   if (silence === undefined) return false;
   await store.commit({
-    documents: [{ set: SILENCES, remove: [id] }],
-    events: silence.isTold ? [silenceEvent("silence-ended", silence, at, by)] : [],
+    documents: [{ set: SILENCE_SET, remove: [id] }],
+    events: silence.isTold ? [buildSilenceEvent("silence-ended", silence, at, by)] : [],
   });
   return true;
 }
@@ -66,19 +65,19 @@ export async function cutSilence(
   at: string,
   by: string | null,
 ): Promise<boolean> {
-  const silence = await store.document<Silence>(SILENCES, id);
+  const silence = await store.document<Silence>(SILENCE_SET, id);
   if (silence === undefined || silence.to <= at) return false;
   const cut: Silence = { ...silence, to: at, endedBy: by };
   await store.commit({
-    documents: [silence.isTold ? { set: SILENCES, put: [[id, cut]] } : { set: SILENCES, remove: [id] }],
+    documents: [silence.isTold ? { set: SILENCE_SET, put: [[id, cut]] } : { set: SILENCE_SET, remove: [id] }],
   });
   return true;
 }
 
 export async function beginSilence(store: Pick<Store, "commit">, silence: Silence, at: string): Promise<void> {
   await store.commit({
-    documents: [{ set: SILENCES, put: [[silence.id, { ...silence, isTold: true }]] }],
-    events: [silenceEvent("silence-started", silence, at, silence.madeBy)],
+    documents: [{ set: SILENCE_SET, put: [[silence.id, { ...silence, isTold: true }]] }],
+    events: [buildSilenceEvent("silence-started", silence, at, silence.madeBy)],
   });
 }
 
@@ -88,18 +87,18 @@ export interface SilenceRequest extends Pick<Silence, "source" | "site" | "prior
   readonly reason: string;
 }
 
-/** A longer silence is a mistake, or belongs into the configuration. */
-const LONGEST_MS = 366 * 86_400_000;
+/** Longest silence, milliseconds: a longer silence is a mistake or belongs in the configuration. */
+const MAX_SILENCE_MS = 366 * 86_400_000;
 
-export const LONGEST_REASON = 500;
+export const MAX_REASON_LENGTH = 500;
 
 /** Creates the requested silence; throws `ConfigError` when the request is invalid. */
-export function silenceOf({ fromMs, toMs, reason, ...selection }: SilenceRequest, nowMs: number): Silence {
+export function toSilence({ fromMs, toMs, reason, ...selection }: SilenceRequest, nowMs: number): Silence {
   if (toMs <= Math.max(fromMs, nowMs)) throw new ConfigError("The end has to be after the beginning, and after now.");
-  if (toMs - fromMs > LONGEST_MS) throw new ConfigError("A silence lasts a year at most.");
+  if (toMs - fromMs > MAX_SILENCE_MS) throw new ConfigError("A silence lasts a year at most.");
   const why = reason.trim();
-  if (why === "" || why.length > LONGEST_REASON)
-    throw new ConfigError(`Say why, in ${LONGEST_REASON} characters at most.`);
+  if (why === "" || why.length > MAX_REASON_LENGTH)
+    throw new ConfigError(`Say why, in ${MAX_REASON_LENGTH} characters at most.`);
   return {
     ...selection,
     id: randomBytes(4).toString("hex"),
@@ -110,7 +109,7 @@ export function silenceOf({ fromMs, toMs, reason, ...selection }: SilenceRequest
   };
 }
 
-export function covers(silence: Silence, source: string, alarm: Alarm): boolean {
+export function isSilenced(silence: Silence, source: string, alarm: Alarm): boolean {
   return (
     (silence.source === null || silence.source === source) &&
     (silence.site === null || silence.site === alarm.site.id) &&
@@ -120,8 +119,8 @@ export function covers(silence: Silence, source: string, alarm: Alarm): boolean 
   );
 }
 
-/** Describes the selected alarms, with ids for missing names. */
-export function whom(
+/** Describes the alarms that a silence selects, with ids for missing names. */
+export function alarmText(
   { alarm, name, priorities, site, source }: Silence,
   names: { readonly alarm?: string | undefined; readonly site?: string | undefined } = {},
 ): string {
@@ -135,7 +134,7 @@ export function whom(
   return parts.length === 1 && alarm === null ? "all alarms" : parts.join(" ");
 }
 
-function silenceEvent(
+function buildSilenceEvent(
   type: "silence-started" | "silence-ended",
   { isTold: _, endedBy: __, ...silence }: Silence,
   time: string,
@@ -152,8 +151,7 @@ function silenceEvent(
   });
 }
 
-/** Interval in milliseconds of the check for silences that the command line made. */
-const LOOK_EVERY_MS = 5_000;
+const SILENCE_CHECK_MS = 5_000;
 
 export function createSilenceKeeper(options: {
   readonly store: Pick<Store, "commit" | "document" | "documents">;
@@ -166,7 +164,7 @@ export function createSilenceKeeper(options: {
 
   async function look(): Promise<number> {
     const at = isoUtc(clock.now());
-    for (const silence of await silencesIn(store)) {
+    for (const silence of await getSilences(store)) {
       if (silence.to <= at) {
         await endSilence(store, silence.id, silence.to, silence.endedBy ?? null);
         log.info({ silence: silence.id, reason: silence.reason }, "a silence is over");
@@ -175,7 +173,7 @@ export function createSilenceKeeper(options: {
         log.info({ silence: silence.id, reason: silence.reason, to: silence.to }, "a silence has begun");
       }
     }
-    return LOOK_EVERY_MS;
+    return SILENCE_CHECK_MS;
   }
 
   return startedOnce({

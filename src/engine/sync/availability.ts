@@ -26,7 +26,7 @@ export function createAvailability(options: {
     await syncState.commit({ documents: [{ set, put: [[subject, stored]] }], events: [event] });
   }
 
-  function returnOf(subject: string, siteId: number | null = null): Required<Pick<Change, "documents" | "events">> {
+  function buildReturn(subject: string, siteId: number | null = null): Required<Pick<Change, "documents" | "events">> {
     const stored = unavailable().get(subject);
     if (stored === undefined) return { documents: [], events: [] };
     const { since } = stored;
@@ -39,11 +39,11 @@ export function createAvailability(options: {
     isDown: () => unavailable().has(SERVICE_SUBJECT),
     down: (reason: string) => commitLoss(SERVICE_SUBJECT, reason, isoUtc(clock.now()), null),
     async up(): Promise<void> {
-      await syncState.commit(returnOf(SERVICE_SUBJECT));
+      await syncState.commit(buildReturn(SERVICE_SUBJECT));
     },
     featureDown: (job: string, reason: string) => commitLoss(featureSubject(job), reason, isoUtc(clock.now()), null),
     async featureUp(job: string): Promise<void> {
-      await syncState.commit(returnOf(featureSubject(job)));
+      await syncState.commit(buildReturn(featureSubject(job)));
     },
     sitesDown(): ReadonlyMap<number, string> {
       const sites = [...unavailable()].flatMap(([subject, { since }]) => {
@@ -53,19 +53,19 @@ export function createAvailability(options: {
       return new Map(sites);
     },
     siteDown: (siteId: number, since: string, reason: string) => commitLoss(siteSubject(siteId), reason, since, siteId),
-    /** `token`: the stored token without the loss, in the same commit: after a restart the loss would look new. */
+    /** Commits a site's return. `token`: the stored token without the loss, which would look new after a restart. */
     async siteUp(siteId: number, token: readonly DocumentChange[]): Promise<void> {
-      const { documents, events } = returnOf(siteSubject(siteId), siteId);
+      const { documents, events } = buildReturn(siteSubject(siteId), siteId);
       await syncState.commit({ documents: [...documents, ...token], events });
     },
     async siteGone(siteId: number): Promise<void> {
       await syncState.commit({ documents: [{ set, remove: [siteSubject(siteId)] }] });
     },
-    /** Commits a job's result. During an outage only the `returning` pass commits; others get `Retryable`. */
+    /** Commits a job's result. During an outage only the `returning` pass commits; other jobs get `Retryable`. */
     async commit(job: string, change: Change, returning = false): Promise<void> {
       if (!returning && unavailable().has(SERVICE_SUBJECT))
         throw new Retryable("The service went away meanwhile; nothing is told before it is back.");
-      const returns = [...(returning ? [returnOf(SERVICE_SUBJECT)] : []), returnOf(featureSubject(job))];
+      const returns = [...(returning ? [buildReturn(SERVICE_SUBJECT)] : []), buildReturn(featureSubject(job))];
       await syncState.commit({
         ...change,
         documents: [...returns.flatMap(({ documents }) => documents), ...(change.documents ?? [])],

@@ -1,5 +1,5 @@
 import type { Site } from "../../core/model/building.ts";
-import { firstMatch, type SelectableTag, type Selection, selects } from "./select.ts";
+import { createClassFinder, type SelectableTag, type Selection, selects } from "./select.ts";
 
 export interface SeenBuilding {
   readonly sites: readonly Site[];
@@ -8,8 +8,8 @@ export interface SeenBuilding {
   readonly tags: readonly SelectableTag[];
   readonly systems: readonly NamedThing[] | null;
   readonly gateways: readonly LocatedObject[] | null;
-  /** Types of the last values by tag id; without tags that were not read or had no value. */
-  readonly types: ReadonlyMap<string, "number" | "boolean">;
+  /** Types of the tags' last values by tag id; lacks tags without a value. */
+  readonly valueTypes: ReadonlyMap<string, "number" | "boolean">;
 }
 
 export interface NamedThing {
@@ -36,7 +36,7 @@ export function describeSites({ sites }: Pick<SeenBuilding, "sites">): string {
   return `there are ${joinFirst(sites.map(({ id, displayName }) => `${id} (${displayName})`))}`;
 }
 
-export function siteMismatches(wanted: readonly number[], building: Pick<SeenBuilding, "sites" | "followed">) {
+export function findSiteMismatches(wanted: readonly number[], building: Pick<SeenBuilding, "sites" | "followed">) {
   return wanted.flatMap((id, index) => {
     const message = describeUnseenSite(id, building);
     return message === null ? [] : [{ path: [index], message }];
@@ -50,13 +50,13 @@ function describeUnseenSite(id: number, building: Pick<SeenBuilding, "sites" | "
   return `Site ${id} is not on the list inventory.sites of this source: add it there too.`;
 }
 
-type Fields = Omit<Selection, "exclude">;
+type SelectionFields = Omit<Selection, "exclude">;
 
 /** Returns the parts of a selection that select no tag, and an `exclude` that removes all tags or none. */
-export function selectionMismatches(selection: Selection, building: SeenBuilding): readonly Mismatch[] {
+export function findSelectionMismatches(selection: Selection, building: SeenBuilding): readonly Mismatch[] {
   if (building.tags.length === 0) return [];
   const { exclude, ...include } = selection;
-  const dead = deadEntries(include, building);
+  const dead = findDeadEntries(include, building);
   const included = building.tags.filter(selects(include));
   if (included.length === 0 && dead.length === 0)
     return [{ path: [], message: describeNoneTogether(include, building) }];
@@ -64,14 +64,14 @@ export function selectionMismatches(selection: Selection, building: SeenBuilding
   const left = building.tags.filter(selects(selection)).length;
   const message = `This takes out all ${included.length} tags that the rest of the selection has: nothing is left.`;
   if (left === 0) return [...dead, { path: ["exclude"], message }];
-  return [...dead, ...below("exclude", deadEntries(exclude, building))];
+  return [...dead, ...prefixPaths("exclude", findDeadEntries(exclude, building))];
 }
 
-function below(section: string, mismatches: readonly Mismatch[]): readonly Mismatch[] {
+function prefixPaths(section: string, mismatches: readonly Mismatch[]): readonly Mismatch[] {
   return mismatches.map(({ path, message }) => ({ path: [section, ...path], message }));
 }
 
-function deadEntries(fields: Fields, building: SeenBuilding): readonly Mismatch[] {
+function findDeadEntries(fields: SelectionFields, building: SeenBuilding): readonly Mismatch[] {
   const { sites = [], systems = [], units = [], name = [], ids = [] } = fields;
   const knownIds = new Set(building.tags.map(({ tag }) => tag.id));
   const missingIds = ids.filter((id) => !knownIds.has(id));
@@ -115,12 +115,12 @@ function describeDeadUnit(unit: string, { tags }: SeenBuilding): string | null {
   const present = [...byUnit]
     .toSorted(([, one], [, other]) => other.length - one.length)
     .map(([each, { length }]) => `${each === "" ? '"" (none)' : each} ${length}`);
-  const similar = byUnit.keys().find((each) => lettersOf(each) === lettersOf(unit) && each !== "");
+  const similar = byUnit.keys().find((each) => normalizeUnit(each) === normalizeUnit(unit) && each !== "");
   return `No tag has the unit "${unit}"; there are ${joinFirst(present)}.${similar === undefined ? "" : ` Write "${similar}".`}`;
 }
 
-/** Letters, digits and % of a unit, in lower case: people vary °, ³, case and spaces. */
-function lettersOf(unit: string): string {
+/** Reduces a unit to lower-case letters, digits and %: people vary °, ³, case and spaces. */
+function normalizeUnit(unit: string): string {
   return unit
     .normalize("NFKC")
     .toLowerCase()
@@ -149,8 +149,8 @@ function firstThree(words: readonly string[]): string {
   return words.slice(0, 3).join(", ");
 }
 
-function describeNoneTogether(fields: Fields, building: SeenBuilding): string {
-  const count = (field: Fields) => building.tags.filter(selects(field)).length;
+function describeNoneTogether(fields: SelectionFields, building: SeenBuilding): string {
+  const count = (field: SelectionFields) => building.tags.filter(selects(field)).length;
   const each = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
     .map(([field, entries]) => `${field} ${count({ [field]: entries })}`);
@@ -172,22 +172,22 @@ export interface ClassComparison {
   readonly mismatches: readonly Mismatch[];
 }
 
-/** Returns the tags of each class, in order, and its mismatches. Paths begin below the class. */
+/** Returns the number of tags of each class, in order, and the class's mismatches, with paths relative to the class. */
 export function compareClasses(classes: readonly TagClass[], building: SeenBuilding): readonly ClassComparison[] {
-  const members = Map.groupBy(building.tags, firstMatch(classes));
+  const members = Map.groupBy(building.tags, createClassFinder(classes));
   return classes.map((each, index) => {
     const { name, select } = each;
     const tags = members.get(each)?.length ?? 0;
-    const words = below("select", selectionMismatches(select, building));
-    const earlier = tags > 0 ? null : takenBefore(each, classes.slice(0, index), building);
+    const words = prefixPaths("select", findSelectionMismatches(select, building));
+    const earlier = tags > 0 ? null : describeEarlierClasses(each, classes.slice(0, index), building);
     return { name, tags, mismatches: earlier === null ? words : [...words, { path: [], message: earlier }] };
   });
 }
 
-function takenBefore({ select }: TagClass, before: readonly TagClass[], { tags: all }: SeenBuilding) {
+function describeEarlierClasses({ select }: TagClass, before: readonly TagClass[], { tags: all }: SeenBuilding) {
   const own = all.filter(selects(select));
   if (own.length === 0) return null;
-  const taken = [...Map.groupBy(own, firstMatch(before))];
+  const taken = [...Map.groupBy(own, createClassFinder(before))];
   const takers = taken.map(([taker, tags]) => `${taker?.name} (${tags.length})`).join(", ");
   const which = taken.length === 1 ? "which stands" : "which stand";
   return `All ${own.length} tags of this class are taken by ${takers}, ${which} before it: put the more specific one first.`;
@@ -201,11 +201,11 @@ export interface WritableTag {
   readonly gateway_id?: string | undefined;
 }
 
-export function writableMismatches(entry: WritableTag, building: SeenBuilding): readonly Mismatch[] {
+export function findWritableMismatches(entry: WritableTag, building: SeenBuilding): readonly Mismatch[] {
   const { site_id: siteId, tag_id: id, gateway_id: gatewayId, unit, type } = entry;
   const found = building.tags.find(({ tag }) => tag.id === id);
   if (found === undefined) {
-    const [unseen] = siteMismatches([siteId], building);
+    const [unseen] = findSiteMismatches([siteId], building);
     if (unseen !== undefined) return [{ path: ["site_id"], message: unseen.message }];
     return [{ path: ["tag_id"], message: `There is no tag ${id} at any site that is followed.` }];
   }
@@ -224,7 +224,7 @@ export function writableMismatches(entry: WritableTag, building: SeenBuilding): 
     const real = found.tag.unit === null ? "no unit" : `the unit "${found.tag.unit}"`;
     mismatches.push({ path: ["unit"], message: `Tag ${id} has ${real}, not "${unit}".` });
   }
-  const read = building.types.get(id);
+  const read = building.valueTypes.get(id);
   if (read !== undefined && read !== type)
     mismatches.push({ path: ["type"], message: `Tag ${id} was read as a ${read}: write type: ${read}.` });
   return mismatches;

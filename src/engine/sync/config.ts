@@ -1,12 +1,12 @@
 import { z } from "zod";
 import { Duration } from "../../core/values/duration.ts";
-import { scheduleComplaint, withoutNickname } from "./schedule.ts";
+import { expandNickname, scheduleComplaint } from "./schedule.ts";
 
-const Schedule = z
+const CronSchedule = z
   .union([
     z
       .string()
-      .transform(withoutNickname)
+      .transform(expandNickname)
       .superRefine((expression, context) => {
         const message = scheduleComplaint(expression);
         if (message !== null) context.addIssue({ code: "custom", message });
@@ -15,34 +15,34 @@ const Schedule = z
   ])
   .meta({ examples: ["*/5 * * * *", "@hourly", false] });
 
-const Schedules = z.strictObject({
-  token: Schedule.prefault("0 * * * *").meta({
+const PollSchedules = z.strictObject({
+  token: CronSchedule.prefault("0 * * * *").meta({
     description: "What the service says about the token (expiry, sites, abilities).",
   }),
-  sites: Schedule.prefault("*/5 * * * *").meta({ description: "List of sites; one request." }),
-  alarms: Schedule.prefault("*/30 * * * * *").meta({
+  sites: CronSchedule.prefault("*/5 * * * *").meta({ description: "List of sites; one request." }),
+  alarms: CronSchedule.prefault("*/30 * * * * *").meta({
     description:
       "Active alarms; one request while they fit into one page, and one more for each site that an alarm went away from.",
   }),
-  resolved_sweep: Schedule.prefault("5 */10 * * * *").meta({
+  resolved_sweep: CronSchedule.prefault("5 */10 * * * *").meta({
     description:
       "Search for alarms that were raised and resolved between two polls; a request per 500 resolved alarms, or one when the service lists the newest first.",
   }),
-  gateways: Schedule.prefault("*/5 * * * *").meta({
+  gateways: CronSchedule.prefault("*/5 * * * *").meta({
     description: "Gateways and whether they are online; one request per site.",
   }),
-  hosts: Schedule.prefault("20 */6 * * *").meta({
+  hosts: CronSchedule.prefault("20 */6 * * *").meta({
     description: "Hosts (devices); one request per site and 100 hosts.",
   }),
-  systems: Schedule.prefault("30 */12 * * *").meta({
+  systems: CronSchedule.prefault("30 */12 * * *").meta({
     description: "Technical systems; one request per site and 100 systems.",
   }),
-  tags: Schedule.prefault("40 */6 * * *").meta({ description: "List of tags; one request per site and 100 tags." }),
+  tags: CronSchedule.prefault("40 */6 * * *").meta({ description: "List of tags; one request per site and 100 tags." }),
 });
 
 const STARTUP_MODES = ["reconcile", "announce", "silent"] as const;
 
-const Alarms = z.strictObject({
+const AlarmSettings = z.strictObject({
   startup: z.enum(STARTUP_MODES).default("reconcile").meta({
     description:
       "At a start: `reconcile` tells what changed while we were away (and every active alarm, marked initial, when nothing is known yet); `announce` tells every active alarm, marked initial; `silent` takes the picture over and tells nothing of it.",
@@ -66,7 +66,7 @@ const Alarms = z.strictObject({
   }),
 });
 
-const Inventory = z.strictObject({
+const InventorySettings = z.strictObject({
   sites: z.array(z.int()).min(1).optional().meta({
     description: "Ids of the sites whose gateways, hosts, systems and tags are followed; every site when left out.",
   }),
@@ -80,7 +80,7 @@ const Inventory = z.strictObject({
 });
 
 export const SyncConfig = z.strictObject({
-  schedules: Schedules.prefault({}).meta({
+  schedules: PollSchedules.prefault({}).meta({
     description:
       "Cron expressions with 5 or 6 fields (the sixth, in front, for seconds), in UTC, or @hourly, @daily, @weekly, @monthly; false switches a job off.",
   }),
@@ -95,7 +95,9 @@ export const SyncConfig = z.strictObject({
     description:
       "Each job runs up to this much after its tick, always by the same amount, so that not everything starts at second 0.",
   }),
-  alarms: Alarms.prefault({}).meta({ description: "How alarms are followed." }),
-  inventory: Inventory.prefault({}).meta({ description: "How sites, gateways, hosts, systems and tags are followed." }),
+  alarms: AlarmSettings.prefault({}).meta({ description: "How alarms are followed." }),
+  inventory: InventorySettings.prefault({}).meta({
+    description: "How sites, gateways, hosts, systems and tags are followed.",
+  }),
 });
 export type SyncConfig = z.infer<typeof SyncConfig>;

@@ -16,9 +16,9 @@ import { expectedTags, type LocatedTag, visibleSites } from "./inventory/located
 import type { ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
 import type { ReadConfig } from "./read/config.ts";
 import type { ClassFreshness } from "./read/tag-schedule.ts";
-import { everyMsOf } from "./schedule.ts";
+import { cronIntervalMs } from "./schedule.ts";
 import { type ListProgress, tagsFromLists } from "./seen-building.ts";
-import { firstMatch } from "./select.ts";
+import { createClassFinder } from "./select.ts";
 import {
   type StoredAlarm,
   type StoredCut,
@@ -43,17 +43,17 @@ export interface PlanSettings {
   readonly alarms?: { readonly schedule: string; readonly pageSize: number; readonly listsPerMinute: number };
 }
 
-export interface PlanLive {
+export interface LivePlanFacts {
   readonly quota: Pick<QuotaFacts, "polls" | "shared">;
   readonly freshness: readonly ClassFreshness[];
 }
 
-const SILENT_NULLS = 6;
-const SILENT_WEIGHT = 0.1;
+const NULLS_OF_SILENT_TAG = 6;
+const SILENT_TAG_WEIGHT = 0.1;
 
-type StoredPast = Awaited<ReturnType<typeof loadPast>>;
+type StoredHistoryState = Awaited<ReturnType<typeof loadHistoryState>>;
 
-async function loadPast(store: Store, source: string) {
+async function loadHistoryState(store: Store, source: string) {
   const [tags, ledgers, orders, window, cut] = await Promise.all([
     expectedTags(store, source),
     store.documents<StoredHistory | LegacyLedger>(documentSet("history", source)),
@@ -64,38 +64,38 @@ async function loadPast(store: Store, source: string) {
   return { tags, ledgers, orders, window: window ?? INITIAL_SIZE, cut: cut ?? null };
 }
 
-export async function factsFromState(store: Store, settings: PlanSettings, clock: Clock, live: PlanLive | null) {
+export async function factsFromState(store: Store, settings: PlanSettings, clock: Clock, live: LivePlanFacts | null) {
   const { source } = settings;
   const [past, sites, values, alarms] = await Promise.all([
-    loadPast(store, source),
+    loadHistoryState(store, source),
     visibleSites(store, source),
     store.documents<StoredValue>(documentSet("value", source)),
     store.documents<StoredAlarm>(documentSet("alarm", source)),
   ]);
   const tags = past.tags.filter(({ outOfSight }) => outOfSight === undefined);
-  return factsOf(settings, {
+  return buildPlanFacts(settings, {
     ...{ basis: "state", sites: sites.length, nowMs: clock.now(), live, past: { ...past, tags } },
-    silent: new Set([...values].filter(([, { nulls = 0 }]) => nulls >= SILENT_NULLS).map(([id]) => id)),
+    silent: new Set([...values].filter(([, { nulls = 0 }]) => nulls >= NULLS_OF_SILENT_TAG).map(([id]) => id)),
     active: [...alarms.values()].filter(({ state }) => state === "active" || state === "missing").length,
   });
 }
 
-export async function pastFromState(store: Store, settings: PlanSettings, nowMs: number) {
-  const past = await loadPast(store, settings.source);
-  const ledgers = ledgersOf(settings, past, nowMs);
-  const values = planValues(past.window, { valuesMax: valuesMaxOf(settings, past, nowMs) });
-  const progress = computeProgress(ledgers, past.orders, values, unprovenTags(ledgers), nowMs);
+export async function historyFromState(store: Store, settings: PlanSettings, nowMs: number) {
+  const past = await loadHistoryState(store, settings.source);
+  const ledgers = buildLedgers(settings, past, nowMs);
+  const values = planValues(past.window, { valuesMax: limitValues(settings, past, nowMs) });
+  const progress = computeProgress(ledgers, past.orders, values, countUnprovenTags(ledgers), nowMs);
   return { ledgers, orders: past.orders, progress };
 }
 
-export async function ledgersOfRequest(
+export async function loadRequestLedgers(
   store: Store,
   settings: PlanSettings,
   order: BackfillRequest,
   nowMs: number,
 ): Promise<readonly SeriesLedger[]> {
-  const past = await loadPast(store, settings.source);
-  return ledgersOf(settings, { ...past, orders: { open: [order], paused: false } }, nowMs);
+  const past = await loadHistoryState(store, settings.source);
+  return buildLedgers(settings, { ...past, orders: { open: [order], paused: false } }, nowMs);
 }
 
 export async function factsFromLists(
@@ -107,7 +107,7 @@ export async function factsFromLists(
 ): Promise<PlanFacts> {
   const sites: number[] = [];
   for await (const page of source.sites({}, signal)) sites.push(...page.items.map((site) => site.id));
-  const active = await activeFromList(source, settings, signal);
+  const active = await countActiveAlarms(source, settings, signal);
   const systems = [...settings.read, ...settings.history].flatMap(({ select }) => [
     ...(select.systems ?? []),
     ...(select.exclude?.systems ?? []),
@@ -116,8 +116,8 @@ export async function factsFromLists(
   return factsFromTags(settings, { sites: sites.length, tags, active }, clock.now());
 }
 
-/** Number of active alarms, from the first page of their list; 0 if they are not polled or cannot be listed. */
-export async function activeFromList(source: Source, settings: PlanSettings, signal: AbortSignal): Promise<number> {
+/** Returns the total of the alarm list's first page; 0 if alarms are not polled or cannot be listed. */
+export async function countActiveAlarms(source: Source, settings: PlanSettings, signal: AbortSignal): Promise<number> {
   if (settings.alarms === undefined) return 0;
   try {
     for await (const page of source.alarms({ status: "active" }, signal)) return page.total ?? 0;
@@ -135,21 +135,21 @@ export function factsFromTags(
   const { sites, tags, active = 0 } = listed;
   const orders = { open: [], paused: false };
   const past = { tags, ledgers: new Map(), orders, window: INITIAL_SIZE, cut: null };
-  return factsOf(settings, { basis: "lists", sites, active, past, silent: new Set(), nowMs, live: null });
+  return buildPlanFacts(settings, { basis: "lists", sites, active, past, silent: new Set(), nowMs, live: null });
 }
 
 interface BuildingFacts extends Pick<PlanFacts, "basis" | "sites" | "nowMs"> {
-  readonly past: StoredPast;
+  readonly past: StoredHistoryState;
   readonly silent: ReadonlySet<string>;
   readonly active: number;
-  readonly live: PlanLive | null;
+  readonly live: LivePlanFacts | null;
 }
 
-function factsOf(settings: PlanSettings, building: BuildingFacts): PlanFacts {
+function buildPlanFacts(settings: PlanSettings, building: BuildingFacts): PlanFacts {
   const { basis, sites, nowMs, past, silent, live } = building;
-  const ledgers = ledgersOf(settings, past, nowMs);
-  const unproven = unprovenTags(ledgers);
-  const most = valuesMaxOf(settings, past, nowMs);
+  const ledgers = buildLedgers(settings, past, nowMs);
+  const unproven = countUnprovenTags(ledgers);
+  const most = limitValues(settings, past, nowMs);
   const probes = Math.ceil(unproven / TAGS_PER_REQUEST);
   const requestsLeft = (values: number) =>
     computeProgress(ledgers, past.orders, values, unproven, nowMs).requestsLeft + probes;
@@ -172,7 +172,7 @@ function alarmFacts({ alarms }: PlanSettings, { active, nowMs }: BuildingFacts):
   if (alarms === undefined) return {};
   const { schedule, pageSize, listsPerMinute } = alarms;
   const pages = Math.max(1, Math.ceil(active / pageSize));
-  return { alarms: { alarms: active, pages, everyMs: everyMsOf(schedule, nowMs), listsPerMinute } };
+  return { alarms: { alarms: active, pages, everyMs: cronIntervalMs(schedule, nowMs), listsPerMinute } };
 }
 
 function classFacts(
@@ -181,14 +181,14 @@ function classFacts(
   silent: ReadonlySet<string>,
   freshness: readonly ClassFreshness[],
 ): readonly ClassFacts[] {
-  const members = Map.groupBy(tags, firstMatch(read));
+  const members = Map.groupBy(tags, createClassFinder(read));
   return read.map((readClass) => {
     const { name, every, firm, importance } = readClass;
     const own = members.get(readClass) ?? [];
     const silentTags = own.filter(({ tag }) => silent.has(tag.id)).length;
     return {
       ...{ name, everyMs: every, firm, importance },
-      tags: own.length - silentTags * (1 - SILENT_WEIGHT),
+      tags: own.length - silentTags * (1 - SILENT_TAG_WEIGHT),
       allTags: own.length,
       measuredMs: freshness.find((each) => each.name === name)?.achievedMs ?? null,
     };
@@ -197,7 +197,7 @@ function classFacts(
 
 type NamedLedger = SeriesLedger & { readonly className: string | null };
 
-function ledgersOf(settings: PlanSettings, past: StoredPast, nowMs: number): readonly NamedLedger[] {
+function buildLedgers(settings: PlanSettings, past: StoredHistoryState, nowMs: number): readonly NamedLedger[] {
   const seriesOf = createSeriesSelector(settings.history, settings.timeZone);
   return past.tags.flatMap((located) =>
     seriesOf(located, past.orders.open).map(({ key, rules, total, className }) => ({
@@ -216,15 +216,15 @@ function historyFacts(history: HistoryConfig, ledgers: readonly NamedLedger[]): 
   });
 }
 
-function unprovenTags(ledgers: readonly SeriesLedger[]): number {
+function countUnprovenTags(ledgers: readonly SeriesLedger[]): number {
   return new Set(ledgers.flatMap(({ ledger, located }) => (ledger.state === "unproven" ? [located.tag.id] : []))).size;
 }
 
-function valuesMaxOf({ valuesMax }: PlanSettings, { cut }: StoredPast, nowMs: number): number {
+function limitValues({ valuesMax }: PlanSettings, { cut }: StoredHistoryState, nowMs: number): number {
   return Math.min(valuesMax, valuesBelowLimit(cut, nowMs));
 }
 
-function quotaFacts(quota: PlanSettings["quota"], live: PlanLive | null): QuotaFacts {
+function quotaFacts(quota: PlanSettings["quota"], live: LivePlanFacts | null): QuotaFacts {
   const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = quota;
   return {
     ...{ perMinute, reserve, polite, size: TAGS_PER_REQUEST },

@@ -3,7 +3,7 @@ import { counted } from "../../core/values/plural.ts";
 import type { Page } from "../source/source.ts";
 import type { Job, JobOutcome } from "./job.ts";
 
-interface PageCount {
+interface InventoryPages {
   readonly pagesRead: number;
   readonly pagesTotal: number;
 }
@@ -14,9 +14,9 @@ export interface FirstInventoryReport extends Omit<FirstInventory, "others"> {
   readonly message: string | null;
 }
 
-const SHORT_LISTS = ["gateways", "hosts", "systems"] as const;
+const SHORT_LIST_JOBS = ["gateways", "hosts", "systems"] as const;
 
-interface ListPages {
+interface ListProgress {
   site: number;
   sites: number;
   before: number;
@@ -26,17 +26,17 @@ interface ListPages {
 
 export type FirstInventoryProgress = ReturnType<typeof createFirstInventory>;
 
-/** Follows the first runs of the lists. `isKnown`: the list was read before this start. */
+/** Counts the pages of the first runs of the inventory lists. `isKnown`: the list was read before this start. */
 export function createFirstInventory(isKnown: (job: string) => boolean) {
-  const pending = new Set<string>([...SHORT_LISTS, "tags"].filter((job) => !isKnown(job)));
-  const lists = new Map<string, ListPages>();
+  const pending = new Set<string>([...SHORT_LIST_JOBS, "tags"].filter((job) => !isKnown(job)));
+  const lists = new Map<string, ListProgress>();
 
-  function pagesOf(job: string): PageCount {
+  function countPages(job: string): InventoryPages {
     const list = lists.get(job);
-    // A list that has not begun has at least a page for each site.
+    // A list that was not begun has at least one page for each site.
     if (list === undefined) return { pagesRead: 0, pagesTotal: pending.has(job) ? (lists.get("tags")?.sites ?? 0) : 0 };
     const pagesRead = list.before + list.number;
-    return { pagesRead, pagesTotal: pending.has(job) ? totalOf(list) : pagesRead };
+    return { pagesRead, pagesTotal: pending.has(job) ? estimatePages(list) : pagesRead };
   }
 
   async function runWatched({ name, run }: Job, signal: AbortSignal): Promise<JobOutcome> {
@@ -56,12 +56,12 @@ export function createFirstInventory(isKnown: (job: string) => boolean) {
   return {
     now() {
       const tags = lists.get("tags");
-      const others = SHORT_LISTS.map(pagesOf);
-      const sumOf = (field: keyof PageCount) => others.reduce((sum, pages) => sum + pages[field], 0);
+      const others = SHORT_LIST_JOBS.map(countPages);
+      const sumOf = (field: keyof InventoryPages) => others.reduce((sum, pages) => sum + pages[field], 0);
       return {
         pagesRead: tags === undefined ? 0 : tags.before + tags.number,
-        /** Unlisted sites count with the average: 600 after 10 of 300 sites with 2 pages each. */
-        pagesTotal: tags === undefined ? null : totalOf(tags),
+        /** Estimated pages of tags; sites not yet listed count with the average: 2 pages each give 600 for 300 sites. */
+        pagesTotal: tags === undefined ? null : estimatePages(tags),
         /** True once each list was read or refused, also before an earlier restart. */
         done: pending.size === 0,
         others: { pagesRead: sumOf("pagesRead"), pagesTotal: sumOf("pagesTotal") },
@@ -81,12 +81,12 @@ export function createFirstInventory(isKnown: (job: string) => boolean) {
   };
 }
 
-function totalOf({ site, sites, before, lastPage }: ListPages): number {
+function estimatePages({ site, sites, before, lastPage }: ListProgress): number {
   const known = before + lastPage;
   return known + Math.ceil((known / site) * (sites - site));
 }
 
-/** `Reading the building: 34 of 60 pages of tags, about 1 minute left.` Two short lists are read per page of tags. */
+/** Returns `Reading the building: 34 of 60 pages of tags, about 1 minute left.`, or null when the lists are read. */
 export function inventoryMessage({ done, pagesRead, pagesTotal, others }: FirstInventory, listsPerMinute: number) {
   if (done) return null;
   const tagsLeft = pagesTotal === null ? 0 : pagesTotal - pagesRead;
@@ -102,11 +102,11 @@ export function inventoryMessage({ done, pagesRead, pagesTotal, others }: FirstI
   return `Reading the building: ${pages}, ${time} left.`;
 }
 
-/** Share of the rate of lists that inventories get: at 30 requests a minute 24. Alarms, sites and the token take the rest. */
-const SHARE_OF_INVENTORY = 0.8;
+/** Share of the list rate for inventories: 24 of 30 requests a minute. Alarms, sites and the token take the rest. */
+const INVENTORY_RATE_SHARE = 0.8;
 
-/** The lists of a minute leave at once: of 60 pages at 30 requests a minute the last 12 wait two minutes. */
+/** Estimates minutes left. A minute's requests leave at once: of 60 pages at 30 a minute, 12 wait two minutes. */
 export function minutesLeft(pages: number, pagesLeft: number, listsPerMinute: number): number {
-  const atOnce = Math.max(1, Math.ceil(listsPerMinute * SHARE_OF_INVENTORY));
+  const atOnce = Math.max(1, Math.ceil(listsPerMinute * INVENTORY_RATE_SHARE));
   return Math.floor((pages + pagesLeft - 1) / atOnce) - Math.floor((pages - 1) / atOnce);
 }

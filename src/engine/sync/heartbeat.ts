@@ -28,7 +28,7 @@ export function createHeartbeat(options: {
     const nowMs = clock.monotonic();
     if (nowMs < lastMs + everyMs) return lastMs + everyMs - nowMs;
     await emit(everyMs);
-    // After a standstill of several intervals continue from now; a late timer alone shifts nothing.
+    // After a standstill of several intervals continue from now; after a late timer keep the rhythm.
     lastMs = nowMs - lastMs < 2 * everyMs ? lastMs + everyMs : nowMs;
     return Math.max(0, lastMs + everyMs - clock.monotonic());
   }

@@ -1,26 +1,26 @@
-/** One recurring piece of work of a source. The class of its error decides when it runs again. */
+/** Recurring job of a source, such as the alarm poll. The class of the job's error decides when it runs again. */
 export interface Job {
-  /** Also the key of its state in the documents `poll/<source>`, and the label of its metrics. */
+  /** Name of the job; also the key of its state in the documents `poll/<source>`, and its metrics label. */
   readonly name: string;
   /** Cron expression of 5 or 6 fields in UTC; false switches the job off. */
   readonly schedule: string | false;
-  /** True: runs once at the start, one job after the other in the order of the list, and takes ticks only after that. */
+  /** True: the job runs once at the start, after the earlier jobs of the list, before it follows its schedule. */
   readonly firstRun: boolean;
-  /** True: the first run may take minutes, so the first runs of later jobs do not wait for its end. */
+  /** True: the job's first run may take minutes, so the first runs of later jobs do not wait for its end. */
   readonly isLong?: boolean;
   /** The ability of the token that the job needs (interface, Authentication 3), for the message after a 403. */
   readonly ability?: string;
   run(signal: AbortSignal): Promise<JobOutcome>;
 }
 
-/** `remark`: a part is refused for good. `incomplete`: a part waits for the next run. Texts are one sentence. */
+/** Outcome of a job. `remark`: a part is refused for good. `incomplete`: a part waits for the next run. */
 export type JobOutcome =
   | { readonly kind: "ok"; readonly remark?: string }
   | { readonly kind: "incomplete"; readonly reason: string };
 
-export const OK: JobOutcome = { kind: "ok" };
+export const JOB_OK: JobOutcome = { kind: "ok" };
 
-export function incomplete(reason: string): JobOutcome {
+export function incompleteOutcome(reason: string): JobOutcome {
   return { kind: "incomplete", reason };
 }
 
@@ -31,7 +31,7 @@ export interface PollTime {
 
 /** Continuous work that follows target intervals instead of a schedule: live reads and history. */
 export interface Follower extends Pick<Job, "name" | "ability"> {
-  /** Works until `draining` aborts. Rejects with failures that concern all of its work, and restarts after a pause. */
+  /** Works until `draining` aborts. Rejects if all of its work fails; the scheduler restarts it after a pause. */
   follow(run: RunContext): Promise<void>;
 }
 

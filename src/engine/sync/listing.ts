@@ -13,27 +13,27 @@ export type Listing<T> =
       readonly shown: readonly T[] | null;
       readonly count: number;
       readonly total: number | null;
-      /** `pages`: the list's pages do not lead to its end, at the next try either. `trouble`: a later page failed. */
+      /** `pages`: the list's pages never lead to its end. `trouble`: a later page failed and may succeed next time. */
       readonly brokenBy?: "pages" | "trouble";
       readonly failure?: Failure;
-      /** `total`: the stated total changed. `records`: records are on two pages, or on none. */
+      /** Inconsistency of the list: `total` changed while it was read, or `records` are on two pages or on none. */
       readonly unsteady?: "total" | "records";
       readonly unreadable?: readonly string[];
     };
 
-export interface CollectOptions<T> {
+export interface PagesOptions<T> {
   readonly idOf: (item: T) => string;
   readonly maxPages?: number;
-  /** True for records that count one by one: a list that breaks off after its first page has the records before. */
+  /** True keeps the records read before a later page fails, for lists whose records count one by one. */
   readonly keepsShown?: boolean;
   readonly onPage?: ((items: readonly T[]) => Promise<void>) | undefined;
 }
 
-const MAX_PAGES = 1_000;
+const MAX_LIST_PAGES = 1_000;
 
-/** Reads a list to its end. Throws the source's errors before anything counts: a failure is no empty list. */
-export async function collect<T>(answers: AsyncIterable<Page<T>>, options: CollectOptions<T>): Promise<Listing<T>> {
-  const { idOf, maxPages = MAX_PAGES, keepsShown = false, onPage } = options;
+/** Reads all pages of a list. Throws the source's errors, so that a failure does not look like an empty list. */
+export async function readPages<T>(answers: AsyncIterable<Page<T>>, options: PagesOptions<T>): Promise<Listing<T>> {
+  const { idOf, maxPages = MAX_LIST_PAGES, keepsShown = false, onPage } = options;
   const byId = new Map<string, T>();
   const unreadable: string[] = [];
   let total: number | null = null;
@@ -67,7 +67,6 @@ export async function collect<T>(answers: AsyncIterable<Page<T>>, options: Colle
       // A server that ignores the page number sends the same page a thousand times.
       if (pages > 1 && byId.size === before)
         return incomplete(`Page ${page.number} of the list shows nothing new.`, true, "trouble");
-      // 30 records of 9 stated: such a list may never end.
       if (keepsShown && total !== null && byId.size > 2 * total + page.items.length)
         return incomplete(`The list says ${total} records and goes on after ${byId.size}.`, true, "pages");
       if (pages >= maxPages) return incomplete(`The list did not end within ${maxPages} pages.`, keepsShown, "pages");
@@ -93,33 +92,32 @@ export function lacksOnlyUnreadable<T>(listing: Listing<T>): boolean {
   return listing.total === listing.count + listing.unreadable.length;
 }
 
-export function recordsOf<T>(listing: Listing<T>): readonly T[] {
+export function recordsIn<T>(listing: Listing<T>): readonly T[] {
   return listing.complete ? listing.items : (listing.shown ?? []);
 }
 
-/** Reads a fast-changing list: several pages count only when a second reading shows the same, because records slip. */
-export async function collectTwice<T>(
+/** Reads a fast-changing list of several pages twice: records slip between pages, so both readings must agree. */
+export async function readTwice<T>(
   read: () => AsyncIterable<Page<T>>,
-  options: CollectOptions<T> & { readonly sameAs: (item: T) => string; readonly always?: boolean },
+  options: PagesOptions<T> & { readonly sameAs: (item: T) => string; readonly always?: boolean },
 ): Promise<Listing<T>> {
   const { idOf, sameAs } = options;
-  const first = await collect(read(), options);
+  const first = await readPages(read(), options);
   if (!first.complete || (first.pages === 1 && options.always !== true)) return first;
-  const second = await collect(read(), options);
+  const second = await readPages(read(), options);
   if (!second.complete)
-    return second.shown === null ? second : { ...second, shown: union(first.items, second.shown, idOf) };
+    return second.shown === null ? second : { ...second, shown: joinById(first.items, second.shown, idOf) };
   const isSame =
-    // Usually both contain the stored records, in the same order.
     (first.items.length === second.items.length && first.items.every((item, n) => item === second.items[n])) ||
     fingerprint(first.items, sameAs) === fingerprint(second.items, sameAs);
   if (isSame) return second;
-  const shown = union(first.items, second.items, idOf);
+  const shown = joinById(first.items, second.items, idOf);
   const reason = "Two readings of the list differ.";
   return { complete: false, reason, shown, count: shown.length, total: second.items.length };
 }
 
-/** The later reading wins; a record of the earlier reading alone may have slipped between two pages of the later. */
-export function union<T>(earlier: readonly T[], later: readonly T[], idOf: (item: T) => string): readonly T[] {
+/** Joins two readings by id. The later record wins; records of the earlier reading alone may have slipped since. */
+export function joinById<T>(earlier: readonly T[], later: readonly T[], idOf: (item: T) => string): readonly T[] {
   return [...new Map([...earlier, ...later].map((item) => [idOf(item), item])).values()];
 }
 

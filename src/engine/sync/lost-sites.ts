@@ -48,7 +48,7 @@ export function watchLostSites(
     for (const [id, since] of lost) {
       if (down.has(Number(id))) continue;
       const name = sites().get(id)?.value.displayName;
-      await availability.siteDown(Number(id), since, reasonOf(id, name));
+      await availability.siteDown(Number(id), since, describeLostSite(id, name));
       log.warn({ site: Number(id), since }, "the token does not see a site any more");
     }
     for (const siteId of down.keys()) {
@@ -76,6 +76,6 @@ export function watchLostSites(
   });
 }
 
-function reasonOf(id: string, name: string | undefined): string {
+function describeLostSite(id: string, name: string | undefined): string {
   return `The token does not see site ${id}${name === undefined ? "" : ` (${name})`} any more, so nothing of it is read. Have its user given the site again at the service, or leave the site out with inventory.sites.`;
 }

@@ -8,13 +8,13 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import type { Availability } from "./availability.ts";
 import type { JobOutcome } from "./job.ts";
-import { ORDERED_BACKOFF_MS } from "./retry-times.ts";
+import { MAX_ORDERED_RETRY_MS } from "./retry-times.ts";
 import type { TokenScope } from "./scope.ts";
 import type { StoredHealth } from "./snapshot.ts";
 
 /**
- * An outage of the complete service. Everything pauses except one probe. When the service is back, `source-available` comes
- * first; then one pass emits each page and compares everything before it reports absences.
+ * Outage of the complete service. All requests pause except one probe. When the service is back, `source-available` is
+ * emitted first; then one pass reads and compares all alarms before it reports absences.
  */
 export type Outage = ReturnType<typeof createOutage>;
 
@@ -26,27 +26,26 @@ export interface OutageOptions {
   readonly availability: Availability;
   readonly scope: Pick<TokenScope, "refresh" | "explain">;
   readonly noteHealth: (health: StoredHealth | null) => Promise<void>;
-  /** Pass that compares everything and emits `source-available`. Null while alarms are not followed. */
+  /** Returns the pass that compares all alarms and emits `source-available`; null while alarms are not followed. */
   readonly reconcile: () => ((signal: AbortSignal) => Promise<JobOutcome>) | null;
-  /** Returns a text that changes with the token, so that a new one is tried at once; null when unknown. */
+  /** Returns a text that changes with the token, so that a new token is tried at once; null when unknown. */
   readonly tokenStamp: (() => Promise<string>) | null;
 }
 
-/** A rejected token is tried each minute, then every 8: 12 requests in the first hour. A new one within 5 s. */
-const REFUSED_TOKEN_MS = 60_000;
-const REFUSED_TOKEN_LATER_MS = 480_000;
-const SOON_PROBES = 5;
-const TOKEN_LOOK_MS = 5_000;
-const HEALTH_EVERY_MS = 60_000;
+/** A rejected token is tried five times a minute apart, then every 8 minutes; a new token within 5 s. */
+const REFUSED_TOKEN_PROBE_MS = 60_000;
+const LATE_TOKEN_PROBE_MS = 480_000;
+const FREQUENT_TOKEN_PROBES = 5;
+const TOKEN_FILE_CHECK_MS = 5_000;
+const HEALTH_CHECK_INTERVAL_MS = 60_000;
 /** Least time between two `GET me` about failures: an endpoint that fails for ten minutes costs 10 requests, not 100. */
-const ME_EVERY_MS = 60_000;
-const UNREACHABLE = { firstMs: 5_000, maxMs: 30_000 };
-/** After an outage, `GET me` begins another only if no job succeeds: otherwise they alternate every 5 s. */
+const MIN_ME_INTERVAL_MS = 60_000;
+const UNREACHABLE_BACKOFF = { firstMs: 5_000, maxMs: 30_000 };
+/** Time after an outage in which `GET me` begins another outage only if no job succeeds. */
 const RELAPSE_MS = 600_000;
-const SILENT_MS = 60_000;
-const MAINTENANCE_MS = 30_000;
-/** Passes over a changing list, after which the outage ends without a complete comparison. */
-const PASSES = 3;
+const RELAPSE_SILENCE_MS = 60_000;
+const MAINTENANCE_PROBE_MS = 30_000;
+const MAX_RECONCILE_PASSES = 3;
 
 export function createOutage(options: OutageOptions) {
   const { source, clock, log, random, availability, scope, tokenStamp } = options;
@@ -65,7 +64,7 @@ export function createOutage(options: OutageOptions) {
   async function begin(failure: Failure): Promise<void> {
     if (!isOn()) {
       log.warn({ err: failure }, "the service is unavailable; polling pauses");
-      await availability.down(reasonOf(failure));
+      await availability.down(describeCause(failure));
     }
     cause = failure;
     changes.wakeUp();
@@ -76,7 +75,7 @@ export function createOutage(options: OutageOptions) {
   }
 
   async function requestHealth(signal: AbortSignal): Promise<void> {
-    if (clock.monotonic() - healthAskedMs < HEALTH_EVERY_MS) return;
+    if (clock.monotonic() - healthAskedMs < HEALTH_CHECK_INTERVAL_MS) return;
     healthAskedMs = clock.monotonic();
     try {
       const { status, time } = await source.health(signal);
@@ -87,45 +86,45 @@ export function createOutage(options: OutageOptions) {
     }
   }
 
-  const wasMeRequestedLately = () => clock.monotonic() - meRequestedMs < ME_EVERY_MS;
+  const wasMeRequestedLately = () => clock.monotonic() - meRequestedMs < MIN_ME_INTERVAL_MS;
 
   async function requestMe(signal: AbortSignal): Promise<Failure | null> {
     meRequestedMs = clock.monotonic();
-    return failureOf(scope.refresh(signal), signal);
+    return catchFailure(scope.refresh(signal), signal);
   }
 
   async function explainRejection(failure: ConfigError, signal: AbortSignal): Promise<Failure | null> {
     if (failure.reason === "unauthenticated") return failure;
     if (failure.reason !== "forbidden" && failure.reason !== "validation")
       return wasMeRequestedLately() ? null : requestMe(signal);
-    return failureOf(scope.explain({ siteIds: [], ability: null, atMs: clock.monotonic() }, signal), signal);
+    return catchFailure(scope.explain({ siteIds: [], ability: null, atMs: clock.monotonic() }, signal), signal);
   }
 
   async function waitForProbe(signal: AbortSignal): Promise<void> {
-    // The last probe failed before it was sent: it does not count.
+    // The last probe failed before it was sent, so it does not count as an attempt.
     if (cause instanceof LocalFailure) return clock.sleep(LOCAL_RETRY_MS, signal);
     attempts += 1;
-    if (!isForPerson(cause)) {
+    if (!needsPerson(cause)) {
       const told =
-        cause instanceof Throttled ? Math.min(cause.retryAfterMs ?? MAINTENANCE_MS, ORDERED_BACKOFF_MS) : null;
-      await clock.sleep(told ?? backoffMs(UNREACHABLE, attempts, random), signal);
+        cause instanceof Throttled ? Math.min(cause.retryAfterMs ?? MAINTENANCE_PROBE_MS, MAX_ORDERED_RETRY_MS) : null;
+      await clock.sleep(told ?? backoffMs(UNREACHABLE_BACKOFF, attempts, random), signal);
       return;
     }
     const before = await tokenStamp?.();
-    const waitMs = attempts <= SOON_PROBES ? REFUSED_TOKEN_MS : REFUSED_TOKEN_LATER_MS;
+    const waitMs = attempts <= FREQUENT_TOKEN_PROBES ? REFUSED_TOKEN_PROBE_MS : LATE_TOKEN_PROBE_MS;
     const untilMs = clock.monotonic() + waitMs;
     while (clock.monotonic() < untilMs) {
-      await clock.sleep(tokenStamp === null ? waitMs : TOKEN_LOOK_MS, signal);
+      await clock.sleep(tokenStamp === null ? waitMs : TOKEN_FILE_CHECK_MS, signal);
       if ((await tokenStamp?.()) !== before) return;
     }
   }
 
-  /** A probe waits as long as the service ordered; health checks run in the meantime. */
+  /** Probes the service. While the probe waits as long as the service ordered, health checks run. */
   async function probeNotingHealth(signal: AbortSignal): Promise<Failure | null> {
     if (!(cause instanceof Throttled)) return probe(signal);
     const over = new AbortController();
     const noting = (async () => {
-      while (await sleepFor(clock, HEALTH_EVERY_MS, over.signal, signal)) await requestHealth(signal);
+      while (await sleepFor(clock, HEALTH_CHECK_INTERVAL_MS, over.signal, signal)) await requestHealth(signal);
     })().catch(() => undefined);
     try {
       return await probe(signal);
@@ -135,7 +134,7 @@ export function createOutage(options: OutageOptions) {
     }
   }
 
-  /** Null when the service is back and `source-available` was emitted. */
+  /** Probes the service; returns null when it is back and `source-available` was emitted. */
   async function probe(signal: AbortSignal): Promise<Failure | null> {
     const reconcile = options.reconcile();
     if (isRefusedToken(cause) || reconcile === null) {
@@ -143,15 +142,15 @@ export function createOutage(options: OutageOptions) {
       if (trouble !== null) return trouble;
     }
     try {
-      for (let pass = 0; reconcile !== null && pass < PASSES; pass += 1)
+      for (let pass = 0; reconcile !== null && pass < MAX_RECONCILE_PASSES; pass += 1)
         if ((await reconcile(signal)).kind === "ok") break;
     } catch (error) {
       signal.throwIfAborted();
       const failure = asFailure(error);
-      // Pages were emitted after `source-available`: a temporary failure does not revoke that.
+      // Pages may have been emitted after `source-available`: a temporary failure begins no new outage.
       const isAway = availability.isDown() || failure instanceof ConfigError || failure instanceof Throttled;
-      if (!isAnswer(failure) && isAway) {
-        await availability.down(reasonOf(failure));
+      if (!isAvailableService(failure) && isAway) {
+        await availability.down(describeCause(failure));
         return failure;
       }
     }
@@ -168,7 +167,7 @@ export function createOutage(options: OutageOptions) {
       suspectSinceMs = null;
     },
 
-    /** Judges a failed job; true when it means an outage. `isMeJob`: the job requests `GET me`, which judges others. */
+    /** Returns true when a failed job means an outage. `isMeJob`: the job itself requests `GET me`. */
     async judge(
       failure: Failure,
       { isRepeat, isMeJob }: { readonly isRepeat: boolean; readonly isMeJob: boolean },
@@ -180,7 +179,7 @@ export function createOutage(options: OutageOptions) {
         // A wrong address answers 404 to every job. A 404 to `GET me` alone may come from the right service.
         if (isMeJob && failure.reason === "settings") return false;
         const whole = await explainRejection(failure, signal);
-        if (whole instanceof ConfigError && !isAnswer(whole)) await begin(whole);
+        if (whole instanceof ConfigError && !isAvailableService(whole)) await begin(whole);
         return isOn();
       }
       if (failure instanceof Throttled) {
@@ -190,14 +189,14 @@ export function createOutage(options: OutageOptions) {
       suspectSinceMs ??= clock.monotonic();
       if (!isRepeat || lastSuccessMs > suspectSinceMs) return false;
       const nowMs = clock.monotonic();
-      if (nowMs < relapseUntilMs && nowMs - Math.max(lastSuccessMs, endedMs) < SILENT_MS) {
+      if (nowMs < relapseUntilMs && nowMs - Math.max(lastSuccessMs, endedMs) < RELAPSE_SILENCE_MS) {
         relapseUntilMs = nowMs + RELAPSE_MS;
         return false;
       }
       if (wasMeRequestedLately()) return false;
       const whole = await requestMe(signal);
       if (whole instanceof LocalFailure) return false;
-      if (whole === null || isAnswer(whole)) suspectSinceMs = null;
+      if (whole === null || isAvailableService(whole)) suspectSinceMs = null;
       else await begin(whole);
       return isOn();
     },
@@ -210,7 +209,7 @@ export function createOutage(options: OutageOptions) {
         while (isOn()) {
           // After a restart during an outage the cause is unknown: probe at once.
           if (cause !== null) {
-            if (!isForPerson(cause)) await requestHealth(signal);
+            if (!needsPerson(cause)) await requestHealth(signal);
             await waitForProbe(signal);
           }
           const before = cause;
@@ -221,8 +220,8 @@ export function createOutage(options: OutageOptions) {
             cause = asFailure(error);
             log.error({ err: error }, "the end of an outage could not be recorded");
           }
-          // Waits for an unavailable service do not count for a token that is rejected now.
-          if (isForPerson(before) !== isForPerson(cause)) attempts = 0;
+          // Attempts during an unavailable service do not count for a rejected token, and vice versa.
+          if (needsPerson(before) !== needsPerson(cause)) attempts = 0;
         }
         log.info("the service is back");
         endedMs = clock.monotonic();
@@ -236,7 +235,7 @@ export function createOutage(options: OutageOptions) {
   };
 }
 
-async function failureOf(work: Promise<unknown>, signal: AbortSignal): Promise<Failure | null> {
+async function catchFailure(work: Promise<unknown>, signal: AbortSignal): Promise<Failure | null> {
   try {
     await work;
     return null;
@@ -246,13 +245,13 @@ async function failureOf(work: Promise<unknown>, signal: AbortSignal): Promise<F
   }
 }
 
-/** True for a rejection or an ordered wait by an available service. */
-function isAnswer(failure: Failure): boolean {
+/** True for a failure that proves an available service: a 403 or a rate limit. */
+function isAvailableService(failure: Failure): boolean {
   if (failure instanceof Throttled) return failure.scope === "allowance";
   return failure instanceof ConfigError && failure.reason === "forbidden";
 }
 
-function isForPerson(cause: Failure | null): boolean {
+function needsPerson(cause: Failure | null): boolean {
   return cause instanceof ConfigError;
 }
 
@@ -260,7 +259,7 @@ function isRefusedToken(cause: Failure | null): boolean {
   return cause instanceof ConfigError && cause.reason === "unauthenticated";
 }
 
-function reasonOf(failure: Failure): string {
+function describeCause(failure: Failure): string {
   if (failure instanceof ConfigError) return `${failure.reason}: ${errorText(failure)}`;
   const other = failure.kind === "malformed" ? "unusable-answers" : "unreachable";
   return `${failure instanceof Throttled ? "maintenance" : other}: ${errorText(failure)}`;

@@ -1,8 +1,8 @@
 import { asFailure, ConfigError, errorText, type Failure, LocalFailure, Throttled } from "../../core/errors/errors.ts";
-import { incomplete, type JobOutcome, OK } from "./job.ts";
+import { incompleteOutcome, JOB_OK, type JobOutcome } from "./job.ts";
 
-/** Visits the sites in turn. Throws a failure that concerns all sites, and the first failure if every site failed. */
-export async function perSite<T>(
+/** Visits sites one by one. Throws a failure that concerns all sites, and the first failure if every site failed. */
+export async function visitSites<T>(
   siteIds: Iterable<number>,
   visit: (siteId: number) => Promise<T>,
   signal: AbortSignal,
@@ -15,7 +15,7 @@ export async function perSite<T>(
     } catch (error) {
       signal.throwIfAborted();
       const failure = asFailure(error);
-      if (concernsAll(failure)) throw failure;
+      if (concernsAllSites(failure)) throw failure;
       failures.set(siteId, failure);
     }
   }
@@ -24,29 +24,29 @@ export async function perSite<T>(
   return { seen, failures };
 }
 
-/** A refusal of one site (403, or 422 because it is gone) stays until a person acts, so it is no reason to repeat. */
-export function isRefusal(failure: Failure): boolean {
+/** True for the refusal of one site (403, or 422 for a deleted site), which stays until a person acts. */
+export function isSiteRefusal(failure: Failure): boolean {
   return failure instanceof ConfigError;
 }
 
-/** Outcome of a round: repeated for temporary failures and `reasons`, with a remark for refusals and `remarks`. */
-export function outcomeOf(
+/** Builds a job's outcome: incomplete after temporary failures or with `reasons`, with a remark for refusals. */
+export function buildOutcome(
   failures: ReadonlyMap<number, Failure>,
   reasons: readonly string[] = [],
   remarks: readonly string[] = [],
 ): JobOutcome {
-  const temporary = [...failures].find(([, failure]) => !isRefusal(failure));
+  const temporary = [...failures].find(([, failure]) => !isSiteRefusal(failure));
   const reason = temporary === undefined ? reasons[0] : `Site ${temporary[0]}: ${errorText(temporary[1])}`;
-  if (reason !== undefined) return incomplete([reason, ...remarks].join(" "));
+  if (reason !== undefined) return incompleteOutcome([reason, ...remarks].join(" "));
   const [refusal] = failures.values();
   const leftOut =
     refusal === undefined ? [] : [`Left out: site ${[...failures.keys()].join(", ")}. ${errorText(refusal)}`];
   const remark = [...leftOut, ...remarks].join(" ");
-  return remark === "" ? OK : { kind: "ok", remark };
+  return remark === "" ? JOB_OK : { kind: "ok", remark };
 }
 
-/** True for a refused token, a 429 or 503, or a failure of this machine: no other request would succeed. */
-export function concernsAll(failure: Failure): boolean {
+/** True for a refused token, a 429 or 503, or a failure of this machine, which would fail requests of all sites. */
+export function concernsAllSites(failure: Failure): boolean {
   return (
     failure instanceof Throttled ||
     failure instanceof LocalFailure ||

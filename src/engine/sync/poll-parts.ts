@@ -19,8 +19,8 @@ export interface PollParts {
   readonly firstInventory: Pick<FirstInventoryProgress, "page">;
   readonly listedSites: Set<number>;
   offlineGatewayOf(siteId: number): string | null;
-  /** Reads gateways of sites with new alarms first, if their only gateway may explain the alarms; otherwise null. */
+  /** Reads the gateway lists of sites with new alarms, if an offline gateway may explain them; otherwise null. */
   beforeNewAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;
-  /** `Availability.commit`; `returning` marks the pass after an outage. */
+  /** Commits a job's documents and events; `returning` marks the pass after an outage. */
   commit(job: string, change: Change, returning?: boolean): Promise<void>;
 }

@@ -5,12 +5,12 @@ import { Stopping } from "../../core/runtime/lifecycle.ts";
 import { anyOf, createWakeup, loop } from "../../core/runtime/waiting.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 
-/** Schedules are in UTC: daylight saving would pause every poll for an hour. */
-export interface Ticker {
+/** Calls functions at cron times in UTC, because daylight saving would pause every poll for an hour. */
+export interface ScheduleTicker {
   every(expression: string, fire: () => void): () => void;
 }
 
-const NICKNAMES: Readonly<Record<string, string>> = {
+const CRON_NICKNAMES: Readonly<Record<string, string>> = {
   "@hourly": "0 * * * *",
   "@daily": "0 0 * * *",
   "@midnight": "0 0 * * *",
@@ -20,7 +20,7 @@ const NICKNAMES: Readonly<Record<string, string>> = {
   "@annually": "0 0 1 1 *",
 };
 
-const FIELD_RANGES: Readonly<Record<string, string>> = {
+const CRON_FIELD_RANGES: Readonly<Record<string, string>> = {
   second: "0 to 59",
   minute: "0 to 59",
   hour: "0 to 23",
@@ -29,14 +29,14 @@ const FIELD_RANGES: Readonly<Record<string, string>> = {
   dayOfWeek: "0 to 7",
 };
 
-export function withoutNickname(expression: string): string {
-  return NICKNAMES[expression.trim().toLowerCase()] ?? expression;
+export function expandNickname(expression: string): string {
+  return CRON_NICKNAMES[expression.trim().toLowerCase()] ?? expression;
 }
 
 export function scheduleComplaint(expression: string): string | null {
   const text = expression.trim();
   if (text === "@reboot") return "Leave this out: each job runs once at every start anyway.";
-  const meant = expressionFor(text);
+  const meant = suggestExpression(text);
   if (meant !== null) return `Write "${meant}": a schedule is a cron expression, in UTC.`;
   if (![5, 6].includes(text.split(/\s+/).length))
     return "Write a schedule as 5 fields (minute hour day month weekday) or 6 (second first), such as */5 * * * *.";
@@ -45,10 +45,10 @@ export function scheduleComplaint(expression: string): string | null {
   const [first] = result.errors;
   if (first === undefined) return "This is no cron expression.";
   const field = String(first.field);
-  return `The field ${field} cannot be read: write ${FIELD_RANGES[field] ?? "a number"}, *, */5, 1-5 or 1,3.`;
+  return `The field ${field} cannot be read: write ${CRON_FIELD_RANGES[field] ?? "a number"}, *, */5, 1-5 or 1,3.`;
 }
 
-function expressionFor(text: string): string | null {
+function suggestExpression(text: string): string | null {
   const time = /^([01]?\d|2[0-3]):([0-5]\d)$/.exec(text);
   if (time !== null) return `${Number(time[2])} ${Number(time[1])} * * *`;
   const ms = parseDuration(text.replace(/^@?every +(?=[a-z])/i, "1 ").replace(/^@?every +/i, ""));
@@ -61,7 +61,7 @@ function expressionFor(text: string): string | null {
   return divides(second, 60) ? `*/${second} * * * * *` : null;
 }
 
-interface Timer {
+interface ScheduleTimer {
   readonly fire: () => void;
   readonly nextMatch: (afterMs: number) => number;
   dueMs: number;
@@ -75,14 +75,14 @@ interface Timer {
  * due at 12:05, in 4 minutes. Clock set back to 11:01: due at 11:05, also in 4 minutes. Set back to 11:00: due after 4
  * minutes of measured time, at 11:04, then at 11:05, 11:10 … Set forward by ten days: due once, at once.
  */
-export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | "steps">): Ticker {
-  /** All timers share one wait: 200 sources have 2,600 schedules. */
-  const timers = new Set<Timer>();
+export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | "steps">): ScheduleTicker {
+  /** Timers of all schedules, which share one wait: 200 sources have 2,600 schedules. */
+  const timers = new Set<ScheduleTimer>();
   const added = createWakeup();
   let end: AbortController | null = null;
   let steps = clockCheck.steps.wakeups();
 
-  function setDue(timer: Timer, dueMs: number): void {
+  function setDue(timer: ScheduleTimer, dueMs: number): void {
     timer.dueMs = dueMs;
     timer.dueMonotonicMs = clock.monotonic() + dueMs - clock.now();
   }
@@ -96,7 +96,7 @@ export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | 
       const nowMs = clock.now();
       if (isStepped) setDue(timer, Math.min(timer.nextMatch(nowMs), nowMs + timer.dueMonotonicMs - clock.monotonic()));
       if (nowMs >= timer.dueMs && timers.has(timer)) {
-        // Due together, the hourly list of gateways goes before the alarms of each minute, which it explains.
+        // Fire timers due together in the order of their last runs: hourly gateways before the alarms of each minute.
         timers.delete(timer);
         timers.add(timer);
         timer.fire();
@@ -125,7 +125,7 @@ export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | 
 
   return {
     every(expression, fire) {
-      const timer: Timer = { fire, nextMatch: matcher(expression), dueMs: 0, dueMonotonicMs: 0 };
+      const timer: ScheduleTimer = { fire, nextMatch: cronMatcher(expression), dueMs: 0, dueMonotonicMs: 0 };
       setDue(timer, timer.nextMatch(clock.now()));
       timers.add(timer);
       if (end === null) end = start();
@@ -140,31 +140,31 @@ export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | 
   };
 }
 
-type Matcher = (afterMs: number) => number;
+type CronMatcher = (afterMs: number) => number;
 
-/** By expression: all sources of a fleet have the same thirteen, and each holds some of node-cron's own objects. */
-const matchers = new Map<string, Matcher>();
-const MATCHERS_MAX = 1_000;
+/** Matchers by cron expression, because all sources of a fleet use the same thirteen expressions. */
+const cronMatchers = new Map<string, CronMatcher>();
+const MAX_CACHED_MATCHERS = 1_000;
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 86_400_000;
-/** The 29th of February can be eight years away. */
-const LONGEST_WAIT_DAYS = 366 * 8;
+/** Most days searched for the next match: the 29th of February can be eight years away. */
+const MAX_SEARCHED_DAYS = 366 * 8;
 
-export function matcher(expression: string): Matcher {
-  const known = matchers.get(expression);
+export function cronMatcher(expression: string): CronMatcher {
+  const known = cronMatchers.get(expression);
   if (known !== undefined) return known;
-  if (matchers.size >= MATCHERS_MAX) matchers.clear();
-  const made = newMatcher(expression);
-  matchers.set(expression, made);
+  if (cronMatchers.size >= MAX_CACHED_MATCHERS) cronMatchers.clear();
+  const made = createCronMatcher(expression);
+  cronMatchers.set(expression, made);
   return made;
 }
 
-/** node-cron parses the expression and decides about days; hours, minutes and seconds are looked up in its parsed fields. */
-function newMatcher(expression: string): Matcher {
+/** Parses a cron expression with node-cron, which also decides about days; times are looked up in its parsed fields. */
+function createCronMatcher(expression: string): CronMatcher {
   const { second, minute, hour } = parse(expression);
   const task = createTask(expression, () => undefined, { timezone: "UTC" });
-  // node-cron would keep the task in its register for ever.
+  // Destroy the task, because node-cron would keep it in its registry forever.
   void task.destroy();
   const ascending = (values: readonly number[]) => values.toSorted((a, b) => a - b);
   const seconds = ascending(second);
@@ -181,7 +181,7 @@ function newMatcher(expression: string): Matcher {
     }
     return null;
   };
-  // The decision about a day formats dates, which takes a hundred times as long as the rest: ask once per day.
+  // node-cron's decision about a day is slow because it formats dates: ask once per day.
   let decided = { dayMs: Number.NaN, isOn: false };
   const isDayOn = (dayMs: number, atMs: number): boolean => {
     if (dayMs !== decided.dayMs) decided = { dayMs, isOn: task.match(new Date(atMs)) };
@@ -189,7 +189,7 @@ function newMatcher(expression: string): Matcher {
   };
   return (afterMs) => {
     const firstDay = Math.floor(afterMs / DAY_MS) * DAY_MS;
-    for (let day = 0; day < LONGEST_WAIT_DAYS; day += 1) {
+    for (let day = 0; day < MAX_SEARCHED_DAYS; day += 1) {
       const dayMs = firstDay + day * DAY_MS;
       const found = firstInDay(dayMs, afterMs);
       if (found !== null && isDayOn(dayMs, found)) return found;
@@ -198,8 +198,8 @@ function newMatcher(expression: string): Matcher {
   };
 }
 
-export function everyMsOf(schedule: string, nowMs: number): number {
-  const next = matcher(schedule);
+export function cronIntervalMs(schedule: string, nowMs: number): number {
+  const next = cronMatcher(schedule);
   const first = next(nowMs);
   return next(first) - first;
 }

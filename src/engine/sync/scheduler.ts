@@ -9,8 +9,8 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Availability } from "./availability.ts";
 import type { Follower, Job } from "./job.ts";
 import type { Outage } from "./outage.ts";
-import { followerRetryMs, jobRetryMs, SECOND_LOOK_MS, unexplainedRetryMs } from "./retry-times.ts";
-import { everyMsOf, type Ticker } from "./schedule.ts";
+import { followerRetryMs, jobRetryMs, UNEXPLAINED_RETRY_MS, unexplainedRetryMs } from "./retry-times.ts";
+import { cronIntervalMs, type ScheduleTicker } from "./schedule.ts";
 import type { TokenScope } from "./scope.ts";
 import type { StoredPoll } from "./snapshot.ts";
 
@@ -18,7 +18,7 @@ export interface SchedulerOptions {
   readonly source: string;
   readonly jobs: readonly Job[];
   readonly followers?: readonly Follower[];
-  readonly ticker: Ticker;
+  readonly ticker: ScheduleTicker;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -41,31 +41,31 @@ export interface SchedulerChange extends Pick<SchedulerOptions, "jobs" | "spread
   readonly again: ReadonlySet<string>;
 }
 
-const STORE_STATE_MS = 60_000;
+const STORE_STATE_INTERVAL_MS = 60_000;
 const LISTS_OF_NEW_SITE: ReadonlySet<string> = new Set(["sites", "gateways", "systems", "tags", "hosts"]);
 
-type Named = Pick<Job, "name" | "ability">;
+type NamedJob = Pick<Job, "name" | "ability">;
 
-type JobState = ReturnType<typeof newState>;
+type JobState = ReturnType<typeof newJobState>;
 
-function newState(job: Job) {
+function newJobState(job: Job) {
   return {
     ...{ job, isRunning: false, failuresInRow: 0, isRefused: false },
     /** The job takes no ticks before this monotonic time, because the service refused it or ordered a pause. */
     notBeforeMs: Number.NEGATIVE_INFINITY,
     isPending: job.firstRun,
-    /** True once the first run has begun, or if there is none. */
+    /** True once the job's first run has begun, or if the job has no first run. */
     takesTicks: !job.firstRun,
     wait: null as AbortController | null,
     stopTicks: (): void => undefined,
   };
 }
 
-/** Runs the jobs of one source at their times: each never twice at once, and none during an outage. */
+/** Runs the jobs of one source at their times: no job twice at once, and no job during an outage. */
 export function createScheduler(options: SchedulerOptions): Scheduler {
   const { source, clock, log, metrics, random, outage, availability, scope } = options;
   const isOn = (job: Job) => job.schedule !== false;
-  let states: readonly JobState[] = options.jobs.filter(isOn).map(newState);
+  let states: readonly JobState[] = options.jobs.filter(isOn).map(newJobState);
   let { spreadMs } = options;
   const end = new AbortController();
   const waits = new AbortController();
@@ -133,7 +133,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       log.error({ job: job.name, err: error }, "the state of a job could not be recorded");
     }
     if (state.isRefused && state.failuresInRow === 1 && scope.respondedAtMs() < endedAtMs) {
-      retryMs = SECOND_LOOK_MS;
+      retryMs = UNEXPLAINED_RETRY_MS;
       state.notBeforeMs = clock.monotonic() + retryMs;
     }
     if (retryMs !== null && !outage.isOn()) runInParallel(runLater(state, retryMs));
@@ -157,20 +157,20 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     if (isTime) await run(state);
   }
 
-  /** Runs the job after its current run, which may have begun before the news. */
+  /** Runs the job again after its current run, which may have begun before the change. */
   async function runNext(state: JobState): Promise<void> {
     await currentRuns.get(state.job.name);
     await run(state);
   }
 
-  async function recordSuccess(work: Named, remark: string | null): Promise<void> {
+  async function recordSuccess(work: NamedJob, remark: string | null): Promise<void> {
     outage.noteSuccess();
     await availability.featureUp(work.name);
     storeState(work, remark);
   }
 
   /** Returns true when the complete service is unavailable. */
-  async function recordFailure(work: Named, failure: Failure, failures: number): Promise<boolean> {
+  async function recordFailure(work: NamedJob, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
     const isDown = await outage.judge(failure, { isRepeat: failures > 1, isMeJob: work.name === "token" }, end.signal);
     const problem = problemOf(work, failure);
@@ -179,19 +179,19 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     return isDown;
   }
 
-  const lacksAbility = ({ ability }: Named) => ability !== undefined && !scope.hasAbility(ability);
+  const lacksAbility = ({ ability }: NamedJob) => ability !== undefined && !scope.hasAbility(ability);
 
-  function problemOf(work: Named, failure: Failure): string {
+  function problemOf(work: NamedJob, failure: Failure): string {
     const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
     return isForbidden && lacksAbility(work)
       ? `${errorText(failure)} The token lacks ${work.ability}.`
       : errorText(failure);
   }
 
-  function storeState({ name }: Named, problem: string | null, success = true): void {
+  function storeState({ name }: NamedJob, problem: string | null, success = true): void {
     const before = options.storedState(name);
     const nowMs = clock.monotonic();
-    const isRecent = nowMs - (storedAtMs.get(name) ?? Number.NEGATIVE_INFINITY) < STORE_STATE_MS;
+    const isRecent = nowMs - (storedAtMs.get(name) ?? Number.NEGATIVE_INFINITY) < STORE_STATE_INTERVAL_MS;
     if (isRecent && before?.problem === problem) return;
     const at = isoUtc(clock.now());
     options.storeState(name, { lastSuccess: success ? at : (before?.lastSuccess ?? null), lastAttempt: at, problem });
@@ -200,7 +200,6 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
 
   async function keepFollowing(follower: Follower): Promise<void> {
     let failures = 0;
-    /** Rejections in a row: an earlier outage proves nothing about a rejection. */
     let refusals = 0;
     let wasAway = false;
     const labels = { source, job: follower.name };
@@ -318,7 +317,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     state.stopTicks();
     const { name, schedule } = state.job;
     if (schedule === false) return;
-    const offsetMs = offsetOf(`${source} ${name}`, Math.min(spreadMs, everyMsOf(schedule, clock.now()) / 4));
+    const offsetMs = tickOffsetMs(`${source} ${name}`, Math.min(spreadMs, cronIntervalMs(schedule, clock.now()) / 4));
     state.stopTicks = options.ticker.every(schedule, () => {
       if (state.isRunning) metrics.polls.inc({ source, job: name, outcome: "overlap" });
       else if (state.takesTicks && clock.monotonic() >= state.notBeforeMs) runInParallel(runLater(state, offsetMs));
@@ -330,7 +329,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     const isSpreadSame = nextSpreadMs === spreadMs;
     spreadMs = nextSpreadMs;
     const before = new Map(states.map((state) => [state.job.name, state]));
-    states = jobs.filter(isOn).map((job) => before.get(job.name) ?? newState(job));
+    states = jobs.filter(isOn).map((job) => before.get(job.name) ?? newJobState(job));
     for (const state of before.values()) if (!states.includes(state)) switchOff(state);
     for (const job of jobs.filter(isOn)) {
       const state = states.find((each) => each.job.name === job.name);
@@ -344,7 +343,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     }
   }
 
-  /** Postpones the job after its current run, which began with the old request. */
+  /** Runs the job again after its current run, which began with the old settings. */
   async function runAgain(state: JobState): Promise<void> {
     await currentRuns.get(state.job.name);
     postpone(state);
@@ -386,7 +385,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   return { ...service, change };
 }
 
-function offsetOf(key: string, mostMs: number): number {
+function tickOffsetMs(key: string, mostMs: number): number {
   const share = createHash("sha256").update(key).digest().readUInt32BE(0) / 2 ** 32;
   return Math.floor(share * mostMs);
 }

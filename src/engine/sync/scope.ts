@@ -6,35 +6,35 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import type { ScopeChange } from "./alarms/diff-alarms.ts";
 
-export type TokenScope = ReturnType<typeof createScope>;
+export type TokenScope = ReturnType<typeof createTokenScope>;
 
-interface Refusal {
+interface RefusedRequest {
   readonly siteIds: Iterable<number>;
   readonly ability: string | null;
   readonly atMs: number;
 }
 
-/** `unexplained`: a `GET me` after the rejection allows the request. `unknown`: there was no such `GET me` yet. */
-export type Explanation = "site" | "ability" | "unexplained" | "unknown";
+/** Cause of a rejection. `unexplained`: a later `GET me` allows the request. `unknown`: no later `GET me` yet. */
+export type RefusalCause = "site" | "ability" | "unexplained" | "unknown";
 
-/** Least time between two `GET me`, in milliseconds; more for losses older than an hour. */
-const REFRESH_MS = 60_000;
-const NEVER = Number.NEGATIVE_INFINITY;
+/** Least time between two `GET me` requests, in milliseconds; longer for losses older than an hour. */
+const SCOPE_REFRESH_MS = 60_000;
+const NEVER_MS = Number.NEGATIVE_INFINITY;
 const RECENT_LOSS_MS = 3_600_000;
 const OLD_LOSS_REFRESH_MS = 300_000;
-const FINAL_LOSS_MS = 7 * 86_400_000;
+const LOSS_RETENTION_MS = 7 * 86_400_000;
 
 /**
- * Visible sites and abilities, as `GET me` last stated. `GET me` is requested after a rejection, at most once a minute,
- * and every minute while a known site is invisible. Code that gets a rejection asks here for the cause.
+ * Visible sites and abilities of the token, as `GET me` last stated. `GET me` is requested after a rejection, at most
+ * once a minute, and every minute while a known site is invisible. `explain` returns the cause of a rejection.
  */
-export function createScope(source: Source, clock: Clock) {
+export function createTokenScope(source: Source, clock: Clock) {
   const changes = createWakeup();
   const watchChanged = createWakeup();
   let sites: ReadonlySet<number> | null = null;
   let abilities: ReadonlySet<string> | null = null;
   let respondedWallMs: number | null = null;
-  const last = { requestMs: NEVER, responseMs: NEVER, refusalMs: NEVER };
+  const last = { requestMs: NEVER_MS, responseMs: NEVER_MS, refusalMs: NEVER_MS };
   const lost = new Map<string, number>();
 
   function learn(info: Pick<TokenInfo, "sites" | "abilities">): void {
@@ -45,7 +45,7 @@ export function createScope(source: Source, clock: Clock) {
     const has = new Set([...sites, ...abilities].map(String));
     const nowMs = clock.monotonic();
     for (const name of had) if (!has.has(name)) lost.set(name, nowMs);
-    for (const [name, sinceMs] of lost) if (has.has(name) || nowMs - sinceMs > FINAL_LOSS_MS) lost.delete(name);
+    for (const [name, sinceMs] of lost) if (has.has(name) || nowMs - sinceMs > LOSS_RETENTION_MS) lost.delete(name);
     const isSame = had.size === has.size && had.isSubsetOf(has);
     if (!isSame && !isFirst) changes.wakeUp();
     if (lost.size > 0) watchChanged.wakeUp();
@@ -62,7 +62,7 @@ export function createScope(source: Source, clock: Clock) {
     return { before: before ?? after, after };
   }
 
-  /** Like `refresh`, but null when the service does not respond; then nothing counts as missing. */
+  /** Requests `GET me` and updates the scope; returns null when the service does not respond. */
   async function tryRefresh(signal: AbortSignal): Promise<ScopeChange | null> {
     try {
       return await refresh(signal);
@@ -73,11 +73,11 @@ export function createScope(source: Source, clock: Clock) {
     }
   }
 
-  /** Time from the last `GET me` to the next; infinite while nothing is refused or invisible. */
+  /** Time between two `GET me` requests, milliseconds; infinite while no request is refused and no site is lost. */
   function refreshEveryMs(): number {
-    if (last.refusalMs > last.responseMs) return REFRESH_MS;
+    if (last.refusalMs > last.responseMs) return SCOPE_REFRESH_MS;
     const nowMs = clock.monotonic();
-    if ([...lost.values()].some((sinceMs) => nowMs - sinceMs < RECENT_LOSS_MS)) return REFRESH_MS;
+    if ([...lost.values()].some((sinceMs) => nowMs - sinceMs < RECENT_LOSS_MS)) return SCOPE_REFRESH_MS;
     return lost.size > 0 ? OLD_LOSS_REFRESH_MS : Number.POSITIVE_INFINITY;
   }
 
@@ -93,18 +93,18 @@ export function createScope(source: Source, clock: Clock) {
       const wallMs = clock.now() - clock.monotonic();
       return Object.fromEntries([...lost].map(([name, sinceMs]) => [name, isoUtc(wallMs + sinceMs)]));
     },
-    /** Restores `lost` of the last run, so that a return is noticed after a restart. */
+    /** Restores the lost sites and abilities of the last run, so that their return is noticed after a restart. */
     restoreLost(known: Readonly<Record<string, string>>): void {
       // A time in the future was stored before a clock step: the loss counts from now on.
       const agoMs = (since: string) => Math.max(0, clock.now() - Date.parse(since));
       for (const [name, since] of Object.entries(known)) lost.set(name, clock.monotonic() - agoMs(since));
       if (lost.size > 0) watchChanged.wakeUp();
     },
-    async explain({ siteIds, ability, atMs }: Refusal, signal: AbortSignal): Promise<Explanation> {
+    async explain({ siteIds, ability, atMs }: RefusedRequest, signal: AbortSignal): Promise<RefusalCause> {
       last.refusalMs = Math.max(last.refusalMs, atMs);
       watchChanged.wakeUp();
-      if (last.responseMs < atMs && clock.monotonic() - last.requestMs >= REFRESH_MS) await tryRefresh(signal);
-      // A known lack explains a rejection even when the scope is older than it.
+      if (last.responseMs < atMs && clock.monotonic() - last.requestMs >= SCOPE_REFRESH_MS) await tryRefresh(signal);
+      // A known lack of an ability explains a rejection, even if the scope is older than the rejection.
       if (ability !== null && !hasAbility(ability)) return "ability";
       for (const siteId of siteIds) if (!sees(siteId)) return "site";
       return last.responseMs >= atMs ? "unexplained" : "unknown";
@@ -122,7 +122,7 @@ export function createScope(source: Source, clock: Clock) {
           return refreshEveryMs();
         },
         fault: () => undefined,
-        backoff: { firstMs: REFRESH_MS, maxMs: REFRESH_MS },
+        backoff: { firstMs: SCOPE_REFRESH_MS, maxMs: SCOPE_REFRESH_MS },
       });
     },
   };

@@ -5,7 +5,7 @@ import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { compareClasses, type LocatedObject, type NamedThing, type SeenBuilding, type TagClass } from "./compare.ts";
 import { minutesLeft } from "./first-inventory.ts";
-import { compareIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/located-tags.ts";
+import { compareTagIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/located-tags.ts";
 import { type Listed, type StoredTagSeen, type StoredValue, syncSet } from "./snapshot.ts";
 
 export interface BuildingSelection {
@@ -18,7 +18,7 @@ export interface ListedBuilding extends SeenBuilding {
   readonly tags: readonly LocatedTag[];
 }
 
-/** Reads the stored inventory without changing it. Null when it lacks a part, or when the token's sites have changed. */
+/** Reads the stored inventory; returns null when a part is missing or the token's sites have changed. */
 export async function buildingFromState(
   store: Store,
   source: string,
@@ -31,7 +31,7 @@ export async function buildingFromState(
   ]);
   const known = new Set(stored.map(({ id }) => id));
   if (known.size !== visible.length || visible.some(({ id }) => !known.has(id))) return null;
-  const followed = followedOf(visible, wanted);
+  const followed = selectFollowedSites(visible, wanted);
   const isListed = (siteId: number) => {
     const listed = seen.get(String(siteId));
     return listed?.tags != null && (wanted.systems.length === 0 || listed.systems !== null);
@@ -48,10 +48,10 @@ export async function buildingFromState(
     sites: visible,
     followed: wanted.followed,
     tags: tags.filter(({ siteId }) => ids.has(siteId)),
-    systems: systems.size === 0 ? null : [...systems.values()].map(({ value }) => namedSystem(value)),
+    systems: systems.size === 0 ? null : [...systems.values()].map(({ value }) => nameSystem(value)),
     gateways:
-      gateways.size === 0 ? null : [...gateways.values()].map(({ value, siteId }) => locatedGateway(value, siteId)),
-    types: typesOf(values),
+      gateways.size === 0 ? null : [...gateways.values()].map(({ value, siteId }) => locateGateway(value, siteId)),
+    valueTypes: valueTypesById(values),
   };
 }
 
@@ -63,7 +63,7 @@ export interface ListProgress {
   readonly pagesLeft: number;
 }
 
-export function listingText(
+export function describeListProgress(
   { tags, site, sites, pages, pagesLeft }: ListProgress,
   { list_requests_per_minute: pace }: { readonly list_requests_per_minute: number },
 ): string {
@@ -79,16 +79,16 @@ export async function buildingFromLists(
   signal: AbortSignal,
   onProgress: (progress: ListProgress) => void,
 ): Promise<ListedBuilding> {
-  const followed = followedOf(visible, wanted);
+  const followed = selectFollowedSites(visible, wanted);
   const systems: NamedThing[] = [];
   for (const siteId of wanted.systems.length > 0 ? followed : [])
-    for await (const page of source.systems({ siteId }, signal)) systems.push(...page.items.map(namedSystem));
+    for await (const page of source.systems({ siteId }, signal)) systems.push(...page.items.map(nameSystem));
   const existing = systems.map(({ id }) => id).filter((id) => wanted.systems.includes(id));
   const tags = await tagsFromLists(source, followed, existing, signal, onProgress);
   const gateways: LocatedObject[] = [];
   for (const siteId of wanted.gateways ? followed : []) {
     for await (const page of source.gateways({ siteId }, signal)) {
-      gateways.push(...page.items.map((gateway) => locatedGateway(gateway, siteId)));
+      gateways.push(...page.items.map((gateway) => locateGateway(gateway, siteId)));
     }
   }
   return {
@@ -97,7 +97,7 @@ export async function buildingFromLists(
     tags,
     systems: wanted.systems.length > 0 ? systems : null,
     gateways: wanted.gateways ? gateways : null,
-    types: new Map(),
+    valueTypes: new Map(),
   };
 }
 
@@ -110,7 +110,7 @@ export async function tagsFromLists(
 ): Promise<readonly LocatedTag[]> {
   const tags = new Map<string, LocatedTag>();
   let pages = 0;
-  const systemsOf = await systemsOfTags(source, sites, systems, signal);
+  const systemsOf = await readSystemsOfTags(source, sites, systems, signal);
   for (const [i, siteId] of sites.entries()) {
     for await (const page of source.tags({ siteId }, signal)) {
       for (const tag of page.items)
@@ -122,10 +122,10 @@ export async function tagsFromLists(
       onProgress({ tags: tags.size, site: i + 1, sites: sites.length, pages, pagesLeft });
     }
   }
-  return [...tags.values()].sort((a, b) => compareIds(a.tag.id, b.tag.id));
+  return [...tags.values()].sort((a, b) => compareTagIds(a.tag.id, b.tag.id));
 }
 
-async function systemsOfTags(
+async function readSystemsOfTags(
   source: Source,
   sites: readonly number[],
   systems: readonly string[],
@@ -142,19 +142,19 @@ async function systemsOfTags(
   return found;
 }
 
-function followedOf(visible: readonly Site[], { followed }: BuildingSelection): readonly number[] {
+function selectFollowedSites(visible: readonly Site[], { followed }: BuildingSelection): readonly number[] {
   return visible.map(({ id }) => id).filter((id) => followed?.includes(id) ?? true);
 }
 
-function namedSystem({ id, code, displayName }: System): NamedThing {
+function nameSystem({ id, code, displayName }: System): NamedThing {
   return { id, name: [code, displayName].filter((word) => word !== null && word !== "").join(" ") };
 }
 
-function locatedGateway({ id, displayName }: Gateway, siteId: number | null): LocatedObject {
+function locateGateway({ id, displayName }: Gateway, siteId: number | null): LocatedObject {
   return { id, name: displayName, siteId };
 }
 
-function typesOf(values: ReadonlyMap<string, StoredValue>): ReadonlyMap<string, "number" | "boolean"> {
+function valueTypesById(values: ReadonlyMap<string, StoredValue>): ReadonlyMap<string, "number" | "boolean"> {
   const types = new Map<string, "number" | "boolean">();
   for (const [id, { value, lastGood }] of values) {
     const type = typeof (value ?? lastGood?.value);
@@ -165,7 +165,7 @@ function typesOf(values: ReadonlyMap<string, StoredValue>): ReadonlyMap<string, 
 
 export type ClassLists = ReadonlyMap<string, readonly TagClass[]>;
 
-/** Logs classes without a tag, with the reason, after each complete list of tags; repeats a warning only when it changes. */
+/** Logs classes that select no tag, with the reason, after each complete list of tags. Logs each reason once. */
 export function createSelectionWarning(options: {
   readonly source: string;
   readonly lists: ClassLists;

@@ -2,7 +2,7 @@ import { z } from "zod";
 import type { Tag } from "../../core/model/building.ts";
 import { globMatches } from "../../core/values/glob.ts";
 
-const Narrowing = {
+const SelectionFields = {
   sites: z.array(z.int()).min(1).optional().meta({ description: "Site ids; a tag of any of them." }),
   systems: z
     .array(z.string().min(1))
@@ -26,9 +26,9 @@ const Narrowing = {
 
 /** Selects tags: fields narrow the choice, entries of one field widen it, `exclude` removes tags. Empty means every tag. */
 export const Selection = z.strictObject({
-  ...Narrowing,
+  ...SelectionFields,
   exclude: z
-    .strictObject(Narrowing)
+    .strictObject(SelectionFields)
     .refine((fields) => Object.values(fields).some((field) => field !== undefined), {
       message: "An empty exclude would take out every tag: say which.",
     })
@@ -45,21 +45,21 @@ export interface SelectableTag {
 
 export function selects(selection: Selection): (candidate: SelectableTag) => boolean {
   const { exclude, ...include } = selection;
-  const included = narrows(include);
+  const included = createFieldFilter(include);
   if (exclude === undefined) return included;
-  const excluded = narrows(exclude);
+  const excluded = createFieldFilter(exclude);
   return (candidate) => included(candidate) && !excluded(candidate);
 }
 
 /** Returns a function that finds the first entry of a list that selects a tag, as in a routing table. */
-export function firstMatch<E extends { readonly select: Selection }>(
+export function createClassFinder<E extends { readonly select: Selection }>(
   entries: readonly E[],
 ): (candidate: SelectableTag) => E | undefined {
   const compiled = entries.map((entry) => ({ entry, matches: selects(entry.select) }));
   return (candidate) => compiled.find(({ matches }) => matches(candidate))?.entry;
 }
 
-function narrows(fields: Omit<Selection, "exclude">): (candidate: SelectableTag) => boolean {
+function createFieldFilter(fields: Omit<Selection, "exclude">): (candidate: SelectableTag) => boolean {
   const sites = fields.sites && new Set(fields.sites);
   const systems = fields.systems && new Set(fields.systems);
   const units = fields.units && new Set(fields.units);
@@ -78,7 +78,7 @@ function narrows(fields: Omit<Selection, "exclude">): (candidate: SelectableTag)
 }
 
 /** Rejects two classes with one name, which logs, metrics and plans could not distinguish. */
-export function uniqueNames(entries: readonly { readonly name: string }[], context: z.RefinementCtx): void {
+export function rejectDuplicateNames(entries: readonly { readonly name: string }[], context: z.RefinementCtx): void {
   const seen = new Set<string>();
   for (const [index, entry] of entries.entries()) {
     if (seen.has(entry.name)) {

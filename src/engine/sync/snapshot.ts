@@ -29,7 +29,7 @@ export function syncSet(name: SyncSet, source: string): string {
 /** An object of an inventory (sets `site`, `gateway`, `host`, `system`, `tag`), keyed by its id. */
 export interface Listed<T> {
   readonly value: T;
-  /** Null for a site itself. A tag that several listings show keeps the first. */
+  /** Site of the object; null for a site itself. A tag in several sites' lists keeps the first site. */
   readonly siteId: number | null;
   readonly since: string;
   readonly missingSince: string | null;
@@ -39,11 +39,11 @@ export interface Listed<T> {
 /** Systems of a tag (set `tag-system`, by tag id). */
 export interface StoredTagSystems {
   readonly systemIds: readonly string[];
-  /** Time of the last event about them, UTC; absent in older states, which emits them again. */
+  /** Time of the last event about the tag's systems, UTC; absent in older states, so the event is emitted again. */
   readonly toldAt?: string;
 }
 
-/** Start of the last complete listings of a site's tags, and of those of its systems (set `tag-seen`, by site id). */
+/** Start times of the last complete lists of a site's tags and of its systems' tags (set `tag-seen`, by site id). */
 export interface StoredTagSeen {
   readonly tags: string | null;
   readonly systems: string | null;
@@ -53,15 +53,15 @@ export interface StoredTagSeen {
 export interface StoredAlarm {
   readonly alarm: Alarm;
   readonly episode: string;
-  /** `missing`: absent without evidence of an end. `out-of-scope`: the token does not see its site. */
+  /** State of the alarm. `missing`: absent, without an end. `out-of-scope`: the token does not see the alarm's site. */
   readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
   readonly since: string;
   readonly misses: number;
   /** True for an episode that ended before its site was followed and was never emitted. */
   readonly untold?: true;
-  /** How often the same episode came back after it had ended or left the scope; part of the ids of later events. */
+  /** Number of returns of the episode after its end or its loss from the scope; part of the ids of later events. */
   readonly returns: number;
-  /** Last emitted end before the episode came back: milliseconds since 1970, and the number of its last event. */
+  /** Last emitted end before the episode came back: milliseconds since 1970, and the number of the last event. */
   readonly ended?: { readonly endMs: number | null; readonly eventId: number | null };
   readonly former?: readonly FormerEpisode[];
 }
@@ -75,15 +75,15 @@ export interface FormerEpisode {
 export interface StoredAlarmSite {
   readonly activeSince: string | null;
   readonly resolvedSince: string | null;
-  /** Up to when its resolved alarms are known, while the token does not see the site; absent while it does. */
+  /** Time up to which the site's resolved alarms were read; only while the token does not see the site. */
   readonly sweptUntil?: string;
 }
 
 /** Progress of the sweep over resolved alarms (set `sweep`, key `resolved`). */
 export interface StoredSweep {
-  /** The latest resolution that a complete sweep saw, by the service's clock, UTC. */
+  /** Latest end of an alarm that a complete sweep saw, by the service's clock, UTC. */
   readonly watermark: string;
-  /** Time by which the service lists the newest alarm first, by the last reading of several pages; null if by none. */
+  /** Time by which the service lists resolved alarms in descending order; null if no such order was found. */
   readonly newestFirstBy: "resolved" | "triggered" | null;
   readonly wholeAt: string;
 }
@@ -114,11 +114,11 @@ export interface StoredValue {
   readonly quality: Quality;
   readonly time: string;
   readonly lastGood?: GoodReading | null;
-  /** Null readings in a row; absent if this one is not null. */
+  /** Number of null readings in a row; absent if the latest reading is not null. */
   readonly nulls?: number;
-  /** `changed`: no second reading has confirmed the new type. `unit`: a boolean with a unit of numbers. */
+  /** Doubt about the type. `changed`: no second reading has confirmed it. `unit`: a boolean with a unit of numbers. */
   readonly typeDoubt?: UnverifiedType;
-  /** Last emitted reading; differs from this one with `on_change`. Absent before the first. */
+  /** Last emitted reading; `this` for the latest reading. Absent before the first emitted reading. */
   readonly told?: EmittedReading | "this";
   readonly behindGateway?: string;
 }
@@ -147,7 +147,7 @@ export function lastEmittedOf({ behindGateway, quality, time, told, value }: Sto
 export interface StoredQuarantine {
   readonly until: string;
   readonly reason: string;
-  /** Time of the refusal, UTC, and number in a row; absent in documents of an older version, which could be wrong. */
+  /** Time of the refusal, UTC, and number of refusals in a row; absent in documents of an older version. */
   readonly at?: string;
   readonly times?: number;
 }
@@ -155,7 +155,7 @@ export interface StoredQuarantine {
 /** A requested tag without a usable value in the replies (set `left-out`, by tag id). */
 export interface StoredLeftOut {
   readonly since: string;
-  /** `unreadable`: a value that the interface does not allow. `unanswered`: not in the reply. Absent in older documents. */
+  /** `unreadable`: the service sent an invalid value. `unanswered`: the tag was not in the reply. */
   readonly kind?: "unreadable" | "unanswered";
   readonly reason: string;
 }
@@ -175,12 +175,12 @@ export interface StoredHistory {
   readonly version: 2;
   readonly resolution: Resolution;
   readonly timeZone: string;
-  /** When the tag was first seen: following starts here, older buckets are backfill. */
+  /** Time at which the tag was first seen: following starts here, older buckets are backfill. */
   readonly since: string;
-  /** Every closed bucket from `since` to this time is fetched or unreadable. */
+  /** Time up to which every closed bucket since `since` is fetched or unreadable. */
   readonly watermark: string;
   readonly wished: string;
-  /** Ascending and disjoint; gaps between them were not requested yet. */
+  /** Fetched and refused ranges, ascending and disjoint; gaps between the ranges were not requested yet. */
   readonly spans: readonly StoredRange[];
   /** Points by UTC day (src/engine/sync/completeness/days.ts); older days may be in `StoredDays`. Absent in older ledgers. */
   readonly days?: string;
@@ -188,22 +188,22 @@ export interface StoredHistory {
   readonly countedFrom?: string;
   /** Start of the next re-read for late data; null while none runs. */
   readonly rereadFrom: string | null;
-  /** When the last day, and the whole look-back, were last read again. */
+  /** Times at which the last day, and the complete look-back, were last read again. */
   readonly dailyAt: string;
   readonly weeklyAt: string;
-  /** Emitted points are stored completely from this time on. */
+  /** Start of the time for which all emitted points are stored. */
   readonly rememberedFrom: string;
-  /** `unproven`: unknown whether it has a log. `no-log`: its log is a 404 (`refusal`). */
+  /** State of the series. `unproven`: unknown whether it has a log. `no-log`: the service answered 404 (`refusal`). */
   readonly state: "unproven" | "following" | "no-log";
   readonly refusal: StoredRefusal | null;
 }
 
-/** Fetched: `points`, `null` (no value in the response), `no-log` (404). Not fetched: `refused`, or unreadable. */
+/** Range of a ledger. Fetched: `points`, `null` (no value in the response), `no-log` (404). Not fetched: `refused`. */
 export interface StoredRange {
   readonly from: string;
   readonly to: string;
   readonly why: "points" | "null" | "no-log" | "refused";
-  /** `no-log` and `refused`: the service's message and its time. `null`: the source of the fact, if not the series. */
+  /** Message of the service for `no-log` and `refused`, with its time; for `null`, the source of the fact. */
   readonly said?: string;
   readonly at?: string;
   readonly times?: number;
@@ -222,7 +222,6 @@ export interface StoredRefusal {
 
 /** True when a series has all configured buckets up to its watermark; for the status page. */
 export function isComplete({ state, refusal, spans, wished, since, watermark }: StoredHistory): boolean {
-  // A state written before has no spans.
   if (state !== "following" || refusal || !spans) return false;
   let until = wished < since ? wished : since;
   for (const { from, to, why } of spans) {
@@ -251,7 +250,7 @@ export interface StoredPause {
 
 /** Emitted points that may still change (set `history-told`), keyed by `<history key> <number of the range>`. */
 export interface EmittedPoints {
-  /** Seconds since the start of the span, ascending. */
+  /** Times of the points, seconds since the start of the range, ascending. */
   readonly at: readonly number[];
   readonly values: readonly TagValue[];
 }
@@ -301,10 +300,10 @@ export interface StoredCut {
   readonly at: string;
 }
 
-/** The period in which sensors are watched now (set `sensors`, key `period`). */
+/** Current period of the sensor watch (set `sensors`, key `period`). */
 export interface StoredSensorPeriod {
   readonly from: string;
-  /** How long of it the worker has watched, milliseconds by measured time. */
+  /** Time of the period in which the worker was running, milliseconds. */
   readonly watchedMs: number;
 }
 
@@ -312,7 +311,7 @@ export interface StoredSensorPeriod {
 export interface StoredSensors {
   readonly from: string;
   readonly ids: readonly string[];
-  /** Columns of src/engine/sync/sensors/sensor-table.ts, one tag after the other. */
+  /** Rows of the tags one after the other, with the columns of src/engine/sync/sensors/sensor-table.ts. */
   readonly numbers: readonly number[];
 }
 

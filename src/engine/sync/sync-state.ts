@@ -2,7 +2,7 @@ import type { Change, Committed, Store } from "../store/store.ts";
 
 export type SyncState = Awaited<ReturnType<typeof createSyncState>>;
 
-/** Documents in memory, changed by commits alone: after a failed commit the next poll finds the same difference. */
+/** Keeps documents in memory, changed only by commits: after a failed commit the next poll finds the same changes. */
 export async function createSyncState(store: Store, sets: readonly string[]) {
   const documents = new Map<string, Map<string, unknown>>();
   for (const set of sets) documents.set(set, await store.documents(set));
@@ -51,7 +51,7 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
       return committed;
     },
 
-    /** Changes the document in memory now. Resolves when it is durable, with the next transaction. */
+    /** Changes a document in memory now. Resolves when the change is durable, with the next transaction. */
     async putDeferred(set: string, key: string, value: unknown): Promise<void> {
       apply(set, key, value);
       countVersion(set);
@@ -60,7 +60,7 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
   };
 }
 
-/** Reads stored documents from memory. The maps keep changing: copy one before you wait while iterating. */
+/** Returns a store that reads documents from memory. The maps change: copy a map before you wait while iterating. */
 export function withSyncState(store: Store, syncState: Pick<SyncState, "get" | "version">): Store {
   return {
     ...store,

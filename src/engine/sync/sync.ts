@@ -21,9 +21,9 @@ import type { Follower, Job, PollTime } from "./job.ts";
 import { watchLostSites } from "./lost-sites.ts";
 import { createOutage } from "./outage.ts";
 import type { PollParts } from "./poll-parts.ts";
-import { everyMsOf, matcher, type Ticker } from "./schedule.ts";
+import { cronIntervalMs, cronMatcher, type ScheduleTicker } from "./schedule.ts";
 import { createScheduler, type Scheduler } from "./scheduler.ts";
-import { createScope } from "./scope.ts";
+import { createTokenScope } from "./scope.ts";
 import { type Listed, type StoredAlarm, type StoredPoll, type StoredToken, syncSet } from "./snapshot.ts";
 import { createSyncState, withSyncState } from "./sync-state.ts";
 import { createTokenPoll } from "./token-poll.ts";
@@ -35,7 +35,7 @@ export interface SyncOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
-  readonly ticker: Ticker;
+  readonly ticker: ScheduleTicker;
   readonly tokenStamp?: () => Promise<string>;
   readonly tagsListed?: () => Promise<void>;
   readonly random?: () => number;
@@ -54,7 +54,7 @@ export async function openSync(options: SyncOptions) {
   const activeAlarms = createActiveAlarmCounts();
   syncState.observe<StoredAlarm>(setOf("alarm"), activeAlarms.changed);
   const lastPolls = new Map<string, PollTime>();
-  const scope = createScope(source, clock);
+  const scope = createTokenScope(source, clock);
   const availability = createAvailability({ source: source.name, syncState, clock });
   const lastToken = syncState.get<StoredToken>(setOf("token")).get("token");
   if (lastToken !== undefined) {
@@ -77,12 +77,12 @@ export async function openSync(options: SyncOptions) {
         firstInventory.page(...page);
       },
     },
-    offlineGatewayOf: (siteId) => offline.of(siteId),
+    offlineGatewayOf: (siteId) => offline.gatewayOf(siteId),
     beforeNewAlarms: (siteIds, signal) => gatewayRecheck.beforeAlarms(siteIds, signal),
     commit: availability.commit,
   });
   const oneAlarmPoll = oneAtATime();
-  let alarmPolls = alarmPollsOf(partsFor(config));
+  let alarmPolls = createAlarmPolls(partsFor(config));
   const outage = createOutage({
     ...{ source, clock, log, random, availability, scope },
     async noteHealth(health) {
@@ -94,40 +94,41 @@ export async function openSync(options: SyncOptions) {
     tokenStamp: options.tokenStamp ?? null,
   });
 
-  let nextGatewayList = nextGatewayListOf(config);
+  let nextGatewayList = gatewayListTimes(config);
   const gatewaysStored = () => syncState.get<Listed<Gateway>>(setOf("gateway"));
   const offline = createOfflineGateways(gatewaysStored, () => nextGatewayList, clock);
-  let gateways = gatewayPollOf(partsFor(config), offline);
+  let gateways = createGatewayPoll(partsFor(config), offline);
   const gatewayRecheck = createGatewayRecheck({
     read: (siteId, signal) => gateways.pollSite(siteId, signal),
     isFollowed: (siteId) =>
       config.schedules.gateways !== false &&
       scope.hasAbility("read:gateways") &&
       followedSites(partsFor(config)).includes(siteId),
-    isExplained: (siteId) => offline.of(siteId) !== null,
+    isExplained: (siteId) => offline.gatewayOf(siteId) !== null,
     ...{ gateways: gatewaysStored, clock, log },
   });
   let scheduler: Scheduler | null = null;
 
   function createJobs(): readonly Job[] {
     const parts = partsFor(config);
-    gateways = gatewayPollOf(parts, offline);
+    gateways = createGatewayPoll(parts, offline);
     const tagPoll = createTagPoll(parts, systemsRead.promise);
-    const tags: Runnable = {
+    const tags: RunnableJob = {
       async run(signal) {
         const outcome = await tagPoll.run(signal);
         if (outcome.kind === "ok") await options.tagsListed?.();
         return outcome;
       },
     };
-    const jobs = jobsOf(parts, { ...alarmPolls, gateways, tags }, systemsRead.resolve);
+    const jobs = createJobList(parts, { ...alarmPolls, gateways, tags }, systemsRead.resolve);
     firstInventory.waitOnlyFor(jobs);
     return jobs.map(firstInventory.watch);
   }
 
   /** The alarm polls have state in memory: they are created again only when their settings change. */
-  function alarmPollsOf(parts: PollParts) {
-    const everyMs = () => (config.schedules.alarms === false ? null : everyMsOf(config.schedules.alarms, clock.now()));
+  function createAlarmPolls(parts: PollParts) {
+    const everyMs = () =>
+      config.schedules.alarms === false ? null : cronIntervalMs(config.schedules.alarms, clock.now());
     return { alarms: createAlarmPoll(parts, oneAlarmPoll, everyMs), sweep: createResolvedSweep(parts, oneAlarmPoll) };
   }
 
@@ -139,13 +140,13 @@ export async function openSync(options: SyncOptions) {
     inventoryPageMs: () => inventoryPageMs,
     siteIds: () => [...syncState.get(setOf("site")).keys()].map(Number),
     knowsTag: (id: string) => syncState.get(setOf("tag")).has(id),
-    /** False while only a part of the site's tags may be known, because its first list is not read to its end. */
+    /** False while the site's first list of tags is not read to its end. */
     knowsTagsOf: (siteId: number) =>
       config.schedules.tags === false ||
       listedSites.has(siteId) ||
       syncState.get(syncSet("tag-seen", source.name)).has(String(siteId)),
-    offlineGatewayOf: offline.of,
-    /** Many values of the site turned null at once: reads its list of gateways soon, unless that would show nothing new. */
+    offlineGatewayOf: offline.gatewayOf,
+    /** Requests a read of a site's gateways, because many of the site's values turned null at once. */
     recheckGateways: gatewayRecheck.request,
     firstInventory: firstInventory.now,
 
@@ -169,26 +170,26 @@ export async function openSync(options: SyncOptions) {
       return scheduler;
     },
 
-    /** Applies another configuration. State, scope and outage stay; lists with changed requests are read at once. */
+    /** Applies a changed configuration. State, scope and outage stay; lists with changed requests are read at once. */
     change(next: SyncConfig): void {
       const before = config;
       config = next;
-      nextGatewayList = nextGatewayListOf(next);
+      nextGatewayList = gatewayListTimes(next);
       // `startup` applies to a start only.
       const started = { ...next, alarms: { ...next.alarms, startup: "reconcile" as const } };
-      if (!isDeepStrictEqual(before.alarms, next.alarms)) alarmPolls = alarmPollsOf(partsFor(started));
-      scheduler?.change({ jobs: createJobs(), spreadMs: next.spread, again: changedLists(before, next) });
+      if (!isDeepStrictEqual(before.alarms, next.alarms)) alarmPolls = createAlarmPolls(partsFor(started));
+      scheduler?.change({ jobs: createJobs(), spreadMs: next.spread, again: findChangedLists(before, next) });
     },
   };
 }
 
-type Runnable = Pick<Job, "run">;
+type RunnableJob = Pick<Job, "run">;
 
-function nextGatewayListOf({ schedules }: SyncConfig): ((afterMs: number) => number) | null {
-  return schedules.gateways === false ? null : matcher(schedules.gateways);
+function gatewayListTimes({ schedules }: SyncConfig): ((afterMs: number) => number) | null {
+  return schedules.gateways === false ? null : cronMatcher(schedules.gateways);
 }
 
-function changedLists(before: SyncConfig, after: SyncConfig): ReadonlySet<string> {
+function findChangedLists(before: SyncConfig, after: SyncConfig): ReadonlySet<string> {
   const differs = (of: (config: SyncConfig) => unknown) => !isDeepStrictEqual(of(before), of(after));
   return new Set([
     ...(differs(({ alarms }) => alarms.sites) ? ["alarms", "resolved_sweep"] : []),
@@ -197,24 +198,24 @@ function changedLists(before: SyncConfig, after: SyncConfig): ReadonlySet<string
   ]);
 }
 
-function gatewayPollOf(parts: PollParts, offline: OfflineGateways): InventoryPoll {
+function createGatewayPoll(parts: PollParts, offline: OfflineGateways): InventoryPoll {
   return createInventoryPoll(parts, "gateways", "gateway", (filter, signal, stored) =>
     offline.watchPages(filter.siteId, parts.source.gateways(filter, signal, stored)),
   );
 }
 
 /**
- * Jobs in the order of their first runs: what decides the scope first. Tags run in parallel: their first page comes within
- * a second. Gateways come before hosts and systems, so that an offline gateway is noticed early.
+ * Lists the jobs in the order of their first runs: token and sites first, because they set the scope. Tags run in
+ * parallel. Gateways come before hosts and systems, so that an offline gateway is noticed early.
  */
-function jobsOf(
+function createJobList(
   parts: PollParts,
-  { alarms, sweep, gateways, tags }: Record<"alarms" | "sweep" | "gateways" | "tags", Runnable>,
+  { alarms, sweep, gateways, tags }: Record<"alarms" | "sweep" | "gateways" | "tags", RunnableJob>,
   systemsRead: () => void,
 ): readonly Job[] {
   const { source } = parts;
   const { schedules, inventory } = parts.config;
-  const job = (name: keyof typeof schedules, { run }: Runnable, ability?: string): Job => ({
+  const job = (name: keyof typeof schedules, { run }: RunnableJob, ability?: string): Job => ({
     ...{ name, schedule: schedules[name], firstRun: true, run },
     ...(ability === undefined ? {} : { ability }),
   });
@@ -231,7 +232,6 @@ function jobsOf(
     job("gateways", gateways, "read:gateways"),
     // The tags of systems are listed after the tags.
     ...(inventory.tags_of_systems ? [systemList, hostList] : [hostList, systemList]),
-    // The sweep may take many pages, and reports only alarms that are over.
     job("resolved_sweep", sweep, "read:alarms"),
   ];
 }

@@ -2,11 +2,11 @@ import { type Event, makeEvent, SERVICE_SUBJECT, sourceUri } from "../../core/mo
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet } from "../store/store.ts";
 import { parseUtcMs } from "./alarms/times.ts";
-import { type JobOutcome, OK } from "./job.ts";
+import { JOB_OK, type JobOutcome } from "./job.ts";
 import type { PollParts } from "./poll-parts.ts";
 import type { StoredToken } from "./snapshot.ts";
 
-const WARNING_DAYS = [30, 14, 7, 1] as const;
+const EXPIRY_WARNING_DAYS = [30, 14, 7, 1] as const;
 
 const DAY_MS = 86_400_000;
 
@@ -21,7 +21,7 @@ export function createTokenPoll(parts: PollParts) {
       const now = clock.now();
       const stored = syncState.get<StoredToken>(set).get("token");
       const warned = stored?.info.expiresAt === info.expiresAt ? stored.warnedDays : null;
-      const due = dueWarning(info.expiresAt, now);
+      const due = findDueWarning(info.expiresAt, now);
       const isNews = due !== null && (warned === null || due.threshold < warned);
       const events: Event[] = [];
       if (isNews && info.expiresAt !== null) {
@@ -33,15 +33,15 @@ export function createTokenPoll(parts: PollParts) {
       const warnedDays = isNews ? due.threshold : warned;
       const next: StoredToken = { info, checkedAt: isoUtc(now), warnedDays, lost: scope.lost() };
       await parts.commit("token", { documents: [{ set, put: [["token", next]] }], events });
-      return OK;
+      return JOB_OK;
     },
   };
 }
 
-/** Returns the closest threshold that is passed: a first poll five days before the end warns once. */
-export function dueWarning(expiresAt: string | null, nowMs: number) {
+/** Returns the lowest passed threshold in days: a first poll five days before the token expires warns once, for 7. */
+export function findDueWarning(expiresAt: string | null, nowMs: number) {
   const endMs = parseUtcMs(expiresAt);
   const daysLeft = endMs === null ? Number.POSITIVE_INFINITY : (endMs - nowMs) / DAY_MS;
-  const threshold = WARNING_DAYS.findLast((days) => daysLeft <= days);
+  const threshold = EXPIRY_WARNING_DAYS.findLast((days) => daysLeft <= days);
   return threshold === undefined ? null : { threshold, daysLeft: Math.max(0, Math.floor(daysLeft)) };
 }

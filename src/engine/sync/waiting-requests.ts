@@ -1,21 +1,21 @@
 import { isStopping, Stopping } from "../../core/runtime/lifecycle.ts";
 
-/** Waits for a slot, decides what to request, calls `begun`, and settles. A rejection ends all lanes. */
+/** Waits for a slot, chooses a request, calls `begun`, and sends the request. A rejection ends all lanes. */
 type LaneRequest = (begun: () => void, signal: AbortSignal) => Promise<void>;
 
 interface WaitingOptions {
-  readonly most: () => number;
-  /** Aborts when nothing new may begin: waiting requests end, running ones finish. */
+  readonly maxUnderWay: () => number;
+  /** Aborts when no new request may begin: waiting requests end, running requests finish. */
   readonly draining: AbortSignal;
   readonly forced: AbortSignal;
 }
 
 /** Keeps one request waiting per lane while fewer than `most()` are under way. Throws the first error at the end. */
 export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options: WaitingOptions): Promise<void> {
-  const { most, draining, forced } = options;
+  const { maxUnderWay, draining, forced } = options;
   let failure: { readonly error: unknown } | undefined;
   const ended = new AbortController();
-  const leaving = AbortSignal.any([draining, forced, ended.signal]);
+  const noNewRequests = AbortSignal.any([draining, forced, ended.signal]);
   const requests = new Set<Promise<void>>();
   let underWay = 0;
   let freed = Promise.withResolvers<void>();
@@ -25,12 +25,12 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
     const abort = () => own.abort(new Stopping());
     let hasBegun = false;
     const decided = Promise.withResolvers<void>();
-    leaving.addEventListener("abort", abort, { once: true });
+    noNewRequests.addEventListener("abort", abort, { once: true });
     forced.addEventListener("abort", abort, { once: true });
     const begun = () => {
       hasBegun = true;
       underWay += 1;
-      leaving.removeEventListener("abort", abort);
+      noNewRequests.removeEventListener("abort", abort);
       decided.resolve();
     };
     const work = lane(begun, own.signal)
@@ -40,7 +40,7 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
         ended.abort(new Stopping());
       })
       .finally(() => {
-        leaving.removeEventListener("abort", abort);
+        noNewRequests.removeEventListener("abort", abort);
         forced.removeEventListener("abort", abort);
         if (hasBegun) underWay -= 1;
         freed.resolve();
@@ -52,14 +52,14 @@ export async function keepRequestsWaiting(lanes: readonly LaneRequest[], options
     await decided.promise;
   }
 
-  async function keep(lane: LaneRequest): Promise<void> {
-    while (!leaving.aborted) {
-      if (underWay < most()) await request(lane);
+  async function keepLaneBusy(lane: LaneRequest): Promise<void> {
+    while (!noNewRequests.aborted) {
+      if (underWay < maxUnderWay()) await request(lane);
       else await freed.promise;
     }
   }
 
-  await Promise.all(lanes.map(keep));
+  await Promise.all(lanes.map(keepLaneBusy));
   await Promise.all(requests);
   if (failure !== undefined) throw failure.error;
 }

@@ -13,9 +13,9 @@ export interface SourceCounts {
   readonly activeAlarms: ActiveAlarmCounts;
   readonly siteIds: readonly number[];
   readonly leftOut: { readonly unreadable: number; readonly unanswered: number } | null;
-  /** Last successful polls since the start by job; for `live` the last reply that had a value. */
+  /** Last successful poll since the worker's start, by job; for `live` the last reply that had a value. */
   readonly lastPolls: ReadonlyMap<string, PollTime>;
-  /** When the last page of a first inventory came, monotonic milliseconds; null without one since the start. */
+  /** Arrival of the last page of a first inventory, monotonic milliseconds; null without a page since the start. */
   readonly inventoryPageMs: number | null;
 }
 
@@ -23,7 +23,7 @@ export interface SourceCounts {
 export interface LiveTag {
   readonly className: string;
   readonly wishedSeconds: number;
-  /** Current interval: the target interval, times the overload factor, plus back-off of a failing tag. */
+  /** Current read interval: the target interval times the overload factor, plus back-off of a failing tag. */
   readonly everySeconds: number;
   readonly lastAt: string | null;
   readonly dueAt: string | null;
@@ -35,13 +35,13 @@ export interface TagReading {
   readonly promisedMs: number;
 }
 
-export function readingOf(live: Pick<LiveReads, "known">, id: string): TagReading | null {
+export function tagReading(live: Pick<LiveReads, "known">, id: string): TagReading | null {
   const known = live.known(id);
   if (known === undefined) return null;
   return { className: known.watched.readClass.name, promisedMs: known.stretchedMs };
 }
 
-export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | null {
+export function describeLiveTag(live: LiveReads, id: string, clock: Clock): LiveTag | null {
   const known = live.known(id);
   if (known === undefined) return null;
   const { readClass } = known.watched;

@@ -7,7 +7,7 @@ import type {
   ValueView,
 } from "../../core/connector.ts";
 import type { System, Tag } from "../../core/model/building.ts";
-import { covers, silencesIn } from "../silence/silence.ts";
+import { getSilences, isSilenced } from "../silence/silence.ts";
 import { documentSet, type SnapshotName } from "../store/store.ts";
 import {
   type Listed,
@@ -68,10 +68,10 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
       return true;
     },
     async silences() {
-      return (await silencesIn(store)).map((silence) => ({
+      return (await getSilences(store)).map((silence) => ({
         fromMs: Date.parse(silence.from),
         toMs: Date.parse(silence.to),
-        covers: (source, alarm) => covers(silence, source, alarm),
+        covers: (source, alarm) => isSilenced(silence, source, alarm),
       }));
     },
     async activeAlarms() {

@@ -1,7 +1,7 @@
 import type { ConfigurationState } from "../../core/model/reload-facts.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { silencesIn } from "../../engine/silence/silence.ts";
+import { getSilences } from "../../engine/silence/silence.ts";
 import type { LagFilter, Store } from "../../engine/store/store.ts";
 import { type AlarmRow, alarmRows } from "./alarms.ts";
 import { createCachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
@@ -137,11 +137,11 @@ export function createStatus(options: StatusOptions): Status {
     },
     async alarms() {
       const at = isoUtc(clock.now());
-      const silences = (await silencesIn(store)).filter((silence) => isActive(silence, at));
+      const silences = (await getSilences(store)).filter((silence) => isActive(silence, at));
       return alarmRows(cache, names, options.sinks ?? [], silences);
     },
     async silences(scope) {
-      return silenceRows(cache, names, await silencesIn(store), isoUtc(clock.now()), scope);
+      return silenceRows(cache, names, await getSilences(store), isoUtc(clock.now()), scope);
     },
   };
 }

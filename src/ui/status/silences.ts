@@ -6,7 +6,14 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { oneAtATime } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { printable } from "../../core/values/printable.ts";
-import { addSilence, covers, LONGEST_REASON, type Silence, silenceOf, whom } from "../../engine/silence/silence.ts";
+import {
+  addSilence,
+  alarmText,
+  isSilenced,
+  MAX_REASON_LENGTH,
+  type Silence,
+  toSilence,
+} from "../../engine/silence/silence.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { Listed, StoredAlarm } from "../../engine/sync/snapshot.ts";
 import { jsonFromPage, sameOriginOnly, visitorName } from "./access.ts";
@@ -30,7 +37,7 @@ export function isActive({ from, to }: Silence, at: string): boolean {
 
 /** The longest silence that covers the alarm; null without one. */
 export function silencedBy(silences: readonly Silence[], source: string, alarm: Alarm): Silenced | null {
-  const covering = silences.filter((silence) => covers(silence, source, alarm));
+  const covering = silences.filter((silence) => isSilenced(silence, source, alarm));
   const [last] = covering.sort((a, b) => b.to.localeCompare(a.to));
   return last === undefined ? null : { to: last.to, reason: last.reason, madeBy: last.madeBy };
 }
@@ -48,7 +55,7 @@ export async function silenceRows(
     // The worker removes it within seconds.
     if (silence.to <= at || !(await concerns(cache, sources, silence, scope))) continue;
     const { id, from, to, reason, madeBy } = silence;
-    const alarms = whom(silence, await namesIn(cache, sources, silence));
+    const alarms = alarmText(silence, await namesIn(cache, sources, silence));
     rows.push({ id, from, to, reason, madeBy, alarms, isActive: isActive(silence, at) });
   }
   return rows;
@@ -110,7 +117,7 @@ const NewSilence = z
         .string({ error: "Say why." })
         .trim()
         .min(1, "Say why.")
-        .max(LONGEST_REASON, `Say why in ${LONGEST_REASON} characters at most.`),
+        .max(MAX_REASON_LENGTH, `Say why in ${MAX_REASON_LENGTH} characters at most.`),
     },
     {
       error: ({ code }) =>
@@ -137,7 +144,7 @@ export function silenceRoutes({ config, clock, endSilence, silencesOf }: Silence
     const fromMs = clock.now();
     const toMs = fromMs + minutes * MINUTE_MS;
     const target = { source, site, alarm, priorities: null, name: null };
-    const silence = silenceOf({ ...target, reason, fromMs, toMs, madeBy: visitorName(context, config) }, fromMs);
+    const silence = toSilence({ ...target, reason, fromMs, toMs, madeBy: visitorName(context, config) }, fromMs);
     try {
       await inTurn(() => addSilence(store, silence));
     } catch (error) {

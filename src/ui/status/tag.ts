@@ -1,7 +1,7 @@
 import { type Gateway, RESOLUTIONS, type System, type Tag } from "../../core/model/building.ts";
 import { type Event, eventSubject, makeEvent, sourceUri } from "../../core/model/event.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import { offlineGateways } from "../../engine/sync/inventory/gateways.ts";
+import { findOfflineGateways } from "../../engine/sync/inventory/gateways.ts";
 import {
   isComplete,
   type Listed,
@@ -60,7 +60,7 @@ async function systemsOf(store: Store, source: string, id: string) {
 
 async function offlineGateway({ cache }: PageContext, { source, siteId }: TagRow): Promise<string | null> {
   const gateways = await cache.documents<Listed<Gateway>>(documentSet("gateway", source), WATCHED_MS);
-  const id = siteId === null ? undefined : offlineGateways(gateways).get(siteId);
+  const id = siteId === null ? undefined : findOfflineGateways(gateways).get(siteId);
   return id === undefined ? null : (gateways.get(id)?.value.displayName ?? id);
 }
 

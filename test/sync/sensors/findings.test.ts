@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Resolution, TagValue } from "#src/core/model/building.ts";
-import { findingsIn } from "#src/engine/sync/sensors/findings.ts";
+import { findSensorFindings } from "#src/engine/sync/sensors/findings.ts";
 import { createSensorTable } from "#src/engine/sync/sensors/sensor-table.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
 import { replay, seed } from "../../seed.ts";
@@ -44,7 +44,7 @@ function judge(
       systemIds: [],
     },
   }));
-  return findingsIn(sensors, { periodHours: WEEK_HOURS, mayRest: () => false });
+  return findSensorFindings(sensors, { periodHours: WEEK_HOURS, mayRest: () => false });
 }
 
 const findings = (tags: Readonly<Record<string, Watched>>) => judge({ rows: () => rowsOf(tags) }, tags);

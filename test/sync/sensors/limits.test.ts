@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { findingsIn, isJudged } from "#src/engine/sync/sensors/findings.ts";
+import { findSensorFindings, hasEnoughReadings } from "#src/engine/sync/sensors/findings.ts";
 import type { SensorRow } from "#src/engine/sync/sensors/sensor-table.ts";
 
 type LogOf = NonNullable<SensorRow["log"]>;
@@ -24,7 +24,7 @@ function judged(rows: readonly Partial<SensorRow>[], unit: string | null = "kW",
     row: { ...ROW, ...row },
     located: { tag: { id: String(n), displayName: String(n), description: null, unit }, siteId: 1, systemIds: [] },
   }));
-  return findingsIn(sensors, { periodHours: 168, mayRest: () => mayRest });
+  return findSensorFindings(sensors, { periodHours: 168, mayRest: () => mayRest });
 }
 
 const found = (row: Partial<SensorRow>, unit?: string | null, mayRest?: boolean) =>
@@ -40,7 +40,7 @@ describe("isJudged", () => {
     [5, 24, 24, false],
     [12, 720, 744, true],
   ])("judges a tag read in %i hours over %i of %i hours: %s", (hours, spanHours, periodHours, expected) => {
-    expect(isJudged({ ...ROW, hours, spanHours }, periodHours)).toBe(expected);
+    expect(hasEnoughReadings({ ...ROW, hours, spanHours }, periodHours)).toBe(expected);
   });
 });
 

@@ -3,8 +3,8 @@ import { Points } from "#src/core/codec/points.ts";
 import type { Resolution, TagValue } from "#src/core/model/building.ts";
 import type { SensorFinding } from "#src/core/model/tag-facts.ts";
 import { SilentSensorsConfig } from "#src/engine/sync/sensors/config.ts";
-import { compared, createSensorTable } from "#src/engine/sync/sensors/sensor-table.ts";
-import { reportParts } from "#src/engine/sync/sensors/sensor-watch.ts";
+import { createSensorTable, distanceFromBuckets } from "#src/engine/sync/sensors/sensor-table.ts";
+import { splitReport } from "#src/engine/sync/sensors/sensor-watch.ts";
 import { SITE, TAG } from "../../sample-events.ts";
 
 const MINUTE = 60_000;
@@ -204,7 +204,7 @@ test.each([
   [2, [1], 0.5],
 ])("a live value %d differs from the buckets %j by %d", (live, values, off) => {
   expect(
-    compared(
+    distanceFromBuckets(
       live,
       values.map((value) => ({ atMs: 0, value })),
     ),
@@ -235,7 +235,7 @@ describe("reportParts", () => {
   }
 
   const sizesOf = (findings: readonly SensorFinding[]) =>
-    reportParts(SITE, { from: "a", to: "b", watchedHours: 1 }, { tags: 1, judged: 1, findings }).map(
+    splitReport(SITE, { from: "a", to: "b", watchedHours: 1 }, { tags: 1, judged: 1, findings }).map(
       (part) => part.findings.length,
     );
 

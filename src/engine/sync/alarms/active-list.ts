@@ -2,8 +2,16 @@ import type { Failure } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFilter } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
-import { collect, collectTwice, fingerprint, type Listing, lacksOnlyUnreadable, recordsOf, union } from "../listing.ts";
-import { perSite } from "../per-site.ts";
+import {
+  fingerprint,
+  joinById,
+  type Listing,
+  lacksOnlyUnreadable,
+  readPages,
+  readTwice,
+  recordsIn,
+} from "../listing.ts";
+import { visitSites } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import type { Coverage } from "./diff-alarms.ts";
@@ -55,8 +63,8 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
     };
     const settings = { idOf: alarmId, keepsShown: true, maxPages, onPage: followedSites };
     const listing = twice
-      ? await collectTwice(read, { ...settings, sameAs: stateKey, always: careful })
-      : await collect(read(), settings);
+      ? await readTwice(read, { ...settings, sameAs: stateKey, always: careful })
+      : await readPages(read(), settings);
     signal.throwIfAborted();
     return listing;
   }
@@ -91,12 +99,12 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
       isOneSite = followedSites.length === 1;
       const all = await readAllSites(how);
       // Alarm records without a site id state it only in the list of their own site.
-      const haveSiteIds = all === null || recordsOf(all).every((alarm) => alarm.site.id !== 0);
+      const haveSiteIds = all === null || recordsIn(all).every((alarm) => alarm.site.id !== 0);
       const distrust = trust.distrust();
       wasPerSite = all === null || distrust !== null || !haveSiteIds;
       if (all !== null && (!wasPerSite || followedSites.length === 0)) {
         return {
-          listed: recordsOf(all).filter((alarm) => follows(alarm.site.id)),
+          listed: recordsIn(all).filter((alarm) => follows(alarm.site.id)),
           coverage: (siteId) => (follows(siteId) ? (haveSiteIds ? determineCoverage(all) : "moving") : "none"),
           isConfirmed: how.careful || !all.complete || all.pages === 1,
           failures: new Map(),
@@ -105,13 +113,13 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
         };
       }
       const next = takeNextSites(followedSites);
-      const visits = await perSite(next, (siteId) => readSite(siteId, how), how.signal);
+      const visits = await visitSites(next, (siteId) => readSite(siteId, how), how.signal);
       const readings = [...visits.seen.values()];
       const lists = readings.map(({ listing }) => listing);
       const { reasons, unreadable } = collectFaults(lists);
       const remarks = readings.flatMap(({ remark }) => remark ?? []);
       return {
-        listed: lists.flatMap(recordsOf),
+        listed: lists.flatMap(recordsIn),
         coverage: (siteId) => determineCoverage(visits.seen.get(siteId)?.listing),
         isConfirmed: true,
         failures: visits.failures,
@@ -144,7 +152,7 @@ export function joinReadings(first: ActiveAlarms, second: ActiveAlarms): ActiveA
   const areSame = [...firstStates.keys(), ...secondStates.keys()].every(isSame);
   return {
     ...second,
-    listed: union(first.listed, second.listed, alarmId),
+    listed: joinById(first.listed, second.listed, alarmId),
     coverage(siteId) {
       const coverages = [first.coverage(siteId), second.coverage(siteId)];
       if (coverages.includes("none")) return coverages.every((each) => each === "none") ? "none" : "moving";

@@ -1,7 +1,7 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
-import { type Listing, recordsOf } from "../listing.ts";
+import { type Listing, recordsIn } from "../listing.ts";
 
 /** Faults that make the pages of a list untrusted, once `readings` in a row show the fault for at least `forMs`. */
 const DISTRUST_RULES = {
@@ -24,7 +24,7 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">) {
   const isDue = () => distrust === null || clock.monotonic() - distrust.sinceMs >= DISTRUST_RETRY_MS;
 
   function showsSameRecords(listing: Listing<Alarm>): boolean {
-    const ids = recordsOf(listing).map(({ id }) => id);
+    const ids = recordsIn(listing).map(({ id }) => id);
     const before = lastIds;
     lastIds = ids.sort().join();
     return lastIds === before;

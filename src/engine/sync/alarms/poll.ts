@@ -5,8 +5,8 @@ import { type OneAtATime, runInSlices, yieldUnlessAborted } from "../../../core/
 import { durationText } from "../../../core/values/duration.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { DocumentChange } from "../../store/store.ts";
-import { incomplete, type JobOutcome } from "../job.ts";
-import { isRefusal, outcomeOf } from "../per-site.ts";
+import { incompleteOutcome, type JobOutcome } from "../job.ts";
+import { buildOutcome, isSiteRefusal } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { type ActiveAlarms, createAlarmList, joinReadings } from "./active-list.ts";
@@ -89,7 +89,7 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
   await yieldForManyAlarms(state, first.listed.length, signal);
   if (!careful && isMassDrop(before, first)) first = await readListAgain(state, first, how);
   await yieldForManyAlarms(state, first.listed.length, signal);
-  if (careful && first.reasons.length > 0) return incomplete(first.reasons.join(" "));
+  if (careful && first.reasons.length > 0) return incompleteOutcome(first.reasons.join(" "));
 
   const verified = await verifyAbsences(state, first, how);
   const { reading, sorted, ends } = verified;
@@ -119,7 +119,7 @@ async function pollAlarms(state: PollState, careful: boolean, signal: AbortSigna
     ...state.reportUnverified(sorted, ends, reading.unreadable),
     ...describeLateness(state),
   ];
-  return outcomeOf(new Map([...verified.failures, ...reading.failures]), reading.reasons, remarks);
+  return buildOutcome(new Map([...verified.failures, ...reading.failures]), reading.reasons, remarks);
 }
 
 /** Refreshes an old token scope if lists of single sites hide new sites, or if alarms are out of scope. */
@@ -212,7 +212,7 @@ async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadOp
   const listedIds = new Set(hidden.length === 0 ? [] : sorted.listed.map(({ id }) => id));
   const isRefusedAt = (siteId: number) => {
     const failure = reading.failures.get(siteId);
-    return failure !== undefined && isRefusal(failure);
+    return failure !== undefined && isSiteRefusal(failure);
   };
   const needsScope =
     questioned.some(({ alarm }) => !found.has(alarm.id)) ||

@@ -5,7 +5,7 @@ import type { OneAtATime } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Page } from "../../source/source.ts";
 import type { DocumentChange } from "../../store/store.ts";
-import { incomplete, type JobOutcome, OK } from "../job.ts";
+import { incompleteOutcome, JOB_OK, type JobOutcome } from "../job.ts";
 import type { PollParts } from "../poll-parts.ts";
 import type { StoredAlarmSite, StoredSweep } from "../snapshot.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
@@ -87,17 +87,19 @@ export function createResolvedSweep(parts: PollParts, oneAtATime: OneAtATime) {
     await parts.commit("resolved_sweep", { documents, events: diff.events });
     isFirst &&= !isSteady;
     if (readings.some((reading) => reading.tooLong)) {
-      return incomplete(
+      return incompleteOutcome(
         `More than ${settings.resolved_pages_max} pages of resolved alarms: short alarms may be missed. Raise resolved_pages_max, or follow fewer sites.`,
       );
     }
     const broken = readings.find((reading) => reading.brokenBy !== null);
-    if (broken !== undefined) return incomplete(`${broken.brokenBy} What it showed before is told.`);
+    if (broken !== undefined) return incompleteOutcome(`${broken.brokenBy} What it showed before is told.`);
     const unreadable = readings.flatMap((reading) => reading.unreadable);
     const messages = [...remarks, ...describeUnreadable(unreadable, "resolved")];
     if (messages.length > 0) return { kind: "ok", remark: messages.join(" ") };
     // Records of a changing list are emitted and the watermark stays; only a first sweep is repeated soon.
-    return isSteady || last !== undefined ? OK : incomplete("The list of resolved alarms changed while it was read.");
+    return isSteady || last !== undefined
+      ? JOB_OK
+      : incompleteOutcome("The list of resolved alarms changed while it was read.");
   }
 
   /** Time until which resolved alarms were read: the watermark, or earlier for sites that are visible again. */

@@ -1,7 +1,7 @@
 import { asFailure, type Failure, LocalFailure, Malformed } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
 import type { AlarmFilter, Source } from "../../source/source.ts";
-import { collect, collectTwice, recordsOf } from "../listing.ts";
+import { readPages, readTwice, recordsIn } from "../listing.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { endsBeforeStart, episodeKey, isResolved, relateRecord } from "./episode.ts";
 import { endOrStartMs, parseUtcMs } from "./times.ts";
@@ -92,9 +92,9 @@ async function searchSite(siteId: number, absent: readonly StoredAlarm[], option
   const last = [...missing.values()].filter(options.isLastSearch).map(({ alarm }) => alarm.id);
   if (last.length === 0) return { found, searched: new Set<string>() };
   const settings = { idOf: ({ id }: Alarm) => id, maxPages, keepsShown: true };
-  const all = await collect(source.alarms({ siteId, status: "all" }, signal), settings);
+  const all = await readPages(source.alarms({ siteId, status: "all" }, signal), settings);
   signal.throwIfAborted();
-  recordsOf(all).forEach(take);
+  recordsIn(all).forEach(take);
   return { found, searched: new Set(all.complete ? last : []) };
 }
 
@@ -123,10 +123,9 @@ export async function checkEnds(
   const revoked = new Set<string>();
   const stillStale = new Set(contested.map(({ alarm }) => alarm.id).filter((id) => last.stale.has(id)));
   const failures = await visitEachSite(selectDue(last.counts, contested, always), signal, async (siteId, due) => {
-    // A list may have one row for each episode of an alarm.
     const rowOf = (alarm: Alarm) => `${episodeKey(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
     const read = () => source.alarms({ siteId, status: "resolved" }, signal);
-    const ends = await collectTwice(read, { idOf: rowOf, sameAs: rowOf, maxPages: MAX_RESOLVED_PAGES });
+    const ends = await readTwice(read, { idOf: rowOf, sameAs: rowOf, maxPages: MAX_RESOLVED_PAGES });
     signal.throwIfAborted();
     if (!ends.complete) return;
     const rows = Map.groupBy(ends.items, ({ id }) => id);

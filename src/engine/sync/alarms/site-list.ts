@@ -3,8 +3,8 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { AlarmFilter } from "../../source/source.ts";
-import { fingerprint, type Listing, recordsOf, union } from "../listing.ts";
-import { concernsAll } from "../per-site.ts";
+import { fingerprint, joinById, type Listing, recordsIn } from "../listing.ts";
+import { concernsAllSites } from "../per-site.ts";
 import { episodeKey } from "./episode.ts";
 
 type ListPart = Pick<AlarmFilter, "priority" | "acknowledged">;
@@ -93,12 +93,12 @@ export function createSiteListReader(
     if (!isCut(describeList(siteId, {}))) return { listing: first, remark: null };
     const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
     // An alarm may move from one part to another between two requests: read again before it counts as absent.
-    const ids = new Set(recordsOf(first).map(alarmId));
+    const ids = new Set(recordsIn(first).map(alarmId));
     const lacksAlarms = lastIds.get(siteId)?.isSubsetOf(ids) !== true;
     lastIds.set(siteId, ids);
     if (!first.complete || !(how.careful || lacksAlarms)) return { listing: first, remark };
     const second = await readPart(siteId, {}, true, how);
-    const items = union(first.items, recordsOf(second), alarmId);
+    const items = joinById(first.items, recordsIn(second), alarmId);
     lastIds.set(siteId, new Set(items.map(alarmId)));
     if (second.complete && fingerprint(first.items, stateKey) === fingerprint(second.items, stateKey))
       return { listing: second, remark };
@@ -113,19 +113,19 @@ async function joinParts(
   readPart: (part: ListPart) => Promise<Listing<Alarm>>,
   signal: AbortSignal,
 ): Promise<Listing<Alarm>> {
-  let items = recordsOf(first);
+  let items = recordsIn(first);
   const ids = new Set<string>();
   const reasons: string[] = [];
   for (const part of parts) {
     try {
       const listing = await readPart(part);
-      for (const { id } of recordsOf(listing)) ids.add(id);
-      items = union(items, recordsOf(listing), alarmId);
+      for (const { id } of recordsIn(listing)) ids.add(id);
+      items = joinById(items, recordsIn(listing), alarmId);
       if (!listing.complete) reasons.push(listing.reason);
     } catch (error) {
       signal.throwIfAborted();
       const failure = asFailure(error);
-      if (concernsAll(failure)) throw failure;
+      if (concernsAllSites(failure)) throw failure;
       reasons.push(failure.message);
     }
   }

@@ -1,6 +1,6 @@
 import type { Gateway, Host } from "../../../core/model/building.ts";
 import { documentSet } from "../../store/store.ts";
-import { behindGateway } from "../inventory/gateways.ts";
+import { createGatewayFinder } from "../inventory/gateways.ts";
 import type { PollParts } from "../poll-parts.ts";
 import { type Listed, type StoredAlarm, type StoredAlarmSite, type StoredSweep, syncSet } from "../snapshot.ts";
 import { isOpenAlarm } from "./diff-alarm.ts";
@@ -25,7 +25,7 @@ export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }
     alarms: syncState.get<StoredAlarm>(alarmSet),
     sites: syncState.get<StoredAlarmSite>(siteSet),
     sweeps: syncState.get<StoredSweep>(sweepSet),
-    gatewayFinder: () => behindGateway(gateways, hosts, offlineGatewayOf),
+    gatewayFinder: () => createGatewayFinder(gateways, hosts, offlineGatewayOf),
   };
 }
 

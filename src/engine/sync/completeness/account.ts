@@ -12,26 +12,26 @@ import { countBuckets, DAY_MS, parseTime, type Range } from "../history/buckets.
 import { closedUntilMs } from "../history/ledger.ts";
 import { type LedgerRange, toRanges } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
-import { type CountedSeries, type DayCount, type DayCounts, type Days, dateOf, isWanted, wantedFrom } from "./days.ts";
+import { type DayCount, type DayCounts, type DayRange, type DaySeries, dayDate, isWanted, wantedFrom } from "./days.ts";
 
-export interface Statement {
+export interface ServiceStatement {
   readonly said: string | null;
   readonly at: string | null;
 }
 
-const NO_STATEMENT: Statement = { said: null, at: null };
+const EMPTY_STATEMENT: ServiceStatement = { said: null, at: null };
 
-function statementOf({ said, at }: Pick<LedgerRange, "said" | "at">): Statement {
+function toStatement({ said, at }: Pick<LedgerRange, "said" | "at">): ServiceStatement {
   return { said: said ?? null, at: at ?? null };
 }
 
 export interface SeriesDay extends DayAccount {
   readonly why: WaitingSeries["why"] | null;
-  readonly noLog: Statement | null;
-  readonly refusal: Statement | null;
+  readonly noLog: ServiceStatement | null;
+  readonly refusal: ServiceStatement | null;
 }
 
-const EMPTY_ACCOUNT = {
+const EMPTY_DAY_ACCOUNT = {
   expected: 0,
   had: 0,
   null: 0,
@@ -43,12 +43,12 @@ const EMPTY_ACCOUNT = {
 };
 
 function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
-  const sum: { -readonly [name in keyof DayAccount]: number } = { ...EMPTY_ACCOUNT };
+  const sum: { -readonly [name in keyof DayAccount]: number } = { ...EMPTY_DAY_ACCOUNT };
   for (const name of Object.keys(sum) as (keyof DayAccount)[]) sum[name] = a[name] + b[name];
   return sum;
 }
 
-export function accountOf(series: CountedSeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
+export function countSeriesDay(series: DaySeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
   const { ledger, rules } = series;
   const dayRange: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
   const buckets = (range: Range) => countBuckets(day, ledger, range);
@@ -56,27 +56,27 @@ export function accountOf(series: CountedSeries, day: number, count: DayCount | 
   const wantedBuckets = ({ fromMs, toMs }: Range) => buckets({ fromMs: Math.max(fromMs, opensAt), toMs });
   let [answered, withoutLog, refused] = [0, 0, 0];
   let pending = wantedBuckets(dayRange);
-  let noLog: Statement | null = null;
-  let refusal: Statement | null = null;
+  let noLog: ServiceStatement | null = null;
+  let refusal: ServiceStatement | null = null;
   for (const span of toRanges(ledger.spans)) {
     const covered = span.toMs <= dayRange.fromMs || span.fromMs >= dayRange.toMs ? 0 : buckets(span);
     if (covered === 0) continue;
     pending -= wantedBuckets(span);
     if (span.why === "no-log") {
       withoutLog += covered;
-      noLog = statementOf(span);
+      noLog = toStatement(span);
     } else if (span.why === "refused") {
       refused += covered;
-      refusal = statementOf(span);
+      refusal = toStatement(span);
     } else answered += covered;
   }
   const watermarkMs = parseTime(ledger.watermark);
   if (pending > 0 && ledger.state === "no-log") {
     withoutLog += pending;
-    noLog = ledger.refusal === null ? (noLog ?? NO_STATEMENT) : statementOf(ledger.refusal);
+    noLog = ledger.refusal === null ? (noLog ?? EMPTY_STATEMENT) : toStatement(ledger.refusal);
     pending = 0;
   } else if (pending > 0 && ledger.refusal !== null) {
-    // Following or log discovery was refused; the past before it may still be fetched.
+    // New buckets or the log discovery were refused; older buckets may still be fetched.
     const fromMs = ledger.state === "following" ? Math.max(dayRange.fromMs, watermarkMs) : dayRange.fromMs;
     const atFront = Math.min(
       pending,
@@ -84,7 +84,7 @@ export function accountOf(series: CountedSeries, day: number, count: DayCount | 
     );
     refused += atFront;
     pending -= atFront;
-    if (atFront > 0) refusal = statementOf(ledger.refusal);
+    if (atFront > 0) refusal = toStatement(ledger.refusal);
   }
   // A service that samples may have more points than there are buckets.
   const had = Math.min(answered, count?.had ?? 0);
@@ -99,7 +99,7 @@ export function accountOf(series: CountedSeries, day: number, count: DayCount | 
 }
 
 function pendingReason(
-  { ledger, rules, located }: CountedSeries,
+  { ledger, rules, located }: DaySeries,
   { fromMs, toMs }: Range,
   watermarkMs: number,
   nowMs: number,
@@ -112,9 +112,9 @@ function pendingReason(
   return watermarkMs < fromMs || closedMs < toMs ? "open" : "backfill";
 }
 
-export interface SiteSeries extends CountedSeries {
+export interface SiteSeries extends DaySeries {
   readonly total: boolean;
-  readonly located: CountedSeries["located"] & { readonly tag: Tag; readonly siteId: number };
+  readonly located: DaySeries["located"] & { readonly tag: Tag; readonly siteId: number };
 }
 
 export interface SiteDay {
@@ -125,28 +125,28 @@ export interface SiteDay {
   readonly refused: readonly SeriesStatement[];
 }
 
-const NAMED_MAX = 200;
+const MAX_NAMED_SERIES = 200;
 
 export function createSiteDay(day: number) {
-  let account: DayAccount = EMPTY_ACCOUNT;
+  let account: DayAccount = EMPTY_DAY_ACCOUNT;
   let count = 0;
   const groups = new Map<string, SeriesAccount>();
   const withoutLog: SeriesStatement[] = [];
   const refused: SeriesStatement[] = [];
   return {
     add(series: SiteSeries, counted: DayCount | undefined, nowMs: number): SeriesDay {
-      const own = accountOf(series, day, counted, nowMs);
+      const own = countSeriesDay(series, day, counted, nowMs);
       if (own.expected === 0) return own;
       const { ledger, total, located } = series;
       const { resolution, timeZone } = ledger;
       account = addAccounts(account, own);
       count++;
-      const name = groupName(series);
-      const group = groups.get(name) ?? { ...EMPTY_ACCOUNT, resolution, timeZone, total, series: 0 };
+      const name = groupKey(series);
+      const group = groups.get(name) ?? { ...EMPTY_DAY_ACCOUNT, resolution, timeZone, total, series: 0 };
       groups.set(name, { ...group, ...addAccounts(group, own), series: group.series + 1 });
-      const named = (buckets: number, statement: Statement | null): SeriesStatement => ({
+      const named = (buckets: number, statement: ServiceStatement | null): SeriesStatement => ({
         ...{ tagId: located.tag.id, resolution, total, buckets },
-        ...(statement ?? NO_STATEMENT),
+        ...(statement ?? EMPTY_STATEMENT),
       });
       if (own.withoutLog > 0) withoutLog.push(named(own.withoutLog, own.noLog));
       if (own.refused > 0) refused.push(named(own.refused, own.refusal));
@@ -156,7 +156,7 @@ export function createSiteDay(day: number) {
   };
 }
 
-export function dayFinalized(
+export function buildDayFact(
   site: Site,
   day: number,
   { account, series, byResolution, withoutLog, refused }: SiteDay,
@@ -165,33 +165,33 @@ export function dayFinalized(
 ): DaySealedFact {
   return {
     site,
-    date: dateOf(day),
+    date: dayDate(day),
     timeZones: [...new Set(byResolution.map(({ timeZone }) => timeZone))],
     ...{ revision, revised, series },
     ...account,
     byResolution,
-    seriesWithoutLog: withoutLog.slice(0, NAMED_MAX),
+    seriesWithoutLog: withoutLog.slice(0, MAX_NAMED_SERIES),
     seriesWithoutLogCount: withoutLog.length,
-    seriesRefused: refused.slice(0, NAMED_MAX),
+    seriesRefused: refused.slice(0, MAX_NAMED_SERIES),
     seriesRefusedCount: refused.length,
   };
 }
 
-/** Returns null if no bucket begins in these days, as on six of seven days of a weekly series. */
-export function seriesCompleteEvent(
+/** Builds the `history-complete` event of a series; null if no bucket begins in the days, as in most days of weeks. */
+export function buildCompleteEvent(
   series: Series,
   source: string,
-  { from, until }: Days,
+  { from, until }: DayRange,
   counts: DayCounts,
   nowMs: number,
 ): Event<"history-complete"> | null {
   const { located, ledger, total } = series;
   const { resolution, timeZone } = ledger;
-  let sum: DayAccount = EMPTY_ACCOUNT;
-  for (let day = from; day < until; day++) sum = addAccounts(sum, accountOf(series, day, counts.get(day), nowMs));
+  let sum: DayAccount = EMPTY_DAY_ACCOUNT;
+  for (let day = from; day < until; day++) sum = addAccounts(sum, countSeriesDay(series, day, counts.get(day), nowMs));
   if (sum.expected === 0) return null;
-  const days = { firstDate: dateOf(from), lastDate: dateOf(until - 1) };
-  // The subject of the history itself, so that sinks which order by subject deliver it after the history.
+  const days = { firstDate: dayDate(from), lastDate: dayDate(until - 1) };
+  // Use the subject of the history events, so that sinks that order by subject deliver this event after them.
   const subject = `${eventSubject("tag", located.siteId, located.tag.id)}/${total ? "total" : "history"}/${resolution}`;
   const data = { tag: located.tag, resolution, timeZone, total, ...days, ...sum };
   const facts = [resolution, timeZone, days.firstDate, days.lastDate, sum.had, sum.null, sum.withoutLog];
@@ -199,6 +199,6 @@ export function seriesCompleteEvent(
   return makeEvent({ ...about, type: "history-complete", data, facts });
 }
 
-export function groupName({ rules, total }: Pick<Series, "rules" | "total">): string {
+export function groupKey({ rules, total }: Pick<Series, "rules" | "total">): string {
   return `${rules.resolution} ${rules.timeZone}${total ? " total" : ""}`;
 }

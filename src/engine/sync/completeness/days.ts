@@ -17,32 +17,32 @@ import { type SeriesRules, subtractTimeByRules } from "../history/ledger.ts";
 import { fetchedRanges, toRanges } from "../history/ledger-ranges.ts";
 import { type StoredDays, type StoredHistory, syncSet } from "../snapshot.ts";
 
-/** UTC day numbers: 20759 is 2026-11-02. A bucket belongs to the day in which it begins, whatever its zone. */
-export interface Days {
+/** Range of UTC days, as days since 1970: 20759 is 2026-11-02. A bucket belongs to the UTC day in which it begins. */
+export interface DayRange {
   readonly from: number;
   readonly until: number;
 }
 
-export function dayOf(atMs: number): number {
+export function utcDay(atMs: number): number {
   return Math.floor(atMs / DAY_MS);
 }
 
-export function dateOf(day: number): string {
+export function dayDate(day: number): string {
   return isoUtc(day * DAY_MS).slice(0, 10);
 }
 
-export function dayOfDate(date: string): number {
-  return dayOf(Date.parse(`${date}T00:00:00Z`));
+export function dateToDay(date: string): number {
+  return utcDay(Date.parse(`${date}T00:00:00Z`));
 }
 
 const lastStartBefore = memoize((resolution: BucketRules["resolution"]) =>
   memoize((timeZone: string) => memoize((atMs: number) => bucketStart(atMs - 1, { resolution, timeZone }))),
 );
 
-/** Returns the days of which every bucket begins within a range. The day of `opensAt` counts from there. */
-function completeDays({ fromMs, toMs }: Range, opensAt: number, { resolution, timeZone }: BucketRules): Days {
-  const from = fromMs <= opensAt ? dayOf(fromMs) : dayOf(lastStartBefore(resolution)(timeZone)(fromMs)) + 1;
-  return { from, until: dayOf(toMs) };
+/** Returns the days whose buckets all begin within a range; the day of `opensAt` counts from `opensAt` on. */
+function completeDays({ fromMs, toMs }: Range, opensAt: number, { resolution, timeZone }: BucketRules): DayRange {
+  const from = fromMs <= opensAt ? utcDay(fromMs) : utcDay(lastStartBefore(resolution)(timeZone)(fromMs)) + 1;
+  return { from, until: utcDay(toMs) };
 }
 
 /**
@@ -56,12 +56,12 @@ export interface DayCount {
 
 export type DayCounts = ReadonlyMap<number, DayCount>;
 
-interface Entry extends DayCount {
+interface CountsEntry extends DayCount {
   readonly first: number;
   readonly last: number;
 }
 
-function entriesOf(text: string): readonly Entry[] {
+function parseCounts(text: string): readonly CountsEntry[] {
   if (text === "") return [];
   return text.split(",").map((entry) => {
     const [days = "", counts = ""] = entry.split(":");
@@ -71,16 +71,16 @@ function entriesOf(text: string): readonly Entry[] {
   });
 }
 
-export function countsIn(text: string, from: number, until: number): DayCounts {
+export function countsBetween(text: string, from: number, until: number): DayCounts {
   const counts = new Map<number, DayCount>();
-  for (const { first, last, had, null: nulls } of entriesOf(text))
+  for (const { first, last, had, null: nulls } of parseCounts(text))
     for (let day = Math.max(first, from); day <= Math.min(last, until - 1); day++)
       counts.set(day, { had, null: nulls });
   return counts;
 }
 
 export function countOn(text: string, day: number): DayCount | undefined {
-  return entriesOf(text).find(({ first, last }) => first <= day && day <= last);
+  return parseCounts(text).find(({ first, last }) => first <= day && day <= last);
 }
 
 export function addCounts(text: string, more: DayCounts): string {
@@ -90,18 +90,21 @@ export function addCounts(text: string, more: DayCounts): string {
     const before = counts.get(day) ?? { had: 0, null: 0 };
     counts.set(day, { had: Math.max(0, before.had + had), null: Math.max(0, before.null + nulls) });
   }
-  return textOf(counts);
+  return formatCounts(counts);
 }
 
 export function allCounts(text: string): DayCounts {
-  return countsIn(text, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
+  return countsBetween(text, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
 }
 
 export function splitCounts(text: string, day: number): readonly [before: string, rest: string] {
-  return [textOf(countsIn(text, Number.NEGATIVE_INFINITY, day)), textOf(countsIn(text, day, Number.POSITIVE_INFINITY))];
+  return [
+    formatCounts(countsBetween(text, Number.NEGATIVE_INFINITY, day)),
+    formatCounts(countsBetween(text, day, Number.POSITIVE_INFINITY)),
+  ];
 }
 
-function textOf(counts: DayCounts): string {
+function formatCounts(counts: DayCounts): string {
   const entries: { first: number; last: number; counts: string }[] = [];
   for (const [day, { had, null: nulls }] of [...counts].sort(([a], [b]) => a - b)) {
     const own = nulls === 0 ? `${had}` : `${had}.${nulls}`;
@@ -127,7 +130,7 @@ export function countEmitted(
   const counts = new Map<number, { had: number; null: number; points: number }>();
   const bucketOf = bucketStartFinder(rules);
   const add = (startMs: number, had: number, nulls: number) => {
-    const day = dayOf(startMs);
+    const day = utcDay(startMs);
     const count = counts.get(day) ?? { had: 0, null: 0, points: 0 };
     counts.set(day, count);
     count.had += had;
@@ -151,7 +154,7 @@ export function countEmitted(
   return counts;
 }
 
-export interface CountedSeries {
+export interface DaySeries {
   readonly ledger: StoredHistory;
   readonly rules: SeriesRules;
   readonly located: { readonly outOfSight?: "site" | "tag" };
@@ -161,13 +164,13 @@ export function wantedFrom({ wished, since }: StoredHistory): number {
   return Math.min(parseTime(wished), parseTime(since));
 }
 
-/** Tags that left the lists, and series of backfill requests only, need no more buckets than they have. */
-export function isWanted({ rules, located }: Pick<CountedSeries, "rules" | "located">): boolean {
+/** False for tags that left the lists, and for series of backfill requests only: they need no further buckets. */
+export function isWanted({ rules, located }: Pick<DaySeries, "rules" | "located">): boolean {
   return located.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
 }
 
-/** First and last UTC day without a gap of a series, as day numbers; the end is not included. Infinite if unlimited. */
-export interface Reach {
+/** Days of a series without a gap, as UTC day numbers; ends are exclusive. Infinite if unlimited. */
+export interface DayReach {
   readonly begin: number;
   readonly from: number;
   readonly until: number;
@@ -175,17 +178,17 @@ export interface Reach {
   readonly sealUntil: number;
 }
 
-/** Refusals in a row, within 70 minutes, that count as known. The first one may be temporary. */
-const REFUSALS_TO_BELIEVE = 3;
-const NEVER = Number.NEGATIVE_INFINITY;
-const EVER = Number.POSITIVE_INFINITY;
-const UNLIMITED: Reach = { begin: EVER, from: NEVER, until: EVER, sealFrom: NEVER, sealUntil: EVER };
+/** Number of refusals in a row, within 70 minutes, that make a refusal final; earlier refusals may be temporary. */
+const REFUSALS_TO_ACCEPT = 3;
+const MIN_DAY = Number.NEGATIVE_INFINITY;
+const MAX_DAY = Number.POSITIVE_INFINITY;
+const NO_LIMITS: DayReach = { begin: MAX_DAY, from: MIN_DAY, until: MAX_DAY, sealFrom: MIN_DAY, sealUntil: MAX_DAY };
 
-const reachCache = new WeakMap<StoredHistory, { readonly rules: SeriesRules; readonly reach: Reach }>();
+const reachCache = new WeakMap<StoredHistory, { readonly rules: SeriesRules; readonly reach: DayReach }>();
 
-export function reachOf(series: CountedSeries & { readonly total: boolean }): Reach {
+export function getReach(series: DaySeries & { readonly total: boolean }): DayReach {
   const { ledger, rules } = series;
-  if (!isWanted(series)) return UNLIMITED;
+  if (!isWanted(series)) return NO_LIMITS;
   const before = reachCache.get(ledger);
   if (before?.rules === rules) return before.reach;
   const reach = computeReach(ledger, rules, series.total);
@@ -193,55 +196,55 @@ export function reachOf(series: CountedSeries & { readonly total: boolean }): Re
   return reach;
 }
 
-function computeReach(ledger: StoredHistory, rules: SeriesRules, total: boolean): Reach {
+function computeReach(ledger: StoredHistory, rules: SeriesRules, total: boolean): DayReach {
   const opensAt = wantedFrom(ledger);
-  const begin = dayOf(opensAt);
-  const counted = countedFrom(ledger);
-  if (ledger.state === "no-log") return { ...UNLIMITED, begin, sealFrom: counted };
+  const begin = utcDay(opensAt);
+  const counted = firstCountedDay(ledger);
+  if (ledger.state === "no-log") return { ...NO_LIMITS, begin, sealFrom: counted };
   const watermarkMs = parseTime(ledger.watermark);
   const daysIn = (ranges: readonly Range[]) => {
     const range = ranges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs >= watermarkMs);
     const { from, until } = completeDays(range ?? { fromMs: watermarkMs, toMs: watermarkMs }, opensAt, ledger);
-    return { from: from <= begin ? NEVER : from, until };
+    return { from: from <= begin ? MIN_DAY : from, until };
   };
   const fetched = fetchedRanges(ledger.spans);
   const strict = daysIn(fetched);
-  const isBelieved = ({ times = 0 }) => times >= REFUSALS_TO_BELIEVE;
+  const isBelieved = ({ times = 0 }) => times >= REFUSALS_TO_ACCEPT;
   const believed = toRanges(ledger.spans).filter((span) => span.why === "refused" && isBelieved(span));
   const seal = believed.length === 0 ? strict : daysIn(mergeRanges([...fetched, ...believed]));
   const isRefused = ledger.refusal !== null && isBelieved(ledger.refusal);
   // Refused series are not read again: the clock alone decides when the look-back has passed.
-  const lookedBack = isRefused || total ? EVER : lookedBackUntil(ledger, rules);
+  const lookedBack = isRefused || total ? MAX_DAY : lookedBackUntilDay(ledger, rules);
   return {
     begin,
     ...strict,
     sealFrom: Math.max(counted, isRefused && ledger.state === "unproven" ? begin : seal.from),
-    sealUntil: Math.min(isRefused ? EVER : seal.until, lookedBack),
+    sealUntil: Math.min(isRefused ? MAX_DAY : seal.until, lookedBack),
   };
 }
 
-/** Returns the day up to which a reread looked for late data, a complete look-back after the day had closed. */
-function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: StoredHistory, rules: SeriesRules): number {
+/** Returns the day up to which late data were looked for, a complete look-back after the day had closed. */
+function lookedBackUntilDay({ dailyAt, weeklyAt, rereadFrom }: StoredHistory, rules: SeriesRules): number {
   const { lookBackMs } = rules;
   const [dailyMs, weeklyMs] = [parseTime(dailyAt), parseTime(weeklyAt)];
   const readMs = subtractTimeByRules(lookBackMs <= DAY_MS ? Math.max(dailyMs, weeklyMs) : weeklyMs, lookBackMs, rules);
   const untilMs = rereadFrom === null ? readMs : Math.min(readMs, parseTime(rereadFrom));
-  return dayOf(bucketStart(untilMs, rules));
+  return utcDay(bucketStart(untilMs, rules));
 }
 
-function countedFrom({ countedFrom: from, days, spans }: StoredHistory): number {
-  // As an earlier version left it: nothing was counted so far.
-  if (from === undefined) return days === undefined && spans.length > 0 ? EVER : NEVER;
+function firstCountedDay({ countedFrom: from, days, spans }: StoredHistory): number {
+  // Ledgers of an earlier version have no counts.
+  if (from === undefined) return days === undefined && spans.length > 0 ? MAX_DAY : MIN_DAY;
   return Math.ceil(parseTime(from) / DAY_MS);
 }
 
-export const RETAINED_DAYS = 1_100;
+export const DAY_RETENTION_DAYS = 1_100;
 
-export function isCountedOn(ledger: StoredHistory, day: number, nowMs: number): boolean {
-  return day >= countedFrom(ledger) && day >= dayOf(nowMs) - RETAINED_DAYS;
+export function isCountedDay(ledger: StoredHistory, day: number, nowMs: number): boolean {
+  return day >= firstCountedDay(ledger) && day >= utcDay(nowMs) - DAY_RETENTION_DAYS;
 }
 
-export function commonReach(a: Reach, b: Reach): Reach {
+export function intersectReach(a: DayReach, b: DayReach): DayReach {
   return {
     begin: Math.min(a.begin, b.begin),
     from: Math.max(a.from, b.from),
@@ -251,23 +254,23 @@ export function commonReach(a: Reach, b: Reach): Reach {
   };
 }
 
-export function newlyComplete(before: StoredHistory, after: StoredHistory): readonly Days[] {
+export function completedDays(before: StoredHistory, after: StoredHistory): readonly DayRange[] {
   if (before.spans === after.spans) return [];
-  const completeBefore = completeRangesOf(before);
-  return completeRangesOf(after).flatMap((range) =>
+  const completeBefore = findCompleteRanges(before);
+  return findCompleteRanges(after).flatMap((range) =>
     subtract(range, completeBefore).map(({ fromMs, toMs }) => ({ from: fromMs, until: toMs })),
   );
 }
 
-function completeRangesOf(ledger: StoredHistory): readonly Range[] {
+function findCompleteRanges(ledger: StoredHistory): readonly Range[] {
   return fetchedRanges(ledger.spans).flatMap((fetched) => {
     const { from, until } = completeDays(fetched, wantedFrom(ledger), ledger);
-    const fromMs = Math.max(from, countedFrom(ledger));
+    const fromMs = Math.max(from, firstCountedDay(ledger));
     return fromMs < until ? [{ fromMs, toMs: until }] : [];
   });
 }
 
-export async function countFor(
+export async function loadCount(
   store: Pick<Store, "document">,
   source: string,
   key: string,
@@ -278,5 +281,5 @@ export async function countFor(
   const older =
     ledger.daysMoved === true ? await store.document<StoredDays>(syncSet("history-days", source), key) : undefined;
   if (older === undefined || older.timeZone !== ledger.timeZone) return countOn(text, day);
-  return countOn(addCounts(older.days, countsIn(text, day, day + 1)), day);
+  return countOn(addCounts(older.days, countsBetween(text, day, day + 1)), day);
 }

@@ -18,55 +18,54 @@ import {
   type StoredHistory,
   syncSet,
 } from "../snapshot.ts";
-import { accountOf, createSiteDay, dayFinalized, groupName, type SiteDay, seriesCompleteEvent } from "./account.ts";
+import { buildCompleteEvent, buildDayFact, countSeriesDay, createSiteDay, groupKey, type SiteDay } from "./account.ts";
 import {
   addCounts,
   allCounts,
-  commonReach,
+  completedDays,
   countEmitted,
-  countFor,
   countOn,
-  countsIn,
-  type Days,
-  dateOf,
-  dayOf,
-  dayOfDate,
+  countsBetween,
+  DAY_RETENTION_DAYS,
+  type DayRange,
+  type DayReach,
+  dateToDay,
+  dayDate,
   type EmittedCounts,
-  newlyComplete,
-  RETAINED_DAYS,
-  type Reach,
-  reachOf,
+  getReach,
+  intersectReach,
+  loadCount,
   splitCounts,
+  utcDay,
 } from "./days.ts";
 
 export type FinalizedDays = ReturnType<typeof createFinalizedDays>;
 
-export type DayNotes = ReturnType<FinalizedDays["notes"]>;
+export type DayChangeNotes = ReturnType<FinalizedDays["notes"]>;
 
 interface SiteDate {
   readonly siteId: number;
   readonly day: number;
 }
 
-interface Group {
+interface SeriesGroup {
   readonly members: readonly Series[];
-  readonly reach: Reach;
+  readonly reach: DayReach;
 }
 
-/** Longest counts inside a ledger, in characters: a ledger is written with each reply, so longer counts move out. */
-const INLINE_COUNTS_MAX = 600;
-const SAME_CHANGE_MS = 300_000;
+/** Longest counts inside a ledger, in characters. Longer counts move out, because each reply writes the ledger. */
+const MAX_INLINE_COUNTS_LENGTH = 600;
+const CHANGE_MERGE_MS = 300_000;
 /** Pause between the last change of a finalized day and its next revision, in milliseconds. */
-const SETTLING_MS = 3_600_000;
-/** Shortest time between two comparisons: around midnight thousands of ledgers reach the next day. */
-const SHORTEST_COMPARE_MS = 10_000;
-/** Longest time between two comparisons, because refusals and overdue days depend on the clock. */
-const LONGEST_COMPARE_MS = 600_000;
-const SERIES_PER_SLICE = 500;
-/** Series per look; a year of backfill is finalized in many looks. */
-const COUNTED_PER_LOOK = 5_000;
-const WAITING_MAX = 20;
-const LONG_AGO = Number.NEGATIVE_INFINITY;
+const CHANGE_SETTLING_MS = 3_600_000;
+/** Shortest time between two comparisons of ledgers: around midnight thousands of ledgers reach the next day. */
+const MIN_COMPARE_INTERVAL_MS = 10_000;
+/** Longest time between two comparisons of ledgers, because refusals and overdue days depend on the clock. */
+const MAX_COMPARE_INTERVAL_MS = 600_000;
+const SERIES_PER_YIELD = 500;
+const SERIES_PER_LOOK = 5_000;
+const MAX_NAMED_WAITING = 20;
+const NEVER_MS = Number.NEGATIVE_INFINITY;
 
 /**
  * Reports which UTC days of a site are complete. `history-complete` states up to which day the history has no gap, of a
@@ -95,7 +94,7 @@ export function createFinalizedDays(options: {
   let complete = new Map<string, StoredCompleteness>();
   let isLoaded = false;
   let hasMoved = true;
-  let comparedAtMs = LONG_AGO;
+  let comparedAtMs = NEVER_MS;
   let due: SiteDate[] = [];
   const attempts = new Map<string, number>();
   let counting: (SiteDate & { isDisturbed: boolean }) | null = null;
@@ -108,7 +107,7 @@ export function createFinalizedDays(options: {
     ]);
     for (const key of finalized.keys()) {
       const [siteId = "", date = ""] = key.split(" ");
-      addDay({ siteId: Number(siteId), day: dayOfDate(date) });
+      addDay({ siteId: Number(siteId), day: dateToDay(date) });
     }
     isLoaded = true;
   }
@@ -127,7 +126,7 @@ export function createFinalizedDays(options: {
     return stored?.value ?? { id: siteId, displayName: String(siteId) };
   }
 
-  /** Effects of settled replies on the UTC days of their series; part of the transaction that changes the ledgers. */
+  /** Collects effects of settled replies on UTC days, for the transaction that changes the ledgers. */
   function notes(nowMs: number) {
     const events: Event<"history-complete">[] = [];
     const moved = new Map<string, StoredDays>();
@@ -142,21 +141,21 @@ export function createFinalizedDays(options: {
 
     /** Moves counts out of a ledger, except those of days that are read again for late data. */
     async function moveOut(series: Series, ledger: StoredHistory): Promise<StoredHistory> {
-      const [old, left] = splitCounts(ledger.days ?? "", dayOf(Date.parse(ledger.rememberedFrom)));
+      const [old, left] = splitCounts(ledger.days ?? "", utcDay(Date.parse(ledger.rememberedFrom)));
       if (old === "") return ledger;
       const all = addCounts(await olderCounts(series, ledger), allCounts(old));
-      const [, retained] = splitCounts(all, dayOf(nowMs) - RETAINED_DAYS);
+      const [, retained] = splitCounts(all, utcDay(nowMs) - DAY_RETENTION_DAYS);
       moved.set(series.key, { timeZone: ledger.timeZone, days: retained });
       return { ...ledger, days: left, daysMoved: true };
     }
 
-    async function emitComplete(series: Series, ledger: StoredHistory, ranges: readonly Days[]): Promise<void> {
+    async function emitComplete(series: Series, ledger: StoredHistory, ranges: readonly DayRange[]): Promise<void> {
       if (ranges.length === 0) return;
       const older = await olderCounts(series, ledger);
       for (const range of ranges) {
         const { from, until } = range;
-        const counts = countsIn(addCounts(older, countsIn(ledger.days ?? "", from, until)), from, until);
-        const event = seriesCompleteEvent({ ...series, ledger }, source, range, counts, nowMs);
+        const counts = countsBetween(addCounts(older, countsBetween(ledger.days ?? "", from, until)), from, until);
+        const event = buildCompleteEvent({ ...series, ledger }, source, range, counts, nowMs);
         if (event !== null) events.push(event);
       }
     }
@@ -168,7 +167,7 @@ export function createFinalizedDays(options: {
         if (!isFetched && points === undefined) continue;
         const key = dayKey({ siteId, day });
         const before = marks.get(key) ?? changes.get(key);
-        const isSame = before !== undefined && nowMs - Date.parse(before.at) < SAME_CHANGE_MS;
+        const isSame = before !== undefined && nowMs - Date.parse(before.at) < CHANGE_MERGE_MS;
         marks.set(key, { at: isSame ? before.at : isoUtc(nowMs), points: (before?.points ?? 0) + (points ?? 0) });
       }
     }
@@ -185,13 +184,13 @@ export function createFinalizedDays(options: {
           days: addCounts(before.days ?? "", points),
           ...(wasUncounted ? { countedFrom: isoUtc(fetchedBefore.at(-1)?.toMs ?? nowMs) } : {}),
         };
-        await emitComplete(series, ledger, newlyComplete(before, ledger));
+        await emitComplete(series, ledger, completedDays(before, ledger));
         const isFetchedMore = before.spans !== ledger.spans;
         const fetched = isFetchedMore
           ? fetchedRanges(ledger.spans).flatMap((range) => subtract(range, fetchedBefore))
           : [];
         if (fetched.length > 0 || points.size > 0) markDays(series.located.siteId, fetched, points);
-        return (ledger.days ?? "").length > INLINE_COUNTS_MAX ? moveOut(series, ledger) : ledger;
+        return (ledger.days ?? "").length > MAX_INLINE_COUNTS_LENGTH ? moveOut(series, ledger) : ledger;
       },
       documents: (): readonly DocumentChange[] =>
         [
@@ -206,25 +205,25 @@ export function createFinalizedDays(options: {
   }
 
   function noteMove(before: StoredHistory, series: Series): void {
-    const [old, now] = [reachOf({ ...series, ledger: before }), reachOf(series)];
-    hasMoved ||= (Object.keys(now) as (keyof Reach)[]).some((name) => old[name] !== now[name]);
+    const [old, now] = [getReach({ ...series, ledger: before }), getReach(series)];
+    hasMoved ||= (Object.keys(now) as (keyof DayReach)[]).some((name) => old[name] !== now[name]);
     if (counting?.siteId === series.located.siteId) counting.isDisturbed ||= before !== series.ledger;
   }
 
-  async function emitSiteComplete({ members, reach }: Group, nowMs: number): Promise<void> {
+  async function emitSiteComplete({ members, reach }: SeriesGroup, nowMs: number): Promise<void> {
     const [first] = members;
     const from = Math.max(reach.from, reach.begin);
     if (first === undefined || !Number.isFinite(reach.until) || !Number.isFinite(from) || from >= reach.until) return;
     const { rules, total } = first;
     const { resolution, timeZone } = first.ledger;
     const { siteId } = first.located;
-    const key = `${siteId} ${groupName(first)}`;
+    const key = `${siteId} ${groupKey(first)}`;
     const before = complete.get(key);
-    const dates = { from: reach.from <= reach.begin ? null : dateOf(from), until: dateOf(reach.until) };
-    // Buckets that closed two fetches ago are overdue.
-    const overdue = dayOf(closedUntilMs(rules, nowMs - 2 * rules.everyMs));
+    const dates = { from: reach.from <= reach.begin ? null : dayDate(from), until: dayDate(reach.until) };
+    // Buckets that closed two fetch intervals ago are overdue.
+    const overdue = utcDay(closedUntilMs(rules, nowMs - 2 * rules.everyMs));
     const isHeldBack = reach.until < overdue;
-    const heldBack = isHeldBack ? dateOf(overdue) : (before?.heldBack ?? null);
+    const heldBack = isHeldBack ? dayDate(overdue) : (before?.heldBack ?? null);
     if (before?.from === dates.from && before.until === dates.until && before.heldBack === heldBack) return;
     const waiting = isHeldBack ? waitingFor(members, reach.until, nowMs) : [];
     const data: SiteCompleteFact = {
@@ -232,7 +231,7 @@ export function createFinalizedDays(options: {
       ...{ resolution, timeZone, total },
       ...dates,
       series: members.length,
-      waiting: waiting.slice(0, WAITING_MAX),
+      waiting: waiting.slice(0, MAX_NAMED_WAITING),
       waitingCount: waiting.length,
     };
     const facts = [resolution, timeZone, total ? 1 : 0, dates.from, dates.until, heldBack];
@@ -244,27 +243,27 @@ export function createFinalizedDays(options: {
 
   function waitingFor(members: readonly Series[], until: number, nowMs: number): readonly WaitingSeries[] {
     return members
-      .filter((series) => reachOf(series).until <= until)
+      .filter((series) => getReach(series).until <= until)
       .map((series) => {
         const { id, displayName } = series.located.tag;
-        const { why, refusal } = accountOf(series, until, undefined, nowMs);
+        const { why, refusal } = countSeriesDay(series, until, undefined, nowMs);
         const { said, at } = refusal ?? { said: null, at: null };
         return { tagId: id, displayName, why: why ?? "refused", said, at };
       });
   }
 
   function dueDays(siteId: number, series: readonly Series[], nowMs: number): readonly SiteDate[] {
-    const reach = reachOfAll(series);
+    const reach = combineReaches(series);
     const lookBackMs = Math.max(...series.map(({ rules }) => rules.lookBackMs));
-    const first = Math.max(reach.begin, reach.sealFrom, dayOf(nowMs) - RETAINED_DAYS);
-    const end = Math.min(reach.sealUntil, dayOf(nowMs - lookBackMs));
+    const first = Math.max(reach.begin, reach.sealFrom, utcDay(nowMs) - DAY_RETENTION_DAYS);
+    const end = Math.min(reach.sealUntil, utcDay(nowMs - lookBackMs));
     if (!Number.isFinite(first)) return [];
     const found: SiteDate[] = [];
     for (let day = first; day < end; day++) {
       const key = dayKey({ siteId, day });
       const change = changes.get(key);
-      const isSettled = change !== undefined && nowMs - Date.parse(change.at) >= SETTLING_MS;
-      const wasTried = clock.monotonic() - (attempts.get(key) ?? LONG_AGO) < LONGEST_COMPARE_MS;
+      const isSettled = change !== undefined && nowMs - Date.parse(change.at) >= CHANGE_SETTLING_MS;
+      const wasTried = clock.monotonic() - (attempts.get(key) ?? NEVER_MS) < MAX_COMPARE_INTERVAL_MS;
       if ((!finalized.has(key) || isSettled) && !wasTried) found.push({ siteId, day });
     }
     return found;
@@ -276,11 +275,10 @@ export function createFinalizedDays(options: {
     for (const series of options.series()) {
       if (series.located.siteId !== siteId) continue;
       const { ledger, key } = series;
-      // Most ledgers contain the count, so the loop does not await.
       const count =
-        ledger.daysMoved === true ? await countFor(store, source, key, ledger, day) : countOn(ledger.days ?? "", day);
+        ledger.daysMoved === true ? await loadCount(store, source, key, ledger, day) : countOn(ledger.days ?? "", day);
       siteDay.add(series, count, nowMs);
-      if (++counted % SERIES_PER_SLICE === 0) await yieldToEventLoop();
+      if (++counted % SERIES_PER_YIELD === 0) await yieldToEventLoop();
     }
     return siteDay.done();
   }
@@ -302,7 +300,7 @@ export function createFinalizedDays(options: {
       attempts.delete(key);
       const revision = (finalized.get(key)?.revision ?? 0) + 1;
       const stored: FinalizedDay = { revision, sealedAt: isoUtc(nowMs), series, account };
-      const data = dayFinalized(await siteOf(siteId), day, siteDay, revision, changes.get(key)?.points ?? 0);
+      const data = buildDayFact(await siteOf(siteId), day, siteDay, revision, changes.get(key)?.points ?? 0);
       const facts = [data.date, revision];
       const event = makeEvent({ ...aboutSite(siteId, nowMs), type: "day-sealed", data, facts });
       await store.commit({
@@ -310,7 +308,7 @@ export function createFinalizedDays(options: {
           { set: finalizedSet, put: [[key, stored]], remove: forgetOldDays(siteId, nowMs) },
           { set: changedSet, remove: [key] },
         ],
-        // No bucket begins on six of seven days if only weeks are followed.
+        // With weekly series only, no bucket begins on six of seven days.
         events: account.expected === 0 ? [] : [event],
       });
       finalized.set(key, stored);
@@ -331,23 +329,23 @@ export function createFinalizedDays(options: {
   }
 
   function forgetOldDays(siteId: number, nowMs: number): readonly string[] {
-    const old = [...(days.get(siteId) ?? [])].filter((day) => day < dayOf(nowMs) - RETAINED_DAYS);
+    const old = [...(days.get(siteId) ?? [])].filter((day) => day < utcDay(nowMs) - DAY_RETENTION_DAYS);
     const keys = old.map((day) => dayKey({ siteId, day }));
     for (const day of old) days.get(siteId)?.delete(day);
     for (const key of keys) finalized.delete(key);
     return keys;
   }
 
-  /** Emits what is due. Compares ledgers only after one of them has reached another day. */
+  /** Emits due events. Compares ledgers only after a ledger has reached another day. */
   async function look(): Promise<void> {
     if (!isLoaded) await load();
     let counted = 0;
     for (let next = due.shift(); next !== undefined; next = due.shift()) {
       counted += await finalize(next);
-      if (counted >= COUNTED_PER_LOOK) return;
+      if (counted >= SERIES_PER_LOOK) return;
     }
     const passedMs = clock.monotonic() - comparedAtMs;
-    if (passedMs < SHORTEST_COMPARE_MS || (!hasMoved && passedMs < LONGEST_COMPARE_MS)) return;
+    if (passedMs < MIN_COMPARE_INTERVAL_MS || (!hasMoved && passedMs < MAX_COMPARE_INTERVAL_MS)) return;
     hasMoved = false;
     comparedAtMs = clock.monotonic();
     const nowMs = clock.now();
@@ -355,9 +353,9 @@ export function createFinalizedDays(options: {
       options.knowsTagsOf(siteId),
     );
     for (const [, series] of sites)
-      for (const members of Map.groupBy(series, groupName).values())
-        await emitSiteComplete({ members, reach: reachOfAll(members) }, nowMs);
-    // The next look counts them. Until then, replies note that these days are about to be finalized.
+      for (const members of Map.groupBy(series, groupKey).values())
+        await emitSiteComplete({ members, reach: combineReaches(members) }, nowMs);
+    // The next look finalizes the due days. Until then, replies mark changes of these days.
     due = sites.flatMap(([siteId, series]) => dueDays(siteId, series, nowMs));
     for (const date of due) addDay(date);
   }
@@ -365,10 +363,10 @@ export function createFinalizedDays(options: {
   return { notes, refreshIfStale: look };
 }
 
-function reachOfAll(series: readonly Series[]): Reach {
-  return series.map(reachOf).reduce(commonReach);
+function combineReaches(series: readonly Series[]): DayReach {
+  return series.map(getReach).reduce(intersectReach);
 }
 
 function dayKey({ siteId, day }: SiteDate): string {
-  return `${siteId} ${dateOf(day)}`;
+  return `${siteId} ${dayDate(day)}`;
 }

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { RESOLUTIONS } from "../../../core/model/building.ts";
 import { Duration } from "../../../core/values/duration.ts";
 import { TimeZone } from "../../source/config.ts";
-import { Selection, uniqueNames } from "../select.ts";
+import { rejectDuplicateNames, Selection } from "../select.ts";
 
 export const HistoryClass = z.strictObject({
   name: z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." }),
@@ -40,6 +40,6 @@ export const HistoryConfig = z
       message: "A total per 5 minutes would cost a request per 5 minutes; use 1h or longer.",
     }),
   )
-  .superRefine(uniqueNames)
+  .superRefine(rejectDuplicateNames)
   .meta({ description: "Logged history to follow and to backfill." });
 export type HistoryConfig = z.infer<typeof HistoryConfig>;

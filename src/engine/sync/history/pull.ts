@@ -249,7 +249,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       const lines = (["series", "totals"] as const).map(
         (kind) => (begun: () => void, signal: AbortSignal) => pullOnce(kind, begun, signal, well),
       );
-      await keepRequestsWaiting(lines, { most: () => REQUESTS_IN_FLIGHT_MAX, draining, forced });
+      await keepRequestsWaiting(lines, { maxUnderWay: () => REQUESTS_IN_FLIGHT_MAX, draining, forced });
     } finally {
       over.abort(WOKEN);
       await looking;

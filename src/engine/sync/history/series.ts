@@ -6,7 +6,7 @@ import { documentSet, type Store } from "../../store/store.ts";
 import { expectedTags, type LocatedTag } from "../inventory/located-tags.ts";
 import type { FollowedHistory } from "../plan/overload.ts";
 import type { TokenScope } from "../scope.ts";
-import { firstMatch, type SelectableTag, Selection, selects } from "../select.ts";
+import { createClassFinder, type SelectableTag, Selection, selects } from "../select.ts";
 import { type StoredBackfill, type StoredHistory, type StoredPause, type StoredToken, syncSet } from "../snapshot.ts";
 import { bucketEnd, bucketStart, clipTo, parseTime, type Range, totalLengthMs } from "./buckets.ts";
 import type { HistoryClass, HistoryConfig } from "./config.ts";
@@ -205,7 +205,7 @@ export function createSeriesSelector(
   classes: HistoryConfig,
   timeZone: string,
 ): (located: LocatedTag, backfills: readonly BackfillRequest[]) => readonly SelectedSeries[] {
-  const lists = [...Map.groupBy(classes, (entry) => historyKey("", entry)).values()].map(firstMatch);
+  const lists = [...Map.groupBy(classes, (entry) => historyKey("", entry)).values()].map(createClassFinder);
   const rulesByClass = new Map(classes.map((entry) => [entry, seriesRules(entry, timeZone)]));
   const rulesByResolution = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
   return (located, backfills) => {

@@ -7,7 +7,7 @@ import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
 import type { EmittedCounts } from "../completeness/days.ts";
-import type { DayNotes, FinalizedDays } from "../completeness/finalized-days.ts";
+import type { DayChangeNotes, FinalizedDays } from "../completeness/finalized-days.ts";
 import { type EmittedPoints, type StoredHistory, syncSet } from "../snapshot.ts";
 import { bucketBefore, bucketEnd, clipTo, DAY_MS, formatUtc, parseTime, type Range } from "./buckets.ts";
 import type { HistoryRequest } from "./choose-request.ts";
@@ -45,7 +45,7 @@ interface Batch {
   readonly putEmitted: (readonly [string, EmittedPoints])[];
   readonly removeEmitted: string[];
   readonly events: Event<"tag-history" | "tag-total">[];
-  readonly days: DayNotes;
+  readonly days: DayChangeNotes;
   readonly extra: readonly DocumentChange[];
   points: number;
 }

@@ -4,14 +4,14 @@ import { type Event, type EventData, type EventKind, eventSubject, makeEvent } f
 import type { EventFacts } from "../../../core/model/event-ids.ts";
 import type { Listed } from "../snapshot.ts";
 
-export interface InventoryNouns {
+export interface InventoryKinds {
   readonly site: Site;
   readonly gateway: Gateway;
   readonly host: Host;
   readonly system: System;
   readonly tag: Tag;
 }
-export type InventoryNoun = keyof InventoryNouns;
+export type InventoryKind = keyof InventoryKinds;
 
 export interface InventoryObservation<T> {
   readonly siteId: number | null;
@@ -33,21 +33,21 @@ export interface InventoryStep<T> {
   readonly events: readonly Event[];
 }
 
-/** Unchanged objects after which the generator yields null, so that other work can run. */
-const YIELD_AFTER = 10_000;
+/** Number of compared objects after which the generator yields null, so that other work can run. */
+const COMPARISONS_PER_YIELD = 10_000;
 
 /**
  * Compares stored objects with lists, object by object, so that changes can be committed before the rest is compared: 50,000
  * new tags take seconds. Yields null after many unchanged objects. Pure; before the next step is taken, only the stored
  * object of the last step may change.
  */
-export function* inventorySteps<N extends InventoryNoun>(
+export function* compareInventory<N extends InventoryKind>(
   noun: N,
-  stored: ReadonlyMap<string, Listed<InventoryNouns[N]>>,
-  observations: readonly InventoryObservation<InventoryNouns[N]>[],
+  stored: ReadonlyMap<string, Listed<InventoryKinds[N]>>,
+  observations: readonly InventoryObservation<InventoryKinds[N]>[],
   options: InventoryDiffOptions,
-): Generator<InventoryStep<InventoryNouns[N]> | null, void> {
-  type T = InventoryNouns[N];
+): Generator<InventoryStep<InventoryKinds[N]> | null, void> {
+  type T = InventoryKinds[N];
   const { at } = options;
   const event = (
     change: "added" | "changed" | "removed" | "online" | "offline",
@@ -69,7 +69,7 @@ export function* inventorySteps<N extends InventoryNoun>(
     [...stored].every(([other, known]) => other === id || known.siteId !== siteId || known.missingSince !== null) &&
     observations.every((list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id));
   let compared = 0;
-  const isDueToYield = () => ++compared % YIELD_AFTER === 0;
+  const isDueToYield = () => ++compared % COMPARISONS_PER_YIELD === 0;
 
   const { sightings, seenIds } = yield* findChanged(stored, observations, isDueToYield);
   for (const [id, found] of sightings) {
@@ -82,11 +82,11 @@ export function* inventorySteps<N extends InventoryNoun>(
       yield { id, next, events: [event("added", next, [])] };
       continue;
     }
-    // The object may be in the lists of both sites, and the list of its own site was not read.
+    // The object may still be in the list of its own site, which was not read.
     if (siteId !== known.siteId && !complete.has(known.siteId)) continue;
-    const value = filledFrom(known.value, here.item);
+    const value = fillMissingFields(known.value, here.item);
     const next: Listed<T> = { ...known, value, siteId, missingSince: null };
-    const before = differences(noun, known, next);
+    const before = formerValues(noun, known, next);
     const events = Object.keys(before).length > 0 ? [event("changed", next, [at], { before })] : [];
     if ("online" in known.value && "online" in value && known.value.online !== value.online) {
       const behind = { hosts: options.hostsBehind?.(id) ?? [], wholeSite: isOnlyOne(id, siteId) };
@@ -104,7 +104,7 @@ export function* inventorySteps<N extends InventoryNoun>(
   }
 }
 
-interface Sighting<T> {
+interface ListedObject<T> {
   readonly siteId: number | null;
   readonly item: T;
 }
@@ -114,7 +114,7 @@ function* findChanged<T extends { readonly id: string | number }>(
   observations: readonly InventoryObservation<T>[],
   isDueToYield: () => boolean,
 ) {
-  const sightings = new Map<string, Sighting<T>[]>();
+  const sightings = new Map<string, ListedObject<T>[]>();
   const seenIds = new Set<string>();
   const hasComplete = observations.some((list) => list.complete);
   for (const { siteId, items } of observations) {
@@ -139,8 +139,8 @@ export function isToBeRemoved(
   return missingSince !== null && Date.parse(at) - Date.parse(missingSince) >= removeAfterMs;
 }
 
-/** Former values of the fields that differ. `online` has events of its own; another site is the field `siteId`. */
-function differences(noun: InventoryNoun, known: Listed<object>, next: Listed<object>) {
+/** Returns the former values of changed fields, except a gateway's `online`, which has its own events. */
+function formerValues(noun: InventoryKind, known: Listed<object>, next: Listed<object>) {
   const now = new Map(Object.entries(next.value));
   const before = Object.entries(known.value).filter(
     ([name, value]) => !(noun === "gateway" && name === "online") && !isDeepStrictEqual(value, now.get(name)),
@@ -148,8 +148,8 @@ function differences(noun: InventoryNoun, known: Listed<object>, next: Listed<ob
   return Object.fromEntries(next.siteId === known.siteId ? before : [...before, ["siteId", known.siteId]]);
 }
 
-/** Keeps the stored object for a record without attributes, and the stored state of a gateway for a record without one. */
-function filledFrom<T extends object>(before: T, item: T): T {
+/** Returns the stored object for a record without attributes, and keeps a gateway's state if the record has none. */
+function fillMissingFields<T extends object>(before: T, item: T): T {
   if (Object.entries(item).every(([name, value]) => name === "id" || value === null || value === "")) return before;
   const lacksState = "online" in item && item.online === null && "online" in before;
   return lacksState ? { ...item, online: before.online } : item;

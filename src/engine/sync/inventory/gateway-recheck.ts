@@ -3,22 +3,22 @@ import { isStopping } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { createWakeup, loop, within } from "../../../core/runtime/waiting.ts";
 import type { RunContext } from "../job.ts";
-import { type Gateways, hasOffline, hasOnlyOneOnline } from "./gateways.ts";
+import { hasOfflineGateway, hasSingleOnline, type StoredGateways } from "./gateways.ts";
 
-const AGAIN_MS = 300_000;
-/** The same for the only gateway of a site with new alarms: a burst may begin with one of them. */
-const ALARMS_AGAIN_MS = 60_000;
-/** The same while a gateway of the site is offline, which explains the nulls that are still to come. */
-const EXPLAINED_MS = 3_600_000;
-const ALARMS_WAIT_MS = 5_000;
-const ALARMS_SITES = 5;
+const RECHECK_MS = 300_000;
+/** Least time between two rechecks of the only gateway of a site with new alarms. */
+const ALARM_RECHECK_MS = 60_000;
+/** Least time between two rechecks while an offline gateway of the site already explains null values. */
+const EXPLAINED_RECHECK_MS = 3_600_000;
+const MAX_ALARM_WAIT_MS = 5_000;
+const MAX_SITES_AT_ONCE = 5;
 
 /** Reads a site's gateways at once when many values turned null. No tag is linked to a gateway, so the site decides. */
 export function createGatewayRecheck(options: {
   readonly read: (siteId: number, signal: AbortSignal) => Promise<void>;
   readonly isFollowed: (siteId: number) => boolean;
   readonly isExplained: (siteId: number) => boolean;
-  readonly gateways: () => Gateways;
+  readonly gateways: () => StoredGateways;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn" | "error">;
 }) {
@@ -46,25 +46,25 @@ export function createGatewayRecheck(options: {
     name: "gateway_recheck",
     ability: "read:gateways",
     request(siteId: number): void {
-      if (!isDue(siteId, hasOffline(options.gateways(), siteId) ? EXPLAINED_MS : AGAIN_MS)) return;
+      if (!isDue(siteId, hasOfflineGateway(options.gateways(), siteId) ? EXPLAINED_RECHECK_MS : RECHECK_MS)) return;
       if (!options.isFollowed(siteId) || options.isExplained(siteId)) return;
       requestedMs.set(siteId, clock.monotonic());
       waiting.add(siteId);
       requested.wakeUp();
     },
-    /** Reads gateways of sites whose only gateway may explain new alarms, for 5 s at most. Null when there are none. */
+    /** Reads gateways of sites whose only gateway may explain new alarms, for 5 s at most; null without such sites. */
     beforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null {
       const gateways = options.gateways();
       const due = siteIds.filter(
-        (siteId) => hasOnlyOneOnline(gateways, siteId) && options.isFollowed(siteId) && isDue(siteId, ALARMS_AGAIN_MS),
+        (siteId) => hasSingleOnline(gateways, siteId) && options.isFollowed(siteId) && isDue(siteId, ALARM_RECHECK_MS),
       );
       if (due.length === 0) return null;
       for (const siteId of due) requestedMs.set(siteId, clock.monotonic());
-      const later = due.slice(ALARMS_SITES);
+      const later = due.slice(MAX_SITES_AT_ONCE);
       for (const siteId of later) waiting.add(siteId);
       if (later.length > 0) requested.wakeUp();
-      const first = due.slice(0, ALARMS_SITES);
-      return within(clock, ALARMS_WAIT_MS, recheck(first, "the site has a new alarm", signal));
+      const first = due.slice(0, MAX_SITES_AT_ONCE);
+      return within(clock, MAX_ALARM_WAIT_MS, recheck(first, "the site has a new alarm", signal));
     },
     async follow({ draining, forced }: RunContext): Promise<void> {
       const signal = AbortSignal.any([draining, forced]);

@@ -3,23 +3,23 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Page } from "../../source/source.ts";
 import type { Listed } from "../snapshot.ts";
 
-export type Gateways = ReadonlyMap<string, Listed<Gateway>>;
-type Hosts = ReadonlyMap<string, Listed<Host>>;
+export type StoredGateways = ReadonlyMap<string, Listed<Gateway>>;
+type StoredHosts = ReadonlyMap<string, Listed<Host>>;
 
 /**
  * Returns which offline gateway explains an alarm: all gateways and hosts with the name of its source are behind it,
  * or it is the site's only gateway. The interface links no alarm and no tag to a gateway.
  */
-export function behindGateway(
-  gateways: Gateways,
-  hosts: Hosts,
+export function createGatewayFinder(
+  gateways: StoredGateways,
+  hosts: StoredHosts,
   onlyOffline: (siteId: number) => string | null = () => null,
 ): (alarm: Alarm) => string | null {
-  const offline = new Set(presentOf(gateways).flatMap(({ value }) => (value.online === false ? [value.id] : [])));
+  const offline = new Set(presentObjects(gateways).flatMap(({ value }) => (value.online === false ? [value.id] : [])));
   if (offline.size === 0) return () => null;
   const named = [
     ...[...gateways.values()].map(({ siteId, value }) => ({ siteId, name: value.displayName, id: value.id })),
-    ...presentOf(hosts).flatMap(({ siteId, value: { displayName: name, gateway } }) =>
+    ...presentObjects(hosts).flatMap(({ siteId, value: { displayName: name, gateway } }) =>
       gateway === null ? [] : [{ siteId, name, id: String(gateway.id) }],
     ),
   ];
@@ -33,55 +33,54 @@ export function behindGateway(
   };
 }
 
-function presentOf<T>(listed: ReadonlyMap<string, Listed<T>>): readonly Listed<T>[] {
+function presentObjects<T>(listed: ReadonlyMap<string, Listed<T>>): readonly Listed<T>[] {
   return [...listed.values()].filter(({ missingSince }) => missingSince === null);
 }
 
-export function hostsBehind(hosts: Hosts, gatewayId: string) {
-  return presentOf(hosts)
+export function findHostsBehind(hosts: StoredHosts, gatewayId: string) {
+  return presentObjects(hosts)
     .filter(({ value }) => String(value.gateway?.id) === gatewayId)
     .map(({ value: { id, displayName } }) => ({ id, displayName }))
     .sort((one, other) => (one.displayName < other.displayName ? -1 : 1));
 }
 
-/** Offline gateways by site, of sites with one gateway: all tags of such a site are read through it (interface). */
-export function offlineGateways(gateways: Gateways): ReadonlyMap<number, string> {
+/** Finds offline gateways of sites with one gateway, through which all tags of the site are read. */
+export function findOfflineGateways(gateways: StoredGateways): ReadonlyMap<number, string> {
   const offline = new Map<number, string>();
-  for (const [siteId, [only, ...others]] of Map.groupBy(presentOf(gateways), ({ siteId }) => siteId))
+  for (const [siteId, [only, ...others]] of Map.groupBy(presentObjects(gateways), ({ siteId }) => siteId))
     if (siteId !== null && only?.value.online === false && others.length === 0) offline.set(siteId, only.value.id);
   return offline;
 }
 
-export function hasOnlyOneOnline(gateways: Gateways, siteId: number): boolean {
-  const [only, ...others] = presentOf(gateways).filter((gateway) => gateway.siteId === siteId);
+export function hasSingleOnline(gateways: StoredGateways, siteId: number): boolean {
+  const [only, ...others] = presentObjects(gateways).filter((gateway) => gateway.siteId === siteId);
   return only !== undefined && others.length === 0 && only.value.online !== false;
 }
 
-export function hasOffline(gateways: Gateways, siteId: number): boolean {
-  return presentOf(gateways).some((gateway) => gateway.siteId === siteId && gateway.value.online === false);
+export function hasOfflineGateway(gateways: StoredGateways, siteId: number): boolean {
+  return presentObjects(gateways).some((gateway) => gateway.siteId === siteId && gateway.value.online === false);
 }
 
 export type OfflineGateways = ReturnType<typeof createOfflineGateways>;
 
-const REUSE_MS = 1_000;
-const LATE_MS = 60_000;
+const OFFLINE_CACHE_MS = 1_000;
+const LIST_DELAY_MS = 60_000;
 
-/** Offline gateways while their list is recent: after an old list the gateway may be back and needs its interval. */
+/** Returns offline gateways while their list is recent: after an old list the gateway may be online again. */
 export function createOfflineGateways(
-  stored: () => Gateways,
-  /** Returns a function from a time to that of the next list, milliseconds since 1970; null when lists are not read. */
+  stored: () => StoredGateways,
+  /** Returns a function that gives the time of the next list after a time; null when gateways are not listed. */
   nextList: () => ((afterMs: number) => number) | null,
   clock: Clock,
 ) {
-  /** Monotonic time until which a site's list counts: until the next two are due and neither came. */
+  /** Monotonic time until which a site's list counts: until the next two lists are overdue. */
   const countsUntilMs = new Map<number, number>();
   const twoListsLaterMs = () => {
     const nextListMs = nextList();
     if (nextListMs === null) return Number.NEGATIVE_INFINITY;
     const nowMs = clock.now();
-    return clock.monotonic() + nextListMs(nextListMs(nowMs)) - nowMs + LATE_MS;
+    return clock.monotonic() + nextListMs(nextListMs(nowMs)) - nowMs + LIST_DELAY_MS;
   };
-  /** Gateways stored at the start count as listed at the start. */
   const atStartMs = twoListsLaterMs();
   let derivedMs = Number.NEGATIVE_INFINITY;
   let offline: ReadonlyMap<number, string> = new Map();
@@ -93,11 +92,11 @@ export function createOfflineGateways(
         yield page;
       }
     },
-    of(siteId: number): string | null {
+    gatewayOf(siteId: number): string | null {
       const nowMs = clock.monotonic();
       if (nowMs > (countsUntilMs.get(siteId) ?? atStartMs)) return null;
-      if (nowMs - derivedMs >= REUSE_MS) {
-        offline = offlineGateways(stored());
+      if (nowMs - derivedMs >= OFFLINE_CACHE_MS) {
+        offline = findOfflineGateways(stored());
         derivedMs = nowMs;
       }
       return offline.get(siteId) ?? null;

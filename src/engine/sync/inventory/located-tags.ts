@@ -8,7 +8,7 @@ export interface LocatedTag {
   readonly siteId: number;
   /** Systems whose lists contain the tag; empty without `inventory.tags_of_systems`. */
   readonly systemIds: readonly string[];
-  /** Set while the lists of sites lack its site, or those of tags lack the tag, and it is expected back. */
+  /** Set while the lists lack the tag's site or the tag, and the tag is expected back. */
   readonly outOfSight?: "site" | "tag";
 }
 
@@ -18,9 +18,9 @@ export function inventorySets(source: string): readonly string[] {
 
 const NO_SYSTEMS: readonly string[] = [];
 
-const cache = new WeakMap<object, { readonly versions: string; readonly located: readonly LocatedTag[] }>();
+const locatedTagsCache = new WeakMap<object, { readonly versions: string; readonly located: readonly LocatedTag[] }>();
 
-/** Stored tags that a request can contain, in the order of their ids. Cached until the stored tags change. */
+/** Returns stored tags that a request can contain, sorted by id. Cached until the stored tags change. */
 export async function expectedTags(store: Store, source: string): Promise<readonly LocatedTag[]> {
   const versions = (await Promise.all(inventorySets(source).map((set) => store.version(set)))).join(" ");
   const [tags, tagSystems, sites] = await Promise.all([
@@ -28,27 +28,27 @@ export async function expectedTags(store: Store, source: string): Promise<readon
     store.documents<StoredTagSystems>(syncSet("tag-system", source)),
     store.documents<Listed<Site>>(documentSet("site", source)),
   ]);
-  const before = cache.get(tags);
+  const before = locatedTagsCache.get(tags);
   if (before?.versions === versions) return before.located;
   const missing = new Map([...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]));
   const located: LocatedTag[] = [];
-  for (const [id, held] of tags) {
-    if (held.siteId === null || !missing.has(held.siteId)) continue;
+  for (const [id, stored] of tags) {
+    if (stored.siteId === null || !missing.has(stored.siteId)) continue;
     if (!isRequestableId(id)) continue;
-    const place = { tag: held.value, siteId: held.siteId, systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEMS };
-    const outOfSight = missing.get(held.siteId) === true ? "site" : held.missingSince !== null ? "tag" : null;
+    const place = { tag: stored.value, siteId: stored.siteId, systemIds: tagSystems.get(id)?.systemIds ?? NO_SYSTEMS };
+    const outOfSight = missing.get(stored.siteId) === true ? "site" : stored.missingSince !== null ? "tag" : null;
     located.push(outOfSight === null ? place : { ...place, outOfSight });
   }
-  located.sort((a, b) => compareIds(a.tag.id, b.tag.id));
-  cache.set(tags, { versions, located });
+  located.sort((a, b) => compareTagIds(a.tag.id, b.tag.id));
+  locatedTagsCache.set(tags, { versions, located });
   return located;
 }
 
 export async function visibleSites(store: Store, source: string): Promise<readonly Site[]> {
-  const held = await store.documents<Listed<Site>>(documentSet("site", source));
-  return [...held.values()].filter((site) => site.missingSince === null).map((site) => site.value);
+  const stored = await store.documents<Listed<Site>>(documentSet("site", source));
+  return [...stored.values()].filter((site) => site.missingSince === null).map((site) => site.value);
 }
 
-export function compareIds(a: string, b: string): number {
+export function compareTagIds(a: string, b: string): number {
   return a.length === b.length || !/^\d+$/.test(a + b) ? (a < b ? -1 : a > b ? 1 : 0) : a.length - b.length;
 }

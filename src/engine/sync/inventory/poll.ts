@@ -7,51 +7,51 @@ import { yieldIfMany, yieldUnlessAborted } from "../../../core/runtime/waiting.t
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Page, FindStored as StoredObjects } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
-import { incomplete, type JobOutcome } from "../job.ts";
-import { collect, type Listing, recordsOf } from "../listing.ts";
-import { outcomeOf, perSite } from "../per-site.ts";
+import { incompleteOutcome, type JobOutcome } from "../job.ts";
+import { type Listing, readPages, recordsIn } from "../listing.ts";
+import { buildOutcome, visitSites } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import { type Listed, type StoredTagSeen, type StoredTagSystems, syncSet } from "../snapshot.ts";
 import {
-  type InventoryNoun,
-  type InventoryNouns,
+  compareInventory,
+  type InventoryKind,
+  type InventoryKinds,
   type InventoryObservation,
   type InventoryStep,
-  inventorySteps,
   isToBeRemoved,
 } from "./diff.ts";
-import { hostsBehind } from "./gateways.ts";
-import { type StoredTagContext, withTagEvents } from "./tag-systems.ts";
+import { findHostsBehind } from "./gateways.ts";
+import { addTagEvents, type StoredTagContext } from "./tag-systems.ts";
 
-export interface Poll {
+export interface InventoryJob {
   run(signal: AbortSignal): Promise<JobOutcome>;
 }
 
-type SiteNoun = Exclude<InventoryNoun, "site">;
-/** `isUrgent`: alarms wait for the list, so it is read before other lists. */
-type ReadSite<T> = (
+type SiteNoun = Exclude<InventoryKind, "site">;
+/** Reads one site's list of objects. `isUrgent`: alarms wait for the list, so it is read before other lists. */
+type ReadSiteList<T> = (
   filter: { readonly siteId: number; readonly isUrgent?: true },
   signal: AbortSignal,
   stored: StoredObjects<T>,
 ) => AsyncIterable<Page<T>>;
-interface Identified {
+interface ObjectWithId {
   readonly id: string | number;
 }
-type Scope = Awaited<ReturnType<PollParts["scope"]["tryRefresh"]>>;
+type ScopeChange = Awaited<ReturnType<PollParts["scope"]["tryRefresh"]>>;
 
 export const OBJECTS_PER_COMMIT = 250;
 
-export function createSitePoll(parts: PollParts): Poll {
+export function createSitePoll(parts: PollParts): InventoryJob {
   const { source, scope } = parts;
   return {
     async run(signal) {
       const list = await readList(() => source.sites({}, signal, storedObjects<Site>(parts, "site")));
-      const items = recordsOf(list);
+      const items = recordsIn(list);
       const differsFromScope =
         items.some(({ id }) => !scope.sees(id)) || (list.complete && scope.known()?.size !== items.length);
       if (differsFromScope) await scope.tryRefresh(signal);
       await commitDiff(parts, "sites", "site", [{ siteId: null, items, complete: list.complete }], signal);
-      return list.complete ? outcomeOf(new Map()) : incomplete(list.reason);
+      return list.complete ? buildOutcome(new Map()) : incompleteOutcome(list.reason);
     },
   };
 }
@@ -62,16 +62,16 @@ export function createInventoryPoll<N extends SiteNoun>(
   parts: PollParts,
   job: string,
   noun: N,
-  read: ReadSite<InventoryNouns[N]>,
+  read: ReadSiteList<InventoryKinds[N]>,
 ) {
-  type T = InventoryNouns[N];
+  type T = InventoryKinds[N];
   const { source, scope, syncState, clock, log } = parts;
   const stored = syncState.get<Listed<T>>(documentSet(noun, source.name));
   const isDropDoubted = createDropCheck(clock, log);
-  /** Sites that `pollSite` read during the present poll: the older list must not revert what it found. */
+  /** Sites that `pollSite` read during the present poll, whose older lists must not revert its changes. */
   const polledSince = new Set<number>();
 
-  /** Commits what one list contains, pages of tags when they arrive. Absences wait until all lists are read. */
+  /** Reads one site's list and commits its objects; tags page by page. Absences wait until all lists are read. */
   async function readSite(
     siteId: number,
     signal: AbortSignal,
@@ -92,19 +92,19 @@ export function createInventoryPoll<N extends SiteNoun>(
   }
 
   async function commitCompleteLists(lists: ReadonlyMap<number, Listing<T>>, begunAt: ReadonlyMap<number, string>) {
-    const whole = [...lists].filter(([siteId, list]) => list.complete && dropIn(stored, siteId, list.items).gone === 0);
-    await commitSeen(parts, job, "tags", new Map(whole.map(([siteId]) => [siteId, begunAt.get(siteId) ?? null])));
+    const full = [...lists].filter(([siteId, list]) => list.complete && getDrop(stored, siteId, list.items).gone === 0);
+    await commitTimes(parts, job, "tags", new Map(full.map(([siteId]) => [siteId, begunAt.get(siteId) ?? null])));
   }
 
   return {
-    /** Reads the list of one site between two polls and commits what it contains, without absences. */
+    /** Reads the list of one site between two polls and commits the listed objects, without absences. */
     async pollSite(siteId: number, signal: AbortSignal): Promise<void> {
       await readSite(siteId, signal);
       polledSince.add(siteId);
     },
     async run(signal: AbortSignal): Promise<JobOutcome> {
       const sites = followedSites(parts);
-      if (sites.length === 0) return incomplete("No site is known yet.");
+      if (sites.length === 0) return incompleteOutcome("No site is known yet.");
       const begunAt = new Map<number, string>();
       const visit = async (siteId: number) => {
         begunAt.set(siteId, isoUtc(clock.now()));
@@ -115,19 +115,19 @@ export function createInventoryPoll<N extends SiteNoun>(
         if (isFirst) await commitCompleteLists(new Map([[siteId, list]]), begunAt);
         return list;
       };
-      const { seen, failures } = await perSite(sites, visit, signal);
+      const { seen, failures } = await visitSites(sites, visit, signal);
       const doubted = new Set<number>();
       for (const [siteId, list] of seen) {
         if (!list.complete) continue;
         const details = { job, site: siteId, shown: list.items.length };
-        if (isDropDoubted(String(siteId), dropIn(stored, siteId, list.items), details)) doubted.add(siteId);
+        if (isDropDoubted(String(siteId), getDrop(stored, siteId, list.items), details)) doubted.add(siteId);
       }
       const removal = { at: isoUtc(clock.now()), removeAfterMs: removeAfterMs(parts) };
       const seenScope = needsScope(stored, seen, doubted, removal) ? await scope.tryRefresh(signal) : null;
       const latest = [...seen].filter(([siteId]) => !polledSince.has(siteId));
       const observations = latest.map(([siteId, list]): InventoryObservation<T> => {
         const complete = list.complete && !doubted.has(siteId) && staysVisible(seenScope, siteId);
-        return { siteId, items: recordsOf(list), complete };
+        return { siteId, items: recordsIn(list), complete };
       });
       await commitDiff(parts, job, noun, observations, signal);
       await yieldIfMany(stored.size);
@@ -135,7 +135,7 @@ export function createInventoryPoll<N extends SiteNoun>(
       await yieldIfMany(stored.size);
       const reasons = [...seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
       const drops = [...doubted].map((siteId) => `Most of the ${job} of site ${siteId} are gone at once.`);
-      return outcomeOf(failures, [...drops, ...reasons]);
+      return buildOutcome(failures, [...drops, ...reasons]);
     },
   };
 }
@@ -147,15 +147,15 @@ export function followedSites({ config, source, syncState }: PollParts): readonl
     .map(({ value }) => value.id);
 }
 
-export function storedObjects<T>({ syncState, source }: PollParts, noun: InventoryNoun): StoredObjects<T> {
+export function storedObjects<T>({ syncState, source }: PollParts, noun: InventoryKind): StoredObjects<T> {
   return (id) => syncState.get<Listed<T>>(documentSet(noun, source.name)).get(id)?.value;
 }
 
-export function staysVisible(scope: Scope, siteId: number): boolean {
+export function staysVisible(scope: ScopeChange, siteId: number): boolean {
   return scope?.before.has(siteId) === true && scope.after.has(siteId);
 }
 
-export async function commitSeen(
+export async function commitTimes(
   { syncState, source, commit }: PollParts,
   job: string,
   field: keyof StoredTagSeen,
@@ -170,13 +170,13 @@ export async function commitSeen(
   await commit(job, { documents: [{ set, put }] });
 }
 
-/** Commits a list in parts, without absences. Gateways stay together: a gateway may be the only one of its site. */
-async function commitListed<N extends InventoryNoun>(
+/** Commits a list in parts, without absences. Gateways are one part: a gateway may be the only gateway of its site. */
+async function commitListed<N extends InventoryKind>(
   parts: PollParts,
   job: string,
   noun: N,
   siteId: number,
-  items: readonly InventoryNouns[N][],
+  items: readonly InventoryKinds[N][],
   signal: AbortSignal,
 ): Promise<void> {
   const at = isoUtc(parts.clock.now());
@@ -189,25 +189,25 @@ async function commitListed<N extends InventoryNoun>(
 }
 
 /** Commits the differences in parts. Commits at least once, because a commit records that the job succeeded. */
-async function commitDiff<N extends InventoryNoun>(
+async function commitDiff<N extends InventoryKind>(
   parts: PollParts,
   job: string,
   noun: N,
-  observations: readonly InventoryObservation<InventoryNouns[N]>[],
+  observations: readonly InventoryObservation<InventoryKinds[N]>[],
   signal: AbortSignal,
   at = isoUtc(parts.clock.now()),
 ): Promise<void> {
-  type T = InventoryNouns[N];
+  type T = InventoryKinds[N];
   const { syncState } = parts;
   const { name } = parts.source;
   const set = documentSet(noun, name);
   const source = sourceUri(name);
-  const tagContext = noun === "tag" ? tagContextOf(parts) : null;
+  const tagContext = noun === "tag" ? readTagContext(parts) : null;
   const commit = async (steps: readonly InventoryStep<T>[]) => {
     const completed = steps.map((step) =>
       tagContext === null
         ? { step, documents: [] }
-        : withTagEvents(step as InventoryStep<Tag>, tagContext, { source, at }),
+        : addTagEvents(step as InventoryStep<Tag>, tagContext, { source, at }),
     );
     const put = completed.flatMap(({ step: { id, next } }) => (next === null ? [] : [[id, next] as const]));
     const remove = completed.flatMap(({ step: { id, next } }) => (next === null ? [id] : []));
@@ -216,11 +216,11 @@ async function commitDiff<N extends InventoryNoun>(
       events: completed.flatMap(({ step }) => step.events),
     });
   };
-  const steps = inventorySteps(noun, syncState.get<Listed<T>>(set), observations, {
+  const steps = compareInventory(noun, syncState.get<Listed<T>>(set), observations, {
     source,
     at,
     removeAfterMs: removeAfterMs(parts),
-    hostsBehind: (gatewayId) => hostsBehind(syncState.get<Listed<Host>>(documentSet("host", name)), gatewayId),
+    hostsBehind: (gatewayId) => findHostsBehind(syncState.get<Listed<Host>>(documentSet("host", name)), gatewayId),
   });
   const found: InventoryStep<T>[] = [];
   for (const step of steps) {
@@ -232,7 +232,7 @@ async function commitDiff<N extends InventoryNoun>(
   await commit(found);
 }
 
-export function tagContextOf({ syncState, source: { name } }: PollParts): StoredTagContext {
+export function readTagContext({ syncState, source: { name } }: PollParts): StoredTagContext {
   const tagSystemSet = syncSet("tag-system", name);
   return {
     tags: syncState.get<Listed<Tag>>(documentSet("tag", name)),
@@ -243,20 +243,20 @@ export function tagContextOf({ syncState, source: { name } }: PollParts): Stored
   };
 }
 
-/** Without a verified clock, the duration of an absence is unknown. */
+/** Returns the absence after which an object is removed; infinite if this machine's clock is wrong. */
 function removeAfterMs({ config, source }: PollParts): number {
   const isClockWrong = Math.abs(source.clockSkewMs() ?? 0) > DIFFERENCE_BOUND_MS;
   return isClockWrong ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
 }
 
-export async function readList<T extends Identified>(read: () => AsyncIterable<Page<T>>): Promise<Listing<T>> {
+export async function readList<T extends ObjectWithId>(read: () => AsyncIterable<Page<T>>): Promise<Listing<T>> {
   const options = { idOf: (item: T) => String(item.id) };
-  const first = await collect(read(), options);
-  return first.complete || first.shown === null ? first : await collect(read(), options);
+  const first = await readPages(read(), options);
+  return first.complete || first.shown === null ? first : await readPages(read(), options);
 }
 
-/** True when the scope decides about an absence: an object is newly missing, is to be removed, or is at another site now. */
-function needsScope<T extends Identified>(
+/** True if the token's scope may explain absences: an object is newly missing, to be removed, or at another site. */
+function needsScope<T extends ObjectWithId>(
   stored: ReadonlyMap<string, Listed<T>>,
   seen: ReadonlyMap<number, Listing<T>>,
   doubted: ReadonlySet<number>,
@@ -269,7 +269,7 @@ function needsScope<T extends Identified>(
   if (absent === 0) return false;
   const sitesOf = new Map<string, Set<number>>();
   for (const [siteId, list] of seen)
-    for (const { id } of recordsOf(list)) sitesOf.set(String(id), (sitesOf.get(String(id)) ?? new Set()).add(siteId));
+    for (const { id } of recordsIn(list)) sitesOf.set(String(id), (sitesOf.get(String(id)) ?? new Set()).add(siteId));
   return stored.entries().some(([id, known]) => {
     const { missingSince, siteId } = known;
     if (siteId === null || doubted.has(siteId) || !isListedAt(siteId) || sitesOf.get(id)?.has(siteId)) return false;
@@ -277,33 +277,33 @@ function needsScope<T extends Identified>(
   });
 }
 
-export interface Drop {
+export interface ListDrop {
   readonly before: number;
   readonly gone: number;
 }
 
-/** A list that lost more than half, and at least five objects, counts only after ten minutes. */
-const DROP_LEAST = 5;
-const DROP_BELIEVED_MS = 600_000;
+/** Least objects of a drop: a list that lost over half of its objects, and at least 5, counts after ten minutes. */
+const MIN_DROPPED_OBJECTS = 5;
+const DROP_CONFIRMATION_MS = 600_000;
 
 export function createDropCheck(
   clock: Pick<Clock, "monotonic">,
   log: Pick<Log, "warn">,
-): (key: string, drop: Drop, details: object) => boolean {
+): (key: string, drop: ListDrop, details: object) => boolean {
   const droppedMs = new Map<string, number>();
   return (key, { before, gone }, details) => {
-    if (gone < DROP_LEAST || gone <= before / 2) {
+    if (gone < MIN_DROPPED_OBJECTS || gone <= before / 2) {
       droppedMs.delete(key);
       return false;
     }
     if (!droppedMs.has(key)) log.warn(details, "most of a list is gone at once: it is read again");
     const sinceMs = droppedMs.get(key) ?? clock.monotonic();
     droppedMs.set(key, sinceMs);
-    return clock.monotonic() - sinceMs < DROP_BELIEVED_MS;
+    return clock.monotonic() - sinceMs < DROP_CONFIRMATION_MS;
   };
 }
 
-function dropIn<T>(stored: ReadonlyMap<string, Listed<T>>, siteId: number, items: readonly Identified[]): Drop {
+function getDrop<T>(stored: ReadonlyMap<string, Listed<T>>, siteId: number, items: readonly ObjectWithId[]): ListDrop {
   const isPresent = (known: Listed<T> | undefined) => known?.siteId === siteId && known.missingSince === null;
   const before = stored.values().reduce((count, known) => count + (isPresent(known) ? 1 : 0), 0);
   const there = items.reduce((count, { id }) => count + (isPresent(stored.get(String(id))) ? 1 : 0), 0);

@@ -3,31 +3,31 @@ import { sourceUri } from "../../../core/model/event.ts";
 import { abortable, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { JobOutcome } from "../job.ts";
-import { type Listing, recordsOf } from "../listing.ts";
-import { outcomeOf, perSite } from "../per-site.ts";
+import { type Listing, recordsIn } from "../listing.ts";
+import { buildOutcome, visitSites } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import {
-  commitSeen,
+  commitTimes,
   createDropCheck,
   createInventoryPoll,
-  type Drop,
   followedSites,
+  type InventoryJob,
+  type ListDrop,
   OBJECTS_PER_COMMIT,
-  type Poll,
   readList,
+  readTagContext,
   staysVisible,
   storedObjects,
-  tagContextOf,
 } from "./poll.ts";
-import { type StoredTagContext, type SystemObservation, type TagSystemsStep, tagSystemsSteps } from "./tag-systems.ts";
+import { diffTagSystems, type StoredTagContext, type SystemObservation, type TagSystemsStep } from "./tag-systems.ts";
 
 type TagList = Listing<{ readonly id: string }>;
 
-/** Polls tags and, when configured, those of each system after the first list of systems (`systemsRead`). */
-export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Poll {
+/** Polls tags and, when configured, the tags of each system after the first list of systems (`systemsRead`). */
+export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): InventoryJob {
   const { source, config, clock, scope } = parts;
   const tags = createInventoryPoll(parts, "tags", "tag", source.tags);
-  const stored = tagContextOf(parts);
+  const stored = readTagContext(parts);
   const isDropDoubted = createDropCheck(clock, parts.log);
 
   async function pollTagsOfSystems(signal: AbortSignal): Promise<JobOutcome> {
@@ -40,8 +40,8 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
         lists.set(value.id, await readSystem(siteId, value, signal));
       return lists;
     };
-    const { seen, failures } = await perSite(followedSites(parts), visit, signal);
-    const drops = dropsIn(new Map([...seen.values()].flatMap((lists) => [...lists])), stored);
+    const { seen, failures } = await visitSites(followedSites(parts), visit, signal);
+    const drops = getDrops(new Map([...seen.values()].flatMap((lists) => [...lists])), stored);
     const hasAbsent = [...drops.values()].some(({ gone }) => gone > 0);
     const seenScope = hasAbsent ? await scope.tryRefresh(signal) : null;
     const reasons: string[] = [];
@@ -52,7 +52,7 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
         const drop = drops.get(systemId) ?? { before: 0, gone: 0 };
         const isDoubted = isDropDoubted(systemId, drop, { job: "tags", site: siteId, system: systemId });
         if (isDoubted) reasons.push(`Most of the tags of system ${systemId} are gone at once.`);
-        const tagIds = recordsOf(list).map(({ id }) => id);
+        const tagIds = recordsIn(list).map(({ id }) => id);
         const complete = list.complete && !isDoubted && (drop.gone === 0 || staysVisible(seenScope, siteId));
         observations.push({ systemId, siteId, tagIds, complete });
       }
@@ -60,8 +60,8 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
     await commitSteps(observations, signal);
     const partial = new Set(observations.filter((list) => !list.complete).map(({ siteId }) => siteId));
     const whole = [...seen.keys()].filter((siteId) => !partial.has(siteId));
-    await commitSeen(parts, "tags", "systems", new Map(whole.map((siteId) => [siteId, begunAt.get(siteId) ?? null])));
-    return outcomeOf(failures, reasons);
+    await commitTimes(parts, "tags", "systems", new Map(whole.map((siteId) => [siteId, begunAt.get(siteId) ?? null])));
+    return buildOutcome(failures, reasons);
   }
 
   function readSystem(siteId: number, { id: systemId }: System, signal: AbortSignal): Promise<TagList> {
@@ -77,7 +77,7 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
     };
     const found: TagSystemsStep[] = [];
     const options = { source: sourceUri(source.name), at: isoUtc(clock.now()) };
-    for (const step of tagSystemsSteps(observations, stored, options)) {
+    for (const step of diffTagSystems(observations, stored, options)) {
       found.push(step);
       if (found.length < OBJECTS_PER_COMMIT) continue;
       await commit(found.splice(0));
@@ -97,10 +97,10 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
   };
 }
 
-function dropsIn(lists: ReadonlyMap<string, TagList>, { tags, tagSystems }: StoredTagContext) {
+function getDrops(lists: ReadonlyMap<string, TagList>, { tags, tagSystems }: StoredTagContext) {
   const complete = [...lists].filter(([, list]) => list.complete);
-  const members = new Map(complete.map(([id, list]) => [id, new Set(recordsOf(list).map((tag) => tag.id))]));
-  const drops = new Map<string, Drop>();
+  const members = new Map(complete.map(([id, list]) => [id, new Set(recordsIn(list).map((tag) => tag.id))]));
+  const drops = new Map<string, ListDrop>();
   for (const [id, { systemIds }] of tagSystems) {
     if (tags.get(id)?.missingSince !== null) continue;
     for (const systemId of systemIds) {

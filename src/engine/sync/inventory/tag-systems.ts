@@ -20,7 +20,7 @@ export interface StoredTagContext {
   readonly seen: ReadonlyMap<string, StoredTagSeen>;
 }
 
-interface StepOptions {
+interface TagEventOptions {
   readonly source: string;
   readonly at: string;
 }
@@ -31,11 +31,11 @@ export interface TagSystemsStep {
   readonly events: readonly Event[];
 }
 
-/** Yields tags whose systems differ from the last event. Tags of missing or unread systems keep them. Pure. */
-export function* tagSystemsSteps(
+/** Yields tags whose systems differ from the last event. Tags keep systems that are missing or unread. Pure. */
+export function* diffTagSystems(
   observations: readonly SystemObservation[],
   { tags, systems, tagSystems, seen }: StoredTagContext,
-  { source, at }: StepOptions,
+  { source, at }: TagEventOptions,
 ): Generator<TagSystemsStep, void> {
   const complete = new Map(
     observations.filter((list) => list.complete).map((list) => [list.systemId, new Set(list.tagIds)]),
@@ -49,7 +49,6 @@ export function* tagSystemsSteps(
   for (const { systemId, tagIds } of observations) for (const id of tagIds) add(id, systemId);
 
   for (const [id, { systemIds }] of tagSystems) {
-    // An older version left this entry; the removal was emitted with the tag's.
     if (!tags.has(id)) yield { id, next: null, events: [] };
     else if (!systemsOf.has(id) && systemIds.length > 0) systemsOf.set(id, new Set());
   }
@@ -65,20 +64,20 @@ export function* tagSystemsSteps(
     const lastBefore = seen.get(String(siteId))?.systems ?? stored?.toldAt ?? tag.since;
     const since = { lastBefore, firstAfter: at };
     const named = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
-    const events: Event[] = [systemsEvent(tag, named, before, { source, at })];
+    const events: Event[] = [buildSystemsEvent(tag, named, before, { source, at })];
     if (before.length > 0) {
       const what = { tag: value, what: ["system"], before: { systems: before }, systems: systemIds, since } as const;
-      events.push(breakEvent(what, source, siteId));
+      events.push(buildBreakEvent(what, source, siteId));
     }
     yield { id, next: { systemIds, toldAt: at }, events };
   }
 }
 
 /** Adds `series-break` after `tag-changed`, and an empty `tag-systems-changed` before `tag-removed`. Pure. */
-export function withTagEvents(
+export function addTagEvents(
   step: InventoryStep<Tag>,
   { tags, tagSystems, tagSystemSet, seen }: Omit<StoredTagContext, "systems">,
-  options: StepOptions,
+  options: TagEventOptions,
 ): { readonly step: InventoryStep<Tag>; readonly documents: readonly DocumentChange[] } {
   const { id, next, events } = step;
   const known = tags.get(id);
@@ -86,21 +85,21 @@ export function withTagEvents(
   if (next === null) {
     const stored = tagSystems.get(id);
     const isEmitted = stored?.toldAt !== undefined && stored.systemIds.length > 0;
-    const last = isEmitted ? [systemsEvent(known, [], stored.systemIds, options)] : [];
+    const last = isEmitted ? [buildSystemsEvent(known, [], stored.systemIds, options)] : [];
     const documents = stored === undefined ? [] : [{ set: tagSystemSet, remove: [id] }];
     return { step: { ...step, events: [...last, ...events] }, documents };
   }
   const { lastSeen = seen.get(String(known.siteId))?.tags ?? known.since, ...rest } = known;
   if (next.missingSince !== null) return { step: { ...step, next: { ...next, lastSeen } }, documents: [] };
   const { siteId, value } = next;
-  const broken = recordBreak(known.value, value, { lastBefore: lastSeen, firstAfter: options.at });
-  const breaks = broken === null ? [] : [breakEvent(broken, options.source, siteId)];
+  const broken = findSeriesBreak(known.value, value, { lastBefore: lastSeen, firstAfter: options.at });
+  const breaks = broken === null ? [] : [buildBreakEvent(broken, options.source, siteId)];
   const present: Listed<Tag> = { ...rest, value, siteId, missingSince: null };
   return { step: { ...step, next: present, events: [...events, ...breaks] }, documents: [] };
 }
 
-/** Returns the series break of a new record. From no unit to kWh is no break; from Wh to kWh or to none is one. */
-function recordBreak(before: Tag, tag: Tag, since: SeriesBreak["since"]): SeriesBreak | null {
+/** Returns the series break of a changed tag. From no unit to kWh is no break; from Wh to kWh or to no unit is. */
+function findSeriesBreak(before: Tag, tag: Tag, since: SeriesBreak["since"]): SeriesBreak | null {
   const hasChanged = (from: string | null, to: string | null) => from !== null && from !== "" && from !== to;
   const hasUnit = hasChanged(before.unit, tag.unit);
   const hasName = hasChanged(before.displayName, tag.displayName);
@@ -113,17 +112,17 @@ function recordBreak(before: Tag, tag: Tag, since: SeriesBreak["since"]): Series
   };
 }
 
-function breakEvent(data: SeriesBreak, source: string, siteId: number | null): Event<"series-break"> {
+function buildBreakEvent(data: SeriesBreak, source: string, siteId: number | null): Event<"series-break"> {
   const time = data.since.firstAfter;
   const subject = eventSubject("tag", siteId, data.tag.id);
   return makeEvent({ type: "series-break", source, subject, time, siteId, data, facts: [time, ...data.what] });
 }
 
-function systemsEvent(
+function buildSystemsEvent(
   { siteId, value: tag }: Listed<Tag>,
   systems: readonly System[],
   before: readonly string[],
-  { source, at }: StepOptions,
+  { source, at }: TagEventOptions,
 ): Event<"tag-systems-changed"> {
   const named: TagSystemsFact["systems"] = systems.map(({ id, code, displayName }) => ({ id, code, displayName }));
   const subject = eventSubject("tag", siteId, tag.id);

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../../../core/values/duration.ts";
-import { Selection, uniqueNames } from "../select.ts";
+import { rejectDuplicateNames, Selection } from "../select.ts";
 
 const className = z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." });
 const classSelection = Selection.prefault({}).meta({
@@ -41,7 +41,7 @@ export const ReadClass = z
 export type ReadClass = z.infer<typeof ReadClass>;
 
 /** A tag belongs to the first class that selects it; a tag that none selects is not read. */
-export const ReadConfig = z.array(ReadClass).superRefine(uniqueNames).meta({
+export const ReadConfig = z.array(ReadClass).superRefine(rejectDuplicateNames).meta({
   description: "Live reads: classes of tags with the age that their values may reach, specific ones first.",
 });
 export type ReadConfig = z.infer<typeof ReadConfig>;

@@ -226,7 +226,7 @@ export function createLiveReads(options: LiveReadOptions) {
       );
       const most = () => REQUESTS_UNDER_WAY_MAX[controls.isTrying() ? "trying" : "working"];
       try {
-        await keepRequestsWaiting(lines, { most, draining: leaving, forced });
+        await keepRequestsWaiting(lines, { maxUnderWay: most, draining: leaving, forced });
       } finally {
         over.abort(WOKEN);
         await refreshing;

@@ -3,7 +3,7 @@ import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
 import { expectedTags, inventorySets } from "../inventory/located-tags.ts";
 import { type HistoryDemand, liveQuotaShare, type Overload } from "../plan/overload.ts";
-import { firstMatch } from "../select.ts";
+import { createClassFinder } from "../select.ts";
 import { type StoredQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
 import type { ReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
@@ -24,7 +24,7 @@ const INVENTORY_GROWTH_FACTOR = 1.25;
 export function createScheduleRefresh(options: RefreshOptions, schedule: TagSchedule, typicalMs: () => number) {
   const { source, store, clock, log, metrics, demand } = options;
   let { classes } = options;
-  let classOf = firstMatch(classes);
+  let classOf = createClassFinder(classes);
   /** Inventory versions in the schedule (null: select tags again) and at the last check, and the number of tags. */
   const inventory = { scheduled: null as string | null, checked: null as string | null, tags: 0 };
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
@@ -136,7 +136,7 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     },
     changeClasses(next: ReadConfig): void {
       classes = next;
-      classOf = firstMatch(next);
+      classOf = createClassFinder(next);
       inventory.scheduled = null;
     },
   };

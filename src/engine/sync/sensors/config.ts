@@ -6,7 +6,7 @@ const DAY_MS = 86_400_000;
 
 const { exclude: _exclude, ...narrowing } = Selection.shape;
 
-const AnyOf = z.strictObject({
+const SensorSelection = z.strictObject({
   classes: z
     .array(z.string().min(1))
     .min(1)
@@ -14,10 +14,10 @@ const AnyOf = z.strictObject({
     .meta({ description: "Names of classes of the live reads (`read`)." }),
   ...narrowing,
 });
-export type AnyOf = z.infer<typeof AnyOf>;
+export type SensorSelection = z.infer<typeof SensorSelection>;
 
-/** How set points and limits are called where the names of tags say so, in English, Norwegian, Swedish and German. */
-const RESTING_NAMES = [
+/** Name patterns of set points and limits in English, Norwegian, Swedish and German; such tags may stay constant. */
+const RESTING_TAG_NAMES = [
   "*setpoint*",
   "*set point*",
   "*set-point*",
@@ -40,10 +40,10 @@ export const SilentSensorsConfig = z
       every: Duration.refine((ms) => ms >= DAY_MS && ms <= 31 * DAY_MS, { message: "Write between 1d and 31d." })
         .prefault("7d")
         .meta({ description: "How long tags are watched for one report, 1d to 31d." }),
-      exclude: AnyOf.prefault({}).meta({
+      exclude: SensorSelection.prefault({}).meta({
         description: "Tags that are not judged at all: those that any of these entries fits.",
       }),
-      may_rest: AnyOf.prefault({ units: [""], name: RESTING_NAMES }).meta({
+      may_rest: SensorSelection.prefault({ units: [""], name: RESTING_TAG_NAMES }).meta({
         description:
           "Tags that may stay at one value for as long as they like: those that any of these entries fits. By default what has no unit (states, modes, counters of starts) and what is called a set point or a limit. Booleans always may, and so may 0 of anything but a temperature, and 100 %.",
       }),

@@ -4,15 +4,15 @@ import type { StoredSensors } from "../snapshot.ts";
 
 type PackedSensors = Pick<StoredSensors, "ids" | "numbers">;
 
-/** Numbers, and booleans as 0 and 1. `hours`: hours with readings. `spanHours`: from the first to the last of these. */
+/** Readings of one tag, booleans as 0 and 1. `hours`: hours with readings. `spanHours`: first to last such hour. */
 export type SensorRow = Readonly<Record<"readings" | "nulls" | "hours" | "spanHours" | "min" | "max", number>> & {
-  readonly type: (typeof TYPES)[number];
+  readonly type: (typeof TYPE_NAMES)[number];
   readonly log: LogStatistics | null;
 };
 
 /**
- * `leastLagMs`: from the end of the newest bucket to its reply. `off`: pairs that differ more than the buckets explain, with
- * the sums of that difference and of its square. `sumSize`: sum of the larger absolute values.
+ * Comparison of live values with a log. `leastLagMs`: least time from the end of the newest bucket to its reply. `off`:
+ * pairs that differ more than the buckets explain. `sumSize`: sum of the larger absolute values.
  */
 interface LogStatistics extends Readonly<Record<"replies" | "leastLagMs" | "pairs" | "off" | "min" | "max", number>> {
   readonly resolution: Resolution;
@@ -23,10 +23,10 @@ interface LogStatistics extends Readonly<Record<"replies" | "leastLagMs" | "pair
   readonly sumSize: number;
 }
 
-const TAGS_PER_GROUP = 250;
-/** Largest gap between neighbouring buckets: a log with a value an hour leaves most buckets of 5 minutes empty. */
-const SPARSE_MS = 2 * 3_600_000;
-const RESOLUTIONS: readonly Resolution[] = ["5m", "1h", "1d"];
+const TAGS_PER_DOCUMENT = 250;
+/** Largest gap between neighbouring buckets: a log with hourly values leaves most buckets of 5 minutes empty. */
+const MAX_BUCKET_GAP_MS = 2 * 3_600_000;
+const LOG_RESOLUTIONS: readonly Resolution[] = ["5m", "1h", "1d"];
 
 const COLUMNS = [
   "readings",
@@ -61,9 +61,9 @@ type Column = (typeof COLUMNS)[number];
 const COLUMN_INDEX = Object.fromEntries(COLUMNS.map((name, at) => [name, at])) as Readonly<Record<Column, number>>;
 const LOG_COLUMNS = COLUMNS.slice(COLUMNS.indexOf("resolution"));
 
-const NUMBER = 1;
-const BOOLEAN = 2;
-const TYPES = ["none", "number", "boolean", "mixed"] as const;
+const TYPE_NUMBER = 1;
+const TYPE_BOOLEAN = 2;
+const TYPE_NAMES = ["none", "number", "boolean", "mixed"] as const;
 
 /**
  * Statistics of each tag in one period: a row of 26 numbers of 8 bytes, 10 MB for 50,000 tags.
@@ -81,26 +81,25 @@ export function createSensorTable() {
   const changed = new Set<number>();
 
   const get = (row: number, column: Column): number =>
-    groups[Math.floor(row / TAGS_PER_GROUP)]?.[(row % TAGS_PER_GROUP) * COLUMN_COUNT + COLUMN_INDEX[column]] ?? 0;
+    groups[Math.floor(row / TAGS_PER_DOCUMENT)]?.[(row % TAGS_PER_DOCUMENT) * COLUMN_COUNT + COLUMN_INDEX[column]] ?? 0;
   const set = (row: number, column: Column, value: number): void => {
-    const group = groups[Math.floor(row / TAGS_PER_GROUP)];
-    if (group !== undefined) group[(row % TAGS_PER_GROUP) * COLUMN_COUNT + COLUMN_INDEX[column]] = value;
+    const group = groups[Math.floor(row / TAGS_PER_DOCUMENT)];
+    if (group !== undefined) group[(row % TAGS_PER_DOCUMENT) * COLUMN_COUNT + COLUMN_INDEX[column]] = value;
   };
   const add = (row: number, column: Column, value: number) => set(row, column, get(row, column) + value);
 
   function addRow(id: string): number {
-    groups[Math.floor(ids.length / TAGS_PER_GROUP)] ??= new Float64Array(TAGS_PER_GROUP * COLUMN_COUNT);
+    groups[Math.floor(ids.length / TAGS_PER_DOCUMENT)] ??= new Float64Array(TAGS_PER_DOCUMENT * COLUMN_COUNT);
     rowOf.set(id, ids.length);
     return ids.push(id) - 1;
   }
 
   function takeRow(id: string): number {
     const row = rowOf.get(id) ?? addRow(id);
-    changed.add(Math.floor(row / TAGS_PER_GROUP));
+    changed.add(Math.floor(row / TAGS_PER_DOCUMENT));
     return row;
   }
 
-  /** Hours are stored from 1 on; 0 means none. */
   function noteHour(row: number, hour: number): void {
     const now = hour + 1;
     if (get(row, "lastHour") === now) return;
@@ -116,10 +115,10 @@ export function createSensorTable() {
     if (isFirst || value > get(row, "max")) set(row, "max", value);
   }
 
-  function noteBucket(row: number, lengthMs: number, next: Bucket): void {
+  function noteBucket(row: number, lengthMs: number, next: LogBucket): void {
     const newest = { atMs: get(row, "newestMs"), value: get(row, "newest") };
     const probeMs = get(row, "probeMs");
-    const apartMs = Math.max(1.5 * lengthMs, SPARSE_MS);
+    const apartMs = Math.max(1.5 * lengthMs, MAX_BUCKET_GAP_MS);
     if (probeMs !== 0 && newest.atMs !== 0 && probeMs < next.atMs) {
       const isNext = next.atMs - newest.atMs <= apartMs;
       if (isNext && probeMs >= newest.atMs) {
@@ -136,8 +135,8 @@ export function createSensorTable() {
     set(row, "newest", next.value);
   }
 
-  function compare(row: number, live: number, logged: Bucket, around: readonly Bucket[]): void {
-    const off = compared(live, around);
+  function compare(row: number, live: number, logged: LogBucket, around: readonly LogBucket[]): void {
+    const off = distanceFromBuckets(live, around);
     const isFirst = get(row, "pairs") === 0;
     add(row, "pairs", 1);
     add(row, "off", off === 0 ? 0 : 1);
@@ -161,13 +160,13 @@ export function createSensorTable() {
   function statisticsAt(row: number): SensorRow {
     const numbers = Object.fromEntries(COLUMNS.map((column) => [column, get(row, column)])) as Record<Column, number>;
     const { readings, nulls, hours, min, max, firstHour, lastHour, type, logMin, logMax } = numbers;
-    const resolution = RESOLUTIONS[numbers.resolution - 1];
+    const resolution = LOG_RESOLUTIONS[numbers.resolution - 1];
     const { replies, leastLagMs, pairs, off, sumOff, sumOffSquared, sumLive, sumLogged, sumSize } = numbers;
     const sums = { replies, leastLagMs, pairs, off, sumOff, sumOffSquared, sumLive, sumLogged, sumSize };
     return {
       ...{ readings, nulls, hours, min, max },
       spanHours: hours === 0 ? 0 : lastHour - firstHour + 1,
-      type: TYPES[type] ?? "none",
+      type: TYPE_NAMES[type] ?? "none",
       log: resolution === undefined ? null : { resolution, ...sums, min: logMin, max: logMax },
     };
   }
@@ -183,15 +182,15 @@ export function createSensorTable() {
         return;
       }
       const number = Number(value);
-      noteValue(row, number, typeof value === "boolean" ? BOOLEAN : NUMBER);
+      noteValue(row, number, typeof value === "boolean" ? TYPE_BOOLEAN : TYPE_NUMBER);
       if (atMs === null || get(row, "probeMs") !== 0) return;
       set(row, "probeMs", atMs);
       set(row, "probe", number);
     },
 
     logged(id: string, resolution: Resolution, points: Points, nowMs: number): void {
-      const rank = RESOLUTIONS.indexOf(resolution) + 1;
-      const newestAt = lastWithValue(points);
+      const rank = LOG_RESOLUTIONS.indexOf(resolution) + 1;
+      const newestAt = lastIndexWithValue(points);
       if (rank === 0 || newestAt < 0) return;
       const row = takeRow(id);
       if (!takesSeries(row, rank)) return;
@@ -211,12 +210,12 @@ export function createSensorTable() {
     changedGroups: () => [...changed],
     pack(group: number): PackedSensors {
       changed.delete(group);
-      const inGroup = ids.slice(group * TAGS_PER_GROUP, (group + 1) * TAGS_PER_GROUP);
+      const inGroup = ids.slice(group * TAGS_PER_DOCUMENT, (group + 1) * TAGS_PER_DOCUMENT);
       return { ids: inGroup, numbers: [...(groups[group]?.subarray(0, inGroup.length * COLUMN_COUNT) ?? [])] };
     },
 
     load(packed: PackedSensors): void {
-      // Ignore rows that another version wrote with other columns: the period starts again for their tags.
+      // Ignore rows of another version with other columns: the period starts again for their tags.
       if (packed.numbers.length !== packed.ids.length * COLUMN_COUNT) return;
       for (const [from, id] of packed.ids.entries()) {
         const row = takeRow(id);
@@ -233,32 +232,32 @@ export function createSensorTable() {
   };
 }
 
-function lastWithValue(points: Points): number {
+function lastIndexWithValue(points: Points): number {
   let at = points.length - 1;
   while (at >= 0 && points.value(at) === null) at--;
   return at;
 }
 
-interface Bucket {
+interface LogBucket {
   readonly atMs: number;
   readonly value: number;
 }
 
-const MOST_DECIMALS = 6;
+const MAX_DECIMALS = 6;
 
 /** Distance of a live value from the rounded range of buckets: for 20.9 and 21, 21.04 gives 0, 21.6 gives 0.55. */
-export function compared(live: number, around: readonly Bucket[]): number {
+export function distanceFromBuckets(live: number, around: readonly LogBucket[]): number {
   const values = around.map(({ value }) => value);
-  const roundedBy = 0.5 * 10 ** -Math.max(...values.map(decimalsOf));
+  const roundedBy = 0.5 * 10 ** -Math.max(...values.map(countDecimals));
   const low = Math.min(...values) - roundedBy;
   const high = Math.max(...values) + roundedBy;
   return live > high ? live - high : live < low ? live - low : 0;
 }
 
-function decimalsOf(value: number): number {
-  for (let decimals = 0; decimals < MOST_DECIMALS; decimals++) {
+function countDecimals(value: number): number {
+  for (let decimals = 0; decimals < MAX_DECIMALS; decimals++) {
     const shifted = value * 10 ** decimals;
     if (Math.abs(shifted - Math.round(shifted)) < 1e-6) return decimals;
   }
-  return MOST_DECIMALS;
+  return MAX_DECIMALS;
 }

@@ -17,11 +17,11 @@ import type { Store } from "../../store/store.ts";
 import { expectedTags, type LocatedTag, visibleSites } from "../inventory/located-tags.ts";
 import { selects } from "../select.ts";
 import { type StoredSensorPeriod, type StoredSensors, syncSet } from "../snapshot.ts";
-import type { AnyOf, SilentSensorsConfig } from "./config.ts";
-import { findingsIn, isJudged } from "./findings.ts";
+import type { SensorSelection, SilentSensorsConfig } from "./config.ts";
+import { findSensorFindings, hasEnoughReadings } from "./findings.ts";
 import { createSensorTable } from "./sensor-table.ts";
 
-/** Reports once per period which sensors seem dead. Hours are those that the worker watched, not those of the clock. */
+/** Reports once per period which sensors seem dead. Counts only hours in which the worker was running. */
 export interface SensorWatch extends Service {
   read(id: string, value: TagValue, atMs: number): void;
   logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
@@ -39,12 +39,12 @@ interface SensorWatchOptions {
 }
 
 const HOUR_MS = 3_600_000;
-const LOOK_EVERY_MS = 60_000;
+const CHECK_INTERVAL_MS = 60_000;
 /** Interval between saves: 50,000 tags are 5 MB. A crash loses the readings since the last save. */
-const SAVE_EVERY_MS = HOUR_MS;
-/** Longest gap between two checks that counts. After a longer gap the process was suspended. */
-const MOST_WATCHED_MS = 5 * LOOK_EVERY_MS;
-const PERIOD = "period";
+const SAVE_INTERVAL_MS = HOUR_MS;
+/** Longest time between two checks that counts as watched; a longer gap means a suspended process. */
+const MAX_WATCHED_GAP_MS = 5 * CHECK_INTERVAL_MS;
+const PERIOD_KEY = "period";
 
 export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   const { source, store, clock, clockDoubt, log } = options;
@@ -59,16 +59,16 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   let lookedMs = clock.monotonic();
   let savedMs = clock.monotonic();
 
-  const sinceLookMs = () => Math.min(clock.monotonic() - lookedMs, MOST_WATCHED_MS);
+  const sinceLookMs = () => Math.min(clock.monotonic() - lookedMs, MAX_WATCHED_GAP_MS);
   const hour = () => Math.floor((watchedMs + sinceLookMs()) / HOUR_MS);
 
   async function load(): Promise<void> {
-    const held = await store.documents<StoredSensorPeriod | StoredSensors>(set);
-    const period = held.get(PERIOD) as StoredSensorPeriod | undefined;
+    const stored = await store.documents<StoredSensorPeriod | StoredSensors>(set);
+    const period = stored.get(PERIOD_KEY) as StoredSensorPeriod | undefined;
     if (period === undefined) return;
     from = period.from;
     watchedMs = period.watchedMs;
-    for (const [, each] of [...held].sort(([a], [b]) => Number(a) - Number(b)))
+    for (const [, each] of [...stored].sort(([a], [b]) => Number(a) - Number(b)))
       if ("ids" in each && each.from === from) table.load(each);
   }
 
@@ -79,10 +79,10 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
 
   async function save(): Promise<void> {
     const period: StoredSensorPeriod = { from, watchedMs: Math.round(watchedMs) };
-    await store.commit({ documents: [{ set, put: [[PERIOD, period]] }] });
+    await store.commit({ documents: [{ set, put: [[PERIOD_KEY, period]] }] });
     for (const group of table.changedGroups()) {
-      const held: StoredSensors = { from, ...table.pack(group) };
-      await store.commit({ documents: [{ set, put: [[String(group), held]] }] });
+      const stored: StoredSensors = { from, ...table.pack(group) };
+      await store.commit({ documents: [{ set, put: [[String(group), stored]] }] });
       await yieldToEventLoop();
     }
     savedMs = clock.monotonic();
@@ -91,19 +91,19 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   async function look(): Promise<number> {
     countWatchedTime();
     const nowMs = clock.now();
-    // The clock was set back to before the period: the period begins now.
+    // The clock was set back to before the period, so the period begins again now.
     if (nowMs < Date.parse(from)) from = isoUtc(nowMs);
     const isOver = nowMs - Date.parse(from) >= config.every;
     if (isOver && clockDoubt.stepped() === null) await report(nowMs);
-    else if (clock.monotonic() - savedMs >= SAVE_EVERY_MS) await save();
-    return LOOK_EVERY_MS;
+    else if (clock.monotonic() - savedMs >= SAVE_INTERVAL_MS) await save();
+    return CHECK_INTERVAL_MS;
   }
 
-  /** Emits and stores each part, and begins the new period last, so that a crash repeats the rest. */
+  /** Emits and stores each part of the report, then begins the new period, so that a crash repeats missing parts. */
   async function report(nowMs: number): Promise<void> {
     const period = { from, to: isoUtc(nowMs), watchedHours: Math.floor(watchedMs / HOUR_MS) };
-    const isExcluded = anyOf(config.exclude, classOf);
-    const mayRest = anyOf(config.may_rest, classOf);
+    const isExcluded = makeFilter(config.exclude, classOf);
+    const mayRest = makeFilter(config.may_rest, classOf);
     const periodHours = config.every / HOUR_MS;
     const sites = await visibleSites(store, source);
     const sensors = await sensorsBySite(isExcluded);
@@ -111,9 +111,9 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     for (const site of sites) {
       const mine = sensors.get(site.id) ?? [];
       if (mine.length === 0) continue;
-      const findings = findingsIn(mine, { periodHours, mayRest });
-      const judged = mine.filter(({ row }) => isJudged(row, periodHours)).length;
-      for (const part of reportParts(site, period, { tags: mine.length, judged, findings })) {
+      const findings = findSensorFindings(mine, { periodHours, mayRest });
+      const judged = mine.filter(({ row }) => hasEnoughReadings(row, periodHours)).length;
+      for (const part of splitReport(site, period, { tags: mine.length, judged, findings })) {
         await emitPart(part);
         await yieldUnlessAborted(clock, stopping.signal);
       }
@@ -136,7 +136,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     const old = part.part > 1 ? [] : [...(await store.documents<SilentSensors>(reportSet)).keys()];
     const remove = old.filter((key) => key.startsWith(`${part.site.id} `));
     const documents = [{ set: reportSet, remove, put: [[`${part.site.id} ${part.part}`, part] as const] }];
-    await store.commit({ documents, events: [reportEvent(source, part)] });
+    await store.commit({ documents, events: [buildReportEvent(source, part)] });
   }
 
   async function beginPeriod(nowMs: number, siteIds: ReadonlySet<string>): Promise<void> {
@@ -146,7 +146,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     const gone = keys.filter((key) => !siteIds.has(key.split(" ")[0] ?? ""));
     await store.commit({
       documents: [
-        { set, put: [[PERIOD, period]], remove: groups },
+        { set, put: [[PERIOD_KEY, period]], remove: groups },
         { set: reportSet, remove: gone },
       ],
     });
@@ -191,7 +191,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   };
 }
 
-function anyOf({ classes, ...fields }: AnyOf, classOf: (located: LocatedTag) => string | undefined) {
+function makeFilter({ classes, ...fields }: SensorSelection, classOf: (located: LocatedTag) => string | undefined) {
   const fits = Object.entries(fields)
     .filter(([, entries]) => entries !== undefined)
     .map(([field, entries]) => selects({ [field]: entries }));
@@ -200,16 +200,15 @@ function anyOf({ classes, ...fields }: AnyOf, classOf: (located: LocatedTag) => 
 }
 
 const FINDINGS_PER_PART = 500;
-/** Size limit of a part in JSON, below the usual limit of message brokers. */
 const CHARACTERS_PER_PART = 150_000;
 
-export function reportParts(
+export function splitReport(
   site: Site,
   period: Pick<SilentSensors, "from" | "to" | "watchedHours">,
   seen: Pick<SilentSensors, "tags" | "judged"> & { readonly findings: readonly SensorFinding[] },
 ): readonly SilentSensors[] {
   const { findings, tags, judged } = seen;
-  const portions = portionsOf(findings);
+  const portions = splitFindings(findings);
   const counts = Object.fromEntries(
     SENSOR_FINDINGS.map((kind) => [kind, findings.filter((one) => one.finding === kind).length]),
   ) as Record<SensorFindingKind, number>;
@@ -219,7 +218,7 @@ export function reportParts(
   });
 }
 
-function portionsOf(findings: readonly SensorFinding[]): readonly (readonly SensorFinding[])[] {
+function splitFindings(findings: readonly SensorFinding[]): readonly (readonly SensorFinding[])[] {
   const portions: SensorFinding[][] = [[]];
   let characters = 0;
   for (const finding of findings) {
@@ -236,7 +235,7 @@ function portionsOf(findings: readonly SensorFinding[]): readonly (readonly Sens
   return portions;
 }
 
-function reportEvent(source: string, data: SilentSensors): Event<"silent-sensors"> {
+function buildReportEvent(source: string, data: SilentSensors): Event<"silent-sensors"> {
   const { from, part, site, to } = data;
   const about = { source: sourceUri(source), subject: eventSubject("site", null, String(site.id)), siteId: site.id };
   return makeEvent({ ...about, type: "silent-sensors", time: to, data, facts: [from, part] });
