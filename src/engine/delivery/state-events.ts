@@ -1,5 +1,5 @@
 import type { AlarmView, BuildingView } from "../../core/connector.ts";
-import { type Event, eventSubject, makeEvent, sourceUri } from "../../core/model/event.ts";
+import { type Event, type EventKind, eventSubject, makeEvent, sourceUri } from "../../core/model/event.ts";
 
 /** Parts of the stored state in the order of sending: a site before its gateways. */
 export const STATE_PARTS = ["site", "gateway", "host", "system", "tag", "tag-systems", "alarm", "value"] as const;
@@ -42,7 +42,7 @@ async function eventsOf(building: BuildingView, part: StatePart, askedAt: string
   return listed.map(({ source, siteId: ofSite, value }) => {
     const siteId = part === "site" ? value.id : ofSite;
     const subject = eventSubject(part, ofSite, String(value.id));
-    const data = { [part]: value };
+    const data = { [part]: value } as never;
     return snapshotEvent({ type: `${part}-added`, source, subject, siteId, time: askedAt, data }, askedAt);
   });
 }
@@ -56,11 +56,10 @@ function alarmEvent({ source, alarm, episode }: AlarmView, askedAt: string): Eve
   return snapshotEvent({ type: "alarm-raised", source, subject, siteId, priority, time, data }, askedAt);
 }
 
-interface Fields extends Omit<Parameters<typeof makeEvent>[0], "data" | "facts"> {
-  readonly data: unknown;
-}
-
-function snapshotEvent({ source, data, ...rest }: Fields, askedAt: string): Event {
-  const facts = ["snapshot", askedAt];
-  return { ...makeEvent({ ...rest, source: sourceUri(source), data: data as never, facts }), snapshot: true };
+function snapshotEvent<K extends EventKind>(
+  fields: Omit<Parameters<typeof makeEvent<K>>[0], "facts">,
+  askedAt: string,
+) {
+  const event = makeEvent({ ...fields, source: sourceUri(fields.source), facts: ["snapshot", askedAt] });
+  return { ...event, snapshot: true } as Event;
 }
