@@ -77,7 +77,7 @@ describe("delivery", () => {
     const asking = Object.assign(scriptedSink(), {
       async detectRestart(before: string | null) {
         asked.push(workshop.clock.monotonic());
-        return { life: "1", isNew: before === null };
+        return { instanceId: "1", isNew: before === null };
       },
     });
     await started({ ...sinks, a: asking });

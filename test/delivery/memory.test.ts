@@ -91,7 +91,7 @@ describe("a sink with ticks", () => {
       async tick() {
         at.push(Math.round((workshop.clock.now() - START) / 1_000));
         await tick();
-        return { inMs: 10_000, remember: new Map([["ticks", at.length]]) };
+        return { tickInMs: 10_000, stateChanges: new Map([["ticks", at.length]]) };
       },
     });
     return { sink, at };
@@ -131,7 +131,7 @@ describe("a sink with ticks", () => {
     let ticks = 0;
     const tick = async () => {
       ticks += 1;
-      return { inMs: 0 };
+      return { tickInMs: 0 };
     };
     await started({ a: Object.assign(scriptedSink(), { tick }) });
     ticks = 0;

@@ -21,7 +21,7 @@ function mortalSink(life: string | null = "1"): MortalSink {
     async detectRestart(before: string | null) {
       sink.looks += 1;
       if (sink.life === "broken") throw new Retryable("no answer");
-      return sink.life === null ? null : { life: sink.life, isNew: before !== null && before !== sink.life };
+      return sink.life === null ? null : { instanceId: sink.life, isNew: before !== null && before !== sink.life };
     },
   });
   return sink;
