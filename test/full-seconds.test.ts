@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from "vitest";
-import { createWakeup, inFullSeconds, loop } from "#src/core/runtime/waiting.ts";
+import { createWakeup, inFullSeconds, runLoop } from "#src/core/runtime/waiting.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 
 const never = new AbortController().signal;
@@ -82,11 +82,11 @@ describe("loops that wait in full seconds", () => {
     const turns = Array.from({ length: 8 }, () => 0);
     const runs = turns.map(async (_, n) => {
       await clock.sleep(n * 110);
-      return loop({
+      return runLoop({
         clock,
         signal: stop.signal,
-        ...(n === 0 ? { bell } : {}),
-        looks: true,
+        ...(n === 0 ? { wakeup: bell } : {}),
+        onlyChecks: true,
         turn: async () => {
           turns[n] = (turns[n] ?? 0) + 1;
           return n < 4 ? 1_000 : 5_000;

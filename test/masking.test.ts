@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createLog, Secret, withoutCredentials } from "#src/core/runtime/log.ts";
-import { masked, recordSecretAt, secretsKnown } from "#src/core/values/masking.ts";
+import { maskSecrets, recordSecretAt, secretsVersion } from "#src/core/values/masking.ts";
 
 const TOKEN = `17|${randomBytes(24).toString("base64url")}/+Zq=`;
 const token = new Secret(TOKEN);
@@ -42,7 +42,7 @@ test.each(Object.entries(ECHOES))(
   (_, echo) => {
     for (const secret of [token, passphrase]) {
       const text = `401, bad: ${echo(secret.reveal())} (line 3)`;
-      const shown = masked(text);
+      const shown = maskSecrets(text);
       expect(shown).toMatch(/^401, bad: .{0,40}\[redacted\].{0,12} \(line 3\)$/s);
       for (let at = 0; at + 12 <= secret.reveal().length; at += 1) {
         expect(shown).not.toContain(secret.reveal().slice(at, at + 12));
@@ -59,13 +59,13 @@ test("text without secrets is unchanged, including its escapes", () => {
     TOKEN.slice(0, 11),
     "İstanbul",
   ])
-    expect(masked(text)).toBe(text);
+    expect(maskSecrets(text)).toBe(text);
 });
 
 test("a short secret is masked only if complete, and a secret below eight characters is not masked", () => {
   new Secret("abcd1234");
   new Secret("plan");
-  expect(masked("abcd1234 abcd123 plan")).toBe("[redacted] abcd123 plan");
+  expect(maskSecrets("abcd1234 abcd123 plan")).toBe("[redacted] abcd123 plan");
 });
 
 describe("the registry of many secrets", () => {
@@ -78,25 +78,25 @@ describe("the registry of many secrets", () => {
   test("masks the tokens of 200 sources and registers a token only once", () => {
     const tokens = Array.from({ length: 200 }, (_, n) => tokenOf(n));
     for (const [n, one] of tokens.entries()) at(`source ${n}`, one);
-    const before = secretsKnown();
+    const before = secretsVersion();
     for (const [n, one] of tokens.entries()) at(`source ${n}`, one);
-    expect(secretsKnown()).toBe(before);
-    expect(tokens.filter((one) => masked(`no ${one}!`).includes(one.slice(-8)))).toEqual([]);
+    expect(secretsVersion()).toBe(before);
+    expect(tokens.filter((one) => maskSecrets(`no ${one}!`).includes(one.slice(-8)))).toEqual([]);
   });
 
   test("masks secrets in use and the latest replaced secrets while another secret is replaced repeatedly", () => {
     at("password", "what-nobody-ever-exchanges");
     for (let hour = 0; hour < 300; hour += 1) at("token", `the-token-of-hour-${hour}-of-all`);
-    expect(masked("what-nobody-ever-exchanges")).toBe("[redacted]");
-    for (const hour of [299, 298, 240]) expect(masked(`the-token-of-hour-${hour}-of-all`)).toBe("[redacted]");
+    expect(maskSecrets("what-nobody-ever-exchanges")).toBe("[redacted]");
+    for (const hour of [299, 298, 240]) expect(maskSecrets(`the-token-of-hour-${hour}-of-all`)).toBe("[redacted]");
   });
 
   test("forgets a secret long after its replacement, but masks the parts it shares with secrets in use", () => {
     at("door", "yesterdays-word-is-common");
     at("gate", "todays-word-is-common");
     for (let n = 0; n < 70; n += 1) at("door", `door-${n}-opens-with-this`);
-    expect(masked("yesterdays-word")).toBe("yesterdays-word");
-    expect(masked("-word-is-common")).toBe("[redacted]");
+    expect(maskSecrets("yesterdays-word")).toBe("yesterdays-word");
+    expect(maskSecrets("-word-is-common")).toBe("[redacted]");
   });
 
   test("masks a secret that is replaced in one option and still used in another", () => {
@@ -105,7 +105,7 @@ describe("the registry of many secrets", () => {
     at("here", "now-another-one-here");
     at("there", "the-same-word-at-two-places");
     for (let n = 0; n < 70; n += 1) at("here", `changed-again-${n}-here`);
-    expect(masked("the-same-word-at-two-places")).toBe("[redacted]");
+    expect(maskSecrets("the-same-word-at-two-places")).toBe("[redacted]");
   });
 });
 
@@ -135,9 +135,11 @@ describe("masking of output", () => {
 test("masks a secret address except its server name", () => {
   const secret = new Secret(`https://hooks.masking.example/services/${randomBytes(24).toString("base64url")}`);
   const { pathname } = new URL(secret.reveal());
-  expect(masked("https://hooks.masking.example answered 403.")).toBe("https://hooks.masking.example answered 403.");
+  expect(maskSecrets("https://hooks.masking.example answered 403.")).toBe(
+    "https://hooks.masking.example answered 403.",
+  );
   for (const echo of [secret.reveal(), pathname, encodeURIComponent(secret.reveal()), base64(secret.reveal())]) {
-    const shown = masked(`no such hook: ${echo}`);
+    const shown = maskSecrets(`no such hook: ${echo}`);
     expect(shown).toContain("[redacted]");
     for (let at = 0; at + 12 <= pathname.length; at += 1) {
       expect(shown).not.toContain(pathname.slice(at, at + 12));
@@ -145,7 +147,7 @@ test("masks a secret address except its server name", () => {
     }
   }
   const withUser = new Secret(`https://masking:${randomBytes(12).toString("hex")}@masking.example/`);
-  expect(masked(withUser.reveal())).toBe("https:[redacted]masking.example/");
-  expect(masked("ada@masking.example")).toBe("ada@masking.example");
-  expect(masked(new Secret("https://m:p@masking.example/").reveal())).toBe("[redacted]masking.example/");
+  expect(maskSecrets(withUser.reveal())).toBe("https:[redacted]masking.example/");
+  expect(maskSecrets("ada@masking.example")).toBe("ada@masking.example");
+  expect(maskSecrets(new Secret("https://m:p@masking.example/").reveal())).toBe("[redacted]masking.example/");
 });

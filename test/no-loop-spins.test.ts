@@ -3,7 +3,7 @@ import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
-import { createPruning } from "#src/engine/delivery/pruning.ts";
+import { createPruningService } from "#src/engine/delivery/pruning.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { breakable, countingLog, WAYS } from "./broken-parts.ts";
 import { createRig, type Rig, SITE, tagsOf } from "./commands/rig.ts";
@@ -105,7 +105,7 @@ describe.each(WAYS)("a state store that %s", (way) => {
       const shared = { sinks: configured, outbox: state.part, store, building, clock, log, metrics: createMetrics() };
       const dispatcher = createDispatcher(shared);
       const bounds = { maxBytes: 1e9, maxAgeMs: HOUR_MS, replayMs: HOUR_MS };
-      const pruning = createPruning({ ...shared, bounds, clockDoubt: createClockCheck({ clock, log }) });
+      const pruning = createPruningService({ ...shared, bounds, clockDoubt: createClockCheck({ clock, log }) });
       await dispatcher.start(new AbortController().signal);
       await pruning.start(new AbortController().signal);
       await clock.advance(5_000);

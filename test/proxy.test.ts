@@ -9,7 +9,7 @@ import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
 import { asFailure, errorText } from "#src/core/errors/errors.ts";
-import { ProxyConfig, proxyOf } from "#src/core/http/proxy.ts";
+import { openProxy, ProxyConfig } from "#src/core/http/proxy.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
 import { createHttpTransport } from "#src/engine/source/transport.ts";
@@ -50,7 +50,7 @@ const actors: readonly { readonly name: string; readonly attempt: Attempt }[] = 
     name: "the source",
     async attempt(url, proxy, more = {}) {
       const config = trialConfig(url, { ca_file: ours.caFile, proxy, ...more });
-      const transport = createHttpTransport(config, proxyOf(config.proxy, systemClock));
+      const transport = createHttpTransport(config, openProxy(config.proxy, systemClock));
       onTestFinished(() => transport.close());
       const headers = { authorization: `Bearer ${TOKEN}` };
       return thrown(transport.send({ method: "GET", path: "/", headers, body: null }, never()));
@@ -219,7 +219,7 @@ test("the transport reuses connections through a proxy", async () => {
   const far = await secure();
   const proxy = await startConnectProxy();
   const config = trialConfig(far.url, { ca_file: ours.caFile, proxy: { url: proxy.url } });
-  const transport = createHttpTransport(config, proxyOf(config.proxy, systemClock));
+  const transport = createHttpTransport(config, openProxy(config.proxy, systemClock));
   onTestFinished(() => transport.close());
   const paths = ["/a", "/b", "/c", "/d", "/e"];
   for (const path of paths) {

@@ -5,7 +5,7 @@ import { inspect } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseYaml } from "#src/app/config/load.ts";
 import { ConfigError, errorText } from "#src/core/errors/errors.ts";
-import { readSecret, SecretRef, secretStamp } from "#src/core/runtime/secret.ts";
+import { readSecret, readSecretFileStamp, SecretRef } from "#src/core/runtime/secret.ts";
 import { temporaryFolder } from "./real-servers.ts";
 
 let folder: string;
@@ -23,14 +23,14 @@ function file(name: string, text: string, mode: number): string {
 
 test("secretStamp changes with the text, mode and absence of the file", () => {
   const path = file("stamped", "one", 0o644);
-  const stamps = [secretStamp(path), secretStamp(path)];
+  const stamps = [readSecretFileStamp(path), readSecretFileStamp(path)];
   expect(stamps[1]).toBe(stamps[0]);
   chmodSync(path, 0o600);
-  stamps.push(secretStamp(path));
+  stamps.push(readSecretFileStamp(path));
   writeFileSync(path, "another");
-  stamps.push(secretStamp(path));
+  stamps.push(readSecretFileStamp(path));
   rmSync(path);
-  stamps.push(secretStamp(path));
+  stamps.push(readSecretFileStamp(path));
   expect(new Set(stamps).size).toBe(4);
 });
 

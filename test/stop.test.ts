@@ -2,7 +2,7 @@ import { pino } from "pino";
 import { expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { createWorker } from "#src/app/worker.ts";
-import { inOrder, inParallel, type Service } from "#src/core/runtime/lifecycle.ts";
+import { groupServices, orderServices, type Service } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { testFolder } from "./test-folder.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
@@ -64,7 +64,10 @@ test("parallel services stop at the same time, also when one of them fails", asy
   });
   const slow = service("b", (deadlineMs) => clock.sleep(deadlineMs));
   const last = service("c", async () => undefined);
-  const all = inOrder([{ service: inParallel("sources", [failing, slow, last], log), share: 0.5 }], { clock, log });
+  const all = orderServices([{ service: groupServices("sources", [failing, slow, last], log), share: 0.5 }], {
+    clock,
+    log,
+  });
   await all.start(new AbortController().signal);
   const stopped = all.stop(1_000);
   expect(calls).toEqual(["start a", "start b", "start c", "stop a 500", "stop b 500", "stop c 500"]);

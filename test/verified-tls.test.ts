@@ -6,7 +6,7 @@ import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
-import { probeServer } from "#src/core/http/connection-problem.ts";
+import { tryTls } from "#src/core/http/connection-problem.ts";
 import { refuseUnverifiedTls } from "#src/core/http/verified-tls.ts";
 import { createHttpTransport } from "#src/engine/source/transport.ts";
 import { certificateFor } from "./connectors/certificate.ts";
@@ -65,7 +65,7 @@ describe("connections to a self-signed server with NODE_TLS_REJECT_UNAUTHORIZED=
 
   test("fail for the TLS probe", async () => {
     const { stub } = await stranger();
-    await expect(probeServer({ host: "localhost", port: stub.port }, signal())).rejects.toMatchObject({
+    await expect(tryTls({ host: "localhost", port: stub.port }, signal())).rejects.toMatchObject({
       code: "DEPTH_ZERO_SELF_SIGNED_CERT",
     });
   });

@@ -1,17 +1,17 @@
 import { getEventListeners } from "node:events";
 import { describe, expect, test, vi } from "vitest";
 import {
-  abortable,
-  anyOf,
+  combineSignals,
+  combineWakeups,
   createWakeup,
-  firstOf,
-  loop,
+  endsWithin,
   oneAtATime,
+  rejectOnAbort,
   runInSlices,
+  runLoop,
   sleepFor,
   sleepUntilWoken,
   timeLimit,
-  within,
 } from "#src/core/runtime/waiting.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 
@@ -67,7 +67,7 @@ describe("waiting functions", () => {
 
   test("anyOf wakes once for each wake-up and removes its listeners", async () => {
     const bells = [createWakeup(), createWakeup()] as const;
-    const either = anyOf(...bells);
+    const either = combineWakeups(...bells);
     for (const bell of bells) {
       const rings = either.wakeups();
       const heard = either.nextWakeup(never);
@@ -110,16 +110,16 @@ describe("waiting functions", () => {
 
   test("firstOf aborts with the first reason and removes its listeners", () => {
     const [one, other] = [new AbortController(), new AbortController()];
-    const first = firstOf(one.signal, other.signal);
+    const first = combineSignals(one.signal, other.signal);
     other.abort("other");
     one.abort("one");
     expect(first.signal.reason).toBe("other");
 
-    const ended = firstOf(one.signal);
+    const ended = combineSignals(one.signal);
     expect(ended.signal.reason).toBe("one");
 
     const lasting = new AbortController();
-    const done = firstOf(lasting.signal, never);
+    const done = combineSignals(lasting.signal, never);
     expect(getEventListeners(lasting.signal, "abort")).toHaveLength(1);
     done.end();
     expect(getEventListeners(lasting.signal, "abort")).toEqual([]);
@@ -134,17 +134,17 @@ describe("waiting functions", () => {
     const stop = new AbortController();
     stop.abort(new Error("stopping"));
     const late = Promise.reject(new Error("late"));
-    await expect(abortable(late, stop.signal)).rejects.toThrow("stopping");
+    await expect(rejectOnAbort(late, stop.signal)).rejects.toThrow("stopping");
   });
 
   test("within and abortable end before work that takes too long", async () => {
     const clock = createVirtualClock(0);
-    const late = within(clock, 100, new Promise(() => undefined));
+    const late = endsWithin(clock, 100, new Promise(() => undefined));
     await clock.advance(100);
     expect(await late).toBe(false);
-    expect(await within(clock, 100, Promise.reject(new Error("done, badly")))).toBe(true);
+    expect(await endsWithin(clock, 100, Promise.reject(new Error("done, badly")))).toBe(true);
     const stop = new AbortController();
-    const given = abortable(new Promise(() => undefined), stop.signal);
+    const given = rejectOnAbort(new Promise(() => undefined), stop.signal);
     stop.abort(new Error("stopping"));
     await expect(given).rejects.toThrow("stopping");
   });
@@ -164,7 +164,7 @@ describe("loop", () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
     const faults: number[] = [];
-    const ended = loop({
+    const ended = runLoop({
       clock,
       signal: stop.signal,
       random: () => 1,
@@ -184,10 +184,10 @@ describe("loop", () => {
     const stop = new AbortController();
     const bell = createWakeup();
     let turns = 0;
-    const ended = loop({
+    const ended = runLoop({
       clock,
       signal: stop.signal,
-      bell,
+      wakeup: bell,
       async turn() {
         turns += 1;
         if (turns === 1) bell.wakeUp();

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { Headers, OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
+import { OUTBOUND_OPTIONS, ReceiverUrl, RequestHeaders } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
@@ -26,7 +26,7 @@ export const AlertmanagerConfig = z
       .meta({ description: "User name, with password." }),
     password: SecretRef.optional().meta({ description: "Password, with user." }),
     token: SecretRef.optional().meta({ description: "Bearer token, in place of user and password." }),
-    headers: Headers,
+    headers: RequestHeaders,
     labels: z
       .record(LabelName, z.string().min(1).max(200))
       .default({})
@@ -34,7 +34,7 @@ export const AlertmanagerConfig = z
     repeat: Duration.refine((ms) => ms >= 10_000 && ms <= 3_600_000, "Choose between 10s and 1h.")
       .prefault("1m")
       .meta({ description: "How often what is active is sent again: Alertmanager forgets all at a restart." }),
-    ...OUTBOUND,
+    ...OUTBOUND_OPTIONS,
     ...RECEIVER_OPTIONS,
   })
   .refine((config) => (config.user === undefined) === (config.password === undefined), {

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected } from "../../src/core/errors/errors.ts";
-import { isPage } from "../../src/core/http/html-page.ts";
-import { givenHeaders } from "../../src/core/http/outbound/headers.ts";
+import { isHtmlPage } from "../../src/core/http/html-page.ts";
+import { createHeaderReader } from "../../src/core/http/outbound/headers.ts";
 import { createHttpClient, type ReceiverResponse, sendRequest } from "../../src/core/http/outbound/request.ts";
 import type { IncidentMessage, Receiver } from "../shared/receiver/receiver.ts";
 import { createAuthorization } from "../shared/receiver/ticket.ts";
@@ -23,7 +23,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   const url = new URL(config.url);
   const prefix = url.pathname.replace(/\/+$/, "");
   const client = createHttpClient({ url, config, clock });
-  const extraHeaders = givenHeaders(config.headers, clock);
+  const extraHeaders = createHeaderReader(config.headers, clock);
   const authorization = createAuthorization(config, clock);
 
   function request(
@@ -41,7 +41,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     const { body } = await request("POST", "alerts", signal, [alert]);
     // Alertmanager answers 200 without a body; another body is another server.
     if (body.trim() === "") return;
-    if (isPage(body)) throw createNotAlertmanagerError(client.origin);
+    if (isHtmlPage(body)) throw createNotAlertmanagerError(client.origin);
     throw new Rejected(`${client.origin} answered 200 and said: ${body.slice(0, 300)}`);
   }
 

@@ -1,5 +1,5 @@
 import { asFailure, ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import { failureOfConnection, type Server } from "../../src/core/http/connection-problem.ts";
+import { failureOfConnection, type ServerInfo } from "../../src/core/http/connection-problem.ts";
 import { toOneLine } from "../shared/receiver/text.ts";
 
 /** Retry delay for greylisting, which accepts a mail when it is sent again, usually after five minutes. */
@@ -16,7 +16,7 @@ interface NodemailerError {
   readonly timeoutType?: string;
 }
 
-export function describeMailServer(host: string, port: number): Server {
+export function describeMailServer(host: string, port: number): ServerInfo {
   return {
     name: `The mail server at ${host}:${port}`,
     failed: "could not be reached",
@@ -28,7 +28,7 @@ export function describeMailServer(host: string, port: number): Server {
 }
 
 /** Maps a rejected mail to a failure. A 5xx to the sender is a `ConfigError`, because every mail would fail. */
-export function mapMailError(error: unknown, end: Server): Failure {
+export function mapMailError(error: unknown, end: ServerInfo): Failure {
   const ownFailure = asFailure(error);
   if (ownFailure === error) return ownFailure;
   const { code = "", originalCode, command = "", responseCode = 0, timeoutType } = error as NodemailerError;
@@ -66,7 +66,7 @@ export function mapMailError(error: unknown, end: Server): Failure {
   );
 }
 
-function mapPermanentRefusal(command: string, code: string, serverText: string, end: Server): Failure {
+function mapPermanentRefusal(command: string, code: string, serverText: string, end: ServerInfo): Failure {
   if (code === "ETLS") {
     const hint = "Check the port, or ask whoever runs it to offer STARTTLS; security: tls is for ports such as 465.";
     return new ConfigError(`${end.name} does not change to TLS.${serverText}`, { field: "security", hint });

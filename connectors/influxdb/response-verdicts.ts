@@ -1,8 +1,8 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import { failureOfConnection, indicatesTls, wantsTls } from "../../src/core/http/connection-problem.ts";
-import { isPage } from "../../src/core/http/html-page.ts";
-import { receiverAt } from "../../src/core/http/outbound/request.ts";
+import { demandsTls, failureOfConnection, tlsRequired } from "../../src/core/http/connection-problem.ts";
+import { isHtmlPage } from "../../src/core/http/html-page.ts";
+import { describeReceiver } from "../../src/core/http/outbound/request.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { DatabaseResponse } from "./http-exchange.ts";
@@ -21,7 +21,7 @@ export function judgeResponse(response: DatabaseResponse, config: InfluxConfig, 
 /** Detects HTML pages and errors (InfluxDB 1.x) in responses with status 200; null for a real success. */
 export function findFailureInSuccess({ status, body }: DatabaseResponse, config: InfluxConfig): Failure | null {
   const responded = `${new URL(config.url).origin} answered ${status}`;
-  if (isPage(body)) {
+  if (isHtmlPage(body)) {
     const hint = "If that stays so, check whether url leads to the database itself, and not to a page for signing in.";
     return new Retryable(`${responded} with a page, and does not say that it stored anything.`, { hint });
   }
@@ -34,8 +34,7 @@ const STORED_VERDICT: WriteVerdict = { kind: "stored", tooOld: null };
 export function judgeError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): WriteVerdict {
   const { statusCode: status, body = "" } = error instanceof HttpError ? error : {};
   if (status === 413) return { kind: "too-large" };
-  const isAboutLines =
-    status === 422 || (status === 400 && !indicatesTls(body) && !isWrongPathError(error as HttpError));
+  const isAboutLines = status === 422 || (status === 400 && !demandsTls(body) && !isWrongPathError(error as HttpError));
   if (!isAboutLines) return { kind: "failed", error: mapWriteError(error, config, nowMs) };
   return judgeRefusal(parseErrorText(body) ?? `The server answered ${status}.`, lines);
 }
@@ -48,9 +47,9 @@ export function isWrongPathError({ statusCode, body }: HttpError): boolean {
 /** Maps the error of a complete request. Unknown status codes become a ConfigError, so no event is lost. */
 export function mapWriteError(error: unknown, config: InfluxConfig, nowMs: number): Failure {
   const { origin } = new URL(config.url);
-  if (!(error instanceof HttpError)) return failureOfConnection(error, receiverAt(origin));
+  if (!(error instanceof HttpError)) return failureOfConnection(error, describeReceiver(origin));
   const { body = "", headers = {}, statusCode: status } = error;
-  if (status === 400 && indicatesTls(body)) return wantsTls(receiverAt(origin));
+  if (status === 400 && demandsTls(body)) return tlsRequired(describeReceiver(origin));
   const responded = `${origin} answered ${status}`;
   if (isWrongPathError(error)) {
     const hint = "Leave the path out of url, or set it to what stands before /api/v2/write or /write there.";

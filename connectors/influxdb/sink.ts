@@ -1,8 +1,8 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import type { ConnectorContext, Sink } from "../../src/core/connector.ts";
-import { plainTextAtTlsPort } from "../../src/core/http/connection-problem.ts";
-import { receiverAt } from "../../src/core/http/outbound/request.ts";
-import { probeThroughProxy, proxyOf, targetOf } from "../../src/core/http/proxy.ts";
+import { detectTlsPort } from "../../src/core/http/connection-problem.ts";
+import { describeReceiver } from "../../src/core/http/outbound/request.ts";
+import { openProxy, probeThroughProxy, toTarget } from "../../src/core/http/proxy.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { InfluxConfig } from "./config.ts";
@@ -26,7 +26,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   };
   const reportTooOld = createTooOldReport(context);
   const authorization = createAuthorization(config, context);
-  const proxy = proxyOf(config.proxy, clock);
+  const proxy = openProxy(config.proxy, clock);
   let exchange: HttpExchange | null = null;
 
   /** Reads the secrets again at each open, so a replaced token needs no restart. */
@@ -64,8 +64,8 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   /** Judges an error of sending. A stop also becomes a failure, so lines stored before stay settled. */
   async function judgeSendError(error: unknown, lines: number, signal: AbortSignal): Promise<WriteVerdict> {
     if (error instanceof HttpError && !signal.aborted) return judgeError(error, config, lines, clock.now());
-    const probe = (limit: AbortSignal) => probeThroughProxy(proxy, targetOf(url), limit);
-    const mismatch = await plainTextAtTlsPort(error, url, receiverAt(url.origin), probe, signal);
+    const probe = (limit: AbortSignal) => probeThroughProxy(proxy, toTarget(url), limit);
+    const mismatch = await detectTlsPort(error, url, describeReceiver(url.origin), probe, signal);
     if (signal.aborted) return { kind: "failed", error: signal.reason };
     return { kind: "failed", error: mismatch ?? mapWriteError(error, config, clock.now()) };
   }

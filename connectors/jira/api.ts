@@ -7,7 +7,7 @@ import {
   sendRequest,
 } from "../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { printable } from "../../src/core/values/printable.ts";
+import { toPrintable } from "../../src/core/values/printable.ts";
 import { cutText } from "../shared/receiver/text.ts";
 import { createAuthorization, mapTicketError } from "../shared/receiver/ticket.ts";
 import { type JiraConfig, RESERVED_FIELDS } from "./config.ts";
@@ -96,7 +96,7 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
     if (types.length === 0) throw createMayNotCreateError("");
     const type = types.find(({ name }) => name.toLowerCase() === config.issue_type.toLowerCase());
     if (type !== undefined) return type.id;
-    const names = types.map(({ name }) => printable(name)).join(", ");
+    const names = types.map(({ name }) => toPrintable(name)).join(", ");
     const message = `The project ${config.project} has no type of issue named ${config.issue_type}.`;
     throw new ConfigError(message, { field: "issue_type", hint: cutText(`It has ${names}.`, 300) });
   }
@@ -131,7 +131,7 @@ export function parseResponse<T>(response: ReceiverResponse, schema: z.ZodType<T
 function formatErrorText(response: ReceiverResponse): string {
   const { errorMessages, errors } = parseErrorResponse(response);
   const named = Object.entries(errors).map(([field, text]) => `${field}: ${String(text)}`);
-  return cutText(printable([...errorMessages, ...named].join(" ")), MAX_ERROR_TEXT_LENGTH);
+  return cutText(toPrintable([...errorMessages, ...named].join(" ")), MAX_ERROR_TEXT_LENGTH);
 }
 
 function parseErrorResponse({ json }: ReceiverResponse): z.infer<typeof ErrorResponse> {
@@ -156,7 +156,7 @@ function mapRefusedFields(response: ReceiverResponse, origin: string): ConfigErr
   return new ConfigError(sentence, {
     reason: "validation",
     field: other === "issuetype" ? "issue_type" : other === "project" ? "project" : "fields",
-    hint: `Check ${others.map((field) => printable(field)).join(", ")} in the options, or what the project asks for.`,
+    hint: `Check ${others.map((field) => toPrintable(field)).join(", ")} in the options, or what the project asks for.`,
   });
 }
 
@@ -186,7 +186,7 @@ function checkRequiredFields(config: JiraConfig, fields: readonly z.infer<typeof
       required && !hasDefaultValue && !filled.has(fieldId) && fieldId !== "reporter",
   );
   if (missing.length > 0) {
-    const names = missing.map(({ fieldId, name }) => `${printable(name)} (${printable(fieldId)})`).join(", ");
+    const names = missing.map(({ fieldId, name }) => `${toPrintable(name)} (${toPrintable(fieldId)})`).join(", ");
     const message = `The project ${config.project} asks for fields that nobody fills: ${cutText(names, 300)}.`;
     const hint = "Give each a value under `fields`, or make it optional in Jira.";
     throw new ConfigError(message, { reason: "validation", field: "fields", hint });

@@ -1,7 +1,7 @@
 import { isIP } from "node:net";
 import * as kafka from "@platformatic/kafka";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
-import { probeServer, speaksTls } from "../../src/core/http/connection-problem.ts";
+import { speaksTls, tryTls } from "../../src/core/http/connection-problem.ts";
 import { isLoopback } from "../../src/core/http/loopback.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
@@ -138,7 +138,7 @@ export function createConnections(config: KafkaConfig, clock: Clock) {
     async diagnoseDisconnect(address: HostAndPort): Promise<ConfigError | null> {
       const signal = currentSignal;
       const server = describeBroker(address);
-      const probeTls = (limit: AbortSignal) => probeServer(address, AbortSignal.any([limit, signal]));
+      const probeTls = (limit: AbortSignal) => tryTls(address, AbortSignal.any([limit, signal]));
       if (!tls.enabled && (await speaksTls(probeTls))) return createTlsRequiredError(server);
       if (sasl !== undefined || signal.aborted) return null;
       const mechanisms = await requestSaslMechanisms(address, tlsOptions(address.host), signal);

@@ -1,6 +1,6 @@
 import { GenericError, MultipleErrors, protocolErrorsCodesById } from "@platformatic/kafka";
 import { asFailure, ConfigError, type Failure, Retryable } from "../../src/core/errors/errors.ts";
-import { failureOfConnection, type Server } from "../../src/core/http/connection-problem.ts";
+import { failureOfConnection, type ServerInfo } from "../../src/core/http/connection-problem.ts";
 import type { HostAndPort } from "./config.ts";
 
 // Error codes: https://kafka.apache.org/protocol#protocol_error_codes
@@ -117,7 +117,7 @@ export function mapConnectionError(error: unknown, address: HostAndPort): Failur
   return failureOfConnection(cause, server);
 }
 
-function mapLibraryError(error: GenericError | MultipleErrors, server: Server, codes: readonly string[]): Failure {
+function mapLibraryError(error: GenericError | MultipleErrors, server: ServerInfo, codes: readonly string[]): Failure {
   const { name } = server;
   if (error.message === "Broker requires TLS.") return createTlsRequiredError(server);
   if (error.code === "PLT_KFK_AUTHENTICATION") {
@@ -133,12 +133,12 @@ function mapLibraryError(error: GenericError | MultipleErrors, server: Server, c
   return new Retryable(`${name} could not do it at the moment (${codes[0] ?? error.code}).`);
 }
 
-export function createTlsRequiredError({ name }: Server): ConfigError {
+export function createTlsRequiredError({ name }: ServerInfo): ConfigError {
   const hint = "Set tls.enabled: true, or another port in brokers.";
   return new ConfigError(`${name} speaks TLS, and was talked to without.`, { hint, field: "tls" });
 }
 
-export function describeBroker({ host, port }: HostAndPort): Server {
+export function describeBroker({ host, port }: HostAndPort): ServerInfo {
   return {
     name: `The Kafka broker at ${host.includes(":") ? `[${host}]` : host}:${port}`,
     failed: "could not be reached",

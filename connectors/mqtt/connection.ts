@@ -1,6 +1,6 @@
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
-import { abortable, loop, sleepFor } from "../../src/core/runtime/waiting.ts";
+import { rejectOnAbort, runLoop, sleepFor } from "../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { configureBroker } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
@@ -65,7 +65,7 @@ export function createConnection(
 
   function reconnectInBackground(): void {
     const warn = (error: unknown) => log.warn({ err: error }, "the connection to the broker is away");
-    reconnecting ??= loop({
+    reconnecting ??= runLoop({
       clock,
       signal: closing.signal,
       backoff: RECONNECT_BACKOFF,
@@ -102,7 +102,7 @@ export function createConnection(
     async open(signal: AbortSignal): Promise<void> {
       signal.throwIfAborted();
       closing.signal.throwIfAborted();
-      await abortable(openOnce(), signal);
+      await rejectOnAbort(openOnce(), signal);
     },
     reconnectInBackground,
     link: getUsableLink,

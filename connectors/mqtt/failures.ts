@@ -3,11 +3,11 @@ import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../..
 import {
   endedUnanswered,
   failureOfConnection,
-  noTls,
-  probeServer,
-  type Server,
+  type ServerInfo,
   speaksTls,
-  wantsTls,
+  tlsRequired,
+  tlsUnsupported,
+  tryTls,
 } from "../../src/core/http/connection-problem.ts";
 import { NO_PACKET_LISTENER, openBrokerSocket } from "./publish-packets.ts";
 
@@ -40,7 +40,7 @@ export function mapConnectError(error: unknown, address: string, inMqtt5: boolea
   return new ConfigError(`The broker at ${address} ${message}.`, { hint, reason, cause: error });
 }
 
-function describeBroker(address: string): Server {
+function describeBroker(address: string): ServerInfo {
   return {
     name: `The broker at ${address}`,
     failed: "could not be reached",
@@ -174,12 +174,12 @@ export async function diagnoseHangUp(
   if (client.protocol === "mqtts") {
     const inHandshake = endedUnanswered(cause);
     if (inHandshake && (await doesBrokerRespond({ ...probeOptions, protocol: "mqtt" }, signal))) {
-      return noTls(describeBroker(address), "it answers without");
+      return tlsUnsupported(describeBroker(address), "it answers without");
     }
   } else {
     const target = { host: String(client.host), port: Number(client.port) };
-    const probeTls = (limit: AbortSignal) => probeServer(target, AbortSignal.any([limit, signal]));
-    if (await speaksTls(probeTls)) return wantsTls(describeBroker(address));
+    const probeTls = (limit: AbortSignal) => tryTls(target, AbortSignal.any([limit, signal]));
+    if (await speaksTls(probeTls)) return tlsRequired(describeBroker(address));
   }
   // Retry MQTT 5 first in case of a restart, then try 3.1.1.
   if (client.protocolVersion !== 5 || (await doesBrokerRespond(probeOptions, signal))) return null;

@@ -1,6 +1,6 @@
 import { type IClientOptions, type IConnackPacket, type IPublishPacket, MqttClient } from "mqtt";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
-import { abortable, sleepFor, WOKEN, within } from "../../src/core/runtime/waiting.ts";
+import { ENDED_EARLY, endsWithin, rejectOnAbort, sleepFor } from "../../src/core/runtime/waiting.ts";
 import { buildClientOptions, type ConfiguredBroker, getBrokerAddress, type SessionOptions } from "./client-options.ts";
 import {
   addSizeHint,
@@ -96,7 +96,7 @@ function waitForConnack(
     });
     if (onMessage !== undefined) acknowledgeAfterHandling(client, onMessage);
   });
-  return abortable(opened, signal);
+  return rejectOnAbort(opened, signal);
 }
 
 /** Acknowledges a message once `onMessage` resolves; a tick between two messages keeps timers and requests running. */
@@ -242,7 +242,7 @@ function createBrokerLink(
     try {
       await response;
     } finally {
-      settled.abort(WOKEN);
+      settled.abort(ENDED_EARLY);
     }
   }
 
@@ -271,14 +271,14 @@ function createBrokerLink(
     /** Publishes a last message, if any, and disconnects without a will, within 2 s. */
     async end(last?: MqttMessage): Promise<void> {
       abandon(new Retryable("The connection is being closed."));
-      if (last !== undefined) await within(clock, DISCONNECT_TIMEOUT_MS, publish(last));
+      if (last !== undefined) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, publish(last));
       const closed = new Promise<void>((resolve) => {
         lost.signal.addEventListener("abort", () => resolve(), { once: true });
       });
       // An unacknowledged last message would block the library forever.
       abandon(new Retryable("The connection is being closed."));
       client.end(false);
-      if (!lost.signal.aborted) await within(clock, DISCONNECT_TIMEOUT_MS, closed);
+      if (!lost.signal.aborted) await endsWithin(clock, DISCONNECT_TIMEOUT_MS, closed);
       // After `end(false)` the library ignores `end(true)` and would go on accepting messages.
       client.stream.destroy();
     },

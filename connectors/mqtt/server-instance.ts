@@ -1,6 +1,6 @@
 import type { ConnectorContext, ServerInstance } from "../../src/core/connector.ts";
-import type { SinceBoot } from "../../src/core/runtime/clock.ts";
-import { abortable, sleepFor, WOKEN } from "../../src/core/runtime/waiting.ts";
+import type { TimeSinceBoot } from "../../src/core/runtime/clock.ts";
+import { ENDED_EARLY, rejectOnAbort, sleepFor } from "../../src/core/runtime/waiting.ts";
 import { configureBroker } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { openBrokerLink } from "./link.ts";
@@ -9,7 +9,7 @@ import { openBrokerLink } from "./link.ts";
 interface StoredBrokerState {
   readonly uptime: number | null;
   readonly atMs: number;
-  readonly measured?: SinceBoot;
+  readonly measured?: TimeSinceBoot;
 }
 
 interface BrokerReport extends StoredBrokerState {
@@ -74,9 +74,9 @@ export async function readBrokerUptime(
     link.lost.addEventListener("abort", () => reported.resolve(null), { once: true });
     try {
       await link.subscribe([UPTIME_TOPIC], "with what is retained");
-      return await abortable(reported.promise, signal);
+      return await rejectOnAbort(reported.promise, signal);
     } finally {
-      over.abort(WOKEN);
+      over.abort(ENDED_EARLY);
       await late;
       await link.end();
     }

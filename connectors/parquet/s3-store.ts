@@ -2,9 +2,9 @@ import { hash } from "node:crypto";
 import { AwsV4Signer } from "aws4fetch";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import { failureOfConnection, indicatesTls, wantsTls } from "../../src/core/http/connection-problem.ts";
-import { isPage } from "../../src/core/http/html-page.ts";
-import { proxyOf, targetOf } from "../../src/core/http/proxy.ts";
+import { demandsTls, failureOfConnection, tlsRequired } from "../../src/core/http/connection-problem.ts";
+import { isHtmlPage } from "../../src/core/http/html-page.ts";
+import { openProxy, toTarget } from "../../src/core/http/proxy.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
@@ -51,7 +51,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
   const accessKeyId = cachedSecret(config.access_key_id, clock);
   const secretAccessKey = cachedSecret(config.secret_access_key, clock);
   const sessionToken = config.session_token === undefined ? null : cachedSecret(config.session_token, clock);
-  const proxy = proxyOf(config.proxy, clock);
+  const proxy = openProxy(config.proxy, clock);
   let agent: Agent | null = null;
   let requestedMs = Number.NEGATIVE_INFINITY;
 
@@ -64,7 +64,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     });
     if (proxy === null) return connect;
     return (target, done) => {
-      proxy.tunnel(targetOf(target), AbortSignal.timeout(CONNECT_TIMEOUT_MS)).then(
+      proxy.tunnel(toTarget(target), AbortSignal.timeout(CONNECT_TIMEOUT_MS)).then(
         // Without TLS the proxy's tunnel is the connection; undici accepts a socket only to add TLS.
         (socket) =>
           target.protocol === "https:" ? connect({ ...target, httpSocket: socket }, done) : done(null, socket),
@@ -128,7 +128,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
 
   /** Throws if a put returns a page, such as a login page, in place of the storage's empty response. */
   function throwIfNotStored({ status, bytes }: S3Response): void {
-    if (!isPage(Buffer.from(bytes.subarray(0, 64)).toString())) return;
+    if (!isHtmlPage(Buffer.from(bytes.subarray(0, 64)).toString())) return;
     throw new Retryable(`${endpoint.origin} answered ${status}, but not as a storage that has stored something.`, {
       hint: "If that stays so, check whether s3.endpoint leads to the storage itself.",
     });
@@ -347,7 +347,7 @@ export function toFailure(response: S3Response, { bucket, ...rest }: S3Config, n
     });
   }
   if (status >= 500 || code === "RequestTimeout" || code === "OperationAborted") return new Retryable(`${start}.`);
-  if (status === 400 && indicatesTls(text)) return wantsTls(describeServer(origin));
+  if (status === 400 && demandsTls(text)) return tlsRequired(describeServer(origin));
   return new ConfigError(`${start}: it does not take this.`, {
     field: "s3",
     hint: "Check that s3.endpoint is that of an S3-compatible storage.",

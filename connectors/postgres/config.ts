@@ -1,6 +1,6 @@
 import { z } from "zod";
 import type { AnyEvent, Event } from "../../src/core/model/event.ts";
-import { addressOf, postgresUrl, SchemaName, SslModeWord, staysPrivate } from "../../src/core/postgres/address.ts";
+import { parseAddress, postgresUrl, SchemaName, SslModeWord, staysPrivate } from "../../src/core/postgres/address.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 
@@ -59,7 +59,7 @@ export const PostgresConfig = z
         if (config[part] === undefined) addIssue(part, `Give url, or ${part}.`);
       if (config.host === undefined) return;
     }
-    if (!config.allow_plain && !staysPrivate(addressOf(config))) {
+    if (!config.allow_plain && !staysPrivate(parseAddress(config))) {
       addIssue(
         config.url === undefined ? "sslmode" : "url",
         "Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",

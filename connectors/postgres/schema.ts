@@ -1,6 +1,6 @@
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import type { Session } from "../../src/core/postgres/session.ts";
-import { transact } from "../../src/core/postgres/transact.ts";
+import type { PostgresSession } from "../../src/core/postgres/session.ts";
+import { transact } from "../../src/core/postgres/transaction.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
 import type { Column, Table } from "../shared/lake/table.ts";
 import { SQL_TYPES } from "./columns.ts";
@@ -26,7 +26,11 @@ export interface TableRequirements {
 }
 
 /** Creates missing tables and columns; returns true if any were missing. Throws ConfigError if a table does not fit. */
-export async function prepareTables(session: Session, requirements: TableRequirements, log: Log): Promise<boolean> {
+export async function prepareTables(
+  session: PostgresSession,
+  requirements: TableRequirements,
+  log: Log,
+): Promise<boolean> {
   const { tables, target } = requirements;
   const missing = findMissing(tables, await readCatalog(session, requirements), target);
   if (!hasMissingParts(missing)) return false;
@@ -64,7 +68,7 @@ export async function prepareTables(session: Session, requirements: TableRequire
 }
 
 /** Throws ConfigError if the role may not create or write the tables. */
-export async function checkPrivileges(session: Session, requirements: TableRequirements): Promise<void> {
+export async function checkPrivileges(session: PostgresSession, requirements: TableRequirements): Promise<void> {
   const { tables, target } = requirements;
   const existing = await readCatalog(session, requirements);
   const missing = findMissing(tables, existing, target);
@@ -90,7 +94,7 @@ export async function checkPrivileges(session: Session, requirements: TableRequi
 }
 
 /** Locks out other Plenum workers that change tables or dependent rows, until the transaction ends. */
-export async function lockTables(session: Session, { schema }: TableTarget): Promise<void> {
+export async function lockTables(session: PostgresSession, { schema }: TableTarget): Promise<void> {
   await session.query("select pg_advisory_xact_lock($1::int, hashtext($2))", [String(LOCK_NUMBER), schema]);
 }
 
@@ -122,7 +126,7 @@ function privilegeError(what: string, hint: string): ConfigError {
   });
 }
 
-async function findTimescaleSchema(session: Session): Promise<string> {
+async function findTimescaleSchema(session: PostgresSession): Promise<string> {
   const { rows } = await session.query(
     "select n.nspname::text from pg_extension e join pg_namespace n on n.oid = e.extnamespace where e.extname = 'timescaledb'",
   );
@@ -134,7 +138,7 @@ async function findTimescaleSchema(session: Session): Promise<string> {
   });
 }
 
-async function readCatalog(session: Session, { tables, target }: TableRequirements): Promise<DatabaseCatalog> {
+async function readCatalog(session: PostgresSession, { tables, target }: TableRequirements): Promise<DatabaseCatalog> {
   const names = [...tables.map(({ name }) => name), VERSION_TABLE.name];
   const { rows } = await session.query(
     `select n.nspname::text, c.relname::text, c.relkind::text, a.attname::text, format_type(a.atttypid, a.atttypmod),
@@ -164,7 +168,11 @@ where n.nspname = $1`,
 }
 
 /** Adds to `tables` the unique indexes that `on conflict` can use. */
-async function addUniqueIndexes(session: Session, { schema }: TableTarget, tables: ReadonlyMap<string, CatalogTable>) {
+async function addUniqueIndexes(
+  session: PostgresSession,
+  { schema }: TableTarget,
+  tables: ReadonlyMap<string, CatalogTable>,
+) {
   const { rows } = await session.query(
     `select c.relname::text, array_to_string(array_agg(a.attname::text order by a.attname::text collate "C"), ' ')
 from pg_catalog.pg_index i

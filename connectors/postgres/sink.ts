@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import type { ConnectorContext, ServerInstance, Sink } from "../../src/core/connector.ts";
-import { addressOf } from "../../src/core/postgres/address.ts";
-import { failureOf } from "../../src/core/postgres/outcome.ts";
-import { type Durability, refuseUnfit } from "../../src/core/postgres/primary.ts";
-import { openSession, type Session } from "../../src/core/postgres/session.ts";
+import { parseAddress } from "../../src/core/postgres/address.ts";
+import { toFailure } from "../../src/core/postgres/error-meaning.ts";
+import { type DurabilitySettings, refuseUnfitServer } from "../../src/core/postgres/primary.ts";
+import { openSession, type PostgresSession } from "../../src/core/postgres/session.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import { TABLES } from "../shared/lake/tables.ts";
@@ -13,22 +13,22 @@ import { writeBatch } from "./write.ts";
 
 /** Sink that accepts an event when the transaction with its rows has committed. */
 export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {
-  const address = addressOf(config);
+  const address = parseAddress(config);
   const target = { schema: config.schema, timescale: config.timescale };
   const requirements: TableRequirements = { tables: TABLES, target, create: config.create, timeoutMs: config.timeout };
   const password = config.password === undefined ? () => null : cachedSecret(config.password, context.clock);
   const insertStatements = new Map<string, string>();
-  let open: Session | null = null;
+  let open: PostgresSession | null = null;
 
   /** Reads password and CA file for each connection, so replaced files need no restart. */
-  async function connect(signal: AbortSignal): Promise<Session> {
+  async function connect(signal: AbortSignal): Promise<PostgresSession> {
     const ca = config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file");
     const options = { address, password: password(), ca, connectTimeoutMs: config.connect_timeout };
     return openSession(options, signal);
   }
 
   /** Cuts the connection when the signal aborts. */
-  async function cutOnAbort<T>(session: Session, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  async function cutOnAbort<T>(session: PostgresSession, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     const abort = () => session.cut(signal.reason);
     signal.addEventListener("abort", abort, { once: true });
     try {
@@ -44,17 +44,17 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     try {
       return await work();
     } catch (error) {
-      throw signal.aborted ? signal.reason : failureOf(error, address);
+      throw signal.aborted ? signal.reason : toFailure(error, address);
     }
   }
 
-  async function prepareSession(signal: AbortSignal): Promise<Session> {
+  async function prepareSession(signal: AbortSignal): Promise<PostgresSession> {
     if (open !== null && open.lost() === null) return open;
     await close();
     const fresh = await connect(signal);
     try {
       await cutOnAbort(fresh, signal, async () => {
-        warnOfDataLoss(await refuseUnfit(fresh), context.log);
+        warnOfDataLoss(await refuseUnfitServer(fresh), context.log);
         await prepareTables(fresh, requirements, context.log);
       });
     } catch (error) {
@@ -104,7 +104,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
         const fresh = await connect(signal);
         try {
           await cutOnAbort(fresh, signal, async () => {
-            warnOfDataLoss(await refuseUnfit(fresh), context.log);
+            warnOfDataLoss(await refuseUnfitServer(fresh), context.log);
             await checkPrivileges(fresh, requirements);
           });
         } finally {
@@ -128,7 +128,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
 }
 
 /** Without synced commits, a server crash may lose accepted events. */
-function warnOfDataLoss({ synchronousCommit, fsync }: Durability, log: Log): void {
+function warnOfDataLoss({ synchronousCommit, fsync }: DurabilitySettings, log: Log): void {
   if (synchronousCommit !== "off" && fsync !== "off") return;
   log.warn(
     { synchronous_commit: synchronousCommit, fsync },
@@ -137,7 +137,7 @@ function warnOfDataLoss({ synchronousCommit, fsync }: Durability, log: Log): voi
 }
 
 /** Identifies the server: a promoted replica (new timeline) or a restart without synced commits may lack commits. */
-async function readServerInstance(session: Session, before: string | null): Promise<ServerInstance> {
+async function readServerInstance(session: PostgresSession, before: string | null): Promise<ServerInstance> {
   const { rows } = await session.query(
     `select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
   (extract(epoch from pg_postmaster_start_time()) * 1000)::bigint::text,

@@ -1,4 +1,4 @@
-import { quoted } from "../../src/core/postgres/sql-text.ts";
+import { quoteName } from "../../src/core/postgres/sql-text.ts";
 import type { Column, Table } from "../shared/lake/table.ts";
 import { SQL_TYPES } from "./columns.ts";
 
@@ -8,11 +8,11 @@ export interface TableTarget {
 }
 
 export function qualifiedName({ schema }: Pick<TableTarget, "schema">, table: Pick<Table, "name">): string {
-  return `${quoted(schema)}.${quoted(table.name)}`;
+  return `${quoteName(schema)}.${quoteName(table.name)}`;
 }
 
 export function joinQuotedColumns(names: readonly string[]): string {
-  return names.map(quoted).join(", ");
+  return names.map(quoteName).join(", ");
 }
 
 /** Starts the key with the sort columns if possible. Hypertables need their time column in every key. */
@@ -34,12 +34,12 @@ export function buildInsert(table: Table, target: TableTarget, arrays: readonly 
   const lists = table.columns.flatMap((column, n) => (arrays[n] ? [{ column, n }] : []));
   const from = `unnest(${lists.map(({ column, n }) => `$${n + 1}::${parameterType(column)}[]`).join(", ")})`;
   const cells = table.columns.map((column, n) => {
-    const cell = arrays[n] ? `sent.${quoted(column.name)}` : `$${n + 1}::${parameterType(column)}`;
-    return `${cell}${column.type === "json" ? "::jsonb" : ""} as ${quoted(column.name)}`;
+    const cell = arrays[n] ? `sent.${quoteName(column.name)}` : `$${n + 1}::${parameterType(column)}`;
+    return `${cell}${column.type === "json" ? "::jsonb" : ""} as ${quoteName(column.name)}`;
   });
   const sent = `select ${cells.join(", ")} from ${from} as sent (${joinQuotedColumns(lists.map(({ column }) => column.name))})`;
   const replaced = names.filter((name) => !key.includes(name));
-  const update = `do update set ${replaced.map((name) => `${quoted(name)} = excluded.${quoted(name)}`).join(", ")}`;
+  const update = `do update set ${replaced.map((name) => `${quoteName(name)} = excluded.${quoteName(name)}`).join(", ")}`;
   const insert = `insert into ${qualifiedName(target, table)} as stored (${joinQuotedColumns(names)})`;
   const onConflict = `on conflict (${joinQuotedColumns(key)})`;
   if (table.rowPolicy === "versions") return `${insert}\n${sent}\n${onConflict} ${update}`;
@@ -61,7 +61,7 @@ function parameterType({ type }: Pick<Column, "type">): string {
 export const VERSION_TABLE = { name: "schema_version" } as const;
 
 export function buildCreateSchema({ schema }: TableTarget): string {
-  return `create schema ${quoted(schema)}`;
+  return `create schema ${quoteName(schema)}`;
 }
 
 export function buildCreateVersionTable(target: TableTarget): string {
@@ -83,7 +83,7 @@ export function buildCreateTable(table: Table, target: TableTarget): string {
   const name = qualifiedName(target, table);
   const key = buildPrimaryKey(table, target);
   const columns = table.columns.map(
-    (column) => `  ${quoted(column.name)} ${SQL_TYPES[column.type].name}${column.isNullable ? "" : " not null"}`,
+    (column) => `  ${quoteName(column.name)} ${SQL_TYPES[column.type].name}${column.isNullable ? "" : " not null"}`,
   );
   return [
     `create table if not exists ${name} (\n${[...columns, `  primary key (${joinQuotedColumns(key)})`].join(",\n")}\n)`,
@@ -107,18 +107,18 @@ function buildCreateIndexes(table: Table, target: TableTarget): readonly string[
 }
 
 export function buildAddColumn(table: Table, column: Column, target: TableTarget): string {
-  const definition = `${quoted(column.name)} ${SQL_TYPES[column.type].name}`;
+  const definition = `${quoteName(column.name)} ${SQL_TYPES[column.type].name}`;
   return `alter table ${qualifiedName(target, table)} add column if not exists ${definition};
 ${buildComment(table, column, target)}`;
 }
 
 function buildComment(table: Table, column: Column, target: TableTarget): string {
-  return `comment on column ${qualifiedName(target, table)}.${quoted(column.name)} is ${quoteSqlLiteral(column.about)}`;
+  return `comment on column ${qualifiedName(target, table)}.${quoteName(column.name)} is ${quoteSqlLiteral(column.about)}`;
 }
 
 export function buildCreateHypertable(table: Table, target: TableTarget, functions: string): string {
   const [relation, time] = [quoteSqlLiteral(qualifiedName(target, table)), quoteSqlLiteral(table.time)];
-  return `select ${quoted(functions)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;
+  return `select ${quoteName(functions)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;
 }
 
 function quoteSqlLiteral(text: string): string {

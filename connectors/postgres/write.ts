@@ -1,9 +1,9 @@
 import type { Receipt, Rejection } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
-import { isAboutData, isAboutTables, reasonOf } from "../../src/core/postgres/outcome.ts";
-import type { Query, Session } from "../../src/core/postgres/session.ts";
-import { quoted } from "../../src/core/postgres/sql-text.ts";
-import { transact, transactAtOnce } from "../../src/core/postgres/transact.ts";
+import { describeRejection, isDataError, isTableError } from "../../src/core/postgres/error-meaning.ts";
+import type { PostgresSession, Query } from "../../src/core/postgres/session.ts";
+import { quoteName } from "../../src/core/postgres/sql-text.ts";
+import { transact, transactAtOnce } from "../../src/core/postgres/transaction.ts";
 import { emitRows, type OfferedEvent } from "../shared/lake/rows.ts";
 import { applyUpdates, type Cell, type Column, findColumnIndex, type Row, type Table } from "../shared/lake/table.ts";
 import { type ColumnWriter, createColumnWriter, type StatementParameter, toStorableText } from "./columns.ts";
@@ -11,7 +11,7 @@ import { lockTables } from "./schema.ts";
 import { buildInsert, joinQuotedColumns, qualifiedName, type TableTarget } from "./sql.ts";
 
 export interface WriteContext {
-  readonly session: Session;
+  readonly session: PostgresSession;
   readonly target: TableTarget;
   readonly timeoutMs: number;
   readonly insertStatements: Map<string, string>;
@@ -34,8 +34,8 @@ export async function writeBatch(batch: readonly OfferedEvent[], context: WriteC
     else await transact(session, options, () => storeRows(tableRows, context));
     return { rejected };
   } catch (error) {
-    const isData = isAboutData(error);
-    if (!isData && !isAboutTables(error)) throw error;
+    const isData = isDataError(error);
+    if (!isData && !isTableError(error)) throw error;
     if (await context.recheckTables()) throw new Retryable("Tables were gone from the database; they were made anew.");
     if (!isData) throw error;
   }
@@ -61,7 +61,7 @@ function mapRows(batch: readonly OfferedEvent[]) {
         buildTableRows([offered]);
         return true;
       } catch (error) {
-        rejected.push({ index, reason: reasonOf(error) });
+        rejected.push({ index, reason: describeRejection(error) });
         return false;
       }
     });
@@ -106,9 +106,9 @@ async function storeByBisection(batch: readonly IndexedEvent[], context: WriteCo
       await storeRows(buildTableRows(part.map(({ offered }) => offered)), context);
       await session.query("release part");
     } catch (error) {
-      if (!isAboutData(error)) throw error;
+      if (!isDataError(error)) throw error;
       await session.query("rollback to part");
-      if (part.length === 1) rejected.push({ index: first.index, reason: reasonOf(error) });
+      if (part.length === 1) rejected.push({ index: first.index, reason: describeRejection(error) });
       else pendingParts.push(part.slice(middle(part)), part.slice(0, middle(part)));
     }
   }
@@ -181,7 +181,7 @@ function createTableWriter(table: Table) {
 
 /** Returns the rows that the updates change or add. The caller must hold the table lock. */
 async function findChangedRows(
-  session: Session,
+  session: PostgresSession,
   table: Table,
   updates: readonly Row[],
   target: TableTarget,
@@ -203,7 +203,7 @@ where (${joinQuotedColumns(key)}) in (select ${names.join(", ")} from unnest(${a
 
 /** Times and integers become doubles, because the library would return integers as texts. */
 function selectExpression({ name, type }: Column): string {
-  if (type === "time") return `(extract(epoch from ${quoted(name)}) * 1000)::double precision`;
-  if (type === "integer") return `${quoted(name)}::double precision`;
-  return type === "json" ? `${quoted(name)}::text` : quoted(name);
+  if (type === "time") return `(extract(epoch from ${quoteName(name)}) * 1000)::double precision`;
+  if (type === "integer") return `${quoteName(name)}::double precision`;
+  return type === "json" ? `${quoteName(name)}::text` : quoteName(name);
 }

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import type { Lookup } from "../../src/core/http/outbound/guard.ts";
+import type { DnsLookup } from "../../src/core/http/outbound/guard.ts";
 import {
   createHttpClient,
   type ReceiverRequest,
@@ -11,7 +11,7 @@ import {
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";
-import { printable } from "../../src/core/values/printable.ts";
+import { toPrintable } from "../../src/core/values/printable.ts";
 import type { SlackConfig } from "./config.ts";
 
 export interface SlackResponse {
@@ -34,7 +34,7 @@ const ResponseBody = z.looseObject({
 type SlackApi = ReturnType<typeof createSlackApi>;
 
 /** Creates a client of Slack's Web API. Returns the error codes in `handledErrors` and throws others. */
-export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext, lookup?: Lookup) {
+export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext, lookup?: DnsLookup) {
   const url = new URL(config.base_url);
   const client = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
   const token = cachedSecret(config.token, clock);
@@ -296,4 +296,4 @@ function mapErrorResponse(
 
 export const isChannelError = (error: unknown): boolean => error instanceof ConfigError && error.field === "channel";
 
-const cleanText = (text: string, most: number): string => printable(text).trim().slice(0, most);
+const cleanText = (text: string, most: number): string => toPrintable(text).trim().slice(0, most);

@@ -2,7 +2,7 @@ import { createHash, hash } from "node:crypto";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
-import type { Lookup } from "../../src/core/http/outbound/guard.ts";
+import type { DnsLookup } from "../../src/core/http/outbound/guard.ts";
 import type { IncidentMessage, IncidentReference, IncidentStatus, Receiver } from "../shared/receiver/receiver.ts";
 import { cutText, escapeHtml, withFewerTimeSeries } from "../shared/receiver/text.ts";
 import {
@@ -179,7 +179,7 @@ const SLACK_RATE_LIMITS: NonNullable<Receiver["rates"]> = [
 const MESSAGE_ID_NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");
 
 /** Creates the Slack receiver: one message per incident, edited in place, and replies for important changes. */
-export function createSlackReceiver(config: SlackConfig, context: ConnectorContext, lookup?: Lookup): Receiver {
+export function createSlackReceiver(config: SlackConfig, context: ConnectorContext, lookup?: DnsLookup): Receiver {
   const api = createSlackApi(config, context, lookup);
   const { log, name } = context;
 

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { Headers, OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
+import { OUTBOUND_OPTIONS, ReceiverUrl, RequestHeaders } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { RECEIVER_OPTIONS } from "../shared/receiver/config.ts";
 import { FORMAT_NAMES, type FormatName, getFormatRequirements } from "./formats/by-name.ts";
@@ -27,8 +27,8 @@ const WebhookOptions = z.strictObject({
     description: "Key of the integration at the receiver: pagerduty, jsm, incidentio; for ntfy a token.",
   }),
   template: TemplateConfig.optional().meta({ description: "Requests of your own, for the format template." }),
-  headers: Headers,
-  ...OUTBOUND,
+  headers: RequestHeaders,
+  ...OUTBOUND_OPTIONS,
   ...RECEIVER_OPTIONS,
 });
 type WebhookOptions = z.infer<typeof WebhookOptions>;

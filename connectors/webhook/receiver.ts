@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import { ReceiverUrl } from "../../src/core/http/outbound/config.ts";
-import { givenHeaders } from "../../src/core/http/outbound/headers.ts";
+import { createHeaderReader } from "../../src/core/http/outbound/headers.ts";
 import {
   createHttpClient,
   type HttpClient,
@@ -29,7 +29,7 @@ export function createWebhookReceiver(config: WebhookConfig, { clock, name }: Co
   const format = chooseFormat(config);
   const readAddress = createAddressReader(config, clock);
   const secretKey = config.key === undefined ? undefined : cachedSecret(config.key, clock);
-  const extraHeaders = givenHeaders(config.headers, clock);
+  const extraHeaders = createHeaderReader(config.headers, clock);
   const operationHeaders = createSecretHeaders(config, clock);
   let client: HttpClient | null = null;
 
@@ -126,7 +126,7 @@ function chooseFormat({ format, template }: WebhookConfig): ReceiverFormat {
 function createSecretHeaders({ template }: WebhookConfig, clock: Clock): Record<IncidentOperation, () => HttpHeaders> {
   const secretsOf = (operation: IncidentOperation) => {
     const headers = Object.entries(template?.[operation]?.headers ?? {});
-    return givenHeaders(Object.fromEntries(headers.filter(([, value]) => typeof value !== "string")), clock);
+    return createHeaderReader(Object.fromEntries(headers.filter(([, value]) => typeof value !== "string")), clock);
   };
   return { open: secretsOf("open"), update: secretsOf("update"), close: secretsOf("close") };
 }

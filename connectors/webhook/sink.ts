@@ -1,10 +1,10 @@
 import { createHmac, hash } from "node:crypto";
 import { ACCEPTED, type ConnectorContext, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, type Failure, Rejected, Throttled } from "../../src/core/errors/errors.ts";
-import { indicatesTls, wantsTls } from "../../src/core/http/connection-problem.ts";
-import type { Lookup } from "../../src/core/http/outbound/guard.ts";
-import { givenHeaders } from "../../src/core/http/outbound/headers.ts";
-import { createHttpClient, type HttpResponse, receiverAt } from "../../src/core/http/outbound/request.ts";
+import { demandsTls, tlsRequired } from "../../src/core/http/connection-problem.ts";
+import type { DnsLookup } from "../../src/core/http/outbound/guard.ts";
+import { createHeaderReader } from "../../src/core/http/outbound/headers.ts";
+import { createHttpClient, describeReceiver, type HttpResponse } from "../../src/core/http/outbound/request.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
@@ -18,12 +18,12 @@ const MAX_REASON_BYTES = 1_024;
 const MAX_RESPONSE_BYTES = 64 * 1024;
 
 /** Creates the webhook sink. Accepts an event when the receiver responds 2xx within the time limit. */
-export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorContext, lookup?: Lookup): Sink {
+export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorContext, lookup?: DnsLookup): Sink {
   if (typeof config.url !== "string") throw new Error("an address that is no text passed the schema");
   const url = new URL(config.url);
   const client = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
   const signingKeys = config.secrets.map((ref) => cachedSecret(ref, clock));
-  const extraHeaders = givenHeaders(config.headers, clock);
+  const extraHeaders = createHeaderReader(config.headers, clock);
   let secrets: ReturnType<typeof readSecrets> | null = null;
 
   const readSecrets = () => ({ keys: signingKeys.map((secret) => parseSigningKey(secret())), headers: extraHeaders() });
@@ -160,6 +160,6 @@ function mapResponseFailure(response: HttpResponse, origin: string, nowMs: numbe
     const hint = "Raise the receiver's limit, or filter that kind of event.";
     return new Rejected(`${responded}: the event is larger than it takes.`, { hint });
   }
-  if (status === 400 && indicatesTls(body)) return wantsTls(receiverAt(origin));
+  if (status === 400 && demandsTls(body)) return tlsRequired(describeReceiver(origin));
   return new Rejected(`${responded}.`);
 }

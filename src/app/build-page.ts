@@ -6,7 +6,7 @@ import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
 import type { Commands } from "../engine/commands/commands.ts";
 import { operatorArrival } from "../engine/commands/operator-arrival.ts";
-import { matches } from "../engine/delivery/filter.ts";
+import { matchesFilter } from "../engine/delivery/filter.ts";
 import type { TracedRequest } from "../engine/source/request-trace.ts";
 import { LANES, type Source } from "../engine/source/source.ts";
 import { documentSet, type Store } from "../engine/store/store.ts";
@@ -71,7 +71,7 @@ export function buildActions(options: {
 /** Lists where an event goes: topics or queries of each sink whose filter passes the event. */
 function listSinkAddresses(sinks: Config["sinks"], event: Event): ReturnType<LiveWorker["addressesOf"]> {
   return Object.entries(sinks).flatMap(([sink, entry]) => {
-    if (!entry.enabled || !matches(entry.filter, event)) return [];
+    if (!entry.enabled || !matchesFilter(entry.filter, event)) return [];
     const connector = findConnector(entry);
     const text = getConnector(connector).locateEvent?.(entry[connector], event) ?? null;
     return text === null ? [] : [{ sink, connector, text }];

@@ -3,16 +3,16 @@ import type { FleetAssignment } from "../core/connector.ts";
 import type { ConfigurationState } from "../core/model/reload-facts.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { ClockCheck } from "../core/runtime/clock-check.ts";
-import { inOrder, inParallel } from "../core/runtime/lifecycle.ts";
-import { type Log, setLevel } from "../core/runtime/log.ts";
+import { groupServices, orderServices } from "../core/runtime/lifecycle.ts";
+import { type Log, setLogLevel } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
 import type { RuleSet } from "../engine/commands/approval/approval.ts";
 import { type Commands, createCommands } from "../engine/commands/commands.ts";
 import type { CommandsConfig } from "../engine/commands/config.ts";
 import type { WritingGuards } from "../engine/commands/guards.ts";
-import { type BackPressure, createBackPressure, createLogSpace } from "../engine/delivery/back-pressure.ts";
+import { type BackPressure, createBackPressure, createLogSpaceMonitor } from "../engine/delivery/back-pressure.ts";
 import { createDispatcher, type Dispatcher } from "../engine/delivery/dispatcher.ts";
-import { createPruning, type Pruning } from "../engine/delivery/pruning.ts";
+import { createPruningService, type PruningService } from "../engine/delivery/pruning.ts";
 import { createSilenceKeeper } from "../engine/silence/silence.ts";
 import type { CheckLeaving } from "../engine/source/send.ts";
 import type { Transport } from "../engine/source/transport.ts";
@@ -152,8 +152,8 @@ export async function buildPipeline(options: PipelineOptions) {
   const deliveryParts = { ...shared, sinks: listConfiguredSinks(sinks.built), outbox: store.outbox };
   const dispatcher = createDispatcher({ ...deliveryParts, building });
   const silences = createSilenceKeeper({ store, clock, log });
-  const space = createLogSpace({ outbox: store.outbox, metrics, log });
-  const pruning = createPruning({ ...deliveryParts, bounds: retentionBounds(state), space });
+  const space = createLogSpaceMonitor({ outbox: store.outbox, metrics, log });
+  const pruning = createPruningService({ ...deliveryParts, bounds: retentionBounds(state), space });
   const commands = await createCommands({
     ...{ ...shared, config: config.commands, guards: options.guards, around: options.around },
     sources: builtSources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
@@ -186,8 +186,8 @@ export async function buildPipeline(options: PipelineOptions) {
 
   const all = [...syncs.values()];
   const inAllSources = (name: string, pick: (sync: BuiltSync) => BuiltSync["service"]) =>
-    inParallel(name, all.map(pick), log);
-  const services = inOrder(
+    groupServices(name, all.map(pick), log);
+  const services = orderServices(
     [
       { service: pruning, share: 0.1 },
       { service: silences, share: 0.1 },
@@ -227,7 +227,7 @@ interface RunningParts {
   readonly log: Log;
   readonly page: PageSettings;
   readonly backPressure: BackPressure;
-  readonly pruning: Pruning;
+  readonly pruning: PruningService;
   readonly commands: Commands;
   readonly dispatcher: Dispatcher;
   readonly listening: CommandListening;
@@ -247,7 +247,7 @@ function reconfigurableParts(parts: RunningParts): readonly ReconfigurablePart[]
       name: "log",
       prepare: async (next) => ({
         takeOver() {
-          if (next.log.level !== level) setLevel(log, next.log.level);
+          if (next.log.level !== level) setLogLevel(log, next.log.level);
           level = next.log.level;
         },
       }),

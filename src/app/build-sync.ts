@@ -5,8 +5,8 @@ import type { ClockCheck } from "../core/runtime/clock-check.ts";
 import { type Service, startedOnce } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
-import { secretStamp } from "../core/runtime/secret.ts";
-import { type BackPressure, largestReply } from "../engine/delivery/back-pressure.ts";
+import { readSecretFileStamp } from "../core/runtime/secret.ts";
+import { type BackPressure, maxHistoryResponseBytes } from "../engine/delivery/back-pressure.ts";
 import { serviceClock } from "../engine/source/clock-skew.ts";
 import type { StateConfig } from "../engine/store/config.ts";
 import type { Store } from "../engine/store/store.ts";
@@ -67,7 +67,7 @@ export async function buildSync(options: {
   const sync = await openSync({
     ...{ source, store: options.store, config: entry, clock, log, metrics, ticker },
     tagsListed: () => warnOfSelection(sync.store),
-    ...("file" in token ? { tokenStamp: async () => secretStamp(token.file) } : {}),
+    ...("file" in token ? { tokenStamp: async () => readSecretFileStamp(token.file) } : {}),
   });
   const { scope, store } = sync;
   const sensors = buildSensors(name, entry, { store, clock, clockDoubt: options.clockDoubt, log });
@@ -170,7 +170,7 @@ function classLists({ read, history }: SourceEntry): ClassLists {
 
 export function planSettings(source: string, entry: SourceEntry, state: StateConfig): PlanSettings {
   const { read, history, quota, time_zone: timeZone } = entry;
-  const valuesMax = valuesThatFitBytes(Math.min(entry.max_body_bytes, largestReply(state.max_bytes)));
+  const valuesMax = valuesThatFitBytes(Math.min(entry.max_body_bytes, maxHistoryResponseBytes(state.max_bytes)));
   const { alarms: schedule } = entry.schedules;
   const alarms = { pageSize: entry.page_size.alarms, listsPerMinute: quota.list_requests_per_minute };
   return {

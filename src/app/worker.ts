@@ -1,7 +1,7 @@
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
 import { type Clock, systemClock } from "../core/runtime/clock.ts";
-import { createClockCheck, watching } from "../core/runtime/clock-check.ts";
-import { createRun, inOrder } from "../core/runtime/lifecycle.ts";
+import { createClockCheck, createClockWatch } from "../core/runtime/clock-check.ts";
+import { createServiceRun, orderServices } from "../core/runtime/lifecycle.ts";
 import { createLog, type Log } from "../core/runtime/log.ts";
 import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
 import { VERSION } from "../core/runtime/version.ts";
@@ -111,9 +111,9 @@ async function buildWorker(options: WorkerOptions, opened: Store, clock: Clock, 
     },
   });
 
-  const services = inOrder(
+  const services = orderServices(
     [
-      { service: watching(clockDoubt), share: 0.1 },
+      { service: createClockWatch(clockDoubt), share: 0.1 },
       // Starts first and stops last, so that callers learn that the worker is starting or stopping.
       { service: controlSocket, share: 0.1 },
       { service: server, share: 0.1 },
@@ -122,7 +122,7 @@ async function buildWorker(options: WorkerOptions, opened: Store, clock: Clock, 
     ],
     { clock, log },
   );
-  const run = createRun(services, {
+  const run = createServiceRun(services, {
     log,
     started: () => log.info({ version: VERSION, status: server.url() }, "started"),
     async ended() {

@@ -1,8 +1,8 @@
 import { errorText } from "../core/errors/errors.ts";
 import type { Clock } from "../core/runtime/clock.ts";
+import { elapsedMs, readClocks, type TimePoint } from "../core/runtime/elapsed-time.ts";
 import type { Log } from "../core/runtime/log.ts";
-import { elapsedMs, type Moment, momentOf } from "../core/runtime/moment.ts";
-import { loop } from "../core/runtime/waiting.ts";
+import { runLoop } from "../core/runtime/waiting.ts";
 import type { QuotaSlot, QuotaStore } from "../engine/store/store.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
@@ -19,8 +19,8 @@ const CLOCK_DIFFERENCE_NOTICE_MS = 30_000;
 interface ClockReading {
   readonly wallMs: number;
   readonly setByMs: number;
-  readonly sent: Moment;
-  readonly answered: Moment;
+  readonly sent: TimePoint;
+  readonly answered: TimePoint;
 }
 
 /**
@@ -45,12 +45,12 @@ export async function openDatabaseTime(options: {
   let storedAtRead = Number.NEGATIVE_INFINITY;
 
   async function read(): Promise<ClockReading> {
-    const sent = momentOf(clock);
+    const sent = readClocks(clock);
     const { rows } = await database.query(
       `select (extract(epoch from clock_timestamp()) * 1000)::double precision, clock_set_by_ms from ${database.table("meta")}`,
     );
     const [wallMs, setByMs] = rows[0] ?? [];
-    return { wallMs: Number(wallMs), setByMs: Number(setByMs), sent, answered: momentOf(clock) };
+    return { wallMs: Number(wallMs), setByMs: Number(setByMs), sent, answered: readClocks(clock) };
   }
 
   /** Stores the total clock step, unless another member stored one first, and returns the stored value. */
@@ -106,10 +106,10 @@ export async function openDatabaseTime(options: {
     },
     look: updateClock,
     watch: (signal: AbortSignal) =>
-      loop({
+      runLoop({
         clock,
         signal,
-        looks: true,
+        onlyChecks: true,
         async turn() {
           await updateClock();
           return CLOCK_READ_INTERVAL_MS;

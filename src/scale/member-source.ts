@@ -3,18 +3,18 @@ import { createPageSettings } from "../app/build-status.ts";
 import type { Config, SourceEntry } from "../app/config/config.ts";
 import { writingSettings } from "../app/config/config.ts";
 import { LocalFailure } from "../core/errors/errors.ts";
-import { proxyOf } from "../core/http/proxy.ts";
+import { openProxy } from "../core/http/proxy.ts";
 import { ofWorkerFor } from "../core/model/event.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { ClockCheck } from "../core/runtime/clock-check.ts";
+import { elapsedMs } from "../core/runtime/elapsed-time.ts";
 import { isStopping, Stopping } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { createMetrics, type Metrics } from "../core/runtime/metrics.ts";
-import { elapsedMs } from "../core/runtime/moment.ts";
 import type { WritingGuards } from "../engine/commands/guards.ts";
 import type { CheckLeaving } from "../engine/source/send.ts";
 import { createHttpTransport, reportReached } from "../engine/source/transport.ts";
-import { fencedStore } from "../engine/store/fenced-store.ts";
+import { createFencedStore } from "../engine/store/fenced-store.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { ScheduleTicker } from "../engine/sync/schedule.ts";
 import { type DatabaseTime, withSteadyTime } from "./database-time.ts";
@@ -53,7 +53,7 @@ export async function runSource(options: {
   if (lease.signal.aborted) end();
 
   const shard = await openShard(database, { source, as: { epoch: lease.epoch }, clock, log });
-  const http = createHttpTransport(entry, proxyOf(entry.proxy, clock, environment));
+  const http = createHttpTransport(entry, openProxy(entry.proxy, clock, environment));
   const store: Store = {
     ...shard,
     commit: ({ events = [], ...change }) =>
@@ -86,7 +86,7 @@ export async function runSource(options: {
       startedAtMs: clock.now(),
       config: own,
       transport: reportReached(http.send, lease.reached, clock),
-      store: fencedStore(store, lease.fenced),
+      store: createFencedStore(store, lease.fenced),
       around: writingSettings(config),
       approved: config.commands,
       armWriting: false,

@@ -8,18 +8,18 @@ import type { AcceptCommand } from "../core/connector.ts";
 import { Retryable } from "../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";
 import { type Clock, systemClock } from "../core/runtime/clock.ts";
-import { createClockCheck, watching } from "../core/runtime/clock-check.ts";
-import { createRun, inOrder } from "../core/runtime/lifecycle.ts";
+import { createClockCheck, createClockWatch } from "../core/runtime/clock-check.ts";
+import { createServiceRun, orderServices } from "../core/runtime/lifecycle.ts";
 import { createLog, type Log } from "../core/runtime/log.ts";
 import { addProcessMetrics, createMetrics } from "../core/runtime/metrics.ts";
 import { VERSION } from "../core/runtime/version.ts";
-import { within } from "../core/runtime/waiting.ts";
+import { endsWithin } from "../core/runtime/waiting.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 import { approvalsPath } from "../engine/commands/approval/guard.ts";
 import type { Source } from "../engine/source/source.ts";
 import { canReachService } from "../engine/source/transport.ts";
 import { withAbsolutePaths } from "../engine/store/config.ts";
-import { fileSystemType, prepareFolder } from "../engine/store/folder.ts";
+import { fileSystemType, prepareStateFolder } from "../engine/store/folder.ts";
 import { clockTicker } from "../engine/sync/schedule.ts";
 import { createControlSocket } from "../ui/operator/control-socket.ts";
 import { operatorRoutes } from "../ui/operator/routes.ts";
@@ -76,7 +76,7 @@ export async function createMember(options: MemberOptions) {
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });
   // The first folder belongs to the machine, the second to the member; both may be the same.
-  for (const folder of [config.state.folder, options.folder]) prepareFolder(folder, fileSystemType);
+  for (const folder of [config.state.folder, options.folder]) prepareStateFolder(folder, fileSystemType);
   const databases = await openMemberDatabases({ config: postgres, clock, log });
   try {
     const time = await openDatabaseTime({ database: databases.urgent, clock, log });
@@ -111,7 +111,7 @@ async function buildMember(
   if (restored !== null) log.warn({ lastHeardAt: restored.lastHeardAt }, restored.message);
   const killSwitch = createFleetKillSwitch({ database: urgent, clock, log });
   const throwKillSwitch = (by: string) =>
-    within(clock, KILL_SWITCH_WAIT_MS, killSwitch.throwIt(by, isoUtc(clock.now())));
+    endsWithin(clock, KILL_SWITCH_WAIT_MS, killSwitch.throwIt(by, isoUtc(clock.now())));
   const guards = await openFleetGuards({
     ...{ database: urgent, killSwitch, clock, log },
     stateFolder: config.state.folder,
@@ -227,9 +227,9 @@ async function buildMember(
     stopWrites: page.writes ? async (by: string) => void (await throwKillSwitch(by)) : null,
   });
 
-  const services = inOrder(
+  const services = orderServices(
     [
-      { service: watching(clockDoubt), share: 0.1 },
+      { service: createClockWatch(clockDoubt), share: 0.1 },
       { service: controlSocket, share: 0.1 },
       { service: server, share: 0.1 },
       { service: killSwitch, share: 0.1 },
@@ -238,7 +238,7 @@ async function buildMember(
     ],
     { clock, log },
   );
-  const run = createRun(services, {
+  const run = createServiceRun(services, {
     log,
     started(signal) {
       void time.watch(signal);

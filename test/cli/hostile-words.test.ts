@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { printable, printableJson } from "#src/core/values/printable.ts";
+import { toPrintable, toPrintableJson } from "#src/core/values/printable.ts";
 import { RESTORE_SET, UNRESTORED_SET } from "#src/engine/commands/timed.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
@@ -165,9 +165,9 @@ test("the terminal removes control characters from repeated arguments and from t
 
 test("JSON has the same content after control characters are escaped", () => {
   const json = JSON.stringify({ [HOSTILE]: [HOSTILE, "Ærlig 22 °C ✓"] });
-  expect(JSON.parse(printableJson(json))).toEqual(JSON.parse(json));
-  expect(FORBIDDEN.test(printableJson(json))).toBe(false);
-  expect(printable("Ærlig 22 °C ✓ 東京 \ud800.")).toBe("Ærlig 22 °C ✓ 東京 \ufffd.");
+  expect(JSON.parse(toPrintableJson(json))).toEqual(JSON.parse(json));
+  expect(FORBIDDEN.test(toPrintableJson(json))).toBe(false);
+  expect(toPrintable("Ærlig 22 °C ✓ 東京 \ud800.")).toBe("Ærlig 22 °C ✓ 東京 \ufffd.");
 });
 
 test("every module prints through the terminal that removes control characters", () => {

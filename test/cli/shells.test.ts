@@ -6,20 +6,20 @@ import { describeCommands } from "#src/cli/manual/command-tree.ts";
 import { completionScript } from "#src/cli/manual/completion.ts";
 import { buildManualPage } from "#src/cli/manual/man.ts";
 import { EXIT_CODE } from "#src/cli/shell/exit.ts";
-import { RELEASE } from "#src/core/runtime/version.ts";
+import { RELEASE_VERSION } from "#src/core/runtime/version.ts";
 import { testFolder } from "../test-folder.ts";
 import { wholeProgram } from "./whole-program.ts";
 
 const program = await wholeProgram();
 const facts = describeCommands(program);
-const manual = `${buildManualPage(facts, RELEASE).join("\n")}\n`;
+const manual = `${buildManualPage(facts, RELEASE_VERSION).join("\n")}\n`;
 
 function isThere(command: string): boolean {
   return spawnSync("sh", ["-c", `command -v ${command}`]).status === 0;
 }
 
 test("the manual page lists every exit code", () => {
-  expect(buildManualPage(facts, RELEASE)).toEqual(
+  expect(buildManualPage(facts, RELEASE_VERSION)).toEqual(
     expect.arrayContaining(Object.values(EXIT_CODE).map((code) => `.B ${code}`)),
   );
 });

@@ -1,6 +1,6 @@
 import { pino } from "pino";
 import { expect, test } from "vitest";
-import { createClockCheck, watching } from "#src/core/runtime/clock-check.ts";
+import { createClockCheck, createClockWatch } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -106,5 +106,5 @@ test("reports a step back at the start when the clock is behind the last known t
 
 describeService("watching the clock", async () => {
   const { clock, doubt } = rig();
-  return { service: watching(doubt), quiet: () => expect(clock.sleepers()).toBe(0) };
+  return { service: createClockWatch(doubt), quiet: () => expect(clock.sleepers()).toBe(0) };
 });

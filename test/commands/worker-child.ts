@@ -3,8 +3,8 @@ import { pino } from "pino";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
+import { readClocks } from "#src/core/runtime/elapsed-time.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { momentOf } from "#src/core/runtime/moment.ts";
 import { createCommands } from "#src/engine/commands/commands.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
 import { folderGuards } from "#src/engine/commands/guards.ts";
@@ -49,7 +49,7 @@ const transport: Transport = async (request, signal) => {
   return reply;
 };
 const noLimiter: QuotaLimiter = {
-  run: (_lane, _endpoint, task) => task(momentOf(systemClock)),
+  run: (_lane, _endpoint, task) => task(readClocks(systemClock)),
   pause() {},
   release() {},
   permitTrial() {},

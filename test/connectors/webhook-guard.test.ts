@@ -3,8 +3,8 @@ import { isIP } from "node:net";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
-import type { Lookup } from "#src/core/http/outbound/guard.ts";
-import { parseNetwork, reachOf } from "#src/core/http/outbound/networks.ts";
+import type { DnsLookup } from "#src/core/http/outbound/guard.ts";
+import { createNetworkRules, parseNetwork } from "#src/core/http/outbound/networks.ts";
 import { expectFailure } from "../receivers/support.ts";
 import { valueEvent } from "../sample-events.ts";
 import { certificateFor } from "./certificate.ts";
@@ -63,7 +63,7 @@ describe("webhooks to private addresses", () => {
   test("a write is refused when the host name resolves to a private address at the second connection", async () => {
     const answers = [["127.0.0.2"], ["127.0.0.1"]];
     let lookups = 0;
-    const moving: Lookup = (_host, _options, done) => done(null, addresses(answers[lookups++] ?? []));
+    const moving: DnsLookup = (_host, _options, done) => done(null, addresses(answers[lookups++] ?? []));
     const sink = sinkFor(`http://moving.example:${stub.port}/`, { allow_networks: ["127.0.0.2/32"] }, moving);
     await sink.write([valueEvent(1)], never());
     const { connections } = stub;
@@ -89,7 +89,7 @@ describe("webhooks to private addresses", () => {
   });
 
   test("private addresses are allowed only within allow_networks, and public addresses always", () => {
-    const reach = reachOf(["10.20.0.0/16", "fd12::/16"]);
+    const reach = createNetworkRules(["10.20.0.0/16", "fd12::/16"]);
     for (const address of ["93.184.216.34", "2606:4700::1111", "10.20.3.4", "fd12::7"]) {
       expect(reach.isOpen(address), address).toBe(true);
     }
@@ -127,14 +127,14 @@ describe("webhooks with HTTPS", () => {
   });
 });
 
-function sinkFor(url: string, options: Record<string, unknown>, lookup: Lookup) {
+function sinkFor(url: string, options: Record<string, unknown>, lookup: DnsLookup) {
   const config = WebhookConfig.parse({ url, unsigned: true, timeout: "2s", ...options });
   const sink = createWebhookSink(config, contextFor("hook"), lookup);
   onTestFinished(() => sink.close());
   return sink;
 }
 
-function namesIn(names: Readonly<Record<string, readonly string[]>>): Lookup {
+function namesIn(names: Readonly<Record<string, readonly string[]>>): DnsLookup {
   return (host, _options, done) => {
     const found = names[host.toLowerCase().replace(/\.$/, "")];
     if (found === undefined) done(Object.assign(new Error("not found"), { code: "ENOTFOUND" }), []);

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { createBackPressure, largestReply } from "#src/engine/delivery/back-pressure.ts";
+import { createBackPressure, maxHistoryResponseBytes } from "#src/engine/delivery/back-pressure.ts";
 import type { LogPressure } from "#src/engine/store/store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
@@ -48,7 +48,7 @@ test("the backfill gate queries the size of the log at most once a second, howev
 });
 
 test("a history response is limited to one fiftieth of the log limit", () => {
-  expect(largestReply(100 * MEBIBYTE)).toBe(2 * MEBIBYTE);
+  expect(maxHistoryResponseBytes(100 * MEBIBYTE)).toBe(2 * MEBIBYTE);
 });
 
 describe("the backfill with an almost full log of 100 MiB", () => {

@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
 import type { EventKind } from "#src/core/model/event.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
-import { Filter, matches } from "#src/engine/delivery/filter.ts";
+import { Filter, matchesFilter } from "#src/engine/delivery/filter.ts";
 import { sampleEvent, sampleOfEveryKind } from "../sample-events.ts";
 
 const passing = (filter: unknown): readonly EventKind[] => {
   const parsed = Filter.parse(filter);
   return sampleOfEveryKind()
-    .filter((event) => matches(parsed, event))
+    .filter((event) => matchesFilter(parsed, event))
     .map(({ type }) => type);
 };
 
@@ -46,7 +46,7 @@ describe("the events that pass a filter", () => {
 
   test("include a kind of a later version that matches a pattern", () => {
     const filter = Filter.parse({ kinds: ["alarm-*"] });
-    expect(matches(filter, { ...sampleEvent("alarm-raised"), type: "alarm-x9" as EventKind })).toBe(true);
+    expect(matchesFilter(filter, { ...sampleEvent("alarm-raised"), type: "alarm-x9" as EventKind })).toBe(true);
   });
 });
 

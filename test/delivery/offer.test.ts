@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { type Batch, batchOf, outcomeOf, sequenceOf } from "#src/engine/delivery/batches.ts";
+import { applyReceipt, type Batch, sequenceAt, takeBatch } from "#src/engine/delivery/batches.ts";
 import type { LoggedEvent, Offer } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 
@@ -11,24 +11,24 @@ const logged = (count: number): readonly LoggedEvent[] =>
     event: valueEvent(n),
   }));
 const offer = (count: number): Offer => ({ again: false, events: logged(count), counted: { epoch: "e", number: 100 } });
-const portion = (count: number): Batch => batchOf(offer(count), () => true, count);
+const portion = (count: number): Batch => takeBatch(offer(count), () => true, count);
 const AWAY = new Retryable("It is away.");
 
 describe("batchOf", () => {
   test("stops at the batch size and skips filtered events", () => {
-    const even = batchOf(offer(6), ({ id }) => [1, 3].every((n) => id !== valueEvent(n).id), 2);
+    const even = takeBatch(offer(6), ({ id }) => [1, 3].every((n) => id !== valueEvent(n).id), 2);
     expect(even).toMatchObject({ events: [{ position: 11 }, { position: 13 }], through: 14, passed: 4 });
-    expect(batchOf(offer(0), () => true, 2)).toMatchObject({ events: [], through: 0, passed: 0 });
+    expect(takeBatch(offer(0), () => true, 2)).toMatchObject({ events: [], through: 0, passed: 0 });
   });
 
   test("numbers the events of a batch from the last used sequence number", () => {
-    expect([0, 2].map((index) => sequenceOf(portion(3), index)?.number)).toEqual([101, 103]);
+    expect([0, 2].map((index) => sequenceAt(portion(3), index)?.number)).toEqual([101, 103]);
   });
 });
 
 describe("outcomeOf", () => {
   test("settles all events of a complete receipt and does not count rejected ones as accepted", () => {
-    expect(outcomeOf("a", portion(3), { rejected: [{ index: 1, reason: "No." }] })).toEqual({
+    expect(applyReceipt("a", portion(3), { rejected: [{ index: 1, reason: "No." }] })).toEqual({
       settlement: {
         again: false,
         through: 13,
@@ -44,7 +44,7 @@ describe("outcomeOf", () => {
 
   test("settles the events before an unaccepted tail and ignores rejections within that tail", () => {
     const rejected = [0, 2].map((index) => ({ index, reason: "No." }));
-    expect(outcomeOf("a", portion(4), { rejected, retry: { from: 2, error: AWAY } })).toMatchObject({
+    expect(applyReceipt("a", portion(4), { rejected, retry: { from: 2, error: AWAY } })).toMatchObject({
       settlement: { through: 12, rejected: [{ position: 11 }], counted: { number: 102 } },
       accepted: 1,
       kept: { head: { position: 13 }, count: 2, error: AWAY },
@@ -52,7 +52,7 @@ describe("outcomeOf", () => {
   });
 
   test("settles no event when the complete batch is to be retried", () => {
-    expect(outcomeOf("a", portion(2), { rejected: [], retry: { from: 0, error: AWAY } })).toMatchObject({
+    expect(applyReceipt("a", portion(2), { rejected: [], retry: { from: 0, error: AWAY } })).toMatchObject({
       settlement: null,
       accepted: 0,
       kept: { head: { position: 11 }, count: 2 },
@@ -61,7 +61,7 @@ describe("outcomeOf", () => {
 
   test("settles no buffered event and returns the rejected events", () => {
     const rejected = [{ index: 0, reason: "No." }];
-    expect(outcomeOf("a", portion(2), { rejected, buffered: true })).toMatchObject({
+    expect(applyReceipt("a", portion(2), { rejected, buffered: true })).toMatchObject({
       settlement: null,
       accepted: 0,
       buffered: [{ position: 11 }],
@@ -78,7 +78,7 @@ describe("outcomeOf", () => {
     ["a tail beyond the end", { rejected: [], retry: { from: 3, error: AWAY } }],
     ["both buffered and retried", { rejected: [], buffered: true, retry: { from: 2, error: AWAY } }],
   ])("settles no event for an invalid receipt: %s", (_, receipt) => {
-    expect(outcomeOf("a", portion(2), receipt as never)).toMatchObject({
+    expect(applyReceipt("a", portion(2), receipt as never)).toMatchObject({
       settlement: null,
       accepted: 0,
       kept: { head: { position: 11 }, count: 2, error: expect.any(Retryable) },
@@ -86,7 +86,7 @@ describe("outcomeOf", () => {
   });
 
   test("settles all events when the tail to be retried is empty", () => {
-    expect(outcomeOf("a", portion(2), { rejected: [], retry: { from: 2, error: AWAY } })).toMatchObject({
+    expect(applyReceipt("a", portion(2), { rejected: [], retry: { from: 2, error: AWAY } })).toMatchObject({
       settlement: { through: 12 },
       accepted: 2,
       kept: null,

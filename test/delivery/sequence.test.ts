@@ -7,7 +7,7 @@ import { Config } from "#src/app/config/config.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Sequence } from "#src/core/model/sequence.ts";
-import { snapshotRequest } from "#src/engine/delivery/snapshot.ts";
+import { buildSnapshotRequest } from "#src/engine/delivery/snapshot.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
@@ -148,7 +148,7 @@ describe("the sequence numbers of a sink", () => {
     await workshop.store.outbox.replay("a", "2026-11-02T00:00:00Z");
     const held = { value: { id: 1, displayName: "Tower" }, siteId: 1, missingSince: null };
     await workshop.store.commit({
-      documents: [snapshotRequest("a", "2020-01-01T00:00:00Z"), { set: "site/main", put: [["1", held]] }],
+      documents: [buildSnapshotRequest("a", "2020-01-01T00:00:00Z"), { set: "site/main", put: [["1", held]] }],
     });
     const again = await delivered(sink);
     expect(again).toHaveLength(3);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Batch } from "#src/engine/delivery/batches.ts";
-import { createFilteredOut } from "#src/engine/delivery/beyond-cursor.ts";
+import { createFilteredEvents } from "#src/engine/delivery/unsettled-events.ts";
 import type { Settlement } from "#src/engine/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -18,7 +18,7 @@ async function trial() {
   const clock = createVirtualClock(0);
   await clock.advance(100_000);
   const settled: Settlement[] = [];
-  const skipped = createFilteredOut(clock, async (settlement) => void settled.push(settlement));
+  const skipped = createFilteredEvents(clock, async (settlement) => void settled.push(settlement));
   return { clock, settled, skipped };
 }
 

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from "vitest";
 import type { BatchInfo } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { snapshotRequest } from "#src/engine/delivery/snapshot.ts";
+import { buildSnapshotRequest } from "#src/engine/delivery/snapshot.ts";
 import { ALARM, GATEWAY, SITE, SYSTEM, TAG, valueEvent } from "../sample-events.ts";
 import { commit, ids, stop, useWorkshop, workshop, written } from "./test-workshop.ts";
 import { type ScriptedSink, scriptedSink } from "./workshop.ts";
@@ -108,7 +108,7 @@ describe("a snapshot of the current state", () => {
     await started(sink, { from: "beginning" });
     expect(sink.writes).toEqual([]);
     for (const askedAt of ["2026-11-02T06:00:01.000Z", "2026-11-02T06:00:02.000Z"]) {
-      await workshop.store.commit({ documents: [snapshotRequest("a", askedAt)] });
+      await workshop.store.commit({ documents: [buildSnapshotRequest("a", askedAt)] });
       await workshop.clock.advance(3_000);
     }
     const events = sink.writes.flat();
@@ -158,7 +158,9 @@ describe("a snapshot of the current state", () => {
     expect(counts(early.writes.flat().slice(1))).toEqual(ALL);
     await stop(dispatcher, 100);
     await workshop.store.commit({ documents: [{ set: "poll/main", remove: ["alarms"] }] });
-    await workshop.store.commit({ documents: [snapshotRequest("a", new Date(workshop.clock.now()).toISOString())] });
+    await workshop.store.commit({
+      documents: [buildSnapshotRequest("a", new Date(workshop.clock.now()).toISOString())],
+    });
     await started(late);
     await workshop.clock.advance(9 * 60_000);
     expect(late.writes).toEqual([]);

@@ -3,7 +3,7 @@ import { cpSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { checkState, isIntact } from "#src/engine/store/check.ts";
+import { checkState, isStateIntact } from "#src/engine/store/check.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
@@ -33,7 +33,7 @@ test.skipIf(!hasSqlite)(
     const restored = temporaryFolder("restored");
     mkdirSync(join(restored, "state"), { mode: 0o700 });
     cpSync(join(folder, "backup", "plenum.db"), join(restored, "state", "plenum.db"));
-    expect(isIntact(checkState(join(restored, "state")))).toBe(true);
+    expect(isStateIntact(checkState(join(restored, "state")))).toBe(true);
     const again = await openedIn(restored);
     expect((await again.outbox.latest(10)).map(({ event }) => event.id).toSorted()).toEqual(
       [valueEvent(1), valueEvent(2)].map(({ id }) => id).toSorted(),

@@ -7,7 +7,7 @@ import { optionPaths } from "#src/app/config/schema-walk.ts";
 import { describeCommands } from "#src/cli/manual/command-tree.ts";
 import { buildManualPage } from "#src/cli/manual/man.ts";
 import { EVENT_KINDS } from "#src/core/model/event.ts";
-import { RELEASE } from "#src/core/runtime/version.ts";
+import { RELEASE_VERSION } from "#src/core/runtime/version.ts";
 import { COMMANDS_FILE, commandsIn } from "../../tools/reference/commands.ts";
 import { optionAnchor, optionsOf } from "../../tools/reference/configuration.ts";
 import { eventTypes } from "../../tools/reference/event-types.ts";
@@ -102,7 +102,7 @@ describe("generated documents of the command line", () => {
   });
 
   test("the manual page prints defaults as a user types them", async () => {
-    const manual = buildManualPage(describeCommands(await wholeProgram()), RELEASE).join("\n");
+    const manual = buildManualPage(describeCommands(await wholeProgram()), RELEASE_VERSION).join("\n");
     expect(manual).toContain("Logged history that is fetched (default: 7d).");
     const preset = /default: (?!(now|\d+[a-z]+ ago|[\w./\\-]+)\))/;
     expect(manual.split("\n").filter((line) => preset.test(line))).toEqual([]);

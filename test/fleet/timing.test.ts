@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Clock } from "#src/core/runtime/clock.ts";
-import { momentOf } from "#src/core/runtime/moment.ts";
+import { readClocks } from "#src/core/runtime/elapsed-time.ts";
 import { createFailedStarts } from "#src/scale/fleet/holdings.ts";
 import { createHeartbeatObserver, createLeaseTrust, type MemberHeartbeat } from "#src/scale/fleet/timing.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -12,11 +12,11 @@ describe("the local lease time of a member", () => {
     const clock = createVirtualClock(0);
     const trust = create(clock);
     expect(trust.leftMs()).toBe(0);
-    const first = momentOf(clock);
+    const first = readClocks(clock);
     await clock.advance(2_500);
     trust.renewed(first);
     expect(trust.leftMs()).toBe(5_500);
-    trust.renewed(momentOf(clock));
+    trust.renewed(readClocks(clock));
     trust.renewed(first);
     expect(trust.leftMs()).toBe(8_000);
     for (const ms of [-300_000, 600_000]) clock.stepWall(ms);
@@ -37,7 +37,7 @@ describe("the local lease time of a member", () => {
       sinceBoot: () => (sinceBootMs === null ? null : { boot: "this", ms: isLater ? 1_000 + sinceBootMs : 1_000 }),
     };
     const trust = create(clock);
-    trust.renewed(momentOf(clock));
+    trust.renewed(readClocks(clock));
     expect(trust.leftMs()).toBe(8_000);
     isLater = true;
     expect(trust.leftMs()).toBe(0);

@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
 import { isStopping } from "#src/core/runtime/lifecycle.ts";
-import { Fenced, fencedStore } from "#src/engine/store/fenced-store.ts";
+import { createFencedStore, FencedError } from "#src/engine/store/fenced-store.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 
 /** Every function of the result rejects with `Fenced`. */
 function fencedPart<T extends object>(part: T): T {
-  const fail = () => Promise.reject(new Fenced("north"));
+  const fail = () => Promise.reject(new FencedError("north"));
   return Object.fromEntries(
     Object.entries(part).map(([name, member]) => [name, typeof member === "function" ? fail : member]),
   ) as T;
@@ -15,7 +15,7 @@ test("the fenced store throws Stopping and reports the lost lease when another m
   const inner = createMemoryStore();
   const lost = { outbox: fencedPart(inner.outbox), quotaStore: fencedPart(inner.quotaStore) };
   let reports = 0;
-  const store = fencedStore({ ...fencedPart(inner), ...lost }, () => {
+  const store = createFencedStore({ ...fencedPart(inner), ...lost }, () => {
     reports += 1;
   });
   const calls = [
@@ -31,7 +31,7 @@ test("the fenced store throws Stopping and reports the lost lease when another m
 
 test("the fenced store passes other errors on unchanged", async () => {
   const broken = { ...createMemoryStore(), document: () => Promise.reject(new Error("The disk is full.")) };
-  const store = fencedStore(broken, () => expect.unreachable());
+  const store = createFencedStore(broken, () => expect.unreachable());
   await expect(store.document("a", "b")).rejects.toThrow("The disk is full.");
   expect(await store.outbox.lag()).toEqual([]);
   await store.close();

@@ -92,7 +92,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["end = setTimeOfDay(to «< → <=» from ? day", "The configuration rejects equal times."],
     ["return current.length «> → >=» 0 && alarms", "Without a silence no alarm is covered."],
   ],
-  "src/app/reload/file-watch.ts": [["looks: «true → false»,", FIRST_CHECK]],
+  "src/app/reload/file-watch.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
   "src/core/codec/history-event.ts": [
     ["kind < 0 || kind «> → >=» at || !text", "The kind and the points never begin at the same index."],
     ["QUOTED_BYTES + 4 + «2 → (2 * 2)» * ROUND_BYTES", ANY_BOUND],
@@ -112,25 +112,27 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/engine/delivery/pruning.ts": [
     ["MAX_COUNTED_MS) : «0 → 1»;", "One millisecond of a minute."],
     ["MAX_COUNTED_MS = «2 → (2 * 2)» * PRUNE_EVERY_MS", ANY_BOUND],
-    ["looks: «true → false»,", FIRST_CHECK],
+    ["onlyChecks: «true → false»,", FIRST_CHECK],
   ],
   "src/engine/delivery/restart-watch.ts": [
     ["findLast(({ atMs }) => atMs «<= → <» sinceMs) ?? points", "One millisecond of a window of at least a minute."],
     ["atMs }) => atMs «> → >=» sinceMs).", "One millisecond of a window of at least a minute."],
-    ["const MAX_POINTS = «500 → (500 * 2)»;", ANY_BOUND],
-    ["const RANGE_DISTANCE = «1_000 → (1_000 * 2)»;", ANY_BOUND],
-    ["- before.last «<= → <» RANGE_DISTANCE;", "Two outages are never exactly that far apart."],
+    ["const MAX_CURSOR_POINTS = «500 → (500 * 2)»;", ANY_BOUND],
+    ["const MAX_RANGE_DISTANCE = «1_000 → (1_000 * 2)»;", ANY_BOUND],
+    ["- before.last «<= → <» MAX_RANGE_DISTANCE;", "Two outages are never exactly that far apart."],
     ["kept?.nowMs ?? «0 → 1»;", "One millisecond of a window of at least a minute."],
     ["null, seenMs: «0 → 1», points:", "One millisecond of a window of at least a minute."],
-    ["let silences = «0 → 1»;", "The check at the opening of the sink sets it first."],
+    ["let silentChecks = «0 → 1»;", "The check at the opening of the sink sets it first."],
   ],
   "src/engine/delivery/sink-loop.ts": [
     ["return «0 → 1»;", "The next check runs one millisecond later."],
     ["return Math.max(«0 → 1», Math.min", "A due task waits one millisecond."],
     ["logged, through: «0 → 1», passed: logged", "A snapshot is not in the log, so its position settles nothing."],
   ],
-  "src/engine/delivery/snapshot.ts": [["parse(askedAt) «> → >=» MAX_WAIT_MS |", "One millisecond of ten minutes."]],
-  "src/engine/silence/silence.ts": [["looks: «true → false»,", FIRST_CHECK]],
+  "src/engine/delivery/snapshot.ts": [
+    ["parse(askedAt) «> → >=» MAX_LIST_WAIT_MS |", "One millisecond of ten minutes."],
+  ],
+  "src/engine/silence/silence.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
   "src/engine/source/quota/caution.ts": [["&& marginMs > «0 → 1» && now -", "The margin is 0 or at least 52 ms."]],
   "src/engine/source/quota/quota.ts": [["all().length > «1 → (1 * 2)») return;", "There is one limiter, or three."]],
   "src/engine/source/quota/record.ts": [
@@ -175,7 +177,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["removed?.rows.length« ?? 0 → ») > 0;", TYPES_ONLY],
     ["requestCount += «1 → (1 * 2)»;", "The numbers only have to increase."],
   ],
-  "src/scale/fleet/kill-switch.ts": [["looks: «true → false»,", FIRST_CHECK]],
+  "src/scale/fleet/kill-switch.ts": [["onlyChecks: «true → false»,", FIRST_CHECK]],
   "src/scale/fleet/assign-sources.ts": [[": a > b ? 1 : «0 → 1»;", "No two names are the same."]],
   "src/scale/fleet/status.ts": [["changed?.rows.length« ?? 0 → ») > 0) return", TYPES_ONLY]],
   "src/scale/fleet/tables.ts": [

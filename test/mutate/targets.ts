@@ -39,7 +39,7 @@ export const TARGETS: readonly Target[] = [
   },
   {
     name: "outbox",
-    files: ["src/engine/store/{outbox,outbox-rules,event-log,redeliveries,lag,deferred-writes,retention,sinks}.ts"],
+    files: ["src/engine/store/{outbox*,event-log,redeliveries,lag,deferred-writes,retention,sink-cursors}.ts"],
     tests: [
       ...testsIn("test/store", "outbox-bounds sqlite-store one-damaged-row recent tail deferred-writes"),
       ...testsIn("test/delivery", "lag"),
@@ -91,7 +91,7 @@ export const TARGETS: readonly Target[] = [
     tests: [
       ...testsIn(
         "test/delivery",
-        "filter skipped setbacks offer back-pressure pruning lag dispatcher change deadline restart-watch memory gathered snapshot",
+        "filter skipped failure-policy offer back-pressure pruning lag dispatcher change deadline restart-watch memory gathered snapshot",
       ),
       ...testsIn("test/status", "notices"),
     ],

@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
 import { createPool } from "#src/core/postgres/pool.ts";
-import type { Session } from "#src/core/postgres/session.ts";
+import type { PostgresSession } from "#src/core/postgres/session.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 
-function session(): Session {
+function session(): PostgresSession {
   let lost: unknown = null;
   return {
     lost: () => lost,
@@ -13,10 +13,10 @@ function session(): Session {
     end: async () => {
       lost ??= new Error("ended");
     },
-  } as Session;
+  } as PostgresSession;
 }
 
-function poolOf(connections: number, connect: () => Promise<Session>) {
+function poolOf(connections: number, connect: () => Promise<PostgresSession>) {
   let now = 0;
   const clock: Clock = {
     now: () => now,
@@ -41,7 +41,7 @@ test("each connection has one user at a time, and whoever waits is served in the
   });
   const order: number[] = [];
   const gates = Array.from({ length: 5 }, () => Promise.withResolvers<void>());
-  const inUse = new Set<Session>();
+  const inUse = new Set<PostgresSession>();
   const uses = gates.map(({ promise }, n) =>
     pool.use(LIMIT_MS, async (given) => {
       expect(inUse.has(given)).toBe(false);
@@ -62,7 +62,7 @@ test("each connection has one user at a time, and whoever waits is served in the
 });
 
 test("a connection that is lost, or was cut in a use, is replaced", async () => {
-  const opened: Session[] = [];
+  const opened: PostgresSession[] = [];
   const { pool } = poolOf(1, async () => {
     const fresh = session();
     opened.push(fresh);
@@ -107,7 +107,7 @@ test("a server that is away is left alone for a moment, ever longer, and found a
 
 test("a pool that is closed ends what is under way and begins nothing", async () => {
   const { pool } = poolOf(1, async () => session());
-  const under = Promise.withResolvers<Session>();
+  const under = Promise.withResolvers<PostgresSession>();
   const using = pool.use(LIMIT_MS, (given) => {
     under.resolve(given);
     return new Promise<void>((resolve) => {

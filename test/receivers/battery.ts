@@ -3,12 +3,12 @@ import type { Receipt } from "#src/core/connector.ts";
 import { asFailure, Retryable } from "#src/core/errors/errors.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import {
+  applyReceipt,
   type Batch,
-  batchOf,
   createSinkState,
-  type Outcome,
-  outcomeOf,
-  retryFrom,
+  keepEventsFrom,
+  takeBatch,
+  type WriteOutcome,
 } from "#src/engine/delivery/batches.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { withSeededMathRandom } from "../campaign/seeded-chance.ts";
@@ -129,7 +129,7 @@ async function play(row: ReceiverCase, seed: number) {
       if (tries === MOST_TRIES - 1) throw new Error(`${offer.events.length} events are never settled`);
       const passes = ({ type }: { readonly type: string }) =>
         !(circumstances.filtersReturns && type === "gateway-online");
-      const isWell = await attempt((signal) => give(batchOf(offer, passes, circumstances.batch), signal));
+      const isWell = await attempt((signal) => give(takeBatch(offer, passes, circumstances.batch), signal));
       if (isWell || isCalm) continue;
       if (random.chance(0.15)) makeTrouble();
       if (random.chance(0.2)) await building.happen(nowMs, true);
@@ -145,7 +145,7 @@ async function play(row: ReceiverCase, seed: number) {
     if (outcome?.kept != null) throw outcome.kept.error;
   }
 
-  async function written(portion: Batch, signal: AbortSignal): Promise<Outcome> {
+  async function written(portion: Batch, signal: AbortSignal): Promise<WriteOutcome> {
     const positions = portion.events.map(({ position }) => position);
     const events = portion.events.map(({ event }) => event);
     let receipt: Receipt;
@@ -154,13 +154,13 @@ async function play(row: ReceiverCase, seed: number) {
       receipt = await sink.write(events, signal, undefined, { positions, committedAt, isRedelivery: portion.again });
     } catch (error) {
       if (error instanceof Kill) throw error;
-      return retryFrom(portion, 0, error);
+      return keepEventsFrom(portion, 0, error);
     }
     if (receipt.failing !== undefined) nowMs += receipt.failing.retryInMs;
     if (receipt.stateChanges !== undefined) throw new Error("A receiver's sink writes what it remembers by itself.");
     const [refused] = receipt.rejected;
     if (refused !== undefined) problems.add(`refused: ${refused.reason}`);
-    return outcomeOf(SINK, portion, receipt);
+    return applyReceipt(SINK, portion, receipt);
   }
 
   async function tick(): Promise<boolean> {

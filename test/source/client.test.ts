@@ -1,8 +1,8 @@
 import { describe, expect, it, vi } from "vitest";
 import { Rejected, Throttled } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
+import { readClocks } from "#src/core/runtime/elapsed-time.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
-import { momentOf } from "#src/core/runtime/moment.ts";
 import { Misuse } from "#src/engine/source/queries.ts";
 import { StaleSocket } from "#src/engine/source/transport.ts";
 import { CALLS, failureOf, GOOD, never, passThrough, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
@@ -100,7 +100,7 @@ describe("pauses that the service requests", () => {
       limiter: {
         ...passThrough({ holds: [], runs: [], observed: [] }),
         async run(_lane, _endpoint, task) {
-          await task(momentOf(systemClock)).catch((error: unknown) => {
+          await task(readClocks(systemClock)).catch((error: unknown) => {
             order.push("place given up");
             throw error;
           });

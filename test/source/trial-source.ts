@@ -1,7 +1,7 @@
 import { pino } from "pino";
 import { systemClock } from "#src/core/runtime/clock.ts";
+import { readClocks } from "#src/core/runtime/elapsed-time.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { momentOf } from "#src/core/runtime/moment.ts";
 import { createSource, type SourceOptions } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
 import type { QuotaLimiter } from "#src/engine/source/quota/quota.ts";
@@ -61,7 +61,7 @@ export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): Q
   return {
     run(lane, endpoint, task) {
       seen.runs.push({ lane, endpoint });
-      return task(momentOf(systemClock));
+      return task(readClocks(systemClock));
     },
     pause(forMs, scope, endpoint) {
       seen.holds.push({ forMs, scope, endpoint });

@@ -2,7 +2,7 @@ import { DatabaseSync } from "node:sqlite";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { Conflict, documentSet, type Store } from "#src/engine/store/store.ts";
+import { documentSet, KeyConflict, type Store } from "#src/engine/store/store.ts";
 import { createReadiness, joinExpositions, type Readiness, SINK_BLOCKED_MS } from "#src/ui/status/health.ts";
 import { createStatus, type StatusHealth } from "#src/ui/status/report.ts";
 import { commitNotices, watchCommits } from "#src/ui/status/state-health.ts";
@@ -127,7 +127,7 @@ describe("the readiness of a worker", () => {
     const { look, store } = await ready();
     const insert = { documents: [{ set: "journal", insert: [["a", 1]] as const }] };
     await store.commit(insert);
-    await expect(store.commit(insert)).rejects.toBeInstanceOf(Conflict);
+    await expect(store.commit(insert)).rejects.toBeInstanceOf(KeyConflict);
     expect((await look()).ready).toBe(true);
   });
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { createLogSpace } from "#src/engine/delivery/back-pressure.ts";
+import { createLogSpaceMonitor } from "#src/engine/delivery/back-pressure.ts";
 import type { SeenCopy, SinkLag } from "#src/engine/store/store.ts";
 import { refreshGauges } from "#src/ui/status/health.ts";
 import { noticesOf } from "#src/ui/status/notices.ts";
@@ -69,7 +69,7 @@ test("the report warns while undelivered events fill 80 % of the log limit, with
   const lines: string[] = [];
   let pendingBytes = 79 * MEBIBYTE;
   const lag = (sink: string, position: number, ended: string | null) => ({ sink, position, ended }) as SinkLag;
-  const space = createLogSpace({
+  const space = createLogSpaceMonitor({
     outbox: {
       pressure: async () => ({ bytes: 90 * MEBIBYTE, pendingBytes, oldestTelemetry: null }),
       lag: async () => [lag("lake", 7, null), lag("scada", 900, null), lag("gone", 1, "410")],

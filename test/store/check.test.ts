@@ -1,9 +1,9 @@
 import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { checkState, isIntact } from "#src/engine/store/check.ts";
+import { checkState, isStateIntact } from "#src/engine/store/check.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { PAGE_BYTES } from "#src/engine/store/pages.ts";
+import { PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { CLOCK, furnish } from "./furnished-state.ts";
 import { editState } from "./steps.ts";
@@ -23,7 +23,7 @@ describe("the check of a state", () => {
   test("finds no damage in an intact state, counts its rows and changes no byte, also while a worker runs", async () => {
     const before = readFileSync(file);
     const report = checkState(folder);
-    expect(isIntact(report)).toBe(true);
+    expect(isStateIntact(report)).toBe(true);
     expect(report).toMatchObject({ trouble: [], setAside: [], filesSetAside: [] });
     expect(report.tables).toContainEqual({ table: "document", rows: 22, damaged: 0 });
     expect(readFileSync(file)).toEqual(before);
@@ -42,7 +42,7 @@ describe("the check of a state", () => {
   ])("reports rows of %s that differ from their checksum", (table, sql, damaged) => {
     editState(folder, sql);
     const report = checkState(folder);
-    expect(isIntact(report)).toBe(false);
+    expect(isStateIntact(report)).toBe(false);
     expect(report.tables.filter((each) => each.damaged > 0)).toMatchObject([{ table, damaged }]);
   });
 
@@ -53,7 +53,7 @@ describe("the check of a state", () => {
     );
     await (await openStore({ folder, clock: CLOCK })).close();
     const report = checkState(folder);
-    expect(isIntact(report)).toBe(true);
+    expect(isStateIntact(report)).toBe(true);
     expect(report.setAside).toMatchObject([
       { table: "document", part: "tag/main", rows: 1 },
       { table: "document", part: "value/main", rows: 1 },
@@ -70,7 +70,7 @@ describe("the check of a state", () => {
   ])("reports %s", (_, damage) => {
     damage();
     const report = checkState(folder);
-    expect(isIntact(report)).toBe(false);
+    expect(isStateIntact(report)).toBe(false);
     expect(report.trouble.join()).not.toBe("");
   });
 

@@ -1,6 +1,6 @@
 import { crc32 } from "node:zlib";
 import { expect, test } from "vitest";
-import { checksumOf, checksumOfEvent } from "#src/engine/store/sqlite.ts";
+import { eventChecksum, rowChecksum } from "#src/engine/store/sqlite.ts";
 
 // If the checksum changed, every stored row would count as damaged.
 test.each([
@@ -9,7 +9,7 @@ test.each([
   { values: [7n, 0.5, null, "b"], before: "7\u00000.5\u0000" },
   { values: ["b"], before: "" },
 ])("checksumOf($values) covers the text of all columns, with null as empty text", ({ values, before }) => {
-  expect(checksumOf(...values)).toBe(crc32("b", crc32(before)));
+  expect(rowChecksum(...values)).toBe(crc32("b", crc32(before)));
 });
 
 test.each([
@@ -17,10 +17,10 @@ test.each([
   { last: Buffer.from("äb"), as: "äb" },
   { last: 12, as: "12" },
 ])("checksumOf converts the last column to text: $last", ({ last, as }) => {
-  expect(checksumOf("a", last)).toBe(crc32(as, crc32("a")));
+  expect(rowChecksum("a", last)).toBe(crc32(as, crc32("a")));
 });
 
 test("checksumOfEvent returns what checksumOf returns for the same columns", () => {
   const columns = ["tag-value.1", "tag-value", 1, 1_795_161_600_000, 640, '{"id":"tag-value.1"}'] as const;
-  expect(checksumOfEvent(...columns)).toBe(checksumOf(...columns));
+  expect(eventChecksum(...columns)).toBe(rowChecksum(...columns));
 });

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { createDeferredWrites, deferSqliteWrites } from "#src/engine/store/deferred-writes.ts";
+import { createDeferredWrites, createSqliteDeferredWrites } from "#src/engine/store/deferred-writes.ts";
 import { createStore } from "#src/engine/store/open.ts";
 import { prepareSchema } from "#src/engine/store/schema.ts";
 import { openDatabase } from "#src/engine/store/sqlite.ts";
@@ -118,7 +118,7 @@ test("a deferred cursor is written at once after a failed deferred write, so tha
 test("a deferred write replaces an earlier write with the same key, and a failed write blocks no other write", async () => {
   const { clock, database } = onDisk();
   database.exec("create table t (v integer) strict");
-  const soon = deferSqliteWrites(database, clock);
+  const soon = createSqliteDeferredWrites(database, clock);
   const write = (value: number) => () => void database.prepare("insert into t values (?)").run(value);
   const done = [soon.write("a", write(1)), soon.write("a", write(2)), soon.write("b", write(3))];
   expect(database.prepare("select v from t").all()).toEqual([]);

@@ -8,9 +8,9 @@ import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } fro
 import { ConfigError, errorText } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore, type StoreOptions } from "#src/engine/store/open.ts";
-import { PAGE_BYTES } from "#src/engine/store/pages.ts";
 import { SCHEMA_VERSION } from "#src/engine/store/schema.ts";
 import { CHECKED_TABLE_NAMES } from "#src/engine/store/sqlite.ts";
+import { PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";

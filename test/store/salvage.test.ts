@@ -3,10 +3,10 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
-import { checkState, isIntact } from "#src/engine/store/check.ts";
+import { checkState, isStateIntact } from "#src/engine/store/check.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { PAGE_BYTES } from "#src/engine/store/pages.ts";
-import { salvage } from "#src/engine/store/salvage.ts";
+import { salvageFile } from "#src/engine/store/salvage.ts";
+import { PAGE_BYTES } from "#src/engine/store/sqlite-pages.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -76,7 +76,7 @@ function overwrite(file: string, page: number, pages: number, by: (at: number) =
 test("recovery of an intact state file returns, in order and once, all events that the slowest sink had not received", async () => {
   const file = await killed();
   const before = readFileSync(file);
-  expect(await salvage(join(base, "fresh"), file, CLOCK)).toMatchObject({
+  expect(await salvageFile(join(base, "fresh"), file, CLOCK)).toMatchObject({
     found: 400,
     taken: 300,
     delivered: SETTLED,
@@ -86,7 +86,7 @@ test("recovery of an intact state file returns, in order and once, all events th
     cursors: { a: SETTLED, b: SETTLED * 2 },
   });
   expect(await offered()).toEqual(EVENTS.slice(SETTLED));
-  expect(await salvage(join(base, "fresh"), file, CLOCK)).toMatchObject({ taken: 0, known: 300 });
+  expect(await salvageFile(join(base, "fresh"), file, CLOCK)).toMatchObject({ taken: 0, known: 300 });
   expect(await offered()).toHaveLength(300);
   expect(readFileSync(file)).toEqual(before);
 });
@@ -97,7 +97,7 @@ test.each([
 ])("recovery of a state file with %s overwritten returns the events in the other pages", async (_, page, pages) => {
   const file = await killed();
   overwrite(file, page, pages);
-  const { found, taken } = await salvage(join(base, "fresh"), file, CLOCK);
+  const { found, taken } = await salvageFile(join(base, "fresh"), file, CLOCK);
   expect(found).toBeGreaterThan(350);
   expect(taken).toBeGreaterThan(250);
   const told = new Map(EVENTS.map((each) => [each.id, each]));
@@ -116,16 +116,16 @@ test.each([512, 1_024, 4_096, 65_536])(
     const anew = join(base, "anew.db");
     for (const end of ["", "-wal"]) cpSync(`${file}${end}`, `${anew}${end}`);
     hand.close();
-    expect(await salvage(join(base, "fresh"), anew, CLOCK)).toMatchObject({ found: 400, taken: 300 });
+    expect(await salvageFile(join(base, "fresh"), anew, CLOCK)).toMatchObject({ found: 400, taken: 300 });
     writeFileSync(anew, readFileSync(anew).fill(0xa5, 0, 100));
-    expect((await salvage(join(base, "fresh"), anew, CLOCK)).found).toBeGreaterThan(350);
+    expect((await salvageFile(join(base, "fresh"), anew, CLOCK)).found).toBeGreaterThan(350);
   },
 );
 
 test("recovery of an empty state file returns the events of its write-ahead log", async () => {
   const file = await killed();
   writeFileSync(file, "");
-  const { found, cursors } = await salvage(join(base, "fresh"), file, CLOCK);
+  const { found, cursors } = await salvageFile(join(base, "fresh"), file, CLOCK);
   expect(found).toBeGreaterThanOrEqual(50);
   expect(cursors).toEqual({ a: null, b: null });
   expect(ids(await offered())).toEqual(expect.arrayContaining(ids(EVENTS.slice(-50))));
@@ -136,7 +136,7 @@ test("recovery of a state file ignores uncommitted events in its write-ahead log
   const wal = readFileSync(`${file}-wal`);
   // Without the last frame, which marks the commit.
   writeFileSync(`${file}-wal`, wal.subarray(0, -1));
-  expect(await salvage(join(base, "fresh"), file, CLOCK)).toMatchObject({ found: 399 });
+  expect(await salvageFile(join(base, "fresh"), file, CLOCK)).toMatchObject({ found: 399 });
 });
 
 test(`recovery of a randomly damaged state file never crashes and returns only committed events (seed ${seed})`, {
@@ -157,7 +157,7 @@ test(`recovery of a randomly damaged state file never crashes and returns only c
       bytes[at] = (bytes[at] ?? 0) ^ (1 << random.below(8));
     }
     writeFileSync(file, random.chance(0.2) ? bytes.subarray(0, random.below(bytes.length)) : bytes);
-    const { found } = await salvage(join(base, "fresh"), file, CLOCK);
+    const { found } = await salvageFile(join(base, "fresh"), file, CLOCK);
     expect(found, replay).toBeLessThanOrEqual(400);
     for (const each of await offered()) expect(each, replay).toEqual(told.get(each.id));
   }
@@ -166,7 +166,7 @@ test(`recovery of a randomly damaged state file never crashes and returns only c
 test("recovery of a state file works while a worker runs, and preserves the worker's commits", async () => {
   const file = await killed();
   const [done] = await Promise.all([
-    salvage(join(base, "fresh"), file, CLOCK),
+    salvageFile(join(base, "fresh"), file, CLOCK),
     (async () => {
       for (let n = 1_001; n < 1_050; n += 1) await fresh.commit({ events: [valueEvent(n)] });
     })(),
@@ -174,15 +174,15 @@ test("recovery of a state file works while a worker runs, and preserves the work
   expect(done.taken).toBe(300);
   expect(await offered()).toHaveLength(349);
   await fresh.close();
-  expect(isIntact(checkState(join(base, "fresh")))).toBe(true);
+  expect(isStateIntact(checkState(join(base, "fresh")))).toBe(true);
 });
 
 test("recovery rejects a missing state file and the state in use", async () => {
   const folder = join(base, "fresh");
-  await expect(salvage(folder, join(base, "none"), CLOCK)).rejects.toThrow("There is no file");
-  await expect(salvage(folder, join(folder, "plenum.db"), CLOCK)).rejects.toThrow("is the state in use");
-  await expect(salvage(join(base, "nowhere"), join(folder, "plenum.db"), CLOCK)).rejects.toThrow("no state");
+  await expect(salvageFile(folder, join(base, "none"), CLOCK)).rejects.toThrow("There is no file");
+  await expect(salvageFile(folder, join(folder, "plenum.db"), CLOCK)).rejects.toThrow("is the state in use");
+  await expect(salvageFile(join(base, "nowhere"), join(folder, "plenum.db"), CLOCK)).rejects.toThrow("no state");
   writeFileSync(join(base, "text"), "not a state ".repeat(10_000));
-  expect(await salvage(folder, join(base, "text"), CLOCK)).toMatchObject({ found: 0, taken: 0 });
+  expect(await salvageFile(folder, join(base, "text"), CLOCK)).toMatchObject({ found: 0, taken: 0 });
   expect(readdirSync(folder).filter((name) => name.includes("damaged"))).toEqual([]);
 });

@@ -1,11 +1,11 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { makeEvent, sourceUri } from "#src/core/model/event.ts";
-import type { Change } from "#src/engine/store/store.ts";
+import type { StoreChange } from "#src/engine/store/store.ts";
 import { createGroupCommit, type GroupCommit } from "#src/engine/sync/read/commit.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 let clock: VirtualClock;
-let commits: { readonly atMs: number; readonly change: Change }[];
+let commits: { readonly atMs: number; readonly change: StoreChange }[];
 let fault: Error | null;
 let together: GroupCommit;
 let alone: GroupCommit;
@@ -14,7 +14,7 @@ beforeEach(() => {
   commits = [];
   fault = null;
   const store = {
-    async commit(change: Change) {
+    async commit(change: StoreChange) {
       if (fault !== null) throw fault;
       commits.push({ atMs: clock.monotonic(), change });
       return { lastPosition: 0, repeated: [] };
@@ -42,7 +42,7 @@ async function committed(): Promise<void> {
   hurried.abort();
   await commit("a", 0, hurried.signal);
 }
-const sourcesOf = ({ change }: { readonly change: Change }) =>
+const sourcesOf = ({ change }: { readonly change: StoreChange }) =>
   (change.documents ?? []).map(({ set }) => set.slice("value/".length));
 
 describe("the group commit of replies", () => {

@@ -3,7 +3,7 @@ import { Config } from "#src/app/config/config.ts";
 import type { Sink } from "#src/core/connector.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { Filter, matches } from "#src/engine/delivery/filter.ts";
+import { Filter, matchesFilter } from "#src/engine/delivery/filter.ts";
 import { receiving } from "../receiver/trial.ts";
 import { sampleEvent } from "../sample-events.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
@@ -169,8 +169,8 @@ test("the filter of an alarm receiver excludes the heartbeat, and the receiver c
     sinks: { chat: { slack: { channel: "C0123456789", token: { env: "S" } } } },
   });
   const filter = Filter.parse(sinks.chat?.filter);
-  expect(matches(filter, sampleEvent("alarm-raised"))).toBe(true);
-  expect(matches(filter, sampleEvent("worker-alive"))).toBe(false);
+  expect(matchesFilter(filter, sampleEvent("alarm-raised"))).toBe(true);
+  expect(matchesFilter(filter, sampleEvent("worker-alive"))).toBe(false);
   const trial = receiving();
   await trial.open();
   expect(await trial.offer(sampleEvent("worker-alive"))).toEqual({ rejected: [] });

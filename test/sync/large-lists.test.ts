@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
-import { type Change, documentSet } from "#src/engine/store/store.ts";
+import { documentSet, type StoreChange } from "#src/engine/store/store.ts";
 import { expectedTags } from "#src/engine/sync/inventory/located-tags.ts";
 import type { Listed, StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { createSyncState, withSyncState } from "#src/engine/sync/sync-state.ts";
@@ -138,7 +138,7 @@ describe("the in-memory copy of stored documents", () => {
     let whileCommitting = async () => {};
     const slow = {
       ...store,
-      async commit(change: Change) {
+      async commit(change: StoreChange) {
         const committed = await store.commit(change);
         await whileCommitting();
         return committed;

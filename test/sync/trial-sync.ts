@@ -3,9 +3,9 @@ import type { z } from "zod";
 import type { Event, EventKind } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { createClockCheck } from "#src/core/runtime/clock-check.ts";
+import { readClocks } from "#src/core/runtime/elapsed-time.ts";
 import type { Service } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
-import { momentOf } from "#src/core/runtime/moment.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
 import type { QuotaLimiter } from "#src/engine/source/quota/quota.ts";
@@ -165,7 +165,7 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
 const SITES = [2, 3, 4];
 
 const noLimiter: QuotaLimiter = {
-  run: (_lane, _endpoint, task) => task(momentOf(systemClock)),
+  run: (_lane, _endpoint, task) => task(readClocks(systemClock)),
   pause() {},
   release() {},
   permitTrial() {},

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/engine/commands/audit/audit.ts";
-import { matches } from "#src/engine/delivery/filter.ts";
+import { matchesFilter } from "#src/engine/delivery/filter.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
 import type { CampaignResult, Problem } from "../campaign/campaign.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
@@ -272,7 +272,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
       committed,
       due,
       end,
-      passes: (event) => filter === undefined || matches(filter, event),
+      passes: (event) => filter === undefined || matchesFilter(filter, event),
       deadLetters,
       damaged: damaged.events,
       mostTwice: (end.incidents() + crashes) * BATCH + replayedMost(end, damaged.sets, committed.size),

@@ -3,7 +3,7 @@ import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { describeCommands } from "../../src/cli/manual/command-tree.ts";
 import { buildManualPage } from "../../src/cli/manual/man.ts";
-import { RELEASE } from "../../src/core/runtime/version.ts";
+import { RELEASE_VERSION } from "../../src/core/runtime/version.ts";
 import { wholeProgram } from "../../test/cli/whole-program.ts";
 import { bundle } from "../bundle.ts";
 import { NOTICES, noticesText } from "../licences.ts";
@@ -58,7 +58,7 @@ export async function writeProgram(root: string, target: string, commit: string 
 }
 
 async function manualText(): Promise<string> {
-  return `${buildManualPage(describeCommands(await wholeProgram()), RELEASE).join("\n")}\n`;
+  return `${buildManualPage(describeCommands(await wholeProgram()), RELEASE_VERSION).join("\n")}\n`;
 }
 
 function shippedManifest(manifest: Readonly<Record<string, unknown>>, commit: string | null) {

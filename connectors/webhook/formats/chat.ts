@@ -1,5 +1,5 @@
 import { ConfigError, type Failure, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
-import { inHeader } from "../../../src/core/http/outbound/headers.ts";
+import { requireHeaderText } from "../../../src/core/http/outbound/headers.ts";
 import type { IncidentMessage, IncidentReference, IncidentText } from "../../shared/receiver/receiver.ts";
 import { cutText, cutTextToBytes, escapeHtml as html, shortenUntilFits } from "../../shared/receiver/text.ts";
 import {
@@ -335,7 +335,7 @@ export const ntfy: ReceiverFormat = {
       path: server,
       headers: {
         "x-sequence-id": incident.key,
-        ...(key === "" ? {} : { authorization: `Bearer ${inHeader(key, "Authorization")}` }),
+        ...(key === "" ? {} : { authorization: `Bearer ${requireHeaderText(key, "Authorization")}` }),
       },
       json: {
         topic,

@@ -1,7 +1,7 @@
 import { type Failure, Rejected, Retryable } from "../../../src/core/errors/errors.ts";
-import { isPage } from "../../../src/core/http/html-page.ts";
+import { isHtmlPage } from "../../../src/core/http/html-page.ts";
 import type { ReceiverRequest, ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
-import { printable } from "../../../src/core/values/printable.ts";
+import { toPrintable } from "../../../src/core/values/printable.ts";
 import type { IncidentMessage, IncidentReference, IncidentText, Receiver } from "../../shared/receiver/receiver.ts";
 import { cutText } from "../../shared/receiver/text.ts";
 
@@ -63,13 +63,13 @@ export function buildRequestPath(url: URL, under = "", query: Readonly<Record<st
 /** Creates the failure for a response without a confirmation. An HTML page (proxy, maintenance) is retryable. */
 export function createUnconfirmedFailure(response: ReceiverResponse, who: string, hint?: string): Rejected | Retryable {
   const { status } = response;
-  const text = printable(response.body).trim();
-  if (status < 300 && isPage(text)) {
+  const text = toPrintable(response.body).trim();
+  if (status < 300 && isHtmlPage(text)) {
     return new Retryable(`${who} answered ${status} with a page, and does not say that it took it.`, {
       hint: hint ?? "If that stays so, check whether url leads to the receiver, and not to a page for signing in.",
     });
   }
-  const words = text === "" || isPage(text) ? "" : ` It said: ${text.slice(0, 200)}`;
+  const words = text === "" || isHtmlPage(text) ? "" : ` It said: ${text.slice(0, 200)}`;
   return new Rejected(
     `${who} answered ${status}, but does not say that it took it.${words}`,
     hint === undefined ? {} : { hint },
@@ -99,7 +99,7 @@ const ZERO_WIDTH_SPACE = "\u200b";
 
 /** Returns one line, or `otherwise` when nothing visible remains. */
 export function cleanName(name: string | undefined, otherwise: string, most: number): string {
-  return cutText(printable(name ?? "").trim() || otherwise, most);
+  return cutText(toPrintable(name ?? "").trim() || otherwise, most);
 }
 
 /** The status comes first, because a phone shows only the beginning. */

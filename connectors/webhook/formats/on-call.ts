@@ -1,5 +1,5 @@
 import { ConfigError } from "../../../src/core/errors/errors.ts";
-import { inHeader } from "../../../src/core/http/outbound/headers.ts";
+import { requireHeaderText } from "../../../src/core/http/outbound/headers.ts";
 import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
 import { cutText } from "../../shared/receiver/text.ts";
 import {
@@ -117,7 +117,7 @@ export const jsm: ReceiverFormat = {
   requestFor(incident, operation, { url, key }) {
     const action = chooseAlertAction(incident, operation);
     const text = cutText(formatFullText(incident), JSM_MAX_DESCRIPTION);
-    const headers = { authorization: `GenieKey ${inHeader(key, "Authorization")}` };
+    const headers = { authorization: `GenieKey ${requireHeaderText(key, "Authorization")}` };
     const below = (name: string) => buildRequestPath(url, `/${incident.key}/${name}`, { identifierType: "alias" });
     if (action === "trigger")
       return { method: "POST", path: buildRequestPath(url), headers, json: buildJsmAlert(incident), allow: [422] };
@@ -244,7 +244,7 @@ export const incidentio = createAlertPerKeyFormat(
     if (action === null || action === "acknowledge") return null;
     const { key, kind, link, priority, site, source, startedAt, text } = incident;
     return {
-      headers: { authorization: `Bearer ${inHeader(context.key, "Authorization")}` },
+      headers: { authorization: `Bearer ${requireHeaderText(context.key, "Authorization")}` },
       json: {
         title: cutText(text.title, INCIDENTIO_MAX_TITLE),
         description: formatBody(text, (each) => escapeMarkdown(cutText(each, INCIDENTIO_MAX_TEXT))),

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { ConfigError, Rejected } from "../../../src/core/errors/errors.ts";
-import { Headers } from "../../../src/core/http/outbound/config.ts";
+import { RequestHeaders } from "../../../src/core/http/outbound/config.ts";
 import type { IncidentMessage, IncidentReference } from "../../shared/receiver/receiver.ts";
 import {
   buildRequestPath,
@@ -94,7 +94,7 @@ const TemplateRequest = z.strictObject({
       description: "Put behind the path of `url`; the values of fields are percent-encoded.",
       examples: ["/tickets/{{place.id}}"],
     }),
-  headers: Headers,
+  headers: RequestHeaders,
   body: z.json().optional().meta({
     description: "JSON; a text that is one field and nothing else becomes the field's value.",
   }),

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 import { CONNECTOR_NAMES, getConnector } from "../../../connectors/catalog.ts";
 import { realFolder } from "../../core/errors/folder-problem.ts";
 import type { SecretRef } from "../../core/runtime/secret.ts";
-import { suggestion } from "../../core/values/suggest.ts";
+import { formatSuggestion } from "../../core/values/suggest.ts";
 import type { ConfigSections } from "./config-sections.ts";
 import type { ConfigContradiction } from "./problems.ts";
 
@@ -101,7 +101,7 @@ function unknownNames(
   path: readonly (string | number)[],
 ): readonly ConfigContradiction[] {
   return (named ?? []).flatMap((name, n) =>
-    known.includes(name) ? [] : [{ path: [...path, n], message: `${complaint}${suggestion(name, known)}` }],
+    known.includes(name) ? [] : [{ path: [...path, n], message: `${complaint}${formatSuggestion(name, known)}` }],
   );
 }
 

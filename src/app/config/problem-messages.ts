@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { closest } from "../../core/values/suggest.ts";
+import { closestWord } from "../../core/values/suggest.ts";
 import { findDescription, knownKeys } from "./schema-walk.ts";
 import { adviceForKey, suggestValue } from "./suggestions.ts";
 
@@ -215,7 +215,7 @@ function choiceMessage(words: readonly string[], value: unknown): string {
   const shown = words.map(written);
   const list = shown.length === 1 ? shown[0] : `one of ${shown.join(", ")}`;
   if (typeof value !== "string") return `Write ${list}.`;
-  const meant = closest(value, words);
+  const meant = closestWord(value, words);
   return meant === undefined ? `Write ${list}.` : `Write ${list}. Did you mean ${written(meant)}?`;
 }
 

@@ -1,7 +1,7 @@
 import type { z } from "zod";
 import { parseByteSize } from "../../core/values/byte-size.ts";
 import { parseDuration } from "../../core/values/duration.ts";
-import { closest, suggestion } from "../../core/values/suggest.ts";
+import { closestWord, formatSuggestion } from "../../core/values/suggest.ts";
 import { knownKeys, optionPaths } from "./schema-walk.ts";
 
 type AnySchema = z.core.$ZodType;
@@ -13,9 +13,9 @@ export function adviceForKey(schema: AnySchema, path: readonly PropertyKey[], ke
   if (here.includes(plain)) return ` Did you mean ${plain}?`;
   const near = nearbySection(schema, path, key, here);
   if (near !== null) return ` It belongs ${near}.`;
-  if (closest(key, here) !== undefined) return suggestion(key, here);
+  if (closestWord(key, here) !== undefined) return formatSuggestion(key, here);
   const far = sectionsWithKey(schema, key);
-  return far === null ? suggestion(key, here) : ` It belongs under ${far}.`;
+  return far === null ? formatSuggestion(key, here) : ` It belongs under ${far}.`;
 }
 
 /** Finds a section with an unknown key nearby: one level down, then one or two levels up. */

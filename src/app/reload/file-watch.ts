@@ -2,7 +2,7 @@ import { statSync } from "node:fs";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { loop, within } from "../../core/runtime/waiting.ts";
+import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 
 const CHECK_INTERVAL_MS = 1_000;
 /** Time without a change before a changed file is read, because an editor may still be writing. */
@@ -42,17 +42,17 @@ export function watchFile(options: {
   return startedOnce({
     name: "configuration file",
     async start(signal) {
-      running = loop({
+      running = runLoop({
         clock,
         signal: AbortSignal.any([signal, stopping.signal]),
-        looks: true,
+        onlyChecks: true,
         turn: checkFile,
         fault: (error) => log.warn({ file, err: error }, "the configuration file could not be looked at"),
       });
     },
     async stop(deadlineMs) {
       stopping.abort(new Stopping());
-      await within(clock, deadlineMs, running);
+      await endsWithin(clock, deadlineMs, running);
     },
   });
 }

@@ -13,7 +13,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { oneAtATime, persist, within } from "../../core/runtime/waiting.ts";
+import { endsWithin, oneAtATime, retryUntilDone } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { changesBetween, configInForceAfter } from "../config/changes.ts";
@@ -150,7 +150,7 @@ export function createReloader(
       data: { by, changes, pending: waiting },
       facts: [at, ...lines.changes, "pending", ...lines.pending],
     });
-    const recorded = persist({
+    const recorded = retryUntilDone({
       clock,
       signal: stopping.signal,
       work: () => options.store.commit({ events: [event] }),
@@ -160,7 +160,7 @@ export function createReloader(
     });
     recording.add(recorded);
     void recorded.finally(() => recording.delete(recorded));
-    await within(clock, RECORD_WAIT_MS, recorded);
+    await endsWithin(clock, RECORD_WAIT_MS, recorded);
   }
 
   const watch = watchFile({
@@ -180,8 +180,8 @@ export function createReloader(
       await watch.stop(deadlineMs);
       // Wait until a running reload has finished, so that all parts have the same configuration.
       const finished = oneReload(async () => undefined);
-      await within(clock, deadlineMs, finished);
-      await within(clock, deadlineMs, Promise.all(recording));
+      await endsWithin(clock, deadlineMs, finished);
+      await endsWithin(clock, deadlineMs, Promise.all(recording));
     },
   });
 

@@ -3,7 +3,7 @@ import { asFailure, ConfigError } from "../../core/errors/errors.ts";
 import type { Gateway, Host, Site, System, Tag } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { durationText } from "../../core/values/duration.ts";
-import { counted } from "../../core/values/plural.ts";
+import { formatCount } from "../../core/values/plural.ts";
 import type { Page } from "../../engine/source/source.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { Listed, StoredPoll } from "../../engine/sync/snapshot.ts";
@@ -182,7 +182,7 @@ export function printOrigin(
   { listedAt, source }: Inventory<unknown>,
 ) {
   const origin = listedAt === null ? "as the service lists them" : `as the worker listed them ${ageText(listedAt)} ago`;
-  terminal.say(`${counted(count, kind)} of ${source}, ${origin}.`);
+  terminal.say(`${formatCount(count, kind)} of ${source}, ${origin}.`);
 }
 
 export function ageText(time: string): string {

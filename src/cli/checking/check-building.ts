@@ -1,7 +1,7 @@
 import type { Config, SourceEntry } from "../../app/config/config.ts";
 import type { LocateOption } from "../../app/config/yaml-text.ts";
 import { formatDuration } from "../../core/values/duration.ts";
-import { counted } from "../../core/values/plural.ts";
+import { formatCount } from "../../core/values/plural.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import {
   type ClassComparison,
@@ -144,7 +144,7 @@ function classComparison(
   details: string,
 ): Lines {
   const lines = mismatchLines(compared, what, base, mismatches);
-  if (tags > 0) return [passedCheck(`${compared.name}: ${what}`, `${counted(tags, "tag")}${details}`), ...lines];
+  if (tags > 0) return [passedCheck(`${compared.name}: ${what}`, `${formatCount(tags, "tag")}${details}`), ...lines];
   return lines.map((line, n) =>
     n === 0 ? { ...line, detail: `${line.detail} Nothing is read of this class.` } : line,
   );
@@ -179,7 +179,7 @@ function writableLines(compared: ComparedSource): Lines {
   );
   const good = writableTags(compared);
   const ids = joinFirst(good.map((entry) => entry.tag_id));
-  const found = `${counted(good.length, "tag")} of commands.allow found in the building: ${ids}`;
+  const found = `${formatCount(good.length, "tag")} of commands.allow found in the building: ${ids}`;
   return [...(good.length === 0 ? [] : [passedCheck(what, found)]), ...bad];
 }
 

@@ -1,7 +1,7 @@
 import type { Config } from "../../app/config/config.ts";
 import type { LocateOption } from "../../app/config/yaml-text.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { checkStateFolder, freeBytes } from "../../engine/store/folder.ts";
+import { checkStateFolder, freeDiskBytes } from "../../engine/store/folder.ts";
 import { durabilityWarnings } from "../../scale/postgres/state-database.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
 import { tryAddress } from "../../ui/status/server.ts";
@@ -49,7 +49,7 @@ function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: L
   const what = "state folder";
   try {
     checkStateFolder(folder);
-    const free = freeBytes(folder);
+    const free = freeDiskBytes(folder);
     if (free >= maxBytes) return passedCheck(what, `${folder}, with ${formatSize(free)} free`);
     const detail = `Its disk has ${formatSize(free)} free, and the log may take ${formatSize(maxBytes)}: lower state.max_bytes, or make room.`;
     return warningLine(what, detail, places(["state", "max_bytes"]));

@@ -8,10 +8,10 @@ import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { type Event, sourceUri } from "../../core/model/event.ts";
 import { formatDuration } from "../../core/values/duration.ts";
-import { counted } from "../../core/values/plural.ts";
+import { formatCount } from "../../core/values/plural.ts";
 import { approvalState } from "../../engine/commands/approval/approving.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
-import { matches } from "../../engine/delivery/filter.ts";
+import { matchesFilter } from "../../engine/delivery/filter.ts";
 import type { SeenBuilding } from "../../engine/sync/compare.ts";
 import { readCredentials } from "../../ui/status/access.ts";
 import type { CliContext } from "../shell/context.ts";
@@ -90,7 +90,7 @@ async function runChecks(
   if (!isOpen || writable.length === 0) return lines;
   return [
     ...lines,
-    passedCheck("writing", `${counted(writable.length, "tag")} may be written: ${writableText(writable)}`),
+    passedCheck("writing", `${formatCount(writable.length, "tag")} may be written: ${writableText(writable)}`),
   ];
 }
 
@@ -178,7 +178,7 @@ function shortRetentionLines(
     history.flatMap(({ name, backfill, total }): CheckLine[] => {
       const type = total ? "tag-total" : "tag-history";
       const event = { type, source: sourceUri(source), siteid: filter.sites[0] } as Event;
-      if (backfill <= retentionMs || !matches({ ...filter, priorities: [] }, event)) return [];
+      if (backfill <= retentionMs || !matchesFilter({ ...filter, priorities: [] }, event)) return [];
       const asked = `the history ${name} of ${source} asks for the past ${formatDuration(backfill)}`;
       const detail = `It keeps ${formatDuration(retentionMs)}, and ${asked}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
       return [warningLine(what, detail)];

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { z } from "zod";
-import { PAGE_HEADERS } from "../../core/http/page-headers.ts";
+import { PAGE_SECURITY_HEADERS } from "../../core/http/security-headers.ts";
 
 /**
  * The demo's chat channel, in memory. It accepts every program of this machine: loopback only, never for a building.
@@ -154,7 +154,7 @@ function jsonReply(status: number, value: unknown): HttpReply {
 
 function sendReply(response: ServerResponse, { status, type, body }: HttpReply): void {
   if (response.destroyed) return;
-  response.writeHead(status, { ...PAGE_HEADERS, "cache-control": "no-store", "content-type": type }).end(body);
+  response.writeHead(status, { ...PAGE_SECURITY_HEADERS, "cache-control": "no-store", "content-type": type }).end(body);
 }
 
 async function readBody(request: IncomingMessage): Promise<string | null> {

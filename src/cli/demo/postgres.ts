@@ -17,7 +17,7 @@ import { delimiter, dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { sleepFor, within } from "../../core/runtime/waiting.ts";
+import { endsWithin, sleepFor } from "../../core/runtime/waiting.ts";
 
 /** Child process that Ctrl-C in the terminal does not reach; the demo stops its processes in the right order. */
 export type ChildProcess = ReturnType<typeof startChild>;
@@ -53,7 +53,7 @@ export function startChild(
     async stop(signal: NodeJS.Signals, withinMs: number): Promise<void> {
       if (!isRunning) return;
       child.kill(signal);
-      if (!(await within(systemClock, withinMs, ended))) child.kill("SIGKILL");
+      if (!(await endsWithin(systemClock, withinMs, ended))) child.kill("SIGKILL");
       await ended;
     },
   };

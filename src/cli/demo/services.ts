@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { Aedes } from "aedes";
 import { type Clock, systemClock } from "../../core/runtime/clock.ts";
-import { loop } from "../../core/runtime/waiting.ts";
+import { runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { startSimulatorServer } from "../../simulator/server.ts";
 import { createSimulator, type Simulator, type SimulatorState } from "../../simulator/simulator.ts";
@@ -79,7 +79,7 @@ export function acknowledgeAlarms(
   signal: AbortSignal,
 ): Promise<void> {
   const startMs = now();
-  return loop({
+  return runLoop({
     clock,
     signal,
     async turn() {

@@ -1,4 +1,4 @@
-import { DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
+import { MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
 import { keepPresentLines } from "../shell/terminal.ts";
 import type { ConfigurationFindings } from "./configuration.ts";
 import { type DiskSpace, isClockBehind, type StateFindings } from "./local-findings.ts";
@@ -85,7 +85,7 @@ function diagnoseDisks(findings: DoctorFindings): readonly string[] {
 
 function diagnoseClock({ state: { content }, reach: asked }: DoctorFindings): readonly string[] {
   const off = (asked ?? []).filter(
-    ({ clockSkewMs }) => clockSkewMs !== null && Math.abs(clockSkewMs) > DIFFERENCE_BOUND_MS,
+    ({ clockSkewMs }) => clockSkewMs !== null && Math.abs(clockSkewMs) > MAX_CLOCK_DIFFERENCE_MS,
   );
   const byService = off.map(
     ({ name, clockSkewMs }) =>

@@ -5,7 +5,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { printableJson } from "../../core/values/printable.ts";
+import { toPrintableJson } from "../../core/values/printable.ts";
 import type { CliContext } from "../shell/context.ts";
 import { DEFAULT_FOLDER, findState, lenientStateOf } from "../shell/find-worker.ts";
 import { keepPresentLines } from "../shell/terminal.ts";
@@ -42,7 +42,7 @@ function writeReport(folder: string, report: DoctorReport): string {
   const file = join(folder, `plenum-doctor-${report.madeAt.replaceAll(/[:.]/g, "-")}.json`);
   try {
     // `wx` follows no link and overwrites nothing.
-    writeFileSync(file, `${printableJson(JSON.stringify(report, null, 2))}\n`, { flag: "wx", mode: 0o600 });
+    writeFileSync(file, `${toPrintableJson(JSON.stringify(report, null, 2))}\n`, { flag: "wx", mode: 0o600 });
     return file;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;

@@ -5,9 +5,9 @@ import { errorText } from "../../core/errors/errors.ts";
 import { EVENT_KINDS, isTelemetry } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { checkState, isIntact, type StateReport } from "../../engine/store/check.ts";
+import { checkState, isStateIntact, type StateReport } from "../../engine/store/check.ts";
 import { refuseWritableByOthers } from "../../engine/store/folder.ts";
-import { Damaged } from "../../engine/store/sqlite.ts";
+import { StateDamaged } from "../../engine/store/sqlite.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { StoredToken } from "../../engine/sync/snapshot.ts";
 import { readStateFolder } from "../shell/state-access.ts";
@@ -90,10 +90,10 @@ export async function inspectStateFolder(folder: string, sources: readonly strin
       return { folder, found: "damaged", problems: check.trouble, files, check, content: null };
     }
     const content = await readStateFolder(folder, (store) => readStateContent(store, sources));
-    const found = check === null || isIntact(check) ? "good" : "damaged";
+    const found = check === null || isStateIntact(check) ? "good" : "damaged";
     return { folder, found, problems: damagedRows(check), files, check, content };
   } catch (error) {
-    const found = error instanceof Damaged ? "damaged" : "unusable";
+    const found = error instanceof StateDamaged ? "damaged" : "unusable";
     return { folder, found, problems: [errorText(error)], files, check: null, content: null };
   }
 }

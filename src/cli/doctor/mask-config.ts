@@ -1,11 +1,11 @@
 import { configJsonSchema } from "../../app/config/config.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
-import { MASK } from "../../core/values/masking.ts";
+import { SECRET_MASK } from "../../core/values/masking.ts";
 
 // Masks a configuration for strangers: shows only values that the schema expects at their path. Texts in place of secret
 // references, everything below unknown keys, and parts of addresses that may be keys are masked.
 
-export const MASKED_TEXT = MASK;
+export const MASKED_TEXT = SECRET_MASK;
 
 interface JsonSchema {
   readonly $ref?: string;

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { configJsonSchema } from "../../app/config/config.ts";
-import { RELEASE } from "../../core/runtime/version.ts";
+import { RELEASE_VERSION } from "../../core/runtime/version.ts";
 import type { CliContext } from "../shell/context.ts";
 import { EXIT_CODE, EXIT_MEANINGS, EXIT_NAMES } from "../shell/exit.ts";
 import { type CommandDescription, describeCommands, type OptionDescription } from "./command-tree.ts";
@@ -9,7 +9,7 @@ function defineMan(command: Command, context: CliContext): void {
   command
     .addHelpText("after", "\nExamples:\n  plenum man > /usr/local/share/man/man1/plenum.1\n  plenum man | man -l -")
     .action(async () => {
-      context.terminal().text(buildManualPage(describeCommands(await context.allCommands()), RELEASE));
+      context.terminal().text(buildManualPage(describeCommands(await context.allCommands()), RELEASE_VERSION));
     });
 }
 

@@ -6,7 +6,7 @@ import { RESOLUTIONS, type Resolution } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { isBehind } from "../../engine/delivery/back-pressure.ts";
+import { areSinksBehind } from "../../engine/delivery/back-pressure.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { factsFromState, historyFromState, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
@@ -185,7 +185,7 @@ export async function listBackfills(
     store.outbox.pressure(),
   ]);
   const { paused } = orders;
-  const pending = { paused, sinksBehind: isBehind(pressure, maxBytes, false), doneAt: null, withoutLog: null };
+  const pending = { paused, sinksBehind: areSinksBehind(pressure, maxBytes, false), doneAt: null, withoutLog: null };
   const perMinute = plannedRate(reportPlan(facts));
   let requestsBefore = 0;
   const endAfter = (requests: number) => {

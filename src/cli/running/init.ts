@@ -6,8 +6,8 @@ import { ConfigError, errorText, Rejected, Retryable } from "../../core/errors/e
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
-import { printable } from "../../core/values/printable.ts";
-import { zoneComplaint } from "../../core/values/time-zone.ts";
+import { toPrintable } from "../../core/values/printable.ts";
+import { describeZoneProblem } from "../../core/values/time-zone.ts";
 import { readAddress, type ServiceAddress } from "../../ui/setup/address.ts";
 import { type BuildingSummary, sourceName } from "../../ui/setup/building.ts";
 import { type Choices, planMessages, proposedChoices, quotaText } from "../../ui/setup/choices.ts";
@@ -189,7 +189,7 @@ async function chooseZone(setting: InitContext, seen: BuildingSummary): Promise<
     const given = attempt === 1 ? options.timeZone : undefined;
     if (given === undefined && attempt === 1 && note !== null) terminal.say(englishText(note));
     const zone = given ?? (await asker?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
-    const complaint = zoneComplaint(zone);
+    const complaint = describeZoneProblem(zone);
     if (complaint !== null) throw new ConfigError(complaint);
     return zone;
   });
@@ -274,11 +274,11 @@ function createAsker(signal: AbortSignal) {
   return {
     /** Returns `proposed` for Enter alone. Rejects when the terminal closes. */
     async ask(text: string, proposed?: string) {
-      const answer = await question(printable(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `));
+      const answer = await question(toPrintable(`${text}${proposed === undefined ? "" : ` [${proposed}]`}: `));
       return answer === "" ? (proposed ?? "") : answer;
     },
     async askHidden(text: string) {
-      process.stderr.write(printable(`${text}: `));
+      process.stderr.write(toPrintable(`${text}: `));
       hidden = true;
       try {
         return await question("");

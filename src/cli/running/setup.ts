@@ -4,7 +4,7 @@ import { parseYaml } from "../../app/config/load.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { zoneComplaint } from "../../core/values/time-zone.ts";
+import { describeZoneProblem } from "../../core/values/time-zone.ts";
 import { type BuildingSummary, explainInspectionError, inspectBuilding, sourceName } from "../../ui/setup/building.ts";
 import { type Choices, planOf, quotaText } from "../../ui/setup/choices.ts";
 import { pathNextToConfig, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
@@ -160,7 +160,7 @@ function createSetupSteps(file: string, port: number): SetupSteps {
       summarizeBuilding({ baseUrl, allowPlainHttp, caFile: null, token: { text: token } }, signal),
     plan: (building, choices) => draftConfiguration(planFrame("https://plan.invalid"), choices, building).plan,
     write(building, { wishes: choices, timeZone, mqttUrl, baseUrl, allowPlainHttp, token }) {
-      const complaint = zoneComplaint(timeZone);
+      const complaint = describeZoneProblem(timeZone);
       if (complaint !== null) throw new ConfigError(complaint);
       const name = sourceName(building);
       const tokenFile = pathNextToConfig(file, `secrets/${name}_token`);

@@ -1,5 +1,5 @@
 import { styleText } from "node:util";
-import { printable, printableJson } from "../../core/values/printable.ts";
+import { toPrintable, toPrintableJson } from "../../core/values/printable.ts";
 
 /**
  * Data goes to standard output, messages to standard error. Lines are cleaned, so that names from outside cannot control
@@ -36,9 +36,9 @@ export function createTerminal(options: {
   readonly streams?: TerminalStreams;
 }): Terminal {
   const { out, err } = options.streams ?? { out: process.stdout, err: process.stderr };
-  const json = (value: unknown) => out.write(`${printableJson(JSON.stringify(value))}\n`);
+  const json = (value: unknown) => out.write(`${toPrintableJson(JSON.stringify(value))}\n`);
   const isForMachines = options.json || options.utc === true;
-  const words = (text: string) => printable(isForMachines ? text : localizeTimes(text, Date.now()));
+  const words = (text: string) => toPrintable(isForMachines ? text : localizeTimes(text, Date.now()));
   const print = (stream: NodeJS.WritableStream, lines: readonly string[]) =>
     stream.write(`${lines.map(words).join("\n")}\n`);
   const cell = (value: unknown) => (value === null || value === undefined ? "–" : words(String(value)));
@@ -58,7 +58,7 @@ export function createTerminal(options: {
       if (options.json) json(value);
       else print(out, lines);
     },
-    text: (lines) => void out.write(`${lines.map(printable).join("\n")}\n`),
+    text: (lines) => void out.write(`${lines.map(toPrintable).join("\n")}\n`),
     say: (...lines) => void print(err, lines),
     async progress(what, work) {
       let text = what;
@@ -66,7 +66,7 @@ export function createTerminal(options: {
       const begin = performance.now();
       const show = () => {
         const seconds = Math.round((performance.now() - begin) / 1000);
-        const line = printable(`${text} … ${seconds} s`);
+        const line = toPrintable(`${text} … ${seconds} s`);
         if (err.isTTY === true) err.write(`\r\u001b[K${line}`);
         else if (!shown || seconds % 10 === 0) err.write(`${line}\n`);
         shown = true;
@@ -92,7 +92,7 @@ export function createTerminal(options: {
 /** The argument parser repeats what the user typed. */
 export function parserOutput({ out, err }: TerminalStreams = { out: process.stdout, err: process.stderr }) {
   const write = (stream: NodeJS.WritableStream) => (text: string) =>
-    stream.write(text.split("\n").map(printable).join("\n"));
+    stream.write(text.split("\n").map(toPrintable).join("\n"));
   return { writeOut: write(out), writeErr: write(err) };
 }
 

@@ -4,7 +4,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
-import { Filter, matches } from "../../engine/delivery/filter.ts";
+import { Filter, matchesFilter } from "../../engine/delivery/filter.ts";
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 import { eventSummary } from "../../ui/status/events.ts";
 import type { CliContext } from "../shell/context.ts";
@@ -133,7 +133,7 @@ async function createEventTest(options: EventsOptions, config: Config, store: St
   await refuseUnknown(store, sources, "site", site);
   await refuseUnknownPriorities(store, sources, priority);
   return (event) =>
-    matches(filter.data, event) && (tag.length === 0 || tag.some((id) => event.subject.endsWith(`tag/${id}`)));
+    matchesFilter(filter.data, event) && (tag.length === 0 || tag.some((id) => event.subject.endsWith(`tag/${id}`)));
 }
 
 /** Returns the last matching events, oldest first: searches the newest 1,000, then ten times as many, and so on. */

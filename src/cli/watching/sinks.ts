@@ -6,7 +6,7 @@ import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { snapshotRequest } from "../../engine/delivery/snapshot.ts";
+import { buildSnapshotRequest } from "../../engine/delivery/snapshot.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { backlogText } from "../../ui/status/sinks.ts";
 import type { CliContext } from "../shell/context.ts";
@@ -59,7 +59,7 @@ function defineOutbox(outbox: Command, context: CliContext): void {
   }).requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", parseAge);
   const SNAPSHOT_TEXT = "send what is believed now (inventory, active alarms, last values) to a sink, by its filter";
   changing("snapshot", SNAPSHOT_TEXT, async (store, sink) => {
-    await store.commit({ documents: [snapshotRequest(sink, isoUtc(systemClock.now()))] });
+    await store.commit({ documents: [buildSnapshotRequest(sink, isoUtc(systemClock.now()))] });
     return [{ sink }, `${sink} gets what is believed now, marked as a snapshot.`];
   });
   changing("revive", "resume a sink that ended because its server wants no more events (410 Gone)", reviveSink);

@@ -5,13 +5,13 @@ import { ConfigError, Rejected } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { counted } from "../../core/values/plural.ts";
+import { formatCount } from "../../core/values/plural.ts";
 import { readPin } from "../../engine/commands/approval/files.ts";
 import { AUDIT_LOG, type AuditRecord, CHAIN_START, hashEntry } from "../../engine/commands/audit/audit.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
-import { checkState, isIntact, type StateReport } from "../../engine/store/check.ts";
+import { checkState, isStateIntact, type StateReport } from "../../engine/store/check.ts";
 import { PostgresState } from "../../engine/store/config.ts";
-import { type Salvaged, salvage } from "../../engine/store/salvage.ts";
+import { type SalvageReport, salvageFile } from "../../engine/store/salvage.ts";
 import { KILL_SWITCH_KEY } from "../../scale/fleet/kill-switch.ts";
 import { APPROVERS_KEY } from "../../scale/member-guards.ts";
 import type { LastRecord } from "../../scale/move/folder-reader.ts";
@@ -35,8 +35,8 @@ export function define(state: Command, context: CliContext): void {
       const terminal = context.terminal();
       const { folder } = context.config().state;
       const report = await terminal.progress("Reading the state", async () => checkState(folder));
-      terminal.object({ ...report, whole: isIntact(report) }, checkLines(report));
-      if (!isIntact(report)) {
+      terminal.object({ ...report, whole: isStateIntact(report) }, checkLines(report));
+      if (!isStateIntact(report)) {
         throw new Rejected("The state is damaged.", {
           hint: "Restart the worker: it sets aside what is damaged and goes on.",
         });
@@ -55,7 +55,7 @@ export function define(state: Command, context: CliContext): void {
     .action(async (file: string) => {
       const terminal = context.terminal();
       const { folder } = context.config().state;
-      const salvaged = await terminal.progress("Reading the file", () => salvage(folder, file, systemClock));
+      const salvaged = await terminal.progress("Reading the file", () => salvageFile(folder, file, systemClock));
       terminal.object(salvaged, salvageLines(salvaged));
       if (salvaged.found === 0) {
         throw new Rejected(`No event could be read out of ${file}.`, {
@@ -84,7 +84,7 @@ function checkLines({ file, bytes, schemaVersion, trouble, tables, setAside, fil
   );
 }
 
-function salvageLines({ pages, found, taken, known, delivered, damaged, deadLetters, cursors }: Salvaged) {
+function salvageLines({ pages, found, taken, known, delivered, damaged, deadLetters, cursors }: SalvageReport) {
   const lost = Object.entries(cursors).filter(([, position]) => position === null);
   return [
     `${found} events were read out of ${pages} pages.`,
@@ -198,7 +198,7 @@ function movedLines({ folder, to, movedAt, wasThere, sources, tables, leftBehind
   if (wasThere) return [`The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is there.`];
   const names = sources.length <= MAX_SHOWN_SOURCES ? `: ${sources.join(", ")}` : "";
   return [
-    `The state in the folder ${folder} is in ${to} now, for ${counted(sources.length, "source")}${names}.`,
+    `The state in the folder ${folder} is in ${to} now, for ${formatCount(sources.length, "source")}${names}.`,
     "What was read, what was written and what the database gave back are the same:",
     ...tables.flatMap((table) => tableLines(table, sources.length)),
     ...leftBehind.map(({ what, rows }) => `Left in the folder: ${rows} ${what}.`),

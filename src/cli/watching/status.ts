@@ -5,7 +5,7 @@ import { Rejected, Retryable } from "../../core/errors/errors.ts";
 import { refusedNotice } from "../../core/model/reload-facts.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { VERSION } from "../../core/runtime/version.ts";
-import { counted } from "../../core/values/plural.ts";
+import { formatCount } from "../../core/values/plural.ts";
 import type { Store } from "../../engine/store/store.ts";
 import type { FleetStatus } from "../../scale/fleet/status.ts";
 import { readFleet } from "../../scale/fleet/status.ts";
@@ -98,7 +98,7 @@ function fleetLines({ members, sources }: FleetStatus): readonly string[] {
   return keepPresentLines(
     ...members.map(({ name, state, host, sources: count, page, seenAt }) => {
       const contact = state === "alive" && page !== "" ? `, ${page}` : `, last heard of at ${seenAt}`;
-      return `Member ${name} on ${host}: ${state}, ${counted(count, "source")}${contact}`;
+      return `Member ${name} on ${host}: ${state}, ${formatCount(count, "source")}${contact}`;
     }),
     unassigned.length > 0 && `! Nobody holds ${unassigned.join(", ")}.`,
   );
@@ -118,11 +118,11 @@ export function statusLines(report: StatusReport, workerIsSilent: boolean): read
 function sourceLines(source: SourceReport): readonly string[] {
   const { name, counts, readings, token, health, history, quota, jobs, firstInventory } = source;
   const numbers = [
-    formatCount(readings.sites, counts.sites, "sites"),
-    formatCount(readings.tags, counts.tags, "tags"),
+    formatReliableCount(readings.sites, counts.sites, "sites"),
+    formatReliableCount(readings.tags, counts.tags, "tags"),
     counts.values === 0 ? "no value read yet" : `${counts.values} values`,
     formatGateways(source),
-    formatCount(readings.alarms, counts.alarms, "active alarms"),
+    formatReliableCount(readings.alarms, counts.alarms, "active alarms"),
   ];
   const expiry = token?.expiresAt ? ` expires ${token.expiresAt}` : "";
   return keepPresentLines(
@@ -139,7 +139,7 @@ function sourceLines(source: SourceReport): readonly string[] {
   );
 }
 
-function formatCount({ state, at, held }: CountReliability, count: number | null, noun: string): string {
+function formatReliableCount({ state, at, held }: CountReliability, count: number | null, noun: string): string {
   if (count !== null) return `${count} ${noun}`;
   switch (state) {
     case "off":
@@ -155,7 +155,7 @@ function formatCount({ state, at, held }: CountReliability, count: number | null
 
 function formatGateways({ sites, readings }: SourceReport): string {
   const { state, held } = readings.gateways;
-  if (state !== "whole") return formatCount(readings.gateways, null, "gateways");
+  if (state !== "whole") return formatReliableCount(readings.gateways, null, "gateways");
   const online = sites.reduce((sum, site) => sum + (site.gateways.online ?? 0), 0);
   const unclear = sites.reduce((sum, site) => sum + site.gateways.unclear, 0);
   return `${online} of ${held} gateways online${unclear === 0 ? "" : ` (${unclear} do not say)`}`;

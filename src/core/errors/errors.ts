@@ -1,4 +1,4 @@
-import { masked } from "../values/masking.ts";
+import { maskSecrets } from "../values/masking.ts";
 
 /**
  * Every failure between packages has one of these meanings, decided where the failure is detected.
@@ -25,9 +25,9 @@ abstract class Meaningful extends Error {
   readonly hint: string | undefined;
   constructor(message: string, options: FailureOptions = {}) {
     // The text may quote a server, and goes to the log, the state, the status and the sinks.
-    super(masked(message), options.cause === undefined ? undefined : { cause: options.cause });
+    super(maskSecrets(message), options.cause === undefined ? undefined : { cause: options.cause });
     this.name = new.target.name;
-    this.hint = options.hint === undefined ? undefined : masked(options.hint);
+    this.hint = options.hint === undefined ? undefined : maskSecrets(options.hint);
   }
 }
 
@@ -96,7 +96,7 @@ export class Malformed extends Meaningful {
   readonly sample: string;
   constructor(message: string, sample: string, options: FailureOptions = {}) {
     super(message, options);
-    this.sample = masked(sample).slice(0, 500);
+    this.sample = maskSecrets(sample).slice(0, 500);
   }
 }
 

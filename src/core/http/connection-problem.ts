@@ -15,7 +15,7 @@ import { VERIFIED_TLS } from "./verified-tls.ts";
  * | the operator of *this* machine   | no file descriptor, memory or port left           | `LocalFailure`                   |
  */
 
-export interface Server {
+export interface ServerInfo {
   /** For people, e.g. `https://service.example` or `The broker at mqtt.example:8883`. Never with credentials. */
   readonly name: string;
   readonly failed: "could not be asked" | "could not be reached";
@@ -26,12 +26,12 @@ export interface Server {
 }
 
 /** `{address}` and `{authority}` stand for the names of options. */
-type Words = readonly [fault: string, hint: string];
+type FaultText = readonly [fault: string, hint: string];
 
 const PRIVATE_AUTHORITY =
   "If it has a private authority, give its certificate as {authority}; otherwise somebody may be in between.";
 
-const CERTIFICATES: Readonly<Record<string, Words>> = {
+const CERTIFICATE_FAULTS: Readonly<Record<string, FaultText>> = {
   CERT_HAS_EXPIRED: ["has expired", "It has to be renewed there. Also check the clock of this machine."],
   CERT_NOT_YET_VALID: ["is not valid yet", "Check the clocks of both machines."],
   CERT_REVOKED: ["has been revoked", "It has to be replaced there."],
@@ -46,18 +46,20 @@ const CERTIFICATES: Readonly<Record<string, Words>> = {
 
 /** Codes of all other certificate problems: the chain ends at an unknown authority. */
 const CERTIFICATE_CODE = /^(CERT_|CRL_|UNABLE_TO_|SELF_SIGNED_CERT_IN_CHAIN|INVALID_CA|PATH_LENGTH_EXCEEDED)/;
-const UNKNOWN_AUTHORITY: Words = ["comes from an unknown authority", PRIVATE_AUTHORITY];
+const UNKNOWN_AUTHORITY: FaultText = ["comes from an unknown authority", PRIVATE_AUTHORITY];
 
 const TLS_CODE = /^(EPROTO$|ERR_SSL_|ERR_TLS_|ERR_OSSL_)/;
 /** Handshake errors of a restarting server or a bad line; another attempt may succeed. */
-const TLS_PASSES =
+const TRANSIENT_TLS_ERROR =
   /INTERNAL_ERROR|BAD_RECORD_MAC|UNEXPECTED_EOF|CLOSE_NOTIFY|USER_CANCEL|HANDSHAKE_TIMEOUT|internal error|bad record mac/;
 /** The response is not TLS. Node.js puts this into the code or, with EPROTO, into the text. */
-const NO_TLS = /WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST|wrong version number|packet length too long/;
-const CLIENT_CERTIFICATE = /CERTIFICATE_REQUIRED|ALERT_(BAD_CERTIFICATE|UNKNOWN_CA|CERTIFICATE_)|certificate required/;
+const NOT_TLS_RESPONSE =
+  /WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST|wrong version number|packet length too long/;
+const CLIENT_CERTIFICATE_REQUIRED =
+  /CERTIFICATE_REQUIRED|ALERT_(BAD_CERTIFICATE|UNKNOWN_CA|CERTIFICATE_)|certificate required/;
 
 /** Messages for common network failures; other failures show their code. */
-const PASSES: Readonly<Record<string, string>> = {
+const TRANSIENT_FAULTS: Readonly<Record<string, string>> = {
   ENOTFOUND: "its name is not known",
   EAI_AGAIN: "its name could not be looked up",
   ECONNREFUSED: "it refuses the connection",
@@ -78,48 +80,48 @@ const PASSES: Readonly<Record<string, string>> = {
   UND_ERR_CLOSED: "the connection was closed here",
 };
 
-const LASTING: Readonly<Record<string, string>> = {
+const PERSISTENT_FAULT_HINTS: Readonly<Record<string, string>> = {
   ENOTFOUND: "If that stays so, check {address}.",
   ECONNREFUSED: "If that stays so, check whether it is running, and the port in {address}.",
 };
 
 /** Meaning of an error of a socket, TLS or HTTP library. Omits the library's text, which may quote the request. */
-export function failureOfConnection(error: unknown, server: Server): Failure {
+export function failureOfConnection(error: unknown, server: ServerInfo): Failure {
   const known = asFailure(error);
   if (known === error) return known;
   const { name, failed, addressOption } = server;
-  const code = codeOf(error);
+  const code = findErrorCode(error);
 
-  const certificate = certificateWords(code);
+  const certificate = findCertificateFault(code);
   if (certificate !== null) {
     const [fault, hint] = certificate;
     const field = hint === PRIVATE_AUTHORITY ? server.authorityOption : addressOption;
     return new ConfigError(`The certificate of ${name.replace(/^The /, "the ")} ${fault} (${code}).`, {
       field,
-      hint: filled(hint, server),
+      hint: fillOptionNames(hint, server),
     });
   }
   const own = localFailureOf(code, `${name} ${failed}`);
   if (own !== null) return own;
   if (TLS_CODE.test(code)) return tlsFailure(error, code, server);
-  if (isNoHttp(code)) return new Malformed(`What ${name} answered is not valid HTTP (${code}).`, "");
+  if (isInvalidHttp(code)) return new Malformed(`What ${name} answered is not valid HTTP (${code}).`, "");
   if (wasCutInHandshake(error)) {
     return new Retryable(`${name} ${failed}: it broke the connection before TLS was agreed on (${code}).`, {
       hint: `If that stays so, check that the port in ${addressOption} is one for ${server.secureScheme}.`,
     });
   }
-  const lasting = LASTING[code];
-  return new Retryable(`${name} ${failed}: ${PASSES[code] ?? "trouble"} (${code}).`, {
-    ...(lasting === undefined ? {} : { hint: filled(lasting, server) }),
+  const lasting = PERSISTENT_FAULT_HINTS[code];
+  return new Retryable(`${name} ${failed}: ${TRANSIENT_FAULTS[code] ?? "trouble"} (${code}).`, {
+    ...(lasting === undefined ? {} : { hint: fillOptionNames(lasting, server) }),
   });
 }
 
-function tlsFailure(error: unknown, code: string, server: Server): Failure {
+function tlsFailure(error: unknown, code: string, server: ServerInfo): Failure {
   const { name, failed, addressOption: field } = server;
   const text = `${code} ${error instanceof Error ? error.message : ""}`;
-  if (TLS_PASSES.test(text)) return new Retryable(`${name} ${failed}: TLS broke off (${code}).`);
-  if (NO_TLS.test(text)) return noTls(server, code);
-  if (CLIENT_CERTIFICATE.test(text)) {
+  if (TRANSIENT_TLS_ERROR.test(text)) return new Retryable(`${name} ${failed}: TLS broke off (${code}).`);
+  if (NOT_TLS_RESPONSE.test(text)) return tlsUnsupported(server, code);
+  if (CLIENT_CERTIFICATE_REQUIRED.test(text)) {
     return new ConfigError(`${name} wants a certificate of ours, or another one (${code}).`, {
       field,
       hint: "Ask whoever runs it which certificate it takes.",
@@ -131,7 +133,7 @@ function tlsFailure(error: unknown, code: string, server: Server): Failure {
   });
 }
 
-export function noTls(server: Server, code: string): ConfigError {
+export function tlsUnsupported(server: ServerInfo, code: string): ConfigError {
   return new ConfigError(`${server.name} does not speak TLS (${code}).`, {
     field: server.addressOption,
     hint: `Check ${server.addressOption}: another port, or ${server.plainScheme} where that is safe.`,
@@ -148,7 +150,7 @@ export interface TunnelResponse {
 /** Never `unauthenticated` or `forbidden`: those mean that the service rejects the token, and sites count as lost. */
 export function failureOfTunnel(
   { status, schemes, saysMore }: TunnelResponse,
-  { name }: Server,
+  { name }: ServerInfo,
   authority: string,
   hasPassword: boolean,
 ): Failure | null {
@@ -176,19 +178,19 @@ export function failureOfTunnel(
 }
 
 /** Returns a failure when a server that ended a plain request without a response speaks TLS. */
-export async function plainTextAtTlsPort(
+export async function detectTlsPort(
   error: unknown,
   url: URL,
-  server: Server,
+  server: ServerInfo,
   connectTls: (signal: AbortSignal) => Promise<unknown>,
   signal: AbortSignal,
 ): Promise<ConfigError | null> {
   if (url.protocol !== "http:" || !endedUnanswered(error)) return null;
   const isTls = await speaksTls((limit) => connectTls(AbortSignal.any([limit, signal])));
-  return isTls ? wantsTls(server) : null;
+  return isTls ? tlsRequired(server) : null;
 }
 
-export function wantsTls(server: Server): ConfigError {
+export function tlsRequired(server: ServerInfo): ConfigError {
   return new ConfigError(`${server.name} speaks TLS, and was talked to without.`, {
     field: server.addressOption,
     hint: `Write ${server.secureScheme} in ${server.addressOption}, or another port.`,
@@ -196,7 +198,7 @@ export function wantsTls(server: Server): ConfigError {
 }
 
 /** True for the 400 with which nginx, Go and Apache answer plain HTTP at a port for https. */
-export function indicatesTls(body: string): boolean {
+export function demandsTls(body: string): boolean {
   return /plain HTTP request was sent to HTTPS port|HTTP request to an HTTPS server|speaking plain HTTP to an SSL/i.test(
     body,
   );
@@ -204,24 +206,24 @@ export function indicatesTls(body: string): boolean {
 
 /** True when a connection was opened and then ended, or failed, without any response in the expected protocol. */
 export function endedUnanswered(error: unknown): boolean {
-  const code = codeOf(error);
-  return ["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"].includes(code) || isNoHttp(code);
+  const code = findErrorCode(error);
+  return ["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"].includes(code) || isInvalidHttp(code);
 }
 
 /** True when the server speaks TLS, whatever its certificate. `connect` opens the connection, e.g. through a proxy. */
 export async function speaksTls(connect: (signal: AbortSignal) => Promise<unknown>): Promise<boolean> {
   try {
-    await connect(AbortSignal.timeout(PROBE_MS));
+    await connect(AbortSignal.timeout(TLS_PROBE_TIMEOUT_MS));
     return true;
   } catch (error) {
-    return certificateWords(codeOf(error)) !== null;
+    return findCertificateFault(findErrorCode(error)) !== null;
   }
 }
 
-const PROBE_MS = 3_000;
+const TLS_PROBE_TIMEOUT_MS = 3_000;
 
 /** Makes a TLS handshake with `host`, through a tunnel where a proxy is configured, and closes the connection. */
-export function probeServer(
+export function tryTls(
   address: { readonly host: string; readonly port: number },
   signal: AbortSignal,
   tunnel: Socket | null = null,
@@ -247,11 +249,11 @@ export function probeServer(
   });
 }
 
-function certificateWords(code: string): Words | null {
-  return CERTIFICATES[code] ?? (CERTIFICATE_CODE.test(code) ? UNKNOWN_AUTHORITY : null);
+function findCertificateFault(code: string): FaultText | null {
+  return CERTIFICATE_FAULTS[code] ?? (CERTIFICATE_CODE.test(code) ? UNKNOWN_AUTHORITY : null);
 }
 
-function isNoHttp(code: string): boolean {
+function isInvalidHttp(code: string): boolean {
   return code === "HTTPParserError" || code.startsWith("HPE_") || code === "UND_ERR_HEADERS_OVERFLOW";
 }
 
@@ -259,11 +261,11 @@ function wasCutInHandshake(error: unknown): boolean {
   return error instanceof Error && error.message.includes("before secure TLS connection was established");
 }
 
-function filled(hint: string, { addressOption, authorityOption }: Server): string {
+function fillOptionNames(hint: string, { addressOption, authorityOption }: ServerInfo): string {
   return hint.replace("{address}", addressOption).replace("{authority}", authorityOption);
 }
 
-function codeOf(error: unknown): string {
+function findErrorCode(error: unknown): string {
   for (let at: unknown = error; at instanceof Error; at = at.cause) {
     const { code } = at as { code?: unknown };
     if (typeof code === "string") return code;

@@ -5,11 +5,11 @@ import { z } from "zod";
 import type { Clock } from "../runtime/clock.ts";
 import { cachedSecret, readCertificates, SecretRef } from "../runtime/secret.ts";
 import { USER_AGENT } from "../runtime/version.ts";
-import { failureOfConnection, failureOfTunnel, probeServer, type Server } from "./connection-problem.ts";
+import { failureOfConnection, failureOfTunnel, type ServerInfo, tryTls } from "./connection-problem.ts";
 import { isLoopback } from "./loopback.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
-const Url = z.string().superRefine((text, context) => {
+const ProxyUrl = z.string().superRefine((text, context) => {
   const complain = (message: string) => context.addIssue({ code: "custom", message });
   const url = URL.parse(text);
   if (url === null || !/^https?:$/.test(url.protocol))
@@ -22,7 +22,7 @@ const Url = z.string().superRefine((text, context) => {
 
 export const ProxyConfig = z
   .strictObject({
-    url: Url.meta({
+    url: ProxyUrl.meta({
       description: "Address of an HTTP proxy; with https:// what is said to the proxy itself is encrypted as well.",
       examples: ["http://proxy.example.com:3128"],
     }),
@@ -57,7 +57,7 @@ export interface Target {
   readonly port: number;
 }
 
-export function targetOf(url: { readonly hostname: string; readonly port: string; readonly protocol: string }): Target {
+export function toTarget(url: { readonly hostname: string; readonly port: string; readonly protocol: string }): Target {
   return { host: url.hostname, port: Number(url.port) || (url.protocol === "https:" ? 443 : 80) };
 }
 
@@ -71,8 +71,8 @@ function createProxy(
 ) {
   const url = new URL(config.url);
   const isSecure = url.protocol === "https:";
-  const host = withoutBrackets(url.hostname);
-  const proxy: Server = {
+  const host = stripBrackets(url.hostname);
+  const proxy: ServerInfo = {
     name: `The proxy ${url.origin}`,
     failed: "could not be reached",
     addressOption: "proxy.url",
@@ -89,7 +89,7 @@ function createProxy(
     return { "proxy-authorization": `Basic ${text}` };
   }
 
-  function asking(authority: string) {
+  function createConnectRequest(authority: string) {
     const options = {
       method: "CONNECT",
       host,
@@ -113,8 +113,8 @@ function createProxy(
     /** Rejects with a failure that names the proxy. */
     async tunnel(target: Target, signal: AbortSignal): Promise<Socket> {
       signal.throwIfAborted();
-      const authority = authorityOf(target);
-      const request = asking(authority);
+      const authority = formatAuthority(target);
+      const request = createConnectRequest(authority);
       const abort = () => request.destroy(signal.reason);
       signal.addEventListener("abort", abort, { once: true });
       try {
@@ -139,7 +139,7 @@ function createProxy(
   };
 }
 
-export function proxyOf(
+export function openProxy(
   config: ProxyConfig | undefined,
   clock: Pick<Clock, "monotonic">,
   environment?: Readonly<Record<string, string | undefined>>,
@@ -148,14 +148,14 @@ export function proxyOf(
 }
 
 export async function probeThroughProxy(proxy: HttpProxy | null, address: Target, signal: AbortSignal): Promise<void> {
-  return probeServer(address, signal, proxy === null ? null : await proxy.tunnel(address, signal));
+  return tryTls(address, signal, proxy === null ? null : await proxy.tunnel(address, signal));
 }
 
-function authorityOf({ host, port }: Target): string {
-  const name = withoutBrackets(host);
+function formatAuthority({ host, port }: Target): string {
+  const name = stripBrackets(host);
   return `${isIP(name) === 6 ? `[${name}]` : name}:${port}`;
 }
 
-function withoutBrackets(host: string): string {
+function stripBrackets(host: string): string {
   return host.replace(/^\[|\]$/g, "");
 }

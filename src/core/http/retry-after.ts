@@ -1,28 +1,29 @@
-const LONGEST_MS = 86_400_000;
+const MAX_RETRY_AFTER_MS = 86_400_000;
 
 /** Milliseconds by a `Retry-After` in seconds or as a date, which counts from the reply's own `Date`. */
-export function retryAfterMs(retryAfter: Header, nowMs: number, date?: Header): number | null {
-  const header = lastOf(retryAfter);
-  const until = httpDate(header);
-  const seconds = secondsIn(header) ?? (until === null ? null : (until - (httpDate(lastOf(date)) ?? nowMs)) / 1000);
+export function retryAfterMs(retryAfter: HeaderValue, nowMs: number, date?: HeaderValue): number | null {
+  const header = lastHeaderValue(retryAfter);
+  const until = parseHttpDate(header);
+  const seconds =
+    parseSeconds(header) ?? (until === null ? null : (until - (parseHttpDate(lastHeaderValue(date)) ?? nowMs)) / 1000);
   if (seconds === null || seconds <= 0) return null;
-  return Math.min(Math.ceil(seconds) * 1000, LONGEST_MS);
+  return Math.min(Math.ceil(seconds) * 1000, MAX_RETRY_AFTER_MS);
 }
 
 /** The last of several values counts. */
-type Header = string | readonly string[] | undefined;
+type HeaderValue = string | readonly string[] | undefined;
 
-function lastOf(header: Header): string | undefined {
+function lastHeaderValue(header: HeaderValue): string | undefined {
   return typeof header === "object" ? header.at(-1) : header;
 }
 
-export function secondsIn(header: unknown): number | null {
+export function parseSeconds(header: unknown): number | null {
   if (typeof header === "string") return /^\s*\d{1,12}(\.\d{1,12})?\s*$/.test(header) ? Number(header) : null;
   return typeof header === "number" && Number.isFinite(header) && header >= 0 ? header : null;
 }
 
 /** Parses IMF-fixdate and the two obsolete forms; `Date.parse` alone accepts nearly any word with a digit. */
-function httpDate(text: string | undefined): number | null {
+function parseHttpDate(text: string | undefined): number | null {
   if (text === undefined || !/^\s*[A-Za-z]{3,9},? .*\d\d:\d\d:\d\d/.test(text)) return null;
   const ms = Date.parse(/GMT|UTC/i.test(text) ? text : `${text} GMT`);
   return Number.isNaN(ms) ? null : ms;

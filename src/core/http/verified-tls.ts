@@ -3,7 +3,7 @@ import { ConfigError } from "../errors/errors.ts";
 /** Without these options, Node.js would follow NODE_TLS_REJECT_UNAUTHORIZED and `--tls-min-v1.0`. */
 export const VERIFIED_TLS = { rejectUnauthorized: true, minVersion: "TLSv1.2" } as const;
 
-const REVEALS_KEYS = /^--(tls[-_]keylog|trace[-_]tls)\b/;
+const TLS_KEY_LOGGING_OPTION = /^--(tls[-_]keylog|trace[-_]tls)\b/;
 
 /** Throws `ConfigError` when the environment disables certificate checks or logs TLS keys. */
 export function refuseUnverifiedTls(
@@ -17,7 +17,7 @@ export function refuseUnverifiedTls(
     );
   }
   const revealing = [...nodeOptions, ...(environment.NODE_OPTIONS ?? "").split(/[\s"]+/)].find((option) =>
-    REVEALS_KEYS.test(option),
+    TLS_KEY_LOGGING_OPTION.test(option),
   );
   if (revealing !== undefined) {
     throw new ConfigError(

@@ -1,8 +1,8 @@
 import { z } from "zod";
-import type { Server } from "../http/connection-problem.ts";
+import type { ServerInfo } from "../http/connection-problem.ts";
 import { isLoopback } from "../http/loopback.ts";
 
-export interface Address {
+export interface PostgresAddress {
   /** Without brackets; a path for a socket of this machine. */
   readonly host: string;
   readonly port: number;
@@ -12,37 +12,37 @@ export interface Address {
 }
 
 type AddressParts = { readonly url?: string | undefined } & {
-  readonly [Part in keyof Address]?: Address[Part] | undefined;
+  readonly [Part in keyof PostgresAddress]?: PostgresAddress[Part] | undefined;
 };
 
 export type SslMode = "verify-full" | "disable";
 
-const PORT = 5432;
+const DEFAULT_PORT = 5432;
 
-const SERVERS = /^(postgres(?:ql)?:\/\/(?:[^@/?#]*@)?)([^/?#]*)(.*)$/;
+const URL_WITH_SERVERS = /^(postgres(?:ql)?:\/\/(?:[^@/?#]*@)?)([^/?#]*)(.*)$/;
 
 /** An address for each server of `postgresql://plenum@a:5432,b:5433/plenum`; of any other text it is itself. */
-export function urlsOf(text: string): readonly string[] {
-  const [, before, servers, behind] = SERVERS.exec(text) ?? [];
+export function splitUrl(text: string): readonly string[] {
+  const [, before, servers, behind] = URL_WITH_SERVERS.exec(text) ?? [];
   if (servers === undefined) return [text];
   return servers.split(",").map((server) => `${before}${server}${behind}`);
 }
 
 /** Parses an address from `postgresql://plenum@db.example.com:5432/buildings?sslmode=verify-full`, or joins its parts. */
-export function addressOf(parts: AddressParts): Address {
+export function parseAddress(parts: AddressParts): PostgresAddress {
   const url = parts.url === undefined ? null : URL.parse(parts.url);
-  const host = (url === null ? (parts.host ?? "") : decoded(url.hostname)).replace(/^\[|\]$/g, "");
+  const host = (url === null ? (parts.host ?? "") : decodeUriText(url.hostname)).replace(/^\[|\]$/g, "");
   const sslmode = url?.searchParams.get("sslmode") ?? parts.sslmode;
   return {
     host,
-    port: url === null ? (parts.port ?? PORT) : Number(url.port || PORT),
-    database: url === null ? (parts.database ?? "") : decoded(url.pathname.slice(1)),
-    user: url === null ? (parts.user ?? "") : decoded(url.username),
-    sslmode: sslmode === "disable" || (sslmode === undefined && isSocket(host)) ? "disable" : "verify-full",
+    port: url === null ? (parts.port ?? DEFAULT_PORT) : Number(url.port || DEFAULT_PORT),
+    database: url === null ? (parts.database ?? "") : decodeUriText(url.pathname.slice(1)),
+    user: url === null ? (parts.user ?? "") : decodeUriText(url.username),
+    sslmode: sslmode === "disable" || (sslmode === undefined && isSocketPath(host)) ? "disable" : "verify-full",
   };
 }
 
-function decoded(text: string): string {
+function decodeUriText(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -50,18 +50,18 @@ function decoded(text: string): string {
   }
 }
 
-export function staysPrivate({ host, sslmode }: Address): boolean {
-  return sslmode === "verify-full" || isSocket(host) || isLoopback(host);
+export function staysPrivate({ host, sslmode }: PostgresAddress): boolean {
+  return sslmode === "verify-full" || isSocketPath(host) || isLoopback(host);
 }
 
-function isSocket(host: string): boolean {
+function isSocketPath(host: string): boolean {
   return host.startsWith("/");
 }
 
 /** Names of the server and its options for the texts of `connection-problem.ts`. */
-export function serverAt(address: Address): Server {
+export function describeServer(address: PostgresAddress): ServerInfo {
   return {
-    name: `The database server at ${displayAddress(address)}`,
+    name: `The database server at ${formatAddress(address)}`,
     failed: "could not be reached",
     addressOption: "host",
     authorityOption: "ca_file",
@@ -70,11 +70,11 @@ export function serverAt(address: Address): Server {
   };
 }
 
-export function displayAddress({ host, port }: Pick<Address, "host" | "port">): string {
-  return isSocket(host) ? host : `${host.includes(":") ? `[${host}]` : host}:${port}`;
+export function formatAddress({ host, port }: Pick<PostgresAddress, "host" | "port">): string {
+  return isSocketPath(host) ? host : `${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
-const REFUSED: Readonly<Record<string, string>> = {
+const SSL_MODE_COMPLAINTS: Readonly<Record<string, string>> = {
   allow: "sslmode allow goes on without TLS where the server wants it so; write verify-full, or disable.",
   prefer: "sslmode prefer goes on without TLS where the server has none; write verify-full, or disable.",
   "no-verify": "A certificate that is not checked proves nothing; write verify-full, and ca_file.",
@@ -85,7 +85,7 @@ export const SslModeWord = z
   .string()
   .superRefine((word, context) => {
     if (["verify-full", "verify-ca", "require", "disable"].includes(word)) return;
-    context.addIssue({ code: "custom", message: REFUSED[word] ?? "Write verify-full, or disable." });
+    context.addIssue({ code: "custom", message: SSL_MODE_COMPLAINTS[word] ?? "Write verify-full, or disable." });
   })
   .transform((word): SslMode => (word === "disable" ? "disable" : "verify-full"));
 
@@ -95,7 +95,7 @@ export function postgresUrl(servers: "one" | "several") {
     const complain = (message: string | undefined) => {
       if (message !== undefined) context.addIssue({ code: "custom", message });
     };
-    const urls = urlsOf(text).map((each) => URL.parse(each));
+    const urls = splitUrl(text).map((each) => URL.parse(each));
     const [url] = urls;
     const isWhole = (each: URL | null) =>
       each !== null && /^postgres(ql)?:$/.test(each.protocol) && each.hostname !== "";

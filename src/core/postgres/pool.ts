@@ -1,19 +1,19 @@
 import { Retryable } from "../errors/errors.ts";
 import { type Backoff, backoffMs } from "../runtime/backoff.ts";
 import type { Clock } from "../runtime/clock.ts";
-import type { Session } from "./session.ts";
+import type { PostgresSession } from "./session.ts";
 
 interface PoolOptions {
   readonly connections: number;
   readonly clock: Clock;
-  connect(signal: AbortSignal): Promise<Session>;
+  connect(signal: AbortSignal): Promise<PostgresSession>;
 }
 
 /** Pause after a failed connection; requests during the pause fail at once. */
-const BACKOFF: Backoff = { firstMs: 100, maxMs: 2_000 };
+const CONNECT_BACKOFF: Backoff = { firstMs: 100, maxMs: 2_000 };
 
-export async function cutAfter<T>(
-  session: Session,
+export async function cutSessionAfter<T>(
+  session: PostgresSession,
   limitMs: number,
   work: () => Promise<T>,
   reason?: () => unknown,
@@ -30,15 +30,15 @@ export async function cutAfter<T>(
 
 /** Shares a few connections. Each has one user at a time; waiting users are served in order. */
 export function createPool({ connections, clock, connect }: PoolOptions) {
-  const idle: Session[] = [];
-  const inUse = new Set<Session>();
+  const idle: PostgresSession[] = [];
+  const inUse = new Set<PostgresSession>();
   const waiting: (() => void)[] = [];
   const closing = new AbortController();
   let taken = 0;
   let failed = 0;
-  let down: { readonly error: unknown; readonly untilMs: number } | null = null;
+  let outage: { readonly error: unknown; readonly untilMs: number } | null = null;
 
-  async function takeTurn(): Promise<void> {
+  async function takeSlot(): Promise<void> {
     if (taken < connections) {
       taken += 1;
       return;
@@ -46,46 +46,46 @@ export function createPool({ connections, clock, connect }: PoolOptions) {
     await new Promise<void>((resolve) => waiting.push(resolve));
   }
 
-  function endTurn(): void {
+  function releaseSlot(): void {
     const next = waiting.shift();
     if (next === undefined) taken -= 1;
     else next();
   }
 
-  async function connected(): Promise<Session> {
+  async function takeSession(): Promise<PostgresSession> {
     closing.signal.throwIfAborted();
     for (let session = idle.pop(); session !== undefined; session = idle.pop()) {
       if (session.lost() === null) return session;
     }
-    if (down !== null && clock.monotonic() < down.untilMs) throw down.error;
+    if (outage !== null && clock.monotonic() < outage.untilMs) throw outage.error;
     try {
       const session = await connect(closing.signal);
       failed = 0;
-      down = null;
+      outage = null;
       return session;
     } catch (error) {
       failed += 1;
-      down = { error, untilMs: clock.monotonic() + backoffMs(BACKOFF, failed) };
+      outage = { error, untilMs: clock.monotonic() + backoffMs(CONNECT_BACKOFF, failed) };
       throw error;
     }
   }
 
   return {
     /** The connection is cut after `limitMs`. Rejects with the error of `connect`, and during back-off at once. */
-    async use<T>(limitMs: number, work: (session: Session) => Promise<T>): Promise<T> {
-      await takeTurn();
+    async use<T>(limitMs: number, work: (session: PostgresSession) => Promise<T>): Promise<T> {
+      await takeSlot();
       try {
-        const session = await connected();
+        const session = await takeSession();
         inUse.add(session);
         const late = () => new Retryable(`The database server has not answered within ${limitMs / 1_000} s.`);
         try {
-          return await cutAfter(session, limitMs, () => work(session), late);
+          return await cutSessionAfter(session, limitMs, () => work(session), late);
         } finally {
           inUse.delete(session);
           if (session.lost() === null) idle.push(session);
         }
       } finally {
-        endTurn();
+        releaseSlot();
       }
     },
 

@@ -1,62 +1,62 @@
 import { ConfigError, Retryable } from "../errors/errors.ts";
-import { type Address, displayAddress } from "./address.ts";
-import { failureOf, type Wording } from "./outcome.ts";
-import { openSession, type Session, type SessionOptions } from "./session.ts";
+import { formatAddress, type PostgresAddress } from "./address.ts";
+import { type ErrorWording, toFailure } from "./error-meaning.ts";
+import { openSession, type PostgresSession, type SessionOptions } from "./session.ts";
 
 export interface PrimaryOptions extends Omit<SessionOptions, "address"> {
-  readonly addresses: readonly Address[];
-  readonly wording: Wording;
+  readonly addresses: readonly PostgresAddress[];
+  readonly wording: ErrorWording;
 }
 
 /** Connects to the first server that accepts writes. `ConfigError` means that none may become primary soon. */
-export async function openPrimary(options: PrimaryOptions, signal: AbortSignal): Promise<Session> {
+export async function openPrimary(options: PrimaryOptions, signal: AbortSignal): Promise<PostgresSession> {
   const { addresses, wording } = options;
   const failures: Error[] = [];
   for (const address of addresses) {
-    let session: Session | undefined;
+    let session: PostgresSession | undefined;
     try {
       session = await openSession({ ...options, address }, signal);
-      await refuseUnfit(session);
+      await refuseUnfitServer(session);
       return session;
     } catch (error) {
       session?.cut(error);
       signal.throwIfAborted();
-      failures.push(failureOf(error, address, wording));
+      failures.push(toFailure(error, address, wording));
     }
   }
   const passing = failures.find((failure) => failure instanceof Retryable);
-  const lasting = failures.find((failure) => !(failure instanceof Retryable || failure instanceof ReadOnly));
+  const lasting = failures.find((failure) => !(failure instanceof Retryable || failure instanceof ReadOnlyServer));
   const [first] = failures;
   if (addresses.length === 1 && first !== undefined) throw first;
   if (lasting !== undefined && passing === undefined) throw lasting;
-  const names = addresses.map(displayAddress).join(" and ");
+  const names = addresses.map(formatAddress).join(" and ");
   throw new Retryable(`None of the database servers at ${names} takes writes at the moment.`, {
     hint: passing?.message ?? "All of them are replicas; it goes on when one becomes the primary.",
   });
 }
 
-export interface Durability {
+export interface DurabilitySettings {
   readonly synchronousCommit: string;
   readonly fsync: string;
 }
 
-class ReadOnly extends ConfigError {}
+class ReadOnlyServer extends ConfigError {}
 
 /** Throws `ConfigError` for a read-only server, and for a database that cannot store every text. */
-export async function refuseUnfit(session: Session): Promise<Durability> {
+export async function refuseUnfitServer(session: PostgresSession): Promise<DurabilitySettings> {
   const { rows } = await session.query(
     `select current_setting('synchronous_commit'), current_setting('fsync'), pg_is_in_recovery(),
   current_setting('transaction_read_only'), current_setting('server_encoding')`,
   );
   const [synchronousCommit, fsync, isReplica, readOnly, encoding] = rows[0] ?? [];
   if (isReplica === true) {
-    throw new ReadOnly("The database server is a replica, which only lets us read.", {
+    throw new ReadOnlyServer("The database server is a replica, which only lets us read.", {
       field: "host",
       hint: "Write the address of the primary.",
     });
   }
   if (readOnly === "on") {
-    throw new ReadOnly("The database only lets us read (default_transaction_read_only).", {
+    throw new ReadOnlyServer("The database only lets us read (default_transaction_read_only).", {
       field: "database",
       hint: "Set it to off for the role or the database.",
     });

@@ -3,45 +3,45 @@ import { Client, types } from "pg";
 import { ConfigError } from "../errors/errors.ts";
 import { VERIFIED_TLS } from "../http/verified-tls.ts";
 import type { Secret } from "../runtime/log.ts";
-import { type Address, serverAt } from "./address.ts";
+import { describeServer, type PostgresAddress } from "./address.ts";
 
-export type Session = Awaited<ReturnType<typeof openSession>>;
+export type PostgresSession = Awaited<ReturnType<typeof openSession>>;
 
-export type Values = readonly (Buffer | string | readonly string[] | null)[];
+export type QueryValues = readonly (Buffer | string | readonly string[] | null)[];
 
 export interface Query {
   readonly text: string;
-  readonly values?: Values;
+  readonly values?: QueryValues;
   /** Name of a prepared statement, so that the server parses and plans it once per connection. */
   readonly name?: string;
 }
 
-export type Cell = string | number | boolean | null;
+export type ResultValue = string | number | boolean | null;
 
 export interface QueryResult {
   readonly command: string;
-  readonly rows: readonly (readonly Cell[])[];
+  readonly rows: readonly (readonly ResultValue[])[];
   readonly columns?: readonly string[];
 }
 
-export interface Notification {
+export interface ServerNotification {
   readonly channel: string;
   readonly payload: string;
 }
 
 export interface SessionOptions {
-  readonly address: Address;
+  readonly address: PostgresAddress;
   readonly password: Secret | null;
   /** PEM; undefined for the public authorities. */
   readonly ca: string | undefined;
   readonly connectTimeoutMs: number;
-  readonly onNotification?: (notification: Notification) => void;
+  readonly onNotification?: (notification: ServerNotification) => void;
   readonly onLost?: () => void;
 }
 
-const KEEP_ALIVE_MS = 10_000;
+const KEEP_ALIVE_DELAY_MS = 10_000;
 
-const GOODBYE_MS = 1_000;
+const CLOSE_TIMEOUT_MS = 1_000;
 
 export async function openSession(options: SessionOptions, signal: AbortSignal) {
   const { address, password, ca } = options;
@@ -55,7 +55,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
     // Never undefined, or the library looks for one in the environment and in ~/.pgpass.
     password: () => {
       if (password !== null) return password.reveal();
-      throw new ConfigError(`${serverAt(address).name} asks for a password.`, {
+      throw new ConfigError(`${describeServer(address).name} asks for a password.`, {
         reason: "unauthenticated",
         field: "password",
         hint: `Give the password of the role ${address.user}.`,
@@ -65,7 +65,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
     sslnegotiation: "postgres",
     application_name: "plenum",
     keepAlive: true,
-    keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
+    keepAliveInitialDelayMillis: KEEP_ALIVE_DELAY_MS,
     stream: () => socket,
     pipeline: true,
     types: { getTypeParser },
@@ -97,7 +97,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
     limit.removeEventListener("abort", abort);
   }
 
-  async function ask({ text, values, name }: Query): Promise<QueryResult> {
+  async function runQuery({ text, values, name }: Query): Promise<QueryResult> {
     if (lost !== null) throw lost;
     try {
       const answer = await client.query({
@@ -108,16 +108,16 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
       });
       const last = Array.isArray(answer) ? answer.at(-1) : answer;
       const columns = last.fields.map(({ name: column }: { readonly name: string }) => column);
-      return { command: last.command, rows: last.rows as Cell[][], columns };
+      return { command: last.command, rows: last.rows as ResultValue[][], columns };
     } catch (error) {
       throw cutBecause ?? error;
     }
   }
 
-  async function outcomes(asked: readonly Query[]): Promise<readonly PromiseSettledResult<QueryResult>[]> {
+  async function outcomes(statements: readonly Query[]): Promise<readonly PromiseSettledResult<QueryResult>[]> {
     // In one packet, if they fit.
     socket.cork();
-    const results = asked.map(ask);
+    const results = statements.map(runQuery);
     socket.uncork();
     return Promise.allSettled(results);
   }
@@ -125,12 +125,12 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
   return {
     address,
     /** Without values, the text may hold several statements; returns the result of the last one. */
-    query: (text: string, values?: Values): Promise<QueryResult> =>
-      ask(values === undefined ? { text } : { text, values }),
+    query: (text: string, values?: QueryValues): Promise<QueryResult> =>
+      runQuery(values === undefined ? { text } : { text, values }),
     outcomes,
     /** Sends all statements at once. Throws the first error when all are answered. */
-    async queries(asked: readonly Query[]): Promise<readonly QueryResult[]> {
-      return (await outcomes(asked)).map((each) => {
+    async queries(statements: readonly Query[]): Promise<readonly QueryResult[]> {
+      return (await outcomes(statements)).map((each) => {
         if (each.status === "rejected") throw each.reason;
         return each.value;
       });
@@ -140,7 +140,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
     cut,
     async end(): Promise<void> {
       if (lost !== null) return cut(lost);
-      socket.setTimeout(GOODBYE_MS, () => socket.destroy());
+      socket.setTimeout(CLOSE_TIMEOUT_MS, () => socket.destroy());
       await client.end();
     },
   };
@@ -164,10 +164,10 @@ export function isServerError(error: unknown): error is ServerError {
   );
 }
 
-const BIGINT = 20;
+const BIGINT_TYPE_ID = 20;
 
 function getTypeParser(type: number, format?: "text" | "binary") {
-  return type === BIGINT ? Number : types.getTypeParser(type, format as "text");
+  return type === BIGINT_TYPE_ID ? Number : types.getTypeParser(type, format as "text");
 }
 
 /** Ignores PGOPTIONS, which could weaken commits, and PGREPLICATION, which selects another protocol. */

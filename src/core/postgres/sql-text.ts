@@ -1,9 +1,9 @@
-export function quoted(name: string): string {
+export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
-const HEAD_BYTES = 20;
-const TEXT_TYPE = 25;
+const ARRAY_HEADER_BYTES = 20;
+const TEXT_TYPE_ID = 25;
 
 /**
  * Encodes a list of texts in PostgreSQL's binary format, which needs no escaping:
@@ -15,9 +15,9 @@ const TEXT_TYPE = 25;
  */
 export function textList(texts: readonly string[]): Buffer {
   const lengths = texts.map((text) => Buffer.byteLength(text));
-  const bytes = Buffer.allocUnsafe(HEAD_BYTES + lengths.reduce((sum, length) => sum + 4 + length, 0));
+  const bytes = Buffer.allocUnsafe(ARRAY_HEADER_BYTES + lengths.reduce((sum, length) => sum + 4 + length, 0));
   let at = 0;
-  for (const head of [1, 0, TEXT_TYPE, texts.length, 1]) at = bytes.writeInt32BE(head, at);
+  for (const head of [1, 0, TEXT_TYPE_ID, texts.length, 1]) at = bytes.writeInt32BE(head, at);
   for (const [n, text] of texts.entries()) {
     at = bytes.writeInt32BE(lengths[n] ?? 0, at);
     at += bytes.write(text, at, "utf8");
@@ -25,6 +25,6 @@ export function textList(texts: readonly string[]): Buffer {
   return bytes;
 }
 
-export function plainList(values: readonly (number | boolean)[]): string {
+export function arrayText(values: readonly (number | boolean)[]): string {
   return `{${values.join(",")}}`;
 }

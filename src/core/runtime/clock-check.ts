@@ -3,7 +3,7 @@ import type { Clock } from "./clock.ts";
 import { type Service, Stopping, startedOnce } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
-import { createWakeup, loop } from "./waiting.ts";
+import { createWakeup, runLoop } from "./waiting.ts";
 
 export interface ClockDifference {
   readonly sinceMs: number;
@@ -13,15 +13,15 @@ export interface ClockDifference {
 }
 
 /** Difference between our clock and a service's from which it is reported and stops writing, in milliseconds. */
-export const DIFFERENCE_BOUND_MS = 30_000;
+export const MAX_CLOCK_DIFFERENCE_MS = 30_000;
 
 /** Change of wall time against measured time that counts as a step, in milliseconds. */
-const STEP_MS = 2_000;
+const MIN_STEP_MS = 2_000;
 /** Rate at which a time server may slew a clock (kernel limit, 500 ppm). Slower changes are no step: 1.8 s per hour. */
-const SLEW = 500e-6;
-const LOOK_EVERY_MS = 5_000;
+const MAX_SLEW_RATE = 500e-6;
+const COMPARE_INTERVAL_MS = 5_000;
 /** Consecutive replies that must agree, because a single one may come from a proxy's cache. */
-const REPLIES = 2;
+const AGREEING_REPLIES = 2;
 
 export interface ClockCheckOptions {
   readonly clock: Clock;
@@ -58,9 +58,9 @@ export function createClockCheck(options: ClockCheckOptions) {
   function look(): void {
     const nowMs = clock.monotonic();
     const changeMs = clock.now() - nowMs - offsetMs;
-    const slewedMs = (nowMs - lookedMs) * SLEW;
+    const slewedMs = (nowMs - lookedMs) * MAX_SLEW_RATE;
     lookedMs = nowMs;
-    if (Math.abs(changeMs) <= STEP_MS) {
+    if (Math.abs(changeMs) <= MIN_STEP_MS) {
       offsetMs += Math.max(-slewedMs, Math.min(slewedMs, changeMs));
       return;
     }
@@ -77,14 +77,14 @@ export function createClockCheck(options: ClockCheckOptions) {
     metrics?.clockSteps.inc({ direction: byMs > 0 ? "forward" : "back" });
     updateMetric();
     const seconds = Math.round(byMs / 1_000);
-    log.warn({ seconds, before: isoUtc(wallMs - byMs), now: isoUtc(wallMs) }, STEP_LINE);
+    log.warn({ seconds, before: isoUtc(wallMs - byMs), now: isoUtc(wallMs) }, STEP_MESSAGE);
     steps.wakeUp();
   }
 
   const updateMetric = () => metrics?.clockInDoubt.set(step !== null || differences.size > 0 ? 1 : 0);
 
   const behindMs = (lastKnownMs ?? clock.now()) - clock.now();
-  if (behindMs > STEP_MS) noteStep(-behindMs);
+  if (behindMs > MIN_STEP_MS) noteStep(-behindMs);
 
   return {
     /** Compares wall and measured time, as each other function here does. */
@@ -103,11 +103,11 @@ export function createClockCheck(options: ClockCheckOptions) {
     /** Takes the difference from the `Date` of a reply: our clock is `aheadMs` ahead of the service's. */
     compared(service: string, aheadMs: number): void {
       look();
-      const differs = Math.abs(aheadMs) > DIFFERENCE_BOUND_MS;
+      const differs = Math.abs(aheadMs) > MAX_CLOCK_DIFFERENCE_MS;
       const before = replies.get(service) ?? 0;
       const now = differs ? Math.min(before, 0) - 1 : Math.max(before, 0) + 1;
       replies.set(service, now);
-      if (Math.abs(now) < REPLIES) return;
+      if (Math.abs(now) < AGREEING_REPLIES) return;
       if (differs) {
         const sinceMs = differences.get(service)?.sinceMs ?? clock.now();
         differences.set(service, describeDifference(whose, service, sinceMs, aheadMs));
@@ -123,20 +123,20 @@ export function createClockCheck(options: ClockCheckOptions) {
       return step === null ? [] : [step.message];
     },
     watch: (signal: AbortSignal): Promise<void> =>
-      loop({
+      runLoop({
         clock,
         signal,
-        looks: true,
+        onlyChecks: true,
         async turn() {
           look();
-          return LOOK_EVERY_MS;
+          return COMPARE_INTERVAL_MS;
         },
         fault: (error) => log.warn({ err: error }, "the clocks could not be compared"),
       }),
   };
 }
 
-export function watching(check: Pick<ClockCheck, "watch">): Service {
+export function createClockWatch(check: Pick<ClockCheck, "watch">): Service {
   const stopping = new AbortController();
   let running: Promise<void> | null = null;
   return startedOnce({
@@ -151,7 +151,7 @@ export function watching(check: Pick<ClockCheck, "watch">): Service {
   });
 }
 
-const STEP_LINE =
+const STEP_MESSAGE =
   "the wall clock was set, or the machine was suspended: nothing is written until a service's clock agrees with it";
 
 function describeStep(whose: string, sinceMs: number, byMs: number): ClockDifference {

@@ -9,23 +9,23 @@ export interface Clock {
   monotonic(): number;
   /** Resolves after `ms`, or rejects with the signal's reason as soon as it aborts. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
-  sinceBoot?(): SinceBoot | null;
+  sinceBoot?(): TimeSinceBoot | null;
 }
 
-export interface SinceBoot {
+export interface TimeSinceBoot {
   readonly boot: string;
   readonly ms: number;
 }
 
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** The kernel's name for the start of the machine: https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html */
-const BOOT_ID = "/proc/sys/kernel/random/boot_id";
+const BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id";
 let bootId: string | null | undefined;
 
-function thisBoot(): string | null {
+function readBootId(): string | null {
   try {
-    return readFileSync(BOOT_ID, "utf8").trim();
+    return readFileSync(BOOT_ID_FILE, "utf8").trim();
   } catch {
     return null;
   }
@@ -35,20 +35,20 @@ export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
   sinceBoot() {
-    if (bootId === undefined) bootId = thisBoot();
+    if (bootId === undefined) bootId = readBootId();
     return bootId === null ? null : { boot: bootId, ms: uptime() * 1_000 };
   },
   async sleep(ms, signal) {
     let left = ms;
     do {
-      const part = Math.min(left, LONGEST_TIMER_MS);
-      await timer(part, signal);
+      const part = Math.min(left, MAX_TIMER_MS);
+      await waitForTimer(part, signal);
       left -= part;
     } while (left > 0);
   },
 };
 
-function timer(ms: number, signal?: AbortSignal): Promise<void> {
+function waitForTimer(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason);
     const abort = () => {

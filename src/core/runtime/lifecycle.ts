@@ -67,7 +67,7 @@ export function startedOnce<S extends Service>(service: S): S & Service {
 }
 
 /** Starts services of one kind in order and stops them at once, because stopping in turn would exceed the deadline. */
-export function inParallel(name: string, services: readonly Service[], log: Log): Service {
+export function groupServices(name: string, services: readonly Service[], log: Log): Service {
   return {
     name,
     async start(signal) {
@@ -87,11 +87,9 @@ async function stopQuietly(service: Service, deadlineMs: number, log: Log): Prom
   }
 }
 
-const NOT_STARTED_MS = 1_000;
+const FAILED_START_STOP_MS = 1_000;
 
-export type Run = ReturnType<typeof createRun>;
-
-export function createRun(
+export function createServiceRun(
   services: Pick<Service, "start" | "stop">,
   {
     log,
@@ -125,7 +123,7 @@ export function createRun(
       try {
         await services.start(running.signal);
       } catch (error) {
-        await stop(NOT_STARTED_MS);
+        await stop(FAILED_START_STOP_MS);
         throw error;
       }
       if (stopped !== undefined) return;
@@ -135,14 +133,14 @@ export function createRun(
   };
 }
 
-export interface Member {
+export interface OrderedService {
   readonly service: Service;
   readonly share: number;
 }
 
 /** Starts services in order, receivers before senders, and stops them in the opposite order, also after failures. */
-export function inOrder(
-  members: readonly Member[],
+export function orderServices(
+  members: readonly OrderedService[],
   { clock, log }: { readonly clock: Clock; readonly log: Log },
 ): Pick<Service, "start" | "stop"> {
   return {

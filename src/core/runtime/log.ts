@@ -1,7 +1,7 @@
 import { inspect } from "node:util";
 import { type DestinationStream, type Logger, pino } from "pino";
-import { masked, registerSecret } from "../values/masking.ts";
-import { printableJson } from "../values/printable.ts";
+import { maskSecrets, registerSecret } from "../values/masking.ts";
+import { toPrintableJson } from "../values/printable.ts";
 
 export type Log = Logger;
 
@@ -29,26 +29,26 @@ export class Secret {
 /** Masks secrets, user names and passwords in addresses, and text that looks like credentials. */
 export function withoutCredentials(text: string): string {
   // A bounded scheme keeps the cost of a long text linear.
-  return masked(text)
+  return maskSecrets(text)
     .replace(/\b([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/@]+@/gi, "$1[redacted]@")
     .replace(
       /(\bauthorization\W{1,3})?\b(bearer|token|basic)(\s+)([\w.~+/=|-]{8,})/gi,
       (whole, header: string | undefined, scheme: string, space: string, rest: string) =>
-        header === undefined && isOrdinary(scheme, rest) ? whole : `${header ?? ""}${scheme}${space}[redacted]`,
+        header === undefined && isOrdinaryText(scheme, rest) ? whole : `${header ?? ""}${scheme}${space}[redacted]`,
     );
 }
 
 /** Words after "basic" and "bearer" in ordinary sentences; any other word there is a credential. */
-const AFTER_A_SCHEME = /^(auth|authentication|authorization|credentials?|tokens?|scheme)[.]?$/i;
+const WORD_AFTER_SCHEME = /^(auth|authentication|authorization|credentials?|tokens?|scheme)[.]?$/i;
 /** Lower-case words, possibly with hyphens; generated text contains digits or capitals. */
-const WORDS = /^[a-z]+([-/][a-z]+)*[.]?$/;
+const ORDINARY_WORDS = /^[a-z]+([-/][a-z]+)*[.]?$/;
 /** Longest text that may be words, in characters ("misconfiguration" has 16). */
-const LONGEST_WORD = 20;
+const MAX_WORD_LENGTH = 20;
 
 /** True if `rest` continues a sentence and is no secret: "the token information tells which". */
-function isOrdinary(scheme: string, rest: string): boolean {
-  if (scheme.toLowerCase() !== "token") return AFTER_A_SCHEME.test(rest);
-  return rest.length <= LONGEST_WORD && WORDS.test(rest.charAt(0).toLowerCase() + rest.slice(1));
+function isOrdinaryText(scheme: string, rest: string): boolean {
+  if (scheme.toLowerCase() !== "token") return WORD_AFTER_SCHEME.test(rest);
+  return rest.length <= MAX_WORD_LENGTH && ORDINARY_WORDS.test(rest.charAt(0).toLowerCase() + rest.slice(1));
 }
 
 export interface LogOptions {
@@ -62,7 +62,7 @@ const SECRET_KEYS = ["token", "password", "secret", "authorization"];
 
 /** pino would repeat a field of a child logger: an equal field is omitted, another value becomes `line_source`. */
 export function createLog(options: LogOptions): Log {
-  const threshold = { least: numberOf(options.level) };
+  const threshold = { least: levelNumber(options.level) };
   const log: Log = pino(
     {
       // One threshold in the stream decides, so that it can be changed for all child loggers.
@@ -70,11 +70,11 @@ export function createLog(options: LogOptions): Log {
       base: null,
       timestamp: pino.stdTimeFunctions.isoTime,
       redact: { paths: SECRET_KEYS.flatMap((key) => [key, `*.${key}`]), censor: "[redacted]" },
-      serializers: { err: describe, error: describe },
+      serializers: { err: serializeError, error: serializeError },
       hooks: {
         // Masks secrets and removes control characters that could steer a terminal.
         streamWrite(line) {
-          const printed = printableJson(masked(line));
+          const printed = toPrintableJson(maskSecrets(line));
           options.recent?.add(printed);
           return printed;
         },
@@ -88,37 +88,37 @@ export function createLog(options: LogOptions): Log {
   );
   const child = log.child;
   log.child = function distinctChild(this: Log, bindings: object, ...more: []) {
-    return child.call(this, distinct(bindings, this.bindings()), ...more);
+    return child.call(this, distinctFields(bindings, this.bindings()), ...more);
   } as typeof log.child;
-  thresholds.set(log, threshold);
+  logThresholds.set(log, threshold);
   return log;
 }
 
-const thresholds = new WeakMap<Log, { least: number }>();
+const logThresholds = new WeakMap<Log, { least: number }>();
 
-export function setLevel(log: Log, level: string): void {
-  const threshold = thresholds.get(log);
-  if (threshold !== undefined) threshold.least = numberOf(level);
+export function setLogLevel(log: Log, level: string): void {
+  const threshold = logThresholds.get(log);
+  if (threshold !== undefined) threshold.least = levelNumber(level);
 }
 
-function numberOf(level: string): number {
+function levelNumber(level: string): number {
   return pino.levels.values[level] ?? Number.POSITIVE_INFINITY;
 }
 
-const OWN_KEYS = ["level", "time", "msg"];
+const PINO_KEYS = ["level", "time", "msg"];
 
 function distinctArguments(args: readonly unknown[], bound: Readonly<Record<string, unknown>>): unknown[] {
   const [first, ...rest] = args;
   if (typeof first !== "object" || first === null) return [...args];
   const fields: Record<string, unknown> = first instanceof Error ? { err: first } : { ...first };
-  const message = rest.length > 0 ? rest : [fields.msg ?? messageOf(fields.err)];
+  const message = rest.length > 0 ? rest : [fields.msg ?? errorMessage(fields.err)];
   if (fields.msg === message[0]) delete fields.msg;
-  return [distinct(fields, bound), ...message];
+  return [distinctFields(fields, bound), ...message];
 }
 
-function distinct(fields: object, bound: Readonly<Record<string, unknown>>): Record<string, unknown> {
+function distinctFields(fields: object, bound: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const line = new Map<string, unknown>();
-  const taken = (key: string) => OWN_KEYS.includes(key) || Object.hasOwn(bound, key) || line.has(key);
+  const taken = (key: string) => PINO_KEYS.includes(key) || Object.hasOwn(bound, key) || line.has(key);
   for (const [key, value] of Object.entries(fields)) {
     const known = Object.hasOwn(bound, key);
     // Under another name a secret would not be one.
@@ -126,16 +126,16 @@ function distinct(fields: object, bound: Readonly<Record<string, unknown>>): Rec
     let free = key;
     while (taken(free)) free = `line_${free}`;
     // Only under its usual names pino knows what to do with an error.
-    line.set(free, value instanceof Error && free !== "err" && free !== "error" ? describe(value) : value);
+    line.set(free, value instanceof Error && free !== "err" && free !== "error" ? serializeError(value) : value);
   }
   return Object.fromEntries(line);
 }
 
-function messageOf(error: unknown): string | undefined {
+function errorMessage(error: unknown): string | undefined {
   return error instanceof Error ? withoutCredentials(error.message) : undefined;
 }
 
-function describe(error: unknown): unknown {
+function serializeError(error: unknown): unknown {
   if (!(error instanceof Error)) return withoutCredentials(String(error));
   const { kind, hint, code } = error as { kind?: string; hint?: string; code?: string };
   return {
@@ -144,14 +144,14 @@ function describe(error: unknown): unknown {
     ...(kind === undefined ? {} : { kind }),
     ...(hint === undefined ? {} : { hint }),
     ...(code === undefined ? {} : { code }),
-    ...(error.cause === undefined ? {} : { cause: describe(error.cause) }),
+    ...(error.cause === undefined ? {} : { cause: serializeError(error.cause) }),
   };
 }
 
 export type RecentLines = ReturnType<typeof createRecentLines>;
 
-const RECENT_LINES = 300;
-const RECENT_LENGTH = 2_000;
+const MAX_RECENT_LINES = 300;
+const MAX_RECENT_LINE_LENGTH = 2_000;
 
 export function createRecentLines() {
   const recent: string[] = [];
@@ -159,8 +159,8 @@ export function createRecentLines() {
   return {
     add(line: string): void {
       const text = line.trimEnd();
-      recent[next] = text.length > RECENT_LENGTH ? `${text.slice(0, RECENT_LENGTH)}…` : text;
-      next = (next + 1) % RECENT_LINES;
+      recent[next] = text.length > MAX_RECENT_LINE_LENGTH ? `${text.slice(0, MAX_RECENT_LINE_LENGTH)}…` : text;
+      next = (next + 1) % MAX_RECENT_LINES;
     },
     lines: (): readonly string[] => [...recent.slice(next), ...recent.slice(0, next)],
   };

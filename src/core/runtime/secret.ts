@@ -17,7 +17,7 @@ export const SecretRef = z
           .string()
           .min(1)
           .superRefine((file, context) => {
-            const message = kernelComplaint(file);
+            const message = findKernelPathComplaint(file);
             if (message !== null) context.addIssue({ code: "custom", message });
           })
           .meta({ description: "Path of a file that holds nothing but the secret." }),
@@ -38,14 +38,14 @@ export const SecretRef = z
 export type SecretRef = z.infer<typeof SecretRef>;
 
 const KERNEL_FOLDERS = ["/proc", "/sys", "/dev"];
-const SHARED_MEMORY = "/dev/shm";
+const SHARED_MEMORY_FOLDER = "/dev/shm";
 
 /** Complaint about a path, links followed, that cannot be a secret file; null if it can. */
-function kernelComplaint(path: string): string | null {
+function findKernelPathComplaint(path: string): string | null {
   const real = existsSync(path) ? realFolder(path) : resolve(path);
   const isIn = (folder: string) => real === folder || real.startsWith(`${folder}/`);
   const folder = KERNEL_FOLDERS.find(isIn);
-  if (folder === undefined || isIn(SHARED_MEMORY)) return null;
+  if (folder === undefined || isIn(SHARED_MEMORY_FOLDER)) return null;
   return `A file under ${folder} is no secret file: it shows what this machine or this process does. Put the secret into a file of its own.`;
 }
 
@@ -57,27 +57,27 @@ export function hasCredentials(address: string): boolean {
 }
 
 /** Largest secret file in bytes: a larger file is a wrong path. */
-const MAX_BYTES = 64 * 1024;
+const MAX_SECRET_BYTES = 64 * 1024;
 
 /** The secret's file or variable is missing or empty. */
-class NoSecret extends ConfigError {}
+class MissingSecret extends ConfigError {}
 
 /** How long a known secret may be missing while it is being replaced, in milliseconds. */
-const EXCHANGED_WITHIN_MS = 60_000;
+const MAX_ABSENCE_MS = 60_000;
 
 /** Throws ConfigError for a missing, empty or shared file, and LocalFailure when this machine cannot read files. */
 export function readSecret(
   ref: SecretRef,
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): Secret {
-  const text = "file" in ref ? ownFile(ref.file) : environment[ref.env];
-  const name = nameOf(ref);
+  const text = "file" in ref ? readPrivateFile(ref.file) : environment[ref.env];
+  const name = describeSecret(ref);
   if (text === undefined) {
-    if ("env" in ref && seemsSecret(ref.env)) throw secretInPlaceOf("the variable's name", ref.env);
-    throw new NoSecret(`${name} is not set.`, { hint: "Set it, or name a file instead." });
+    if ("env" in ref && seemsSecret(ref.env)) throw createMisplacedSecretError("the variable's name", ref.env);
+    throw new MissingSecret(`${name} is not set.`, { hint: "Set it, or name a file instead." });
   }
   const secret = text.replace(/\r?\n$/, "");
-  if (secret === "") throw new NoSecret(`${name} is empty.`, { hint: "Put the secret into it." });
+  if (secret === "") throw new MissingSecret(`${name} is empty.`, { hint: "Put the secret into it." });
   const read = new Secret(secret);
   recordSecretAt(name, secret);
   return read;
@@ -99,9 +99,9 @@ export function cachedSecret(
     } catch (error) {
       if (last === null) throw error;
       if (error instanceof LocalFailure) return last;
-      if (!(error instanceof NoSecret)) throw error;
+      if (!(error instanceof MissingSecret)) throw error;
       goneSinceMs ??= clock.monotonic();
-      if (clock.monotonic() - goneSinceMs >= EXCHANGED_WITHIN_MS) throw error;
+      if (clock.monotonic() - goneSinceMs >= MAX_ABSENCE_MS) throw error;
       throw new LocalFailure(error.message, {
         hint: "It was there before; if it is being exchanged, nothing else has to be done.",
         cause: error,
@@ -110,7 +110,7 @@ export function cachedSecret(
   };
 }
 
-export function secretStamp(file: string): string {
+export function readSecretFileStamp(file: string): string {
   try {
     const { mtimeMs, ctimeMs, ino, size } = statSync(file);
     return `${mtimeMs} ${ctimeMs} ${ino} ${size}`;
@@ -119,33 +119,33 @@ export function secretStamp(file: string): string {
   }
 }
 
-function nameOf(ref: SecretRef): string {
+function describeSecret(ref: SecretRef): string {
   return "file" in ref ? `The secret file ${ref.file}` : `The environment variable ${ref.env}`;
 }
 
 /** Text that looks like a token: at least 20 of these characters. A path contains a slash. */
-const TOKEN = /^[A-Za-z0-9._~+=:|-]{20,}$/;
+const TOKEN_LIKE_TEXT = /^[A-Za-z0-9._~+=:|-]{20,}$/;
 /** `api-token-2.txt`; what follows the last dot of a token (`eyJhbGciOi….eyJzdWIiOi….SflKxwRJSM`) is longer. */
-const EXTENSION = /\.[A-Za-z][A-Za-z0-9]{0,7}$/;
+const FILE_EXTENSION = /\.[A-Za-z][A-Za-z0-9]{0,7}$/;
 /** `PLENUM_TOKEN_OF_HOUSE_12`, `plenum-token-of-house12`. */
-const NAME = /^[A-Za-z]{1,12}\d{0,4}([_-]([A-Za-z]{1,12}\d{0,4}|\d{1,4}))+$/;
+const VARIABLE_OR_FILE_NAME = /^[A-Za-z]{1,12}\d{0,4}([_-]([A-Za-z]{1,12}\d{0,4}|\d{1,4}))+$/;
 
 /** True if the text looks like a secret (`17|Zk3…`) instead of a path or a variable's name. */
 function seemsSecret(text: string): boolean {
-  if (!TOKEN.test(text) || EXTENSION.test(text) || NAME.test(text)) return false;
+  if (!TOKEN_LIKE_TEXT.test(text) || FILE_EXTENSION.test(text) || VARIABLE_OR_FILE_NAME.test(text)) return false;
   return text.includes("|") || (/[A-Za-z]/.test(text) && /\d/.test(text));
 }
 
-function secretInPlaceOf(what: string, text: string): ConfigError {
+function createMisplacedSecretError(what: string, text: string): ConfigError {
   registerSecret(text);
-  return new NoSecret(`A secret itself seems to stand where ${what} belongs.`, {
+  return new MissingSecret(`A secret itself seems to stand where ${what} belongs.`, {
     hint: "Put the secret into a file and its path here, {file: path}; whoever has seen this configuration knows the secret.",
   });
 }
 
-function ownFile(path: string): string {
+function readPrivateFile(path: string): string {
   const what = `The secret file ${path} cannot be`;
-  const complaint = kernelComplaint(path);
+  const complaint = findKernelPathComplaint(path);
   if (complaint !== null) throw new ConfigError(`The secret file ${path} is refused.`, { hint: complaint });
   let handle: number;
   try {
@@ -155,8 +155,8 @@ function ownFile(path: string): string {
     const code = systemCodeOf(error);
     const own = localFailureOf(code, `${what} opened`, error);
     if (own !== null) throw own;
-    if (seemsSecret(path)) throw secretInPlaceOf("the path of its file", path);
-    throw new (code === "ENOENT" ? NoSecret : ConfigError)(`${what} opened (${code}).`, {
+    if (seemsSecret(path)) throw createMisplacedSecretError("the path of its file", path);
+    throw new (code === "ENOENT" ? MissingSecret : ConfigError)(`${what} opened (${code}).`, {
       hint: "Check the path, and that the user that runs Plenum may read it.",
       cause: error,
     });
@@ -175,15 +175,15 @@ function ownFile(path: string): string {
         hint: `Run: chmod 600 ${path}`,
       });
     }
-    if (size > MAX_BYTES) {
-      throw new ConfigError(`The secret file ${path} is larger than ${MAX_BYTES} bytes.`, {
+    if (size > MAX_SECRET_BYTES) {
+      throw new ConfigError(`The secret file ${path} is larger than ${MAX_SECRET_BYTES} bytes.`, {
         hint: "It has to hold nothing but the secret; check the path.",
       });
     }
     return readFileSync(handle, "utf8");
   } catch (error) {
     if (error instanceof ConfigError) throw error;
-    throw unreadable(error, `${what} read`);
+    throw createUnreadableError(error, `${what} read`);
   } finally {
     closeSync(handle);
   }
@@ -198,7 +198,7 @@ function isOpenToOthers(mode: number, uid: number): boolean {
 }
 
 /** Failure to read an opened file: except for a folder, the disk or the machine failed. */
-function unreadable(error: unknown, what: string): Error {
+function createUnreadableError(error: unknown, what: string): Error {
   const code = systemCodeOf(error);
   if (code === "EISDIR") return new ConfigError(`${what} (${code}).`, { cause: error });
   return localFailureOf(code, what, error) ?? new LocalFailure(`${what} at the moment (${code}).`, { cause: error });

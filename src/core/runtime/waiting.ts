@@ -11,7 +11,7 @@ export interface Wakeup {
 }
 
 /** Abort reason of a wait that ends early. It is shared, because an abort without a reason creates an error with a stack. */
-export const WOKEN: unknown = Object.freeze(new Error("This wait was ended early."));
+export const ENDED_EARLY: unknown = Object.freeze(new Error("This wait was ended early."));
 
 export function createWakeup(): Wakeup {
   const waiting = new Set<() => void>();
@@ -31,11 +31,11 @@ export function createWakeup(): Wakeup {
     },
     wakeups: () => count,
     listen,
-    nextWakeup: (signal) => heardBy(listen, signal),
+    nextWakeup: (signal) => waitForWakeup(listen, signal),
   };
 }
 
-function heardBy(listen: Wakeup["listen"], signal: AbortSignal): Promise<void> {
+function waitForWakeup(listen: Wakeup["listen"], signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) return resolve();
     const wake = () => {
@@ -49,7 +49,7 @@ function heardBy(listen: Wakeup["listen"], signal: AbortSignal): Promise<void> {
 }
 
 /** Wakes up when any of the given ones does; `wakeUp` wakes the first. */
-export function anyOf(...sources: readonly [Wakeup, ...Wakeup[]]): Wakeup {
+export function combineWakeups(...sources: readonly [Wakeup, ...Wakeup[]]): Wakeup {
   const listen = (hear: () => void): (() => void) => {
     const unlisten = () => {
       for (const stop of stops) stop();
@@ -66,7 +66,7 @@ export function anyOf(...sources: readonly [Wakeup, ...Wakeup[]]): Wakeup {
     wakeUp: sources[0].wakeUp,
     wakeups: () => sources.reduce((sum, source) => sum + source.wakeups(), 0),
     listen,
-    nextWakeup: (signal) => heardBy(listen, signal),
+    nextWakeup: (signal) => waitForWakeup(listen, signal),
   };
 }
 
@@ -78,16 +78,16 @@ export async function sleepFor(
 ): Promise<boolean> {
   if (signals.some((signal) => signal.aborted)) return false;
   const [only] = signals;
-  if (only !== undefined && signals.length === 1) return asleep(clock, ms, only);
-  const early = firstOf(...signals);
+  if (only !== undefined && signals.length === 1) return sleepUnlessAborted(clock, ms, only);
+  const early = combineSignals(...signals);
   try {
-    return await asleep(clock, ms, early.signal);
+    return await sleepUnlessAborted(clock, ms, early.signal);
   } finally {
     early.end();
   }
 }
 
-async function asleep(clock: Pick<Clock, "sleep">, ms: number, signal: AbortSignal): Promise<boolean> {
+async function sleepUnlessAborted(clock: Pick<Clock, "sleep">, ms: number, signal: AbortSignal): Promise<boolean> {
   try {
     await clock.sleep(ms, signal);
     return true;
@@ -106,10 +106,10 @@ export async function sleepUntilWoken(
 ): Promise<void> {
   if (!Number.isFinite(ms)) return wakeup.nextWakeup(signal);
   if (signal.aborted) return;
-  const early = firstOf(signal);
-  const unlisten = wakeup.listen(() => early.abort(WOKEN));
+  const early = combineSignals(signal);
+  const unlisten = wakeup.listen(() => early.abort(ENDED_EARLY));
   try {
-    await asleep(clock, ms, early.signal);
+    await sleepUnlessAborted(clock, ms, early.signal);
   } finally {
     unlisten();
     early.end();
@@ -117,7 +117,7 @@ export async function sleepUntilWoken(
 }
 
 /** Waits for work, for `ms` at most. Returns true when the work has ended, also with an error. */
-export async function within(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
+export async function endsWithin(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
   const done = new AbortController();
   const finished = work.then(
     () => true,
@@ -127,7 +127,7 @@ export async function within(clock: Clock, ms: number, work: Promise<unknown>): 
   try {
     return await Promise.race([finished, timeUp]);
   } finally {
-    done.abort(WOKEN);
+    done.abort(ENDED_EARLY);
   }
 }
 
@@ -139,7 +139,7 @@ export interface WorkSignal {
 }
 
 /** Aborts like the first signal. `AbortSignal.any` keeps listeners until a full collection, at 30 times the cost. */
-export function firstOf(...signals: readonly AbortSignal[]): WorkSignal {
+export function combineSignals(...signals: readonly AbortSignal[]): WorkSignal {
   const first = new AbortController();
   const listening = signals.map((signal) => {
     const cut = () => first.abort(signal.reason);
@@ -159,7 +159,7 @@ export function firstOf(...signals: readonly AbortSignal[]): WorkSignal {
 /** `AbortSignal.timeout` keeps its listeners until the time is up: 4 MB at 2 writes of 64 KiB a second and 30 s. */
 export function timeLimit(signal: AbortSignal, ms: number, late?: () => unknown): WorkSignal {
   const timeout = () => new DOMException("The operation was aborted due to timeout", "TimeoutError");
-  const limit = firstOf(signal);
+  const limit = combineSignals(signal);
   const timer = setTimeout(() => limit.abort((late ?? timeout)()), ms);
   return {
     ...limit,
@@ -171,7 +171,7 @@ export function timeLimit(signal: AbortSignal, ms: number, late?: () => unknown)
 }
 
 /** Waits for a promise, or rejects with the signal's reason as soon as it aborts. */
-export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+export function rejectOnAbort<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason);
     if (signal.aborted) abort();
@@ -193,14 +193,14 @@ export function oneAtATime(): OneAtATime {
   };
 }
 
-export interface Loop {
+export interface LoopOptions {
   readonly clock: Clock;
   readonly signal: AbortSignal;
-  readonly bell?: Wakeup;
+  readonly wakeup?: Wakeup;
   /** Returns the milliseconds until the next turn; infinity waits for a wake-up, null ends the loop. */
   turn(): Promise<number | null>;
   /** True if turns only check for changes: they start together at full seconds, which saves wake-ups (0.15 ms each). */
-  readonly looks?: boolean;
+  readonly onlyChecks?: boolean;
   fault(error: unknown, inMs: number): void;
   /** Wait after consecutive faults; 1 s to 1 min by default. */
   readonly backoff?: { readonly firstMs: number; readonly maxMs: number };
@@ -210,8 +210,8 @@ export interface Loop {
 const FAULT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 
 /** Runs turns until the signal aborts. It backs off after faults and yields to the event loop between turns, so it never spins. */
-export async function loop(options: Loop): Promise<void> {
-  const { clock, signal, bell: wakeup = createWakeup(), backoff = FAULT_BACKOFF } = options;
+export async function runLoop(options: LoopOptions): Promise<void> {
+  const { clock, signal, wakeup = createWakeup(), backoff = FAULT_BACKOFF } = options;
   let faults = 0;
   while (!signal.aborted) {
     const count = wakeup.wakeups();
@@ -220,7 +220,7 @@ export async function loop(options: Loop): Promise<void> {
       faults = 0;
       if (signal.aborted || againMs === null) return;
       if (againMs <= 0 || wakeup.wakeups() !== count) await sleepFor(clock, 0, signal);
-      else await sleepUntilWoken(options.looks === true ? inFullSeconds(clock) : clock, againMs, wakeup, signal);
+      else await sleepUntilWoken(options.onlyChecks === true ? inFullSeconds(clock) : clock, againMs, wakeup, signal);
     } catch (error) {
       if (signal.aborted) return;
       faults += 1;
@@ -231,14 +231,14 @@ export async function loop(options: Loop): Promise<void> {
   }
 }
 
-export interface Persistence<T> extends Pick<Loop, "clock" | "signal" | "backoff" | "random"> {
+export interface RetryOptions<T> extends Pick<LoopOptions, "clock" | "signal" | "backoff" | "random"> {
   work(): Promise<T>;
   /** Called after the n-th failure; the next attempt starts after `inMs` milliseconds. */
   fault(error: unknown, inMs: number, failed: number): void;
 }
 
 /** Tries once even after the signal aborted, and rejects with the signal's reason if that attempt fails. */
-export async function persist<T>(options: Persistence<T>): Promise<T> {
+export async function retryUntilDone<T>(options: RetryOptions<T>): Promise<T> {
   const { clock, signal, backoff = FAULT_BACKOFF } = options;
   for (let failed = 1; ; failed += 1) {
     try {
@@ -258,11 +258,11 @@ export function yieldToEventLoop(): Promise<void> {
 }
 
 /** One pass over so many objects takes 5 to 30 ms; several passes over 50,000 tags blocked the event loop for 80 ms. */
-const MANY_THINGS = 10_000;
+const MANY_OBJECTS = 10_000;
 
 /** Yields to the event loop between two passes over many objects. */
 export async function yieldIfMany(things: number): Promise<void> {
-  if (things >= MANY_THINGS) await yieldToEventLoop();
+  if (things >= MANY_OBJECTS) await yieldToEventLoop();
 }
 
 /** Lets the event loop run other work. Rejects with the signal's reason when it has aborted. */
@@ -287,32 +287,32 @@ export async function runInSlices<T>(
 
 const SECOND_MS = 1_000;
 /** Timers may fire some milliseconds early. A wake-up in the last 50 ms of a second counts for the next second. */
-const EARLY_MS = 50;
+const TIMER_TOLERANCE_MS = 50;
 
 /** Shared abort reason: an abort without a reason creates an error with a stack. */
-const ABANDONED: unknown = Object.freeze(new Error("All sleepers of this second have left."));
+const ABANDONED_SECOND: unknown = Object.freeze(new Error("All sleepers of this second have left."));
 
-type Sleep = Pick<Clock, "sleep">;
+type SleepClock = Pick<Clock, "sleep">;
 
 /** A full second, and the sleepers that it wakes. */
-interface Second {
+interface SharedSecond {
   readonly sleepers: Set<PromiseWithResolvers<void>>;
   readonly abandoned: AbortController;
 }
 
-const secondSleeps = new WeakMap<Clock, Sleep>();
+const secondClocks = new WeakMap<Clock, SleepClock>();
 
 /** Ends sleeps of a second or more at a full second, up to a second early, so that all sleepers share one wake-up. */
-export function inFullSeconds(clock: Clock): Sleep {
-  const sleep = secondSleeps.get(clock) ?? { sleep: sleepBySeconds(clock) };
-  secondSleeps.set(clock, sleep);
+export function inFullSeconds(clock: Clock): SleepClock {
+  const sleep = secondClocks.get(clock) ?? { sleep: sleepBySeconds(clock) };
+  secondClocks.set(clock, sleep);
   return sleep;
 }
 
 function sleepBySeconds(clock: Clock): Clock["sleep"] {
-  const seconds = new Map<number, Second>();
+  const seconds = new Map<number, SharedSecond>();
 
-  async function waitFor(number: number, { sleepers, abandoned }: Second): Promise<void> {
+  async function waitFor(number: number, { sleepers, abandoned }: SharedSecond): Promise<void> {
     try {
       await clock.sleep(number * SECOND_MS - clock.monotonic(), abandoned.signal);
       for (const { resolve } of sleepers) resolve();
@@ -323,10 +323,10 @@ function sleepBySeconds(clock: Clock): Clock["sleep"] {
     }
   }
 
-  function secondOf(number: number): Second {
+  function sharedSecond(number: number): SharedSecond {
     const known = seconds.get(number);
     if (known !== undefined) return known;
-    const second: Second = { sleepers: new Set(), abandoned: new AbortController() };
+    const second: SharedSecond = { sleepers: new Set(), abandoned: new AbortController() };
     seconds.set(number, second);
     void waitFor(number, second);
     return second;
@@ -335,8 +335,8 @@ function sleepBySeconds(clock: Clock): Clock["sleep"] {
   return async (ms, signal) => {
     if (ms < SECOND_MS) return clock.sleep(ms, signal);
     signal?.throwIfAborted();
-    const number = Math.floor((clock.monotonic() + ms + EARLY_MS) / SECOND_MS);
-    const second = secondOf(number);
+    const number = Math.floor((clock.monotonic() + ms + TIMER_TOLERANCE_MS) / SECOND_MS);
+    const second = sharedSecond(number);
     const sleeper = Promise.withResolvers<void>();
     second.sleepers.add(sleeper);
     const leave = () => {
@@ -344,7 +344,7 @@ function sleepBySeconds(clock: Clock): Clock["sleep"] {
       sleeper.reject(signal?.reason);
       if (second.sleepers.size > 0) return;
       seconds.delete(number);
-      second.abandoned.abort(ABANDONED);
+      second.abandoned.abort(ABANDONED_SECOND);
     };
     signal?.addEventListener("abort", leave, { once: true });
     try {

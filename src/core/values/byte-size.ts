@@ -1,6 +1,6 @@
 import { z } from "zod";
 
-const SIZES: Readonly<Record<string, number>> = {
+const UNIT_BYTES: Readonly<Record<string, number>> = {
   b: 1,
   kb: 1_000,
   mb: 1_000 ** 2,
@@ -15,20 +15,20 @@ const SIZES: Readonly<Record<string, number>> = {
 /** Bytes of a text such as `1GB`, `512 MiB` or `64 kB`; null for other text. `1G` is ambiguous and therefore null. */
 export function parseByteSize(text: string): number | null {
   const [, number, unit = ""] = /^(\d+(?:\.\d+)?) ?([a-z]+)$/i.exec(text.trim()) ?? [];
-  const size = SIZES[unit.toLowerCase()];
+  const size = UNIT_BYTES[unit.toLowerCase()];
   return number === undefined || size === undefined ? null : Math.round(Number(number) * size);
 }
 
 /** Formats bytes in the largest exact unit of 1,024: 1073741824 → `1GiB`. */
 function formatByteSize(bytes: number): string {
   for (const unit of ["TiB", "GiB", "MiB", "KiB"]) {
-    const size = SIZES[unit.toLowerCase()] ?? 1;
+    const size = UNIT_BYTES[unit.toLowerCase()] ?? 1;
     if (bytes >= size && bytes % size === 0) return `${bytes / size}${unit}`;
   }
   return String(bytes);
 }
 
-function complaint(text: string): string {
+function describeByteSizeProblem(text: string): string {
   const [, number, unit = ""] = /^([\d_., ]+?) ?([kmgt]?)$/i.exec(text.trim()) ?? [];
   const digits = number?.replaceAll(/[_, ]/g, "");
   if (digits === undefined || digits === "") return "Write bytes as a number, or as 64KiB, 512MiB or 1GB.";
@@ -45,7 +45,7 @@ export function byteSize({ min, max }: { readonly min: number; readonly max?: nu
       context.addIssue({ code: "custom", message });
       return z.NEVER;
     };
-    if (bytes === null) return complain(complaint(given));
+    if (bytes === null) return complain(describeByteSizeProblem(given));
     if (bytes < min) return complain(`Write at least ${formatByteSize(min)}.`);
     if (max !== undefined && bytes > max) return complain(`Write at most ${formatByteSize(max)}.`);
     return bytes;

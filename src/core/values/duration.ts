@@ -11,7 +11,7 @@ const UNITS_MS: Readonly<Record<string, number>> = {
 };
 
 /** Spellings of the units. There is no month, because its length varies. */
-const SPELLED: readonly (readonly [unit: string, spelled: RegExp])[] = [
+const UNIT_SPELLINGS: readonly (readonly [unit: string, spelled: RegExp])[] = [
   ["ms", /^(ms|msecs?|milliseconds?)$/],
   ["s", /^(s|secs?|seconds?)$/],
   ["m", /^(m|mins?|minutes?)$/],
@@ -21,15 +21,15 @@ const SPELLED: readonly (readonly [unit: string, spelled: RegExp])[] = [
   ["y", /^(y|yrs?|years?)$/],
 ];
 
-const PART = /(\d+(?:\.\d+)?) ?([a-zA-Z]+)/g;
-const WHOLE = /^\d+(\.\d+)? ?[a-zA-Z]+( ?\d+(\.\d+)? ?[a-zA-Z]+)*$/;
+const DURATION_PART = /(\d+(?:\.\d+)?) ?([a-zA-Z]+)/g;
+const COMPLETE_DURATION = /^\d+(\.\d+)? ?[a-zA-Z]+( ?\d+(\.\d+)? ?[a-zA-Z]+)*$/;
 
 /** Milliseconds of a text such as `500ms`, `30s`, `90 min`, `24h`, `2w`, `1y` or `1h30m`; null when it is none. */
 export function parseDuration(text: string): number | null {
-  if (!WHOLE.test(text)) return null;
+  if (!COMPLETE_DURATION.test(text)) return null;
   let total = 0;
-  for (const [, number = "", word = ""] of text.matchAll(PART)) {
-    const size = UNITS_MS[unitOf(word) ?? ""];
+  for (const [, number = "", word = ""] of text.matchAll(DURATION_PART)) {
+    const size = UNITS_MS[parseUnit(word) ?? ""];
     if (size === undefined) return null;
     total += Number(number) * size;
   }
@@ -37,12 +37,12 @@ export function parseDuration(text: string): number | null {
 }
 
 /** `M` and `MS` are rejected: they may mean months and megaseconds. */
-function unitOf(word: string): string | undefined {
+function parseUnit(word: string): string | undefined {
   const isPlain = word === word.toLowerCase() || !/^ms?$/i.test(word);
-  return isPlain ? SPELLED.find(([, spelled]) => spelled.test(word.toLowerCase()))?.[0] : undefined;
+  return isPlain ? UNIT_SPELLINGS.find(([, spelled]) => spelled.test(word.toLowerCase()))?.[0] : undefined;
 }
 
-function durationComplaint(text: string): string {
+function describeDurationProblem(text: string): string {
   const given = text.trim();
   if (/^\d+(\.\d+)?$/.test(given)) return `Write ${given}s: a duration needs its unit (ms, s, m, h, d, w or y).`;
   const iso = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/i.exec(given);
@@ -85,6 +85,6 @@ export const Duration = z
   .transform((text, context) => {
     const ms = parseDuration(text);
     if (ms !== null) return ms;
-    context.addIssue({ code: "custom", message: durationComplaint(text) });
+    context.addIssue({ code: "custom", message: describeDurationProblem(text) });
     return z.NEVER;
   });

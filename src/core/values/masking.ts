@@ -1,38 +1,38 @@
 /** Texts from outside may echo secrets, so they pass `masked` first. Secrets of this process are registered here. */
 
 /** Consecutive characters of a secret that are masked; of a shorter secret all. */
-const PART = 12;
+const MASKED_LENGTH = 12;
 /** Shorter secrets are not masked, because ordinary words contain them. */
-const SHORTEST = 8;
+const MIN_SECRET_LENGTH = 8;
 /** Number of replaced secrets that stay registered while the worker runs. */
-const MOST_EXCHANGED = 64;
+const MAX_REPLACED_SECRETS = 64;
 
-export const MASK = "[redacted]";
+export const SECRET_MASK = "[redacted]";
 
 const knownSecrets = new Set<string>();
 const replacedSecrets = new Set<string>();
 /** Current secret by the place where it was read. */
 const secretByPlace = new Map<string, string>();
 /** Parts of all spellings by length, with the number of spellings that contain the part. */
-const parts = new Map<number, Map<string, number>>();
+const secretParts = new Map<number, Map<string, number>>();
 /** Marks the hash of each part's first characters: other positions need no lookup, which is ten times as fast. */
-const BEGINNINGS = 2 ** 20;
-let beginnings = new Uint8Array(0);
+const PREFIX_HASHES = 2 ** 20;
+let prefixHashMarks = new Uint8Array(0);
 let changeCount = 0;
 
 /** Registers a secret, until it and 64 others after it were replaced. */
 export function registerSecret(secret: string): void {
-  if (secret.length < SHORTEST) return;
+  if (secret.length < MIN_SECRET_LENGTH) return;
   replacedSecrets.delete(secret);
   if (knownSecrets.has(secret)) return;
   knownSecrets.add(secret);
   changeCount += 1;
-  if (beginnings.length === 0) beginnings = new Uint8Array(BEGINNINGS);
-  for (const part of partsOf(secret)) {
-    const same = parts.get(part.length) ?? new Map<string, number>();
-    parts.set(part.length, same);
+  if (prefixHashMarks.length === 0) prefixHashMarks = new Uint8Array(PREFIX_HASHES);
+  for (const part of listMaskedParts(secret)) {
+    const same = secretParts.get(part.length) ?? new Map<string, number>();
+    secretParts.set(part.length, same);
     same.set(part, (same.get(part) ?? 0) + 1);
-    beginnings[beginning(part, 0)] = 1;
+    prefixHashMarks[hashPrefix(part, 0)] = 1;
   }
 }
 
@@ -45,132 +45,132 @@ export function recordSecretAt(place: string, secret: string): void {
   // If another place still has the old secret, reading it there removes it from the replaced ones.
   replacedSecrets.add(before);
   for (const oldest of replacedSecrets) {
-    if (replacedSecrets.size <= MOST_EXCHANGED) break;
-    forget(oldest);
+    if (replacedSecrets.size <= MAX_REPLACED_SECRETS) break;
+    forgetSecret(oldest);
   }
 }
 
-function forget(secret: string): void {
+function forgetSecret(secret: string): void {
   replacedSecrets.delete(secret);
   knownSecrets.delete(secret);
   changeCount += 1;
-  for (const part of partsOf(secret)) {
-    const same = parts.get(part.length);
+  for (const part of listMaskedParts(secret)) {
+    const same = secretParts.get(part.length);
     const left = (same?.get(part) ?? 1) - 1;
     if (left > 0) same?.set(part, left);
     else same?.delete(part);
   }
-  beginnings.fill(0);
-  for (const same of parts.values()) for (const part of same.keys()) beginnings[beginning(part, 0)] = 1;
+  prefixHashMarks.fill(0);
+  for (const same of secretParts.values()) for (const part of same.keys()) prefixHashMarks[hashPrefix(part, 0)] = 1;
 }
 
 export function forgetSecrets(): void {
-  for (const all of [knownSecrets, replacedSecrets, secretByPlace, parts]) all.clear();
+  for (const all of [knownSecrets, replacedSecrets, secretByPlace, secretParts]) all.clear();
   changeCount += 1;
 }
 
 /** An address: scheme, user name and password, and the part after the server's name. */
-const ADDRESS = /^(https?:)\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
+const ADDRESS_PARTS = /^(https?:)\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
 
 /** Parts of an address to mask, e.g. of `https://me:word@hooks.example.com/T0`, without the name of the server. */
-function secretPartsOf(secret: string): readonly string[] {
-  const [, scheme = "", user, behind] = ADDRESS.exec(secret) ?? [];
+function splitSecretAddress(secret: string): readonly string[] {
+  const [, scheme = "", user, behind] = ADDRESS_PARTS.exec(secret) ?? [];
   if (behind === undefined) return [secret];
   if (user === undefined) return [behind];
   const said = `//${user}@`;
   // A short password is masked only together with the text before it.
-  return [said.length < SHORTEST ? scheme + said : said, user, behind];
+  return [said.length < MIN_SECRET_LENGTH ? scheme + said : said, user, behind];
 }
 
-function beginning(characters: string, at: number): number {
+function hashPrefix(characters: string, at: number): number {
   let number = 0;
-  for (let i = at; i < at + 4; i += 1) number = (number * 37 + characters.charCodeAt(i)) % BEGINNINGS;
+  for (let i = at; i < at + 4; i += 1) number = (number * 37 + characters.charCodeAt(i)) % PREFIX_HASHES;
   return number;
 }
 
 /** Hash of the next position: removes the first character and adds the fifth. */
-function nextBeginning(number: number, characters: string, at: number): number {
+function hashNextPrefix(number: number, characters: string, at: number): number {
   const left = number - Math.imul(characters.charCodeAt(at), 37 ** 3);
-  return (Math.imul(left, 37) + characters.charCodeAt(at + 4)) & (BEGINNINGS - 1);
+  return (Math.imul(left, 37) + characters.charCodeAt(at + 4)) & (PREFIX_HASHES - 1);
 }
 
 /** Changes when a secret is registered or forgotten, for caches of masked texts. */
-export function secretsKnown(): number {
+export function secretsVersion(): number {
   return changeCount;
 }
 
 /** Returns the text with `[redacted]` in place of every secret or part of one. */
-export function masked(text: string): string {
-  if (parts.size === 0) return text;
-  if (text.length < SHORTEST) return text;
+export function maskSecrets(text: string): string {
+  if (secretParts.size === 0) return text;
+  if (text.length < MIN_SECRET_LENGTH) return text;
   const { characters, beginOf } = withoutEscapes(text);
   let result = "";
   let shown = 0;
   let end = 0;
-  let number = beginning(characters, 0);
-  for (let at = 0; at + SHORTEST <= characters.length; at += 1) {
-    const length = beginnings[number] === 1 ? partAt(characters, at) : 0;
-    number = nextBeginning(number, characters, at);
+  let number = hashPrefix(characters, 0);
+  for (let at = 0; at + MIN_SECRET_LENGTH <= characters.length; at += 1) {
+    const length = prefixHashMarks[number] === 1 ? findPartLength(characters, at) : 0;
+    number = hashNextPrefix(number, characters, at);
     if (length === 0) continue;
-    if (at >= end) result += text.slice(shown, beginOf(at)) + MASK;
+    if (at >= end) result += text.slice(shown, beginOf(at)) + SECRET_MASK;
     end = Math.max(end, at + length);
     shown = beginOf(end);
   }
   return result + text.slice(shown);
 }
 
-function partAt(characters: string, at: number): number {
+function findPartLength(characters: string, at: number): number {
   let longest = 0;
-  for (const [length, knownSecrets] of parts) {
+  for (const [length, knownSecrets] of secretParts) {
     if (length > longest && knownSecrets.has(characters.slice(at, at + length))) longest = length;
   }
   return longest;
 }
 
-interface Plain {
+interface UnescapedText {
   readonly characters: string;
   beginOf(i: number): number;
 }
 
 /** Escapes that an echo may insert: JSON (`\/`, `\u002f`), addresses (`%2F`, `%252F`), broken lines. */
-const ESCAPED = /\\+u([0-9a-f]{4})|%(?:25)*([0-9a-f]{2})|./gis;
+const ESCAPE_SEQUENCE = /\\+u([0-9a-f]{4})|%(?:25)*([0-9a-f]{2})|./gis;
 const MAY_BE_ESCAPED = /[\\%\r\n\t]/;
 
 /** The text in lower case without escapes. */
-function withoutEscapes(text: string): Plain {
+function withoutEscapes(text: string): UnescapedText {
   if (!MAY_BE_ESCAPED.test(text)) {
-    const characters = lower(text);
+    const characters = toLowerCaseSameLength(text);
     return { characters, beginOf: (i) => i };
   }
   const begins: number[] = [];
   let characters = "";
-  for (const found of text.matchAll(ESCAPED)) {
+  for (const found of text.matchAll(ESCAPE_SEQUENCE)) {
     const [whole, unicode, percent] = found;
     const code = unicode ?? percent;
     const character = code === undefined ? whole : String.fromCharCode(Number.parseInt(code, 16));
     if (/^[\\\r\n\t]$/.test(character)) continue;
-    characters += lower(character);
+    characters += toLowerCaseSameLength(character);
     begins.push(found.index);
   }
   return { characters, beginOf: (i) => begins[i] ?? text.length };
 }
 
 /** Lower case, unless that changes the length: positions must stay comparable. */
-function lower(text: string): string {
+function toLowerCaseSameLength(text: string): string {
   const small = text.toLowerCase();
   return small.length === text.length ? small : text;
 }
 
 /** Spellings of a secret: plain, hex, base64 (also as part of `user:password`), and base64 of that. */
-function spellingsOf(secret: string): readonly string[] {
+function encodeSecret(secret: string): readonly string[] {
   const bytes = Buffer.from(secret).toString("latin1");
-  const encoded = base64Of(bytes);
+  const encoded = encodeBase64(bytes);
   const hex = Buffer.from(secret).toString("hex");
-  return [...new Set([secret, bytes, hex, ...encoded, ...encoded.flatMap(base64Of)])];
+  return [...new Set([secret, bytes, hex, ...encoded, ...encoded.flatMap(encodeBase64)])];
 }
 
 /** The base64 characters that depend only on the text, for each of its three possible offsets. */
-function base64Of(text: string): readonly string[] {
+function encodeBase64(text: string): readonly string[] {
   return [0, 1, 2].flatMap((before) => {
     const encoded = Buffer.from("\0".repeat(before) + text, "latin1").toString("base64");
     const sure = encoded.slice(before === 0 ? 0 : before + 1).replace(/=+$/, "");
@@ -179,11 +179,11 @@ function base64Of(text: string): readonly string[] {
   });
 }
 
-function* partsOf(secret: string): Generator<string> {
-  for (const spelling of secretPartsOf(secret).flatMap(spellingsOf)) {
+function* listMaskedParts(secret: string): Generator<string> {
+  for (const spelling of splitSecretAddress(secret).flatMap(encodeSecret)) {
     const { characters } = withoutEscapes(spelling);
-    const length = Math.min(PART, characters.length);
-    if (length < SHORTEST) continue;
+    const length = Math.min(MASKED_LENGTH, characters.length);
+    if (length < MIN_SECRET_LENGTH) continue;
     for (let at = 0; at + length <= characters.length; at += 1) yield characters.slice(at, at + length);
   }
 }

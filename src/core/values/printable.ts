@@ -1,21 +1,21 @@
 /** Texts of other systems may contain characters that control a terminal or are invisible. */
 
-const SPACES = /[\t-\r\u0085\u2028\u2029]/g;
-const CONTROLS = /\p{Cc}/gu;
-const UNSEEN = /[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
+const LINE_SPACES = /[\t-\r\u0085\u2028\u2029]/g;
+const CONTROL_CHARS = /\p{Cc}/gu;
+const INVISIBLE_CHARS = /[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
 
 /** One readable line: control characters become �, invisible ones are removed. */
-export function printable(text: string): string {
-  return text.toWellFormed().replace(SPACES, " ").replace(CONTROLS, "\ufffd").replace(UNSEEN, "");
+export function toPrintable(text: string): string {
+  return text.toWellFormed().replace(LINE_SPACES, " ").replace(CONTROL_CHARS, "\ufffd").replace(INVISIBLE_CHARS, "");
 }
 
 /** JSON text with the same value and such characters as \uXXXX. */
-export function printableJson(json: string): string {
-  return json.replace(/[\u007f-\u009f\u2028\u2029\p{Cf}\p{Default_Ignorable_Code_Point}]/gu, escaped);
+export function toPrintableJson(json: string): string {
+  return json.replace(/[\u007f-\u009f\u2028\u2029\p{Cf}\p{Default_Ignorable_Code_Point}]/gu, escapeCharacter);
 }
 
 /** A character beyond U+FFFF takes two, e.g. U+E0041: "\udb40\udc41". */
-function escaped(character: string): string {
+function escapeCharacter(character: string): string {
   return Array.from({ length: character.length }, (_, i) => {
     return `\\u${character.charCodeAt(i).toString(16).padStart(4, "0")}`;
   }).join("");

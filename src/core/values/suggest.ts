@@ -1,4 +1,4 @@
-export function closest(word: string, words: readonly string[]): string | undefined {
+export function closestWord(word: string, words: readonly string[]): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
   for (const candidate of words) {
@@ -12,18 +12,18 @@ export function closest(word: string, words: readonly string[]): string | undefi
 }
 
 /** Help for an unknown word, with a space in front, e.g. ` Did you mean tags?`; empty without a suggestion. */
-export function suggestion(word: string, words: readonly string[]): string {
-  const meant = closest(word, words);
+export function formatSuggestion(word: string, words: readonly string[]): string {
+  const meant = closestWord(word, words);
   if (meant !== undefined) return ` Did you mean ${meant}?`;
   return words.length > 0 && words.length <= 25 ? ` Known are: ${words.join(", ")}.` : "";
 }
 
 /** Longer texts are no typing errors. */
-const LONGEST = 100;
+const MAX_WORD_LENGTH = 100;
 
 /** Levenshtein distance. */
 function editDistance(a: string, b: string): number {
-  if (a.length > LONGEST || b.length > LONGEST) return LONGEST;
+  if (a.length > MAX_WORD_LENGTH || b.length > MAX_WORD_LENGTH) return MAX_WORD_LENGTH;
   let row = Array.from({ length: b.length + 1 }, (_, column) => column);
   for (let i = 1; i <= a.length; i += 1) {
     const next = [i];

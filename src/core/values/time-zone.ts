@@ -1,17 +1,17 @@
-import { suggestion } from "./suggest.ts";
+import { formatSuggestion } from "./suggest.ts";
 
 /** One sentence on an invalid time zone for the `tz` of a history request; null when it is valid. */
-export function zoneComplaint(zone: string): string | null {
-  const known = resolved(zone);
+export function describeZoneProblem(zone: string): string | null {
+  const known = resolveZoneName(zone);
   // An offset has no daylight saving time.
   if (known === null || !/^[A-Za-z]/.test(zone))
-    return `\`${zone}\` is not a time zone; write an IANA name such as Europe/Stockholm.${meant(zone)}`;
+    return `\`${zone}\` is not a time zone; write an IANA name such as Europe/Stockholm.${suggestZone(zone)}`;
   // Other capitals work here, but not in every service.
   if (known !== zone && known.toLowerCase() === zone.toLowerCase()) return `Write the time zone as ${known}.`;
   return null;
 }
 
-function resolved(zone: string): string | null {
+function resolveZoneName(zone: string): string | null {
   try {
     return new Intl.DateTimeFormat("en", { timeZone: zone }).resolvedOptions().timeZone;
   } catch {
@@ -19,10 +19,10 @@ function resolved(zone: string): string | null {
   }
 }
 
-function meant(zone: string): string {
+function suggestZone(zone: string): string {
   const zones = Intl.supportedValuesOf("timeZone");
   const city = zones.find((each) => each.toLowerCase().endsWith(`/${zone.toLowerCase().replaceAll(" ", "_")}`));
   if (city !== undefined) return ` Did you mean ${city}?`;
-  const close = zone.includes("/") ? suggestion(zone, zones) : "";
+  const close = zone.includes("/") ? formatSuggestion(zone, zones) : "";
   return close.startsWith(" Did") ? close : "";
 }

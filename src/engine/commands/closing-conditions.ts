@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { loop } from "../../core/runtime/waiting.ts";
+import { runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { ApprovalGuard } from "./approval/guard.ts";
 import type { Arming } from "./arming.ts";
@@ -70,7 +70,7 @@ export function createClosingConditions(options: {
     async watch(signal: AbortSignal): Promise<void> {
       // Two loops: when the request to arm cannot be read, the kill switch is still audited.
       const every = (check: () => Promise<number | null>, problem: string) =>
-        loop({ clock, signal, looks: true, turn: check, fault: (error) => log.warn({ err: error }, problem) });
+        runLoop({ clock, signal, onlyChecks: true, turn: check, fault: (error) => log.warn({ err: error }, problem) });
       await Promise.all([
         every(async () => {
           await recordChanges();

@@ -4,7 +4,7 @@ import type { ClockCheck } from "../../core/runtime/clock-check.ts";
 import { type Service, Stopping } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { loop, within } from "../../core/runtime/waiting.ts";
+import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import type { Store } from "../store/store.ts";
 import { createAllowList, type WritableTag, writableTag } from "./allow-list.ts";
@@ -173,12 +173,12 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   async function end(deadlineMs: number): Promise<void> {
     const untilMs = clock.monotonic() + deadlineMs;
     stopping.abort(new Stopping());
-    await within(clock, deadlineMs, running ?? Promise.resolve());
+    await endsWithin(clock, deadlineMs, running ?? Promise.resolve());
     cutting.abort(new Stopping());
     const flushed = refusals.flush().catch((error: unknown) => {
       log.error({ err: error }, "refusals could not be recorded");
     });
-    await within(clock, Math.max(FINAL_FLUSH_MS, untilMs - clock.monotonic()), flushed);
+    await endsWithin(clock, Math.max(FINAL_FLUSH_MS, untilMs - clock.monotonic()), flushed);
   }
 
   return {
@@ -213,7 +213,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
       const cut = AbortSignal.any([signal, cutting.signal]);
       const hourly = (turn: () => Promise<number>, problem: string) => {
         const fault = (error: unknown) => log.warn({ err: error }, problem);
-        return loop({ clock, signal: ending, turn, fault, backoff: HOURLY_BACKOFF });
+        return runLoop({ clock, signal: ending, turn, fault, backoff: HOURLY_BACKOFF });
       };
       running = Promise.allSettled([
         recover(cut),

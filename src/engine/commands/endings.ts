@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { persist } from "../../core/runtime/waiting.ts";
+import { retryUntilDone } from "../../core/runtime/waiting.ts";
 import type { Command, CommandEnd } from "./command.ts";
 import type { Journal } from "./journal.ts";
 
@@ -23,7 +23,7 @@ export function createEndings(options: {
   return {
     async end(command: Command, finish: CommandEnd, signal: AbortSignal): Promise<void> {
       if (options.putsOff(command, finish)) return;
-      const isRecorded = await persist({
+      const isRecorded = await retryUntilDone({
         clock,
         signal,
         work: () => journal.finish(command, finish),

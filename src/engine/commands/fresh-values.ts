@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { within } from "../../core/runtime/waiting.ts";
+import { endsWithin } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type ReadReply, type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import type { BuildingReader } from "./building-view.ts";
@@ -80,7 +80,7 @@ export function createFreshValues(options: {
       for (const accepted of group.slice(0, TAGS_PER_REQUEST)) {
         if (!reading.has(accepted.command.tagId) && (await isMissing(accepted))) missing.push(accepted);
       }
-      if (missing.length > 0) await within(clock, READING_LIMIT_MS, request(missing, signal));
+      if (missing.length > 0) await endsWithin(clock, READING_LIMIT_MS, request(missing, signal));
     },
   };
 }

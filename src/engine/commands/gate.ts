@@ -1,7 +1,7 @@
 import { DateTime } from "luxon";
 import type { CommandMessage } from "../../core/connector.ts";
 import type { Gateway, Tag, TagScalar, TagValue, TokenInfo } from "../../core/model/building.ts";
-import { type ClockDifference, DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
+import { type ClockDifference, MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
 import type { Listed, StoredValue } from "../sync/snapshot.ts";
 import type { CommandRefusal } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
@@ -70,7 +70,7 @@ function expiryTime(facts: ArrivalFacts): number {
 
 function checkTime(facts: ArrivalFacts, expiresAtMs: number): WriteRefusal | null {
   const { receivedAtMs } = facts;
-  if (issueTime(facts) > receivedAtMs + DIFFERENCE_BOUND_MS)
+  if (issueTime(facts) > receivedAtMs + MAX_CLOCK_DIFFERENCE_MS)
     return refuse("clock-skew", "issued_at lies in the future; set the sender's clock.");
   const wrongClock = checkClock(facts.clockSkewMs, facts.clockStep);
   if (wrongClock !== null || expiresAtMs > receivedAtMs) return wrongClock;
@@ -80,7 +80,7 @@ function checkTime(facts: ArrivalFacts, expiresAtMs: number): WriteRefusal | nul
 /** Refuses while the wall clock is unverified: after a step back, a command from an hour ago looks fresh. */
 export function checkClock(skewMs: number | null, step: ClockDifference | null): WriteRefusal | null {
   if (step !== null) return refuse("clock-skew", step.message);
-  if (skewMs === null || Math.abs(skewMs) <= DIFFERENCE_BOUND_MS) return null;
+  if (skewMs === null || Math.abs(skewMs) <= MAX_CLOCK_DIFFERENCE_MS) return null;
   const seconds = Math.round(Math.abs(skewMs) / 1000);
   return refuse(
     "clock-skew",

@@ -2,7 +2,7 @@ import { asFailure } from "../../core/errors/errors.ts";
 import type { TagValue } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { createWakeup, loop } from "../../core/runtime/waiting.ts";
+import { createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import type { Command, CommandEnd } from "./command.ts";
 import type { CommandEndings } from "./endings.ts";
@@ -129,10 +129,10 @@ export function createReadBack(options: {
     },
     /** Pending commands stay `sending` when the signal aborts; the next start verifies them. */
     run: (signal: AbortSignal): Promise<void> =>
-      loop({
+      runLoop({
         clock,
         signal,
-        bell: added,
+        wakeup: added,
         turn: () => turn(signal),
         fault: (error) => log.error({ err: error }, "a written tag could not be verified"),
       }),

@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { createWakeup, loop } from "../../core/runtime/waiting.ts";
+import { createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Journal } from "./journal.ts";
 import type { MessageResult } from "./result-event.ts";
@@ -70,10 +70,10 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
     },
     flush,
     run: (signal: AbortSignal): Promise<void> =>
-      loop({
+      runLoop({
         clock,
         signal,
-        bell: countingBegan,
+        wakeup: countingBegan,
         async turn() {
           const dueMs = Math.min(...[...counted.values()].map((each) => each.dueMs));
           if (dueMs > clock.monotonic()) return dueMs - clock.monotonic();

@@ -1,7 +1,7 @@
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { createWakeup, loop } from "../../core/runtime/waiting.ts";
+import { createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { AllowList } from "./allow-list.ts";
 import type { BuildingReader } from "./building-view.ts";
@@ -167,10 +167,10 @@ export function createRestores(options: {
     },
     run(endings: CommandEndings, signal: AbortSignal): Promise<void> {
       endings.onEnd(retry.wakeUp);
-      return loop({
+      return runLoop({
         clock,
         signal,
-        bell: retry,
+        wakeup: retry,
         turn: () => turn(endings, signal),
         fault: (error) => log.error({ err: error }, "an old value could not be put back yet"),
       });

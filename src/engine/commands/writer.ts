@@ -2,7 +2,7 @@ import { asFailure, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isStopping } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { createWakeup, firstOf, loop, sleepFor, type WorkSignal } from "../../core/runtime/waiting.ts";
+import { combineSignals, createWakeup, runLoop, sleepFor, type WorkSignal } from "../../core/runtime/waiting.ts";
 import { type Source, TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
 import type { BuildingReader } from "./building-view.ts";
 import { type CommandEnd, tagKey } from "./command.ts";
@@ -228,7 +228,7 @@ export function createWriter(options: {
     await values.refresh(candidates(), stopping);
     await endWithoutSlot(cutting);
     if (!(await isAnySendable())) return AFTER_MISSING_MS;
-    const slot = firstOf(stopping);
+    const slot = combineSignals(stopping);
     state.slot = slot;
     const left = Promise.withResolvers<void>();
     runInBackground(() => request(slot, left, cutting));
@@ -334,17 +334,17 @@ export function createWriter(options: {
     /** Works until `stopping` aborts; `cutting` aborts a running request. */
     async run(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
       endings.onEnd(mayLeave.wakeUp);
-      const overdue = loop({
+      const overdue = runLoop({
         clock,
         signal: stopping,
-        bell: queueGrew,
+        wakeup: queueGrew,
         turn: () => endOverdue(cutting),
         fault: (error) => log.error({ err: error }, "overdue commands could not be ended"),
       });
-      await loop({
+      await runLoop({
         clock,
         signal: stopping,
-        bell: mayLeave,
+        wakeup: mayLeave,
         turn: () => turn(stopping, cutting),
         fault: (error) => log.error({ err: error }, "commands could not be sent"),
         backoff: SEND_BACKOFF,

@@ -4,23 +4,23 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { LogPressure, Outbox } from "../store/store.ts";
 
 /** Share of the log that may wait for a sink while history is fetched. Small, because alarms wait behind history. */
-const PAUSE_ABOVE = 0.1;
-const CONTINUE_BELOW = 0.05;
+const PAUSE_ABOVE_SHARE = 0.1;
+const CONTINUE_BELOW_SHARE = 0.05;
 /** Share of the log for one history response; several may be in flight. */
-const REPLY_SHARE = 0.02;
-const FULL_SHARE = 0.9;
+const HISTORY_RESPONSE_SHARE = 0.02;
+const FULL_LOG_SHARE = 0.9;
 /** Delivered events can be sent again for at least this long (docs/promise.md). */
 const MIN_REPLAY_MS = 15 * 60_000;
 const CHECK_INTERVAL_MS = 1_000;
 const MEBIBYTE = 1024 ** 2;
 
 /** Largest history response, so that the last response before a pause fits into the log. */
-export function largestReply(maxBytes: number): number {
-  return Math.floor(maxBytes * REPLY_SHARE);
+export function maxHistoryResponseBytes(maxBytes: number): number {
+  return Math.floor(maxBytes * HISTORY_RESPONSE_SHARE);
 }
 
-export function isBehind({ pendingBytes }: LogPressure, maxBytes: number, wasPaused: boolean): boolean {
-  return pendingBytes > maxBytes * (wasPaused ? CONTINUE_BELOW : PAUSE_ABOVE);
+export function areSinksBehind({ pendingBytes }: LogPressure, maxBytes: number, wasPaused: boolean): boolean {
+  return pendingBytes > maxBytes * (wasPaused ? CONTINUE_BELOW_SHARE : PAUSE_ABOVE_SHARE);
 }
 
 /** Pauses a backfill while a sink is far behind, because a full log drops events; the service keeps its history. */
@@ -39,8 +39,8 @@ export function createBackPressure(options: {
   let checkedAtMs = Number.NEGATIVE_INFINITY;
   let checked: Promise<boolean> = Promise.resolve(true);
 
-  const isFullOfRecent = ({ bytes, oldestTelemetry }: LogPressure) =>
-    bytes > maxBytes * FULL_SHARE &&
+  const isFullOfRecentEvents = ({ bytes, oldestTelemetry }: LogPressure) =>
+    bytes > maxBytes * FULL_LOG_SHARE &&
     oldestTelemetry !== null &&
     clock.now() - Date.parse(oldestTelemetry) < MIN_REPLAY_MS;
 
@@ -48,10 +48,10 @@ export function createBackPressure(options: {
     const pressure = await outbox.pressure();
     pendingBytes = pressure.pendingBytes;
     const wasPaused = isPaused;
-    isPaused = isBehind(pressure, maxBytes, wasPaused);
+    isPaused = areSinksBehind(pressure, maxBytes, wasPaused);
     if (isPaused && !wasPaused) log.warn({ bytes: pendingBytes }, "the backfill waits until the sinks have taken more");
     if (wasPaused && !isPaused) log.info({ bytes: pendingBytes }, "the backfill goes on");
-    return !isPaused && !isFullOfRecent(pressure);
+    return !isPaused && !isFullOfRecentEvents(pressure);
   }
 
   return {
@@ -77,12 +77,12 @@ export function createBackPressure(options: {
   };
 }
 
-const SCARCE_SHARE = 0.8;
+const WARN_ABOVE_SHARE = 0.8;
 
 /** Warns before undelivered events fill the log; then the oldest values are dropped. */
-export type LogSpace = ReturnType<typeof createLogSpace>;
+export type LogSpaceMonitor = ReturnType<typeof createLogSpaceMonitor>;
 
-export function createLogSpace(options: {
+export function createLogSpaceMonitor(options: {
   readonly outbox: Pick<Outbox, "lag" | "pressure">;
   readonly metrics: Pick<Metrics, "logBytes" | "logPendingBytes" | "logLimitBytes">;
   readonly log: Pick<Log, "warn">;
@@ -90,10 +90,10 @@ export function createLogSpace(options: {
   const { outbox, metrics, log } = options;
   let notice: string | null = null;
 
-  async function slowest(): Promise<readonly string[]> {
+  async function findSlowestSinks(): Promise<readonly string[]> {
     const inUse = (await outbox.lag()).filter(({ ended }) => ended === null);
-    const least = Math.min(...inUse.map(({ position }) => position));
-    return inUse.filter(({ position }) => position === least).map(({ sink }) => sink);
+    const lowestPosition = Math.min(...inUse.map(({ position }) => position));
+    return inUse.filter(({ position }) => position === lowestPosition).map(({ sink }) => sink);
   }
 
   return {
@@ -103,8 +103,8 @@ export function createLogSpace(options: {
       metrics.logPendingBytes.set(pendingBytes);
       metrics.logLimitBytes.set(maxBytes);
       const wasScarce = notice !== null;
-      const isScarce = pendingBytes >= SCARCE_SHARE * maxBytes;
-      notice = isScarce ? noticeOf(pendingBytes, maxBytes, await slowest()) : null;
+      const isScarce = pendingBytes >= WARN_ABOVE_SHARE * maxBytes;
+      notice = isScarce ? formatSpaceWarning(pendingBytes, maxBytes, await findSlowestSinks()) : null;
       if (isScarce && !wasScarce) {
         log.warn({ pendingBytes, maxBytes }, "the log is nearly full of events that a sink has not got");
       }
@@ -113,7 +113,7 @@ export function createLogSpace(options: {
   };
 }
 
-function noticeOf(pendingBytes: number, maxBytes: number, sinks: readonly string[]): string {
+function formatSpaceWarning(pendingBytes: number, maxBytes: number, sinks: readonly string[]): string {
   const mebibytes = (bytes: number) => (bytes / MEBIBYTE).toFixed(bytes < 10 * MEBIBYTE ? 1 : 0);
   const share = Math.floor((100 * pendingBytes) / maxBytes);
   return `The log of events is ${share} % full of what ${sinks.join(", ")} has not taken (${mebibytes(pendingBytes)} of ${mebibytes(maxBytes)} MiB). When it is full the oldest values are lost to it, alarms last: bring it back, end it with enabled: false, or raise state.max_bytes.`;

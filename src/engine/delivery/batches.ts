@@ -17,7 +17,7 @@ import {
 /** Events that are read at once when the filter leaves out most of them. */
 const MAX_FILTERED_EVENTS = 500;
 /** Batches of urgent events in a row while other events wait; after them the others get one batch. */
-const URGENT_BATCHES = 4;
+const MAX_URGENT_BATCHES = 4;
 export const EMPTY_OFFER: Offer = { again: false, events: [], counted: undefined };
 
 /**
@@ -25,7 +25,7 @@ export const EMPTY_OFFER: Offer = { again: false, events: [], counted: undefined
  *
  *   marked to be sent again and urgent → urgent → marked to be sent again → all others
  */
-export function createOfferOrder(options: {
+export function createEventChooser(options: {
   readonly sink: string;
   readonly outbox: Pick<Outbox, "next" | "nextUrgent">;
   readonly clock: Pick<Clock, "monotonic">;
@@ -48,7 +48,7 @@ export function createOfferOrder(options: {
   return {
     /** Urgent events after a position; empty when there are none, or when it is the turn of the others. */
     async urgent(after: number): Promise<Offer> {
-      isTurnOfOthers = urgentBatches >= URGENT_BATCHES && !othersWait();
+      isTurnOfOthers = urgentBatches >= MAX_URGENT_BATCHES && !othersWait();
       const offer =
         urgentFirst && !isTurnOfOthers
           ? await outbox.nextUrgent(sink, batchSize, { after, looked: urgentThrough })
@@ -88,14 +88,14 @@ export interface Batch {
 }
 
 /** Takes up to `most` events that pass the filter and are not settled, in order. */
-export function batchOf(offer: Offer, passes: (event: Event) => boolean, size: number): Batch {
+export function takeBatch(offer: Offer, passes: (event: Event) => boolean, size: number): Batch {
   const events: LoggedEvent[] = [];
   let through = 0;
   let passed = 0;
-  const isOpen = ({ event, position }: LoggedEvent) =>
+  const isUnsettled = ({ event, position }: LoggedEvent) =>
     offer.again || position > (offer.urgentThrough ?? 0) || !isUrgent(event.type);
   for (const logged of offer.events) {
-    if (isOpen(logged) && passes(logged.event)) {
+    if (isUnsettled(logged) && passes(logged.event)) {
       if (events.length === size) break;
       events.push(logged);
     }
@@ -105,15 +105,15 @@ export function batchOf(offer: Offer, passes: (event: Event) => boolean, size: n
   return { again: offer.again, urgent: offer.urgent, events, through, passed, counted: offer.counted };
 }
 
-export function sequenceOf({ events, counted }: Batch, index: number): Sequence | undefined {
-  return events[index]?.sequence ?? countedAfter(counted, index + 1);
+export function sequenceAt({ events, counted }: Batch, index: number): Sequence | undefined {
+  return events[index]?.sequence ?? sequenceAfter(counted, index + 1);
 }
 
-export function countedAfter(counted: Sequence | undefined, events: number): Sequence | undefined {
+export function sequenceAfter(counted: Sequence | undefined, events: number): Sequence | undefined {
   return counted === undefined ? undefined : { epoch: counted.epoch, number: counted.number + events };
 }
 
-export interface Outcome {
+export interface WriteOutcome {
   readonly settlement: Settlement | null;
   readonly accepted: number;
   readonly buffered: Settlement["rejected"] | null;
@@ -121,31 +121,31 @@ export interface Outcome {
 }
 
 /** Validates a receipt. A receipt that does not fit its batch keeps all events: receivers recognize repeats by id. */
-export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undefined): Outcome {
-  const { events, again, urgent } = portion;
+export function applyReceipt(sink: string, batch: Batch, receipt: Receipt | undefined): WriteOutcome {
+  const { events, again, urgent } = batch;
   const size = events.length;
-  if (!isValidReceipt(receipt, size) || (receipt.buffered === true && !mayBeBuffered(portion))) {
+  if (!isValidReceipt(receipt, size) || (receipt.buffered === true && !mayBeBuffered(batch))) {
     const hint = "This is a fault of the connector; the whole batch is kept.";
     const message = "The connector answered with a receipt that does not fit its batch.";
-    return retryFrom(portion, 0, new Retryable(message, { hint }));
+    return keepEventsFrom(batch, 0, new Retryable(message, { hint }));
   }
   const from = receipt.retry?.from ?? size;
-  const documents = sinkStateChange(sink, receipt.stateChanges);
+  const documents = buildSinkStateChanges(sink, receipt.stateChanges);
   const reasons = new Map(
     receipt.rejected.filter(({ index }) => index < from).map(({ index, reason }) => [index, reason]),
   );
   const rejected = events.flatMap(({ position }, index) => {
     const reason = reasons.get(index);
     if (reason === undefined) return [];
-    return [{ position, reason: withoutCredentials(reason), sequence: sequenceOf(portion, index) }];
+    return [{ position, reason: withoutCredentials(reason), sequence: sequenceAt(batch, index) }];
   });
   if (receipt.buffered === true) return { settlement: null, accepted: 0, buffered: rejected, kept: null };
-  const counted = countedAfter(portion.counted, from);
+  const counted = sequenceAfter(batch.counted, from);
   if (from === size) {
-    const settlement = { again, urgent, through: portion.through, rejected, counted, documents };
+    const settlement = { again, urgent, through: batch.through, rejected, counted, documents };
     return { settlement, accepted: size - rejected.length, buffered: null, kept: null };
   }
-  const outcome = retryFrom(portion, from, receipt.retry?.error);
+  const outcome = keepEventsFrom(batch, from, receipt.retry?.error);
   const lastSettled = events[from - 1];
   if (lastSettled === undefined) return outcome;
   return {
@@ -155,7 +155,7 @@ export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undef
   };
 }
 
-export function sinkStateChange(sink: string, change: SinkStateChange = new Map()): readonly DocumentChange[] {
+export function buildSinkStateChanges(sink: string, change: SinkStateChange = new Map()): readonly DocumentChange[] {
   if (change.size === 0) return [];
   const put = [...change].filter(([, value]) => value !== null);
   const remove = [...change].filter(([, value]) => value === null).map(([key]) => key);
@@ -168,16 +168,16 @@ export function createSinkState(sink: string, store: Pick<Store, "document" | "d
     get: (key) => store.document(set, key),
     all: () => store.documents(set),
     async put(change) {
-      const documents = sinkStateChange(sink, change);
+      const documents = buildSinkStateChanges(sink, change);
       if (documents.length > 0) await store.commit({ documents });
     },
   };
 }
 
-export function retryFrom(portion: Batch, from: number, error: unknown): Outcome {
-  const head = portion.events[from];
+export function keepEventsFrom(batch: Batch, from: number, error: unknown): WriteOutcome {
+  const head = batch.events[from];
   if (head === undefined) return { settlement: null, accepted: 0, buffered: null, kept: null };
-  const kept = { head, count: portion.events.length - from, error };
+  const kept = { head, count: batch.events.length - from, error };
   return { settlement: null, accepted: 0, buffered: null, kept };
 }
 

@@ -1,11 +1,11 @@
 import { type Service, Stopping } from "../../core/runtime/lifecycle.ts";
-import { createWakeup, loop, persist, within } from "../../core/runtime/waiting.ts";
+import { createWakeup, endsWithin, retryUntilDone, runLoop } from "../../core/runtime/waiting.ts";
 import type { SinkLag } from "../store/store.ts";
 import { lagFiltersBySink } from "./filter.ts";
-import { createRegistration } from "./registration.ts";
+import { createSinkRegistration } from "./registration.ts";
 import type { DeliveryContext } from "./sink-loop.ts";
-import { type ConfiguredSink, createSinkRunner, FAULT_BACKOFF, type SinkRunner } from "./sink-runner.ts";
-import type { SinkStatus } from "./sink-state.ts";
+import { type ConfiguredSink, createSinkRunner, INTERNAL_FAULT_BACKOFF, type SinkRunner } from "./sink-runner.ts";
+import type { SinkStatus } from "./sink-status.ts";
 
 export interface DispatcherOptions
   extends Omit<DeliveryContext, "random" | "checkEveryMs">,
@@ -20,7 +20,7 @@ export interface Dispatcher extends Service {
   change(sinks: readonly ConfiguredSink[]): Promise<void>;
 }
 
-const LAG_EVERY_MS = 5_000;
+const LAG_INTERVAL_MS = 5_000;
 const CHECK_EVERY_MS = 1_000;
 const REPLACE_TIMEOUT_MS = 40_000;
 
@@ -29,18 +29,18 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const { outbox, clock, log, metrics, building, store, random = Math.random, checkEveryMs = CHECK_EVERY_MS } = options;
   const draining = new AbortController();
   const wakeup = createWakeup();
-  const registration = createRegistration({ outbox, store, log, clock });
-  let runners: readonly SinkRunner[] = options.sinks.map(runnerOf);
-  const leaving = new Set<SinkRunner>();
+  const registration = createSinkRegistration({ outbox, store, log, clock });
+  let runners: readonly SinkRunner[] = options.sinks.map(createRunner);
+  const leavingRunners = new Set<SinkRunner>();
   const runningEndings = new Set<Promise<void>>();
-  let lagFilters = lagFiltersOf(options.sinks);
+  let lagFilters = buildLagFilters(options.sinks);
   let lags: ReadonlyMap<string, SinkLag> = new Map();
   let lagVersion: number | null = null;
-  let watching: readonly Promise<void>[] | null = null;
+  let runningWatches: readonly Promise<void>[] | null = null;
   let stopped: Promise<void> | null = null;
-  let endOthersCalls = 0;
+  let endCalls = 0;
 
-  function runnerOf(configured: ConfiguredSink): SinkRunner {
+  function createRunner(configured: ConfiguredSink): SinkRunner {
     const shared = { outbox, store, building, wakeup, checkEveryMs, clock, log, metrics, random };
     return createSinkRunner({ ...shared, configured, registration });
   }
@@ -52,17 +52,17 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   }
 
   /** Ends sinks that are not configured. Resolves after the first attempt, and retries failures until they succeed. */
-  function endOthers(): Promise<void> {
-    endOthersCalls += 1;
-    const call = endOthersCalls;
+  function endUnconfiguredSinks(): Promise<void> {
+    endCalls += 1;
+    const call = endCalls;
     const tried = Promise.withResolvers<void>();
-    const work = persist({
+    const work = retryUntilDone({
       clock,
       signal: draining.signal,
       random,
-      backoff: FAULT_BACKOFF,
+      backoff: INTERNAL_FAULT_BACKOFF,
       async work() {
-        if (call === endOthersCalls) await registration.endOthers({ has: isConfigured });
+        if (call === endCalls) await registration.endUnconfiguredSinks({ has: isConfigured });
       },
       fault(error) {
         log.warn({ err: error }, "The sinks of before could not be looked through; it is tried again.");
@@ -77,34 +77,34 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   }
 
   async function change(sinks: readonly ConfiguredSink[]): Promise<void> {
-    if (watching === null || stopped !== null) return;
+    if (runningWatches === null || stopped !== null) return;
     const before = new Map(runners.map((runner) => [runner.configured, runner]));
     const removed = runners.filter(({ configured }) => !sinks.includes(configured));
-    for (const runner of removed) leaving.add(runner);
-    runners = sinks.map((configured) => before.get(configured) ?? runnerOf(configured));
-    lagFilters = lagFiltersOf(sinks);
+    for (const runner of removed) leavingRunners.add(runner);
+    runners = sinks.map((configured) => before.get(configured) ?? createRunner(configured));
+    lagFilters = buildLagFilters(sinks);
     lagVersion = null;
     const added = runners.filter(({ configured }) => !before.has(configured));
-    const starting = added.map((runner) => runner.start(predecessorsEnded(runner.configured)));
+    const starting = added.map((runner) => runner.start(waitForPredecessors(runner.configured)));
     track(endRemoved(removed));
     await Promise.all(starting);
   }
 
   /** Two sinks of one name would move one cursor, and a renamed sink would write the same files as its predecessor. */
-  async function predecessorsEnded(next: ConfiguredSink): Promise<void> {
-    const predecessors = [...leaving].filter(
+  async function waitForPredecessors(next: ConfiguredSink): Promise<void> {
+    const predecessors = [...leavingRunners].filter(
       ({ configured }) => configured.name === next.name || next.meets?.(configured) === true,
     );
     await Promise.all(predecessors.map((each) => each.ended()));
   }
 
   async function endRemoved(removed: readonly SinkRunner[]): Promise<void> {
-    for (const runner of removed) void runner.ended().then(() => leaving.delete(runner));
+    for (const runner of removed) void runner.ended().then(() => leavingRunners.delete(runner));
     await Promise.all(removed.map((runner) => runner.stop(REPLACE_TIMEOUT_MS)));
     for (const { configured } of removed) {
       if (!isConfigured(configured.name)) metrics.sinkUp.remove({ sink: configured.name });
     }
-    await endOthers();
+    await endUnconfiguredSinks();
   }
 
   function watchOutbox(): Promise<void> {
@@ -115,7 +115,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       next.catch(() => undefined);
       return next;
     };
-    return loop({
+    return runLoop({
       clock,
       signal: draining.signal,
       async turn() {
@@ -132,16 +132,16 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   }
 
   function watchState(everyMs: number, problem: string, check: (version: number) => Promise<void> | void) {
-    return loop({
+    return runLoop({
       clock,
       signal: draining.signal,
-      looks: true,
+      onlyChecks: true,
       async turn() {
         await check(await store.changes());
         return everyMs;
       },
       fault: (error) => log.warn({ err: error }, problem),
-      backoff: FAULT_BACKOFF,
+      backoff: INTERNAL_FAULT_BACKOFF,
     });
   }
 
@@ -154,7 +154,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   }
 
   function watchLag(): Promise<void> {
-    return watchState(LAG_EVERY_MS, "The lag of the sinks could not be read.", async (changes) => {
+    return watchState(LAG_INTERVAL_MS, "The lag of the sinks could not be read.", async (changes) => {
       if (changes === lagVersion) return;
       lags = new Map((await outbox.lag(lagFilters)).map((lag) => [lag.sink, lag]));
       lagVersion = changes;
@@ -163,15 +163,15 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
 
   async function end(deadlineMs: number): Promise<void> {
     draining.abort(new Stopping());
-    for (const runner of leaving) runner.abortWrites();
-    await Promise.all([...runners, ...leaving].map((runner) => runner.stop(deadlineMs)));
-    await within(clock, deadlineMs, Promise.all([...(watching ?? []), ...runningEndings]));
+    for (const runner of leavingRunners) runner.abortWrites();
+    await Promise.all([...runners, ...leavingRunners].map((runner) => runner.stop(deadlineMs)));
+    await endsWithin(clock, deadlineMs, Promise.all([...(runningWatches ?? []), ...runningEndings]));
   }
 
   return {
     name: "dispatcher",
     async start(signal) {
-      if (watching !== null || stopped !== null) return;
+      if (runningWatches !== null || stopped !== null) return;
       const onAbort = () => {
         draining.abort(new Stopping());
         for (const runner of runners) runner.abortWrites();
@@ -179,9 +179,9 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       signal.addEventListener("abort", onAbort, { once: true, signal: draining.signal });
       const starting = Promise.all(runners.map((runner) => runner.start(Promise.resolve())));
       if (signal.aborted) onAbort();
-      watching = [watchOutbox(), watchOtherProcesses(), watchLag()];
+      runningWatches = [watchOutbox(), watchOtherProcesses(), watchLag()];
       await starting;
-      await endOthers();
+      await endUnconfiguredSinks();
     },
     stop(deadlineMs) {
       stopped ??= end(deadlineMs);
@@ -198,6 +198,6 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   };
 }
 
-function lagFiltersOf(sinks: readonly ConfiguredSink[]) {
+function buildLagFilters(sinks: readonly ConfiguredSink[]) {
   return lagFiltersBySink(sinks.map(({ name, delivery }) => [name, delivery.filter]));
 }

@@ -1,18 +1,18 @@
 import { z } from "zod";
 import { type AnyEvent, EVENT_KINDS, type Event, type EventKind } from "../../core/model/event.ts";
 import { globMatches } from "../../core/values/glob.ts";
-import { closest } from "../../core/values/suggest.ts";
+import { closestWord } from "../../core/values/suggest.ts";
 import type { LagFilter } from "../store/store.ts";
 
-const KindPattern = z.string().refine((pattern) => EVENT_KINDS.some((kind) => selects(pattern, kind)), {
-  error: ({ input }) => `No event kind is called ${String(input)}. ${kindMeant(String(input))}`,
+const KindPattern = z.string().refine((pattern) => EVENT_KINDS.some((kind) => matchesKindPattern(pattern, kind)), {
+  error: ({ input }) => `No event kind is called ${String(input)}. ${suggestKind(String(input))}`,
 });
 
-function kindMeant(text: string): string {
+function suggestKind(text: string): string {
   const plain = text.toLowerCase().replaceAll(/[_. ]/g, "-");
   const family = plain.replace(/s?-?\*?$/, "");
   if (EVENT_KINDS.some((kind) => kind.startsWith(`${family}-`))) return `Write ${family}-* for all of them.`;
-  const kind = closest(plain, EVENT_KINDS);
+  const kind = closestWord(plain, EVENT_KINDS);
   if (kind !== undefined) return `Did you mean ${kind}? A pattern such as alarm-* is fine too.`;
   return `Write a kind or a pattern such as alarm-*; the kinds are ${EVENT_KINDS.join(", ")}.`;
 }
@@ -45,17 +45,17 @@ export const Filter = z
 
 export type Filter = z.infer<typeof Filter>;
 
-export function matches(filter: Filter, event: Event): boolean {
+export function matchesFilter(filter: Filter, event: Event): boolean {
   return (
-    selectsKind(filter, event.type) &&
-    passes(filter.sites, (site) => event.siteid === site) &&
-    passes(filter.priorities, (priority) => event.priority === priority) &&
-    passes(filter.sources, (name) => event.source === `/sources/${name}`)
+    matchesKind(filter, event.type) &&
+    isEmptyOrSome(filter.sites, (site) => event.siteid === site) &&
+    isEmptyOrSome(filter.priorities, (priority) => event.priority === priority) &&
+    isEmptyOrSome(filter.sources, (name) => event.source === `/sources/${name}`)
   );
 }
 
 /** True for a heartbeat older than its interval: after a day, a sink gets one heartbeat and not 1,440. */
-export function isOutdated(event: Event, nowMs: number): boolean {
+export function isOutdatedHeartbeat(event: Event, nowMs: number): boolean {
   const { type, data, time } = event as AnyEvent;
   return type === "worker-alive" && nowMs - Date.parse(time) > data.intervalSeconds * 1_000;
 }
@@ -68,35 +68,35 @@ export function lagFiltersBySink(
   sinks: Iterable<readonly [name: string, filter: Filter]>,
 ): ReadonlyMap<string, LagFilter> {
   const filters = [...sinks].filter(([, filter]) => !passesEverything(filter));
-  return new Map(filters.map(([name, filter]) => [name, lagFilterOf(filter)]));
+  return new Map(filters.map(([name, filter]) => [name, buildLagFilter(filter)]));
 }
 
-function lagFilterOf(filter: Filter): LagFilter {
+function buildLagFilter(filter: Filter): LagFilter {
   const hasPriority = (kind: EventKind) => kind.startsWith("alarm-");
   return {
     kinds: EVENT_KINDS.filter(
-      (kind) => selectsKind(filter, kind) && (filter.priorities.length === 0 || hasPriority(kind)),
+      (kind) => matchesKind(filter, kind) && (filter.priorities.length === 0 || hasPriority(kind)),
     ),
     byKind: passesEverything({ ...filter, kinds: [] }),
-    matches: (event) => matches(filter, event),
+    matches: (event) => matchesFilter(filter, event),
   };
 }
 
-function passes<T>(list: readonly T[], holds: (entry: T) => boolean): boolean {
-  return list.length === 0 || list.some(holds);
+function isEmptyOrSome<T>(list: readonly T[], predicate: (entry: T) => boolean): boolean {
+  return list.length === 0 || list.some(predicate);
 }
 
-const kindResults = new WeakMap<Filter["kinds"], Map<EventKind, boolean>>();
+const kindMatchCache = new WeakMap<Filter["kinds"], Map<EventKind, boolean>>();
 
-function selectsKind({ kinds }: Filter, kind: EventKind): boolean {
-  const results = kindResults.get(kinds) ?? new Map<EventKind, boolean>();
-  kindResults.set(kinds, results);
-  const isSelected = results.get(kind) ?? passes(kinds, (pattern) => selects(pattern, kind));
+function matchesKind({ kinds }: Filter, kind: EventKind): boolean {
+  const results = kindMatchCache.get(kinds) ?? new Map<EventKind, boolean>();
+  kindMatchCache.set(kinds, results);
+  const isSelected = results.get(kind) ?? isEmptyOrSome(kinds, (pattern) => matchesKindPattern(pattern, kind));
   results.set(kind, isSelected);
   return isSelected;
 }
 
 /** Only `*` is special in a pattern; a kind has small letters and hyphens only. */
-function selects(pattern: string, kind: EventKind): boolean {
+function matchesKindPattern(pattern: string, kind: EventKind): boolean {
   return /^[a-z*-]+$/.test(pattern) && globMatches(pattern, kind);
 }

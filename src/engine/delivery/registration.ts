@@ -4,26 +4,26 @@ import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Outbox, Store } from "../store/store.ts";
 import type { DeliveryConfig } from "./config.ts";
-import { snapshotRequest } from "./snapshot.ts";
+import { buildSnapshotRequest } from "./snapshot.ts";
 
 export const NOT_CONFIGURED = "not in the configuration";
 
 /** Document set: the server of each sink that ended for good. */
 const ENDED_AT_SET = "sink-ended-at";
 
-interface EndedAt {
+interface EndedServer {
   readonly farEnd: string | null;
 }
 
-interface Registrant {
+interface SinkToRegister {
   readonly name: string;
   readonly sink: Pick<Sink, "serverId">;
   readonly delivery: Pick<DeliveryConfig, "from">;
 }
 
-export type Registration = ReturnType<typeof createRegistration>;
+export type SinkRegistration = ReturnType<typeof createSinkRegistration>;
 
-export function createRegistration(options: {
+export function createSinkRegistration(options: {
   readonly outbox: Outbox;
   readonly store: Pick<Store, "document" | "commit">;
   readonly log: Log;
@@ -35,34 +35,34 @@ export function createRegistration(options: {
   async function registerName(name: string, from: DeliveryConfig["from"]) {
     if (from !== "state") return outbox.register(name, from);
     const isNew = !(await outbox.lag()).some(({ sink }) => sink === name);
-    if (isNew) await store.commit({ documents: [snapshotRequest(name, isoUtc(clock.now()))] });
+    if (isNew) await store.commit({ documents: [buildSnapshotRequest(name, isoUtc(clock.now()))] });
     return outbox.register(name, "now");
   }
 
-  async function leadsElsewhere({ name, sink }: Registrant): Promise<boolean> {
-    const at = await store.document<EndedAt>(ENDED_AT_SET, name);
+  async function hasOtherServer({ name, sink }: SinkToRegister): Promise<boolean> {
+    const at = await store.document<EndedServer>(ENDED_AT_SET, name);
     return at !== undefined && at.farEnd !== (sink.serverId ?? null);
   }
 
   return {
     /** Registers a sink. Returns why the sink has ended; null when it is in use. */
-    async register(configured: Registrant): Promise<string | null> {
+    async register(configured: SinkToRegister): Promise<string | null> {
       const { name, delivery } = configured;
       const { ended } = await registerName(name, delivery.from);
       if (ended === null) return null;
       if (ended !== NOT_CONFIGURED) {
-        if (!(await leadsElsewhere(configured))) return ended;
+        if (!(await hasOtherServer(configured))) return ended;
         log.info({ sink: name }, "The sink had ended and leads to another far end now; it goes on.");
       }
       await outbox.setEnded(name, null);
       return null;
     },
-    async endForGood({ name, sink }: Registrant, reason: string): Promise<void> {
-      const at: EndedAt = { farEnd: sink.serverId ?? null };
+    async endForGood({ name, sink }: SinkToRegister, reason: string): Promise<void> {
+      const at: EndedServer = { farEnd: sink.serverId ?? null };
       await store.commit({ documents: [{ set: ENDED_AT_SET, put: [[name, at]] }] });
       await outbox.setEnded(name, reason);
     },
-    async endOthers(configured: { has(name: string): boolean }): Promise<void> {
+    async endUnconfiguredSinks(configured: { has(name: string): boolean }): Promise<void> {
       for (const { sink, ended } of await outbox.lag()) {
         if (ended === NOT_CONFIGURED || configured.has(sink)) continue;
         await outbox.setEnded(sink, NOT_CONFIGURED);

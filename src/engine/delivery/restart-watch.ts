@@ -1,7 +1,7 @@
 import type { Sink } from "../../core/connector.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { abortable, sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
+import { ENDED_EARLY, rejectOnAbort, sleepFor } from "../../core/runtime/waiting.ts";
 import type { Outbox, Store } from "../store/store.ts";
 
 const CHECK_EVERY_MS = 30_000;
@@ -10,24 +10,24 @@ const SILENT_CHECK_MS = 5_000;
 const CHECK_TIMEOUT_MS = 5_000;
 const POINTS_PER_WINDOW = 60;
 /** Most points and ranges that are stored for a server that no longer responds. */
-const MAX_POINTS = 500;
+const MAX_CURSOR_POINTS = 500;
 /** Positions sent again at a smaller distance count as one range. */
-const RANGE_DISTANCE = 1_000;
-const INSTANCE_SET = "sink-life";
+const MAX_RANGE_DISTANCE = 1_000;
+const SERVER_INSTANCE_SET = "sink-life";
 
 /** Cursors of a sink at one time; `urgent` is absent in older states. */
-interface Point {
+interface CursorPoint {
   readonly atMs: number;
   readonly position: number;
   readonly urgent?: number;
 }
 
 /** Stored state. `atMs` is measured time of all runs, in milliseconds. */
-interface StoredInstance {
+interface ServerInstance {
   readonly nowMs: number;
   readonly life: string | null;
   readonly seenMs: number;
-  readonly points: readonly Point[];
+  readonly points: readonly CursorPoint[];
   readonly again: readonly { readonly atMs: number; readonly first: number; readonly last: number }[];
 }
 
@@ -54,35 +54,35 @@ export function createRestartWatch(options: {
   const { name, sink, windowMs, outbox, store, clock, log } = options;
   const pointEveryMs = Math.max(CHECK_EVERY_MS, windowMs / POINTS_PER_WINDOW);
   const beganMs = clock.monotonic();
-  let cached: StoredInstance | null = null;
+  let cached: ServerInstance | null = null;
   let ranBeforeMs = 0;
   let checkedAtMs = Number.NEGATIVE_INFINITY;
-  let silences = 0;
+  let silentChecks = 0;
 
   const checkEveryMs = () =>
-    silences === 0 ? CHECK_EVERY_MS : Math.min(CHECK_EVERY_MS, SILENT_CHECK_MS * 2 ** (silences - 1));
+    silentChecks === 0 ? CHECK_EVERY_MS : Math.min(CHECK_EVERY_MS, SILENT_CHECK_MS * 2 ** (silentChecks - 1));
   const nowMs = () => ranBeforeMs + clock.monotonic() - beganMs;
 
-  async function load(): Promise<StoredInstance> {
+  async function load(): Promise<ServerInstance> {
     if (cached !== null) return cached;
-    const kept = await store.document<StoredInstance>(INSTANCE_SET, name);
+    const kept = await store.document<ServerInstance>(SERVER_INSTANCE_SET, name);
     ranBeforeMs = kept?.nowMs ?? 0;
     const first = { atMs: 0, ...(await cursor()) };
     cached = kept ?? { nowMs: 0, life: null, seenMs: 0, points: [first], again: [] };
     return cached;
   }
 
-  async function save(life: StoredInstance): Promise<void> {
+  async function save(life: ServerInstance): Promise<void> {
     const sinceMs = life.seenMs - windowMs;
     // The last point before the window stays, because the window may begin right after it.
     const from = life.points.findLastIndex(({ atMs }) => atMs <= sinceMs);
-    const kept: StoredInstance = {
+    const kept: ServerInstance = {
       ...life,
       nowMs: nowMs(),
-      points: thinned(life.points.slice(Math.max(0, from))),
-      again: life.again.filter(({ atMs }) => atMs > sinceMs).slice(-MAX_POINTS),
+      points: thinOutPoints(life.points.slice(Math.max(0, from))),
+      again: life.again.filter(({ atMs }) => atMs > sinceMs).slice(-MAX_CURSOR_POINTS),
     };
-    await store.commit({ documents: [{ set: INSTANCE_SET, put: [[name, kept]] }] });
+    await store.commit({ documents: [{ set: SERVER_INSTANCE_SET, put: [[name, kept]] }] });
     cached = kept;
   }
 
@@ -91,7 +91,7 @@ export function createRestartWatch(options: {
     return { position, urgent };
   }
 
-  async function askServer(before: string | null, signal: AbortSignal) {
+  async function queryServerInstance(before: string | null, signal: AbortSignal) {
     const limit = new AbortController();
     const answered = new AbortController();
     const limited = AbortSignal.any([signal, limit.signal]);
@@ -99,17 +99,17 @@ export function createRestartWatch(options: {
       if (isOver) limit.abort(new Error("no answer in time"));
     });
     try {
-      return (await abortable(sink.detectRestart?.(before, limited) ?? Promise.resolve(null), limited)) ?? null;
+      return (await rejectOnAbort(sink.detectRestart?.(before, limited) ?? Promise.resolve(null), limited)) ?? null;
     } catch (error) {
       log.debug({ sink: name, err: error }, "the server does not state whether it was restarted");
       return null;
     } finally {
-      answered.abort(WOKEN);
+      answered.abort(ENDED_EARLY);
       await timer;
     }
   }
 
-  async function sendAgain({ points, again }: StoredInstance, sinceMs: number): Promise<number> {
+  async function markRedeliveries({ points, again }: ServerInstance, sinceMs: number): Promise<number> {
     const from = points.findLast(({ atMs }) => atMs <= sinceMs) ?? points[0];
     let marked = 0;
     if (from !== undefined) {
@@ -125,13 +125,13 @@ export function createRestartWatch(options: {
 
   async function checkNow(signal: AbortSignal): Promise<void> {
     const life = await load();
-    const response = await askServer(life.life, signal);
+    const response = await queryServerInstance(life.life, signal);
     if (signal.aborted) return;
-    silences = response === null && life.life !== null ? silences + 1 : 0;
-    const points = withPoint(life.points, { atMs: nowMs(), ...(await cursor()) }, pointEveryMs);
+    silentChecks = response === null && life.life !== null ? silentChecks + 1 : 0;
+    const points = addPoint(life.points, { atMs: nowMs(), ...(await cursor()) }, pointEveryMs);
     if (response === null) return life.life === null ? undefined : save({ ...life, points });
     if (response.isNew) {
-      const redelivered = await sendAgain(life, life.seenMs - windowMs);
+      const redelivered = await markRedeliveries(life, life.seenMs - windowMs);
       log.warn(
         { sink: name, again: redelivered, windowMs },
         "The far end was restarted. What it had taken shortly before, and may have lost, is sent again.",
@@ -148,7 +148,7 @@ export function createRestartWatch(options: {
     dueInMs,
     async checkIfDue(is: "opened" | "open", signal: AbortSignal): Promise<void> {
       if (!isChecked || (is === "open" && dueInMs() > 0)) return;
-      if (is === "opened") silences = 0;
+      if (is === "opened") silentChecks = 0;
       checkedAtMs = clock.monotonic();
       try {
         await checkNow(signal);
@@ -167,7 +167,7 @@ export function createRestartWatch(options: {
         before !== undefined &&
         atMs - before.atMs < CHECK_EVERY_MS &&
         first > before.last &&
-        first - before.last <= RANGE_DISTANCE;
+        first - before.last <= MAX_RANGE_DISTANCE;
       const redelivered = continuesRange
         ? [...life.again.slice(0, -1), { ...before, last }]
         : [...life.again, { atMs, first, last }];
@@ -177,11 +177,11 @@ export function createRestartWatch(options: {
 }
 
 /** Removes every second of too many points, never the first, so that only more events are sent again. */
-function thinned(points: StoredInstance["points"]): StoredInstance["points"] {
-  return points.length <= MAX_POINTS ? points : points.filter((_, index) => index % 2 === 0);
+function thinOutPoints(points: ServerInstance["points"]): ServerInstance["points"] {
+  return points.length <= MAX_CURSOR_POINTS ? points : points.filter((_, index) => index % 2 === 0);
 }
 
-function withPoint(points: StoredInstance["points"], point: Point, everyMs: number): StoredInstance["points"] {
+function addPoint(points: ServerInstance["points"], point: CursorPoint, everyMs: number): ServerInstance["points"] {
   const last = points.at(-1);
   const isSame = last?.position === point.position && (last.urgent ?? 0) === point.urgent;
   if (last !== undefined && (isSame || point.atMs - last.atMs < everyMs)) return points;

@@ -4,27 +4,27 @@ import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { firstOf, persist, sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
+import { combineSignals, ENDED_EARLY, retryUntilDone, sleepFor } from "../../core/runtime/waiting.ts";
 import type { Outbox, Settlement, Store } from "../store/store.ts";
 import {
+  applyReceipt,
   type Batch,
-  batchOf,
-  countedAfter,
-  createOfferOrder,
+  buildSinkStateChanges,
+  createEventChooser,
   EMPTY_OFFER,
-  type Outcome,
-  outcomeOf,
-  retryFrom,
-  sequenceOf,
-  sinkStateChange,
+  keepEventsFrom,
+  sequenceAfter,
+  sequenceAt,
+  takeBatch,
+  type WriteOutcome,
 } from "./batches.ts";
-import { createBuffered, createFilteredOut } from "./beyond-cursor.ts";
 import type { DeliveryConfig } from "./config.ts";
-import { isOutdated, matches, passesEverything } from "./filter.ts";
+import { createFailurePolicy } from "./failure-policy.ts";
+import { isOutdatedHeartbeat, matchesFilter, passesEverything } from "./filter.ts";
 import { createRestartWatch } from "./restart-watch.ts";
-import { createFailurePolicy } from "./setbacks.ts";
-import type { SinkStatusTracker } from "./sink-state.ts";
+import type { SinkStatusTracker } from "./sink-status.ts";
 import { createSnapshot } from "./snapshot.ts";
+import { createBufferedEvents, createFilteredEvents } from "./unsettled-events.ts";
 
 /**
  * Offers the log to one sink:
@@ -35,7 +35,7 @@ import { createSnapshot } from "./snapshot.ts";
  *     └────────── wait: reopen ◄────────────────────┘           │
  *             └─────────────────────────────────────────────────┘
  */
-export type Delivery = ReturnType<typeof createDelivery>;
+export type SinkDelivery = ReturnType<typeof createSinkDelivery>;
 
 interface FailedWrite {
   readonly what: string;
@@ -44,7 +44,7 @@ interface FailedWrite {
 }
 
 /** Milliseconds until the next step; null when the sink has ended or nothing new may begin. */
-type Next = number | null;
+type DelayMs = number | null;
 
 const SHORTEST_TICK_MS = 100;
 
@@ -69,23 +69,23 @@ interface DeliveryOptions extends DeliveryContext {
   readonly forced: AbortSignal;
 }
 
-export function createDelivery(options: DeliveryOptions) {
+export function createSinkDelivery(options: DeliveryOptions) {
   const { name, sink, config, outbox, state, store, building, log, clock, draining, forced } = options;
-  const most = Math.min(config.batch, sink.maxBatch ?? config.batch);
+  const maxEvents = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const takesAll = passesEverything(config.filter);
   const passes = (event: Event) =>
-    (takesAll || matches(config.filter, event)) && (config.sequence || !isOutdated(event, clock.now()));
+    (takesAll || matchesFilter(config.filter, event)) && (config.sequence || !isOutdatedHeartbeat(event, clock.now()));
   // A number of `sequence` belongs to one event, so the order must be the same after a crash.
   const urgentFirst = sink.strictOrder !== true && !config.sequence;
-  const offers = createOfferOrder({ sink: name, outbox, clock, batchSize: most, takesAll, urgentFirst });
-  const filteredOut = createFilteredOut(clock, settle);
-  const buffered = createBuffered();
+  const chooser = createEventChooser({ sink: name, outbox, clock, batchSize: maxEvents, takesAll, urgentFirst });
+  const filteredOut = createFilteredEvents(clock, settle);
+  const buffered = createBufferedEvents();
   const failurePolicies = {
     urgent: createFailurePolicy(config, options.random),
     others: createFailurePolicy(config, options.random),
   };
   const redeliveryWindowMs = config.replay_after_restart;
-  const restarts = createRestartWatch({
+  const restartWatch = createRestartWatch({
     name,
     sink,
     outbox,
@@ -104,47 +104,47 @@ export function createDelivery(options: DeliveryOptions) {
     lane: "others" as "urgent" | "others",
   };
 
-  async function turn(): Promise<Next> {
+  async function turn(): Promise<DelayMs> {
     const wasOpened = now.isOpen;
     if (!wasOpened) {
-      const failure = await tryWork(() => withDeadline((signal) => sink.open(signal), draining));
+      const failure = await captureError(() => withDeadline((signal) => sink.open(signal), draining));
       if (draining.aborted) return null;
       if (failure !== null) return afterFailure(failure.error, { what: "open", giveUp: null });
       now.isOpen = true;
     }
-    await restarts.checkIfDue(wasOpened ? "open" : "opened", draining);
+    await restartWatch.checkIfDue(wasOpened ? "open" : "opened", draining);
     if (draining.aborted) return null;
     if (clock.monotonic() >= now.tickAtMs) {
-      const failure = await tryWork(tick);
+      const failure = await captureError(tick);
       if (draining.aborted) return null;
       if (failure !== null) return afterFailure(failure.error, { what: "tick", giveUp: null });
     }
 
     let current: readonly Event[] | null = [];
     if (now.snapshotWaitsMs === null || clock.monotonic() >= now.snapshotWaitsMs) {
-      current = await stored(() => snapshot.next(most));
+      current = await retryStoreWork(() => snapshot.next(maxEvents));
       if (current === null) return null;
       now.snapshotWaitsMs = snapshot.waits() ? clock.monotonic() + options.checkEveryMs : null;
     }
     const after = Math.max(filteredOut.through(), buffered.through());
     const mayPass = current.length === 0 || snapshot.letsUrgentPass();
-    const urgent = mayPass ? await stored(() => offers.urgent(after)) : EMPTY_OFFER;
+    const urgent = mayPass ? await retryStoreWork(() => chooser.urgent(after)) : EMPTY_OFFER;
     if (urgent === null) return null;
     const isUrgent = urgent.events.length > 0;
     if (!isUrgent && current.length > 0) return writeSnapshot(current);
 
-    const offer = isUrgent ? urgent : await stored(() => offers.others(after));
+    const offer = isUrgent ? urgent : await retryStoreWork(() => chooser.others(after));
     if (offer === null) return null;
     now.lane = isUrgent ? "urgent" : "others";
-    const batch = batchOf({ ...offer, counted: countedAfter(offer.counted, buffered.events()) }, passes, most);
-    if (!isUrgent) offers.noteBatch(batch);
-    return batch.events.length === 0 ? passFiltered(batch) : writeEvents(batch, !isUrgent);
+    const batch = takeBatch({ ...offer, counted: sequenceAfter(offer.counted, buffered.events()) }, passes, maxEvents);
+    if (!isUrgent) chooser.noteBatch(batch);
+    return batch.events.length === 0 ? settleFilteredOut(batch) : writeEvents(batch, !isUrgent);
   }
 
-  async function passFiltered(batch: Batch): Promise<number> {
-    if (!isUnverified()) state.showWorking("idle");
+  async function settleFilteredOut(batch: Batch): Promise<number> {
+    if (!hasOpenFailure()) state.showWorking("idle");
     if (batch.urgent === true) {
-      offers.noteUnwantedUrgent(batch.through);
+      chooser.noteUnwantedUrgent(batch.through);
       return 0;
     }
     if (batch.passed > 0) {
@@ -154,17 +154,17 @@ export function createDelivery(options: DeliveryOptions) {
       return 0;
     }
     await filteredOut.settleIfDue();
-    if (offers.isTurn()) return 0;
+    if (chooser.isTurn()) return 0;
     const dueMs = Math.min(now.tickAtMs, now.snapshotWaitsMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
-    return Math.max(0, Math.min(dueMs, filteredOut.dueInMs(), restarts.dueInMs(), offers.othersDueInMs()));
+    return Math.max(0, Math.min(dueMs, filteredOut.dueInMs(), restartWatch.dueInMs(), chooser.othersDueInMs()));
   }
 
-  async function writeEvents(batch: Batch, letsUrgentPass: boolean): Promise<Next> {
+  async function writeEvents(batch: Batch, letsUrgentPass: boolean): Promise<DelayMs> {
     const outcome = await write(batch, (settlement) => outbox.settle(name, settlement));
     if (outcome.buffered !== null) buffered.addBatch(batch, outcome.buffered);
     if (outcome.settlement !== null) {
       const settlement = buffered.withRejections(outcome.settlement);
-      await stored(() => restarts.deliveredAgain(positionsSentAgain(batch, settlement)));
+      await retryStoreWork(() => restartWatch.deliveredAgain(redeliveredPositions(batch, settlement)));
       await settleThrough(settlement);
       if (!settlement.again) countBuffered();
     }
@@ -173,7 +173,7 @@ export function createDelivery(options: DeliveryOptions) {
   }
 
   /** Writes events of a snapshot. They are not in the log, so the snapshot stores their progress. */
-  async function writeSnapshot(events: readonly Event[]): Promise<Next> {
+  async function writeSnapshot(events: readonly Event[]): Promise<DelayMs> {
     const logged = events.map((event) => ({ position: 0, committedAt: "", event }));
     const batch = { again: false, events: logged, through: 0, passed: logged.length, counted: undefined };
     const outcome = await write(batch, async () => undefined);
@@ -181,34 +181,34 @@ export function createDelivery(options: DeliveryOptions) {
     const rejected = outcome.settlement?.rejected ?? [];
     if (rejected.length > 0)
       log.warn({ sink: name, rejected }, "some events of a snapshot were refused; they are sent when they change");
-    await stored(() => snapshot.settle(settled, outcome.settlement?.documents ?? []));
+    await retryStoreWork(() => snapshot.settle(settled, outcome.settlement?.documents ?? []));
     const event = events[settled]?.id;
     return afterWrite(outcome, {
       what: `state ${event}`,
       async giveUp() {
         log.warn({ sink: name, event }, "an event of a snapshot was refused too often");
-        await stored(() => snapshot.settle(settled + 1, []));
+        await retryStoreWork(() => snapshot.settle(settled + 1, []));
       },
     });
   }
 
-  async function afterWrite(outcome: Outcome, failed: FailedWrite): Promise<Next> {
+  async function afterWrite(outcome: WriteOutcome, failed: FailedWrite): Promise<DelayMs> {
     const { accepted, kept, settlement } = outcome;
     if (settlement !== null) failurePolicies[now.lane].reset();
     countDeliveries("accepted", accepted);
     countDeliveries("rejected", settlement?.rejected.length ?? 0);
     countDeliveries("kept", kept?.count ?? 0);
     if (kept === null) {
-      if (!isUnverified()) state.showWorking("delivering");
+      if (!hasOpenFailure()) state.showWorking("delivering");
       return 0;
     }
     return forced.aborted ? null : afterFailure(kept.error, failed);
   }
 
   /** True when a failure is not over: since then the sink has only buffered events or taken urgent ones. */
-  function isUnverified(): boolean {
+  function hasOpenFailure(): boolean {
     return (
-      now.failing !== null || (!buffered.isEmpty() && failurePolicies[now.lane].attempts() > 0) || offers.othersWait()
+      now.failing !== null || (!buffered.isEmpty() && failurePolicies[now.lane].attempts() > 0) || chooser.othersWait()
     );
   }
 
@@ -220,33 +220,33 @@ export function createDelivery(options: DeliveryOptions) {
   }
 
   /** Writes a batch. `settleEarly` settles its beginning meanwhile, so that a kill repeats only the event in flight. */
-  async function write(batch: Batch, settleEarly: (settlement: Settlement) => Promise<void>): Promise<Outcome> {
+  async function write(batch: Batch, settleEarly: (settlement: Settlement) => Promise<void>): Promise<WriteOutcome> {
     const { again: isRedelivery, events: logged, urgent } = batch;
     const positions = logged.map(({ position }) => position);
     const committedAt = logged.map((each) => each.committedAt);
-    const sequences = () => logged.map((_, index) => sequenceOf(batch, index) ?? null);
+    const sequences = () => logged.map((_, index) => sequenceAt(batch, index) ?? null);
     const offered = { positions, committedAt, isRedelivery, ...(config.sequence ? { sequences: sequences() } : {}) };
-    const early: Promise<void>[] = [];
+    const earlySettlements: Promise<void>[] = [];
     let settled = 0;
     function accepted(count: number, remembered?: SinkStateChange): void {
       const last = logged[count - 1];
       // The receipt settles the last event together with the filtered events after it.
       if (last === undefined || count <= settled || count === logged.length) return;
       settled = count;
-      const counted = countedAfter(batch.counted, count);
-      const documents = sinkStateChange(name, remembered);
+      const counted = sequenceAfter(batch.counted, count);
+      const documents = buildSinkStateChanges(name, remembered);
       const settlement = { again: isRedelivery, urgent, through: last.position, rejected: [], counted, documents };
-      early.push(settleEarly(settlement).catch(() => undefined));
+      earlySettlements.push(settleEarly(settlement).catch(() => undefined));
     }
     let receipt: Receipt | undefined;
     state.showWriting();
     const events = logged.map(({ event }) => event);
-    const failure = await tryWork(async () => {
+    const failure = await captureError(async () => {
       receipt = await withDeadline((signal) => sink.write(events, signal, accepted, offered), forced);
     });
-    await Promise.all(early);
-    if (failure !== null) return retryFrom(batch, 0, failure.error);
-    const outcome = outcomeOf(name, batch, receipt);
+    await Promise.all(earlySettlements);
+    if (failure !== null) return keepEventsFrom(batch, 0, failure.error);
+    const outcome = applyReceipt(name, batch, receipt);
     reportFailing(receipt?.failing);
     now.tickAtMs = Math.min(now.tickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
     if (outcome.settlement === null) await remember(receipt?.stateChanges);
@@ -261,7 +261,7 @@ export function createDelivery(options: DeliveryOptions) {
     reportFailing(ticked.failing);
     if (refused.length > 0) await rejectSettled(refused);
     if (ticked.settled === true && !buffered.isEmpty()) {
-      await settleThrough({ ...buffered.settlement(), documents: sinkStateChange(name, stateChanges) });
+      await settleThrough({ ...buffered.settlement(), documents: buildSinkStateChanges(name, stateChanges) });
       countBuffered();
       failurePolicies[now.lane].reset();
       state.showWorking("idle");
@@ -272,23 +272,23 @@ export function createDelivery(options: DeliveryOptions) {
   /** Makes dead letters of settled events. Position 0 moves neither the cursor nor a mark. */
   async function rejectSettled(refused: NonNullable<TickResult["refused"]>): Promise<void> {
     const rejected = refused.map(({ position, reason }) => ({ position, reason: withoutCredentials(reason) }));
-    await stored(() => outbox.settle(name, { again: true, through: 0, rejected }));
+    await retryStoreWork(() => outbox.settle(name, { again: true, through: 0, rejected }));
     countDeliveries("rejected", rejected.length);
   }
 
   async function remember(stateChanges: SinkStateChange | undefined): Promise<void> {
-    const documents = sinkStateChange(name, stateChanges);
-    if (documents.length > 0) await stored(() => store.commit({ documents }));
+    const documents = buildSinkStateChanges(name, stateChanges);
+    if (documents.length > 0) await retryStoreWork(() => store.commit({ documents }));
   }
 
   /** Waits as the error demands; returns null when the sink has ended for good. */
-  async function afterFailure(error: unknown, { what, giveUp, letsUrgentPass = false }: FailedWrite): Promise<Next> {
+  async function afterFailure(error: unknown, { what, giveUp, letsUrgentPass = false }: FailedWrite): Promise<DelayMs> {
     // Buffered events are offered again from the first one, which is not the rejected one.
     const giveUpEvent = buffered.isEmpty() ? giveUp : null;
     buffered.forgetSettled();
     const next = failurePolicies[now.lane].decide(error, what, giveUpEvent !== null);
     if (next.go === "end") {
-      await stored(() => options.endForGood(next.reason));
+      await retryStoreWork(() => options.endForGood(next.reason));
       state.showEnded(next.reason);
       return null;
     }
@@ -300,11 +300,11 @@ export function createDelivery(options: DeliveryOptions) {
     state.showTrouble(next.as, next.failure, next.attempts, next.waitMs);
     // The server rejects only this event, so an alarm need not wait for its next attempt.
     const isRejection = letsUrgentPass && next.failure.kind === "rejected";
-    if (!isRejection || !offers.holdOthers(next.waitMs)) await sleepFor(clock, next.waitMs, draining);
+    if (!isRejection || !chooser.holdOthers(next.waitMs)) await sleepFor(clock, next.waitMs, draining);
     return 0;
   }
 
-  async function giveUp(batch: Batch, { kept }: Outcome): Promise<void> {
+  async function giveUp(batch: Batch, { kept }: WriteOutcome): Promise<void> {
     if (kept === null) return;
     const { position } = kept.head;
     const reason = `attempts-exhausted: ${withoutCredentials(errorText(kept.error))}`;
@@ -313,8 +313,8 @@ export function createDelivery(options: DeliveryOptions) {
       again: batch.again,
       urgent: batch.urgent,
       through: position,
-      rejected: [{ position, reason, sequence: sequenceOf(batch, index) }],
-      counted: countedAfter(batch.counted, index + 1),
+      rejected: [{ position, reason, sequence: sequenceAt(batch, index) }],
+      counted: sequenceAfter(batch.counted, index + 1),
     });
     countDeliveries("rejected", 1);
   }
@@ -334,12 +334,12 @@ export function createDelivery(options: DeliveryOptions) {
   }
 
   async function settle(settlement: Settlement): Promise<void> {
-    await stored(() => outbox.settle(name, { ...settlement, mayDefer: sink.toleratesRepeats === true }));
+    await retryStoreWork(() => outbox.settle(name, { ...settlement, mayDefer: sink.toleratesRepeats === true }));
   }
 
-  async function stored<T>(work: () => Promise<T>): Promise<T | null> {
+  async function retryStoreWork<T>(work: () => Promise<T>): Promise<T | null> {
     try {
-      return await persist({
+      return await retryUntilDone({
         clock,
         signal: draining,
         random: options.random,
@@ -354,7 +354,7 @@ export function createDelivery(options: DeliveryOptions) {
 
   /** Calls with a signal that aborts with `cancel`, or when the sink makes no progress for one deadline. */
   async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
-    const limit = firstOf(cancel);
+    const limit = combineSignals(cancel);
     const done = new AbortController();
     const watch = isStalled(done.signal).then((isLate) => {
       if (!isLate) return;
@@ -368,7 +368,7 @@ export function createDelivery(options: DeliveryOptions) {
       throw limit.signal.aborted ? limit.signal.reason : error;
     } finally {
       limit.end();
-      done.abort(WOKEN);
+      done.abort(ENDED_EARLY);
       await watch;
     }
   }
@@ -386,11 +386,11 @@ export function createDelivery(options: DeliveryOptions) {
   return { turn, end: filteredOut.settle };
 }
 
-function positionsSentAgain({ again, events: batch }: Batch, { through }: Settlement): readonly number[] {
+function redeliveredPositions({ again, events: batch }: Batch, { through }: Settlement): readonly number[] {
   return again ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
 }
 
-async function tryWork(work: () => Promise<void>): Promise<{ readonly error: unknown } | null> {
+async function captureError(work: () => Promise<void>): Promise<{ readonly error: unknown } | null> {
   try {
     await work();
     return null;

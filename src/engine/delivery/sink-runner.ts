@@ -1,10 +1,10 @@
 import type { Sink } from "../../core/connector.ts";
 import { Stopping } from "../../core/runtime/lifecycle.ts";
-import { loop, type Wakeup, within } from "../../core/runtime/waiting.ts";
+import { endsWithin, runLoop, type Wakeup } from "../../core/runtime/waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
-import type { Registration } from "./registration.ts";
-import { createDelivery, type Delivery, type DeliveryContext } from "./sink-loop.ts";
-import { createSinkStatus } from "./sink-state.ts";
+import type { SinkRegistration } from "./registration.ts";
+import { createSinkDelivery, type DeliveryContext, type SinkDelivery } from "./sink-loop.ts";
+import { createSinkStatus } from "./sink-status.ts";
 
 export interface ConfiguredSink {
   readonly name: string;
@@ -20,13 +20,13 @@ export type SinkRunner = ReturnType<typeof createSinkRunner>;
 
 const ENDED_CHECK_MS = 1_000;
 /** Waits after an internal fault, or while the state is damaged. */
-export const FAULT_BACKOFF = { firstMs: 5_000, maxMs: 60_000 };
+export const INTERNAL_FAULT_BACKOFF = { firstMs: 5_000, maxMs: 60_000 };
 /** Part of a stop's deadline in which writes may finish by themselves. */
-const GRACEFUL_SHARE = 0.75;
+const GRACEFUL_STOP_SHARE = 0.75;
 
 interface SinkRunnerOptions extends DeliveryContext {
   readonly configured: ConfiguredSink;
-  readonly registration: Pick<Registration, "register" | "endForGood">;
+  readonly registration: Pick<SinkRegistration, "register" | "endForGood">;
   readonly wakeup: Wakeup;
 }
 
@@ -56,21 +56,21 @@ export function createSinkRunner(options: SinkRunnerOptions) {
 
   async function run(first: Promise<boolean | null>, after: Promise<unknown>): Promise<void> {
     let isInUse = await first;
-    let delivery: Delivery | null = null;
+    let delivery: SinkDelivery | null = null;
     await after;
-    await loop({
+    await runLoop({
       clock,
       signal: draining.signal,
-      bell: options.wakeup,
+      wakeup: options.wakeup,
       random,
-      backoff: FAULT_BACKOFF,
+      backoff: INTERNAL_FAULT_BACKOFF,
       async turn() {
         isInUse ??= await register();
         if (!isInUse) {
           isInUse = null;
           return ENDED_CHECK_MS;
         }
-        delivery ??= createDelivery({
+        delivery ??= createSinkDelivery({
           ...options,
           ...{ name, sink, config, state },
           draining: draining.signal,
@@ -92,7 +92,7 @@ export function createSinkRunner(options: SinkRunnerOptions) {
         isInUse = null;
       },
     });
-    await (delivery as Delivery | null)?.end();
+    await (delivery as SinkDelivery | null)?.end();
     await close();
   }
 
@@ -115,14 +115,14 @@ export function createSinkRunner(options: SinkRunnerOptions) {
     },
     async stop(deadlineMs: number): Promise<void> {
       draining.abort(new Stopping());
-      if (!(await within(clock, deadlineMs * GRACEFUL_SHARE, running))) {
+      if (!(await endsWithin(clock, deadlineMs * GRACEFUL_STOP_SHARE, running))) {
         forced.abort(new Stopping());
-        if (!(await within(clock, (deadlineMs * (1 - GRACEFUL_SHARE)) / 2, running))) {
+        if (!(await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_SHARE)) / 2, running))) {
           const message = "A sink did not end in time; what it was writing is sent again.";
           log.warn({ sink: name }, message);
         }
       }
-      await within(clock, (deadlineMs * (1 - GRACEFUL_SHARE)) / 2, close());
+      await endsWithin(clock, (deadlineMs * (1 - GRACEFUL_STOP_SHARE)) / 2, close());
     },
     ended: () => running,
   };

@@ -3,20 +3,20 @@ import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
-import { STATE_PARTS, type StateEvent, type StatePart, stateEvents } from "./state-events.ts";
+import { buildSnapshotEvents, SNAPSHOT_PARTS, type SnapshotEvent, type SnapshotPart } from "./snapshot-events.ts";
 
 interface StoredSnapshot {
   readonly askedAt: string;
-  readonly part: StatePart;
+  readonly part: SnapshotPart;
   readonly after: string;
   readonly sent: number;
 }
 
 const SNAPSHOT_SET = "snapshot";
-const MAX_WAIT_MS = 10 * 60_000;
+const MAX_LIST_WAIT_MS = 10 * 60_000;
 
 /** Requests a snapshot, by `from: state` or by a person; a running one starts again. */
-export function snapshotRequest(sink: string, askedAt: string): DocumentChange {
+export function buildSnapshotRequest(sink: string, askedAt: string): DocumentChange {
   const snapshot: StoredSnapshot = { askedAt, part: "site", after: "", sent: 0 };
   return { set: SNAPSHOT_SET, put: [[sink, snapshot]] };
 }
@@ -32,16 +32,16 @@ export function createSnapshot(options: {
 }) {
   const { sink, store, building, passes, clock, log } = options;
   /** Remaining events of a part, read once: a page of 100 tags must not read 50,000. */
-  let remaining: { readonly key: string; readonly events: readonly StateEvent[] } | null = null;
+  let remaining: { readonly key: string; readonly events: readonly SnapshotEvent[] } | null = null;
   let waits = false;
   /** Version of the state in which no snapshot was requested; a busy sink checks before each batch. */
   let noRequestVersion: number | null = null;
-  let offered: { readonly snapshot: StoredSnapshot; readonly page: readonly StateEvent[] } | null = null;
+  let offered: { readonly snapshot: StoredSnapshot; readonly page: readonly SnapshotEvent[] } | null = null;
 
-  async function remainingOf(snapshot: StoredSnapshot): Promise<readonly StateEvent[]> {
+  async function readRemainingEvents(snapshot: StoredSnapshot): Promise<readonly SnapshotEvent[]> {
     const key = `${snapshot.askedAt} ${snapshot.part}`;
     if (remaining?.key !== key) {
-      const events = await stateEvents(building, snapshot.part, snapshot.askedAt);
+      const events = await buildSnapshotEvents(building, snapshot.part, snapshot.askedAt);
       remaining = { key: key, events: events.filter(({ event }) => passes(event)) };
     }
     return remaining.events.filter(({ key }) => key > snapshot.after);
@@ -49,11 +49,11 @@ export function createSnapshot(options: {
 
   /** At the first start no list was fetched yet, so the beginning of a snapshot waits for complete lists. */
   async function mayBegin({ after, askedAt, part }: StoredSnapshot): Promise<boolean> {
-    if (part !== STATE_PARTS[0] || after !== "") return true;
-    return clock.now() - Date.parse(askedAt) > MAX_WAIT_MS || (await building.isComplete());
+    if (part !== SNAPSHOT_PARTS[0] || after !== "") return true;
+    return clock.now() - Date.parse(askedAt) > MAX_LIST_WAIT_MS || (await building.isComplete());
   }
 
-  const progressOf = (snapshot: StoredSnapshot): DocumentChange => ({ set: SNAPSHOT_SET, put: [[sink, snapshot]] });
+  const putProgress = (snapshot: StoredSnapshot): DocumentChange => ({ set: SNAPSHOT_SET, put: [[sink, snapshot]] });
 
   return {
     /** The next events; empty without a snapshot, at its end, and while it waits for complete lists. */
@@ -71,16 +71,16 @@ export function createSnapshot(options: {
         }
         waits = !(await mayBegin(snapshot));
         if (waits) return [];
-        const page = (await remainingOf(snapshot)).slice(0, limit);
+        const page = (await readRemainingEvents(snapshot)).slice(0, limit);
         if (page.length > 0) {
           offered = { snapshot, page };
           return page.map(({ event }) => event);
         }
-        const following = STATE_PARTS[STATE_PARTS.indexOf(snapshot.part) + 1];
+        const following = SNAPSHOT_PARTS[SNAPSHOT_PARTS.indexOf(snapshot.part) + 1];
         if (following === undefined) {
           log.info({ sink, events: snapshot.sent }, "the sink has what is believed now");
           await store.commit({ documents: [{ set: SNAPSHOT_SET, remove: [sink] }] });
-        } else await store.commit({ documents: [progressOf({ ...snapshot, part: following, after: "" })] });
+        } else await store.commit({ documents: [putProgress({ ...snapshot, part: following, after: "" })] });
       }
     },
     waits: () => waits,
@@ -94,7 +94,7 @@ export function createSnapshot(options: {
       const now = await store.document<StoredSnapshot>(SNAPSHOT_SET, sink);
       // A new snapshot that was requested meanwhile starts at its beginning.
       const isSame = now?.askedAt === snapshot.askedAt;
-      const progress = isSame ? [progressOf({ ...snapshot, after: last.key, sent: snapshot.sent + count })] : [];
+      const progress = isSame ? [putProgress({ ...snapshot, after: last.key, sent: snapshot.sent + count })] : [];
       await store.commit({ documents: [...progress, ...documents] });
     },
   };

@@ -6,7 +6,7 @@ import type { AgreedSilence } from "../../core/model/silence-facts.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { loop, within } from "../../core/runtime/waiting.ts";
+import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import { globMatches } from "../../core/values/glob.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../store/store.ts";
@@ -179,17 +179,17 @@ export function createSilenceKeeper(options: {
   return startedOnce({
     name: "silences",
     async start(signal) {
-      running = loop({
+      running = runLoop({
         clock,
         signal: AbortSignal.any([signal, stopping.signal]),
-        looks: true,
+        onlyChecks: true,
         turn: look,
         fault: (error) => log.warn({ err: error }, "the silences could not be looked through"),
       });
     },
     async stop(deadlineMs) {
       stopping.abort(new Stopping());
-      await within(clock, deadlineMs, running);
+      await endsWithin(clock, deadlineMs, running);
     },
   });
 }

@@ -1,10 +1,10 @@
 import { Malformed } from "../../core/errors/errors.ts";
-import { proxyOf } from "../../core/http/proxy.ts";
+import { openProxy } from "../../core/http/proxy.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type ClockCheck, createClockCheck } from "../../core/runtime/clock-check.ts";
+import { createMonotonicReader } from "../../core/runtime/elapsed-time.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { monotonicMark } from "../../core/runtime/moment.ts";
 import { createClockSkew } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
 import { createListRateLimit, type ListLane } from "./list-rate-limit.ts";
@@ -42,14 +42,14 @@ export function createSource(options: SourceOptions): Source {
   );
   const http: HttpTransport =
     options.transport === undefined
-      ? createHttpTransport(config, proxyOf(config.proxy, clock, environment))
+      ? createHttpTransport(config, openProxy(config.proxy, clock, environment))
       : { send: options.transport, close: async () => {} };
   const clockCheck = options.clockDoubt ?? createClockCheck({ clock, log });
   const skew = createClockSkew({ clock, clockCheck, source: name, metrics, log });
   const lists = createListRateLimit({
     perMinute: config.quota.list_requests_per_minute,
     clock,
-    ...(leaving === undefined ? { mark: monotonicMark(clock) } : {}),
+    ...(leaving === undefined ? { mark: createMonotonicReader(clock) } : {}),
   });
   const send = createSend({
     ...{ name, limiter, lists, clock, metrics, log, note, skew, leaving },

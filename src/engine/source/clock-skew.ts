@@ -1,5 +1,5 @@
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type ClockCheck, DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
+import { type ClockCheck, MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
 import { createLastMedian } from "../../core/runtime/last-median.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
@@ -34,7 +34,7 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
 
   function report(skewMs: number): void {
     metrics.clockSkewSeconds.set({ source }, skewMs / 1_000);
-    const differs = Math.abs(skewMs) > DIFFERENCE_BOUND_MS;
+    const differs = Math.abs(skewMs) > MAX_CLOCK_DIFFERENCE_MS;
     const seconds = Math.round(skewMs / 1_000);
     if (differs && !isReported) log.warn({ seconds }, "our clock and the service's differ: set this machine's time");
     if (!differs && isReported) log.info({ seconds }, "our clock and the service's agree again");
@@ -64,7 +64,7 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
 export function serviceClock(clock: Clock, skewMs: () => number | null, doubt: Pick<ClockCheck, "stepped">): Clock {
   function aheadMs(): number {
     const ms = skewMs() ?? doubt.stepped()?.byMs ?? 0;
-    return Math.abs(ms) > DIFFERENCE_BOUND_MS ? ms : 0;
+    return Math.abs(ms) > MAX_CLOCK_DIFFERENCE_MS ? ms : 0;
   }
   return { ...clock, now: () => clock.now() - aheadMs() };
 }

@@ -3,7 +3,7 @@ import { isLoopback } from "../../core/http/loopback.ts";
 import { ProxyConfig } from "../../core/http/proxy.ts";
 import { SecretRef } from "../../core/runtime/secret.ts";
 import { byteSize } from "../../core/values/byte-size.ts";
-import { zoneComplaint } from "../../core/values/time-zone.ts";
+import { describeZoneProblem } from "../../core/values/time-zone.ts";
 import { TAGS_PER_REQUEST } from "./source.ts";
 
 const REQUESTS_PER_MINUTE = 20;
@@ -37,7 +37,7 @@ function removeApiPath(address: string): string {
 }
 
 export const TimeZone = z.string().superRefine((zone, context) => {
-  const message = zoneComplaint(zone);
+  const message = describeZoneProblem(zone);
   if (message !== null) context.addIssue({ code: "custom", message });
 });
 

@@ -1,7 +1,7 @@
 import PQueue from "p-queue";
 import { LocalFailure } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { type Mark, type Moment, momentOf } from "../../core/runtime/moment.ts";
+import { type ReadClock, readClocks, type TimePoint } from "../../core/runtime/elapsed-time.ts";
 import { createWakeup, sleepUntilWoken } from "../../core/runtime/waiting.ts";
 import type { ListRate } from "./source.ts";
 
@@ -32,7 +32,7 @@ const UNKNOWN_MS = Number.POSITIVE_INFINITY;
 interface ListRateLimitOptions {
   readonly perMinute: number;
   readonly clock: Clock;
-  readonly mark?: Mark;
+  readonly mark?: ReadClock;
 }
 
 export type ListRateLimit = ReturnType<typeof createListRateLimit>;
@@ -42,7 +42,7 @@ export type ListRateLimit = ReturnType<typeof createListRateLimit>;
  * most to what that minute granted. Two requests a minute are for active alarms, a third of the rate is for urgent
  * lists. Other lanes borrow all but three slots of that third: of 30 a minute, 20 at once and 27 in a minute.
  */
-export function createListRateLimit({ perMinute, clock, mark = () => momentOf(clock) }: ListRateLimitOptions) {
+export function createListRateLimit({ perMinute, clock, mark = () => readClocks(clock) }: ListRateLimitOptions) {
   const oneAtATime = () => new PQueue({ concurrency: 1 });
   const queues = { alarms: oneAtATime(), urgent: oneAtATime(), other: oneAtATime(), tags: oneAtATime() };
   const waiting = new Set<ListLane>();
@@ -101,7 +101,7 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
     return Math.max(atMs - nowMs, isTrialPermitted ? 0 : pausedUntilMs - nowMs, 0);
   }
 
-  async function takeSlot(lane: ListLane, signal: AbortSignal): Promise<Moment> {
+  async function takeSlot(lane: ListLane, signal: AbortSignal): Promise<TimePoint> {
     const sinceMs = clock.monotonic();
     waiting.add(lane);
     try {
@@ -136,7 +136,7 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
   }
 
   return {
-    run<T>(task: (slotTaken: Moment) => Promise<T>, signal: AbortSignal, lane: ListLane = "other"): Promise<T> {
+    run<T>(task: (slotTaken: TimePoint) => Promise<T>, signal: AbortSignal, lane: ListLane = "other"): Promise<T> {
       const work = async () => {
         const taken = await takeSlot(lane, signal);
         try {

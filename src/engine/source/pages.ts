@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { ConfigError, EndlessList, Malformed } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { secretsKnown } from "../../core/values/masking.ts";
+import { secretsVersion } from "../../core/values/masking.ts";
 import { type CountUnusualField, cleanText, parseList, type RecordParser } from "./records.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
 import type { FindStored, Page } from "./source.ts";
@@ -208,7 +208,7 @@ export function createPageCache(report: CountUnusualField) {
       return {
         recall(reply: TransportReply): DecodedReply | null {
           // Texts were masked with the secrets known at the time of the reply.
-          replyHash = `${reply.status} ${secretsKnown()} ${hash("sha256", reply.body, "base64")}`;
+          replyHash = `${reply.status} ${secretsVersion()} ${hash("sha256", reply.body, "base64")}`;
           const before = pages.get(key);
           cached = before?.hash === replyHash ? before : undefined;
           return cached === undefined ? null : { envelope: cached.envelope, sample: "" };

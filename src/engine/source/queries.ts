@@ -1,5 +1,5 @@
 import { ConfigError, Rejected } from "../../core/errors/errors.ts";
-import { zoneComplaint } from "../../core/values/time-zone.ts";
+import { describeZoneProblem } from "../../core/values/time-zone.ts";
 import { formatRequestTime } from "./records.ts";
 import {
   type Chooser,
@@ -113,7 +113,7 @@ export function historyQuery(query: HistoryQuery, ids: readonly string[], isTota
       `History from ${query.from} to ${query.to} cannot be asked for: two times in UTC with a trailing Z are needed, the earlier first.`,
     );
   }
-  const complaint = zoneComplaint(query.timeZone);
+  const complaint = describeZoneProblem(query.timeZone);
   if (complaint !== null) throw new ConfigError(complaint, { field: "tz" });
   const { resolution, timeZone: tz } = query;
   return String(

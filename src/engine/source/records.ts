@@ -11,8 +11,8 @@ import type {
   TokenInfo,
 } from "../../core/model/building.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { masked } from "../../core/values/masking.ts";
-import { printable } from "../../core/values/printable.ts";
+import { maskSecrets } from "../../core/values/masking.ts";
+import { toPrintable } from "../../core/values/printable.ts";
 import { isRecord, printableText } from "./reply.ts";
 
 interface NormalizedTime {
@@ -65,7 +65,7 @@ const TEXT_LENGTH_MAX = 10_000;
 
 /** Replaces lone surrogates, which UTF-8 cannot store, and masks secrets that the service echoes. */
 export function cleanText(text: string): string {
-  return masked(text.slice(0, TEXT_LENGTH_MAX)).toWellFormed();
+  return maskSecrets(text.slice(0, TEXT_LENGTH_MAX)).toWellFormed();
 }
 
 function parseRecordId(id: unknown): string | null {
@@ -210,7 +210,7 @@ export function describeValue(raw: unknown): string {
   if (raw === undefined) return "missing";
   if (typeof raw === "number") return "a number beyond every bound";
   if (raw === null) return "null";
-  const words = printable(printableText(shortenValue(raw)));
+  const words = toPrintable(printableText(shortenValue(raw)));
   const shown = words.length > QUOTED_LENGTH_MAX ? `${words.slice(0, QUOTED_LENGTH_MAX).toWellFormed()}…` : words;
   if (typeof raw === "string") return `the text "${shown}"`;
   if (typeof raw === "boolean") return shown;
@@ -365,7 +365,7 @@ function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: Coun
   return {
     user: { id: user.id("id"), name: user.text("name"), email: user.text("email") },
     name: fields.inside("token").text("name"),
-    abilities: abilities.includes(WILDCARD_ABILITY) ? ALL_ABILITIES : abilities.map(masked),
+    abilities: abilities.includes(WILDCARD_ABILITY) ? ALL_ABILITIES : abilities.map(maskSecrets),
     expiresAt: fields.inside("token").timeOrNull("expires_at").text,
     sites,
   };
@@ -375,5 +375,5 @@ function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: Coun
 export function parseHealth(body: unknown, note: CountUnusualField): Health {
   const status = isRecord(body) ? body.status : undefined;
   if (typeof status !== "string" || status === "" || status.length > 100) return { status: "unhealthy", time: null };
-  return { status: masked(status), time: new Fields(body, "health", note).timeOrNull("timestamp").text };
+  return { status: maskSecrets(status), time: new Fields(body, "health", note).timeOrNull("timestamp").text };
 }

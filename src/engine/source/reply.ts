@@ -7,7 +7,7 @@ import {
   Retryable,
   Throttled,
 } from "../../core/errors/errors.ts";
-import { retryAfterMs, secondsIn } from "../../core/http/retry-after.ts";
+import { parseSeconds, retryAfterMs } from "../../core/http/retry-after.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import type { TransportReply } from "./transport.ts";
 
@@ -326,7 +326,7 @@ const WAIT_SECONDS_MAX = 3_600;
 const ROUNDING_SECONDS = 1;
 
 function parseThrottleWait(candidates: readonly unknown[]) {
-  const seconds = candidates.map(secondsIn).find((each) => each !== null);
+  const seconds = candidates.map(parseSeconds).find((each) => each !== null);
   if (seconds === undefined) return { waitMs: DEFAULT_WAIT_SECONDS * 1000, saysNow: false };
   const waited = Math.min(Math.max(Math.ceil(seconds), 1), WAIT_SECONDS_MAX);
   return { waitMs: (waited + ROUNDING_SECONDS) * 1000, saysNow: seconds === 0 };

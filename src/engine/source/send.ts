@@ -2,9 +2,9 @@ import { asFailure, ConfigError, type Failure, Retryable, type Throttled } from 
 import type { Health } from "../../core/model/building.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
+import { readClocks, type TimePoint } from "../../core/runtime/elapsed-time.ts";
 import { type Log, Secret } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { type Moment, momentOf } from "../../core/runtime/moment.ts";
 import { cachedSecret, type SecretRef } from "../../core/runtime/secret.ts";
 import { USER_AGENT } from "../../core/runtime/version.ts";
 import type { ClockSkew } from "./clock-skew.ts";
@@ -61,7 +61,7 @@ interface SendOptions {
 }
 
 /** Called right before a request leaves; throws `LocalFailure` to stop it. The slot stays spent. */
-export type CheckLeaving = (slotTaken: Moment) => void;
+export type CheckLeaving = (slotTaken: TimePoint) => void;
 
 function endpointPath(endpoint: ServiceCall["endpoint"] | "healthcheck"): string {
   return QUOTA_ENDPOINTS.some((each) => each === endpoint) ? `tags/${endpoint}` : endpoint;
@@ -91,11 +91,11 @@ export function createSend(options: SendOptions) {
   const longWaits = createLongWaits({ clock, log, lists, limiter, health });
   let lastHealth: { readonly atMs: number; readonly health: Promise<Health> } | null = null;
 
-  function leaveCheck(slotTaken: Moment): Pick<TransportRequest, "mayLeave"> {
+  function leaveCheck(slotTaken: TimePoint): Pick<TransportRequest, "mayLeave"> {
     return leaving === undefined ? {} : { mayLeave: () => leaving(slotTaken) };
   }
 
-  async function buildRequest(call: ServiceCall, secret: Secret, slotTaken: Moment): Promise<TransportRequest> {
+  async function buildRequest(call: ServiceCall, secret: Secret, slotTaken: TimePoint): Promise<TransportRequest> {
     const query = call.query === undefined ? "" : `?${call.query()}`;
     const body = call.body === undefined ? null : JSON.stringify(await call.body());
     return {
@@ -107,7 +107,7 @@ export function createSend(options: SendOptions) {
     };
   }
 
-  async function attemptCall(call: ServiceCall, limit: RequestLimit, slotTaken: Moment, signal: AbortSignal) {
+  async function attemptCall(call: ServiceCall, limit: RequestLimit, slotTaken: TimePoint, signal: AbortSignal) {
     const { endpoint } = call;
     const secret = token();
     const request = await buildRequest(call, secret, slotTaken);
@@ -170,7 +170,7 @@ export function createSend(options: SendOptions) {
   async function send(
     call: ServiceCall,
     limit: RequestLimit,
-    inSlot: <T>(task: (slotTaken: Moment) => Promise<T>, isFirst: boolean) => Promise<T>,
+    inSlot: <T>(task: (slotTaken: TimePoint) => Promise<T>, isFirst: boolean) => Promise<T>,
     signal: AbortSignal,
   ): Promise<SentReply> {
     longWaits.look();
@@ -206,7 +206,7 @@ export function createSend(options: SendOptions) {
     const startedMs = clock.monotonic();
     const path = `${prefix}/api/v1/${endpointPath(endpoint)}`;
     try {
-      const request = { method: "GET", path, headers: HEADERS, body: null, ...leaveCheck(momentOf(clock)) } as const;
+      const request = { method: "GET", path, headers: HEADERS, body: null, ...leaveCheck(readClocks(clock)) } as const;
       const reply = await transport(request, signal);
       measure(endpoint, "ok", startedMs);
       const body = parseJson(reply.body);
@@ -229,7 +229,7 @@ export function createSend(options: SendOptions) {
         refused: (_startedMs, forMs) => limiter.pause(forMs, "allowance", endpoint),
       };
       // A repeated request has the content that was chosen first.
-      const inSlot = <T>(task: (slotTaken: Moment) => Promise<T>, isFirst: boolean) =>
+      const inSlot = <T>(task: (slotTaken: TimePoint) => Promise<T>, isFirst: boolean) =>
         limiter.run(lane, endpoint, task, signal, isFirst ? call.choose : undefined);
       return send(call, limit, inSlot, signal);
     },

@@ -2,8 +2,8 @@ import { readFileSync } from "node:fs";
 import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, LocalFailure, Malformed, Retryable } from "../../core/errors/errors.ts";
-import { failureOfConnection, plainTextAtTlsPort, type Server } from "../../core/http/connection-problem.ts";
-import { type HttpProxy, probeThroughProxy, proxyOf, targetOf } from "../../core/http/proxy.ts";
+import { detectTlsPort, failureOfConnection, type ServerInfo } from "../../core/http/connection-problem.ts";
+import { type HttpProxy, openProxy, probeThroughProxy, toTarget } from "../../core/http/proxy.ts";
 import { VERIFIED_TLS } from "../../core/http/verified-tls.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { USER_AGENT } from "../../core/runtime/version.ts";
@@ -46,7 +46,7 @@ const LONGEST_SOCKET_LIFE_MS = 300_000;
 export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | null = null): HttpTransport {
   const url = new URL(config.base_url);
   const { origin } = url;
-  const server: Server = {
+  const server: ServerInfo = {
     name: origin,
     failed: "could not be asked",
     addressOption: "base_url",
@@ -77,7 +77,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
         return;
       }
       const isSecure = options.protocol === "https:";
-      proxy.tunnel(targetOf(options), AbortSignal.timeout(config.deadlines.connect_ms)).then(
+      proxy.tunnel(toTarget(options), AbortSignal.timeout(config.deadlines.connect_ms)).then(
         (socket) => (isSecure ? connect({ ...options, httpSocket: socket }, callback) : callback(null, socket)),
         (error: Error) => callback(error, null),
       );
@@ -100,8 +100,8 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       if (reception.hasBegun()) throw failure;
       // No new socket was opened, so the server had closed this kept-alive one.
       if (opened === openedBefore && isSocketError(error)) throw new StaleSocket(failure.message, { cause: error });
-      const connectTls = (limit: AbortSignal) => probeThroughProxy(proxy, targetOf(url), limit);
-      throw (await plainTextAtTlsPort(error, url, server, connectTls, signal)) ?? failure;
+      const connectTls = (limit: AbortSignal) => probeThroughProxy(proxy, toTarget(url), limit);
+      throw (await detectTlsPort(error, url, server, connectTls, signal)) ?? failure;
     } finally {
       signal.removeEventListener("abort", cut);
     }
@@ -245,7 +245,7 @@ export async function canReachService(
   const path = `${new URL(config.base_url).pathname.replace(/\/+$/, "")}/api/v1/healthcheck`;
   const headers = { accept: "application/json", "user-agent": USER_AGENT };
   try {
-    const http = createHttpTransport(config, proxyOf(config.proxy, clock, environment));
+    const http = createHttpTransport(config, openProxy(config.proxy, clock, environment));
     try {
       const limit = AbortSignal.any([signal, AbortSignal.timeout(HEALTH_CHECK_TIMEOUT_MS)]);
       await http.send({ method: "GET", path, headers, body: null }, limit);

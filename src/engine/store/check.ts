@@ -1,9 +1,9 @@
 import { existsSync, readdirSync } from "node:fs";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { summaryOf } from "./damage.ts";
-import { fileBytes, isStateQuarantined, stateFile } from "./folder.ts";
-import { prepareSchema, SCHEMA_VERSION, schemaProblem } from "./schema.ts";
-import { CHECKED_TABLE_NAMES, Damaged, type Database, isDamagedSql, openDatabase } from "./sqlite.ts";
+import { summarizeDamage } from "./damage.ts";
+import { fileBytes, isQuarantinedStateFile, stateFile } from "./folder.ts";
+import { findSchemaProblem, prepareSchema, SCHEMA_VERSION } from "./schema.ts";
+import { CHECKED_TABLE_NAMES, type Database, isDamagedSql, openDatabase, StateDamaged } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 
 export interface StateReport {
@@ -12,12 +12,12 @@ export interface StateReport {
   readonly schemaVersion: number;
   /** Damage of the file itself, in SQLite's words or ours; empty when there is none. */
   readonly trouble: readonly string[];
-  readonly tables: readonly CheckedRows[];
+  readonly tables: readonly TableCheck[];
   readonly setAside: readonly DamagedRows[];
   readonly filesSetAside: readonly string[];
 }
 
-export interface CheckedRows {
+export interface TableCheck {
   readonly table: string;
   readonly rows: number;
   /** Rows with a wrong checksum that no earlier run has found. */
@@ -25,9 +25,9 @@ export interface CheckedRows {
 }
 
 /** Largest number of complaints that SQLite lists: a torn page makes thousands. */
-const MAX_COMPLAINTS = 20;
+const MAX_SQLITE_COMPLAINTS = 20;
 
-export function isIntact({ trouble, tables }: StateReport): boolean {
+export function isStateIntact({ trouble, tables }: StateReport): boolean {
   return trouble.length === 0 && tables.every(({ damaged }) => damaged === 0);
 }
 
@@ -44,7 +44,7 @@ export function checkState(folder: string): StateReport {
     file,
     bytes: fileBytes(file) + wal,
     schemaVersion: SCHEMA_VERSION,
-    filesSetAside: readdirSync(folder).filter(isStateQuarantined).toSorted(),
+    filesSetAside: readdirSync(folder).filter(isQuarantinedStateFile).toSorted(),
   };
   const withoutRows = { ...common, tables: [], setAside: [] };
   if (fileBytes(file) === 0) {
@@ -58,7 +58,7 @@ export function checkState(folder: string): StateReport {
       database.close();
     }
   } catch (error) {
-    if (!(error instanceof Damaged)) throw error;
+    if (!(error instanceof StateDamaged)) throw error;
     return { ...withoutRows, trouble: [error.message] };
   }
 }
@@ -66,27 +66,27 @@ export function checkState(folder: string): StateReport {
 function checkRows(database: Database): Pick<StateReport, "trouble" | "tables" | "setAside"> {
   prepareSchema(database, false);
   const complaints = database
-    .prepare(`pragma integrity_check(${MAX_COMPLAINTS})`)
+    .prepare(`pragma integrity_check(${MAX_SQLITE_COMPLAINTS})`)
     .all<{ readonly integrity_check: string }>()
     .map((row) => row.integrity_check)
     .filter((complaint) => complaint !== "ok");
-  const shape = schemaProblem(database);
+  const shape = findSchemaProblem(database);
   const trouble = shape === null ? complaints : [...complaints, shape];
   if (trouble.length > 0) return { trouble, tables: [], setAside: [] };
   return {
     trouble,
     tables: CHECKED_TABLE_NAMES.map((table) => countRows(database, table)),
-    setAside: summaryOf(database),
+    setAside: summarizeDamage(database),
   };
 }
 
-function countRows(database: Database, table: (typeof CHECKED_TABLE_NAMES)[number]): CheckedRows {
+function countRows(database: Database, table: (typeof CHECKED_TABLE_NAMES)[number]): TableCheck {
   // Damaged rows of these tables stay in their place, without a checksum.
   const isKnown = table === "record" || table === "dead_letter" ? "checksum is null" : "false";
   const counted = database
     .prepare(
       `select count(*) as rows, coalesce(sum(not (${isKnown}) and ${isDamagedSql(table)}), 0) as damaged from ${table}`,
     )
-    .get<Omit<CheckedRows, "table">>();
+    .get<Omit<TableCheck, "table">>();
   return { table, rows: counted?.rows ?? 0, damaged: counted?.damaged ?? 0 };
 }

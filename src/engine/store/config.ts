@@ -1,11 +1,11 @@
 import { resolve } from "node:path";
 import { z } from "zod";
-import { addressOf, postgresUrl, SchemaName, staysPrivate, urlsOf } from "../../core/postgres/address.ts";
+import { parseAddress, postgresUrl, SchemaName, splitUrl, staysPrivate } from "../../core/postgres/address.ts";
 import { SecretRef } from "../../core/runtime/secret.ts";
 import { byteSize } from "../../core/values/byte-size.ts";
 import { Duration } from "../../core/values/duration.ts";
 
-const QUARTER_OF_AN_HOUR_MS = 15 * 60_000;
+const MIN_REPLAY_WINDOW_MS = 15 * 60_000;
 const MEBIBYTE = 1024 ** 2;
 
 export const PostgresState = z
@@ -33,7 +33,7 @@ export const PostgresState = z
     }),
   })
   .superRefine(({ url, allow_plain }, context) => {
-    if (allow_plain || urlsOf(url).every((each) => staysPrivate(addressOf({ url: each })))) return;
+    if (allow_plain || splitUrl(url).every((each) => staysPrivate(parseAddress({ url: each })))) return;
     context.addIssue({
       code: "custom",
       path: ["url"],
@@ -62,7 +62,7 @@ export const StateConfig = z
       description:
         "How long an event waits for a sink that does not accept it. Counted is time in which the worker runs and its clock is not in doubt.",
     }),
-    replay_window: Duration.refine((ms) => ms >= QUARTER_OF_AN_HOUR_MS, {
+    replay_window: Duration.refine((ms) => ms >= MIN_REPLAY_WINDOW_MS, {
       message: "The replay window has to be 15m or longer: a sink may lose what it has just acknowledged.",
     })
       .prefault("24h")

@@ -21,16 +21,16 @@ const STATE_FILE_SET = "state-file";
 const LOCATION_KEY = "plenum.db";
 const COPY_KEY = "copy";
 /** The name that systemd gives a machine: https://www.freedesktop.org/software/systemd/man/latest/machine-id.html */
-const MACHINE_ID = "/etc/machine-id";
+const MACHINE_ID_FILE = "/etc/machine-id";
 
-type Documents = Pick<ReturnType<typeof createDocuments>, "document" | "change">;
+type DocumentAccess = Pick<ReturnType<typeof createDocuments>, "document" | "change">;
 
 /** Detects a restored or copied file, and starts new epochs: receivers may have seen its numbers for other events. */
 export function detectCopy(
   database: Database,
-  documents: Documents,
+  documents: DocumentAccess,
   nowMs: number,
-  machine: () => string | null = machineName,
+  machine: () => string | null = readMachineId,
 ): void {
   const { ino, birthtimeNs } = statSync(database.path, { bigint: true });
   const folder = realpathSync(dirname(database.path));
@@ -56,13 +56,13 @@ export function detectCopy(
 
 const SESSION_KEY = "session";
 
-export const LOST_LOG =
+export const LOST_LOG_MESSAGE =
   "The state was in use when its worker ended, and its write-ahead log (plenum.db-wal) is missing or cannot be read: commits since the log was last copied into plenum.db, up to 4 MiB, may be lost. What happened since is sent again with the same ids, and every sink counts anew. Back up plenum.db together with plenum.db-wal, or with SQLite's .backup, after which nothing is missing.";
 
 /** Detects a lost write-ahead log by the note of an open worker; returns its time. Call it inside a transaction. */
 export function detectLostLog(
   database: Database,
-  documents: Documents,
+  documents: DocumentAccess,
   nowMs: number,
   hasLog: boolean,
 ): string | undefined {
@@ -73,7 +73,7 @@ export function detectLostLog(
   return isoUtc(nowMs);
 }
 
-export function noteRegularClose(database: Database, documents: Documents): void {
+export function recordRegularClose(database: Database, documents: DocumentAccess): void {
   try {
     database.transaction(() => documents.change({ set: STATE_FILE_SET, put: [[SESSION_KEY, "closed"]] }));
   } catch {
@@ -82,7 +82,7 @@ export function noteRegularClose(database: Database, documents: Documents): void
 }
 
 /** Returns the original of this state; undefined when the state is no known copy. */
-export function readCopy(documents: Pick<Documents, "document">): SeenCopy | undefined {
+export function readCopy(documents: Pick<DocumentAccess, "document">): SeenCopy | undefined {
   const copy = documents.document<StateCopy & { readonly file: string }>(STATE_FILE_SET, COPY_KEY);
   if (copy === undefined) return undefined;
   const { file, ...original } = copy;
@@ -99,9 +99,9 @@ function isOriginalAt({ file, folder }: Pick<StateLocation, "file" | "folder">):
   }
 }
 
-function machineName(): string | null {
+function readMachineId(): string | null {
   try {
-    return readFileSync(MACHINE_ID, "utf8").trim() || null;
+    return readFileSync(MACHINE_ID_FILE, "utf8").trim() || null;
   } catch {
     return null;
   }

@@ -3,13 +3,13 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { StateTable } from "./sql.ts";
-import { type Bindable, CHECKED_TABLES, checksumSql, Damaged, type Database, isDamagedSql } from "./sqlite.ts";
+import { type Bindable, CHECKED_TABLES, checksumSql, type Database, isDamagedSql, StateDamaged } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 
-const QUARANTINE_MS = 30 * 24 * 60 * 60_000;
+const QUARANTINE_RETENTION_MS = 30 * 24 * 60 * 60_000;
 
 /** Quarantine for rows with a wrong checksum: stores their bytes, reports them, and removes them from their table. */
-export function createDamage(database: Database, clock: Clock, log: Log | undefined) {
+export function createDamageQuarantine(database: Database, clock: Clock, log: Log | undefined) {
   function logDamage(table: StateTable, rows: number): void {
     log?.error(
       { table, rows },
@@ -38,7 +38,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     const removed = database.prepare(`delete from ${table} where (${where}) and ${isDamagedSql(table)}`).run(...values);
     // A search finds the row and its key does not: the pages above the row are damaged.
     if (removed < copied)
-      throw new Damaged(`${database.path} is damaged (rows of ${table} are not where they belong).`);
+      throw new StateDamaged(`${database.path} is damaged (rows of ${table} are not where they belong).`);
     return copied;
   }
 
@@ -65,12 +65,12 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
            checksum = ${checksumSql("sink", start)}
          where ${isDamagedSql("sink")}`,
       )
-      .run(newEpoch());
+      .run(createEpoch());
     return true;
   }
 
   return {
-    setAside: quarantineRows,
+    quarantineDocuments: quarantineRows,
     repairCursors,
     isCursorLost: (): boolean =>
       database.number("select count(*) from damaged where table_name = 'sink' and is_open = 1") > 0,
@@ -83,7 +83,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     mark: markDamaged,
     /** Checks the small tables at each start; events are checked when they are read. */
     checkAtStart(): void {
-      database.prepare("delete from damaged where found_ms < ?").run(clock.now() - QUARANTINE_MS);
+      database.prepare("delete from damaged where found_ms < ?").run(clock.now() - QUARANTINE_RETENTION_MS);
       repairCursors();
       for (const table of ["document", "again", "gap", "age_mark", "quota", "quota_hold"] as const)
         quarantineRows(table);
@@ -91,7 +91,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
       // Without its mark, a letter that waits to be sent again would be hidden for ever.
       database.exec(`update dead_letter set resending = 0 where resending <> 0 and not exists
         (select 1 from again where again.sink = dead_letter.sink and again.position = dead_letter.position)`);
-      keepPositionsAhead(database);
+      raiseNextPosition(database);
     },
     keys: (set: string): readonly string[] =>
       database
@@ -103,18 +103,18 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
         .prepare("select id, found_ms as foundMs from damaged where table_name = ? and found_ms > ?")
         .all<QuarantinedRow>(table, sinceMs)
         .map((row) => ({ ...row })),
-    summary: (): readonly DamagedRows[] => summaryOf(database),
+    summary: (): readonly DamagedRows[] => summarizeDamage(database),
   };
 }
 
-export type Damage = ReturnType<typeof createDamage>;
+export type DamageQuarantine = ReturnType<typeof createDamageQuarantine>;
 
 interface QuarantinedRow {
   readonly id: number;
   readonly foundMs: number;
 }
 
-export function summaryOf(database: Database): readonly DamagedRows[] {
+export function summarizeDamage(database: Database): readonly DamagedRows[] {
   return database
     .prepare(
       `select table_name as 'table', part, count(*) as rows, max(found_ms) as foundMs from damaged
@@ -125,7 +125,7 @@ export function summaryOf(database: Database): readonly DamagedRows[] {
 }
 
 /** Otherwise event 12 would be committed after a pruned log below a cursor of 500 and never be offered. */
-function keepPositionsAhead(database: Database): void {
+function raiseNextPosition(database: Database): void {
   const highest = `(select max(p) from (select max(position) as p from event union all
     select max(max(position, urgent)) from sink union all select max(newest) from age_mark union all
     select max(position) from again union all select max(position) from dead_letter))`;
@@ -139,7 +139,7 @@ function keepPositionsAhead(database: Database): void {
   database.exec(`insert into sqlite_sequence (name, seq) select 'event', ${highest} where ${highest} is not null`);
 }
 
-export function newEpoch(): string {
+export function createEpoch(): string {
   return randomBytes(8).toString("hex");
 }
 
@@ -151,5 +151,5 @@ export function beginEpoch(database: Database, where: string, ...values: readonl
       `update sink set counted = 0, epoch = ?1, checksum = ${checksumSql("sink", restarted)}
        where (${where}) and ${checksumSql("sink")} is checksum`,
     )
-    .run(newEpoch(), ...values);
+    .run(createEpoch(), ...values);
 }

@@ -1,9 +1,9 @@
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
+import { ENDED_EARLY, sleepFor } from "../../core/runtime/waiting.ts";
 import type { Database } from "./sqlite.ts";
 
-const MAX_DELAY_MS = 5_000;
+const MAX_WRITE_DELAY_MS = 5_000;
 
 /**
  * Writes that join the next transaction. A crash loses waiting writes, so the caller must repeat them.
@@ -13,7 +13,7 @@ const MAX_DELAY_MS = 5_000;
  */
 export type DeferredWrites<Write, Flushed = void> = ReturnType<typeof createDeferredWrites<Write, Flushed>>;
 
-interface Waiting<Write> {
+interface WaitingWrite<Write> {
   readonly sinceMs: number;
   readonly write: Write;
   readonly done: PromiseWithResolvers<void>;
@@ -21,7 +21,7 @@ interface Waiting<Write> {
 
 /** `commit` makes a transaction that takes the waiting writes. */
 export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () => Flushed) {
-  const waiting = new Map<string, Waiting<Write>>();
+  const waiting = new Map<string, WaitingWrite<Write>>();
   const stopping = new AbortController();
   let isTimed = false;
   let isBehind = false;
@@ -31,16 +31,16 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
   function dueMs(): number {
     // Map order: a key keeps the place of its first write.
     const [oldest] = waiting.values();
-    return (oldest?.sinceMs ?? clock.monotonic()) + MAX_DELAY_MS;
+    return (oldest?.sinceMs ?? clock.monotonic()) + MAX_WRITE_DELAY_MS;
   }
 
-  async function flushInTime(): Promise<void> {
+  async function flushWhenDue(): Promise<void> {
     isTimed = true;
-    let inMs = MAX_DELAY_MS;
+    let inMs = MAX_WRITE_DELAY_MS;
     while (waiting.size > 0 && (await sleepFor(clock, inMs, stopping.signal))) {
       inMs = dueMs() - clock.monotonic();
       if (inMs > 0) continue;
-      inMs = MAX_DELAY_MS;
+      inMs = MAX_WRITE_DELAY_MS;
       try {
         await flush();
       } catch {
@@ -57,7 +57,7 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
       const before = waiting.get(key);
       const { sinceMs, done } = before ?? { sinceMs: clock.monotonic(), done: Promise.withResolvers<void>() };
       waiting.set(key, { sinceMs, write, done });
-      if (!isTimed) void flushInTime();
+      if (!isTimed) void flushWhenDue();
       return done.promise;
     },
     take() {
@@ -85,15 +85,15 @@ export function createDeferredWrites<Write, Flushed>(clock: Clock, commit: () =>
     /** True when writes that waited their 5 s could not be written: then nothing more should be deferred. */
     isBehind: () => isBehind,
     flush,
-    stop: (): void => stopping.abort(WOKEN),
+    stop: (): void => stopping.abort(ENDED_EARLY),
   };
 }
 
 /** Deferred writes of a SQLite database: each transaction runs them before its own work. */
-export function deferSqliteWrites(database: Database, clock: Clock): DeferredWrites<() => void> {
+export function createSqliteDeferredWrites(database: Database, clock: Clock): DeferredWrites<() => void> {
   let taken: ReturnType<DeferredWrites<() => void>["take"]> | null = null;
   const deferred = createDeferredWrites<() => void, void>(clock, () => database.transaction(() => undefined));
-  database.addWitness({
+  database.addListener({
     begun() {
       taken = deferred.take();
       for (const write of taken.writes) {

@@ -1,21 +1,21 @@
-import type { Damage } from "./damage.ts";
-import { checksumOf, type Database, type Statement } from "./sqlite.ts";
-import { Conflict, type DocumentChange, type LogRecord } from "./store.ts";
+import type { DamageQuarantine } from "./damage.ts";
+import { type Database, rowChecksum, type Statement } from "./sqlite.ts";
+import { type DocumentChange, KeyConflict, type LogRecord } from "./store.ts";
 
 interface BodyRow {
   readonly body: string;
   readonly checksum: number | null;
 }
 
-export function createDocuments(database: Database, damage: Damage) {
+export function createDocuments(database: Database, damage: DamageQuarantine) {
   /** Number of changes of each set by this process. Changes by other processes (silences) do not count. */
-  const versions = new Map<string, number>();
-  const changed = (set: string) => versions.set(set, (versions.get(set) ?? 0) + 1);
+  const changeCounts = new Map<string, number>();
+  const countChange = (set: string) => changeCounts.set(set, (changeCounts.get(set) ?? 0) + 1);
 
-  function setAside(where: string, ...values: readonly string[]): void {
+  function quarantineDocuments(where: string, ...values: readonly string[]): void {
     const [set] = values;
-    if (set !== undefined) changed(set);
-    if (!database.readOnly) database.transaction(() => damage.setAside("document", where, ...values));
+    if (set !== undefined) countChange(set);
+    if (!database.readOnly) database.transaction(() => damage.quarantineDocuments("document", where, ...values));
   }
 
   return {
@@ -24,19 +24,19 @@ export function createDocuments(database: Database, damage: Damage) {
         .prepare("select body, checksum from document where set_name = ? and key = ?")
         .get<BodyRow>(set, key);
       if (row === undefined) return undefined;
-      if (checksumOf(set, key, row.body) === row.checksum) return JSON.parse(row.body) as T;
-      setAside("set_name = ? and key = ?", set, key);
+      if (rowChecksum(set, key, row.body) === row.checksum) return JSON.parse(row.body) as T;
+      quarantineDocuments("set_name = ? and key = ?", set, key);
       return undefined;
     },
     documents<T>(set: string): Map<string, T> {
       const rows = database
         .prepare("select key, body, checksum from document where set_name = ?")
         .all<BodyRow & { readonly key: string }>(set);
-      const sound = rows.filter(({ key, body, checksum }) => checksumOf(set, key, body) === checksum);
-      if (sound.length < rows.length) setAside("set_name = ?", set);
+      const sound = rows.filter(({ key, body, checksum }) => rowChecksum(set, key, body) === checksum);
+      if (sound.length < rows.length) quarantineDocuments("set_name = ?", set);
       return new Map(sound.map((row) => [row.key, JSON.parse(row.body) as T]));
     },
-    version: (set: string): number => versions.get(set) ?? 0,
+    version: (set: string): number => changeCounts.get(set) ?? 0,
     change({ set, put = [], insert = [], remove = [] }: DocumentChange): void {
       const removal = database.prepare("delete from document where set_name = ? and key = ?");
       const insertion = database.prepare(
@@ -50,10 +50,10 @@ export function createDocuments(database: Database, damage: Damage) {
       for (const key of remove) changes += removal.run(set, key);
       for (const [key, value] of insert) {
         changes += 1;
-        if (write(insertion, set, key, value) === 0) throw new Conflict(set, key);
+        if (writeDocument(insertion, set, key, value) === 0) throw new KeyConflict(set, key);
       }
-      for (const [key, value] of put) changes += write(upsertion, set, key, value);
-      if (changes > 0) changed(set);
+      for (const [key, value] of put) changes += writeDocument(upsertion, set, key, value);
+      if (changes > 0) countChange(set);
     },
     append(log: string, body: unknown): void {
       database
@@ -62,7 +62,7 @@ export function createDocuments(database: Database, damage: Damage) {
            select ?1, next, ?2, row_checksum(?1, next, ?2)
            from (select coalesce(max(sequence), 0) + 1 as next from record where log = ?1)`,
         )
-        .run(log, json(body));
+        .run(log, toJson(body));
     },
     records<T>(log: string, after: number, limit: number): readonly LogRecord<T>[] {
       return database
@@ -85,16 +85,16 @@ interface RecordRow extends BodyRow {
 
 /** A damaged record keeps its sequence number and has an empty body. */
 function toRecord<T>(log: string, { sequence, body, checksum }: RecordRow): LogRecord<T> {
-  if (checksumOf(log, sequence, body) === checksum) return { sequence, body: JSON.parse(body) as T };
+  if (rowChecksum(log, sequence, body) === checksum) return { sequence, body: JSON.parse(body) as T };
   return { sequence, body: {} as T, damaged: true };
 }
 
-function write(statement: Statement, set: string, key: string, value: unknown): number {
-  const body = json(value);
-  return statement.run(set, key, body, checksumOf(set, key, body));
+function writeDocument(statement: Statement, set: string, key: string, value: unknown): number {
+  const body = toJson(value);
+  return statement.run(set, key, body, rowChecksum(set, key, body));
 }
 
 /** Values that JSON cannot express become null, as inside an array. */
-function json(value: unknown): string {
+function toJson(value: unknown): string {
   return JSON.stringify(value) ?? "null";
 }

@@ -2,26 +2,26 @@ import { encodeEvent } from "../../core/codec/stored-event.ts";
 import { type Event, type EventKind, isTelemetry, isUrgent } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { beginEpoch, type Damage } from "./damage.ts";
+import { beginEpoch, type DamageQuarantine } from "./damage.ts";
+import type { LogTail } from "./log-tail.ts";
 import {
-  bytesOf,
   type EventText,
-  FOLLOWED_MS,
+  IS_URGENT,
+  jsonFieldText,
   lastWithinBytes,
-  OFFER_BYTES,
+  MAX_CLOCK_LEAD_MS,
+  MAX_OFFER_BYTES,
+  MAX_RECENT_EVENT_BYTES,
   offeredSize,
   offeredSql,
-  RECENT_BYTES,
-  textOf,
-  textsOfSubject,
+  storedBytes,
+  subjectSearchTexts,
   toLoggedEvent,
-  URGENT,
 } from "./outbox-rules.ts";
 import type { RemovedEvent } from "./retention.ts";
-import type { Steps } from "./sql.ts";
-import { checksumOf, checksumOfEvent, Damaged, type Database, isDamagedSql } from "./sqlite.ts";
+import type { SqlSteps } from "./sql.ts";
+import { type Database, eventChecksum, isDamagedSql, rowChecksum, StateDamaged } from "./sqlite.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "./store.ts";
-import type { Tail } from "./tail.ts";
 
 interface EventRow extends EventText {
   readonly id: string;
@@ -34,7 +34,7 @@ interface EventRow extends EventText {
 const EVENT_COLUMNS = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
 
 function isSound({ id, kind, telemetry, committed_ms, bytes, body, checksum }: EventRow): boolean {
-  return checksumOf(id, kind, telemetry, committed_ms, bytes, body) === checksum;
+  return rowChecksum(id, kind, telemetry, committed_ms, bytes, body) === checksum;
 }
 
 export const DAMAGED_EVENT_REASON = "damaged: it was not what had been committed when it was read from the disk";
@@ -43,8 +43,8 @@ export const DAMAGED_EVENT_REASON = "damaged: it was not what had been committed
 export function createEventLog(
   database: Database,
   clock: Pick<Clock, "now">,
-  damage: Damage,
-  { tail, epochBegun }: { readonly tail?: Tail; readonly epochBegun?: () => void } = {},
+  damage: DamageQuarantine,
+  { tail, epochBegun }: { readonly tail?: LogTail; readonly epochBegun?: () => void } = {},
 ) {
   /** Turns damaged events into dead letters of every sink that has not settled them, whatever the sink's filter. */
   function quarantine(where: string, ...values: readonly number[]): number {
@@ -67,8 +67,8 @@ export function createEventLog(
            where (${where}) and ${isDamagedSql("event")} on conflict do nothing`,
         )
         .run(DAMAGED_EVENT_REASON, nowMs, nowMs, ...values);
-      const removed = damage.setAside("event", where, ...values);
-      if (removed > 0) database.exec(RECOUNT);
+      const removed = damage.quarantineDocuments("event", where, ...values);
+      if (removed > 0) database.exec(RECOUNT_LOG_SQL);
       return removed;
     });
   }
@@ -76,7 +76,7 @@ export function createEventLog(
   /** Position of the last urgent event, as far as is known: every sink queries urgent events before each batch. */
   let lastUrgent = Number.POSITIVE_INFINITY;
 
-  function between(after: number, through: number, which = "true"): readonly EventRow[] {
+  function readBetween(after: number, through: number, which = "true"): readonly EventRow[] {
     const range = `event.position > ? and event.position <= ? and ${which}`;
     const rows = () =>
       database
@@ -87,22 +87,22 @@ export function createEventLog(
       if (found.every(isSound)) return found;
     } catch (error) {
       // A damaged number can exceed the range of JavaScript.
-      if (!isOutOfRange(error)) throw error;
+      if (!isIntegerOutOfRange(error)) throw error;
     }
     if (database.readOnly) return rows().filter(isSound);
     if (quarantine(range, after, through) > 0) return rows().filter(isSound);
-    return refuseUnless(after, () => {
+    return readOrThrow(after, () => {
       const found = rows();
       return found.every(isSound) ? found : null;
     });
   }
 
   /** Throws when rows that an index finds cannot be read: pages are damaged, and no row is. */
-  function refuseUnless<T>(after: number, read: () => T | null): T {
+  function readOrThrow<T>(after: number, read: () => T | null): T {
     return database.transaction(() => {
       const found = read();
       if (found !== null) return found;
-      throw new Damaged(`${database.path} is damaged (events behind ${after} cannot be read or removed).`);
+      throw new StateDamaged(`${database.path} is damaged (events behind ${after} cannot be read or removed).`);
     });
   }
 
@@ -118,13 +118,13 @@ export function createEventLog(
     const sizes =
       removedPosition === 0
         ? read()
-        : refuseUnless(position, () => {
+        : readOrThrow(position, () => {
             const left = read();
             return left[0]?.position === removedPosition ? null : left;
           });
-    const last = lastWithinBytes(sizes, OFFER_BYTES);
+    const last = lastWithinBytes(sizes, MAX_OFFER_BYTES);
     if (last === undefined) return [];
-    const events = between(position, last, which).map(toLoggedEvent);
+    const events = readBetween(position, last, which).map(toLoggedEvent);
     // All of them were damaged and removed: read the next ones.
     return events.length > 0 || database.readOnly ? events : readAfter(position, limit, which, sizes[0]?.position);
   }
@@ -133,7 +133,7 @@ export function createEventLog(
     quarantine,
     removed: (events: readonly RemovedEvent[]): void => tail?.noteRemoved(events.at(-1)?.position ?? 0),
     /** Appends within the running transaction, without a statement of its own. */
-    *appendWorkerEvents(events: readonly Event[], clockMs: number): Steps<() => void> {
+    *appendWorkerEvents(events: readonly Event[], clockMs: number): SqlSteps<() => void> {
       self.appendEvents(events, clockMs);
       return () => undefined;
     },
@@ -153,7 +153,7 @@ export function createEventLog(
       lastUrgent = Number.POSITIVE_INFINITY;
     },
     passed: (position: number): void => tail?.dropThrough(position),
-    readThrough: (after: number, through: number) => between(after, through),
+    readThrough: (after: number, through: number) => readBetween(after, through),
     /** Corrects impossible counters at a start. `log-repair` later compares the counters with every row. */
     repairCounters(): void {
       const pages = database.number("pragma page_count") - database.number("pragma freelist_count");
@@ -161,20 +161,21 @@ export function createEventLog(
       const areNumbers = database.number(
         "select typeof(bytes) = 'integer' and typeof(written) = 'integer' from log_size",
       );
-      if (areNumbers === 0 || bytes < 0 || bytes > pages * database.number("pragma page_size")) database.exec(RECOUNT);
-      else database.exec(RAISE_WRITTEN);
+      if (areNumbers === 0 || bytes < 0 || bytes > pages * database.number("pragma page_size"))
+        database.exec(RECOUNT_LOG_SQL);
+      else database.exec(RAISE_WRITTEN_SQL);
     },
     /** Appends events within a transaction. Returns the ids that were in the log already. */
     appendEvents(events: readonly Event[], clockMs: number): readonly string[] {
       if (events.length === 0) return [];
       // Times of the log ascend although the clock may be set back.
-      const ahead = database
+      const laterEvent = database
         .prepare(
           `select committed_ms from event where position = (select max(position) from event)
              and committed_ms > ? and committed_ms <= ?`,
         )
-        .get<{ readonly committed_ms: number }>(clockMs, clockMs + FOLLOWED_MS);
-      const nowMs = ahead === undefined ? clockMs : ahead.committed_ms + 1;
+        .get<{ readonly committed_ms: number }>(clockMs, clockMs + MAX_CLOCK_LEAD_MS);
+      const nowMs = laterEvent === undefined ? clockMs : laterEvent.committed_ms + 1;
       const insertion = database.prepare(
         `insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum, written)
          values (?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing`,
@@ -185,10 +186,10 @@ export function createEventLog(
       const repeated: string[] = [];
       for (const event of events) {
         const body = encodeEvent(event);
-        const bytes = bytesOf(event, body);
+        const bytes = storedBytes(event, body);
         const { id, type } = event;
         const telemetry = isTelemetry(type) ? 1 : 0;
-        const checksum = checksumOfEvent(id, type, telemetry, nowMs, bytes, body);
+        const checksum = eventChecksum(id, type, telemetry, nowMs, bytes, body);
         const position = insertion.insert(id, type, telemetry, nowMs, bytes, body, checksum, written + bytes);
         if (position === null) {
           repeated.push(event.id);
@@ -208,11 +209,11 @@ export function createEventLog(
     /** The position of the last event that was ever committed; 0 before the first. */
     end: (): number => database.number("select coalesce(max(seq), 0) from sqlite_sequence where name = 'event'"),
     after(position: number, limit: number): readonly LoggedEvent[] {
-      return tail?.after(position, limit, OFFER_BYTES) ?? readAfter(position, limit);
+      return tail?.after(position, limit, MAX_OFFER_BYTES) ?? readAfter(position, limit);
     },
     urgentAfter(position: number, limit: number): readonly LoggedEvent[] {
       if (position >= lastUrgent) return [];
-      const events = readAfter(position, limit, URGENT);
+      const events = readAfter(position, limit, IS_URGENT);
       if (events.length === 0) lastUrgent = position;
       return events;
     },
@@ -224,7 +225,9 @@ export function createEventLog(
       // Facts are rare among telemetry: the index on the class finds them without reading the values between.
       const isWithoutTelemetry = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
       const textsToFind =
-        about === undefined ? [] : [about.subjects.flatMap(textsOfSubject), [textOf("source", about.source)]];
+        about === undefined
+          ? []
+          : [about.subjects.flatMap(subjectSearchTexts), [jsonFieldText("source", about.source)]];
       const conditions = [
         ...(isWithoutTelemetry ? ["telemetry = 0"] : []),
         ...(kinds === undefined ? [] : [`kind in (${kinds.map(() => "?").join(", ")})`]),
@@ -249,7 +252,7 @@ export function createEventLog(
       return database
         .prepare(
           `select ${EVENT_COLUMNS} from event
-           where position > ? and committed_ms >= ? and kind ${oneOf(kinds)} and ${offeredSql("bytes")} <= ${RECENT_BYTES}
+           where position > ? and committed_ms >= ? and kind ${oneOf(kinds)} and ${offeredSql("bytes")} <= ${MAX_RECENT_EVENT_BYTES}
              and case when json_valid(body) then
                body ->> '$.source' = ? and body ->> '$.subject' ${oneOf(subjects)} end
            order by position desc limit ?`,
@@ -262,16 +265,16 @@ export function createEventLog(
   return self;
 }
 
-const RECOUNT = `update log_size set bytes = counted.bytes,
+const RECOUNT_LOG_SQL = `update log_size set bytes = counted.bytes,
     written = max(iif(typeof(log_size.written) = 'integer', log_size.written, 0), counted.written)
   from (select coalesce(sum(bytes), 0) as bytes,
     coalesce(max(written) filter (where typeof(written) = 'integer'), 0) as written from event) as counted`;
 
-const RAISE_WRITTEN = `update log_size set written = newest.written
+const RAISE_WRITTEN_SQL = `update log_size set written = newest.written
   from (select written from event order by position desc limit 1) as newest
   where log_size.written < newest.written and typeof(newest.written) = 'integer'`;
 
-function isOutOfRange(error: unknown): boolean {
+function isIntegerOutOfRange(error: unknown): boolean {
   return error instanceof Error && "code" in error && error.code === "ERR_OUT_OF_RANGE";
 }
 

@@ -2,7 +2,7 @@ import { Stopping } from "../../core/runtime/lifecycle.ts";
 import type { Store } from "./store.ts";
 
 /** Another member holds the source with a later epoch; nothing was committed. Stop without saving anything. */
-export class Fenced extends Error {
+export class FencedError extends Error {
   readonly source: string;
   constructor(source: string, options: { readonly cause?: unknown } = {}) {
     super(
@@ -15,15 +15,15 @@ export class Fenced extends Error {
 }
 
 /** Wraps a store: a lost lease calls `fenced` and throws `Stopping`, so that callers stop and count no failure. */
-export function fencedStore(store: Store, fenced: () => void): Store {
-  function watched<T extends object>(part: T): T {
+export function createFencedStore(store: Store, fenced: () => void): Store {
+  function wrapMethods<T extends object>(part: T): T {
     const entries = Object.entries(part).map(([name, member]) => {
       if (typeof member !== "function") return [name, member] as const;
       const ask = async (...asked: unknown[]) => {
         try {
           return await member.apply(part, asked);
         } catch (error) {
-          if (!(error instanceof Fenced)) throw error;
+          if (!(error instanceof FencedError)) throw error;
           fenced();
           throw new Stopping();
         }
@@ -34,9 +34,9 @@ export function fencedStore(store: Store, fenced: () => void): Store {
   }
 
   return {
-    ...watched(store),
-    outbox: watched(store.outbox),
-    quotaStore: watched(store.quotaStore),
+    ...wrapMethods(store),
+    outbox: wrapMethods(store.outbox),
+    quotaStore: wrapMethods(store.quotaStore),
     close: store.close,
   };
 }

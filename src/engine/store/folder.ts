@@ -46,12 +46,12 @@ const NETWORK_FILE_SYSTEMS: ReadonlyMap<number, string> = new Map([
 ]);
 
 /** Creates the folder for its owner only; an existing one keeps its rights, because it may hold other things. */
-export function prepareFolder(folder: string, typeOf: FileSystemType): void {
+export function prepareStateFolder(folder: string, typeOf: FileSystemType): void {
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
   } catch (error) {
     refuseDanglingLink(folder);
-    throw new ConfigError(`The state folder ${folder} cannot be created (${codeOf(error)}).`, {
+    throw new ConfigError(`The state folder ${folder} cannot be created (${errorCodeOrMessage(error)}).`, {
       cause: error,
       hint: "Set state.folder to a folder that the worker may write.",
     });
@@ -73,7 +73,7 @@ export function checkStateFolder(folder: string, typeOf: FileSystemType = fileSy
     accessSync(existing, constants.W_OK | constants.X_OK);
   } catch (error) {
     const what = exists ? "cannot be written" : `cannot be created in ${existing}`;
-    throw new ConfigError(`The state folder ${folder} ${what} (${codeOf(error)}).`, { hint, cause: error });
+    throw new ConfigError(`The state folder ${folder} ${what} (${errorCodeOrMessage(error)}).`, { hint, cause: error });
   }
   if (exists) refuseUnfitFolder(folder, typeOf);
 }
@@ -86,7 +86,7 @@ function refuseDanglingLink(folder: string): void {
   });
 }
 
-export function freeBytes(folder: string): number {
+export function freeDiskBytes(folder: string): number {
   const { bavail, bsize } = statfsSync(nearestExisting(resolve(folder)));
   return bavail * bsize;
 }
@@ -128,7 +128,7 @@ function refuseSharedFolder(folder: string): void {
 export function refuseWritableByOthers(folder: string): void {
   // Windows has no permission bits.
   if (process.platform === "win32") return;
-  const found = statOf(folder);
+  const found = statFolder(folder);
   if (found === undefined || (found.mode & 0o022) === 0) return;
   const bits = (found.mode & 0o7777).toString(8).padStart(3, "0");
   throw new ConfigError(`Others than its owner can write to the state folder ${folder} (mode ${bits}).`, {
@@ -136,7 +136,7 @@ export function refuseWritableByOthers(folder: string): void {
   });
 }
 
-function statOf(folder: string): Stats | undefined {
+function statFolder(folder: string): Stats | undefined {
   try {
     return statSync(folder, { throwIfNoEntry: false });
   } catch {
@@ -146,14 +146,14 @@ function statOf(folder: string): Stats | undefined {
 }
 
 /** Undefined on Windows, which has no such links by default. */
-const NO_LINK = constants.O_NOFOLLOW ?? 0;
+const NO_FOLLOW_FLAG = constants.O_NOFOLLOW ?? 0;
 
 /** Creates a file that only its owner can read. Throws ConfigError for a symbolic link or a folder. */
 export function preparePrivateFile(path: string): void {
   try {
     const descriptor = openSync(
       path,
-      constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_NONBLOCK | NO_LINK,
+      constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_NONBLOCK | NO_FOLLOW_FLAG,
       0o600,
     );
     try {
@@ -165,7 +165,7 @@ export function preparePrivateFile(path: string): void {
       closeSync(descriptor);
     }
   } catch (error) {
-    throw new ConfigError(`${path} cannot be written (${codeOf(error)}).`, {
+    throw new ConfigError(`${path} cannot be written (${errorCodeOrMessage(error)}).`, {
       cause: error,
       hint: "Run the worker as the owner of the state folder, and check that the disk has space.",
     });
@@ -173,28 +173,28 @@ export function preparePrivateFile(path: string): void {
 }
 
 /** A left-over write-ahead log must go with its file, or SQLite may apply it to a fresh file. */
-const SIDE_FILES = ["-wal", "-shm", "-journal"];
+const SIDE_FILE_SUFFIXES = ["-wal", "-shm", "-journal"];
 
 /** Renames a damaged file and its side files, so that nothing is deleted; returns the new name. */
 export function quarantineState(path: string, nowMs: number): string {
   const quarantined = quarantineName(path, nowMs);
   // With side files only, the reported name must exist as well.
   if (!existsSync(path)) preparePrivateFile(quarantined);
-  for (const side of ["", ...SIDE_FILES]) {
+  for (const side of ["", ...SIDE_FILE_SUFFIXES]) {
     if (existsSync(path + side)) renameSync(path + side, quarantined + side);
   }
   if (existsSync(path + LOG_COPY_SUFFIX)) renameSync(path + LOG_COPY_SUFFIX, `${quarantined}-wal`);
   return quarantined;
 }
 
-export function removeState(path: string): void {
-  for (const side of ["", ...SIDE_FILES, LOG_COPY_SUFFIX]) rmSync(path + side, { force: true });
+export function removeStateFiles(path: string): void {
+  for (const side of ["", ...SIDE_FILE_SUFFIXES, LOG_COPY_SUFFIX]) rmSync(path + side, { force: true });
 }
 
 const LOG_COPY_SUFFIX = "-wal-spare";
 
 /** Copies the write-ahead log until the file is known to be sound: SQLite deletes the log of a damaged file. */
-export function copyLog(path: string): void {
+export function copyWriteAheadLog(path: string): void {
   if (fileBytes(`${path}-wal`) === 0) return;
   try {
     copyFileSync(`${path}-wal`, path + LOG_COPY_SUFFIX);
@@ -208,7 +208,7 @@ export function removeLogCopy(path: string): void {
   rmSync(path + LOG_COPY_SUFFIX, { force: true });
 }
 
-export function copyAndEmpty(path: string, nowMs: number): string {
+export function copyAndEmptyFile(path: string, nowMs: number): string {
   const quarantined = quarantineName(path, nowMs);
   copyFileSync(path, quarantined);
   truncateSync(path, 0);
@@ -218,14 +218,14 @@ export function copyAndEmpty(path: string, nowMs: number): string {
 function quarantineName(path: string, nowMs: number): string {
   const stamp = isoUtc(nowMs).replaceAll(/[:.]/g, "-");
   const quarantined = `${path}.damaged-${stamp}`;
-  const isTaken = (name: string) => ["", ...SIDE_FILES].some((side) => existsSync(name + side));
+  const isTaken = (name: string) => ["", ...SIDE_FILE_SUFFIXES].some((side) => existsSync(name + side));
   let freeName = quarantined;
   for (let n = 2; isTaken(freeName); n += 1) freeName = `${quarantined}-${n}`;
   return freeName;
 }
 
-export function isStateQuarantined(name: string): boolean {
-  return name.startsWith("plenum.db.damaged-") && !SIDE_FILES.some((side) => name.endsWith(side));
+export function isQuarantinedStateFile(name: string): boolean {
+  return name.startsWith("plenum.db.damaged-") && !SIDE_FILE_SUFFIXES.some((side) => name.endsWith(side));
 }
 
 export function fileBytes(path: string): number {
@@ -240,14 +240,14 @@ export function lockFile(folder: string): string {
   return join(folder, "worker.lock");
 }
 
-function codeOf(error: unknown): string {
+function errorCodeOrMessage(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   return "code" in error ? String(error.code) : error.message;
 }
 
 export const MOVE_MARK_FILE = "MOVED.json";
 
-const Mark = z.strictObject({
+const MoveMarkSchema = z.strictObject({
   /** 16 hexadecimal digits, also stored in the database. */
   id: z.string().regex(/^[0-9a-f]{16}$/),
   /** For people: `db.example:5432/plenum, schema plenum_state`. */
@@ -258,13 +258,13 @@ const Mark = z.strictObject({
 });
 
 /** Marks a folder whose state was moved into a database. As a file it protects a restored older backup too. */
-export type MoveMark = z.infer<typeof Mark>;
+export type MoveMark = z.infer<typeof MoveMarkSchema>;
 
 /** Null when nothing was moved. Throws `ConfigError` when the mark cannot be read. */
 export function readMoveMark(folder: string): MoveMark | null {
   const file = join(folder, MOVE_MARK_FILE);
   try {
-    return Mark.parse(JSON.parse(readFileSync(file, "utf8")));
+    return MoveMarkSchema.parse(JSON.parse(readFileSync(file, "utf8")));
   } catch (error) {
     // A missing folder is reported where the folder is needed.
     const { code } = error as NodeJS.ErrnoException;

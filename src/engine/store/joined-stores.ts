@@ -1,5 +1,5 @@
 import { ConfigError } from "../../core/errors/errors.ts";
-import type { Change, DocumentChange, LoggedEvent, SinkLag, Store } from "./store.ts";
+import type { DocumentChange, LoggedEvent, SinkLag, Store, StoreChange } from "./store.ts";
 
 export interface SourceStore {
   readonly source: string;
@@ -42,7 +42,7 @@ export function joinStores(parts: readonly SourceStore[]): Store {
     version: async (set) => sum(await Promise.all(storesOf(set).map((store) => store.version(set)))),
     changes: async () => sum(await eachStore((store) => store.changes())),
     damagedKeys: async (set) => (await eachStore((store) => store.damagedKeys(set))).flat(),
-    async commit(change: Change) {
+    async commit(change: StoreChange) {
       if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) await refuseSeveral();
       for (const part of stores) {
         const documents = (change.documents ?? []).filter(({ set }: DocumentChange) => storesOf(set).includes(part));
@@ -78,7 +78,7 @@ export function joinStores(parts: readonly SourceStore[]): Store {
       discardDeadLetters: async (sink, ids) =>
         sum(await eachStore(({ outbox }) => outbox.discardDeadLetters(sink, ids))),
       replay: async (sink, since, kinds) => sum(await eachStore(({ outbox }) => outbox.replay(sink, since, kinds))),
-      lag: async (wanted) => addSinks((await eachStore(({ outbox }) => outbox.lag(wanted))).flat()),
+      lag: async (wanted) => sumLags((await eachStore(({ outbox }) => outbox.lag(wanted))).flat()),
       async pressure() {
         const all = await eachStore(({ outbox }) => outbox.pressure());
         return {
@@ -89,19 +89,19 @@ export function joinStores(parts: readonly SourceStore[]): Store {
       },
       gaps: async (sink) => (await eachStore(({ outbox }) => outbox.gaps(sink))).flat(),
       latest: async (limit, kinds, about) =>
-        newest((await eachStore(({ outbox }) => outbox.latest(limit, kinds, about))).flat(), limit),
+        selectNewest((await eachStore(({ outbox }) => outbox.latest(limit, kinds, about))).flat(), limit),
       recent: async (about, kinds, bounds) =>
-        newest((await eachStore(({ outbox }) => outbox.recent(about, kinds, bounds))).flat(), bounds.limit),
+        selectNewest((await eachStore(({ outbox }) => outbox.recent(about, kinds, bounds))).flat(), bounds.limit),
       changed: async (signal) => Promise.race(stores.map(({ outbox }) => outbox.changed(signal))),
     },
   };
 }
 
-function newest(logged: readonly LoggedEvent[], limit: number): readonly LoggedEvent[] {
+function selectNewest(logged: readonly LoggedEvent[], limit: number): readonly LoggedEvent[] {
   return logged.toSorted((a, b) => b.committedAt.localeCompare(a.committedAt)).slice(0, limit);
 }
 
-function addSinks(lags: readonly SinkLag[]): readonly SinkLag[] {
+function sumLags(lags: readonly SinkLag[]): readonly SinkLag[] {
   return [...Map.groupBy(lags, ({ sink }) => sink).values()].flatMap((parts) => {
     const [first] = parts;
     if (first === undefined) return [];

@@ -40,7 +40,7 @@ interface ClassCounts {
   readonly firstValue: number | null;
 }
 
-type SinkCursors = Pick<SinkPosition, "position" | "urgent">;
+type CursorPair = Pick<SinkPosition, "position" | "urgent">;
 
 interface EventCount {
   readonly events: number;
@@ -53,10 +53,10 @@ const NO_EVENTS: EventCount = { events: 0, oldestMs: null, exact: true };
 const NO_FILTER: LagFilter = { kinds: EVENT_KINDS, byKind: true, matches: () => true };
 
 /** `ahead` has cursors that have moved in memory only. */
-export async function sinkLags(
+export async function computeSinkLags(
   sql: SqlDriver,
   wanted: ReadonlyMap<string, LagFilter> | undefined,
-  ahead: ReadonlyMap<string, { readonly through: number }>,
+  unsavedCursors: ReadonlyMap<string, { readonly through: number }>,
 ): Promise<readonly SinkLag[]> {
   const sinks = await sql.query<SinkRow>(
     `select name as sink, position, urgent, ended, dropped,
@@ -70,10 +70,10 @@ export async function sinkLags(
   );
   const lags: SinkLag[] = [];
   for (const { marked, last, ...stored } of sinks) {
-    const row = { ...stored, position: Math.max(stored.position, ahead.get(stored.sink)?.through ?? 0) };
+    const row = { ...stored, position: Math.max(stored.position, unsavedCursors.get(stored.sink)?.through ?? 0) };
     const filter = (row.ended === null ? wanted?.get(row.sink) : undefined) ?? NO_FILTER;
     const behind = row.position >= last ? NO_EVENTS : await countAfter(sql, row, filter);
-    const again = marked === 0 ? NO_EVENTS : await countAgain(sql, row.sink, marked, filter);
+    const again = marked === 0 ? NO_EVENTS : await countMarked(sql, row.sink, marked, filter);
     lags.push({
       ...row,
       depth: behind.events,
@@ -85,7 +85,7 @@ export async function sinkLags(
   return lags;
 }
 
-async function countAfter(sql: SqlDriver, { position, urgent }: SinkCursors, wanted: LagFilter): Promise<EventCount> {
+async function countAfter(sql: SqlDriver, { position, urgent }: CursorPair, wanted: LagFilter): Promise<EventCount> {
   const after = "event.source = $1 and event.position > $2";
   // Urgent events may be settled although values before them are not.
   const isFact = `${after} and telemetry = false and not (position <= ${urgent} and ${URGENT_KIND})`;
@@ -123,7 +123,7 @@ async function countAfter(sql: SqlDriver, { position, urgent }: SinkCursors, wan
   return countRows(sql, rows, wanted);
 }
 
-async function countAgain(sql: SqlDriver, sink: string, marked: number, wanted: LagFilter): Promise<EventCount> {
+async function countMarked(sql: SqlDriver, sink: string, marked: number, wanted: LagFilter): Promise<EventCount> {
   if (wanted === NO_FILTER || marked > MAX_FILTERED_EVENTS)
     return { events: marked, oldestMs: null, exact: wanted === NO_FILTER };
   const rows = await sql.query<PendingRow>(
@@ -138,7 +138,7 @@ async function countAgain(sql: SqlDriver, sink: string, marked: number, wanted: 
 async function countRows(sql: SqlDriver, rows: readonly PendingRow[], wanted: LagFilter): Promise<EventCount> {
   const ofKind = rows.filter(({ kind }) => kind === null || wanted.kinds.includes(kind));
   const isLarge = ofKind.reduce((sum, row) => sum + row.bytes, 0) > MAX_FILTERED_BYTES;
-  if (wanted.byKind || isLarge) return countOf(ofKind, wanted.byKind);
+  if (wanted.byKind || isLarge) return summarizePending(ofKind, wanted.byKind);
   const found = await sql.query<Pick<EventText, "position" | "body">>(
     `select position, body from event
      where source = $1 and ${sql.dialect.isIn("position", "$2::bigint[]")} and ${sql.dialect.isSound("event")}`,
@@ -150,10 +150,10 @@ async function countRows(sql: SqlDriver, rows: readonly PendingRow[], wanted: La
     const body = bodies.get(position);
     return body === undefined || wanted.matches(parseEvent(body));
   });
-  return countOf(matching, true);
+  return summarizePending(matching, true);
 }
 
-function countOf(rows: readonly PendingRow[], exact: boolean): EventCount {
+function summarizePending(rows: readonly PendingRow[], exact: boolean): EventCount {
   const oldestMs = rows.reduce<number | null>(
     (first, { committed_ms: ms }) => (first === null || ms < first ? ms : first),
     null,

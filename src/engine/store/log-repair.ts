@@ -6,18 +6,18 @@ import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { beginEpoch } from "./damage.ts";
 import { DAMAGED_EVENT_REASON, type EventLog } from "./event-log.ts";
 import { lastWithinBytes } from "./outbox-rules.ts";
-import { Damaged, type Database, type Repair } from "./sqlite.ts";
+import { type DamageRepair, type Database, StateDamaged } from "./sqlite.ts";
 
 /** Rows and bytes that are compared at once, so that other work waits a few milliseconds at most. */
-const SLICE_ROWS = 100;
-const SLICE_BYTES = 256 * 1024;
+const MAX_SLICE_ROWS = 100;
+const MAX_SLICE_BYTES = 256 * 1024;
 /** Rows that one call compares: a million take 50 calls, one a minute. */
-const CALL_ROWS = 20_000;
+const MAX_ROWS_PER_CALL = 20_000;
 /** Time from the start of one comparison of the log to the next, in milliseconds. */
-const COMPARE_EVERY_MS = 24 * 3_600_000;
+const LOG_CHECK_INTERVAL_MS = 24 * 3_600_000;
 
 /** Counts the rows between two positions by each index. */
-const COUNT_INDEX_ENTRIES = `select
+const COUNT_INDEX_ENTRIES_SQL = `select
   (select count(*) from event indexed by event_by_class
     where telemetry in (0, 1) and position > ?1 and position <= ?2) as classed,
   (select count(*) from event as row where row.position > ?1 and row.position <= ?2
@@ -32,16 +32,16 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
 
   function compareSlice(): number {
     const rows = database
-      .prepare(`select position, bytes from event where position > ? order by position limit ${SLICE_ROWS}`)
+      .prepare(`select position, bytes from event where position > ? order by position limit ${MAX_SLICE_ROWS}`)
       .all<{ readonly position: number; readonly bytes: number }>(through);
-    const last = lastWithinBytes(rows, SLICE_BYTES) ?? log.end();
+    const last = lastWithinBytes(rows, MAX_SLICE_BYTES) ?? log.end();
     const sound = log.readThrough(through, last);
     database.transaction(() => {
       const entries = database
-        .prepare(COUNT_INDEX_ENTRIES)
+        .prepare(COUNT_INDEX_ENTRIES_SQL)
         .get<{ readonly classed: number; readonly identified: number }>(through, last);
       if (entries?.classed !== sound.length || entries.identified !== sound.length)
-        throw new Damaged(`${database.path} is damaged (an index does not match the rows of the log).`);
+        throw new StateDamaged(`${database.path} is damaged (an index does not match the rows of the log).`);
     });
     bytes += sound.reduce((sum, row) => sum + row.bytes, 0);
     through = Math.max(through, last);
@@ -60,13 +60,13 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
     async step(): Promise<void> {
       if (clock.monotonic() < dueMs) return;
       if (through === 0) bytes = 0;
-      for (let compared = 0; compared < CALL_ROWS; await yieldToEventLoop()) {
+      for (let compared = 0; compared < MAX_ROWS_PER_CALL; await yieldToEventLoop()) {
         const count = compareSlice();
         compared += count;
         if (count > 0) continue;
         compareBytes();
         through = 0;
-        dueMs = clock.monotonic() + COMPARE_EVERY_MS;
+        dueMs = clock.monotonic() + LOG_CHECK_INTERVAL_MS;
         return;
       }
     },
@@ -79,7 +79,7 @@ export type LogCheck = ReturnType<typeof createLogCheck>;
 const REPAIR_INTERVAL_MS = 3_600_000;
 
 /** Rows that both indexes of the log have and the table has lost. */
-const UNREACHABLE = `select byid.position, byid.id from event as byid indexed by sqlite_autoindex_event_1
+const UNREACHABLE_ROWS_SQL = `select byid.position, byid.id from event as byid indexed by sqlite_autoindex_event_1
   where not exists (select 1 from event as found not indexed where found.position = byid.position)
     and exists (select 1 from event as byclass indexed by event_by_class
       where byclass.telemetry in (0, 1) and byclass.position = byid.position)`;
@@ -89,7 +89,7 @@ export function createIndexRepair(
   database: Database,
   clock: Pick<Clock, "now" | "monotonic">,
   log: Log | undefined,
-): Repair & { readonly damaged: AbortSignal } {
+): DamageRepair & { readonly damaged: AbortSignal } {
   const condemned = new AbortController();
   let repairedMs = Number.NEGATIVE_INFINITY;
 
@@ -106,9 +106,9 @@ export function createIndexRepair(
         });
       } catch (failure) {
         // Two rows with one id cannot be indexed: the rows themselves are damaged.
-        throw failure instanceof Damaged
+        throw failure instanceof StateDamaged
           ? failure
-          : new Damaged(`${database.path} is damaged (its indexes cannot be rebuilt).`, { cause: failure });
+          : new StateDamaged(`${database.path} is damaged (its indexes cannot be rebuilt).`, { cause: failure });
       }
       log?.error(
         { file: database.path, lost, err: error },
@@ -118,7 +118,7 @@ export function createIndexRepair(
     },
     failed(error) {
       if (condemned.signal.aborted) return;
-      condemn(database.path);
+      markCondemned(database.path);
       log?.error(
         { file: database.path, err: error },
         "The state file is damaged beyond its indexes. The worker starts again with a fresh one and takes over what was not delivered.",
@@ -132,9 +132,9 @@ export function createIndexRepair(
 function deadLetterUnreachable(database: Database, nowMs: number): number {
   let rows: readonly { readonly position: number; readonly id: string }[];
   try {
-    rows = database.prepare(UNREACHABLE).all();
+    rows = database.prepare(UNREACHABLE_ROWS_SQL).all();
   } catch (error) {
-    if (error instanceof Damaged) return 0;
+    if (error instanceof StateDamaged) return 0;
     throw error;
   }
   const pending = `sink.ended is null and (sink.position < ?2 or exists (select 1 from again
@@ -156,23 +156,23 @@ function deadLetterUnreachable(database: Database, nowMs: number): number {
   return rows.length;
 }
 
-const condemnedFile = (file: string) => join(dirname(file), "plenum.db-condemned");
+const condemnedMarkPath = (file: string) => join(dirname(file), "plenum.db-condemned");
 
 /** Notes on the disk that a state file must not be opened; `aside` is the quarantined file that is being copied. */
-export function condemn(file: string, quarantined = ""): void {
-  writeFileSync(condemnedFile(file), quarantined, { mode: 0o600, flush: true });
+export function markCondemned(file: string, quarantined = ""): void {
+  writeFileSync(condemnedMarkPath(file), quarantined, { mode: 0o600, flush: true });
 }
 
 /** Reads the note: null when the file may be opened, else the name of the quarantined file or an empty text. */
-export function readCondemned(file: string): string | null {
+export function readCondemnedMark(file: string): string | null {
   try {
-    return readFileSync(condemnedFile(file), "utf8");
+    return readFileSync(condemnedMarkPath(file), "utf8");
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return null;
     throw error;
   }
 }
 
-export function removeCondemned(file: string): void {
-  rmSync(condemnedFile(file), { force: true });
+export function removeCondemnedMark(file: string): void {
+  rmSync(condemnedMarkPath(file), { force: true });
 }

@@ -3,43 +3,43 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup } from "../../core/runtime/waiting.ts";
-import { detectCopy, detectLostLog, LOST_LOG, noteRegularClose, readCopy } from "./copy-detection.ts";
-import { createDamage } from "./damage.ts";
-import { deferSqliteWrites } from "./deferred-writes.ts";
+import { detectCopy, detectLostLog, LOST_LOG_MESSAGE, readCopy, recordRegularClose } from "./copy-detection.ts";
+import { createDamageQuarantine } from "./damage.ts";
+import { createSqliteDeferredWrites } from "./deferred-writes.ts";
 import { createDocuments } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
 import {
-  copyAndEmpty,
-  copyLog,
+  copyAndEmptyFile,
+  copyWriteAheadLog,
   type FileSystemType,
   fileBytes,
   fileSystemType,
   lockFile,
-  prepareFolder,
   preparePrivateFile,
+  prepareStateFolder,
   quarantineState,
   refuseMovedFolder,
   removeLogCopy,
-  removeState,
+  removeStateFiles,
   stateFile,
 } from "./folder.ts";
 import {
-  condemn,
   createIndexRepair,
   createLogCheck,
   type LogCheck,
-  readCondemned,
-  removeCondemned,
+  markCondemned,
+  readCondemnedMark,
+  removeCondemnedMark,
 } from "./log-repair.ts";
+import { createLogTail } from "./log-tail.ts";
 import { createOutbox } from "./outbox.ts";
-import { freePagesProblem, hasReadableLog, openPages, PAGE_BYTES } from "./pages.ts";
 import { createQuotaStore } from "./quota-store.ts";
-import { recoverInto, recoveryText, type Salvaged } from "./salvage.ts";
-import { prepareSchema, SCHEMA_VERSION, schemaProblem } from "./schema.ts";
-import { Busy, Damaged, type Database, isSqlError, openDatabase, shrinkFile } from "./sqlite.ts";
-import { createSqliteDriver, damagedQuota, quotaClocks } from "./sqlite-driver.ts";
+import { formatRecovery, recoverIntoNewFile, type SalvageReport } from "./salvage.ts";
+import { findSchemaProblem, prepareSchema, SCHEMA_VERSION } from "./schema.ts";
+import { type Database, isSqlError, openDatabase, StateBusy, StateDamaged, shrinkFile } from "./sqlite.ts";
+import { createQuotaClocks, createQuotaDamage, createSqliteDriver } from "./sqlite-driver.ts";
+import { freePagesProblem, hasReadableWal, openPages, PAGE_BYTES } from "./sqlite-pages.ts";
 import type { Store } from "./store.ts";
-import { createTail } from "./tail.ts";
 
 export interface StoreOptions {
   readonly folder: string;
@@ -55,10 +55,10 @@ export interface StoreOptions {
 }
 
 /** Size to which a checkpoint cuts the write-ahead log. */
-const MAX_LOG_BYTES = 16 * 1024 ** 2;
+const MAX_WAL_BYTES = 16 * 1024 ** 2;
 
 /** Size of the write-ahead log at which SQLite copies its pages into the file. */
-const CHECKPOINT_BYTES = 4 * 1024 ** 2;
+const WAL_CHECKPOINT_BYTES = 4 * 1024 ** 2;
 
 /** Opens the state; replaces a damaged file. Throws `ConfigError` when the state must not be used. */
 export async function openStore(options: StoreOptions): Promise<Store> {
@@ -66,7 +66,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   if (!readOnly && options.allowMoved !== true) refuseMovedFolder(folder);
   if (readOnly || options.lock === false) return openUnlocked(options, readOnly);
 
-  prepareFolder(folder, options.fileSystemType ?? fileSystemType);
+  prepareStateFolder(folder, options.fileSystemType ?? fileSystemType);
   const lock = lockFolder(folder, options);
   try {
     return await openLocked(stateFile(folder), options, lock);
@@ -92,14 +92,14 @@ function openUnlocked(options: StoreOptions, readOnly: boolean): Store {
 
 async function openLocked(file: string, options: StoreOptions, lock: Database): Promise<Store> {
   const { clock, log, machine } = options;
-  const opened: Opened = { lock, ...(log && { log }), ...(machine && { machine }) };
+  const opened: OpenedFiles = { lock, ...(log && { log }), ...(machine && { machine }) };
   let database: Database | null = null;
   try {
     refuseLostFile(file);
-    if (readCondemned(file) !== null) throw new Damaged(`${file} was found damaged while it was in use.`);
+    if (readCondemnedMark(file) !== null) throw new StateDamaged(`${file} was found damaged while it was in use.`);
     refuseDamagedFreePages(file);
-    copyLog(file);
-    const hasLog = hasReadableLog(file);
+    copyWriteAheadLog(file);
+    const hasLog = hasReadableWal(file);
     database = openForWriting(file);
     const store = createStore(database, clock, { ...opened, hasLog });
     removeLogCopy(file);
@@ -107,29 +107,29 @@ async function openLocked(file: string, options: StoreOptions, lock: Database): 
   } catch (error) {
     database?.close();
     // SQLite understands Plenum's SQL in every sound file.
-    if (!(error instanceof Damaged) && !isSqlError(error)) throw error;
-    return await replaceDamaged(file, error, options, opened);
+    if (!(error instanceof StateDamaged) && !isSqlError(error)) throw error;
+    return await replaceDamagedFile(file, error, options, opened);
   }
 }
 
 /** Copies undelivered events into a fresh file. The condemned mark lets a start after a crash begin again. */
-async function replaceDamaged(
+async function replaceDamagedFile(
   file: string,
   error: unknown,
   { clock, log }: StoreOptions,
-  opened: Opened,
+  opened: OpenedFiles,
 ): Promise<Store> {
-  const begun = readCondemned(file) ?? "";
+  const begun = readCondemnedMark(file) ?? "";
   const quarantined = begun !== "" && existsSync(begun) ? begun : quarantineState(file, clock.now());
-  if (quarantined === begun) removeState(file);
-  condemn(file, quarantined);
+  if (quarantined === begun) removeStateFiles(file);
+  markCondemned(file, quarantined);
   const database = openForWriting(file);
   try {
-    const salvaged = await recoverInto(quarantined, database, clock);
-    removeCondemned(file);
+    const salvaged = await recoverIntoNewFile(quarantined, database, clock);
+    removeCondemnedMark(file);
     log?.error(
       { file, aside: quarantined, err: error, ...salvaged },
-      `The state file was damaged. ${recoveryText(quarantined, salvaged)}`,
+      `The state file was damaged. ${formatRecovery(quarantined, salvaged)}`,
     );
     return createStore(database, clock, { ...opened, hasLog: true, setAside: { file: quarantined, salvaged } });
   } catch (failure) {
@@ -143,7 +143,7 @@ function refuseDamagedFreePages(file: string): void {
   const pages = openPages(file, "valid");
   try {
     const trouble = freePagesProblem(pages);
-    if (trouble !== null) throw new Damaged(`${file} is damaged (${trouble}).`);
+    if (trouble !== null) throw new StateDamaged(`${file} is damaged (${trouble}).`);
   } finally {
     pages.close();
   }
@@ -153,7 +153,7 @@ function refuseDamagedFreePages(file: string): void {
 function refuseLostFile(file: string): void {
   const wal = fileBytes(`${file}-wal`);
   if (fileBytes(file) > 0 || wal === 0) return;
-  throw new Damaged(
+  throw new StateDamaged(
     `${file} is ${existsSync(file) ? "empty" : "gone"}, and ${wal} bytes of its write-ahead log are left.`,
   );
 }
@@ -165,24 +165,24 @@ function openForWriting(file: string): Database {
     if (database.number("pragma page_count") === 0) {
       database.exec(`pragma page_size = ${PAGE_BYTES}; pragma auto_vacuum = incremental`);
     }
-    refuseDamage(database);
+    repairOrRefuseDamage(database);
     prepareSchema(database, true);
     refuseChangedSchema(database);
     database.exec(`
       pragma journal_mode = wal;
       pragma synchronous = full;
-      pragma journal_size_limit = ${MAX_LOG_BYTES};
-      pragma wal_autocheckpoint = ${CHECKPOINT_BYTES / PAGE_BYTES};
+      pragma journal_size_limit = ${MAX_WAL_BYTES};
+      pragma wal_autocheckpoint = ${WAL_CHECKPOINT_BYTES / PAGE_BYTES};
     `);
   });
 }
 
 /** Lets SQLite check all but the log of events, which may have gigabytes, and rebuilds damaged indexes. */
-function refuseDamage(database: Database): void {
+function repairOrRefuseDamage(database: Database): void {
   if (integrityProblem(database) === null) return;
   database.exec("reindex");
   const left = integrityProblem(database);
-  if (left !== null) throw new Damaged(`${database.path} is damaged (${left}).`);
+  if (left !== null) throw new StateDamaged(`${database.path} is damaged (${left}).`);
 }
 
 function integrityProblem(database: Database): string | null {
@@ -199,24 +199,24 @@ function integrityProblem(database: Database): string | null {
 }
 
 function refuseChangedSchema(database: Database): void {
-  const trouble = schemaProblem(database);
-  if (trouble !== null) throw new Damaged(`${database.path} is damaged (${trouble}).`);
+  const trouble = findSchemaProblem(database);
+  if (trouble !== null) throw new StateDamaged(`${database.path} is damaged (${trouble}).`);
 }
 
-export interface Opened {
+export interface OpenedFiles {
   readonly lock?: Database;
   readonly log?: Log;
-  readonly setAside?: { readonly file: string; readonly salvaged: Salvaged };
+  readonly setAside?: { readonly file: string; readonly salvaged: SalvageReport };
   readonly machine?: () => string | null;
   readonly hasLog?: boolean;
 }
 
-export function createStore(database: Database, clock: Clock, opened: Opened): Store {
+export function createStore(database: Database, clock: Clock, opened: OpenedFiles): Store {
   const { lock, setAside: quarantined } = opened;
-  const tail = createTail();
-  database.addWitness(tail);
-  const deferred = deferSqliteWrites(database, clock);
-  const damage = createDamage(database, clock, opened.log);
+  const tail = createLogTail();
+  database.addListener(tail);
+  const deferred = createSqliteDeferredWrites(database, clock);
+  const damage = createDamageQuarantine(database, clock, opened.log);
   const documents = createDocuments(database, damage);
   const log = createEventLog(database, clock, damage, { tail, epochBegun: () => outbox.forget() });
   const changes = createWakeup();
@@ -245,7 +245,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       quarantineMarked: log.quarantineMarked,
     },
   });
-  database.addWitness({
+  database.addListener({
     othersChanged() {
       outbox.forget();
       log.forgetCached();
@@ -270,7 +270,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
     // The note that the file is open must be in the file itself: later commits may be in the write-ahead log only.
     database.exec("pragma wal_checkpoint(full)");
     log.repairCounters();
-    if (lostLogAt !== undefined) opened.log?.error({ file: database.path }, LOST_LOG);
+    if (lostLogAt !== undefined) opened.log?.error({ file: database.path }, LOST_LOG_MESSAGE);
   }
 
   return {
@@ -284,14 +284,14 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
         return report;
       },
     },
-    quotaStore: createQuotaStore(sql, quotaClocks(database), damagedQuota(damage, clock)),
-    document: asAsync(documents.document) as Store["document"],
-    documents: asAsync(documents.documents) as Store["documents"],
-    version: asAsync(documents.version),
-    changes: asAsync(database.changes),
-    damagedKeys: asAsync(damage.keys),
-    records: asAsync(documents.records) as Store["records"],
-    lastRecord: asAsync(documents.lastRecord) as Store["lastRecord"],
+    quotaStore: createQuotaStore(sql, createQuotaClocks(database), createQuotaDamage(damage, clock)),
+    document: toAsync(documents.document) as Store["document"],
+    documents: toAsync(documents.documents) as Store["documents"],
+    version: toAsync(documents.version),
+    changes: toAsync(database.changes),
+    damagedKeys: toAsync(damage.keys),
+    records: toAsync(documents.records) as Store["records"],
+    lastRecord: toAsync(documents.lastRecord) as Store["lastRecord"],
     async commit({ documents: changed = [], events = [], records = [] }) {
       const now = clock.now();
       const committed = database.transaction(() => {
@@ -317,9 +317,9 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
         damaged: damage.summary(),
         ...(quarantined && {
           quarantinedFile: quarantined.file,
-          recoveryMessage: recoveryText(quarantined.file, quarantined.salvaged),
+          recoveryMessage: formatRecovery(quarantined.file, quarantined.salvaged),
         }),
-        ...(lostLogAt !== undefined && { lostLogMessage: `${LOST_LOG} This was found at ${lostLogAt}.` }),
+        ...(lostLogAt !== undefined && { lostLogMessage: `${LOST_LOG_MESSAGE} This was found at ${lostLogAt}.` }),
         ...(copy === undefined ? {} : { copy }),
       };
     },
@@ -330,14 +330,14 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       try {
         deferred.flush();
       } catch {}
-      if (lock !== undefined) noteRegularClose(database, documents);
+      if (lock !== undefined) recordRegularClose(database, documents);
       database.close();
       lock?.close();
     },
   };
 }
 
-function asAsync<Values extends readonly unknown[], T>(work: (...values: Values) => T) {
+function toAsync<Values extends readonly unknown[], T>(work: (...values: Values) => T) {
   return async (...values: Values): Promise<T> => work(...values);
 }
 
@@ -350,9 +350,9 @@ function lockFolder(folder: string, { clock, log }: StoreOptions): Database {
     try {
       return lock();
     } catch (error) {
-      if (!(error instanceof Damaged)) throw error;
+      if (!(error instanceof StateDamaged)) throw error;
       // SQLite rejects foreign content only when no worker holds the file.
-      const quarantined = copyAndEmpty(path, clock.now());
+      const quarantined = copyAndEmptyFile(path, clock.now());
       log?.warn(
         { file: path, aside: quarantined },
         "The lock file held something that is not ours. It was copied aside and emptied; nothing is lost by it.",
@@ -360,7 +360,7 @@ function lockFolder(folder: string, { clock, log }: StoreOptions): Database {
       return lock();
     }
   } catch (error) {
-    if (!(error instanceof Busy)) throw error;
+    if (!(error instanceof StateBusy)) throw error;
     throw new ConfigError(`Another worker uses the state folder ${folder}.`, {
       cause: error,
       hint: "Stop it, or set state.folder to another folder for this one.",

@@ -4,25 +4,25 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { LoggedEvent } from "./store.ts";
 
 /** Bytes of a row without its body and its id. With 60, the log counts 35 MB where the file has 41 MB. */
-const ROW_BYTES = 60;
+const ROW_OVERHEAD_BYTES = 60;
 
-export function bytesOf({ id }: Pick<Event, "id">, body: string): number {
-  return Buffer.byteLength(body) + 2 * id.length + ROW_BYTES;
+export function storedBytes({ id }: Pick<Event, "id">, body: string): number {
+  return Buffer.byteLength(body) + 2 * id.length + ROW_OVERHEAD_BYTES;
 }
 
 /** Largest offer in bytes, unless a single event is larger: 60 events of history, 18,000 points. */
-export const OFFER_BYTES = 1024 ** 2;
+export const MAX_OFFER_BYTES = 1024 ** 2;
 
 /** Factor by which an event of history grows when it is sent: 288 packed points are 1.8 to 3.7 kB stored, 14 kB sent. */
-const UNPACKED = 6;
+const UNPACKED_FACTOR = 6;
 
 /** Size of an event when a sink gets it, from its size in the log. */
 export function offeredSize(kind: EventKind | string, stored: number): number {
-  return kind === "tag-history" ? stored * UNPACKED : stored;
+  return kind === "tag-history" ? stored * UNPACKED_FACTOR : stored;
 }
 
 export function offeredSql(stored: string): string {
-  return `(case when kind = 'tag-history' then ${UNPACKED} else 1 end * ${stored})`;
+  return `(case when kind = 'tag-history' then ${UNPACKED_FACTOR} else 1 end * ${stored})`;
 }
 
 /** The last position of the longest prefix within a number of bytes; the first row always counts. */
@@ -45,24 +45,24 @@ export const URGENT_KIND = `kind in (${EVENT_KINDS.filter(isUrgent)
   .join(", ")})`;
 
 /** SQL condition for urgent events; the index on the class finds them without reading the values between. */
-export const URGENT = `event.telemetry = false and event.${URGENT_KIND}`;
+export const IS_URGENT = `event.telemetry = false and event.${URGENT_KIND}`;
 
 /** `recent` skips larger events, in bytes: a bucket has some 60, so a larger event is a backfill of days. */
-export const RECENT_BYTES = 32 * 1024;
+export const MAX_RECENT_EVENT_BYTES = 32 * 1024;
 
 /**
  * After the clock is set right, each event gets the last time of the log plus 1 ms, so that no alarm ends before its
  * start.
  */
-export const FOLLOWED_MS = 86_400_000;
+export const MAX_CLOCK_LEAD_MS = 86_400_000;
 
 /** Text of a field in the JSON of an event; inside a string of the event the quotes would be escaped. */
-export function textOf(field: "source" | "subject", value: string): string {
+export function jsonFieldText(field: "source" | "subject", value: string): string {
   return JSON.stringify({ [field]: value }).slice(1, -1);
 }
 
-export function textsOfSubject(subject: string): readonly string[] {
-  return [textOf("subject", subject), `${textOf("subject", subject).slice(0, -1)}/`];
+export function subjectSearchTexts(subject: string): readonly string[] {
+  return [jsonFieldText("subject", subject), `${jsonFieldText("subject", subject).slice(0, -1)}/`];
 }
 
 export interface EventText {

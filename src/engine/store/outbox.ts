@@ -2,18 +2,18 @@ import type { Sequence } from "../../core/model/sequence.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { sinkLags } from "./lag.ts";
+import { computeSinkLags } from "./lag.ts";
 import { createDeadLetters, createRedeliveries } from "./redeliveries.ts";
 import { createRetention, type RetainedLog } from "./retention.ts";
-import { type CursorRepair, createSinks } from "./sinks.ts";
+import { type CursorRepair, createSinkCursors } from "./sink-cursors.ts";
 import type { Awaitable, SqlDriver } from "./sql.ts";
 import type { LoggedEvent, LogPressure, Offer, Outbox } from "./store.ts";
 
 /** The promise: after a crash a sink gets at most this many events again. */
-const IN_FLIGHT = 100;
+const MAX_REPEATED_EVENTS = 100;
 
 /** A cursor that has moved in memory and not yet in the database. */
-interface CursorAhead {
+interface UnsavedCursor {
   readonly through: number;
   readonly counted: Sequence | undefined;
 }
@@ -47,19 +47,19 @@ export interface OutboxOptions {
  *            cursor of b   cursor of a        settle(a, through 12) moves a; nothing else does
  *
  * `next` reads after a cursor, or what is marked to be sent again; `settle` moves the cursor or takes marks off.
- * `nextUrgent` does the same for urgent events only; they have a second cursor (`sinks.ts`). A deferred cursor (`mayDefer`)
+ * `nextUrgent` does the same for urgent events only; they have a second cursor (`sink-cursors.ts`). A deferred cursor (`mayDefer`)
  * moves in memory at once, and in the database with the next transaction. `forget` drops what another process, or
  * another part of this store, may have changed.
  */
 export function createOutbox(options: OutboxOptions): Outbox & { forget(): void } {
   const { sql, log, clock, changes, damage } = options;
   const { counters } = sql.dialect;
-  const sinks = createSinks(sql, options.isCached, damage);
-  const letters = createDeadLetters(sql);
+  const sinks = createSinkCursors(sql, options.isCached, damage);
+  const deadLetters = createDeadLetters(sql);
   const redeliveries = createRedeliveries(sql, options.isCached, damage?.quarantineMarked);
   const retention = createRetention(sql, log, sinks, clock);
-  const ahead = new Map<string, CursorAhead>();
-  const readFrom = new Map<string, number>();
+  const unsavedCursors = new Map<string, UnsavedCursor>();
+  const lastReadPositions = new Map<string, number>();
   let cachedPressure: { readonly changes: number; readonly pressure: LogPressure } | null = null;
 
   function forget(): void {
@@ -67,49 +67,50 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
     redeliveries.forget();
   }
 
-  async function cursorsOf(sink: string) {
+  async function readCursors(sink: string) {
     const stored = await sinks.find(sink);
-    const later = ahead.get(sink);
+    const later = unsavedCursors.get(sink);
     const position = stored === undefined ? await log.end() : Math.max(stored.position, later?.through ?? 0);
     return { position, urgent: stored?.urgent ?? 0, durable: stored?.position ?? 0 };
   }
 
   /** The sequence number at a sink's cursor; numbers of an old epoch do not count. */
-  async function countedOf(sink: string): Promise<Sequence | undefined> {
+  async function readSequenceNumber(sink: string): Promise<Sequence | undefined> {
     const stored = (await sinks.find(sink))?.counted;
-    const later = ahead.get(sink)?.counted;
+    const later = unsavedCursors.get(sink)?.counted;
     return stored !== undefined && later?.epoch === stored.epoch && later.number > stored.number ? later : stored;
   }
 
-  function moveSoon(sink: string, through: number, counted: Sequence | undefined): void {
-    const before = ahead.get(sink) ?? { through: 0, counted: undefined };
+  function moveDeferred(sink: string, through: number, counted: Sequence | undefined): void {
+    const before = unsavedCursors.get(sink) ?? { through: 0, counted: undefined };
     const isForward = before.through <= through;
-    let moved: CursorAhead = {
+    let moved: UnsavedCursor = {
       through: Math.max(before.through, through),
       counted: isForward ? (counted ?? before.counted) : (before.counted ?? counted),
     };
-    ahead.set(sink, moved);
+    unsavedCursors.set(sink, moved);
     const move = () => {
-      moved = ahead.get(sink) ?? moved;
+      moved = unsavedCursors.get(sink) ?? moved;
       return sinks.moveTo(sink, moved.through, moved.counted, "position");
     };
     const durable = () => {
       sinks.applyMove(sink, moved.through, moved.counted, "position");
-      if (moved.through >= (ahead.get(sink)?.through ?? 0)) ahead.delete(sink);
+      if (moved.through >= (unsavedCursors.get(sink)?.through ?? 0)) unsavedCursors.delete(sink);
     };
     // On failure the cursor stays ahead; the next settlement writes it at once and reports the failure.
     sql.defer(`cursor ${sink}`, move).then(durable, () => undefined);
   }
 
-  async function offerOf(sink: string, events: readonly LoggedEvent[]): Promise<Offer> {
+  async function createOffer(sink: string, events: readonly LoggedEvent[]): Promise<Offer> {
     const last = events.at(-1);
     if (last === undefined) return { again: false, events, counted: undefined };
-    if (ahead.has(sink) && last.position - (await cursorsOf(sink)).durable > IN_FLIGHT) await sql.flush();
+    if (unsavedCursors.has(sink) && last.position - (await readCursors(sink)).durable > MAX_REPEATED_EVENTS)
+      await sql.flush();
     // Count after reading: a damaged event found by the read starts a new epoch.
-    return { again: false, events, counted: await countedOf(sink) };
+    return { again: false, events, counted: await readSequenceNumber(sink) };
   }
 
-  async function pressureNow(): Promise<LogPressure> {
+  async function readPressure(): Promise<LogPressure> {
     const [row] = await sql.query<{ bytes: number; pendingBytes: number; oldestMs: number | null }>(
       `select bytes,
          coalesce((select ${counters.table}.written - event.written + event.bytes from event
@@ -143,25 +144,25 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       options.lookForChanges?.();
       const again = await redeliveries.next(sink, limit);
       if (again.length > 0) return { again: true, events: again, counted: undefined };
-      const cursors = await cursorsOf(sink);
+      const cursors = await readCursors(sink);
       const position = Math.max(cursors.position, after);
-      if (readFrom.get(sink) !== position) {
-        readFrom.set(sink, position);
-        log.passed(Math.min(...readFrom.values()));
+      if (lastReadPositions.get(sink) !== position) {
+        lastReadPositions.set(sink, position);
+        log.passed(Math.min(...lastReadPositions.values()));
       }
-      return { ...(await offerOf(sink, await log.after(position, limit))), urgentThrough: cursors.urgent };
+      return { ...(await createOffer(sink, await log.after(position, limit))), urgentThrough: cursors.urgent };
     },
 
     async nextUrgent(sink, limit, { after, looked } = { after: 0, looked: 0 }) {
       options.lookForChanges?.();
       const again = await redeliveries.nextUrgent(sink, limit);
       if (again.length > 0) return { again: true, events: again, counted: undefined };
-      const cursors = await cursorsOf(sink);
+      const cursors = await readCursors(sink);
       const position = Math.max(cursors.position, after);
       const events = await log.urgentAfter(Math.max(position, cursors.urgent, looked), limit);
       // Events that directly follow the cursor move it when they are settled.
-      if ((events.at(-1)?.position ?? 0) === position + events.length) return offerOf(sink, events);
-      return { again: false, urgent: true, events, counted: await countedOf(sink) };
+      if ((events.at(-1)?.position ?? 0) === position + events.length) return createOffer(sink, events);
+      return { again: false, urgent: true, events, counted: await readSequenceNumber(sink) };
     },
 
     async settle(sink, { again, urgent = false, through, rejected, counted, documents = [], mayDefer = false }) {
@@ -169,10 +170,10 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       const isPlain = !again && !urgent && rejected.length === 0 && documents.length === 0;
       // An operator's replay may have marked older events while this batch was in flight.
       options.lookForChanges?.();
-      const cursors = await cursorsOf(sink);
-      const isFew = through - cursors.durable <= IN_FLIGHT;
+      const cursors = await readCursors(sink);
+      const isFew = through - cursors.durable <= MAX_REPEATED_EVENTS;
       if (mayDefer && isPlain && isFew && redeliveries.isUnmarked(sink) && !sql.isBehind()) {
-        moveSoon(sink, through, counted);
+        moveDeferred(sink, through, counted);
         return;
       }
       const settled = again ? redeliveries.offeredThrough(sink, through) : [];
@@ -181,12 +182,12 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       const before = Math.max(cursors.position, urgent ? cursors.urgent : 0);
       const nowMs = clock.now();
       const statements = again
-        ? [redeliveries.settle(sink, settled), letters.remove(sink, accepted)]
+        ? [redeliveries.settle(sink, settled), deadLetters.remove(sink, accepted)]
         : [
             sinks.moveTo(sink, through, counted, cursor),
             ...redeliveries.markAfterReplay(sink, before, through, urgent),
           ];
-      await sql.commit([...statements, ...rejected.flatMap((each) => letters.add(sink, each, nowMs))], documents);
+      await sql.commit([...statements, ...rejected.flatMap((each) => deadLetters.add(sink, each, nowMs))], documents);
       if (again) redeliveries.settled(sink, through);
       else sinks.applyMove(sink, through, counted, cursor);
     },
@@ -200,16 +201,16 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       changes.wakeUp();
     },
 
-    deadLetters: (sink, limit = 100) => letters.list(sink, limit),
+    deadLetters: (sink, limit = 100) => deadLetters.list(sink, limit),
 
     async resendDeadLetters(sink, ids) {
-      const marked = await letters.resend(sink, ids);
+      const marked = await deadLetters.resend(sink, ids);
       forget();
       changes.wakeUp();
       return marked;
     },
 
-    discardDeadLetters: async (sink, ids) => letters.discard(sink, ids),
+    discardDeadLetters: async (sink, ids) => deadLetters.discard(sink, ids),
 
     async replay(sink, since, kinds) {
       const sinceMs = Date.parse(since);
@@ -226,11 +227,11 @@ export function createOutbox(options: OutboxOptions): Outbox & { forget(): void 
       return marked;
     },
 
-    lag: (wanted) => sinkLags(sql, wanted, ahead),
+    lag: (wanted) => computeSinkLags(sql, wanted, unsavedCursors),
 
     async pressure() {
       const count = await sql.changes();
-      if (cachedPressure?.changes !== count) cachedPressure = { changes: count, pressure: await pressureNow() };
+      if (cachedPressure?.changes !== count) cachedPressure = { changes: count, pressure: await readPressure() };
       return cachedPressure.pressure;
     },
 

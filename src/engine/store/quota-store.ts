@@ -1,4 +1,4 @@
-import type { SqlDriver, Statement } from "./sql.ts";
+import type { SqlDriver, SqlStatement } from "./sql.ts";
 import type { QuotaPause, QuotaSlot, QuotaStore } from "./store.ts";
 
 export interface QuotaDamage {
@@ -14,13 +14,13 @@ export function createQuotaStore(
 ): QuotaStore {
   const { dialect, query } = sql;
   /** Time before which slots are ignored, by bucket. The next save deletes them. */
-  const forgotten = new Map<string, number>();
+  const forgottenBeforeMs = new Map<string, number>();
 
   const putText = dialect.upsert("quota", ["bucket", "id"], {
     ...{ bucket: "$2::text", id: "$3::bigint", sent_ms: "$4::float8", counted_ms: "$5::float8" },
   });
 
-  const put = (bucket: string, { id, sentAtMs, countedByMs }: QuotaSlot): Statement => ({
+  const put = (bucket: string, { id, sentAtMs, countedByMs }: QuotaSlot): SqlStatement => ({
     text: putText,
     values: [bucket, id, sentAtMs, countedByMs],
     name: "put_slot",
@@ -33,20 +33,20 @@ export function createQuotaStore(
         `select id, sent_ms as "sentAtMs", counted_ms as "countedByMs" from quota
          where source = $1 and bucket = $2 and counted_ms >= $3 order by counted_ms`,
         key,
-        forgotten.get(key) ?? 0,
+        forgottenBeforeMs.get(key) ?? 0,
       );
       const unknown = damage?.unknownSlots() ?? [];
       return [...slots.map((slot) => ({ ...slot })), ...unknown].toSorted((a, b) => a.countedByMs - b.countedByMs);
     },
     async save(key, slot) {
-      const beforeMs = forgotten.get(key);
+      const beforeMs = forgottenBeforeMs.get(key);
       const text = "delete from quota where source = $1 and bucket = $2 and counted_ms < $3";
       const forgetting = beforeMs === undefined ? [] : [{ text, values: [key, beforeMs], name: "forget_slots" }];
       await sql.commit([...forgetting, put(key, slot)]);
     },
     saveDeferred: (key, slot) => sql.defer(`slot ${slot.id} ${key}`, () => put(key, slot)),
     async forget(key, beforeMs) {
-      forgotten.set(key, Math.max(beforeMs, forgotten.get(key) ?? 0));
+      forgottenBeforeMs.set(key, Math.max(beforeMs, forgottenBeforeMs.get(key) ?? 0));
     },
     async loadPause(key) {
       const text = `select said_ms as "orderedAtMs", until_ms as "untilMs" from quota_hold where source = $1 and bucket = $2`;

@@ -2,27 +2,27 @@ import { parseEvent } from "../../core/codec/stored-event.ts";
 import type { EventKind } from "../../core/model/event.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { type EventText, OFFER_BYTES, offeredSql, toLoggedEvent, URGENT, URGENT_KIND } from "./outbox-rules.ts";
-import { runStep, type SqlDriver, type SqlValue, type Statement } from "./sql.ts";
-import type { DeadLetter, LoggedEvent, Refusal } from "./store.ts";
+import { type EventText, IS_URGENT, MAX_OFFER_BYTES, offeredSql, toLoggedEvent, URGENT_KIND } from "./outbox-rules.ts";
+import { runSql, type SqlDriver, type SqlStatement, type SqlValue } from "./sql.ts";
+import type { DeadLetter, LoggedEvent, RejectedEvent } from "./store.ts";
 
 /** Positions that one transaction marks, so that a million events do not block other commits. */
-const MARK_SLICE = 5_000;
+const MARK_SLICE_POSITIONS = 5_000;
 
-const IS_SETTLED = `(event.position <= sink.position or event.position <= sink.urgent and ${URGENT})`;
+const IS_SETTLED = `(event.position <= sink.position or event.position <= sink.urgent and ${IS_URGENT})`;
 
-interface Numbered {
+interface SequenceColumns {
   readonly number: number | null;
   readonly epoch: string | null;
 }
 
-interface MarkedRow extends Omit<EventText, "body">, Numbered {
+interface MarkedRow extends Omit<EventText, "body">, SequenceColumns {
   /** Null when the event and its dead letter are damaged or gone. */
   readonly body: string | null;
 }
 
 /** Statement that removes the marks of events that have neither an event nor a dead letter left. */
-export function removeOrphanedMarks({ dialect }: SqlDriver, positions: readonly number[]): Statement {
+export function removeOrphanedMarks({ dialect }: SqlDriver, positions: readonly number[]): SqlStatement {
   return {
     text: `delete from again where source = $1 and ${dialect.isIn("position", "$2::bigint[]")}
       and not exists (select 1 from event where event.source = $1 and event.position = again.position)
@@ -40,24 +40,24 @@ export function createRedeliveries(
 ) {
   const { dialect, query } = sql;
   /** Each sink's last offer: `settle` must not remove marks that were set after it. */
-  const offers = new Map<string, { readonly positions: readonly number[]; readonly forgotten: number }>();
+  const lastOffers = new Map<string, { readonly positions: readonly number[]; readonly forgotten: number }>();
   /** Sinks known to have no mark. */
   const unmarked = new Set<string>();
   /** First position at which a sink may have a marked urgent event. */
-  const urgentFrom = new Map<string, number>();
+  const firstUrgentPosition = new Map<string, number>();
   /** Counts `forget` calls: a result of an earlier query must not restore what was forgotten. */
   let forgotten = 0;
   /** Transactions in progress that set marks. Until they end, queries do not see those marks. */
-  let markings = 0;
+  let activeMarkings = 0;
 
   function forget(): void {
     forgotten += 1;
     unmarked.clear();
-    urgentFrom.clear();
+    firstUrgentPosition.clear();
   }
 
   /** Whether the result of a query may be cached; `before` is the number of `forget` calls at its start. */
-  const mayCache = (before: number) => isCached && markings === 0 && before === forgotten;
+  const mayCache = (before: number) => isCached && activeMarkings === 0 && before === forgotten;
 
   /** Marks settled events between two positions that a condition selects, slice by slice. */
   async function markSlices(
@@ -78,16 +78,16 @@ export function createRedeliveries(
          and ${IS_SETTLED} and ${condition}`,
     );
     let marked = 0;
-    for (let from = Math.max(after, first?.position ?? 0); from < through; from += MARK_SLICE) {
-      const slice = [from, Math.min(from + MARK_SLICE, through)];
-      markings += 1;
+    for (let from = Math.max(after, first?.position ?? 0); from < through; from += MARK_SLICE_POSITIONS) {
+      const slice = [from, Math.min(from + MARK_SLICE_POSITIONS, through)];
+      activeMarkings += 1;
       // A settlement meanwhile must not rely on the absence of marks.
       forget();
       try {
-        const rows = await sql.transaction(() => runStep(`${marking} returning 1`, sink, ...slice, ...values));
+        const rows = await sql.transaction(() => runSql(`${marking} returning 1`, sink, ...slice, ...values));
         marked += rows.length;
       } finally {
-        markings -= 1;
+        activeMarkings -= 1;
         forget();
       }
       await yieldToEventLoop();
@@ -96,7 +96,11 @@ export function createRedeliveries(
   }
 
   /** Reads the events of marks, from the log or from the copy in a dead letter. Replayed events have no number. */
-  async function offerOf(sink: string, marks: string, ...values: readonly SqlValue[]): Promise<readonly LoggedEvent[]> {
+  async function readOffer(
+    sink: string,
+    marks: string,
+    ...values: readonly SqlValue[]
+  ): Promise<readonly LoggedEvent[]> {
     const soundEvent = (column: string) => `case when ${dialect.isSound("event")} then event.${column} end`;
     const soundLetter = (column: string) =>
       `case when ${dialect.isSound("dead_letter")} then dead_letter.${column} end`;
@@ -112,18 +116,18 @@ export function createRedeliveries(
            left join event on event.source = $1 and event.position = again.position
            left join dead_letter on dead_letter.source = $1 and dead_letter.sink = $2
              and dead_letter.position = again.position
-       ) as marked where body is null or upto <= ${OFFER_BYTES} or place = 1 order by position`,
+       ) as marked where body is null or upto <= ${MAX_OFFER_BYTES} or place = 1 order by position`,
       sink,
       ...values,
     );
     const offer: LoggedEvent[] = [];
     let isChanged = false;
     for (const { body: text, ...row } of rows) {
-      if (text !== null) offer.push({ ...toLoggedEvent({ ...row, body: text }), ...sequenceOf(row) });
+      if (text !== null) offer.push({ ...toLoggedEvent({ ...row, body: text }), ...toSequenceField(row) });
       else if (quarantine?.(sink, row.position) === true) isChanged = true;
     }
-    if (offer.length === 0 && isChanged) return offerOf(sink, marks, ...values);
-    offers.set(sink, { positions: offer.map(({ position }) => position), forgotten: before });
+    if (offer.length === 0 && isChanged) return readOffer(sink, marks, ...values);
+    lastOffers.set(sink, { positions: offer.map(({ position }) => position), forgotten: before });
     return offer;
   }
 
@@ -134,21 +138,21 @@ export function createRedeliveries(
       if (unmarked.has(sink)) return [];
       const before = forgotten;
       const marks = "select position from again where source = $1 and sink = $2 order by position limit $3";
-      const offer = await offerOf(sink, marks, limit);
+      const offer = await readOffer(sink, marks, limit);
       if (offer.length === 0 && mayCache(before)) unmarked.add(sink);
       return offer;
     },
 
     /** A replay of a million values has few urgent events, so the query starts from urgent events. */
     async nextUrgent(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
-      const from = urgentFrom.get(sink) ?? 0;
+      const from = firstUrgentPosition.get(sink) ?? 0;
       if (unmarked.has(sink) || from === Number.POSITIVE_INFINITY) return [];
       const before = forgotten;
-      const offer = await offerOf(
+      const offer = await readOffer(
         sink,
         `select position from (
            select event.position from event cross join again
-           where event.source = $1 and event.position >= $4 and ${URGENT}
+           where event.source = $1 and event.position >= $4 and ${IS_URGENT}
              and again.source = $1 and again.sink = $2 and again.position = event.position
            union all
            select position from dead_letter
@@ -159,20 +163,20 @@ export function createRedeliveries(
         limit,
         from,
       );
-      if (mayCache(before)) urgentFrom.set(sink, offer[0]?.position ?? Number.POSITIVE_INFINITY);
+      if (mayCache(before)) firstUrgentPosition.set(sink, offer[0]?.position ?? Number.POSITIVE_INFINITY);
       return offer;
     },
 
     /** Positions of the last offer up to a position, without the settled ones. */
     offeredThrough: (sink: string, through: number): readonly number[] =>
-      (offers.get(sink)?.positions ?? []).filter((position) => position <= through),
+      (lastOffers.get(sink)?.positions ?? []).filter((position) => position <= through),
 
     /**
      * Removes marks of the last offer. The marks stay if a replay has marked older events since: otherwise the replay
      * would end with those and not with the newest state.
      */
-    settle(sink: string, positions: readonly number[]): Statement {
-      const offer = offers.get(sink);
+    settle(sink: string, positions: readonly number[]): SqlStatement {
+      const offer = lastOffers.get(sink);
       const first = offer !== undefined && offer.forgotten !== forgotten ? (offer.positions[0] ?? 0) : 0;
       return {
         text: `delete from again where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}
@@ -184,9 +188,9 @@ export function createRedeliveries(
 
     /** Removes settled positions from the last offer, after their marks were removed. */
     settled(sink: string, through: number): void {
-      const offer = offers.get(sink);
+      const offer = lastOffers.get(sink);
       if (offer === undefined) return;
-      offers.set(sink, { ...offer, positions: offer.positions.filter((position) => position > through) });
+      lastOffers.set(sink, { ...offer, positions: offer.positions.filter((position) => position > through) });
     },
 
     /** Marks settled events that were committed since a time; the sink gets the later ones anyway. */
@@ -197,7 +201,7 @@ export function createRedeliveries(
 
     /** Marks settled events of a range of the log; urgent ones only after `urgentAfter`. */
     markBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
-      markSlices(sink, after, through, `(event.position > $5 or not (${URGENT}))`, urgentAfter),
+      markSlices(sink, after, through, `(event.position > $5 or not (${IS_URGENT}))`, urgentAfter),
 
     isUnmarked: (sink: string): boolean => unmarked.has(sink),
 
@@ -207,11 +211,11 @@ export function createRedeliveries(
      * raised, resolved (in flight), raised again. The statements run in the transaction of the settlement. While only
      * values are replayed, an urgent batch needs no statement: a million marks would be searched for an urgent one.
      */
-    markAfterReplay(sink: string, after: number, through: number, isUrgent: boolean): readonly Statement[] {
+    markAfterReplay(sink: string, after: number, through: number, isUrgent: boolean): readonly SqlStatement[] {
       if (unmarked.has(sink)) return [];
       const conditions = [
-        ...(urgentFrom.get(sink) === Number.POSITIVE_INFINITY ? [] : [URGENT]),
-        ...(isUrgent ? [] : [`not (${URGENT})`]),
+        ...(firstUrgentPosition.get(sink) === Number.POSITIVE_INFINITY ? [] : [IS_URGENT]),
+        ...(isUrgent ? [] : [`not (${IS_URGENT})`]),
       ];
       if (conditions.length > 0) forgotten += 1;
       return conditions.map((condition) => ({
@@ -228,18 +232,18 @@ export function createRedeliveries(
       }));
     },
 
-    cancel: (sink: string): readonly Statement[] => [
+    cancel: (sink: string): readonly SqlStatement[] => [
       { text: "delete from again where source = $1 and sink = $2", values: [sink] },
       { text: "update dead_letter set resending = false where source = $1 and sink = $2", values: [sink] },
     ],
   };
 }
 
-function sequenceOf({ number, epoch }: Numbered): Pick<LoggedEvent, "sequence"> {
+function toSequenceField({ number, epoch }: SequenceColumns): Pick<LoggedEvent, "sequence"> {
   return number === null || epoch === null ? {} : { sequence: { epoch, number } };
 }
 
-interface LetterRow extends Numbered {
+interface LetterRow extends SequenceColumns {
   readonly id: number;
   readonly sink: string;
   readonly reason: string;
@@ -255,9 +259,9 @@ interface LetterRow extends Numbered {
 export function createDeadLetters(sql: SqlDriver) {
   const { dialect, query } = sql;
 
-  const chosen = (ids: readonly number[] | "all") =>
+  const selectionSql = (ids: readonly number[] | "all") =>
     `source = $1 and sink = $2 and resending = false and ${ids === "all" ? "true" : dialect.isIn("id", "$3::bigint[]")}`;
-  const valuesOf = (sink: string, ids: readonly number[] | "all") => (ids === "all" ? [sink] : [sink, ids]);
+  const selectionValues = (sink: string, ids: readonly number[] | "all") => (ids === "all" ? [sink] : [sink, ids]);
 
   return {
     async list(sink: string | undefined, limit: number): Promise<readonly DeadLetter[]> {
@@ -270,7 +274,7 @@ export function createDeadLetters(sql: SqlDriver) {
       );
       return rows.map(({ id, sink: name, reason, at_ms, body, sound, ...numbered }) => ({
         ...{ id, sink: name, reason, at: isoUtc(at_ms) },
-        ...(sound ? { ...sequenceOf(numbered), event: parseEvent(body) } : { event: null, bytes: body }),
+        ...(sound ? { ...toSequenceField(numbered), event: parseEvent(body) } : { event: null, bytes: body }),
       }));
     },
 
@@ -278,7 +282,7 @@ export function createDeadLetters(sql: SqlDriver) {
      * If the event has left the log, nothing is stored, because retention has counted it. A returning letter keeps its
      * number.
      */
-    add: (sink: string, { position, reason, sequence }: Refusal, nowMs: number): readonly Statement[] => [
+    add: (sink: string, { position, reason, sequence }: RejectedEvent, nowMs: number): readonly SqlStatement[] => [
       {
         text: dialect.update(
           "dead_letter",
@@ -301,18 +305,18 @@ export function createDeadLetters(sql: SqlDriver) {
       },
     ],
 
-    remove: (sink: string, positions: readonly number[]): Statement => ({
+    remove: (sink: string, positions: readonly number[]): SqlStatement => ({
       text: `delete from dead_letter where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}`,
       values: [sink, positions],
     }),
 
     resend: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
       sql.transaction(function* () {
-        const hidden = yield* runStep<{ readonly position: number }>(
-          `update dead_letter set resending = true where ${chosen(ids)} and ${dialect.isSound("dead_letter")} returning position`,
-          ...valuesOf(sink, ids),
+        const hidden = yield* runSql<{ readonly position: number }>(
+          `update dead_letter set resending = true where ${selectionSql(ids)} and ${dialect.isSound("dead_letter")} returning position`,
+          ...selectionValues(sink, ids),
         );
-        yield* runStep(
+        yield* runSql(
           dialect.insert(
             "again",
             { sink: "sink", position: "position" },
@@ -326,9 +330,9 @@ export function createDeadLetters(sql: SqlDriver) {
 
     discard: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
       sql.transaction(function* () {
-        const removed = yield* runStep<{ readonly position: number }>(
-          `delete from dead_letter where ${chosen(ids)} returning position`,
-          ...valuesOf(sink, ids),
+        const removed = yield* runSql<{ readonly position: number }>(
+          `delete from dead_letter where ${selectionSql(ids)} returning position`,
+          ...selectionValues(sink, ids),
         );
         const positions = removed.map(({ position }) => position);
         yield [removeOrphanedMarks(sql, positions)];

@@ -5,8 +5,8 @@ import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { type EventText, lastWithinBytes } from "./outbox-rules.ts";
 import { removeOrphanedMarks } from "./redeliveries.ts";
-import type { Sinks } from "./sinks.ts";
-import { runStep, type SqlDriver, type Steps } from "./sql.ts";
+import type { SinkCursors } from "./sink-cursors.ts";
+import { runSql, type SqlDriver, type SqlSteps } from "./sql.ts";
 import type { PruneReport, RetentionBounds, SinkPosition, StoredGap } from "./store.ts";
 
 /** Each sink gets one gap event per reason in this time; later losses wait for the next one. */
@@ -14,23 +14,23 @@ const GAP_INTERVAL_MS = 60 * 60_000;
 /** Published gaps are stored this long. */
 const GAP_RETENTION_MS = 90 * 24 * 60 * 60_000;
 /** Limits of one removing transaction, so that other writers wait a few milliseconds only. */
-const SLICE_ROWS = 250;
-const SLICE_BYTES = 4 * 1024 ** 2;
+const MAX_SLICE_ROWS = 250;
+const MAX_SLICE_BYTES = 4 * 1024 ** 2;
 /** Share of its limit to which a full log is emptied: rare large steps instead of many small ones. */
-const EMPTIED_TO = 0.95;
+const EMPTIED_SHARE = 0.95;
 /** Share of the log's bytes that dead letters may take. */
-const LETTER_SHARE = 0.1;
+const DEAD_LETTER_SHARE = 0.1;
 /** Most dead letters that one transaction removes. */
 const MAX_REMOVED_LETTERS = 500;
 
-const slowestOr = (otherwise: string) =>
+const slowestCursorSql = (otherwise: string) =>
   `(select coalesce(min(sink.position), ${otherwise}) from sink where sink.source = $1 and ended is null)`;
-const SLOWEST_CURSOR = slowestOr("9000000000000000");
+const SLOWEST_CURSOR_SQL = slowestCursorSql("9000000000000000");
 
-const IS_SETTLED = `position <= ${SLOWEST_CURSOR}
+const IS_SETTLED = `position <= ${SLOWEST_CURSOR_SQL}
   and not exists (select 1 from again where again.source = $1 and again.position = event.position)`;
 
-interface Sweep {
+interface SweepSelection {
   readonly condition: string;
   readonly through: number;
   readonly reason: StoredGap["reason"] | null;
@@ -46,17 +46,17 @@ export interface RemovedEvent {
 export interface RetainedLog {
   removed(events: readonly RemovedEvent[]): void;
   /** Appends the worker's own events; the caller calls the result after the commit. */
-  appendWorkerEvents(events: readonly Event[], nowMs: number): Steps<() => void>;
+  appendWorkerEvents(events: readonly Event[], nowMs: number): SqlSteps<() => void>;
 }
 
 /** Removes settled events after their replay window, and others that are too old or too many, with gap records. */
-export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, clock: Pick<Clock, "now">) {
+export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: SinkCursors, clock: Pick<Clock, "now">) {
   const { dialect, query } = sql;
   const { table: counters, where: isCounter } = dialect.counters;
-  const gaps = createGaps(sql, sinks);
+  const gaps = createGapRecords(sql, sinks);
 
   async function sweep(
-    selection: Sweep,
+    selection: SweepSelection,
     { wanted }: RetentionBounds,
     nowMs: number,
     recorded: StoredGap[],
@@ -64,21 +64,21 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
     const { condition, through, reason, keepBytes } = selection;
     const next = `select position, bytes, committed_ms, (select ${counters}.bytes from ${counters} where ${isCounter}) as total
       from event where source = $1 and position > $2 and position <= $3 and ${condition}
-      order by position limit ${SLICE_ROWS}`;
+      order by position limit ${MAX_SLICE_ROWS}`;
     let removed = 0;
     let after = 0;
     const withinLimits = (rows: readonly (RemovedEvent & { readonly total: number })[]): readonly RemovedEvent[] => {
-      const excess = keepBytes === undefined ? SLICE_BYTES : (rows[0]?.total ?? 0) - keepBytes;
-      const last = excess <= 0 ? 0 : (lastWithinBytes(rows, Math.min(excess, SLICE_BYTES)) ?? 0);
+      const excess = keepBytes === undefined ? MAX_SLICE_BYTES : (rows[0]?.total ?? 0) - keepBytes;
+      const last = excess <= 0 ? 0 : (lastWithinBytes(rows, Math.min(excess, MAX_SLICE_BYTES)) ?? 0);
       return rows.filter(({ position }) => position <= last);
     };
     while (withinLimits(await query(next, after, through)).length > 0) {
       const start = after;
       const slice = await sql.transaction(function* () {
-        const events = withinLimits(yield* runStep(next, start, through));
-        const found = reason === null ? [] : joinGaps(yield* losses(events, reason, wanted, nowMs));
+        const events = withinLimits(yield* runSql(next, start, through));
+        const found = reason === null ? [] : joinGaps(yield* findLosses(events, reason, wanted, nowMs));
         yield* gaps.record(found);
-        if (events.length > 0) yield* remove(events);
+        if (events.length > 0) yield* removeFromLog(events);
         return { events, found };
       });
       if (slice.found.length > 0) sinks.forget();
@@ -92,22 +92,22 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
   }
 
   /** Returns the losses when these events go. A sink that was never offered one of them starts a new epoch. */
-  function* losses(
+  function* findLosses(
     events: readonly RemovedEvent[],
     reason: StoredGap["reason"],
     wanted: RetentionBounds["wanted"],
     nowMs: number,
-  ): Steps<readonly StoredGap[]> {
+  ): SqlSteps<readonly StoredGap[]> {
     const at = isoUtc(nowMs);
     const positions = events.map(({ position }) => position);
-    const inUse = yield* runStep<Pick<SinkPosition, "sink" | "position" | "urgent">>(
+    const inUse = yield* runSql<Pick<SinkPosition, "sink" | "position" | "urgent">>(
       "select name as sink, position, urgent from sink where source = $1 and ended is null",
     );
-    const marks = yield* runStep<{ readonly sink: string; readonly position: number }>(
+    const marks = yield* runSql<{ readonly sink: string; readonly position: number }>(
       `select sink, position from again where source = $1 and ${dialect.isIn("position", "$2::bigint[]")}`,
       positions,
     );
-    const found = yield* runStep<Pick<EventText, "position" | "body">>(
+    const found = yield* runSql<Pick<EventText, "position" | "body">>(
       `select position, body from event
        where source = $1 and ${dialect.isIn("position", "$2::bigint[]")} and ${dialect.isSound("event")}`,
       positions,
@@ -117,8 +117,8 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
     const lost: StoredGap[] = [];
     const neverOffered = new Set<string>();
     for (const { position, committed_ms } of events) {
-      const isMarked = (sink: string) => marked.has(`${position} ${sink}`);
-      const sinksWithout = inUse.filter((sink) => position > sink.position || isMarked(sink.sink));
+      const isMarkedFor = (sink: string) => marked.has(`${position} ${sink}`);
+      const sinksWithout = inUse.filter((sink) => position > sink.position || isMarkedFor(sink.sink));
       if (sinksWithout.length === 0) continue;
       const body = bodies.get(position);
       // A damaged event is a loss for each sink that has not got it.
@@ -126,7 +126,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
       const time = event?.time ?? isoUtc(committed_ms);
       for (const { sink, position: cursor, urgent } of sinksWithout) {
         const isDelivered = event !== null && isUrgent(event.type) && position <= urgent;
-        if (isDelivered && !isMarked(sink)) continue;
+        if (isDelivered && !isMarkedFor(sink)) continue;
         if (event !== null && wanted?.(sink, event) === false) continue;
         lost.push({ sink, reason, firstTime: time, lastTime: time, count: 1, at });
         if (position > cursor && !isDelivered) neverOffered.add(sink);
@@ -136,7 +136,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
     return lost;
   }
 
-  function* remove(events: readonly RemovedEvent[]): Steps<void> {
+  function* removeFromLog(events: readonly RemovedEvent[]): SqlSteps<void> {
     const positions = events.map(({ position }) => position);
     const bytes = events.reduce((sum, event) => sum + event.bytes, 0);
     yield [
@@ -150,32 +150,32 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
   }
 
   /** Notes the end of the log and the slowest cursor, and returns the positions of old events. Age is running time. */
-  function* noteAge({ maxAgeMs, ranMs, replayMs }: RetentionBounds): Steps<{ aged: number; replayed: number }> {
-    const [last] = yield* runStep<{ readonly ran: number }>(
+  function* recordAge({ maxAgeMs, ranMs, replayMs }: RetentionBounds): SqlSteps<{ aged: number; replayed: number }> {
+    const [last] = yield* runSql<{ readonly ran: number }>(
       "select coalesce(max(ran_ms), 0) as ran from age_mark where source = $1",
     );
     const ran = Math.round((last?.ran ?? 0) + ranMs);
     const end = `(select coalesce(max(event.position), 0) from event where event.source = $1)`;
-    yield* runStep(
+    yield* runSql(
       dialect.upsert("age_mark", ["ran_ms"], {
         ran_ms: "$2::bigint",
         newest: dialect.lastPosition,
-        settled: slowestOr(end),
+        settled: slowestCursorSql(end),
       }),
       ran,
     );
     const before = "from age_mark where source = $1 and ran_ms < $2 order by ran_ms desc limit 1";
-    const [aged] = yield* runStep<{ readonly newest: number }>(`select newest ${before}`, Math.round(ran - maxAgeMs));
-    const [replayed] = yield* runStep<{ readonly settled: number }>(
+    const [aged] = yield* runSql<{ readonly newest: number }>(`select newest ${before}`, Math.round(ran - maxAgeMs));
+    const [replayed] = yield* runSql<{ readonly settled: number }>(
       `select settled ${before}`,
       Math.round(ran - replayMs),
     );
-    yield* runStep(
+    yield* runSql(
       `delete from age_mark where source = $1
          and ran_ms < (select max(ran_ms) from age_mark where source = $1 and ran_ms < $2)`,
       Math.round(ran - Math.max(maxAgeMs, replayMs)),
     );
-    yield* runStep("delete from gap where source = $1 and told_ms < $2", clock.now() - GAP_RETENTION_MS);
+    yield* runSql("delete from gap where source = $1 and told_ms < $2", clock.now() - GAP_RETENTION_MS);
     return { aged: aged?.newest ?? 0, replayed: replayed?.settled ?? 0 };
   }
 
@@ -186,7 +186,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
 
   async function publish(): Promise<number> {
     const nowMs = clock.now();
-    if ((await query(DUE_GAPS, ...dueGapTimes(nowMs))).length === 0) return 0;
+    if ((await query(DUE_GAPS_SQL, ...dueGapTimes(nowMs))).length === 0) return 0;
     const { count, committed } = await sql.transaction(() => gaps.publish(log, nowMs));
     committed();
     return count;
@@ -198,14 +198,14 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
       const nowMs = clock.now();
       const recorded: StoredGap[] = [];
       let removed = 0;
-      const { aged, replayed } = await sql.transaction(() => noteAge(bounds));
-      const byAge: readonly Sweep[] = [
+      const { aged, replayed } = await sql.transaction(() => recordAge(bounds));
+      const byAge: readonly SweepSelection[] = [
         { condition: IS_SETTLED, through: replayed, reason: null },
-        { condition: `position > ${SLOWEST_CURSOR}`, through: aged, reason: "age" },
+        { condition: `position > ${SLOWEST_CURSOR_SQL}`, through: aged, reason: "age" },
       ];
       for (const each of byAge) removed += await sweep(each, bounds, nowMs, recorded);
       if ((await logBytes()) > bounds.maxBytes) {
-        const full = { through: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * EMPTIED_TO };
+        const full = { through: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * EMPTIED_SHARE };
         for (const reason of [null, "size"] as const) {
           for (const isTelemetry of [true, false]) {
             const condition = `telemetry = ${isTelemetry}${reason === null ? ` and ${IS_SETTLED}` : ""}`;
@@ -213,7 +213,7 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
           }
         }
       }
-      recorded.push(...(await gaps.dropLetters(Math.floor(bounds.maxBytes * LETTER_SHARE), nowMs)));
+      recorded.push(...(await gaps.dropLetters(Math.floor(bounds.maxBytes * DEAD_LETTER_SHARE), nowMs)));
       return { removed, gaps: joinGaps(recorded), published: await publish() };
     },
   };
@@ -224,13 +224,13 @@ function joinGaps(gaps: readonly StoredGap[]): readonly StoredGap[] {
   for (const gap of gaps) {
     const key = `${gap.reason} ${gap.sink}`;
     const before = joined.get(key);
-    const both = before && {
+    const joinedGap = before && {
       ...before,
       firstTime: before.firstTime < gap.firstTime ? before.firstTime : gap.firstTime,
       lastTime: before.lastTime > gap.lastTime ? before.lastTime : gap.lastTime,
       count: before.count + gap.count,
     };
-    joined.set(key, both ?? gap);
+    joined.set(key, joinedGap ?? gap);
   }
   return [...joined.values()];
 }
@@ -243,16 +243,16 @@ interface GapRow extends Omit<StoredGap, "at"> {
 const GAP_COLUMNS = `id, sink, reason, first_time as "firstTime", last_time as "lastTime", count, at_ms`;
 
 /** Gaps that are not published, unless one of the same sink and reason was in the last hour. */
-const DUE_GAPS = `select ${GAP_COLUMNS} from gap where source = $1 and told_ms is null and not exists
+const DUE_GAPS_SQL = `select ${GAP_COLUMNS} from gap where source = $1 and told_ms is null and not exists
   (select 1 from gap as told where told.source = $1 and told.sink = gap.sink and told.reason = gap.reason
    and told.told_ms > $2 and told.told_ms <= $3)`;
 const dueGapTimes = (nowMs: number) => [nowMs - GAP_INTERVAL_MS, nowMs] as const;
 
-function createGaps(sql: SqlDriver, sinks: Sinks) {
+function createGapRecords(sql: SqlDriver, sinks: SinkCursors) {
   const { dialect, query } = sql;
 
   /** Counts losses; each joins the gap that is not published yet. */
-  function* record(gaps: readonly StoredGap[]): Steps<void> {
+  function* record(gaps: readonly StoredGap[]): SqlSteps<void> {
     const joining = dialect.update(
       "gap",
       { first_time: "least(first_time, $4)", last_time: "greatest(last_time, $5)", count: "count + $6::bigint" },
@@ -260,13 +260,13 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
     );
     for (const { sink, reason, firstTime, lastTime, count, at } of gaps) {
       yield [sinks.addDropped(sink, count)];
-      const joined = yield* runStep(`${joining} returning 1`, sink, reason, firstTime, lastTime, count);
+      const joined = yield* runSql(`${joining} returning 1`, sink, reason, firstTime, lastTime, count);
       if (joined.length > 0) continue;
       const cells = {
         ...{ sink: "$2::text", reason: "$3::text", first_time: "$4::text", last_time: "$5::text" },
         ...{ count: "$6::bigint", at_ms: "$7::bigint", told_ms: "null::bigint" },
       };
-      yield* runStep(dialect.insert("gap", cells), sink, reason, firstTime, lastTime, count, Date.parse(at));
+      yield* runSql(dialect.insert("gap", cells), sink, reason, firstTime, lastTime, count, Date.parse(at));
     }
   }
 
@@ -280,8 +280,8 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
       );
       return rows.map(({ id: _id, at_ms, ...gap }) => ({ ...gap, at: isoUtc(at_ms) }));
     },
-    *publish(log: RetainedLog, nowMs: number): Steps<{ readonly count: number; readonly committed: () => void }> {
-      const due = yield* runStep<GapRow>(DUE_GAPS, ...dueGapTimes(nowMs));
+    *publish(log: RetainedLog, nowMs: number): SqlSteps<{ readonly count: number; readonly committed: () => void }> {
+      const due = yield* runSql<GapRow>(DUE_GAPS_SQL, ...dueGapTimes(nowMs));
       const events = due.map(({ sink, reason, firstTime, lastTime, count }) =>
         makeEvent({
           type: "delivery-gap",
@@ -294,7 +294,7 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
       );
       const committed = yield* log.appendWorkerEvents(events, nowMs);
       const ids = due.map(({ id }) => id);
-      yield* runStep(dialect.update("gap", { told_ms: "$2::bigint" }, dialect.isIn("id", "$3::bigint[]")), nowMs, ids);
+      yield* runSql(dialect.update("gap", { told_ms: "$2::bigint" }, dialect.isIn("id", "$3::bigint[]")), nowMs, ids);
       return { count: due.length, committed };
     },
     /** Removes the oldest dead letters beyond a number of bytes; returns what their sinks lose by it. */
@@ -302,9 +302,7 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
       const bytes = "(select coalesce(sum(octet_length(body)), 0) from dead_letter where source = $1)";
       if ((await query(`select 1 where ${bytes} > $2`, maxBytes)).length === 0) return [];
       return sql.transaction(function* () {
-        const letters = yield* runStep<
-          EventText & { id: number; sink: string; at_ms: number; sound: number | boolean }
-        >(
+        const letters = yield* runSql<EventText & { id: number; sink: string; at_ms: number; sound: number | boolean }>(
           `select * from (
              select id, sink, position, at_ms, body, ${dialect.isSound("dead_letter")} as sound,
                sum(octet_length(body)) over (order by id) - octet_length(body) as before
@@ -313,7 +311,7 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
           maxBytes,
         );
         const ids = letters.map(({ id }) => id);
-        yield* runStep(`delete from dead_letter where source = $1 and ${dialect.isIn("id", "$2::bigint[]")}`, ids);
+        yield* runSql(`delete from dead_letter where source = $1 and ${dialect.isIn("id", "$2::bigint[]")}`, ids);
         const positions = letters.map(({ position }) => position);
         yield [removeOrphanedMarks(sql, positions)];
         const lost = letters.map(({ sink, body, at_ms, sound }) => {

@@ -6,14 +6,14 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Event } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
-import { createDamage, newEpoch } from "./damage.ts";
+import { createDamageQuarantine, createEpoch } from "./damage.ts";
 import { createEventLog } from "./event-log.ts";
 import { stateFile } from "./folder.ts";
-import { openPages, type Pages, type StoredValue } from "./pages.ts";
 import { prepareSchema } from "./schema.ts";
-import { checksumOf, type Database, openDatabase } from "./sqlite.ts";
+import { type Database, openDatabase, rowChecksum } from "./sqlite.ts";
+import { openPages, type SqlitePages, type StoredValue } from "./sqlite-pages.ts";
 
-export interface Salvaged {
+export interface SalvageReport {
   readonly pages: number;
   readonly found: number;
   readonly taken: number;
@@ -33,7 +33,7 @@ export interface Salvaged {
 const EVENTS_PER_COMMIT = 100;
 
 /** Commits undelivered events of a quarantined file to the state in use; documents stay. A worker may run. */
-export async function salvage(folder: string, file: string, clock: Clock): Promise<Salvaged> {
+export async function salvageFile(folder: string, file: string, clock: Clock): Promise<SalvageReport> {
   const target = stateFile(folder);
   if (!existsSync(file)) throw new ConfigError(`There is no file ${file}.`);
   if (!existsSync(target)) {
@@ -56,7 +56,7 @@ export async function salvage(folder: string, file: string, clock: Clock): Promi
   }
 }
 
-async function recoverEvents(pages: Pages, database: Database, clock: Clock): Promise<Salvaged> {
+async function recoverEvents(pages: SqlitePages, database: Database, clock: Clock): Promise<SalvageReport> {
   const found = scanPages(pages);
   const { pageByPosition, cursors } = found;
   const inUse = database
@@ -66,7 +66,7 @@ async function recoverEvents(pages: Pages, database: Database, clock: Clock): Pr
   const from = Math.min(...inUse.map((name) => cursors.get(name) ?? 0));
   const { taken, known, wanted } = await appendEvents(pages, pageByPosition, from, database, clock);
   return {
-    ...countsOf(pages, found),
+    ...countScannedRows(pages, found),
     taken,
     known,
     delivered: pageByPosition.size - wanted,
@@ -77,13 +77,13 @@ async function recoverEvents(pages: Pages, database: Database, clock: Clock): Pr
 }
 
 /** Copies at a start, with the cursors. If a cursor may be lost, copying begins with the oldest event. */
-export async function recoverInto(file: string, database: Database, clock: Clock): Promise<Salvaged> {
+export async function recoverIntoNewFile(file: string, database: Database, clock: Clock): Promise<SalvageReport> {
   const pages = openPages(file, "all");
   try {
     const found = scanPages(pages);
     const { pageByPosition, cursors, isCursorLost } = found;
     const from = isCursorLost || cursors.size === 0 ? 0 : Math.min(...cursors.values());
-    const missedPositions = unreachable(file);
+    const missedPositions = findUnreachableEvents(file);
     const { taken, known, wanted, positions } = await appendEvents(
       pages,
       pageByPosition,
@@ -102,11 +102,11 @@ export async function recoverInto(file: string, database: Database, clock: Clock
         "insert into again (sink, position, checksum) values (?1, ?2, row_checksum(?1, ?2)) on conflict do nothing",
       );
       for (const [name, old] of cursors) {
-        insertion.run(name, nowAt(old), null, newEpoch(), nowAt(found.urgents.get(name) ?? 0));
+        insertion.run(name, nowAt(old), null, createEpoch(), nowAt(found.urgents.get(name) ?? 0));
         for (const [before, now] of positions) if (before <= old && missedPositions.has(before)) mark.run(name, now);
       }
-      for (const [name, reason] of found.ended) insertion.run(name, 0, reason, newEpoch(), 0);
-      putQuota(database, found);
+      for (const [name, reason] of found.ended) insertion.run(name, 0, reason, createEpoch(), 0);
+      restoreQuota(database, found);
       if (isCursorLost || cursors.size === 0)
         database
           .prepare(
@@ -115,7 +115,7 @@ export async function recoverInto(file: string, database: Database, clock: Clock
           .run(clock.now(), file);
     });
     return {
-      ...countsOf(pages, found),
+      ...countScannedRows(pages, found),
       taken,
       known,
       delivered: pageByPosition.size - wanted,
@@ -127,7 +127,7 @@ export async function recoverInto(file: string, database: Database, clock: Clock
 }
 
 /** Events that an index has and no search finds, because a page above them is damaged: sinks did not get them. */
-function unreachable(file: string): ReadonlySet<number> {
+function findUnreachableEvents(file: string): ReadonlySet<number> {
   let database: Database | null = null;
   try {
     // Immutable: SQLite would delete a write-ahead log that it does not understand.
@@ -146,7 +146,7 @@ function unreachable(file: string): ReadonlySet<number> {
   }
 }
 
-function putQuota(database: Database, { quota, holds }: ReturnType<typeof scanPages>): void {
+function restoreQuota(database: Database, { quota, holds }: ReturnType<typeof scanPages>): void {
   const slot = database.prepare(
     `insert into quota (bucket, id, sent_ms, counted_ms, checksum) values (?, ?, ?, ?, ?) on conflict do update set
        sent_ms = excluded.sent_ms, counted_ms = excluded.counted_ms, checksum = excluded.checksum
@@ -161,16 +161,19 @@ function putQuota(database: Database, { quota, holds }: ReturnType<typeof scanPa
   for (const values of holds) hold.run(...values);
 }
 
-export function recoveryText(aside: string, { taken, damaged, deadLetters, marks, others }: Salvaged): string {
+export function formatRecovery(aside: string, { taken, damaged, deadLetters, marks, others }: SalvageReport): string {
   return `It was set aside as ${aside}, and a fresh one begun. ${taken} events that a sink had not got were taken over and are sent with their ids. Lost to the sinks are ${damaged} events of which too little is left, ${deadLetters} dead letters and ${marks} marks to send an event again. ${others} rows of other kinds stay in that file: what was known of the building is read again, and commands and the audit log begin anew. Check the disk and the memory of this machine.`;
 }
 
-function countsOf(pages: Pages, { pageByPosition, damaged, deadLetters, marks, others }: ReturnType<typeof scanPages>) {
+function countScannedRows(
+  pages: SqlitePages,
+  { pageByPosition, damaged, deadLetters, marks, others }: ReturnType<typeof scanPages>,
+) {
   return { pages: pages.count, found: pageByPosition.size, damaged, deadLetters, marks, others };
 }
 
 async function appendEvents(
-  pages: Pages,
+  pages: SqlitePages,
   pageByPosition: ReadonlyMap<number, number>,
   from: number,
   database: Database,
@@ -180,12 +183,12 @@ async function appendEvents(
   const wanted = [...pageByPosition]
     .filter(([position]) => position > from || missedPositions.has(position))
     .toSorted(([a], [b]) => a - b);
-  const log = createEventLog(database, clock, createDamage(database, clock, undefined));
+  const log = createEventLog(database, clock, createDamageQuarantine(database, clock, undefined));
   const positions: (readonly [old: number, now: number])[] = [];
   let taken = 0;
   for (let offset = 0; offset < wanted.length; offset += EVENTS_PER_COMMIT) {
     const slice = wanted.slice(offset, offset + EVENTS_PER_COMMIT).flatMap(([position, page]) => {
-      const event = eventAt(pages, page, position);
+      const event = readEvent(pages, page, position);
       return event === null ? [] : [{ position, event }];
     });
     database.transaction(() => {
@@ -199,7 +202,7 @@ async function appendEvents(
   return { taken, known: wanted.length - taken, wanted: wanted.length, positions };
 }
 
-function scanPages(pages: Pages) {
+function scanPages(pages: SqlitePages) {
   const pageByPosition = new Map<number, number>();
   const damagedPositions = new Set<number>();
   const letters = new Set<number>();
@@ -217,7 +220,7 @@ function scanPages(pages: Pages) {
     const cells = pages.cells(page);
     let cursorsHere = 0;
     for (const { rowid, values } of cells) {
-      const cursor = cursorOf(values);
+      const cursor = parseCursor(values);
       if (cursor !== null) {
         cursorsHere += 1;
         // A stale page may hold an older row: the lowest position loses nothing.
@@ -228,7 +231,7 @@ function scanPages(pages: Pages) {
           urgents.set(sink, Math.min(urgents.get(sink) ?? urgent, urgent));
         }
       } else if (isSoundEvent(values)) pageByPosition.set(rowid ?? 0, page);
-      else if (isLetter(values)) letters.add(rowid ?? 0);
+      else if (isDeadLetter(values)) letters.add(rowid ?? 0);
       else if (looksLikeEvent(values)) damagedPositions.add(rowid ?? 0);
       else if (isSoundRow(values, 2)) marks.add(`${values[0]} ${values[1]}`);
       else if (values.length === 2 && typeof values[0] === "string" && typeof values[1] === "number") {
@@ -254,17 +257,17 @@ function scanPages(pages: Pages) {
 }
 
 function isSoundRow(values: readonly StoredValue[], columns: number): boolean {
-  return values.length === columns + 1 && checksumOf(...values.slice(0, columns)) === values[columns];
+  return values.length === columns + 1 && rowChecksum(...values.slice(0, columns)) === values[columns];
 }
 
-function eventAt(pages: Pages, page: number, position: number): Event | null {
+function readEvent(pages: SqlitePages, page: number, position: number): Event | null {
   const values = pages.cells(page).find((cell) => cell.rowid === position && isSoundEvent(cell.values))?.values;
-  return values === undefined ? null : parseEvent(String(values[BODY]));
+  return values === undefined ? null : parseEvent(String(values[BODY_COLUMN]));
 }
 
 /** Order of columns: position (as the rowid), id, kind, telemetry, committed_ms, bytes, body, … */
-const BODY = 6;
-const EVENT_COLUMNS = 9;
+const BODY_COLUMN = 6;
+const EVENT_COLUMN_COUNT = 9;
 
 function looksLikeEvent(values: readonly StoredValue[]): boolean {
   const types = values.map((value) => (value === null ? "null" : typeof value)).join(" ");
@@ -272,28 +275,28 @@ function looksLikeEvent(values: readonly StoredValue[]): boolean {
 }
 
 function isSoundEvent(values: readonly StoredValue[]): boolean {
-  if (values.length !== EVENT_COLUMNS || typeof values[BODY] !== "string") return false;
-  return checksumOf(...values.slice(1, BODY + 1)) === values[EVENT_COLUMNS - 1];
+  if (values.length !== EVENT_COLUMN_COUNT || typeof values[BODY_COLUMN] !== "string") return false;
+  return rowChecksum(...values.slice(1, BODY_COLUMN + 1)) === values[EVENT_COLUMN_COUNT - 1];
 }
 
 /** Columns: id (as the rowid), sink, position, reason, at_ms, committed_ms, resending, body, checksum, number, epoch. */
-function isLetter(values: readonly StoredValue[]): boolean {
+function isDeadLetter(values: readonly StoredValue[]): boolean {
   const [, sink, position, reason, atMs, committed, , body, checksum, ...numbering] = values;
   if (sink === undefined || position === undefined || reason === undefined || body === undefined) return false;
   if (atMs === undefined || committed === undefined) return false;
   // Before schema 6 letters had no number.
   if (numbering.length !== 0 && numbering.length !== 2) return false;
-  return checksumOf(sink, position, atMs, committed, reason, ...numbering, body) === checksum;
+  return rowChecksum(sink, position, atMs, committed, reason, ...numbering, body) === checksum;
 }
 
 /** Columns: name, position, dropped, ended, checksum, counted and epoch since schema 6, urgent since schema 7. */
-function cursorOf(values: readonly StoredValue[]) {
+function parseCursor(values: readonly StoredValue[]) {
   const [sink, position, , ended] = values;
   const urgent = values[7] ?? 0;
   // A row of the quota has five values as well, of which the fourth is a time.
   if (typeof ended !== "string" && ended !== null) return null;
   if (![5, 7, 8].includes(values.length) || typeof sink !== "string") return null;
   if (typeof position !== "number" || typeof urgent !== "number") return null;
-  if (checksumOf(...values.slice(0, 4), ...values.slice(5)) !== values[4]) return null;
+  if (rowChecksum(...values.slice(0, 4), ...values.slice(5)) !== values[4]) return null;
   return { sink, position, urgent, ended };
 }

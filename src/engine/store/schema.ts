@@ -1,11 +1,11 @@
 import { ConfigError } from "../../core/errors/errors.ts";
-import { Damaged, type Database, openDatabase } from "./sqlite.ts";
+import { type Database, openDatabase, StateDamaged } from "./sqlite.ts";
 
 /** "PLNM": tells our files from other SQLite files. */
 const APPLICATION_ID = 0x504c4e4d;
 
 /** Tables whose rows got a checksum with step 4, and the columns that it covered then. */
-const FIRST_CHECKED = {
+const INITIAL_CHECKSUM_COLUMNS = {
   document: "set_name, key, body",
   record: "log, sequence, body",
   event: "id, kind, telemetry, committed_ms, bytes, body",
@@ -142,7 +142,7 @@ const MIGRATIONS: readonly string[] = [
   `,
   `
   -- What was written, so that a damaged byte is found when the row is read. Null: known to be damaged.
-  ${Object.entries(FIRST_CHECKED)
+  ${Object.entries(INITIAL_CHECKSUM_COLUMNS)
     .map(
       ([table, columns]) => `alter table ${table} add column checksum integer;
   update ${table} set checksum = row_checksum(${columns});`,
@@ -164,14 +164,14 @@ const MIGRATIONS: readonly string[] = [
   -- How many events each sink was offered in this epoch, up to its cursor. A row that is damaged stays so.
   alter table sink add column counted integer not null default 0;
   alter table sink add column epoch text not null default '';
-  update sink set epoch = lower(hex(randomblob(8))) where checksum is row_checksum(${FIRST_CHECKED.sink});
+  update sink set epoch = lower(hex(randomblob(8))) where checksum is row_checksum(${INITIAL_CHECKSUM_COLUMNS.sink});
   update sink set checksum = row_checksum(name, position, dropped, ended, counted, epoch) where epoch <> '';
 
   -- The number that a refused event used up; null where it had none.
   alter table dead_letter add column number integer;
   alter table dead_letter add column epoch text;
   update dead_letter set checksum = row_checksum(sink, position, at_ms, committed_ms, reason, number, epoch, body)
-    where checksum is row_checksum(${FIRST_CHECKED.dead_letter});
+    where checksum is row_checksum(${INITIAL_CHECKSUM_COLUMNS.dead_letter});
   `,
   `
   -- Urgent events up to this position are settled as well, although values before them may not be. A damaged row stays so.
@@ -188,7 +188,7 @@ export function prepareSchema(database: Database, migrate: boolean): void {
   const version = database.number("pragma user_version");
   const application = database.number("pragma application_id");
   const empty = database.number("select count(*) from sqlite_master") === 0;
-  if (!empty) refuseDamagedNumbers(database, application, version);
+  if (!empty) refuseDamagedHeader(database, application, version);
   if (!empty && application !== APPLICATION_ID) {
     throw new ConfigError(`${database.path} belongs to another program.`, {
       hint: "Set state.folder to a folder of Plenum's own.",
@@ -213,38 +213,38 @@ export function prepareSchema(database: Database, migrate: boolean): void {
 }
 
 /** Treats one wrong byte of the application id, or an impossible version, as damage and not as another program. */
-function refuseDamagedNumbers(database: Database, application: number, version: number): void {
+function refuseDamagedHeader(database: Database, application: number, version: number): void {
   const foreign = [0, 8, 16, 24].filter((shift) => ((application ^ APPLICATION_ID) >>> shift) & 0xff).length;
-  const isImpossible = version < 1 || version > MOST_VERSIONS;
-  const isBehind = version < SCHEMA_VERSION && application === APPLICATION_ID && schemaProblem(database) === null;
+  const isImpossible = version < 1 || version > MAX_SCHEMA_VERSION;
+  const isBehind = version < SCHEMA_VERSION && application === APPLICATION_ID && findSchemaProblem(database) === null;
   if (foreign === 1 || (application === APPLICATION_ID && (isImpossible || isBehind)))
-    throw new Damaged(`${database.path} is damaged (its header names program ${application}, schema ${version}).`);
+    throw new StateDamaged(`${database.path} is damaged (its header names program ${application}, schema ${version}).`);
 }
 
 /** Larger than any schema version that will ever be released. */
-const MOST_VERSIONS = 1_000;
+const MAX_SCHEMA_VERSION = 1_000;
 
-const SHAPE = `select entry.type || ' ' || entry.name as name, iif(entry.type = 'table', null, entry.sql) as sql,
+const SCHEMA_OBJECTS_SQL = `select entry.type || ' ' || entry.name as name, iif(entry.type = 'table', null, entry.sql) as sql,
     group_concat(columns.name || ' ' || columns.type, ', ') as columns
   from sqlite_master as entry left join pragma_table_info(entry.name) as columns
   where entry.name not like 'sqlite_%' group by entry.type, entry.name`;
 
-interface Shape {
+interface SchemaObject {
   readonly name: string;
   readonly columns: string | null;
   /** Null for tables, whose SQL changes when a column is added. */
   readonly sql: string | null;
 }
 
-export function schemaProblem(database: Database): string | null {
+export function findSchemaProblem(database: Database): string | null {
   const model = openDatabase(":memory:");
   try {
     prepareSchema(model, true);
-    const text = ({ name, columns, sql }: Shape) => `${name} ${columns} ${sql}`;
-    const found = new Set(database.prepare(SHAPE).all<Shape>().map(text));
+    const text = ({ name, columns, sql }: SchemaObject) => `${name} ${columns} ${sql}`;
+    const found = new Set(database.prepare(SCHEMA_OBJECTS_SQL).all<SchemaObject>().map(text));
     const missing = model
-      .prepare(SHAPE)
-      .all<Shape>()
+      .prepare(SCHEMA_OBJECTS_SQL)
+      .all<SchemaObject>()
       .find((shape) => !found.has(text(shape)));
     return missing === undefined ? null : `the ${missing.name} is not as it was made`;
   } finally {

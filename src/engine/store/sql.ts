@@ -1,7 +1,7 @@
 import type { DocumentChange } from "./store.ts";
 
 /** A statement in PostgreSQL's SQL; `$1` is the source. The driver of SQLite translates the text. */
-export interface Statement {
+export interface SqlStatement {
   readonly text: string;
   readonly values: readonly SqlValue[];
   readonly name?: string;
@@ -23,10 +23,10 @@ export type StateTable =
 export type SqlValue = string | number | null | readonly number[] | readonly string[];
 
 /** The work of one transaction: yields statements, receives their rows. SQLite runs it synchronously, so no two mix. */
-export type Steps<T> = Generator<readonly Statement[], T, readonly (readonly unknown[])[]>;
+export type SqlSteps<T> = Generator<readonly SqlStatement[], T, readonly (readonly unknown[])[]>;
 export type Awaitable<T> = T | Promise<T>;
 
-export function* runStep<Row = unknown>(text: string, ...values: readonly SqlValue[]): Steps<readonly Row[]> {
+export function* runSql<Row = unknown>(text: string, ...values: readonly SqlValue[]): SqlSteps<readonly Row[]> {
   const [rows = []] = yield [{ text, values }];
   return rows as readonly Row[];
 }
@@ -34,11 +34,11 @@ export function* runStep<Row = unknown>(text: string, ...values: readonly SqlVal
 export interface SqlDriver {
   readonly dialect: Dialect;
   query<Row>(text: string, ...values: readonly SqlValue[]): Awaitable<readonly Row[]>;
-  commit(statements: readonly Statement[], documents?: readonly DocumentChange[]): Awaitable<void>;
+  commit(statements: readonly SqlStatement[], documents?: readonly DocumentChange[]): Awaitable<void>;
   /** Runs a transaction whose statements depend on earlier results. `work` may run twice; the first has no effect then. */
-  transaction<T>(work: () => Steps<T>): Awaitable<T>;
+  transaction<T>(work: () => SqlSteps<T>): Awaitable<T>;
   /** Runs a statement with the next transaction, after 5 s at most; see `deferred-writes.ts`. */
-  defer(key: string, statement: () => Statement): Promise<void>;
+  defer(key: string, statement: () => SqlStatement): Promise<void>;
   isBehind(): boolean;
   flush(): Awaitable<unknown>;
   /** Returns a number that changes with every change, also of other processes. */

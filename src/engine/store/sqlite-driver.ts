@@ -1,9 +1,9 @@
 import type { Clock } from "../../core/runtime/clock.ts";
-import type { Damage } from "./damage.ts";
+import type { DamageQuarantine } from "./damage.ts";
 import type { DeferredWrites } from "./deferred-writes.ts";
 import type { createDocuments } from "./documents.ts";
 import type { QuotaDamage } from "./quota-store.ts";
-import type { ColumnValues, Dialect, SqlDriver, SqlValue, Statement, StateTable, Steps } from "./sql.ts";
+import type { ColumnValues, Dialect, SqlDriver, SqlStatement, SqlSteps, SqlValue, StateTable } from "./sql.ts";
 import { CHECKED_TABLES, checksumSql, type Database, type Statement as Prepared } from "./sqlite.ts";
 import type { ClockMark, QuotaStore } from "./store.ts";
 
@@ -15,27 +15,27 @@ export function createSqliteDriver(
 ): SqlDriver {
   const prepared = new Map<string, Prepared>();
 
-  function run({ text, values }: Pick<Statement, "text" | "values">): readonly unknown[] {
+  function run({ text, values }: Pick<SqlStatement, "text" | "values">): readonly unknown[] {
     let statement = prepared.get(text);
     if (statement === undefined) {
-      statement = database.prepare(translated(text));
+      statement = database.prepare(translateToSqlite(text));
       prepared.set(text, statement);
     }
-    const bound = values.map(bindable);
+    const bound = values.map(toBindable);
     if (!text.startsWith("update sink ")) return statement.all(...bound);
     // A damaged cursor is not changed: repair it first.
     if (statement.run(...bound) === 0 && repairCursors()) statement.run(...bound);
     return [];
   }
 
-  function runSteps<T>(steps: Steps<T>): T {
+  function runSteps<T>(steps: SqlSteps<T>): T {
     let next = steps.next();
     while (next.done !== true) next = steps.next(next.value.map(run));
     return next.value;
   }
 
   return {
-    dialect: SQLITE,
+    dialect: SQLITE_DIALECT,
     query: <Row>(text: string, ...values: readonly SqlValue[]) => run({ text, values }) as readonly Row[],
     commit: (statements, changes = []) =>
       database.transaction(() => {
@@ -51,7 +51,7 @@ export function createSqliteDriver(
 }
 
 /** A file has one state and no column `source`, so `$2` is its first parameter. Types of values are not declared. */
-function translated(text: string): string {
+function translateToSqlite(text: string): string {
   return text
     .replaceAll(/(\w+\.)?source = \$1/g, "true")
     .replaceAll(/::\w+(\[\])?/g, "")
@@ -60,22 +60,22 @@ function translated(text: string): string {
     .replaceAll("least(", "min(");
 }
 
-function bindable(value: SqlValue): string | number | null {
+function toBindable(value: SqlValue): string | number | null {
   return value === null || typeof value !== "object" ? value : JSON.stringify(value);
 }
 
-const SQLITE: Dialect = {
+const SQLITE_DIALECT: Dialect = {
   insert: (table, cells, from = "where true", copyOf) =>
-    `${insertion(table, cells, from, copyOf)} on conflict do nothing`,
+    `${insertSql(table, cells, from, copyOf)} on conflict do nothing`,
   upsert(table, keys, cells, from = "") {
     const replaced = [...Object.keys(cells).filter((column) => !keys.includes(column)), "checksum"];
     const set = replaced.map((column) => `${column} = excluded.${column}`).join(", ");
-    return `${insertion(table, cells, from)} on conflict (${keys.join(", ")}) do update set ${set}`;
+    return `${insertSql(table, cells, from)} on conflict (${keys.join(", ")}) do update set ${set}`;
   },
   update(table, cells, where) {
     const set = Object.entries(cells).map(([column, value]) => `${column} = ${value}, `);
     return `update ${table} set ${set.join("")}checksum = ${checksumSql(table, cells)}
-      where ${where} and ${SQLITE.isSound(table)}`;
+      where ${where} and ${SQLITE_DIALECT.isSound(table)}`;
   },
   isSound: (table) => `${checksumSql(table)} is ${table}.checksum`,
   isIn: (column, list) => `${column} in (select value from json_each(${list}))`,
@@ -85,7 +85,7 @@ const SQLITE: Dialect = {
   countValuesAfter: "(select count(*) from event where telemetry = 1 and position > $2)",
 };
 
-function insertion(table: StateTable, cells: ColumnValues, from: string, copyOf?: StateTable): string {
+function insertSql(table: StateTable, cells: ColumnValues, from: string, copyOf?: StateTable): string {
   const names = Object.keys(cells).join(", ");
   const values = Object.entries(cells).map(([column, value]) => `${value} as ${column}`);
   const checksum = `row_checksum(${CHECKED_TABLES[table].columns.join(", ")})`;
@@ -93,19 +93,19 @@ function insertion(table: StateTable, cells: ColumnValues, from: string, copyOf?
     ? `insert into ${table} (${names}, checksum)
         select ${names}, ${checksum} from (select ${values.join(", ")} ${from}) where true`
     : `insert into ${table} (${names}, checksum) select ${names}, case when is_sound then ${checksum} end
-        from (select ${values.join(", ")}, ${SQLITE.isSound(copyOf)} as is_sound ${from}) where true`;
+        from (select ${values.join(", ")}, ${SQLITE_DIALECT.isSound(copyOf)} as is_sound ${from}) where true`;
 }
 
 /** Longest time for which the service counts a request, with a margin for its clock. */
-const COUNTED_MS = 2 * 60_000;
+const MAX_COUNTED_MS = 2 * 60_000;
 const UNKNOWN_PAUSE_MS = 60_000;
 
 /** A damaged slot counts as spent in every bucket, so that the quota is never exceeded. */
-export function damagedQuota(damage: Damage, clock: Pick<Clock, "now">): QuotaDamage {
+export function createQuotaDamage(damage: DamageQuarantine, clock: Pick<Clock, "now">): QuotaDamage {
   return {
     unknownSlots: () =>
       damage
-        .foundSince("quota", clock.now() - COUNTED_MS)
+        .foundSince("quota", clock.now() - MAX_COUNTED_MS)
         .map(({ id, foundMs }) => ({ id: -id, sentAtMs: foundMs, countedByMs: foundMs })),
     unknownPause() {
       const found = damage.foundSince("quota_hold", clock.now() - UNKNOWN_PAUSE_MS).at(-1);
@@ -115,7 +115,7 @@ export function damagedQuota(damage: Damage, clock: Pick<Clock, "now">): QuotaDa
 }
 
 /** Stores clock marks among the pauses; the names of sources and endpoints contain no blank. */
-export function quotaClocks(database: Database): Pick<QuotaStore, "loadClock" | "saveClock"> {
+export function createQuotaClocks(database: Database): Pick<QuotaStore, "loadClock" | "saveClock"> {
   const clockKey = (key: string, boot: string) => `clock ${key} ${boot}`;
   return {
     async loadClock(key, boot) {

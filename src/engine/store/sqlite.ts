@@ -23,27 +23,27 @@ export interface Database {
   number(sql: string): number;
   /** All of `work` or nothing; `work` must be short, because everything else waits. */
   transaction<T>(work: () => T): T;
-  addWitness(witness: Witness): void;
+  addListener(witness: TransactionListener): void;
   /** Repairs damage, then runs the failed work once more. A statement inside a transaction fails with it. */
-  repairWith(repair: Repair): void;
+  repairWith(repair: DamageRepair): void;
   /** Returns a number that changes with every change of the file, by this or another process. */
   changes(): number;
   close(): void;
 }
 
 /** Is called in each transaction before its work, when it ends, and when `changes` finds a change of another process. */
-interface Witness {
+interface TransactionListener {
   begun?(): void;
   committed?(): void;
   rolledBack?(): void;
   othersChanged?(): void;
 }
 
-export interface Repair {
+export interface DamageRepair {
   /** Repairs the open file; returns false when that was tried recently. */
-  attempt(error: Damaged): boolean;
+  attempt(error: StateDamaged): boolean;
   /** Reports that the work failed again, or that there was no repair. */
-  failed(error: Damaged): void;
+  failed(error: StateDamaged): void;
 }
 
 interface DatabaseOptions {
@@ -57,26 +57,26 @@ export function openDatabase(
   { readOnly = false, lockTimeoutMs = 5_000 }: DatabaseOptions = {},
   prepare: (database: Database) => void = () => undefined,
 ): Database {
-  const database = guarded(path, () => new DatabaseSync(path, { readOnly, timeout: lockTimeoutMs }));
+  const database = translateErrors(path, () => new DatabaseSync(path, { readOnly, timeout: lockTimeoutMs }));
   // Damaged integers can be larger than a number holds exactly, so they come as bigint.
-  database.function("row_checksum", { deterministic: true, varargs: true, useBigIntArguments: true }, checksumOf);
+  database.function("row_checksum", { deterministic: true, varargs: true, useBigIntArguments: true }, rowChecksum);
   const statements = new Map<string, Statement>();
-  const witnesses: Witness[] = [];
+  const listeners: TransactionListener[] = [];
   let transactions = 0;
-  let othersSeen = 0;
+  let lastOtherChanges = 0;
   let open = true;
-  let repair: Repair | null = null;
+  let repair: DamageRepair | null = null;
 
   /** Repairs and runs the work again, or throws what went wrong. */
-  const recover: Recover = (error, work) => {
+  const recover: RunRecovery = (error, work) => {
     const active = repair;
-    if (!(error instanceof Damaged) || active === null || database.isTransaction) throw error;
+    if (!(error instanceof StateDamaged) || active === null || database.isTransaction) throw error;
     repair = null;
     try {
       if (active.attempt(error)) return work();
       throw error;
     } catch (again) {
-      if (again instanceof Damaged) active.failed(again);
+      if (again instanceof StateDamaged) active.failed(again);
       throw again;
     } finally {
       repair = active;
@@ -86,12 +86,12 @@ export function openDatabase(
   function transact<T>(work: () => T): T {
     self.prepare("begin immediate").run();
     try {
-      for (const witness of witnesses) witness.begun?.();
+      for (const witness of listeners) witness.begun?.();
       const result = work();
       self.prepare("commit").run();
       return result;
     } catch (error) {
-      for (const witness of witnesses) witness.rolledBack?.();
+      for (const witness of listeners) witness.rolledBack?.();
       // A full disk makes SQLite roll back by itself.
       if (database.isTransaction) self.exec("rollback");
       throw error;
@@ -101,12 +101,12 @@ export function openDatabase(
   const self: Database = {
     path,
     readOnly,
-    exec: (sql) => guarded(path, () => database.exec(sql)),
+    exec: (sql) => translateErrors(path, () => database.exec(sql)),
     prepare(sql) {
       const known = statements.get(sql);
       if (known !== undefined) return known;
-      const prepared = guarded(path, () => database.prepare(sql));
-      const statement = wrap(path, prepared, recover);
+      const prepared = translateErrors(path, () => database.prepare(sql));
+      const statement = wrapStatement(path, prepared, recover);
       statements.set(sql, statement);
       return statement;
     },
@@ -122,30 +122,30 @@ export function openDatabase(
         result = recover(error, () => transact(work));
       }
       transactions += 1;
-      for (const witness of witnesses) witness.committed?.();
+      for (const witness of listeners) witness.committed?.();
       return result;
     },
-    addWitness: (witness) => void witnesses.push(witness),
+    addListener: (witness) => void listeners.push(witness),
     repairWith: (newRepair) => {
       repair = newRepair;
     },
     changes() {
       // `data_version` counts changes by other processes only.
       const others = self.number("pragma data_version");
-      if (others !== othersSeen) {
-        othersSeen = others;
-        for (const witness of witnesses) witness.othersChanged?.();
+      if (others !== lastOtherChanges) {
+        lastOtherChanges = others;
+        for (const witness of listeners) witness.othersChanged?.();
       }
       return transactions + others;
     },
     close() {
       if (!open) return;
       open = false;
-      guarded(path, () => database.close());
+      translateErrors(path, () => database.close());
     },
   };
   try {
-    othersSeen = self.number("pragma data_version");
+    lastOtherChanges = self.number("pragma data_version");
     prepare(self);
     return self;
   } catch (error) {
@@ -154,12 +154,12 @@ export function openDatabase(
   }
 }
 
-const FREE_SHARE = 0.25;
+const MAX_FREE_SHARE = 0.25;
 const VACUUM_PAGES = 200;
 
 export async function shrinkFile(database: Database): Promise<void> {
   const free = () => database.number("pragma freelist_count");
-  const leftFree = () => VACUUM_PAGES + database.number("pragma page_count") * FREE_SHARE;
+  const leftFree = () => VACUUM_PAGES + database.number("pragma page_count") * MAX_FREE_SHARE;
   let before = Number.POSITIVE_INFINITY;
   // Stop when the file does not shrink any more: a file that was made without auto_vacuum never does.
   for (let now = free(); now < before && now > leftFree(); before = now, now = free()) {
@@ -168,16 +168,16 @@ export async function shrinkFile(database: Database): Promise<void> {
   }
 }
 
-type Recover = <T>(error: unknown, work: () => T) => T;
+type RunRecovery = <T>(error: unknown, work: () => T) => T;
 
-function wrap(path: string, statement: StatementSync, recover: Recover): Statement {
+function wrapStatement(path: string, statement: StatementSync, recover: RunRecovery): Statement {
   const call =
     <T>(work: (values: readonly Bindable[]) => T) =>
     (...values: readonly Bindable[]): T => {
       try {
         return work(values);
       } catch (error) {
-        return recover(meaning(path, error), () => guarded(path, () => work(values)));
+        return recover(toStoreError(path, error), () => translateErrors(path, () => work(values)));
       }
     };
   return {
@@ -191,47 +191,54 @@ function wrap(path: string, statement: StatementSync, recover: Recover): Stateme
   };
 }
 
-function guarded<T>(path: string, work: () => T): T {
+function translateErrors<T>(path: string, work: () => T): T {
   try {
     return work();
   } catch (error) {
-    throw meaning(path, error);
+    throw toStoreError(path, error);
   }
 }
 
-export class Damaged extends ConfigError {}
+export class StateDamaged extends ConfigError {}
 
-export class Busy extends Retryable {}
+export class StateBusy extends Retryable {}
 
 /** Whether SQLite rejected Plenum's SQL, which means that the file's header or schema is damaged. */
 export function isSqlError(error: unknown): boolean {
   return primaryCode(error) === 1;
 }
 
-type Meaning = (
+type ErrorMeaning = (
   path: string,
   detail: string,
 ) => readonly [kind: typeof ConfigError | typeof Retryable, message: string, hint: string];
 
-const busy: Meaning = (path) => [
-  Busy,
+const describeBusy: ErrorMeaning = (path) => [
+  StateBusy,
   `Another process holds ${path}.`,
   "It is tried again; end long-running queries on the file if this stays.",
 ];
-const unreadable: Meaning = (path, detail) => [
+const describeUnreadable: ErrorMeaning = (path, detail) => [
   Retryable,
   `${path} cannot be read or written (${detail}).`,
   "Check the disk and the rights of the folder.",
 ];
-const damaged: Meaning = (path, detail) => [
-  Damaged,
+const describeDamaged: ErrorMeaning = (path, detail) => [
+  StateDamaged,
   `${path} is damaged (${detail}).`,
   "A worker that uses it repairs its indexes, or sets it aside and sends what was not delivered from a fresh one.",
 ];
 
 /** By SQLite's primary result codes: https://www.sqlite.org/rescode.html */
-const MEANINGS: Readonly<Record<number, Meaning>> = {
-  ...{ 5: busy, 6: busy, 10: unreadable, 11: damaged, 14: unreadable, 26: damaged },
+const ERROR_MEANINGS: Readonly<Record<number, ErrorMeaning>> = {
+  ...{
+    5: describeBusy,
+    6: describeBusy,
+    10: describeUnreadable,
+    11: describeDamaged,
+    14: describeUnreadable,
+    26: describeDamaged,
+  },
   8: (path) => [ConfigError, `${path} may not be written.`, "Run the worker as the owner of the state folder."],
   13: (path) => [
     Retryable,
@@ -240,8 +247,8 @@ const MEANINGS: Readonly<Record<number, Meaning>> = {
   ],
 };
 
-function meaning(path: string, error: unknown): unknown {
-  const found = MEANINGS[primaryCode(error) ?? 0];
+function toStoreError(path: string, error: unknown): unknown {
+  const found = ERROR_MEANINGS[primaryCode(error) ?? 0];
   if (found === undefined) return error;
   const [Kind, message, hint] = found(path, error instanceof Error ? error.message : String(error));
   return new Kind(message, { cause: error, hint });
@@ -255,7 +262,7 @@ function primaryCode(error: unknown): number | null {
 type Value = string | number | bigint | null | Uint8Array;
 
 /** CRC-32 over the columns of a row; the last column may be long. 1, 1n and 1.0 give the same checksum, as in SQL. */
-export function checksumOf(...values: readonly Value[]): number {
+export function rowChecksum(...values: readonly Value[]): number {
   const last = values.at(-1) ?? "";
   // An array would cost too much here: this runs for each value read. Null becomes an empty text.
   let before = "";
@@ -264,7 +271,7 @@ export function checksumOf(...values: readonly Value[]): number {
 }
 
 /** Computes `checksumOf` for the columns of an event, without an array for each value. */
-export function checksumOfEvent(
+export function eventChecksum(
   id: string,
   kind: string,
   telemetry: number,

@@ -12,7 +12,7 @@ export interface Store {
   /** Keys of documents that are absent because they were damaged. */
   damagedKeys(set: string): Promise<readonly string[]>;
   /** All of it or nothing. Rejects with `Conflict` when an `insert` finds its key taken. */
-  commit(change: Change): Promise<Committed>;
+  commit(change: StoreChange): Promise<CommitResult>;
   /** Stores a document with the next transaction, after 5 s at most; resolves once it is durable. */
   putDeferred(set: string, key: string, value: unknown): Promise<void>;
   records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]>;
@@ -25,7 +25,7 @@ export interface Store {
   close(): Promise<void>;
 }
 
-export interface Change {
+export interface StoreChange {
   readonly documents?: readonly DocumentChange[];
   readonly events?: readonly Event[];
   readonly records?: readonly { readonly log: string; readonly body: unknown }[];
@@ -40,12 +40,12 @@ export interface DocumentChange {
 }
 
 /** Result of a commit. `repeated` lists ids that were in the log already; these events are not emitted again. */
-export interface Committed {
+export interface CommitResult {
   readonly lastPosition: number;
   readonly repeated: readonly string[];
 }
 
-export class Conflict extends Error {
+export class KeyConflict extends Error {
   readonly set: string;
   readonly key: string;
   constructor(set: string, key: string) {
@@ -192,7 +192,7 @@ export interface Settlement {
   readonly again: boolean;
   readonly urgent?: boolean | undefined;
   readonly through: number;
-  readonly rejected: readonly Refusal[];
+  readonly rejected: readonly RejectedEvent[];
   /** Sequence number of the last settled event that passed the filter; undefined when none did. */
   readonly counted?: Sequence | undefined;
   readonly documents?: readonly DocumentChange[];
@@ -200,7 +200,7 @@ export interface Settlement {
   readonly mayDefer?: boolean;
 }
 
-export interface Refusal {
+export interface RejectedEvent {
   readonly position: number;
   readonly reason: string;
   readonly sequence?: Sequence | undefined;

@@ -2,7 +2,7 @@ import { Retryable } from "../../core/errors/errors.ts";
 import { eventSubject, featureSubject, makeEvent, SERVICE_SUBJECT, sourceUri } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { Change, DocumentChange } from "../store/store.ts";
+import type { DocumentChange, StoreChange } from "../store/store.ts";
 import { type StoredUnavailability, syncSet } from "./snapshot.ts";
 import type { SyncState } from "./sync-state.ts";
 
@@ -26,7 +26,10 @@ export function createAvailability(options: {
     await syncState.commit({ documents: [{ set, put: [[subject, stored]] }], events: [event] });
   }
 
-  function buildReturn(subject: string, siteId: number | null = null): Required<Pick<Change, "documents" | "events">> {
+  function buildReturn(
+    subject: string,
+    siteId: number | null = null,
+  ): Required<Pick<StoreChange, "documents" | "events">> {
     const stored = unavailable().get(subject);
     if (stored === undefined) return { documents: [], events: [] };
     const { since } = stored;
@@ -62,7 +65,7 @@ export function createAvailability(options: {
       await syncState.commit({ documents: [{ set, remove: [siteSubject(siteId)] }] });
     },
     /** Commits a job's result. During an outage only the `returning` pass commits; other jobs get `Retryable`. */
-    async commit(job: string, change: Change, returning = false): Promise<void> {
+    async commit(job: string, change: StoreChange, returning = false): Promise<void> {
       if (!returning && unavailable().has(SERVICE_SUBJECT))
         throw new Retryable("The service went away meanwhile; nothing is told before it is back.");
       const returns = [...(returning ? [buildReturn(SERVICE_SUBJECT)] : []), buildReturn(featureSubject(job))];

@@ -1,5 +1,5 @@
 import { ConfigError } from "../../core/errors/errors.ts";
-import { counted } from "../../core/values/plural.ts";
+import { formatCount } from "../../core/values/plural.ts";
 import type { Page } from "../source/source.ts";
 import type { Job, JobOutcome } from "./job.ts";
 
@@ -94,11 +94,11 @@ export function inventoryMessage({ done, pagesRead, pagesTotal, others }: FirstI
   if (tagsLeft === 0 && othersLeft === 0) return "Reading the building.";
   const requestsLeft = tagsLeft === 0 ? othersLeft : tagsLeft + Math.min(2 * tagsLeft, othersLeft);
   const minutes = minutesLeft(pagesRead + others.pagesRead, requestsLeft, listsPerMinute);
-  const time = minutes < 1 ? "less than a minute" : `about ${counted(minutes, "minute")}`;
+  const time = minutes < 1 ? "less than a minute" : `about ${formatCount(minutes, "minute")}`;
   const pages =
     tagsLeft === 0
       ? `${others.pagesRead} of ${others.pagesTotal} pages of gateways, hosts and systems`
-      : `${pagesRead} of ${counted(pagesTotal ?? 0, "page")} of tags`;
+      : `${pagesRead} of ${formatCount(pagesTotal ?? 0, "page")} of tags`;
   return `Reading the building: ${pages}, ${time} left.`;
 }
 

@@ -3,7 +3,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { VERSION } from "../../core/runtime/version.ts";
-import { createWakeup, loop, within } from "../../core/runtime/waiting.ts";
+import { createWakeup, endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { StoredPoll } from "./snapshot.ts";
@@ -44,17 +44,17 @@ export function createHeartbeat(options: {
   return startedOnce({
     name: `heartbeat ${source}`,
     async start(signal) {
-      running = loop({
+      running = runLoop({
         clock,
         signal: AbortSignal.any([signal, stopping.signal]),
-        bell: changed,
+        wakeup: changed,
         turn,
         fault: (error) => log.warn({ err: error }, "The heartbeat could not be stored; it is tried again."),
       });
     },
     async stop(deadlineMs) {
       stopping.abort(new Stopping());
-      await within(clock, deadlineMs, running);
+      await endsWithin(clock, deadlineMs, running);
     },
     change(next: number | false) {
       everyMs = next;

@@ -1,7 +1,7 @@
 import type { Site } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { abortable, loop } from "../../core/runtime/waiting.ts";
+import { rejectOnAbort, runLoop } from "../../core/runtime/waiting.ts";
 import { type DocumentChange, documentSet } from "../store/store.ts";
 import type { Availability } from "./availability.ts";
 import type { Outage } from "./outage.ts";
@@ -61,14 +61,14 @@ export function watchLostSites(
     }
   }
 
-  return loop({
+  return runLoop({
     clock,
     signal,
     ...(options.random && { random: options.random }),
-    bell: scope.changes,
+    wakeup: scope.changes,
     async turn() {
       // During an outage, `source-available` comes first.
-      await abortable(outage.over(signal), signal);
+      await rejectOnAbort(outage.over(signal), signal);
       await emitChanges();
       return Number.POSITIVE_INFINITY;
     },

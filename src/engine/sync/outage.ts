@@ -3,7 +3,7 @@ import { LOCAL_RETRY_MS } from "../../core/errors/local-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { abortable, createWakeup, sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
+import { createWakeup, ENDED_EARLY, rejectOnAbort, sleepFor } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import type { Availability } from "./availability.ts";
@@ -71,7 +71,7 @@ export function createOutage(options: OutageOptions) {
   }
 
   async function until(holds: () => boolean, signal: AbortSignal): Promise<void> {
-    while (!holds()) await abortable(changes.nextWakeup(signal), signal);
+    while (!holds()) await rejectOnAbort(changes.nextWakeup(signal), signal);
   }
 
   async function requestHealth(signal: AbortSignal): Promise<void> {
@@ -129,7 +129,7 @@ export function createOutage(options: OutageOptions) {
     try {
       return await probe(signal);
     } finally {
-      over.abort(WOKEN);
+      over.abort(ENDED_EARLY);
       await noting;
     }
   }

@@ -2,7 +2,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { Source } from "../source/source.ts";
-import type { Change } from "../store/store.ts";
+import type { StoreChange } from "../store/store.ts";
 import type { SyncConfig } from "./config.ts";
 import type { FirstInventoryProgress } from "./first-inventory.ts";
 import type { TokenScope } from "./scope.ts";
@@ -22,5 +22,5 @@ export interface PollParts {
   /** Reads the gateway lists of sites with new alarms, if an offline gateway may explain them; otherwise null. */
   beforeNewAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;
   /** Commits a job's documents and events; `returning` marks the pass after an outage. */
-  commit(job: string, change: Change, returning?: boolean): Promise<void>;
+  commit(job: string, change: StoreChange, returning?: boolean): Promise<void>;
 }

@@ -2,7 +2,7 @@ import { createTask, parse, validateDetailed } from "node-cron";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../core/runtime/clock-check.ts";
 import { Stopping } from "../../core/runtime/lifecycle.ts";
-import { anyOf, createWakeup, loop } from "../../core/runtime/waiting.ts";
+import { combineWakeups, createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 
 /** Calls functions at cron times in UTC, because daylight saving would pause every poll for an hour. */
@@ -109,10 +109,10 @@ export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | 
 
   function start(): AbortController {
     const ending = new AbortController();
-    loop({
+    runLoop({
       clock,
       signal: ending.signal,
-      bell: anyOf(added, clockCheck.steps),
+      wakeup: combineWakeups(added, clockCheck.steps),
       turn: async () => fireDue(),
       fault(error) {
         throw error;

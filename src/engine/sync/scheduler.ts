@@ -4,7 +4,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { isStopping, type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { abortable, loop, oneAtATime, sleepFor, within } from "../../core/runtime/waiting.ts";
+import { endsWithin, oneAtATime, rejectOnAbort, runLoop, sleepFor } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Availability } from "./availability.ts";
 import type { Follower, Job } from "./job.ts";
@@ -211,17 +211,17 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       options.succeeded?.(follower.name);
       runInParallel(inOrder(() => recordSuccess(follower, null)));
     };
-    await loop({
+    await runLoop({
       clock,
       signal: waits.signal,
-      bell: scope.changes,
+      wakeup: scope.changes,
       random,
       async turn() {
         const afterOutage = wasAway || outage.isOn();
         wasAway = false;
-        await abortable(outage.over(end.signal), waits.signal);
+        await rejectOnAbort(outage.over(end.signal), waits.signal);
         const away = new AbortController();
-        const onAway = abortable(outage.begun(end.signal), away.signal).then(
+        const onAway = rejectOnAbort(outage.begun(end.signal), away.signal).then(
           () => {
             wasAway = true;
             away.abort(new Stopping());
@@ -259,7 +259,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       const away = new AbortController();
       const watching = scope.watch(AbortSignal.any([end.signal, away.signal]));
       try {
-        await abortable(outage.begun(end.signal), end.signal);
+        await rejectOnAbort(outage.begun(end.signal), end.signal);
       } finally {
         away.abort(new Stopping());
         await watching;
@@ -269,10 +269,10 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
 
   async function followScope(): Promise<void> {
     let before = scope.known();
-    await loop({
+    await runLoop({
       clock,
       signal: waits.signal,
-      bell: scope.changes,
+      wakeup: scope.changes,
       async turn() {
         const now = scope.known();
         const had = (now && before) ?? new Set<number>();
@@ -303,7 +303,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       await outage.over(end.signal);
       const state = states.find(({ isPending }) => isPending);
       if (state === undefined) {
-        await abortable(postponed.promise, end.signal);
+        await rejectOnAbort(postponed.promise, end.signal);
         postponed = Promise.withResolvers();
         continue;
       }
@@ -377,7 +377,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     async stop(deadlineMs) {
       for (const state of states) state.stopTicks();
       waits.abort(new Stopping());
-      await within(clock, deadlineMs, Promise.allSettled(runs));
+      await endsWithin(clock, deadlineMs, Promise.allSettled(runs));
       end.abort(new Stopping());
       await Promise.all(backgroundWork);
     },

@@ -1,7 +1,7 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { TokenInfo } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { createWakeup, loop } from "../../core/runtime/waiting.ts";
+import { createWakeup, runLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import type { ScopeChange } from "./alarms/diff-alarms.ts";
@@ -111,10 +111,10 @@ export function createTokenScope(source: Source, clock: Clock) {
     },
     /** Requests `GET me` every minute after a recent rejection, or while a site is invisible. Ends with the signal. */
     async watch(signal: AbortSignal): Promise<void> {
-      await loop({
+      await runLoop({
         clock,
         signal,
-        bell: watchChanged,
+        wakeup: watchChanged,
         async turn() {
           const inMs = last.requestMs + refreshEveryMs() - clock.monotonic();
           if (inMs > 0) return inMs;

@@ -1,4 +1,4 @@
-import type { Change, Committed, Store } from "../store/store.ts";
+import type { CommitResult, Store, StoreChange } from "../store/store.ts";
 
 export type SyncState = Awaited<ReturnType<typeof createSyncState>>;
 
@@ -36,7 +36,7 @@ export async function createSyncState(store: Store, sets: readonly string[]) {
       observers.set(set, observer as (before: unknown, after: unknown) => void);
     },
 
-    async commit(change: Change): Promise<Committed | null> {
+    async commit(change: StoreChange): Promise<CommitResult | null> {
       const changes = (change.documents ?? []).map(({ set, put = [], remove = [] }) => ({
         ...{ set, put: [...put], remove: [...remove] },
       }));

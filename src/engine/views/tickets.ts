@@ -1,5 +1,5 @@
 import { type AnyEvent, type Event, sourceName } from "../../core/model/event.ts";
-import { type Change, type Store, sinkStateSet } from "../store/store.ts";
+import { type Store, type StoreChange, sinkStateSet } from "../store/store.ts";
 
 /** Sink state of an alarm receiver, as `connectors/shared/receiver` writes it. */
 interface IncidentState {
@@ -84,7 +84,7 @@ export async function unsentBy(
 export function withTickets(store: Store, sinks: () => readonly string[]): Store {
   return {
     ...store,
-    async commit(change: Change) {
+    async commit(change: StoreChange) {
       const { events = [] } = change;
       const makers = sinks();
       if (makers.length === 0 || !events.some(mayHaveTickets)) return store.commit(change);

@@ -1,10 +1,10 @@
 import { ConfigError, errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
+import { readClocks, type TimePoint } from "../../core/runtime/elapsed-time.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { type Moment, momentOf } from "../../core/runtime/moment.ts";
-import { createWakeup, loop, sleepFor, type Wakeup, within } from "../../core/runtime/waiting.ts";
+import { createWakeup, endsWithin, runLoop, sleepFor, type Wakeup } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { createAssignment } from "./assignment.ts";
 import { createFailedStarts, createHandoverLog, createHoldings, type HeldLease, type Lease } from "./holdings.ts";
@@ -115,14 +115,14 @@ export function createFleet(options: FleetOptions): Fleet {
     for (const { lease } of holdings.all()) holdings.lose(lease.source, why);
   }
 
-  function noteRenewal(sent: Moment): void {
+  function noteRenewal(sent: TimePoint): void {
     trust.renewed(sent);
     metrics?.fleetRenewed.set(clock.now() / 1_000);
   }
 
   /** Registers this member, or returns the members that prevent it. */
   async function tryToJoin(): Promise<readonly JoinBlocker[]> {
-    const sent = momentOf(clock);
+    const sent = readClocks(clock);
     const result = await ask(registerMember(database, { name, sources, digest: options.digest, page: options.page() }));
     if ("blockers" in result) {
       const silent = heartbeats.observe(result.beats);
@@ -156,7 +156,7 @@ export function createFleet(options: FleetOptions): Fleet {
 
   async function renewOrJoin(signal: AbortSignal): Promise<void> {
     if (me !== null) {
-      const sent = momentOf(clock);
+      const sent = readClocks(clock);
       if (await ask(renewLease(database, me, options.page()))) return noteRenewal(sent);
       if (isLeaving) return;
       log.warn({ member: name }, "this member was not heard of in time, and others took over");
@@ -182,9 +182,9 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   /** Runs a loop that logs failures at `debug`, because the renewal loop reports an unavailable database. */
-  const loopOnTables = (signal: AbortSignal, bell: Wakeup, turn: () => Promise<number>, failure: string) =>
-    loop({
-      ...{ clock, signal, bell, turn, backoff: DATABASE_BACKOFF },
+  const loopOnTables = (signal: AbortSignal, wakeup: Wakeup, turn: () => Promise<number>, failure: string) =>
+    runLoop({
+      ...{ clock, signal, wakeup, turn, backoff: DATABASE_BACKOFF },
       fault: (error) => log.debug({ reason: errorText(error) }, failure),
     });
 
@@ -204,8 +204,8 @@ export function createFleet(options: FleetOptions): Fleet {
   }
 
   const startLoops = (untilEnd: AbortSignal, untilStop: AbortSignal) => [
-    loop({
-      ...{ clock, signal: untilEnd, bell: renewalDue, fault: noteFailure, backoff: DATABASE_BACKOFF },
+    runLoop({
+      ...{ clock, signal: untilEnd, wakeup: renewalDue, fault: noteFailure, backoff: DATABASE_BACKOFF },
       turn: async () => {
         await renewOnce(untilEnd);
         return timing.renewMs;
@@ -219,7 +219,7 @@ export function createFleet(options: FleetOptions): Fleet {
       "the fleet's tables could not be looked at",
     ),
     loopOnTables(untilStop, checkDue, () => reach.checkServices(untilStop), "a service could not be checked"),
-    loop({
+    runLoop({
       ...{ clock, signal: untilEnd, turn: endExpiredLeases },
       fault: (error) => log.warn({ err: error }, "the time of the leases could not be watched"),
     }),
@@ -232,7 +232,7 @@ export function createFleet(options: FleetOptions): Fleet {
       handovers.note("info", "sources were handed over", { to: null, reason: "left" }, source);
       return holdings.handOver(source, "left", deadlineMs);
     });
-    await within(clock, deadlineMs + SIGN_OFF_LIMIT_MS, Promise.all([announced, ...handed]));
+    await endsWithin(clock, deadlineMs + SIGN_OFF_LIMIT_MS, Promise.all([announced, ...handed]));
     loseAllLeases("this member stops");
     if (me === null) return;
     const left = ask(leaveFleet(database, me)).then(
@@ -242,7 +242,7 @@ export function createFleet(options: FleetOptions): Fleet {
       (error: unknown) =>
         log.warn({ reason: errorText(error) }, "no goodbye could be said; the lease of this member will run out"),
     );
-    await within(clock, SIGN_OFF_LIMIT_MS, left);
+    await endsWithin(clock, SIGN_OFF_LIMIT_MS, left);
   }
 
   return startedOnce({

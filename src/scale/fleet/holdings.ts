@@ -2,7 +2,7 @@ import { errorText } from "../../core/errors/errors.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { within } from "../../core/runtime/waiting.ts";
+import { endsWithin } from "../../core/runtime/waiting.ts";
 import type { TakeoverReason } from "./tables.ts";
 import type { LeaseTrust } from "./timing.ts";
 
@@ -96,7 +96,7 @@ export function createHoldings(options: {
     const stopped = held.stop(deadlineMs).catch((error: unknown) => {
       log.warn({ source, reason: errorText(error) }, "a source did not stop cleanly");
     });
-    if (await within(clock, deadlineMs + STOP_GRACE_MS, stopped)) return;
+    if (await endsWithin(clock, deadlineMs + STOP_GRACE_MS, stopped)) return;
     log.warn({ source, deadlineMs }, "a source did not stop in time");
   }
 
@@ -112,7 +112,7 @@ export function createHoldings(options: {
     // A source that has not started has nothing to finish.
     if (holding.state === "starting") endLease(holding, "it is handed over");
     holding.state = "stopping";
-    const hasStarted = reason === "could-not-start" || (await within(clock, deadlineMs, holding.started));
+    const hasStarted = reason === "could-not-start" || (await endsWithin(clock, deadlineMs, holding.started));
     if (hasStarted) await stopSourceWork(holding, Math.max(0, untilMs - clock.monotonic()));
     endLease(holding, "it is handed over");
     if (reason !== null) {

@@ -1,9 +1,9 @@
 import { errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
+import { elapsedMs, readClocks, type TimePoint } from "../../core/runtime/elapsed-time.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { elapsedMs, type Moment, momentOf } from "../../core/runtime/moment.ts";
-import { loop, persist, within } from "../../core/runtime/waiting.ts";
+import { endsWithin, retryUntilDone, runLoop } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import { createFleetDocument, readBody, removeBody, writeBody } from "./fleet-document.ts";
 import { withTimeLimit } from "./timing.ts";
@@ -41,7 +41,7 @@ export function createFleetKillSwitch(options: {
   const stopping = new AbortController();
   let running: Promise<void> | null = null;
   /** Start of the latest successful read. */
-  let lastRead: Moment | null = null;
+  let lastRead: TimePoint | null = null;
   let throwing: Promise<void> | null = null;
   let isUnreadReported = false;
 
@@ -49,7 +49,7 @@ export function createFleetKillSwitch(options: {
 
   async function storeThrown(thrown: ThrownKillSwitch): Promise<void> {
     try {
-      await persist({
+      await retryUntilDone({
         ...{ clock, signal: stopping.signal, backoff: RETRY_BACKOFF },
         work: () => withTimeLimit(clock, STATEMENT_TIMEOUT_MS, document.write(thrown)),
         fault: (error, inMs) =>
@@ -74,12 +74,12 @@ export function createFleetKillSwitch(options: {
       return throwing;
     },
     async start(signal) {
-      running = loop({
+      running = runLoop({
         clock,
         signal: AbortSignal.any([signal, stopping.signal]),
-        looks: true,
+        onlyChecks: true,
         async turn() {
-          const sent = momentOf(clock);
+          const sent = readClocks(clock);
           await withTimeLimit(clock, STATEMENT_TIMEOUT_MS, document.refresh());
           lastRead = sent;
           if (isUnreadReported) log.info("the kill switch of the fleet can be looked at again");
@@ -98,7 +98,7 @@ export function createFleetKillSwitch(options: {
       });
     },
     async stop(deadlineMs) {
-      if (throwing !== null) await within(clock, deadlineMs, throwing);
+      if (throwing !== null) await endsWithin(clock, deadlineMs, throwing);
       stopping.abort(new Stopping());
       document.close();
       await running;

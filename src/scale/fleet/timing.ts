@@ -1,7 +1,7 @@
 import { Retryable } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { elapsedMs, type Moment, momentOf } from "../../core/runtime/moment.ts";
-import { within } from "../../core/runtime/waiting.ts";
+import { elapsedMs, readClocks, type TimePoint } from "../../core/runtime/elapsed-time.ts";
+import { endsWithin } from "../../core/runtime/waiting.ts";
 
 export interface FleetTiming {
   /** Duration of a lease: a member without a renewal for this long is gone. */
@@ -18,7 +18,7 @@ export const FLEET_TIMING: FleetTiming = { ttlMs: 9_000, renewMs: 3_000, marginM
 
 /** Throws `Retryable` after `ms` milliseconds. The statement in `work` may still take effect later. */
 export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {
-  if (await within(clock, ms, work)) return work;
+  if (await endsWithin(clock, ms, work)) return work;
   throw new Retryable(`The database has not answered within ${ms / 1_000} s.`);
 }
 
@@ -29,9 +29,9 @@ export async function withTimeLimit<T>(clock: Clock, ms: number, work: Promise<T
  *   database        ·  written ├──────────── 9 s ──────────┤ others may take
  */
 export function createLeaseTrust(clock: Clock, ttlMs: number, marginMs: number) {
-  let from: Moment | null = null;
+  let from: TimePoint | null = null;
   return {
-    renewed(sent: Moment): void {
+    renewed(sent: TimePoint): void {
       // Responses may arrive in another order than the requests.
       if (from === null || sent.monotonicMs > from.monotonicMs) from = sent;
     },
@@ -57,12 +57,12 @@ export interface MemberHeartbeat {
  * Silence starts again at 0 after `gapMs` without a look: the database was unavailable, or this process was suspended.
  */
 export function createHeartbeatObserver(clock: Clock, ttlMs: number, gapMs: number) {
-  let seen: ReadonlyMap<string, { readonly beat: MemberHeartbeat; readonly since: Moment }> = new Map();
-  let lookedAt: Moment | null = null;
+  let seen: ReadonlyMap<string, { readonly beat: MemberHeartbeat; readonly since: TimePoint }> = new Map();
+  let lookedAt: TimePoint | null = null;
   return {
     /** Returns members silent for the lease duration. A new observer waits one complete duration. */
     observe(beats: readonly MemberHeartbeat[]): readonly MemberHeartbeat[] {
-      const now = momentOf(clock);
+      const now = readClocks(clock);
       const hasGap = lookedAt !== null && elapsedMs(clock, lookedAt) > gapMs;
       lookedAt = now;
       seen = new Map(

@@ -1,5 +1,5 @@
 import { sourceName } from "../../core/model/event.ts";
-import { newEpoch } from "../../engine/store/damage.ts";
+import { createEpoch } from "../../engine/store/damage.ts";
 import type { Database } from "../../engine/store/sqlite.ts";
 import { encodeBody, encodeKey, encodeText } from "../postgres/documents.ts";
 import { assignDocuments, sourceInSetName } from "./document-owners.ts";
@@ -148,7 +148,7 @@ export function readFolder(options: FolderReaderOptions) {
   function* sinks(): Generator<MovedRow> {
     for (const row of read("select name, position, dropped, ended, counted, epoch, urgent from sink order by name")) {
       for (const source of sources) {
-        const count = sources.length === 1 ? {} : { counted: 0, epoch: newEpoch() };
+        const count = sources.length === 1 ? {} : { counted: 0, epoch: createEpoch() };
         yield ["sink", source, { ...row, ...count, dropped: source === first ? row.dropped : 0 }];
       }
     }

@@ -4,7 +4,7 @@ import { hostname } from "node:os";
 import { resolve } from "node:path";
 import { ConfigError, Rejected, Retryable } from "../../core/errors/errors.ts";
 import { textList } from "../../core/postgres/sql-text.ts";
-import { Unanswered } from "../../core/postgres/transact.ts";
+import { CommitUnknown } from "../../core/postgres/transaction.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -109,7 +109,7 @@ async function moveWithMark(
     return moved;
   } catch (error) {
     // Remove the mark if nothing was committed, so that a worker may start again.
-    if (mark.movedAt === null && isNew && !(error instanceof Unanswered)) removeMoveMark(folder);
+    if (mark.movedAt === null && isNew && !(error instanceof CommitUnknown)) removeMoveMark(folder);
     throw error;
   }
 }

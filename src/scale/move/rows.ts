@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import type { Session } from "../../core/postgres/session.ts";
+import type { PostgresSession } from "../../core/postgres/session.ts";
 import { textList } from "../../core/postgres/sql-text.ts";
 
 /** Tables with rows of sources, and their columns without `source`. */
@@ -80,7 +80,7 @@ const MAX_BATCH_CHARACTERS = 1_000_000;
 
 /** Row counts and digests by table, then by source; only for sources with rows. */
 export type SumsByTable = ReadonlyMap<TableName, ReadonlyMap<string, TableSum>>;
-export type MoveSession = Pick<Session, "query">;
+export type MoveSession = Pick<PostgresSession, "query">;
 
 /** Writes rows within the open transaction and returns their sums. `qualifyTable` adds the schema to a table's name. */
 export async function writeRows(

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { textList } from "../../core/postgres/sql-text.ts";
-import { Conflict, type DocumentChange, type LogRecord } from "../../engine/store/store.ts";
-import type { Query, QueryResult, Values } from "./state-database.ts";
+import { type DocumentChange, KeyConflict, type LogRecord } from "../../engine/store/store.ts";
+import type { Query, QueryResult, QueryValues } from "./state-database.ts";
 
 /** Prefix of an encoded key (U+E000, a private character), for keys that PostgreSQL would reject. */
 const ENCODED_PREFIX = "\ue000";
@@ -10,7 +10,7 @@ const HASHED_PREFIX = `${ENCODED_PREFIX}#`;
 /** Longest key in characters, because an index row of PostgreSQL holds 2,704 bytes. */
 const MAX_KEY_LENGTH = 500;
 
-export type RunQuery = (text: string, values?: Values, withinMs?: number) => Promise<QueryResult>;
+export type RunQuery = (text: string, values?: QueryValues, withinMs?: number) => Promise<QueryResult>;
 
 /** Stores sets of JSON values by key, and append-only logs of JSON records, for one source. */
 export function createDocuments(source: string, query: RunQuery) {
@@ -126,7 +126,7 @@ function mergeChanges(changes: readonly DocumentChange[]): ReadonlyMap<string, N
         byDocument.set(id, { set, key: encodeKey(key), body, isClaimed: isInsert });
         return;
       }
-      if (isInsert && before.body !== null) throw new Conflict(set, key);
+      if (isInsert && before.body !== null) throw new KeyConflict(set, key);
       before.body = body;
     };
     for (const key of remove) noteChange(key, null);

@@ -1,6 +1,6 @@
 import type { Query, QueryResult } from "../../core/postgres/session.ts";
-import { plainList, textList } from "../../core/postgres/sql-text.ts";
-import type { ColumnValues, Dialect, SqlDriver, SqlValue, Statement, StateTable } from "../../engine/store/sql.ts";
+import { arrayText, textList } from "../../core/postgres/sql-text.ts";
+import type { ColumnValues, Dialect, SqlDriver, SqlStatement, SqlValue, StateTable } from "../../engine/store/sql.ts";
 import { changeDocuments, encodeText, type RunQuery } from "./documents.ts";
 import type { ShardWriter } from "./writer.ts";
 
@@ -12,7 +12,7 @@ export function createPostgresDriver(
   changed: (sets: Iterable<string>) => void,
   changes: () => Promise<number>,
 ): SqlDriver {
-  const toQuery = (statement: Statement) => bindStatement(source, statement);
+  const toQuery = (statement: SqlStatement) => bindStatement(source, statement);
   return {
     dialect: POSTGRES_DIALECT,
     query: async <Row>(text: string, ...values: readonly SqlValue[]) =>
@@ -38,7 +38,7 @@ export function createPostgresDriver(
   };
 }
 
-export function bindStatement(source: string, { values, ...statement }: Statement): Query {
+export function bindStatement(source: string, { values, ...statement }: SqlStatement): Query {
   return { ...statement, values: [source, ...values.map(bindValue)] };
 }
 
@@ -50,7 +50,7 @@ function bindValue(value: SqlValue): string | Buffer | null {
   if (value === null) return null;
   if (typeof value === "number") return String(value);
   if (typeof value === "string") return encodeText(value);
-  return value.every((each) => typeof each === "number") ? plainList(value) : textList(value as readonly string[]);
+  return value.every((each) => typeof each === "number") ? arrayText(value) : textList(value as readonly string[]);
 }
 
 const POSTGRES_DIALECT: Dialect = {

@@ -1,32 +1,32 @@
 import { encodeEvent } from "../../core/codec/stored-event.ts";
 import { type Event, type EventKind, isTelemetry, isUrgent, ofWorkerFor } from "../../core/model/event.ts";
-import type { Values } from "../../core/postgres/session.ts";
-import { plainList, textList } from "../../core/postgres/sql-text.ts";
+import type { QueryValues } from "../../core/postgres/session.ts";
+import { arrayText, textList } from "../../core/postgres/sql-text.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
+import { createLogTail } from "../../engine/store/log-tail.ts";
 import {
-  bytesOf,
   type EventText,
-  FOLLOWED_MS,
-  OFFER_BYTES,
+  IS_URGENT,
+  jsonFieldText,
+  MAX_CLOCK_LEAD_MS,
+  MAX_OFFER_BYTES,
+  MAX_RECENT_EVENT_BYTES,
   offeredSize,
   offeredSql,
-  RECENT_BYTES,
-  textOf,
-  textsOfSubject,
+  storedBytes,
+  subjectSearchTexts,
   toLoggedEvent,
-  URGENT,
 } from "../../engine/store/outbox-rules.ts";
 import type { RemovedEvent } from "../../engine/store/retention.ts";
-import type { Statement, Steps } from "../../engine/store/sql.ts";
+import type { SqlStatement, SqlSteps } from "../../engine/store/sql.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "../../engine/store/store.ts";
-import { createTail } from "../../engine/store/tail.ts";
 import { encodeKey, type RunQuery } from "./documents.ts";
 import { toRowObjects } from "./driver.ts";
 
 const SEARCH_TIMEOUT_MS = 60_000;
 
 export function createEventLog(source: string, query: RunQuery, isHolder: boolean) {
-  const tail = createTail();
+  const tail = createLogTail();
   let end: number | null = null;
   /** Number of `forget` calls, so that the result of an earlier query does not restore forgotten values. */
   let forgetCount = 0;
@@ -43,7 +43,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     tail.clear();
   }
 
-  const read = async <Row>(text: string, values: Values = [], withinMs?: number) =>
+  const read = async <Row>(text: string, values: QueryValues = [], withinMs?: number) =>
     toRowObjects<Row>(await query(text, [source, ...values], withinMs));
 
   async function readLastPosition(): Promise<number> {
@@ -85,7 +85,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
          select position, committed_ms, body, bytes, sum(bytes) over (order by position) as upto from (
            select position, committed_ms, body, ${offeredSql("bytes")} as bytes from event
            where source = $1 and position > $2 and ${which} order by position limit $3) as next) as summed
-       where upto <= ${OFFER_BYTES} or upto = bytes order by position`,
+       where upto <= ${MAX_OFFER_BYTES} or upto = bytes order by position`,
       [String(position), String(limit)],
     );
     return rows.map(toLoggedEvent);
@@ -101,8 +101,8 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       nowMs,
       rows.map(({ event }) => encodeKey(event.id)),
       rows.map(({ event }) => event.type),
-      plainList(rows.map(({ event }) => isTelemetry(event.type))),
-      rows.map(({ event, body }) => bytesOf(event, body)),
+      arrayText(rows.map(({ event }) => isTelemetry(event.type))),
+      rows.map(({ event, body }) => storedBytes(event, body)),
       rows.map(({ body }) => body),
     ];
     return { events, rows, statement: { text: APPEND_EVENTS_SQL, values, name: "append" } };
@@ -113,7 +113,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     end: readLastPosition,
     prepare,
     committed,
-    *appendWorkerEvents(events: readonly Event[], nowMs: number): Steps<() => void> {
+    *appendWorkerEvents(events: readonly Event[], nowMs: number): SqlSteps<() => void> {
       const appending = prepare(
         events.map((event) => ofWorkerFor(source, event)),
         nowMs,
@@ -138,13 +138,13 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     passed: tail.dropThrough,
     async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isHolder && position >= (await readLastPosition())) return [];
-      const found = isHolder ? tail.after(position, limit, OFFER_BYTES) : null;
+      const found = isHolder ? tail.after(position, limit, MAX_OFFER_BYTES) : null;
       return found ?? readAfter(position, limit);
     },
     async urgentAfter(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isHolder && position >= lastUrgent) return [];
       const before = urgentChanges;
-      const events = await readAfter(position, limit, URGENT);
+      const events = await readAfter(position, limit, IS_URGENT);
       if (events.length === 0 && before === urgentChanges) lastUrgent = position;
       return events;
     },
@@ -162,9 +162,9 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
         conditions.push(`kind = any(${parameter(textList(kinds))}::text[])`);
       }
       if (about !== undefined) {
-        const texts = about.subjects.flatMap(textsOfSubject).map((text) => `strpos(body, ${parameter(text)}) > 0`);
+        const texts = about.subjects.flatMap(subjectSearchTexts).map((text) => `strpos(body, ${parameter(text)}) > 0`);
         conditions.push(`(${texts.join(" or ") || "false"})`);
-        conditions.push(`strpos(body, ${parameter(textOf("source", about.source))}) > 0`);
+        conditions.push(`strpos(body, ${parameter(jsonFieldText("source", about.source))}) > 0`);
       }
       const rows = await read<EventText>(
         `select position, committed_ms, body from event
@@ -184,7 +184,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       const rows = await read<EventText>(
         `select position, committed_ms, body from event
          where source = $1 and position > $2 and committed_ms >= $3 and kind = any($4::text[])
-           and ${offeredSql("bytes")} <= ${RECENT_BYTES}
+           and ${offeredSql("bytes")} <= ${MAX_RECENT_EVENT_BYTES}
            and split_part(split_part(body, '"subject":"', 2), '"', 1) = any($5::text[])
          order by position desc limit $6`,
         [
@@ -203,7 +203,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
 export type EventLog = ReturnType<typeof createEventLog>;
 
 export interface PreparedAppend {
-  readonly statement: Statement;
+  readonly statement: SqlStatement;
   readonly events: readonly Event[];
   /** Events without repeated ids: the first event of each id. */
   readonly rows: readonly { readonly event: Event; readonly body: string }[];
@@ -223,7 +223,7 @@ const APPEND_EVENTS_SQL = `with told as materialized (
   ), base as materialized (
     select last_position, written, coalesce((select committed_ms + 1 from event where event.source = $1
       and position = last_position and committed_ms > $2::bigint
-      and committed_ms <= $2::bigint + ${FOLLOWED_MS}), $2::bigint) as committed_ms
+      and committed_ms <= $2::bigint + ${MAX_CLOCK_LEAD_MS}), $2::bigint) as committed_ms
     from source where name = $1
   ), put as (
     insert into event (source, position, id, kind, telemetry, committed_ms, bytes, written, body)

@@ -1,9 +1,9 @@
-import { cutAfter } from "../../core/postgres/pool.ts";
-import type { Notification, Session } from "../../core/postgres/session.ts";
-import { quoted } from "../../core/postgres/sql-text.ts";
+import { cutSessionAfter } from "../../core/postgres/pool.ts";
+import type { PostgresSession, ServerNotification } from "../../core/postgres/session.ts";
+import { quoteName } from "../../core/postgres/sql-text.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { createWakeup, loop, WOKEN } from "../../core/runtime/waiting.ts";
+import { createWakeup, ENDED_EARLY, runLoop } from "../../core/runtime/waiting.ts";
 
 const CHECK_INTERVAL_MS = 30_000;
 const REPLY_TIMEOUT_MS = 10_000;
@@ -15,8 +15,8 @@ interface NotificationsOptions {
   readonly log: Log;
   connect(
     signal: AbortSignal,
-    more: { readonly onNotification: (notification: Notification) => void; readonly onLost: () => void },
-  ): Promise<Session>;
+    more: { readonly onNotification: (notification: ServerNotification) => void; readonly onLost: () => void },
+  ): Promise<PostgresSession>;
 }
 
 /** Listens to a PostgreSQL channel whose payload is a topic. Calls all listeners after a lost connection. */
@@ -24,7 +24,7 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
   const listeners = new Map<string, Set<() => void>>();
   const closing = new AbortController();
   const connectionLost = createWakeup();
-  let session: Session | null = null;
+  let session: PostgresSession | null = null;
   let running: Promise<void> | null = null;
   let isDisconnected = false;
 
@@ -32,14 +32,14 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
     for (const listener of [...(listeners.get(topic) ?? [])]) listener();
   }
 
-  async function connectAndListen(): Promise<Session> {
+  async function connectAndListen(): Promise<PostgresSession> {
     const opened = await connect(closing.signal, {
       onNotification: (notification) => {
         if (notification.channel === channel) callListeners(notification.payload);
       },
       onLost: connectionLost.wakeUp,
     });
-    await opened.query(`listen ${quoted(channel)}`);
+    await opened.query(`listen ${quoteName(channel)}`);
     return opened;
   }
 
@@ -50,17 +50,17 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
       isDisconnected = false;
     } else {
       const checked = session;
-      await cutAfter(checked, REPLY_TIMEOUT_MS, () => checked.query("select 1"));
+      await cutSessionAfter(checked, REPLY_TIMEOUT_MS, () => checked.query("select 1"));
     }
     for (const topic of [...listeners.keys()]) callListeners(topic);
     return CHECK_INTERVAL_MS;
   }
 
   function start(): void {
-    running ??= loop({
+    running ??= runLoop({
       clock,
       signal: closing.signal,
-      bell: connectionLost,
+      wakeup: connectionLost,
       turn: listenOrCheck,
       fault(error) {
         if (!isDisconnected)
@@ -79,8 +79,8 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
       return () => void all.delete(listener);
     },
     async close(): Promise<void> {
-      closing.abort(WOKEN);
-      session?.cut(WOKEN);
+      closing.abort(ENDED_EARLY);
+      session?.cut(ENDED_EARLY);
       await running;
     },
   };

@@ -1,14 +1,14 @@
 import { ConfigError, type Failure, Retryable } from "../../core/errors/errors.ts";
-import { type Address, addressOf, urlsOf } from "../../core/postgres/address.ts";
-import { failureOf, type Wording } from "../../core/postgres/outcome.ts";
-import { createPool, cutAfter } from "../../core/postgres/pool.ts";
+import { type PostgresAddress, parseAddress, splitUrl } from "../../core/postgres/address.ts";
+import { type ErrorWording, toFailure } from "../../core/postgres/error-meaning.ts";
+import { createPool, cutSessionAfter } from "../../core/postgres/pool.ts";
 import { openPrimary } from "../../core/postgres/primary.ts";
-import { isServerError, type Session, type SessionOptions } from "../../core/postgres/session.ts";
-import { quoted } from "../../core/postgres/sql-text.ts";
-import { transact, transactAtOnce } from "../../core/postgres/transact.ts";
+import { isServerError, type PostgresSession, type SessionOptions } from "../../core/postgres/session.ts";
+import { quoteName } from "../../core/postgres/sql-text.ts";
+import { transact, transactAtOnce } from "../../core/postgres/transaction.ts";
 import { cachedSecret, readCertificates } from "../../core/runtime/secret.ts";
-import { Fenced } from "../../engine/store/fenced-store.ts";
-import { Conflict } from "../../engine/store/store.ts";
+import { FencedError } from "../../engine/store/fenced-store.ts";
+import { KeyConflict } from "../../engine/store/store.ts";
 import { decodeKey } from "./documents.ts";
 import { createNotifications } from "./notifications.ts";
 import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
@@ -34,7 +34,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     ? LONG_TRANSACTION_TIMEOUT_MS
     : (options.limitMs ?? TRANSACTION_TIMEOUT_MS);
   const { schema } = config;
-  const addresses = urlsOf(config.url).map((url) => addressOf({ url }));
+  const addresses = splitUrl(config.url).map((url) => parseAddress({ url }));
   const [first] = addresses;
   if (first === undefined) throw new RangeError("An address names one server at least.");
   const password = config.password === undefined ? () => null : cachedSecret(config.password, clock);
@@ -47,7 +47,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   async function connect(
     signal: AbortSignal,
     more: Pick<SessionOptions, "onNotification" | "onLost"> = {},
-  ): Promise<Session> {
+  ): Promise<PostgresSession> {
     const session = await openPrimary(
       {
         addresses,
@@ -61,8 +61,8 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     );
     // Creating the schema, or waiting for another member that creates it, takes longer.
     try {
-      return await cutAfter(session, isPrepared ? CONNECT_TIMEOUT_MS : MIGRATION_TIMEOUT_MS, async () => {
-        await session.query(`set search_path = ${quoted(schema)}, pg_temp; set statement_timeout = ${statementMs}`);
+      return await cutSessionAfter(session, isPrepared ? CONNECT_TIMEOUT_MS : MIGRATION_TIMEOUT_MS, async () => {
+        await session.query(`set search_path = ${quoteName(schema)}, pg_temp; set statement_timeout = ${statementMs}`);
         await prepareSchema(session, schema, migrate);
         isPrepared = true;
         return session;
@@ -76,7 +76,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   const pool = createPool({ connections: Math.max(1, connections - 1), clock, connect });
   const notifications = createNotifications({ channel: schema, clock, log, connect });
 
-  function onSession<T>(work: (session: Session) => Promise<T>, limitMs = transactionMs): Promise<T> {
+  function onSession<T>(work: (session: PostgresSession) => Promise<T>, limitMs = transactionMs): Promise<T> {
     return pool.use(limitMs, async (session) => {
       try {
         return await work(session);
@@ -95,7 +95,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
 
   return {
     name,
-    table: (table) => `${quoted(schema)}.${quoted(table)}`,
+    table: (table) => `${quoteName(schema)}.${quoteName(table)}`,
     query: (text, values, withinMs) =>
       withinMs === undefined
         ? onSession((session) => session.query(text, values))
@@ -117,7 +117,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
              where relnamespace = $1::regnamespace and relkind = 'r'),
            current_setting('server_version'), current_setting('synchronous_commit'),
            current_setting('data_checksums') = 'on', pg_is_in_recovery()`,
-          [quoted(schema)],
+          [quoteName(schema)],
         );
         const [bytes, version, synchronousCommit, dataChecksums, isReplica] = rows[0] ?? [];
         const { host, port } = session.address;
@@ -136,7 +136,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   };
 }
 
-const STATE_ERROR_WORDING: Wording = {
+const STATE_ERROR_WORDING: ErrorWording = {
   addressOption: "url",
   rights: "create on the database, or make it the owner of the schema",
   refused: "does not take what the state is made of",
@@ -144,18 +144,18 @@ const STATE_ERROR_WORDING: Wording = {
   tooLong: "If that stays so, look for what else its disk is doing, and into pg_locks there.",
 };
 
-function toStateError(error: unknown, address: Address): Failure | Fenced | Conflict {
-  if (error instanceof Fenced || error instanceof Conflict) return error;
+function toStateError(error: unknown, address: PostgresAddress): Failure | FencedError | KeyConflict {
+  if (error instanceof FencedError || error instanceof KeyConflict) return error;
   if (isServerError(error)) {
     const { code, detail = "" } = error;
-    if (code === "PLF01") return new Fenced(detail, { cause: error });
+    if (code === "PLF01") return new FencedError(detail, { cause: error });
     if (code === "PLF02") return noSuchSourceError(detail);
     if (code === "PLC01") {
       const [set = "", key = ""] = JSON.parse(detail) as string[];
-      return new Conflict(set, decodeKey(key));
+      return new KeyConflict(set, decodeKey(key));
     }
   }
-  return failureOf(error, address, STATE_ERROR_WORDING);
+  return toFailure(error, address, STATE_ERROR_WORDING);
 }
 
 export function noSuchSourceError(source: string): ConfigError {

@@ -1,6 +1,6 @@
 import { ConfigError } from "../../core/errors/errors.ts";
-import type { Session } from "../../core/postgres/session.ts";
-import { quoted } from "../../core/postgres/sql-text.ts";
+import type { PostgresSession } from "../../core/postgres/session.ts";
+import { quoteName } from "../../core/postgres/sql-text.ts";
 
 /** SQL comment on the table `meta`, by which Plenum recognises its schema. */
 const SCHEMA_COMMENT = "The state of a fleet of Plenum";
@@ -235,7 +235,7 @@ const MIGRATION_TIMEOUT_MS = 10 * 60_000;
 const MIGRATION_LOCK_ID = 0x504c4e4d;
 
 /** Checks the schema; `migrate` creates or updates it. Throws for a schema of another program or of a newer version. */
-export async function prepareSchema(session: Session, schema: string, migrate: boolean): Promise<void> {
+export async function prepareSchema(session: PostgresSession, schema: string, migrate: boolean): Promise<void> {
   const currentVersion = await readSchemaVersion(session, schema);
   if (currentVersion === SCHEMA_VERSION) return;
   refuseNewerSchema(currentVersion, schema);
@@ -264,13 +264,13 @@ export async function prepareSchema(session: Session, schema: string, migrate: b
 }
 
 /** Creates the schema if it is missing, so that an existing empty schema needs no right to create schemas. */
-async function createSchema(session: Session, schema: string): Promise<void> {
+async function createSchema(session: PostgresSession, schema: string): Promise<void> {
   const { rows } = await session.query("select 1 from pg_namespace where nspname = $1", [schema]);
-  if (rows.length === 0) await session.query(`create schema ${quoted(schema)}`);
+  if (rows.length === 0) await session.query(`create schema ${quoteName(schema)}`);
 }
 
 /** Returns the version of a schema; null if the schema is missing or empty. */
-async function readSchemaVersion(session: Session, schema: string): Promise<number | null> {
+async function readSchemaVersion(session: PostgresSession, schema: string): Promise<number | null> {
   const { rows } = await session.query(
     `select (select count(*) from pg_class where relnamespace = namespace.oid)::integer,
        (select obj_description(oid, 'pg_class') from pg_class where relnamespace = namespace.oid and relname = 'meta')
@@ -285,7 +285,7 @@ async function readSchemaVersion(session: Session, schema: string): Promise<numb
       hint: "Let state.postgres.schema name one of its own.",
     });
   }
-  const { rows: versions } = await session.query(`select schema_version from ${quoted(schema)}.meta`);
+  const { rows: versions } = await session.query(`select schema_version from ${quoteName(schema)}.meta`);
   return Number(versions[0]?.[0] ?? 0);
 }
 

@@ -1,9 +1,9 @@
-import type { Query, QueryResult, Session, Values } from "../../core/postgres/session.ts";
+import type { PostgresSession, Query, QueryResult, QueryValues } from "../../core/postgres/session.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { PostgresState } from "../../engine/store/config.ts";
 
-export type { Query, QueryResult, Values } from "../../core/postgres/session.ts";
+export type { Query, QueryResult, QueryValues } from "../../core/postgres/session.ts";
 
 export interface StateDatabase {
   /** Name for people without a password: `db.example:5432/plenum, schema plenum_state`. */
@@ -11,11 +11,11 @@ export interface StateDatabase {
   /** Qualified and quoted name of a table or function: `table("event")` is `"plenum_state"."event"`. */
   table(name: string): string;
   /** Runs one statement as a transaction, for at most 8 s or `withinMs` milliseconds. Throws like `transact`. */
-  query(text: string, values?: Values, withinMs?: number): Promise<QueryResult>;
+  query(text: string, values?: QueryValues, withinMs?: number): Promise<QueryResult>;
   /** Runs a transaction in one packet. Throws `Fenced`, `Conflict`, `Unanswered` (may be committed) or `Retryable`. */
   transact(queries: readonly Query[]): Promise<readonly QueryResult[]>;
   /** Runs a transaction whose statements depend on earlier results. The server aborts it after a pause of 3 s. */
-  work<T>(work: (session: Pick<Session, "query" | "queries">) => Promise<T>): Promise<T>;
+  work<T>(work: (session: Pick<PostgresSession, "query" | "queries">) => Promise<T>): Promise<T>;
   /** Calls the listener on notifications, after a lost connection and every 30 s; returns a function to unsubscribe. */
   onNotified(topic: string, listener: () => void): () => void;
   notify(topic: string): Query;

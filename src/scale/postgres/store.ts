@@ -1,5 +1,5 @@
 import { createWakeup } from "../../core/runtime/waiting.ts";
-import { Fenced } from "../../engine/store/fenced-store.ts";
+import { FencedError } from "../../engine/store/fenced-store.ts";
 import { createOutbox } from "../../engine/store/outbox.ts";
 import { createQuotaStore } from "../../engine/store/quota-store.ts";
 import type { SqlDriver } from "../../engine/store/sql.ts";
@@ -21,7 +21,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     [source],
   );
   const [epoch, lastCommit = "", operations = 0] = rows[0] ?? [];
-  if (isHolder && epoch !== String(as.epoch)) throw new Fenced(source);
+  if (isHolder && epoch !== String(as.epoch)) throw new FencedError(source);
   if (rows.length === 0) throw noSuchSourceError(source);
 
   const writer = createWriter({ ...options, database, lastCommit: String(lastCommit) });

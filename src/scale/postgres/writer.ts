@@ -1,14 +1,14 @@
 import { randomBytes } from "node:crypto";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
-import type { Session } from "../../core/postgres/session.ts";
-import { Unanswered } from "../../core/postgres/transact.ts";
-import { oneAtATime, persist, within } from "../../core/runtime/waiting.ts";
+import type { PostgresSession } from "../../core/postgres/session.ts";
+import { CommitUnknown } from "../../core/postgres/transaction.ts";
+import { endsWithin, oneAtATime, retryUntilDone } from "../../core/runtime/waiting.ts";
 import { createDeferredWrites } from "../../engine/store/deferred-writes.ts";
-import { Fenced } from "../../engine/store/fenced-store.ts";
+import { FencedError } from "../../engine/store/fenced-store.ts";
 import { type Query, type QueryResult, type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
 
 export type ShardWriter = ReturnType<typeof createWriter>;
-export type TransactionSession = Pick<Session, "query" | "queries">;
+export type TransactionSession = Pick<PostgresSession, "query" | "queries">;
 
 /** Time limit of the last deferred writes when the writer closes. */
 const CLOSE_FLUSH_LIMIT_MS = 3_000;
@@ -37,7 +37,7 @@ export function createWriter(options: WriterOptions) {
   let lastMark = options.lastCommit;
   let transactions = 0;
   let commits = 0;
-  let fenced: Fenced | null = null;
+  let fenced: FencedError | null = null;
 
   function fence(mark: string): Query {
     if (epoch === null) return { text: "select wait_for($1)", values: [source], name: "wait_for" };
@@ -56,8 +56,8 @@ export function createWriter(options: WriterOptions) {
       answer = await send([fence(mark), ...taken.writes.map((statement) => statement())]);
       lastMark = mark;
     } catch (error) {
-      if (error instanceof Fenced) fenced = error;
-      if (!(error instanceof Unanswered)) throw error;
+      if (error instanceof FencedError) fenced = error;
+      if (!(error instanceof CommitUnknown)) throw error;
       await throwUnlessCommitted(mark, error);
     }
     commits += 1;
@@ -65,12 +65,12 @@ export function createWriter(options: WriterOptions) {
     return answer;
   }
 
-  async function throwUnlessCommitted(mark: string, lost: Unanswered): Promise<void> {
+  async function throwUnlessCommitted(mark: string, lost: CommitUnknown): Promise<void> {
     if (epoch === null) {
       throw new Retryable(lost.message, { hint: "It may have been done or not; look before you repeat it." });
     }
     log.warn({ source, err: lost }, "The reply to a commit was lost; Plenum queries whether it was committed.");
-    const { rows } = await persist({
+    const { rows } = await retryUntilDone({
       clock,
       signal: closing.signal,
       backoff: OUTCOME_QUERY_BACKOFF,
@@ -84,7 +84,7 @@ export function createWriter(options: WriterOptions) {
     const found = rows[0]?.[0];
     const [at, before] = [stripMarkSuffix(String(found ?? "")), stripMarkSuffix(lastMark)];
     if (found === undefined || (at !== mark && at !== before)) {
-      fenced = new Fenced(source);
+      fenced = new FencedError(source);
       throw fenced;
     }
     lastMark = String(found);
@@ -128,7 +128,7 @@ export function createWriter(options: WriterOptions) {
     async close(): Promise<void> {
       deferred.stop();
       // Deferred writes that fail here are repeated after the next start, as after a crash.
-      if (fenced === null) await within(clock, CLOSE_FLUSH_LIMIT_MS, deferred.flush() ?? Promise.resolve());
+      if (fenced === null) await endsWithin(clock, CLOSE_FLUSH_LIMIT_MS, deferred.flush() ?? Promise.resolve());
       closing.abort(new Retryable(`The state of the source ${source} was closed.`));
     },
   };

@@ -3,7 +3,7 @@ import { type Event, sourceName } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { loop, within } from "../../core/runtime/waiting.ts";
+import { endsWithin, runLoop } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { CHUNK_S, createTagPlots, plotSet } from "./tag-plots.ts";
 import {
@@ -121,7 +121,7 @@ export function createPlots({
       const ending = AbortSignal.any([signal, stopping.signal]);
       const firstMs = untilNextMinute(clock);
       let isFirst = true;
-      running = loop({
+      running = runLoop({
         clock,
         signal: ending,
         async turn() {
@@ -134,7 +134,7 @@ export function createPlots({
     },
     async stop(deadlineMs) {
       stopping.abort(new Stopping());
-      await within(clock, deadlineMs, running);
+      await endsWithin(clock, deadlineMs, running);
       await write(true);
     },
   });

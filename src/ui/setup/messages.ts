@@ -1,5 +1,5 @@
 import { DateTime } from "luxon";
-import { counted } from "../../core/values/plural.ts";
+import { formatCount } from "../../core/values/plural.ts";
 import type { BuildingSummary } from "./building.ts";
 
 /** English text with placeholders such as `{tags}` for `values.tags`. The text is the key of the page's translation. */
@@ -27,12 +27,14 @@ export function buildingLines(building: BuildingSummary, nowMs: number): readonl
   return [
     "",
     `${englishText(tokenMessage(building, nowMs))}; abilities: ${token.abilities.join(", ")}.`,
-    `${counted(sites.length, "site")}:`,
+    `${formatCount(sites.length, "site")}:`,
     ...sites
       .slice(0, SITES_SHOWN)
-      .map(({ id, displayName, tags }) => `  ${id}  ${displayName}${tags === null ? "" : `, ${counted(tags, "tag")}`}`),
+      .map(
+        ({ id, displayName, tags }) => `  ${id}  ${displayName}${tags === null ? "" : `, ${formatCount(tags, "tag")}`}`,
+      ),
     ...(SITES_SHOWN < sites.length ? [`  and ${sites.length - SITES_SHOWN} more`] : []),
-    `${tagsText(building)}${alarms === null ? "" : `, ${counted(alarms, "active alarm")}`}.`,
+    `${tagsText(building)}${alarms === null ? "" : `, ${formatCount(alarms, "active alarm")}`}.`,
     ...(systems.length === 0
       ? []
       : [

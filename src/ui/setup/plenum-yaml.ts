@@ -1,5 +1,5 @@
 import { formatDuration } from "../../core/values/duration.ts";
-import { printable, printableJson } from "../../core/values/printable.ts";
+import { toPrintable, toPrintableJson } from "../../core/values/printable.ts";
 import type { BuildingSummary } from "./building.ts";
 import { type Choices, groupsOf, historyEveryMs, type UnitGroup } from "./choices.ts";
 import { englishText, tagCountMessage, tagsText } from "./messages.ts";
@@ -60,9 +60,9 @@ function heading({ baseUrl, date }: ConfigurationFrame, building: BuildingSummar
   const end = token.expiresAt === null ? "never expires" : `expires ${token.expiresAt.slice(0, 10)}`;
   return [
     `# Made for ${baseUrl} on ${date}; plenum check says whether it fits, plenum plan what it costs.`,
-    `# ${printable(`Token "${token.name}" of ${token.user.name}, ${end}.`)}`,
-    `# ${printable(`It sees ${names.join(", ")}${others === 0 ? "" : ` and ${others} more sites`}:`)}`,
-    `# ${printable(`${tagsText(building)}.`)}`,
+    `# ${toPrintable(`Token "${token.name}" of ${token.user.name}, ${end}.`)}`,
+    `# ${toPrintable(`It sees ${names.join(", ")}${others === 0 ? "" : ` and ${others} more sites`}:`)}`,
+    `# ${toPrintable(`${tagsText(building)}.`)}`,
     "# Every option and its default: config/example.yaml.",
   ];
 }
@@ -139,5 +139,5 @@ function scalar(text: string): string {
 
 /** Quotes any text for YAML. `$${` keeps `${` from being replaced by an environment variable. */
 function quoted(text: string): string {
-  return printableJson(JSON.stringify(text)).replaceAll("${", () => "$${");
+  return toPrintableJson(JSON.stringify(text)).replaceAll("${", () => "$${");
 }

@@ -4,7 +4,7 @@ import { bodyLimit } from "hono/body-limit";
 import { every } from "hono/combine";
 import { getCookie, setCookie } from "hono/cookie";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { PAGE_HEADERS } from "../../core/http/page-headers.ts";
+import { PAGE_SECURITY_HEADERS } from "../../core/http/security-headers.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Secret } from "../../core/runtime/log.ts";
 import { readSecret } from "../../core/runtime/secret.ts";
@@ -235,7 +235,7 @@ export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
 
 export const securityHeaders: MiddlewareHandler = async (context, next) => {
   await next();
-  for (const [name, value] of Object.entries(PAGE_HEADERS)) context.header(name, value);
+  for (const [name, value] of Object.entries(PAGE_SECURITY_HEADERS)) context.header(name, value);
   // Assets set their own header.
   if (context.res.headers.get("cache-control") === null) context.header("cache-control", "no-store");
 };

@@ -1,5 +1,5 @@
 import type { AnyEvent } from "../../core/model/event.ts";
-import { counted } from "../../core/values/plural.ts";
+import { formatCount } from "../../core/values/plural.ts";
 import type { LoggedEvent } from "../../engine/store/store.ts";
 
 export function eventSummary({ position, committedAt, event }: LoggedEvent) {
@@ -24,7 +24,7 @@ export function summaryOf(event: AnyEvent): string {
     case "series-break":
       return `${nameOf(event)}: other ${event.data.what.join(" and ")} than before`;
     case "silent-sensors":
-      return `${nameOf(event)}: ${counted(sum(Object.values(event.data.counts)), "finding")} in ${counted(event.data.tags, "tag")}`;
+      return `${nameOf(event)}: ${formatCount(sum(Object.values(event.data.counts)), "finding")} in ${formatCount(event.data.tags, "tag")}`;
     case "history-complete":
       if ("site" in event.data)
         return `${event.data.site.displayName}: ${event.data.resolution} until ${event.data.until}`;
@@ -32,14 +32,14 @@ export function summaryOf(event: AnyEvent): string {
     case "day-sealed":
       return `${event.data.site.displayName}: ${event.data.date}, revision ${event.data.revision}`;
     case "audit-head":
-      return `${counted(event.data.records, "record")}, ${event.data.head.slice(0, 12)}…`;
+      return `${formatCount(event.data.records, "record")}, ${event.data.head.slice(0, 12)}…`;
     case "silence-started":
     case "silence-ended":
       return `until ${event.data.silence.to}: ${event.data.silence.reason}`;
     case "token-expiring":
-      return `in ${counted(event.data.daysLeft, "day")}`;
+      return `in ${formatCount(event.data.daysLeft, "day")}`;
     case "delivery-gap":
-      return `${event.data.sink}: ${counted(event.data.count, "event")} lost by ${event.data.reason}`;
+      return `${event.data.sink}: ${formatCount(event.data.count, "event")} lost by ${event.data.reason}`;
     case "configuration-changed": {
       const { changes, pending } = event.data;
       const waiting = pending.length === 0 ? "" : `; ${pending.length} wait for a restart`;

@@ -1,6 +1,6 @@
-import { DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
+import { MAX_CLOCK_DIFFERENCE_MS } from "../../core/runtime/clock-check.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { counted } from "../../core/values/plural.ts";
+import { formatCount } from "../../core/values/plural.ts";
 import type { SinkReport } from "./sinks.ts";
 import type { SourceReport } from "./sources.ts";
 import { isAlmostFull, isFull, type StateReport } from "./state-health.ts";
@@ -54,14 +54,14 @@ export function noticesOf(
     ...sinks.flatMap(({ sink, deadLetters }) =>
       when(
         deadLetters || null,
-        (count) => `Sink ${sink} refused ${counted(count, "event")}; \`plenum outbox dead ${sink}\` says why.`,
+        (count) => `Sink ${sink} refused ${formatCount(count, "event")}; \`plenum outbox dead ${sink}\` says why.`,
       ),
     ),
     ...sinks.flatMap(({ sink, dropped }) =>
       when(
         dropped || null,
         (count) =>
-          `Sink ${sink} lost ${counted(count, "event")} that it did not take in time; see its delivery-gap events.`,
+          `Sink ${sink} lost ${formatCount(count, "event")} that it did not take in time; see its delivery-gap events.`,
       ),
     ),
     ...when(
@@ -131,7 +131,7 @@ function tokenNotices({ name, token }: SourceReport, nowMs: number): Notices {
   const days = (Date.parse(expiry) - nowMs) / DAY_MS;
   if (days > TOKEN_DAYS) return [];
   if (days < 0) return [`The token of ${name} expired at ${expiry}; replace it with a new one.`];
-  const left = days < 1 ? "in less than a day" : `in ${counted(Math.floor(days), "day")}`;
+  const left = days < 1 ? "in less than a day" : `in ${formatCount(Math.floor(days), "day")}`;
   return [`The token of ${name} expires at ${expiry}, ${left}.`];
 }
 
@@ -140,12 +140,12 @@ function workNotices(source: SourceReport, copy: StateReport["copy"]): Notices {
   const foreign = quota?.buckets.find((bucket) => bucket.foreign !== null)?.foreign;
   return [
     ...when(
-      clockSkewMs !== null && Math.abs(clockSkewMs) > DIFFERENCE_BOUND_MS && clockSkewMs,
+      clockSkewMs !== null && Math.abs(clockSkewMs) > MAX_CLOCK_DIFFERENCE_MS && clockSkewMs,
       (ms) =>
         `The clock of this machine is ${(Math.abs(ms) / 1_000).toFixed(0)} s ${ms > 0 ? "ahead of" : "behind"} the clock of ${name}. Until you correct it, times are uncertain and Plenum rejects commands.`,
     ),
     ...when(foreign, ({ perWindow, sinceMs }) => {
-      const requests = perWindow === null ? "" : `, up to ${counted(perWindow, "request")} a minute`;
+      const requests = perWindow === null ? "" : `, up to ${formatCount(perWindow, "request")} a minute`;
       const original =
         copy === null
           ? ""
@@ -173,23 +173,23 @@ function valueNotices({ name, suddenChanges, leftOut, typeDoubts }: SourceReport
       const where = `${name}, site ${siteIds.join(", ")}`;
       const verb = tags === 1 ? "is" : "are";
       return what === "nulls"
-        ? `${where}: ${counted(tags, "value")} turned null at once at ${since} and ${verb} published as bad. A gateway may be offline.`
-        : `${where}: more than a third of the values of a reply changed between number and boolean at ${since}. ${counted(tags, "tag")} ${verb} uncertain until a further reading confirms the type.`;
+        ? `${where}: ${formatCount(tags, "value")} turned null at once at ${since} and ${verb} published as bad. A gateway may be offline.`
+        : `${where}: more than a third of the values of a reply changed between number and boolean at ${since}. ${formatCount(tags, "tag")} ${verb} uncertain until a further reading confirms the type.`;
     }),
     ...whenAny(
       leftOut.filter(({ kind }) => kind === "unreadable"),
       (tags) =>
-        `${counted(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has an unreadable value" : "have unreadable values"} in the replies; what was read before stays: ${reasons(tags)}.`,
+        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has an unreadable value" : "have unreadable values"} in the replies; what was read before stays: ${reasons(tags)}.`,
     ),
     ...whenAny(
       leftOut.filter(({ kind }) => kind !== "unreadable"),
       (tags) =>
-        `${counted(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has" : "have"} no value in the replies: ${reasons(tags)}.`,
+        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has" : "have"} no value in the replies: ${reasons(tags)}.`,
     ),
     ...whenAny(
       typeDoubts.filter(({ doubt }) => doubt === "unit"),
       (tags) =>
-        `${counted(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has a boolean" : "have booleans"} as value although the unit is one of numbers, so the quality is uncertain: ${listed(tags.map(({ id, displayName, unit }) => `${id} ${displayName} (${unit})`))}. Correct the unit or the value at the service.`,
+        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has a boolean" : "have booleans"} as value although the unit is one of numbers, so the quality is uncertain: ${listed(tags.map(({ id, displayName, unit }) => `${id} ${displayName} (${unit})`))}. Correct the unit or the value at the service.`,
     ),
   ];
 }
@@ -203,7 +203,7 @@ function backlogNotices({ name, history, setAside }: SourceReport): Notices {
     ...whenAny(setAside, (tags) => {
       const [was, is] = tags.length === 1 ? ["was", "is"] : ["were", "are"];
       const names = listed(tags.map(({ id, displayName }) => `${id} ${displayName}`));
-      return `${counted(tags.length, "tag")} of ${name} ${was} rejected singly twice and ${is} in quarantine; the next single requests follow after 10 minutes, then 1, 6 and 24 hours: ${names}. \`plenum explain ${tags[0]?.id ?? ""}\` says why.`;
+      return `${formatCount(tags.length, "tag")} of ${name} ${was} rejected singly twice and ${is} in quarantine; the next single requests follow after 10 minutes, then 1, 6 and 24 hours: ${names}. \`plenum explain ${tags[0]?.id ?? ""}\` says why.`;
     }),
   ];
 }

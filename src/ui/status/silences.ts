@@ -5,7 +5,7 @@ import type { Alarm, Site } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { oneAtATime } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { printable } from "../../core/values/printable.ts";
+import { toPrintable } from "../../core/values/printable.ts";
 import {
   addSilence,
   alarmText,
@@ -87,8 +87,8 @@ async function namesIn(cache: CachedDocuments, sources: readonly string[], silen
   const alarm = alarms.get(silence.alarm ?? "")?.alarm;
   const site = sites.get(String(silence.site))?.value;
   return {
-    alarm: alarm && printable(`${alarm.trigger.displayName}, ${alarm.site.displayName}`),
-    site: site && printable(site.displayName),
+    alarm: alarm && toPrintable(`${alarm.trigger.displayName}, ${alarm.site.displayName}`),
+    site: site && toPrintable(site.displayName),
   };
 }
 

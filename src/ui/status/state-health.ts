@@ -2,7 +2,7 @@ import { statfsSync } from "node:fs";
 import { errorText } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { Conflict, type DamagedRows, type SeenCopy, type Store } from "../../engine/store/store.ts";
+import { type DamagedRows, KeyConflict, type SeenCopy, type Store } from "../../engine/store/store.ts";
 
 /** Size of the disk in bytes, and the bytes that our user may still write; null when unknown. */
 export interface DiskSpace {
@@ -56,7 +56,7 @@ export function watchCommits(store: Store, clock: Clock) {
       return result;
     } catch (error) {
       // A conflict is about a key, not about the disk.
-      if (!(error instanceof Conflict)) {
+      if (!(error instanceof KeyConflict)) {
         const since = troubles.get(kind)?.since ?? isoUtc(clock.now());
         troubles.set(kind, { since, problem: errorText(error) });
       }

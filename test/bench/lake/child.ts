@@ -11,7 +11,7 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { OFFER_BYTES } from "#src/engine/store/outbox-rules.ts";
+import { MAX_OFFER_BYTES } from "#src/engine/store/outbox-rules.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { contextFor, never } from "../../connectors/context.ts";
 import { processorMsOf, usedBy } from "../harness.ts";
@@ -49,7 +49,7 @@ function* offersOf(events: Workload, mostValues = Number.POSITIVE_INFINITY): Gen
   let bytes = 0;
   for (const each of events) {
     const text = encodeEvent(each.event);
-    const isFull = batch.length === BATCH || bytes + text.length > OFFER_BYTES || values >= mostValues;
+    const isFull = batch.length === BATCH || bytes + text.length > MAX_OFFER_BYTES || values >= mostValues;
     if (isFull && batch.length > 0) {
       yield { batch, values };
       [batch, values, bytes] = [[], 0, 0];

@@ -3,7 +3,7 @@ import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { detectServerInstance, parseUptime } from "#connectors/mqtt/server-instance.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
-import { type SinceBoot, systemClock } from "#src/core/runtime/clock.ts";
+import { systemClock, type TimeSinceBoot } from "#src/core/runtime/clock.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
 import { contextFor, never } from "../context.ts";
 import { startScriptedBroker } from "./scripted-broker.ts";
@@ -53,11 +53,11 @@ describe("the detection of a new broker instance by its reported uptime", () => 
 });
 
 describe("the detection of a new broker instance with time measured since boot", () => {
-  const life = (uptime: number, wallS: number, measured: SinceBoot | undefined) => ({
+  const life = (uptime: number, wallS: number, measured: TimeSinceBoot | undefined) => ({
     ...{ uptime, atMs: AT + wallS * 1_000, sessionLost: false },
     ...(measured === undefined ? {} : { measured }),
   });
-  const on = (boot: string, s: number): SinceBoot => ({ boot, ms: s * 1_000 });
+  const on = (boot: string, s: number): TimeSinceBoot => ({ boot, ms: s * 1_000 });
 
   function isNew(uptime: number, { wallS, measuredS }: { wallS: number; measuredS: number }): boolean {
     const before = detectServerInstance(null, life(HOUR_S, 0, on("this", 500))).instanceId;

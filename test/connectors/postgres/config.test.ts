@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
-import { addressOf } from "#src/core/postgres/address.ts";
+import { parseAddress } from "#src/core/postgres/address.ts";
 
 const PARTS = { host: "db.example.com", database: "buildings", user: "plenum" };
 
@@ -18,16 +18,16 @@ describe("the address of a PostgreSQL database", () => {
   ])("is parsed from the URL %s", (url, host, port, sslmode) => {
     expect(complaints({ url })).toEqual([]);
     const expected = { host, port, sslmode, database: "buildings", user: "plenum" };
-    expect(addressOf(PostgresConfig.parse({ url }))).toEqual(expected);
+    expect(parseAddress(PostgresConfig.parse({ url }))).toEqual(expected);
   });
 
   test("is read from separate options, and percent-decoded from a URL", () => {
-    expect(addressOf(PostgresConfig.parse(PARTS))).toEqual({ ...PARTS, port: 5432, sslmode: "verify-full" });
-    expect(addressOf({ url: "postgresql://a%40b@h/my%20base" })).toMatchObject({
+    expect(parseAddress(PostgresConfig.parse(PARTS))).toEqual({ ...PARTS, port: 5432, sslmode: "verify-full" });
+    expect(parseAddress({ url: "postgresql://a%40b@h/my%20base" })).toMatchObject({
       user: "a@b",
       database: "my base",
     });
-    expect(addressOf({ url: "postgresql://a@h/100%" }).database).toBe("100%");
+    expect(parseAddress({ url: "postgresql://a@h/100%" }).database).toBe("100%");
   });
 
   test.each([
@@ -60,7 +60,7 @@ describe("the address of a PostgreSQL database", () => {
   });
 
   test("each libpq value of sslmode is mapped to verify-full or disable, or refused", () => {
-    const modeOf = (sslmode: string) => addressOf(PostgresConfig.parse({ ...PARTS, sslmode })).sslmode;
+    const modeOf = (sslmode: string) => parseAddress(PostgresConfig.parse({ ...PARTS, sslmode })).sslmode;
     expect(["verify-full", "verify-ca", "require"].map(modeOf)).toEqual(["verify-full", "verify-full", "verify-full"]);
     expect(complaints({ ...PARTS, sslmode: "allow" })).toEqual([
       "sslmode: sslmode allow goes on without TLS where the server wants it so; write verify-full, or disable.",

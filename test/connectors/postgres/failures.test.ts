@@ -6,8 +6,8 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import { errorText } from "#src/core/errors/errors.ts";
-import { addressOf } from "#src/core/postgres/address.ts";
-import { failureOf } from "#src/core/postgres/outcome.ts";
+import { parseAddress } from "#src/core/postgres/address.ts";
+import { toFailure } from "#src/core/postgres/error-meaning.ts";
 import { absent, freePort, type RealServer, startPostgres } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
@@ -259,10 +259,10 @@ describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the se
 });
 
 describe("the classification of PostgreSQL errors (failureOf)", () => {
-  const address = addressOf({ host: "db", database: "d", user: "plenum" });
+  const address = parseAddress({ host: "db", database: "d", user: "plenum" });
   const said = (code: string, message = "words") => {
     const error = Object.assign(new Error(message), { code, severity: "ERROR", detail: "Failing row contains (…)" });
-    const failure = failureOf(error, address);
+    const failure = toFailure(error, address);
     expect(errorText(failure)).not.toContain("Failing row");
     return `${failure.kind}: ${errorText(failure)}`;
   };

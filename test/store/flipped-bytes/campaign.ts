@@ -7,7 +7,7 @@ import { errorText } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Log } from "#src/core/runtime/log.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { Damaged } from "#src/engine/store/sqlite.ts";
+import { StateDamaged } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
 import { temporaryFolder } from "../../real-servers.ts";
@@ -110,7 +110,7 @@ async function used<T>(folder: string, log: Log, use: (store: Store) => Promise<
     try {
       return await use(store);
     } catch (error) {
-      if (!(error instanceof Damaged) || store.damaged?.aborted !== true || attempts === 0) throw error;
+      if (!(error instanceof StateDamaged) || store.damaged?.aborted !== true || attempts === 0) throw error;
     } finally {
       await store.close().catch(() => undefined);
     }

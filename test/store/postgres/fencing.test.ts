@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { Fenced } from "#src/engine/store/fenced-store.ts";
+import { FencedError } from "#src/engine/store/fenced-store.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { connectTo } from "../../ask-postgres.ts";
@@ -103,12 +103,12 @@ describe.skipIf(programPath("postgres") === null)("a member that has lost a sour
       const old = await rig.shard(database, { epoch });
       epoch += 1;
       await rig.hold(epoch);
-      await expect(write(old), name).rejects.toThrow(Fenced);
-      await expect(old.commit({ events: [valueEvent(98)] }), name).rejects.toThrow(Fenced);
+      await expect(write(old), name).rejects.toThrow(FencedError);
+      await expect(old.commit({ events: [valueEvent(98)] }), name).rejects.toThrow(FencedError);
       await old.close();
       expect(await everything(), name).toEqual(before);
     }
-    await expect(rig.shard(database, { epoch: 1 })).rejects.toThrow(Fenced);
+    await expect(rig.shard(database, { epoch: 1 })).rejects.toThrow(FencedError);
     // The same calls by the holder succeed, so no call fails for another reason.
     for (const [name, write] of Object.entries(WRITING)) {
       const holder = await rig.shard(database, { epoch });
@@ -121,7 +121,7 @@ describe.skipIf(programPath("postgres") === null)("a member that has lost a sour
     const one = await rig.shard(database);
     const two = await rig.shard(database);
     await one.commit({ events: [valueEvent(1)] });
-    await expect(two.commit({ events: [valueEvent(2)] })).rejects.toThrow(Fenced);
+    await expect(two.commit({ events: [valueEvent(2)] })).rejects.toThrow(FencedError);
     await one.commit({ events: [valueEvent(3)] });
     expect(await one.outbox.latest(9)).toHaveLength(2);
   });
@@ -150,7 +150,7 @@ describe.skipIf(programPath("postgres") === null)("a member that has lost a sour
     );
     const takeover = rig.hold(2);
     await expect.poll(() => rig.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'")).toHaveLength(1);
-    await expect(rig.shard(database, { epoch: 2 })).rejects.toThrow(Fenced);
+    await expect(rig.shard(database, { epoch: 2 })).rejects.toThrow(FencedError);
     await slow.query("commit");
     await takeover;
     await slow.end();

@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { errorText, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { Unanswered } from "#src/core/postgres/transact.ts";
-import { Conflict, type Store } from "#src/engine/store/store.ts";
+import { CommitUnknown } from "#src/core/postgres/transaction.ts";
+import { KeyConflict, type Store } from "#src/engine/store/store.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
@@ -68,7 +68,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     const done = store.commit({ ...change(2), events: [valueEvent(1), valueEvent(2), valueEvent(2)] });
     await cut;
     expect(await done).toEqual({ lastPosition: 2, repeated: ids(valueEvent(1), valueEvent(2)) });
-    await expect(store.commit(change(2))).rejects.toThrow(Conflict);
+    await expect(store.commit(change(2))).rejects.toThrow(KeyConflict);
     expect(await store.commit(change(3))).toEqual({ lastPosition: 3, repeated: [] });
     expect(await recorded()).toEqual([1, 2, 3]);
     expect(await told()).toEqual(ids(valueEvent(1), valueEvent(2), valueEvent(3)));
@@ -119,7 +119,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
   test("rejects a commit that did not happen, with the advice of the database error", async () => {
     const away: StateDatabase = {
       ...database,
-      transact: () => Promise.reject(new Unanswered("It is away.", { hint: "Look at its disk." })),
+      transact: () => Promise.reject(new CommitUnknown("It is away.", { hint: "Look at its disk." })),
     };
     const error = await (await rig.shard(away)).commit(change(1)).catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(Retryable);

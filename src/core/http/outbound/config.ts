@@ -5,7 +5,8 @@ import { ProxyConfig } from "../proxy.ts";
 import { parseNetwork } from "./networks.ts";
 
 /** Headers that the connection itself needs, or that would change how the request is read. */
-const RESERVED = /^(content-.*|host|connection|keep-alive|transfer-encoding|te|trailer|upgrade|expect|proxy-.*)$/i;
+const RESERVED_HEADER =
+  /^(content-.*|host|connection|keep-alive|transfer-encoding|te|trailer|upgrade|expect|proxy-.*)$/i;
 
 export const ReceiverUrl = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as https://example.com/hook." })
@@ -16,7 +17,7 @@ export const ReceiverUrl = z
 const HeaderName = z
   .string()
   .regex(/^[A-Za-z0-9-]{1,64}$/, "A header name consists of letters, digits and `-`.")
-  .refine((name) => !RESERVED.test(name), "This header is set by Plenum and cannot be changed.");
+  .refine((name) => !RESERVED_HEADER.test(name), "This header is set by Plenum and cannot be changed.");
 
 const HeaderText = z.string().regex(/^[\x20-\x7e]*$/, "A header value is one line of plain ASCII characters.");
 
@@ -28,7 +29,7 @@ function isPlainTextSecret(name: string, value: unknown): boolean {
   return typeof value === "string" && value !== "" && (CREDENTIAL_HEADER.test(name) || /^(basic|bearer) /i.test(value));
 }
 
-export const Headers = z
+export const RequestHeaders = z
   .record(HeaderName, z.union([HeaderText, SecretRef]))
   .superRefine((headers, context) => {
     for (const [name, value] of Object.entries(headers)) {
@@ -43,15 +44,15 @@ export const Headers = z
   .default({})
   .meta({ description: "Further request headers; a value may be a secret reference." });
 
-const Network = z
+const NetworkText = z
   .string()
   .refine((text) => parseNetwork(text) !== null, "Write a network as 10.1.0.0/16, fd00::/8 or 192.0.2.7/32.");
 
-export const OUTBOUND = {
+export const OUTBOUND_OPTIONS = {
   timeout: Duration.refine((ms) => ms >= 100 && ms <= 30_000, "Choose between 100ms and 30s.")
     .prefault("15s")
     .meta({ description: "Total time of one request, answer included; at most 30s." }),
-  allow_networks: z.array(Network).max(100).default([]).meta({
+  allow_networks: z.array(NetworkText).max(100).default([]).meta({
     description: "Networks (CIDR) that may be reached although they are not public; http is allowed only there.",
   }),
   proxy: ProxyConfig.optional(),
@@ -61,4 +62,4 @@ export const OUTBOUND = {
     .optional()
     .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
 } as const;
-export type OutboundConfig = z.infer<z.ZodObject<typeof OUTBOUND>>;
+export type OutboundConfig = z.infer<z.ZodObject<typeof OUTBOUND_OPTIONS>>;

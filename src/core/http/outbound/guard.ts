@@ -4,12 +4,12 @@ import type { TLSSocket } from "node:tls";
 import { buildConnector } from "undici";
 import { ConfigError, Retryable } from "../../errors/errors.ts";
 import { isLoopback } from "../loopback.ts";
-import { type HttpProxy, targetOf } from "../proxy.ts";
+import { type HttpProxy, toTarget } from "../proxy.ts";
 import { VERIFIED_TLS } from "../verified-tls.ts";
-import { reachOf } from "./networks.ts";
+import { createNetworkRules } from "./networks.ts";
 
 /** `dns.lookup` with `all: true`, or a stand-in for it. */
-export type Lookup = (
+export type DnsLookup = (
   host: string,
   options: LookupOptions & { all: true },
   done: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
@@ -20,23 +20,23 @@ interface GuardOptions {
   readonly allowNetworks: readonly string[];
   readonly ca: string | undefined;
   readonly timeoutMs: number;
-  readonly lookup: Lookup;
+  readonly lookup: DnsLookup;
   readonly proxy: HttpProxy | null;
 }
 
 /** Connects only to public or allowed addresses, checked inside the connection's lookup against DNS rebinding. */
 export function guardedConnector(options: GuardOptions): buildConnector.connector {
-  const reach = reachOf(options.allowNetworks);
+  const networkRules = createNetworkRules(options.allowNetworks);
   const encrypted = options.url.protocol === "https:";
 
   function refusal(address: string): ConfigError | null {
-    if (!reach.isOpen(address)) {
+    if (!networkRules.isOpen(address)) {
       return new ConfigError(`${options.url.origin} leads to ${address}, which is not a public address.`, {
         field: "url",
         hint: "If that is meant, add its network to allow_networks.",
       });
     }
-    if (!encrypted && !reach.isAllowed(address)) {
+    if (!encrypted && !networkRules.isAllowed(address)) {
       return new ConfigError(`${options.url.origin} is not encrypted.`, {
         field: "url",
         hint: "Use https, or add the network of the receiver to allow_networks.",
@@ -48,7 +48,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
   const lookup: LookupFunction = (host, wanted, done) => {
     options.lookup(host, { ...wanted, all: true }, (error, addresses) => {
       const first = addresses?.[0];
-      if (error !== null || first === undefined) return done(unknownHost(host, error), "", 0);
+      if (error !== null || first === undefined) return done(createUnknownHostError(host, error), "", 0);
       const refused = addresses.map(({ address }) => refusal(address)).find((answer) => answer !== null);
       if (refused !== undefined) done(refused, "", 0);
       else if (wanted.all === true) done(null, addresses);
@@ -72,7 +72,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
     if (refused !== null) done(refused, null);
     else if (options.proxy === null) connect(target, done);
     else {
-      options.proxy.tunnel(targetOf(target), AbortSignal.timeout(options.timeoutMs)).then(
+      options.proxy.tunnel(toTarget(target), AbortSignal.timeout(options.timeoutMs)).then(
         // A plain connection is the tunnel itself; undici takes `httpSocket` only to begin TLS on it.
         (socket) =>
           target.protocol === "https:" ? connect({ ...target, httpSocket: socket }, done) : done(null, socket),
@@ -82,7 +82,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
   };
 }
 
-export function probe(
+export function tryConnection(
   connect: buildConnector.connector,
   url: Pick<URL, "hostname" | "host" | "protocol" | "port">,
   signal: AbortSignal,
@@ -101,7 +101,7 @@ export function probe(
   });
 }
 
-function unknownHost(host: string, cause: NodeJS.ErrnoException | null): Error {
+function createUnknownHostError(host: string, cause: NodeJS.ErrnoException | null): Error {
   return new Retryable(`The name ${host} could not be resolved (${cause?.code ?? "no address"}).`, {
     hint: "Check the address and the name server.",
     cause,

@@ -1,13 +1,13 @@
 import { BlockList, isIP } from "node:net";
 
-export interface Network {
+export interface IpNetwork {
   readonly address: string;
   readonly prefix: number;
   readonly family: "ipv4" | "ipv6";
 }
 
 /** Null for invalid text. A single address needs its prefix length, e.g. `10.0.0.7/32`. */
-export function parseNetwork(text: string): Network | null {
+export function parseNetwork(text: string): IpNetwork | null {
   const match = /^([0-9a-fA-F.:]+)\/(\d{1,3})$/.exec(text);
   const address = match?.[1] ?? "";
   const prefix = Number(match?.[2]);
@@ -17,7 +17,7 @@ export function parseNetwork(text: string): Network | null {
 }
 
 /** Special-purpose registries of IANA. Of IPv6 everything but 2000::/3 is closed, e.g. loopback, NAT64 and local. */
-const CLOSED: readonly string[] = [
+const NON_PUBLIC_NETWORKS: readonly string[] = [
   "0.0.0.0/8", // this network
   "10.0.0.0/8", // private
   "100.64.0.0/10", // carrier-grade NAT
@@ -42,9 +42,9 @@ const CLOSED: readonly string[] = [
   "3fff::/20", // documentation
 ];
 
-export function reachOf(allowNetworks: readonly string[]) {
-  const allowed = membership(allowNetworks);
-  const closed = membership(CLOSED);
+export function createNetworkRules(allowNetworks: readonly string[]) {
+  const allowed = createNetworkMatcher(allowNetworks);
+  const closed = createNetworkMatcher(NON_PUBLIC_NETWORKS);
   return {
     isAllowed: allowed,
     /** Public or allowed; false for text that is no address. */
@@ -53,7 +53,7 @@ export function reachOf(allowNetworks: readonly string[]) {
 }
 
 /** One list per family: a common one would look for an IPv4 address among the IPv6 networks as well. */
-function membership(networks: readonly string[]): (address: string) => boolean {
+function createNetworkMatcher(networks: readonly string[]): (address: string) => boolean {
   const lists = { ipv4: new BlockList(), ipv6: new BlockList() };
   for (const text of networks) {
     const network = parseNetwork(text);

@@ -5,14 +5,14 @@ import type { Clock } from "../../runtime/clock.ts";
 import { readCertificates } from "../../runtime/secret.ts";
 import { USER_AGENT } from "../../runtime/version.ts";
 import { timeLimit } from "../../runtime/waiting.ts";
-import { failureOfConnection, indicatesTls, plainTextAtTlsPort, type Server, wantsTls } from "../connection-problem.ts";
-import { isPage } from "../html-page.ts";
-import { proxyOf } from "../proxy.ts";
-import { retryAfterMs, secondsIn } from "../retry-after.ts";
+import { demandsTls, detectTlsPort, failureOfConnection, type ServerInfo, tlsRequired } from "../connection-problem.ts";
+import { isHtmlPage } from "../html-page.ts";
+import { openProxy } from "../proxy.ts";
+import { parseSeconds, retryAfterMs } from "../retry-after.ts";
 import type { OutboundConfig } from "./config.ts";
-import { guardedConnector, type Lookup, probe } from "./guard.ts";
+import { type DnsLookup, guardedConnector, tryConnection } from "./guard.ts";
 
-const CONNECT_MS = 5_000;
+const CONNECT_TIMEOUT_MS = 5_000;
 const KEEP_ALIVE_MS = 4_000;
 
 interface HttpRequest {
@@ -38,10 +38,10 @@ export function createHttpClient(options: {
   readonly url: URL;
   readonly config: OutboundConfig;
   readonly clock: Clock;
-  readonly lookup?: Lookup;
+  readonly lookup?: DnsLookup;
 }) {
   const { url, config, clock } = options;
-  const proxy = proxyOf(config.proxy, clock);
+  const proxy = openProxy(config.proxy, clock);
   let client: Client | null = null;
   let lastRequestMs = Number.NEGATIVE_INFINITY;
 
@@ -50,7 +50,7 @@ export function createHttpClient(options: {
       url: to,
       allowNetworks: config.allow_networks,
       ca: config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file"),
-      timeoutMs: Math.min(CONNECT_MS, config.timeout),
+      timeoutMs: Math.min(CONNECT_TIMEOUT_MS, config.timeout),
       lookup: options.lookup ?? systemLookup,
       proxy,
     });
@@ -58,11 +58,11 @@ export function createHttpClient(options: {
 
   async function failureWithoutResponse(error: unknown, signal: AbortSignal): Promise<unknown> {
     if (signal.aborted) return signal.reason;
-    const receiver = receiverAt(url.origin);
+    const receiver = describeReceiver(url.origin);
     const secure = new URL(url.href.replace(/^http:/, "https:"));
     const address = { protocol: "https:", hostname: url.hostname, host: url.host, port: url.port || "80" };
-    const connectTls = (limit: AbortSignal) => probe(connector(secure), address, limit);
-    const mismatch = await plainTextAtTlsPort(error, url, receiver, connectTls, signal);
+    const connectTls = (limit: AbortSignal) => tryConnection(connector(secure), address, limit);
+    const mismatch = await detectTlsPort(error, url, receiver, connectTls, signal);
     return signal.aborted ? signal.reason : (mismatch ?? failureOfConnection(error, receiver));
   }
 
@@ -82,8 +82,8 @@ export function createHttpClient(options: {
       const limit = timeLimit(signal, config.timeout);
       try {
         const response = await client.request({ ...request, signal: limit.signal });
-        const { text, isCut } = await beginningOf(response.body, bodyBytes(response.statusCode));
-        return { status: response.statusCode, headers: flat(response.headers), body: text, isCut };
+        const { text, isCut } = await readBodyStart(response.body, bodyBytes(response.statusCode));
+        return { status: response.statusCode, headers: flattenHeaders(response.headers), body: text, isCut };
       } catch (error) {
         throw await failureWithoutResponse(error, signal);
       } finally {
@@ -92,7 +92,7 @@ export function createHttpClient(options: {
     },
 
     async probeConnection(signal: AbortSignal): Promise<void> {
-      await probe(connector(url), url, signal).catch(async (error: unknown) => {
+      await tryConnection(connector(url), url, signal).catch(async (error: unknown) => {
         throw await failureWithoutResponse(error, signal);
       });
     },
@@ -105,12 +105,12 @@ export function createHttpClient(options: {
   };
 }
 
-export function receiverAt(origin: string): Server {
+export function describeReceiver(origin: string): ServerInfo {
   const schemes = { secureScheme: "https://", plainScheme: "http://" };
   return { name: origin, failed: "could not be reached", addressOption: "url", authorityOption: "ca_file", ...schemes };
 }
 
-async function beginningOf(
+async function readBodyStart(
   body: AsyncIterable<Buffer>,
   maxBytes: number,
 ): Promise<{ readonly text: string; readonly isCut: boolean }> {
@@ -128,7 +128,7 @@ async function beginningOf(
   return { text: Buffer.concat(parts).subarray(0, maxBytes).toString(), isCut: bytes > maxBytes };
 }
 
-function flat(headers: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
+function flattenHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
   return Object.fromEntries(
     Object.entries(headers).flatMap(([name, value]) => {
       const last = Array.isArray(value) ? value.at(-1) : value;
@@ -137,11 +137,11 @@ function flat(headers: Readonly<Record<string, string | string[] | undefined>>):
   );
 }
 
-const MAX_ANSWER_BYTES = 256 * 1024;
+const MAX_RESPONSE_BYTES = 256 * 1024;
 
 /** Larger numbers are seconds since 1970; smaller ones are seconds from now. */
-const EPOCH_SECONDS = 1e9;
-const LONGEST_RESET_MS = 3_600_000;
+const MIN_EPOCH_SECONDS = 1e9;
+const MAX_RESET_WAIT_MS = 3_600_000;
 
 export interface ReceiverRequest {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -161,14 +161,14 @@ export interface ReceiverResponse extends Omit<HttpResponse, "isCut"> {
 /** Sends one request. Throws what `failureOfResponse` makes of a refusal. */
 export async function sendRequest(
   end: HttpClient,
-  question: ReceiverRequest,
+  request: ReceiverRequest,
   clock: Clock,
   signal: AbortSignal,
 ): Promise<ReceiverResponse> {
-  const { json, method, path, text } = question;
+  const { json, method, path, text } = request;
   const body = text?.body ?? (json === undefined ? null : JSON.stringify(json));
   const contentType = text?.contentType ?? "application/json; charset=utf-8";
-  const answer = await end.exchange(
+  const response = await end.exchange(
     {
       method,
       path,
@@ -176,19 +176,19 @@ export async function sendRequest(
         "user-agent": USER_AGENT,
         accept: "application/json",
         "accept-encoding": "identity",
-        ...question.headers,
+        ...request.headers,
         ...(body === null ? {} : { "content-type": contentType }),
       },
       body: body === null ? null : Buffer.from(body),
     },
     signal,
-    () => MAX_ANSWER_BYTES,
+    () => MAX_RESPONSE_BYTES,
   );
-  const isUnderstood = question.allow?.includes(answer.status) === true;
-  const failure = isUnderstood ? null : failureOfResponse(answer, end.origin, clock.now());
+  const isUnderstood = request.allow?.includes(response.status) === true;
+  const failure = isUnderstood ? null : failureOfResponse(response, end.origin, clock.now());
   if (failure !== null) throw failure;
-  const { status, headers } = answer;
-  return { status, headers, body: answer.body, json: answer.isCut ? undefined : parsed(answer.body) };
+  const { status, headers } = response;
+  return { status, headers, body: response.body, json: response.isCut ? undefined : parseJson(response.body) };
 }
 
 /**
@@ -203,8 +203,8 @@ export async function sendRequest(
  * | 408, 425, other 5xx | retry; the request may have been executed         |
  * | other 4xx           | this request is never accepted                    |
  */
-export function failureOfResponse(answer: HttpResponse, origin: string, nowMs: number): Failure | null {
-  const { status } = answer;
+export function failureOfResponse(response: HttpResponse, origin: string, nowMs: number): Failure | null {
+  const { status } = response;
   const said = `${origin} answered ${status}`;
   if (status >= 200 && status < 300) return null;
   if (status >= 300 && status < 400) {
@@ -214,13 +214,13 @@ export function failureOfResponse(answer: HttpResponse, origin: string, nowMs: n
     });
   }
   if (status === 401 || status === 403) {
-    return new ConfigError(`${said}: it does not accept who we are.${words(answer.body)}`, {
+    return new ConfigError(`${said}: it does not accept who we are.${quoteBody(response.body)}`, {
       reason: status === 401 ? "unauthenticated" : "forbidden",
       hint: "Check the credentials and what they may do.",
     });
   }
   if (status === 404) {
-    return new ConfigError(`${said}: there is no such address.${words(answer.body)}`, {
+    return new ConfigError(`${said}: there is no such address.${quoteBody(response.body)}`, {
       field: "url",
       hint: "Check the address.",
     });
@@ -233,35 +233,35 @@ export function failureOfResponse(answer: HttpResponse, origin: string, nowMs: n
     });
   }
   if (status === 429 || status === 502 || status === 503 || status === 504) {
-    const { date, "retry-after": retryAfter } = answer.headers;
-    const waitMs = retryAfterMs(retryAfter, nowMs, date) ?? limitResetMs(answer.headers, nowMs);
+    const { date, "retry-after": retryAfter } = response.headers;
+    const waitMs = retryAfterMs(retryAfter, nowMs, date) ?? limitResetMs(response.headers, nowMs);
     return new Throttled(`${said}: it asks us to wait.`, waitMs, {
       scope: status === 429 ? "allowance" : "everything",
     });
   }
-  if (status >= 500 || status === 408 || status === 425) return new Retryable(`${said}.${words(answer.body)}`);
-  if (status === 400 && indicatesTls(answer.body)) return wantsTls(receiverAt(origin));
-  return new Rejected(`${said}.${words(answer.body)}`);
+  if (status >= 500 || status === 408 || status === 425) return new Retryable(`${said}.${quoteBody(response.body)}`);
+  if (status === 400 && demandsTls(response.body)) return tlsRequired(describeReceiver(origin));
+  return new Rejected(`${said}.${quoteBody(response.body)}`);
 }
 
 /** Milliseconds by headers in seconds from now (Discord), seconds since 1970 (Mattermost, Zulip) or a time (Jira). */
 function limitResetMs(headers: HttpResponse["headers"], nowMs: number): number | null {
   const { "x-ratelimit-reset": reset, "x-ratelimit-reset-after": resetAfter } = headers;
-  const after = secondsIn(resetAfter);
+  const after = parseSeconds(resetAfter);
   if (after !== null) return after * 1_000;
-  const seconds = secondsIn(reset);
+  const seconds = parseSeconds(reset);
   const untilMs = seconds === null ? Date.parse(reset ?? "") : seconds * 1_000;
-  const ms = seconds !== null && seconds < EPOCH_SECONDS ? untilMs : untilMs - nowMs;
-  return ms > 0 && ms <= LONGEST_RESET_MS ? ms : null;
+  const ms = seconds !== null && seconds < MIN_EPOCH_SECONDS ? untilMs : untilMs - nowMs;
+  return ms > 0 && ms <= MAX_RESET_WAIT_MS ? ms : null;
 }
 
 /** Start of the response's text for people; empty for a web page. */
-function words(body: string): string {
+function quoteBody(body: string): string {
   const text = body.replaceAll(/[\p{Cc}\s]+/gu, " ").trim();
-  return text === "" || isPage(text) ? "" : ` It said: ${text.slice(0, 300)}`;
+  return text === "" || isHtmlPage(text) ? "" : ` It said: ${text.slice(0, 300)}`;
 }
 
-function parsed(body: string): unknown {
+function parseJson(body: string): unknown {
   try {
     return JSON.parse(body);
   } catch {

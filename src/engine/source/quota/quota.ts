@@ -1,7 +1,7 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
+import { type ReadClock, readClocks, type TimePoint } from "../../../core/runtime/elapsed-time.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
-import { type Mark, type Moment, momentOf } from "../../../core/runtime/moment.ts";
 import type { QuotaStore } from "../../store/store.ts";
 import { type Lane, QUOTA_ENDPOINTS, type QuotaEndpoint, type QuotaStatus, type SlotOffer } from "../source.ts";
 import type { OtherClientUse } from "./caution.ts";
@@ -13,7 +13,7 @@ export interface QuotaLimiter {
   run<T>(
     lane: Lane,
     endpoint: QuotaEndpoint,
-    task: (since: Moment) => Promise<T>,
+    task: (since: TimePoint) => Promise<T>,
     signal: AbortSignal,
     choose?: (offer: SlotOffer) => number | null,
   ): Promise<T>;
@@ -44,7 +44,7 @@ export interface QuotaOptions {
   readonly longestWayMs?: number;
   /** `pace`: four fifths of the usual rate for one window, so a new user sees values at once. `wait`: no requests. */
   readonly withoutRecord?: "pace" | "wait";
-  readonly mark?: Mark;
+  readonly mark?: ReadClock;
   readonly log?: Pick<Log, "warn">;
   readonly metrics?: Pick<Metrics, "quotaWaitSeconds" | "quotaSlots" | "quotaHeld">;
   /** Called once per period in which another client seems to use the token. */
@@ -72,7 +72,7 @@ export function createQuota(options: QuotaOptions): Quota {
   const { clock, source, metrics, log, sharing = "auto", longestWayMs = 3_000 } = options;
   let share = limitShare(options);
   const occupiedMs = WINDOW_MS * (1 + CLOCK_DRIFT_SHARE_MAX);
-  const mark = options.mark ?? (() => momentOf(clock));
+  const mark = options.mark ?? (() => readClocks(clock));
   const record = createQuotaRecord({ store: options.store, source, clock, occupiedMs, longestWayMs, mark });
   const evidence = createSharingEvidence();
   const limiters = new Map<QuotaEndpoint, RateLimiter>();
@@ -170,7 +170,7 @@ export function createQuota(options: QuotaOptions): Quota {
     async run<T>(
       lane: Lane,
       endpoint: QuotaEndpoint,
-      task: (slotTaken: Moment) => Promise<T>,
+      task: (slotTaken: TimePoint) => Promise<T>,
       signal: AbortSignal,
       choose?: (offer: SlotOffer) => number | null,
     ) {

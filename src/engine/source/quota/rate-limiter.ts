@@ -1,7 +1,7 @@
 import PQueue from "p-queue";
 import type { Clock } from "../../../core/runtime/clock.ts";
-import type { Moment } from "../../../core/runtime/moment.ts";
-import { WOKEN } from "../../../core/runtime/waiting.ts";
+import type { TimePoint } from "../../../core/runtime/elapsed-time.ts";
+import { ENDED_EARLY } from "../../../core/runtime/waiting.ts";
 import { LANES, type Lane, type QuotaEndpoint, type RateLimitStatus, type SlotOffer } from "../source.ts";
 import { createCaution, createOtherClientWatch, type OtherClientUse } from "./caution.ts";
 import { createSpentSlots, type QuotaRecord, type SpentSlot } from "./record.ts";
@@ -9,7 +9,7 @@ import { createSpentSlots, type QuotaRecord, type SpentSlot } from "./record.ts"
 interface QuotaRequest {
   readonly lane: Lane;
   readonly endpoint: QuotaEndpoint;
-  readonly task: (slotTaken: Moment) => Promise<unknown>;
+  readonly task: (slotTaken: TimePoint) => Promise<unknown>;
   readonly signal: AbortSignal;
   readonly choose: ((offer: SlotOffer) => number | null) | undefined;
   readonly requestedMs: number;
@@ -181,14 +181,14 @@ export function createRateLimiter(options: RateLimiterOptions) {
 
   function wakeAt(ms: number): void {
     if (ms >= wakeAtMs || !Number.isFinite(ms)) return;
-    wakeUp?.abort(WOKEN);
+    wakeUp?.abort(ENDED_EARLY);
     wakeUp = new AbortController();
     wakeAtMs = ms;
     clock.sleep(ms - clock.monotonic(), wakeUp.signal).then(lookAgain, () => undefined);
   }
 
   function lookAgain(): void {
-    wakeUp?.abort(WOKEN);
+    wakeUp?.abort(ENDED_EARLY);
     wakeAtMs = Number.POSITIVE_INFINITY;
     startReady();
   }
@@ -287,7 +287,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
     closedUntilMs: () => closedUntilMs,
     retire(): readonly QuotaRequest[] {
       isRetired = true;
-      wakeUp?.abort(WOKEN);
+      wakeUp?.abort(ENDED_EARLY);
       return lanes.all();
     },
     change(share: QuotaShare): void {

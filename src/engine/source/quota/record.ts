@@ -1,6 +1,6 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
+import type { ReadClock, TimePoint } from "../../../core/runtime/elapsed-time.ts";
 import { insertSorted } from "../../../core/runtime/last-median.ts";
-import type { Mark, Moment } from "../../../core/runtime/moment.ts";
 import type { QuotaSlot, QuotaStore } from "../../store/store.ts";
 import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "../source.ts";
 
@@ -12,7 +12,7 @@ interface QuotaRecordOptions {
   readonly clock: Clock;
   readonly occupiedMs: number;
   readonly longestWayMs: number;
-  readonly mark: Mark;
+  readonly mark: ReadClock;
 }
 
 const FIRST_SAVE_LIMIT_MS = 250;
@@ -142,7 +142,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
       return lastId;
     },
     /** Makes a slot durable. Returns the time of the record: a later request may exceed the recorded bound. */
-    async beforeSend(slot: SpentSlot): Promise<Moment> {
+    async beforeSend(slot: SpentSlot): Promise<TimePoint> {
       await followWallClock();
       liveSlots = liveSlots.filter((each) => each.countedBy + occupiedMs > clock.monotonic());
       liveSlots.push(slot);

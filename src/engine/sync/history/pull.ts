@@ -2,7 +2,7 @@ import { asFailure, ConfigError, LocalFailure, Throttled } from "../../../core/e
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
-import { createWakeup, loop, WOKEN } from "../../../core/runtime/waiting.ts";
+import { createWakeup, ENDED_EARLY, runLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
@@ -234,11 +234,11 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     failures = 0;
     await refreshIfStale();
     const over = new AbortController();
-    const looking = loop({
+    const looking = runLoop({
       clock,
       signal: AbortSignal.any([draining, forced, over.signal]),
-      bell: classesChanged,
-      looks: true,
+      wakeup: classesChanged,
+      onlyChecks: true,
       async turn() {
         await refreshIfStale();
         return lookMs();
@@ -251,7 +251,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       );
       await keepRequestsWaiting(lines, { maxUnderWay: () => REQUESTS_IN_FLIGHT_MAX, draining, forced });
     } finally {
-      over.abort(WOKEN);
+      over.abort(ENDED_EARLY);
       await looking;
     }
   }

@@ -1,7 +1,7 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
 import { isStopping } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
-import { createWakeup, loop, within } from "../../../core/runtime/waiting.ts";
+import { createWakeup, endsWithin, runLoop } from "../../../core/runtime/waiting.ts";
 import type { RunContext } from "../job.ts";
 import { hasOfflineGateway, hasSingleOnline, type StoredGateways } from "./gateways.ts";
 
@@ -64,14 +64,14 @@ export function createGatewayRecheck(options: {
       for (const siteId of later) waiting.add(siteId);
       if (later.length > 0) requested.wakeUp();
       const first = due.slice(0, MAX_SITES_AT_ONCE);
-      return within(clock, MAX_ALARM_WAIT_MS, recheck(first, "the site has a new alarm", signal));
+      return endsWithin(clock, MAX_ALARM_WAIT_MS, recheck(first, "the site has a new alarm", signal));
     },
     async follow({ draining, forced }: RunContext): Promise<void> {
       const signal = AbortSignal.any([draining, forced]);
-      await loop({
+      await runLoop({
         clock,
         signal,
-        bell: requested,
+        wakeup: requested,
         async turn() {
           await recheck(waiting, "many values of the site turned null at once", signal);
           return Number.POSITIVE_INFINITY;

@@ -1,7 +1,7 @@
 import type { Host, Site, System, Tag } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
-import { DIFFERENCE_BOUND_MS } from "../../../core/runtime/clock-check.ts";
+import { MAX_CLOCK_DIFFERENCE_MS } from "../../../core/runtime/clock-check.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { yieldIfMany, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
@@ -245,7 +245,7 @@ export function readTagContext({ syncState, source: { name } }: PollParts): Stor
 
 /** Returns the absence after which an object is removed; infinite if this machine's clock is wrong. */
 function removeAfterMs({ config, source }: PollParts): number {
-  const isClockWrong = Math.abs(source.clockSkewMs() ?? 0) > DIFFERENCE_BOUND_MS;
+  const isClockWrong = Math.abs(source.clockSkewMs() ?? 0) > MAX_CLOCK_DIFFERENCE_MS;
   return isClockWrong ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
 }
 

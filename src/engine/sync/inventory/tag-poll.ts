@@ -1,6 +1,6 @@
 import type { System } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
-import { abortable, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
+import { rejectOnAbort, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { JobOutcome } from "../job.ts";
 import { type Listing, recordsIn } from "../listing.ts";
@@ -90,7 +90,7 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Inv
     async run(signal) {
       const outcome = await tags.run(signal);
       if (!config.inventory.tags_of_systems) return outcome;
-      await abortable(systemsRead, signal);
+      await rejectOnAbort(systemsRead, signal);
       const ofSystems = await pollTagsOfSystems(signal);
       return outcome.kind === "ok" ? ofSystems : outcome;
     },

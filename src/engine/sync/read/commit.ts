@@ -7,7 +7,7 @@ import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { sleepFor, yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ReadReply, Source } from "../../source/source.ts";
-import { type Change, documentSet, type Store } from "../../store/store.ts";
+import { documentSet, type Store, type StoreChange } from "../../store/store.ts";
 import type { PollTime } from "../job.ts";
 import { type StoredQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
 import { quarantineMs } from "./bisection.ts";
@@ -83,7 +83,7 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
     const left = await leftOut.change(requested, values, reply);
     // A successful request ends the quarantine of a tag, even without a value of the tag.
     const released = schedule.quarantined().filter((id) => requested.includes(id));
-    const change: Change = {
+    const change: StoreChange = {
       documents: [
         { set: valueSet, put: outcomes.map(({ id, stored }) => [id, stored] as const) },
         { set: quarantineSet, remove: released },
@@ -146,7 +146,7 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
 /** Commits several sources in one transaction, because each transaction is a disk sync. A single source never waits. */
 export interface GroupCommit {
   /** `change` runs just before the transaction, so that the change builds on earlier commits; its error rejects. */
-  commit(source: string, change: () => Promise<Change>, hurry: AbortSignal): Promise<void>;
+  commit(source: string, change: () => Promise<StoreChange>, hurry: AbortSignal): Promise<void>;
 }
 
 /** Interval of transactions: values are seconds old when read, so a second more is fine. */
@@ -158,7 +158,7 @@ const REPLIES_PER_COMMIT_MAX = 20;
 
 interface WaitingChange {
   readonly source: string;
-  readonly change: () => Promise<Change>;
+  readonly change: () => Promise<StoreChange>;
   readonly hurry: AbortSignal;
   readonly done: PromiseWithResolvers<void>;
 }
@@ -232,7 +232,7 @@ export function createGroupCommit({ store, clock, sources }: GroupCommitOptions)
   };
 }
 
-function mergeChanges(changes: readonly Change[]): Change {
+function mergeChanges(changes: readonly StoreChange[]): StoreChange {
   const [only] = changes;
   if (only !== undefined && changes.length === 1) return only;
   return {

@@ -1,6 +1,6 @@
 import { asFailure, type Failure, LocalFailure } from "../../../core/errors/errors.ts";
 import { Stopping } from "../../../core/runtime/lifecycle.ts";
-import { createWakeup, loop, WOKEN } from "../../../core/runtime/waiting.ts";
+import { createWakeup, ENDED_EARLY, runLoop } from "../../../core/runtime/waiting.ts";
 import { type Lane, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Follower, RunContext } from "../job.ts";
 import { type PlannedTags, planGroup } from "../plan/group.ts";
@@ -213,11 +213,11 @@ export function createLiveReads(options: LiveReadOptions) {
       controls.restart();
       await refresh.run();
       const over = new AbortController();
-      const refreshing = loop({
+      const refreshing = runLoop({
         clock,
         signal: AbortSignal.any([leaving, forced, over.signal]),
-        bell: classesChanged,
-        looks: true,
+        wakeup: classesChanged,
+        onlyChecks: true,
         turn: refresh.ifDue,
         fault: (error) => log.warn({ err: error }, "the tags to be read could not be looked up"),
       });
@@ -228,7 +228,7 @@ export function createLiveReads(options: LiveReadOptions) {
       try {
         await keepRequestsWaiting(lines, { maxUnderWay: most, draining: leaving, forced });
       } finally {
-        over.abort(WOKEN);
+        over.abort(ENDED_EARLY);
         await refreshing;
       }
     },

@@ -11,7 +11,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { ClockCheck } from "../../../core/runtime/clock-check.ts";
 import { type Service, Stopping, startedOnce } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
-import { loop, within, yieldToEventLoop, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
+import { endsWithin, runLoop, yieldToEventLoop, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Store } from "../../store/store.ts";
 import { expectedTags, type LocatedTag, visibleSites } from "../inventory/located-tags.ts";
@@ -161,17 +161,17 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     async start(signal) {
       await load();
       lookedMs = clock.monotonic();
-      running = loop({
+      running = runLoop({
         clock,
         signal: AbortSignal.any([signal, stopping.signal]),
-        looks: true,
+        onlyChecks: true,
         turn: look,
         fault: (error) => log.warn({ err: error }, "the sensors could not be looked through"),
       });
     },
     async stop(deadlineMs) {
       stopping.abort(new Stopping());
-      await within(clock, deadlineMs, running);
+      await endsWithin(clock, deadlineMs, running);
       countWatchedTime();
       await save();
     },

@@ -3,7 +3,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { counted } from "../../core/values/plural.ts";
+import { formatCount } from "../../core/values/plural.ts";
 import type { SinkLag } from "../store/store.ts";
 
 /**
@@ -32,7 +32,7 @@ export interface SinkStatus {
   readonly lag: SinkLag | null;
 }
 
-type Trouble = "retrying" | "throttled" | "stopped";
+type FailingState = "retrying" | "throttled" | "stopped";
 
 /** Shows the state of a sink, with its log lines and its gauge. */
 export type SinkStatusTracker = ReturnType<typeof createSinkStatus>;
@@ -54,7 +54,7 @@ export function createSinkStatus(options: {
   let nextAttemptMs: number | null = null;
   let restarted: { readonly atMs: number; readonly time: string; readonly again: number } | null = null;
 
-  function enter(next: SinkStateName): void {
+  function changeState(next: SinkStateName): void {
     if (stateGroup(next) !== stateGroup(state)) sinceMs = clock.now();
     state = next;
     metrics.sinkUp.set({ sink: name }, stateGroup(next) === "well" ? 1 : 0);
@@ -62,24 +62,24 @@ export function createSinkStatus(options: {
 
   return {
     showWriting(): void {
-      if (state === "starting" || state === "idle") enter("delivering");
+      if (state === "starting" || state === "idle") changeState("delivering");
     },
     showWorking(next: "idle" | "delivering"): void {
       if (stateGroup(state) === "trouble" || state === "stopped") {
         log.info({ sink: name, troubleMs: clock.now() - sinceMs }, "The sink accepts events again.");
       }
-      enter(next);
+      changeState(next);
       lastError = null;
       attempts = 0;
       nextAttemptMs = null;
     },
     /** Logs a warning only when the kind of problem changes, not at each attempt. */
-    showTrouble(next: Trouble, error: unknown, failed: number, waitMs: number): void {
+    showTrouble(next: FailingState, error: unknown, failed: number, waitMs: number): void {
       lastError = withoutCredentials(errorText(error));
       attempts = failed;
       nextAttemptMs = clock.now() + waitMs;
       const isNew = stateGroup(next) !== stateGroup(state);
-      enter(next);
+      changeState(next);
       if (!isNew) return;
       const message =
         next === "stopped"
@@ -89,7 +89,7 @@ export function createSinkStatus(options: {
     },
     showEnded(reason: string): void {
       if (state === "ended") return;
-      enter("ended");
+      changeState("ended");
       lastError = withoutCredentials(reason);
       nextAttemptMs = null;
       log.warn({ sink: name, problem: lastError }, "The sink has ended for good and gets no more events.");
@@ -101,12 +101,12 @@ export function createSinkStatus(options: {
       if (restarted === null || clock.monotonic() - restarted.atMs > RESTART_NOTICE_MS) return [];
       const { time, again } = restarted;
       return [
-        `The far end of sink ${name} was restarted, as was noticed at ${time}. What it had taken shortly before and may have lost is sent again: ${counted(again, "event")}.`,
+        `The far end of sink ${name} was restarted, as was noticed at ${time}. What it had taken shortly before and may have lost is sent again: ${formatCount(again, "event")}.`,
       ];
     },
     resume(): void {
       if (state !== "ended") return;
-      enter("starting");
+      changeState("starting");
       lastError = null;
       log.info({ sink: name }, "The sink had ended and goes on with what it has not got.");
     },

@@ -5,7 +5,7 @@ import { fileBytes } from "./folder.ts";
 export type StoredValue = string | number | null | Uint8Array;
 
 /** Reads a varint: seven bits a byte, the high bit means that more follow; the ninth byte has eight bits. */
-function varint(bytes: Buffer, at: number): { readonly value: number; readonly next: number } | null {
+function readVarint(bytes: Buffer, at: number): { readonly value: number; readonly next: number } | null {
   let value = 0;
   for (let n = 0; n < 9; n += 1) {
     const byte = bytes[at + n];
@@ -19,17 +19,17 @@ function varint(bytes: Buffer, at: number): { readonly value: number; readonly n
 const INTEGER_BYTES = [0, 1, 2, 3, 4, 6, 8];
 
 /** Parses the values of a record; null when it is not a record. */
-export function recordOf(payload: Buffer): readonly StoredValue[] | null {
-  const header = varint(payload, 0);
+function parseRecord(payload: Buffer): readonly StoredValue[] | null {
+  const header = readVarint(payload, 0);
   if (header === null || header.value > payload.length) return null;
   const values: StoredValue[] = [];
   let at = header.value;
   for (let typeAt = header.next; typeAt < header.value; ) {
-    const type = varint(payload, typeAt);
+    const type = readVarint(payload, typeAt);
     if (type === null) return null;
     const size = sizeOfType(type.value);
     if (size === null || at + size > payload.length) return null;
-    values.push(valueIn(type.value, payload.subarray(at, at + size)));
+    values.push(decodeValue(type.value, payload.subarray(at, at + size)));
     at += size;
     typeAt = type.next;
   }
@@ -42,7 +42,7 @@ function sizeOfType(type: number): number | null {
   return type === 7 ? 8 : (INTEGER_BYTES[type] ?? null);
 }
 
-function valueIn(type: number, bytes: Buffer): StoredValue {
+function decodeValue(type: number, bytes: Buffer): StoredValue {
   if (type >= 12) return type % 2 === 0 ? bytes : bytes.toString("utf8");
   if (type === 0) return null;
   if (type === 7) return bytes.readDoubleBE(0);
@@ -52,22 +52,22 @@ function valueIn(type: number, bytes: Buffer): StoredValue {
 
 /** A commit writes every page that it touched: pages of 4 kB wrote half as much again for a value. */
 export const PAGE_BYTES = 2_048;
-const WAL_HEADER = 32;
-const FRAME_HEADER = 24;
+const WAL_HEADER_BYTES = 32;
+const FRAME_HEADER_BYTES = 24;
 const FILE_MAGIC = "SQLite format 3\0";
-const FILE_HEADER = 100;
+const FILE_HEADER_BYTES = 100;
 /** The last bit selects the byte order of the log's checksums: 0 for little-endian. */
 const WAL_MAGIC = 0x377f0682;
-const LEAF_OF_TABLE = 0x0d;
-const LEAF_OF_INDEX = 0x0a;
-const headerAt = (page: number) => (page === 1 ? FILE_HEADER : 0);
+const TABLE_LEAF_TYPE = 0x0d;
+const INDEX_LEAF_TYPE = 0x0a;
+const headerOffset = (page: number) => (page === 1 ? FILE_HEADER_BYTES : 0);
 
-export interface Cell {
+export interface RowCell {
   readonly rowid: number | null;
   readonly values: readonly StoredValue[];
 }
 
-export type Pages = ReturnType<typeof openPages>;
+export type SqlitePages = ReturnType<typeof openPages>;
 
 /**
  * Reads rows from single pages of a database file and its write-ahead log. Callers verify each row by its checksum.
@@ -76,22 +76,22 @@ export type Pages = ReturnType<typeof openPages>;
 export function openPages(path: string, log: "valid" | "all") {
   const main = openSync(path, "r");
   const walPath = `${path}-wal`;
-  const wal = fileBytes(walPath) > WAL_HEADER ? openSync(walPath, "r") : null;
-  const pageBytes = pageBytesOf(main, wal);
-  const logged = wal === null ? new Map<number, number>() : committedPages(wal, fileBytes(walPath), pageBytes, log);
+  const wal = fileBytes(walPath) > WAL_HEADER_BYTES ? openSync(walPath, "r") : null;
+  const pageBytes = readPageSize(main, wal);
+  const logged = wal === null ? new Map<number, number>() : findCommittedPages(wal, fileBytes(walPath), pageBytes, log);
   const count = Math.max(Math.floor(fileBytes(path) / pageBytes), ...logged.keys());
 
   function read(page: number): Buffer | null {
     if (page < 1 || page > count) return null;
     const inLog = logged.get(page);
     return inLog !== undefined && wal !== null
-      ? bytesAt(wal, inLog, pageBytes)
-      : bytesAt(main, (page - 1) * pageBytes, pageBytes);
+      ? readBytes(wal, inLog, pageBytes)
+      : readBytes(main, (page - 1) * pageBytes, pageBytes);
   }
 
   /** Reads the payload of a row: a part in its cell, and the rest in a chain of overflow pages. */
   function payload(bytes: Buffer, at: number, size: number, isTable: boolean): Buffer | null {
-    const local = localBytes(size, isTable, pageBytes);
+    const local = bytesInCell(size, isTable, pageBytes);
     const parts = [bytes.subarray(at, at + local)];
     let left = size - local;
     let next = left > 0 && at + local + 4 <= bytes.length ? bytes.readUInt32BE(at + local) : 0;
@@ -107,13 +107,13 @@ export function openPages(path: string, log: "valid" | "all") {
     return Buffer.concat(parts);
   }
 
-  function cellAt(bytes: Buffer, at: number, isTable: boolean): Cell | null {
-    const size = varint(bytes, at);
-    const rowid = size !== null && isTable ? varint(bytes, size.next) : null;
+  function cellAt(bytes: Buffer, at: number, isTable: boolean): RowCell | null {
+    const size = readVarint(bytes, at);
+    const rowid = size !== null && isTable ? readVarint(bytes, size.next) : null;
     const begin = isTable ? rowid?.next : size?.next;
     if (size === null || begin === undefined) return null;
     const complete = payload(bytes, begin, size.value, isTable);
-    const values = complete === null ? null : recordOf(complete);
+    const values = complete === null ? null : parseRecord(complete);
     return values === null ? null : { rowid: rowid?.value ?? null, values };
   }
 
@@ -122,22 +122,22 @@ export function openPages(path: string, log: "valid" | "all") {
     bytes: read,
     /** Number of rows in the header of a leaf page; larger than `cells` when some rows cannot be read. */
     stated(page: number): number {
-      const header = headerAt(page);
+      const header = headerOffset(page);
       const bytes = read(page);
-      const isLeaf = bytes?.[header] === LEAF_OF_TABLE || bytes?.[header] === LEAF_OF_INDEX;
+      const isLeaf = bytes?.[header] === TABLE_LEAF_TYPE || bytes?.[header] === INDEX_LEAF_TYPE;
       return isLeaf ? (bytes?.readUInt16BE(header + 3) ?? 0) : 0;
     },
     /** Rows of a leaf page; empty for any other page, and without the rows that cannot be read. */
-    cells(page: number): readonly Cell[] {
+    cells(page: number): readonly RowCell[] {
       const bytes = read(page);
-      const header = headerAt(page);
+      const header = headerOffset(page);
       const type = bytes?.[header];
-      if (bytes === null || (type !== LEAF_OF_TABLE && type !== LEAF_OF_INDEX)) return [];
+      if (bytes === null || (type !== TABLE_LEAF_TYPE && type !== INDEX_LEAF_TYPE)) return [];
       const cells = bytes.readUInt16BE(header + 3);
       const pointers = Array.from({ length: cells }, (_, n) => header + 8 + 2 * n);
       return pointers
         .filter((at) => at + 2 <= pageBytes)
-        .map((at) => cellAt(bytes, bytes.readUInt16BE(at), type === LEAF_OF_TABLE))
+        .map((at) => cellAt(bytes, bytes.readUInt16BE(at), type === TABLE_LEAF_TYPE))
         .filter((cell) => cell !== null);
     },
     close(): void {
@@ -148,25 +148,25 @@ export function openPages(path: string, log: "valid" | "all") {
 }
 
 /** Bytes of a row that lie in its cell, for pages without reserved space. */
-function localBytes(size: number, isTable: boolean, pageBytes: number): number {
-  const most = isTable ? pageBytes - 35 : Math.floor(((pageBytes - 12) * 64) / 255) - 23;
-  if (size <= most) return size;
-  const least = Math.floor(((pageBytes - 12) * 32) / 255) - 23;
-  const even = least + ((size - least) % (pageBytes - 4));
-  return even <= most ? even : least;
+function bytesInCell(size: number, isTable: boolean, pageBytes: number): number {
+  const maxBytes = isTable ? pageBytes - 35 : Math.floor(((pageBytes - 12) * 64) / 255) - 23;
+  if (size <= maxBytes) return size;
+  const minBytes = Math.floor(((pageBytes - 12) * 32) / 255) - 23;
+  const even = minBytes + ((size - minBytes) % (pageBytes - 4));
+  return even <= maxBytes ? even : minBytes;
 }
 
 /** Page size: from the file, else from its log, else Plenum's default. A file that a person has rewritten may have another. */
-function pageBytesOf(main: number, wal: number | null): number {
-  const inFile = bytesAt(main, 0, FILE_HEADER);
+function readPageSize(main: number, wal: number | null): number {
+  const inFile = readBytes(main, 0, FILE_HEADER_BYTES);
   if (inFile?.toString("latin1", 0, FILE_MAGIC.length) === FILE_MAGIC) {
     // 65,536 does not fit there, and stands as 1.
     const stated = inFile.readUInt16BE(16);
     const bytes = stated === 1 ? 65_536 : stated;
     if (isPageSize(bytes)) return bytes;
   }
-  const inLog = wal === null ? null : bytesAt(wal, 0, WAL_HEADER);
-  if (inLog !== null && isLog(inLog) && isPageSize(inLog.readUInt32BE(8))) return inLog.readUInt32BE(8);
+  const inLog = wal === null ? null : readBytes(wal, 0, WAL_HEADER_BYTES);
+  if (inLog !== null && isWalHeader(inLog) && isPageSize(inLog.readUInt32BE(8))) return inLog.readUInt32BE(8);
   return PAGE_BYTES;
 }
 
@@ -174,17 +174,17 @@ function isPageSize(bytes: number): boolean {
   return bytes >= 512 && bytes <= 65_536 && (bytes & (bytes - 1)) === 0;
 }
 
-function isLog(header: Buffer): boolean {
+function isWalHeader(header: Buffer): boolean {
   return (header.readUInt32BE(0) & ~1) === WAL_MAGIC;
 }
 
 /** Whether a database file has a write-ahead log that SQLite will read: with a damaged header it ignores all of it. */
-export function hasReadableLog(path: string): boolean {
-  if (fileBytes(`${path}-wal`) <= WAL_HEADER) return false;
+export function hasReadableWal(path: string): boolean {
+  if (fileBytes(`${path}-wal`) <= WAL_HEADER_BYTES) return false;
   const wal = openSync(`${path}-wal`, "r");
   try {
-    const header = bytesAt(wal, 0, WAL_HEADER);
-    return header !== null && isLog(header) && hasChecksum(header, 24, logChecksum(header));
+    const header = readBytes(wal, 0, WAL_HEADER_BYTES);
+    return header !== null && isWalHeader(header) && checksumMatches(header, 24, walHeaderChecksum(header));
   } finally {
     closeSync(wal);
   }
@@ -192,11 +192,11 @@ export function hasReadableLog(path: string): boolean {
 
 type Checksum = readonly [first: number, second: number];
 
-function hasChecksum(bytes: Buffer, at: number, [first, second]: Checksum): boolean {
+function checksumMatches(bytes: Buffer, at: number, [first, second]: Checksum): boolean {
   return first === bytes.readUInt32BE(at) && second === bytes.readUInt32BE(at + 4);
 }
 
-function logChecksum(header: Buffer): Checksum {
+function walHeaderChecksum(header: Buffer): Checksum {
   return addToChecksum(header, [0, 0], header.subarray(0, 24));
 }
 
@@ -212,23 +212,23 @@ function addToChecksum(logHeader: Buffer, before: Checksum, bytes: Buffer): Chec
 }
 
 /** Offset of the newest committed copy of each page in a write-ahead log. */
-function committedPages(wal: number, size: number, pageBytes: number, log: "valid" | "all"): Map<number, number> {
-  const header = bytesAt(wal, 0, WAL_HEADER);
+function findCommittedPages(wal: number, size: number, pageBytes: number, log: "valid" | "all"): Map<number, number> {
+  const header = readBytes(wal, 0, WAL_HEADER_BYTES);
   const committed = new Map<number, number>();
-  if (header === null || !isLog(header) || header.readUInt32BE(8) !== pageBytes) return committed;
-  let checksum = logChecksum(header);
-  if (log === "valid" && !hasChecksum(header, 24, checksum)) return committed;
+  if (header === null || !isWalHeader(header) || header.readUInt32BE(8) !== pageBytes) return committed;
+  let checksum = walHeaderChecksum(header);
+  if (log === "valid" && !checksumMatches(header, 24, checksum)) return committed;
   let pending = new Map<number, number>();
-  for (let at = WAL_HEADER; at + FRAME_HEADER + pageBytes <= size; at += FRAME_HEADER + pageBytes) {
-    const frame = bytesAt(wal, at, FRAME_HEADER + pageBytes);
+  for (let at = WAL_HEADER_BYTES; at + FRAME_HEADER_BYTES + pageBytes <= size; at += FRAME_HEADER_BYTES + pageBytes) {
+    const frame = readBytes(wal, at, FRAME_HEADER_BYTES + pageBytes);
     // Frames of an earlier generation of the log have another salt.
     if (frame === null || !frame.subarray(8, 16).equals(header.subarray(16, 24))) break;
     if (log === "valid") {
       checksum = addToChecksum(header, checksum, frame.subarray(0, 8));
-      checksum = addToChecksum(header, checksum, frame.subarray(FRAME_HEADER));
-      if (!hasChecksum(frame, 16, checksum)) break;
+      checksum = addToChecksum(header, checksum, frame.subarray(FRAME_HEADER_BYTES));
+      if (!checksumMatches(frame, 16, checksum)) break;
     }
-    pending.set(frame.readUInt32BE(0), at + FRAME_HEADER);
+    pending.set(frame.readUInt32BE(0), at + FRAME_HEADER_BYTES);
     if (frame.readUInt32BE(4) === 0) continue;
     for (const [page, offset] of pending) committed.set(page, offset);
     pending = new Map();
@@ -236,7 +236,7 @@ function committedPages(wal: number, size: number, pageBytes: number, log: "vali
   return committed;
 }
 
-function bytesAt(file: number, at: number, size: number): Buffer | null {
+function readBytes(file: number, at: number, size: number): Buffer | null {
   const bytes = Buffer.alloc(size);
   try {
     return readSync(file, bytes, 0, size, at) === size ? bytes : null;
@@ -247,10 +247,10 @@ function bytesAt(file: number, at: number, size: number): Buffer | null {
 }
 
 /** Type of a free page in the pointer map of a file with auto_vacuum. */
-const FREE = 2;
+const FREE_PAGE_TYPE = 2;
 
 /** Describes damage of the list of free pages: SQLite would overwrite another table. Null when there is none. */
-export function freePagesProblem(pages: Pages): string | null {
+export function freePagesProblem(pages: SqlitePages): string | null {
   const header = pages.bytes(1);
   if (header === null || header.toString("latin1", 0, FILE_MAGIC.length) !== FILE_MAGIC) return null;
   // Write and read version, and three constants: https://www.sqlite.org/fileformat2.html#the_database_header
@@ -262,7 +262,7 @@ export function freePagesProblem(pages: Pages): string | null {
   const isFree = (page: number) => {
     if (page < 3 || page > pages.count) return false;
     const map = 2 + Math.floor((page - 2) / perMap) * perMap;
-    return map !== page && (!hasMap || pages.bytes(map)?.[5 * (page - map - 1)] === FREE);
+    return map !== page && (!hasMap || pages.bytes(map)?.[5 * (page - map - 1)] === FREE_PAGE_TYPE);
   };
   const seen = new Set<number>();
   for (let trunk = header.readUInt32BE(32); trunk !== 0; ) {

@@ -1,6 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Settlement } from "../store/store.ts";
-import { type Batch, countedAfter } from "./batches.ts";
+import { type Batch, sequenceAfter } from "./batches.ts";
 
 /**
  * Events that a sink was offered and that are not settled:
@@ -9,10 +9,10 @@ import { type Batch, countedAfter } from "./batches.ts";
  *
  * Filtered events are settled together, because each settlement is a disk write.
  */
-const SETTLE_EVENTS = 1_000;
-const SETTLE_MS = 5_000;
+const MAX_FILTERED_OUT_EVENTS = 1_000;
+const MAX_SETTLE_DELAY_MS = 5_000;
 
-export function createFilteredOut(clock: Clock, settle: (settlement: Settlement) => Promise<void>) {
+export function createFilteredEvents(clock: Clock, settle: (settlement: Settlement) => Promise<void>) {
   let through = 0;
   let events = 0;
   let sinceMs = 0;
@@ -24,10 +24,10 @@ export function createFilteredOut(clock: Clock, settle: (settlement: Settlement)
   }
 
   // Both users need the same sum: rounding must not wake the loop too early.
-  const dueInMs = () => (events === 0 ? Number.POSITIVE_INFINITY : sinceMs + SETTLE_MS - clock.monotonic());
+  const dueInMs = () => (events === 0 ? Number.POSITIVE_INFINITY : sinceMs + MAX_SETTLE_DELAY_MS - clock.monotonic());
 
   async function settleIfDue(): Promise<void> {
-    if (events >= SETTLE_EVENTS || dueInMs() <= 0) await settleAll();
+    if (events >= MAX_FILTERED_OUT_EVENTS || dueInMs() <= 0) await settleAll();
   }
 
   return {
@@ -50,9 +50,9 @@ export function createFilteredOut(clock: Clock, settle: (settlement: Settlement)
 }
 
 /** Events that the sink buffers (`buffered` in its receipt). After a crash or a failure they are offered again. */
-export function createBuffered() {
-  const NONE = { through: 0, events: 0, rejected: [], counted: undefined };
-  let buffered: Pick<Settlement, "through" | "rejected" | "counted"> & { readonly events: number } = NONE;
+export function createBufferedEvents() {
+  const NOTHING_BUFFERED = { through: 0, events: 0, rejected: [], counted: undefined };
+  let buffered: Pick<Settlement, "through" | "rejected" | "counted"> & { readonly events: number } = NOTHING_BUFFERED;
   return {
     through: () => buffered.through,
     isEmpty: () => buffered.through === 0,
@@ -63,7 +63,7 @@ export function createBuffered() {
         through: batch.through,
         events: buffered.events + batch.events.length,
         rejected: [...buffered.rejected, ...rejected],
-        counted: countedAfter(batch.counted, batch.events.length),
+        counted: sequenceAfter(batch.counted, batch.events.length),
       };
     },
     withRejections(settlement: Settlement): Settlement {
@@ -75,7 +75,7 @@ export function createBuffered() {
       return { again: false, through, rejected, counted };
     },
     forgetSettled(): void {
-      buffered = NONE;
+      buffered = NOTHING_BUFFERED;
     },
   };
 }

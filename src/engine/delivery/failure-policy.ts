@@ -8,7 +8,7 @@ const STOPPED_RETRY_MS = 5 * 60_000;
 /** Longest wait that a server can demand, in milliseconds; a wrong header must not stop a sink for years. */
 const MAX_THROTTLE_MS = 24 * 60 * 60_000;
 
-export type Consequence =
+export type FailureDecision =
   | { readonly go: "end"; readonly reason: string }
   | { readonly go: "give-up" }
   /** Retry after `waitMs`; `reopen` when the connection may be broken. */
@@ -34,7 +34,7 @@ export function createFailurePolicy(
   let failures = 0;
   let throttles = 0;
 
-  function forgetHead(): void {
+  function resetAttempts(): void {
     failedEvent = null;
     attempts = 0;
     rejections = 0;
@@ -43,7 +43,7 @@ export function createFailurePolicy(
   return {
     attempts: () => attempts,
     /** `what` identifies the failed event or step; with `mayGiveUp`, its rejections use up the configured schedule. */
-    decide(error: unknown, what: string, mayGiveUp: boolean): Consequence {
+    decide(error: unknown, what: string, mayGiveUp: boolean): FailureDecision {
       const failure = asFailure(error);
       const wait = (as: "retrying" | "throttled" | "stopped", waitMs: number, reopen = true) =>
         ({ go: "wait", as, failure, attempts, waitMs, reopen }) as const;
@@ -61,20 +61,20 @@ export function createFailurePolicy(
       if (failure instanceof LocalFailure) return wait("retrying", LOCAL_RETRY_MS);
 
       failures += 1;
-      if (failedEvent !== what) forgetHead();
+      if (failedEvent !== what) resetAttempts();
       failedEvent = what;
       attempts += 1;
       const isRefusal = failure.kind === "rejected" && mayGiveUp;
       if (isRefusal) rejections += 1;
       if (isRefusal && schedule !== undefined && rejections > schedule.length) {
-        forgetHead();
+        resetAttempts();
         return { go: "give-up" };
       }
       const scheduledMs = isRefusal ? schedule?.[rejections - 1] : undefined;
       return wait("retrying", scheduledMs ?? backoffMs(backoff, failures, random));
     },
     reset(): void {
-      forgetHead();
+      resetAttempts();
       failures = 0;
       throttles = 0;
     },

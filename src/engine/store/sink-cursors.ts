@@ -1,6 +1,6 @@
 import type { Sequence } from "../../core/model/sequence.ts";
-import { type Damage, newEpoch } from "./damage.ts";
-import type { SqlDriver, Statement } from "./sql.ts";
+import { createEpoch, type DamageQuarantine } from "./damage.ts";
+import type { SqlDriver, SqlStatement } from "./sql.ts";
 import type { SinkPosition } from "./store.ts";
 
 export interface StoredSink extends SinkPosition {
@@ -8,9 +8,9 @@ export interface StoredSink extends SinkPosition {
 }
 
 /** `position` is the cursor for all events, `urgent` the one for urgent events. */
-export type CursorName = "position" | "urgent";
+export type CursorColumn = "position" | "urgent";
 
-export type CursorRepair = Pick<Damage, "repairCursors" | "isCursorLost" | "claimCursor">;
+export type CursorRepair = Pick<DamageQuarantine, "repairCursors" | "isCursorLost" | "claimCursor">;
 
 interface SinkRow extends SinkPosition {
   readonly number: number;
@@ -25,7 +25,7 @@ interface SinkRow extends SinkPosition {
  *
  * Cursor and sequence number move together, so that an event gets the same number after a crash.
  */
-export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, damage?: CursorRepair) {
+export function createSinkCursors({ query, dialect }: SqlDriver, isCached: boolean, damage?: CursorRepair) {
   let cached: Map<string, StoredSink> | null = null;
   let reading: Promise<Map<string, StoredSink>> | null = null;
 
@@ -66,7 +66,7 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
   return {
     find: async (sink: string): Promise<StoredSink | undefined> => (await readSinks()).get(sink),
     forget,
-    applyMove(sink: string, through: number, counted: Sequence | undefined, cursor: CursorName): void {
+    applyMove(sink: string, through: number, counted: Sequence | undefined, cursor: CursorColumn): void {
       const before = cached?.get(sink);
       if (before === undefined) {
         forget();
@@ -80,15 +80,15 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
       };
       cached?.set(sink, after);
     },
-    register: (sink: string, position: number): Statement => ({
+    register: (sink: string, position: number): SqlStatement => ({
       text: dialect.insert("sink", {
         ...{ name: "$2", position: "$3::bigint", dropped: "0", ended: "null" },
         ...{ counted: "0", epoch: "$4", urgent: "0" },
       }),
-      values: [sink, position, newEpoch()],
+      values: [sink, position, createEpoch()],
     }),
     /** Moves a cursor forward, never back, whatever the order of settlements. Numbers of an old epoch are ignored. */
-    moveTo: (sink: string, through: number, counted: Sequence | undefined, cursor: CursorName): Statement => ({
+    moveTo: (sink: string, through: number, counted: Sequence | undefined, cursor: CursorColumn): SqlStatement => ({
       text: dialect.update(
         "sink",
         {
@@ -100,19 +100,19 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
       values: [sink, through, counted?.epoch ?? null, counted?.number ?? 0],
       name: `move_${cursor}`,
     }),
-    addDropped: (sink: string, count: number): Statement => ({
+    addDropped: (sink: string, count: number): SqlStatement => ({
       text: dialect.update("sink", { dropped: "dropped + $3::bigint" }, "name = $2"),
       values: [sink, count],
     }),
-    beginEpoch: (sink: string): Statement => ({
+    beginEpoch: (sink: string): SqlStatement => ({
       text: dialect.update("sink", { counted: "0", epoch: "$3" }, "name = $2"),
-      values: [sink, newEpoch()],
+      values: [sink, createEpoch()],
     }),
-    setEnded: (sink: string, reason: string | null): Statement => ({
+    setEnded: (sink: string, reason: string | null): SqlStatement => ({
       text: dialect.update("sink", { ended: "$3::text" }, "name = $2"),
       values: [sink, reason],
     }),
   };
 }
 
-export type Sinks = ReturnType<typeof createSinks>;
+export type SinkCursors = ReturnType<typeof createSinkCursors>;

@@ -1,29 +1,29 @@
 import { asFailure, ConfigError, type Failure, Retryable } from "../errors/errors.ts";
-import { failureOfConnection, noTls, type Server } from "../http/connection-problem.ts";
-import { type Address, serverAt } from "./address.ts";
+import { failureOfConnection, type ServerInfo, tlsUnsupported } from "../http/connection-problem.ts";
+import { describeServer, type PostgresAddress } from "./address.ts";
 import { isServerError } from "./session.ts";
-import { Unanswered } from "./transact.ts";
+import { CommitUnknown } from "./transaction.ts";
 
-const MOST_CHARACTERS = 300;
+const MAX_MESSAGE_CHARACTERS = 300;
 
 /** True for an error about one row: an invalid value (22), a violated constraint (23), or a too long text (54). */
-export function isAboutData(error: unknown): boolean {
+export function isDataError(error: unknown): boolean {
   return isServerError(error) && /^(22|23|54)/.test(error.code);
 }
 
 /** True when a table, column or index is missing or different (42…, except missing permissions). */
-export function isAboutTables(error: unknown): boolean {
+export function isTableError(error: unknown): boolean {
   return isServerError(error) && error.code.startsWith("42") && error.code !== "42501";
 }
 
-export function reasonOf(error: unknown): string {
-  if (!isServerError(error)) return messageOf(error);
+export function describeRejection(error: unknown): string {
+  if (!isServerError(error)) return shortMessage(error);
   const rule = error.constraint === undefined ? "" : `, constraint ${error.constraint}`;
-  return `The database server does not take it: ${messageOf(error)} (${error.code}${rule}).`;
+  return `The database server does not take it: ${shortMessage(error)} (${error.code}${rule}).`;
 }
 
-function messageOf(error: unknown): string {
-  return (error instanceof Error ? error.message : String(error)).slice(0, MOST_CHARACTERS);
+function shortMessage(error: unknown): string {
+  return (error instanceof Error ? error.message : String(error)).slice(0, MAX_MESSAGE_CHARACTERS);
 }
 
 /**
@@ -41,18 +41,18 @@ function messageOf(error: unknown): string {
  * | all others                                 | Retryable   | may pass                                               |
  * | none                                       | see src/core/http/connection-problem.ts                              |
  */
-export function failureOf(error: unknown, address: Address, wording: Wording = FOR_TABLES): Failure {
-  if (error instanceof Unanswered && error.cause !== undefined) {
-    const cause = failureOf(error.cause, address, wording);
-    return new Unanswered(cause.message, cause.hint === undefined ? {} : { hint: cause.hint });
+export function toFailure(error: unknown, address: PostgresAddress, wording: ErrorWording = TABLE_WORDING): Failure {
+  if (error instanceof CommitUnknown && error.cause !== undefined) {
+    const cause = toFailure(error.cause, address, wording);
+    return new CommitUnknown(cause.message, cause.hint === undefined ? {} : { hint: cause.hint });
   }
   const known = asFailure(error);
   if (known === error) return known;
-  const end = { ...serverAt(address), addressOption: wording.addressOption };
-  if (!isServerError(error)) return failureOfLibrary(error, end, address);
+  const end = { ...describeServer(address), addressOption: wording.addressOption };
+  if (!isServerError(error)) return driverErrorToFailure(error, end, address);
   const { code } = error;
-  const message = `${messageOf(error)} (${code})`;
-  const settings = settingsOf(code, address, wording);
+  const message = `${shortMessage(error)} (${code})`;
+  const settings = findSettingsAdvice(code, address, wording);
   if (settings !== null) {
     const [fault, field, hint] = settings;
     return new ConfigError(`${end.name} ${fault}: ${message}.`, {
@@ -62,12 +62,12 @@ export function failureOf(error: unknown, address: Address, wording: Wording = F
       hint,
     });
   }
-  const words = { ...PASSES, "57014": ["took too long and was stopped", wording.tooLong] as const };
-  const [fault, hint] = words[code as keyof typeof words] ?? PASSES[code.slice(0, 2)] ?? ["could not do it"];
+  const words = { ...TRANSIENT_FAULTS, "57014": ["took too long and was stopped", wording.tooLong] as const };
+  const [fault, hint] = words[code as keyof typeof words] ?? TRANSIENT_FAULTS[code.slice(0, 2)] ?? ["could not do it"];
   return new Retryable(`${end.name} ${fault}: ${message}.`, hint === undefined ? {} : { hint });
 }
 
-export interface Wording {
+export interface ErrorWording {
   readonly addressOption: "host" | "url";
   /** Permissions that a role lacks, after "Grant the role …". */
   readonly rights: string;
@@ -76,7 +76,7 @@ export interface Wording {
   readonly tooLong: string;
 }
 
-const FOR_TABLES: Wording = {
+const TABLE_WORDING: ErrorWording = {
   addressOption: "host",
   rights: "usage and create on the schema, and select, insert and update on its tables",
   refused: "refuses every row",
@@ -84,11 +84,15 @@ const FOR_TABLES: Wording = {
   tooLong: "If that stays so, raise timeout, and the sink's deadline.",
 };
 
-type Settings = readonly [fault: string, field: string, hint: string];
+type SettingsAdvice = readonly [fault: string, field: string, hint: string];
 
-function settingsOf(code: string, { user, sslmode }: Address, wording: Wording): Settings | null {
+function findSettingsAdvice(
+  code: string,
+  { user, sslmode }: PostgresAddress,
+  wording: ErrorWording,
+): SettingsAdvice | null {
   const tls = sslmode === "disable" ? "; let sslmode out if it wants TLS" : "";
-  const advice: readonly (readonly [codes: RegExp, ...Settings])[] = [
+  const advice: readonly (readonly [codes: RegExp, ...SettingsAdvice])[] = [
     [/^28P01/, "does not accept the password", "password", `Check the password of the role ${user}.`],
     [/^28/, "does not let us in", "user", `Check user and database, and allow both in its pg_hba.conf${tls}.`],
     [/^(3D000|57P04)/, "has no such database", "database", "Create it, or write the name of one that is there."],
@@ -100,7 +104,7 @@ function settingsOf(code: string, { user, sslmode }: Address, wording: Wording):
   return settings.length === 3 ? settings : null;
 }
 
-const PASSES: Readonly<Record<string, readonly [fault: string, hint?: string]>> = {
+const TRANSIENT_FAULTS: Readonly<Record<string, readonly [fault: string, hint?: string]>> = {
   "53100": ["has no room on its disk", "Make room on it; the events wait."],
   "53300": ["has no connection left for us", "One is enough; raise max_connections there, or end what holds them."],
   "53": ["has used up its resources", "Look into its log; the events wait."],
@@ -110,9 +114,9 @@ const PASSES: Readonly<Record<string, readonly [fault: string, hint?: string]>> 
   "40": ["had somebody else in the way"],
 };
 
-function failureOfLibrary(error: unknown, end: Server, { user }: Address): Failure {
+function driverErrorToFailure(error: unknown, end: ServerInfo, { user }: PostgresAddress): Failure {
   const text = error instanceof Error ? error.message : "";
-  if (text === "The server does not support SSL connections") return noTls(end, "it says so");
+  if (text === "The server does not support SSL connections") return tlsUnsupported(end, "it says so");
   if (text === "There was an error establishing an SSL connection") {
     return new ConfigError(`${end.name} does not answer as PostgreSQL does.`, {
       field: "host",

@@ -7,7 +7,7 @@ const MAX_CHARACTERS = 1_000_000;
 /** The tail starts again after a larger event: of a backfill of 12 MB it would keep only the last events. */
 const MAX_EVENT_CHARACTERS = 4_096;
 
-interface Row {
+interface TailRow {
   readonly position: number;
   readonly committedAt: string;
   readonly body: string;
@@ -16,27 +16,27 @@ interface Row {
 }
 
 /** Caches the newest events of the log, so that sinks that keep up do not read the disk and share parsed events. */
-export type Tail = ReturnType<typeof createTail>;
+export type LogTail = ReturnType<typeof createLogTail>;
 
-export function createTail() {
+export function createLogTail() {
   // Empty arrays in place: the garbage collector would keep the bodies of a replaced array until a full collection.
-  const rows: Row[] = [];
-  const added: Row[] = [];
+  const rows: TailRow[] = [];
+  const uncommittedRows: TailRow[] = [];
   let characters = 0;
   /** The tail has every event after this position; null when it is empty. */
-  let begin: number | null = null;
+  let startPosition: number | null = null;
 
   function clear(): void {
     rows.length = 0;
     characters = 0;
-    begin = null;
+    startPosition = null;
   }
 
-  function dropWhile(isDropped: (row: Row) => boolean): void {
+  function dropWhile(isDropped: (row: TailRow) => boolean): void {
     let count = 0;
     for (let row = rows[0]; row !== undefined && isDropped(row); row = rows[count]) {
       characters -= row.characters;
-      begin = row.position;
+      startPosition = row.position;
       count += 1;
     }
     rows.splice(0, count);
@@ -44,34 +44,34 @@ export function createTail() {
 
   return {
     /** Adds an event of the running transaction; it joins the tail when that transaction is committed. */
-    add(row: Row): void {
-      added.push(row);
+    add(row: TailRow): void {
+      uncommittedRows.push(row);
     },
     committed(): void {
-      if (added.length === 0) return;
-      const lastLarge = added.findLastIndex((row) => row.characters > MAX_EVENT_CHARACTERS);
+      if (uncommittedRows.length === 0) return;
+      const lastLarge = uncommittedRows.findLastIndex((row) => row.characters > MAX_EVENT_CHARACTERS);
       if (lastLarge >= 0) {
         clear();
-        added.splice(0, lastLarge + 1);
+        uncommittedRows.splice(0, lastLarge + 1);
       }
-      const [first] = added;
-      if (first !== undefined) begin ??= first.position - 1;
-      for (const row of added) characters += row.characters;
-      rows.push(...added);
-      added.length = 0;
+      const [first] = uncommittedRows;
+      if (first !== undefined) startPosition ??= first.position - 1;
+      for (const row of uncommittedRows) characters += row.characters;
+      rows.push(...uncommittedRows);
+      uncommittedRows.length = 0;
       if (characters > MAX_CHARACTERS) dropWhile(() => characters > MAX_CHARACTERS);
     },
     rolledBack(): void {
-      added.length = 0;
+      uncommittedRows.length = 0;
     },
     /** Null when the tail does not reach back to the position. */
     after(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null {
-      if (begin === null || position < begin) return null;
+      if (startPosition === null || position < startPosition) return null;
       const from = indexAfter(rows, position);
       const found: LoggedEvent[] = [];
       let sum = 0;
       for (let at = from; at < rows.length && found.length < limit; at += 1) {
-        const row = rows[at] as Row;
+        const row = rows[at] as TailRow;
         sum += row.characters;
         if (found.length > 0 && sum > maxCharacters) break;
         row.event ??= parseEvent(row.body);
@@ -91,7 +91,7 @@ export function createTail() {
 }
 
 /** Positions ascend, with gaps where an event was a repeat. */
-function indexAfter(rows: readonly Row[], position: number): number {
+function indexAfter(rows: readonly TailRow[], position: number): number {
   let [low, high] = [0, rows.length];
   while (low < high) {
     const middle = (low + high) >> 1;

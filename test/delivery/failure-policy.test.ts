@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { ConfigError, LocalFailure, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
-import { createFailurePolicy } from "#src/engine/delivery/setbacks.ts";
+import { createFailurePolicy } from "#src/engine/delivery/failure-policy.ts";
 
 const RETRY = { first: 1_000, max: 60_000 };
 const SCHEDULE = [5_000, 30_000];

@@ -1,5 +1,5 @@
 /** No inline code, no other origin, no frame. */
-export const PAGE_HEADERS: Readonly<Record<string, string>> = {
+export const PAGE_SECURITY_HEADERS: Readonly<Record<string, string>> = {
   "content-security-policy":
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
