@@ -176,7 +176,7 @@ test("every module prints through the terminal that removes control characters",
     "cli/shell/terminal.ts": /process\.std(out|err)/g,
     "cli/running/run.ts": /process\.stderr\.isTTY/g,
     "cli/start.ts": /for \(const stream of \[process\.stdout, process\.stderr\]\)/g,
-    "cli/running/init.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|printable\())/g,
+    "cli/running/init.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|toPrintable\())/g,
     "cli/shell/uncaught-errors.ts": /console\[method\]/g,
   };
   const printing = readdirSync(folder, { recursive: true, encoding: "utf8" })

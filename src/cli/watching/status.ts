@@ -26,10 +26,10 @@ export function define(command: Command, context: CliContext): void {
       "after",
       "\nExits 75 when a worker is there and does not answer; `--probe` exits 1 when none is running.\n\nExample:\n  plenum status --json",
     )
-    .action(async (options: { readonly probeReadiness?: boolean }) => {
+    .action(async (options: { readonly probe?: boolean }) => {
       const { config, rejected } = await context.accepted();
       const found = await findWorkerFor({ config }, context.signal);
-      if (options.probeReadiness === true) return probeReadiness(found, context.signal);
+      if (options.probe === true) return probeReadiness(found, context.signal);
       const fileWarnings = rejected === null ? [] : [keptConfigText(context.configFile(), rejected)];
       if (config.state.postgres !== undefined) return showFleet(context, config, fileWarnings);
       const { report: own, failure } = await readReport(found, config, context.signal);

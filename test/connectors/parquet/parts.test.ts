@@ -239,11 +239,11 @@ describe("the configuration of the Parquet sink", () => {
     expect(shared({ folder: "/lake" }, place({}))).toBeNull();
     expect(shared({ folder: "/lake" }, { folder: "/lake/" })).toEqual({
       path: ["folder"],
-      would: "write the same tables: give one of them another folder",
+      consequence: "write the same tables: give one of them another folder",
     });
     expect(shared(place({}), place({ prefix: "/a/" }))).toEqual({
       path: ["s3", "prefix"],
-      would: "write the same tables: give one of them another s3.prefix",
+      consequence: "write the same tables: give one of them another s3.prefix",
     });
     for (const more of [{ prefix: "b" }, { bucket: "other" }, { region: "eu-north-1" }])
       expect(shared(place({}), place(more)), JSON.stringify(more)).toBeNull();
