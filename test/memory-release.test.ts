@@ -60,9 +60,9 @@ test.each([
   ],
   [
     "listeners of a combined signal",
-    "firstOf",
+    "combineSignals",
     "src/core/runtime/waiting.ts",
-    `const follow = firstOf; ${LISTENING}`,
+    `const follow = combineSignals; ${LISTENING}`,
     `const follow = (signal) => ({ signal: AbortSignal.any([signal]), end() {} }); ${LISTENING}`,
   ],
 ])(

@@ -93,15 +93,15 @@ type ConfigErrorOptions = ConstructorParameters<typeof ConfigError>[1];
 const SASL_REFUSALS: Readonly<Record<string, readonly [message: string, options: ConfigErrorOptions]>> = {
   SASL_AUTHENTICATION_FAILED: [
     "does not accept the user name or password",
-    { hint: "Check sasl.username, sasl.password and sasl.mechanism.", reason: "unauthenticated", field: "sasl" },
+    { reason: "unauthenticated", field: "sasl", hint: "Check sasl.username, sasl.password and sasl.mechanism." },
   ],
   UNSUPPORTED_SASL_MECHANISM: [
     "does not offer this way of authentication",
-    { hint: "Choose another sasl.mechanism.", field: "sasl.mechanism" },
+    { field: "sasl.mechanism", hint: "Choose another sasl.mechanism." },
   ],
   ILLEGAL_SASL_STATE: [
     "does not ask for a password at this port",
-    { hint: "Check the port in brokers, or leave sasl out.", field: "brokers" },
+    { field: "brokers", hint: "Check the port in brokers, or leave sasl out." },
   ],
 };
 

@@ -36,7 +36,7 @@ test("acknowledged commits and their documents survive kill -9, and the database
     const last = said().at(-1) ?? -1;
 
     const store = await openStore({ folder, clock: systemClock });
-    expect(await store.describe()).not.toHaveProperty("setAside");
+    expect(await store.describe()).not.toHaveProperty("quarantinedFile");
     const found = new Set(idsOf(await store.outbox.latest(100_000)));
     expect(ids(values(0, last + 1)).filter((id) => !found.has(id))).toEqual([]);
     // A kill between a commit and its output leaves one more event and its snapshot.

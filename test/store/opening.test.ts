@@ -171,7 +171,7 @@ describe("a damaged state file", () => {
     expect(readFileSync(aside ?? "")).toEqual(spoiled);
     expect(readFileSync(`${aside}-wal`, "utf8")).toBe("what a kill left");
     await withStore(async (store) => {
-      expect(await store.describe()).not.toHaveProperty("setAside");
+      expect(await store.describe()).not.toHaveProperty("quarantinedFile");
       expect((await store.outbox.latest(1))[0]?.event.id).toBe(valueEvent(1_000).id);
     });
   });
@@ -215,7 +215,7 @@ describe("a state file that was lost after a crash", () => {
   test("is not reported for an empty file without a write-ahead log", async () => {
     await withStore(async () => {});
     writeFileSync(file, "");
-    await withStore(async (store) => expect(await store.describe()).not.toHaveProperty("setAside"));
+    await withStore(async (store) => expect(await store.describe()).not.toHaveProperty("quarantinedFile"));
   });
 });
 

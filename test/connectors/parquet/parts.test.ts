@@ -248,8 +248,8 @@ describe("the configuration of the Parquet sink", () => {
     for (const more of [{ prefix: "b" }, { bucket: "other" }, { region: "eu-north-1" }])
       expect(shared(place({}), place(more)), JSON.stringify(more)).toBeNull();
     const delta = { folder: "/lake", table_format: "delta" };
-    expect(shared(delta, delta)).toMatchObject({ bearsOthers: true });
-    expect(shared(delta, { folder: "/lake" })).not.toHaveProperty("bearsOthers");
+    expect(shared(delta, delta)).toMatchObject({ allowsDistinctFilters: true });
+    expect(shared(delta, { folder: "/lake" })).not.toHaveProperty("allowsDistinctFilters");
   });
 });
 
