@@ -165,14 +165,12 @@ function inversionsIn(priorities: readonly string[]): number {
 }
 
 export function complaintsAbout(result: CampaignResult, row: ReceiverCase): readonly string[] {
-  const { inversions, problems, refused, requests, used } = result;
+  const { inversions, problems, refused, used } = result;
   const percent = (share: number) => `${(share * 100).toFixed(1)} %`;
   return [
     ...problems,
     ...(used < 0.8 ? [`it used ${percent(used)} of the receiver's rate`] : []),
-    ...(inversions > (requests < 50 ? 0.25 : 0.1)
-      ? [`${percent(inversions)} of the pairs came in the wrong order`]
-      : []),
+    ...(inversions > 0.1 ? [`${percent(inversions)} of the pairs came in the wrong order`] : []),
     ...(refused > (row.name === "slack" ? 0.05 : 0.25) ? [`${percent(refused)} were told to wait`] : []),
   ];
 }
