@@ -52,6 +52,13 @@ export function createStagedCommits(options: {
     return buffer.events > 0 && (isFull || isOld() || completeDays.length > 0);
   }
 
+  /** Splits an interrupted commit after the events in the buffer, so that a file never has part of its name's events. */
+  function splitInterrupted({ from, keys, through }: StagedCommit): StagedCommit {
+    const first = { from, through: buffer.through, keys };
+    interrupted = [first, { from: buffer.through + 1, through, keys: [] }, ...interrupted.slice(1)];
+    return first;
+  }
+
   async function commitBuffer(staged: StagedCommit, signal: AbortSignal): Promise<void> {
     const { from, keys: before, through: last } = staged;
     const name = format.fileNameOf(stagedFileName(writerId, from, last));
@@ -94,7 +101,8 @@ export function createStagedCommits(options: {
       const [next] = interrupted;
       if (next === undefined) {
         if (isFlushDue()) await commitBuffer({ from: buffer.from, through: buffer.through, keys: [] }, signal);
-      } else if (next.through === buffer.through || isOld()) await commitBuffer(next, signal);
+      } else if (next.through === buffer.through) await commitBuffer(next, signal);
+      else if (isOld()) await commitBuffer(splitInterrupted(next), signal);
     },
 
     /** Returns the state change that settles all events; null while an event is not in the lake. */

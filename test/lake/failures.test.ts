@@ -37,6 +37,8 @@ interface Delivery {
   readonly otherIds: string[];
   says(words: RegExp): Promise<void>;
   settled(): Promise<void>;
+  /** Waits until all events are settled, then stops: a compaction in progress shows rows twice for a moment. */
+  finish(): Promise<void>;
   depth(): Promise<number>;
 }
 
@@ -72,32 +74,34 @@ async function deliver(make: (context: ConnectorContext) => Sink): Promise<Deliv
     metrics: createMetrics(),
   });
   await dispatcher.start(new AbortController().signal);
+  const stop = () => dispatcher.stop(500_000);
   onTestFinished(async () => {
-    await dispatcher.stop(500_000);
+    await stop();
     await store.close();
     rmSync(folder, { recursive: true });
   });
   const depth = async () => (await store.outbox.lag()).find(({ sink }) => sink === "lake")?.depth ?? 0;
+  const settled = () => vi.waitFor(async () => expect(await depth()).toBe(0), WITHIN);
   return {
     otherIds,
     depth,
+    settled,
+    async finish() {
+      await settled();
+      await stop();
+    },
     commit: async (events) => void (await store.commit({ events })),
     says: (words) =>
       vi.waitFor(() => {
         const about = lines.filter((line) => line.includes(`"sink":"lake"`));
         expect(about.join("")).toMatch(words);
       }, WITHIN),
-    settled: () => vi.waitFor(async () => expect(await depth()).toBe(0), WITHIN),
   };
 }
 
 const parquet = (config: object) => (context: ConnectorContext) =>
   createParquetSink(ParquetConfig.parse({ max_rows: 100, max_age: "1s", ...config }), context);
 
-function lakeFolder(): string {
-  const lake = testFolder();
-  return lake;
-}
 const ids = (events: readonly Event[]) => events.map(({ id }) => id);
 
 async function expectKept(delivery: Delivery, events: readonly Event[], words: RegExp): Promise<void> {
@@ -146,8 +150,8 @@ test.each<[string, (s3: S3Server) => void, RegExp]>([
     s3.fault = () => null;
     s3.now = () => Date.now();
     setSecret(KEYS.secret);
-    await delivery.settled();
-    const lake = lakeFolder();
+    await delivery.finish();
+    const lake = testFolder();
     s3.dump(lake);
     await expectOnce(lake, events);
   },
@@ -167,7 +171,7 @@ test("a full disk keeps every event, delays no other sink, and delivery continue
   const events = values(150, 1_000);
   await expectKept(delivery, events, /is full \(ENOSPC\)\. Free some space; the events wait\./);
   rmSync(join(disk, "ballast"));
-  await delivery.settled();
+  await delivery.finish();
   await expectOnce(lake, [...before, ...events]);
 }, 120_000);
 
@@ -181,13 +185,13 @@ function writeUntilFull(path: string): void {
 
 describe("the Parquet sink with a folder", () => {
   test("stores numbers and booleans of one tag in typed columns", async () => {
-    const lake = lakeFolder();
+    const lake = testFolder();
     const delivery = await deliver(parquet({ folder: lake }));
     const told = [21.5, true, null, false, 22].map((value, n) => valueEvent(n, "4711", value));
     const points = [20.5, true, null, false, 21].map((value, n) => ({ time: `2026-11-02T0${n}:00:00.000Z`, value }));
     const sample = sampleEvent("tag-history");
     await delivery.commit([...told, { ...sample, data: { ...sample.data, points } }]);
-    await delivery.settled();
+    await delivery.finish();
     for (const [table, first, last] of [
       ["value", 21.5, 22],
       ["history", 20.5, 21],
@@ -207,10 +211,10 @@ describe("the Parquet sink with a folder", () => {
   });
 
   test("stores 25 hourly rows for the day on which summer time ends", async () => {
-    const lake = lakeFolder();
+    const lake = testFolder();
     const delivery = await deliver(parquet({ folder: lake }));
     await delivery.commit([LONG_DAY]);
-    await delivery.settled();
+    await delivery.finish();
     const rows = await query(
       `SELECT count(*)::INTEGER AS hours, count(DISTINCT time)::INTEGER AS moments,
          count(*) FILTER (time IN ('2026-10-25T00:00:00Z', '2026-10-25T01:00:00Z'))::INTEGER AS twice,

@@ -77,6 +77,21 @@ test("the files of several interrupted commits are written again when their even
   expect([files().length, staged.settleCommits()]).toEqual([2, null]);
 });
 
+test("an interrupted commit is split when its redelivered events have waited for max_age", async () => {
+  const stagedCommits = [{ from: 1, through: 4, keys: [] }];
+  const { clock, files, staged, commit, add } = createStage({ stagedCommits });
+  for (const n of [1, 2]) await add(n);
+  await clock.advance(60_000);
+  await commit();
+  const name = (range: string) => `value/date=2026-11-02/site=1/writer-${range}.parquet`;
+  const first = name("000000000001-000000000002");
+  expect([files(), staged.settleCommits()]).toEqual([[first], null]);
+  for (const n of [3, 4]) await add(n);
+  await commit();
+  expect(files()).toEqual([first, name("000000000003-000000000004")]);
+  expect(staged.settleCommits()).not.toBeNull();
+});
+
 test("events are written when they have waited for max_age", async () => {
   const { clock, files, commit, add } = createStage();
   await add(1);

@@ -12,6 +12,7 @@ import { createEngine, DAY_MS, daySealed, type Engine, offered, openS3 } from ".
 import { inS3, type S3Server } from "./s3-server.ts";
 
 const STRIDE = sized(20, 40);
+const ROUNDS = sized(20, 5);
 
 function story(): readonly Event[] {
   return Array.from({ length: 60 }, (_, n) => {
@@ -25,8 +26,9 @@ function story(): readonly Event[] {
   });
 }
 
-async function deliver(engine: Engine, batch: () => number, max = 1_000): Promise<void> {
-  for (let n = 0; n < max && (await engine.offer(batch())) > 0; n++);
+/** Offers all events. `afterOffer` is called between two offers. */
+async function deliver(engine: Engine, batch: () => number, afterOffer = async () => {}): Promise<void> {
+  while ((await engine.offer(batch())) > 0) await afterOffer();
   engine.pass(DAY_MS);
   await engine.tick();
   await engine.tick();
@@ -65,6 +67,30 @@ describe.each(["plain", "delta"] as const)("an interrupted Parquet sink with tab
       if (table_format === "delta") expectNoOrphanedFile(s3, `${replay}, request ${at}`);
     }
     expect(requests).toBeGreaterThan(30);
+  }, 180_000);
+
+  test("writes each row once when redelivered events become older than max_age", async () => {
+    const s3 = await openS3();
+    const random = seededRandom(seed);
+    for (let round = 0; round < ROUNDS; round++) {
+      s3.objects.clear();
+      const batch = () => 1 + Math.floor(random() * 9);
+      const engine = createEngine(inS3(s3, { max_rows: 14, max_age: "1m", table_format }));
+      engine.log.push(...story());
+      const afterOffer = async () => {
+        if (random() < 0.3) engine.pass(60_000);
+        if (random() < 0.3) await engine.tick();
+      };
+      s3.fault = ({ method, key }) => {
+        if (method !== "PUT" || !key.startsWith("value/") || random() < 0.7) return null;
+        return random() < 0.5 ? "cut" : "cut afterwards";
+      };
+      for (let n = 0; n < 5; n++) await deliver(engine, batch, afterOffer).catch(() => engine.kill());
+      s3.fault = () => null;
+      await deliver(engine, batch, afterOffer);
+      await expectAllOnce(s3, engine, `${replay}, round ${round}`);
+      if (table_format === "delta") expectNoOrphanedFile(s3, `${replay}, round ${round}`);
+    }
   }, 180_000);
 
   test("removes the files of an interrupted commit whose events are no longer in the log", async () => {
