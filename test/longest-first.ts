@@ -14,7 +14,7 @@ const LONGEST = [
   "cli/past",
   "cli/fleet",
   "parquet/kill/kill",
-  "receivers/battery",
+  "receivers/random-crashes",
   "status/views",
 ];
 

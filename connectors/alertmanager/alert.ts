@@ -30,10 +30,10 @@ export function buildAlertIdentity(
   nowMs: number,
 ): AlertIdentity {
   const { alarm, key, kind, priority, site, source } = incident;
-  const name = kind === "alarm" ? (alarm?.trigger.displayName ?? "") : ALERT_NAME_BY_KIND[kind];
+  const alertName = kind === "alarm" ? (alarm?.trigger.displayName ?? "") : ALERT_NAME_BY_KIND[kind];
   const labels = {
     ...extraLabels,
-    alertname: cleanLabel(name) || "Alarm",
+    alertname: cleanLabel(alertName) || "Alarm",
     source,
     ...(site === null ? {} : { site: cleanLabel(site.displayName), site_id: String(site.id) }),
     priority: cleanLabel(priority),
@@ -46,34 +46,32 @@ export function buildAlertIdentity(
   };
 }
 
-export function buildFiringAlert(incident: IncidentMessage, first: AlertIdentity, nowMs: number): AlertmanagerAlert {
-  return buildAlert(incident, first, isoUtc(nowMs + FIRING_END_AHEAD_MS));
+export function buildFiringAlert(incident: IncidentMessage, identity: AlertIdentity, nowMs: number): AlertmanagerAlert {
+  return buildAlert(incident, identity, isoUtc(nowMs + FIRING_END_AHEAD_MS));
 }
 
 /** Builds an ended alert. Limits the end to the time between the start of the alert and now. */
-export function buildEndedAlert(incident: IncidentMessage, first: AlertIdentity, nowMs: number): AlertmanagerAlert {
+export function buildEndedAlert(incident: IncidentMessage, identity: AlertIdentity, nowMs: number): AlertmanagerAlert {
   const endMs = Math.min(parseTimeMs(incident.endedAt ?? "") ?? nowMs, nowMs);
-  return buildAlert(incident, first, isoUtc(Math.max(endMs, Date.parse(first.startsAt))));
+  return buildAlert(incident, identity, isoUtc(Math.max(endMs, Date.parse(identity.startsAt))));
 }
 
 function buildAlert(incident: IncidentMessage, { labels, startsAt }: AlertIdentity, endsAt: string): AlertmanagerAlert {
   const { alarm, endedAt, link, priority, startedAt, text } = incident;
-  const isGuessed = [startedAt, endedAt].some((time) => time !== null && !hasOffset(time));
-  const lines = [...text.fields.map((field) => `${field.label}: ${field.text}`), ...text.list, ...text.curves];
+  const lacksOffset = [startedAt, endedAt].some((time) => time !== null && !hasOffset(time));
+  const fieldLines = text.fields.map((field) => `${field.label}: ${field.text}`);
   const annotations: Readonly<Record<string, string>> = {
     summary: text.title,
     status: text.status,
-    description: lines.join("\n"),
+    description: [...fieldLines, ...text.list, ...text.curves].join("\n"),
     priority,
     started_at: startedAt,
     ended_at: endedAt ?? "",
     alarm_id: alarm?.id ?? "",
-    time_note: isGuessed ? "The service gave a time without an offset; it is taken as UTC." : "",
+    time_note: lacksOffset ? "The service gave a time without an offset; it is taken as UTC." : "",
   };
-  const cleanedTexts = Object.entries(annotations).map(([name, value]) => [
-    name,
-    cutText(breakMentions(value), MAX_ANNOTATION_LENGTH),
-  ]);
+  const cleanText = (value: string) => cutText(breakMentions(value), MAX_ANNOTATION_LENGTH);
+  const cleanedTexts = Object.entries(annotations).map(([name, value]) => [name, cleanText(value)]);
   return {
     labels,
     annotations: Object.fromEntries(cleanedTexts.filter(([, value]) => value !== "")),

@@ -57,6 +57,6 @@ export const AlertmanagerConfig = z
 export type AlertmanagerConfig = z.infer<typeof AlertmanagerConfig>;
 
 function hasTwoAuthorizations(config: { token?: unknown; user?: unknown; headers: object }): boolean {
-  const isKnown = config.token !== undefined || config.user !== undefined;
-  return isKnown && Object.keys(config.headers).some((name) => name.toLowerCase() === "authorization");
+  const hasCredentials = config.token !== undefined || config.user !== undefined;
+  return hasCredentials && Object.keys(config.headers).some((name) => name.toLowerCase() === "authorization");
 }

@@ -3,7 +3,7 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected } from "../../src/core/errors/errors.ts";
 import { isHtmlPage } from "../../src/core/http/html-page.ts";
 import { createHeaderReader } from "../../src/core/http/outbound/headers.ts";
-import { createHttpClient, type ReceiverResponse, sendRequest } from "../../src/core/http/outbound/request.ts";
+import { createHttpClient, sendRequest } from "../../src/core/http/outbound/request.ts";
 import type { IncidentMessage, Receiver } from "../shared/receiver/receiver.ts";
 import { createAuthorization } from "../shared/receiver/ticket.ts";
 import {
@@ -26,18 +26,13 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   const extraHeaders = createHeaderReader(config.headers, clock);
   const authorization = createAuthorization(config, clock);
 
-  function request(
-    method: "GET" | "POST",
-    path: string,
-    signal: AbortSignal,
-    json?: unknown,
-  ): Promise<ReceiverResponse> {
+  function request(method: "GET" | "POST", path: string, signal: AbortSignal, json?: unknown) {
     const headers = { ...extraHeaders(), ...authorization() };
     return sendRequest(client, { method, path: `${prefix}/api/v2/${path}${url.search}`, headers, json }, clock, signal);
   }
 
   /** Sends one alert per request: with one invalid alert among several, Alertmanager answers 400 to all. */
-  async function post(alert: AlertmanagerAlert, signal: AbortSignal): Promise<void> {
+  async function postAlert(alert: AlertmanagerAlert, signal: AbortSignal): Promise<void> {
     const { body } = await request("POST", "alerts", signal, [alert]);
     // Alertmanager answers 200 without a body; another body is another server.
     if (body.trim() === "") return;
@@ -45,10 +40,10 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     throw new Rejected(`${client.origin} answered 200 and said: ${body.slice(0, 300)}`);
   }
 
-  async function send(toAlert: typeof buildFiringAlert, incident: IncidentMessage, ref: unknown, signal: AbortSignal) {
-    const stored = AlertIdentity.safeParse(ref);
-    const identity = stored.success ? stored.data : buildAlertIdentity(incident, config.labels, clock.now());
-    await post(toAlert(incident, identity, clock.now()), signal);
+  async function send(build: typeof buildFiringAlert, incident: IncidentMessage, ref: unknown, signal: AbortSignal) {
+    const { data: storedIdentity } = AlertIdentity.safeParse(ref);
+    const identity = storedIdentity ?? buildAlertIdentity(incident, config.labels, clock.now());
+    await postAlert(build(incident, identity, clock.now()), signal);
     return { ref: identity, ticket: null, link: null };
   }
 

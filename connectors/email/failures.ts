@@ -28,67 +28,62 @@ export function describeMailServer(host: string, port: number): ServerInfo {
 }
 
 /** Maps a rejected mail to a failure. A 5xx to the sender is a `ConfigError`, because every mail would fail. */
-export function mapMailError(error: unknown, end: ServerInfo): Failure {
+export function mapMailError(error: unknown, server: ServerInfo): Failure {
   const ownFailure = asFailure(error);
   if (ownFailure === error) return ownFailure;
   const { code = "", originalCode, command = "", responseCode = 0, timeoutType } = error as NodemailerError;
   const serverText = formatServerText(error as NodemailerError);
-  if (responseCode === 421) {
-    return new Throttled(`${end.name} closes the connection.${serverText}`, CLOSED_CONNECTION_RETRY_MS, {
-      scope: "allowance",
-    });
-  }
-  if (responseCode >= 400 && responseCode < 500) {
-    return new Throttled(`${end.name} takes the mail later.${serverText}`, GREYLISTING_RETRY_MS, {
-      scope: "allowance",
-    });
-  }
+  const throttle = (message: string, retryMs: number) =>
+    new Throttled(`${server.name} ${message}.${serverText}`, retryMs, { scope: "allowance" });
+  if (responseCode === 421) return throttle("closes the connection", CLOSED_CONNECTION_RETRY_MS);
+  if (responseCode >= 400 && responseCode < 500) return throttle("takes the mail later", GREYLISTING_RETRY_MS);
   if (code === "EAUTH" || [530, 534, 535, 538].includes(responseCode)) {
-    const message = `${end.name} does not accept who we are.${serverText}`;
     const hint = "Check user and password, and whether it takes any at this port.";
-    return new ConfigError(message, { reason: "unauthenticated", field: "password", hint });
+    return new ConfigError(`${server.name} does not accept who we are.${serverText}`, {
+      reason: "unauthenticated",
+      field: "password",
+      hint,
+    });
   }
-  if (responseCode >= 500) return mapPermanentRefusal(command, code, serverText, end);
-  if (originalCode !== undefined) {
-    return failureOfConnection(Object.assign(new Error(getErrorMessage(error)), { code: originalCode }), end);
-  }
+  if (responseCode >= 500) return mapPermanentRefusal(command, code, serverText, server);
+  const message = error instanceof Error ? error.message : "";
+  const mapConnectionError = (systemCode: string) =>
+    failureOfConnection(Object.assign(new Error(message), { code: systemCode }), server);
+  if (originalCode !== undefined) return mapConnectionError(originalCode);
   if (code === "EPROTOCOL") {
     const hint = "Check host and port.";
-    return new ConfigError(`${end.name} does not answer as a mail server does.${serverText}`, { field: "host", hint });
+    return new ConfigError(`${server.name} does not answer as a mail server does.${serverText}`, {
+      field: "host",
+      hint,
+    });
   }
   if (timeoutType === "GREETING_TIMEOUT") {
     const hint = "If that stays so, check the port: one for TLS from the start, such as 465, needs security: tls.";
-    return new Retryable(`${end.name} could not be reached: it says nothing.`, { hint });
+    return new Retryable(`${server.name} could not be reached: it says nothing.`, { hint });
   }
-  return failureOfConnection(
-    Object.assign(new Error(getErrorMessage(error)), { code: SYSTEM_CODE_BY_MAIL_CODE[code] ?? code }),
-    end,
-  );
+  // A connection that nodemailer reports as ECONNECTION was reset.
+  return mapConnectionError(code === "ECONNECTION" ? "ECONNRESET" : code);
 }
 
-function mapPermanentRefusal(command: string, code: string, serverText: string, end: ServerInfo): Failure {
+function mapPermanentRefusal(command: string, code: string, serverText: string, server: ServerInfo): Failure {
   if (code === "ETLS") {
     const hint = "Check the port, or ask whoever runs it to offer STARTTLS; security: tls is for ports such as 465.";
-    return new ConfigError(`${end.name} does not change to TLS.${serverText}`, { field: "security", hint });
+    return new ConfigError(`${server.name} does not change to TLS.${serverText}`, { field: "security", hint });
   }
   const isTooLarge = /^ It said: 552|\b5\.3\.4\b/.test(serverText);
   if (command === "MAIL FROM" && !isTooLarge) {
     const hint = "Check from, and what this user may send.";
-    return new ConfigError(`${end.name} does not accept the sender.${serverText}`, { field: "from", hint });
+    return new ConfigError(`${server.name} does not accept the sender.${serverText}`, { field: "from", hint });
   }
-  if (command === "RCPT TO") return new Rejected(`${end.name} accepts none of the recipients.${serverText}`);
+  if (command === "RCPT TO") return new Rejected(`${server.name} accepts none of the recipients.${serverText}`);
   if (command === "DATA" || command === "MAIL FROM") {
-    return new Rejected(`${end.name} does not take this mail.${serverText}`);
+    return new Rejected(`${server.name} does not take this mail.${serverText}`);
   }
   const hint = "Ask whoever runs it to let this machine send mail.";
-  return new ConfigError(`${end.name} does not talk to us.${serverText}`, { field: "host", hint });
+  return new ConfigError(`${server.name} does not talk to us.${serverText}`, { field: "host", hint });
 }
-
-const SYSTEM_CODE_BY_MAIL_CODE: Readonly<Record<string, string>> = { ECONNECTION: "ECONNRESET" };
 
 function formatServerText({ response }: NodemailerError): string {
-  const words = toOneLine(response ?? "");
-  return words === "" ? "" : ` It said: ${words.slice(0, 300)}`;
+  const responseText = toOneLine(response ?? "");
+  return responseText === "" ? "" : ` It said: ${responseText.slice(0, 300)}`;
 }
-
-const getErrorMessage = (error: unknown): string => (error instanceof Error ? error.message : "");

@@ -16,7 +16,7 @@ export function buildMail(
 ): SendMailOptions {
   const sender = parseSender(config.from);
   const host = sender.address.slice(sender.address.indexOf("@") + 1);
-  const root = `<${incident.key}@${host}>`;
+  const threadId = `<${incident.key}@${host}>`;
   return {
     from: sender,
     to: config.to,
@@ -26,8 +26,8 @@ export function buildMail(
     date: new Date(nowMs),
     messageId: `<${buildMessageId(incident)}@${host}>`,
     // All mails of a thread refer to this id, which no mail has, so their order does not matter.
-    inReplyTo: root,
-    references: root,
+    inReplyTo: threadId,
+    references: threadId,
     ...(incident.priority === "A" && incident.status === "active" ? { priority: "high" } : {}),
     headers: {
       // RFC 3834, and the header of Exchange: prevent automatic replies and mail loops.

@@ -19,7 +19,7 @@ const FirstMailReference = z.object({ title: z.string() });
 /** Creates the e-mail receiver. A mail counts as sent when the server responds 250 to its content. */
 export function createEmailReceiver(config: EmailConfig, { clock, log }: ConnectorContext): Receiver {
   const port = config.port ?? (config.security === "tls" ? 465 : 587);
-  const end = describeMailServer(config.host, port);
+  const serverInfo = describeMailServer(config.host, port);
   const password = config.password === undefined ? null : cachedSecret(config.password, clock);
   const refusedRecipients = new Set<string>();
   let lastMailBeganMs = Number.NEGATIVE_INFINITY;
@@ -49,27 +49,28 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   async function runWithTimeLimit<T>(signal: AbortSignal, act: (limit: AbortSignal) => Promise<T>): Promise<T> {
     signal.throwIfAborted();
     lastMailBeganMs = clock.monotonic();
-    const limit = AbortSignal.any([signal, AbortSignal.timeout(config.timeout)]);
+    const limitSignal = AbortSignal.any([signal, AbortSignal.timeout(config.timeout)]);
     const { promise: aborted, reject } = Promise.withResolvers<never>();
-    const abort = () => reject(limit.reason);
-    limit.addEventListener("abort", abort, { once: true });
+    const abort = () => reject(limitSignal.reason);
+    limitSignal.addEventListener("abort", abort, { once: true });
     try {
-      return await Promise.race([act(limit), aborted]);
+      return await Promise.race([act(limitSignal), aborted]);
     } catch (error) {
       if (signal.aborted) throw signal.reason;
-      throw limit.aborted ? failureOfConnection(limit.reason, end) : mapMailError(error, end);
+      throw limitSignal.aborted ? failureOfConnection(limitSignal.reason, serverInfo) : mapMailError(error, serverInfo);
     } finally {
-      limit.removeEventListener("abort", abort);
+      limitSignal.removeEventListener("abort", abort);
     }
   }
 
-  async function send(incident: IncidentMessage, title: string, signal: AbortSignal): Promise<IncidentReference> {
+  async function sendMail(incident: IncidentMessage, title: string, signal: AbortSignal): Promise<IncidentReference> {
     const mail = buildMail(incident, title, config, clock.now());
-    const sent = await runWithTimeLimit(signal, (limit) => createMailTransport().sendMail({ ...mail, signal: limit }));
-    for (const { recipient = "", response = "" } of sent.rejectedErrors ?? []) {
+    const sendNow = (limit: AbortSignal) => createMailTransport().sendMail({ ...mail, signal: limit });
+    const { accepted, rejected, rejectedErrors } = await runWithTimeLimit(signal, sendNow);
+    for (const { recipient = "", response = "" } of rejectedErrors ?? []) {
       if (refusedRecipients.has(recipient)) continue;
       refusedRecipients.add(recipient);
-      const counts = { accepted: sent.accepted.length, rejected: sent.rejected.length };
+      const counts = { accepted: accepted.length, rejected: rejected.length };
       const message = "the mail server refused a recipient; only the others got the mail";
       log.warn({ recipient, response: cutText(toOneLine(response), 300), ...counts }, message);
     }
@@ -77,22 +78,21 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   }
 
   function sendFollowUp(incident: IncidentMessage, { ref }: IncidentReference, signal: AbortSignal) {
-    return send(incident, FirstMailReference.safeParse(ref).data?.title ?? incident.text.title, signal);
+    return sendMail(incident, FirstMailReference.safeParse(ref).data?.title ?? incident.text.title, signal);
   }
 
-  function isMailConfigured({ change, priority }: IncidentMessage): boolean {
-    return config.tell.some(
+  const isMailConfigured = ({ change, priority }: IncidentMessage) =>
+    config.tell.some(
       ({ changes, priorities }) =>
         changes.some((each) => each === change) && (priorities.length === 0 || priorities.includes(priority)),
     );
-  }
 
   return {
     opensAgain: "another",
     serverId: hash("sha256", JSON.stringify([config.host, port, config.to, config.cc])),
     progressMs: () => lastMailBeganMs,
 
-    open: (incident, signal) => send(incident, incident.text.title, signal),
+    open: (incident, signal) => sendMail(incident, incident.text.title, signal),
 
     update: async (incident, reference, signal) =>
       isMailConfigured(incident) ? sendFollowUp(incident, reference, signal) : reference,

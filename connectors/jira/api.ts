@@ -35,26 +35,26 @@ const IssueField = z.object({
 });
 
 export function createJiraApi(config: JiraConfig, clock: Clock) {
-  const base = new URL(config.url);
-  const root = `${base.pathname.replace(/\/+$/, "")}/rest/api/${config.deployment === "cloud" ? 3 : 2}`;
+  const baseUrl = new URL(config.url);
+  const apiPath = `${baseUrl.pathname.replace(/\/+$/, "")}/rest/api/${config.deployment === "cloud" ? 3 : 2}`;
   const project = encodeURIComponent(config.project);
-  const client = createHttpClient({ url: base, config, clock });
+  const client = createHttpClient({ url: baseUrl, config, clock });
   const { origin } = client;
   const { user, token } = config;
   const authorization = createAuthorization(user === undefined ? { token } : { user, password: token }, clock);
 
   /** `path` follows `/rest/api/3`; the caller handles the statuses in `allow`. */
   async function request(options: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
-    const path = root + options.path;
-    const sent = { ...options, path, headers: authorization(), allow: STATUSES_WITH_ERROR_TEXT };
-    const response = await sendRequest(client, sent, clock, signal);
+    const path = apiPath + options.path;
+    const authorizedRequest = { ...options, path, headers: authorization(), allow: STATUSES_WITH_ERROR_TEXT };
+    const response = await sendRequest(client, authorizedRequest, clock, signal);
     if (UNKNOWN_USER_REASON.test(response.headers["x-seraph-loginreason"] ?? "")) throw createUnknownUserError(origin);
     if (response.status < 300) return checkSuccessResponse(response, origin);
     if (options.allow?.includes(response.status) && response.json !== undefined) return response;
     throw mapErrorResponse(response, origin, clock.now());
   }
 
-  async function read<T>(options: ReceiverRequest, schema: z.ZodType<T>, signal: AbortSignal): Promise<T> {
+  async function requestJson<T>(options: ReceiverRequest, schema: z.ZodType<T>, signal: AbortSignal): Promise<T> {
     return parseResponse(await request(options, signal), schema, origin);
   }
 
@@ -64,9 +64,7 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
     const { permissions } =
       response.status === 404 ? { permissions: {} } : parseResponse(response, PermissionsResponse, origin);
     if (permissions.BROWSE_PROJECTS?.havePermission === true) return;
-    const message = `${origin} does not show us the project ${config.project}.`;
-    const hint = 'Check the key of the project, and give the account the permission "Browse projects" there.';
-    throw new ConfigError(message, { reason: "forbidden", field: "project", hint });
+    throw createProjectError("does not show us the project", "Browse projects");
   }
 
   /** Reads all pages. Cloud names the list after its content, Data Center `values`. */
@@ -85,18 +83,21 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
     return records;
   }
 
-  function createMayNotCreateError(errorText: string): ConfigError {
-    const message = `${origin} lets us create nothing in the project ${config.project}. ${errorText}`.trim();
-    const hint = 'Check the key of the project, and give the account the permission "Create issues" there.';
+  function createProjectError(problem: string, permission: string, errorText = ""): ConfigError {
+    const message = `${origin} ${problem} ${config.project}. ${errorText}`.trim();
+    const hint = `Check the key of the project, and give the account the permission "${permission}" there.`;
     return new ConfigError(message, { reason: "forbidden", field: "project", hint });
   }
 
+  const createMayNotCreateError = (errorText: string) =>
+    createProjectError("lets us create nothing in the project", "Create issues", errorText);
+
   async function readTypeId(signal: AbortSignal): Promise<string> {
-    const types = await readAll(`/issue/createmeta/${project}/issuetypes`, "issueTypes", IssueType, signal);
-    if (types.length === 0) throw createMayNotCreateError("");
-    const type = types.find(({ name }) => name.toLowerCase() === config.issue_type.toLowerCase());
-    if (type !== undefined) return type.id;
-    const names = types.map(({ name }) => toPrintable(name)).join(", ");
+    const issueTypes = await readAll(`/issue/createmeta/${project}/issuetypes`, "issueTypes", IssueType, signal);
+    if (issueTypes.length === 0) throw createMayNotCreateError("");
+    const issueType = issueTypes.find(({ name }) => name.toLowerCase() === config.issue_type.toLowerCase());
+    if (issueType !== undefined) return issueType.id;
+    const names = issueTypes.map(({ name }) => toPrintable(name)).join(", ");
     const message = `The project ${config.project} has no type of issue named ${config.issue_type}.`;
     throw new ConfigError(message, { field: "issue_type", hint: cutText(`It has ${names}.`, 300) });
   }
@@ -104,34 +105,31 @@ export function createJiraApi(config: JiraConfig, clock: Clock) {
   return {
     origin,
     request,
-    read,
+    read: requestJson,
     checkProjectIsVisible,
     progressMs: client.progressMs,
     close: () => client.close(),
 
     async probe(signal: AbortSignal): Promise<void> {
-      await read({ method: "GET", path: "/myself" }, z.object({ displayName: z.string() }), signal);
+      await requestJson({ method: "GET", path: "/myself" }, z.object({ displayName: z.string() }), signal);
       await checkProjectIsVisible(signal);
-      const typeId = encodeURIComponent(await readTypeId(signal));
-      checkRequiredFields(
-        config,
-        await readAll(`/issue/createmeta/${project}/issuetypes/${typeId}`, "fields", IssueField, signal),
-      );
+      const path = `/issue/createmeta/${project}/issuetypes/${encodeURIComponent(await readTypeId(signal))}`;
+      checkRequiredFields(config, await readAll(path, "fields", IssueField, signal));
     },
   };
 }
 
 /** Throws for an invalid response, after which the result of the request is unknown. */
 export function parseResponse<T>(response: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
-  const read = schema.safeParse(response.json);
-  if (read.success) return read.data;
+  const parsedBody = schema.safeParse(response.json);
+  if (parsedBody.success) return parsedBody.data;
   throw createNotJiraError(response, origin);
 }
 
 function formatErrorText(response: ReceiverResponse): string {
   const { errorMessages, errors } = parseErrorResponse(response);
-  const named = Object.entries(errors).map(([field, text]) => `${field}: ${String(text)}`);
-  return cutText(toPrintable([...errorMessages, ...named].join(" ")), MAX_ERROR_TEXT_LENGTH);
+  const fieldErrors = Object.entries(errors).map(([field, text]) => `${field}: ${String(text)}`);
+  return cutText(toPrintable([...errorMessages, ...fieldErrors].join(" ")), MAX_ERROR_TEXT_LENGTH);
 }
 
 function parseErrorResponse({ json }: ReceiverResponse): z.infer<typeof ErrorResponse> {
@@ -149,14 +147,14 @@ function mapErrorResponse(response: ReceiverResponse, origin: string, nowMs: num
 /** Maps refused fields. Only summary and description come from the alarm; other fields are a configuration error. */
 function mapRefusedFields(response: ReceiverResponse, origin: string): ConfigError | Rejected {
   const fields = Object.keys(parseErrorResponse(response).errors);
-  const others = fields.filter((field) => field !== "summary" && field !== "description");
+  const optionFields = fields.filter((field) => field !== "summary" && field !== "description");
   const sentence = `${origin} answered 400. It said: ${formatErrorText(response)}`;
-  const [other] = others;
-  if (other === undefined) return new Rejected(sentence);
+  const [firstOptionField] = optionFields;
+  if (firstOptionField === undefined) return new Rejected(sentence);
   return new ConfigError(sentence, {
     reason: "validation",
-    field: other === "issuetype" ? "issue_type" : other === "project" ? "project" : "fields",
-    hint: `Check ${others.map((field) => toPrintable(field)).join(", ")} in the options, or what the project asks for.`,
+    field: firstOptionField === "issuetype" ? "issue_type" : firstOptionField === "project" ? "project" : "fields",
+    hint: `Check ${optionFields.map((field) => toPrintable(field)).join(", ")} in the options, or what the project asks for.`,
   });
 }
 
@@ -178,23 +176,23 @@ function createNotJiraError({ status }: ReceiverResponse, origin: string): Retry
 }
 
 function checkRequiredFields(config: JiraConfig, fields: readonly z.infer<typeof IssueField>[]): void {
-  const filled = new Set([...RESERVED_FIELDS, ...Object.keys(config.fields)]);
-  if (Object.keys(config.priority).length > 0) filled.add("priority");
-  const missing = fields.filter(
+  const filledFieldIds = new Set([...RESERVED_FIELDS, ...Object.keys(config.fields)]);
+  if (Object.keys(config.priority).length > 0) filledFieldIds.add("priority");
+  const unfilledFields = fields.filter(
     // Jira sets the reporter to the account.
     ({ fieldId, required, hasDefaultValue }) =>
-      required && !hasDefaultValue && !filled.has(fieldId) && fieldId !== "reporter",
+      required && !hasDefaultValue && !filledFieldIds.has(fieldId) && fieldId !== "reporter",
   );
-  if (missing.length > 0) {
-    const names = missing.map(({ fieldId, name }) => `${toPrintable(name)} (${toPrintable(fieldId)})`).join(", ");
-    const message = `The project ${config.project} asks for fields that nobody fills: ${cutText(names, 300)}.`;
+  if (unfilledFields.length > 0) {
+    const names = unfilledFields.map(({ fieldId, name }) => `${toPrintable(name)} (${toPrintable(fieldId)})`);
+    const message = `The project ${config.project} asks for fields that nobody fills: ${cutText(names.join(", "), 300)}.`;
     const hint = "Give each a value under `fields`, or make it optional in Jira.";
     throw new ConfigError(message, { reason: "validation", field: "fields", hint });
   }
-  const existing = new Set(["project", "issuetype", ...fields.map(({ fieldId }) => fieldId)]);
-  const absent = [...filled].filter((id) => !existing.has(id));
-  if (absent.length === 0) return;
-  const message = `New issues of ${config.project} have no field ${absent.join(", ")}.`;
+  const existingFieldIds = new Set(["project", "issuetype", ...fields.map(({ fieldId }) => fieldId)]);
+  const unknownFieldIds = [...filledFieldIds].filter((id) => !existingFieldIds.has(id));
+  if (unknownFieldIds.length === 0) return;
+  const message = `New issues of ${config.project} have no field ${unknownFieldIds.join(", ")}.`;
   const hint = "Put it on the screen for new issues in Jira, or take it out of the options.";
   throw new ConfigError(message, { reason: "validation", field: "fields", hint });
 }

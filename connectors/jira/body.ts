@@ -47,7 +47,7 @@ interface AdfMark {
 /** Atlassian Document Format of Jira Cloud, whose text nodes cannot contain mentions, links or markup. */
 export const ADF_FORMAT: TextFormat = {
   render({ status, fields, list, curves, linkText, href }) {
-    const parts = [
+    const blockNodes = [
       buildParagraph([buildTextNode(status, { type: "strong" })]),
       buildBulletList(
         fields.map((field) => [buildTextNode(field.label, { type: "strong" }), ...buildLineNodes(field.text)]),
@@ -56,7 +56,7 @@ export const ADF_FORMAT: TextFormat = {
       curves.length === 0 ? null : { type: "codeBlock", content: [buildTextNode(curves.join("\n"))] },
       href === null ? null : buildParagraph([buildTextNode(linkText, { type: "link", attrs: { href } })]),
     ];
-    return buildAdfDocument(parts.filter((part) => part !== null));
+    return buildAdfDocument(blockNodes.filter((part) => part !== null));
   },
   sentence: (sentence) => buildAdfDocument([buildParagraph([buildTextNode(sentence)])]),
 };

@@ -27,13 +27,11 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
   const format = isCloud ? ADF_FORMAT : WIKI_FORMAT;
   const site = config.url.replace(/\/+$/, "");
   const jira = createJiraApi(config, context.clock);
-  const warnOnce = createWarnOnce(context.log);
+  const warnOnce = createWarnOnce(context.log, { project: config.project });
 
-  const toTicket = ({ id, key }: z.infer<typeof CreatedIssue>): Ticket => ({
-    id,
-    ticket: key,
-    link: `${site}/browse/${key}`,
-  });
+  function toTicket({ id, key }: z.infer<typeof CreatedIssue>): Ticket {
+    return { id, ticket: key, link: `${site}/browse/${key}` };
+  }
 
   async function editIssue(id: string, incident: IncidentMessage, signal: AbortSignal): Promise<boolean> {
     const fields = {
@@ -50,7 +48,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     if (config.comments) await jira.request({ method: "POST", path, json: { body }, allow }, signal);
   }
 
-  async function transitions(id: string, signal: AbortSignal): Promise<readonly Transition[]> {
+  async function readTransitions(id: string, signal: AbortSignal): Promise<readonly Transition[]> {
     const path = `/issue/${id}/transitions?expand=transitions.fields`;
     return (await jira.read({ method: "GET", path }, TransitionsResponse, signal)).transitions;
   }
@@ -93,15 +91,12 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
 
     async update(id, { incident, noteLabels, reference, reopens }, signal) {
       const { reopen } = config;
-      const isOpen =
-        !reopens ||
-        (reopen !== undefined &&
-          (await executeTransition(id, chooseTransition(await transitions(id, signal), [reopen], undefined), signal)));
-      if (!isOpen)
-        warnOnce("an alarm is back and its issue stays closed, because no transition opens it", {
-          ticket: reference.ticket,
-          project: config.project,
-        });
+      const opening =
+        reopens && reopen !== undefined
+          ? chooseTransition(await readTransitions(id, signal), [reopen], undefined)
+          : null;
+      const isOpen = !reopens || (await executeTransition(id, opening, signal));
+      if (!isOpen) warnOnce("an alarm is back and its issue stays closed, because no transition opens it", reference);
       if (isOpen && !(await editIssue(id, incident, signal))) return false;
       // A workflow may reject comments on a closed issue.
       const allow = isOpen ? [404] : [400, 403, 404];
@@ -110,15 +105,12 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     },
 
     async close(id, { incident, noteLabels, reference }, signal) {
-      const transition = chooseTransition(await transitions(id, signal), config.done, config.resolution);
+      const transition = chooseTransition(await readTransitions(id, signal), config.done, config.resolution);
       if (!(await editIssue(id, incident, signal))) return false;
       // Comment before the transition, because a closed issue may reject comments.
       await addComment(id, renderComment(incident, noteLabels ?? [], format), signal);
       if (!(await executeTransition(id, transition, signal)))
-        warnOnce("an issue stays open although its alarm is over, because no transition closes it", {
-          ticket: reference.ticket,
-          project: config.project,
-        });
+        warnOnce("an issue stays open although its alarm is over, because no transition closes it", reference);
       return true;
     },
 
@@ -126,15 +118,14 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       const jql = `project = "${config.project}" AND labels = "${buildIncidentLabel(incident)}" ORDER BY created ASC`;
       const json = { jql, fields: ["status"], maxResults: MAX_SEARCH_RESULTS };
       const path = isCloud ? "/search/jql" : "/search";
-      const found = await jira
-        .read({ method: "POST", path, json }, SearchResponse, signal)
-        .catch(async (error: unknown) => {
-          // Jira rejects the search for a project that the account may not see.
-          if (error instanceof Rejected) await jira.checkProjectIsVisible(signal);
-          throw error;
-        });
-      if (found.issues.length === 0) await jira.checkProjectIsVisible(signal);
-      const oldestFirst = found.issues.toSorted((a, b) => Number(a.id) - Number(b.id));
+      const request = jira.read({ method: "POST", path, json }, SearchResponse, signal);
+      const { issues } = await request.catch(async (error: unknown) => {
+        // Jira rejects the search for a project that the account may not see.
+        if (error instanceof Rejected) await jira.checkProjectIsVisible(signal);
+        throw error;
+      });
+      if (issues.length === 0) await jira.checkProjectIsVisible(signal);
+      const oldestFirst = issues.toSorted((a, b) => Number(a.id) - Number(b.id));
       return oldestFirst.map((issue) => ({ ...toTicket(issue), isDone: isIssueDone(issue) }));
     },
 
@@ -196,6 +187,6 @@ function buildTransitionBody({ id, fields = {} }: Transition, wanted: string | u
   if (resolution === undefined) return { transition };
   if (wanted !== undefined) return { transition, fields: { resolution: { name: wanted } } };
   if (resolution.required !== true) return { transition };
-  const first = resolution.allowedValues?.[0]?.id;
-  return first === undefined ? null : { transition, fields: { resolution: { id: first } } };
+  const defaultResolutionId = resolution.allowedValues?.[0]?.id;
+  return defaultResolutionId === undefined ? null : { transition, fields: { resolution: { id: defaultResolutionId } } };
 }

@@ -29,36 +29,28 @@ const TaskRecord = z.object({
 export type TaskRecord = z.infer<typeof TaskRecord>;
 
 export function createTableApi(config: ServiceNowConfig, clock: Clock) {
-  const base = new URL(config.url);
-  const path = `${base.pathname.replace(/\/+$/, "")}/api/now/table/${config.table}`;
-  const client = createHttpClient({ url: base, config, clock });
+  const baseUrl = new URL(config.url);
+  const tablePath = `${baseUrl.pathname.replace(/\/+$/, "")}/api/now/table/${config.table}`;
+  const client = createHttpClient({ url: baseUrl, config, clock });
   const authorization = createAuthorization(config, clock);
 
-  async function call(request: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
-    const sent = { ...request, headers: authorization(), allow: STATUSES_WITH_ERROR_TEXT };
-    const response = await sendRequest(client, sent, clock, signal);
+  async function callTable(request: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
+    const authorizedRequest = { ...request, headers: authorization(), allow: STATUSES_WITH_ERROR_TEXT };
+    const response = await sendRequest(client, authorizedRequest, clock, signal);
     const errorText = formatErrorText(response);
     if (response.status < 300) {
       if (errorText === "") return response;
-      throw new Rejected(
-        `${client.origin} answered ${response.status}, and refused it all the same. It said: ${errorText}`,
-      );
+      const problem = `answered ${response.status}, and refused it all the same`;
+      throw new Rejected(`${client.origin} ${problem}. It said: ${errorText}`);
     }
     // A 404 without an error text does not come from ServiceNow.
     if (response.status === 404 && errorText !== "" && request.allow?.includes(404)) return response;
     throw mapErrorResponse(response, errorText, client.origin, clock.now());
   }
 
-  async function requestRecord(
-    method: "GET" | "PATCH",
-    id: string,
-    json: unknown,
-    signal: AbortSignal,
-  ): Promise<TaskRecord | null> {
-    const response = await call(
-      { method, path: `${path}/${id}?sysparm_fields=${RECORD_FIELDS}`, json, allow: [404] },
-      signal,
-    );
+  async function requestRecord(method: "GET" | "PATCH", id: string, json: unknown, signal: AbortSignal) {
+    const path = `${tablePath}/${id}?sysparm_fields=${RECORD_FIELDS}`;
+    const response = await callTable({ method, path, json, allow: [404] }, signal);
     if (response.status !== 404) return parseResponse(response, z.object({ result: TaskRecord }), client.origin).result;
     // ServiceNow reports a hidden record like a deleted one; the total count of a search reveals it.
     await search(`sys_id=${id}`, signal);
@@ -72,7 +64,7 @@ export function createTableApi(config: ServiceNowConfig, clock: Clock) {
       sysparm_fields: RECORD_FIELDS,
       sysparm_limit: String(MAX_SEARCH_ROWS),
     });
-    const response = await call({ method: "GET", path: `${path}?${parameters.toString()}` }, signal);
+    const response = await callTable({ method: "GET", path: `${tablePath}?${parameters.toString()}` }, signal);
     const { result } = parseResponse(response, z.object({ result: z.array(TaskRecord) }), client.origin);
     const count = Math.min(Number(response.headers["x-total-count"] ?? 0), MAX_SEARCH_ROWS);
     if (result.length >= count) return result;
@@ -83,7 +75,8 @@ export function createTableApi(config: ServiceNowConfig, clock: Clock) {
 
   return {
     async create(json: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<TaskRecord> {
-      const response = await call({ method: "POST", path: `${path}?sysparm_fields=${RECORD_FIELDS}`, json }, signal);
+      const path = `${tablePath}?sysparm_fields=${RECORD_FIELDS}`;
+      const response = await callTable({ method: "POST", path, json }, signal);
       return parseResponse(response, z.object({ result: TaskRecord }), client.origin).result;
     },
     read: (id: string, signal: AbortSignal) => requestRecord("GET", id, undefined, signal),
@@ -102,8 +95,8 @@ function formatErrorText({ json }: ReceiverResponse): string {
 
 /** Throws for an invalid response, after which the result of the request is unknown. */
 function parseResponse<T>(response: ReceiverResponse, schema: z.ZodType<T>, origin: string): T {
-  const read = schema.safeParse(response.json);
-  if (read.success) return read.data;
+  const parsedBody = schema.safeParse(response.json);
+  if (parsedBody.success) return parsedBody.data;
   const hint = "Check that url leads to the instance itself, and that the instance is not asleep.";
   throw new Retryable(`${origin} answered ${response.status}, but not as ServiceNow does.`, { hint });
 }

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
-import type { IncidentMessage, IncidentReference, IncidentText, Receiver } from "../shared/receiver/receiver.ts";
+import type { IncidentMessage, IncidentText, Receiver } from "../shared/receiver/receiver.ts";
 import { cutText, shortenUntilFits } from "../shared/receiver/text.ts";
 import { createTicketReceiver, createWarnOnce, type Ticket, type TicketSystem } from "../shared/receiver/ticket.ts";
 import { createTableApi, type TaskRecord } from "./api.ts";
@@ -14,9 +14,7 @@ const PROBE_CORRELATION_ID = "plenum-probe";
 export function createServiceNowReceiver(config: ServiceNowConfig, context: ConnectorContext): Receiver {
   const site = config.url.replace(/\/+$/, "");
   const table = createTableApi(config, context.clock);
-  const warnOnce = createWarnOnce(context.log);
-  const warn = (message: string, { ticket }: Pick<IncidentReference, "ticket">) =>
-    warnOnce(message, { ticket, table: config.table });
+  const warnOnce = createWarnOnce(context.log, { table: config.table });
 
   function toTicket({ sys_id, number = "" }: TaskRecord): Ticket {
     const record = encodeURIComponent(`${config.table}.do?sys_id=${sys_id}`);
@@ -61,7 +59,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
       );
       const ticket = toTicket(row);
       if (row.correlation_id !== incident.key)
-        warn("a record did not keep its correlation_id, so a crash may make a second one", ticket);
+        warnOnce("a record did not keep its correlation_id, so a crash may make a second one", ticket);
       return ticket;
     },
 
@@ -72,11 +70,11 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
 
     async update(id, { incident, noteLabels, reference, reopens }, signal) {
       const { reopen_state } = config;
-      const staysDone = reopens && reopen_state === undefined;
-      if (staysDone)
-        warn("an alarm is back and its incident stays resolved, because there is no reopen_state", reference);
+      const staysResolved = reopens && reopen_state === undefined;
+      if (staysResolved)
+        warnOnce("an alarm is back and its incident stays resolved, because there is no reopen_state", reference);
       const fields = {
-        ...(staysDone ? {} : buildTextFields(incident)),
+        ...(staysResolved ? {} : buildTextFields(incident)),
         work_notes: noteLabels === null ? undefined : formatNote(incident, noteLabels),
         state: reopens ? reopen_state : undefined,
       };
@@ -90,11 +88,11 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
         close_code: config.close_code,
         close_notes: formatNote(incident, noteLabels ?? [], config.close_notes),
       };
-      const changed = await table.change(id, fields, signal);
+      const changedRecord = await table.change(id, fields, signal);
       // ServiceNow silently ignores fields that the user may not write.
-      if (changed !== null && toTicketState(changed) === "open")
-        warn("an incident stays open although its alarm is over, because its state did not change", reference);
-      return changed !== null;
+      if (changedRecord !== null && toTicketState(changedRecord) === "open")
+        warnOnce("an incident stays open although its alarm is over, because its state did not change", reference);
+      return changedRecord !== null;
     },
 
     async search(incident, signal) {
@@ -143,9 +141,9 @@ export function formatDescription({ link, text }: IncidentMessage): string {
 
 function formatNote({ text }: IncidentMessage, labels: readonly string[], before?: string): string {
   const fields = text.fields.filter(({ label }) => labels.includes(label));
-  const shortened = fields.map(({ label, text }) => ({ label, text: cutText(text, 1_000) }));
+  const shortenedFields = fields.map(({ label, text }) => ({ label, text: cutText(text, 1_000) }));
   return cutText(
-    [...(before === undefined ? [] : [before]), text.status, ...formatFieldLines(shortened)].join("\n"),
+    [...(before === undefined ? [] : [before]), text.status, ...formatFieldLines(shortenedFields)].join("\n"),
     MAX_DESCRIPTION_LENGTH,
   );
 }

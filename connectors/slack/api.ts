@@ -31,6 +31,7 @@ const ResponseBody = z.looseObject({
   response_metadata: z.looseObject({ messages: z.array(z.string()).catch([]) }).catch({ messages: [] }),
 });
 
+type ErrorCodes = readonly string[];
 type SlackApi = ReturnType<typeof createSlackApi>;
 
 /** Creates a client of Slack's Web API. Returns the error codes in `handledErrors` and throws others. */
@@ -38,9 +39,9 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
   const url = new URL(config.base_url);
   const client = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
   const token = cachedSecret(config.token, clock);
-  const base = `${url.pathname.replace(/\/+$/, "")}/api/`;
+  const apiPath = `${url.pathname.replace(/\/+$/, "")}/api/`;
 
-  async function call(
+  async function callMethod(
     request: ReceiverRequest,
     method: string,
     signal: AbortSignal,
@@ -62,22 +63,12 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
   }
 
   return {
-    get(
-      method: string,
-      query: Readonly<Record<string, string>>,
-      signal: AbortSignal,
-      handledErrors: readonly string[] = [],
-    ): Promise<SlackResponse> {
-      const path = `${base}${method}?${new URLSearchParams(query).toString()}`;
-      return call({ method: "GET", path }, method, signal, handledErrors);
+    get(method: string, query: Readonly<Record<string, string>>, signal: AbortSignal, handledErrors: ErrorCodes = []) {
+      const path = `${apiPath}${method}?${new URLSearchParams(query).toString()}`;
+      return callMethod({ method: "GET", path }, method, signal, handledErrors);
     },
-    post(
-      method: string,
-      json: object,
-      signal: AbortSignal,
-      handledErrors: readonly string[] = [],
-    ): Promise<SlackResponse> {
-      return call({ method: "POST", path: base + method, json }, method, signal, handledErrors);
+    post(method: string, json: object, signal: AbortSignal, handledErrors: ErrorCodes = []) {
+      return callMethod({ method: "POST", path: apiPath + method, json }, method, signal, handledErrors);
     },
     progressMs: client.progressMs,
     close: () => client.close(),
@@ -86,17 +77,17 @@ export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext,
 
 /** Rejects the two other secrets of Slack, which are often confused with the token. */
 function checkBotToken(token: Secret): string {
-  const text = token.reveal().trim();
+  const tokenText = token.reveal().trim();
   const wrongToken = (message: string) =>
     new ConfigError(message, {
       reason: "unauthenticated",
       field: "token",
       hint: "Slack shows it under OAuth & Permissions, as Bot User OAuth Token; it begins with xoxb-.",
     });
-  if (/^https?:/i.test(text)) throw wrongToken("The Slack token is an address, and no bot token.");
-  if (/^xapp-/i.test(text)) throw wrongToken("The Slack token is an app-level token, and no bot token.");
-  if (!/^[\x21-\x7e]+$/.test(text)) throw wrongToken("The Slack token has characters that no token has.");
-  return text;
+  if (/^https?:/i.test(tokenText)) throw wrongToken("The Slack token is an address, and no bot token.");
+  if (/^xapp-/i.test(tokenText)) throw wrongToken("The Slack token is an app-level token, and no bot token.");
+  if (!/^[\x21-\x7e]+$/.test(tokenText)) throw wrongToken("The Slack token has characters that no token has.");
+  return tokenText;
 }
 
 function mapUnreadableResponse(response: ReceiverResponse, who: string): Retryable {
@@ -154,39 +145,43 @@ export async function listMarkedMessages(
   signal: AbortSignal,
   handledErrors: readonly string[] = [],
 ): Promise<MarkedMessages> {
-  let marked: readonly MarkedMessage[] = [];
+  let markedMessages: readonly MarkedMessage[] = [];
   let cursor = "";
-  let sizes: readonly string[] = PAGE_SIZES;
-  const listed = (isComplete: boolean, error: string | null = null) => ({ marked, isComplete, error });
+  let pageSizes: readonly string[] = PAGE_SIZES;
+  const buildResult = (isComplete: boolean, error: string | null = null) => ({
+    marked: markedMessages,
+    isComplete,
+    error,
+  });
   for (let page = 0; page < MAX_PAGES; page += 1) {
-    const [limit = "1", ...smaller] = sizes;
+    const [limit = "1", ...smaller] = pageSizes;
     const requested = { ...query, include_all_metadata: "true", limit, ...(cursor === "" ? {} : { cursor }) };
-    const known = smaller.length === 0 ? handledErrors : [...handledErrors, RESPONSE_TOO_LONG];
-    const answer = await api.get(method, requested, signal, known);
-    if (answer.error === RESPONSE_TOO_LONG) {
-      sizes = smaller;
+    const handledErrorsOfPage = smaller.length === 0 ? handledErrors : [...handledErrors, RESPONSE_TOO_LONG];
+    const response = await api.get(method, requested, signal, handledErrorsOfPage);
+    if (response.error === RESPONSE_TOO_LONG) {
+      pageSizes = smaller;
       continue;
     }
-    if (answer.error !== null) return listed(true, answer.error);
-    const listing = MessagesResponse.safeParse(answer.json);
+    if (response.error !== null) return buildResult(true, response.error);
+    const listing = MessagesResponse.safeParse(response.json);
     if (!listing.success) throw new Retryable(`Slack answered ${method} without messages.`);
     const { messages, has_more, response_metadata } = listing.data;
-    marked = [...marked, ...messages.flatMap((message) => matchMark(message, mark))].toSorted((a, b) =>
+    markedMessages = [...markedMessages, ...messages.flatMap((message) => matchMark(message, mark))].toSorted((a, b) =>
       a.ts < b.ts ? -1 : 1,
     );
     cursor = response_metadata.next_cursor;
     if (cursor === "" && has_more) throw new Retryable(`Slack answered ${method} with a part and no word of the rest.`);
-    if (cursor === "" || (method === "conversations.history" && marked.length > 0)) return listed(true);
+    if (cursor === "" || (method === "conversations.history" && markedMessages.length > 0)) return buildResult(true);
   }
-  return listed(false);
+  return buildResult(false);
 }
 
 function matchMark(message: unknown, { event_type, event_payload }: IncidentMark): MarkedMessage[] {
   const parsed = MessageWithMetadata.safeParse(message);
   if (!parsed.success || parsed.data.metadata.event_type !== event_type) return [];
   const payload = parsed.data.metadata.event_payload;
-  const fits = Object.entries(event_payload).every(([name, value]) => payload[name] === value);
-  return fits ? [{ ts: parsed.data.ts, payload }] : [];
+  const isMatch = Object.entries(event_payload).every(([name, value]) => payload[name] === value);
+  return isMatch ? [{ ts: parsed.data.ts, payload }] : [];
 }
 
 const ChannelInfo = z.looseObject({
@@ -200,15 +195,15 @@ const ChannelInfo = z.looseObject({
 /** Checks without posting that the bot may post and read, and that the bot is in the channel. */
 export async function checkChannel(api: SlackApi, channel: string, signal: AbortSignal): Promise<void> {
   const { scopes } = await api.post("auth.test", {}, signal);
-  const info = ChannelInfo.safeParse((await api.get("conversations.info", { channel }, signal)).json);
-  if (!info.success) throw new Retryable("Slack answered conversations.info without a channel.");
-  const { is_archived, is_member, is_private } = info.data.channel;
+  const channelInfo = ChannelInfo.safeParse((await api.get("conversations.info", { channel }, signal)).json);
+  if (!channelInfo.success) throw new Retryable("Slack answered conversations.info without a channel.");
+  const { is_archived, is_member, is_private } = channelInfo.data.channel;
   const error = is_archived ? "is_archived" : is_member ? null : "not_in_channel";
   if (error !== null) throw mapErrorResponse("Slack would refuse every message", { ...NO_ERROR_DETAILS, error }, null);
-  const wanted = ["chat:write", is_private ? "groups:history" : "channels:history"];
-  const missing = wanted.filter((scope) => scopes?.includes(scope) === false);
-  if (missing.length > 0) {
-    const message = `The Slack token has not the scopes that are needed: ${missing.join(", ")}.`;
+  const neededScopes = ["chat:write", is_private ? "groups:history" : "channels:history"];
+  const missingScopes = neededScopes.filter((scope) => scopes?.includes(scope) === false);
+  if (missingScopes.length > 0) {
+    const message = `The Slack token has not the scopes that are needed: ${missingScopes.join(", ")}.`;
     const hint = "Add them to the app's bot scopes (OAuth & Permissions), and install the app in the workspace again.";
     throw new ConfigError(message, { reason: "forbidden", field: "token", hint });
   }
@@ -278,14 +273,14 @@ function mapErrorResponse(
 ): Failure {
   const code = cleanText(error, 80);
   const message = `${what}: ${code}`;
-  const hintIn = (kind: keyof typeof ERROR_HINTS) =>
+  const findHint = (kind: keyof typeof ERROR_HINTS) =>
     Object.hasOwn(ERROR_HINTS[kind], code) ? ERROR_HINTS[kind][code] : undefined;
   for (const reason of ["unauthenticated", "forbidden"] as const) {
-    const hint = hintIn(reason);
-    const scope = reason === "unauthenticated" || needed === null ? "" : ` (it needs ${cleanText(needed, 200)})`;
-    if (hint !== undefined) return new ConfigError(`${message}${scope}.`, { reason, field: "token", hint });
+    const hint = findHint(reason);
+    const scopeText = reason === "unauthenticated" || needed === null ? "" : ` (it needs ${cleanText(needed, 200)})`;
+    if (hint !== undefined) return new ConfigError(`${message}${scopeText}.`, { reason, field: "token", hint });
   }
-  const hint = hintIn("channel");
+  const hint = findHint("channel");
   if (hint !== undefined) return new ConfigError(`${message}.`, { field: "channel", hint });
   if (RATE_LIMIT_CODES.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "allowance" });
   if (UNAVAILABLE_CODES.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "everything" });

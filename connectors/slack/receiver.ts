@@ -80,11 +80,9 @@ export function buildMessage(incident: IncidentMessage, sizes: MessageSizes): Sl
   };
 }
 
-function buildOneLineMessage(incident: IncidentMessage, sizes: MessageSizes): SlackMessage {
-  return {
-    text: cutAndEscape(formatHeading(incident), sizes.text),
-    blocks: [{ type: "section", text: toPlainText(formatHeading(incident), sizes.list) }],
-  };
+function buildOneLineMessage(incident: IncidentMessage, { text, list }: MessageSizes): SlackMessage {
+  const heading = formatHeading(incident);
+  return { text: cutAndEscape(heading, text), blocks: [{ type: "section", text: toPlainText(heading, list) }] };
 }
 
 /** E.g. 🔴 Active: Supply temperature low, Kvarnholmen 4. */
@@ -92,26 +90,27 @@ function formatHeading({ status, text }: IncidentMessage): string {
   return `${EMOJI_BY_STATUS[status]} ${text.status}: ${text.title}`;
 }
 
-function buildFieldSections(fields: IncidentMessage["text"]["fields"], most: number): SlackBlock[] {
-  const pairs = fields.map(({ label, text }) => [toMrkdwn(`*${cutAndEscape(label, 200)}*`), toPlainText(text, most)]);
-  return Array.from({ length: Math.ceil(pairs.length / MAX_FIELD_PAIRS) }, (_, n) => ({
+function buildFieldSections(fields: IncidentMessage["text"]["fields"], limit: number): SlackBlock[] {
+  return Array.from({ length: Math.ceil(fields.length / MAX_FIELD_PAIRS) }, (_, n) => ({
     type: "section",
-    fields: pairs.slice(n * MAX_FIELD_PAIRS, (n + 1) * MAX_FIELD_PAIRS).flat(),
+    fields: fields
+      .slice(n * MAX_FIELD_PAIRS, (n + 1) * MAX_FIELD_PAIRS)
+      .flatMap(({ label, text }) => [toMrkdwn(`*${cutAndEscape(label, 200)}*`), toPlainText(text, limit)]),
   }));
 }
 
 /** Lists every member in lines of at most equal length: 141 characters each for 21 lines. */
-function buildListSection(list: readonly string[], most: number): SlackBlock[] {
+function buildListSection(list: readonly string[], limit: number): SlackBlock[] {
   if (list.length === 0) return [];
-  const room = Math.floor(most / list.length) - 1;
-  const text = list.map((line) => cutText(line, room)).join("\n");
-  return [{ type: "section", text: toPlainText(text, most) }];
+  const maxLineLength = Math.floor(limit / list.length) - 1;
+  const listText = list.map((line) => cutText(line, maxLineLength)).join("\n");
+  return [{ type: "section", text: toPlainText(listText, limit) }];
 }
 
-function buildTimeSeriesSection({ text }: IncidentMessage, most: number): SlackBlock[] {
+function buildTimeSeriesSection({ text }: IncidentMessage, limit: number): SlackBlock[] {
   const texts = withFewerTimeSeries(text).map(({ curves }) => curves.join("\n"));
-  const fitting = texts.find((lines) => escapeHtml(lines).length <= most);
-  return fitting === undefined || fitting === "" ? [] : [{ type: "section", text: toPlainText(fitting, most) }];
+  const fittingText = texts.find((lines) => escapeHtml(lines).length <= limit);
+  return fittingText ? [{ type: "section", text: toPlainText(fittingText, limit) }] : [];
 }
 
 /** Builds a link instead of a button: Slack warns when an app does not respond to a button. */
@@ -120,25 +119,23 @@ function buildLinkBlock({ link, text }: IncidentMessage): SlackBlock[] {
   if (url === null || !/^https?:$/.test(url.protocol)) return [];
   const address = escapeHtml(url.href.replaceAll("|", "%7C"));
   if (address.length > MAX_LINK_LENGTH) return [];
-  const words = cutAndEscape(text.linkText.replaceAll("|", " "), 75);
-  return [{ type: "context", elements: [toMrkdwn(`<${address}|${words}>`)] }];
+  const linkText = cutAndEscape(text.linkText.replaceAll("|", " "), 75);
+  return [{ type: "context", elements: [toMrkdwn(`<${address}|${linkText}>`)] }];
 }
 
-const toPlainText = (text: string, most: number): PlainTextObject => ({
-  type: "plain_text",
-  text: cutAndEscape(text, most),
-  emoji: false,
-});
+function toPlainText(text: string, limit: number): PlainTextObject {
+  return { type: "plain_text", text: cutAndEscape(text, limit), emoji: false };
+}
 
 const toMrkdwn = (text: string): MrkdwnObject => ({ type: "mrkdwn", text, verbatim: true });
 
 /** Cuts and escapes a text. Cuts first, so that no partial entity such as `&am` remains. */
-function cutAndEscape(text: string, most: number): string {
-  for (let room = most; ; ) {
-    const shortened = escapeHtml(cutText(text, room));
-    if (shortened.length <= most) return shortened;
+function cutAndEscape(text: string, limit: number): string {
+  for (let maxLength = limit; ; ) {
+    const escapedText = escapeHtml(cutText(text, maxLength));
+    if (escapedText.length <= limit) return escapedText;
     // Escaping adds at most 5 units for one, so this never cuts too much.
-    room -= Math.ceil((shortened.length - most) / 5);
+    maxLength -= Math.ceil((escapedText.length - limit) / 5);
   }
 }
 
@@ -184,78 +181,67 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   const { log, name } = context;
 
   /** Posts a message with the request key `client_msg_id`, which Slack may ignore. */
-  async function post(
-    what: object,
+  async function postMessage(
+    target: object,
     seed: string,
-    message: (sizes: MessageSizes) => SlackMessage,
+    buildContent: (sizes: MessageSizes) => SlackMessage,
     signal: AbortSignal,
-    understood: readonly string[] = [],
+    handledErrors: readonly string[] = [],
   ): Promise<SlackResponse> {
-    const send = (sizes: MessageSizes, id: object, words: readonly string[]) =>
-      api.post(
-        "chat.postMessage",
-        { ...what, ...withoutNameLinks(message(sizes)), ...id, unfurl_links: false, unfurl_media: false },
-        signal,
-        [...understood, ...words],
-      );
-    const id = { client_msg_id: createNamedUuid(seed) };
-    const answer = await send(FULL_SIZES, id, [...TOO_LARGE_ERRORS, ...DELETED_DUPLICATE_ERRORS]);
-    if (hasError(answer, DELETED_DUPLICATE_ERRORS)) return send(FULL_SIZES, {}, []);
-    return hasError(answer, TOO_LARGE_ERRORS) ? send(SMALL_SIZES, id, []) : answer;
+    function send(sizes: MessageSizes, id: object, moreErrors: readonly string[]) {
+      const content = { ...withoutNameLinks(buildContent(sizes)), ...id, unfurl_links: false, unfurl_media: false };
+      return api.post("chat.postMessage", { ...target, ...content }, signal, [...handledErrors, ...moreErrors]);
+    }
+    const requestKey = { client_msg_id: createNamedUuid(seed) };
+    const response = await send(FULL_SIZES, requestKey, [...TOO_LARGE_ERRORS, ...DELETED_DUPLICATE_ERRORS]);
+    if (hasError(response, DELETED_DUPLICATE_ERRORS)) return send(FULL_SIZES, {}, []);
+    return hasError(response, TOO_LARGE_ERRORS) ? send(SMALL_SIZES, requestKey, []) : response;
   }
 
-  async function edit(
+  async function editMessage(
     incident: IncidentMessage,
     { channel, ts }: MessageReference,
     signal: AbortSignal,
   ): Promise<"edited" | "fixed" | "gone"> {
-    const send = (sizes: MessageSizes, words: readonly string[]) => {
-      const message = {
-        channel,
-        ts,
-        metadata: createMark(incident.key),
-        ...withoutNameLinks(buildMessage(incident, sizes)),
-      };
-      return api.post("chat.update", message, signal, [...NOT_EDITABLE_ERRORS, "message_not_found", ...words]);
+    const send = (sizes: MessageSizes, moreErrors: readonly string[]) => {
+      const content = withoutNameLinks(buildMessage(incident, sizes));
+      const message = { channel, ts, metadata: createMark(incident.key), ...content };
+      return api.post("chat.update", message, signal, [...NOT_EDITABLE_ERRORS, "message_not_found", ...moreErrors]);
     };
-    const full = await send(FULL_SIZES, TOO_LARGE_ERRORS);
-    const { error } = hasError(full, TOO_LARGE_ERRORS) ? await send(SMALL_SIZES, []) : full;
+    const fullResponse = await send(FULL_SIZES, TOO_LARGE_ERRORS);
+    const { error } = hasError(fullResponse, TOO_LARGE_ERRORS) ? await send(SMALL_SIZES, []) : fullResponse;
     return error === null ? "edited" : error === "message_not_found" ? "gone" : "fixed";
   }
 
   /** Replies in the thread, but not twice after a crash. Returns false if the thread is missing. */
-  async function reply(
+  async function replyInThread(
     incident: IncidentMessage,
     ref: MessageReference,
     turn: "over" | "back" | null,
     isEdited: boolean,
     signal: AbortSignal,
   ): Promise<boolean> {
-    const message = (sizes: MessageSizes) =>
+    const buildReply = (sizes: MessageSizes) =>
       isEdited ? buildOneLineMessage(incident, sizes) : buildMessage(incident, sizes);
-    const content = turn ?? digestMessage(message(FULL_SIZES));
-    const mark = { ...createMark(incident.key), event_type: "plenum_reply" } as const;
+    const content = turn ?? digestMessage(buildReply(FULL_SIZES));
+    const replyMark = { ...createMark(incident.key), event_type: "plenum_reply" } as const;
     const thread = { channel: ref.channel, ts: ref.ts };
-    const before = await listMarkedMessages(api, "conversations.replies", thread, mark, signal, NO_THREAD_ERRORS);
-    if (before.error !== null) return false;
-    if (before.isComplete && before.marked.at(-1)?.payload.said === content) return true;
-    const isForAll = turn !== null && config.broadcast.includes(incident.priority);
-    const answer = await post(
-      {
-        channel: ref.channel,
-        thread_ts: ref.ts,
-        metadata: { ...mark, event_payload: { ...mark.event_payload, said: content } },
-        ...(isForAll ? { reply_broadcast: true } : {}),
-      },
+    const replies = await listMarkedMessages(api, "conversations.replies", thread, replyMark, signal, NO_THREAD_ERRORS);
+    if (replies.error !== null) return false;
+    if (replies.isComplete && replies.marked.at(-1)?.payload.said === content) return true;
+    const showsInChannel = turn !== null && config.broadcast.includes(incident.priority);
+    const metadata = { ...replyMark, event_payload: { ...replyMark.event_payload, said: content } };
+    const target = { channel: ref.channel, thread_ts: ref.ts, metadata };
+    const response = await postMessage(
+      { ...target, ...(showsInChannel ? { reply_broadcast: true } : {}) },
       `${ref.channel} ${ref.ts} ${incident.changeId} ${content}`,
-      message,
+      buildReply,
       signal,
       [...NO_THREAD_ERRORS, ...(isEdited ? NO_REPLY_ERRORS : [])],
     );
-    if (hasError(answer, NO_THREAD_ERRORS)) return false;
-    if (answer.error !== null) {
-      log.warn({ sink: name, reason: answer.error }, "Slack takes no reply in a thread; its message says it all");
-    }
+    if (hasError(response, NO_THREAD_ERRORS)) return false;
+    if (response.error !== null)
+      log.warn({ sink: name, reason: response.error }, "Slack takes no reply in a thread; its message says it all");
     return true;
   }
 
@@ -269,14 +255,12 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     const { data: ref } = MessageReference.safeParse(reference.ref);
     if (ref === undefined) return "gone";
     try {
-      const outcome = await edit(incident, ref, signal);
-      if (outcome === "gone") return "gone";
-      const returns = ref.closed ?? incident.change === "retriggered";
-      const turn = change === "close" ? "over" : returns ? "back" : null;
-      if (turn !== null || outcome === "fixed") {
-        const isThere = await reply(incident, ref, turn, outcome === "edited", signal);
-        if (!isThere) return "gone";
-      }
+      const editOutcome = await editMessage(incident, ref, signal);
+      if (editOutcome === "gone") return "gone";
+      const isBack = ref.closed ?? incident.change === "retriggered";
+      const turn = change === "close" ? "over" : isBack ? "back" : null;
+      const needsReply = turn !== null || editOutcome === "fixed";
+      if (needsReply && !(await replyInThread(incident, ref, turn, editOutcome === "edited", signal))) return "gone";
     } catch (error) {
       // The configured channel changed; ignore errors of the old one.
       if (ref.channel !== config.channel && isChannelError(error)) return "gone";
@@ -285,15 +269,15 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
     return { ...reference, ref: { channel: ref.channel, ts: ref.ts, closed: change === "close" } };
   }
 
-  async function referenceAt(channel: string, ts: string, signal: AbortSignal): Promise<IncidentReference> {
-    return { ref: { channel, ts, closed: false }, ticket: null, link: await linkTo(channel, ts, signal) };
+  async function buildReference(channel: string, ts: string, signal: AbortSignal): Promise<IncidentReference> {
+    return { ref: { channel, ts, closed: false }, ticket: null, link: await requestPermalink(channel, ts, signal) };
   }
 
   /** Requests a link to a message. Returns null on any error, because the message itself exists. */
-  async function linkTo(channel: string, ts: string, signal: AbortSignal): Promise<string | null> {
+  async function requestPermalink(channel: string, ts: string, signal: AbortSignal): Promise<string | null> {
     try {
-      const answer = await api.get("chat.getPermalink", { channel, message_ts: ts }, signal);
-      const { permalink } = z.looseObject({ permalink: z.string().max(MAX_PERMALINK_LENGTH) }).parse(answer.json);
+      const response = await api.get("chat.getPermalink", { channel, message_ts: ts }, signal);
+      const { permalink } = z.looseObject({ permalink: z.string().max(MAX_PERMALINK_LENGTH) }).parse(response.json);
       return URL.parse(permalink)?.protocol === "https:" ? permalink : null;
     } catch (error) {
       log.debug({ sink: name, err: error }, "Slack gave no link to a message");
@@ -302,10 +286,9 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
   }
 
   /** Marks a message with incident and sink: two sinks may post the same alarm in one channel. */
-  const createMark = (key: string): IncidentMark => ({
-    event_type: "plenum_incident",
-    event_payload: { key, sink: name },
-  });
+  function createMark(key: string): IncidentMark {
+    return { event_type: "plenum_incident", event_payload: { key, sink: name } };
+  }
 
   return {
     opensAgain: "findable",
@@ -315,15 +298,12 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
 
     async open(incident, signal) {
       const { channel } = config;
-      const answer = await post(
-        { channel, metadata: createMark(incident.key) },
-        `${name} ${channel} ${incident.key}`,
-        (sizes) => buildMessage(incident, sizes),
-        signal,
-      );
-      const reference = PostedMessage.safeParse(answer.json);
+      const target = { channel, metadata: createMark(incident.key) };
+      const seed = `${name} ${channel} ${incident.key}`;
+      const response = await postMessage(target, seed, (sizes) => buildMessage(incident, sizes), signal);
+      const reference = PostedMessage.safeParse(response.json);
       if (!reference.success) throw new Retryable("Slack says that it took a message, but not where it is.");
-      return referenceAt(reference.data.channel, reference.data.ts, signal);
+      return buildReference(reference.data.channel, reference.data.ts, signal);
     },
 
     update: (incident, reference, signal) => applyChange(incident, reference, "update", signal),
@@ -332,14 +312,12 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
 
     async find(incident, sinceMs, signal) {
       const { channel } = config;
-      const mark = createMark(incident.key);
       const query = { channel, oldest: (Math.max(0, sinceMs - CLOCK_TOLERANCE_MS) / 1_000).toFixed(6) };
-      const { marked, isComplete } = await listMarkedMessages(api, "conversations.history", query, mark, signal);
-      const [oldest] = marked;
-      if (oldest !== undefined) return referenceAt(channel, oldest.ts, signal);
-      if (!isComplete) {
+      const history = await listMarkedMessages(api, "conversations.history", query, createMark(incident.key), signal);
+      const [oldestMessage] = history.marked;
+      if (oldestMessage !== undefined) return buildReference(channel, oldestMessage.ts, signal);
+      if (!history.isComplete)
         log.warn({ sink: name }, "Slack's channel has too many messages to be sure that an alarm is not there already");
-      }
       return null;
     },
 
@@ -354,14 +332,12 @@ const withoutNameLinks = (message: SlackMessage): object => ({ ...message, parse
 
 const digestMessage = (message: SlackMessage): string => hash("sha256", JSON.stringify(message)).slice(0, 32);
 
-function hasError({ error }: SlackResponse, words: readonly string[]): boolean {
-  return error !== null && words.includes(error);
-}
+const hasError = ({ error }: SlackResponse, codes: readonly string[]) => error !== null && codes.includes(error);
 
 /** Returns a UUID of version 5 (RFC 9562), the same for the same text. */
 function createNamedUuid(text: string): string {
   const hex = createHash("sha1").update(MESSAGE_ID_NAMESPACE).update(text).digest("hex");
-  const variant = "89ab".charAt(Number.parseInt(hex.charAt(16), 16) % 4);
-  const parts = [hex.slice(0, 8), hex.slice(8, 12), `5${hex.slice(13, 16)}`, variant + hex.slice(17, 20)];
-  return [...parts, hex.slice(20, 32)].join("-");
+  const variantDigit = "89ab".charAt(Number.parseInt(hex.charAt(16), 16) % 4);
+  const uuidParts = [hex.slice(0, 8), hex.slice(8, 12), `5${hex.slice(13, 16)}`, variantDigit + hex.slice(17, 20)];
+  return [...uuidParts, hex.slice(20, 32)].join("-");
 }

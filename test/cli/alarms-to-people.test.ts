@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test } from "vitest";
-import { startPagerdutyEnd } from "../receivers/webhook-end.ts";
+import { startPagerdutyEnd } from "../receivers/webhook-stubs.ts";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
 test("the alarm commands test a pager, send it the active alarms, and add, list, publish and end a silence", async () => {

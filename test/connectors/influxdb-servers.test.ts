@@ -6,7 +6,7 @@ import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { absent, portOpen, programPath, type RealServer, startInflux, startVictoriaMetrics } from "../real-servers.ts";
-import { expectFailure } from "../receivers/support.ts";
+import { expectFailure } from "../receivers/receiver-helpers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 import { contextFor, never } from "./context.ts";
 

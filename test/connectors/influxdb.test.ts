@@ -5,7 +5,7 @@ import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import { type EventLines, storeLines, type WriteVerdict } from "#connectors/influxdb/store-lines.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import { expectFailure, failureOf, secretFile, startStubInTest } from "../receivers/support.ts";
+import { expectFailure, failureOf, secretFile, startStubInTest } from "../receivers/receiver-helpers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
 import { certificateFor } from "./certificate.ts";

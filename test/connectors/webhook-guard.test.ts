@@ -5,7 +5,7 @@ import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import type { DnsLookup } from "#src/core/http/outbound/guard.ts";
 import { createNetworkRules, parseNetwork } from "#src/core/http/outbound/networks.ts";
-import { expectFailure } from "../receivers/support.ts";
+import { expectFailure } from "../receivers/receiver-helpers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { certificateFor } from "./certificate.ts";
 import { contextFor, never } from "./context.ts";

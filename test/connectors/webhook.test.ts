@@ -8,7 +8,7 @@ import { createWebhookSink } from "#connectors/webhook/sink.ts";
 import { toCloudEvent } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { expectFailure, failureOf, secretFile, startStubInTest } from "../receivers/support.ts";
+import { expectFailure, failureOf, secretFile, startStubInTest } from "../receivers/receiver-helpers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
 import { clockAt, contextFor, never } from "./context.ts";

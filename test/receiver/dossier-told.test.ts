@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { digestMessage } from "#connectors/shared/receiver/notifier.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import { Throttled } from "#src/core/errors/errors.ts";
-import { DRAWN, reading, valuesInState } from "../receivers/dossier-state.ts";
+import { DRAWN, reading, valuesInState } from "../receivers/stored-tag-values.ts";
 import { TAG } from "../sample-events.ts";
 import { failAfter, failBefore, noticeBoard } from "./notice-board.ts";
 import { alarm, receiving, START } from "./trial.ts";

@@ -13,12 +13,13 @@ function from(
   time: string,
   priority = "C",
 ) {
-  return shown(
-    createNotificationTiming(
-      { quiet, hold },
-      { clock: { now: () => 0 }, monotonicMs: () => 0, zoneOf: () => OSLO },
-    ).notifyFromMs(priority, at(time), OSLO),
+  const timing = createNotificationTiming(
+    { quiet, hold },
+    { now: () => 0 },
+    () => 0,
+    () => OSLO,
   );
+  return shown(timing.notifyFromMs(priority, at(time), OSLO));
 }
 
 describe("the notification time of an alarm with quiet hours from 22:00 to 06:00", () => {
@@ -68,10 +69,11 @@ test.each([
   [59_999, true],
   [60_000, false],
 ])("a silence from 0 to 60 s delays an alarm that begins at %i ms: %s", (atMs, expected) => {
-  const clock = { now: () => atMs };
   const timing = createNotificationTiming(
     { quiet: [], hold: 0 },
-    { clock, monotonicMs: () => atMs, zoneOf: () => OSLO },
+    { now: () => atMs },
+    () => atMs,
+    () => OSLO,
   );
   timing.updateSilences([{ fromMs: 0, toMs: 60_000, covers: () => true }]);
   const held = { alarm: {}, status: "active", priority: "A", source: "main", holdFromMs: atMs } as StoredIncident;

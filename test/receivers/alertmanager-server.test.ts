@@ -5,7 +5,7 @@ import { contextFor, never } from "../connectors/context.ts";
 import { type StubServer, startStub } from "../connectors/stub-server.ts";
 import { absent, type RealServer, startAlertmanager } from "../real-servers.ts";
 import { AWKWARD_TEXTS } from "../sample-events.ts";
-import type { KeptAlert } from "./alertmanager-end.ts";
+import type { KeptAlert } from "./alertmanager-stub.ts";
 import { resolvedOf, toldOf } from "./sent-samples.ts";
 
 describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alertmanager", () => {

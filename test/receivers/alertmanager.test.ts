@@ -6,10 +6,10 @@ import { errorText } from "#src/core/errors/errors.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
 import { ALARM } from "../sample-events.ts";
-import { startAlertmanagerEnd } from "./alertmanager-end.ts";
+import { startAlertmanagerEnd } from "./alertmanager-stub.ts";
+import { failureOf, secretFile } from "./receiver-helpers.ts";
 import { receiverOf } from "./receivers.ts";
 import { resolvedOf, toldOf } from "./sent-samples.ts";
-import { failureOf, secretFile } from "./support.ts";
 
 const NOW = "2026-11-02T07:00:00.000Z";
 const BEGAN = "2026-11-02T06:15:00.000Z";

@@ -9,10 +9,10 @@ import { certificateFor } from "../connectors/certificate.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import { freePort } from "../real-servers.ts";
 import { ALARM } from "../sample-events.ts";
-import { startEmailEnd } from "./email-end.ts";
+import { startEmailEnd } from "./mail-server-stub.ts";
+import { expectFailure, failureOf, loggedContext, secretFile } from "./receiver-helpers.ts";
 import { receiverOf } from "./receivers.ts";
 import { resolvedOf, toldOf } from "./sent-samples.ts";
-import { expectFailure, failureOf, loggedContext, secretFile } from "./support.ts";
 
 const NOW = "2026-11-02T07:00:00.000Z";
 

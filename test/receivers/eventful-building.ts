@@ -5,7 +5,7 @@ import type { Listed, StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import { alarm, gatewayOnline, START } from "../receiver/trial.ts";
 import { GATEWAY } from "../sample-events.ts";
-import type { Circumstances } from "./circumstances.ts";
+import type { Circumstances } from "./run-settings.ts";
 
 const SITES = [1, 2] as const;
 

@@ -8,10 +8,10 @@ import { clockAt, contextFor, never } from "../connectors/context.ts";
 import { alarm, START } from "../receiver/trial.ts";
 import { AWKWARD_TEXTS } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
-import { DRAWN, valuesInState } from "./dossier-state.ts";
+import { expectFailure, failureOf, loggedContext } from "./receiver-helpers.ts";
 import { RECEIVERS, type ReceiverCase, receiverOf, sinkOf } from "./receivers.ts";
 import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
-import { expectFailure, failureOf, loggedContext } from "./support.ts";
+import { DRAWN, valuesInState } from "./stored-tag-values.ts";
 
 const KEY = toldOf().key;
 const UNSAFE = /[\u202a-\u202e\u2066-\u2069]|[^\P{Cc}\n]/u;

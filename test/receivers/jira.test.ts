@@ -3,10 +3,10 @@ import { WIKI_FORMAT } from "#connectors/jira/body.ts";
 import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
-import { FERDIG, type JiraEnd, startJiraEnd } from "./jira-end.ts";
+import { FERDIG, type JiraEnd, startJiraEnd } from "./jira-stub.ts";
+import { expectFailure, failureOf, loggedContext } from "./receiver-helpers.ts";
 import { receiverOf } from "./receivers.ts";
 import { HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
-import { expectFailure, failureOf, loggedContext } from "./support.ts";
 
 describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   const clock = clockAt("2026-11-02T06:16:00.000Z");

@@ -13,13 +13,13 @@ import { createSlackReceiver } from "#connectors/slack/receiver.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
 import type { ConnectorContext, ConnectorDefinition, Sink } from "#src/core/connector.ts";
-import { startAlertmanagerEnd } from "./alertmanager-end.ts";
-import { startEmailEnd } from "./email-end.ts";
-import { startJiraEnd } from "./jira-end.ts";
+import { startAlertmanagerEnd } from "./alertmanager-stub.ts";
+import { startJiraEnd } from "./jira-stub.ts";
+import { startEmailEnd } from "./mail-server-stub.ts";
 import type { ReceiverServer } from "./receiver-server.ts";
-import { startServiceNowEnd } from "./servicenow-end.ts";
-import { startSlackEnd } from "./slack-end.ts";
-import { startPagerdutyEnd } from "./webhook-end.ts";
+import { startServiceNowEnd } from "./servicenow-stub.ts";
+import { startSlackEnd } from "./slack-stub.ts";
+import { startPagerdutyEnd } from "./webhook-stubs.ts";
 
 export interface ReceiverCase {
   readonly name: string;

@@ -2,10 +2,10 @@ import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { clockAt, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
+import { expectFailure, failureOf, loggedContext } from "./receiver-helpers.ts";
 import { receiverOf } from "./receivers.ts";
 import { gatewayOf, namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
-import { type ServiceNowEnd, startServiceNowEnd } from "./servicenow-end.ts";
-import { expectFailure, failureOf, loggedContext } from "./support.ts";
+import { type ServiceNowEnd, startServiceNowEnd } from "./servicenow-stub.ts";
 
 const KEY = toldOf().key;
 const ID = "69a6f3ff4ac66bbe9d9ee5c9b5a6e19a";

@@ -13,11 +13,11 @@ import type { ConfigError } from "#src/core/errors/errors.ts";
 import { never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
 import { ALARM, AWKWARD_TEXTS, SITE } from "../sample-events.ts";
+import { expectFailure, failureOf, loggedContext, secretFile } from "./receiver-helpers.ts";
 import { receiverOf } from "./receivers.ts";
 import { resolvedOf, toldOf } from "./sent-samples.ts";
-import { CHANNEL, json, type SlackEnd, startSlackEnd, TOKEN } from "./slack-end.ts";
 import { complaintAboutBlocks, textsIn } from "./slack-rules.ts";
-import { expectFailure, failureOf, loggedContext, secretFile } from "./support.ts";
+import { CHANNEL, json, type SlackEnd, startSlackEnd, TOKEN } from "./slack-stub.ts";
 
 const ENDED = "2026-11-02T09:27:00.000Z";
 const LINK = "https://plenum.example.com/?alarm=500001&view=all";

@@ -1,11 +1,11 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { clockAt, never } from "../connectors/context.ts";
-import { FERDIG, type JiraEnd, startJiraEnd } from "./jira-end.ts";
+import { FERDIG, type JiraEnd, startJiraEnd } from "./jira-stub.ts";
+import { failureOf, loggedContext } from "./receiver-helpers.ts";
 import { receiverOf } from "./receivers.ts";
 import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
-import { type ServiceNowEnd, startServiceNowEnd } from "./servicenow-end.ts";
-import { failureOf, loggedContext } from "./support.ts";
+import { type ServiceNowEnd, startServiceNowEnd } from "./servicenow-stub.ts";
 
 const BEGAN = "2026-11-02T06:16:00.000Z";
 

@@ -10,7 +10,7 @@ import type { IncidentOperation, RequestContext } from "#connectors/webhook/form
 import { AWKWARD_TEXTS, GATEWAY } from "../sample-events.ts";
 import { namedOf, resolvedOf, stormOf, toldOf } from "./sent-samples.ts";
 import { complaintAboutBlocks } from "./slack-rules.ts";
-import { pagerdutyErrors } from "./webhook-end.ts";
+import { pagerdutyErrors } from "./webhook-stubs.ts";
 
 const KEY = "0123456789abcdef0123456789abcdef";
 const ADDRESSES: Readonly<Partial<Record<FormatName, string>>> = {

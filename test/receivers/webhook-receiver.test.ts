@@ -6,11 +6,11 @@ import type { IncidentReference, Receiver } from "#connectors/shared/receiver/re
 import { errorText } from "#src/core/errors/errors.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer } from "../connectors/stub-server.ts";
+import { expectFailure, failureOf, secretFile, startStubInTest } from "./receiver-helpers.ts";
 import type { ReceiverServer } from "./receiver-server.ts";
 import { receiverOf } from "./receivers.ts";
 import { resolvedOf, toldOf } from "./sent-samples.ts";
-import { expectFailure, failureOf, secretFile, startStubInTest } from "./support.ts";
-import { startPagerdutyEnd, startSlackEnd } from "./webhook-end.ts";
+import { startPagerdutyEnd, startSlackEnd } from "./webhook-stubs.ts";
 
 const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
 const NO_REFERENCE: IncidentReference = { ref: null, ticket: null, link: null };

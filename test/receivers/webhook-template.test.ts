@@ -5,9 +5,9 @@ import { TEMPLATE_FIELDS } from "#connectors/webhook/formats/template.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { reply, type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { AWKWARD_TEXTS, SITE } from "../sample-events.ts";
+import { failureOf } from "./receiver-helpers.ts";
 import { receiverOf } from "./receivers.ts";
 import { namedOf, resolvedOf, toldOf } from "./sent-samples.ts";
-import { failureOf } from "./support.ts";
 
 const EVIL = [
   ...AWKWARD_TEXTS.map((text) => text.slice(0, 1_000)),

@@ -15,73 +15,73 @@ import { findMembers, type IncidentLedger, isOver, type StoredIncident } from ".
  *        └───────────────────────────────────────────────────────┘
  */
 export function createAgenda() {
-  const changed = new Set<string>();
-  const ready = new Map<string, Set<string>>();
-  const priorities = new Map<string, string>();
-  const times = new Map<string, number>();
-  /** Scheduled incidents by time. An entry is outdated if `times` has another time for its key. */
-  const queue: { readonly atMs: number; readonly key: string }[] = [];
+  const changedKeys = new Set<string>();
+  const readyByPriority = new Map<string, Set<string>>();
+  const priorityByKey = new Map<string, string>();
+  const dueTimeByKey = new Map<string, number>();
+  /** Scheduled incidents by time. An entry is outdated if `dueTimeByKey` has another time. */
+  const schedule: { readonly atMs: number; readonly key: string }[] = [];
 
-  function leaveReady(key: string): void {
-    const priority = priorities.get(key) ?? "";
-    priorities.delete(key);
-    const keys = ready.get(priority);
+  function removeFromReady(key: string): void {
+    const priority = priorityByKey.get(key) ?? "";
+    priorityByKey.delete(key);
+    const keys = readyByPriority.get(priority);
     keys?.delete(key);
-    if (keys?.size === 0) ready.delete(priority);
+    if (keys?.size === 0) readyByPriority.delete(priority);
   }
 
   function nextTimeMs(): number {
-    while (queue[0] !== undefined && times.get(queue[0].key) !== queue[0].atMs) queue.shift();
-    return queue[0]?.atMs ?? Number.POSITIVE_INFINITY;
+    while (schedule[0] !== undefined && dueTimeByKey.get(schedule[0].key) !== schedule[0].atMs) schedule.shift();
+    return schedule[0]?.atMs ?? Number.POSITIVE_INFINITY;
   }
 
   return {
-    change: (key: string) => void changed.add(key),
+    change: (key: string) => void changedKeys.add(key),
 
     /** Takes up to `max` incidents that changed or are due. */
     take(nowMs: number, max: number): readonly string[] {
-      const taken = [...changed.values().take(max)];
-      for (const key of taken) changed.delete(key);
-      while (taken.length < max && nextTimeMs() <= nowMs) {
-        const { key = "" } = queue.shift() ?? {};
-        times.delete(key);
-        taken.push(key);
+      const takenKeys = [...changedKeys.values().take(max)];
+      for (const key of takenKeys) changedKeys.delete(key);
+      while (takenKeys.length < max && nextTimeMs() <= nowMs) {
+        const { key = "" } = schedule.shift() ?? {};
+        dueTimeByKey.delete(key);
+        takenKeys.push(key);
       }
-      return taken;
+      return takenKeys;
     },
 
     ready(key: string, priority: string): void {
-      times.delete(key);
-      if (priorities.get(key) === priority) return;
-      leaveReady(key);
-      priorities.set(key, priority);
-      ready.set(priority, (ready.get(priority) ?? new Set()).add(key));
+      dueTimeByKey.delete(key);
+      if (priorityByKey.get(key) === priority) return;
+      removeFromReady(key);
+      priorityByKey.set(key, priority);
+      readyByPriority.set(priority, (readyByPriority.get(priority) ?? new Set()).add(key));
     },
 
     /** Postpones an incident to a time; infinite: until the incident changes. */
     later(key: string, atMs: number): void {
-      leaveReady(key);
-      times.delete(key);
+      removeFromReady(key);
+      dueTimeByKey.delete(key);
       if (atMs === Number.POSITIVE_INFINITY) return;
-      times.set(key, atMs);
-      let low = 0;
-      for (let high = queue.length; low < high; ) {
-        const middle = (low + high) >>> 1;
-        if ((queue[middle]?.atMs ?? 0) <= atMs) low = middle + 1;
-        else high = middle;
+      dueTimeByKey.set(key, atMs);
+      let insertIndex = 0;
+      for (let upperIndex = schedule.length; insertIndex < upperIndex; ) {
+        const middleIndex = (insertIndex + upperIndex) >>> 1;
+        if ((schedule[middleIndex]?.atMs ?? 0) <= atMs) insertIndex = middleIndex + 1;
+        else upperIndex = middleIndex;
       }
-      queue.splice(low, 0, { atMs, key });
+      schedule.splice(insertIndex, 0, { atMs, key });
     },
 
     /** Returns the incident with the most urgent priority that has waited longest. */
     first(): string | undefined {
-      const [priority = ""] = [...ready.keys()].sort();
-      return ready.get(priority)?.values().next().value;
+      const [priority = ""] = [...readyByPriority.keys()].sort();
+      return readyByPriority.get(priority)?.values().next().value;
     },
 
-    size: (priority?: string) => (priority === undefined ? priorities.size : (ready.get(priority)?.size ?? 0)),
-
-    nextMs: () => (changed.size > 0 ? Number.NEGATIVE_INFINITY : nextTimeMs()),
+    size: () => priorityByKey.size,
+    sizeOf: (priority: string) => readyByPriority.get(priority)?.size ?? 0,
+    nextMs: () => (changedKeys.size > 0 ? Number.NEGATIVE_INFINITY : nextTimeMs()),
   };
 }
 
@@ -96,36 +96,33 @@ interface IncidentPlan {
 }
 
 /** Creates a function that returns the next action of an incident, or null to wait for an event. */
-export function createIncidentPlanner(options: {
-  readonly receiver: Pick<Receiver, "repeatMs" | "repeatClosedMs">;
-  readonly timing: NotificationTiming;
-  readonly notifier: Notifier;
-  readonly retries: IncidentRetries;
-  readonly resendRequested: ReadonlySet<string>;
-  readonly ledger: () => IncidentLedger;
-  readonly monotonicMs: () => number;
-}): (key: string, stored: StoredIncident) => IncidentPlan | null {
-  const { receiver, timing, notifier, retries, resendRequested, ledger, monotonicMs } = options;
-
+export function createIncidentPlanner(
+  { repeatMs, repeatClosedMs = 0 }: Pick<Receiver, "repeatMs" | "repeatClosedMs">,
+  timing: NotificationTiming,
+  notifier: Notifier,
+  retries: IncidentRetries,
+  resendKeys: ReadonlySet<string>,
+  readLedger: () => IncidentLedger,
+  monotonicMs: () => number,
+): (key: string, stored: StoredIncident) => IncidentPlan | null {
   function planSending(key: string, stored: StoredIncident, fromMs: number): IncidentPlan | null {
     const nowMs = monotonicMs();
-    const sendAt = (atMs: number): IncidentPlan => ({ act: "send", atMs: Math.max(atMs, fromMs) });
+    const planSendAt = (atMs: number): IncidentPlan => ({ act: "send", atMs: Math.max(atMs, fromMs) });
     if (stored.told !== null) {
       if (!notifier.needsSending(stored)) return null;
       const isList = stored.kind === "gateway" || stored.kind === "storm";
-      return sendAt(isList && !isOver(stored) ? stored.told.atMs + LIST_EDIT_INTERVAL_MS : nowMs);
+      return planSendAt(isList && !isOver(stored) ? stored.told.atMs + LIST_EDIT_INTERVAL_MS : nowMs);
     }
     // An incident that may exist at the receiver is closed at its end.
-    if (isOver(stored) && stored.openingMs !== null) return sendAt(nowMs);
+    if (isOver(stored) && stored.openingMs !== null) return planSendAt(nowMs);
     if (stored.into !== null) return null;
-    const delayMs = timing.delayMs(stored, () => findMembers(ledger(), key));
-    if (delayMs === 0) return sendAt(nowMs);
+    const delayMs = timing.delayMs(stored, () => findMembers(readLedger(), key));
+    if (delayMs === 0) return planSendAt(nowMs);
     if (isOver(stored)) return { act: "forget", atMs: nowMs };
     return { act: "look", atMs: nowMs + Math.min(delayMs, MAX_DELAY_CHECK_MS) };
   }
 
   function planRepeat({ told, status, changedMs }: StoredIncident, fromMs: number): IncidentPlan | null {
-    const { repeatMs, repeatClosedMs = 0 } = receiver;
     if (repeatMs === undefined || told === null) return null;
     const atMs = told.atMs + repeatMs;
     if (status === "resolved" && Math.max(atMs, monotonicMs()) - changedMs >= repeatClosedMs) return null;
@@ -134,14 +131,14 @@ export function createIncidentPlanner(options: {
 
   return (key, stored) => {
     // Keep active alarms however old, so that they can be closed.
-    const isKept = !isOver(stored) && stored.status !== "unknown";
-    const forgetMs = isKept ? Number.POSITIVE_INFINITY : stored.changedMs + INCIDENT_RETENTION_MS + 1;
-    const isRefused =
-      stored.refused !== undefined && !resendRequested.has(key) && stored.refused === notifier.digestOf(stored);
+    const isActive = !isOver(stored) && stored.status !== "unknown";
+    const forgetAtMs = isActive ? Number.POSITIVE_INFINITY : stored.changedMs + INCIDENT_RETENTION_MS + 1;
+    const isStillRejected =
+      stored.refused !== undefined && !resendKeys.has(key) && stored.refused === notifier.digestOf(stored);
     const fromMs = Math.max(retries.againMs(key) ?? 0, stored.openingMs === null ? 0 : (stored.lookAtMs ?? 0));
-    const sending = isRefused ? null : (planSending(key, stored, fromMs) ?? planRepeat(stored, fromMs));
-    if (sending !== null && sending.atMs <= forgetMs) return sending;
-    return isKept ? null : { act: "forget", atMs: forgetMs };
+    const sendingPlan = isStillRejected ? null : (planSending(key, stored, fromMs) ?? planRepeat(stored, fromMs));
+    if (sendingPlan !== null && sendingPlan.atMs <= forgetAtMs) return sendingPlan;
+    return isActive ? null : { act: "forget", atMs: forgetAtMs };
   };
 }
 
@@ -154,25 +151,19 @@ const WEEKDAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 /** Decides when an incident is sent: after `hold`, outside quiet hours and silences. */
 export function createNotificationTiming(
   { hold, quiet }: Pick<ReceiverConfig, "hold" | "quiet">,
-  {
-    clock,
-    monotonicMs,
-    zoneOf,
-  }: {
-    readonly clock: Pick<Clock, "now">;
-    readonly monotonicMs: () => number;
-    readonly zoneOf: (source: string) => string;
-  },
+  clock: Pick<Clock, "now">,
+  monotonicMs: () => number,
+  zoneOf: (source: string) => string,
 ) {
   let silences: readonly SilenceView[] = [];
   let silencesDigest = "[]";
   const quietByMinute = new Map<string, number>();
 
   function isSilent(alarms: readonly StoredIncident[], atMs: number): boolean {
-    const current = silences.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
+    const currentSilences = silences.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
     const isCovered = ({ alarm, source }: StoredIncident) =>
-      alarm !== null && current.some((silence) => silence.covers(source, alarm));
-    return current.length > 0 && alarms.length > 0 && alarms.every(isCovered);
+      alarm !== null && currentSilences.some((silence) => silence.covers(source, alarm));
+    return currentSilences.length > 0 && alarms.length > 0 && alarms.every(isCovered);
   }
 
   /** Earliest time for an active incident that began at `beganMs`. Ignores silences. */
@@ -187,9 +178,9 @@ export function createNotificationTiming(
     updateSilences(next: readonly SilenceView[]): boolean {
       silences = next;
       const now = clock.now();
-      const before = silencesDigest;
+      const previousDigest = silencesDigest;
       silencesDigest = JSON.stringify(next.map(({ fromMs, toMs }) => [fromMs, toMs, fromMs <= now, toMs <= now]));
-      return silencesDigest !== before;
+      return silencesDigest !== previousDigest;
     },
 
     /** Milliseconds until an unsent incident may be sent: 0 for now, infinite for never or during a silence. */
@@ -215,20 +206,20 @@ export function createNotificationTiming(
 
   /** End of the quiet hours that contain a time; negative infinity outside them. */
   function findQuietUntilMs(priority: Priority, atMs: number, zone: string): number {
-    const hours = quiet.filter(({ priorities }) => priorities.includes(priority));
-    if (hours.length === 0) return Number.NEGATIVE_INFINITY;
+    const matchingHours = quiet.filter(({ priorities }) => priorities.includes(priority));
+    if (matchingHours.length === 0) return Number.NEGATIVE_INFINITY;
     // Quiet hours begin and end with a minute, so one result holds for the whole minute.
     const key = `${priority} ${zone} ${Math.floor(atMs / MINUTE_MS)}`;
-    const cached = quietByMinute.get(key);
-    if (cached !== undefined) return cached;
+    const cachedUntilMs = quietByMinute.get(key);
+    if (cachedUntilMs !== undefined) return cachedUntilMs;
     if (quietByMinute.size >= MAX_CACHED_MINUTES) quietByMinute.clear();
     let untilMs = Number.NEGATIVE_INFINITY;
     // Quiet hours may overlap: 22:00 to 06:00, and on Sundays until 10:00.
-    for (let rounds = 0; rounds <= hours.length; rounds += 1) {
+    for (let round = 0; round <= matchingHours.length; round += 1) {
       const fromMs = Math.max(atMs, untilMs);
-      const ends = hours.map((quietHours) => findQuietHoursEnd(quietHours, fromMs, zone)).filter((end) => end !== null);
-      if (ends.length === 0) break;
-      untilMs = Math.max(...ends);
+      const endTimes = matchingHours.flatMap((quietHours) => findQuietHoursEnd(quietHours, fromMs, zone) ?? []);
+      if (endTimes.length === 0) break;
+      untilMs = Math.max(...endTimes);
     }
     quietByMinute.set(key, untilMs);
     return untilMs;
@@ -241,9 +232,9 @@ export function parseTimeOr(time: string | null, otherMs: number): number {
 }
 
 function findQuietHoursEnd({ days, from, to }: QuietHours, atMs: number, zone: string): number | null {
-  const at = DateTime.fromMillis(atMs, { zone });
-  if (!at.isValid) return null;
-  for (const day of [at, at.minus({ days: 1 })]) {
+  const localTime = DateTime.fromMillis(atMs, { zone });
+  if (!localTime.isValid) return null;
+  for (const day of [localTime, localTime.minus({ days: 1 })]) {
     const start = setTimeOfDay(day, from);
     const end = setTimeOfDay(to < from ? day.plus({ days: 1 }) : day, to);
     const isDay = days === undefined || days.includes(WEEKDAYS[day.weekday - 1] ?? "mon");

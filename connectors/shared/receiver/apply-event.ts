@@ -36,42 +36,42 @@ export interface EventContext {
 export function applyEvent(update: LedgerUpdate, event: Event, context: EventContext): readonly string[] {
   const { ledger } = update;
   const { again, nowMs, position } = context;
-  const typed = event as AnyEvent;
+  const typedEvent = event as AnyEvent;
   const source = sourceName(event);
   if (source === null) return [];
-  if (typed.type === "gateway-online") {
-    const back = { position, time: event.time, changeId: event.id, nowMs };
-    return listChangedKeys(ledger, () => applyGatewayReturn(update, source, typed.data.gateway.id, back));
+  if (typedEvent.type === "gateway-online") {
+    const gatewayReturn = { position, time: event.time, changeId: event.id, nowMs };
+    return listChangedKeys(ledger, () => applyGatewayReturn(update, source, typedEvent.data.gateway.id, gatewayReturn));
   }
-  if (typed.type === "gateway-offline" && typed.data.wholeSite) {
-    const { id } = typed.data.gateway;
+  if (typedEvent.type === "gateway-offline" && typedEvent.data.wholeSite) {
+    const { id } = typedEvent.data.gateway;
     if (again && !update.isGatewayOffline(source, id)) return [];
     return listChangedKeys(ledger, () => applyGatewayLoss(update, source, id, Number(event.siteid), position));
   }
-  if (!isAlarmEvent(typed)) return [];
-  const key = computeIncidentKey(source, "alarm", typed.data.episode);
-  const stored = ledger.get(key);
-  if (stored !== undefined && position <= stored.through) return withGroupKey(key, stored);
-  const next = computeNextState(stored, typed, source, update, context);
-  if (next === null) return [];
+  if (!isAlarmEvent(typedEvent)) return [];
+  const key = computeIncidentKey(source, "alarm", typedEvent.data.episode);
+  const storedIncident = ledger.get(key);
+  if (storedIncident !== undefined && position <= storedIncident.through) return withGroupKey(key, storedIncident);
+  const nextState = computeNextState(storedIncident, typedEvent, source, update, context);
+  if (nextState === null) return [];
   // An alarm that comes back after the end of its group stands alone, or joins the group that explains it now.
-  const group = ledger.get(next.into ?? "");
-  const isBack = next.into !== null && !isOver(next) && (group === undefined || isOver(group));
-  ledger.set(key, isBack ? { ...next, into: null, metMs: nowMs } : next);
-  if (stored === undefined || isBack) {
-    const { behindGateway } = typed.data;
-    const explains = behindGateway !== null && (!again || update.isGatewayOffline(source, behindGateway));
-    foldIntoGroup(update, key, explains ? behindGateway : null);
+  const group = ledger.get(nextState.into ?? "");
+  const leavesGroup = nextState.into !== null && !isOver(nextState) && (group === undefined || isOver(group));
+  ledger.set(key, leavesGroup ? { ...nextState, into: null, metMs: nowMs } : nextState);
+  if (storedIncident === undefined || leavesGroup) {
+    const { behindGateway } = typedEvent.data;
+    const isExplained = behindGateway !== null && (!again || update.isGatewayOffline(source, behindGateway));
+    foldIntoGroup(update, key, isExplained ? behindGateway : null);
   }
-  const into = ledger.get(key)?.into ?? null;
-  if (stored !== undefined && into !== null) refreshGroup(ledger, into, event.id, nowMs);
-  return withGroupKey(key, ledger.get(key) ?? next);
+  const groupKey = ledger.get(key)?.into ?? null;
+  if (storedIncident !== undefined && groupKey !== null) refreshGroup(ledger, groupKey, event.id, nowMs);
+  return withGroupKey(key, ledger.get(key) ?? nextState);
 }
 
 function listChangedKeys(ledger: IncidentLedger, change: () => void): readonly string[] {
-  const before = new Map(ledger);
+  const previousLedger = new Map(ledger);
   change();
-  return [...ledger].filter(([key, stored]) => before.get(key) !== stored).map(([key]) => key);
+  return [...ledger].filter(([key, stored]) => previousLedger.get(key) !== stored).map(([key]) => key);
 }
 
 const withGroupKey = (key: string, { into }: StoredIncident): readonly string[] =>
@@ -90,35 +90,36 @@ function computeNextState(
 ): StoredIncident | null {
   const { nowMs, position } = context;
   const { alarm, episode } = event.data;
-  const change = event.type.slice("alarm-".length) as IncidentChange;
-  const next = { alarm, changeId: event.id, priority: alarm.trigger.priority, changedMs: nowMs, through: position };
+  const changeName = event.type.slice("alarm-".length) as IncidentChange;
+  const { priority } = alarm.trigger;
+  const nextFacts = { alarm, changeId: event.id, priority, changedMs: nowMs, through: position };
   if (stored === undefined) {
-    if (change !== "raised" && change !== "retriggered") return null;
+    if (changeName !== "raised" && changeName !== "retriggered") return null;
     if (event.type === "alarm-raised" && event.data.initial && !initial && event.snapshot !== true) return null;
     if (context.again && !isActive(source, event.data)) return null;
     return createIncident("alarm", source, episode, {
-      ...next,
-      ...{ change, site: alarm.site, status: readStatus(alarm), startedAt: alarm.triggeredAt },
+      ...nextFacts,
+      ...{ change: changeName, site: alarm.site, status: readStatus(alarm), startedAt: alarm.triggeredAt },
       ...{ metMs: nowMs, holdFromMs: findHoldStart(event, context) },
     });
   }
-  const status = computeStatus(stored, change, alarm);
+  const status = computeStatus(stored, changeName, alarm);
   return {
     ...stored,
-    ...next,
+    ...nextFacts,
     status,
     // A record after the end adds details; the incident stays over.
-    change: isOver(stored) && status === "resolved" ? stored.change : change,
+    change: isOver(stored) && status === "resolved" ? stored.change : changeName,
     endedAt: status === "resolved" ? (alarm.resolvedAt ?? stored.endedAt ?? event.time) : null,
-    retriggers: stored.retriggers + (change === "retriggered" ? 1 : 0),
+    retriggers: stored.retriggers + (changeName === "retriggered" ? 1 : 0),
   };
 }
 
 /** Returns the start of `hold` by the worker's clock; for alarms that already existed, by the service's clock. */
 function findHoldStart(event: AlarmEvent, { committedAt, nowMs }: EventContext): number {
   const metMs = Math.min(nowMs, parseTimeOr(committedAt, nowMs));
-  const existed = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
-  return existed ? Math.min(metMs, parseTimeOr(event.data.alarm.triggeredAt, metMs)) : metMs;
+  const existedBefore = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
+  return existedBefore ? Math.min(metMs, parseTimeOr(event.data.alarm.triggeredAt, metMs)) : metMs;
 }
 
 function computeStatus(stored: StoredIncident, change: IncidentChange, alarm: Alarm): IncidentStatus {
@@ -164,10 +165,10 @@ function foldIntoGroup(update: LedgerUpdate, key: string, behindGateway: string 
   // The receiver already has the alarm as an incident of its own.
   if (alarm === undefined || alarm.told !== null || alarm.openingMs !== null) return;
   const isBehindGateway = update.fold.gateway && behindGateway !== null;
-  const into = isBehindGateway ? joinGatewayGroup(update, alarm, behindGateway) : joinStormGroup(update, alarm);
-  if (into === undefined) return;
-  ledger.set(key, { ...alarm, into });
-  refreshGroup(ledger, into, alarm.changeId, alarm.changedMs);
+  const groupKey = isBehindGateway ? joinGatewayGroup(update, alarm, behindGateway) : joinStormGroup(update, alarm);
+  if (groupKey === undefined) return;
+  ledger.set(key, { ...alarm, into: groupKey });
+  refreshGroup(ledger, groupKey, alarm.changeId, alarm.changedMs);
 }
 
 /** Applies the return of a gateway. Alarms that are still active three minutes later leave the group. */
@@ -197,20 +198,20 @@ function applyGatewayLoss(
   const [key] = findOpenGatewayGroup(ledger, source, gatewayId) ?? [];
   if (key !== undefined) continueOutage(ledger, key, position);
   for (const [alarmKey, stored] of [...ledger]) {
-    const isHere = stored.kind === "alarm" && stored.source === source && stored.site?.id === siteId;
-    if (isHere && stored.into === null && !isOver(stored)) foldIntoGroup(update, alarmKey, gatewayId);
+    const isAtSite = stored.kind === "alarm" && stored.source === source && stored.site?.id === siteId;
+    if (isAtSite && stored.into === null && !isOver(stored)) foldIntoGroup(update, alarmKey, gatewayId);
   }
 }
 
 /** Closes groups whose gateway has been online for three minutes, or whose alarms have all ended. */
 export function endSettledGatewayGroups(update: LedgerUpdate, keys: readonly string[], nowMs: number): void {
   for (const key of keys) {
-    const stored = update.ledger.get(key);
-    if (stored?.settling === undefined || isOver(stored)) continue;
-    const { untilMs } = stored.settling;
+    const storedGroup = update.ledger.get(key);
+    if (storedGroup?.settling === undefined || isOver(storedGroup)) continue;
+    const { untilMs } = storedGroup.settling;
     // A wait longer than three minutes means that the clock was set back.
     const isDue = nowMs >= untilMs || untilMs - nowMs > GATEWAY_SETTLE_MS;
-    if (isDue || findMembers(update.ledger, key).every(isOver)) endGroup(update, key, stored.settling, nowMs);
+    if (isDue || findMembers(update.ledger, key).every(isOver)) endGroup(update, key, storedGroup.settling, nowMs);
   }
 }
 
@@ -245,18 +246,18 @@ function continueOutage(ledger: IncidentLedger, key: string, position: number): 
 function joinStormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): string | undefined {
   const { storm } = fold;
   if (storm === undefined) return undefined;
-  const isHere = ({ site, source }: StoredIncident) =>
+  const isInScope = ({ site, source }: StoredIncident) =>
     storm.over === "all" || (source === alarm.source && site?.id === alarm.site?.id);
   const isRecent = ({ metMs }: StoredIncident) => metMs > alarm.metMs - storm.within;
   // A member that never ends keeps a storm open. Alarms weeks later are not part of it.
   const openStorm = [...ledger].find(
     ([key, stored]) =>
-      stored.kind === "storm" && !isOver(stored) && isHere(stored) && findMembers(ledger, key).some(isRecent),
+      stored.kind === "storm" && !isOver(stored) && isInScope(stored) && findMembers(ledger, key).some(isRecent),
   );
   if (openStorm !== undefined) return openStorm[0];
   // Alarms of an offline gateway were not opened, so they do not count.
-  const isOpening = ({ into, kind }: StoredIncident) => kind === "alarm" && ledger.get(into ?? "")?.kind !== "gateway";
-  const openings = [...ledger.values()].filter((stored) => isOpening(stored) && isHere(stored) && isRecent(stored));
+  const isCounted = ({ into, kind }: StoredIncident) => kind === "alarm" && ledger.get(into ?? "")?.kind !== "gateway";
+  const openings = [...ledger.values()].filter((stored) => isCounted(stored) && isInScope(stored) && isRecent(stored));
   if (openings.length <= storm.openings) return undefined;
   const site = storm.over === "all" ? null : alarm.site;
   return addGroup(ledger, alarm, { kind: "storm", site, episode: buildGroupEpisode(storm.over, alarm) });
@@ -264,16 +265,18 @@ function joinStormGroup({ ledger, fold }: LedgerUpdate, alarm: StoredIncident): 
 
 function addGroup(ledger: IncidentLedger, alarm: StoredIncident, group: Partial<StoredIncident>): string {
   const { refused: _, ...rest } = alarm;
-  let added: StoredIncident = {
+  let addedGroup: StoredIncident = {
     ...rest,
     ...{ alarm: null, status: "active", change: "members", endedAt: null, retriggers: 0 },
     ...{ into: null, openingMs: null, told: null },
     ...group,
   };
   // One unsent alarm can start several groups in succession, so each gets its own episode.
-  for (let n = 2; ledger.has(getIncidentKey(added)); n += 1) added = { ...added, episode: `${group.episode} ${n}` };
-  ledger.set(getIncidentKey(added), added);
-  return getIncidentKey(added);
+  const { episode } = group;
+  for (let n = 2; ledger.has(getIncidentKey(addedGroup)); n += 1)
+    addedGroup = { ...addedGroup, episode: `${episode} ${n}` };
+  ledger.set(getIncidentKey(addedGroup), addedGroup);
+  return getIncidentKey(addedGroup);
 }
 
 /** Builds the episode of a group. An alarm starts a new group each time that it comes back. */
@@ -310,6 +313,6 @@ function refreshGroup(ledger: IncidentLedger, key: string, changeId: string, now
 }
 
 function patchIncident(ledger: IncidentLedger, key: string, change: Partial<StoredIncident>): void {
-  const stored = ledger.get(key);
-  if (stored !== undefined) ledger.set(key, { ...stored, ...change });
+  const storedIncident = ledger.get(key);
+  if (storedIncident !== undefined) ledger.set(key, { ...storedIncident, ...change });
 }

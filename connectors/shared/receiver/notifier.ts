@@ -24,20 +24,20 @@ export type IncidentRetries = ReturnType<typeof createRetries>;
 export function createRetries(nowMs: () => number, random: () => number = Math.random) {
   const retryByKey = new Map<string, { readonly attempts: number; readonly atMs: number }>();
   const failedKeys = new Set<string>();
-  let calls = 0;
-  let probes = 0;
-  let pauses = 0;
+  let failedCalls = 0;
+  let failedProbes = 0;
+  let pauseCount = 0;
   let waitUntilMs = Number.NEGATIVE_INFINITY;
   let lastFailure: Failure | null = null;
 
   const isDown = () => failedKeys.size >= DOWN_AFTER_FAILURES;
   const waitMs = () => Math.max(0, waitUntilMs - nowMs());
 
-  function earliest(): string | undefined {
-    let first: string | undefined;
-    let firstMs = Number.POSITIVE_INFINITY;
-    for (const [key, { atMs }] of retryByKey) if (atMs < firstMs) [first, firstMs] = [key, atMs];
-    return first;
+  function findEarliestKey(): string | undefined {
+    let earliestKey: string | undefined;
+    let earliestMs = Number.POSITIVE_INFINITY;
+    for (const [key, { atMs }] of retryByKey) if (atMs < earliestMs) [earliestKey, earliestMs] = [key, atMs];
+    return earliestKey;
   }
 
   return {
@@ -45,15 +45,15 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
     againMs: (key: string) => retryByKey.get(key)?.atMs,
     /** Returns true while the receiver is down. Then only one call at a time is made. */
     isDown,
-    earliest,
+    earliest: findEarliestKey,
 
     failed(key: string, failure: Failure): void {
       lastFailure = failure;
-      calls += 1;
+      failedCalls += 1;
       // A 503 without a time may concern one request only.
       if (failure.kind === "throttled" && (failure.scope === "allowance" || failure.retryAfterMs !== null)) {
-        pauses += 1;
-        const ms = failure.retryAfterMs ?? backoffMs(RECEIVER_BACKOFF, pauses, random);
+        pauseCount += 1;
+        const ms = failure.retryAfterMs ?? backoffMs(RECEIVER_BACKOFF, pauseCount, random);
         waitUntilMs = nowMs() + Math.min(ms, MAX_PAUSE_MS);
         return;
       }
@@ -61,21 +61,21 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
       retryByKey.set(key, { attempts, atMs: nowMs() + backoffMs(INCIDENT_BACKOFF, attempts, random) });
       failedKeys.add(key);
       if (!isDown()) return;
-      probes += 1;
-      waitUntilMs = nowMs() + backoffMs(RECEIVER_BACKOFF, probes, random);
+      failedProbes += 1;
+      waitUntilMs = nowMs() + backoffMs(RECEIVER_BACKOFF, failedProbes, random);
     },
 
     /** Resets all back-offs after a success. Returns the incidents that failed only because the receiver was down. */
     delivered(): readonly string[] {
-      const released = isDown() ? [...failedKeys] : [];
-      for (const key of released) retryByKey.delete(key);
+      const releasedKeys = isDown() ? [...failedKeys] : [];
+      for (const key of releasedKeys) retryByKey.delete(key);
       failedKeys.clear();
-      calls = 0;
-      probes = 0;
-      pauses = 0;
+      failedCalls = 0;
+      failedProbes = 0;
+      pauseCount = 0;
       lastFailure = null;
       waitUntilMs = Number.NEGATIVE_INFINITY;
-      return released;
+      return releasedKeys;
     },
 
     forget: (key: string) => void retryByKey.delete(key),
@@ -84,8 +84,8 @@ export function createRetries(nowMs: () => number, random: () => number = Math.r
     /** Returns the last failure and the next retry; undefined after a success or without a pending retry. */
     failing(): FailedRequest | undefined {
       if (lastFailure === null || (retryByKey.size === 0 && waitMs() === 0)) return undefined;
-      const ownMs = (retryByKey.get(earliest() ?? "")?.atMs ?? Number.NEGATIVE_INFINITY) - nowMs();
-      return { error: lastFailure, attempts: calls, retryInMs: Math.max(0, waitMs() || ownMs) };
+      const ownMs = (retryByKey.get(findEarliestKey() ?? "")?.atMs ?? Number.NEGATIVE_INFINITY) - nowMs();
+      return { error: lastFailure, attempts: failedCalls, retryInMs: Math.max(0, waitMs() || ownMs) };
     },
   };
 }
@@ -97,24 +97,24 @@ type RateLimitedCalls = ReturnType<typeof createRateLimitedCalls>;
 
 /** `onDelivered` runs after each successful call that sends something. */
 export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock, onDelivered: () => void) {
-  const limits = rates.map((rate) => ({ rate, times: [] as number[] }));
-  const findLimits = (kind: ReceiverCall) => limits.filter(({ rate }) => rate.of?.includes(kind) ?? true);
+  const limiters = rates.map((rate) => ({ rate, times: [] as number[] }));
+  const findLimiters = (kind: ReceiverCall) => limiters.filter(({ rate }) => rate.of?.includes(kind) ?? true);
   const receiverErrors = new WeakSet<object>();
 
   function waitMs(kind: ReceiverCall): number {
-    const waits = findLimits(kind).map(({ rate, times }) => {
+    const waitTimesMs = findLimiters(kind).map(({ rate, times }) => {
       const [oldest] = times.length < rate.count ? [] : times;
       return oldest === undefined ? 0 : oldest + rate.inMs - clock.monotonic();
     });
-    return Math.max(0, ...waits);
+    return Math.max(0, ...waitTimesMs);
   }
 
   async function callWithinLimits<T>(kind: ReceiverCall, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     const ms = waitMs(kind);
     if (ms > MAX_RATE_LIMIT_WAIT_MS) throw new Throttled("The receiver's rate limit is used up for now.", ms);
     if (ms > 0) await clock.sleep(ms, signal);
-    const counting = findLimits(kind);
-    for (const { rate, times } of counting) {
+    const countingLimiters = findLimiters(kind);
+    for (const { rate, times } of countingLimiters) {
       times.push(clock.monotonic());
       if (times.length > rate.count) times.shift();
     }
@@ -125,7 +125,7 @@ export function createRateLimitedCalls(rates: readonly RateLimit[], clock: Clock
     } finally {
       // An edit may include a reply, which is another message, so the end counts.
       if (kind === "update" || kind === "close")
-        for (const { times } of counting) times[times.length - 1] = clock.monotonic();
+        for (const { times } of countingLimiters) times[times.length - 1] = clock.monotonic();
     }
   }
 
@@ -152,74 +152,66 @@ export type Notifier = ReturnType<typeof createNotifier>;
  *     store "opening" → open → store the reference        after a crash: search for it
  *     store "in doubt" → close → store "closed"           after a crash: send again
  */
-export function createNotifier(options: {
-  readonly receiver: Receiver;
-  readonly call: RateLimitedCalls["call"];
-  readonly buildMessage: (stored: StoredIncident) => IncidentMessage;
-  readonly wallMs: () => number;
-  readonly monotonicMs: () => number;
-  readonly store: (stored: StoredIncident) => Promise<void>;
-}) {
-  const { receiver, call, buildMessage, wallMs, monotonicMs } = options;
-  const digestOfIncident = (stored: StoredIncident) => digestMessage(buildMessage(stored));
+export function createNotifier(
+  receiver: Receiver,
+  call: RateLimitedCalls["call"],
+  buildMessage: (stored: StoredIncident) => IncidentMessage,
+  wallMs: () => number,
+  monotonicMs: () => number,
+  store: (stored: StoredIncident) => Promise<StoredIncident>,
+) {
+  const digestOf = (stored: StoredIncident) => digestMessage(buildMessage(stored));
 
-  async function store(stored: StoredIncident): Promise<StoredIncident> {
-    await options.store(stored);
-    return stored;
-  }
-
-  function storeSent(
-    stored: StoredIncident,
-    place: IncidentReference,
-    isClosed: boolean,
-    digest = digestOfIncident(stored),
-  ) {
+  function storeSent(stored: StoredIncident, place: IncidentReference, isClosed: boolean, digest = digestOf(stored)) {
     const { lookAtMs: _, openingAs: __, refused: ___, ...rest } = stored;
     const { retriggers, status } = stored;
     const told = { place, status, retriggers, digest, isClosed, atMs: monotonicMs() };
     return store({ ...rest, openingMs: null, told });
   }
 
-  async function open(before: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
-    const { openingMs } = before;
+  async function openIncident(incident: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
+    const { openingMs } = incident;
     let mayExist = openingMs !== null;
     if (openingMs !== null && receiver.find !== undefined) {
-      const found = await call("find", signal, async () => receiver.find?.(buildMessage(before), openingMs, signal));
-      if (found && "againInMs" in found) return store({ ...before, lookAtMs: monotonicMs() + found.againInMs });
+      const message = buildMessage(incident);
+      const found = await call("find", signal, async () => receiver.find?.(message, openingMs, signal));
+      if (found && "againInMs" in found) return store({ ...incident, lookAtMs: monotonicMs() + found.againInMs });
       // The content of a found incident may be outdated, so the digest stays empty.
-      if (found) return storeSent(before, found, false, "");
+      if (found) return storeSent(incident, found, false, "");
       mayExist = false;
     }
     // Store a new start even after a search found nothing: a later search begins there.
-    const stored = await store({ ...before, ...identityOf(before), openingMs: wallMs() });
+    const opening = await store({ ...incident, ...buildOpeningIdentity(incident), openingMs: wallMs() });
     try {
-      const place = await call("open", signal, () => receiver.open(buildMessage(stored), signal, stored.openingAs));
-      return await storeSent(stored, place, false);
+      const message = buildMessage(opening);
+      const reference = await call("open", signal, () => receiver.open(message, signal, opening.openingAs));
+      return await storeSent(opening, reference, false);
     } catch (error) {
-      const { openingAs: _, ...rest } = stored;
+      const { openingAs: _, ...rest } = opening;
       if (!mayExist && isCertainlyNotDone(error)) await store({ ...rest, openingMs: null });
       throw error;
     }
   }
 
-  function identityOf(stored: StoredIncident): Pick<StoredIncident, "openingAs"> {
+  function buildOpeningIdentity(stored: StoredIncident): Pick<StoredIncident, "openingAs"> {
     if (receiver.identify === undefined) return {};
     return { openingAs: stored.openingAs ?? stored.told?.place.ref ?? receiver.identify(buildMessage(stored)) };
   }
 
   async function sendStep(stored: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
     const { told } = stored;
-    if (told === null) return open(stored, signal);
-    const over = isOver(stored);
+    if (told === null) return openIncident(stored, signal);
+    const hasEnded = isOver(stored);
     const mayBeClosed = told.isClosed || told.isInDoubt === true;
-    if (mayBeClosed && !over && receiver.opensAgain !== "findable") return open(stored, signal);
+    if (mayBeClosed && !hasEnded && receiver.opensAgain !== "findable") return openIncident(stored, signal);
     const message = buildMessage(stored);
-    if (told.isClosed !== over) await store({ ...stored, told: { ...told, isInDoubt: true } });
-    const kind = over ? "close" : "update";
-    const place = await call(kind, signal, () => receiver[kind](message, told.place, signal));
-    if (place !== "gone") return storeSent(stored, place, over);
+    if (told.isClosed !== hasEnded) await store({ ...stored, told: { ...told, isInDoubt: true } });
+    const kind = hasEnded ? "close" : "update";
+    const reference = await call(kind, signal, () => receiver[kind](message, told.place, signal));
+    if (reference !== "gone") return storeSent(stored, reference, hasEnded);
     // The incident was removed there. Open a new one only if the alarm is not over.
-    return over ? storeSent(stored, told.place, true) : open({ ...stored, told: null, openingMs: null }, signal);
+    if (hasEnded) return storeSent(stored, told.place, true);
+    return openIncident({ ...stored, told: null, openingMs: null }, signal);
   }
 
   function needsSending(stored: StoredIncident): boolean {
@@ -227,23 +219,23 @@ export function createNotifier(options: {
     if (told === null || told.isInDoubt === true) return true;
     // A reopening may have succeeded.
     if (isOver(stored)) return !told.isClosed || openingMs !== null;
-    return told.isClosed || told.digest !== digestOfIncident(stored);
+    return told.isClosed || told.digest !== digestOf(stored);
   }
 
   const waitsForSearch = ({ lookAtMs, openingMs }: StoredIncident) =>
     openingMs !== null && lookAtMs !== undefined && monotonicMs() < lookAtMs;
 
   return {
-    digestOf: digestOfIncident,
+    digestOf,
     needsSending,
 
     /** Throws the error of the receiver. `again`: send although nothing changed. */
     async send(stored: StoredIncident, again: boolean, signal: AbortSignal): Promise<void> {
       if (again && stored.told !== null) return void (await sendStep(stored, signal));
-      let now = stored;
+      let current = stored;
       // Opening and closing are two messages even when both are late.
-      for (let steps = 0; steps < 3 && needsSending(now) && !waitsForSearch(now); steps += 1)
-        now = await sendStep(now, signal);
+      for (let step = 0; step < 3 && needsSending(current) && !waitsForSearch(current); step += 1)
+        current = await sendStep(current, signal);
     },
   };
 }
@@ -262,33 +254,30 @@ export function digestMessage({ text, status, priority, link }: IncidentMessage)
 }
 
 export async function runTestAlarm(
-  options: {
-    readonly receiver: Receiver;
-    readonly buildMessage: (stored: StoredIncident) => IncidentMessage;
-    readonly clock: Pick<Clock, "now">;
-    readonly report: (line: string) => void;
-  },
+  receiver: Receiver,
+  buildMessageOf: (stored: StoredIncident) => IncidentMessage,
+  clock: Pick<Clock, "now">,
+  report: (line: string) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  const { receiver, clock, report } = options;
   const nowMs = clock.now();
   const incident = createIncident("test", "plenum", String(nowMs), {
     ...{ priority: "C", change: "raised", changeId: `test.${nowMs}`, startedAt: isoUtc(nowMs) },
     ...{ metMs: nowMs, holdFromMs: nowMs, changedMs: nowMs, through: 0 },
   });
   const buildMessage = (step: string, state: Partial<StoredIncident>) =>
-    options.buildMessage({ ...incident, ...state, changeId: `${incident.changeId}.${step}` });
-  const reportStep = (done: string, { ticket, link }: IncidentReference) =>
-    report([done, ticket, link].filter((text) => text !== null).join(" "));
+    buildMessageOf({ ...incident, ...state, changeId: `${incident.changeId}.${step}` });
+  const reportStep = (done: string, reference: IncidentReference | "gone") => {
+    if (reference === "gone") report(`${done}: it is not there any more`);
+    else report([done, reference.ticket, reference.link].filter((text) => text !== null).join(" "));
+  };
 
-  const opened = await receiver.open(buildMessage("opened", {}), signal);
-  reportStep("opened", opened);
-  const acknowledged = buildMessage("changed", { status: "acknowledged", change: "acknowledged" });
-  const changed = await receiver.update(acknowledged, opened, signal);
-  if (changed === "gone") return report("changed: it is not there any more");
-  reportStep("changed", changed);
-  const over = buildMessage("closed", { status: "resolved", change: "resolved", endedAt: isoUtc(clock.now()) });
-  const closed = await receiver.close(over, changed, signal);
-  if (closed === "gone") return report("closed: it is not there any more");
-  reportStep("closed", closed);
+  const openReference = await receiver.open(buildMessage("opened", {}), signal);
+  reportStep("opened", openReference);
+  const acknowledgedMessage = buildMessage("changed", { status: "acknowledged", change: "acknowledged" });
+  const changedReference = await receiver.update(acknowledgedMessage, openReference, signal);
+  reportStep("changed", changedReference);
+  if (changedReference === "gone") return;
+  const endMessage = buildMessage("closed", { status: "resolved", change: "resolved", endedAt: isoUtc(clock.now()) });
+  reportStep("closed", await receiver.close(endMessage, changedReference, signal));
 }

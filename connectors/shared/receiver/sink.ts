@@ -74,75 +74,76 @@ const CLOCK_STEP_MS = 2_000;
 export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, context: ConnectorContext): Sink {
   const { clock, log, sinkState, building } = context;
   const monotonicMs = createMonotonicClock(clock);
-  const timing = createNotificationTiming(config, { clock, monotonicMs, zoneOf: building.timeZone });
-  const words = choosePhrases(config.language, config.words);
+  const sendTiming = createNotificationTiming(config, clock, monotonicMs, building.timeZone);
+  const phrases = choosePhrases(config.language, config.words);
   const agenda = createAgenda();
   const retries = createRetries(monotonicMs, context.random);
-  const calls = createRateLimitedCalls(receiver.rates ?? [], clock, () => {
+  const rateLimitedCalls = createRateLimitedCalls(receiver.rates ?? [], clock, () => {
     for (const key of retries.delivered()) agenda.change(key);
   });
   let ledger: IncidentLedger | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
-  let gatewaysLookedMs = Number.NEGATIVE_INFINITY;
-  const unopened = new Set<string>();
-  const openGateways = new Set<string>();
+  let gatewaysCheckedMs = Number.NEGATIVE_INFINITY;
+  const unopenedKeys = new Set<string>();
+  const openGatewayKeys = new Set<string>();
   /** Rejected incidents for which an event requests another message. */
-  const resendRequested = new Set<string>();
-  let refusals: { readonly key: string; readonly position: number; readonly reason: string }[] = [];
-  let wallAheadMs = clock.now() - clock.monotonic();
+  const resendKeys = new Set<string>();
+  let rejections: { readonly key: string; readonly position: number; readonly reason: string }[] = [];
+  let wallClockOffsetMs = clock.now() - clock.monotonic();
   let nextCallMs = Number.NEGATIVE_INFINITY;
   const createUpdate = (ledger: IncidentLedger, overrides: Partial<LedgerUpdate> = {}): LedgerUpdate => ({
-    ledger,
-    fold: config.fold,
-    initial: config.initial,
+    ...{ ledger, fold: config.fold, initial: config.initial, isActive: () => true, isGatewayOffline: () => true },
     gatewayName: (source, id) => gatewayNames.get(`${source} ${id}`) ?? id,
-    isActive: () => true,
-    isGatewayOffline: () => true,
     ...overrides,
   });
 
   const buildMessage = (stored: StoredIncident): IncidentMessage => {
     const incident = toIncident(getIncidentKey(stored), stored, ledger ?? new Map(), config.status_url);
-    const text = getCachedText(building, incident, words, building.timeZone(stored.source));
-    return { ...incident, text: { ...text, curves: stored.curves?.lines ?? [] } };
+    const incidentText = getCachedText(building, incident, phrases, building.timeZone(stored.source));
+    return { ...incident, text: { ...incidentText, curves: stored.curves?.lines ?? [] } };
   };
-  const withTimeSeries = createTimeSeriesText(config, words, context);
-  const notifier = createNotifier({
-    ...{ receiver, buildMessage: buildMessage, monotonicMs, call: calls.call, wallMs: clock.now },
-    store: (stored) => store(getIncidentKey(stored), stored),
-  });
+  const withTimeSeries = createTimeSeriesText(config, phrases, context);
+  const { call } = rateLimitedCalls;
+  const notifier = createNotifier(receiver, call, buildMessage, clock.now, monotonicMs, storeIncident);
+  const readLedger = () => ledger ?? new Map();
+  const planIncident = createIncidentPlanner(
+    receiver,
+    sendTiming,
+    notifier,
+    retries,
+    resendKeys,
+    readLedger,
+    monotonicMs,
+  );
 
-  const planIncident = createIncidentPlanner({
-    ...{ receiver, timing, notifier, retries, resendRequested, monotonicMs },
-    ledger: () => ledger ?? new Map(),
-  });
-
-  async function store(key: string, stored: StoredIncident): Promise<void> {
+  async function storeIncident(stored: StoredIncident): Promise<StoredIncident> {
+    const key = getIncidentKey(stored);
     await sinkState.put(new Map([[key, stored]]));
     ledger?.set(key, stored);
+    return stored;
   }
 
-  async function open(): Promise<IncidentLedger> {
+  async function openLedger(): Promise<IncidentLedger> {
     if (ledger !== null) return ledger;
-    const loaded = new Map(await sinkState.all<StoredIncident>());
+    const loadedLedger = new Map(await sinkState.all<StoredIncident>());
     const nowMs = monotonicMs();
-    const next = new Map([...loaded].map(([key, stored]) => [key, clampTimes(stored, nowMs)]));
-    await storeLedger(next, loaded);
-    schedule(next, nowMs);
-    return next;
+    const clampedLedger = new Map([...loadedLedger].map(([key, stored]) => [key, clampTimes(stored, nowMs)]));
+    await storeLedger(clampedLedger, loadedLedger);
+    scheduleAll(clampedLedger, nowMs);
+    return clampedLedger;
   }
 
   /** Evaluates all loaded incidents once: phrases, time zone or rules may have changed. */
-  function schedule(all: IncidentLedger, nowMs: number): void {
-    let standing = 0;
+  function scheduleAll(all: IncidentLedger, nowMs: number): void {
+    let openCount = 0;
     for (const [key, stored] of all) {
       updateKeySets(key, stored);
       const { told } = stored;
-      const stands = told !== null && !told.isClosed && told.isInDoubt !== true && !isOver(stored);
+      const isOpenAtReceiver = told !== null && !told.isClosed && told.isInDoubt !== true && !isOver(stored);
       // Spread these over ticks, because each comparison needs a text.
-      if (stands) {
-        agenda.later(key, nowMs + Math.floor(standing / CHECKED_PER_TICK) * TICK_INTERVAL_MS);
-        standing += 1;
+      if (isOpenAtReceiver) {
+        agenda.later(key, nowMs + Math.floor(openCount / CHECKED_PER_TICK) * TICK_INTERVAL_MS);
+        openCount += 1;
       } else agenda.change(key);
     }
   }
@@ -153,67 +154,67 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   }
 
   function updateKeySets(key: string, stored: StoredIncident | undefined): void {
-    const put = (set: Set<string>, isIn: boolean) => (isIn ? set.add(key) : set.delete(key));
-    put(openGateways, stored?.kind === "gateway" && !isOver(stored));
-    put(unopened, stored !== undefined && stored.told === null && stored.into === null);
+    const putOrDelete = (set: Set<string>, isIn: boolean) => (isIn ? set.add(key) : set.delete(key));
+    putOrDelete(openGatewayKeys, stored?.kind === "gateway" && !isOver(stored));
+    putOrDelete(unopenedKeys, stored !== undefined && stored.told === null && stored.into === null);
   }
 
-  async function evaluate(signal: AbortSignal): Promise<void> {
+  async function evaluateChanges(signal: AbortSignal): Promise<void> {
     for (;;) {
       const keys = agenda.take(monotonicMs(), EVALUATION_BATCH);
       if (keys.length === 0) return;
-      const old: string[] = [];
+      const expiredKeys: string[] = [];
       for (const key of keys) {
         const stored = ledger?.get(key);
         updateKeySets(key, stored);
         const plan = stored === undefined ? null : planIncident(key, stored);
-        if (stored === undefined || plan === null) drop(key);
+        if (stored === undefined || plan === null) unscheduleIncident(key);
         else if (plan.atMs > monotonicMs() || plan.act === "look") agenda.later(key, plan.atMs);
-        else if (plan.act === "forget") old.push(key);
+        else if (plan.act === "forget") expiredKeys.push(key);
         else agenda.ready(key, plan.act === "repeat" ? REPEAT_PRIORITY : stored.priority);
       }
-      await forget(old);
+      await forgetIncidents(expiredKeys);
       if (keys.length === EVALUATION_BATCH) await yieldToEventLoop();
       signal.throwIfAborted();
     }
   }
 
-  function drop(key: string): void {
+  function unscheduleIncident(key: string): void {
     agenda.later(key, Number.POSITIVE_INFINITY);
     retries.forget(key);
-    resendRequested.delete(key);
+    resendKeys.delete(key);
   }
 
-  async function forget(keys: readonly string[]): Promise<void> {
+  async function forgetIncidents(keys: readonly string[]): Promise<void> {
     if (keys.length === 0) return;
     for (const key of keys) agenda.change(key);
     await sinkState.put(new Map(keys.map((key) => [key, null])));
     for (const key of keys) {
       ledger?.delete(key);
       updateKeySets(key, undefined);
-      drop(key);
+      unscheduleIncident(key);
     }
   }
 
-  async function send(signal: AbortSignal): Promise<void> {
-    const tried = new Set<string>();
+  async function sendReadyIncidents(signal: AbortSignal): Promise<void> {
+    const triedKeys = new Set<string>();
     const untilMs = clock.monotonic() + MAX_SENDING_MS;
     do {
-      await evaluate(signal);
+      await evaluateChanges(signal);
       if (retries.waitMs() > 0) break;
       const key = agenda.first() ?? (retries.isDown() ? retries.earliest() : undefined);
       const stored = key === undefined ? undefined : ledger?.get(key);
-      if (key === undefined || stored === undefined || tried.has(key)) break;
-      const waitMs = calls.waitMs(callFor(stored));
+      if (key === undefined || stored === undefined || triedKeys.has(key)) break;
+      const waitMs = rateLimitedCalls.waitMs(chooseCall(stored));
       nextCallMs = clock.monotonic() + waitMs;
       if (waitMs > 0) break;
       signal.throwIfAborted();
-      tried.add(key);
+      triedKeys.add(key);
       await sendOne(key, stored, signal);
     } while (clock.monotonic() < untilMs && !signal.aborted);
   }
 
-  function callFor(stored: StoredIncident): ReceiverCall {
+  function chooseCall(stored: StoredIncident): ReceiverCall {
     if (stored.told === null) return stored.openingMs === null || receiver.find === undefined ? "open" : "find";
     return isOver(stored) ? "close" : "update";
   }
@@ -226,68 +227,68 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       if (plan?.act === "send" || plan?.act === "repeat")
         await notifier.send(await withTimeSeries(stored), plan.act === "repeat", signal);
       retries.forget(key);
-      resendRequested.delete(key);
+      resendKeys.delete(key);
     } catch (error) {
-      if (!calls.threw(error) && error !== signal.reason) throw error;
+      if (!rateLimitedCalls.threw(error) && error !== signal.reason) throw error;
       if (signal.aborted && !isPastDeadline(signal)) throw error;
       const failure = asFailure(isPastDeadline(signal) ? signal.reason : error);
       if (failure instanceof ConfigError || failure instanceof LocalFailure) throw error;
-      if (failure instanceof Rejected) await refuse(key, stored, failure);
+      if (failure instanceof Rejected) await recordRejection(key, stored, failure);
       else retries.failed(key, failure);
     } finally {
       agenda.change(key);
     }
   }
 
-  async function refuse(key: string, stored: StoredIncident, failure: Rejected): Promise<void> {
+  async function recordRejection(key: string, stored: StoredIncident, failure: Rejected): Promise<void> {
     log.warn({ incident: key, alarm: stored.alarm?.id, err: failure }, "The receiver refuses a message.");
-    resendRequested.delete(key);
+    resendKeys.delete(key);
     retries.forget(key);
     const now = ledger?.get(key) ?? stored;
-    await store(key, { ...now, refused: notifier.digestOf(now) });
-    refusals.push({ key, position: now.through, reason: errorText(failure) });
+    await storeIncident({ ...now, refused: notifier.digestOf(now) });
+    rejections.push({ key, position: now.through, reason: errorText(failure) });
   }
 
-  function report(): { readonly tickInMs: number; readonly failing?: FailedRequest } {
+  function reportNextTick(): { readonly tickInMs: number; readonly failing?: FailedRequest } {
     const nowMs = monotonicMs();
     const hasReady = agenda.size() > 0 || retries.isDown();
-    const blockedMs = Math.max(retries.waitMs(), nextCallMs - clock.monotonic());
-    const dueMs = hasReady ? blockedMs : agenda.nextMs() - nowMs;
-    const failing = retries.failing();
+    const blockedForMs = Math.max(retries.waitMs(), nextCallMs - clock.monotonic());
+    const dueMs = hasReady ? blockedForMs : agenda.nextMs() - nowMs;
+    const failedRequest = retries.failing();
     const tickInMs = Math.max(0, Math.min(TICK_INTERVAL_MS, dueMs));
-    return failing === undefined ? { tickInMs } : { tickInMs, failing };
+    return failedRequest === undefined ? { tickInMs } : { tickInMs, failing: failedRequest };
   }
 
   async function write(batch: readonly Event[], signal: AbortSignal, offer: BatchInfo | undefined): Promise<Receipt> {
     if (!batch.some(({ type }) => concernsIncidents(type))) return ACCEPTED;
     const { positions = batch.map((_, index) => index + 1), isRedelivery: again = false } = offer ?? {};
     // Work on a copy: a failed store must leave the ledger unchanged.
-    const next = new Map(await open());
-    const before = new Map(next);
-    const update = createUpdate(next, again ? await presentState(batch) : {});
+    const nextLedger = new Map(await openLedger());
+    const previousLedger = new Map(nextLedger);
+    const update = createUpdate(nextLedger, again ? await readPresentState(batch) : {});
     if (batch.some((event) => mayJoinGatewayGroup(event))) await nameGateways();
     await updateSilences();
     const nowMs = monotonicMs();
-    const concerned = new Map<string, number>();
+    const batchIndexByKey = new Map<string, number>();
     for (const [index, event] of batch.entries()) {
       const at = { position: positions[index] ?? 0, committedAt: offer?.committedAt[index] ?? "", nowMs, again };
-      for (const key of applyEvent(update, event, at)) if (!concerned.has(key)) concerned.set(key, index);
+      for (const key of applyEvent(update, event, at)) if (!batchIndexByKey.has(key)) batchIndexByKey.set(key, index);
     }
     // Store first, so that nothing is sent that a crash would lose.
-    await storeLedger(next, before);
-    for (const key of concerned.keys()) {
+    await storeLedger(nextLedger, previousLedger);
+    for (const key of batchIndexByKey.keys()) {
       agenda.change(key);
-      if (ledger?.get(key)?.refused !== undefined) resendRequested.add(key);
+      if (ledger?.get(key)?.refused !== undefined) resendKeys.add(key);
     }
     if (isBacklog(offer)) return { rejected: [], tickInMs: BACKLOG_TICK_MS };
-    await send(signal);
+    await sendReadyIncidents(signal);
     // A rejected message becomes a dead letter and blocks nothing. The next change sends again.
-    const rejected = refusals.flatMap(({ key, reason }) => {
-      const index = concerned.get(key);
+    const rejected = rejections.flatMap(({ key, reason }) => {
+      const index = batchIndexByKey.get(key);
       return index === undefined ? [] : [{ index, reason }];
     });
-    refusals = refusals.filter(({ key }) => !concerned.has(key));
-    const { tickInMs, failing } = report();
+    rejections = rejections.filter(({ key }) => !batchIndexByKey.has(key));
+    const { tickInMs, failing } = reportNextTick();
     return {
       rejected,
       ...(tickInMs < TICK_INTERVAL_MS ? { tickInMs } : {}),
@@ -302,67 +303,67 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
 
   /** Stores the changed incidents, then replaces the current ledger. */
   async function storeLedger(next: IncidentLedger, before: IncidentLedger): Promise<void> {
-    const changed = [...next].filter(([key, stored]) => before.get(key) !== stored);
-    await sinkState.put(new Map(changed));
+    const changedEntries = [...next].filter(([key, stored]) => before.get(key) !== stored);
+    await sinkState.put(new Map(changedEntries));
     ledger = next;
-    for (const [key, { into }] of changed) {
+    for (const [key, { into }] of changedEntries) {
       agenda.change(key);
       // The text of a group lists its members.
-      const intoBefore = before.get(key)?.into ?? null;
-      for (const group of [into, intoBefore]) if (group !== null) agenda.change(group);
+      const previousGroup = before.get(key)?.into ?? null;
+      for (const group of [into, previousGroup]) if (group !== null) agenda.change(group);
     }
   }
 
   /** Reads which alarms are active and which gateways are offline, to apply redelivered events. */
-  async function presentState(batch: readonly Event[]): Promise<Pick<LedgerUpdate, "isActive" | "isGatewayOffline">> {
-    const active = new Set<string>();
+  async function readPresentState(batch: readonly Event[]): Promise<Partial<LedgerUpdate>> {
+    const activeEpisodes = new Set<string>();
     for (const { source, id } of listAlarms(batch)) {
       const now = await building.findAlarm(source, id);
-      if (now?.state === "active") active.add(`${source} ${now.episode}`);
+      if (now?.state === "active") activeEpisodes.add(`${source} ${now.episode}`);
     }
-    const away = await findOfflineGateways();
+    const offlineGateways = await findOfflineGateways();
     return {
-      isActive: (source, { episode }) => active.has(`${source} ${episode}`),
-      isGatewayOffline: (source, id) => away.has(`${source} ${id}`),
+      isActive: (source, { episode }) => activeEpisodes.has(`${source} ${episode}`),
+      isGatewayOffline: (source, id) => offlineGateways.has(`${source} ${id}`),
     };
   }
 
   async function findOfflineGateways(): Promise<ReadonlySet<string>> {
     const gateways = await building.inventory("gateway");
-    const away = gateways.filter(({ value, isThere }) => isThere && value.online !== true);
-    return new Set(away.map(({ source, value }) => `${source} ${value.id}`));
+    const offlineGateways = gateways.filter(({ value, isThere }) => isThere && value.online !== true);
+    return new Set(offlineGateways.map(({ source, value }) => `${source} ${value.id}`));
   }
 
   /** Closes groups of gateways that are online although no event reported it. */
   async function checkOnlineGateways(all: IncidentLedger): Promise<void> {
-    if (openGateways.size === 0 || clock.monotonic() - gatewaysLookedMs < GATEWAY_CHECK_MS) return;
-    gatewaysLookedMs = clock.monotonic();
+    if (openGatewayKeys.size === 0 || clock.monotonic() - gatewaysCheckedMs < GATEWAY_CHECK_MS) return;
+    gatewaysCheckedMs = clock.monotonic();
     const offline = await findOfflineGateways();
     const isBack = ({ source, gateway }: StoredIncident) => gateway !== null && !offline.has(`${source} ${gateway.id}`);
-    const back = [...openGateways].flatMap((key) => all.get(key) ?? []).filter(isBack);
-    if (back.length === 0) return;
+    const returnedGroups = [...openGatewayKeys].flatMap((key) => all.get(key) ?? []).filter(isBack);
+    if (returnedGroups.length === 0) return;
     const update = createUpdate(new Map(all));
     const at = { position: Number.POSITIVE_INFINITY, time: isoUtc(clock.now()), nowMs: monotonicMs() };
-    for (const { source, gateway, changeId } of back)
+    for (const { source, gateway, changeId } of returnedGroups)
       applyGatewayReturn(update, source, gateway?.id ?? "", { ...at, changeId });
     await storeLedger(update.ledger, all);
   }
 
   async function settleReturnedGateways(all: IncidentLedger): Promise<void> {
-    const settling = [...openGateways].filter((key) => all.get(key)?.settling !== undefined);
-    if (settling.length === 0) return;
+    const settlingKeys = [...openGatewayKeys].filter((key) => all.get(key)?.settling !== undefined);
+    if (settlingKeys.length === 0) return;
     const update = createUpdate(new Map(all));
-    endSettledGatewayGroups(update, settling, monotonicMs());
+    endSettledGatewayGroups(update, settlingKeys, monotonicMs());
     await storeLedger(update.ledger, all);
   }
 
   /** Evaluates unsent incidents again when a silence changed or the clock was set. */
   async function updateSilences(): Promise<void> {
-    const isNew = timing.updateSilences(await building.silences());
+    const isNew = sendTiming.updateSilences(await building.silences());
     const aheadMs = clock.now() - clock.monotonic();
-    if (!isNew && Math.abs(aheadMs - wallAheadMs) < CLOCK_STEP_MS) return;
-    wallAheadMs = aheadMs;
-    for (const key of unopened) agenda.change(key);
+    if (!isNew && Math.abs(aheadMs - wallClockOffsetMs) < CLOCK_STEP_MS) return;
+    wallClockOffsetMs = aheadMs;
+    for (const key of unopenedKeys) agenda.change(key);
   }
 
   return {
@@ -372,7 +373,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
 
     async open(signal) {
       signal.throwIfAborted();
-      await open();
+      await openLedger();
     },
 
     async write(batch, signal, _accepted, offer) {
@@ -380,20 +381,20 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       return write(batch, signal, offer);
     },
 
-    pendingRequests: () => agenda.size() - agenda.size(REPEAT_PRIORITY) + retries.size(),
+    pendingRequests: () => agenda.size() - agenda.sizeOf(REPEAT_PRIORITY) + retries.size(),
 
     async tick(signal) {
       await updateSilences();
-      await checkOnlineGateways(await open());
-      await settleReturnedGateways(await open());
-      await send(signal);
+      await checkOnlineGateways(await openLedger());
+      await settleReturnedGateways(await openLedger());
+      await sendReadyIncidents(signal);
       // An event outside the log cannot be a dead letter.
-      const refused = refusals.filter(({ position }) => position > 0);
-      refusals = [];
-      return { ...report(), ...(refused.length === 0 ? {} : { refused }) };
+      const rejectedEvents = rejections.filter(({ position }) => position > 0);
+      rejections = [];
+      return { ...reportNextTick(), ...(rejectedEvents.length === 0 ? {} : { refused: rejectedEvents }) };
     },
 
-    test: (report, signal) => runTestAlarm({ receiver, buildMessage: buildMessage, clock, report }, signal),
+    test: (report, signal) => runTestAlarm(receiver, buildMessage, clock, report, signal),
     probe: (signal) => receiver.probe(signal),
     close: () => receiver.dispose(),
   };

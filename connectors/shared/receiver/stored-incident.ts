@@ -61,14 +61,14 @@ export function clampTimes(stored: StoredIncident, nowMs: number): StoredInciden
   const { told, openingMs, lookAtMs, ...rest } = stored;
   const latestMs = Math.max(stored.metMs, stored.changedMs, stored.holdFromMs, told?.atMs ?? 0, openingMs ?? 0);
   if (latestMs <= nowMs) return stored;
-  const upTo = (ms: number) => Math.min(ms, nowMs);
+  const clampToNow = (ms: number) => Math.min(ms, nowMs);
   return {
     ...rest,
     openingMs,
-    metMs: upTo(stored.metMs),
-    changedMs: upTo(stored.changedMs),
-    holdFromMs: upTo(stored.holdFromMs),
-    told: told === null ? null : { ...told, atMs: upTo(told.atMs) },
+    metMs: clampToNow(stored.metMs),
+    changedMs: clampToNow(stored.changedMs),
+    holdFromMs: clampToNow(stored.holdFromMs),
+    told: told === null ? null : { ...told, atMs: clampToNow(told.atMs) },
   };
 }
 
@@ -109,12 +109,12 @@ export function toIncident(
   statusUrl: string | undefined,
 ): Incident {
   const { kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt } = stored;
-  const folded = stored.kind === "gateway" || stored.kind === "storm" ? findMembers(ledger, key) : [];
+  const members = stored.kind === "gateway" || stored.kind === "storm" ? findMembers(ledger, key) : [];
   return {
     ...{ key, kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt },
-    priority: [stored.priority, ...folded.map(({ priority }) => priority)].sort()[0] ?? stored.priority,
+    priority: [stored.priority, ...members.map(({ priority }) => priority)].sort()[0] ?? stored.priority,
     change: findChangeSinceSent(stored),
-    members: summarizeMembers(folded),
+    members: summarizeMembers(members),
     link: statusUrl === undefined ? null : buildStatusLink(statusUrl, stored),
   };
 }
@@ -128,8 +128,8 @@ function findChangeSinceSent({ told, status, retriggers, change }: StoredInciden
   return told.status === "acknowledged" ? "unacknowledged" : "changed";
 }
 
-function summarizeMembers(folded: readonly StoredIncident[]): IncidentMembers {
-  const sorted = folded.toSorted(
+function summarizeMembers(members: readonly StoredIncident[]): IncidentMembers {
+  const sortedMembers = members.toSorted(
     (a, b) =>
       Number(isOver(a)) - Number(isOver(b)) ||
       (isOver(a) ? 0 : a.priority.localeCompare(b.priority)) ||
@@ -137,15 +137,15 @@ function summarizeMembers(folded: readonly StoredIncident[]): IncidentMembers {
       a.episode.localeCompare(b.episode),
   );
   return {
-    total: folded.length,
-    active: folded.filter((member) => !isOver(member)).length,
-    shown: sorted.slice(0, MAX_LISTED_MEMBERS).map(toGroupMember),
+    total: members.length,
+    active: members.filter((member) => !isOver(member)).length,
+    shown: sortedMembers.slice(0, MAX_LISTED_MEMBERS).map(toGroupMember),
   };
 }
 
 function toGroupMember({ alarm, site, priority, status, startedAt, endedAt }: StoredIncident): GroupMember {
-  const title = alarm?.trigger.displayName || alarm?.description || alarm?.id || "";
-  return { title, site: site?.displayName ?? "", priority, status, startedAt, endedAt };
+  const memberTitle = alarm?.trigger.displayName || alarm?.description || alarm?.id || "";
+  return { title: memberTitle, site: site?.displayName ?? "", priority, status, startedAt, endedAt };
 }
 
 function buildStatusLink(statusUrl: string, { alarm, source }: StoredIncident): string {

@@ -77,11 +77,12 @@ export const CustomPhrases = z
   .partialRecord(z.enum(PHRASE_NAMES), z.string().min(1).max(200))
   .superRefine((words, context) => {
     for (const [name, text] of Object.entries(words)) {
-      const known = listPlaceholders(ENGLISH_PHRASES[name as PhraseName]);
-      const wrong = listPlaceholders(text).find((placeholder) => !known.includes(placeholder));
-      if (wrong === undefined) continue;
-      const hint = known.length === 0 ? "it has none" : `it has ${known.map((name) => `{${name}}`).join(", ")}`;
-      context.addIssue({ code: "custom", path: [name], message: `There is no {${wrong}} in this text; ${hint}.` });
+      const placeholders = listPlaceholders(ENGLISH_PHRASES[name as PhraseName]);
+      const unknownName = listPlaceholders(text).find((placeholder) => !placeholders.includes(placeholder));
+      if (unknownName === undefined) continue;
+      const names = placeholders.map((placeholder) => `{${placeholder}}`).join(", ") || "none";
+      const message = `There is no {${unknownName}} in this text; it has ${names}.`;
+      context.addIssue({ code: "custom", path: [name], message });
     }
   });
 
@@ -101,46 +102,46 @@ function listPlaceholders(text: string): readonly string[] {
 }
 
 export function buildIncidentText(incident: Incident, words: MessagePhrases, timeZone: string): IncidentText {
-  const at = (time: string) => formatTime(time, timeZone);
+  const formatLocalTime = (time: string) => formatTime(time, timeZone);
   const { alarm, gateway, members } = incident;
   const fields: IncidentText["fields"][number][] = [];
-  const add = (label: string, text: string | null | undefined) => {
+  const addField = (label: string, text: string | null | undefined) => {
     const lines = (text ?? "").split(LINE_BREAK_PATTERN).map(toOneLine);
-    const cleaned = lines.filter((line) => line !== "").join("\n");
-    if (cleaned !== "") fields.push({ label: toOneLine(label), text: cleaned });
+    const cleanedText = lines.filter((line) => line !== "").join("\n");
+    if (cleanedText !== "") fields.push({ label: toOneLine(label), text: cleanedText });
   };
-  if (incident.site !== null) add(words.site, incident.site.displayName);
-  add(words.priority, incident.priority);
-  add(words.since, at(incident.startedAt));
+  if (incident.site !== null) addField(words.site, incident.site.displayName);
+  addField(words.priority, incident.priority);
+  addField(words.since, formatLocalTime(incident.startedAt));
   if (incident.status === "resolved" && incident.endedAt !== null) {
-    add(words.ended, at(incident.endedAt));
-    add(words.lasted, formatDuration(incident.startedAt, incident.endedAt));
+    addField(words.ended, formatLocalTime(incident.endedAt));
+    addField(words.lasted, formatDuration(incident.startedAt, incident.endedAt));
   }
   if (alarm !== null) {
-    if (alarm.description !== formatAlarmTitle(alarm)) add(words.description, alarm.description);
+    if (alarm.description !== formatAlarmTitle(alarm)) addField(words.description, alarm.description);
     const { description } = alarm.trigger;
     // The service often repeats the description after the name of the trigger.
-    if (description !== null && !alarm.description.includes(description)) add(words.description, description);
+    if (description !== null && !alarm.description.includes(description)) addField(words.description, description);
     const { lastActiveEvent } = alarm;
     const value = lastActiveEvent?.textlistValue ?? lastActiveEvent?.value;
     if (lastActiveEvent !== null && value !== null && value !== undefined)
-      add(words.value, `${lastActiveEvent.triggeredOn}: ${value}`);
+      addField(words.value, `${lastActiveEvent.triggeredOn}: ${value}`);
     if (alarm.acknowledged) {
-      add(words.acknowledgedBy, alarm.acknowledgedBy ?? "?");
-      add(words.message, alarm.acknowledgedMessage);
+      addField(words.acknowledgedBy, alarm.acknowledgedBy ?? "?");
+      addField(words.message, alarm.acknowledgedMessage);
     }
-    if (gateway !== null) add(words.gateway, gateway.displayName);
+    if (gateway !== null) addField(words.gateway, gateway.displayName);
   }
-  if (incident.change === "vanished") add(words.unknown, words.vanished);
-  if (incident.change === "out-of-scope") add(words.unknown, words.outOfScope);
-  const hidden = members.total - members.shown.length;
+  if (incident.change === "vanished") addField(words.unknown, words.vanished);
+  if (incident.change === "out-of-scope") addField(words.unknown, words.outOfScope);
+  const hiddenCount = members.total - members.shown.length;
   return {
     title: formatTitle(incident, words),
     status: toOneLine(words[incident.status]),
     fields,
     list: [
-      ...members.shown.map((member) => formatMemberLine(member, words, at)),
-      ...(hidden > 0 ? [toOneLine(fillPlaceholders(words.more, { count: hidden }))] : []),
+      ...members.shown.map((member) => formatMemberLine(member, words, formatLocalTime)),
+      ...(hiddenCount > 0 ? [toOneLine(fillPlaceholders(words.more, { count: hiddenCount }))] : []),
     ],
     curves: [],
     linkText: toOneLine(words.openPage),
@@ -163,30 +164,30 @@ function formatAlarmTitle(alarm: NonNullable<Incident["alarm"]>): string {
 }
 
 function formatMemberLine(member: GroupMember, words: MessagePhrases, at: (time: string) => string): string {
-  const when = member.endedAt === null ? at(member.startedAt) : `${at(member.startedAt)} – ${at(member.endedAt)}`;
-  return toOneLine(`${member.priority} ${member.title} (${words[member.status]}, ${when})`);
+  const timeRange = member.endedAt === null ? at(member.startedAt) : `${at(member.startedAt)} – ${at(member.endedAt)}`;
+  return toOneLine(`${member.priority} ${member.title} (${words[member.status]}, ${timeRange})`);
 }
 
 export function formatTime(time: string, timeZone: string): string {
   if (!time.endsWith("Z")) return time;
-  const local = DateTime.fromISO(time, { zone: timeZone });
-  return local.isValid ? local.toFormat("yyyy-MM-dd HH:mm:ss ZZ") : time;
+  const localTime = DateTime.fromISO(time, { zone: timeZone });
+  return localTime.isValid ? localTime.toFormat("yyyy-MM-dd HH:mm:ss ZZ") : time;
 }
 
 /** Formats a duration, e.g. `2 d 3 h`, `3 h 12 min`, `48 s`; empty if a time has no offset. */
 export function formatDuration(from: string, to: string): string {
   const seconds = Math.round((Date.parse(to) - Date.parse(from)) / 1_000);
   if (!from.endsWith("Z") || !to.endsWith("Z") || !(seconds >= 0)) return "";
-  const parts = [
+  const unitCounts = [
     [Math.floor(seconds / 86_400), "d"],
     [Math.floor(seconds / 3_600) % 24, "h"],
     [Math.floor(seconds / 60) % 60, "min"],
     [seconds % 60, "s"],
   ] as const;
-  const first = parts.findIndex(([count]) => count > 0);
-  if (first < 0) return "0 s";
-  return parts
-    .slice(first, first + 2)
+  const firstUnitIndex = unitCounts.findIndex(([count]) => count > 0);
+  if (firstUnitIndex < 0) return "0 s";
+  return unitCounts
+    .slice(firstUnitIndex, firstUnitIndex + 2)
     .filter(([count]) => count > 0)
     .map(([count, unit]) => `${count} ${unit}`)
     .join(" ");
@@ -198,8 +199,8 @@ const LINE_BREAK_PATTERN = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/;
 const INVISIBLE_CHARACTERS = /(?![\u200d\ufe0f])[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
 
 export function toOneLine(text: string): string {
-  const spaced = text.toWellFormed().replaceAll(/[\p{Cc}\p{Zl}\p{Zp}]+/gu, " ");
-  return spaced.replaceAll(INVISIBLE_CHARACTERS, "").trim();
+  const printableText = text.toWellFormed().replaceAll(/[\p{Cc}\p{Zl}\p{Zp}]+/gu, " ");
+  return printableText.replaceAll(INVISIBLE_CHARACTERS, "").trim();
 }
 
 export function withFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text: T): readonly T[] {
@@ -220,8 +221,8 @@ export function shortenUntilFits<T>(
   render: (text: IncidentText) => T,
   fits: (rendered: T) => boolean,
 ): T {
-  for (const fewer of withFewerTimeSeries(text)) {
-    const rendered = render(shortenTexts(fewer, longest));
+  for (const reducedText of withFewerTimeSeries(text)) {
+    const rendered = render(shortenTexts(reducedText, longest));
     if (fits(rendered)) return rendered;
   }
   const withoutSeries = { ...text, curves: [] };
@@ -233,14 +234,14 @@ export function shortenUntilFits<T>(
 }
 
 function shortenTexts(text: IncidentText, length: number): IncidentText {
-  const name = (label: string) => cutText(label, Math.max(length, 50));
+  const cutLabel = (label: string) => cutText(label, Math.max(length, 50));
   return {
-    title: name(text.title),
-    status: name(text.status),
-    fields: text.fields.map((field) => ({ label: name(field.label), text: cutText(field.text, length) })),
+    title: cutLabel(text.title),
+    status: cutLabel(text.status),
+    fields: text.fields.map((field) => ({ label: cutLabel(field.label), text: cutText(field.text, length) })),
     list: text.list.map((line) => cutText(line, length)),
     curves: text.curves,
-    linkText: name(text.linkText),
+    linkText: cutLabel(text.linkText),
   };
 }
 
@@ -256,19 +257,20 @@ export const cutTextToBytes = (text: string, most: number): string =>
 export function escapeHtml(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
+
 function cutToSize(text: string, most: number, sizeOf: (part: string) => number): string {
   if (sizeOf(text) <= most) return text;
-  const room = most - sizeOf("…");
-  let kept = "";
+  const maxSize = most - sizeOf("…");
+  let shortenedText = "";
   let size = 0;
   graphemeSegmenter ??= new Intl.Segmenter(undefined, { granularity: "grapheme" });
   // Segment only the part that can remain; a text may have megabytes.
   for (const { segment } of graphemeSegmenter.segment(text.slice(0, most + 64))) {
     size += sizeOf(segment);
-    if (size > room) break;
-    kept += segment;
+    if (size > maxSize) break;
+    shortenedText += segment;
   }
-  return room < 0 ? "" : `${kept}…`;
+  return maxSize < 0 ? "" : `${shortenedText}…`;
 }
 
 /** Maximum cached texts, about 2 kB each. */
@@ -277,12 +279,7 @@ const MAX_CACHED_TEXTS = 1_000;
 /** Caches of texts by building view, which all sinks of a worker share. */
 const textCacheByOwner = new WeakMap<object, Map<string, IncidentText>>();
 
-export function getCachedText(
-  owner: object,
-  incident: Incident,
-  words: MessagePhrases,
-  timeZone: string,
-): IncidentText {
+export function getCachedText(owner: object, incident: Incident, words: MessagePhrases, timeZone: string) {
   const texts = textCacheByOwner.get(owner) ?? new Map<string, IncidentText>();
   textCacheByOwner.set(owner, texts);
   const { change, kind, status, site, priority, startedAt, endedAt, alarm, gateway, members } = incident;
@@ -291,8 +288,8 @@ export function getCachedText(
     ...[words, timeZone, kind, status, reason, site, priority],
     ...[startedAt, endedAt, alarm, gateway, members],
   ]);
-  const cached = texts.get(key);
-  if (cached !== undefined) return cached;
+  const cachedText = texts.get(key);
+  if (cachedText !== undefined) return cachedText;
   const text = buildIncidentText(incident, words, timeZone);
   texts.set(key, text);
   const [oldest] = texts.keys();

@@ -48,9 +48,9 @@ export function createTicketReceiver(
   config: Pick<ReceiverConfig, "language" | "words">,
   { clock, log }: Pick<ConnectorContext, "clock" | "log">,
 ): Pick<Receiver, "opensAgain" | "open" | "update" | "close" | "find"> {
-  const words = choosePhrases(config.language, config.words);
+  const phrases = choosePhrases(config.language, config.words);
   /** Ticket reference. `over`: the last message was the end, so a later message means that the alarm is back. */
-  const Ref = z.object({ id: z.string().regex(system.idPattern), over: z.boolean() });
+  const TicketReference = z.object({ id: z.string().regex(system.idPattern), over: z.boolean() });
   const toReference = ({ id, ticket, link }: Ticket): IncidentReference => ({ ref: { id, over: false }, ticket, link });
 
   return {
@@ -59,30 +59,30 @@ export function createTicketReceiver(
     open: async (incident, signal) => toReference(await system.create(incident, signal)),
 
     async update(incident, reference, signal) {
-      const { id, over } = Ref.parse(reference.ref);
-      const state = await system.readState(id, signal);
+      const { id, over } = TicketReference.parse(reference.ref);
+      const ticketState = await system.readState(id, signal);
       const isBack = over || incident.change === "retriggered";
-      if (state !== null && state !== "open" && !isBack) return reference;
-      if (state === null || state === "closed") return "gone";
-      const noteLabels = chooseNotePhrases(incident, isBack)?.map((name) => toOneLine(words[name])) ?? null;
-      const update = { incident, reopens: state === "done", noteLabels, reference };
-      const exists = await system.update(id, update, signal);
-      return exists ? { ...reference, ref: { id, over: false } } : "gone";
+      if (ticketState !== null && ticketState !== "open" && !isBack) return reference;
+      if (ticketState === null || ticketState === "closed") return "gone";
+      const noteLabels = chooseNotePhrases(incident, isBack)?.map((name) => toOneLine(phrases[name])) ?? null;
+      const update = { incident, reopens: ticketState === "done", noteLabels, reference };
+      const ticketExists = await system.update(id, update, signal);
+      return ticketExists ? { ...reference, ref: { id, over: false } } : "gone";
     },
 
     async close(incident, reference, signal) {
-      const { id } = Ref.parse(reference.ref);
-      const state = await system.readState(id, signal);
-      const noteLabels = [toOneLine(words.ended), toOneLine(words.lasted)];
+      const { id } = TicketReference.parse(reference.ref);
+      const ticketState = await system.readState(id, signal);
+      const noteLabels = [toOneLine(phrases.ended), toOneLine(phrases.lasted)];
       const update = { incident, reopens: false, noteLabels, reference };
       // A person, or a request with a lost response, may have closed it already.
-      const exists = state === "open" ? await system.close(id, update, signal) : state !== null;
-      return exists ? { ...reference, ref: { id, over: true } } : "gone";
+      const ticketExists = ticketState === "open" ? await system.close(id, update, signal) : ticketState !== null;
+      return ticketExists ? { ...reference, ref: { id, over: true } } : "gone";
     },
 
     async find(incident, sinceMs, signal) {
-      const [first, ...others] = await system.search(incident, signal);
-      if (first === undefined) {
+      const [oldestTicket, ...others] = await system.search(incident, signal);
+      if (oldestTicket === undefined) {
         // A clock that was set back must not extend the wait.
         const leftMs = system.searchLagMs - Math.abs(clock.now() - sinceMs);
         return leftMs <= 0 ? null : { againInMs: Math.min(leftMs, SEARCH_RETRY_MS) };
@@ -90,12 +90,12 @@ export function createTicketReceiver(
       const duplicates = others.filter(({ isDone }) => !isDone);
       if (duplicates.length > 0)
         log.warn(
-          { ticket: first.ticket, duplicates: duplicates.map(({ ticket }) => ticket) },
+          { ticket: oldestTicket.ticket, duplicates: duplicates.map(({ ticket }) => ticket) },
           `an alarm has several ${system.tickets}; the oldest is kept up to date`,
         );
-      const note = `Duplicate of ${first.ticket ?? first.id}; Plenum keeps only that one up to date.`;
+      const note = `Duplicate of ${oldestTicket.ticket ?? oldestTicket.id}; Plenum keeps only that one up to date.`;
       for (const { id } of duplicates) await system.addNote(id, note, signal);
-      return toReference(first);
+      return toReference(oldestTicket);
     },
   };
 }
@@ -107,11 +107,11 @@ function chooseNotePhrases({ change }: IncidentMessage, isBack: boolean): readon
   return change === "vanished" || change === "out-of-scope" ? ["unknown"] : null;
 }
 
-/** Creates a function that logs each warning only once, instead of for every alarm. */
-export function createWarnOnce(log: ConnectorContext["log"]): (message: string, fields: object) => void {
+/** Creates a function that logs each warning with one of its tickets, only once instead of for every alarm. */
+export function createWarnOnce(log: ConnectorContext["log"], fields: object) {
   const logged = new Set<string>();
-  return (message, fields) => {
-    if (!logged.has(message)) log.warn(fields, message);
+  return (message: string, { ticket }: Pick<IncidentReference, "ticket">): void => {
+    if (!logged.has(message)) log.warn({ ticket, ...fields }, message);
     logged.add(message);
   };
 }
@@ -124,22 +124,20 @@ export function mapTicketError(response: ReceiverResponse, errorText: string, or
   return failure ?? new Retryable(`${origin} answered ${status}.`);
 }
 
-interface HttpCredentials {
+type HttpCredentials = { readonly [name in "password" | "token"]?: SecretRef | undefined } & {
   readonly user?: string | undefined;
-  readonly password?: SecretRef | undefined;
-  readonly token?: SecretRef | undefined;
-}
+};
 
 /** Returns the header for Basic (`user` with `password`) or Bearer (`token`). Reads the secret at each call. */
-export function createAuthorization(options: HttpCredentials, clock: Clock): () => { readonly authorization?: string } {
-  const { user, password, token } = options;
+export function createAuthorization({ user, password, token }: HttpCredentials, clock: Clock) {
   const secretRef = password ?? token;
   if (secretRef === undefined) return () => ({});
   const secret = cachedSecret(secretRef, clock);
-  return () => {
-    const text = secret().reveal();
-    if (password !== undefined) return { authorization: `Basic ${Buffer.from(`${user}:${text}`).toString("base64")}` };
-    if (/^[\x21-\x7e]+$/.test(text)) return { authorization: `Bearer ${text}` };
+  return (): { readonly authorization?: string } => {
+    const secretText = secret().reveal();
+    if (password !== undefined)
+      return { authorization: `Basic ${Buffer.from(`${user}:${secretText}`).toString("base64")}` };
+    if (/^[\x21-\x7e]+$/.test(secretText)) return { authorization: `Bearer ${secretText}` };
     const hint = "Put nothing but the token into the file or the variable.";
     throw new ConfigError("A token is one line of plain ASCII characters without blanks.", { field: "token", hint });
   };

@@ -55,32 +55,33 @@ export function formatSeriesLine(
   words: MessagePhrases,
 ): string | null {
   const knownPoints = keepKnownPoints(points);
-  const last = knownPoints.at(-1);
-  if (last === undefined || knownPoints.length < 2) return null;
-  const drawn = findDrawnRange(points, timeRange);
+  const lastPoint = knownPoints.at(-1);
+  if (lastPoint === undefined || knownPoints.length < 2) return null;
+  const drawnRange = findDrawnRange(points, timeRange);
   const unit = cutText(toOneLine(tag.unit ?? ""), MAX_UNIT_LENGTH);
-  const lasted = formatDuration(...roundToMinutes(drawn));
-  const name = cutText(toOneLine(tag.displayName), MAX_NAME_LENGTH);
+  const minutes = Math.round((drawnRange.toMs - drawnRange.fromMs) / 60_000);
+  const duration = formatDuration(isoUtc(0), isoUtc(minutes * 60_000));
+  const tagName = cutText(toOneLine(tag.displayName), MAX_NAME_LENGTH);
   return [
-    [name, drawSparkline(points, timeRange), formatRange(knownPoints), unit].filter((part) => part !== "").join(" "),
-    fillPlaceholders(words.last, { value: formatValue(last.value) }),
-    ...(lasted === "0 s" ? [] : [lasted]),
+    [tagName, drawSparkline(points, timeRange), formatRange(knownPoints), unit].filter((part) => part !== "").join(" "),
+    fillPlaceholders(words.last, { value: formatValue(lastPoint.value) }),
+    ...(duration === "0 s" ? [] : [duration]),
   ].join(", ");
 }
 
 /** Draws a sparkline. Each block covers at least 1.5 usual intervals, so a gap means missing values. */
 export function drawSparkline(points: readonly TimeSeriesPoint[], timeRange: TimeRange): string {
   const knownPoints = keepKnownPoints(points);
-  const drawn = findDrawnRange(points, timeRange);
-  const whole = drawn.toMs - drawn.fromMs;
-  const length = Math.max(whole / MAX_BLOCKS, computeUsualStepMs(points) * 1.5, 1);
+  const drawnRange = findDrawnRange(points, timeRange);
+  const rangeMs = drawnRange.toMs - drawnRange.fromMs;
+  const blockMs = Math.max(rangeMs / MAX_BLOCKS, computeUsualStepMs(points) * 1.5, 1);
   // A single value has no usual interval.
-  const count = points.length < 2 ? 1 : Math.max(1, Math.floor(whole / length));
+  const count = points.length < 2 ? 1 : Math.max(1, Math.floor(rangeMs / blockMs));
   const blocks = Array<string>(count).fill(GAP_CHARACTER);
-  const scale = createBlockScale(knownPoints);
+  const chooseBlock = createBlockScale(knownPoints);
   for (const { atMs, value } of knownPoints) {
-    const index = whole === 0 ? 0 : Math.floor(((atMs - drawn.fromMs) / whole) * count);
-    blocks[Math.min(index, count - 1)] = scale(value);
+    const index = rangeMs === 0 ? 0 : Math.floor(((atMs - drawnRange.fromMs) / rangeMs) * count);
+    blocks[Math.min(index, count - 1)] = chooseBlock(value);
   }
   return blocks.join("");
 }
@@ -98,24 +99,25 @@ function keepKnownPoints(points: readonly TimeSeriesPoint[]): readonly KnownPoin
 
 /** Range from the first value, or from the start if the first value came within 1.5 usual intervals. */
 function findDrawnRange(points: readonly TimeSeriesPoint[], { fromMs, toMs }: TimeRange): TimeRange {
-  const first = keepKnownPoints(points)[0]?.atMs ?? toMs;
-  return { fromMs: first - fromMs < computeUsualStepMs(points) * 1.5 ? fromMs : first, toMs: Math.max(first, toMs) };
+  const startMs = keepKnownPoints(points)[0]?.atMs ?? toMs;
+  const isNearStart = startMs - fromMs < computeUsualStepMs(points) * 1.5;
+  return { fromMs: isNearStart ? fromMs : startMs, toMs: Math.max(startMs, toMs) };
 }
 
 function computeUsualStepMs(points: readonly TimeSeriesPoint[]): number {
-  const steps = points.slice(1).map(({ atMs }, index) => atMs - (points[index]?.atMs ?? atMs));
-  return steps.sort((a, b) => a - b)[Math.floor(steps.length / 2)] ?? 0;
+  const stepsMs = points.slice(1).map(({ atMs }, index) => atMs - (points[index]?.atMs ?? atMs));
+  return stepsMs.sort((a, b) => a - b)[Math.floor(stepsMs.length / 2)] ?? 0;
 }
 
 /** Creates a function from value to block. Booleans are the lowest and the highest block. */
 function createBlockScale(knownPoints: readonly KnownPoint[]): (value: TagScalar) => string {
-  const block = (share: number) => SPARKLINE_BLOCKS[Math.round(share * (SPARKLINE_BLOCKS.length - 1))] ?? FLAT_BLOCK;
-  if (areBooleans(knownPoints)) return (value) => block(Number(value));
+  const blockAt = (share: number) => SPARKLINE_BLOCKS[Math.round(share * (SPARKLINE_BLOCKS.length - 1))] ?? FLAT_BLOCK;
+  if (areBooleans(knownPoints)) return (value) => blockAt(Number(value));
   // Halves, because the difference of two huge numbers can be more than a number holds.
-  const halves = knownPoints.map(({ value }) => Number(value) / 2);
-  const least = Math.min(...halves);
-  const range = Math.max(...halves) - least;
-  return (value) => (range === 0 ? FLAT_BLOCK : block((Number(value) / 2 - least) / range));
+  const halfValues = knownPoints.map(({ value }) => Number(value) / 2);
+  const lowestHalf = Math.min(...halfValues);
+  const halfRange = Math.max(...halfValues) - lowestHalf;
+  return (value) => (halfRange === 0 ? FLAT_BLOCK : blockAt((Number(value) / 2 - lowestHalf) / halfRange));
 }
 
 /** Returns `18.2–21.4`, `21.4` for a constant value, and nothing for booleans. */
@@ -135,12 +137,7 @@ const formatValue = (value: TagScalar): string => (typeof value === "boolean" ? 
 
 /** Formats a number with four significant digits: 18.25, 0.0001235, 123457, 1.2e+12. */
 function formatNumber(value: number): string {
-  const size = Math.abs(value);
-  if (size >= 1e9) return value.toExponential(1);
-  return String(size >= 1_000 ? Math.round(value) : Number(value.toPrecision(4)));
-}
-
-function roundToMinutes({ fromMs, toMs }: TimeRange): [from: string, to: string] {
-  const minutes = Math.round((toMs - fromMs) / 60_000);
-  return [new Date(0).toISOString(), new Date(minutes * 60_000).toISOString()];
+  const absoluteValue = Math.abs(value);
+  if (absoluteValue >= 1e9) return value.toExponential(1);
+  return String(absoluteValue >= 1_000 ? Math.round(value) : Number(value.toPrecision(4)));
 }

@@ -7,7 +7,7 @@ import { buildRecord } from "#connectors/kafka/records.ts";
 import { createKafkaSink } from "#connectors/kafka/sink.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
-import { expectFailure } from "../../receivers/support.ts";
+import { expectFailure } from "../../receivers/receiver-helpers.ts";
 import { sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../../sample-events.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
 import { certificateFor } from "../certificate.ts";

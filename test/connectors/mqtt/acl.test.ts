@@ -7,7 +7,7 @@ import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { CommandMessage } from "#src/core/connector.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
-import { secretFile } from "../../receivers/support.ts";
+import { secretFile } from "../../receivers/receiver-helpers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
 import { observeInTest } from "./observer.ts";

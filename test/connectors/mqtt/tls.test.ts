@@ -8,7 +8,7 @@ import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { Sink } from "#src/core/connector.ts";
 import { ConfigError, errorText } from "#src/core/errors/errors.ts";
 import { absent, freePort, startMosquitto, temporaryFolder } from "../../real-servers.ts";
-import { failureOf, secretFile } from "../../receivers/support.ts";
+import { failureOf, secretFile } from "../../receivers/receiver-helpers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
 import { type Authority, createAuthority, type Issued } from "./certificates.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { seed } from "../seed.ts";
 import { sized } from "../sizes.ts";
-import { playReceiver } from "./battery.ts";
+import { playReceiver } from "./random-crashes.ts";
 import { RECEIVERS } from "./receivers.ts";
 
 /** Of each row, after a request left and before anything was written down of it; `receivers:long` does more. */

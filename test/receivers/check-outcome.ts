@@ -1,9 +1,9 @@
 import { computeIncidentKey } from "#connectors/shared/receiver/receiver.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
-import type { Circumstances } from "./circumstances.ts";
 import type { EventfulBuilding, Life } from "./eventful-building.ts";
 import type { Thing } from "./receiver-server.ts";
 import type { ReceiverCase } from "./receivers.ts";
+import type { Circumstances } from "./run-settings.ts";
 
 export interface Evidence {
   readonly row: Pick<ReceiverCase, "most" | "editsLists">;

@@ -16,10 +16,10 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { START } from "../receiver/trial.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
-import { circumstancesOf, inWords } from "./circumstances.ts";
+import { type Evidence, judge, outlineOf } from "./check-outcome.ts";
 import { eventfulBuilding } from "./eventful-building.ts";
-import { type Evidence, judge, outlineOf } from "./judge.ts";
 import { type ReceiverCase, sinkOf } from "./receivers.ts";
+import { circumstancesOf, inWords } from "./run-settings.ts";
 
 class Kill extends Error {}
 

@@ -1,11 +1,11 @@
-import { playReceiver } from "./battery.ts";
 import { complaintsAbout, playCampaign } from "./campaign.ts";
+import { playReceiver } from "./random-crashes.ts";
 import { RECEIVERS } from "./receivers.ts";
 
 /**
  * Kills between what is said and what is remembered, for every receiver (`npm run receivers:long`):
  *
- *     node test/receivers/long.ts [kills of each, default 1000] [first seed] [name of a receiver]
+ *     node test/receivers/long-run.ts [kills of each, default 1000] [first seed] [name of a receiver]
  *
  * Counted are the kills after a request left and before anything was written down of it; there are others besides. After
  * that come storms of alarms with failures and lost answers; 0 kills runs only those.
