@@ -4,7 +4,7 @@ import type { Duplex } from "node:stream";
 import { promisify } from "node:util";
 import { gzip, type ZlibOptions } from "node:zlib";
 import { InfluxDB, setLogger } from "@influxdata/influxdb-client";
-import { type HttpProxy, toTarget } from "../../src/core/http/proxy.ts";
+import { type HttpProxy, toEndpoint } from "../../src/core/http/proxy.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import { timeLimit } from "../../src/core/runtime/waiting.ts";
@@ -123,7 +123,7 @@ function tunnelThroughProxy(proxy: HttpProxy, agent: HttpAgent, options: Exchang
   const isSecure = url.protocol === "https:";
   const open = agent.createConnection.bind(agent);
   const connect = (request: object, done: (error: Error | null, socket?: Duplex) => void): undefined => {
-    proxy.tunnel(toTarget(url), AbortSignal.any([closing, AbortSignal.timeout(options.timeoutMs)])).then(
+    proxy.tunnel(toEndpoint(url), AbortSignal.any([closing, AbortSignal.timeout(options.timeoutMs)])).then(
       (socket) => done(null, isSecure ? (open({ ...request, socket } as object) ?? undefined) : socket),
       (error: Error) => done(error),
     );

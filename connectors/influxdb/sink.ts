@@ -2,7 +2,7 @@ import { HttpError } from "@influxdata/influxdb-client";
 import type { ConnectorContext, Sink } from "../../src/core/connector.ts";
 import { detectTlsPort } from "../../src/core/http/connection-problem.ts";
 import { describeReceiver } from "../../src/core/http/outbound/request.ts";
-import { openProxy, probeThroughProxy, toTarget } from "../../src/core/http/proxy.ts";
+import { openProxy, probeThroughProxy, toEndpoint } from "../../src/core/http/proxy.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
 import type { InfluxConfig } from "./config.ts";
@@ -64,7 +64,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   /** Judges an error of sending. A stop also becomes a failure, so lines stored before stay settled. */
   async function judgeSendError(error: unknown, lines: number, signal: AbortSignal): Promise<WriteVerdict> {
     if (error instanceof HttpError && !signal.aborted) return judgeError(error, config, lines, clock.now());
-    const probe = (limit: AbortSignal) => probeThroughProxy(proxy, toTarget(url), limit);
+    const probe = (limit: AbortSignal) => probeThroughProxy(proxy, toEndpoint(url), limit);
     const mismatch = await detectTlsPort(error, url, describeReceiver(url.origin), probe, signal);
     if (signal.aborted) return { kind: "failed", error: signal.reason };
     return { kind: "failed", error: mismatch ?? mapWriteError(error, config, clock.now()) };

@@ -4,7 +4,7 @@ import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import { demandsTls, failureOfConnection, tlsRequired } from "../../src/core/http/connection-problem.ts";
 import { isHtmlPage } from "../../src/core/http/html-page.ts";
-import { openProxy, toTarget } from "../../src/core/http/proxy.ts";
+import { openProxy, toEndpoint } from "../../src/core/http/proxy.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
@@ -64,7 +64,7 @@ export function createS3Store(config: S3Config, clock: Clock) {
     });
     if (proxy === null) return connect;
     return (target, done) => {
-      proxy.tunnel(toTarget(target), AbortSignal.timeout(CONNECT_TIMEOUT_MS)).then(
+      proxy.tunnel(toEndpoint(target), AbortSignal.timeout(CONNECT_TIMEOUT_MS)).then(
         // Without TLS the proxy's tunnel is the connection; undici accepts a socket only to add TLS.
         (socket) =>
           target.protocol === "https:" ? connect({ ...target, httpSocket: socket }, done) : done(null, socket),

@@ -6,7 +6,7 @@ import { watchFile } from "../app/reload/file-watch.ts";
 import type { ConfigFile } from "../app/reload/reloader.ts";
 import {
   type ConfigurationState,
-  type ReloadedBy,
+  type ReloadCause,
   type ReloadReport,
   refusedNotice,
 } from "../core/model/reload-facts.ts";
@@ -35,7 +35,7 @@ export function createMemberConfigFile(options: {
     }
   }
 
-  function checkFile(by: ReloadedBy, isDryRun: boolean): ReloadReport {
+  function checkFile(by: ReloadCause, isDryRun: boolean): ReloadReport {
     const found = readChanges();
     const report = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], failures: [], ...found };
     if (isDryRun) return report;
@@ -48,7 +48,7 @@ export function createMemberConfigFile(options: {
   return {
     watch: watchFile({ file, clock, log, onStable: async () => checkFile("file", false).refused === null }),
     state: () => state,
-    reload: async (by: ReloadedBy, isDryRun: boolean) => checkFile(by, isDryRun),
+    reload: async (by: ReloadCause, isDryRun: boolean) => checkFile(by, isDryRun),
     notices(): readonly string[] {
       const paths = state.pending.map(({ path }) => path).join(", ");
       const waiting = `The configuration file was changed (${paths}); it counts once all members of the fleet were stopped and started.`;

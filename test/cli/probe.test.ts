@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { writePointer } from "#src/cli/shell/pointer.ts";
 import { isWorkerReady } from "#src/cli/shell/probe.ts";
-import { socketIn } from "#src/ui/operator/socket.ts";
+import { socketPath } from "#src/ui/operator/socket.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { workplace } from "./plenum.ts";
 
@@ -21,7 +21,7 @@ async function answering(body: object, { status = 200, isFleet = false } = {}) {
     asked.push(request.url ?? "");
     response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
   });
-  await new Promise<void>((resolve) => server.listen(socketIn(own), resolve));
+  await new Promise<void>((resolve) => server.listen(socketPath(own), resolve));
   onTestFinished(async () => {
     await new Promise((resolve) => server.close(resolve));
     rmSync(folder, { recursive: true });

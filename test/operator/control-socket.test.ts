@@ -22,7 +22,7 @@ import { createKillSwitch, KILL_FILE } from "#src/engine/commands/kill-switch.ts
 import { preparePrivateFile } from "#src/engine/store/folder.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket.ts";
-import { call, findWorker, WorkerGone, WorkerSilent } from "#src/ui/operator/remote.ts";
+import { callWorker, findWorker, WorkerGone, WorkerSilent } from "#src/ui/operator/remote.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 const { signal } = new AbortController();
@@ -76,7 +76,7 @@ describe("createControlSocket", () => {
     vi.stubEnv("TMPDIR", temporary);
     onTestFinished(() => void vi.unstubAllEnvs());
     const socket = await open(state, pingRoutes("far"));
-    expect(await call({ stateFolder: state }, "/ping", { signal })).toBe("far");
+    expect(await callWorker({ stateFolder: state }, "/ping", { signal })).toBe("far");
     expect(statSync(join(state, SOCKET)).mode & 0o777).toBe(0o600);
     await socket.stop(100);
     expect([readdirSync(state), readdirSync(temporary)]).toEqual([[], []]);
@@ -148,7 +148,7 @@ describe("findWorker and call", () => {
       })
       .get("/never", () => new Promise(() => undefined));
     await open(state, routes);
-    const ask = (path: string) => call({ stateFolder: state }, path, { signal, withinMs: null });
+    const ask = (path: string) => callWorker({ stateFolder: state }, path, { signal, withinMs: null });
     expect(await ask("/long")).toBe("done");
     isStuck = true;
     await expect(ask("/never")).rejects.toThrow("A worker is there and does not answer within 5 s.");
@@ -156,7 +156,7 @@ describe("findWorker and call", () => {
 
   test("fail with NobodyThere when no worker listens", async () => {
     const state = folder();
-    const ping = () => call({ stateFolder: state }, "/ping", { signal });
+    const ping = () => callWorker({ stateFolder: state }, "/ping", { signal });
     await expect(ping()).rejects.toThrow(WorkerGone);
     await listen(state, (socket) => socket.destroy());
     await expect(ping()).rejects.toThrow("The worker does not answer any more.");

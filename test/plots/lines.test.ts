@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { lineOf, lineOfHours, loggedInGaps } from "#src/ui/plots/lines.ts";
+import { hoursLine, loggedInGaps, readingsLine } from "#src/ui/plots/lines.ts";
 import type { Samples } from "#src/ui/plots/samples.ts";
 
 const NOTHING: Samples = { times: [], values: [] };
@@ -20,7 +20,7 @@ describe("lineOf (the plotted line of a tag)", () => {
   test("returns ascending times, columns of equal length, only values of the input, and at most 3,002 points", () => {
     fc.assert(
       fc.property(samples, samples, (read, logged) => {
-        const { high, low, t, value } = lineOf({
+        const { high, low, t, value } = readingsLine({
           ...PARTS,
           read,
           logged: [{ samples: logged, bucketS: 300 }],
@@ -40,15 +40,15 @@ describe("lineOf (the plotted line of a tag)", () => {
     const { times, values } = every(60, 0, 10);
     const later = every(60, 3_600, 10);
     const read = { times: [...times, ...later.times], values: [...values, ...later.values] };
-    const line = lineOf({ ...PARTS, read });
+    const line = readingsLine({ ...PARTS, read });
     expect([line.t.length, nulls(line), line.stepS, line.low]).toEqual([21, 1, 60, undefined]);
     expect(line.value[10]).toBeNull();
   });
 
   test("has no gap when readings are within the interval of the read class", () => {
     const read = { times: [0, 3, 6, 9, 120, 123], values: [1, 1, 1, 1, 1, 1] };
-    expect(nulls(lineOf({ ...PARTS, read }))).toBe(0);
-    expect(nulls(lineOf({ ...PARTS, read, everyS: 30 }))).toBe(1);
+    expect(nulls(readingsLine({ ...PARTS, read }))).toBe(0);
+    expect(nulls(readingsLine({ ...PARTS, read, everyS: 30 }))).toBe(1);
   });
 
   test("fills times without readings with logged history values", () => {
@@ -58,23 +58,23 @@ describe("lineOf (the plotted line of a tag)", () => {
     expect(filling.times).toEqual([
       0, 300, 600, 900, 1_200, 1_500, 1_800, 2_100, 2_400, 2_700, 4_200, 4_500, 4_800, 5_100, 5_400, 5_700,
     ]);
-    expect(nulls(lineOf({ ...PARTS, read, logged: [{ samples: filling, bucketS: 300 }] }))).toBe(0);
+    expect(nulls(readingsLine({ ...PARTS, read, logged: [{ samples: filling, bucketS: 300 }] }))).toBe(0);
     // The median distance is that of readings and logged values together.
     const few = every(10, 5_990, 3);
-    const line = lineOf({ ...PARTS, read: few, logged: [{ samples: every(300, 0, 20), bucketS: 300 }] });
+    const line = readingsLine({ ...PARTS, read: few, logged: [{ samples: every(300, 0, 20), bucketS: 300 }] });
     expect([line.t.length, line.stepS]).toEqual([23, 300]);
   });
 
   test("has the lowest and highest value of each step when there are more points than the limit", () => {
     const read = every(3, 0, 7_200);
-    const line = lineOf({ ...PARTS, read });
+    const line = readingsLine({ ...PARTS, read });
     expect(line.stepS).toBe(15);
     expect([line.low?.[1], line.value[1], line.high?.[1]]).toEqual([5, 9, 9]);
   });
 
   test("has a gap for a missing hour (lineOfHours)", () => {
     const hour = { low: 1, high: 3, last: 2 };
-    const line = lineOfHours([
+    const line = hoursLine([
       [0, hour],
       [3_600, hour],
       [14_400, hour],

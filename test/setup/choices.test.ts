@@ -2,14 +2,14 @@ import { describe, expect, test } from "vitest";
 import { draftConfiguration } from "#src/cli/running/setup.ts";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
 import {
-  type Choices,
-  groupsOf,
   historyEveryMs,
   planMessages,
   proposedChoices,
   quotaText,
+  type SetupChoices,
   STEPS_MS,
   type UnitGroup,
+  unitGroups,
 } from "#src/ui/setup/choices.ts";
 import { englishText } from "#src/ui/setup/messages.ts";
 import { buildingWith, FRAME, HISTORY } from "./buildings.ts";
@@ -18,7 +18,7 @@ const HOUR_MS = 3_600_000;
 
 describe("groupsOf (the tags of a building by unit)", () => {
   const groups = (units: Readonly<Record<string, number>>) =>
-    groupsOf(buildingWith(units)).map(({ group, tags, units: of }: UnitGroup) => [
+    unitGroups(buildingWith(units)).map(({ group, tags, units: of }: UnitGroup) => [
       ...[group, tags],
       of.map(({ unit }) => unit).join(" "),
     ]);
@@ -42,7 +42,7 @@ describe("groupsOf (the tags of a building by unit)", () => {
 
   test('moves units beyond the 24 most frequent ones to the group "rest"', () => {
     const units = Object.fromEntries(Array.from({ length: 26 }, (_, n) => [`u${n}`, 100 - n]));
-    const [readings, rest] = groupsOf(buildingWith(units));
+    const [readings, rest] = unitGroups(buildingWith(units));
     expect(readings?.units.map(({ unit }) => unit)).toEqual(Array.from({ length: 24 }, (_, n) => `u${n}`));
     expect(rest).toEqual({
       ...{ group: "rest", tags: 76 + 75 },
@@ -58,7 +58,7 @@ describe("proposedChoices (read intervals and history for a building)", () => {
   /** A plan with load 1 when the shortest interval is `fitsMs`; a longer interval has a lower load. */
   const costing = (fitsMs: number) => {
     const tried: number[] = [];
-    const planOf = ({ every }: Choices) => {
+    const planOf = ({ every }: SetupChoices) => {
       const lively = every.readings ?? every.meters ?? every.rest ?? 0;
       tried.push(lively);
       return { load: fitsMs / lively } as PlanReport;
@@ -111,7 +111,7 @@ describe("proposedChoices (read intervals and history for a building)", () => {
 });
 
 describe("the texts of a plan", () => {
-  const planned = (choices: Partial<Choices>, tags = 200) => {
+  const planned = (choices: Partial<SetupChoices>, tags = 200) => {
     const building = buildingWith({ "°C": tags });
     const every = { readings: 60_000, meters: null, rest: null };
     return draftConfiguration(FRAME, { every, history: null, polite: 1, ...choices }, building).plan;

@@ -3,10 +3,10 @@ import { Config } from "#src/app/config/config.ts";
 import { parseYaml } from "#src/app/config/load.ts";
 import { buildFrame, draftConfiguration } from "#src/cli/running/setup.ts";
 import type { BuildingSummary } from "#src/ui/setup/building.ts";
-import { type Choices, proposedChoices, quotaText } from "#src/ui/setup/choices.ts";
+import { proposedChoices, quotaText, type SetupChoices } from "#src/ui/setup/choices.ts";
 import { buildingWith, FRAME, HISTORY, sitesNamed } from "./buildings.ts";
 
-function made(building: BuildingSummary, change: (choices: Choices) => Choices = (choices) => choices) {
+function made(building: BuildingSummary, change: (choices: SetupChoices) => SetupChoices = (choices) => choices) {
   const proposed = proposedChoices(building, HISTORY, (tried) => draftConfiguration(FRAME, tried, building).plan);
   const choices = change(proposed);
   const { text, plan } = draftConfiguration(FRAME, choices, building);

@@ -5,7 +5,7 @@ import {
   type ConfigChange,
   type ConfigurationState,
   changeLine,
-  type ReloadedBy,
+  type ReloadCause,
   type ReloadReport,
   refusedNotice,
 } from "../../core/model/reload-facts.ts";
@@ -86,7 +86,7 @@ export function createReloader(
     return { next, ready, discard, changes, waiting };
   }
 
-  async function reload(by: ReloadedBy, isDryRun: boolean): Promise<ReloadReport> {
+  async function reload(by: ReloadCause, isDryRun: boolean): Promise<ReloadReport> {
     const report = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], refused: null, failures: [] };
     if (stopping.signal.aborted) return { ...report, pending, refused: ["The worker is stopping."] };
     let prepared: Awaited<ReturnType<typeof prepareReload>>;
@@ -188,7 +188,7 @@ export function createReloader(
   return {
     ...service,
     /** Reloads the file. Never rejects, because the report contains the problems. */
-    async reload(by: ReloadedBy, isDryRun: boolean): Promise<ReloadReport> {
+    async reload(by: ReloadCause, isDryRun: boolean): Promise<ReloadReport> {
       await started.promise;
       return oneReload(() => reload(by, isDryRun));
     },

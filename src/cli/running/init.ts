@@ -10,7 +10,7 @@ import { toPrintable } from "../../core/values/printable.ts";
 import { describeZoneProblem } from "../../core/values/time-zone.ts";
 import { readAddress, type ServiceAddress } from "../../ui/setup/address.ts";
 import { type BuildingSummary, sourceName } from "../../ui/setup/building.ts";
-import { type Choices, planMessages, proposedChoices, quotaText } from "../../ui/setup/choices.ts";
+import { planMessages, proposedChoices, quotaText, type SetupChoices } from "../../ui/setup/choices.ts";
 import { buildingLines, englishText, guessZone, tagsText } from "../../ui/setup/messages.ts";
 import { pathInConfig, pathNextToConfig, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
 import type { CliContext } from "../shell/context.ts";
@@ -95,7 +95,7 @@ async function writeConfiguration(setting: InitContext, written: string | undefi
     caFile: options.caFile === undefined ? null : pathInConfig(file, options.caFile),
     tokenFile: pathInConfig(file, tokenFile),
   });
-  const history: Choices["history"] =
+  const history: SetupChoices["history"] =
     options.history === false ? null : { resolution: "1h", backfillDays: options.history };
   const choices = proposedChoices(seen, history, (tried) => draftConfiguration(frame, tried, seen).plan);
   const drafted = draftConfiguration(frame, choices, seen);

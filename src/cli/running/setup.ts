@@ -6,7 +6,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { describeZoneProblem } from "../../core/values/time-zone.ts";
 import { type BuildingSummary, explainInspectionError, inspectBuilding, sourceName } from "../../ui/setup/building.ts";
-import { type Choices, planOf, quotaText } from "../../ui/setup/choices.ts";
+import { planBuilding, quotaText, type SetupChoices } from "../../ui/setup/choices.ts";
 import { pathNextToConfig, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
 import { type ConfigurationFrame, plenumYaml, STATUS_PORT } from "../../ui/setup/plenum-yaml.ts";
 import { type SetupSteps, startSetupServer } from "../../ui/setup/server.ts";
@@ -95,10 +95,10 @@ export function buildFrame(
 export type DraftedConfiguration = ReturnType<typeof draftConfiguration>;
 
 /** Drafts the configuration with its plan. Throws ConfigurationError for a wrong frame. */
-export function draftConfiguration(frame: ConfigurationFrame, choices: Choices, building: BuildingSummary) {
+export function draftConfiguration(frame: ConfigurationFrame, choices: SetupChoices, building: BuildingSummary) {
   const parse = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
   const bare = parse(plenumYaml(frame, choices, building, null));
-  const plan = planOf(bare, building, systemClock.now(), planSettings);
+  const plan = planBuilding(bare, building, systemClock.now(), planSettings);
   const text = plenumYaml(frame, choices, building, quotaText(plan));
   parse(text);
   return { text, plan };

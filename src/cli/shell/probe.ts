@@ -1,6 +1,6 @@
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { connectTo, lookAtSocket } from "../../ui/operator/socket.ts";
+import { connectToWorker, findSocket } from "../../ui/operator/socket.ts";
 import { trustedPointers } from "./pointer.ts";
 
 /** After this time the full command asks again and reports the problem. */
@@ -16,7 +16,7 @@ export async function isWorkerReady(
   for (const { isFleet, stateFolder } of trustedPointers(configFile)) {
     try {
       for (const folder of isFleet ? [stateFolder, ...listFolders(stateFolder)] : [stateFolder])
-        if (!isOpenToOthers(folder) && lookAtSocket(folder) === "socket" && (await reportsReady(folder))) return true;
+        if (!isOpenToOthers(folder) && findSocket(folder) === "socket" && (await reportsReady(folder))) return true;
     } catch {
       // The full command reports the problem.
     }
@@ -51,7 +51,7 @@ function isOpenToOthers(folder: string): boolean {
 }
 
 async function reportsReady(stateFolder: string): Promise<boolean> {
-  const socket = await connectTo(stateFolder);
+  const socket = await connectToWorker(stateFolder);
   // Loading `node:http` takes longer than the request.
   socket.setEncoding("utf8").end("GET /ready HTTP/1.0\r\nhost: plenum\r\n\r\n");
   const limit = setTimeout(() => socket.destroy(new Error("No answer in time.")), RESPONSE_TIMEOUT_MS);

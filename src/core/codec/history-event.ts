@@ -23,29 +23,30 @@ interface HistoryFields {
 export function historyEvent(fields: HistoryFields): Event<"tag-history"> {
   const { source, subject, time, siteId, tag, resolution, timeZone, points, origin, revisedAt } = fields;
   const type = "tag-history";
-  const facts = [type, source, subject, resolution, timeZone];
-  const before = withoutEnd(JSON.stringify({ tag, resolution, timeZone }));
-  const after = JSON.stringify({ origin, revised: revisedAt !== null }).slice(1);
+  const idFacts = [type, source, subject, resolution, timeZone];
+  const dataBeforePoints = withoutEnd(JSON.stringify({ tag, resolution, timeZone }));
+  const dataAfterPoints = JSON.stringify({ origin, revised: revisedAt !== null }).slice(1);
   const canPack =
     points.isPlain &&
     (points.length === 0 || (points.timeMs(0) >= FIRST_MS && points.timeMs(points.length - 1) < END_MS));
   const list = canPack ? null : JSON.stringify(points);
-  const packing = list === null ? packPoints(points) : null;
+  const packedPoints = list === null ? packPoints(points) : null;
   const id = historyId([
-    `${withoutEnd(JSON.stringify(facts))},`,
-    packing === null ? JSON.stringify(list) : packing.quoted,
+    `${withoutEnd(JSON.stringify(idFacts))},`,
+    packedPoints === null ? JSON.stringify(list) : packedPoints.quoted,
     `,${JSON.stringify(revisedAt)}]`,
   ]);
   const site = siteId === null ? {} : { siteid: String(siteId) };
-  const head = `${withoutEnd(JSON.stringify({ id, source, type, subject, time, ...site }))}${DATA_MARK}${before}${POINTS_MARK}`;
-  const text = packing === null ? `${head}${list},${after}}` : packing.between(`${head}"`, `",${after}}`);
-  return parseHistory(text) as Event<"tag-history">;
+  const head = `${withoutEnd(JSON.stringify({ id, source, type, subject, time, ...site }))}${DATA_MARK}${dataBeforePoints}${POINTS_MARK}`;
+  const tail = `,${dataAfterPoints}}`;
+  const eventText = packedPoints?.between(`${head}"`, `"${tail}`) ?? `${head}${list}${tail}`;
+  return parseHistory(eventText) as Event<"tag-history">;
 }
 
 /** Returns the id that `eventId` makes, from parts of the facts' JSON. */
 function historyId(parts: readonly (string | Uint8Array)[]): string {
   const hash = createHash("sha256");
-  for (const part of parts) hash.update(part);
+  for (const factPart of parts) hash.update(factPart);
   return `tag-history.${hash.digest().subarray(0, 16).toString("base64url")}`;
 }
 
@@ -86,32 +87,32 @@ export function storedHistory(event: Event): string | undefined {
 
 /** Returns a CloudEvents 1.0 JSON object with further attributes, in parts, so that a long text is not copied. */
 export function cloudEventTexts(event: Event, further: object = {}): readonly string[] {
-  const text = texts.get(event);
-  if (text === undefined) return [JSON.stringify(toCloudEvent(event, further))];
-  const at = text.indexOf(DATA_MARK);
-  const attributes = JSON.stringify({ ...further, datacontenttype: "application/json" });
-  const before = `{"specversion":"1.0",${text.slice(1, at)},${attributes.slice(1, -1)}${DATA_MARK}`;
-  return [before, ...dataTexts(text), "}"];
+  const eventText = texts.get(event);
+  if (eventText === undefined) return [JSON.stringify(toCloudEvent(event, further))];
+  const at = eventText.indexOf(DATA_MARK);
+  const extraAttributes = JSON.stringify({ ...further, datacontenttype: "application/json" });
+  const textBeforeData = `{"specversion":"1.0",${eventText.slice(1, at)},${extraAttributes.slice(1, -1)}${DATA_MARK}`;
+  return [textBeforeData, ...dataTexts(eventText), "}"];
 }
 
 export function dataText(event: Event): string {
-  const text = texts.get(event);
-  return text === undefined ? JSON.stringify(event.data) : dataTexts(text).join("");
+  const eventText = texts.get(event);
+  return eventText === undefined ? JSON.stringify(event.data) : dataTexts(eventText).join("");
 }
 
 function dataTexts(text: string): readonly string[] {
   const start = text.indexOf(DATA_MARK) + DATA_MARK.length;
-  const packed = findPackedPoints(text, start);
-  if (packed === null) return [text.slice(start, -1)];
-  const { from, end } = packed;
+  const packedRange = findPackedPoints(text, start);
+  if (packedRange === null) return [text.slice(start, -1)];
+  const { from, end } = packedRange;
   return [text.slice(start, from - 1), listText(text.slice(from, end)), text.slice(end + 1, -1)];
 }
 
 /** Range of the packed points without quotes in the event's text; null if the points are a JSON list. */
 function findPackedPoints(text: string, dataAt: number): { readonly from: number; readonly end: number } | null {
-  const from = text.indexOf(PACKED_MARK, dataAt) + PACKED_MARK.length;
-  if (from < PACKED_MARK.length) return null;
-  return { from, end: text.indexOf('"', from) };
+  const pointsStart = text.indexOf(PACKED_MARK, dataAt) + PACKED_MARK.length;
+  if (pointsStart < PACKED_MARK.length) return null;
+  return { from: pointsStart, end: text.indexOf('"', pointsStart) };
 }
 
 export interface HistoryText {
@@ -121,18 +122,18 @@ export interface HistoryText {
 }
 
 export function historyText(event: Event<"tag-history">): HistoryText {
-  const text = texts.get(event);
-  const start = text === undefined ? -1 : text.indexOf(DATA_MARK) + DATA_MARK.length;
-  const packed = text === undefined ? null : findPackedPoints(text, start);
-  if (text === undefined || packed === null) {
+  const eventText = texts.get(event);
+  const start = eventText === undefined ? -1 : eventText.indexOf(DATA_MARK) + DATA_MARK.length;
+  const packedRange = eventText === undefined ? null : findPackedPoints(eventText, start);
+  if (eventText === undefined || packedRange === null) {
     const { points, ...fact } = event.data;
     return { fact, points: JSON.stringify(points) };
   }
-  const { from, end } = packed;
+  const { from, end } = packedRange;
   const fact = JSON.parse(
-    `${text.slice(start, from - PACKED_MARK.length)}${text.slice(end + 1, -1)}`,
+    `${eventText.slice(start, from - PACKED_MARK.length)}${eventText.slice(end + 1, -1)}`,
   ) as HistoryText["fact"];
-  return { fact, points: text.slice(from, end) };
+  return { fact, points: eventText.slice(from, end) };
 }
 
 const QUOTE_CODE = 34;
@@ -153,10 +154,10 @@ const ROUND_BYTES = 200_000;
 
 /** Packs the points. `quoted` is the JSON list as a JSON string, for the id. Use the result before the next call. */
 function packPoints(points: Points): { between(head: string, tail: string): string; readonly quoted: Buffer } {
-  const most = points.length * QUOTED_BYTES + 4 + 2 * ROUND_BYTES;
-  if (REUSED_BUFFERS.quoted.length < most) {
+  const maxBytes = points.length * QUOTED_BYTES + 4 + 2 * ROUND_BYTES;
+  if (REUSED_BUFFERS.quoted.length < maxBytes) {
     REUSED_BUFFERS.packed = Buffer.allocUnsafeSlow(points.length * PACKED_BYTES + 2 * ROUND_BYTES);
-    REUSED_BUFFERS.quoted = Buffer.allocUnsafeSlow(most);
+    REUSED_BUFFERS.quoted = Buffer.allocUnsafeSlow(maxBytes);
   }
   const { packed, quoted } = REUSED_BUFFERS;
   const [end, quotedEnd] = write(points, packed, quoted);
@@ -166,11 +167,11 @@ function packPoints(points: Points): { between(head: string, tail: string): stri
       const [before, after] = [Buffer.byteLength(head), Buffer.byteLength(tail)];
       if (before > ROUND_BYTES || after > ROUND_BYTES)
         return `${head}${packed.toString("latin1", ROUND_BYTES, end)}${tail}`;
-      const from = ROUND_BYTES - before;
-      packed.write(head, from);
+      const headStart = ROUND_BYTES - before;
+      packed.write(head, headStart);
       packed.write(tail, end);
       const isPlain = before === head.length && after === tail.length;
-      return packed.toString(isPlain ? "latin1" : "utf8", from, end + after);
+      return packed.toString(isPlain ? "latin1" : "utf8", headStart, end + after);
     },
   };
 }
@@ -180,21 +181,21 @@ function write(points: Points, packed: Buffer, quoted: Buffer): readonly [end: n
   let to = 0;
   quoted[to++] = QUOTE_CODE;
   quoted[to++] = OPENING_BRACKET_CODE;
-  const times = new PackedTimes(points);
+  const timeWriter = new PackedTimes(points);
   const pointStart = new PointTime(QUOTED_POINT_JSON);
   for (let i = 0; i < points.length; i++) {
     if (i > 0) quoted[to++] = COMMA_CODE;
-    at = times.write(i, packed, at);
+    at = timeWriter.write(i, packed, at);
     to = pointStart.write(points.timeMs(i), quoted, to);
     const code = points.code(i);
     if (Number.isFinite(code)) {
-      const from = at;
+      const numberStart = at;
       at = writeNumber(packed, at, code);
-      for (let n = from; n < at; n++) quoted[to++] = packed[n] as number;
+      for (let n = numberStart; n < at; n++) quoted[to++] = packed[n] as number;
     } else {
-      const letter = valueLetter(code);
-      packed[at++] = letter.charCodeAt(0);
-      to += quoted.write(WORDS_BY_LETTER[letter] as string, to, "latin1");
+      const wordLetter = valueLetter(code);
+      packed[at++] = wordLetter.charCodeAt(0);
+      to += quoted.write(WORDS_BY_LETTER[wordLetter] as string, to, "latin1");
     }
     quoted[to++] = CLOSING_BRACE_CODE;
   }
@@ -207,12 +208,12 @@ function write(points: Points, packed: Buffer, quoted: Buffer): readonly [end: n
 export function listText(points: string): string {
   if (points.startsWith("[")) return points;
   const bytes = reserveBuffer(points);
-  const times = new PointTime(POINT_JSON);
+  const timeWriter = new PointTime(POINT_JSON);
   let at = 0;
   bytes[at++] = OPENING_BRACKET_CODE;
   for (const reader = new PointReader(points); reader.next(); ) {
     if (at > 1) bytes[at++] = COMMA_CODE;
-    at = writePoint(reader, times, bytes, at);
+    at = writePoint(reader, timeWriter, bytes, at);
   }
   bytes[at++] = CLOSING_BRACKET_CODE;
   return bytes.toString("latin1", 0, at);
@@ -233,7 +234,7 @@ export function* dayTexts(points: string): Generator<DayText> {
     }
     return;
   }
-  const times = new PointTime(POINT_JSON);
+  const timeWriter = new PointTime(POINT_JSON);
   let bytes = reserveBuffer(points);
   let at = 0;
   let firstMs = Number.NaN;
@@ -246,7 +247,7 @@ export function* dayTexts(points: string): Generator<DayText> {
     }
     if (at > 0) bytes[at++] = COMMA_CODE;
     else firstMs = reader.timeMs;
-    at = writePoint(reader, times, bytes, at);
+    at = writePoint(reader, timeWriter, bytes, at);
   }
   if (at > 0) yield dayText();
 }
@@ -261,8 +262,8 @@ function writePoint(reader: PointReader, times: PointTime, bytes: Buffer, from: 
 
 /** A packed point has at least two characters. */
 function reserveBuffer(points: string): Buffer {
-  const most = points.length + (points.length / 2 + 1) * POINT_BYTES;
-  if (reused.length < most) reused = Buffer.allocUnsafeSlow(2 * most);
+  const maxBytes = points.length + (points.length / 2 + 1) * POINT_BYTES;
+  if (reused.length < maxBytes) reused = Buffer.allocUnsafeSlow(2 * maxBytes);
   return reused;
 }
 
@@ -305,53 +306,53 @@ function writeClock(bytes: Buffer, at: number, ms: number): void {
   const seconds = (ms / 1_000) | 0;
   const minutes = (seconds / 60) | 0;
   const hours = (minutes / 60) | 0;
-  const thousandths = ms - seconds * 1_000;
+  const milliseconds = ms - seconds * 1_000;
   writeTwo(bytes, at, hours);
   writeTwo(bytes, at + 3, minutes - hours * 60);
   writeTwo(bytes, at + 6, seconds - minutes * 60);
-  bytes[at + 9] = 48 + ((thousandths / 100) | 0);
-  writeTwo(bytes, at + 10, thousandths % 100);
+  bytes[at + 9] = 48 + ((milliseconds / 100) | 0);
+  writeTwo(bytes, at + 10, milliseconds % 100);
 }
 
 function writeTwo(bytes: Buffer, at: number, number: number): void {
-  const tens = (number / 10) | 0;
-  bytes[at] = 48 + tens;
-  bytes[at + 1] = 48 + number - tens * 10;
+  const tensDigit = (number / 10) | 0;
+  bytes[at] = 48 + tensDigit;
+  bytes[at + 1] = 48 + number - tensDigit * 10;
 }
 
 /** Writes a number as JSON.stringify does and returns its end. */
 function writeNumber(bytes: Buffer, from: number, number: number): number {
-  const size = Math.abs(number);
-  if (size < 2_000_000) {
+  const magnitude = Math.abs(number);
+  if (magnitude < 2_000_000) {
     // A number with at most three decimals equals its thousandths divided by 1,000; these digits are its shortest form.
-    const thousands = Math.round(size * 1_000);
-    if (thousands / 1_000 === size) {
+    const thousandths = Math.round(magnitude * 1_000);
+    if (thousandths / 1_000 === magnitude) {
       let at = from;
       if (number < 0) bytes[at++] = 45;
-      return writeThousandths(bytes, at, thousands);
+      return writeThousandths(bytes, at, thousandths);
     }
   }
   return from + bytes.write(String(number), from, "latin1");
 }
 
 /** 21500 is `21.5`. */
-function writeThousandths(bytes: Buffer, from: number, thousands: number): number {
-  const whole = (thousands / 1_000) | 0;
-  let digits = 1;
-  for (let limit = 10; whole >= limit; limit *= 10) digits++;
-  let left = whole;
-  for (let n = digits - 1; n >= 0; n--) {
-    bytes[from + n] = 48 + (left % 10);
-    left = (left / 10) | 0;
+function writeThousandths(bytes: Buffer, from: number, thousandths: number): number {
+  const integerPart = (thousandths / 1_000) | 0;
+  let digitCount = 1;
+  for (let limit = 10; integerPart >= limit; limit *= 10) digitCount++;
+  let remainingDigits = integerPart;
+  for (let n = digitCount - 1; n >= 0; n--) {
+    bytes[from + n] = 48 + (remainingDigits % 10);
+    remainingDigits = (remainingDigits / 10) | 0;
   }
-  let at = from + digits;
-  let part = thousands - whole * 1_000;
-  if (part === 0) return at;
+  let at = from + digitCount;
+  let remainingFraction = thousandths - integerPart * 1_000;
+  if (remainingFraction === 0) return at;
   bytes[at++] = 46;
-  for (let unit = 100; part > 0; unit /= 10) {
-    const digit = (part / unit) | 0;
+  for (let unit = 100; remainingFraction > 0; unit /= 10) {
+    const digit = (remainingFraction / unit) | 0;
     bytes[at++] = 48 + digit;
-    part -= digit * unit;
+    remainingFraction -= digit * unit;
   }
   return at;
 }

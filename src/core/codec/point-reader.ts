@@ -24,9 +24,9 @@ export class PointReader {
 
   next(): boolean {
     if (this.#listed !== null) return this.#count++ < this.#listed.length;
-    const text = this.#text;
-    if (this.#at >= text.length) return false;
-    if (this.#at > 0 && text.charCodeAt(this.#at) === COMMA_CODE) {
+    const pointsText = this.#text;
+    if (this.#at >= pointsText.length) return false;
+    if (this.#at > 0 && pointsText.charCodeAt(this.#at) === COMMA_CODE) {
       this.#at++;
       this.timeMs += this.#stepMs;
     } else {
@@ -35,8 +35,7 @@ export class PointReader {
     this.#valueAt = this.#at;
     let at = this.#at;
     // Values contain neither a comma nor a semicolon.
-    for (let code = text.charCodeAt(at); code !== COMMA_CODE && code !== SEMICOLON_CODE && at < text.length; )
-      code = text.charCodeAt(++at);
+    while (at < pointsText.length && ![COMMA_CODE, SEMICOLON_CODE].includes(pointsText.charCodeAt(at))) at++;
     this.#at = at;
     return true;
   }
@@ -44,8 +43,8 @@ export class PointReader {
   /** The value as JSON: `21.5`, `true` or `null`. */
   get value(): string {
     if (this.#listed !== null) return JSON.stringify(this.#listed[this.#count - 1]?.value ?? null);
-    const packed = this.#text.slice(this.#valueAt, this.#at);
-    return WORDS_BY_LETTER[packed] ?? packed;
+    const packedValue = this.#text.slice(this.#valueAt, this.#at);
+    return WORDS_BY_LETTER[packedValue] ?? packedValue;
   }
 
   /** True if the value is no number, so that `writeNumber` cannot write it. */
@@ -54,9 +53,9 @@ export class PointReader {
   }
 
   writeNumber(into: Buffer, from: number): number {
-    const text = this.#text;
+    const pointsText = this.#text;
     let at = from;
-    for (let n = this.#valueAt; n < this.#at; n++) into[at++] = text.charCodeAt(n);
+    for (let n = this.#valueAt; n < this.#at; n++) into[at++] = pointsText.charCodeAt(n);
     return at;
   }
 
@@ -76,14 +75,12 @@ export class PointReader {
   }
 
   #integer(): number {
-    const text = this.#text;
-    const isNegative = text.charCodeAt(this.#at) === MINUS_CODE;
+    const pointsText = this.#text;
+    const isNegative = pointsText.charCodeAt(this.#at) === MINUS_CODE;
     let at = isNegative ? this.#at + 1 : this.#at;
     let number = 0;
-    for (let digit = text.charCodeAt(at) - DIGIT_0; digit >= 0 && digit <= 9; digit = text.charCodeAt(at) - DIGIT_0) {
-      number = number * 10 + digit;
-      at++;
-    }
+    const digitAt = (index: number) => pointsText.charCodeAt(index) - DIGIT_0;
+    for (; digitAt(at) >= 0 && digitAt(at) <= 9; at++) number = number * 10 + digitAt(at);
     this.#at = at;
     return isNegative ? -number : number;
   }

@@ -36,7 +36,7 @@ export class Points implements Iterable<Measurement> {
     const [only] = parts;
     if (only !== undefined && parts.length === 1) return only;
     const points = Points.withRoom(parts.reduce((sum, part) => sum + part.length, 0));
-    for (const part of parts) for (let at = 0; at < part.length; at++) points.copy(part, at);
+    for (const segment of parts) for (let at = 0; at < segment.length; at++) points.copy(segment, at);
     return points;
   }
 
@@ -95,23 +95,23 @@ export class Points implements Iterable<Measurement> {
   /** Points of an index range; `to` is exclusive. */
   part(from: number, to: number): Points {
     if (from === 0 && to === this.#length) return this;
-    const part = new Points(this.#times.subarray(from, to), this.#codes.subarray(from, to), to - from);
+    const pointsSlice = new Points(this.#times.subarray(from, to), this.#codes.subarray(from, to), to - from);
     for (const [at, text] of this.#texts ?? []) {
       if (at < from || at >= to) continue;
-      part.#texts ??= new Map();
-      part.#texts.set(at - from, text);
+      pointsSlice.#texts ??= new Map();
+      pointsSlice.#texts.set(at - from, text);
     }
-    return part;
+    return pointsSlice;
   }
 
   ascending(): Points {
     if (this.isAscending()) return this;
-    const last = new Map<number, number>();
-    for (let at = 0; at < this.#length; at++) last.set(this.timeMs(at), at);
-    last.delete(Number.NaN);
-    const sorted = Points.withRoom(last.size);
-    for (const [, at] of [...last].sort(([a], [b]) => a - b)) sorted.copy(this, at);
-    return sorted;
+    const lastIndexByTime = new Map<number, number>();
+    for (let at = 0; at < this.#length; at++) lastIndexByTime.set(this.timeMs(at), at);
+    lastIndexByTime.delete(Number.NaN);
+    const sortedPoints = Points.withRoom(lastIndexByTime.size);
+    for (const [, at] of [...lastIndexByTime].sort(([a], [b]) => a - b)) sortedPoints.copy(this, at);
+    return sortedPoints;
   }
 
   isAscending(): boolean {
@@ -134,9 +134,9 @@ export class Points implements Iterable<Measurement> {
   firstIndexFrom(timeMs: number): number {
     let [low, high] = [0, this.#length];
     while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.timeMs(middle) < timeMs) low = middle + 1;
-      else high = middle;
+      const middleIndex = (low + high) >> 1;
+      if (this.timeMs(middleIndex) < timeMs) low = middleIndex + 1;
+      else high = middleIndex;
     }
     return low;
   }
@@ -150,8 +150,8 @@ export class Points implements Iterable<Measurement> {
   }
 
   #grow(): void {
-    const size = Math.max(MIN_CAPACITY, 2 * this.#length);
-    const [times, codes] = [new Float64Array(size), new Float64Array(size)];
+    const capacity = Math.max(MIN_CAPACITY, 2 * this.#length);
+    const [times, codes] = [new Float64Array(capacity), new Float64Array(capacity)];
     times.set(this.#times.subarray(0, this.#length));
     codes.set(this.#codes.subarray(0, this.#length));
     this.#times = times;

@@ -28,8 +28,8 @@ function packedText(event: Event): string | null {
   if (event.type !== "tag-value" || !isGood(event as Event<"tag-value">)) return null;
   const { id, source, type, subject, time, data } = event as Event<"tag-value">;
   const { tag, value, latencyMs } = data;
-  const good = [tag.id, tag.displayName, tag.description, tag.unit, value, latencyMs];
-  return JSON.stringify({ id, source, type, subject, time, good });
+  const goodFields = [tag.id, tag.displayName, tag.description, tag.unit, value, latencyMs];
+  return JSON.stringify({ id, source, type, subject, time, good: goodFields });
 }
 
 /** True if the packed text contains everything in the event. */

@@ -39,14 +39,14 @@ export function folderFailure(error: unknown, folder: string, room: string): Fai
 
 /** Returns the broken symbolic link in a path or above it; null without one. Nothing can be created below such a link. */
 export function danglingLink(path: string): string | null {
-  const whole = resolve(path);
+  const absolutePath = resolve(path);
   try {
-    if (existsSync(whole)) return null;
-    if (lstatSync(whole, { throwIfNoEntry: false })?.isSymbolicLink()) return whole;
+    if (existsSync(absolutePath)) return null;
+    if (lstatSync(absolutePath, { throwIfNoEntry: false })?.isSymbolicLink()) return absolutePath;
   } catch {
     return null;
   }
-  return dirname(whole) === whole ? null : danglingLink(dirname(whole));
+  return dirname(absolutePath) === absolutePath ? null : danglingLink(dirname(absolutePath));
 }
 
 export function linkProblem(link: string, cause?: unknown): ConfigError {
@@ -59,10 +59,12 @@ export function linkProblem(link: string, cause?: unknown): ConfigError {
 
 /** Resolves links as far as the path exists, so that two spellings of one folder are equal. */
 export function realFolder(path: string): string {
-  const whole = resolve(path);
+  const absolutePath = resolve(path);
   try {
-    return realpathSync.native(whole);
+    return realpathSync.native(absolutePath);
   } catch {
-    return dirname(whole) === whole ? whole : join(realFolder(dirname(whole)), basename(whole));
+    return dirname(absolutePath) === absolutePath
+      ? absolutePath
+      : join(realFolder(dirname(absolutePath)), basename(absolutePath));
   }
 }

@@ -18,9 +18,9 @@ export const LOCAL_RETRY_MS = 5_000;
 
 /** The failure of this machine that a system code means; null for other codes. `what` begins the message. */
 export function localFailureOf(code: string, what: string, cause?: unknown): LocalFailure | null {
-  const known = LOCAL_ERROR_CODES[code];
-  if (known === undefined) return null;
-  const [fault, hint] = known;
+  const faultText = LOCAL_ERROR_CODES[code];
+  if (faultText === undefined) return null;
+  const [fault, hint] = faultText;
   return new LocalFailure(`${what}, because of this machine: ${fault} (${code}).`, { hint, cause });
 }
 

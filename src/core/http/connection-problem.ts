@@ -87,8 +87,8 @@ const PERSISTENT_FAULT_HINTS: Readonly<Record<string, string>> = {
 
 /** Meaning of an error of a socket, TLS or HTTP library. Omits the library's text, which may quote the request. */
 export function failureOfConnection(error: unknown, server: ServerInfo): Failure {
-  const known = asFailure(error);
-  if (known === error) return known;
+  const knownFailure = asFailure(error);
+  if (knownFailure === error) return knownFailure;
   const { name, failed, addressOption } = server;
   const code = findErrorCode(error);
 
@@ -101,8 +101,8 @@ export function failureOfConnection(error: unknown, server: ServerInfo): Failure
       hint: fillOptionNames(hint, server),
     });
   }
-  const own = localFailureOf(code, `${name} ${failed}`);
-  if (own !== null) return own;
+  const localFailure = localFailureOf(code, `${name} ${failed}`);
+  if (localFailure !== null) return localFailure;
   if (TLS_CODE.test(code)) return tlsFailure(error, code, server);
   if (isInvalidHttp(code)) return new Malformed(`What ${name} answered is not valid HTTP (${code}).`, "");
   if (wasCutInHandshake(error)) {
@@ -110,18 +110,18 @@ export function failureOfConnection(error: unknown, server: ServerInfo): Failure
       hint: `If that stays so, check that the port in ${addressOption} is one for ${server.secureScheme}.`,
     });
   }
-  const lasting = PERSISTENT_FAULT_HINTS[code];
+  const persistentHint = PERSISTENT_FAULT_HINTS[code];
   return new Retryable(`${name} ${failed}: ${TRANSIENT_FAULTS[code] ?? "trouble"} (${code}).`, {
-    ...(lasting === undefined ? {} : { hint: fillOptionNames(lasting, server) }),
+    ...(persistentHint === undefined ? {} : { hint: fillOptionNames(persistentHint, server) }),
   });
 }
 
 function tlsFailure(error: unknown, code: string, server: ServerInfo): Failure {
   const { name, failed, addressOption: field } = server;
-  const text = `${code} ${error instanceof Error ? error.message : ""}`;
-  if (TRANSIENT_TLS_ERROR.test(text)) return new Retryable(`${name} ${failed}: TLS broke off (${code}).`);
-  if (NOT_TLS_RESPONSE.test(text)) return tlsUnsupported(server, code);
-  if (CLIENT_CERTIFICATE_REQUIRED.test(text)) {
+  const errorDetails = `${code} ${error instanceof Error ? error.message : ""}`;
+  if (TRANSIENT_TLS_ERROR.test(errorDetails)) return new Retryable(`${name} ${failed}: TLS broke off (${code}).`);
+  if (NOT_TLS_RESPONSE.test(errorDetails)) return tlsUnsupported(server, code);
+  if (CLIENT_CERTIFICATE_REQUIRED.test(errorDetails)) {
     return new ConfigError(`${name} wants a certificate of ours, or another one (${code}).`, {
       field,
       hint: "Ask whoever runs it which certificate it takes.",

@@ -10,14 +10,14 @@ import { isLoopback } from "./loopback.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
 
 const ProxyUrl = z.string().superRefine((text, context) => {
-  const complain = (message: string) => context.addIssue({ code: "custom", message });
+  const addIssue = (message: string) => context.addIssue({ code: "custom", message });
   const url = URL.parse(text);
   if (url === null || !/^https?:$/.test(url.protocol))
-    complain("Write the address of the proxy as http://host:port or https://host:port.");
+    addIssue("Write the address of the proxy as http://host:port or https://host:port.");
   else if (url.username !== "" || url.password !== "")
-    complain("Take the user name and password out of the address; they go under `username` and `password`.");
+    addIssue("Take the user name and password out of the address; they go under `username` and `password`.");
   else if (url.pathname !== "/" || url.search !== "" || url.hash !== "")
-    complain("The address must end with the port: no path, no `?` and no `#`.");
+    addIssue("The address must end with the port: no path, no `?` and no `#`.");
 });
 
 export const ProxyConfig = z
@@ -41,23 +41,23 @@ export const ProxyConfig = z
     }),
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
+    const addIssue = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     if ((config.username === undefined) !== (config.password === undefined))
-      complain("username", "Give username and password together.");
+      addIssue("username", "Give username and password together.");
     const url = URL.parse(config.url);
     const isPlain = url?.protocol === "http:" && !isLoopback(url.hostname);
     if (isPlain && config.password !== undefined && !config.allow_plain_http)
-      complain("url", "A password needs https://; set allow_plain_http: true to send it readable anyway.");
+      addIssue("url", "A password needs https://; set allow_plain_http: true to send it readable anyway.");
   })
   .meta({ description: "HTTP proxy on the way there; none by default, whatever the environment says." });
 export type ProxyConfig = z.infer<typeof ProxyConfig>;
 
-export interface Target {
+export interface Endpoint {
   readonly host: string;
   readonly port: number;
 }
 
-export function toTarget(url: { readonly hostname: string; readonly port: string; readonly protocol: string }): Target {
+export function toEndpoint(url: Pick<URL, "hostname" | "port" | "protocol">): Endpoint {
   return { host: url.hostname, port: Number(url.port) || (url.protocol === "https:" ? 443 : 80) };
 }
 
@@ -85,8 +85,8 @@ function createProxy(
 
   function credentials(): Record<string, string> {
     if (secret === null) return {};
-    const text = Buffer.from(`${username}:${secret().reveal()}`).toString("base64");
-    return { "proxy-authorization": `Basic ${text}` };
+    const credentialText = Buffer.from(`${username}:${secret().reveal()}`).toString("base64");
+    return { "proxy-authorization": `Basic ${credentialText}` };
   }
 
   function createConnectRequest(authority: string) {
@@ -111,7 +111,7 @@ function createProxy(
 
   return {
     /** Rejects with a failure that names the proxy. */
-    async tunnel(target: Target, signal: AbortSignal): Promise<Socket> {
+    async tunnel(target: Endpoint, signal: AbortSignal): Promise<Socket> {
       signal.throwIfAborted();
       const authority = formatAuthority(target);
       const request = createConnectRequest(authority);
@@ -124,8 +124,8 @@ function createProxy(
             // Prevents an unhandled error before the caller adds its own listener.
             socket.on("error", () => undefined);
             const schemes = String(headers["proxy-authenticate"] ?? "");
-            const answer = { status: statusCode, schemes, saysMore: head.length > 0 };
-            const failure = failureOfTunnel(answer, proxy, authority, secret !== null);
+            const tunnelResponse = { status: statusCode, schemes, saysMore: head.length > 0 };
+            const failure = failureOfTunnel(tunnelResponse, proxy, authority, secret !== null);
             if (failure === null) return resolve(socket.setNoDelay(true).setKeepAlive(true, 60_000));
             socket.destroy();
             reject(failure);
@@ -147,13 +147,17 @@ export function openProxy(
   return config === undefined ? null : createProxy(config, clock, environment);
 }
 
-export async function probeThroughProxy(proxy: HttpProxy | null, address: Target, signal: AbortSignal): Promise<void> {
+export async function probeThroughProxy(
+  proxy: HttpProxy | null,
+  address: Endpoint,
+  signal: AbortSignal,
+): Promise<void> {
   return tryTls(address, signal, proxy === null ? null : await proxy.tunnel(address, signal));
 }
 
-function formatAuthority({ host, port }: Target): string {
-  const name = stripBrackets(host);
-  return `${isIP(name) === 6 ? `[${name}]` : name}:${port}`;
+function formatAuthority({ host, port }: Endpoint): string {
+  const hostName = stripBrackets(host);
+  return `${isIP(hostName) === 6 ? `[${hostName}]` : hostName}:${port}`;
 }
 
 function stripBrackets(host: string): string {

@@ -3,9 +3,10 @@ const MAX_RETRY_AFTER_MS = 86_400_000;
 /** Milliseconds by a `Retry-After` in seconds or as a date, which counts from the reply's own `Date`. */
 export function retryAfterMs(retryAfter: HeaderValue, nowMs: number, date?: HeaderValue): number | null {
   const header = lastHeaderValue(retryAfter);
-  const until = parseHttpDate(header);
+  const retryAtMs = parseHttpDate(header);
   const seconds =
-    parseSeconds(header) ?? (until === null ? null : (until - (parseHttpDate(lastHeaderValue(date)) ?? nowMs)) / 1000);
+    parseSeconds(header) ??
+    (retryAtMs === null ? null : (retryAtMs - (parseHttpDate(lastHeaderValue(date)) ?? nowMs)) / 1000);
   if (seconds === null || seconds <= 0) return null;
   return Math.min(Math.ceil(seconds) * 1000, MAX_RETRY_AFTER_MS);
 }

@@ -14,6 +14,6 @@ function hashFacts(bytes: number, ...facts: EventFacts): string {
 
 /** Values have rising ids (time in base 36, then a hash): neighbours in the log's index, and 2 bytes each in a lake. */
 export function valueId(source: string, time: string, subject: string, facts: EventFacts): string {
-  const rising = Date.parse(time).toString(36).padStart(9, "0");
-  return `tag-value.${rising}${hashFacts(12, "tag-value", source, subject, ...facts)}`;
+  const timePrefix = Date.parse(time).toString(36).padStart(9, "0");
+  return `tag-value.${timePrefix}${hashFacts(12, "tag-value", source, subject, ...facts)}`;
 }

@@ -13,12 +13,12 @@ export interface ConfigChange {
 }
 
 /** Who asked for a reload: the file was changed, the signal SIGHUP, or `plenum reload`. */
-export type ReloadedBy = "file" | "signal" | "command";
+export type ReloadCause = "file" | "signal" | "command";
 
 /** The configuration was changed while the worker ran. */
 export interface ConfigurationChanged {
   /** Cause of the reload: a changed file, the signal SIGHUP, or `plenum reload`. */
-  readonly by: ReloadedBy;
+  readonly by: ReloadCause;
   /** Options that are in force from now on. */
   readonly changes: readonly ConfigChange[];
   /** Options that wait for a restart, including earlier changes. */
@@ -27,7 +27,7 @@ export interface ConfigurationChanged {
 
 /** Result of a reload, or of its preview. */
 export interface ReloadReport {
-  readonly by: ReloadedBy;
+  readonly by: ReloadCause;
   /** UTC. */
   readonly at: string;
   readonly file: string;
@@ -54,16 +54,16 @@ export interface ConfigurationState {
 }
 
 export function changeLine({ path, before, after, effect, how }: ConfigChange): string {
-  const what =
+  const valueChange =
     before === null ? `added, ${after}` : after === null ? `taken out, was ${before}` : `${before} → ${after}`;
-  return `${path}: ${what} (${effect === "restart" ? `needs a restart: ${how}` : how})`;
+  return `${path}: ${valueChange} (${effect === "restart" ? `needs a restart: ${how}` : how})`;
 }
 
 /** Mistakes that the warning names; `plenum check` lists all of them. */
 const NAMED_VALUES = 3;
 
 export function refusedNotice(file: string, refused: readonly string[]): string {
-  const more = refused.length - NAMED_VALUES;
-  const named = refused.slice(0, NAMED_VALUES).join(" ");
-  return `The configuration file ${file} is wrong and changes nothing; the worker goes on as before. ${named}${more > 0 ? ` And ${more} more: plenum check says them.` : ""}`;
+  const unlistedCount = refused.length - NAMED_VALUES;
+  const listedProblems = refused.slice(0, NAMED_VALUES).join(" ");
+  return `The configuration file ${file} is wrong and changes nothing; the worker goes on as before. ${listedProblems}${unlistedCount > 0 ? ` And ${unlistedCount} more: plenum check says them.` : ""}`;
 }

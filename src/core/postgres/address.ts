@@ -92,23 +92,23 @@ export const SslModeWord = z
 /** An address of one server, or of several of which one is the primary. It holds no password. */
 export function postgresUrl(servers: "one" | "several") {
   return z.string().superRefine((text, context) => {
-    const complain = (message: string | undefined) => {
+    const addIssue = (message: string | undefined) => {
       if (message !== undefined) context.addIssue({ code: "custom", message });
     };
     const urls = splitUrl(text).map((each) => URL.parse(each));
     const [url] = urls;
-    const isWhole = (each: URL | null) =>
+    const isCompleteUrl = (each: URL | null) =>
       each !== null && /^postgres(ql)?:$/.test(each.protocol) && each.hostname !== "";
-    if (url === undefined || url === null || !urls.every(isWhole) || (servers === "one" && urls.length > 1)) {
-      complain("Write a whole address, such as postgresql://plenum@db.example.com:5432/buildings.");
+    if (url === undefined || url === null || !urls.every(isCompleteUrl) || (servers === "one" && urls.length > 1)) {
+      addIssue("Write a whole address, such as postgresql://plenum@db.example.com:5432/buildings.");
       return;
     }
-    if (url.password !== "") complain("Leave the password out of the address; use the option password.");
-    if (url.username === "") complain("The address names no user: postgresql://plenum@….");
-    if (url.pathname.length < 2) complain("The address names no database: …/buildings.");
+    if (url.password !== "") addIssue("Leave the password out of the address; use the option password.");
+    if (url.username === "") addIssue("The address names no user: postgresql://plenum@….");
+    if (url.pathname.length < 2) addIssue("The address names no database: …/buildings.");
     for (const [name, value] of url.searchParams) {
-      if (name !== "sslmode") complain(`Behind the address only sslmode may stand, not ${name}.`);
-      else complain(SslModeWord.safeParse(value).error?.issues[0]?.message);
+      if (name !== "sslmode") addIssue(`Behind the address only sslmode may stand, not ${name}.`);
+      else addIssue(SslModeWord.safeParse(value).error?.issues[0]?.message);
     }
   });
 }

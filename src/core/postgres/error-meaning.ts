@@ -43,28 +43,29 @@ function shortMessage(error: unknown): string {
  */
 export function toFailure(error: unknown, address: PostgresAddress, wording: ErrorWording = TABLE_WORDING): Failure {
   if (error instanceof CommitUnknown && error.cause !== undefined) {
-    const cause = toFailure(error.cause, address, wording);
-    return new CommitUnknown(cause.message, cause.hint === undefined ? {} : { hint: cause.hint });
+    const causeFailure = toFailure(error.cause, address, wording);
+    return new CommitUnknown(causeFailure.message, causeFailure.hint === undefined ? {} : { hint: causeFailure.hint });
   }
-  const known = asFailure(error);
-  if (known === error) return known;
-  const end = { ...describeServer(address), addressOption: wording.addressOption };
-  if (!isServerError(error)) return driverErrorToFailure(error, end, address);
+  const knownFailure = asFailure(error);
+  if (knownFailure === error) return knownFailure;
+  const server = { ...describeServer(address), addressOption: wording.addressOption };
+  if (!isServerError(error)) return driverErrorToFailure(error, server, address);
   const { code } = error;
   const message = `${shortMessage(error)} (${code})`;
   const settings = findSettingsAdvice(code, address, wording);
   if (settings !== null) {
     const [fault, field, hint] = settings;
-    return new ConfigError(`${end.name} ${fault}: ${message}.`, {
+    return new ConfigError(`${server.name} ${fault}: ${message}.`, {
       ...(code.startsWith("28") ? { reason: "unauthenticated" } : {}),
       ...(code === "42501" ? { reason: "forbidden" } : {}),
       field,
       hint,
     });
   }
-  const words = { ...TRANSIENT_FAULTS, "57014": ["took too long and was stopped", wording.tooLong] as const };
-  const [fault, hint] = words[code as keyof typeof words] ?? TRANSIENT_FAULTS[code.slice(0, 2)] ?? ["could not do it"];
-  return new Retryable(`${end.name} ${fault}: ${message}.`, hint === undefined ? {} : { hint });
+  const timeout = ["took too long and was stopped", wording.tooLong] as const;
+  const knownFault = code === "57014" ? timeout : (TRANSIENT_FAULTS[code] ?? TRANSIENT_FAULTS[code.slice(0, 2)]);
+  const [fault, hint] = knownFault ?? ["could not do it"];
+  return new Retryable(`${server.name} ${fault}: ${message}.`, hint === undefined ? {} : { hint });
 }
 
 export interface ErrorWording {
@@ -114,23 +115,23 @@ const TRANSIENT_FAULTS: Readonly<Record<string, readonly [fault: string, hint?: 
   "40": ["had somebody else in the way"],
 };
 
-function driverErrorToFailure(error: unknown, end: ServerInfo, { user }: PostgresAddress): Failure {
-  const text = error instanceof Error ? error.message : "";
-  if (text === "The server does not support SSL connections") return tlsUnsupported(end, "it says so");
-  if (text === "There was an error establishing an SSL connection") {
-    return new ConfigError(`${end.name} does not answer as PostgreSQL does.`, {
+function driverErrorToFailure(error: unknown, server: ServerInfo, { user }: PostgresAddress): Failure {
+  const errorText = error instanceof Error ? error.message : "";
+  if (errorText === "The server does not support SSL connections") return tlsUnsupported(server, "it says so");
+  if (errorText === "There was an error establishing an SSL connection") {
+    return new ConfigError(`${server.name} does not answer as PostgreSQL does.`, {
       field: "host",
       hint: "Check host and port.",
     });
   }
-  if (text.startsWith("SASL: ")) {
-    return new ConfigError(`${end.name} does not prove that it knows the password (SCRAM).`, {
+  if (errorText.startsWith("SASL: ")) {
+    return new ConfigError(`${server.name} does not prove that it knows the password (SCRAM).`, {
       reason: "unauthenticated",
       field: "password",
       hint: `Check the password of the role ${user}, and that this is the right server.`,
     });
   }
-  if (/^Connection terminated|not queryable$/.test(text))
-    return failureOfConnection(Object.assign(new Error(text), { code: "ECONNRESET" }), end);
-  return failureOfConnection(error, end);
+  if (/^Connection terminated|not queryable$/.test(errorText))
+    return failureOfConnection(Object.assign(new Error(errorText), { code: "ECONNRESET" }), server);
+  return failureOfConnection(error, server);
 }

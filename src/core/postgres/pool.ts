@@ -19,53 +19,53 @@ export async function cutSessionAfter<T>(
   reason?: () => unknown,
 ): Promise<T> {
   const limit = AbortSignal.timeout(limitMs);
-  const cut = () => session.cut(reason?.() ?? limit.reason);
-  limit.addEventListener("abort", cut, { once: true });
+  const cutSession = () => session.cut(reason?.() ?? limit.reason);
+  limit.addEventListener("abort", cutSession, { once: true });
   try {
     return await work();
   } finally {
-    limit.removeEventListener("abort", cut);
+    limit.removeEventListener("abort", cutSession);
   }
 }
 
 /** Shares a few connections. Each has one user at a time; waiting users are served in order. */
 export function createPool({ connections, clock, connect }: PoolOptions) {
-  const idle: PostgresSession[] = [];
+  const idleSessions: PostgresSession[] = [];
   const inUse = new Set<PostgresSession>();
-  const waiting: (() => void)[] = [];
+  const slotWaiters: (() => void)[] = [];
   const closing = new AbortController();
-  let taken = 0;
-  let failed = 0;
+  let takenSlots = 0;
+  let failedAttempts = 0;
   let outage: { readonly error: unknown; readonly untilMs: number } | null = null;
 
   async function takeSlot(): Promise<void> {
-    if (taken < connections) {
-      taken += 1;
+    if (takenSlots < connections) {
+      takenSlots += 1;
       return;
     }
-    await new Promise<void>((resolve) => waiting.push(resolve));
+    await new Promise<void>((resolve) => slotWaiters.push(resolve));
   }
 
   function releaseSlot(): void {
-    const next = waiting.shift();
-    if (next === undefined) taken -= 1;
-    else next();
+    const nextWaiter = slotWaiters.shift();
+    if (nextWaiter === undefined) takenSlots -= 1;
+    else nextWaiter();
   }
 
   async function takeSession(): Promise<PostgresSession> {
     closing.signal.throwIfAborted();
-    for (let session = idle.pop(); session !== undefined; session = idle.pop()) {
+    for (let session = idleSessions.pop(); session !== undefined; session = idleSessions.pop()) {
       if (session.lost() === null) return session;
     }
     if (outage !== null && clock.monotonic() < outage.untilMs) throw outage.error;
     try {
       const session = await connect(closing.signal);
-      failed = 0;
+      failedAttempts = 0;
       outage = null;
       return session;
     } catch (error) {
-      failed += 1;
-      outage = { error, untilMs: clock.monotonic() + backoffMs(CONNECT_BACKOFF, failed) };
+      failedAttempts += 1;
+      outage = { error, untilMs: clock.monotonic() + backoffMs(CONNECT_BACKOFF, failedAttempts) };
       throw error;
     }
   }
@@ -77,12 +77,12 @@ export function createPool({ connections, clock, connect }: PoolOptions) {
       try {
         const session = await takeSession();
         inUse.add(session);
-        const late = () => new Retryable(`The database server has not answered within ${limitMs / 1_000} s.`);
+        const timeoutFailure = () => new Retryable(`The database server has not answered within ${limitMs / 1_000} s.`);
         try {
-          return await cutSessionAfter(session, limitMs, () => work(session), late);
+          return await cutSessionAfter(session, limitMs, () => work(session), timeoutFailure);
         } finally {
           inUse.delete(session);
-          if (session.lost() === null) idle.push(session);
+          if (session.lost() === null) idleSessions.push(session);
         }
       } finally {
         releaseSlot();
@@ -93,7 +93,7 @@ export function createPool({ connections, clock, connect }: PoolOptions) {
       const error = new Retryable("The connections to the database were closed.");
       closing.abort(error);
       for (const session of inUse) session.cut(error);
-      await Promise.all(idle.splice(0).map((session) => session.end()));
+      await Promise.all(idleSessions.splice(0).map((session) => session.end()));
     },
   };
 }

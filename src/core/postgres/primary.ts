@@ -24,14 +24,14 @@ export async function openPrimary(options: PrimaryOptions, signal: AbortSignal):
       failures.push(toFailure(error, address, wording));
     }
   }
-  const passing = failures.find((failure) => failure instanceof Retryable);
-  const lasting = failures.find((failure) => !(failure instanceof Retryable || failure instanceof ReadOnlyServer));
-  const [first] = failures;
-  if (addresses.length === 1 && first !== undefined) throw first;
-  if (lasting !== undefined && passing === undefined) throw lasting;
+  const transientFailure = failures.find((failure) => failure instanceof Retryable);
+  const permanent = failures.find((failure) => !(failure instanceof Retryable || failure instanceof ReadOnlyServer));
+  const [firstFailure] = failures;
+  if (addresses.length === 1 && firstFailure !== undefined) throw firstFailure;
+  if (permanent !== undefined && transientFailure === undefined) throw permanent;
   const names = addresses.map(formatAddress).join(" and ");
   throw new Retryable(`None of the database servers at ${names} takes writes at the moment.`, {
-    hint: passing?.message ?? "All of them are replicas; it goes on when one becomes the primary.",
+    hint: transientFailure?.message ?? "All of them are replicas; it goes on when one becomes the primary.",
   });
 }
 

@@ -46,7 +46,7 @@ const CLOSE_TIMEOUT_MS = 1_000;
 export async function openSession(options: SessionOptions, signal: AbortSignal) {
   const { address, password, ca } = options;
   const socket = new Socket();
-  let lost: unknown = null;
+  let lostReason: unknown = null;
   const client = new Client({
     host: address.host,
     port: address.port,
@@ -71,9 +71,9 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
     types: { getTypeParser },
   });
   ignoreEnvironment(client);
-  client.on("error", (error) => (lost ??= error));
+  client.on("error", (error) => (lostReason ??= error));
   client.on("end", () => {
-    lost ??= new Error("Connection terminated unexpectedly");
+    lostReason ??= new Error("Connection terminated unexpectedly");
     options.onLost?.();
   });
   client.on("notification", ({ channel, payload = "" }) => options.onNotification?.({ channel, payload }));
@@ -81,7 +81,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
   let cutBecause: unknown = null;
   const cut = (reason: unknown): void => {
     cutBecause ??= reason;
-    lost ??= reason;
+    lostReason ??= reason;
     socket.destroy();
   };
   const limit = AbortSignal.any([signal, AbortSignal.timeout(options.connectTimeoutMs)]);
@@ -98,17 +98,17 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
   }
 
   async function runQuery({ text, values, name }: Query): Promise<QueryResult> {
-    if (lost !== null) throw lost;
+    if (lostReason !== null) throw lostReason;
     try {
-      const answer = await client.query({
+      const queryResult = await client.query({
         text,
         rowMode: "array",
         ...(name && { name }),
         ...(values && { values: [...values] }),
       });
-      const last = Array.isArray(answer) ? answer.at(-1) : answer;
-      const columns = last.fields.map(({ name: column }: { readonly name: string }) => column);
-      return { command: last.command, rows: last.rows as ResultValue[][], columns };
+      const lastResult = Array.isArray(queryResult) ? queryResult.at(-1) : queryResult;
+      const columns = lastResult.fields.map(({ name: column }: { readonly name: string }) => column);
+      return { command: lastResult.command, rows: lastResult.rows as ResultValue[][], columns };
     } catch (error) {
       throw cutBecause ?? error;
     }
@@ -135,11 +135,11 @@ export async function openSession(options: SessionOptions, signal: AbortSignal) 
         return each.value;
       });
     },
-    lost: (): unknown => lost,
+    lost: (): unknown => lostReason,
     /** Ends the connection at once. The server rolls back, unless it has received the commit already. */
     cut,
     async end(): Promise<void> {
-      if (lost !== null) return cut(lost);
+      if (lostReason !== null) return cut(lostReason);
       socket.setTimeout(CLOSE_TIMEOUT_MS, () => socket.destroy());
       await client.end();
     },

@@ -44,8 +44,8 @@ export async function transactAtOnce(
 }
 
 function refuseLostSession(session: PostgresSession): void {
-  const lost = session.lost();
-  if (lost !== null) throw lost;
+  const lostReason = session.lost();
+  if (lostReason !== null) throw lostReason;
 }
 
 function beginSql({ statementMs, idleMs = MAX_IDLE_MS }: TransactionLimits): string {
@@ -62,13 +62,13 @@ const CONNECTION_END_CODE = /^(57P|08|25P03|58|XX)/;
 function verifyCommitted(outcomes: readonly PromiseSettledResult<QueryResult>[]): void {
   const commit = outcomes.at(-1);
   if (commit?.status === "fulfilled" && commit.value.command === "COMMIT") return;
-  const first = outcomes.find((each) => each.status === "rejected");
+  const firstFailure = outcomes.find((each) => each.status === "rejected");
   // The server answers the commit of a failed transaction with a rollback.
-  if (first === undefined) throw new Retryable("The database server took the transaction back.");
-  const isAnswer = isServerError(first.reason);
-  if (isAnswer && (first !== commit || !CONNECTION_END_CODE.test(first.reason.code))) throw first.reason;
+  if (firstFailure === undefined) throw new Retryable("The database server took the transaction back.");
+  const { reason } = firstFailure;
+  if (isServerError(reason) && (firstFailure !== commit || !CONNECTION_END_CODE.test(reason.code))) throw reason;
   throw new CommitUnknown("The connection to the database server ended before its answer to a commit.", {
-    cause: first.reason,
+    cause: firstFailure.reason,
   });
 }
 

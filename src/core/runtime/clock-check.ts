@@ -47,15 +47,15 @@ export type ClockCheck = ReturnType<typeof createClockCheck>;
  */
 export function createClockCheck(options: ClockCheckOptions) {
   const { clock, log, metrics, lastKnownMs, whose = "The wall clock" } = options;
-  const steps = createWakeup();
+  const stepWakeup = createWakeup();
   const differences = new Map<string, ClockDifference>();
   /** Consecutive replies that agree, by service; negative if they differ from our clock. */
   const replies = new Map<string, number>();
   let lookedMs = clock.monotonic();
   let offsetMs = clock.now() - lookedMs;
-  let step: ClockDifference | null = null;
+  let currentStep: ClockDifference | null = null;
 
-  function look(): void {
+  function compareClocks(): void {
     const nowMs = clock.monotonic();
     const changeMs = clock.now() - nowMs - offsetMs;
     const slewedMs = (nowMs - lookedMs) * MAX_SLEW_RATE;
@@ -70,57 +70,57 @@ export function createClockCheck(options: ClockCheckOptions) {
 
   function noteStep(byMs: number): void {
     const wallMs = clock.now();
-    const before = step ?? { sinceMs: wallMs, byMs: 0 };
-    step = describeStep(whose, before.sinceMs, before.byMs + byMs);
+    const previousStep = currentStep ?? { sinceMs: wallMs, byMs: 0 };
+    currentStep = describeStep(whose, previousStep.sinceMs, previousStep.byMs + byMs);
     replies.clear();
     differences.clear();
     metrics?.clockSteps.inc({ direction: byMs > 0 ? "forward" : "back" });
     updateMetric();
     const seconds = Math.round(byMs / 1_000);
     log.warn({ seconds, before: isoUtc(wallMs - byMs), now: isoUtc(wallMs) }, STEP_MESSAGE);
-    steps.wakeUp();
+    stepWakeup.wakeUp();
   }
 
-  const updateMetric = () => metrics?.clockInDoubt.set(step !== null || differences.size > 0 ? 1 : 0);
+  const updateMetric = () => metrics?.clockInDoubt.set(currentStep !== null || differences.size > 0 ? 1 : 0);
 
   const behindMs = (lastKnownMs ?? clock.now()) - clock.now();
   if (behindMs > MIN_STEP_MS) noteStep(-behindMs);
 
   return {
     /** Compares wall and measured time, as each other function here does. */
-    look,
-    steps,
+    look: compareClocks,
+    steps: stepWakeup,
     /** A step that no service's clock has agreed to yet; null while there is none. */
     stepped(): ClockDifference | null {
-      look();
-      return step;
+      compareClocks();
+      return currentStep;
     },
     /** A step, or a difference to the clock of any service; null while the clock can be trusted. */
     anywhere(): ClockDifference | null {
-      look();
-      return step ?? differences.values().next().value ?? null;
+      compareClocks();
+      return currentStep ?? differences.values().next().value ?? null;
     },
     /** Takes the difference from the `Date` of a reply: our clock is `aheadMs` ahead of the service's. */
     compared(service: string, aheadMs: number): void {
-      look();
-      const differs = Math.abs(aheadMs) > MAX_CLOCK_DIFFERENCE_MS;
-      const before = replies.get(service) ?? 0;
-      const now = differs ? Math.min(before, 0) - 1 : Math.max(before, 0) + 1;
-      replies.set(service, now);
-      if (Math.abs(now) < AGREEING_REPLIES) return;
-      if (differs) {
+      compareClocks();
+      const isDifferent = Math.abs(aheadMs) > MAX_CLOCK_DIFFERENCE_MS;
+      const previousReplies = replies.get(service) ?? 0;
+      const agreeingReplies = isDifferent ? Math.min(previousReplies, 0) - 1 : Math.max(previousReplies, 0) + 1;
+      replies.set(service, agreeingReplies);
+      if (Math.abs(agreeingReplies) < AGREEING_REPLIES) return;
+      if (isDifferent) {
         const sinceMs = differences.get(service)?.sinceMs ?? clock.now();
         differences.set(service, describeDifference(whose, service, sinceMs, aheadMs));
       } else {
         differences.delete(service);
-        if (step !== null) log.info({ service }, "the wall clock agrees with a service's again: it is trusted");
-        step = null;
+        if (currentStep !== null) log.info({ service }, "the wall clock agrees with a service's again: it is trusted");
+        currentStep = null;
       }
       updateMetric();
     },
     notices(): readonly string[] {
-      look();
-      return step === null ? [] : [step.message];
+      compareClocks();
+      return currentStep === null ? [] : [currentStep.message];
     },
     watch: (signal: AbortSignal): Promise<void> =>
       runLoop({
@@ -128,7 +128,7 @@ export function createClockCheck(options: ClockCheckOptions) {
         signal,
         onlyChecks: true,
         async turn() {
-          look();
+          compareClocks();
           return COMPARE_INTERVAL_MS;
         },
         fault: (error) => log.warn({ err: error }, "the clocks could not be compared"),
@@ -137,15 +137,15 @@ export function createClockCheck(options: ClockCheckOptions) {
 }
 
 export function createClockWatch(check: Pick<ClockCheck, "watch">): Service {
-  const stopping = new AbortController();
+  const stopController = new AbortController();
   let running: Promise<void> | null = null;
   return startedOnce({
     name: "clock",
     async start(signal) {
-      running = check.watch(AbortSignal.any([signal, stopping.signal]));
+      running = check.watch(AbortSignal.any([signal, stopController.signal]));
     },
     async stop() {
-      stopping.abort(new Stopping());
+      stopController.abort(new Stopping());
       await running;
     },
   });
@@ -157,16 +157,16 @@ const STEP_MESSAGE =
 function describeStep(whose: string, sinceMs: number, byMs: number): ClockDifference {
   const way = byMs < 0 ? "back" : "forward";
   const message =
-    `${whose} went ${way} by ${seconds(byMs)} at ${isoUtc(sinceMs)}: nothing is written, and no event is dropped ` +
+    `${whose} went ${way} by ${formatSeconds(byMs)} at ${isoUtc(sinceMs)}: nothing is written, and no event is dropped ` +
     "for its age, until a service's clock agrees with it.";
   return { sinceMs, byMs, message };
 }
 
 function describeDifference(whose: string, service: string, sinceMs: number, byMs: number): ClockDifference {
-  const message = `${whose} and that of ${service} differ by ${seconds(byMs)}.`;
+  const message = `${whose} and that of ${service} differ by ${formatSeconds(byMs)}.`;
   return { sinceMs, byMs, message };
 }
 
-function seconds(ms: number): string {
+function formatSeconds(ms: number): string {
   return `${Math.round(Math.abs(ms) / 1_000)} s`;
 }

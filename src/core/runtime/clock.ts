@@ -39,12 +39,12 @@ export const systemClock: Clock = {
     return bootId === null ? null : { boot: bootId, ms: uptime() * 1_000 };
   },
   async sleep(ms, signal) {
-    let left = ms;
+    let remainingMs = ms;
     do {
-      const part = Math.min(left, MAX_TIMER_MS);
-      await waitForTimer(part, signal);
-      left -= part;
-    } while (left > 0);
+      const timerMs = Math.min(remainingMs, MAX_TIMER_MS);
+      await waitForTimer(timerMs, signal);
+      remainingMs -= timerMs;
+    } while (remainingMs > 0);
   },
 };
 
@@ -52,10 +52,10 @@ function waitForTimer(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason);
     const abort = () => {
-      clearTimeout(handle);
+      clearTimeout(timer);
       reject(signal?.reason);
     };
-    const handle = setTimeout(
+    const timer = setTimeout(
       () => {
         signal?.removeEventListener("abort", abort);
         resolve();

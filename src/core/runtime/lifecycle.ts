@@ -28,40 +28,40 @@ export function isStopping(error: unknown): boolean {
 
 /** Starts the service once and never after a stop. A stop during the start aborts the start. */
 export function startedOnce<S extends Service>(service: S): S & Service {
-  const working = new AbortController();
+  const workController = new AbortController();
   let isStarting = false;
-  let started: Promise<void> | null = null;
-  let stopped: Promise<void> | null = null;
+  let startPromise: Promise<void> | null = null;
+  let stopPromise: Promise<void> | null = null;
 
-  async function begin(signal: AbortSignal): Promise<void> {
-    signal.addEventListener("abort", () => working.abort(signal.reason), { once: true });
+  async function startService(signal: AbortSignal): Promise<void> {
+    signal.addEventListener("abort", () => workController.abort(signal.reason), { once: true });
     if (signal.aborted) return;
     isStarting = true;
     try {
-      await service.start(working.signal);
+      await service.start(workController.signal);
     } catch (error) {
-      if (!working.signal.aborted) throw error;
+      if (!workController.signal.aborted) throw error;
     } finally {
       isStarting = false;
     }
   }
 
-  async function end(deadlineMs: number): Promise<void> {
-    if (started === null) return;
-    if (isStarting) working.abort(new Stopping());
-    await started.catch((error: unknown) => error);
+  async function stopService(deadlineMs: number): Promise<void> {
+    if (startPromise === null) return;
+    if (isStarting) workController.abort(new Stopping());
+    await startPromise.catch((error: unknown) => error);
     await service.stop(deadlineMs);
   }
 
   return {
     ...service,
     start(signal) {
-      if (stopped === null) started ??= begin(signal);
-      return started ?? Promise.resolve();
+      if (stopPromise === null) startPromise ??= startService(signal);
+      return startPromise ?? Promise.resolve();
     },
     stop(deadlineMs) {
-      stopped ??= end(deadlineMs);
-      return stopped;
+      stopPromise ??= stopService(deadlineMs);
+      return stopPromise;
     },
   };
 }
@@ -97,38 +97,38 @@ export function createServiceRun(
     ended,
   }: { readonly log: Log; readonly started: (signal: AbortSignal) => void; readonly ended: () => Promise<void> },
 ) {
-  const running = new AbortController();
-  let ready = false;
-  let stopped: Promise<void> | undefined;
+  const runController = new AbortController();
+  let isRunning = false;
+  let stopPromise: Promise<void> | undefined;
 
   async function end(deadlineMs: number): Promise<void> {
-    ready = false;
+    isRunning = false;
     await services.stop(deadlineMs);
-    running.abort(new Stopping());
+    runController.abort(new Stopping());
     await ended();
     log.info("stopped");
   }
 
   /** Lets current work finish until `deadlineMs` from now; a second call waits for the first. */
   function stop(deadlineMs: number): Promise<void> {
-    stopped ??= end(deadlineMs);
-    return stopped;
+    stopPromise ??= end(deadlineMs);
+    return stopPromise;
   }
 
   return {
-    isReady: () => ready,
+    isReady: () => isRunning,
     stop,
     /** Stops all services and rethrows when one does not start. */
     async start(): Promise<void> {
       try {
-        await services.start(running.signal);
+        await services.start(runController.signal);
       } catch (error) {
         await stop(FAILED_START_STOP_MS);
         throw error;
       }
-      if (stopped !== undefined) return;
-      ready = true;
-      started(running.signal);
+      if (stopPromise !== undefined) return;
+      isRunning = true;
+      started(runController.signal);
     },
   };
 }
@@ -148,10 +148,10 @@ export function orderServices(
       for (const { service } of members) await service.start(signal);
     },
     async stop(deadlineMs) {
-      const until = clock.monotonic() + deadlineMs;
+      const stopAtMs = clock.monotonic() + deadlineMs;
       for (const { service, share } of members.toReversed()) {
-        const left = Math.max(100, Math.min(until - clock.monotonic(), deadlineMs * share));
-        await stopQuietly(service, left, log);
+        const remainingMs = Math.max(100, Math.min(stopAtMs - clock.monotonic(), deadlineMs * share));
+        await stopQuietly(service, remainingMs, log);
       }
     },
   };

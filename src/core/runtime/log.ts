@@ -62,7 +62,7 @@ const SECRET_KEYS = ["token", "password", "secret", "authorization"];
 
 /** pino would repeat a field of a child logger: an equal field is omitted, another value becomes `line_source`. */
 export function createLog(options: LogOptions): Log {
-  const threshold = { least: levelNumber(options.level) };
+  const levelThreshold = { least: levelNumber(options.level) };
   const log: Log = pino(
     {
       // One threshold in the stream decides, so that it can be changed for all child loggers.
@@ -74,31 +74,31 @@ export function createLog(options: LogOptions): Log {
       hooks: {
         // Masks secrets and removes control characters that could steer a terminal.
         streamWrite(line) {
-          const printed = toPrintableJson(maskSecrets(line));
-          options.recent?.add(printed);
-          return printed;
+          const printedLine = toPrintableJson(maskSecrets(line));
+          options.recent?.add(printedLine);
+          return printedLine;
         },
         logMethod(args, method, level) {
-          if (level < threshold.least) return;
+          if (level < levelThreshold.least) return;
           method.apply(this, distinctArguments(args as unknown[], this.bindings()) as typeof args);
         },
       },
     },
     options.destination ?? pino.destination({ dest: 2, sync: true }),
   );
-  const child = log.child;
+  const createChild = log.child;
   log.child = function distinctChild(this: Log, bindings: object, ...more: []) {
-    return child.call(this, distinctFields(bindings, this.bindings()), ...more);
+    return createChild.call(this, distinctFields(bindings, this.bindings()), ...more);
   } as typeof log.child;
-  logThresholds.set(log, threshold);
+  logThresholds.set(log, levelThreshold);
   return log;
 }
 
 const logThresholds = new WeakMap<Log, { least: number }>();
 
 export function setLogLevel(log: Log, level: string): void {
-  const threshold = logThresholds.get(log);
-  if (threshold !== undefined) threshold.least = levelNumber(level);
+  const levelThreshold = logThresholds.get(log);
+  if (levelThreshold !== undefined) levelThreshold.least = levelNumber(level);
 }
 
 function levelNumber(level: string): number {
@@ -118,15 +118,16 @@ function distinctArguments(args: readonly unknown[], bound: Readonly<Record<stri
 
 function distinctFields(fields: object, bound: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const line = new Map<string, unknown>();
-  const taken = (key: string) => PINO_KEYS.includes(key) || Object.hasOwn(bound, key) || line.has(key);
+  const isTaken = (key: string) => PINO_KEYS.includes(key) || Object.hasOwn(bound, key) || line.has(key);
   for (const [key, value] of Object.entries(fields)) {
-    const known = Object.hasOwn(bound, key);
+    const isBound = Object.hasOwn(bound, key);
     // Under another name a secret would not be one.
-    if (known && (SECRET_KEYS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key]))) continue;
-    let free = key;
-    while (taken(free)) free = `line_${free}`;
+    if (isBound && (SECRET_KEYS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key]))) continue;
+    let freeKey = key;
+    while (isTaken(freeKey)) freeKey = `line_${freeKey}`;
     // Only under its usual names pino knows what to do with an error.
-    line.set(free, value instanceof Error && free !== "err" && free !== "error" ? serializeError(value) : value);
+    const isUnderUsualName = freeKey === "err" || freeKey === "error";
+    line.set(freeKey, value instanceof Error && !isUnderUsualName ? serializeError(value) : value);
   }
   return Object.fromEntries(line);
 }
@@ -155,13 +156,13 @@ const MAX_RECENT_LINE_LENGTH = 2_000;
 
 export function createRecentLines() {
   const recent: string[] = [];
-  let next = 0;
+  let nextIndex = 0;
   return {
     add(line: string): void {
       const text = line.trimEnd();
-      recent[next] = text.length > MAX_RECENT_LINE_LENGTH ? `${text.slice(0, MAX_RECENT_LINE_LENGTH)}…` : text;
-      next = (next + 1) % MAX_RECENT_LINES;
+      recent[nextIndex] = text.length > MAX_RECENT_LINE_LENGTH ? `${text.slice(0, MAX_RECENT_LINE_LENGTH)}…` : text;
+      nextIndex = (nextIndex + 1) % MAX_RECENT_LINES;
     },
-    lines: (): readonly string[] => [...recent.slice(next), ...recent.slice(0, next)],
+    lines: (): readonly string[] => [...recent.slice(nextIndex), ...recent.slice(0, nextIndex)],
   };
 }

@@ -63,9 +63,9 @@ export function addEventLoopMetrics(registry: Registry): void {
     async collect() {
       if (delays.count > 0) for (const [each, value] of gauges) each.set(value());
       restart();
-      const begun = performance.now();
+      const startMs = performance.now();
       await setImmediate();
-      lag.set((performance.now() - begun) / 1_000);
+      lag.set((performance.now() - startMs) / 1_000);
     },
   });
 }
@@ -93,9 +93,9 @@ function describedMetrics(registers: Registry[]) {
     new Gauge({ name, help, labelNames, registers });
   /** A gauge without labels starts at 0; this one is absent until it is set. */
   const absentGauge = (name: string, help: string) => {
-    const absent = gauge(name, help);
-    absent.remove();
-    return absent;
+    const emptyGauge = gauge(name, help);
+    emptyGauge.remove();
+    return emptyGauge;
   };
   const histogram = <L extends string>(name: string, help: string, labelNames: L[], buckets: number[]) =>
     new Histogram({ name, help, labelNames, buckets, registers });

@@ -42,10 +42,10 @@ const SHARED_MEMORY_FOLDER = "/dev/shm";
 
 /** Complaint about a path, links followed, that cannot be a secret file; null if it can. */
 function findKernelPathComplaint(path: string): string | null {
-  const real = existsSync(path) ? realFolder(path) : resolve(path);
-  const isIn = (folder: string) => real === folder || real.startsWith(`${folder}/`);
-  const folder = KERNEL_FOLDERS.find(isIn);
-  if (folder === undefined || isIn(SHARED_MEMORY_FOLDER)) return null;
+  const realPath = existsSync(path) ? realFolder(path) : resolve(path);
+  const isInside = (folder: string) => realPath === folder || realPath.startsWith(`${folder}/`);
+  const folder = KERNEL_FOLDERS.find(isInside);
+  if (folder === undefined || isInside(SHARED_MEMORY_FOLDER)) return null;
   return `A file under ${folder} is no secret file: it shows what this machine or this process does. Put the secret into a file of its own.`;
 }
 
@@ -70,17 +70,17 @@ export function readSecret(
   ref: SecretRef,
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): Secret {
-  const text = "file" in ref ? readPrivateFile(ref.file) : environment[ref.env];
-  const name = describeSecret(ref);
-  if (text === undefined) {
+  const secretText = "file" in ref ? readPrivateFile(ref.file) : environment[ref.env];
+  const secretLabel = describeSecret(ref);
+  if (secretText === undefined) {
     if ("env" in ref && seemsSecret(ref.env)) throw createMisplacedSecretError("the variable's name", ref.env);
-    throw new MissingSecret(`${name} is not set.`, { hint: "Set it, or name a file instead." });
+    throw new MissingSecret(`${secretLabel} is not set.`, { hint: "Set it, or name a file instead." });
   }
-  const secret = text.replace(/\r?\n$/, "");
-  if (secret === "") throw new MissingSecret(`${name} is empty.`, { hint: "Put the secret into it." });
-  const read = new Secret(secret);
-  recordSecretAt(name, secret);
-  return read;
+  const secret = secretText.replace(/\r?\n$/, "");
+  if (secret === "") throw new MissingSecret(`${secretLabel} is empty.`, { hint: "Put the secret into it." });
+  const maskedSecret = new Secret(secret);
+  recordSecretAt(secretLabel, secret);
+  return maskedSecret;
 }
 
 /** Rereads the secret at each call. A missing or empty file throws LocalFailure for a minute, then ConfigError. */
@@ -89,16 +89,16 @@ export function cachedSecret(
   clock: Pick<Clock, "monotonic">,
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): () => Secret {
-  let last: Secret | null = null;
+  let lastSecret: Secret | null = null;
   let goneSinceMs: number | null = null;
   return () => {
     try {
-      last = readSecret(ref, environment);
+      lastSecret = readSecret(ref, environment);
       goneSinceMs = null;
-      return last;
+      return lastSecret;
     } catch (error) {
-      if (last === null) throw error;
-      if (error instanceof LocalFailure) return last;
+      if (lastSecret === null) throw error;
+      if (error instanceof LocalFailure) return lastSecret;
       if (!(error instanceof MissingSecret)) throw error;
       goneSinceMs ??= clock.monotonic();
       if (clock.monotonic() - goneSinceMs >= MAX_ABSENCE_MS) throw error;
@@ -144,34 +144,34 @@ function createMisplacedSecretError(what: string, text: string): ConfigError {
 }
 
 function readPrivateFile(path: string): string {
-  const what = `The secret file ${path} cannot be`;
-  const complaint = findKernelPathComplaint(path);
-  if (complaint !== null) throw new ConfigError(`The secret file ${path} is refused.`, { hint: complaint });
-  let handle: number;
+  const messageStart = `The secret file ${path} cannot be`;
+  const pathProblem = findKernelPathComplaint(path);
+  if (pathProblem !== null) throw new ConfigError(`The secret file ${path} is refused.`, { hint: pathProblem });
+  let fileDescriptor: number;
   try {
     // O_NONBLOCK: opening a named pipe without a writer would block the worker. Windows has no such flag.
-    handle = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
+    fileDescriptor = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
   } catch (error) {
     const code = systemCodeOf(error);
-    const own = localFailureOf(code, `${what} opened`, error);
-    if (own !== null) throw own;
+    const localFailure = localFailureOf(code, `${messageStart} opened`, error);
+    if (localFailure !== null) throw localFailure;
     if (seemsSecret(path)) throw createMisplacedSecretError("the path of its file", path);
-    throw new (code === "ENOENT" ? MissingSecret : ConfigError)(`${what} opened (${code}).`, {
+    throw new (code === "ENOENT" ? MissingSecret : ConfigError)(`${messageStart} opened (${code}).`, {
       hint: "Check the path, and that the user that runs Plenum may read it.",
       cause: error,
     });
   }
   try {
-    const marks = fstatSync(handle);
-    if (!marks.isFile() && !marks.isDirectory()) {
+    const fileStats = fstatSync(fileDescriptor);
+    if (!fileStats.isFile() && !fileStats.isDirectory()) {
       throw new ConfigError(`The secret file ${path} is a pipe or a device, and no file.`, {
         hint: "It is read again whenever it is used, and a pipe gives it once: write the secret into a file.",
       });
     }
-    const { mode, uid, size } = marks;
+    const { mode, uid, size } = fileStats;
     if (isOpenToOthers(mode, uid)) {
-      const bits = (mode & 0o777).toString(8).padStart(3, "0");
-      throw new ConfigError(`The secret file ${path} can be read by others than its owner (mode ${bits}).`, {
+      const modeText = (mode & 0o777).toString(8).padStart(3, "0");
+      throw new ConfigError(`The secret file ${path} can be read by others than its owner (mode ${modeText}).`, {
         hint: `Run: chmod 600 ${path}`,
       });
     }
@@ -180,12 +180,12 @@ function readPrivateFile(path: string): string {
         hint: "It has to hold nothing but the secret; check the path.",
       });
     }
-    return readFileSync(handle, "utf8");
+    return readFileSync(fileDescriptor, "utf8");
   } catch (error) {
     if (error instanceof ConfigError) throw error;
-    throw createUnreadableError(error, `${what} read`);
+    throw createUnreadableError(error, `${messageStart} read`);
   } finally {
-    closeSync(handle);
+    closeSync(fileDescriptor);
   }
 }
 
@@ -198,18 +198,20 @@ function isOpenToOthers(mode: number, uid: number): boolean {
 }
 
 /** Failure to read an opened file: except for a folder, the disk or the machine failed. */
-function createUnreadableError(error: unknown, what: string): Error {
+function createUnreadableError(error: unknown, messageStart: string): Error {
   const code = systemCodeOf(error);
-  if (code === "EISDIR") return new ConfigError(`${what} (${code}).`, { cause: error });
-  return localFailureOf(code, what, error) ?? new LocalFailure(`${what} at the moment (${code}).`, { cause: error });
+  if (code === "EISDIR") return new ConfigError(`${messageStart} (${code}).`, { cause: error });
+  const failure = localFailureOf(code, messageStart, error);
+  return failure ?? new LocalFailure(`${messageStart} at the moment (${code}).`, { cause: error });
 }
 
 /** Reads PEM. Throws ConfigError for an invalid file, LocalFailure when this machine cannot read files. */
 export function readCertificates(path: string, field: string): string {
-  const what = `The certificate file ${path} cannot be read`;
+  const messageStart = `The certificate file ${path} cannot be read`;
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
-    throw localFailureOf(systemCodeOf(error), what, error) ?? new ConfigError(`${what}.`, { field, cause: error });
+    const failure = localFailureOf(systemCodeOf(error), messageStart, error);
+    throw failure ?? new ConfigError(`${messageStart}.`, { field, cause: error });
   }
 }

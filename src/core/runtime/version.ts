@@ -25,9 +25,9 @@ function shortenCommitId(id: string): string {
 
 function readCheckedOutCommit(): string | null {
   const head = readRepositoryFile(".git/HEAD")?.trim();
-  const branch = /^ref: (\S+)$/.exec(head ?? "")?.[1];
-  const found = branch === undefined ? head : (readRepositoryFile(`.git/${branch}`)?.trim() ?? findPackedRef(branch));
-  return found !== undefined && /^[0-9a-f]{40,64}$/.test(found) ? found : null;
+  const gitRef = /^ref: (\S+)$/.exec(head ?? "")?.[1];
+  const commit = gitRef === undefined ? head : (readRepositoryFile(`.git/${gitRef}`)?.trim() ?? findPackedRef(gitRef));
+  return commit !== undefined && /^[0-9a-f]{40,64}$/.test(commit) ? commit : null;
 }
 
 function findPackedRef(branch: string): string | undefined {

@@ -14,20 +14,20 @@ export interface Wakeup {
 export const ENDED_EARLY: unknown = Object.freeze(new Error("This wait was ended early."));
 
 export function createWakeup(): Wakeup {
-  const waiting = new Set<() => void>();
+  const listeners = new Set<() => void>();
   let count = 0;
   const listen = (hear: () => void): (() => void) => {
     const wake = () => {
-      waiting.delete(wake);
+      listeners.delete(wake);
       hear();
     };
-    waiting.add(wake);
-    return () => void waiting.delete(wake);
+    listeners.add(wake);
+    return () => void listeners.delete(wake);
   };
   return {
     wakeUp() {
       count += 1;
-      for (const wake of [...waiting]) wake();
+      for (const wake of [...listeners]) wake();
     },
     wakeups: () => count,
     listen,
@@ -52,9 +52,9 @@ function waitForWakeup(listen: Wakeup["listen"], signal: AbortSignal): Promise<v
 export function combineWakeups(...sources: readonly [Wakeup, ...Wakeup[]]): Wakeup {
   const listen = (hear: () => void): (() => void) => {
     const unlisten = () => {
-      for (const stop of stops) stop();
+      for (const stop of cancelFunctions) stop();
     };
-    const stops = sources.map((wakeup) =>
+    const cancelFunctions = sources.map((wakeup) =>
       wakeup.listen(() => {
         unlisten();
         hear();
@@ -79,11 +79,11 @@ export async function sleepFor(
   if (signals.some((signal) => signal.aborted)) return false;
   const [only] = signals;
   if (only !== undefined && signals.length === 1) return sleepUnlessAborted(clock, ms, only);
-  const early = combineSignals(...signals);
+  const earlyEnd = combineSignals(...signals);
   try {
-    return await sleepUnlessAborted(clock, ms, early.signal);
+    return await sleepUnlessAborted(clock, ms, earlyEnd.signal);
   } finally {
-    early.end();
+    earlyEnd.end();
   }
 }
 
@@ -106,28 +106,28 @@ export async function sleepUntilWoken(
 ): Promise<void> {
   if (!Number.isFinite(ms)) return wakeup.nextWakeup(signal);
   if (signal.aborted) return;
-  const early = combineSignals(signal);
-  const unlisten = wakeup.listen(() => early.abort(ENDED_EARLY));
+  const earlyEnd = combineSignals(signal);
+  const unlisten = wakeup.listen(() => earlyEnd.abort(ENDED_EARLY));
   try {
-    await sleepUnlessAborted(clock, ms, early.signal);
+    await sleepUnlessAborted(clock, ms, earlyEnd.signal);
   } finally {
     unlisten();
-    early.end();
+    earlyEnd.end();
   }
 }
 
 /** Waits for work, for `ms` at most. Returns true when the work has ended, also with an error. */
 export async function endsWithin(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
-  const done = new AbortController();
+  const timerAbort = new AbortController();
   const finished = work.then(
     () => true,
     () => true,
   );
-  const timeUp = sleepFor(clock, ms, done.signal).then(() => false);
+  const timeUp = sleepFor(clock, ms, timerAbort.signal).then(() => false);
   try {
     return await Promise.race([finished, timeUp]);
   } finally {
-    done.abort(ENDED_EARLY);
+    timerAbort.abort(ENDED_EARLY);
   }
 }
 
@@ -140,18 +140,18 @@ export interface WorkSignal {
 
 /** Aborts like the first signal. `AbortSignal.any` keeps listeners until a full collection, at 30 times the cost. */
 export function combineSignals(...signals: readonly AbortSignal[]): WorkSignal {
-  const first = new AbortController();
-  const listening = signals.map((signal) => {
-    const cut = () => first.abort(signal.reason);
+  const controller = new AbortController();
+  const cancelFunctions = signals.map((signal) => {
+    const cut = () => controller.abort(signal.reason);
     if (signal.aborted) cut();
     else signal.addEventListener("abort", cut, { once: true });
     return () => signal.removeEventListener("abort", cut);
   });
   return {
-    signal: first.signal,
-    abort: (reason) => first.abort(reason),
+    signal: controller.signal,
+    abort: (reason) => controller.abort(reason),
     end() {
-      for (const stop of listening) stop();
+      for (const stop of cancelFunctions) stop();
     },
   };
 }
@@ -185,11 +185,11 @@ export function rejectOnAbort<T>(promise: Promise<T>, signal: AbortSignal): Prom
 export type OneAtATime = <T>(work: () => Promise<T>) => Promise<T>;
 
 export function oneAtATime(): OneAtATime {
-  let last: Promise<unknown> = Promise.resolve();
+  let lastWork: Promise<unknown> = Promise.resolve();
   return (work) => {
-    const mine = last.then(work, work);
-    last = mine.catch((error: unknown) => error);
-    return mine;
+    const currentWork = lastWork.then(work, work);
+    lastWork = currentWork.catch((error: unknown) => error);
+    return currentWork;
   };
 }
 
@@ -312,7 +312,7 @@ export function inFullSeconds(clock: Clock): SleepClock {
 function sleepBySeconds(clock: Clock): Clock["sleep"] {
   const seconds = new Map<number, SharedSecond>();
 
-  async function waitFor(number: number, { sleepers, abandoned }: SharedSecond): Promise<void> {
+  async function wakeSleepers(number: number, { sleepers, abandoned }: SharedSecond): Promise<void> {
     try {
       await clock.sleep(number * SECOND_MS - clock.monotonic(), abandoned.signal);
       for (const { resolve } of sleepers) resolve();
@@ -324,27 +324,27 @@ function sleepBySeconds(clock: Clock): Clock["sleep"] {
   }
 
   function sharedSecond(number: number): SharedSecond {
-    const known = seconds.get(number);
-    if (known !== undefined) return known;
-    const second: SharedSecond = { sleepers: new Set(), abandoned: new AbortController() };
-    seconds.set(number, second);
-    void waitFor(number, second);
-    return second;
+    const existingSecond = seconds.get(number);
+    if (existingSecond !== undefined) return existingSecond;
+    const fullSecond: SharedSecond = { sleepers: new Set(), abandoned: new AbortController() };
+    seconds.set(number, fullSecond);
+    void wakeSleepers(number, fullSecond);
+    return fullSecond;
   }
 
   return async (ms, signal) => {
     if (ms < SECOND_MS) return clock.sleep(ms, signal);
     signal?.throwIfAborted();
     const number = Math.floor((clock.monotonic() + ms + TIMER_TOLERANCE_MS) / SECOND_MS);
-    const second = sharedSecond(number);
+    const fullSecond = sharedSecond(number);
     const sleeper = Promise.withResolvers<void>();
-    second.sleepers.add(sleeper);
+    fullSecond.sleepers.add(sleeper);
     const leave = () => {
-      second.sleepers.delete(sleeper);
+      fullSecond.sleepers.delete(sleeper);
       sleeper.reject(signal?.reason);
-      if (second.sleepers.size > 0) return;
+      if (fullSecond.sleepers.size > 0) return;
       seconds.delete(number);
-      second.abandoned.abort(ABANDONED_SECOND);
+      fullSecond.abandoned.abort(ABANDONED_SECOND);
     };
     signal?.addEventListener("abort", leave, { once: true });
     try {

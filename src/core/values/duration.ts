@@ -27,13 +27,13 @@ const COMPLETE_DURATION = /^\d+(\.\d+)? ?[a-zA-Z]+( ?\d+(\.\d+)? ?[a-zA-Z]+)*$/;
 /** Milliseconds of a text such as `500ms`, `30s`, `90 min`, `24h`, `2w`, `1y` or `1h30m`; null when it is none. */
 export function parseDuration(text: string): number | null {
   if (!COMPLETE_DURATION.test(text)) return null;
-  let total = 0;
+  let totalMs = 0;
   for (const [, number = "", word = ""] of text.matchAll(DURATION_PART)) {
-    const size = UNITS_MS[parseUnit(word) ?? ""];
-    if (size === undefined) return null;
-    total += Number(number) * size;
+    const unitMs = UNITS_MS[parseUnit(word) ?? ""];
+    if (unitMs === undefined) return null;
+    totalMs += Number(number) * unitMs;
   }
-  return total;
+  return totalMs;
 }
 
 /** `M` and `MS` are rejected: they may mean months and megaseconds. */
@@ -43,30 +43,30 @@ function parseUnit(word: string): string | undefined {
 }
 
 function describeDurationProblem(text: string): string {
-  const given = text.trim();
-  if (/^\d+(\.\d+)?$/.test(given)) return `Write ${given}s: a duration needs its unit (ms, s, m, h, d, w or y).`;
-  const iso = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/i.exec(given);
+  const input = text.trim();
+  if (/^\d+(\.\d+)?$/.test(input)) return `Write ${input}s: a duration needs its unit (ms, s, m, h, d, w or y).`;
+  const iso = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/i.exec(input);
   const parts = ["d", "h", "m", "s"].flatMap((unit, n) => (iso?.[n + 1] === undefined ? [] : [`${iso[n + 1]}${unit}`]));
   if (parts.length > 0) return `Write ${parts.join("")}.`;
-  if (/^\d+,\d+ ?[a-z]+$/i.test(given)) return `Write ${given.replace(",", ".")}, with a point.`;
-  if (/^-/.test(given)) return "A duration is not negative; write it as 30s, 5m, 24h or 7d.";
-  if (/\d ?(M|mo|mon|months?)$/.test(given))
+  if (/^\d+,\d+ ?[a-z]+$/i.test(input)) return `Write ${input.replace(",", ".")}, with a point.`;
+  if (/^-/.test(input)) return "A duration is not negative; write it as 30s, 5m, 24h or 7d.";
+  if (/\d ?(M|mo|mon|months?)$/.test(input))
     return "Write months as days, such as 30d (and minutes as 5m): they are not all of one length.";
   return "Write a duration as 500ms, 30s, 5m, 24h, 7d, 2w or 1y.";
 }
 
 /** Formats milliseconds in the largest exact units: 5400000 → `1h30m`. */
 export function formatDuration(ms: number): string {
-  let left = Math.round(ms);
-  if (left === 0) return "0s";
-  let text = "";
+  let remainingMs = Math.round(ms);
+  if (remainingMs === 0) return "0s";
+  let formatted = "";
   for (const unit of ["d", "h", "m", "s", "ms"]) {
-    const size = UNITS_MS[unit] ?? 1;
-    const count = Math.floor(left / size);
-    if (count > 0) text += `${count}${unit}`;
-    left -= count * size;
+    const unitMs = UNITS_MS[unit] ?? 1;
+    const count = Math.floor(remainingMs / unitMs);
+    if (count > 0) formatted += `${count}${unit}`;
+    remainingMs -= count * unitMs;
   }
-  return text;
+  return formatted;
 }
 
 /** Formats seconds in a readable unit, as the status page does: `90 s`, `2.5 min`. */

@@ -28,25 +28,25 @@ export function registerSecret(secret: string): void {
   knownSecrets.add(secret);
   changeCount += 1;
   if (prefixHashMarks.length === 0) prefixHashMarks = new Uint8Array(PREFIX_HASHES);
-  for (const part of listMaskedParts(secret)) {
-    const same = secretParts.get(part.length) ?? new Map<string, number>();
-    secretParts.set(part.length, same);
-    same.set(part, (same.get(part) ?? 0) + 1);
-    prefixHashMarks[hashPrefix(part, 0)] = 1;
+  for (const maskedPart of listMaskedParts(secret)) {
+    const partCounts = secretParts.get(maskedPart.length) ?? new Map<string, number>();
+    secretParts.set(maskedPart.length, partCounts);
+    partCounts.set(maskedPart, (partCounts.get(maskedPart) ?? 0) + 1);
+    prefixHashMarks[hashPrefix(maskedPart, 0)] = 1;
   }
 }
 
 /** Records where a secret was read: another secret at the same place replaces it. */
 export function recordSecretAt(place: string, secret: string): void {
-  const before = secretByPlace.get(place);
-  if (before === secret) return;
+  const previousSecret = secretByPlace.get(place);
+  if (previousSecret === secret) return;
   secretByPlace.set(place, secret);
-  if (before === undefined || !knownSecrets.has(before)) return;
+  if (previousSecret === undefined || !knownSecrets.has(previousSecret)) return;
   // If another place still has the old secret, reading it there removes it from the replaced ones.
-  replacedSecrets.add(before);
-  for (const oldest of replacedSecrets) {
+  replacedSecrets.add(previousSecret);
+  for (const oldestSecret of replacedSecrets) {
     if (replacedSecrets.size <= MAX_REPLACED_SECRETS) break;
-    forgetSecret(oldest);
+    forgetSecret(oldestSecret);
   }
 }
 
@@ -54,14 +54,14 @@ function forgetSecret(secret: string): void {
   replacedSecrets.delete(secret);
   knownSecrets.delete(secret);
   changeCount += 1;
-  for (const part of listMaskedParts(secret)) {
-    const same = secretParts.get(part.length);
-    const left = (same?.get(part) ?? 1) - 1;
-    if (left > 0) same?.set(part, left);
-    else same?.delete(part);
+  for (const maskedPart of listMaskedParts(secret)) {
+    const partCounts = secretParts.get(maskedPart.length);
+    const remainingCount = (partCounts?.get(maskedPart) ?? 1) - 1;
+    if (remainingCount > 0) partCounts?.set(maskedPart, remainingCount);
+    else partCounts?.delete(maskedPart);
   }
   prefixHashMarks.fill(0);
-  for (const same of secretParts.values()) for (const part of same.keys()) prefixHashMarks[hashPrefix(part, 0)] = 1;
+  for (const counts of secretParts.values()) for (const part of counts.keys()) prefixHashMarks[hashPrefix(part, 0)] = 1;
 }
 
 export function forgetSecrets(): void {
@@ -77,9 +77,9 @@ function splitSecretAddress(secret: string): readonly string[] {
   const [, scheme = "", user, behind] = ADDRESS_PARTS.exec(secret) ?? [];
   if (behind === undefined) return [secret];
   if (user === undefined) return [behind];
-  const said = `//${user}@`;
+  const userInfo = `//${user}@`;
   // A short password is masked only together with the text before it.
-  return [said.length < MIN_SECRET_LENGTH ? scheme + said : said, user, behind];
+  return [userInfo.length < MIN_SECRET_LENGTH ? scheme + userInfo : userInfo, user, behind];
 }
 
 function hashPrefix(characters: string, at: number): number {
@@ -90,8 +90,8 @@ function hashPrefix(characters: string, at: number): number {
 
 /** Hash of the next position: removes the first character and adds the fifth. */
 function hashNextPrefix(number: number, characters: string, at: number): number {
-  const left = number - Math.imul(characters.charCodeAt(at), 37 ** 3);
-  return (Math.imul(left, 37) + characters.charCodeAt(at + 4)) & (PREFIX_HASHES - 1);
+  const shortenedHash = number - Math.imul(characters.charCodeAt(at), 37 ** 3);
+  return (Math.imul(shortenedHash, 37) + characters.charCodeAt(at + 4)) & (PREFIX_HASHES - 1);
 }
 
 /** Changes when a secret is registered or forgotten, for caches of masked texts. */
@@ -105,26 +105,26 @@ export function maskSecrets(text: string): string {
   if (text.length < MIN_SECRET_LENGTH) return text;
   const { characters, beginOf } = withoutEscapes(text);
   let result = "";
-  let shown = 0;
+  let copiedUntil = 0;
   let end = 0;
   let number = hashPrefix(characters, 0);
   for (let at = 0; at + MIN_SECRET_LENGTH <= characters.length; at += 1) {
-    const length = prefixHashMarks[number] === 1 ? findPartLength(characters, at) : 0;
+    const partLength = prefixHashMarks[number] === 1 ? findPartLength(characters, at) : 0;
     number = hashNextPrefix(number, characters, at);
-    if (length === 0) continue;
-    if (at >= end) result += text.slice(shown, beginOf(at)) + SECRET_MASK;
-    end = Math.max(end, at + length);
-    shown = beginOf(end);
+    if (partLength === 0) continue;
+    if (at >= end) result += text.slice(copiedUntil, beginOf(at)) + SECRET_MASK;
+    end = Math.max(end, at + partLength);
+    copiedUntil = beginOf(end);
   }
-  return result + text.slice(shown);
+  return result + text.slice(copiedUntil);
 }
 
 function findPartLength(characters: string, at: number): number {
-  let longest = 0;
-  for (const [length, knownSecrets] of secretParts) {
-    if (length > longest && knownSecrets.has(characters.slice(at, at + length))) longest = length;
+  let longestLength = 0;
+  for (const [length, partCounts] of secretParts) {
+    if (length > longestLength && partCounts.has(characters.slice(at, at + length))) longestLength = length;
   }
-  return longest;
+  return longestLength;
 }
 
 interface UnescapedText {
@@ -142,48 +142,48 @@ function withoutEscapes(text: string): UnescapedText {
     const characters = toLowerCaseSameLength(text);
     return { characters, beginOf: (i) => i };
   }
-  const begins: number[] = [];
+  const startIndexes: number[] = [];
   let characters = "";
-  for (const found of text.matchAll(ESCAPE_SEQUENCE)) {
-    const [whole, unicode, percent] = found;
+  for (const escapeMatch of text.matchAll(ESCAPE_SEQUENCE)) {
+    const [matchedText, unicode, percent] = escapeMatch;
     const code = unicode ?? percent;
-    const character = code === undefined ? whole : String.fromCharCode(Number.parseInt(code, 16));
-    if (/^[\\\r\n\t]$/.test(character)) continue;
-    characters += toLowerCaseSameLength(character);
-    begins.push(found.index);
+    const plainCharacter = code === undefined ? matchedText : String.fromCharCode(Number.parseInt(code, 16));
+    if (/^[\\\r\n\t]$/.test(plainCharacter)) continue;
+    characters += toLowerCaseSameLength(plainCharacter);
+    startIndexes.push(escapeMatch.index);
   }
-  return { characters, beginOf: (i) => begins[i] ?? text.length };
+  return { characters, beginOf: (i) => startIndexes[i] ?? text.length };
 }
 
 /** Lower case, unless that changes the length: positions must stay comparable. */
 function toLowerCaseSameLength(text: string): string {
-  const small = text.toLowerCase();
-  return small.length === text.length ? small : text;
+  const lowerCase = text.toLowerCase();
+  return lowerCase.length === text.length ? lowerCase : text;
 }
 
 /** Spellings of a secret: plain, hex, base64 (also as part of `user:password`), and base64 of that. */
 function encodeSecret(secret: string): readonly string[] {
   const bytes = Buffer.from(secret).toString("latin1");
-  const encoded = encodeBase64(bytes);
+  const base64Texts = encodeBase64(bytes);
   const hex = Buffer.from(secret).toString("hex");
-  return [...new Set([secret, bytes, hex, ...encoded, ...encoded.flatMap(encodeBase64)])];
+  return [...new Set([secret, bytes, hex, ...base64Texts, ...base64Texts.flatMap(encodeBase64)])];
 }
 
 /** The base64 characters that depend only on the text, for each of its three possible offsets. */
 function encodeBase64(text: string): readonly string[] {
-  return [0, 1, 2].flatMap((before) => {
-    const encoded = Buffer.from("\0".repeat(before) + text, "latin1").toString("base64");
-    const sure = encoded.slice(before === 0 ? 0 : before + 1).replace(/=+$/, "");
-    const certain = (before + text.length) % 3 === 0 ? sure : sure.slice(0, -1);
-    return [certain, certain.replaceAll("+", "-").replaceAll("/", "_")];
+  return [0, 1, 2].flatMap((offset) => {
+    const base64 = Buffer.from("\0".repeat(offset) + text, "latin1").toString("base64");
+    const stableStart = base64.slice(offset === 0 ? 0 : offset + 1).replace(/=+$/, "");
+    const stableText = (offset + text.length) % 3 === 0 ? stableStart : stableStart.slice(0, -1);
+    return [stableText, stableText.replaceAll("+", "-").replaceAll("/", "_")];
   });
 }
 
 function* listMaskedParts(secret: string): Generator<string> {
-  for (const spelling of splitSecretAddress(secret).flatMap(encodeSecret)) {
-    const { characters } = withoutEscapes(spelling);
-    const length = Math.min(MASKED_LENGTH, characters.length);
-    if (length < MIN_SECRET_LENGTH) continue;
-    for (let at = 0; at + length <= characters.length; at += 1) yield characters.slice(at, at + length);
+  for (const secretSpelling of splitSecretAddress(secret).flatMap(encodeSecret)) {
+    const { characters } = withoutEscapes(secretSpelling);
+    const partLength = Math.min(MASKED_LENGTH, characters.length);
+    if (partLength < MIN_SECRET_LENGTH) continue;
+    for (let at = 0; at + partLength <= characters.length; at += 1) yield characters.slice(at, at + partLength);
   }
 }

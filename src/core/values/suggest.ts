@@ -1,20 +1,20 @@
 export function closestWord(word: string, words: readonly string[]): string | undefined {
-  let best: string | undefined;
+  let bestWord: string | undefined;
   let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
   for (const candidate of words) {
-    const distance = editDistance(word.toLowerCase(), candidate.toLowerCase());
-    if (distance < bestDistance && distance <= candidate.length / 2) {
-      best = candidate;
-      bestDistance = distance;
+    const candidateDistance = editDistance(word.toLowerCase(), candidate.toLowerCase());
+    if (candidateDistance < bestDistance && candidateDistance <= candidate.length / 2) {
+      bestWord = candidate;
+      bestDistance = candidateDistance;
     }
   }
-  return best;
+  return bestWord;
 }
 
 /** Help for an unknown word, with a space in front, e.g. ` Did you mean tags?`; empty without a suggestion. */
 export function formatSuggestion(word: string, words: readonly string[]): string {
-  const meant = closestWord(word, words);
-  if (meant !== undefined) return ` Did you mean ${meant}?`;
+  const suggestion = closestWord(word, words);
+  if (suggestion !== undefined) return ` Did you mean ${suggestion}?`;
   return words.length > 0 && words.length <= 25 ? ` Known are: ${words.join(", ")}.` : "";
 }
 
@@ -26,12 +26,12 @@ function editDistance(a: string, b: string): number {
   if (a.length > MAX_WORD_LENGTH || b.length > MAX_WORD_LENGTH) return MAX_WORD_LENGTH;
   let row = Array.from({ length: b.length + 1 }, (_, column) => column);
   for (let i = 1; i <= a.length; i += 1) {
-    const next = [i];
+    const nextRow = [i];
     for (let j = 1; j <= b.length; j += 1) {
-      const substitute = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      next.push(Math.min(substitute, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1));
+      const substitutionCost = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      nextRow.push(Math.min(substitutionCost, (row[j] ?? 0) + 1, (nextRow[j - 1] ?? 0) + 1));
     }
-    row = next;
+    row = nextRow;
   }
   return row[b.length] ?? 0;
 }

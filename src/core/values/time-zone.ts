@@ -2,12 +2,12 @@ import { formatSuggestion } from "./suggest.ts";
 
 /** One sentence on an invalid time zone for the `tz` of a history request; null when it is valid. */
 export function describeZoneProblem(zone: string): string | null {
-  const known = resolveZoneName(zone);
+  const zoneName = resolveZoneName(zone);
   // An offset has no daylight saving time.
-  if (known === null || !/^[A-Za-z]/.test(zone))
+  if (zoneName === null || !/^[A-Za-z]/.test(zone))
     return `\`${zone}\` is not a time zone; write an IANA name such as Europe/Stockholm.${suggestZone(zone)}`;
   // Other capitals work here, but not in every service.
-  if (known !== zone && known.toLowerCase() === zone.toLowerCase()) return `Write the time zone as ${known}.`;
+  if (zoneName !== zone && zoneName.toLowerCase() === zone.toLowerCase()) return `Write the time zone as ${zoneName}.`;
   return null;
 }
 
@@ -21,8 +21,8 @@ function resolveZoneName(zone: string): string | null {
 
 function suggestZone(zone: string): string {
   const zones = Intl.supportedValuesOf("timeZone");
-  const city = zones.find((each) => each.toLowerCase().endsWith(`/${zone.toLowerCase().replaceAll(" ", "_")}`));
-  if (city !== undefined) return ` Did you mean ${city}?`;
+  const cityZone = zones.find((each) => each.toLowerCase().endsWith(`/${zone.toLowerCase().replaceAll(" ", "_")}`));
+  if (cityZone !== undefined) return ` Did you mean ${cityZone}?`;
   const close = zone.includes("/") ? formatSuggestion(zone, zones) : "";
   return close.startsWith(" Did") ? close : "";
 }

@@ -3,7 +3,7 @@ import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, LocalFailure, Malformed, Retryable } from "../../core/errors/errors.ts";
 import { detectTlsPort, failureOfConnection, type ServerInfo } from "../../core/http/connection-problem.ts";
-import { type HttpProxy, openProxy, probeThroughProxy, toTarget } from "../../core/http/proxy.ts";
+import { type HttpProxy, openProxy, probeThroughProxy, toEndpoint } from "../../core/http/proxy.ts";
 import { VERIFIED_TLS } from "../../core/http/verified-tls.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { USER_AGENT } from "../../core/runtime/version.ts";
@@ -77,7 +77,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
         return;
       }
       const isSecure = options.protocol === "https:";
-      proxy.tunnel(toTarget(options), AbortSignal.timeout(config.deadlines.connect_ms)).then(
+      proxy.tunnel(toEndpoint(options), AbortSignal.timeout(config.deadlines.connect_ms)).then(
         (socket) => (isSecure ? connect({ ...options, httpSocket: socket }, callback) : callback(null, socket)),
         (error: Error) => callback(error, null),
       );
@@ -100,7 +100,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       if (reception.hasBegun()) throw failure;
       // No new socket was opened, so the server had closed this kept-alive one.
       if (opened === openedBefore && isSocketError(error)) throw new StaleSocket(failure.message, { cause: error });
-      const connectTls = (limit: AbortSignal) => probeThroughProxy(proxy, toTarget(url), limit);
+      const connectTls = (limit: AbortSignal) => probeThroughProxy(proxy, toEndpoint(url), limit);
       throw (await detectTlsPort(error, url, server, connectTls, signal)) ?? failure;
     } finally {
       signal.removeEventListener("abort", cut);

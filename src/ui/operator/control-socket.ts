@@ -5,12 +5,12 @@ import type { Hono } from "hono";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Service } from "../../core/runtime/lifecycle.ts";
 import { listen, listeningService } from "../status/connections.ts";
-import { connectTo, lookAtSocket, socketIn, withShortPath } from "./socket.ts";
+import { connectToWorker, findSocket, socketPath, withShortPath } from "./socket.ts";
 
 const MOST_CONNECTIONS = 64;
 
 /** Time limits in milliseconds. Only the command line connects, and it sends each request at once. */
-const TIMES = {
+const SERVER_TIMEOUTS = {
   headersTimeout: 5_000,
   requestTimeout: 10_000,
   // The timer runs without connections, too, and each run wakes an idle machine.
@@ -28,10 +28,10 @@ export function createControlSocket(options: { readonly stateFolder: string; rea
     "operator",
     async () => {
       await removeLeftover(stateFolder);
-      const server = createAdaptorServer({ fetch: routes.fetch, serverOptions: TIMES }) as Server;
+      const server = createAdaptorServer({ fetch: routes.fetch, serverOptions: SERVER_TIMEOUTS }) as Server;
       server.maxConnections = MOST_CONNECTIONS;
       await withShortPath(stateFolder, (path) => listen(server, { path }, cannotCreate));
-      if (process.platform !== "win32") chmodSync(socketIn(stateFolder), 0o600);
+      if (process.platform !== "win32") chmodSync(socketPath(stateFolder), 0o600);
       return server;
     },
     () => removeSocket(stateFolder),
@@ -40,13 +40,13 @@ export function createControlSocket(options: { readonly stateFolder: string; rea
 
 /** Removes the socket of a killed worker. Throws ConfigError if a worker listens on it. */
 async function removeLeftover(stateFolder: string): Promise<void> {
-  if (process.platform === "win32" || lookAtSocket(stateFolder) === "nothing") return;
-  const code = await connectTo(stateFolder).then(
+  if (process.platform === "win32" || findSocket(stateFolder) === "nothing") return;
+  const code = await connectToWorker(stateFolder).then(
     (socket) => void socket.destroy(),
     (error: NodeJS.ErrnoException) => error.code,
   );
   if (code !== "ECONNREFUSED" && code !== "ENOENT") {
-    throw new ConfigError(`A program already listens on ${socketIn(stateFolder)}.`, {
+    throw new ConfigError(`A program already listens on ${socketPath(stateFolder)}.`, {
       hint: "Another worker uses this state folder; stop it, or set state.folder to another folder for this one.",
     });
   }
@@ -54,7 +54,7 @@ async function removeLeftover(stateFolder: string): Promise<void> {
 }
 
 function removeSocket(stateFolder: string): void {
-  if (process.platform !== "win32") rmSync(socketIn(stateFolder), { force: true });
+  if (process.platform !== "win32") rmSync(socketPath(stateFolder), { force: true });
 }
 
 function cannotCreate(error: NodeJS.ErrnoException): ConfigError {

@@ -19,7 +19,7 @@ import { refuseWritableByOthers } from "../../engine/store/folder.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import type { StatusReport } from "../status/report.ts";
 import type { AcceptedConfiguration, CommandBody, EncodedFailure, SecondBody, SourceRequest } from "./routes.ts";
-import { connectTo, lookAtSocket } from "./socket.ts";
+import { connectToWorker, findSocket } from "./socket.ts";
 import type { TagWork } from "./work.ts";
 
 /** A busy small machine needs seconds even for a ping. */
@@ -58,31 +58,31 @@ export interface CallOptions {
 }
 
 /** Calls the worker. Rejects with the worker's failure, `WorkerGone`, `WorkerSilent` or, without access, ConfigError. */
-export async function call<T>({ stateFolder }: ControlSocket, path: string, options: CallOptions): Promise<T> {
+export async function callWorker<T>({ stateFolder }: ControlSocket, path: string, options: CallOptions): Promise<T> {
   const { body, signal, withinMs = DEFAULT_LIMIT_MS } = options;
-  const over = new AbortController();
-  const limit = withinMs === null ? over.signal : AbortSignal.timeout(withinMs);
-  const pings = withinMs === null ? pingUntilOver(stateFolder, over, signal) : null;
+  const ended = new AbortController();
+  const limit = withinMs === null ? ended.signal : AbortSignal.timeout(withinMs);
+  const pings = withinMs === null ? pingUntilEnded(stateFolder, ended, signal) : null;
   try {
     return await exchange<T>(stateFolder, path, body, AbortSignal.any([signal, limit]));
   } catch (error) {
     signal.throwIfAborted();
-    if (over.signal.aborted) throw over.signal.reason;
+    if (ended.signal.aborted) throw ended.signal.reason;
     throw limit.aborted ? new WorkerSilent(withinMs ?? PING_LIMIT_MS) : error;
   } finally {
-    over.abort();
+    ended.abort();
     await pings;
   }
 }
 
 function ping(stateFolder: string, signal: AbortSignal): Promise<unknown> {
-  return call({ stateFolder }, "/ping", { signal, withinMs: PING_LIMIT_MS });
+  return callWorker({ stateFolder }, "/ping", { signal, withinMs: PING_LIMIT_MS });
 }
 
 /** Aborts `over` with the error of the first failed ping. */
-async function pingUntilOver(stateFolder: string, over: AbortController, signal: AbortSignal): Promise<void> {
-  while (await sleepFor(systemClock, PING_EVERY_MS, over.signal, signal))
-    await ping(stateFolder, AbortSignal.any([over.signal, signal])).catch((error: unknown) => over.abort(error));
+async function pingUntilEnded(stateFolder: string, ended: AbortController, signal: AbortSignal): Promise<void> {
+  while (await sleepFor(systemClock, PING_EVERY_MS, ended.signal, signal))
+    await ping(stateFolder, AbortSignal.any([ended.signal, signal])).catch((error: unknown) => ended.abort(error));
 }
 
 async function exchange<T>(stateFolder: string, path: string, body: unknown, signal: AbortSignal): Promise<T> {
@@ -90,23 +90,23 @@ async function exchange<T>(stateFolder: string, path: string, body: unknown, sig
   let status = 0;
   let response: { readonly result?: T } & Partial<EncodedFailure>;
   try {
-    const received = await new Promise<string>((resolve, reject) => {
+    const responseText = await new Promise<string>((resolve, reject) => {
       // A request without an agent ignores the proxy settings of the environment.
-      const sent = request({
+      const outgoing = request({
         createConnection: () => socket,
         path,
         method: body === undefined ? "GET" : "POST",
         headers: { host: "plenum", connection: "close", "content-type": "application/json" },
         signal,
       });
-      sent.once("response", (incoming) => {
+      outgoing.once("response", (incoming) => {
         status = incoming.statusCode ?? 0;
         text(incoming).then(resolve, reject);
       });
-      sent.on("error", reject);
-      sent.end(body === undefined ? undefined : JSON.stringify(body));
+      outgoing.on("error", reject);
+      outgoing.end(body === undefined ? undefined : JSON.stringify(body));
     });
-    response = JSON.parse(received);
+    response = JSON.parse(responseText);
   } catch (error) {
     signal.throwIfAborted();
     throw new WorkerGone(error);
@@ -119,7 +119,7 @@ async function exchange<T>(stateFolder: string, path: string, body: unknown, sig
 
 async function connect(stateFolder: string, signal: AbortSignal): Promise<Socket> {
   try {
-    return await connectTo(stateFolder, signal);
+    return await connectToWorker(stateFolder, signal);
   } catch (error) {
     signal.throwIfAborted();
     const { code } = error as NodeJS.ErrnoException;
@@ -163,7 +163,7 @@ export type FoundWorker =
 /** Throws ConfigError when other users could replace the socket, or when this user may not connect. */
 export async function findWorker(stateFolder: string, signal: AbortSignal): Promise<FoundWorker> {
   refuseWritableByOthers(stateFolder);
-  if (lookAtSocket(stateFolder) === "nothing") return { kind: "none" };
+  if (findSocket(stateFolder) === "nothing") return { kind: "none" };
   try {
     await ping(stateFolder, signal);
     return { kind: "open", socket: { stateFolder } };
@@ -184,7 +184,7 @@ export interface SourceReader extends Pick<Source, "sites" | "alarms" | "tags" |
 export function remoteReader(socket: ControlSocket, source: string): SourceReader {
   // A request to the service may wait minutes for the quota.
   const send = <T>(body: SourceRequest, signal: AbortSignal) =>
-    call<T>(socket, `/sources/${encodeURIComponent(source)}`, { body, signal, withinMs: null });
+    callWorker<T>(socket, `/sources/${encodeURIComponent(source)}`, { body, signal, withinMs: null });
   async function* pages<T>(method: string, filter: object, signal: AbortSignal): AsyncIterable<Page<T>> {
     yield* await send<Page<T>[]>({ method, filter } as SourceRequest, signal);
   }
@@ -207,7 +207,7 @@ export async function sendCommand(
   signal: AbortSignal,
 ): Promise<{ readonly waitMs: number }> {
   try {
-    return await call(socket, "/commands", { body: command, signal });
+    return await callWorker(socket, "/commands", { body: command, signal });
   } catch (error) {
     if (!(error instanceof WorkerSilent)) throw error;
     throw new Retryable(error.message, {
@@ -218,12 +218,12 @@ export async function sendCommand(
 }
 
 export async function sendSecond(socket: ControlSocket, second: SecondBody, signal: AbortSignal): Promise<void> {
-  await call(socket, "/seconds", { body: second, signal });
+  await callWorker(socket, "/seconds", { body: second, signal });
 }
 
 /** Makes the worker read its configuration file again; with `dryRun` it only reports the changes. */
 export function requestReload(socket: ControlSocket, dryRun: boolean, signal: AbortSignal): Promise<ReloadReport> {
-  return call(socket, "/reload", { body: { dryRun }, signal, withinMs: null });
+  return callWorker(socket, "/reload", { body: { dryRun }, signal, withinMs: null });
 }
 
 /** Throws or releases the kill switch of a fleet through a member; `OperatorOptions.fleetWrites` explains the result. */
@@ -232,26 +232,26 @@ export function requestFleetWrites(
   writes: { readonly stopped: boolean; readonly by: string },
   signal: AbortSignal,
 ): Promise<boolean> {
-  return call(socket, "/writes", { body: writes, signal });
+  return callWorker(socket, "/writes", { body: writes, signal });
 }
 
-function getter<T>(path: string) {
-  return (socket: ControlSocket, signal: AbortSignal) => call<T>(socket, path, { signal });
+function createGetter<T>(path: string) {
+  return (socket: ControlSocket, signal: AbortSignal) => callWorker<T>(socket, path, { signal });
 }
-function workGetter<T>(path: string) {
+function createWorkGetter<T>(path: string) {
   return (socket: ControlSocket, source: string, signal: AbortSignal) =>
-    call<T>(socket, `/work/${encodeURIComponent(source)}/${path}`, { signal });
+    callWorker<T>(socket, `/work/${encodeURIComponent(source)}/${path}`, { signal });
 }
 
-export const requestConfiguration = getter<AcceptedConfiguration>("/configuration");
-export const requestReport = getter<StatusReport>("/status");
+export const requestConfiguration = createGetter<AcceptedConfiguration>("/configuration");
+export const requestReport = createGetter<StatusReport>("/status");
 /** Reason why a worker is not ready; null when it is ready. */
-export const requestReady = getter<string | null>("/ready");
-export const requestLog = getter<readonly string[]>("/log");
-export const requestPlan = workGetter<PlanReport>("plan");
+export const requestReady = createGetter<string | null>("/ready");
+export const requestLog = createGetter<readonly string[]>("/log");
+export const requestPlan = createWorkGetter<PlanReport>("plan");
 /** UTC time of the last successful run of each job. */
-export const requestPolls = workGetter<Readonly<Record<string, string>>>("polls");
+export const requestPolls = createWorkGetter<Readonly<Record<string, string>>>("polls");
 
 export function requestTag(socket: ControlSocket, source: string, id: string, signal: AbortSignal): Promise<TagWork> {
-  return workGetter<TagWork>(`tags/${encodeURIComponent(id)}`)(socket, source, signal);
+  return createWorkGetter<TagWork>(`tags/${encodeURIComponent(id)}`)(socket, source, signal);
 }

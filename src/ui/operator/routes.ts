@@ -127,9 +127,9 @@ export function operatorRoutes(options: OperatorOptions): Hono {
     return message === null ? next() : context.json({ failure: "retryable", message }, 503);
   });
   post("/sources/:name", SourceRequest, "No such question.", async (request, context) => {
-    const name = context.req.param("name") ?? "";
-    const source = options.sources.get(name);
-    if (source === undefined) return refuse(context, 404, (await options.noSource?.(name)) ?? "No such source.");
+    const sourceName = context.req.param("name") ?? "";
+    const source = options.sources.get(sourceName);
+    if (source === undefined) return refuse(context, 404, (await options.noSource?.(sourceName)) ?? "No such source.");
     return context.json({ result: await respond(source, request, context.req.raw.signal) });
   });
   post("/commands", CommandRequest, "Not a command.", async (command, context) => {

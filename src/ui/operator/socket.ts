@@ -5,31 +5,31 @@ import { join, resolve } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
 
 /** Control socket in the state folder; on Windows a pipe named after the folder. */
-const NAME = "operator.sock";
+const SOCKET_NAME = "operator.sock";
 
 /** The longest path that every Unix can bind, in bytes; Linux takes 107, macOS 103. */
 const LONGEST_PATH_BYTES = 100;
 
 /** Loads built-in modules without an import wrapper, which makes the frequent health check a sixth cheaper. */
-const builtIn = process.getBuiltinModule;
+const loadBuiltIn = process.getBuiltinModule;
 
 const HAS_PIPES = process.platform === "win32";
 
-export function socketIn(stateFolder: string): string {
+export function socketPath(stateFolder: string): string {
   const folder = resolve(stateFolder);
-  if (!HAS_PIPES) return join(folder, NAME);
-  const digest = builtIn("node:crypto").createHash("sha256").update(folder.toLowerCase()).digest("hex");
+  if (!HAS_PIPES) return join(folder, SOCKET_NAME);
+  const digest = loadBuiltIn("node:crypto").createHash("sha256").update(folder.toLowerCase()).digest("hex");
   return `\\\\.\\pipe\\plenum-${digest.slice(0, 32)}`;
 }
 
 /** Checks the socket's path. Throws ConfigError for anything but a socket, including a symbolic link to one. */
-export function lookAtSocket(stateFolder: string): "nothing" | "socket" {
+export function findSocket(stateFolder: string): "nothing" | "socket" {
   // A Windows pipe is no file; connecting shows whether it exists.
   if (HAS_PIPES) return "socket";
-  const path = socketIn(stateFolder);
-  let found: ReturnType<typeof lstatSync> | undefined;
+  const path = socketPath(stateFolder);
+  let fileStats: ReturnType<typeof lstatSync> | undefined;
   try {
-    found = lstatSync(path, { throwIfNoEntry: false });
+    fileStats = lstatSync(path, { throwIfNoEntry: false });
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ENOTDIR") return "nothing";
@@ -38,8 +38,8 @@ export function lookAtSocket(stateFolder: string): "nothing" | "socket" {
       cause: error,
     });
   }
-  if (found === undefined) return "nothing";
-  if (found.isSocket()) return "socket";
+  if (fileStats === undefined) return "nothing";
+  if (fileStats.isSocket()) return "socket";
   throw new ConfigError(`${path} is not a socket, and no worker has put it there.`, {
     hint: "Find out who did, and take it away.",
   });
@@ -50,14 +50,14 @@ export function lookAtSocket(stateFolder: string): "nothing" | "socket" {
  * symbolic link to the state folder: /tmp/plenum-a1B2c3/state/operator.sock.
  */
 export async function withShortPath<T>(stateFolder: string, use: (path: string) => Promise<T>): Promise<T> {
-  const path = socketIn(stateFolder);
+  const path = socketPath(stateFolder);
   if (HAS_PIPES || Buffer.byteLength(path) <= LONGEST_PATH_BYTES) return use(path);
   const folder = mkdtempSync(join(tmpdir(), "plenum-"));
   const link = join(folder, "state");
   try {
     symlinkSync(resolve(stateFolder), link);
     try {
-      return await use(join(link, NAME));
+      return await use(join(link, SOCKET_NAME));
     } finally {
       unlinkSync(link);
     }
@@ -67,12 +67,12 @@ export async function withShortPath<T>(stateFolder: string, use: (path: string) 
 }
 
 /** Connects to the worker in this folder. Rejects with the system's error; ECONNREFUSED means that no worker listens. */
-export function connectTo(stateFolder: string, signal?: AbortSignal): Promise<Socket> {
+export function connectToWorker(stateFolder: string, signal?: AbortSignal): Promise<Socket> {
   return withShortPath(
     stateFolder,
     (path) =>
       new Promise((resolveWith, reject) => {
-        const socket = builtIn("node:net").connect({ path, ...(signal === undefined ? {} : { signal }) });
+        const socket = loadBuiltIn("node:net").connect({ path, ...(signal === undefined ? {} : { signal }) });
         socket.once("error", reject);
         socket.once("connect", () => {
           socket.off("error", reject);

@@ -32,11 +32,11 @@ export function workRoutes({ sources }: WorkOptions): Hono {
   const respond =
     (resultOf: (work: SourceWork, id: string) => unknown) =>
     async (context: Context): Promise<Response> => {
-      const work = sources.get(context.req.param("source") ?? "");
-      if (work === undefined) return context.json({ failure: "config", message: "No such source." }, 404);
-      return context.json({ result: await resultOf(work, context.req.param("id") ?? "") });
+      const sourceWork = sources.get(context.req.param("source") ?? "");
+      if (sourceWork === undefined) return context.json({ failure: "config", message: "No such source." }, 404);
+      return context.json({ result: await resultOf(sourceWork, context.req.param("id") ?? "") });
     };
-  const pollsOf = (work: SourceWork) =>
+  const lastPollTimes = (work: SourceWork) =>
     Object.fromEntries([...work.counts().lastPolls].map(([job, { atMs }]) => [job, isoUtc(atMs)]));
   const tagWorkOf = (work: SourceWork, id: string): TagWork => {
     const all = work.requests();
@@ -51,6 +51,6 @@ export function workRoutes({ sources }: WorkOptions): Hono {
       "/:source/plan",
       respond((work) => work.plan()),
     )
-    .get("/:source/polls", respond(pollsOf))
+    .get("/:source/polls", respond(lastPollTimes))
     .get("/:source/tags/:id", respond(tagWorkOf));
 }

@@ -10,13 +10,13 @@ export class ByteWriter {
 
   /** 0 to 2^53 - 1. */
   unsigned(value: number): void {
-    let left = value;
-    for (; left >= 128; left = Math.floor(left / 128)) this.#bytes.push((left % 128) + 128);
-    this.#bytes.push(left);
+    let remainder = value;
+    for (; remainder >= 128; remainder = Math.floor(remainder / 128)) this.#bytes.push((remainder % 128) + 128);
+    this.#bytes.push(remainder);
   }
 
   signed(value: number): void {
-    this.unsigned(folded(value));
+    this.unsigned(foldSign(value));
   }
 
   float(value: number): void {
@@ -51,18 +51,18 @@ export class ByteReader {
 
   unsigned(): number {
     let value = 0;
-    let weight = 1;
+    let byteWeight = 1;
     for (let count = 0; count < 8; count++) {
       const byte = this.#bytes.readUInt8(this.#at++);
-      value += (byte % 128) * weight;
+      value += (byte % 128) * byteWeight;
       if (byte < 128) return value;
-      weight *= 128;
+      byteWeight *= 128;
     }
     throw new RangeError("The number is too long.");
   }
 
   signed(): number {
-    return unfolded(this.unsigned());
+    return unfoldSign(this.unsigned());
   }
 
   float(): number {
@@ -71,18 +71,18 @@ export class ByteReader {
   }
 
   part(): ByteReader {
-    const length = this.unsigned();
-    this.#at += length;
+    const partLength = this.unsigned();
+    this.#at += partLength;
     if (this.#at > this.#bytes.length) throw new RangeError("The part is incomplete.");
-    return new ByteReader(this.#bytes.subarray(this.#at - length, this.#at));
+    return new ByteReader(this.#bytes.subarray(this.#at - partLength, this.#at));
   }
 }
 
-function folded(value: number): number {
+function foldSign(value: number): number {
   return value < 0 ? -2 * value - 1 : 2 * value;
 }
 
-function unfolded(value: number): number {
+function unfoldSign(value: number): number {
   return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
 }
 
@@ -95,7 +95,7 @@ const LARGEST_SCALED = LARGEST_SIGNED / 4;
 /** Writes the number of decimals and returns a function that writes the next value, as the difference from its predecessor. */
 export function writeColumn(writer: ByteWriter, values: readonly (number | null)[]): (value: number | null) => void {
   const decimals = fewestDecimals(values);
-  let previous = 0;
+  let previousScaled = 0;
   writer.unsigned(decimals);
   return (value) => {
     if (value === null) return writer.unsigned(0);
@@ -103,31 +103,31 @@ export function writeColumn(writer: ByteWriter, values: readonly (number | null)
       writer.unsigned(1);
       return writer.float(value);
     }
-    const scaled = Math.round(value * 10 ** decimals);
-    writer.unsigned(1 + folded(scaled - previous));
-    previous = scaled;
+    const scaledValue = Math.round(value * 10 ** decimals);
+    writer.unsigned(1 + foldSign(scaledValue - previousScaled));
+    previousScaled = scaledValue;
   };
 }
 
 export function readColumn(reader: ByteReader): () => number | null {
   const decimals = reader.unsigned();
-  let previous = 0;
+  let previousScaled = 0;
   return () => {
-    const encoded = reader.unsigned();
-    if (encoded === 0) return null;
+    const encodedValue = reader.unsigned();
+    if (encodedValue === 0) return null;
     if (decimals === FLOAT_COLUMN) return reader.float();
-    previous += unfolded(encoded - 1);
-    return previous / 10 ** decimals;
+    previousScaled += unfoldSign(encodedValue - 1);
+    return previousScaled / 10 ** decimals;
   };
 }
 
 function fewestDecimals(values: readonly (number | null)[]): number {
-  const fits = (value: number | null, decimals: number) => {
+  const fitsDecimals = (value: number | null, decimals: number) => {
     if (value === null) return true;
-    const scaled = Math.round(value * 10 ** decimals);
-    return Math.abs(scaled) <= LARGEST_SCALED && scaled / 10 ** decimals === value;
+    const scaledValue = Math.round(value * 10 ** decimals);
+    return Math.abs(scaledValue) <= LARGEST_SCALED && scaledValue / 10 ** decimals === value;
   };
   let decimals = 0;
-  while (decimals < FLOAT_COLUMN && !values.every((value) => fits(value, decimals))) decimals += 1;
+  while (decimals < FLOAT_COLUMN && !values.every((value) => fitsDecimals(value, decimals))) decimals += 1;
   return decimals;
 }

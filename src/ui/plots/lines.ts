@@ -24,11 +24,11 @@ interface Point {
 const MOST_POINTS = 1_500;
 const HOUR_S = 3_600;
 /** A reading covers this many median distances, a logged value this many buckets. */
-const REACH = 3;
+const READING_REACH = 3;
 const BUCKET_REACH = 1.5;
 
 /** Line of all readings, or of steps when the plot has too many points. */
-export function lineOf({
+export function readingsLine({
   everyS,
   fromS,
   logged,
@@ -45,8 +45,8 @@ export function lineOf({
 }): Line {
   const distanceS = medianDistance(read.times);
   const all = [
-    ...logged.flatMap(({ bucketS, samples }) => pointsOf(samples, BUCKET_REACH * bucketS)),
-    ...pointsOf(read, Math.max(REACH * distanceS, 2 * everyS)),
+    ...logged.flatMap(({ bucketS, samples }) => toPoints(samples, BUCKET_REACH * bucketS)),
+    ...toPoints(read, Math.max(READING_REACH * distanceS, 2 * everyS)),
   ];
   // The clock may have been set back. Of equal times the last point counts.
   const points = all
@@ -62,7 +62,7 @@ export function lineOf({
   return withRange(withGaps(inSteps(points, fromS, stepS)), stepS);
 }
 
-export function lineOfHours(hours: readonly (readonly [begin: number, hour: Hour])[]): Line {
+export function hoursLine(hours: readonly (readonly [begin: number, hour: Hour])[]): Line {
   const points = hours.map(([t, { high, last, low }]): Point => ({ t, value: last, low, high, reachS: HOUR_S }));
   return withRange(withGaps(points), HOUR_S);
 }
@@ -71,46 +71,46 @@ export function lineOfHours(hours: readonly (readonly [begin: number, hour: Hour
 export function loggedInGaps(read: Samples, logged: Samples, bucketS: number): Samples {
   const times: number[] = [];
   const values: (number | null)[] = [];
-  const readAt = read.times.toSorted((a, b) => a - b);
+  const sortedReadTimes = read.times.toSorted((a, b) => a - b);
   let at = 0;
   for (const [n, time] of logged.times.entries()) {
-    while (at < readAt.length && (readAt[at] ?? 0) < time) at += 1;
-    const next = readAt[at];
-    if (next !== undefined && next < time + bucketS) continue;
+    while (at < sortedReadTimes.length && (sortedReadTimes[at] ?? 0) < time) at += 1;
+    const nextReading = sortedReadTimes[at];
+    if (nextReading !== undefined && nextReading < time + bucketS) continue;
     times.push(time);
     values.push(logged.values[n] ?? null);
   }
   return { times, values };
 }
 
-function pointsOf({ times, values }: Samples, reachS: number): readonly Point[] {
+function toPoints({ times, values }: Samples, reachS: number): readonly Point[] {
   return times
     .map((t, n) => [t, values[n] ?? null] as const)
     .map(([t, value]) => ({ t, value, low: value, high: value, reachS }));
 }
 
 function inSteps(points: readonly Point[], fromS: number, stepS: number): readonly Point[] {
-  const steps = Map.groupBy(points, ({ t }) => fromS + Math.floor((t - fromS) / stepS) * stepS);
-  return [...steps].map(([t, all]) => {
+  const pointsByStep = Map.groupBy(points, ({ t }) => fromS + Math.floor((t - fromS) / stepS) * stepS);
+  return [...pointsByStep].map(([t, all]) => {
     const reachS = Math.max(stepS, ...all.map((point) => point.reachS));
-    const known = all.map(({ value }) => value).filter((value) => value !== null);
-    if (known.length === 0) return { t, value: null, low: null, high: null, reachS };
-    return { t, value: known.at(-1) ?? null, low: Math.min(...known), high: Math.max(...known), reachS };
+    const readValues = all.map(({ value }) => value).filter((value) => value !== null);
+    if (readValues.length === 0) return { t, value: null, low: null, high: null, reachS };
+    return { t, value: readValues.at(-1) ?? null, low: Math.min(...readValues), high: Math.max(...readValues), reachS };
   });
 }
 
 /** Median of the distances in seconds, at least 1. */
 function medianDistance(times: readonly number[]): number {
-  const distances = times.slice(1).map((t, n) => t - (times[n] ?? t));
-  const sorted = distances.toSorted((a, b) => a - b);
-  return Math.max(1, sorted[Math.floor(sorted.length / 2)] ?? 1);
+  const timeDistances = times.slice(1).map((t, n) => t - (times[n] ?? t));
+  const sortedDistances = timeDistances.toSorted((a, b) => a - b);
+  return Math.max(1, sortedDistances[Math.floor(sortedDistances.length / 2)] ?? 1);
 }
 
 function withGaps(points: readonly Point[]): readonly Point[] {
   return points.flatMap((point, n) => {
-    const before = points[n - 1];
-    if (before === undefined || point.t - before.t <= Math.max(point.reachS, before.reachS)) return [point];
-    const t = Math.floor((before.t + point.t) / 2);
+    const prevPoint = points[n - 1];
+    if (prevPoint === undefined || point.t - prevPoint.t <= Math.max(point.reachS, prevPoint.reachS)) return [point];
+    const t = Math.floor((prevPoint.t + point.t) / 2);
     return [{ t, value: null, low: null, high: null, reachS: 0 }, point];
   });
 }

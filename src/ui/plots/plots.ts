@@ -31,7 +31,7 @@ export const minuteSeriesNames = {
   requests: (source: string, lane: string) => `requests ${lane} ${source}`,
 };
 
-const OWN = "plot-own";
+const WORKER_PLOTS = "plot-own";
 const MINUTES = "minutes";
 const MINUTE_MS = 60_000;
 /** Most values that are restored from the event log after a crash: ten minutes of one quota. */
@@ -53,35 +53,35 @@ export function createPlots({
 }) {
   const bySource = new Map(sources.map((source) => [source, createTagPlots({ store, source })]));
   const minutes = createMinutes();
-  const raised = createRaisedAlarms(OWN, store);
-  const refused = createRefusals(OWN, store);
-  const stopping = new AbortController();
+  const raisedAlarms = createRaisedAlarms(WORKER_PLOTS, store);
+  const refusals = createRefusals(WORKER_PLOTS, store);
+  const stopController = new AbortController();
   let running: Promise<void> = Promise.resolve();
-  let before: ReadonlyMap<string, number> = new Map();
+  let previousCounts: ReadonlyMap<string, number> = new Map();
   let notedMinute = Number.NEGATIVE_INFINITY;
-  let writtenChunk = chunkOf(clock.now());
+  let writtenChunk = chunkNumber(clock.now());
 
   async function load(): Promise<void> {
     const nowMs = clock.now();
     for (const plots of bySource.values()) await plots.load(nowMs);
-    const packed = await store.document<PackedMinutes>(OWN, MINUTES);
-    if (packed !== undefined) minutes.load(packed);
-    await raised.load();
-    await refused.load();
+    const packedMinutes = await store.document<PackedMinutes>(WORKER_PLOTS, MINUTES);
+    if (packedMinutes !== undefined) minutes.load(packedMinutes);
+    await raisedAlarms.load();
+    await refusals.load();
     await recover();
   }
 
   /** Restores readings between the last write and a crash from the event log. */
   async function recover(): Promise<void> {
-    const plotsOf = (event: Event) => bySource.get(sourceName(event) ?? "");
+    const eventPlots = (event: Event) => bySource.get(sourceName(event) ?? "");
     const isMissing = (event: Event) =>
-      Date.parse(event.time) > (plotsOf(event)?.writtenMs() ?? Number.POSITIVE_INFINITY);
-    const [last] = await store.outbox.latest(1, ["tag-value"]);
-    if (last === undefined || !isMissing(last.event)) return;
+      Date.parse(event.time) > (eventPlots(event)?.writtenMs() ?? Number.POSITIVE_INFINITY);
+    const [lastReading] = await store.outbox.latest(1, ["tag-value"]);
+    if (lastReading === undefined || !isMissing(lastReading.event)) return;
     for (const { event } of (await store.outbox.latest(RECOVERED, ["tag-value"])).toReversed()) {
       if (!isMissing(event)) continue;
       const { tag, value, time } = (event as Event<"tag-value">).data;
-      plotsOf(event)?.add(tag.id, value, Date.parse(time));
+      eventPlots(event)?.add(tag.id, value, Date.parse(time));
     }
   }
 
@@ -90,24 +90,24 @@ export function createPlots({
     if (minute === notedMinute) return;
     const counts = await numbers.counts();
     for (const [name, level] of await numbers.levels()) minutes.set(name, minute, level);
-    for (const [name, count] of counts) minutes.set(name, minute, count - (before.get(name) ?? 0));
-    before = counts;
-    await numbers.refused(refused.note);
+    for (const [name, count] of counts) minutes.set(name, minute, count - (previousCounts.get(name) ?? 0));
+    previousCounts = counts;
+    await numbers.refused(refusals.note);
     notedMinute = minute;
   }
 
   async function write(all: boolean): Promise<void> {
     const nowMs = clock.now();
     for (const plots of bySource.values()) await plots.write({ nowMs, all });
-    const packed = minutes.pack(Math.floor(nowMs / MINUTE_MS));
-    await store.commit({ documents: [{ set: OWN, put: [[MINUTES, packed]] }] });
-    await raised.write(nowMs);
-    await refused.write();
+    const packedMinutes = minutes.pack(Math.floor(nowMs / MINUTE_MS));
+    await store.commit({ documents: [{ set: WORKER_PLOTS, put: [[MINUTES, packedMinutes]] }] });
+    await raisedAlarms.write(nowMs);
+    await refusals.write();
   }
 
   async function runMinute(): Promise<number> {
     await noteMinute();
-    const chunk = chunkOf(clock.now());
+    const chunk = chunkNumber(clock.now());
     if (chunk !== writtenChunk) await write(false);
     writtenChunk = chunk;
     return untilNextMinute(clock);
@@ -117,13 +117,13 @@ export function createPlots({
     name: "plots",
     async start(signal) {
       await load();
-      before = await numbers.counts();
-      const ending = AbortSignal.any([signal, stopping.signal]);
+      previousCounts = await numbers.counts();
+      const endSignal = AbortSignal.any([signal, stopController.signal]);
       const firstMs = untilNextMinute(clock);
       let isFirst = true;
       running = runLoop({
         clock,
-        signal: ending,
+        signal: endSignal,
         async turn() {
           if (!isFirst) return runMinute();
           isFirst = false;
@@ -133,7 +133,7 @@ export function createPlots({
       });
     },
     async stop(deadlineMs) {
-      stopping.abort(new Stopping());
+      stopController.abort(new Stopping());
       await endsWithin(clock, deadlineMs, running);
       await write(true);
     },
@@ -145,8 +145,8 @@ export function createPlots({
     /** Null for a source that is not configured. */
     tags: (source: string) => bySource.get(source) ?? null,
     minutes,
-    raised,
-    refused,
+    raised: raisedAlarms,
+    refused: refusals,
   };
 }
 
@@ -154,13 +154,13 @@ function untilNextMinute(clock: Pick<Clock, "now">): number {
   return MINUTE_MS - (clock.now() % MINUTE_MS);
 }
 
-function chunkOf(ms: number): number {
+function chunkNumber(ms: number): number {
   return Math.floor(ms / 1_000 / CHUNK_S);
 }
 
 /** Deletes all stored plots, for `state.plots: false`. */
 export async function clearPlots(store: Pick<Store, "commit" | "documents">, sources: readonly string[]) {
-  for (const set of [OWN, ...sources.map(plotSet)]) {
+  for (const set of [WORKER_PLOTS, ...sources.map(plotSet)]) {
     const keys = [...(await store.documents(set)).keys()];
     if (keys.length > 0) await store.commit({ documents: [{ set, remove: keys }] });
   }

@@ -89,10 +89,10 @@ export function writeChunk<T>(
   const writer = new ByteWriter();
   writer.unsigned(begin);
   for (const [index, value] of parts) {
-    const part = new ByteWriter();
-    form.write(part, value, begin);
+    const partWriter = new ByteWriter();
+    form.write(partWriter, value, begin);
     writer.unsigned(index);
-    writer.part(part);
+    writer.part(partWriter);
   }
   return writer.text();
 }
@@ -104,17 +104,17 @@ export function readChunk<T>(
   text: unknown,
   only?: number,
 ): Map<number, T> {
-  const found = new Map<number, T>();
-  if (typeof text !== "string") return found;
+  const dataByIndex = new Map<number, T>();
+  if (typeof text !== "string") return dataByIndex;
   try {
     const reader = new ByteReader(text);
-    if (reader.unsigned() !== begin) return found;
+    if (reader.unsigned() !== begin) return dataByIndex;
     while (!reader.isDone) {
       const [index, part] = [reader.unsigned(), reader.part()];
-      if (only === undefined || index === only) found.set(index, form.read(part, begin));
+      if (only === undefined || index === only) dataByIndex.set(index, form.read(part, begin));
     }
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
   }
-  return found;
+  return dataByIndex;
 }

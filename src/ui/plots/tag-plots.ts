@@ -5,13 +5,13 @@ import { HOUR_FORMAT, readChunk, SAMPLE_FORMAT, type Samples, type SeriesFormat,
 
 /** Seconds of readings in a chunk. The ring has the chunks of one day and the current chunk. */
 export const CHUNK_S = 600;
-const CHUNKS = 150;
+const CHUNK_COUNT = 150;
 const HOUR_S = 3_600;
 /** 31 days and the current hours. */
-const HOURS = 768;
+const HOUR_COUNT = 768;
 const DAY_MS = 86_400_000;
 const MOST_AT_ONCE = 100;
-const GROUPS = "groups";
+const GROUPS_KEY = "groups";
 
 export function plotSet(source: string): string {
   return `plot/${source}`;
@@ -21,20 +21,20 @@ export function plotSet(source: string): string {
 export function createTagPlots({ store, source }: { readonly store: RingStore; readonly source: string }) {
   const set = plotSet(source);
   const indexes = createTagIndexes();
-  const recent = createRing(SAMPLE_FORMAT, { store, set, letter: "s", stepS: CHUNK_S, length: CHUNKS });
-  const hours = createRing(HOUR_FORMAT, { store, set, letter: "h", stepS: HOUR_S, length: HOURS });
+  const recent = createRing(SAMPLE_FORMAT, { store, set, letter: "s", stepS: CHUNK_S, length: CHUNK_COUNT });
+  const hours = createRing(HOUR_FORMAT, { store, set, letter: "h", stepS: HOUR_S, length: HOUR_COUNT });
   let writtenMs = 0;
 
   async function writeIndexes(): Promise<void> {
     const groups = indexes.takeChanged().map((group) => [String(group), indexes.pack(group)] as const);
     const header = { count: indexes.groups(), writtenMs };
-    await store.commit({ documents: [{ set, put: [[GROUPS, header], ...groups] }] });
+    await store.commit({ documents: [{ set, put: [[GROUPS_KEY, header], ...groups] }] });
   }
 
   return {
     /** Loads the indexes of the tags; call it first. */
     async load(nowMs: number): Promise<void> {
-      const header = await store.document<{ readonly count: number; readonly writtenMs: number }>(set, GROUPS);
+      const header = await store.document<{ readonly count: number; readonly writtenMs: number }>(set, GROUPS_KEY);
       if (header === undefined) {
         // Without the number of groups, no chunk can be assigned to its tags.
         const remove = [...(await store.documents(set)).keys()];
@@ -67,8 +67,8 @@ export function createTagPlots({ store, source }: { readonly store: RingStore; r
     /** Time until which all values are written, milliseconds since 1970; 0 for none. */
     writtenMs: () => writtenMs,
     async samples(id: string, fromMs: number, toMs: number): Promise<Samples> {
-      const parts = await recent.read(indexes.find(id), fromMs, toMs);
-      return parts.map(([, samples]) => samples).reduce(SAMPLE_FORMAT.join, { times: [], values: [] });
+      const chunks = await recent.read(indexes.find(id), fromMs, toMs);
+      return chunks.map(([, samples]) => samples).reduce(SAMPLE_FORMAT.join, { times: [], values: [] });
     },
     hours: (id: string, fromMs: number, toMs: number) => hours.read(indexes.find(id), fromMs, toMs),
   };
@@ -79,7 +79,7 @@ function dayOf(ms: number): number {
 }
 
 /** Tags of a chunk. A chunk stays below 1,000 bytes, so SQLite stores it in the row and needs no overflow page. */
-const GROUP = 50;
+const GROUP_SIZE = 50;
 /** Days without a reading after which a tag's index may be reused: the rings then have no data of the tag. */
 const REUSE_AFTER_DAYS = 33;
 
@@ -94,48 +94,48 @@ export function createTagIndexes() {
   const indexes = new Map<string, number>();
   const ids: string[] = [];
   const days: number[] = [];
-  const free: number[] = [];
-  const changed = new Set<number>();
+  const freeIndexes: number[] = [];
+  const changedGroups = new Set<number>();
 
   return {
     /** Returns the index of a tag that was read on a day; assigns one to a new tag. */
     use(id: string, day: number): number {
       let index = indexes.get(id);
       if (index === undefined) {
-        index = free.pop() ?? ids.length;
-        const previous = ids[index];
-        if (previous !== undefined) indexes.delete(previous);
+        index = freeIndexes.pop() ?? ids.length;
+        const previousId = ids[index];
+        if (previousId !== undefined) indexes.delete(previousId);
         ids[index] = id;
         indexes.set(id, index);
       }
       if (days[index] !== day) {
         days[index] = day;
-        changed.add(Math.floor(index / GROUP));
+        changedGroups.add(Math.floor(index / GROUP_SIZE));
       }
       return index;
     },
     find: (id: string) => indexes.get(id),
-    groups: () => Math.ceil(ids.length / GROUP),
-    hasChanged: () => changed.size > 0,
+    groups: () => Math.ceil(ids.length / GROUP_SIZE),
+    hasChanged: () => changedGroups.size > 0,
     takeChanged(): readonly number[] {
-      const groups = [...changed];
-      changed.clear();
+      const groups = [...changedGroups];
+      changedGroups.clear();
       return groups;
     },
     pack(group: number): PackedIndexes {
-      const [from, to] = [group * GROUP, (group + 1) * GROUP];
+      const [from, to] = [group * GROUP_SIZE, (group + 1) * GROUP_SIZE];
       return { ids: ids.slice(from, to), days: days.slice(from, to) };
     },
     /** Loads a group. The indexes of a missing group stay unused, because their tags are unknown. */
     load(group: number, packed: PackedIndexes | undefined, today: number): void {
-      if (packed === undefined) ids.length = Math.max(ids.length, (group + 1) * GROUP);
+      if (packed === undefined) ids.length = Math.max(ids.length, (group + 1) * GROUP_SIZE);
       for (const [n, id] of packed?.ids.entries() ?? []) {
-        const index = group * GROUP + n;
+        const index = group * GROUP_SIZE + n;
         const day = packed?.days[n] ?? 0;
         ids[index] = id;
         days[index] = day;
         indexes.set(id, index);
-        if (today - day > REUSE_AFTER_DAYS) free.push(index);
+        if (today - day > REUSE_AFTER_DAYS) freeIndexes.push(index);
       }
     },
   };
@@ -175,58 +175,58 @@ function createRing<T, Reading>(
     readonly length: number;
   },
 ) {
-  const ranges = new Map<number, Map<number, Chunk<T>>>();
-  const keyOf = (group: number, begin: number) => `${group} ${letter}${(begin / stepS) % length}`;
+  const chunksByBegin = new Map<number, Map<number, Chunk<T>>>();
+  const chunkKey = (group: number, begin: number) => `${group} ${letter}${(begin / stepS) % length}`;
 
   async function load(chunk: Chunk<T>, group: number, begin: number): Promise<void> {
     if (chunk.isLoaded) return;
-    const stored = readChunk(form, begin, await store.document(set, keyOf(group, begin)));
-    for (const [index, before] of stored) {
-      const after = chunk.parts.get(index);
-      chunk.parts.set(index, after === undefined ? before : form.join(before, after));
+    const storedData = readChunk(form, begin, await store.document(set, chunkKey(group, begin)));
+    for (const [index, olderData] of storedData) {
+      const newerData = chunk.parts.get(index);
+      chunk.parts.set(index, newerData === undefined ? olderData : form.join(olderData, newerData));
     }
     chunk.isLoaded = true;
   }
 
   return {
     add(tag: number, atS: number, reading: Reading): void {
-      const [group, index, begin] = [Math.floor(tag / GROUP), tag % GROUP, atS - (atS % stepS)];
-      const chunks = ranges.get(begin) ?? new Map<number, Chunk<T>>();
+      const [group, index, begin] = [Math.floor(tag / GROUP_SIZE), tag % GROUP_SIZE, atS - (atS % stepS)];
+      const chunks = chunksByBegin.get(begin) ?? new Map<number, Chunk<T>>();
       const chunk = chunks.get(group) ?? { parts: new Map<number, T>(), isLoaded: false, isChanged: true };
-      ranges.set(begin, chunks);
+      chunksByBegin.set(begin, chunks);
       chunks.set(group, chunk);
       const data = chunk.parts.get(index);
       chunk.parts.set(index, data === undefined ? form.first(atS, reading) : form.more(data, atS, reading));
       chunk.isChanged = true;
-      if (ranges.size > MOST_WAITING) ranges.delete(Math.min(...ranges.keys()));
+      if (chunksByBegin.size > MOST_WAITING) chunksByBegin.delete(Math.min(...chunksByBegin.keys()));
     },
     async read(tag: number | undefined, fromMs: number, toMs: number) {
-      const found: (readonly [begin: number, value: T])[] = [];
-      if (tag === undefined) return found;
-      const [group, index] = [Math.floor(tag / GROUP), tag % GROUP];
+      const foundData: (readonly [begin: number, value: T])[] = [];
+      if (tag === undefined) return foundData;
+      const [group, index] = [Math.floor(tag / GROUP_SIZE), tag % GROUP_SIZE];
       for (let begin = Math.floor(fromMs / 1_000 / stepS) * stepS; begin <= toMs / 1_000; begin += stepS) {
-        const chunk = ranges.get(begin)?.get(group);
-        const after = chunk?.parts.get(index);
-        const stored = chunk?.isLoaded === true ? null : await store.document(set, keyOf(group, begin));
-        const before = readChunk(form, begin, stored, index).get(index);
-        const value = before !== undefined && after !== undefined ? form.join(before, after) : (after ?? before);
-        if (value !== undefined) found.push([begin, value]);
+        const chunk = chunksByBegin.get(begin)?.get(group);
+        const newData = chunk?.parts.get(index);
+        const storedText = chunk?.isLoaded === true ? null : await store.document(set, chunkKey(group, begin));
+        const oldData = readChunk(form, begin, storedText, index).get(index);
+        const value = oldData && newData ? form.join(oldData, newData) : (newData ?? oldData);
+        if (value !== undefined) foundData.push([begin, value]);
       }
-      return found;
+      return foundData;
     },
     /** Writes changed chunks of time ranges that began before a time. After a failed write they stay changed. */
     async write(beforeS: number): Promise<void> {
-      const changed = [...ranges]
+      const changedChunks = [...chunksByBegin]
         .filter(([begin]) => begin < beforeS)
         .flatMap(([begin, chunks]) => [...chunks].map(([group, chunk]) => ({ begin, group, chunk })))
         .filter(({ chunk }) => chunk.isChanged);
-      for (let from = 0; from < changed.length; from += MOST_AT_ONCE) {
-        const batch = changed.slice(from, from + MOST_AT_ONCE);
+      for (let batchStart = 0; batchStart < changedChunks.length; batchStart += MOST_AT_ONCE) {
+        const batch = changedChunks.slice(batchStart, batchStart + MOST_AT_ONCE);
         const put: (readonly [string, string])[] = [];
         for (const { begin, group, chunk } of batch) {
           await load(chunk, group, begin);
           chunk.isChanged = false;
-          put.push([keyOf(group, begin), writeChunk(form, begin, chunk.parts)]);
+          put.push([chunkKey(group, begin), writeChunk(form, begin, chunk.parts)]);
         }
         try {
           await store.commit({ documents: [{ set, put }] });
@@ -238,8 +238,8 @@ function createRing<T, Reading>(
       }
     },
     dropFinished(nowS: number): void {
-      for (const [begin, chunks] of ranges)
-        if (begin + stepS <= nowS && !chunks.values().some(({ isChanged }) => isChanged)) ranges.delete(begin);
+      for (const [begin, chunks] of chunksByBegin)
+        if (begin + stepS <= nowS && !chunks.values().some(({ isChanged }) => isChanged)) chunksByBegin.delete(begin);
     },
   };
 }

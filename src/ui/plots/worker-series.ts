@@ -77,7 +77,7 @@ interface StoredAlarms {
   readonly alarms: readonly RaisedAlarm[];
 }
 
-const RAISED = "raised";
+const RAISED_KEY = "raised";
 const RETENTION_MS = 31 * 86_400_000;
 /** Numbers of latest events that are read until one of them is already counted. */
 const READ_SIZES = [50, 1_000, 50_000];
@@ -87,40 +87,40 @@ export function createRaisedAlarms(
   set: string,
   store: Pick<Store, "commit" | "document"> & { readonly outbox: Pick<Store["outbox"], "latest"> },
 ) {
-  let stored: StoredAlarms = { through: 0, alarms: [] };
+  let storedAlarms: StoredAlarms = { through: 0, alarms: [] };
 
   /** Returns `stored` itself if there is no new event. */
-  async function current(): Promise<StoredAlarms> {
-    const { alarms, through } = stored;
+  async function currentAlarms(): Promise<StoredAlarms> {
+    const { alarms, through } = storedAlarms;
     for (const limit of READ_SIZES) {
-      const latest = await store.outbox.latest(limit, ["alarm-raised"]);
-      const isComplete = latest.length < limit || (latest.at(-1)?.position ?? 0) <= through;
+      const latestEvents = await store.outbox.latest(limit, ["alarm-raised"]);
+      const isComplete = latestEvents.length < limit || (latestEvents.at(-1)?.position ?? 0) <= through;
       if (!isComplete && limit !== READ_SIZES.at(-1)) continue;
-      const events = latest.filter(({ position }) => position > through);
-      if (events.length === 0) return stored;
-      const added = events.map(({ event }) => alarmOf(event as Event<"alarm-raised">));
+      const events = latestEvents.filter(({ position }) => position > through);
+      if (events.length === 0) return storedAlarms;
+      const added = events.map(({ event }) => toRaisedAlarm(event as Event<"alarm-raised">));
       return { through: events[0]?.position ?? through, alarms: sumByDay([...alarms, ...added]) };
     }
-    return stored;
+    return storedAlarms;
   }
 
   return {
     async load(): Promise<void> {
-      stored = (await store.document<StoredAlarms>(set, RAISED)) ?? stored;
+      storedAlarms = (await store.document<StoredAlarms>(set, RAISED_KEY)) ?? storedAlarms;
     },
-    all: async () => (await current()).alarms,
+    all: async () => (await currentAlarms()).alarms,
     async write(nowMs: number): Promise<void> {
-      const next = await current();
-      if (next === stored) return;
+      const nextAlarms = await currentAlarms();
+      if (nextAlarms === storedAlarms) return;
       const firstDay = isoUtc(nowMs - RETENTION_MS).slice(0, 10);
-      const retained = { ...next, alarms: next.alarms.filter(({ day }) => day >= firstDay) };
-      await store.commit({ documents: [{ set, put: [[RAISED, retained]] }] });
-      stored = retained;
+      const retainedAlarms = { ...nextAlarms, alarms: nextAlarms.alarms.filter(({ day }) => day >= firstDay) };
+      await store.commit({ documents: [{ set, put: [[RAISED_KEY, retainedAlarms]] }] });
+      storedAlarms = retainedAlarms;
     },
   };
 }
 
-function alarmOf(event: Event<"alarm-raised">): RaisedAlarm {
+function toRaisedAlarm(event: Event<"alarm-raised">): RaisedAlarm {
   const { site, trigger } = event.data.alarm;
   return {
     ...{ source: sourceName(event) ?? "", site: site.id, day: event.time.slice(0, 10) },
@@ -129,54 +129,54 @@ function alarmOf(event: Event<"alarm-raised">): RaisedAlarm {
 }
 
 function sumByDay(alarms: readonly RaisedAlarm[]): readonly RaisedAlarm[] {
-  const sums = new Map<string, RaisedAlarm>();
+  const alarmsByKey = new Map<string, RaisedAlarm>();
   for (const alarm of alarms) {
     const key = JSON.stringify([alarm.source, alarm.site, alarm.day, alarm.priority]);
-    sums.set(key, { ...alarm, count: (sums.get(key)?.count ?? 0) + alarm.count });
+    alarmsByKey.set(key, { ...alarm, count: (alarmsByKey.get(key)?.count ?? 0) + alarm.count });
   }
-  return [...sums.values()];
+  return [...alarmsByKey.values()];
 }
 
 export type Refusals = ReturnType<typeof createRefusals>;
 
-export interface Refused {
+export interface RefusedRequest {
   /** UTC. */
   readonly at: string;
   readonly what: string;
   readonly words: string;
 }
 
-const REFUSED = "refused";
+const REFUSED_KEY = "refused";
 const MOST_REFUSALS = 50;
 /** An equal refusal is noted once in this time, so that an outage does not displace all others. */
 const REPEAT_AFTER_MS = 3_600_000;
 
 /** Recent rejections and failures of the service, by source. */
 export function createRefusals(set: string, store: Pick<Store, "commit" | "document">) {
-  let bySource: Readonly<Record<string, readonly Refused[]>> = {};
+  let bySource: Readonly<Record<string, readonly RefusedRequest[]>> = {};
   let isChanged = false;
 
   return {
     async load(): Promise<void> {
-      bySource = (await store.document<typeof bySource>(set, REFUSED)) ?? {};
+      bySource = (await store.document<typeof bySource>(set, REFUSED_KEY)) ?? {};
     },
-    note(source: string, refused: Refused): void {
-      const before = bySource[source] ?? [];
-      const isRepeated = before.some(
+    note(source: string, refused: RefusedRequest): void {
+      const previousRefusals = bySource[source] ?? [];
+      const isRepeated = previousRefusals.some(
         ({ at, what, words }) =>
           what === refused.what &&
           words === refused.words &&
           Math.abs(Date.parse(refused.at) - Date.parse(at)) < REPEAT_AFTER_MS,
       );
       if (isRepeated) return;
-      bySource = { ...bySource, [source]: [refused, ...before].slice(0, MOST_REFUSALS) };
+      bySource = { ...bySource, [source]: [refused, ...previousRefusals].slice(0, MOST_REFUSALS) };
       isChanged = true;
     },
     /** Newest first, at most 50. */
     of: (source: string) => bySource[source] ?? [],
     async write(): Promise<void> {
       if (!isChanged) return;
-      await store.commit({ documents: [{ set, put: [[REFUSED, bySource]] }] });
+      await store.commit({ documents: [{ set, put: [[REFUSED_KEY, bySource]] }] });
       isChanged = false;
     },
   };

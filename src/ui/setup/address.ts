@@ -10,13 +10,13 @@ export type ServiceAddress = ReturnType<typeof readAddress>;
  */
 export function readAddress(written: string, allowPlainHttp: boolean) {
   const notes: Message[] = [];
-  const text = written.trim();
-  const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(text);
-  const scheme = isLoopback(text.replace(/[:/].*$/, "")) ? "http" : "https";
+  const trimmedText = written.trim();
+  const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(trimmedText);
+  const scheme = isLoopback(trimmedText.replace(/[:/].*$/, "")) ? "http" : "https";
   if (!hasScheme) notes.push(message("The address says no {scheme}://; that is assumed.", { scheme }));
-  const url = URL.parse(hasScheme ? text : `${scheme}://${text}`);
-  if (text === "" || url === null || !/^https?:$/.test(url.protocol) || !/^[\w.[\]:-]+$/.test(url.host))
-    throw new ConfigError(`This is not the address of a service: ${text === "" ? "nothing" : text}.`, {
+  const url = URL.parse(hasScheme ? trimmedText : `${scheme}://${trimmedText}`);
+  if (trimmedText === "" || url === null || !/^https?:$/.test(url.protocol) || !/^[\w.[\]:-]+$/.test(url.host))
+    throw new ConfigError(`This is not the address of a service: ${trimmedText === "" ? "nothing" : trimmedText}.`, {
       hint: "Write it as https://monitoring.example.com.",
     });
   if (url.username !== "" || url.password !== "")

@@ -16,7 +16,7 @@ export interface UnitCount {
   readonly tags: number;
 }
 
-interface Listed<T> {
+interface PartialList<T> {
   /** Number that the service states; at least the number of listed objects. */
   readonly total: number;
   readonly listed: readonly T[];
@@ -24,9 +24,9 @@ interface Listed<T> {
 
 export interface Inspection {
   readonly token: TokenInfo;
-  readonly tagsBySite: ReadonlyMap<number, Listed<Tag>>;
+  readonly tagsBySite: ReadonlyMap<number, PartialList<Tag>>;
   readonly systems: readonly System[];
-  readonly alarms: Listed<Alarm> | null;
+  readonly alarms: PartialList<Alarm> | null;
 }
 
 /**
@@ -101,7 +101,7 @@ function isForbidden(error: unknown): boolean {
   return failure.kind === "config" && failure.reason === "forbidden";
 }
 
-async function firstPage<T>(pages: AsyncIterable<Page<T>>): Promise<Listed<T>> {
+async function firstPage<T>(pages: AsyncIterable<Page<T>>): Promise<PartialList<T>> {
   for await (const { items, total } of pages) return { total: Math.max(total ?? 0, items.length), listed: items };
   return { total: 0, listed: [] };
 }
@@ -129,17 +129,17 @@ export function explainInspectionError(error: unknown, baseUrl: string): Error {
 
 /** Extrapolates: unlisted tags of a site have the units of the listed ones, uninspected sites the average of the others. */
 export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Inspection) {
-  const inspected = [...tagsBySite.values()];
+  const siteLists = [...tagsBySite.values()];
   const counts = new Map<string, number>();
-  for (const { total, listed } of inspected) {
-    const weight = (total / listed.length) * (token.sites.length / inspected.length);
-    for (const { unit } of listed) counts.set(unit ?? "", (counts.get(unit ?? "") ?? 0) + weight);
+  for (const { total, listed } of siteLists) {
+    const tagWeight = (total / listed.length) * (token.sites.length / siteLists.length);
+    for (const { unit } of listed) counts.set(unit ?? "", (counts.get(unit ?? "") ?? 0) + tagWeight);
   }
   const units: readonly UnitCount[] = [...counts]
     .map(([unit, count]) => ({ unit, tags: Math.max(1, Math.round(count)) }))
     .toSorted((a, b) => b.tags - a.tags);
   const tags = units.reduce((sum, each) => sum + each.tags, 0);
-  const listed = inspected.reduce((sum, site) => sum + site.listed.length, 0);
+  const listed = siteLists.reduce((sum, site) => sum + site.listed.length, 0);
   return {
     token,
     /** `tags` is null for a site that was not inspected. */
@@ -173,7 +173,7 @@ export function tagsForPlan({ units, sites }: BuildingSummary): readonly Located
 export function sourceName({ sites }: Pick<BuildingSummary, "sites">): string {
   const [only, ...others] = sites;
   if (only === undefined || others.length > 0) return "buildings";
-  const name = only.displayName
+  const plainName = only.displayName
     .replaceAll(/[øØ]/g, "o")
     .replaceAll(/[æÆ]/g, "ae")
     .normalize("NFKD")
@@ -182,5 +182,5 @@ export function sourceName({ sites }: Pick<BuildingSummary, "sites">): string {
     .replaceAll(/[^a-z0-9]+/g, "_")
     .slice(0, 32)
     .replaceAll(/^_+|_+$/g, "");
-  return name === "" ? "building" : name;
+  return plainName === "" ? "building" : plainName;
 }

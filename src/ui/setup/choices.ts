@@ -11,16 +11,16 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 
-const Every = z.int().min(3_000).max(DAY_MS).nullable();
+const PollInterval = z.int().min(3_000).max(DAY_MS).nullable();
 
 /** Choices of a person for a building, as set on the setup page. Times in milliseconds. */
-export const Choices = z.strictObject({
-  every: z.strictObject({ readings: Every, meters: Every, rest: Every }),
+export const SetupChoices = z.strictObject({
+  every: z.strictObject({ readings: PollInterval, meters: PollInterval, rest: PollInterval }),
   history: z.strictObject({ resolution: z.enum(RESOLUTIONS), backfillDays: z.int().min(0).max(3_650) }).nullable(),
   polite: z.number().min(0.05).max(1),
 });
-export type Choices = z.infer<typeof Choices>;
-export type Group = keyof Choices["every"];
+export type SetupChoices = z.infer<typeof SetupChoices>;
+export type Group = keyof SetupChoices["every"];
 
 /** Units of counters: these only grow, so slow reads miss nothing. */
 const METERS = /^(([kMG]?(Wh|VArh|varh|cal|J))|m3|m³|Sm3|Sm³|Nm3|Nm³|l|L|liter|pulses?|imp|pulser)$/;
@@ -35,7 +35,7 @@ export interface UnitGroup {
 const MOST_UNITS = 24;
 
 /** Groups of the building's tags: measured values, counters, and the rest: tags without a unit and rare units. */
-export function groupsOf({ units }: Pick<BuildingSummary, "units">): readonly UnitGroup[] {
+export function unitGroups({ units }: Pick<BuildingSummary, "units">): readonly UnitGroup[] {
   const groups: Record<Group, UnitCount[]> = { readings: [], meters: [], rest: [] };
   for (const each of units) {
     const group = each.unit === "" ? groups.rest : groups[METERS.test(each.unit) ? "meters" : "readings"];
@@ -63,12 +63,12 @@ const TARGET_SHARE = 0.8;
  */
 export function proposedChoices(
   building: Pick<BuildingSummary, "units" | "token">,
-  history: Choices["history"],
-  planOf: (choices: Choices) => PlanReport,
-): Choices {
-  const groups = new Set(groupsOf(building).map(({ group }) => group));
+  history: SetupChoices["history"],
+  planOf: (choices: SetupChoices) => PlanReport,
+): SetupChoices {
+  const groups = new Set(unitGroups(building).map(({ group }) => group));
   const stepMs = (step: number) => STEPS_MS[step] ?? DAY_MS;
-  const choicesAt = (step: number): Choices => ({
+  const choicesForStep = (step: number): SetupChoices => ({
     every: {
       readings: groups.has("readings") ? stepMs(step) : null,
       meters: groups.has("meters") ? Math.max(METERS_AT_LEAST_MS, stepMs(step + 2)) : null,
@@ -78,16 +78,16 @@ export function proposedChoices(
     history: groups.size === 0 ? null : history,
     polite: 1,
   });
-  if (groups.size === 0) return choicesAt(FIRST_STEP);
+  if (groups.size === 0) return choicesForStep(FIRST_STEP);
   // Binary search: a plan of 30,000 tags takes half a second.
-  let least = FIRST_STEP;
-  let most = STEPS_MS.length - 1;
-  while (least < most) {
-    const middle = Math.floor((least + most) / 2);
-    if (planOf(choicesAt(middle)).load <= TARGET_SHARE) most = middle;
-    else least = middle + 1;
+  let lowStep = FIRST_STEP;
+  let highStep = STEPS_MS.length - 1;
+  while (lowStep < highStep) {
+    const middleStep = Math.floor((lowStep + highStep) / 2);
+    if (planOf(choicesForStep(middleStep)).load <= TARGET_SHARE) highStep = middleStep;
+    else lowStep = middleStep + 1;
   }
-  return choicesAt(least);
+  return choicesForStep(lowStep);
 }
 
 /** Interval between requests for finished history. A longer one costs fewer requests and loses no point. */
@@ -97,7 +97,7 @@ export function historyEveryMs(tags: number): number {
 }
 
 /** Plan of a configuration's only source for a building. */
-export function planOf(
+export function planBuilding(
   config: Config,
   building: BuildingSummary,
   nowMs: number,
@@ -113,8 +113,8 @@ export function planOf(
 export function quotaMessage({ load, quota, lanes, fits, classes }: PlanReport): Message {
   if (classes.length === 0) return message("No tag is read; alarms are followed.");
   const count = Number(quota.perMinute.toFixed(1));
-  const used = lanes.filter(({ lane }) => lane === "live" || lane === "history");
-  const share = percent(fits ? used.reduce((sum, each) => sum + each.share, 0) : load);
+  const usedLanes = lanes.filter(({ lane }) => lane === "live" || lane === "history");
+  const share = percent(fits ? usedLanes.reduce((sum, each) => sum + each.share, 0) : load);
   return fits
     ? message("These wishes take {share} of the quota ({count} requests a minute).", { share, count })
     : message(

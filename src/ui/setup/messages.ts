@@ -88,10 +88,10 @@ export function tokenMessage({ token }: Pick<BuildingSummary, "token">, nowMs: n
 
 /** `about 312 tags (°C 73, % 51, no unit 17)` */
 export function tagsText(building: BuildingSummary): string {
-  const units = building.units.map(({ unit, tags }) => `${unit === "" ? "no unit" : unit} ${tags}`);
+  const unitTexts = building.units.map(({ unit, tags }) => `${unit === "" ? "no unit" : unit} ${tags}`);
   const count = englishText(tagCountMessage(building));
-  if (units.length === 0) return count;
-  return `${count} (${units.slice(0, 5).join(", ")}${units.length > 5 ? " …" : ""})`;
+  if (unitTexts.length === 0) return count;
+  return `${count} (${unitTexts.slice(0, 5).join(", ")}${unitTexts.length > 5 ? " …" : ""})`;
 }
 
 export function tagCountMessage({ tags, isEstimate }: Pick<BuildingSummary, "tags" | "isEstimate">): Message {
@@ -103,13 +103,13 @@ export function tagCountMessage({ tags, isEstimate }: Pick<BuildingSummary, "tag
 export function guessZone({ offsets }: Pick<BuildingSummary, "offsets">, zone: string) {
   const isRegion = zone.includes("/") && !zone.startsWith("Etc/");
   if (offsets.length === 0) return { proposed: isRegion ? zone : null, note: null };
-  const wrong = offsets.find(({ time, minutes }) => DateTime.fromISO(time, { zone }).offset !== minutes);
-  if (wrong === undefined)
+  const mismatch = offsets.find(({ time, minutes }) => DateTime.fromISO(time, { zone }).offset !== minutes);
+  if (mismatch === undefined)
     return { proposed: zone, note: message("The times of the alarms fit {zone}, as this machine.", { zone }) };
   const twoDigits = (number: number) => String(number).padStart(2, "0");
-  const size = Math.abs(wrong.minutes);
-  const offset = `${wrong.minutes < 0 ? "-" : "+"}${twoDigits(Math.floor(size / 60))}:${twoDigits(size % 60)}`;
-  const day = wrong.time.slice(0, 10);
+  const size = Math.abs(mismatch.minutes);
+  const offset = `${mismatch.minutes < 0 ? "-" : "+"}${twoDigits(Math.floor(size / 60))}:${twoDigits(size % 60)}`;
+  const day = mismatch.time.slice(0, 10);
   const note = isRegion
     ? message("An alarm of {day} has a time at {offset}, which {zone}, this machine's zone, does not have then.", {
         ...{ day, offset, zone },

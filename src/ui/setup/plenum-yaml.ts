@@ -1,7 +1,7 @@
 import { formatDuration } from "../../core/values/duration.ts";
 import { toPrintable, toPrintableJson } from "../../core/values/printable.ts";
 import type { BuildingSummary } from "./building.ts";
-import { type Choices, groupsOf, historyEveryMs, type UnitGroup } from "./choices.ts";
+import { historyEveryMs, type SetupChoices, type UnitGroup, unitGroups } from "./choices.ts";
 import { englishText, tagCountMessage, tagsText } from "./messages.ts";
 
 export interface ConfigurationFrame {
@@ -24,7 +24,7 @@ export const STATUS_PORT = 9850;
 /** Returns a configuration of about 30 lines for a building. `quotaLine` states the share of the quota; null without a plan. */
 export function plenumYaml(
   frame: ConfigurationFrame,
-  choices: Choices,
+  choices: SetupChoices,
   building: BuildingSummary,
   quotaLine: string | null,
 ): string {
@@ -82,8 +82,8 @@ function disabledSchedules({ token }: BuildingSummary): readonly string[] {
 
 const CLASS_NAMES = { readings: "readings", meters: "meters", rest: "the rest" } as const;
 
-function classLines(choices: Choices, building: BuildingSummary, quotaLine: string | null): readonly string[] {
-  const all = groupsOf(building);
+function classLines(choices: SetupChoices, building: BuildingSummary, quotaLine: string | null): readonly string[] {
+  const all = unitGroups(building);
   const chosen = all.filter(({ group }) => choices.every[group] !== null);
   if (chosen.length === 0) return [];
   return [
@@ -99,7 +99,7 @@ function classLines(choices: Choices, building: BuildingSummary, quotaLine: stri
 }
 
 /** The last group selects everything that earlier classes leave, so that new units are read as well. */
-function selection(group: UnitGroup, all: readonly UnitGroup[], choices: Choices): readonly string[] {
+function selection(group: UnitGroup, all: readonly UnitGroup[], choices: SetupChoices): readonly string[] {
   const unitsOf = (groups: readonly UnitGroup[]) =>
     groups.flatMap(({ units }) => units.map(({ unit }) => quoted(unit))).join(", ");
   if (all.at(-1) !== group) return [`    select: { units: [${unitsOf([group])}] }`];
@@ -107,7 +107,7 @@ function selection(group: UnitGroup, all: readonly UnitGroup[], choices: Choices
   return unread.length === 0 ? [] : [`    select: { exclude: { units: [${unitsOf(unread)}] } }`];
 }
 
-function historyLines({ history }: Choices, { tags }: BuildingSummary): readonly string[] {
+function historyLines({ history }: SetupChoices, { tags }: BuildingSummary): readonly string[] {
   if (history === null || tags === 0) return [];
   const every = historyEveryMs(tags);
   return [

@@ -17,7 +17,7 @@ import { createGuesses, isEqual, knownHosts, sameOriginOnly, securityHeaders } f
 import { limitConnections, listen, REQUEST_TIMES } from "../status/connections.ts";
 import { readAddress } from "./address.ts";
 import type { BuildingSummary } from "./building.ts";
-import { Choices, groupsOf, planMessages, proposedChoices, quotaMessage, STEPS_MS } from "./choices.ts";
+import { planMessages, proposedChoices, quotaMessage, SetupChoices, STEPS_MS, unitGroups } from "./choices.ts";
 import { buildingWarnings, guessZone, tagCountMessage, tokenMessage } from "./messages.ts";
 
 /**
@@ -42,7 +42,7 @@ export interface SetupServerOptions {
 
 export interface SetupSteps {
   look(service: ServiceAccess, signal: AbortSignal): Promise<BuildingSummary>;
-  plan(building: BuildingSummary, choices: Choices): PlanReport;
+  plan(building: BuildingSummary, choices: SetupChoices): PlanReport;
   write(building: BuildingSummary, request: WriteRequest & ServiceAccess): WrittenFiles;
 }
 
@@ -59,7 +59,7 @@ const LookRequest = z.strictObject({
 });
 
 const WriteRequest = z.strictObject({
-  wishes: Choices,
+  wishes: SetupChoices,
   timeZone: z.string().max(100),
   mqttUrl: z.string().max(2_000),
 });
@@ -152,13 +152,13 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
       doubts: buildingWarnings(building),
       zone: guessZone(building, machineZone),
       steps: STEPS_MS,
-      groups: groupsOf(building).map((each) => ({ ...each, units: each.units.map(({ unit }) => unit) })),
+      groups: unitGroups(building).map((each) => ({ ...each, units: each.units.map(({ unit }) => unit) })),
       plan: planView(steps.plan(building, wishes)),
     };
     return context.json(looked);
   });
   app.post("/api/plan", async (context) => {
-    const choices = await bodyOf(context, Choices);
+    const choices = await bodyOf(context, SetupChoices);
     return context.json(planView(steps.plan(lastInspection().building, choices)));
   });
   app.post("/api/write", async (context) => {

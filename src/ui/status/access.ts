@@ -10,7 +10,7 @@ import type { Secret } from "../../core/runtime/log.ts";
 import { readSecret } from "../../core/runtime/secret.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { StatusConfig } from "./config.ts";
-import { delayedConnections, ownerOf, plainAddress } from "./connections.ts";
+import { addressOwner, delayedConnections, plainAddress } from "./connections.ts";
 
 /** An operator may do everything, a viewer only looks, and a scraper gets nothing but the metrics. */
 export type Role = "operator" | "viewer" | "scraper";
@@ -45,17 +45,17 @@ export function readCredentials(
 /** Returns the role of an Authorization header; null for wrong credentials. Takes constant time. */
 function roleOf(authorization: string, { operator, viewer, scraper }: Credentials): Role | null {
   const [, scheme = "", given = ""] = /^(Basic|Bearer) +([\x21-\x7e]+)$/i.exec(authorization) ?? [];
-  const basic = (user: string, password: Secret) =>
+  const basicHeader = (user: string, password: Secret) =>
     `basic ${Buffer.from(`${user}:${password.reveal()}`).toString("base64")}`;
   const expected: readonly (readonly [Role, string | null])[] = [
-    ["operator", basic("plenum", operator)],
-    ["viewer", viewer && basic("viewer", viewer)],
+    ["operator", basicHeader("plenum", operator)],
+    ["viewer", viewer && basicHeader("viewer", viewer)],
     ["scraper", scraper && `bearer ${scraper.reveal()}`],
   ];
-  const matching = expected.filter(
+  const matchingRoles = expected.filter(
     ([, text]) => isEqual(`${scheme.toLowerCase()} ${given}`, text ?? "") && text !== null,
   );
-  return matching[0]?.[0] ?? null;
+  return matchingRoles[0]?.[0] ?? null;
 }
 
 export function isEqual(given: string, expected: string): boolean {
@@ -82,8 +82,8 @@ export function createGuesses(clock: Pick<Clock, "monotonic">) {
   function makeRoom(nowMs: number): void {
     for (const [owner, atMs] of forgottenAtMs) if (atMs <= nowMs) forgottenAtMs.delete(owner);
     if (forgottenAtMs.size < MOST_ADDRESSES) return;
-    const [first] = [...forgottenAtMs].toSorted(([, a], [, b]) => a - b);
-    if (first !== undefined) forgottenAtMs.delete(first[0]);
+    const [leastGuessed] = [...forgottenAtMs].toSorted(([, a], [, b]) => a - b);
+    if (leastGuessed !== undefined) forgottenAtMs.delete(leastGuessed[0]);
   }
 
   function waitMs(owner: string): number {
@@ -129,11 +129,11 @@ export const STOP = "/api/writes/stop";
  * every user and program of this machine can reach the page, and only the owner of the state folder may operate the worker.
  */
 export function guard(options: Guard): MiddlewareHandler {
-  const fromHere = knownHosts(options.config.host);
+  const checkHost = knownHosts(options.config.host);
   const withPassword = passwordCheck(options);
   return every(
     (context, next) =>
-      options.credentials === null ? fromHere(context, next) : withPassword(options.credentials)(context, next),
+      options.credentials === null ? checkHost(context, next) : withPassword(options.credentials)(context, next),
     byRole,
   );
 }
@@ -142,8 +142,8 @@ const byRole: MiddlewareHandler = async (context, next) => {
   const { method, path } = context.req;
   const role = roleIn(context);
   const isRead = method === "GET" || method === "HEAD";
-  const scraping = path === "/metrics" ? null : "The metrics token opens /metrics only.";
-  const message = role === "scraper" ? scraping : isRead ? null : refusalFor(role, path);
+  const scraperRefusal = path === "/metrics" ? null : "The metrics token opens /metrics only.";
+  const message = role === "scraper" ? scraperRefusal : isRead ? null : refusalFor(role, path);
   return message === null ? next() : context.json({ message }, 403);
 };
 
@@ -177,11 +177,11 @@ function passwordCheck({ clock, config }: Guard): (credentials: Credentials) => 
   const key = randomBytes(32);
 
   return (credentials) => async (context, next) => {
-    const given = context.req.header("authorization");
-    if (given === undefined) return unauthorized(context);
+    const authorization = context.req.header("authorization");
+    if (authorization === undefined) return unauthorized(context);
     const address = visitorOf(context, config.trusted_proxy?.address);
     const visitor = context.req.path === STOP ? `${address}, stop` : address;
-    const proof = createHmac("sha256", key).update(given).digest("hex");
+    const proof = createHmac("sha256", key).update(authorization).digest("hex");
     const isProven = isEqual(getCookie(context, COOKIE) ?? "", proof);
     const delayMs = isProven ? 0 : guesses.delayMs(visitor);
     if (delayMs > 0) {
@@ -195,7 +195,7 @@ function passwordCheck({ clock, config }: Guard): (credentials: Credentials) => 
       delayedConnections.delete(connection);
       if (!isConnected) return unauthorized(context);
     }
-    const role = roleOf(given, credentials);
+    const role = roleOf(authorization, credentials);
     if (role === null) {
       guesses.wrong(visitor);
       return unauthorized(context);
@@ -268,7 +268,7 @@ export function visitorName(context: Context, config: Pick<StatusConfig, "truste
 /** Address that wrong passwords count for. The proxy puts the client's last in the header; clients can forge the rest. */
 function visitorOf(context: Context, proxy: string | undefined): string {
   const forwarded = context.req.header("x-forwarded-for")?.split(",").at(-1)?.trim() ?? "";
-  return ownerOf(isProxy(context, proxy) && forwarded !== "" ? forwarded : (socketOf(context).remoteAddress ?? ""));
+  return addressOwner((isProxy(context, proxy) && forwarded) || (socketOf(context).remoteAddress ?? ""));
 }
 
 function isProxy(context: Context, proxy: string | undefined): boolean {

@@ -120,19 +120,19 @@ export async function alarmResponse(context: PageContext, query: AlarmQuery) {
   const stored = await context.store.document<StoredAlarm>(documentSet("alarm", source), id);
   const events = await eventsOf(context, source, id, stored);
   const episode = query.episode ?? stored?.episode ?? events[0]?.event.data.episode;
-  const own = events.filter(({ event }) => event.data.episode === episode);
+  const episodeEvents = events.filter(({ event }) => event.data.episode === episode);
   const isStored = stored !== undefined && stored.episode === episode;
-  const alarm = isStored ? stored.alarm : own[0]?.event.data.alarm;
-  const brief = isStored ? storedBrief(source, stored) : loggedBrief(source, own);
+  const alarm = isStored ? stored.alarm : episodeEvents[0]?.event.data.alarm;
+  const brief = isStored ? storedBrief(source, stored) : loggedBrief(source, episodeEvents);
   if (alarm === undefined || episode === undefined || brief === null) return null;
-  const latest = stored === undefined ? brief : storedBrief(source, stored);
+  const latestBrief = stored === undefined ? brief : storedBrief(source, stored);
   return {
     brief,
     alarm,
-    life: timelineOf(alarm, own),
+    life: timelineOf(alarm, episodeEvents),
     tag: await namedTag(context, source, alarm),
-    sinks: await deliveryBySink(context, ticketKey(source, episode), own),
-    episodes: episodesOf(source, events, latest),
+    sinks: await deliveryBySink(context, ticketKey(source, episode), episodeEvents),
+    episodes: episodesOf(source, events, latestBrief),
   };
 }
 
@@ -161,33 +161,33 @@ const END_STATES: ReadonlyMap<EventKind, string> = new Map([
 ]);
 
 function loggedBrief(source: string, newestFirst: readonly AlarmEvent[]): AlarmBrief | null {
-  const [last] = newestFirst;
-  if (last === undefined) return null;
-  const { alarm, episode } = last.event.data;
-  const endState = END_STATES.get(last.event.type as EventKind);
+  const [lastEvent] = newestFirst;
+  if (lastEvent === undefined) return null;
+  const { alarm, episode } = lastEvent.event.data;
+  const endState = END_STATES.get(lastEvent.event.type as EventKind);
   const brief = briefOf(source, alarm, episode, endState ?? "active");
-  return endState === undefined ? brief : { ...brief, endedAt: brief.endedAt ?? last.event.time };
+  return endState === undefined ? brief : { ...brief, endedAt: brief.endedAt ?? lastEvent.event.time };
 }
 
 function episodesOf(source: string, newestFirst: readonly AlarmEvent[], latest: AlarmBrief): readonly AlarmBrief[] {
-  const earlier = [...Map.groupBy(newestFirst, ({ event }) => event.data.episode)]
+  const earlierBriefs = [...Map.groupBy(newestFirst, ({ event }) => event.data.episode)]
     .filter(([episode]) => episode !== latest.episode)
     .flatMap(([, events]) => loggedBrief(source, events) ?? []);
-  return [latest, ...earlier].sort((a, b) => Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
+  return [latest, ...earlierBriefs].sort((a, b) => Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
 }
 
 /** Timeline from the log, oldest step first. The alarm itself supplies steps that the log no longer has. */
 export function timelineOf(alarm: Alarm, newestFirst: readonly AlarmEvent[]) {
-  const logged = newestFirst
+  const loggedSteps = newestFirst
     .toReversed()
     .map(({ event }) => ({ at: event.time, what: event.type.slice("alarm-".length), words: wordsOf(event) }));
-  const own = (at: string | null, what: string, words: string) =>
-    at === null || logged.some((step) => step.what === what) ? [] : [{ at, what, words }];
+  const stepFromAlarm = (at: string | null, what: string, words: string) =>
+    at === null || loggedSteps.some((step) => step.what === what) ? [] : [{ at, what, words }];
   return [
-    ...own(alarm.triggeredAt, "raised", raised(alarm)),
-    ...own(alarm.acknowledged ? alarm.acknowledgedAt : null, "acknowledged", acknowledgement(alarm)),
-    ...logged,
-    ...own(alarm.resolvedAt, "resolved", "Resolved."),
+    ...stepFromAlarm(alarm.triggeredAt, "raised", raisedText(alarm)),
+    ...stepFromAlarm(alarm.acknowledged ? alarm.acknowledgedAt : null, "acknowledged", acknowledgement(alarm)),
+    ...loggedSteps,
+    ...stepFromAlarm(alarm.resolvedAt, "resolved", "Resolved."),
   ].sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
 }
 
@@ -196,7 +196,7 @@ function wordsOf({ data, type }: Event): string {
   const suffix = late ? " Plenum found this afterwards." : "";
   switch (type) {
     case "alarm-raised":
-      return `${raised(alarm)}${suffix}`;
+      return `${raisedText(alarm)}${suffix}`;
     case "alarm-acknowledged":
       return acknowledgement(alarm);
     case "alarm-unacknowledged":
@@ -216,7 +216,7 @@ function wordsOf({ data, type }: Event): string {
   }
 }
 
-function raised({ trigger: { priority } }: Alarm): string {
+function raisedText({ trigger: { priority } }: Alarm): string {
   return `Raised with priority ${priority}.`;
 }
 
@@ -227,8 +227,8 @@ function acknowledgement({ acknowledgedBy, acknowledgedMessage }: Alarm): string
 
 /** The only tag that has the name in the alarm; null when no tag or several tags have it. */
 async function namedTag({ tags }: Pick<PageContext, "tags">, source: string, alarm: Alarm) {
-  const found = tagOf(alarm, await tags.ofSite(source, alarm.site.id));
-  return found && { source, id: found.tag.id, displayName: found.name };
+  const matchingTag = tagOf(alarm, await tags.ofSite(source, alarm.site.id));
+  return matchingTag && { source, id: matchingTag.tag.id, displayName: matchingTag.name };
 }
 
 /** Delivery state per sink. `episode`: key of the alarm's tickets. */
@@ -247,14 +247,14 @@ async function deliveryBySink(
       const letters = await cache.computed(`dead ${sink}`, WATCHED_MS, () =>
         store.outbox.deadLetters(sink, MOST_LETTERS),
       );
-      const dead = letters.find((letter) => newestFirst.some(({ event }) => event.id === letter.event?.id));
+      const deadLetter = letters.find((letter) => newestFirst.some(({ event }) => event.id === letter.event?.id));
       const filter = filterBySink.get(sink);
-      const last = newestFirst.find(({ event }) => filter?.matches(event) ?? true);
+      const lastEvent = newestFirst.find(({ event }) => filter?.matches(event) ?? true);
       const position = unsent.has(sink) ? 0 : lags.find((lag) => lag.sink === sink)?.position;
       const { state, words } =
-        dead === undefined
-          ? deliveryOf(newestFirst.length > 0, last, position)
-          : { state: "dead letter", words: `Rejected permanently: ${dead.reason}` };
+        deadLetter === undefined
+          ? deliveryOf(newestFirst.length > 0, lastEvent, position)
+          : { state: "dead letter", words: `Rejected permanently: ${deadLetter.reason}` };
       const ticket = tickets?.find((each) => each.sink === sink);
       return {
         sink,

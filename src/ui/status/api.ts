@@ -53,8 +53,8 @@ export function createResponses(options: ResponsesOptions & { readonly status: P
   return {
     sources,
     async sinkNames() {
-      const known = await store.outbox.lag();
-      return [...new Set([...sinksAndFilters().sinks, ...known.map(({ sink }) => sink)])];
+      const sinkLags = await store.outbox.lag();
+      return [...new Set([...sinksAndFilters().sinks, ...sinkLags.map(({ sink }) => sink)])];
     },
     tags: tags.list,
     tag: (source, id) => tagResponse(context, source, id),
@@ -85,16 +85,17 @@ export function responseRoutes(responses: Responses, status: Pick<Status, "alarm
     respond: (query: T, context: Context) => Promise<unknown>,
   ): void {
     app.get(path, async (context) => {
-      const given = context.req.query();
-      const query = schema.safeParse(given);
-      const source = path === "/source" ? given.name : query.success && "source" in query.data && query.data.source;
+      const parameters = context.req.query();
+      const query = schema.safeParse(parameters);
+      const { data } = query;
+      const source = path === "/source" ? parameters.name : data && "source" in data && data.source;
       if (typeof source === "string" && !responses.sources.includes(source))
         return unknownSource(context, responses, source);
       if (!query.success) return context.json({ message: query.error.issues[0]?.message ?? "" }, 400);
-      const found = await respond(query.data, context);
-      return found === null
+      const response = await respond(query.data, context);
+      return response === null
         ? context.json({ message: "This object does not exist (any more)." }, 404)
-        : context.json(found);
+        : context.json(response);
     });
   }
 
@@ -151,14 +152,14 @@ const LARGEST_BODY = 16 * 1024;
 const MOST_RETRIED = 1_000;
 
 const Scalar = z.union([z.number(), z.boolean()], { error: "A value is a number, true or false." });
-const Write = z.strictObject({
-  source: queries.text("source", 200),
-  tag: queries.text("tag", 200),
+const WriteBody = z.strictObject({
+  source: queries.requiredText("source", 200),
+  tag: queries.requiredText("tag", 200),
   value: Scalar,
   expect: Scalar.optional(),
 });
-const Retry = z.strictObject({
-  name: queries.text("name"),
+const RetryBody = z.strictObject({
+  name: queries.requiredText("name"),
   ids: z
     .array(z.string().regex(/^\d{1,15}$/, "An id is the number of a dead letter."), "ids is a list of numbers as text.")
     .max(MOST_RETRIED, `Send ${MOST_RETRIED} at once at most, or all by leaving ids out.`)
@@ -178,12 +179,12 @@ export function actionRoutes({ actions, answers, config, log, outbox }: ActionRo
   function post<T>(path: string, schema: z.ZodType<T>, act: (body: T, context: Context) => Promise<Response>): void {
     app.post(path, jsonFromPage(LARGEST_BODY, "The request is too long."), async (context) => {
       const body = schema.safeParse(await context.req.json().catch(() => null));
-      return body.success ? act(body.data, context) : context.json({ message: complaint(body.error) }, 400);
+      return body.success ? act(body.data, context) : context.json({ message: validationMessage(body.error) }, 400);
     });
   }
 
   /** {source, tag, value, expect?}: through the gate, as `plenum write`. → {id} or {message} with 4xx */
-  post("/write", Write, async ({ expect = null, source, tag: tagId, value }, context) => {
+  post("/write", WriteBody, async ({ expect = null, source, tag: tagId, value }, context) => {
     if (!answers.sources.includes(source)) return unknownSource(context, answers, source);
     const reason = actions.notReady();
     if (reason !== null) return context.json({ message: reason }, 503);
@@ -196,7 +197,7 @@ export function actionRoutes({ actions, answers, config, log, outbox }: ActionRo
   });
 
   /** {name, ids?: string[]}: sends dead letters of a sink again. → {again: number} */
-  post("/sink/retry", Retry, async ({ ids, name }, context) => {
+  post("/sink/retry", RetryBody, async ({ ids, name }, context) => {
     if (!(await answers.sinkNames()).includes(name)) return context.json({ message: "There is no such sink." }, 404);
     const again = await outbox.resendDeadLetters(name, ids?.map(Number) ?? "all");
     log.info({ sink: name, count: again, by: visitorName(context, config) }, "dead letters are sent again");
@@ -205,7 +206,7 @@ export function actionRoutes({ actions, answers, config, log, outbox }: ActionRo
   return app;
 }
 
-function complaint({ issues: [issue] }: z.ZodError): string {
+function validationMessage({ issues: [issue] }: z.ZodError): string {
   if (issue?.code === "unrecognized_keys") return "The request has an unknown field.";
   return issue === undefined || issue.path.length === 0 ? "Send one JSON object." : issue.message;
 }

@@ -64,8 +64,9 @@ export function createCache(clock: Pick<Clock, "monotonic">): Cache {
   const entries = new Map<string, { readonly atMs: number; readonly value: Promise<unknown> }>();
 
   return async <T>(name: string, maxAgeMs: number, load: () => Promise<T>): Promise<T> => {
-    const last = entries.get(name);
-    if (last !== undefined && clock.monotonic() - last.atMs < maxAgeMs) return (await last.value) as T;
+    const cachedEntry = entries.get(name);
+    if (cachedEntry !== undefined && clock.monotonic() - cachedEntry.atMs < maxAgeMs)
+      return (await cachedEntry.value) as T;
     const value = load();
     entries.delete(name);
     entries.set(name, { atMs: clock.monotonic(), value });

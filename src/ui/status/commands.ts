@@ -20,11 +20,11 @@ export interface CommandRow {
 export type ListCommands = (query: CommandsQuery) => Promise<readonly CommandRow[]>;
 
 /** Records of the audit log that are read: about 500 commands. */
-const RECORDS = 2_000;
+const MAX_RECORDS = 2_000;
 
 /** Lists commands from the audit log, which outlives the event log. */
 export function commandLister(store: Pick<Store, "document" | "lastRecord" | "records">): ListCommands {
-  let read: { readonly sequence: number; readonly rows: readonly CommandRow[] } = { sequence: 0, rows: [] };
+  let cachedRows: { readonly sequence: number; readonly rows: readonly CommandRow[] } = { sequence: 0, rows: [] };
 
   async function withTagName(row: CommandRow): Promise<CommandRow> {
     if (row.source === null || row.tagId === null) return row;
@@ -34,19 +34,19 @@ export function commandLister(store: Pick<Store, "document" | "lastRecord" | "re
 
   return async ({ source, tag, limit }) => {
     const sequence = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.sequence ?? 0;
-    if (sequence !== read.sequence) {
-      const records = await store.records<AuditRecord>(AUDIT_LOG, Math.max(0, sequence - RECORDS), RECORDS);
-      read = { sequence, rows: commandsIn(records) };
+    if (sequence !== cachedRows.sequence) {
+      const records = await store.records<AuditRecord>(AUDIT_LOG, Math.max(0, sequence - MAX_RECORDS), MAX_RECORDS);
+      cachedRows = { sequence, rows: commandsIn(records) };
     }
-    const matching = read.rows.filter(
+    const matchingRows = cachedRows.rows.filter(
       (row) => (source === undefined || row.source === source) && (tag === undefined || row.tagId === tag),
     );
-    return Promise.all(matching.slice(0, limit).map(withTagName));
+    return Promise.all(matchingRows.slice(0, limit).map(withTagName));
   };
 }
 
 /** Fields of an audit record about a command; see `src/engine/commands/journal.ts`. */
-interface Detail {
+interface CommandDetail {
   readonly source?: string | null;
   readonly tagId?: string | null;
   readonly value?: TagValue;
@@ -63,7 +63,7 @@ export function commandsIn(records: readonly LogRecord<AuditRecord>[]): readonly
   for (const { body, damaged } of records) {
     if (damaged === true || body.commandId === "-") continue;
     const { at, commandId, step } = body;
-    const detail = body.detail as Detail;
+    const detail = body.detail as CommandDetail;
     const row = rows.get(commandId);
     if (step === "accepted" || (row === undefined && detail.tagId !== undefined)) {
       rows.set(commandId, {
@@ -85,7 +85,7 @@ export function commandsIn(records: readonly LogRecord<AuditRecord>[]): readonly
   return [...rows.values()].reverse();
 }
 
-function wordsOf(step: string, { message, needsSecond, by }: Detail): string {
+function wordsOf(step: string, { message, needsSecond, by }: CommandDetail): string {
   if (step === "accepted")
     return needsSecond === true ? "It waits for a second person." : "It waits for its turn to be sent.";
   if (step === "seconded") return `${by ?? "A second person"} has agreed; it waits for its turn to be sent.`;

@@ -54,40 +54,40 @@ export function limitConnections(
   nearAddress: string | null = null,
   limits: ConnectionLimits = CONNECTION_LIMITS,
 ): void {
-  const near = nearAddress === null ? null : ownerOf(nearAddress);
-  const open = new Map<Socket, Connection>();
+  const proxyOwner = nearAddress === null ? null : addressOwner(nearAddress);
+  const openConnections = new Map<Socket, Connection>();
   server.setTimeout(LONGEST_SILENCE_MS);
 
   function close(socket: Socket): void {
-    open.delete(socket);
+    openConnections.delete(socket);
     socket.destroy();
   }
 
   /** Closes the oldest idle connection of a full group; false when the worker prepares responses for all of them. */
   function makeRoom(most: number, isMember: (connection: Connection) => boolean): boolean {
-    const group = [...open.values()].filter(isMember);
+    const group = [...openConnections.values()].filter(isMember);
     if (group.length < most) return true;
-    const oldest =
+    const oldestIdle =
       group.find((each) => !isPreparingResponse(each) && !isSendingResponse(each)) ?? group.find(isSendingResponse);
-    if (oldest !== undefined) close(oldest.socket);
-    return oldest !== undefined;
+    if (oldestIdle !== undefined) close(oldestIdle.socket);
+    return oldestIdle !== undefined;
   }
 
   server.on("connection", (socket: Socket) => {
-    const owner = ownerOf(socket.remoteAddress ?? "");
-    const isNear = owner === LOOPBACK || owner === near;
+    const owner = addressOwner(socket.remoteAddress ?? "");
+    const isNear = owner === LOOPBACK || owner === proxyOwner;
     const hasRoom =
       makeRoom(isNear ? limits.near : limits.perAddress, (each) => each.owner === owner) &&
       (isNear || makeRoom(limits.others, (each) => !each.isNear)) &&
       makeRoom(limits.total, () => true);
     if (!hasRoom) return void socket.destroy();
-    open.set(socket, { socket, owner, isNear, exchange: null });
-    socket.once("close", () => open.delete(socket));
+    openConnections.set(socket, { socket, owner, isNear, exchange: null });
+    socket.once("close", () => openConnections.delete(socket));
   });
 
   // Before the request is handled: a short response ends at once.
   server.prependListener("request", (request: IncomingMessage, response: ServerResponse) => {
-    const connection = open.get(request.socket);
+    const connection = openConnections.get(request.socket);
     if (connection === undefined) return;
     connection.exchange = { request, response };
     response.once("close", () => {
@@ -104,15 +104,15 @@ export function plainAddress(address: string): string {
 }
 
 /** Owner of an address: `192.0.2.7`, `2001:db8:0:7::/64`, or `loopback`. */
-export function ownerOf(address: string): string {
-  const plain = plainAddress(address).replace(/%.*$/, "");
-  if (plain === "::1" || plain.startsWith("127.")) return LOOPBACK;
-  if (!plain.includes(":")) return plain;
-  const [head = "", tail = ""] = plain.split("::");
-  const first = head === "" ? [] : head.split(":");
-  const last = tail === "" ? [] : tail.split(":");
-  const zeros = plain.includes("::") ? Array<string>(Math.max(0, 8 - first.length - last.length)).fill("0") : [];
-  return `${[...first, ...zeros, ...last].slice(0, 4).join(":")}::/64`;
+export function addressOwner(address: string): string {
+  const normalized = plainAddress(address).replace(/%.*$/, "");
+  if (normalized === "::1" || normalized.startsWith("127.")) return LOOPBACK;
+  if (!normalized.includes(":")) return normalized;
+  const [head = "", tail = ""] = normalized.split("::");
+  const heads = head === "" ? [] : head.split(":");
+  const tails = tail === "" ? [] : tail.split(":");
+  const zeros = normalized.includes("::") ? Array<string>(Math.max(0, 8 - heads.length - tails.length)).fill("0") : [];
+  return `${[...heads, ...zeros, ...tails].slice(0, 4).join(":")}::/64`;
 }
 
 export function listen(
@@ -130,12 +130,12 @@ export function listen(
 export function listeningService(name: string, open: () => Promise<Server>, onClosed: () => void = () => {}): Service {
   let server: Server | undefined;
   async function stop(): Promise<void> {
-    const running = server;
+    const closingServer = server;
     server = undefined;
-    if (running === undefined) return;
+    if (closingServer === undefined) return;
     await new Promise<void>((resolve) => {
-      running.close(() => resolve());
-      running.closeAllConnections();
+      closingServer.close(() => resolve());
+      closingServer.closeAllConnections();
     });
     onClosed();
   }

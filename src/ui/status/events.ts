@@ -20,11 +20,11 @@ export function summaryOf(event: AnyEvent): string {
       return `${tag.displayName}: ${value === null ? "no value" : `${value}${unit}`}${quality === "good" ? "" : ` (${quality})`}`;
     }
     case "tag-systems-changed":
-      return `${nameOf(event)}: ${event.data.systems.map((system) => system.displayName).join(", ") || "no system"}`;
+      return `${subjectName(event)}: ${event.data.systems.map((system) => system.displayName).join(", ") || "no system"}`;
     case "series-break":
-      return `${nameOf(event)}: other ${event.data.what.join(" and ")} than before`;
+      return `${subjectName(event)}: other ${event.data.what.join(" and ")} than before`;
     case "silent-sensors":
-      return `${nameOf(event)}: ${formatCount(sum(Object.values(event.data.counts)), "finding")} in ${formatCount(event.data.tags, "tag")}`;
+      return `${subjectName(event)}: ${formatCount(sum(Object.values(event.data.counts)), "finding")} in ${formatCount(event.data.tags, "tag")}`;
     case "history-complete":
       if ("site" in event.data)
         return `${event.data.site.displayName}: ${event.data.resolution} until ${event.data.until}`;
@@ -42,8 +42,8 @@ export function summaryOf(event: AnyEvent): string {
       return `${event.data.sink}: ${formatCount(event.data.count, "event")} lost by ${event.data.reason}`;
     case "configuration-changed": {
       const { changes, pending } = event.data;
-      const waiting = pending.length === 0 ? "" : `; ${pending.length} wait for a restart`;
-      return `${changes.map(({ path }) => path).join(", ") || "nothing yet"}${waiting}`;
+      const pendingText = pending.length === 0 ? "" : `; ${pending.length} wait for a restart`;
+      return `${changes.map(({ path }) => path).join(", ") || "nothing yet"}${pendingText}`;
     }
     case "source-unavailable":
       return event.data.reason;
@@ -52,11 +52,11 @@ export function summaryOf(event: AnyEvent): string {
     case "worker-alive":
       return `alarms polled at ${event.data.alarmsPolledAt ?? "no time yet"}`;
     default:
-      return nameOf(event);
+      return subjectName(event);
   }
 }
 
-function nameOf({ data, subject }: AnyEvent): string {
+function subjectName({ data, subject }: AnyEvent): string {
   if ("alarm" in data) return `${data.alarm.trigger.displayName} · ${data.alarm.site.displayName}`;
   if ("gateway" in data) return data.gateway.displayName;
   if ("host" in data) return data.host.displayName;

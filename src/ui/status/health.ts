@@ -24,7 +24,7 @@ interface NotReady {
 
 /** A sink that is blocked for longer makes the worker not ready; see docs/operations.md. */
 export const SINK_BLOCKED_MS = 10 * 60_000;
-const UNBLOCKED: readonly string[] = ["idle", "delivering", "starting"];
+const UNBLOCKED_STATES: readonly string[] = ["idle", "delivering", "starting"];
 
 export function createReadiness(options: {
   readonly clock: Clock;
@@ -38,12 +38,12 @@ export function createReadiness(options: {
   const cache = createCache(clock);
 
   async function check(): Promise<Readiness> {
-    const failed = commitTrouble();
-    const message = `Nothing could be written to the state since ${failed?.since}; the log says why.`;
+    const commitFailure = commitTrouble();
+    const message = `Nothing could be written to the state since ${commitFailure?.since}; the log says why.`;
     const commits: readonly NotReady[] =
-      failed === null ? [] : [{ reason: "commit-failed", subject: "state", message }];
+      commitFailure === null ? [] : [{ reason: "commit-failed", subject: "state", message }];
     const health = await options.health().catch(() => null);
-    const reasons = [...commits, ...(health === null ? [UNREADABLE] : reasonsIn(health))];
+    const reasons = [...commits, ...(health === null ? [UNREADABLE] : healthReasons(health))];
     const notes = health?.sources.flatMap(inventoryNote) ?? [];
     return { ready: reasons.length === 0, reasons, ...(notes.length === 0 ? {} : { notes }) };
   }
@@ -66,7 +66,7 @@ const DISK_FULL: NotReady = {
   message: "The disk that holds the state is full, or nearly; free some space.",
 };
 
-function reasonsIn({ sources, sinks, disk, now }: StatusHealth): readonly NotReady[] {
+function healthReasons({ sources, sinks, disk, now }: StatusHealth): readonly NotReady[] {
   return [
     ...(isFull(disk.free) ? [DISK_FULL] : []),
     ...sources.flatMap(latePolls),
@@ -84,18 +84,18 @@ function latePolls({ name, jobs, unavailable }: SourceHealth): readonly NotReady
   return jobs
     .filter(({ late }) => late)
     .map((job) => {
-      const last = job.lastSuccess === null ? "there was none yet" : `the last was at ${job.lastSuccess}`;
+      const lastText = job.lastSuccess === null ? "there was none yet" : `the last was at ${job.lastSuccess}`;
       const isRefused = unavailable.some((each) => each.job === job.name);
       return {
         reason: "poll-late",
         subject: `source/${name}/${job.name}`,
-        message: `A successful poll of ${name}, ${job.name}, was due by ${job.dueBy} at the latest, and ${last}.${isRefused ? " The service rejects it: give the token the permission, or switch the schedule off." : ""}`,
+        message: `A successful poll of ${name}, ${job.name}, was due by ${job.dueBy} at the latest, and ${lastText}.${isRefused ? " The service rejects it: give the token the permission, or switch the schedule off." : ""}`,
       };
     });
 }
 
 function blockedSink({ name, state, since }: LiveSink, nowMs: number): readonly NotReady[] {
-  if (UNBLOCKED.includes(state) || nowMs - Date.parse(since) <= SINK_BLOCKED_MS) return [];
+  if (UNBLOCKED_STATES.includes(state) || nowMs - Date.parse(since) <= SINK_BLOCKED_MS) return [];
   const message = `The sink ${name} has accepted no events since ${since} (${state}); \`plenum status\` says why.`;
   return [{ reason: "sink-blocked", subject: `sink/${name}`, message }];
 }
@@ -110,9 +110,9 @@ export async function refreshGauges(options: {
   readonly log: Pick<Log, "warn">;
 }): Promise<void> {
   const { status, metrics, log } = options;
-  let known: readonly [StatusHealth, readonly SinkReport[]] | null = null;
+  let healthAndSinks: readonly [StatusHealth, readonly SinkReport[]] | null = null;
   try {
-    known = await Promise.all([status.health(), status.sinks()]);
+    healthAndSinks = await Promise.all([status.health(), status.sinks()]);
   } catch (error) {
     log.warn({ err: error }, "the status could not be read for a scrape; what it does not know is left out");
   }
@@ -124,8 +124,8 @@ export async function refreshGauges(options: {
   metrics.tagsLeftOut.reset();
   metrics.tokenExpires.reset();
   metrics.writesStopped.remove();
-  if (known === null) return;
-  const [{ commands, disk, now, sources }, sinks] = known;
+  if (healthAndSinks === null) return;
+  const [{ commands, disk, now, sources }, sinks] = healthAndSinks;
   for (const sink of sinks) setSinkGauges(metrics, sink, Date.parse(now));
   for (const source of sources) setSourceGauges(metrics, source);
   if (disk.free === null) metrics.diskFreeBytes.remove();

@@ -4,7 +4,7 @@ import { BUCKET_MS, type Resolution, type TagLog, type TagValue } from "../../co
 import { type Event, eventSubject, sourceUri } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { lineOf, lineOfHours, loggedInGaps } from "../plots/lines.ts";
+import { hoursLine, loggedInGaps, readingsLine } from "../plots/lines.ts";
 import { HOUR_FORMAT, type Hour, type Samples } from "../plots/samples.ts";
 import type { FetchHistory, PageContext } from "./page-context.ts";
 import type { PlotQuery } from "./queries.ts";
@@ -24,7 +24,7 @@ export interface HistoryRange {
   readonly resolution: Resolution;
 }
 
-interface Series {
+interface CachedSeries {
   readonly source: string;
   readonly id: string;
   readonly state: "asked" | "fetched" | "refused";
@@ -39,41 +39,41 @@ const MOST_OPEN = 3;
 /** 720 points of a series take 12 kB. */
 const MOST_CACHED = 50;
 /** Lifetime of fetched data and of a rejection. */
-const GOOD_MS = 600_000;
-const PATIENCE_MS = 300_000;
+const CACHE_LIFETIME_MS = 600_000;
+const MAX_SLOT_WAIT_MS = 300_000;
 const NO_SAMPLES: Samples = { times: [], values: [] };
-const WAITS: FetchState = { state: "asked", why: "The request waits until the quota has a free slot." };
+const WAITING_STATE: FetchState = { state: "asked", why: "The request waits until the quota has a free slot." };
 
-class Impatient extends Error {}
+class NoSlotInTime extends Error {}
 
 /** Logged history that a plot requested in spare slots. It is only displayed: no event is emitted, and a restart deletes it. */
 export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
-  const cached = new Map<string, Series>();
-  const stopping = new AbortController();
+  const entries = new Map<string, CachedSeries>();
+  const stopController = new AbortController();
   let versions = 0;
 
-  const keyOf = ({ id, resolution, source }: HistoryRange) => JSON.stringify([source, id, resolution]);
-  const samples = (range: HistoryRange) => cached.get(keyOf(range))?.samples ?? NO_SAMPLES;
+  const rangeKey = ({ id, resolution, source }: HistoryRange) => JSON.stringify([source, id, resolution]);
+  const samples = (range: HistoryRange) => entries.get(rangeKey(range))?.samples ?? NO_SAMPLES;
 
-  function save(range: HistoryRange, state: Series["state"], why: string | null, values: Samples): void {
+  function save(range: HistoryRange, state: CachedSeries["state"], why: string | null, values: Samples): void {
     const { fromMs, id, source } = range;
     const version = ++versions;
-    cached.delete(keyOf(range));
-    cached.set(keyOf(range), { source, id, state, why, atMs: clock.monotonic(), fromMs, samples: values, version });
-    for (const [old, series] of cached) {
-      if (cached.size <= MOST_CACHED) break;
-      if (series.state !== "asked") cached.delete(old);
+    entries.delete(rangeKey(range));
+    entries.set(rangeKey(range), { source, id, state, why, atMs: clock.monotonic(), fromMs, samples: values, version });
+    for (const [old, series] of entries) {
+      if (entries.size <= MOST_CACHED) break;
+      if (series.state !== "asked") entries.delete(old);
     }
   }
 
   /** State of a cached range; null when it has to be requested. */
   function cachedState(range: HistoryRange): FetchState | null {
-    const series = cached.get(keyOf(range));
+    const series = entries.get(rangeKey(range));
     if (series === undefined) return null;
     const { atMs, fromMs, state, why } = series;
-    if (state === "asked") return WAITS;
-    const isInRange = state === "refused" || fromMs <= range.fromMs + GOOD_MS;
-    if (!isInRange || clock.monotonic() - atMs >= GOOD_MS) return null;
+    if (state === "asked") return WAITING_STATE;
+    const isInRange = state === "refused" || fromMs <= range.fromMs + CACHE_LIFETIME_MS;
+    if (!isInRange || clock.monotonic() - atMs >= CACHE_LIFETIME_MS) return null;
     return state === "fetched" ? { state: "idle", why: null } : { state, why };
   }
 
@@ -81,19 +81,19 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
     try {
       const log = (await response).find(({ id }) => id === range.id);
       if (log?.unreadable?.timesMs === null) throw new Malformed(log.unreadable.said, "");
-      save(range, "fetched", null, log === undefined ? NO_SAMPLES : samplesOf(Points.of(log.measurements)));
+      save(range, "fetched", null, log === undefined ? NO_SAMPLES : toSamples(Points.of(log.measurements)));
     } catch (error) {
-      if (!stopping.signal.aborted) save(range, "refused", reasonOf(error), samples(range));
+      if (!stopController.signal.aborted) save(range, "refused", failureReason(error), samples(range));
     }
   }
 
-  function patience(): AbortSignal {
-    const over = new AbortController();
-    clock.sleep(PATIENCE_MS, stopping.signal).then(
-      () => over.abort(new Impatient()),
+  function slotDeadline(): AbortSignal {
+    const controller = new AbortController();
+    clock.sleep(MAX_SLOT_WAIT_MS, stopController.signal).then(
+      () => controller.abort(new NoSlotInTime()),
       () => {},
     );
-    return over.signal;
+    return controller.signal;
   }
 
   return {
@@ -102,32 +102,32 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory) {
       const state = cachedState(range);
       if (state !== null) return state;
       const { fromMs, id, resolution, source, toMs } = range;
-      const open = [...cached.values()].filter((series) => series.state === "asked");
-      if (open.some((series) => series.source === source && series.id === id))
+      const openRequests = [...entries.values()].filter((series) => series.state === "asked");
+      if (openRequests.some((series) => series.source === source && series.id === id))
         return { state: "asked", why: "Plenum is already requesting another span of this tag." };
-      if (open.length >= MOST_OPEN) return { state: "asked", why: "Requests for other tags come first." };
+      if (openRequests.length >= MOST_OPEN) return { state: "asked", why: "Requests for other tags come first." };
       const query = { tagIds: [id], from: wholeSecond(fromMs), to: wholeSecond(toMs), resolution };
-      const response = fetch(source, query, AbortSignal.any([stopping.signal, patience()]));
+      const response = fetch(source, query, AbortSignal.any([stopController.signal, slotDeadline()]));
       if (response === null) return { state: "off", why: "No worker reads this source." };
       save(range, "asked", null, samples(range));
       void receive(range, response);
-      return WAITS;
+      return WAITING_STATE;
     },
     state: (range: HistoryRange): FetchState => cachedState(range) ?? { state: "idle", why: null },
     samples,
     /** Changes whenever `samples` changes. */
-    version: (range: HistoryRange) => cached.get(keyOf(range))?.version ?? 0,
-    stop: () => stopping.abort(new Error("stopping")),
+    version: (range: HistoryRange) => entries.get(rangeKey(range))?.version ?? 0,
+    stop: () => stopController.abort(new Error("stopping")),
   };
 }
 
-function reasonOf(error: unknown): string {
-  if (error instanceof Impatient)
+function failureReason(error: unknown): string {
+  if (error instanceof NoSlotInTime)
     return "The quota had no free slot within five minutes: live reads and history used all slots.";
   return errorText(error);
 }
 
-function samplesOf(points: Iterable<{ readonly time: string; readonly value: TagValue }>): Samples {
+function toSamples(points: Iterable<{ readonly time: string; readonly value: TagValue }>): Samples {
   const pairs = [...points].map(
     ({ time, value }) => [Date.parse(time) / 1_000, value === null ? null : Number(value)] as const,
   );
@@ -142,7 +142,7 @@ function wholeSecond(ms: number): string {
 export type PlotResponse = Awaited<ReturnType<typeof plotResponse>>;
 
 /** `log`: resolution that fills the gaps of the span. */
-const SPANS: Readonly<
+const PLOT_SPANS: Readonly<
   Record<
     PlotQuery["span"],
     { readonly hours: number; readonly log: Resolution; readonly byHour: boolean; readonly maxAgeMs: number }
@@ -170,19 +170,19 @@ export async function plotResponse(
   { fetch, span }: Pick<PlotQuery, "fetch" | "span">,
 ) {
   const { source, tag } = row;
-  const { hours, log, maxAgeMs } = SPANS[span];
+  const { hours, log, maxAgeMs } = PLOT_SPANS[span];
   const toMs = context.clock.now();
   const range = { source, id: tag.id, fromMs: toMs - hours * HOUR_S * 1_000, toMs, resolution: log };
   const history = fetch ? fetched.request(range) : fetched.state(range);
   const name = `plot ${source} ${tag.id} ${span} ${fetched.version(range)}`;
   const { line, origin } = await context.cache.computed(name, maxAgeMs, () =>
-    draw(context, row, span, fetched.samples(range), range.fromMs, toMs),
+    drawPlot(context, row, span, fetched.samples(range), range.fromMs, toMs),
   );
   const { stepS: stepSeconds, ...columns } = line;
   return { from: isoUtc(range.fromMs), to: isoUtc(toMs), unit: tag.unit, stepSeconds, origin, history, ...columns };
 }
 
-async function draw(
+async function drawPlot(
   context: PageContext,
   row: TagRow,
   span: PlotQuery["span"],
@@ -193,26 +193,26 @@ async function draw(
   const { source, tag } = row;
   const emitted = await Promise.all(EMITTED.map((resolution) => emittedSamples(context, row, resolution, fromMs)));
   const plots = context.plots?.tags(source) ?? null;
-  if (SPANS[span].byHour) {
-    const read = (await plots?.hours(tag.id, fromMs, toMs)) ?? [];
-    const known = new Map(read);
+  if (PLOT_SPANS[span].byHour) {
+    const readHours = (await plots?.hours(tag.id, fromMs, toMs)) ?? [];
+    const hoursByBegin = new Map(readHours);
     // Of emitted data the finest resolution comes first.
-    for (const [begin, hour] of [...emitted, fetched].flatMap(hoursOf))
-      if (!known.has(begin) && begin * 1_000 >= fromMs) known.set(begin, hour);
-    const hours = [...known].sort(([one], [other]) => one - other);
-    return { line: lineOfHours(hours), origin: originOf(read.length, hours.length - read.length) };
+    for (const [begin, hour] of [...emitted, fetched].flatMap(groupByHour))
+      if (!hoursByBegin.has(begin) && begin * 1_000 >= fromMs) hoursByBegin.set(begin, hour);
+    const hours = [...hoursByBegin].sort(([one], [other]) => one - other);
+    return { line: hoursLine(hours), origin: plotOrigin(readHours.length, hours.length - readHours.length) };
   }
   const [fine = NO_SAMPLES, coarse = NO_SAMPLES] = emitted;
-  const bucketS = BUCKET_MS[SPANS[span].log] / 1_000;
-  const read = (await plots?.samples(tag.id, fromMs, toMs)) ?? NO_SAMPLES;
-  const finer = loggedInGaps(read, merged(fine, fetched), bucketS);
+  const bucketS = BUCKET_MS[PLOT_SPANS[span].log] / 1_000;
+  const readSamples = (await plots?.samples(tag.id, fromMs, toMs)) ?? NO_SAMPLES;
+  const finerSamples = loggedInGaps(readSamples, mergeSamples(fine, fetched), bucketS);
   const logged = [
-    { samples: finer, bucketS },
-    { samples: loggedInGaps(merged(read, finer), coarse, HOUR_S), bucketS: HOUR_S },
+    { samples: finerSamples, bucketS },
+    { samples: loggedInGaps(mergeSamples(readSamples, finerSamples), coarse, HOUR_S), bucketS: HOUR_S },
   ].filter(({ samples }) => samples.times.length > 0);
   const everyS = (context.live.reading(source, tag.id)?.promisedMs ?? 0) / 1_000;
-  const line = lineOf({ read, logged, everyS, fromS: fromMs / 1_000, toS: toMs / 1_000 });
-  return { line, origin: originOf(read.times.length, logged.length) };
+  const line = readingsLine({ read: readSamples, logged, everyS, fromS: fromMs / 1_000, toS: toMs / 1_000 });
+  return { line, origin: plotOrigin(readSamples.times.length, logged.length) };
 }
 
 function emittedSamples(
@@ -226,35 +226,35 @@ function emittedSamples(
     const limits = { sinceMs, maxSearched: SEARCHED_EVENTS, limit: MOST_EVENTS };
     const events = await store.outbox.recent({ source: sourceUri(source), subjects }, ["tag-history"], limits);
     const points = events.toReversed().flatMap(({ event }) => (event as Event<"tag-history">).data.points);
-    return samplesOf(points);
+    return toSamples(points);
   });
 }
 
 /** Sorts points by time. Of equal times the later point counts. */
 function byTime(points: readonly (readonly [time: number, value: number | null])[]): Samples {
-  const sorted = [...new Map(points)].filter(([time]) => Number.isFinite(time)).sort(([a], [b]) => a - b);
-  return { times: sorted.map(([time]) => time), values: sorted.map(([, value]) => value) };
+  const sortedPoints = [...new Map(points)].filter(([time]) => Number.isFinite(time)).sort(([a], [b]) => a - b);
+  return { times: sortedPoints.map(([time]) => time), values: sortedPoints.map(([, value]) => value) };
 }
 
-function merged(...parts: readonly Samples[]): Samples {
+function mergeSamples(...parts: readonly Samples[]): Samples {
   return byTime(parts.flatMap(({ times, values }) => times.map((time, n) => [time, values[n] ?? null] as const)));
 }
 
 /** Groups values by the hour in which they were logged. */
-function hoursOf({ times, values }: Samples): readonly (readonly [begin: number, hour: Hour])[] {
+function groupByHour({ times, values }: Samples): readonly (readonly [begin: number, hour: Hour])[] {
   const hours = new Map<number, Hour>();
   for (const [n, time] of times.entries()) {
     const value = values[n] ?? null;
     if (value === null) continue;
     const begin = time - (time % HOUR_S);
-    const own = { low: value, high: value, last: value };
-    const earlier = hours.get(begin);
-    hours.set(begin, earlier === undefined ? own : HOUR_FORMAT.join(earlier, own));
+    const hourOfValue = { low: value, high: value, last: value };
+    const earlierHour = hours.get(begin);
+    hours.set(begin, earlierHour === undefined ? hourOfValue : HOUR_FORMAT.join(earlierHour, hourOfValue));
   }
   return [...hours];
 }
 
-function originOf(read: number, logged: number) {
+function plotOrigin(read: number, logged: number) {
   if (read > 0) return logged > 0 ? "both" : "read";
   return logged > 0 ? "logged" : "none";
 }

@@ -49,55 +49,55 @@ export function jobReports({
   readonly now: Moment;
 }): readonly JobReport[] {
   function storedSuccess(name: string): string | null {
-    const stored = polls.get(name)?.lastSuccess ?? null;
-    if (name !== "live") return stored;
+    const storedTime = polls.get(name)?.lastSuccess ?? null;
+    if (name !== "live") return storedTime;
     if (newestValue !== undefined) return newestValue;
     // Live reads without values are stored as a success, too. Before this start there is no better record.
-    return stored !== null && started !== null && Date.parse(stored) < started.atMs ? stored : null;
+    return storedTime !== null && started !== null && Date.parse(storedTime) < started.atMs ? storedTime : null;
   }
 
   /** Milliseconds until the poll is late, negative when it is late; null: never. */
   function leftMs(dueTime: DueTime, last: PollTime | undefined, stored: string | null): number | null {
-    const left = (lastMs: number, elapsedMs: number) => {
+    const remainingAfter = (lastMs: number, elapsedMs: number) => {
       const dueMs = dueTime(lastMs);
       return dueMs === null ? null : dueMs - lastMs - elapsedMs;
     };
-    if (last !== undefined) return left(last.atMs, now.monotonicMs - last.monotonicMs);
+    if (last !== undefined) return remainingAfter(last.atMs, now.monotonicMs - last.monotonicMs);
     const storedMs = stored === null ? null : Date.parse(stored);
-    if (started === null) return storedMs === null ? null : left(storedMs, now.atMs - storedMs);
+    if (started === null) return storedMs === null ? null : remainingAfter(storedMs, now.atMs - storedMs);
     const ranMs = now.monotonicMs - started.monotonicMs;
     if (storedMs === null) {
       const waitedMs = now.monotonicMs - (inventoryMs ?? started.monotonicMs);
-      return left(started.atMs, Math.min(ranMs, waitedMs));
+      return remainingAfter(started.atMs, Math.min(ranMs, waitedMs));
     }
-    const atStart = left(storedMs, Math.max(0, started.atMs - storedMs));
-    return atStart === null ? null : Math.max(atStart, FIRST_POLL_MS) - ranMs;
+    const leftAtStart = remainingAfter(storedMs, Math.max(0, started.atMs - storedMs));
+    return leftAtStart === null ? null : Math.max(leftAtStart, FIRST_POLL_MS) - ranMs;
   }
 
   return [...new Set([...dueTimes.keys(), ...polls.keys()])]
     .filter((name) => dueTimes.get(name) !== "off")
     .map((name): JobReport => {
       const poll = polls.get(name);
-      const last = lastPolls.get(name);
-      const stored = storedSuccess(name);
-      const lastSuccess = last === undefined ? stored : later(stored, isoUtc(last.atMs));
-      const lastAttempt = later(poll?.lastAttempt ?? null, lastSuccess);
+      const lastPoll = lastPolls.get(name);
+      const storedTime = storedSuccess(name);
+      const lastSuccess = lastPoll === undefined ? storedTime : laterTime(storedTime, isoUtc(lastPoll.atMs));
+      const lastAttempt = laterTime(poll?.lastAttempt ?? null, lastSuccess);
       const problem = poll?.problem ?? null;
       const dueTime = dueTimes.get(name);
-      const left = typeof dueTime === "function" ? leftMs(dueTime, last, stored) : null;
+      const remainingMs = typeof dueTime === "function" ? leftMs(dueTime, lastPoll, storedTime) : null;
       return {
         name,
         lastSuccess,
         lastAttempt,
         problem,
         partly: problem !== null && lastSuccess !== null && lastSuccess === lastAttempt,
-        dueBy: left === null ? null : isoUtc(Math.round((now.atMs + left) / 1_000) * 1_000),
-        late: left !== null && left < 0,
+        dueBy: remainingMs === null ? null : isoUtc(Math.round((now.atMs + remainingMs) / 1_000) * 1_000),
+        late: remainingMs !== null && remainingMs < 0,
       };
     });
 }
 
-function later(a: string | null, b: string | null): string | null {
+function laterTime(a: string | null, b: string | null): string | null {
   if (a === null || b === null) return a ?? b;
   return Date.parse(b) > Date.parse(a) ? b : a;
 }

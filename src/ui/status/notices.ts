@@ -15,17 +15,17 @@ const MOST_NAMED = 5;
 
 type Notices = readonly string[];
 
-function when<T>(value: T | null | undefined | false, text: (value: T) => string): Notices {
+function noticeIf<T>(value: T | null | undefined | false, text: (value: T) => string): Notices {
   return value === null || value === undefined || value === false ? [] : [text(value)];
 }
 
-function whenAny<T>(items: readonly T[], text: (items: readonly T[]) => string): Notices {
+function noticeIfAny<T>(items: readonly T[], text: (items: readonly T[]) => string): Notices {
   return items.length === 0 ? [] : [text(items)];
 }
 
-function listed(words: readonly string[], total = words.length): string {
-  const more = total - Math.min(words.length, MOST_NAMED);
-  return `${words.slice(0, MOST_NAMED).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+function listWords(words: readonly string[], total = words.length): string {
+  const unlistedCount = total - Math.min(words.length, MOST_NAMED);
+  return `${words.slice(0, MOST_NAMED).join(", ")}${unlistedCount > 0 ? ` and ${unlistedCount} more` : ""}`;
 }
 
 /** Warnings, worst first. An empty page must never look like "no alarms" while something fails. */
@@ -42,7 +42,7 @@ export function noticesOf(
   return [
     ...diskNotices(store),
     ...(store.copy === null ? [] : copyNotices(store.copy, nowMs)),
-    ...whenAny(store.damaged, damagedNotice),
+    ...noticeIfAny(store.damaged, damagedNotice),
     ...sources.flatMap((source) => [
       ...availabilityNotices(source),
       ...tokenNotices(source, nowMs),
@@ -50,21 +50,21 @@ export function noticesOf(
       ...valueNotices(source),
       ...backlogNotices(source),
     ]),
-    ...sinks.flatMap(({ sink, problem }) => when(problem, () => `Sink ${sink}: ${problem}`)),
+    ...sinks.flatMap(({ sink, problem }) => noticeIf(problem, () => `Sink ${sink}: ${problem}`)),
     ...sinks.flatMap(({ sink, deadLetters }) =>
-      when(
+      noticeIf(
         deadLetters || null,
         (count) => `Sink ${sink} refused ${formatCount(count, "event")}; \`plenum outbox dead ${sink}\` says why.`,
       ),
     ),
     ...sinks.flatMap(({ sink, dropped }) =>
-      when(
+      noticeIf(
         dropped || null,
         (count) =>
           `Sink ${sink} lost ${formatCount(count, "event")} that it did not take in time; see its delivery-gap events.`,
       ),
     ),
-    ...when(
+    ...noticeIf(
       commands?.stopped === true && commands.enabled,
       () => "Writing is stopped by the kill switch; `plenum writes resume` allows it again.",
     ),
@@ -85,17 +85,17 @@ function diskNotices({ file, free, diskBytes }: Pick<StateReport, "file" | "free
 
 function copyNotices({ from, isHere, isOriginalThere, at }: NonNullable<StateReport["copy"]>, nowMs: number): Notices {
   if (isHere ? !isOriginalThere : nowMs - Date.parse(at) > COPY_MS) return [];
-  const where = isHere ? `${from.folder}, which still exists,` : `${from.folder} on ${from.host}`;
+  const copyPlace = isHere ? `${from.folder}, which still exists,` : `${from.folder} on ${from.host}`;
   return [
-    `This state was copied from ${where} (noticed at ${at}). Run only one of the two: both use the same quota and send the same events, with the same ids. This worker connects to MQTT brokers under another name, and writes nothing before \`plenum writes arm\`.${isHere ? " Remove the original when you no longer need it." : ""}`,
+    `This state was copied from ${copyPlace} (noticed at ${at}). Run only one of the two: both use the same quota and send the same events, with the same ids. This worker connects to MQTT brokers under another name, and writes nothing before \`plenum writes arm\`.${isHere ? " Remove the original when you no longer need it." : ""}`,
   ];
 }
 
 function damagedNotice(damaged: StateReport["damaged"]): string {
   const rows = damaged.map(({ table, part, rows: count }) => `${count} of ${table} ${part}`.trimEnd());
-  const [last] = damaged.map(({ lastFound }) => lastFound).toSorted((a, b) => (a < b ? 1 : -1));
+  const [lastFoundAt] = damaged.map(({ lastFound }) => lastFound).toSorted((a, b) => (a < b ? 1 : -1));
   const kinds = damaged.length > MOST_NAMED ? " kinds" : "";
-  return `Damaged rows of the state were found and set aside, the last at ${last}: ${listed(rows)}${kinds}. Check the disk and the memory of this machine; \`plenum state check\` says more.`;
+  return `Damaged rows of the state were found and set aside, the last at ${lastFoundAt}: ${listWords(rows)}${kinds}. Check the disk and the memory of this machine; \`plenum state check\` says more.`;
 }
 
 /** The unavailable service alone; otherwise features, sites and jobs that fail. */
@@ -110,17 +110,17 @@ function availabilityNotices({ name, health, jobs, lostSites, unavailable }: Sou
       `${name} is unavailable since ${service.since}: ${service.reason} The data below is from before the failure.${check}`,
     ];
   }
-  const others = jobs.filter((job) => !unavailable.some((each) => each.job === job.name));
+  const otherJobs = jobs.filter((job) => !unavailable.some((each) => each.job === job.name));
   return [
     ...unavailable.map(({ job, since, reason }) => `${name}, ${job}: unavailable since ${since}: ${reason}`),
     ...lostSites.map(({ siteId, since, reason }) => `${name}, site ${siteId}, since ${since}: ${reason}`),
-    ...others.flatMap((job) => when(job.problem, () => `${name}, ${job.name}: ${job.problem}`)),
-    ...others
+    ...otherJobs.flatMap((job) => noticeIf(job.problem, () => `${name}, ${job.name}: ${job.problem}`)),
+    ...otherJobs
       .filter(({ late, problem }) => late && problem === null)
       .map((job) => {
-        const last =
+        const lastPollText =
           job.lastSuccess === null ? "no poll has succeeded yet" : `the last successful poll was at ${job.lastSuccess}`;
-        return `${name}, ${job.name}: ${last}, and the next was due by ${job.dueBy} at the latest.`;
+        return `${name}, ${job.name}: ${lastPollText}, and the next was due by ${job.dueBy} at the latest.`;
       }),
   ];
 }
@@ -131,20 +131,20 @@ function tokenNotices({ name, token }: SourceReport, nowMs: number): Notices {
   const days = (Date.parse(expiry) - nowMs) / DAY_MS;
   if (days > TOKEN_DAYS) return [];
   if (days < 0) return [`The token of ${name} expired at ${expiry}; replace it with a new one.`];
-  const left = days < 1 ? "in less than a day" : `in ${formatCount(Math.floor(days), "day")}`;
-  return [`The token of ${name} expires at ${expiry}, ${left}.`];
+  const timeLeft = days < 1 ? "in less than a day" : `in ${formatCount(Math.floor(days), "day")}`;
+  return [`The token of ${name} expires at ${expiry}, ${timeLeft}.`];
 }
 
 function workNotices(source: SourceReport, copy: StateReport["copy"]): Notices {
   const { name, quota, clockSkewMs, plan, historyStarvesSince } = source;
   const foreign = quota?.buckets.find((bucket) => bucket.foreign !== null)?.foreign;
   return [
-    ...when(
+    ...noticeIf(
       clockSkewMs !== null && Math.abs(clockSkewMs) > MAX_CLOCK_DIFFERENCE_MS && clockSkewMs,
       (ms) =>
         `The clock of this machine is ${(Math.abs(ms) / 1_000).toFixed(0)} s ${ms > 0 ? "ahead of" : "behind"} the clock of ${name}. Until you correct it, times are uncertain and Plenum rejects commands.`,
     ),
-    ...when(foreign, ({ perWindow, sinceMs }) => {
+    ...noticeIf(foreign, ({ perWindow, sinceMs }) => {
       const requests = perWindow === null ? "" : `, up to ${formatCount(perWindow, "request")} a minute`;
       const original =
         copy === null
@@ -152,12 +152,12 @@ function workNotices(source: SourceReport, copy: StateReport["copy"]): Notices {
           : ` It may be the worker whose state this one was copied from (${copy.from.folder} on ${copy.from.host}).`;
       return `Another program seems to spend the quota of ${name}${requests}, since ${isoUtc(sinceMs)}.${original} Give it a token of another user, or leave it a share with quota.polite.`;
     }),
-    ...when(plan !== null && !plan.fits && plan, ({ classes, load }) => {
-      const stretched = classes.filter(({ stretch }) => stretch > 1);
-      const worst = Math.max(1, ...stretched.map(({ stretch }) => stretch));
-      return `Values of ${name} (${stretched.map((each) => each.name).join(", ")}) become up to ${worst.toFixed(1)} times older than wished, because the wishes need ${(load * 100).toFixed(0)} % of what the quota leaves for them. \`plenum plan\` names the cheapest change.`;
+    ...noticeIf(plan !== null && !plan.fits && plan, ({ classes, load }) => {
+      const stretchedClasses = classes.filter(({ stretch }) => stretch > 1);
+      const longestStretch = Math.max(1, ...stretchedClasses.map(({ stretch }) => stretch));
+      return `Values of ${name} (${stretchedClasses.map((each) => each.name).join(", ")}) become up to ${longestStretch.toFixed(1)} times older than wished, because the wishes need ${(load * 100).toFixed(0)} % of what the quota leaves for them. \`plenum plan\` names the cheapest change.`;
     }),
-    ...when(
+    ...noticeIf(
       historyStarvesSince,
       (since) =>
         `History of ${name} has been due since ${since} and got no request: live reads and writes take the quota. \`plenum plan\` names the cheapest change.`,
@@ -166,43 +166,43 @@ function workNotices(source: SourceReport, copy: StateReport["copy"]): Notices {
 }
 
 function valueNotices({ name, suddenChanges, leftOut, typeDoubts }: SourceReport): Notices {
-  const reasons = (tags: readonly SourceReport["leftOut"][number][]) =>
-    listed(tags.map(({ id, since, reason }) => `${id} (since ${since}: ${reason})`));
+  const reasonList = (tags: readonly SourceReport["leftOut"][number][]) =>
+    listWords(tags.map(({ id, since, reason }) => `${id} (since ${since}: ${reason})`));
   return [
     ...suddenChanges.map(({ what, siteIds, since, tags }) => {
-      const where = `${name}, site ${siteIds.join(", ")}`;
+      const siteText = `${name}, site ${siteIds.join(", ")}`;
       const verb = tags === 1 ? "is" : "are";
       return what === "nulls"
-        ? `${where}: ${formatCount(tags, "value")} turned null at once at ${since} and ${verb} published as bad. A gateway may be offline.`
-        : `${where}: more than a third of the values of a reply changed between number and boolean at ${since}. ${formatCount(tags, "tag")} ${verb} uncertain until a further reading confirms the type.`;
+        ? `${siteText}: ${formatCount(tags, "value")} turned null at once at ${since} and ${verb} published as bad. A gateway may be offline.`
+        : `${siteText}: more than a third of the values of a reply changed between number and boolean at ${since}. ${formatCount(tags, "tag")} ${verb} uncertain until a further reading confirms the type.`;
     }),
-    ...whenAny(
+    ...noticeIfAny(
       leftOut.filter(({ kind }) => kind === "unreadable"),
       (tags) =>
-        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has an unreadable value" : "have unreadable values"} in the replies; what was read before stays: ${reasons(tags)}.`,
+        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has an unreadable value" : "have unreadable values"} in the replies; what was read before stays: ${reasonList(tags)}.`,
     ),
-    ...whenAny(
+    ...noticeIfAny(
       leftOut.filter(({ kind }) => kind !== "unreadable"),
       (tags) =>
-        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has" : "have"} no value in the replies: ${reasons(tags)}.`,
+        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has" : "have"} no value in the replies: ${reasonList(tags)}.`,
     ),
-    ...whenAny(
+    ...noticeIfAny(
       typeDoubts.filter(({ doubt }) => doubt === "unit"),
       (tags) =>
-        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has a boolean" : "have booleans"} as value although the unit is one of numbers, so the quality is uncertain: ${listed(tags.map(({ id, displayName, unit }) => `${id} ${displayName} (${unit})`))}. Correct the unit or the value at the service.`,
+        `${formatCount(tags.length, "tag")} of ${name} ${tags.length === 1 ? "has a boolean" : "have booleans"} as value although the unit is one of numbers, so the quality is uncertain: ${listWords(tags.map(({ id, displayName, unit }) => `${id} ${displayName} (${unit})`))}. Correct the unit or the value at the service.`,
     ),
   ];
 }
 
 function backlogNotices({ name, history, setAside }: SourceReport): Notices {
   return [
-    ...when(history !== null && history.unreadableCount > 0 && history, ({ unreadable, unreadableCount }) => {
+    ...noticeIf(history !== null && history.unreadableCount > 0 && history, ({ unreadable, unreadableCount }) => {
       const series = unreadable.map((each) => `${each.series} (since ${each.since}: ${each.said})`);
-      return `History of ${name} was answered and cannot be read, and is requested again: ${listed(series, unreadableCount)}. \`plenum gaps\` names every bucket.`;
+      return `History of ${name} was answered and cannot be read, and is requested again: ${listWords(series, unreadableCount)}. \`plenum gaps\` names every bucket.`;
     }),
-    ...whenAny(setAside, (tags) => {
+    ...noticeIfAny(setAside, (tags) => {
       const [was, is] = tags.length === 1 ? ["was", "is"] : ["were", "are"];
-      const names = listed(tags.map(({ id, displayName }) => `${id} ${displayName}`));
+      const names = listWords(tags.map(({ id, displayName }) => `${id} ${displayName}`));
       return `${formatCount(tags.length, "tag")} of ${name} ${was} rejected singly twice and ${is} in quarantine; the next single requests follow after 10 minutes, then 1, 6 and 24 hours: ${names}. \`plenum explain ${tags[0]?.id ?? ""}\` says why.`;
     }),
   ];

@@ -11,12 +11,12 @@ function query<S extends z.ZodRawShape>(shape: S) {
   });
 }
 
-export const text = (name: string, max = 300) =>
+export const requiredText = (name: string, max = 300) =>
   z
     .string({ error: `Say ${name}.` })
     .min(1, `Say ${name}.`)
     .max(max, `There is no such ${name}.`);
-const whole = (name: string, least: number, most: number) =>
+const wholeNumber = (name: string, least: number, most: number) =>
   z
     .string()
     .regex(/^\d{1,15}$/, `${name} is a whole number.`)
@@ -25,9 +25,9 @@ const whole = (name: string, least: number, most: number) =>
 const oneOf = <const T extends readonly string[]>(name: string, words: T) =>
   z.enum(words, { error: `${name} is one of: ${words.join(", ")}.` });
 
-const source = text("source");
-const site = whole("site", 0, Number.MAX_SAFE_INTEGER);
-const limit = whole("limit", 1, 200);
+const source = requiredText("source");
+const site = wholeNumber("site", 0, Number.MAX_SAFE_INTEGER);
+const limit = wholeNumber("limit", 1, 200);
 
 const SORTS = ["name", "-name", "value", "-value", "age", "-age", "site", "-site"] as const;
 
@@ -39,22 +39,22 @@ export const TagsQuery = query({
   show: oneOf("show", ["all", "bad", "stale", "unread"]).default("all"),
   /** `-` sorts in descending order. */
   sort: oneOf("sort", SORTS).default("name"),
-  offset: whole("offset", 0, 1_000_000).default(0),
+  offset: wholeNumber("offset", 0, 1_000_000).default(0),
   limit: limit.default(100),
 });
 export type TagsQuery = z.output<typeof TagsQuery>;
 
-export const TagQuery = query({ source, id: text("id") });
+export const TagQuery = query({ source, id: requiredText("id") });
 
 /** Without `episode`: the latest known one. */
-export const AlarmQuery = query({ source, id: text("id"), episode: text("episode").optional() });
+export const AlarmQuery = query({ source, id: requiredText("id"), episode: requiredText("episode").optional() });
 export type AlarmQuery = z.output<typeof AlarmQuery>;
 
 export const AlarmsQuery = query({
   source: source.optional(),
   site: site.optional(),
-  priority: text("priority").optional(),
-  limit: whole("limit", 1, 1_000).default(100),
+  priority: requiredText("priority").optional(),
+  limit: wholeNumber("limit", 1, 1_000).default(100),
 });
 export type AlarmsQuery = z.output<typeof AlarmsQuery>;
 
@@ -65,7 +65,7 @@ export type ScopeQuery = z.output<typeof ScopeQuery>;
 
 export const PlotQuery = query({
   source,
-  tag: text("tag"),
+  tag: requiredText("tag"),
   span: oneOf("span", ["6h", "24h", "7d", "30d"]),
   /** True if gaps may be filled with requests to the service. */
   fetch: z
@@ -75,11 +75,11 @@ export const PlotQuery = query({
 });
 export type PlotQuery = z.output<typeof PlotQuery>;
 
-export const NameQuery = query({ name: text("name") });
+export const NameQuery = query({ name: requiredText("name") });
 
 export const CommandsQuery = query({
   source: source.optional(),
-  tag: text("tag").optional(),
+  tag: requiredText("tag").optional(),
   limit: limit.default(50),
 });
 export type CommandsQuery = z.output<typeof CommandsQuery>;

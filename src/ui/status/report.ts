@@ -96,8 +96,8 @@ export function createStatus(options: StatusOptions): Status {
   async function sinks(): Promise<readonly SinkReport[]> {
     // Counting filtered events is expensive, so all open pages share one result.
     const lags = await cache.computed("lag", WATCHED_MS, () => store.outbox.lag(options.filterBySink));
-    const running = live?.sinks() ?? [];
-    return sinkReports(lags, running, options.sinks ?? running.map(({ name }) => name));
+    const liveSinks = live?.sinks() ?? [];
+    return sinkReports(lags, liveSinks, options.sinks ?? liveSinks.map(({ name }) => name));
   }
 
   return {

@@ -31,29 +31,29 @@ interface Asset {
   readonly type: string;
 }
 
-const SCRIPT = "text/javascript; charset=utf-8";
-const STYLE = "text/css; charset=utf-8";
-const TYPES: Readonly<Record<string, string>> = { ".mjs": SCRIPT, ".css": STYLE, ".svg": "image/svg+xml" };
-const PAGE = fileURLToPath(new URL("./page/", import.meta.url));
+const SCRIPT_TYPE = "text/javascript; charset=utf-8";
+const STYLE_TYPE = "text/css; charset=utf-8";
+const TYPES: Readonly<Record<string, string>> = { ".mjs": SCRIPT_TYPE, ".css": STYLE_TYPE, ".svg": "image/svg+xml" };
+const PAGE_FOLDER = fileURLToPath(new URL("./page/", import.meta.url));
 
 export const ASSETS: Readonly<Record<string, Asset>> = {
-  "/": { file: `${PAGE}index.html`, type: "text/html; charset=utf-8" },
+  "/": { file: `${PAGE_FOLDER}index.html`, type: "text/html; charset=utf-8" },
   ...Object.fromEntries(
-    readdirSync(PAGE).flatMap((name) => {
+    readdirSync(PAGE_FOLDER).flatMap((name) => {
       const type = TYPES[extname(name)];
-      return type === undefined ? [] : [[`/${name}`, { file: PAGE + name, type }]];
+      return type === undefined ? [] : [[`/${name}`, { file: PAGE_FOLDER + name, type }]];
     }),
   ),
-  "/htm.mjs": packaged("htm/preact/standalone", SCRIPT),
-  "/uplot.mjs": packaged("uplot/dist/uPlot.esm.js", SCRIPT),
-  "/uplot.css": packaged("uplot/dist/uPlot.min.css", STYLE),
+  "/htm.mjs": packageAsset("htm/preact/standalone", SCRIPT_TYPE),
+  "/uplot.mjs": packageAsset("uplot/dist/uPlot.esm.js", SCRIPT_TYPE),
+  "/uplot.css": packageAsset("uplot/dist/uPlot.min.css", STYLE_TYPE),
 };
 
-function packaged(specifier: string, type: string): Asset {
+function packageAsset(specifier: string, type: string): Asset {
   return { file: fileURLToPath(import.meta.resolve(specifier)), type };
 }
 
-function load(file: string) {
+function compressAsset(file: string) {
   const identity = new Uint8Array(readFileSync(file));
   const params = { [constants.BROTLI_PARAM_SIZE_HINT]: identity.length, [constants.BROTLI_PARAM_QUALITY]: 9 };
   return {
@@ -78,9 +78,9 @@ function encodingFor(accepted: string): Encoding {
 
 function assetRoutes(app: Hono): void {
   for (const [path, { file, type }] of Object.entries(ASSETS)) {
-    let content: ReturnType<typeof load> | undefined;
+    let content: ReturnType<typeof compressAsset> | undefined;
     app.get(path, (context) => {
-      content ??= load(file);
+      content ??= compressAsset(file);
       const encoding = encodingFor(context.req.header("accept-encoding") ?? "");
       const etag = `"${content.etag}-${encoding}"`;
       // The browser revalidates each file, so that a page never mixes two versions.
@@ -117,7 +117,7 @@ export interface StatusServer extends Service {
 
 /** Kinds on the page: without values and history, which come by the hundred a minute and have views of their own. */
 const LISTED_KINDS = EVENT_KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
-const EVENTS = 50;
+const MAX_EVENTS = 50;
 
 export function statusRoutes(options: StatusServerOptions): Hono {
   const { answers, config, fleet, log, metrics, outbox, status, stopWrites } = options;
@@ -161,7 +161,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   app.route("/api", responseRoutes(answers, status));
   app.route("/api", actionRoutes(options));
   app.get("/api/events", async (context) =>
-    context.json((await outbox.latest(EVENTS, LISTED_KINDS)).map((event) => eventSummary(event))),
+    context.json((await outbox.latest(MAX_EVENTS, LISTED_KINDS)).map((event) => eventSummary(event))),
   );
   assetRoutes(app);
   return app;

@@ -38,8 +38,8 @@ export function isActive({ from, to }: Silence, at: string): boolean {
 /** The longest silence that covers the alarm; null without one. */
 export function silencedBy(silences: readonly Silence[], source: string, alarm: Alarm): Silenced | null {
   const covering = silences.filter((silence) => isSilenced(silence, source, alarm));
-  const [last] = covering.sort((a, b) => b.to.localeCompare(a.to));
-  return last === undefined ? null : { to: last.to, reason: last.reason, madeBy: last.madeBy };
+  const [longest] = covering.sort((a, b) => b.to.localeCompare(a.to));
+  return longest === undefined ? null : { to: longest.to, reason: longest.reason, madeBy: longest.madeBy };
 }
 
 /** Active silences first, then future ones, of those that may cover an alarm in the scope; `at` is UTC. */
@@ -53,15 +53,15 @@ export async function silenceRows(
   const rows: SilenceRow[] = [];
   for (const silence of silences) {
     // The worker removes it within seconds.
-    if (silence.to <= at || !(await concerns(cache, sources, silence, scope))) continue;
+    if (silence.to <= at || !(await mayConcern(cache, sources, silence, scope))) continue;
     const { id, from, to, reason, madeBy } = silence;
-    const alarms = alarmText(silence, await namesIn(cache, sources, silence));
+    const alarms = alarmText(silence, await silenceNames(cache, sources, silence));
     rows.push({ id, from, to, reason, madeBy, alarms, isActive: isActive(silence, at) });
   }
   return rows;
 }
 
-async function concerns(
+async function mayConcern(
   cache: CachedDocuments,
   sources: readonly string[],
   silence: Silence,
@@ -77,7 +77,7 @@ async function concerns(
   return false;
 }
 
-async function namesIn(cache: CachedDocuments, sources: readonly string[], silence: Silence) {
+async function silenceNames(cache: CachedDocuments, sources: readonly string[], silence: Silence) {
   const source = silence.source ?? (sources.length === 1 ? sources[0] : undefined);
   if (source === undefined || !sources.includes(source)) return {};
   const [alarms, sites] = await Promise.all([
@@ -139,8 +139,9 @@ export function silenceRoutes({ config, clock, endSilence, silencesOf }: Silence
     if (!request.success) return context.json({ message: request.error.issues[0]?.message ?? "" }, 400);
     const { alarm = null, minutes, reason, site = null, source } = request.data;
     const store = silencesOf(source);
-    const missing = store === null ? "There is no such source." : await missingTarget(store, source, alarm, site);
-    if (store === null || missing !== null) return context.json({ message: missing }, 404);
+    if (store === null) return context.json({ message: "There is no such source." }, 404);
+    const missingMessage = await missingTarget(store, source, alarm, site);
+    if (missingMessage !== null) return context.json({ message: missingMessage }, 404);
     const fromMs = clock.now();
     const toMs = fromMs + minutes * MINUTE_MS;
     const target = { source, site, alarm, priorities: null, name: null };

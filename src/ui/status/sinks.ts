@@ -41,10 +41,10 @@ export function sinkReports(
   running: readonly LiveSink[],
   configured: readonly string[],
 ): readonly SinkReport[] {
-  const started = lags.filter(({ sink, deadLetters }) => configured.includes(sink) || deadLetters > 0);
-  const unknown = configured.filter((name) => !lags.some(({ sink }) => sink === name));
+  const startedLags = lags.filter(({ sink, deadLetters }) => configured.includes(sink) || deadLetters > 0);
+  const unstartedSinks = configured.filter((name) => !lags.some(({ sink }) => sink === name));
   const liveByName = new Map(running.map((sink) => [sink.name, sink]));
-  function reportOf(
+  function sinkReport(
     name: string,
     idleState: string,
     lag: Omit<SinkReport, "sink" | "connector" | "state" | "since" | "problem">,
@@ -56,12 +56,12 @@ export function sinkReports(
     };
   }
   return [
-    ...started.map(({ position: _, sink, ...lag }): SinkReport => {
+    ...startedLags.map(({ position: _, sink, ...lag }): SinkReport => {
       const depth = lag.depth + (liveByName.get(sink)?.waiting ?? 0);
-      const report = reportOf(sink, "not running", { ...lag, depth });
+      const report = sinkReport(sink, "not running", { ...lag, depth });
       return lag.ended === null ? report : { ...report, state: "ended", problem: lag.ended };
     }),
-    ...unknown.map((name) => reportOf(name, "never started", NEVER_STARTED)),
+    ...unstartedSinks.map((name) => sinkReport(name, "never started", NEVER_STARTED)),
   ];
 }
 
@@ -121,7 +121,7 @@ export async function sinkResponse(
 
 /** Returns a number for each of the last 1,440 complete minutes. */
 export function lastDay(plots: Pick<Plots, "minutes"> | null, nowMs: number, name: string): Columns {
-  const last = Math.floor(nowMs / MINUTE_MS) - 1;
-  const t = Array.from({ length: 1_440 }, (_, n) => (last - 1_439 + n) * 60);
-  return { t, value: plots?.minutes.of(name, last) ?? t.map(() => null) };
+  const lastMinute = Math.floor(nowMs / MINUTE_MS) - 1;
+  const t = Array.from({ length: 1_440 }, (_, n) => (lastMinute - 1_439 + n) * 60);
+  return { t, value: plots?.minutes.of(name, lastMinute) ?? t.map(() => null) };
 }

@@ -21,11 +21,11 @@ const DAYS = 30;
 const DAY_MS = 86_400_000;
 
 export async function alarmDays({ cache, clock, plots }: PageContext, scope: ScopeQuery): Promise<AlarmDays> {
-  const raised = await cache.computed("raised", STEADY_MS, async () => (await plots?.raised.all()) ?? []);
+  const raisedAlarms = await cache.computed("raised", STEADY_MS, async () => (await plots?.raised.all()) ?? []);
   const nowMs = clock.now();
   const days = Array.from({ length: DAYS }, (_, n) => isoUtc(nowMs - (DAYS - 1 - n) * DAY_MS).slice(0, 10));
   const byPriority = new Map<string, number[]>();
-  for (const { source, site, day, priority, count } of raised) {
+  for (const { source, site, day, priority, count } of raisedAlarms) {
     const column = days.indexOf(day);
     if (column < 0) continue;
     if ((scope.source ?? source) !== source || (scope.site ?? site) !== site) continue;

@@ -77,7 +77,7 @@ export async function sourceHealth(
   time: ReportTime,
 ) {
   const counts = (await live?.counts?.()) ?? null;
-  const { jobs, readingWith, token, unavailable } = await pollsOf(cache, source, time, counts);
+  const { jobs, readingWith, token, unavailable } = await sourcePolls(cache, source, time, counts);
   const alarms = [...(counts?.activeAlarms.values() ?? [])].flatMap((priorities) => [...priorities.values()]);
   return {
     ...{ name: source.name, unavailable, token, jobs, counts },
@@ -92,7 +92,7 @@ export async function sourceHealth(
 const SITE_PREFIX = "site/";
 const FEATURE_PREFIX = "feature/";
 
-async function pollsOf(
+async function sourcePolls(
   cache: CachedDocuments,
   { name, dueTimes = new Map() }: ConfiguredSource,
   { started, now }: ReportTime,
@@ -144,37 +144,38 @@ export async function sourceReport(
   time: ReportTime,
 ) {
   const { name, origin } = source;
-  const watched = <T>(set: string) => cache.documents<T>(set, WATCHED_MS);
-  const steady = <T>(set: string) => cache.documents<T>(set, STEADY_MS);
+  const readWatched = <T>(set: string) => cache.documents<T>(set, WATCHED_MS);
+  const readSteady = <T>(set: string) => cache.documents<T>(set, STEADY_MS);
   const [sites, tags, tagsSeen, gateways, alarms, values, health, history, setAside, leftOut] = await Promise.all([
-    watched<Listed<Site>>(documentSet("site", name)),
-    steady<Listed<Tag>>(documentSet("tag", name)),
-    watched<StoredTagSeen>(syncSet("tag-seen", name)),
-    watched<Listed<Gateway>>(documentSet("gateway", name)),
-    watched<StoredAlarm>(documentSet("alarm", name)),
-    watched<StoredValue>(documentSet("value", name)),
-    watched<StoredHealth>(syncSet("health", name)),
-    steady<StoredHistory>(documentSet("history", name)),
-    watched<StoredQuarantine>(syncSet("quarantine", name)),
-    watched<StoredLeftOut>(syncSet("left-out", name)),
+    readWatched<Listed<Site>>(documentSet("site", name)),
+    readSteady<Listed<Tag>>(documentSet("tag", name)),
+    readWatched<StoredTagSeen>(syncSet("tag-seen", name)),
+    readWatched<Listed<Gateway>>(documentSet("gateway", name)),
+    readWatched<StoredAlarm>(documentSet("alarm", name)),
+    readWatched<StoredValue>(documentSet("value", name)),
+    readWatched<StoredHealth>(syncSet("health", name)),
+    readSteady<StoredHistory>(documentSet("history", name)),
+    readWatched<StoredQuarantine>(syncSet("quarantine", name)),
+    readWatched<StoredLeftOut>(syncSet("left-out", name)),
   ]);
   const { newest, oldest, bad, doubted } = summarizeValues(values);
   const counts = (await live?.counts?.()) ?? null;
   const newestValue = counts === null ? newest : undefined;
-  const { jobs, lostSites, readingWith, token, unavailable } = await pollsOf(cache, source, time, counts, newestValue);
-  const active = [...alarms.values()].filter(({ state }) => state === "active" || state === "missing");
-  const present = [...gateways.values()].filter(({ missingSince }) => missingSince === null);
+  const polls = await sourcePolls(cache, source, time, counts, newestValue);
+  const { jobs, lostSites, readingWith, token, unavailable } = polls;
+  const activeAlarms = [...alarms.values()].filter(({ state }) => state === "active" || state === "missing");
+  const presentGateways = [...gateways.values()].filter(({ missingSince }) => missingSince === null);
   const readings = {
     sites: readingWith("sites", sites.size),
     tags: readingWith("tags", tags.size),
-    gateways: readingWith("gateways", present.length),
-    alarms: readingWith("alarms", active.length),
+    gateways: readingWith("gateways", presentGateways.length),
+    alarms: readingWith("alarms", activeAlarms.length),
   };
   const tagCounts = countTagsBySite(tags);
   const siteReports = [...sites.values()].map(({ value: { id, displayName } }) => {
-    const own = present.filter(({ siteId }) => siteId === id);
+    const own = presentGateways.filter(({ siteId }) => siteId === id);
     const byPriority = countBy(
-      active.filter(({ alarm }) => alarm.site.id === id),
+      activeAlarms.filter(({ alarm }) => alarm.site.id === id),
       ({ alarm }) => alarm.trigger.priority,
     );
     const countOnline = (online: boolean | null) => own.filter(({ value }) => value.online === online).length;

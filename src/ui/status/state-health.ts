@@ -49,7 +49,7 @@ export interface CommitTrouble {
 export function watchCommits(store: Store, clock: Clock) {
   const troubles = new Map<"commit" | "settle" | "slot", CommitTrouble>();
 
-  async function watch<T>(kind: "commit" | "settle" | "slot", write: () => Promise<T>): Promise<T> {
+  async function recordFailure<T>(kind: "commit" | "settle" | "slot", write: () => Promise<T>): Promise<T> {
     try {
       const result = await write();
       troubles.delete(kind);
@@ -70,10 +70,10 @@ export function watchCommits(store: Store, clock: Clock) {
     trouble: () => [...troubles.values()].toSorted((a, b) => (a.since < b.since ? -1 : 1))[0] ?? null,
     store: {
       ...store,
-      commit: (change) => watch("commit", () => store.commit(change)),
-      putDeferred: (set, key, value) => watch("commit", () => store.putDeferred(set, key, value)),
-      outbox: { ...outbox, settle: (sink, settlement) => watch("settle", () => outbox.settle(sink, settlement)) },
-      quotaStore: { ...quotaStore, save: (key, slot) => watch("slot", () => quotaStore.save(key, slot)) },
+      commit: (change) => recordFailure("commit", () => store.commit(change)),
+      putDeferred: (set, key, value) => recordFailure("commit", () => store.putDeferred(set, key, value)),
+      outbox: { ...outbox, settle: (sink, result) => recordFailure("settle", () => outbox.settle(sink, result)) },
+      quotaStore: { ...quotaStore, save: (key, slot) => recordFailure("slot", () => quotaStore.save(key, slot)) },
     } satisfies Store,
   };
 }

@@ -72,22 +72,22 @@ interface Snapshot {
 /** Searches, filters, sorts and pages all listed tags. The selection may be some seconds old; returned rows are current. */
 export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOptions) {
   let names: { readonly versions: string; readonly tags: readonly NamedTag[] } | null = null;
-  let last: Promise<Snapshot> | null = null;
+  let lastSnapshot: Promise<Snapshot> | null = null;
 
   async function snapshot(): Promise<Snapshot> {
-    const cached = await last?.catch(() => null);
+    const cached = await lastSnapshot?.catch(() => null);
     if (cached != null && clock.monotonic() - cached.atMs < Math.max(WATCHED_MS, ageOf(cached.tags.length)))
       return cached;
-    last = takeSnapshot();
-    return last;
+    lastSnapshot = takeSnapshot();
+    return lastSnapshot;
   }
 
   async function takeSnapshot(): Promise<Snapshot> {
     const nowMs = clock.now();
-    const named = await namedTags();
+    const listedTags = await namedTags();
     const values = new Map<string, ReadonlyMap<string, StoredValue>>();
     for (const source of sources) values.set(source, await store.documents<StoredValue>(documentSet("value", source)));
-    const tags = named.map((each): TagState => {
+    const tags = listedTags.map((each): TagState => {
       const value = values.get(each.source)?.get(each.tag.id);
       return { named: each, value, stale: isStale(value, readingOf(each.source, each.tag.id), nowMs) };
     });
@@ -109,7 +109,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
         tags.push({ source, siteId, site, tag, text, byName: 0, bySite: 0 });
       }
     }
-    rank(tags);
+    rankTags(tags);
     names = { versions, tags };
     return tags;
   }
@@ -118,18 +118,18 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     const { tags, selections } = await snapshot();
     const { source, site, show, sort } = query;
     const key = JSON.stringify([source, site, query.search, show, sort]);
-    const cached = selections.get(key);
-    if (cached !== undefined) return cached;
+    const cachedSelection = selections.get(key);
+    if (cachedSelection !== undefined) return cachedSelection;
     const search = query.search?.trim().toLowerCase() ?? "";
-    const matching = tags.filter(
+    const matchingTags = tags.filter(
       ({ named }) =>
         (source === undefined || named.source === source) &&
         (site === undefined || named.siteId === site) &&
         (search === "" || named.text.includes(search)),
     );
-    const count = (choice: TagsQuery["show"]) => matching.filter(FILTERS[choice]).length;
-    const counts = { all: matching.length, bad: count("bad"), stale: count("stale"), unread: count("unread") };
-    const selection = { counts, tags: matching.filter(FILTERS[show]).sort(orderBy(sort)) };
+    const count = (choice: TagsQuery["show"]) => matchingTags.filter(FILTERS[choice]).length;
+    const counts = { all: matchingTags.length, bad: count("bad"), stale: count("stale"), unread: count("unread") };
+    const selection = { counts, tags: matchingTags.filter(FILTERS[show]).sort(orderBy(sort)) };
     if (selections.size >= MOST_CACHED_SELECTIONS) selections.clear();
     selections.set(key, selection);
     return selection;
@@ -185,7 +185,7 @@ const FILTERS: Readonly<Record<TagsQuery["show"], (tag: TagState) => boolean>> =
 };
 
 /** Ranks the tags once, because comparing names takes a hundred times longer than comparing numbers. */
-function rank(tags: readonly NamedTag[]): void {
+function rankTags(tags: readonly NamedTag[]): void {
   const { compare } = new Intl.Collator("en", { numeric: true });
   const byId = (a: NamedTag, b: NamedTag) => compare(a.tag.id, b.tag.id) || compare(a.source, b.source);
   const byName = tags.toSorted((a, b) => compare(a.tag.displayName, b.tag.displayName) || byId(a, b));
@@ -204,9 +204,9 @@ const SORT_KEYS: Readonly<Record<string, (tag: TagState) => number | null>> = {
 
 function orderBy(sort: TagsQuery["sort"]): (a: TagState, b: TagState) => number {
   const sign = sort.startsWith("-") ? -1 : 1;
-  const keyOf = SORT_KEYS[sort.replace("-", "")] ?? (() => null);
+  const sortKey = SORT_KEYS[sort.replace("-", "")] ?? (() => null);
   return (a, b) => {
-    const [x, y] = [keyOf(a), keyOf(b)];
+    const [x, y] = [sortKey(a), sortKey(b)];
     const byName = a.named.byName - b.named.byName;
     if (x === null || y === null) return Number(x === null) - Number(y === null) || byName;
     return sign * (x - y) || byName;

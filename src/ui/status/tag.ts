@@ -20,7 +20,7 @@ import type { TagRow } from "./tag-index.ts";
 
 export type TagResponse = NonNullable<Awaited<ReturnType<typeof tagResponse>>>;
 
-const COMMANDS = 10;
+const MAX_COMMANDS = 10;
 
 /** GET /api/tag?source&id */
 export async function tagResponse(context: PageContext, source: string, id: string) {
@@ -29,11 +29,11 @@ export async function tagResponse(context: PageContext, source: string, id: stri
   if (row === null) return null;
   const [value, commands, systems, log, next, alarms, gatewayOffline] = await Promise.all([
     store.document<StoredValue>(documentSet("value", source), id),
-    context.listCommands({ source, tag: id, limit: COMMANDS }),
-    systemsOf(store, source, id),
+    context.listCommands({ source, tag: id, limit: MAX_COMMANDS }),
+    tagSystems(store, source, id),
     logStates(store, source, id),
     nextReading(context, source, id),
-    alarmsOf(context, row),
+    tagAlarms(context, row),
     offlineGateway(context, row),
   ]);
   return {
@@ -50,7 +50,7 @@ export async function tagResponse(context: PageContext, source: string, id: stri
   };
 }
 
-async function systemsOf(store: Store, source: string, id: string) {
+async function tagSystems(store: Store, source: string, id: string) {
   const stored = await store.document<StoredTagSystems>(syncSet("tag-system", source), id);
   const systems = await Promise.all(
     (stored?.systemIds ?? []).map((system) => store.document<Listed<System>>(documentSet("system", source), system)),
@@ -76,8 +76,8 @@ async function nextReading(
   const reading = live.tag(source, id);
   if (reading !== null) {
     const { dueAt, everySeconds, reasons } = reading;
-    const early = dueAt === null ? [] : ["Plenum reads the tag earlier if a request has room for it."];
-    return { everySeconds, next: { at: dueAt, why: [...reasons, ...early].join(" ") } };
+    const earlyHint = dueAt === null ? [] : ["Plenum reads the tag earlier if a request has room for it."];
+    return { everySeconds, next: { at: dueAt, why: [...reasons, ...earlyHint].join(" ") } };
   }
   const tag = await store.document<Listed<Tag>>(documentSet("tag", source), id);
   const quarantine = await store.document<StoredQuarantine>(syncSet("quarantine", source), id);
@@ -91,7 +91,7 @@ async function nextReading(
 }
 
 /** Active alarms whose name fits this tag and no other tag of the site. */
-async function alarmsOf({ cache, tags }: PageContext, { siteId, source, tag }: TagRow) {
+async function tagAlarms({ cache, tags }: PageContext, { siteId, source, tag }: TagRow) {
   if (siteId === null) return [];
   const siteTags = await tags.ofSite(source, siteId);
   return activeAlarms(cache, source, (alarm) => alarm.site.id === siteId && tagOf(alarm, siteTags)?.tag.id === tag.id);
@@ -117,14 +117,14 @@ async function logStates(store: Store, source: string, id: string) {
     names.map((name) => store.document<StoredHistory>(documentSet("history", source), `${id} ${name}`)),
   );
   return ledgers.flatMap((ledger, n) =>
-    ledger === undefined ? [] : [{ resolution: names[n] ?? "", ...stateOf(ledger) }],
+    ledger === undefined ? [] : [{ resolution: names[n] ?? "", ...logState(ledger) }],
   );
 }
 
-function stateOf(ledger: StoredHistory) {
+function logState(ledger: StoredHistory) {
   const { refusal, spans = [], state, watermark } = ledger;
   const isFetched = spans.some(({ why }) => why === "points" || why === "null");
-  const words =
+  const stateText =
     state === "no-log"
       ? `no log: ${refusal?.said ?? "the service says so"}`
       : refusal !== null
@@ -132,19 +132,19 @@ function stateOf(ledger: StoredHistory) {
         : state === "unproven"
           ? "not followed yet: it is not known whether there is a log"
           : "followed";
-  return { state: words, knownUntil: isFetched ? watermark : null, holes: holesOf(ledger) };
+  return { state: stateText, knownUntil: isFetched ? watermark : null, holes: holesOf(ledger) };
 }
 
 /** Number of configured ranges up to the watermark that were not fetched. */
 export function holesOf(ledger: StoredHistory): number {
   if (isComplete(ledger)) return 0;
   const { since, spans = [], watermark, wished } = ledger;
-  let until = wished < since ? wished : since;
+  let coveredUntil = wished < since ? wished : since;
   let holes = 0;
   for (const { from, to, why } of spans) {
     if (why === "refused") continue;
-    if (from > until) holes += 1;
-    if (to > until) until = to;
+    if (from > coveredUntil) holes += 1;
+    if (to > coveredUntil) coveredUntil = to;
   }
-  return holes + (until < watermark ? 1 : 0);
+  return holes + (coveredUntil < watermark ? 1 : 0);
 }

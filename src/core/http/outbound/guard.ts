@@ -4,7 +4,7 @@ import type { TLSSocket } from "node:tls";
 import { buildConnector } from "undici";
 import { ConfigError, Retryable } from "../../errors/errors.ts";
 import { isLoopback } from "../loopback.ts";
-import { type HttpProxy, toTarget } from "../proxy.ts";
+import { type HttpProxy, toEndpoint } from "../proxy.ts";
 import { VERIFIED_TLS } from "../verified-tls.ts";
 import { createNetworkRules } from "./networks.ts";
 
@@ -27,7 +27,7 @@ interface GuardOptions {
 /** Connects only to public or allowed addresses, checked inside the connection's lookup against DNS rebinding. */
 export function guardedConnector(options: GuardOptions): buildConnector.connector {
   const networkRules = createNetworkRules(options.allowNetworks);
-  const encrypted = options.url.protocol === "https:";
+  const isEncrypted = options.url.protocol === "https:";
 
   function refusal(address: string): ConfigError | null {
     if (!networkRules.isOpen(address)) {
@@ -36,7 +36,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
         hint: "If that is meant, add its network to allow_networks.",
       });
     }
-    if (!encrypted && !networkRules.isAllowed(address)) {
+    if (!isEncrypted && !networkRules.isAllowed(address)) {
       return new ConfigError(`${options.url.origin} is not encrypted.`, {
         field: "url",
         hint: "Use https, or add the network of the receiver to allow_networks.",
@@ -47,12 +47,12 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
 
   const lookup: LookupFunction = (host, wanted, done) => {
     options.lookup(host, { ...wanted, all: true }, (error, addresses) => {
-      const first = addresses?.[0];
-      if (error !== null || first === undefined) return done(createUnknownHostError(host, error), "", 0);
-      const refused = addresses.map(({ address }) => refusal(address)).find((answer) => answer !== null);
-      if (refused !== undefined) done(refused, "", 0);
+      const firstAddress = addresses?.[0];
+      if (error !== null || firstAddress === undefined) return done(createUnknownHostError(host, error), "", 0);
+      const addressRefusal = addresses.map(({ address }) => refusal(address)).find((answer) => answer !== null);
+      if (addressRefusal !== undefined) done(addressRefusal, "", 0);
       else if (wanted.all === true) done(null, addresses);
-      else done(null, first.address, first.family);
+      else done(null, firstAddress.address, firstAddress.family);
     });
   };
 
@@ -68,11 +68,11 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
     // `lookup` is not called for an address in the URL.
     const host = target.hostname.replace(/^\[|\]$/g, "");
     const address = options.proxy !== null && isLoopback(host.replace(/\.$/, "")) ? "127.0.0.1" : host;
-    const refused = isIP(address) === 0 ? null : refusal(address);
-    if (refused !== null) done(refused, null);
+    const addressRefusal = isIP(address) === 0 ? null : refusal(address);
+    if (addressRefusal !== null) done(addressRefusal, null);
     else if (options.proxy === null) connect(target, done);
     else {
-      options.proxy.tunnel(toTarget(target), AbortSignal.timeout(options.timeoutMs)).then(
+      options.proxy.tunnel(toEndpoint(target), AbortSignal.timeout(options.timeoutMs)).then(
         // A plain connection is the tunnel itself; undici takes `httpSocket` only to begin TLS on it.
         (socket) =>
           target.protocol === "https:" ? connect({ ...target, httpSocket: socket }, done) : done(null, socket),
@@ -91,8 +91,8 @@ export function tryConnection(
     signal.throwIfAborted();
     const abort = () => reject(signal.reason);
     signal.addEventListener("abort", abort, { once: true });
-    const target = { hostname: url.hostname, host: url.host, protocol: url.protocol, port: url.port };
-    connect(target, (...[error, socket]: [Error, null] | [null, TLSSocket | { destroy(): unknown }]) => {
+    const connectTarget = { hostname: url.hostname, host: url.host, protocol: url.protocol, port: url.port };
+    connect(connectTarget, (...[error, socket]: [Error, null] | [null, TLSSocket | { destroy(): unknown }]) => {
       signal.removeEventListener("abort", abort);
       if (error !== null) return reject(error);
       socket.destroy();

@@ -8,9 +8,9 @@ export interface IpNetwork {
 
 /** Null for invalid text. A single address needs its prefix length, e.g. `10.0.0.7/32`. */
 export function parseNetwork(text: string): IpNetwork | null {
-  const match = /^([0-9a-fA-F.:]+)\/(\d{1,3})$/.exec(text);
-  const address = match?.[1] ?? "";
-  const prefix = Number(match?.[2]);
+  const networkMatch = /^([0-9a-fA-F.:]+)\/(\d{1,3})$/.exec(text);
+  const address = networkMatch?.[1] ?? "";
+  const prefix = Number(networkMatch?.[2]);
   const version = isIP(address);
   if (version === 0 || prefix > (version === 4 ? 32 : 128)) return null;
   return { address, prefix, family: version === 4 ? "ipv4" : "ipv6" };
@@ -55,8 +55,8 @@ export function createNetworkRules(allowNetworks: readonly string[]) {
 /** One list per family: a common one would look for an IPv4 address among the IPv6 networks as well. */
 function createNetworkMatcher(networks: readonly string[]): (address: string) => boolean {
   const lists = { ipv4: new BlockList(), ipv6: new BlockList() };
-  for (const text of networks) {
-    const network = parseNetwork(text);
+  for (const networkText of networks) {
+    const network = parseNetwork(networkText);
     if (network !== null) lists[network.family].addSubnet(network.address, network.prefix, network.family);
   }
   return (address) => {

@@ -98,9 +98,9 @@ export function createHttpClient(options: {
     },
 
     async close(): Promise<void> {
-      const open = client;
+      const openClient = client;
       client = null;
-      await open?.destroy();
+      await openClient?.destroy();
     },
   };
 }
@@ -114,25 +114,25 @@ async function readBodyStart(
   body: AsyncIterable<Buffer>,
   maxBytes: number,
 ): Promise<{ readonly text: string; readonly isCut: boolean }> {
-  const parts: Buffer[] = [];
+  const chunks: Buffer[] = [];
   let bytes = 0;
   try {
-    for await (const part of body) {
-      parts.push(part);
-      bytes += part.length;
+    for await (const chunk of body) {
+      chunks.push(chunk);
+      bytes += chunk.length;
       if (bytes > maxBytes) break;
     }
   } catch {
-    return { text: Buffer.concat(parts).subarray(0, maxBytes).toString(), isCut: true };
+    return { text: Buffer.concat(chunks).subarray(0, maxBytes).toString(), isCut: true };
   }
-  return { text: Buffer.concat(parts).subarray(0, maxBytes).toString(), isCut: bytes > maxBytes };
+  return { text: Buffer.concat(chunks).subarray(0, maxBytes).toString(), isCut: bytes > maxBytes };
 }
 
 function flattenHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
   return Object.fromEntries(
     Object.entries(headers).flatMap(([name, value]) => {
-      const last = Array.isArray(value) ? value.at(-1) : value;
-      return last === undefined ? [] : [[name.toLowerCase(), last]];
+      const lastValue = Array.isArray(value) ? value.at(-1) : value;
+      return lastValue === undefined ? [] : [[name.toLowerCase(), lastValue]];
     }),
   );
 }
@@ -160,7 +160,7 @@ export interface ReceiverResponse extends Omit<HttpResponse, "isCut"> {
 
 /** Sends one request. Throws what `failureOfResponse` makes of a refusal. */
 export async function sendRequest(
-  end: HttpClient,
+  client: HttpClient,
   request: ReceiverRequest,
   clock: Clock,
   signal: AbortSignal,
@@ -168,7 +168,7 @@ export async function sendRequest(
   const { json, method, path, text } = request;
   const body = text?.body ?? (json === undefined ? null : JSON.stringify(json));
   const contentType = text?.contentType ?? "application/json; charset=utf-8";
-  const response = await end.exchange(
+  const response = await client.exchange(
     {
       method,
       path,
@@ -185,7 +185,7 @@ export async function sendRequest(
     () => MAX_RESPONSE_BYTES,
   );
   const isUnderstood = request.allow?.includes(response.status) === true;
-  const failure = isUnderstood ? null : failureOfResponse(response, end.origin, clock.now());
+  const failure = isUnderstood ? null : failureOfResponse(response, client.origin, clock.now());
   if (failure !== null) throw failure;
   const { status, headers } = response;
   return { status, headers, body: response.body, json: response.isCut ? undefined : parseJson(response.body) };
@@ -205,28 +205,28 @@ export async function sendRequest(
  */
 export function failureOfResponse(response: HttpResponse, origin: string, nowMs: number): Failure | null {
   const { status } = response;
-  const said = `${origin} answered ${status}`;
+  const responseSummary = `${origin} answered ${status}`;
   if (status >= 200 && status < 300) return null;
   if (status >= 300 && status < 400) {
-    return new ConfigError(`${said}: a redirect, which is never followed.`, {
+    return new ConfigError(`${responseSummary}: a redirect, which is never followed.`, {
       field: "url",
       hint: "Set the address to the one that finally answers.",
     });
   }
   if (status === 401 || status === 403) {
-    return new ConfigError(`${said}: it does not accept who we are.${quoteBody(response.body)}`, {
+    return new ConfigError(`${responseSummary}: it does not accept who we are.${quoteBody(response.body)}`, {
       reason: status === 401 ? "unauthenticated" : "forbidden",
       hint: "Check the credentials and what they may do.",
     });
   }
   if (status === 404) {
-    return new ConfigError(`${said}: there is no such address.${quoteBody(response.body)}`, {
+    return new ConfigError(`${responseSummary}: there is no such address.${quoteBody(response.body)}`, {
       field: "url",
       hint: "Check the address.",
     });
   }
   if (status === 410) {
-    return new ConfigError(`${said}: it wants no more.`, {
+    return new ConfigError(`${responseSummary}: it wants no more.`, {
       reason: "gone",
       field: "url",
       hint: "Set another address, or remove the sink. `plenum outbox revive` with its name tries the same one again.",
@@ -235,30 +235,31 @@ export function failureOfResponse(response: HttpResponse, origin: string, nowMs:
   if (status === 429 || status === 502 || status === 503 || status === 504) {
     const { date, "retry-after": retryAfter } = response.headers;
     const waitMs = retryAfterMs(retryAfter, nowMs, date) ?? limitResetMs(response.headers, nowMs);
-    return new Throttled(`${said}: it asks us to wait.`, waitMs, {
+    return new Throttled(`${responseSummary}: it asks us to wait.`, waitMs, {
       scope: status === 429 ? "allowance" : "everything",
     });
   }
-  if (status >= 500 || status === 408 || status === 425) return new Retryable(`${said}.${quoteBody(response.body)}`);
+  const fullSummary = `${responseSummary}.${quoteBody(response.body)}`;
+  if (status >= 500 || status === 408 || status === 425) return new Retryable(fullSummary);
   if (status === 400 && demandsTls(response.body)) return tlsRequired(describeReceiver(origin));
-  return new Rejected(`${said}.${quoteBody(response.body)}`);
+  return new Rejected(fullSummary);
 }
 
 /** Milliseconds by headers in seconds from now (Discord), seconds since 1970 (Mattermost, Zulip) or a time (Jira). */
 function limitResetMs(headers: HttpResponse["headers"], nowMs: number): number | null {
   const { "x-ratelimit-reset": reset, "x-ratelimit-reset-after": resetAfter } = headers;
-  const after = parseSeconds(resetAfter);
-  if (after !== null) return after * 1_000;
-  const seconds = parseSeconds(reset);
-  const untilMs = seconds === null ? Date.parse(reset ?? "") : seconds * 1_000;
-  const ms = seconds !== null && seconds < MIN_EPOCH_SECONDS ? untilMs : untilMs - nowMs;
+  const secondsUntilReset = parseSeconds(resetAfter);
+  if (secondsUntilReset !== null) return secondsUntilReset * 1_000;
+  const resetSeconds = parseSeconds(reset);
+  const untilMs = resetSeconds === null ? Date.parse(reset ?? "") : resetSeconds * 1_000;
+  const ms = resetSeconds !== null && resetSeconds < MIN_EPOCH_SECONDS ? untilMs : untilMs - nowMs;
   return ms > 0 && ms <= MAX_RESET_WAIT_MS ? ms : null;
 }
 
 /** Start of the response's text for people; empty for a web page. */
 function quoteBody(body: string): string {
-  const text = body.replaceAll(/[\p{Cc}\s]+/gu, " ").trim();
-  return text === "" || isHtmlPage(text) ? "" : ` It said: ${text.slice(0, 300)}`;
+  const bodyText = body.replaceAll(/[\p{Cc}\s]+/gu, " ").trim();
+  return bodyText === "" || isHtmlPage(bodyText) ? "" : ` It said: ${bodyText.slice(0, 300)}`;
 }
 
 function parseJson(body: string): unknown {

@@ -1,7 +1,5 @@
 import { html, render, useEffect, useRef, useState } from "/htm.mjs";
-import { LANGUAGES, preferred, regionOf, remember, speak, spoken, t } from "/language.mjs";
-
-const OTHER = { en: "nb", nb: "en" };
+import { currentLanguage, LanguageButton, loadLanguage, regionOf, t } from "/language.mjs";
 
 /** Rejects with a message for the user and the `status` of the response, 0 without a response. */
 async function request(path, body) {
@@ -42,20 +40,20 @@ function Problem({ text }) {
 }
 
 function inLanguage(text) {
-  const own = t(text);
-  return own === text && spoken() !== "en" ? html`<span lang="en">${text}</span>` : own;
+  const translation = t(text);
+  return translation === text && currentLanguage() !== "en" ? html`<span lang="en">${text}</span>` : translation;
 }
 
 /** Heading that takes the focus, so that keyboard and screen reader start at the new step. */
 function Heading({ children }) {
-  const self = useRef(null);
-  useEffect(() => self.current?.focus(), []);
-  return html`<h2 ref=${self} tabindex="-1">${children}</h2>`;
+  const heading = useRef(null);
+  useEffect(() => heading.current?.focus(), []);
+  return html`<h2 ref=${heading} tabindex="-1">${children}</h2>`;
 }
 
 function Code({ done }) {
   const { busy, problem, run } = useRequest();
-  const enter = (event) => {
+  const submitCode = (event) => {
     event.preventDefault();
     const code = new FormData(event.target).get("code");
     void run(async () => {
@@ -63,7 +61,7 @@ function Code({ done }) {
       await done();
     });
   };
-  return html`<form class="panel" onSubmit=${enter}>
+  return html`<form class="panel" onSubmit=${submitCode}>
     <${Heading}>${t("Enter the code")}<//>
     <p>${t("The terminal shows the code. You started Plenum there with:")} <code>plenum run --setup</code></p>
     <label for="code">${t("Code")}</label>
@@ -75,15 +73,15 @@ function Code({ done }) {
 
 function Address({ done }) {
   const { busy, problem, run } = useRequest();
-  const look = (event) => {
+  const inspectAddress = (event) => {
     event.preventDefault();
-    const form = new FormData(event.target);
-    const [address, token] = [form.get("address"), form.get("token")];
+    const formData = new FormData(event.target);
+    const [address, token] = [formData.get("address"), formData.get("token")];
     void run(async () =>
-      done(await request("/api/look", { address, token, allowPlainHttp: form.get("plain") === "on" })),
+      done(await request("/api/look", { address, token, allowPlainHttp: formData.get("plain") === "on" })),
     );
   };
-  return html`<form class="panel" onSubmit=${look}>
+  return html`<form class="panel" onSubmit=${inspectAddress}>
     <${Heading}>${t("Where is the building?")}<//>
     <label for="address">${t("Address of the monitoring service")}</label>
     <input id="address" name="address" type="text" inputmode="url" autocomplete="off" spellcheck=${false} required placeholder="https://monitoring.example.com" />
@@ -114,7 +112,7 @@ function ageText(ms) {
   return seconds < 7200 ? `${seconds / 60} min` : `${seconds / 3600} ${t("h")}`;
 }
 
-const translated = ({ text, values }) => t(text, values);
+const translate = ({ text, values }) => t(text, values);
 
 /** A slider over the steps of a list; `none` adds "not at all" at its end. */
 function Slider({ id, label, help, steps, value, none, text, change }) {
@@ -132,34 +130,34 @@ function Slider({ id, label, help, steps, value, none, text, change }) {
 /** Cost of the latest choices; responses to earlier choices are dropped. */
 function usePlan(wishes, first) {
   const [plan, setPlan] = useState({ ...first, problem: null });
-  const planned = useRef(wishes);
+  const plannedWishes = useRef(wishes);
   useEffect(() => {
-    if (planned.current === wishes) return undefined;
-    let over = false;
+    if (plannedWishes.current === wishes) return undefined;
+    let isUnmounted = false;
     const refresh = async () => {
       try {
         const result = await request("/api/plan", wishes);
-        if (!over) setPlan({ ...result, problem: null });
+        if (!isUnmounted) setPlan({ ...result, problem: null });
       } catch (error) {
-        if (!over) setPlan((last) => ({ ...last, problem: error.message }));
+        if (!isUnmounted) setPlan((last) => ({ ...last, problem: error.message }));
       }
     };
     const timer = setTimeout(() => void refresh(), DEBOUNCE_MS);
     return () => {
-      over = true;
+      isUnmounted = true;
       clearTimeout(timer);
     };
   }, [wishes]);
   return plan;
 }
 
-function Choices({ looked, done, back }) {
+function ChoicesForm({ looked, done, back }) {
   const [wishes, setWishes] = useState(looked.wishes);
   const [zone, setZone] = useState(looked.zone.proposed ?? "");
   const [broker, setBroker] = useState("");
   const { busy, problem, run } = useRequest();
   const plan = usePlan(wishes, looked.plan);
-  const every = (group) => (ms) => setWishes((all) => ({ ...all, every: { ...all.every, [group]: ms } }));
+  const changeInterval = (group) => (ms) => setWishes((all) => ({ ...all, every: { ...all.every, [group]: ms } }));
   const write = (event) => {
     event.preventDefault();
     void run(async () => done(await request("/api/write", { wishes, timeZone: zone.trim(), mqttUrl: broker })));
@@ -177,7 +175,7 @@ function Choices({ looked, done, back }) {
                 .slice(0, 6)
                 .join(", ") || GROUPS[group]()[1]
             }
-            steps=${looked.steps} value=${wishes.every[group]} none=${t("not read")} text=${ageText} change=${every(group)} />`,
+            steps=${looked.steps} value=${wishes.every[group]} none=${t("not read")} text=${ageText} change=${changeInterval(group)} />`,
         )}
         <${History} wishes=${wishes} setWishes=${setWishes} />
         <${Slider} id="share" label=${t("Share of the quota")} help=${t("a smaller share leaves requests for your other programs")}
@@ -189,7 +187,7 @@ function Choices({ looked, done, back }) {
       <label for="zone">${t("Time zone of the buildings")}</label>
       <input id="zone" name="zone" list="zones" required autocomplete="off" spellcheck=${false} value=${zone} onInput=${(event) => setZone(event.target.value)} aria-describedby="zone-help" placeholder="Europe/Oslo" />
       <datalist id="zones">${Intl.supportedValuesOf("timeZone").map((zone) => html`<option value=${zone}></option>`)}</datalist>
-      <p id="zone-help" class="of">${looked.zone.note === null ? t("The service does not state the time zone. Days and weeks of history begin in this zone.") : translated(looked.zone.note)}</p>
+      <p id="zone-help" class="of">${looked.zone.note === null ? t("The service does not state the time zone. Days and weeks of history begin in this zone.") : translate(looked.zone.note)}</p>
       <label for="broker">${t("MQTT broker that receives the events")}</label>
       <input id="broker" name="broker" value=${broker} onInput=${(event) => setBroker(event.target.value)} autocomplete="off" spellcheck=${false} placeholder=${t("none: events go to files")} aria-describedby="broker-help" />
       <p id="broker-help" class="of">${t("For example mqtt://localhost. Add passwords, InfluxDB, webhooks and more in the file.")}</p>
@@ -201,35 +199,35 @@ function Choices({ looked, done, back }) {
 /** Days of backfill; the resolution can only be changed in the file. */
 function History({ wishes, setWishes }) {
   const { history } = wishes;
-  const change = (days) =>
+  const changeDays = (days) =>
     setWishes((all) => ({ ...all, history: days === null ? null : { resolution: "1h", backfillDays: days } }));
-  const text = (days) =>
+  const daysText = (days) =>
     days === 0 ? t("from now on") : days === 1 ? t("1 day back") : t("{days} days back", { days });
   return html`<${Slider} id="history" label=${t("Logged history, by the hour")} steps=${BACKFILL_DAYS}
-    value=${history === null ? null : history.backfillDays} none=${t("not fetched")} text=${text} change=${change} />`;
+    value=${history === null ? null : history.backfillDays} none=${t("not fetched")} text=${daysText} change=${changeDays} />`;
 }
 
 function Building({ looked, back }) {
   const { sites, systems } = looked;
-  const largest = systems.filter(({ tags }) => tags > 0).slice(0, 5);
+  const largestSystems = systems.filter(({ tags }) => tags > 0).slice(0, 5);
   return html`<section class="panel">
     <${Heading}>${t("Inspection result")}<//>
-    ${looked.notes.map((note) => html`<p class="of">${translated(note)}</p>`)}
-    <p>${looked.baseUrl}. ${translated(looked.token)}.</p>
-    <p><b>${translated(looked.tags)}${unitsOf(looked.units)}</b>${activeAlarms(looked.alarms)}.</p>
+    ${looked.notes.map((note) => html`<p class="of">${translate(note)}</p>`)}
+    <p>${looked.baseUrl}. ${translate(looked.token)}.</p>
+    <p><b>${translate(looked.tags)}${unitsText(looked.units)}</b>${activeAlarms(looked.alarms)}.</p>
     <ul class="sites" tabindex="0" aria-label=${t("Sites")}>${sites.map(
       ({ id, displayName, tags }) =>
         html`<li><span class="of">${id}</span> ${displayName} <span class="of">${tags === null ? "" : t("{tags} tags", { tags })}</span></li>`,
     )}</ul>
-    ${largest.length > 0 && html`<p class="of">${t("Largest systems:")} ${largest.map(({ code, displayName, tags }) => `${code} ${displayName} (${tags})`).join(", ")}.</p>`}
-    ${looked.doubts.map((doubt) => html`<p class="warn">${translated(doubt)}</p>`)}
+    ${largestSystems.length > 0 && html`<p class="of">${t("Largest systems:")} ${largestSystems.map(({ code, displayName, tags }) => `${code} ${displayName} (${tags})`).join(", ")}.</p>`}
+    ${looked.doubts.map((doubt) => html`<p class="warn">${translate(doubt)}</p>`)}
     <button type="button" class="quiet" onClick=${back}>${t("Another address or token")}</button>
   </section>`;
 }
 
-function unitsOf(units) {
-  const most = units.slice(0, 5).map(({ unit, tags }) => `${unit === "" ? t("no unit") : unit} ${tags}`);
-  return most.length === 0 ? "" : ` (${most.join(", ")}${units.length > most.length ? " …" : ""})`;
+function unitsText(units) {
+  const commonUnits = units.slice(0, 5).map(({ unit, tags }) => `${unit === "" ? t("no unit") : unit} ${tags}`);
+  return commonUnits.length === 0 ? "" : ` (${commonUnits.join(", ")}${units.length > commonUnits.length ? " …" : ""})`;
 }
 
 function activeAlarms(count) {
@@ -240,15 +238,15 @@ function activeAlarms(count) {
 function Plan({ plan }) {
   const { share, load, fits, lines, change, problem } = plan;
   return html`<section class="plan" role="status">
-    <p class=${fits ? "good" : "warn"}><b>${translated(share)}</b></p>
+    <p class=${fits ? "good" : "warn"}><b>${translate(share)}</b></p>
     <div class="bar" aria-hidden="true"><i class=${fits ? "" : "over"} style=${{ width: `${Math.min(100, load * 100)}%` }}></i></div>
-    <ul>${lines.map((line) => html`<li>${translated(line)}</li>`)}</ul>
+    <ul>${lines.map((line) => html`<li>${translate(line)}</li>`)}</ul>
     ${change !== null && html`<p>${t("The cheapest change:")} <span lang="en">${change}</span></p>`}
-    ${problem !== null && html`<p class="problem" lang=${spoken() === "en" ? undefined : "en"}>${problem}</p>`}
+    ${problem !== null && html`<p class="problem" lang=${currentLanguage() === "en" ? undefined : "en"}>${problem}</p>`}
   </section>`;
 }
 
-function Done({ written }) {
+function DoneStep({ written }) {
   const { busy, problem, run } = useRequest();
   const [isStarting, setStarting] = useState(false);
   const start = () =>
@@ -287,7 +285,7 @@ function Page() {
   // Undefined until the server responds; null if this browser has no key.
   const [setup, setSetup] = useState(undefined);
   const [problem, setProblem] = useState(null);
-  const [language, setLanguage] = useState(spoken());
+  const [language, setLanguage] = useState(null);
   const refresh = async () => {
     try {
       setSetup(await request("/api/setup"));
@@ -300,20 +298,14 @@ function Page() {
   useEffect(() => {
     document.title = t("Set up Plenum");
   }, [language]);
-  const choose = async () => {
-    const wanted = OTHER[spoken()];
-    remember(wanted);
-    await speak(wanted);
-    setLanguage(wanted);
-  };
-  const other = OTHER[language];
+
   const step = setup === null ? 0 : setup?.written ? 3 : setup?.looked ? 2 : 1;
   return html`
     <header><h1><img src="/favicon.svg" alt="" /> Plenum <span class="of">${t("setup")}</span></h1>
       <ol aria-label=${t("Steps")}>${[t("code"), t("building"), t("wishes"), t("done")].map(
         (name, i) => html`<li aria-current=${setup !== undefined && i === step ? "step" : undefined}>${name}</li>`,
       )}</ol>
-      <button type="button" class="quiet" lang=${other} onClick=${choose}>${LANGUAGES[other]}</button></header>
+      <${LanguageButton} kind="quiet" done=${setLanguage} /></header>
     <main>
       ${setup === undefined && problem === null && html`<p class="loading">${t("Loading …")}</p>`}
       ${problem !== null && html`<${Problem} text=${problem} />`}
@@ -322,14 +314,14 @@ function Page() {
       ${
         setup &&
         step === 2 &&
-        html`<${Choices} looked=${setup.looked} done=${(written) => setSetup({ ...setup, written })}
+        html`<${ChoicesForm} looked=${setup.looked} done=${(written) => setSetup({ ...setup, written })}
           back=${() => setSetup({ ...setup, looked: null })} />`
       }
-      ${setup && step === 3 && html`<${Done} written=${setup.written} />`}
+      ${setup && step === 3 && html`<${DoneStep} written=${setup.written} />`}
     </main>`;
 }
 
-await speak(preferred());
-const root = document.getElementById("app");
-root.replaceChildren();
-render(html`<${Page} />`, root);
+await loadLanguage();
+const rootElement = document.getElementById("app");
+rootElement.replaceChildren();
+render(html`<${Page} />`, rootElement);

@@ -20,16 +20,16 @@ function parse(hash) {
 }
 
 /** Address of a view. Null, undefined and empty values of `query` are left out. */
-export function to(view, parts = [], query = {}) {
+export function viewAddress(view, parts = [], query = {}) {
   const path = [view, ...parts.map((part) => encodeURIComponent(part))].join("/");
-  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return `#/${path}${given.length === 0 ? "" : `?${new URLSearchParams(given)}`}`;
+  const entries = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return `#/${path}${entries.length === 0 ? "" : `?${new URLSearchParams(entries)}`}`;
 }
 
 /** Changes parameters of the current view, without an entry in the browser's history. */
 export function amend(query) {
   const { view, parts, query: last } = parse(location.hash);
-  history.replaceState(history.state, "", to(view, parts, { ...Object.fromEntries(last), ...query }));
+  history.replaceState(history.state, "", viewAddress(view, parts, { ...Object.fromEntries(last), ...query }));
   for (const listener of listeners) listener();
 }
 
@@ -48,19 +48,19 @@ function restoreScroll(from) {
 export function useAddress() {
   const [hash, setHash] = useState(location.hash);
   useEffect(() => {
-    let last = location.hash;
+    let lastHash = location.hash;
     history.replaceState({ seen: true }, "");
-    const change = () => setHash(location.hash);
-    const move = () => {
-      restoreScroll(last);
-      last = location.hash;
-      change();
+    const updateHash = () => setHash(location.hash);
+    const onHashChange = () => {
+      restoreScroll(lastHash);
+      lastHash = location.hash;
+      updateHash();
     };
-    listeners.add(change);
-    addEventListener("hashchange", move);
+    listeners.add(updateHash);
+    addEventListener("hashchange", onHashChange);
     return () => {
-      listeners.delete(change);
-      removeEventListener("hashchange", move);
+      listeners.delete(updateHash);
+      removeEventListener("hashchange", onHashChange);
     };
   }, []);
   return parse(hash);

@@ -1,4 +1,4 @@
-import { to } from "/address.mjs";
+import { viewAddress } from "/address.mjs";
 import { AlarmBriefs, acknowledgement, BeginSilence } from "/alarms.mjs";
 import { TagPlot } from "/chart.mjs";
 import { Age, At, Now, nowMs } from "/clock.mjs";
@@ -19,21 +19,21 @@ const PHASES = {
   "out of scope": "doubtful",
 };
 
-const LINES = { raised: "bad", acknowledged: "warn", resolved: "good" };
+const MARK_COLOURS = { raised: "bad", acknowledged: "warn", resolved: "good" };
 
 export function View({ parts: [source = "", id = "", episode = ""], query }) {
-  const asked = new URLSearchParams({ source, id, ...(episode === "" ? {} : { episode }) });
-  const answer = usePolled(`/api/alarm?${asked}`, null, EVERY_MS);
+  const parameters = new URLSearchParams({ source, id, ...(episode === "" ? {} : { episode }) });
+  const answer = usePolled(`/api/alarm?${parameters}`, null, EVERY_MS);
   if (answer.data === null || answer.missing) return html`<${Missing} answer=${answer} what="alarm" />`;
   const { brief, alarm, life, tag, sinks, episodes } = answer.data;
   const marks = life
-    .filter(({ what }) => what in LINES)
-    .map(({ at, what }) => ({ t: Date.parse(at) / 1000, colour: LINES[what] }));
+    .filter(({ what }) => what in MARK_COLOURS)
+    .map(({ at, what }) => ({ t: Date.parse(at) / 1000, colour: MARK_COLOURS[what] }));
   return html`
     <${Head} name=${brief.name} above=${[[brief.site, siteAddress(source, alarm.site.id)], [t("Alarm"), null]]}>
       <p>${priorityMark(brief.priority)} <b class=${brief.endedAt === null ? "bad" : "good"}>${t(brief.state)}</b> · ${t("raised")} <${Age} of=${brief.raisedAt} />${acknowledgement(alarm)}</p>
       <p>${alarm.description}</p>
-      <p class="of">${t("id {id}", { id })} · <a href=${to("source", [source])}>${source}</a> <${CopyAddress} />
+      <p class="of">${t("id {id}", { id })} · <a href=${viewAddress("source", [source])}>${source}</a> <${CopyAddress} />
         ${brief.endedAt === null && html` <${BeginSilence} name=${brief.name} what=${{ source, alarm: id }} done=${answer.again} />`}</p>
     </${Head}>
     <${Stale} answer=${answer} />
@@ -76,13 +76,13 @@ function Timeline({ life, isOver }) {
     )}</ol><//>`;
 }
 
-const MOODS = { delivered: "good", waiting: "warn", "dead letter": "bad" };
+const STATE_CLASSES = { delivered: "good", waiting: "warn", "dead letter": "bad" };
 
 function Delivery({ sinks }) {
   const rows = sinks.map(
     ({ sink, connector, state, words, link }) => html`<tr key=${sink}>
-      <td><a href=${to("sink", [sink])}>${sink}</a> <span class="of">${connector ?? ""}</span></td>
-      <td><b class=${MOODS[state] ?? ""}>${t(state)}</b> <span class="of" lang="en">${words}</span>
+      <td><a href=${viewAddress("sink", [sink])}>${sink}</a> <span class="of">${connector ?? ""}</span></td>
+      <td><b class=${STATE_CLASSES[state] ?? ""}>${t(state)}</b> <span class="of" lang="en">${words}</span>
         ${link !== null && html` <a href=${link} target="_blank" rel="noreferrer noopener">${t("open")}</a>`}</td></tr>`,
   );
   return html`<${Panel} level="h3" title=${t("Delivery to each sink")}><${Table} kind="listed" rows=${rows} none=${t("None is configured.")} /><//>`;

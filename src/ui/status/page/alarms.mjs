@@ -1,6 +1,6 @@
 import { Age, nowMs } from "/clock.mjs";
 import { html, useState } from "/htm.mjs";
-import { at, counted, dayOf, shown, t, until } from "/language.mjs";
+import { at, countText, dayOf, t, until, valueText } from "/language.mjs";
 import {
   alarmAddress,
   argument,
@@ -20,26 +20,26 @@ import { post, usePolled } from "/request.mjs";
 
 const NO_ALARMS = { priorities: {}, rows: [] };
 /** Alarms shown at first, alarms added by each click, and the most that the worker returns. */
-const FIRST = 100;
-const MORE = 300;
-const MOST = 1000;
+const FIRST_ALARMS = 100;
+const ADDED_ALARMS = 300;
+const MAX_ALARMS = 1000;
 const MOST_SILENCES = 100;
 const DAYS_MS = 60_000;
 
 /** Active alarms of all sites, or of one ({ source, id }). `more` shows more alarms; null when there are none. */
 export function useAlarms(site, priority, everyMs) {
-  const [limit, setLimit] = useState(FIRST);
+  const [limit, setLimit] = useState(FIRST_ALARMS);
   const query = {
     ...(site === null ? {} : { source: site.source, site: site.id }),
     ...(priority === null ? {} : { priority }),
-    ...(limit === FIRST ? {} : { limit: String(limit) }),
+    ...(limit === FIRST_ALARMS ? {} : { limit: String(limit) }),
   };
   const alarms = usePolled(`/api/alarms?${new URLSearchParams(query)}`, NO_ALARMS, everyMs);
-  return { ...alarms, more: limit === MOST ? null : () => setLimit(Math.min(MOST, limit + MORE)) };
+  return { ...alarms, more: limit === MAX_ALARMS ? null : () => setLimit(Math.min(MAX_ALARMS, limit + ADDED_ALARMS)) };
 }
 
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
-const keyOf = ({ source, alarm }) => `${source} ${alarm.id}`;
+const alarmKey = ({ source, alarm }) => `${source} ${alarm.id}`;
 
 /** `site` ({ source, id }) and `priority` narrow the list; null shows all. */
 export function Alarms({ alarms, sources, site = null, priority, choose, silenced }) {
@@ -49,14 +49,14 @@ export function Alarms({ alarms, sources, site = null, priority, choose, silence
   // Until the response for another priority arrives, show the matching rows of the last one.
   const rows = alarms.data.rows.filter(({ alarm }) => priority === null || alarm.trigger.priority === priority);
   const all = sum(Object.values(priorities));
-  const matching = priority === null ? all : (priorities[priority] ?? 0);
-  const order = useStillOrder(rows, keyOf, alarms.of);
+  const matchingCount = priority === null ? all : (priorities[priority] ?? 0);
+  const order = useStillOrder(rows, alarmKey, alarms.of);
   const names = Object.keys(priorities).toSorted();
   const options = [
-    [null, html`${t("all")} <b>${shown(all)}</b>`],
-    ...names.map((each) => [each, html`${each} <b>${shown(priorities[each])}</b>`]),
+    [null, html`${t("all")} <b>${valueText(all)}</b>`],
+    ...names.map((each) => [each, html`${each} <b>${valueText(priorities[each])}</b>`]),
   ];
-  return html`<${Panel} kind="alarms" title=${t("Active alarms")} note=${isWhole ? shown(all) : ""} extra=${html`<${NewOrder} order=${order} />`}>
+  return html`<${Panel} kind="alarms" title=${t("Active alarms")} note=${isWhole ? valueText(all) : ""} extra=${html`<${NewOrder} order=${order} />`}>
     ${(names.length > 1 || priority !== null) && html`<div class="filters"><${Choice} label=${t("priority")} options=${options} chosen=${priority} choose=${choose} /></div>`}
     <${Stale} answer=${alarms} />
     ${shownSources.map((source) => html`<${Doubt} key=${source.name} reading=${source.readings.alarms} what="active alarms" />`)}
@@ -64,12 +64,12 @@ export function Alarms({ alarms, sources, site = null, priority, choose, silence
     ${
       order.rows.length > 0 &&
       html`<ul class="scroll" tabindex="0" aria-label=${t("Active alarms")} ...${order.hold}>${order.rows.map(
-        (row) => html`<${Row} key=${keyOf(row)} row=${row} silenced=${silenced} />`,
+        (row) => html`<${Row} key=${alarmKey(row)} row=${row} silenced=${silenced} />`,
       )}</ul>`
     }
     ${
-      matching > rows.length &&
-      html`<p class="quiet">${t("and {count} more", { count: shown(matching - rows.length) })}
+      matchingCount > rows.length &&
+      html`<p class="quiet">${t("and {count} more", { count: valueText(matchingCount - rows.length) })}
         ${alarms.more !== null && html`<button type="button" class="only" onClick=${alarms.more}>${t("show more")}</button>`}</p>`
     }
   <//>`;
@@ -136,18 +136,18 @@ function DayBars({ bars: { days, byPriority } }) {
   const sums = days.map((_, n) => sum(priorities.map((each) => byPriority[each][n])));
   const all = sum(sums);
   if (all === 0) return html`<p class="quiet">${t("No alarm was raised.")}</p>`;
-  const most = Math.max(...sums);
+  const maxSum = Math.max(...sums);
   const words = t("{alarms}; most on {day}: {count}", {
-    alarms: counted(all, "alarm"),
-    day: dayWords(days[sums.indexOf(most)]),
-    count: shown(most),
+    alarms: countText(all, "alarm"),
+    day: dayWords(days[sums.indexOf(maxSum)]),
+    count: valueText(maxSum),
   });
   return html`<div class="bars" role="img" aria-label=${words}>
       ${days.map((day, n) => {
-        const parts = priorities.filter((each) => byPriority[each][n] > 0);
-        const title = [dayWords(day), ...parts.map((each) => `${each} ${shown(byPriority[each][n])}`)].join(" · ");
-        return html`<i key=${day} class="day" title=${title}>${parts.map(
-          (each) => html`<i class=${`p${each}`} style=${{ height: `${(100 * byPriority[each][n]) / most}%` }}></i>`,
+        const dayPriorities = priorities.filter((each) => byPriority[each][n] > 0);
+        const counts = dayPriorities.map((each) => `${each} ${valueText(byPriority[each][n])}`);
+        return html`<i key=${day} class="day" title=${[dayWords(day), ...counts].join(" · ")}>${dayPriorities.map(
+          (each) => html`<i class=${`p${each}`} style=${{ height: `${(100 * byPriority[each][n]) / maxSum}%` }}></i>`,
         )}</i>`;
       })}
     </div>
@@ -155,7 +155,7 @@ function DayBars({ bars: { days, byPriority } }) {
     ${priorities.length > 1 && html`<p class="of key">${priorities.map((each) => html`<span><i class=${`p${each}`}></i> ${t("priority {name}", { name: each })}</span>`)}</p>`}`;
 }
 
-const LENGTHS = [
+const SILENCE_LENGTHS = [
   [60, "1 h"],
   [240, "4 h"],
   [1440, "1 d"],
@@ -180,7 +180,7 @@ export function BeginSilence({ what, name, done }) {
     setReason("");
     setFailure("");
   };
-  const begin = async (minutes) => {
+  const startSilence = async (minutes) => {
     const { message } = await post("/api/silences", { ...what, minutes, reason });
     if (message !== null) return setFailure(message);
     close();
@@ -189,9 +189,9 @@ export function BeginSilence({ what, name, done }) {
   return html`<span class="begin" role="group" aria-label=${label}>
     <input placeholder=${t("why?")} aria-label=${t("reason")} maxlength=${LONGEST_REASON} value=${reason} autocomplete="off"
       onInput=${(event) => setReason(event.target.value)} />
-    ${LENGTHS.map(
+    ${SILENCE_LENGTHS.map(
       ([minutes, length]) => html`<button type="button" class="mute" disabled=${reason.trim() === ""}
-        onClick=${() => begin(minutes)}>${t("for {length}", { length })}</button>`,
+        onClick=${() => startSilence(minutes)}>${t("for {length}", { length })}</button>`,
     )}
     <button type="button" class="mute" onClick=${close}>${t("cancel")}</button>
     ${failure !== "" && html`<b class="problem">${failure}</b>`}
@@ -201,12 +201,12 @@ export function BeginSilence({ what, name, done }) {
 /** Asks for confirmation, because active alarms are notified when the silence ends. */
 function EndSilence({ id, done }) {
   if (needsPassword()) return html`<${ByCommand} name=${t("end")} command=${`plenum silence end ${argument(id)}`} />`;
-  const end = async () => {
+  const endSilence = async () => {
     const { message } = await post(`/api/silences/${encodeURIComponent(id)}/end`);
     done();
     return message;
   };
-  return html`<${Twice} name=${t("end")} again=${t("click again to end")} done=${end} />`;
+  return html`<${Twice} name=${t("end")} again=${t("click again to end")} done=${endSilence} />`;
 }
 
 export function Silences({ silences, done }) {
@@ -223,6 +223,6 @@ export function Silences({ silences, done }) {
         <${EndSilence} id=${id} done=${done} />
       </li>`,
     )}</ul>
-    ${rows.length > MOST_SILENCES && html`<p class="quiet">${t("and {count} more", { count: shown(rows.length - MOST_SILENCES) })}</p>`}
+    ${rows.length > MOST_SILENCES && html`<p class="quiet">${t("and {count} more", { count: valueText(rows.length - MOST_SILENCES) })}</p>`}
   <//>`;
 }

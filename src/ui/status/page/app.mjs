@@ -1,7 +1,7 @@
 import { amend, useAddress } from "/address.mjs";
 import { Now, setClock } from "/clock.mjs";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "/htm.mjs";
-import { ago, at, counted, LANGUAGES, minuteOf, preferred, remember, shown, speak, spoken, t } from "/language.mjs";
+import { ago, at, countText, LanguageButton, loadLanguage, minuteOf, t, valueText } from "/language.mjs";
 import { Overview, sitesOf } from "/overview.mjs";
 import { setNeedsPassword } from "/parts.mjs";
 import { lostSince, useMoved, usePolled } from "/request.mjs";
@@ -27,8 +27,8 @@ function useLost(status, movedAtMs) {
   useEffect(() => {
     const check = () => {
       if (movedAtMs === null) return;
-      const next = lostSince(status, movedAtMs, Date.now());
-      setLost((last) => (last?.what === next?.what && last?.sinceMs === next?.sinceMs ? last : next));
+      const nextLost = lostSince(status, movedAtMs, Date.now());
+      setLost((last) => (last?.what === nextLost?.what && last?.sinceMs === nextLost?.sinceMs ? last : nextLost));
     };
     check();
     const timer = setInterval(check, CHECK_MS);
@@ -41,14 +41,14 @@ function useLost(status, movedAtMs) {
 function Loaded({ view, ...props }) {
   const [loaded, setLoaded] = useState(null);
   useEffect(() => {
-    let over = false;
-    const failed = () => html`<p class="problem">${t("This view cannot be loaded now; load the page again.")}</p>`;
+    let isUnmounted = false;
+    const FailedView = () => html`<p class="problem">${t("This view cannot be loaded now; load the page again.")}</p>`;
     VIEWS[view]().then(
-      ({ View }) => over || setLoaded({ View }),
-      () => over || setLoaded({ View: failed }),
+      ({ View }) => isUnmounted || setLoaded({ View }),
+      () => isUnmounted || setLoaded({ View: FailedView }),
     );
     return () => {
-      over = true;
+      isUnmounted = true;
     };
   }, [view]);
   return loaded === null ? html`<p class="loading">${t("Loading …")}</p>` : html`<${loaded.View} ...${props} />`;
@@ -67,7 +67,7 @@ function CurrentView({ address: { view, parts, query }, ...props }) {
 
 function Page() {
   const address = useAddress();
-  const [language, setLanguage] = useState(spoken());
+  const [language, setLanguage] = useState(null);
   const status = usePolled("/api/status", null, STATUS_MS);
   const report = status.data;
   const movedAtMs = useMoved(report, status.atMs);
@@ -87,16 +87,12 @@ function Page() {
       ? html`<p class="loading">${t("Loading …")}</p>`
       : html`<p class="loading problem">${t("The worker does not respond:")} ${status.failed}</p>`;
   }
-  const choose = async (wanted) => {
-    remember(wanted);
-    await speak(wanted);
-    setLanguage(wanted);
-  };
+
   // A lost connection is reported once, not in each part.
   const during = (answer) => (lost === null ? answer : { ...answer, failed: null });
   const { view, parts } = address;
   return html`
-    <${Header} key=${`header ${language}`} report=${report} lost=${lost} view=${view} choose=${choose} />
+    <${Header} key=${`header ${language}`} report=${report} lost=${lost} view=${view} setLanguage=${setLanguage} />
     <main class=${lost === null ? "" : "old"}>
       <${Lost} lost=${lost} />
       ${report.notices.length > 0 && html`<section class="notices" aria-label=${t("Attention")}><ul>${report.notices.map((text) => html`<li lang="en">${text}</li>`)}</ul></section>`}
@@ -105,14 +101,14 @@ function Page() {
     </main>`;
 }
 
-function Header({ report, lost, view, choose }) {
+function Header({ report, lost, view, setLanguage }) {
   const [mood, words] =
     lost !== null
       ? ["lost", t("no response")]
       : report.notices.length > 0
         ? ["trouble", t("Plenum needs attention")]
         : ["well", t("Plenum works")];
-  const other = spoken() === "en" ? "nb" : "en";
+
   const links = [
     ["", t("Overview")],
     ["tags", t("Tags")],
@@ -133,20 +129,20 @@ function Header({ report, lost, view, choose }) {
           : html`<span class="wide"><${Now} say=${(now) => t("started {ago}", { ago: ago(report.startedAt, now) })} /> · </span>`
       }${t("version {version}", { version: report.version })}
     </p>
-    <button type="button" class="mute" lang=${other} onClick=${() => choose(other)}>${LANGUAGES[other]}</button>
+    <${LanguageButton} kind="mute" done=${setLanguage} />
   </header>`;
 }
 
 function Buildings({ sources }) {
   const readings = sources.map((source) => source.readings.alarms);
   if (!readings.every(({ state }) => state === "whole" || state === "part")) return t("Buildings: alarms unknown");
-  const held = readings.reduce((sum, reading) => sum + reading.held, 0);
-  const highest = sitesOf(sources).reduce((sum, { alarms }) => sum + (alarms?.A ?? 0), 0);
-  if (held === 0) return t("Buildings: no active alarm");
-  const words = t("Buildings: {alarms}", { alarms: counted(held, "active alarm") });
-  return highest === 0
+  const alarmCount = readings.reduce((sum, reading) => sum + reading.held, 0);
+  const priorityACount = sitesOf(sources).reduce((sum, { alarms }) => sum + (alarms?.A ?? 0), 0);
+  if (alarmCount === 0) return t("Buildings: no active alarm");
+  const words = t("Buildings: {alarms}", { alarms: countText(alarmCount, "active alarm") });
+  return priorityACount === 0
     ? words
-    : html`${words}, <b class="bad">${t("{count} of priority A", { count: shown(highest) })}</b>`;
+    : html`${words}, <b class="bad">${t("{count} of priority A", { count: valueText(priorityACount) })}</b>`;
 }
 
 /** Warns that the data is old. All times are of the browser's clock, because the worker's stands still. */
@@ -154,12 +150,12 @@ function Lost({ lost }) {
   if (lost === null) return null;
   const since = new Date(lost.sinceMs).toISOString();
   const time = at(since, Date.now());
-  const what =
+  const message =
     lost.what === "away"
       ? t("The worker has not responded since {time}", { time })
       : t("The worker has sent an unchanged time since {time}", { time });
   return html`<section class="gone" role="alert">
-    <b>${what}, <${Now} say=${() => ago(since, Date.now())} />.</b>
+    <b>${message}, <${Now} say=${() => ago(since, Date.now())} />.</b>
     ${t("The page shows data from that time. The ages continue to count.")}
   </section>`;
 }
@@ -174,7 +170,7 @@ function FirstInventory({ sources }) {
     );
 }
 
-await speak(preferred());
-const root = document.getElementById("app");
-root.replaceChildren();
-render(html`<${Page} />`, root);
+await loadLanguage();
+const rootElement = document.getElementById("app");
+rootElement.replaceChildren();
+render(html`<${Page} />`, rootElement);

@@ -1,7 +1,7 @@
 import { amend } from "/address.mjs";
 import { nowMs } from "/clock.mjs";
 import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
-import { at, counted, dayOf, lasting, minuteOf, shown, t } from "/language.mjs";
+import { at, countText, dayOf, intervalText, minuteOf, t, valueText } from "/language.mjs";
 import { Choice, Panel, Stale } from "/parts.mjs";
 import { usePolled } from "/request.mjs";
 
@@ -50,7 +50,7 @@ function timeLabels(times, step) {
 function drawLines(plot, levels, marks, colour) {
   const { left, top, width, height } = plot.bbox;
   const { ctx } = plot;
-  const draw = (name, x, y, toX, toY) => {
+  const drawLine = (name, x, y, toX, toY) => {
     ctx.strokeStyle = colour(name);
     ctx.beginPath();
     ctx.moveTo(x, y);
@@ -62,11 +62,11 @@ function drawLines(plot, levels, marks, colour) {
   ctx.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
   for (const level of levels) {
     const y = Math.round(plot.valToPos(level, "y", true));
-    draw("text", left, y, left + width, y);
+    drawLine("text", left, y, left + width, y);
   }
   for (const mark of marks) {
     const x = Math.round(plot.valToPos(mark.t, "x", true));
-    if (x >= left && x <= left + width) draw(mark.colour, x, top, x, top + height);
+    if (x >= left && x <= left + width) drawLine(mark.colour, x, top, x, top + height);
   }
   ctx.restore();
 }
@@ -123,11 +123,11 @@ function optionsFor(uPlot, box, { from, to, series, bands, marks, levels, floor 
 
 /** Width of the value axis, so that its longest label is not cut. */
 function axisWidth(plot, labels, rem) {
-  const longest = labels.reduce((most, each) => (each.length > most.length ? each : most), "");
-  if (longest === "") return 2.75 * rem;
+  const longestLabel = labels.reduce((most, each) => (each.length > most.length ? each : most), "");
+  if (longestLabel === "") return 2.75 * rem;
   plot.ctx.font = plot.axes[1].font[0];
-  const text = plot.ctx.measureText(longest).width / devicePixelRatio;
-  return Math.max(2.75 * rem, Math.ceil(text) + 1.1 * rem);
+  const labelWidth = plot.ctx.measureText(longestLabel).width / devicePixelRatio;
+  return Math.max(2.75 * rem, Math.ceil(labelWidth) + 1.1 * rem);
 }
 
 /** Range of the value axis: a constant value lies in the middle; with a floor of 0 the axis begins at 0. */
@@ -156,63 +156,64 @@ function Plot({ data, from, to, series, bands = [], marks = [], levels = [], flo
   const [hasFailed, setFailed] = useState(false);
   const [point, setPoint] = useState(null);
   const [isFocused, setFocused] = useState(false);
-  const latest = useRef(data);
-  latest.current = data;
+  const latestData = useRef(data);
+  latestData.current = data;
   const range = useRef({ min: from, max: to });
-  const shape = JSON.stringify([series, bands, marks, levels, floor]);
+  const plotKey = JSON.stringify([series, bands, marks, levels, floor]);
   const isDark = useDarkScheme();
 
   useEffect(() => {
-    let over = false;
+    let isUnmounted = false;
     let observer;
     const zoomOut = () => void plot.current?.setScale("x", range.current);
     loadLibrary().then(
       (uPlot) => {
-        if (over) return;
-        const parts = { from, to, series, bands, marks, levels, floor };
-        const options = optionsFor(uPlot, box.current, parts, setPoint, zoomOut);
-        plot.current = new uPlot(options, latest.current, box.current);
+        if (isUnmounted) return;
+        const plotParts = { from, to, series, bands, marks, levels, floor };
+        const options = optionsFor(uPlot, box.current, plotParts, setPoint, zoomOut);
+        plot.current = new uPlot(options, latestData.current, box.current);
         observer = new ResizeObserver(() => {
           const { width, height } = sizeOf(box.current);
           if (width !== plot.current.width || height !== plot.current.height) plot.current.setSize({ width, height });
         });
         observer.observe(box.current);
       },
-      () => over || setFailed(true),
+      () => isUnmounted || setFailed(true),
     );
     return () => {
-      over = true;
+      isUnmounted = true;
       observer?.disconnect();
       plot.current?.destroy();
       plot.current = null;
     };
-  }, [shape, isDark]);
+  }, [plotKey, isDark]);
   useEffect(() => {
-    const before = range.current;
+    const previousRange = range.current;
     range.current = { min: from, max: to };
     if (plot.current === null) return;
     const { min, max } = plot.current.scales.x;
-    const isZoomed = min !== before.min || max !== before.max;
+    const isZoomed = min !== previousRange.min || max !== previousRange.max;
     plot.current.setData(data, false);
     plot.current.setScale("x", isZoomed ? { min, max } : range.current);
   }, [data, from, to]);
 
-  const press = (event) => {
-    const by = KEYS[event.key];
-    if (by === undefined) return;
+  const moveByKey = (event) => {
+    const stepCount = KEYS[event.key];
+    if (stepCount === undefined) return;
     event.preventDefault();
-    const [times] = latest.current;
+    const [times] = latestData.current;
     if (plot.current === null || times.length === 0) return;
-    const next = Math.min(times.length - 1, Math.max(0, (point ?? (by > 0 ? -1 : times.length)) + by));
-    plot.current.setCursor({ left: plot.current.valToPos(times[next], "x"), top: 10 });
-    setPoint(next);
+    const shiftedPoint = (point ?? (stepCount > 0 ? -1 : times.length)) + stepCount;
+    const nextPoint = Math.min(times.length - 1, Math.max(0, shiftedPoint));
+    plot.current.setCursor({ left: plot.current.valToPos(times[nextPoint], "x"), top: 10 });
+    setPoint(nextPoint);
   };
   return html`<div class="chart">
     <p class="readout" aria-live=${isFocused ? "polite" : "off"}>${point === null || point >= data[0].length ? say(null) : say(point)}</p>
     ${hasFailed && html`<p class="problem">${t("The plot cannot be loaded now; load the page again.")}</p>`}
     <div class="canvas" ref=${box} tabindex="0" role="application" aria-roledescription=${t("plot")}
       aria-label=${t("{name}, curve; arrow keys read it point by point", { name })}
-      onKeyDown=${press} onFocus=${() => setFocused(true)} onBlur=${() => setFocused(false)}></div>
+      onKeyDown=${moveByKey} onFocus=${() => setFocused(true)} onBlur=${() => setFocused(false)}></div>
   </div>`;
 }
 
@@ -221,9 +222,9 @@ function useDarkScheme() {
   const [isDark, setDark] = useState(() => matchMedia("(prefers-color-scheme: dark)").matches);
   useEffect(() => {
     const media = matchMedia("(prefers-color-scheme: dark)");
-    const change = () => setDark(media.matches);
-    media.addEventListener("change", change);
-    return () => media.removeEventListener("change", change);
+    const updateScheme = () => setDark(media.matches);
+    media.addEventListener("change", updateScheme);
+    return () => media.removeEventListener("change", updateScheme);
   }, []);
   return isDark;
 }
@@ -231,9 +232,9 @@ function useDarkScheme() {
 /** Time of a point, in seconds since 1970. */
 export const pointTime = (seconds) => html`<span>${at(new Date(seconds * 1000).toISOString(), nowMs())}</span>`;
 
-const SPANS = { "6h": "6 hours", "24h": "24 hours", "7d": "7 days", "30d": "30 days" };
+const SPAN_LABELS = { "6h": "6 hours", "24h": "24 hours", "7d": "7 days", "30d": "30 days" };
 const LIVE_MS = 10_000;
-const LONG_MS = 60_000;
+const LONG_SPAN_MS = 60_000;
 const FETCHING_MS = 3000;
 const ORIGINS = {
   read: "from live readings",
@@ -242,22 +243,22 @@ const ORIGINS = {
   none: "no data for this period",
 };
 
-const secondsOf = (iso) => Math.round(Date.parse(iso) / 1000);
+const toSeconds = (iso) => Math.round(Date.parse(iso) / 1000);
 
 /** Curve of a tag's values for the span in the address. `marks`: vertical lines, see `Chart`. */
 export function TagPlot({ source, id, query, marks = [], isBoolean = false, name }) {
   const [isFetching, setFetching] = useState(false);
-  const span = query.get("span") in SPANS ? query.get("span") : "24h";
-  const asked = new URLSearchParams({ source, tag: id, span, ...(isFetching ? { fetch: "1" } : {}) });
-  const everyMs = isFetching ? FETCHING_MS : span === "6h" || span === "24h" ? LIVE_MS : LONG_MS;
-  const answer = usePolled(`/api/plot?${asked}`, null, everyMs);
+  const span = query.get("span") in SPAN_LABELS ? query.get("span") : "24h";
+  const parameters = new URLSearchParams({ source, tag: id, span, ...(isFetching ? { fetch: "1" } : {}) });
+  const everyMs = isFetching ? FETCHING_MS : span === "6h" || span === "24h" ? LIVE_MS : LONG_SPAN_MS;
+  const answer = usePolled(`/api/plot?${parameters}`, null, everyMs);
   const plot = answer.data;
-  const choose = (wanted) => {
+  const chooseSpan = (wanted) => {
     setFetching(false);
     amend({ span: wanted });
   };
-  const spans = Object.entries(SPANS).map(([each, words]) => [each, t(words)]);
-  return html`<${Panel} kind="curve" level="h3" title=${t("Curve")} extra=${html`<${Choice} label=${t("time shown")} options=${spans} chosen=${span} choose=${choose} />`}>
+  const spans = Object.entries(SPAN_LABELS).map(([each, words]) => [each, t(words)]);
+  return html`<${Panel} kind="curve" level="h3" title=${t("Curve")} extra=${html`<${Choice} label=${t("time shown")} options=${spans} chosen=${span} choose=${chooseSpan} />`}>
     <${Stale} answer=${answer} />
     ${plot === null && html`<div class="canvas waiting"></div>`}
     ${
@@ -277,25 +278,25 @@ function Curve({ plot, marks, isBoolean, name }) {
   const unit = isBoolean || plot.unit === null ? "" : ` ${plot.unit}`;
   const say = (n) => {
     if (n === null) return plotWords(plot);
-    const words = value[n] === null ? t("no value") : `${shown(isBoolean ? value[n] === 1 : value[n])}${unit}`;
+    const words = value[n] === null ? t("no value") : `${valueText(isBoolean ? value[n] === 1 : value[n])}${unit}`;
     const isWide = hasBand && low[n] !== null && low[n] !== high[n];
     return html`${pointTime(plot.t[n])} <b>${words}</b>
-      ${isWide && html`<span class="of">${t("between {low} and {high}", { low: shown(low[n]), high: shown(high[n]) })}</span>`}`;
+      ${isWide && html`<span class="of">${t("between {low} and {high}", { low: valueText(low[n]), high: valueText(high[n]) })}</span>`}`;
   };
-  return html`<${Chart} name=${name} data=${data} from=${secondsOf(plot.from)} to=${secondsOf(plot.to)} series=${series}
+  return html`<${Chart} name=${name} data=${data} from=${toSeconds(plot.from)} to=${toSeconds(plot.to)} series=${series}
     bands=${hasBand ? [[2, 1, "accent"]] : []} marks=${marks} say=${say} />`;
 }
 
 function plotWords({ value, low, high, stepSeconds, origin, unit }) {
   const points = value.filter((each) => each !== null).length;
   if (points === 0) return t(ORIGINS.none);
-  const least = (low ?? value).reduce((a, b) => (b === null ? a : Math.min(a, b)), Infinity);
-  const most = (high ?? value).reduce((a, b) => (b === null ? a : Math.max(a, b)), -Infinity);
+  const lowest = (low ?? value).reduce((a, b) => (b === null ? a : Math.min(a, b)), Infinity);
+  const highest = (high ?? value).reduce((a, b) => (b === null ? a : Math.max(a, b)), -Infinity);
   // Without `low`, the points have no equal distances.
-  const text = low === undefined ? "{points}, usually {step} apart, {origin}" : "{points}, one for {step}, {origin}";
-  const values = { points: counted(points, "point"), step: lasting(stepSeconds), origin: t(ORIGINS[origin]) };
-  return html`<span>${t("{low} to {high}", { low: shown(least), high: shown(most) })} ${unit ?? ""}</span>
-    <span class="of">${t(text, values)}</span>`;
+  const textKey = low === undefined ? "{points}, usually {step} apart, {origin}" : "{points}, one for {step}, {origin}";
+  const values = { points: countText(points, "point"), step: intervalText(stepSeconds), origin: t(ORIGINS[origin]) };
+  return html`<span>${t("{low} to {high}", { low: valueText(lowest), high: valueText(highest) })} ${unit ?? ""}</span>
+    <span class="of">${t(textKey, values)}</span>`;
 }
 
 /** Button that fills gaps from the service's log. */

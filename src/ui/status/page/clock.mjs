@@ -1,5 +1,5 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "/htm.mjs";
-import { ago, at, exactly, until } from "/language.mjs";
+import { ago, at, exactTime, until } from "/language.mjs";
 
 /** The worker's time, which continues by the browser's clock while the worker does not respond. */
 
@@ -36,11 +36,11 @@ export async function duringRequest(request) {
     await request();
   } finally {
     openRequests -= 1;
-    if (openRequests === 0) draw();
+    if (openRequests === 0) drawUpdates();
   }
 }
 
-function draw() {
+function drawUpdates() {
   for (const update of updates.splice(0)) update();
   if (!document.hidden) for (const listener of listeners) listener();
 }
@@ -49,28 +49,28 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 void (async () => {
   for (;;) {
     await pause(untilBeat(BEAT_MS) + START_MS);
-    if (openRequests === 0) draw();
+    if (openRequests === 0) drawUpdates();
     else {
       // The last response draws, unless it takes too long.
       await pause(RESPONSE_MS);
-      if (openRequests > 0) draw();
+      if (openRequests > 0) drawUpdates();
     }
   }
 })();
-document.addEventListener("visibilitychange", draw);
+document.addEventListener("visibilitychange", drawUpdates);
 
 /** Text that depends on the time. Only a changed text is drawn. */
 export function Now({ say }) {
-  const latest = useRef(say);
-  latest.current = say;
+  const latestSay = useRef(say);
+  latestSay.current = say;
   const words = say(nowMs());
-  const drawn = useRef(words);
-  drawn.current = words;
+  const drawnWords = useRef(words);
+  drawnWords.current = words;
   const [, redraw] = useState(words);
   useEffect(() => {
     const update = () => {
-      const next = latest.current(nowMs());
-      if (next !== drawn.current) redraw(next);
+      const nextWords = latestSay.current(nowMs());
+      if (nextWords !== drawnWords.current) redraw(nextWords);
     };
     listeners.add(update);
     return () => listeners.delete(update);
@@ -79,10 +79,10 @@ export function Now({ say }) {
 }
 
 /** Only visible relative times are updated. */
-const updateOf = new WeakMap();
+const updatesByElement = new WeakMap();
 const visibility = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
-    const update = updateOf.get(target);
+    const update = updatesByElement.get(target);
     if (update === undefined) continue;
     if (!isIntersecting) listeners.delete(update);
     else {
@@ -102,18 +102,18 @@ function RelativeTime({ iso, say }) {
   useLayoutEffect(update);
   useEffect(() => {
     const { current } = element;
-    updateOf.set(current, update);
+    updatesByElement.set(current, update);
     visibility.observe(current);
     return () => {
       visibility.unobserve(current);
-      listeners.delete(updateOf.get(current));
-      updateOf.delete(current);
+      listeners.delete(updatesByElement.get(current));
+      updatesByElement.delete(current);
     };
   }, [iso, say]);
-  return html`<time datetime=${iso} title=${exactly(iso)} ref=${element}></time>`;
+  return html`<time datetime=${iso} title=${exactTime(iso)} ref=${element}></time>`;
 }
 
 /** Age of a time; hovering shows the exact time. */
 export const Age = ({ of }) => (of ? html`<${RelativeTime} iso=${of} say=${ago} />` : ago(of, nowMs()));
 export const Until = ({ time }) => html`<${RelativeTime} iso=${time} say=${until} />`;
-export const At = ({ time }) => html`<time datetime=${time} title=${exactly(time)}>${at(time, nowMs())}</time>`;
+export const At = ({ time }) => html`<time datetime=${time} title=${exactTime(time)}>${at(time, nowMs())}</time>`;

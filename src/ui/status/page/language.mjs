@@ -1,6 +1,8 @@
 /** Texts, numbers and times in the reader's language. The English text is the key; `{name}` is replaced by a value. */
 
-export const LANGUAGES = { en: "English", nb: "Norsk" };
+import { html } from "/htm.mjs";
+
+const LANGUAGES = { en: "English", nb: "Norsk" };
 const STORAGE_KEY = "plenum.language";
 
 let language = "en";
@@ -8,18 +10,18 @@ let translations = {};
 /** Region for numbers and times: `en` would put the month before the day. */
 let region = "en-GB";
 
-export const spoken = () => language;
+export const currentLanguage = () => language;
 export const regionOf = () => region;
 
 /** The language chosen last, otherwise the browser's first supported language. */
-export function preferred() {
-  let chosen = null;
+function preferredLanguage() {
+  let storedLanguage = null;
   try {
-    chosen = localStorage.getItem(STORAGE_KEY);
+    storedLanguage = localStorage.getItem(STORAGE_KEY);
   } catch {
     // The browser stores nothing.
   }
-  if (chosen !== null && chosen in LANGUAGES) return chosen;
+  if (storedLanguage !== null && storedLanguage in LANGUAGES) return storedLanguage;
   for (const each of navigator.languages) {
     const name = each.slice(0, 2).toLowerCase();
     if (["nb", "nn", "no"].includes(name)) return "nb";
@@ -28,20 +30,27 @@ export function preferred() {
   return "en";
 }
 
-/** Loads the translations of a language. */
-export async function speak(wanted) {
+/** Loads the translations of a language; by default, of the preferred language. */
+export async function loadLanguage(wanted = preferredLanguage()) {
   translations = wanted === "nb" ? (await import("/norwegian.mjs")).NORWEGIAN : {};
   language = wanted;
   region = wanted === "nb" ? "nb-NO" : "en-GB";
   document.documentElement.lang = wanted;
 }
 
-export function remember(wanted) {
-  try {
-    localStorage.setItem(STORAGE_KEY, wanted);
-  } catch {
-    // The choice lasts until the page is closed.
-  }
+/** Switches to the other language and stores the choice. */
+export function LanguageButton({ kind, done }) {
+  const otherLanguage = language === "en" ? "nb" : "en";
+  const switchLanguage = async () => {
+    try {
+      localStorage.setItem(STORAGE_KEY, otherLanguage);
+    } catch {
+      // The choice lasts until the page is closed.
+    }
+    await loadLanguage(otherLanguage);
+    done(otherLanguage);
+  };
+  return html`<button type="button" class=${kind} lang=${otherLanguage} onClick=${switchLanguage}>${LANGUAGES[otherLanguage]}</button>`;
 }
 
 /** Translates a text; without a translation it stays English. */
@@ -60,18 +69,18 @@ function format(type, options) {
   return formats.get(key);
 }
 
-const number = (value) => format("NumberFormat", { maximumFractionDigits: 3 }).format(value);
-const time = (date, options) => format("DateTimeFormat", options).format(date);
+const formatNumber = (value) => format("NumberFormat", { maximumFractionDigits: 3 }).format(value);
+const formatTime = (date, options) => format("DateTimeFormat", options).format(date);
 
-export function shown(value) {
+export function valueText(value) {
   if (value === null || value === undefined) return "–";
   if (typeof value === "boolean") return value ? t("on") : t("off");
-  return typeof value === "number" ? number(value) : String(value);
+  return typeof value === "number" ? formatNumber(value) : String(value);
 }
 
 /** `noun`: in the singular. */
-export function counted(count, noun) {
-  return `${number(count)} ${t(count === 1 ? noun : `${noun}s`)}`;
+export function countText(count, noun) {
+  return `${formatNumber(count)} ${t(count === 1 ? noun : `${noun}s`)}`;
 }
 
 /** An age, rounded: `89 s`, `3 min`. */
@@ -83,10 +92,10 @@ export function span(seconds) {
 }
 
 /** An interval, with one decimal; equal to `durationText` of the worker. */
-export function lasting(seconds) {
+export function intervalText(seconds) {
   const [unit, size] =
     seconds < 120 ? ["s", 1] : seconds < 7200 ? ["min", 60] : seconds < 172800 ? [t("h"), 3600] : ["d", 86400];
-  return `${number(Number((seconds / size).toFixed(1)))} ${unit}`;
+  return `${formatNumber(Number((seconds / size).toFixed(1)))} ${unit}`;
 }
 
 export const decimal = (value) =>
@@ -102,28 +111,28 @@ export function until(iso, now) {
   return seconds < 0 ? t("{span} ago", { span: span(-seconds) }) : t("in {span}", { span: span(seconds) });
 }
 
-export const dayOf = (ms) => time(ms, { day: "numeric", month: "short" });
-export const minuteOf = (ms) => time(ms, { hour: "2-digit", minute: "2-digit" });
+export const dayOf = (ms) => formatTime(ms, { day: "numeric", month: "short" });
+export const minuteOf = (ms) => formatTime(ms, { hour: "2-digit", minute: "2-digit" });
 
 /** Time of day, after the date unless it is today. */
 export function at(iso, now) {
   const ms = Date.parse(iso);
-  const clock = time(ms, { timeStyle: "medium" });
+  const clock = formatTime(ms, { timeStyle: "medium" });
   return dayOf(ms) === dayOf(now) ? clock : `${dayOf(ms)} ${clock}`;
 }
 
 /** Complete time with day, year and time zone, for a tooltip. */
-export const exactly = (iso) => time(Date.parse(iso), { dateStyle: "full", timeStyle: "long" });
+export const exactTime = (iso) => formatTime(Date.parse(iso), { dateStyle: "full", timeStyle: "long" });
 
 /** Reason why a number may be wrong; null for a reliable number. `what`: in the plural. */
-export function doubt({ state, at: read, held }, what, now) {
+export function doubtReason({ state, at: read, held }, what, now) {
   switch (state) {
     case "whole":
       return null;
     case "part":
       return t("a part of the list cannot be read; there may be more {what}", { what: t(what) });
     case "old":
-      return t("{count} when last read, {ago}", { count: shown(held), ago: ago(read, now) });
+      return t("{count} when last read, {ago}", { count: valueText(held), ago: ago(read, now) });
     case "off":
       return t("not read");
     default:

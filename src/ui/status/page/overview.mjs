@@ -1,9 +1,9 @@
-import { amend, to } from "/address.mjs";
+import { amend, viewAddress } from "/address.mjs";
 import { Alarms, AllAlarmDays, Silences, useAlarms } from "/alarms.mjs";
 import { Age, At, Now, nowMs } from "/clock.mjs";
 import { html } from "/htm.mjs";
-import { ago, counted, doubt, shown, t } from "/language.mjs";
-import { Doubt, Panel, Priorities, Stale, siteAddress, Table, Twice, unknown } from "/parts.mjs";
+import { ago, countText, doubtReason, t, valueText } from "/language.mjs";
+import { Doubt, Panel, Priorities, Stale, siteAddress, Table, Twice, unknownMark } from "/parts.mjs";
 import { post, usePolled } from "/request.mjs";
 import { Plan, Source } from "/sources.mjs";
 import { listQuery, Tags } from "/tags.mjs";
@@ -21,7 +21,7 @@ export function Overview({ report, query, during }) {
   const alarms = useAlarms(null, priority, LISTS_MS);
   const events = usePolled("/api/events", [], LISTS_MS);
   const silences = usePolled("/api/silences", [], SELDOM_MS);
-  const silenced = () => {
+  const reloadSilences = () => {
     silences.again();
     alarms.again();
   };
@@ -29,14 +29,14 @@ export function Overview({ report, query, during }) {
     <${Tiles} report=${report} />
     <div class="columns">
       <div>
-        <${Alarms} alarms=${during(alarms)} sources=${sources} silenced=${silenced}
+        <${Alarms} alarms=${during(alarms)} sources=${sources} silenced=${reloadSilences}
           priority=${priority} choose=${(wanted) => amend({ priority: wanted })} />
         <${Tags} query=${listQuery(query)} amend=${amend} sites=${sitesOf(sources)} />
       </div>
       <div>
         <${Sites} sources=${sources} />
         <${AllAlarmDays} />
-        <${Silences} silences=${during(silences)} done=${silenced} />
+        <${Silences} silences=${during(silences)} done=${reloadSilences} />
         <${Configuration} configuration=${report.configuration ?? null} />
         ${sources.map((source) => html`<${Plan} key=${source.name} source=${source} several=${sources.length > 1} />`)}
         <${Sinks} sinks=${sinks} />
@@ -57,20 +57,21 @@ function Tile({ name, value, mood = "", children }) {
 const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
 
 /** Sum of a number over all sources, and the reasons why it may be wrong. */
-function summed(sources, name) {
+function sumReadings(sources, name) {
   const readings = sources.map((source) => [source, source.readings[name]]);
   const states = readings.map(([, { state }]) => state);
-  const held = sum(readings.map(([, reading]) => reading.held));
+  const countSum = sum(readings.map(([, reading]) => reading.held));
   const isKnown = states.every((state) => state === "whole" || state === "part");
-  const value = !isKnown ? t("unknown") : states.includes("part") ? `${shown(held)} +` : shown(held);
-  const doubts = (now) =>
+  const value = !isKnown ? t("unknown") : states.includes("part") ? `${valueText(countSum)} +` : valueText(countSum);
+  const doubtWords = (now) =>
     readings
       .flatMap(([source, reading]) => {
-        const words = doubt(reading, name, now);
+        const words = doubtReason(reading, name, now);
         return words === null ? [] : [sources.length > 1 ? `${source.name}: ${words}` : words];
       })
       .join("; ");
-  return { value, isKnown, warning: doubts(nowMs()) !== "" && html`<b class="warn"><${Now} say=${doubts} /></b>` };
+  const warning = doubtWords(nowMs()) !== "" && html`<b class="warn"><${Now} say=${doubtWords} /></b>`;
+  return { value, isKnown, warning };
 }
 
 function Tiles({ report }) {
@@ -87,7 +88,7 @@ function Tiles({ report }) {
 }
 
 function AlarmsTile({ sources, sites }) {
-  const { value, isKnown, warning } = summed(sources, "alarms");
+  const { value, isKnown, warning } = sumReadings(sources, "alarms");
   const counts = {};
   for (const [priority, count] of sites.flatMap((site) => Object.entries(site.alarms ?? {})))
     counts[priority] = (counts[priority] ?? 0) + count;
@@ -97,31 +98,31 @@ function AlarmsTile({ sources, sites }) {
 }
 
 function GatewaysTile({ sources, sites }) {
-  const { isKnown, warning } = summed(sources, "gateways");
+  const { isKnown, warning } = sumReadings(sources, "gateways");
   const count = (name) => sum(sites.map(({ gateways }) => gateways[name] ?? 0));
   const [online, all, unclear] = ["online", "all", "unclear"].map(count);
   const lists = ["sites", "tags"].map((name) => {
     const counts = sources.map((source) => source.counts[name]);
-    return counts.includes(null) ? t(`${name} unknown`) : counted(sum(counts), name.slice(0, -1));
+    return counts.includes(null) ? t(`${name} unknown`) : countText(sum(counts), name.slice(0, -1));
   });
   const mood = !isKnown ? "unknown" : online < all ? "warn" : "";
-  return html`<${Tile} name=${t("Gateways online")} value=${isKnown ? `${shown(online)} / ${shown(all)}` : t("unknown")} mood=${mood}>
-    ${warning && html`${warning} · `}${unclear > 0 && isKnown ? `${t("{count} unknown", { count: shown(unclear) })} · ` : ""}${lists.join(" · ")}<//>`;
+  return html`<${Tile} name=${t("Gateways online")} value=${isKnown ? `${valueText(online)} / ${valueText(all)}` : t("unknown")} mood=${mood}>
+    ${warning && html`${warning} · `}${unclear > 0 && isKnown ? `${t("{count} unknown", { count: valueText(unclear) })} · ` : ""}${lists.join(" · ")}<//>`;
 }
 
 function ValuesTile({ sources }) {
   const values = sum(sources.map(({ counts }) => counts.values));
   const bad = sum(sources.map(({ counts }) => counts.bad));
   const [oldest] = sources.flatMap((source) => source.oldestValue ?? []).toSorted();
-  const [late] = sources.flatMap((source) => source.jobs.filter((job) => job.name === "live" && job.late));
-  const readable =
+  const [lateJob] = sources.flatMap((source) => source.jobs.filter((job) => job.name === "live" && job.late));
+  const readableWords =
     bad > 0
-      ? html`<a class="warn" href="#/tags?show=bad">${t("{count} unreadable", { count: shown(bad) })}</a>`
+      ? html`<a class="warn" href="#/tags?show=bad">${t("{count} unreadable", { count: valueText(bad) })}</a>`
       : t("all readable");
-  return html`<${Tile} name=${t("Values")} value=${shown(values)} mood=${late === undefined ? "" : "unknown"}>
-    ${values === 0 ? t("none was read yet") : readable}${
-      late !== undefined &&
-      html` · <b class="warn"><${Now} say=${(now) => t("read last {ago}", { ago: ago(late.lastSuccess, now) })} /></b>`
+  return html`<${Tile} name=${t("Values")} value=${valueText(values)} mood=${lateJob === undefined ? "" : "unknown"}>
+    ${values === 0 ? t("none was read yet") : readableWords}${
+      lateJob !== undefined &&
+      html` · <b class="warn"><${Now} say=${(now) => t("read last {ago}", { ago: ago(lateJob.lastSuccess, now) })} /></b>`
     }${oldest !== undefined && html` · ${t("oldest")} <${Age} of=${oldest} />`}<//>`;
 }
 
@@ -146,16 +147,16 @@ function requestWords(sources) {
 }
 
 function SinksTile({ sinks }) {
-  const working = sinks.filter(({ state }) => state === "idle" || state === "delivering").length;
+  const workingCount = sinks.filter(({ state }) => state === "idle" || state === "delivering").length;
   const lag = Math.max(0, ...sinks.map(({ depth, again }) => (depth === null ? 0 : depth + again)));
   const isExact = sinks.every((sink) => sink.exact || sink.depth + sink.again < lag);
   const words = sinks.some(({ depth }) => depth === null)
     ? t("the number of undelivered events is unknown")
     : lag === 0
       ? t("everything is delivered")
-      : t(isExact ? "up to {events} behind" : "at most {events} behind", { events: counted(lag, "event") });
-  return html`<${Tile} name=${t("Sinks")} value=${sinks.length === 0 ? t("none") : `${working} / ${sinks.length}`}
-    mood=${working < sinks.length ? "warn" : ""}>${words}<//>`;
+      : t(isExact ? "up to {events} behind" : "at most {events} behind", { events: countText(lag, "event") });
+  return html`<${Tile} name=${t("Sinks")} value=${sinks.length === 0 ? t("none") : `${workingCount} / ${sinks.length}`}
+    mood=${workingCount < sinks.length ? "warn" : ""}>${words}<//>`;
 }
 
 /** Writing can be stopped here, and resumed only by the command line. */
@@ -167,11 +168,11 @@ function WritingTile({ commands }) {
       ? [t("stopped"), "bad", t("by the kill switch")]
       : commands.rehearsal
         ? [t("rehearsal"), "", t("Plenum checks commands and writes nothing")]
-        : [t("armed"), "warn", t("{tags} may be written", { tags: counted(commands.writable, "tag") })];
-  const stop = async () => (await post("/api/writes/stop")).message;
+        : [t("armed"), "warn", t("{tags} may be written", { tags: countText(commands.writable, "tag") })];
+  const stopWriting = async () => (await post("/api/writes/stop")).message;
   return html`<${Tile} name=${t("Writing")} value=${value} mood=${mood}>
-    ${words} ${commands.waiting > 0 ? ` · ${t("{count} waiting", { count: shown(commands.waiting) })}` : ""}${" "}
-    ${commands.enabled && !commands.stopped && html`<${Twice} kind="stop" name=${t("stop writing")} again=${t("click again to stop")} done=${stop} />`}<//>`;
+    ${words} ${commands.waiting > 0 ? ` · ${t("{count} waiting", { count: valueText(commands.waiting) })}` : ""}${" "}
+    ${commands.enabled && !commands.stopped && html`<${Twice} kind="stop" name=${t("stop writing")} again=${t("click again to stop")} done=${stopWriting} />`}<//>`;
 }
 
 function Sinks({ sinks }) {
@@ -186,12 +187,12 @@ function Sinks({ sinks }) {
 
 function Sink({ sink: { sink, connector, state, depth, again, exact, oldest, deadLetters, dropped, problem } }) {
   const losses = [deadLetters, dropped].map(
-    (count) => html`<td class=${`n ${count > 0 ? "warn" : ""}`}>${count === null ? unknown() : shown(count)}</td>`,
+    (n) => html`<td class=${`n ${n > 0 ? "warn" : ""}`}>${n === null ? unknownMark() : valueText(n)}</td>`,
   );
   return html`<tr>
-      <td><a href=${to("sink", [sink])}>${sink}</a> <span class="of">${connector ?? ""}</span></td>
+      <td><a href=${viewAddress("sink", [sink])}>${sink}</a> <span class="of">${connector ?? ""}</span></td>
       <td><span class=${`state ${state}`}>${t(state)}</span></td>
-      <td class="n">${depth === null ? unknown() : `${exact ? "" : "≤ "}${shown(depth + again)}`}</td>
+      <td class="n">${depth === null ? unknownMark() : `${exact ? "" : "≤ "}${valueText(depth + again)}`}</td>
       <td class="n">${oldest === null ? "–" : html`<${Age} of=${oldest} />`}</td>
       ${losses}
     </tr>
@@ -204,8 +205,8 @@ function Sites({ sources }) {
   const rows = sitesOf(sources).map(
     ({ source, id, displayName, tags, gateways: { online, all }, alarms }) => html`<tr key=${`${source} ${id}`}>
       <td><a href=${siteAddress(source, id)}>${displayName}</a></td>
-      <td class="n">${tags === null ? unknown() : shown(tags)}</td>
-      <td class=${`n ${online !== null && online < all ? "warn" : ""}`}>${online ?? unknown()} / ${all ?? unknown()}</td>
+      <td class="n">${tags === null ? unknownMark() : valueText(tags)}</td>
+      <td class=${`n ${online !== null && online < all ? "warn" : ""}`}>${online ?? unknownMark()} / ${all ?? unknownMark()}</td>
       <td><${Priorities} counts=${alarms} /></td>
     </tr>`,
   );

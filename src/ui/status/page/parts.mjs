@@ -1,7 +1,7 @@
-import { to } from "/address.mjs";
+import { viewAddress } from "/address.mjs";
 import { nowMs } from "/clock.mjs";
 import { html, useEffect, useRef, useState } from "/htm.mjs";
-import { doubt, t } from "/language.mjs";
+import { doubtReason, t } from "/language.mjs";
 
 /** Components that several views use. Text only ever goes into text nodes. */
 
@@ -28,7 +28,7 @@ export function Choice({ label, options, chosen, choose }) {
   )}</span>`;
 }
 
-export const unknown = () => html`<abbr title=${t("not known")}>?</abbr>`;
+export const unknownMark = () => html`<abbr title=${t("not known")}>?</abbr>`;
 
 export const priorityMark = (priority, words = priority) =>
   html`<span class=${`priority p${priority}`}>${words}</span>`;
@@ -50,13 +50,13 @@ export function Stale({ answer }) {
 }
 
 export function Doubt({ reading, what }) {
-  const words = doubt(reading, what, nowMs());
+  const words = doubtReason(reading, what, nowMs());
   if (words === null) return null;
   return html`<p class="warn">${t("Not all {what} are known: {words}.", { what: t(what), words })}</p>`;
 }
 
 /** Text of the service or a sink, in its own language. */
-export const quoted = (text) => html`<span lang="en">${text}</span>`;
+export const quotedText = (text) => html`<span lang="en">${text}</span>`;
 
 export function Copy({ text, name = t("copy") }) {
   const [result, setResult] = useState("");
@@ -100,21 +100,21 @@ export function Missing({ answer, what }) {
   return html`<p class="loading">${t("Loading …")}</p>`;
 }
 
-export const tagAddress = (source, id, query) => to("tag", [source, id], query);
-export const siteAddress = (source, id) => to("site", [source, id]);
+export const tagAddress = (source, id, query) => viewAddress("tag", [source, id], query);
+export const siteAddress = (source, id) => viewAddress("site", [source, id]);
 export const alarmAddress = (source, id, episode = null) =>
-  to("alarm", episode === null ? [source, id] : [source, id, episode]);
+  viewAddress("alarm", episode === null ? [source, id] : [source, id, episode]);
 
 /** A button that asks for confirmation. `done` performs the change and returns the reason of a failure. */
 export function Twice({ name, again, done, kind = "mute" }) {
   const [isAsked, setAsked] = useState(false);
   const [failure, setFailure] = useState("");
-  const press = async () => {
+  const confirmOrRun = async () => {
     if (!isAsked) return setAsked(true);
     setAsked(false);
     setFailure((await done()) ?? "");
   };
-  return html`<button type="button" class=${kind} onClick=${press} onBlur=${() => setAsked(false)}>${isAsked ? again : name}</button>
+  return html`<button type="button" class=${kind} onClick=${confirmOrRun} onBlur=${() => setAsked(false)}>${isAsked ? again : name}</button>
     ${failure !== "" && html` <b class="problem" role="alert">${failure}</b>`}`;
 }
 
@@ -148,36 +148,36 @@ export function ByCommand({ name, label, command, kind = "mute" }) {
  * exists, which `renew` applies. Another `question` is another list. `version` changes with the order.
  */
 export function useStillOrder(rows, keyOf, question) {
-  const held = useRef({ pointer: false, focus: false });
-  const last = useRef({ rows: [], question: null, version: 0 });
+  const heldBy = useRef({ pointer: false, focus: false });
+  const lastOrder = useRef({ rows: [], question: null, version: 0 });
   const [, redraw] = useState(0);
   const redrawNow = () => redraw((n) => n + 1);
-  const differs = (one, other) => one.length !== other.length || one.some((row, n) => keyOf(row) !== keyOf(other[n]));
-  const isHeld = held.current.pointer || held.current.focus;
-  const keeps = isHeld && last.current.question === question && last.current.rows.length > 0;
-  const next = new Map(rows.map((row) => [keyOf(row), row]));
-  const ordered = keeps ? last.current.rows.map((row) => next.get(keyOf(row)) ?? row) : rows;
-  const version = last.current.version + (differs(ordered, last.current.rows) ? 1 : 0);
-  last.current = { rows: ordered, question, version };
+  const hasOtherOrder = (a, b) => a.length !== b.length || a.some((row, n) => keyOf(row) !== keyOf(b[n]));
+  const isHeld = heldBy.current.pointer || heldBy.current.focus;
+  const keepsOrder = isHeld && lastOrder.current.question === question && lastOrder.current.rows.length > 0;
+  const rowsByKey = new Map(rows.map((row) => [keyOf(row), row]));
+  const ordered = keepsOrder ? lastOrder.current.rows.map((row) => rowsByKey.get(keyOf(row)) ?? row) : rows;
+  const version = lastOrder.current.version + (hasOtherOrder(ordered, lastOrder.current.rows) ? 1 : 0);
+  lastOrder.current = { rows: ordered, question, version };
 
-  const hold = (what, value) => () => {
-    held.current[what] = value;
+  const setHeld = (what, value) => () => {
+    heldBy.current[what] = value;
     if (!value) redrawNow();
   };
   return {
     rows: ordered,
-    hasMoved: keeps && differs(ordered, rows),
+    hasMoved: keepsOrder && hasOtherOrder(ordered, rows),
     version,
     renew() {
-      last.current = { ...last.current, rows: [] };
+      lastOrder.current = { ...lastOrder.current, rows: [] };
       redrawNow();
     },
     hold: {
-      onPointerEnter: hold("pointer", true),
-      onPointerLeave: hold("pointer", false),
+      onPointerEnter: setHeld("pointer", true),
+      onPointerLeave: setHeld("pointer", false),
       // Lower case: Preact finds these events only by this name.
-      onfocusin: hold("focus", true),
-      onfocusout: hold("focus", false),
+      onfocusin: setHeld("focus", true),
+      onfocusout: setHeld("focus", false),
     },
   };
 }

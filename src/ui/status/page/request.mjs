@@ -8,7 +8,7 @@ const TIMEOUT_MS = 5000;
 const STALE_MS = 10_000;
 /** Latest responses by path, so that a return to a view shows its last content at once. */
 const MOST_CACHED = 20;
-const cached = new Map();
+const cachedAnswers = new Map();
 
 async function getText(path) {
   const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
@@ -33,29 +33,30 @@ async function getText(path) {
  * fleet that has it. A path of null sends no requests.
  */
 export function usePolled(path, start, everyMs) {
-  const [answer, setAnswer] = useState(() => cached.get(path) ?? { of: null, data: start, failed: null, atMs: null });
+  const noAnswer = { of: null, data: start, failed: null, atMs: null };
+  const [answer, setAnswer] = useState(() => cachedAnswers.get(path) ?? noAnswer);
   const request = useRef(async () => {});
   const heard = useRef(answer.atMs);
   useEffect(() => {
     if (path === null) return;
     let timer;
-    let over = false;
-    let last = null;
+    let isUnmounted = false;
+    let lastText = null;
     const succeed = (text) => {
       heard.current = Date.now();
       // An equal response needs no drawing.
-      if (text === last) return;
-      const isFirst = last === null;
-      last = text;
-      const next = { of: path, data: JSON.parse(text), failed: null, atMs: heard.current };
-      cached.delete(path);
-      cached.set(path, next);
-      if (cached.size > MOST_CACHED) cached.delete(cached.keys().next().value);
-      if (isFirst) setAnswer(next);
-      else batchUpdate(() => !over && last === text && setAnswer(next));
+      if (text === lastText) return;
+      const isFirst = lastText === null;
+      lastText = text;
+      const nextAnswer = { of: path, data: JSON.parse(text), failed: null, atMs: heard.current };
+      cachedAnswers.delete(path);
+      cachedAnswers.set(path, nextAnswer);
+      if (cachedAnswers.size > MOST_CACHED) cachedAnswers.delete(cachedAnswers.keys().next().value);
+      if (isFirst) setAnswer(nextAnswer);
+      else batchUpdate(() => !isUnmounted && lastText === text && setAnswer(nextAnswer));
     };
-    const fail = (error) => {
-      last = null;
+    const reportFailure = (error) => {
+      lastText = null;
       const failed = String(error.message ?? error);
       setAnswer((old) => ({ ...old, failed, missing: error.status === 404, holder: error.holder }));
     };
@@ -66,34 +67,34 @@ export function usePolled(path, start, everyMs) {
         await duringRequest(async () => {
           try {
             const text = await getText(path);
-            if (!over) succeed(text);
+            if (!isUnmounted) succeed(text);
           } catch (error) {
-            if (!over) fail(error);
+            if (!isUnmounted) reportFailure(error);
           }
         });
       clearTimeout(timer);
-      if (!over) timer = setTimeout(poll, untilBeat(everyMs));
+      if (!isUnmounted) timer = setTimeout(poll, untilBeat(everyMs));
     };
     request.current = () => {
-      last = null;
+      lastText = null;
       return poll();
     };
-    const show = () => void (document.hidden || poll());
-    document.addEventListener("visibilitychange", show);
+    const pollIfVisible = () => void (document.hidden || poll());
+    document.addEventListener("visibilitychange", pollIfVisible);
     void poll();
     return () => {
-      over = true;
+      isUnmounted = true;
       clearTimeout(timer);
-      document.removeEventListener("visibilitychange", show);
+      document.removeEventListener("visibilitychange", pollIfVisible);
     };
   }, [path, everyMs]);
   return { ...answer, heard, again: () => void request.current() };
 }
 
 export function useMoved(report, atMs) {
-  const moved = useRef({ now: null, atMs: null });
-  if (report !== null && report.now !== moved.current.now) moved.current = { now: report.now, atMs };
-  return moved.current.atMs;
+  const lastMove = useRef({ now: null, atMs: null });
+  if (report !== null && report.now !== lastMove.current.now) lastMove.current = { now: report.now, atMs };
+  return lastMove.current.atMs;
 }
 
 /** Null while the worker sends current reports; otherwise what is wrong, and since when by the browser's clock. */

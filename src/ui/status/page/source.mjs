@@ -1,14 +1,14 @@
 import { Chart, pointTime } from "/chart.mjs";
 import { At } from "/clock.mjs";
 import { html, useMemo } from "/htm.mjs";
-import { shown, t } from "/language.mjs";
+import { t, valueText } from "/language.mjs";
 import { CopyAddress, Head, Missing, Panel, Stale, Table } from "/parts.mjs";
 import { usePolled } from "/request.mjs";
 import { Plan, Source } from "/sources.mjs";
 
 const EVERY_MS = 10_000;
 /** Lanes with their colours, from the bottom up. */
-const LANES = [
+const LANE_COLOURS = [
   ["write", "warn"],
   ["on-demand", "bad"],
   ["live", "accent"],
@@ -43,11 +43,11 @@ export function View({ parts: [name = ""], report }) {
 /** Stacks the lanes, the highest first. An unknown minute is a gap in all lanes. */
 function stack({ t: times, lanes }) {
   const columns = [];
-  let below = times.map(() => 0);
-  for (const [lane] of LANES) {
+  let stackedSums = times.map(() => 0);
+  for (const [lane] of LANE_COLOURS) {
     const requests = lanes[lane] ?? [];
-    below = below.map((sum, n) => (sum === null || requests[n] === null ? null : sum + (requests[n] ?? 0)));
-    columns.unshift(below);
+    stackedSums = stackedSums.map((sum, n) => (sum === null || requests[n] === null ? null : sum + (requests[n] ?? 0)));
+    columns.unshift(stackedSums);
   }
   return [times, ...columns];
 }
@@ -55,7 +55,7 @@ function stack({ t: times, lanes }) {
 function Quota({ requests }) {
   const data = useMemo(() => stack(requests), [requests]);
   const { t: times, lanes, allowed, refused } = requests;
-  const series = LANES.toReversed().map(([label, colour]) => ({
+  const series = LANE_COLOURS.toReversed().map(([label, colour]) => ({
     ...{ label, colour, fill: colour },
     width: 0.5,
     isStepped: true,
@@ -63,11 +63,12 @@ function Quota({ requests }) {
   const marks = refused.map(({ at }) => ({ t: Date.parse(at) / 1000, colour: "bad" }));
   const say = (n) => {
     if (n === null)
-      return html`<span class="of">${t("requests per minute in the last 24 hours; the limit is {allowed}", { allowed: shown(allowed) })}</span>`;
-    const parts = LANES.filter(([lane]) => lanes[lane]?.[n] > 0).map(([lane]) => `${t(lane)} ${shown(lanes[lane][n])}`);
-    return html`${pointTime(times[n])} <b>${t("{used} of {allowed}", { used: shown(data[1][n]), allowed: shown(allowed) })}</b> <span class="of">${parts.join(", ")}</span>`;
+      return html`<span class="of">${t("requests per minute in the last 24 hours; the limit is {allowed}", { allowed: valueText(allowed) })}</span>`;
+    const usedLanes = LANE_COLOURS.map(([lane]) => lane).filter((lane) => lanes[lane]?.[n] > 0);
+    const laneTexts = usedLanes.map((lane) => `${t(lane)} ${valueText(lanes[lane][n])}`);
+    return html`${pointTime(times[n])} <b>${t("{used} of {allowed}", { used: valueText(data[1][n]), allowed: valueText(allowed) })}</b> <span class="of">${laneTexts.join(", ")}</span>`;
   };
-  const key = html`<span class="key">${LANES.map(([lane]) => html`<span><i class=${lane}></i> ${t(lane)}</span>`)}</span>`;
+  const key = html`<span class="key">${LANE_COLOURS.map(([lane]) => html`<span><i class=${lane}></i> ${t(lane)}</span>`)}</span>`;
   return html`<${Panel} level="h3" title=${t("Quota over time")} extra=${key}>
     <${Chart} name=${t("Quota over time")} data=${data} from=${times[0]} to=${times.at(-1)} series=${series} levels=${[allowed]} marks=${marks} floor=${0} say=${say} /><//>`;
 }

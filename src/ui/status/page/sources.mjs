@@ -1,14 +1,14 @@
-import { to } from "/address.mjs";
+import { viewAddress } from "/address.mjs";
 import { Age, At, Now, nowMs, Until } from "/clock.mjs";
 import { html } from "/htm.mjs";
-import { at, counted, decimal, lasting, percent, shown, t, until } from "/language.mjs";
+import { at, countText, decimal, intervalText, percent, t, until, valueText } from "/language.mjs";
 import { Panel, Table } from "/parts.mjs";
 
 export function Source({ source, isLinked = true }) {
   const { quota, token, health, history } = source;
-  const title = isLinked ? html`<a href=${to("source", [source.name])}>${source.name}</a>` : t("Requests and jobs");
+  const link = html`<a href=${viewAddress("source", [source.name])}>${source.name}</a>`;
   const jobs = source.jobs.map((job) => html`<${Job} key=${job.name} job=${job} />`);
-  return html`<${Panel} kind="source" title=${title} note=${source.origin}>
+  return html`<${Panel} kind="source" title=${isLinked ? link : t("Requests and jobs")} note=${source.origin}>
     ${source.unavailable.map(
       ({ job, since, reason }) => html`<p class="problem">
         ${t("{what} unavailable since {time}:", { what: job === null ? t("The service") : t(job), time: at(since, nowMs()) })} ${reason}</p>`,
@@ -27,8 +27,8 @@ export function Source({ source, isLinked = true }) {
 
 function historyWords({ complete, series, withoutLog, toldUntil }) {
   return [
-    t("{complete} of {series} series complete", { complete: shown(complete), series: shown(series) }),
-    ...(withoutLog > 0 ? [t("{count} without a log", { count: shown(withoutLog) })] : []),
+    t("{complete} of {series} series complete", { complete: valueText(complete), series: valueText(series) }),
+    ...(withoutLog > 0 ? [t("{count} without a log", { count: valueText(withoutLog) })] : []),
     ...(toldUntil === null ? [] : [t("emitted until {time}", { time: at(toldUntil, nowMs()) })]),
   ].join(", ");
 }
@@ -55,9 +55,9 @@ function Allowance({ bucket }) {
   const lanes = waiting.map(([lane, count]) => `${count} ${t(lane)}`).join(", ");
   const words = [
     t("{used} of {allowed} requests a minute in use", { used, allowed: perMinute }),
-    ...(pacedPerMinute < perMinute ? [t("polls get {count}", { count: shown(pacedPerMinute) })] : []),
+    ...(pacedPerMinute < perMinute ? [t("polls get {count}", { count: valueText(pacedPerMinute) })] : []),
     ...(lanes === "" ? [] : [t("waiting: {lanes}", { lanes })]),
-    ...(throttled > 0 ? [t("rejected {count} times", { count: shown(throttled) })] : []),
+    ...(throttled > 0 ? [t("rejected {count} times", { count: valueText(throttled) })] : []),
   ];
   return html`<div class="allowance">
     <div class="slots" role="meter" aria-valuemin="0" aria-valuemax=${perMinute} aria-valuenow=${used}
@@ -75,13 +75,13 @@ function foreignWords({ perWindow, sinceMs }) {
   return perWindow === null
     ? t("Another program seems to spend the same quota, since {since}.", { since })
     : t("Another program seems to spend the same quota, up to {count} requests a minute, since {since}.", {
-        count: shown(perWindow),
+        count: valueText(perWindow),
         since,
       });
 }
 
 /** Purpose of each share of a minute's requests. */
-const LANES = {
+const LANE_PURPOSES = {
   write: "reserved for writes",
   live: "live values",
   history: "history",
@@ -100,7 +100,7 @@ export function Plan({ source, several }) {
     ${plan.classes.length > 0 && html`<${Classes} classes=${plan.classes} />`}
     <${Lanes} plan=${plan} />
     <dl class="facts">
-      ${plan.classes.length > 0 && html`<div><dt>${t("full sweep")}</dt><dd>${t("reading every tag once takes {time}", { time: lasting(plan.fullSweepSeconds) })}</dd></div>`}
+      ${plan.classes.length > 0 && html`<div><dt>${t("full sweep")}</dt><dd>${t("reading every tag once takes {time}", { time: intervalText(plan.fullSweepSeconds) })}</dd></div>`}
       ${plan.backfill !== null && html`<div><dt>${t("backfill")}</dt><dd>${backfillWords(plan.backfill)}</dd></div>`}
     </dl>
   <//>`;
@@ -119,16 +119,16 @@ function Verdict({ plan }) {
 }
 
 function Measured({ classes }) {
-  const older = classes.filter(({ measuredSeconds, olderThanWished }) => measuredSeconds !== null && olderThanWished);
-  if (classes.every(({ measuredSeconds }) => measuredSeconds === null))
-    return t("The actual age of values is not measured yet.");
-  if (older.length === 0) return t("No measured value was older than its target.");
-  return html`<b class="warn">${t("Measured values were older than their target:")}</b> ${older
+  const measured = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
+  const olderClasses = measured.filter(({ olderThanWished }) => olderThanWished);
+  if (measured.length === 0) return t("The actual age of values is not measured yet.");
+  if (olderClasses.length === 0) return t("No measured value was older than its target.");
+  return html`<b class="warn">${t("Measured values were older than their target:")}</b> ${olderClasses
     .map(({ name, measuredSeconds, wishedSeconds }) =>
       t("{name} {measured} instead of {wished}", {
         name,
-        measured: lasting(measuredSeconds),
-        wished: lasting(wishedSeconds),
+        measured: intervalText(measuredSeconds),
+        wished: intervalText(wishedSeconds),
       }),
     )
     .join(", ")}.`;
@@ -143,10 +143,10 @@ function Classes({ classes }) {
   const rows = classes.map(
     (each) => html`<tr>
       <td>${each.name}</td>
-      <td class="n">${shown(each.tags)}</td>
-      <td class="n">${lasting(each.wishedSeconds)}</td>
-      <td class=${`n ${each.stretch > 1 ? "warn" : ""}`}>${lasting(each.promisedSeconds)}</td>
-      <td class=${`n ${each.olderThanWished ? "warn" : ""}`}>${each.measuredSeconds === null ? "–" : lasting(each.measuredSeconds)}</td>
+      <td class="n">${valueText(each.tags)}</td>
+      <td class="n">${intervalText(each.wishedSeconds)}</td>
+      <td class=${`n ${each.stretch > 1 ? "warn" : ""}`}>${intervalText(each.promisedSeconds)}</td>
+      <td class=${`n ${each.olderThanWished ? "warn" : ""}`}>${each.measuredSeconds === null ? "–" : intervalText(each.measuredSeconds)}</td>
       <td class="n minor">${decimal(each.requestsPerMinute)}</td>
     </tr>`,
   );
@@ -163,13 +163,13 @@ function Lanes({ plan }) {
     </div>
     <ul class="lanes">${lanes.map(
       ({ lane, requestsPerMinute }) =>
-        html`<li><i class=${lane}></i> <b>${decimal(requestsPerMinute)}</b> ${t(LANES[lane])} <span class="of">${percent(requestsPerMinute / perMinute)}</span></li>`,
+        html`<li><i class=${lane}></i> <b>${decimal(requestsPerMinute)}</b> ${t(LANE_PURPOSES[lane])} <span class="of">${percent(requestsPerMinute / perMinute)}</span></li>`,
     )}</ul>`;
 }
 
 function backfillWords({ requestsLeft, requestsPerMinute, doneAt }) {
-  const left = t("{requests} left", { requests: counted(requestsLeft, "request") });
+  const left = t("{requests} left", { requests: countText(requestsLeft, "request") });
   if (doneAt === null) return t("paused, {left}", { left });
-  const end = { until: until(doneAt, nowMs()), time: at(doneAt, nowMs()) };
-  return t("done {until}, at {time} ({left}, {pace} a minute)", { ...end, left, pace: decimal(requestsPerMinute) });
+  const values = { until: until(doneAt, nowMs()), time: at(doneAt, nowMs()), pace: decimal(requestsPerMinute) };
+  return t("done {until}, at {time} ({left}, {pace} a minute)", { ...values, left });
 }

@@ -1,13 +1,13 @@
-import { to } from "/address.mjs";
+import { viewAddress } from "/address.mjs";
 import { AlarmBriefs } from "/alarms.mjs";
 import { TagPlot } from "/chart.mjs";
 import { Age, nowMs, Until } from "/clock.mjs";
 import { CommandRows } from "/commands.mjs";
 import { html, useState } from "/htm.mjs";
-import { at, lasting, shown, t } from "/language.mjs";
+import { at, intervalText, t, valueText } from "/language.mjs";
 import { Copy, CopyAddress, Head, Missing, Panel, Stale, siteAddress, Table } from "/parts.mjs";
 import { post, usePolled } from "/request.mjs";
-import { trouble } from "/tags.mjs";
+import { valueProblem } from "/tags.mjs";
 
 const EVERY_MS = 4000;
 
@@ -41,19 +41,19 @@ export function View({ parts: [source = "", id = ""], query }) {
 
 function Figures({ tag: row }) {
   const { tag, source, value, time, lastGood } = row;
-  const words = trouble(row);
+  const words = valueProblem(row);
   const unit = tag.unit ?? "";
-  return html`<p class=${`figure ${words === null ? "" : "unknown"}`}>${shown(value)}${unit !== "" && html` <span class="unit">${unit}</span>`}</p>
+  return html`<p class=${`figure ${words === null ? "" : "unknown"}`}>${valueText(value)}${unit !== "" && html` <span class="unit">${unit}</span>`}</p>
     <p><b class=${words === null ? "good" : "warn"}>${t(words ?? "good")}</b>
       ${time !== null && html` · ${t("read")} <${Age} of=${time} />`}
-      ${value === null && lastGood !== null && html` · ${t("was {value}", { value: `${shown(lastGood.value)} ${unit}`.trim() })} <${Age} of=${lastGood.time} />`}</p>
-    <p class="of">${t("id {id}", { id: tag.id })} · <a href=${to("source", [source])}>${source}</a> <${CopyAddress} /></p>`;
+      ${value === null && lastGood !== null && html` · ${t("was {value}", { value: `${valueText(lastGood.value)} ${unit}`.trim() })} <${Age} of=${lastGood.time} />`}</p>
+    <p class="of">${t("id {id}", { id: tag.id })} · <a href=${viewAddress("source", [source])}>${source}</a> <${CopyAddress} /></p>`;
 }
 
 function Reading({ tag: { class: name, everySeconds, next, tag, systems } }) {
   return html`<${Panel} level="h3" title=${t("Reading")}>
     <dl class="facts wide">
-      <div><dt>${t("class")}</dt><dd>${name ?? t("none")}${everySeconds !== null && `, ${t("read every {time}", { time: lasting(everySeconds) })}`}</dd></div>
+      <div><dt>${t("class")}</dt><dd>${name ?? t("none")}${everySeconds !== null && `, ${t("read every {time}", { time: intervalText(everySeconds) })}`}</dd></div>
       <div><dt>${t("next")}</dt><dd>${next.at !== null && html`<${Until} time=${next.at} /> · `}<span lang="en">${next.why}</span></dd></div>
       ${tag.description !== null && html`<div><dt>${t("description")}</dt><dd>${tag.description}</dd></div>`}
       ${systems.length > 0 && html`<div><dt>${t("systems")}</dt><dd>${systems.map(({ displayName }) => displayName).join(", ")}</dd></div>`}
@@ -63,7 +63,7 @@ function Reading({ tag: { class: name, everySeconds, next, tag, systems } }) {
 function TagLog({ log }) {
   const rows = log.map(
     ({ resolution, state, knownUntil, holes }) => html`<tr key=${resolution}><td>${resolution}</td><td>${t(state)}</td>
-      <td class="n">${knownUntil === null ? "–" : at(knownUntil, nowMs())}</td><td class="n">${shown(holes)}</td></tr>`,
+      <td class="n">${knownUntil === null ? "–" : at(knownUntil, nowMs())}</td><td class="n">${valueText(holes)}</td></tr>`,
   );
   const head = [[t("resolution")], [t("state")], [t("known until"), "n"], [t("gaps"), "n"]];
   return html`<${Panel} level="h3" title=${t("Log at the service")}>
@@ -75,7 +75,7 @@ function SinkAddresses({ addresses }) {
     ${addresses.length === 0 && html`<p class="quiet">${t("No sink publishes this tag.")}</p>`}
     <ul>${addresses.map(
       ({ sink, connector, text }) => html`<li key=${`${sink} ${text}`}>
-        <span><a href=${to("sink", [sink])}>${sink}</a> <span class="of">${connector}</span></span>
+        <span><a href=${viewAddress("sink", [sink])}>${sink}</a> <span class="of">${connector}</span></span>
         <code>${text}</code> <${Copy} text=${text} /></li>`,
     )}</ul><//>`;
 }
@@ -101,10 +101,10 @@ function valueIn(text, { type, min, max }) {
 function limitWords({ type, min, max, step }) {
   if (type === "boolean") return "";
   const words = [];
-  if (min !== null && max !== null) words.push(t("{low} to {high}", { low: shown(min), high: shown(max) }));
-  else if (min !== null) words.push(t("from {low}", { low: shown(min) }));
-  else if (max !== null) words.push(t("up to {high}", { high: shown(max) }));
-  if (step !== null) words.push(t("at most {step} per write", { step: shown(step) }));
+  if (min !== null && max !== null) words.push(t("{low} to {high}", { low: valueText(min), high: valueText(max) }));
+  else if (min !== null) words.push(t("from {low}", { low: valueText(min) }));
+  else if (max !== null) words.push(t("up to {high}", { high: valueText(max) }));
+  if (step !== null) words.push(t("at most {step} per write", { step: valueText(step) }));
   return words.join(", ");
 }
 
@@ -123,18 +123,18 @@ function WriteForm({ tag, limits, done }) {
   const send = async () => {
     const { value: wanted, expect } = confirmed;
     setConfirmed(null);
-    const target = { source: tag.source, tag: tag.tag.id, value: wanted };
-    const { message, id } = await post("/api/write", expect === null ? target : { ...target, expect });
+    const writeTarget = { source: tag.source, tag: tag.tag.id, value: wanted };
+    const { message, id } = await post("/api/write", expect === null ? writeTarget : { ...writeTarget, expect });
     setResult({ message, words: message ?? t("Sent to the gate as command {id}; the result appears below.", { id }) });
     if (message === null) setText("");
     done();
   };
   if (confirmed !== null) {
-    const withUnit = (each) => `${shown(each)} ${unit}`.trim();
-    const wanted = withUnit(confirmed.value);
+    const withUnit = (each) => `${valueText(each)} ${unit}`.trim();
+    const newValueText = withUnit(confirmed.value);
     return html`<div class="confirm" role="group" aria-label=${t("confirm")}>
-      <p>${t("Write {value} to {name}? The current value is {now}.", { value: wanted, name: tag.tag.displayName, now: withUnit(confirmed.expect) })}</p>
-      <button type="button" class="button danger" onClick=${send}>${t("write {value}", { value: wanted })}</button>
+      <p>${t("Write {value} to {name}? The current value is {now}.", { value: newValueText, name: tag.tag.displayName, now: withUnit(confirmed.expect) })}</p>
+      <button type="button" class="button danger" onClick=${send}>${t("write {value}", { value: newValueText })}</button>
       <button type="button" class="button" onClick=${() => setConfirmed(null)}>${t("cancel")}</button>
     </div>`;
   }
